@@ -1,0 +1,143 @@
+"""The report: Markdown tables and one SVG chart for each suite, with the facts of the machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from harness import OURS, Result, Target
+
+PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn"]
+
+
+@dataclass
+class SuiteReport:
+    """A suite's title, explanation and results."""
+
+    name: str
+    title: str
+    text: str
+    results: list[Result]
+
+
+def write(suites: list[SuiteReport], folder: Path) -> Path:
+    """Write `README.md` and one `<suite>.svg` each into `folder`; return the Markdown file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = ["# Benchmarks", "Written by `cargo xtask bench`.", facts()]
+    for suite in suites:
+        chart(suite, folder / f"{suite.name}.svg")
+        parts += [f"## {suite.title}", suite.text, tables(suite), f"![{suite.title}]({suite.name}.svg)"]
+    path = folder / "README.md"
+    path.write_text("\n\n".join(parts) + "\n")
+    return path
+
+
+def facts() -> str:
+    """What a reader must know of the machine to judge the figures, as a list."""
+    lines = [
+        f"- date: {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}",
+        f"- processor: {processor()}, {len(os.sched_getaffinity(0))} logical cores",
+        f"- system: {platform.system()} {platform.release()}, Python {platform.python_version()}",
+        f"- compilers: {first_line('rustc', '--version')}; {first_line('c++', '--version')}",
+        f"- packages: {', '.join(filter(None, map(package, PACKAGES)))}",
+    ]
+    return "\n".join(lines)
+
+
+def processor() -> str:
+    """The processor's name as the kernel gives it."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def first_line(*command: str) -> str:
+    """The first line that a command prints, or that it is missing."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError):
+        return f"no {command[0]}"
+
+
+def package(name: str) -> str | None:
+    """A package and its version, if it is installed."""
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return None
+
+
+def tables(suite: SuiteReport) -> str:
+    """The measured values, and if there are any, the targets."""
+    names = list(dict.fromkeys(name for result in suite.results for name in result.values))
+    rows = [
+        [result.name, *(amount(result.values.get(name), result.memory) for name in names)]
+        for result in suite.results
+    ]
+    parts = [markdown(["", *names], rows)]
+    targets = [target_row(result, target) for result in suite.results for target in result.targets]
+    if targets:
+        parts.append(markdown(["", f"{OURS} against the best of", "ratio", "target", "met"], targets))
+    return "\n\n".join(parts)
+
+
+def target_row(result: Result, target: Target) -> list[str]:
+    """One line of the table of targets."""
+    met = "yes" if result.is_met(target) else "**no**"
+    return [result.name, ", ".join(target.peers), f"{result.ratio(target):.3f}", f"≤ {target.limit}", met]
+
+
+def amount(value: float | None, memory: bool) -> str:
+    """A time in microseconds or milliseconds, or a size in megabytes; empty if not measured."""
+    if value is None:
+        return ""
+    if memory:
+        return f"{value / 1e6:.2f} MB"
+    return f"{value * 1e3:.2f} ms" if value >= 0.001 else f"{value * 1e6:.2f} µs"
+
+
+def markdown(headings: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table whose source is aligned too: words left, figures right."""
+    widths = [max(3, *map(len, column)) for column in zip(headings, *rows, strict=True)]
+
+    def line(cells: list[str]) -> str:
+        aligned = [
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(aligned)} |"
+
+    rule = ["-" * width if index == 0 else "-" * (width - 1) + ":" for index, width in enumerate(widths)]
+    return "\n".join([line(headings), line(rule), *map(line, rows)])
+
+
+def chart(suite: SuiteReport, path: Path) -> None:
+    """Horizontal bars: each contender relative to ours, which is 1; longer is slower or larger."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    plt.rcParams["svg.hashsalt"] = suite.name
+    bars = [
+        (f"{result.name}: {name}", value / result.values[OURS], name == OURS)
+        for result in suite.results
+        if result.values[OURS] > 0
+        for name, value in result.values.items()
+    ]
+    figure, axes = plt.subplots(figsize=(9, 0.8 + 0.28 * len(bars)), layout="constrained")
+    labels, lengths, ours = zip(*bars, strict=True)
+    axes.barh(range(len(bars)), lengths, color=["tab:orange" if own else "tab:gray" for own in ours])
+    axes.set_yticks(range(len(bars)), labels)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.axvline(1, color="tab:orange", linewidth=1)
+    axes.set_xlabel(f"relative to {OURS} (logarithmic; longer is slower or larger)")
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)

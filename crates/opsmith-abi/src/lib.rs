@@ -1,0 +1,305 @@
+//! The C ABI of an Opsmith library: plain structures, no code.
+//!
+//! A library exports one symbol, `opsmith_library_v1`, an [`OpsmithLibrary`]. Every structure begins with its own
+//! size in bytes: whoever reads one uses only the fields that lie within that size, so a newer side may add fields
+//! at the end. What cannot be read that way gets another version, hence another symbol. `include/opsmith.h` is
+//! generated from this file.
+#![no_std]
+
+use core::ffi::{c_char, c_void};
+
+/// The version of the ABI that this file describes.
+pub const OPSMITH_ABI_VERSION: u32 = 1;
+
+/// `code` of an error; the numbers are those of `absl::StatusCode`. This one: the call was cancelled.
+pub const OPSMITH_CANCELLED: i32 = 1;
+/// A failure that fits no other code.
+pub const OPSMITH_UNKNOWN: i32 = 2;
+/// The caller passed something that is wrong whatever the state of the system.
+pub const OPSMITH_INVALID_ARGUMENT: i32 = 3;
+/// A deadline passed first.
+pub const OPSMITH_DEADLINE_EXCEEDED: i32 = 4;
+/// A named thing does not exist.
+pub const OPSMITH_NOT_FOUND: i32 = 5;
+/// A named thing exists already, and differs.
+pub const OPSMITH_ALREADY_EXISTS: i32 = 6;
+/// The caller may not do this.
+pub const OPSMITH_PERMISSION_DENIED: i32 = 7;
+/// Memory or another resource ran out.
+pub const OPSMITH_RESOURCE_EXHAUSTED: i32 = 8;
+/// The system is not in the state that the call needs.
+pub const OPSMITH_FAILED_PRECONDITION: i32 = 9;
+/// The call was aborted, typically by a concurrent one.
+pub const OPSMITH_ABORTED: i32 = 10;
+/// An index is outside the valid range.
+pub const OPSMITH_OUT_OF_RANGE: i32 = 11;
+/// Not implemented, or not supported here.
+pub const OPSMITH_UNIMPLEMENTED: i32 = 12;
+/// A bug in a kernel or in Opsmith; a panic.
+pub const OPSMITH_INTERNAL: i32 = 13;
+/// A service is not available just now.
+pub const OPSMITH_UNAVAILABLE: i32 = 14;
+/// Data was lost or is corrupt.
+pub const OPSMITH_DATA_LOSS: i32 = 15;
+
+/// `dtype` of a tensor; the numbers are those of TensorFlow's `DataType`. This one: IEEE 754 binary32.
+pub const OPSMITH_FLOAT32: i32 = 1;
+/// IEEE 754 binary64.
+pub const OPSMITH_FLOAT64: i32 = 2;
+/// Signed 32-bit integer.
+pub const OPSMITH_INT32: i32 = 3;
+/// Unsigned 8-bit integer.
+pub const OPSMITH_UINT8: i32 = 4;
+/// Signed 16-bit integer.
+pub const OPSMITH_INT16: i32 = 5;
+/// Signed 8-bit integer.
+pub const OPSMITH_INT8: i32 = 6;
+/// Bytes of any length; an element is an `OpsmithStr`.
+pub const OPSMITH_STRING: i32 = 7;
+/// Two `float32`, real and imaginary part.
+pub const OPSMITH_COMPLEX64: i32 = 8;
+/// Signed 64-bit integer.
+pub const OPSMITH_INT64: i32 = 9;
+/// A byte, 0 or 1.
+pub const OPSMITH_BOOL: i32 = 10;
+/// Quantised signed 8-bit integer.
+pub const OPSMITH_QINT8: i32 = 11;
+/// Quantised unsigned 8-bit integer.
+pub const OPSMITH_QUINT8: i32 = 12;
+/// Quantised signed 32-bit integer.
+pub const OPSMITH_QINT32: i32 = 13;
+/// The upper half of a `float32`.
+pub const OPSMITH_BFLOAT16: i32 = 14;
+/// Quantised signed 16-bit integer.
+pub const OPSMITH_QINT16: i32 = 15;
+/// Quantised unsigned 16-bit integer.
+pub const OPSMITH_QUINT16: i32 = 16;
+/// Unsigned 16-bit integer.
+pub const OPSMITH_UINT16: i32 = 17;
+/// Two `float64`, real and imaginary part.
+pub const OPSMITH_COMPLEX128: i32 = 18;
+/// IEEE 754 binary16.
+pub const OPSMITH_FLOAT16: i32 = 19;
+/// Unsigned 32-bit integer.
+pub const OPSMITH_UINT32: i32 = 22;
+/// Unsigned 64-bit integer.
+pub const OPSMITH_UINT64: i32 = 23;
+
+/// `device_kind` of main memory, as in DLPack.
+pub const OPSMITH_DEVICE_CPU: i32 = 1;
+/// `device_kind` of an NVIDIA GPU, as in DLPack.
+pub const OPSMITH_DEVICE_CUDA: i32 = 2;
+
+/// `kind` of an attribute: text; an element is an `OpsmithStr`.
+pub const OPSMITH_ATTR_STRING: i32 = 0;
+/// An `int`; an element is an `int64_t`.
+pub const OPSMITH_ATTR_INT: i32 = 1;
+/// A `float`; an element is a `double`.
+pub const OPSMITH_ATTR_FLOAT: i32 = 2;
+/// A `bool`; an element is a byte, 0 or 1.
+pub const OPSMITH_ATTR_BOOL: i32 = 3;
+/// A `type`; an element is an `int32_t`, the number of the dtype.
+pub const OPSMITH_ATTR_TYPE: i32 = 4;
+/// A `shape`; an element is an `OpsmithShape`.
+pub const OPSMITH_ATTR_SHAPE: i32 = 5;
+/// A `tensor`; an element is a pointer to an `OpsmithTensor` in main memory.
+pub const OPSMITH_ATTR_TENSOR: i32 = 6;
+
+/// A run of bytes, UTF-8 where it is text, with no NUL at its end.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithStr {
+    /// The first byte; may be null when `len` is 0.
+    pub data: *const c_char,
+    /// How many bytes.
+    pub len: usize,
+}
+
+/// A failure. Free it with the library's `error_free`.
+#[repr(C)]
+pub struct OpsmithError {
+    /// `sizeof(OpsmithError)`.
+    pub size: usize,
+    /// What kind of failure: `OPSMITH_INVALID_ARGUMENT` and so on.
+    pub code: i32,
+    /// What went wrong, ended by a NUL.
+    pub message: *const c_char,
+}
+
+/// A tensor that somebody else owns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithTensor {
+    /// `sizeof(OpsmithTensor)`.
+    pub size: usize,
+    /// The element at index 0 of every dim. A `string` tensor's elements are `OpsmithStr`.
+    pub data: *mut c_void,
+    /// The type of the elements: `OPSMITH_FLOAT32` and so on.
+    pub dtype: i32,
+    /// Where `data` is: `OPSMITH_DEVICE_…`.
+    pub device_kind: i32,
+    /// Which one of several devices.
+    pub device_index: i32,
+    /// The number of dims.
+    pub rank: i32,
+    /// The dims, `rank` of them.
+    pub shape: *const i64,
+    /// The strides in elements, `rank` of them; null for row-major without gaps.
+    pub strides: *const i64,
+}
+
+/// A shape of which parts may be unknown.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithShape {
+    /// The number of dims; -1 when it is unknown.
+    pub rank: i64,
+    /// The dims, `rank` of them; -1 is an unknown one.
+    pub dims: *const i64,
+}
+
+/// The value of an attribute.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithAttr {
+    /// `sizeof(OpsmithAttr)`.
+    pub size: usize,
+    /// The attribute's name.
+    pub name: OpsmithStr,
+    /// The type of its elements: `OPSMITH_ATTR_…`.
+    pub kind: i32,
+    /// 1 for a list, 0 for one value.
+    pub is_list: i32,
+    /// How many elements `values` has; 1 unless it is a list.
+    pub len: usize,
+    /// The elements, of the type that `kind` says.
+    pub values: *const c_void,
+}
+
+/// The work that `parallel_for` hands out: called with a range and the context given beside it. It never unwinds.
+pub type OpsmithParallelBody = unsafe extern "C" fn(begin: usize, end: usize, body_context: *mut c_void);
+
+/// What the caller lends to a call. Functions get `context` back.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithHost {
+    /// `sizeof(OpsmithHost)`.
+    pub size: usize,
+    /// Passed to every function below.
+    pub context: *mut c_void,
+    /// Makes the output at flat position `index`: dense, row-major, aligned to 64 bytes, of `rank` dims; a
+    /// `string` output filled with zero bytes. The caller owns it, whether or not the call succeeds. Null when
+    /// the memory cannot be had.
+    pub allocate_output: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            index: usize,
+            dtype: i32,
+            rank: i32,
+            shape: *const i64,
+        ) -> *mut c_void,
+    >,
+    /// How many threads `parallel_for` uses. Null together with it: then the library's own pool is used.
+    pub num_threads: Option<unsafe extern "C" fn(context: *mut c_void) -> usize>,
+    /// Calls `body` on ranges that cover `0..total`, each of at least `grain` units but the last, and returns when
+    /// all are done. May be null.
+    pub parallel_for: Option<
+        unsafe extern "C" fn(
+            context: *mut c_void,
+            total: usize,
+            grain: usize,
+            body: OpsmithParallelBody,
+            body_context: *mut c_void,
+        ),
+    >,
+    /// Copies bytes to where they stay until the outputs have been read: an element of a `string` output. Null
+    /// where there are no string tensors; null back when the memory cannot be had.
+    pub keep_string: Option<unsafe extern "C" fn(context: *mut c_void, bytes: OpsmithStr) -> *const c_char>,
+}
+
+/// One call of an op.
+#[repr(C)]
+pub struct OpsmithCall {
+    /// `sizeof(OpsmithCall)`.
+    pub size: usize,
+    /// The op's position in the library, as `find_op` gives it.
+    pub op: usize,
+    /// The input tensors, argument after argument; a null pointer is an absent optional one.
+    pub tensors: *const *const OpsmithTensor,
+    /// How many pointers `tensors` has.
+    pub num_tensors: usize,
+    /// How many tensors each argument holds, in the definition's order; null when each holds one.
+    pub counts: *const usize,
+    /// How many arguments; the length of `counts`.
+    pub num_arguments: usize,
+    /// Attributes that have not their default value, in any order. Those that inputs decide need not be given.
+    pub attrs: *const *const OpsmithAttr,
+    /// How many pointers `attrs` has.
+    pub num_attrs: usize,
+    /// Bit `i` is set when output `i` of the definition is wanted; all ones for everything.
+    pub wanted: u64,
+    /// The caller's services.
+    pub host: *const OpsmithHost,
+    /// Where to write how many tensors each output of the definition holds, before the first is made; may be null.
+    pub output_counts: *mut usize,
+    /// The length of `output_counts`.
+    pub num_outputs: usize,
+}
+
+/// What a library exports as `opsmith_library_v1`. All functions may be called from any thread.
+#[repr(C)]
+pub struct OpsmithLibrary {
+    /// `sizeof(OpsmithLibrary)`.
+    pub size: usize,
+    /// `OPSMITH_ABI_VERSION` of the library.
+    pub abi_version: u32,
+    /// The library's name.
+    pub name: OpsmithStr,
+    /// The library's version, as its author gives it.
+    pub version: OpsmithStr,
+    /// Checks the definitions, once. Null when they are sound; else what is wrong. The other functions fail with
+    /// the same error.
+    pub init: unsafe extern "C" fn() -> *mut OpsmithError,
+    /// The library as JSON: its ops, their arguments, attributes, shapes, gradients and kernels. Valid for good.
+    pub describe: unsafe extern "C" fn(json: *mut OpsmithStr) -> *mut OpsmithError,
+    /// Writes the position of the op of this name, CamelCase or snake_case.
+    pub find_op: unsafe extern "C" fn(name: OpsmithStr, op: *mut usize) -> *mut OpsmithError,
+    /// Computes an op. Null when it succeeded.
+    pub call: unsafe extern "C" fn(call: *const OpsmithCall) -> *mut OpsmithError,
+    /// Infers shapes. `request` is JSON: `{"inputs": [[shape, …] per argument], "attrs": {name: value},
+    /// "dtypes": [[name, …] per argument]}`, a shape being `null` or a list of dims, a dim `null`, a number, a
+    /// symbol's name or an expression `["+", a, b]`. `response`: `{"outputs": [[shape, …] per output],
+    /// "dtypes": [[name, …] per output], "constraints": [{"relation", "left", "right", "message"}]}`, a relation
+    /// being `"=="` or `">="`; free it with `string_free`.
+    pub infer_shapes:
+        unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
+    /// Frees an error; null is fine.
+    pub error_free: unsafe extern "C" fn(error: *mut OpsmithError),
+    /// Frees a string that `infer_shapes` gave.
+    pub string_free: unsafe extern "C" fn(string: OpsmithStr),
+    /// Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
+    /// library does it for frameworks that are there by then.
+    pub register_host: unsafe extern "C" fn(host: OpsmithStr) -> *mut OpsmithError,
+}
+
+// SAFETY: the table and the text that it points to never change.
+unsafe impl Sync for OpsmithLibrary {}
+
+impl OpsmithStr {
+    /// The bytes of `text`.
+    pub const fn new(text: &str) -> OpsmithStr {
+        OpsmithStr { data: text.as_ptr().cast(), len: text.len() }
+    }
+
+    /// The bytes as a slice.
+    ///
+    /// # Safety
+    /// `data` must be readable for `len` bytes for `'a`.
+    pub const unsafe fn as_bytes<'a>(self) -> &'a [u8] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: promised by the caller.
+        unsafe { core::slice::from_raw_parts(self.data.cast(), self.len) }
+    }
+}

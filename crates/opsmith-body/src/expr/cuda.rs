@@ -1,0 +1,165 @@
+//! Graphs as CUDA C++ kernels.
+
+use std::fmt::Write;
+
+use crate::expr::graph::{Binary, Graph, Id, Node, Unary};
+
+/// The type of the elements of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CudaType {
+    /// `float`.
+    Float,
+    /// `double`.
+    Double,
+    /// float16, computed in `float`.
+    Half,
+    /// bfloat16, computed in `float`.
+    Bfloat16,
+}
+
+impl CudaType {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Float, Self::Double, Self::Half, Self::Bfloat16];
+
+    /// The type that is computed with, the type in memory, and the functions between them.
+    fn prelude(self) -> &'static str {
+        match self {
+            Self::Float => {
+                "typedef float Number;\ntypedef float Stored;\n\
+                 DEVICE Number load(Stored s) { return s; }\nDEVICE Stored store(Number x) { return x; }\n"
+            }
+            Self::Double => {
+                "typedef double Number;\ntypedef double Stored;\n\
+                 DEVICE Number load(Stored s) { return s; }\nDEVICE Stored store(Number x) { return x; }\n"
+            }
+            Self::Half => include_str!("half.cu"),
+            Self::Bfloat16 => include_str!("bfloat16.cu"),
+        }
+    }
+
+    /// What the names of C's functions end in.
+    fn suffix(self) -> &'static str {
+        if self == Self::Double { "" } else { "f" }
+    }
+}
+
+/// The most operations of a body whose contiguous kernel reads 16 bytes at a time.
+const PACKED_NODES: usize = 32;
+
+impl Graph {
+    /// CUDA C++ source of elementwise kernels, which NVRTC compiles without any header.
+    ///
+    /// There are four: `NAME_contiguous_32`, `NAME_contiguous_64`, `NAME_strided_32` and `NAME_strided_64`, whose
+    /// indices have so many bits; `-DONLY=0` to `-DONLY=3` compiles one of them, in that order. Any grid will do; each thread goes on by the size of the grid. The parameters are
+    /// structures by value:
+    /// - `Operands`: the addresses of the inputs, then of the outputs;
+    /// - `Attributes`: one `double` for each of [`attributes`](Self::attributes), at least one;
+    /// - contiguous: the number of elements, `unsigned` or `unsigned long long`;
+    /// - strided: `Layout`, the number of elements, the rank (at most 8), the dims, and for each operand the strides in
+    ///   elements, 0 where an input is broadcast; the last dim first, in integers of 32 or 64 bits.
+    ///
+    /// # Panics
+    /// If `name` is no identifier of C.
+    pub fn cuda_source(&self, name: &str, dtype: CudaType) -> String {
+        let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
+        let (inputs, outputs) = (self.input_count(), self.outputs.len());
+        let mut source = String::from("#define DEVICE __device__ __forceinline__\n");
+        source += dtype.prelude();
+        let suffix = dtype.suffix();
+        let used = |op| self.nodes.iter().any(|n| matches!(n, Node::Unary(o, _) if *o == op));
+        for (op, text) in HELPERS {
+            if used(op) {
+                source += &text.replace("@", suffix);
+            }
+        }
+        let attributes = self.attributes.len().max(1);
+        let packed = usize::from(self.nodes.len() <= inputs + PACKED_NODES);
+        let sizes =
+            [("INPUTS", inputs), ("OUTPUTS", outputs), ("ATTRIBUTES", attributes), ("PACKED", packed)];
+        for (constant, size) in sizes {
+            let _ = writeln!(source, "#define {constant} {size}");
+        }
+        source += "struct Attributes { double value[ATTRIBUTES]; };\n";
+        source += "DEVICE void body(const Number *in, Number *out, const Attributes &attributes) {\n";
+        for (index, node) in self.nodes.iter().enumerate() {
+            let _ = writeln!(source, "    {};", statement(index, *node, suffix));
+        }
+        for (position, output) in self.outputs.iter().enumerate() {
+            let _ = writeln!(source, "    out[{position}] = {};", variable(*output));
+        }
+        source += "}\n";
+        source + &include_str!("kernels.cu").replace("NAME", name)
+    }
+}
+
+/// Functions that CUDA lacks; `@` stands for the suffix of C's functions.
+const HELPERS: [(Unary, &str); 4] = [
+    (
+        Unary::Sigmoid,
+        "DEVICE Number sigmoid(Number x) {\n    Number e = exp@(-fabs@(x));\n    \
+         return (x < 0 ? e : Number(1)) / (1 + e);\n}\n",
+    ),
+    (
+        Unary::Softplus,
+        "DEVICE Number softplus(Number x) {\n    \
+         return (x < 0 ? Number(0) : x) + log1p@(exp@(-fabs@(x)));\n}\n",
+    ),
+    (
+        // With the rounding error of the square, as far tails need it.
+        Unary::NormalPdf,
+        "DEVICE Number normal_pdf(Number x) {\n    Number square = x * x, rest = fma@(x, x, -square);\n    \
+         Number e = Number(0.3989422804014327) * exp@(Number(-0.5) * square);\n    \
+         return e == 0 ? e : fma@(e, Number(-0.5) * rest, e);\n}\n",
+    ),
+    (Unary::Sign, "DEVICE Number sign(Number x) { return x > 0 ? Number(1) : x < 0 ? Number(-1) : x; }\n"),
+];
+
+fn variable(id: Id) -> String {
+    format!("v{}", id.0)
+}
+
+/// A constant as C reads it.
+fn constant(value: f64) -> String {
+    if value.is_finite() {
+        return format!("Number({value:?})");
+    }
+    format!("Number(__longlong_as_double(0x{:x}LL))", value.to_bits())
+}
+
+/// The statement that computes a node.
+fn statement(index: usize, node: Node, suffix: &str) -> String {
+    let v = variable;
+    let mask = matches!(node, Node::Compare(..) | Node::And(..) | Node::Or(..) | Node::Not(_));
+    let value = match node {
+        Node::Input(position) => format!("in[{position}]"),
+        Node::Attribute(position) => format!("Number(attributes.value[{position}])"),
+        Node::Constant(bits) => constant(f64::from_bits(bits)),
+        Node::Unary(Unary::Neg, a) => format!("-{}", v(a)),
+        Node::Unary(op, a) => {
+            let function = match op {
+                Unary::Sigmoid | Unary::Softplus | Unary::NormalPdf | Unary::Sign => op.name().to_owned(),
+                Unary::NormalCdf => format!("normcdf{suffix}"),
+                Unary::Abs => format!("fabs{suffix}"),
+                _ => format!("{}{suffix}", op.name()),
+            };
+            format!("{function}({})", v(a))
+        }
+        Node::Binary(op, a, b) => match op {
+            Binary::Add => format!("{} + {}", v(a), v(b)),
+            Binary::Sub => format!("{} - {}", v(a), v(b)),
+            Binary::Mul => format!("{} * {}", v(a), v(b)),
+            Binary::Div => format!("{} / {}", v(a), v(b)),
+            Binary::Pow => format!("pow{suffix}({}, {})", v(a), v(b)),
+            // NaN goes through, as on the CPU.
+            Binary::Min => format!("({0} <= {1} || {0} != {0}) ? {0} : {1}", v(a), v(b)),
+            Binary::Max => format!("({0} >= {1} || {0} != {0}) ? {0} : {1}", v(a), v(b)),
+        },
+        Node::Select(m, yes, no) => format!("{} ? {} : {}", v(m), v(yes), v(no)),
+        Node::Compare(op, a, b) => format!("{} {} {}", v(a), op.sign(), v(b)),
+        Node::And(a, b) => format!("{} && {}", v(a), v(b)),
+        Node::Or(a, b) => format!("{} || {}", v(a), v(b)),
+        Node::Not(a) => format!("!{}", v(a)),
+    };
+    format!("const {} v{index} = {value}", if mask { "bool" } else { "Number" })
+}

@@ -1,0 +1,302 @@
+//! The graph: nodes, each on earlier ones, and outputs.
+
+use std::collections::BTreeSet;
+
+use crate::scalar::Scalar;
+
+/// The number of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(pub(crate) u32);
+
+impl Id {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A function of one number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are the methods of `Scalar`")]
+pub enum Unary {
+    Neg,
+    Exp,
+    Log,
+    Log1p,
+    Expm1,
+    Tanh,
+    Sigmoid,
+    Erf,
+    NormalCdf,
+    NormalPdf,
+    Softplus,
+    Sin,
+    Cos,
+    Sqrt,
+    Rsqrt,
+    Abs,
+    Sign,
+    Floor,
+}
+
+/// A function of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are the operators and methods of `Scalar`")]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Pow,
+    Min,
+    Max,
+}
+
+/// A comparison of two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "they are the methods of `Scalar`")]
+pub enum Compare {
+    Lt,
+    Le,
+    Eq,
+}
+
+/// A node: a number, or a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Node {
+    /// The input of that position.
+    Input(u32),
+    /// The attribute of that position in [`Graph::attributes`].
+    Attribute(u32),
+    /// A constant, by the bits of the `f64`.
+    Constant(u64),
+    /// A function of one number.
+    Unary(Unary, Id),
+    /// A function of two numbers.
+    Binary(Binary, Id, Id),
+    /// The first number where the mask is true, else the second.
+    Select(Id, Id, Id),
+    /// A comparison of two numbers: a mask.
+    Compare(Compare, Id, Id),
+    /// Both masks.
+    And(Id, Id),
+    /// Either mask.
+    Or(Id, Id),
+    /// Not the mask.
+    Not(Id),
+}
+
+impl Node {
+    /// The constant, if it is one.
+    pub fn constant(self) -> Option<f64> {
+        match self {
+            Self::Constant(bits) => Some(f64::from_bits(bits)),
+            _ => None,
+        }
+    }
+
+    /// The nodes that this one is computed from.
+    pub fn operands(self) -> impl Iterator<Item = Id> {
+        let operands = match self {
+            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) => [None; 3],
+            Self::Unary(_, a) | Self::Not(a) => [Some(a), None, None],
+            Self::Binary(_, a, b) | Self::Compare(_, a, b) | Self::And(a, b) | Self::Or(a, b) => {
+                [Some(a), Some(b), None]
+            }
+            Self::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+        };
+        operands.into_iter().flatten()
+    }
+
+    /// The node with other operands.
+    pub(crate) fn with_operands(self, new: impl Fn(Id) -> Id) -> Self {
+        match self {
+            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) => self,
+            Self::Unary(op, a) => Self::Unary(op, new(a)),
+            Self::Binary(op, a, b) => Self::Binary(op, new(a), new(b)),
+            Self::Select(a, b, c) => Self::Select(new(a), new(b), new(c)),
+            Self::Compare(op, a, b) => Self::Compare(op, new(a), new(b)),
+            Self::And(a, b) => Self::And(new(a), new(b)),
+            Self::Or(a, b) => Self::Or(new(a), new(b)),
+            Self::Not(a) => Self::Not(new(a)),
+        }
+    }
+}
+
+/// What a body computes, as [`trace`](crate::trace) recorded it. Equal subexpressions are one node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) outputs: Vec<Id>,
+    pub(crate) attributes: Vec<(&'static str, f64)>,
+    pub(crate) input_names: Vec<String>,
+    pub(crate) output_names: Vec<String>,
+}
+
+/// What a node is while a graph is computed.
+#[derive(Clone, Copy)]
+pub(crate) enum Value<S: Scalar> {
+    Number(S),
+    Mask(S::Mask),
+}
+
+impl<S: Scalar> Value<S> {
+    pub(crate) fn number(self) -> S {
+        match self {
+            Self::Number(number) => number,
+            Self::Mask(_) => unreachable!("a graph computes numbers from numbers"),
+        }
+    }
+
+    pub(crate) fn mask(self) -> S::Mask {
+        match self {
+            Self::Mask(mask) => mask,
+            Self::Number(_) => unreachable!("a graph selects by masks"),
+        }
+    }
+}
+
+impl Graph {
+    /// A graph of the nodes that the outputs need.
+    pub(crate) fn new(
+        nodes: &[Node],
+        outputs: &[Id],
+        attributes: Vec<(&'static str, f64)>,
+        names: (Vec<String>, Vec<String>),
+    ) -> Self {
+        let mut needed: BTreeSet<Id> = outputs.iter().copied().collect();
+        for index in (0..nodes.len()).rev() {
+            if needed.contains(&Id(index as u32)) {
+                needed.extend(nodes[index].operands());
+            }
+        }
+        let needed: Vec<Id> = needed.into_iter().collect();
+        let renumbered = |id: Id| Id(needed.partition_point(|n| *n < id) as u32);
+        Self {
+            nodes: needed.iter().map(|id| nodes[id.index()].with_operands(renumbered)).collect(),
+            outputs: outputs.iter().map(|id| renumbered(*id)).collect(),
+            attributes,
+            input_names: names.0,
+            output_names: names.1,
+        }
+    }
+
+    /// The nodes; each comes after those that it is computed from.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The nodes of the outputs.
+    pub fn outputs(&self) -> &[Id] {
+        &self.outputs
+    }
+
+    /// The attributes: names, and the values that the body had when it was traced.
+    pub fn attributes(&self) -> &[(&'static str, f64)] {
+        &self.attributes
+    }
+
+    /// How many inputs there are.
+    pub fn input_count(&self) -> usize {
+        self.input_names.len()
+    }
+
+    /// The graph with other names than `x0`, `x1`, … and `y0`, `y1`, …, for printing.
+    ///
+    /// # Panics
+    /// If there are more or fewer names than inputs and outputs.
+    #[must_use]
+    pub fn with_names(mut self, inputs: &[&str], outputs: &[&str]) -> Self {
+        assert_eq!(inputs.len(), self.input_names.len(), "one name for each input");
+        assert_eq!(outputs.len(), self.output_names.len(), "one name for each output");
+        self.input_names = inputs.iter().map(|n| (*n).to_owned()).collect();
+        self.output_names = outputs.iter().map(|n| (*n).to_owned()).collect();
+        self
+    }
+
+    /// Computes the outputs from the inputs, with the attributes' traced values, in any kind of number.
+    ///
+    /// # Panics
+    /// If there are more or fewer inputs than the graph has.
+    pub fn eval<S: Scalar>(&self, inputs: &[S]) -> Vec<S> {
+        let values = self.values(inputs);
+        self.outputs.iter().map(|id| values[id.index()].number()).collect()
+    }
+
+    /// The value of every node.
+    pub(crate) fn values<S: Scalar>(&self, inputs: &[S]) -> Vec<Value<S>> {
+        assert_eq!(inputs.len(), self.input_count(), "one number for each input");
+        let mut values: Vec<Value<S>> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let number = |id: Id| values[id.index()].number();
+            let mask = |id: Id| values[id.index()].mask();
+            values.push(match *node {
+                Node::Input(position) => Value::Number(inputs[position as usize]),
+                Node::Attribute(position) => {
+                    let (name, value) = self.attributes[position as usize];
+                    Value::Number(S::attr(name, value))
+                }
+                Node::Constant(bits) => Value::Number(S::of(f64::from_bits(bits))),
+                Node::Unary(op, a) => Value::Number(op.apply(number(a))),
+                Node::Binary(op, a, b) => Value::Number(op.apply(number(a), number(b))),
+                Node::Select(m, a, b) => Value::Number(S::select(mask(m), number(a), number(b))),
+                Node::Compare(op, a, b) => Value::Mask(op.apply(number(a), number(b))),
+                Node::And(a, b) => Value::Mask(mask(a) & mask(b)),
+                Node::Or(a, b) => Value::Mask(mask(a) | mask(b)),
+                Node::Not(a) => Value::Mask(!mask(a)),
+            });
+        }
+        values
+    }
+}
+
+impl Unary {
+    /// The function.
+    pub fn apply<S: Scalar>(self, x: S) -> S {
+        match self {
+            Self::Neg => -x,
+            Self::Exp => x.exp(),
+            Self::Log => x.log(),
+            Self::Log1p => x.log1p(),
+            Self::Expm1 => x.expm1(),
+            Self::Tanh => x.tanh(),
+            Self::Sigmoid => x.sigmoid(),
+            Self::Erf => x.erf(),
+            Self::NormalCdf => x.normal_cdf(),
+            Self::NormalPdf => x.normal_pdf(),
+            Self::Softplus => x.softplus(),
+            Self::Sin => x.sin(),
+            Self::Cos => x.cos(),
+            Self::Sqrt => x.sqrt(),
+            Self::Rsqrt => x.rsqrt(),
+            Self::Abs => x.abs(),
+            Self::Sign => x.sign(),
+            Self::Floor => x.floor(),
+        }
+    }
+}
+
+impl Binary {
+    /// The function.
+    pub fn apply<S: Scalar>(self, x: S, y: S) -> S {
+        match self {
+            Self::Add => x + y,
+            Self::Sub => x - y,
+            Self::Mul => x * y,
+            Self::Div => x / y,
+            Self::Pow => x.pow(y),
+            Self::Min => x.min(y),
+            Self::Max => x.max(y),
+        }
+    }
+}
+
+impl Compare {
+    /// The comparison.
+    pub fn apply<S: Scalar>(self, x: S, y: S) -> S::Mask {
+        match self {
+            Self::Lt => x.lt(y),
+            Self::Le => x.le(y),
+            Self::Eq => x.eq(y),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Reverse mode on a graph: a graph of its gradient.
+
+use std::collections::BTreeMap;
+
+use crate::dual::Dual;
+use crate::expr::graph::{Binary, Graph, Id, Node, Value};
+use crate::expr::trace::{Expr, MaskExpr, record};
+use crate::scalar::Scalar;
+
+/// Where a contribution counts: masks of the new graph, and whether each is true or false there.
+///
+/// A contribution through `select` is not multiplied by zero where it is not taken: that would make NaN of an infinite
+/// derivative further down. It is carried on as it is, with the condition, and selected at the very input.
+#[derive(Clone, Default, PartialEq)]
+struct Guard(BTreeMap<Id, bool>);
+
+impl Guard {
+    /// With a further condition; nothing if they contradict each other.
+    fn and(&self, mask: MaskExpr, holds: bool) -> Option<Self> {
+        let (id, negated) = mask.without_not();
+        let mut guard = self.clone();
+        let holds = holds != negated;
+        match guard.0.insert(id, holds) {
+            Some(before) if before != holds => None,
+            _ => Some(guard),
+        }
+    }
+
+    /// The mask that is true in one guard and false in the other, if they are the same otherwise.
+    fn only_difference(&self, other: &Self) -> Option<Id> {
+        let mut differences = self.0.iter().filter(|(id, holds)| other.0.get(id) != Some(holds));
+        match (self.0.keys().eq(other.0.keys()), differences.next(), differences.next()) {
+            (true, Some((id, _)), None) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// All conditions as one mask, if there are any.
+    fn mask(&self) -> Option<MaskExpr> {
+        let masks = self.0.iter().map(|(id, holds)| if *holds { MaskExpr(*id) } else { !MaskExpr(*id) });
+        masks.reduce(|a, b| a & b)
+    }
+}
+
+/// The contributions to the gradient of a node.
+#[derive(Clone, Default)]
+struct Adjoint(Vec<(Guard, Expr)>);
+
+impl Adjoint {
+    /// Adds a contribution. With one under the opposite condition it becomes a `select`.
+    fn add(&mut self, mut guard: Guard, gradient: Expr) {
+        for index in 0..self.0.len() {
+            let (other, own) = &self.0[index];
+            if *other == guard {
+                self.0[index].1 = *own + gradient;
+                return;
+            }
+            let Some(id) = guard.only_difference(other) else { continue };
+            let (yes, no) = if guard.0[&id] { (gradient, *own) } else { (*own, gradient) };
+            self.0.remove(index);
+            guard.0.remove(&id);
+            return self.add(guard, Expr::select(MaskExpr(id), yes, no));
+        }
+        self.0.push((guard, gradient));
+    }
+
+    /// The whole gradient.
+    fn sum(&self) -> Expr {
+        let terms = self.0.iter().map(|(guard, gradient)| match guard.mask() {
+            Some(mask) => Expr::select(mask, *gradient, Expr::of(0.0)),
+            None => *gradient,
+        });
+        terms.reduce(|a, b| a + b).unwrap_or_else(|| Expr::of(0.0))
+    }
+}
+
+impl Graph {
+    /// The gradient: from the inputs and the gradient of each output, the gradient of each input. An input that no
+    /// output depends on has the constant 0.
+    ///
+    /// It is a graph again, and its gradient the second order.
+    #[must_use]
+    pub fn gradient(&self) -> Self {
+        let with_suffix = |names: &[String]| names.iter().map(|n| format!("{n}_grad")).collect::<Vec<_>>();
+        let inputs = [self.input_names.clone(), with_suffix(&self.output_names)].concat();
+        record(inputs, with_suffix(&self.input_names), |numbers| {
+            let (inputs, output_gradients) = numbers.split_at(self.input_count());
+            self.backward(&self.values(inputs), output_gradients)
+        })
+    }
+
+    /// The gradients of the inputs, from the values of all nodes.
+    fn backward(&self, values: &[Value<Expr>], output_gradients: &[Expr]) -> Vec<Expr> {
+        let mut adjoints = vec![Adjoint::default(); self.nodes.len()];
+        for (output, gradient) in self.outputs.iter().zip(output_gradients) {
+            adjoints[output.index()].add(Guard::default(), *gradient);
+        }
+        let mut gradients = vec![Expr::of(0.0); self.input_count()];
+        for index in (0..self.nodes.len()).rev() {
+            let adjoint = std::mem::take(&mut adjoints[index]);
+            if let Node::Input(position) = self.nodes[index] {
+                gradients[position as usize] = adjoint.sum();
+            }
+            for (guard, gradient) in adjoint.0 {
+                for (operand, guard, term) in contributions(self.nodes[index], values, &guard, gradient) {
+                    adjoints[operand.index()].add(guard, term);
+                }
+            }
+        }
+        gradients
+    }
+}
+
+/// What the gradient of a node contributes to those of its operands. The derivatives are those of [`Dual`].
+fn contributions(
+    node: Node,
+    values: &[Value<Expr>],
+    guard: &Guard,
+    gradient: Expr,
+) -> Vec<(Id, Guard, Expr)> {
+    let number = |id: Id| values[id.index()].number();
+    let either = |mask: MaskExpr, yes: Id, no: Id| {
+        let sides = [(yes, true), (no, false)].into_iter();
+        sides.filter_map(|(id, holds)| Some((id, guard.and(mask, holds)?, gradient))).collect()
+    };
+    match node {
+        Node::Unary(op, a) => {
+            let result = op.apply(Dual::<Expr, 1>::variable(number(a), 0));
+            result.partial(0).map(|slope| (a, guard.clone(), gradient * slope)).into_iter().collect()
+        }
+        Node::Binary(Binary::Min, a, b) => either(number(a).le(number(b)) | number(a).ne(number(a)), a, b),
+        Node::Binary(Binary::Max, a, b) => either(number(a).ge(number(b)) | number(a).ne(number(a)), a, b),
+        Node::Binary(op, a, b) => {
+            let result = op.apply(Dual::<Expr, 2>::variable(number(a), 0), Dual::variable(number(b), 1));
+            let slopes = [(a, result.partial(0)), (b, result.partial(1))].into_iter();
+            slopes.filter_map(|(id, slope)| Some((id, guard.clone(), gradient * slope?))).collect()
+        }
+        Node::Select(mask, yes, no) => either(values[mask.index()].mask(), yes, no),
+        _ => Vec::new(),
+    }
+}

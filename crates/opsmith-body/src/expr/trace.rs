@@ -1,0 +1,221 @@
+//! Tracing: a body run on numbers that write down what is done with them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+use crate::body::Body;
+use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
+use crate::scalar::{Mask, Scalar};
+
+/// A graph that is being recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) nodes: Vec<Node>,
+    known: HashMap<Node, Id>,
+    attributes: Vec<(&'static str, f64)>,
+}
+
+impl Recorder {
+    /// The number of a node: the same for equal nodes.
+    pub(crate) fn intern(&mut self, node: Node) -> Id {
+        *self.known.entry(node).or_insert_with(|| {
+            self.nodes.push(node);
+            Id(self.nodes.len() as u32 - 1)
+        })
+    }
+
+    fn attribute(&mut self, name: &'static str, value: f64) -> Id {
+        let known = self.attributes.iter().position(|(n, _)| *n == name);
+        let position = known.unwrap_or_else(|| {
+            self.attributes.push((name, value));
+            self.attributes.len() - 1
+        });
+        self.intern(Node::Attribute(position as u32))
+    }
+}
+
+thread_local! {
+    static RECORDER: RefCell<Option<Recorder>> = const { RefCell::new(None) };
+}
+
+/// Does something with the recording of this thread.
+fn with<R>(act: impl FnOnce(&mut Recorder) -> R) -> R {
+    RECORDER.with_borrow_mut(|recorder| {
+        act(recorder.as_mut().expect("an `Expr` exists only while a body is traced"))
+    })
+}
+
+/// Puts back what was recorded before, also when a body panics.
+struct Restore(Option<Recorder>);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        RECORDER.set(self.0.take());
+    }
+}
+
+/// Records a computation from named inputs to outputs, which get their names from `output_names`.
+pub(crate) fn record(
+    input_names: Vec<String>,
+    output_names: Vec<String>,
+    computation: impl FnOnce(&[Expr]) -> Vec<Expr>,
+) -> Graph {
+    let restore = Restore(RECORDER.replace(Some(Recorder::default())));
+    let inputs: Vec<Expr> = (0..input_names.len()).map(|k| node(Node::Input(k as u32))).collect();
+    let outputs: Vec<Id> = computation(&inputs).into_iter().map(|output| output.0).collect();
+    let recorder = RECORDER.take().unwrap_or_default();
+    drop(restore);
+    Graph::new(&recorder.nodes, &outputs, recorder.attributes, (input_names, output_names))
+}
+
+/// Traces a body.
+///
+/// ```
+/// use opsmith_body::{Body, Scalar, trace};
+///
+/// struct Swish;
+///
+/// impl Body<1, 1> for Swish {
+///     fn eval<S: Scalar>(&self, [x]: [S; 1]) -> [S; 1] {
+///         [x * x.sigmoid()]
+///     }
+/// }
+///
+/// let graph = trace(&Swish).with_names(&["x"], &["y"]);
+/// assert_eq!(graph.formula(), "y = x * sigmoid(x)");
+/// assert_eq!(
+///     graph.gradient().formula(),
+///     "t0 = sigmoid(x)\nx_grad = y_grad * t0 + x * y_grad * t0 * (1 - t0)"
+/// );
+/// ```
+pub fn trace<B: Body<IN, OUT>, const IN: usize, const OUT: usize>(body: &B) -> Graph {
+    let names = |letter: char, count: usize| (0..count).map(|k| format!("{letter}{k}")).collect();
+    record(names('x', IN), names('y', OUT), |inputs| {
+        let mut numbers = [Expr::of(0.0); IN];
+        numbers.copy_from_slice(inputs);
+        body.eval(numbers).to_vec()
+    })
+}
+
+/// A number that is a node of the graph which this thread records.
+///
+/// Making one when nothing is traced panics.
+#[derive(Clone, Copy, Debug)]
+pub struct Expr(pub(crate) Id);
+
+/// A mask that is such a node.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskExpr(pub(crate) Id);
+
+impl Mask for MaskExpr {}
+
+impl MaskExpr {
+    /// The node under an outermost `!`, and whether there was one.
+    pub(crate) fn without_not(self) -> (Id, bool) {
+        with(|r| match r.nodes[self.0.index()] {
+            Node::Not(inner) => (inner, true),
+            _ => (self.0, false),
+        })
+    }
+}
+
+fn node(node: Node) -> Expr {
+    Expr(with(|r| r.add(node)))
+}
+
+fn mask(node: Node) -> MaskExpr {
+    MaskExpr(with(|r| r.add(node)))
+}
+
+impl BitAnd for MaskExpr {
+    type Output = Self;
+    fn bitand(self, other: Self) -> Self {
+        mask(Node::And(self.0, other.0))
+    }
+}
+
+impl BitOr for MaskExpr {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        mask(Node::Or(self.0, other.0))
+    }
+}
+
+impl Not for MaskExpr {
+    type Output = Self;
+    fn not(self) -> Self {
+        mask(Node::Not(self.0))
+    }
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident),*) => {$(
+        impl $trait for Expr {
+            type Output = Self;
+            fn $method(self, other: Self) -> Self {
+                node(Node::Binary(Binary::$trait, self.0, other.0))
+            }
+        }
+
+        impl $trait<f64> for Expr {
+            type Output = Self;
+            fn $method(self, constant: f64) -> Self {
+                $trait::$method(self, Self::of(constant))
+            }
+        }
+    )*};
+}
+
+operators!(Add add, Sub sub, Mul mul, Div div);
+
+impl Neg for Expr {
+    type Output = Self;
+    fn neg(self) -> Self {
+        node(Node::Unary(Unary::Neg, self.0))
+    }
+}
+
+macro_rules! unary {
+    ($($method:ident $op:ident)*) => {$(
+        fn $method(self) -> Self {
+            node(Node::Unary(Unary::$op, self.0))
+        }
+    )*};
+}
+
+macro_rules! binary {
+    ($($method:ident $op:ident)*) => {$(
+        fn $method(self, other: Self) -> Self {
+            node(Node::Binary(Binary::$op, self.0, other.0))
+        }
+    )*};
+}
+
+macro_rules! compare {
+    ($($method:ident $op:ident)*) => {$(
+        fn $method(self, other: Self) -> MaskExpr {
+            mask(Node::Compare(Compare::$op, self.0, other.0))
+        }
+    )*};
+}
+
+impl Scalar for Expr {
+    type Mask = MaskExpr;
+
+    fn of(constant: f64) -> Self {
+        node(Node::Constant(constant.to_bits()))
+    }
+    fn attr(name: &'static str, value: f64) -> Self {
+        Self(with(|r| r.attribute(name, value)))
+    }
+    unary! {
+        exp Exp log Log log1p Log1p expm1 Expm1 tanh Tanh sigmoid Sigmoid erf Erf normal_cdf NormalCdf
+        normal_pdf NormalPdf softplus Softplus sin Sin cos Cos sqrt Sqrt rsqrt Rsqrt abs Abs sign Sign floor Floor
+    }
+    binary! { pow Pow min Min max Max }
+    compare! { lt Lt le Le eq Eq }
+    fn select(mask: MaskExpr, yes: Self, no: Self) -> Self {
+        node(Node::Select(mask.0, yes.0, no.0))
+    }
+}

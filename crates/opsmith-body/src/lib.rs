@@ -1,0 +1,56 @@
+//! Arithmetic written once: from one generic function the vectorised CPU kernel for every float type and instruction
+//! set, its gradient, formulas for the documentation, and CUDA C++.
+//!
+//! A body is a function that is generic over [`Scalar`], as the method of a type that implements [`Body`] and whose
+//! fields are the attributes:
+//!
+//! ```
+//! use opsmith_body::{Body, Scalar, map};
+//!
+//! struct LltmCell;
+//!
+//! impl Body<4, 2> for LltmCell {
+//!     #[inline(always)]
+//!     fn eval<S: Scalar>(&self, [g0, g1, g2, old_cell]: [S; 4]) -> [S; 2] {
+//!         let new_cell = old_cell + g2.elu() * g0.sigmoid();
+//!         [new_cell.tanh() * g1.sigmoid(), new_cell]
+//!     }
+//! }
+//!
+//! let x = [0.0f32; 4];
+//! let (mut hidden, mut cell) = ([1.0; 4], [1.0; 4]);
+//! map(&LltmCell, [&x, &x, &x, &x], [&mut hidden, &mut cell]);
+//! assert_eq!((hidden, cell), ([0.0; 4], [0.0; 4]));
+//! ```
+//!
+//! | instantiated with | by | gives |
+//! |---|---|---|
+//! | [`F32<I>`](F32), [`F64<I>`](F64) | [`map`] over slices of `f32`, `f64`, `f16`, `bf16` ([`Element`]); [`block`] in other loops | the forward kernel |
+//! | [`Dual<S, N>`](Dual), nested for higher orders | [`map`] of [`Gradient`], a body made of a body | the backward kernel |
+//! | [`Expr`] | [`trace`], which gives a [`Graph`] | [`Graph::formula`], [`Graph::gradient`] (a graph, of any order), [`Graph::cuda_source`], [`Graph::eval`] |
+//!
+//! `I` is an instruction set ([`Isa`]). Everything is `#[inline(always)]` and without branches, so when [`dispatch`]
+//! runs a loop in a function that enables the instruction set, the whole body is vectorised. Each instruction set is an
+//! instantiation of its own, because a fused multiplication and addition is worth a factor of two and more where the
+//! processor has it, and is a slow library call where it has not.
+//!
+//! The elementary functions are within 2 units in the last place; `cargo bench --bench accuracy` prints how far.
+
+mod body;
+mod dual;
+mod element;
+mod expr;
+mod float;
+mod gradient;
+mod isa;
+mod math;
+mod scalar;
+
+pub use body::{BLOCK, Block, Body, block, map, map_at};
+pub use dual::Dual;
+pub use element::Element;
+pub use expr::{Binary, Compare, CudaType, Expr, Graph, Id, MaskExpr, Node, Unary, trace};
+pub use float::{F32, F64, Float};
+pub use gradient::Gradient;
+pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
+pub use scalar::{Lane, Mask, Scalar};

@@ -1,0 +1,107 @@
+//! The normal distribution, the error function and the Gaussian error linear unit.
+//!
+//! All come from the tail Φ(−t) = exp(−t²/2) K(t), t ≥ 0, where the square is taken in twice the precision: so even
+//! Φ(−13) has all its digits, and so does GELU far below zero.
+
+use crate::float::Float;
+use crate::isa::Isa;
+use crate::math::double::{fast_two_sum, multiply_add, product, quotient, two_product, two_sum};
+use crate::math::exp::Exponential;
+use crate::math::{Pair, Real};
+use crate::scalar::{GELU_LINEAR, Scalar};
+
+/// exp(−t²/2) and the other factors of the tail.
+struct Tail<T, I> {
+    t: Float<T, I>,
+    gauss: Exponential<T, I>,
+}
+
+/// What the tail is multiplied by.
+#[derive(Clone, Copy, PartialEq)]
+enum Times {
+    One,
+    T,
+}
+
+impl<T: Real, I: Isa> Tail<T, I> {
+    #[inline(always)]
+    fn of(t: Float<T, I>) -> Self {
+        let t = t.at_most(T::TAIL_END);
+        let (square, rest) = two_product(t, t);
+        Self { t, gauss: Exponential::of_sum(square * -0.5, rest * -0.5) }
+    }
+
+    /// Φ(−t), or t Φ(−t).
+    #[inline(always)]
+    fn times(&self, factor: Times) -> Float<T, I> {
+        let ((k, k_low), near) = T::tail_poly(self.t);
+        let fraction = self.gauss.fraction;
+        // K (1 + fraction), with its rounding error.
+        let (high, low) = multiply_add(k, fraction, k);
+        let low = low + k_low.fma(fraction, k_low);
+        let (zero, one) = (Float::c(0.0), Float::c(1.0));
+        let tail = match factor {
+            Times::One => quotient((high, low), (Float::pick(near, one, self.t), zero)),
+            Times::T => {
+                let factor = Float::pick(near, self.t, one);
+                factor.fma(high, factor * low)
+            }
+        };
+        self.gauss.scale(tail, true)
+    }
+}
+
+/// Φ(x).
+#[inline(always)]
+pub(crate) fn cdf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let tail = Tail::of(x.abs()).times(Times::One);
+    Float::pick(x.get() < T::ZERO, tail, Float::c(1.0) - tail)
+}
+
+/// φ(x).
+#[inline(always)]
+pub(crate) fn pdf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let Exponential { fraction, rounded } = Tail::of(x.abs()).gauss;
+    let factor = Float::c(0.398_942_280_401_432_7);
+    Exponential { fraction, rounded }.scale(factor.fma(fraction, factor), true)
+}
+
+/// The error function.
+#[inline(always)]
+pub(crate) fn erf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let magnitude = x.abs();
+    let inner = x.fma(T::erf_poly(x * x), x);
+    let outer = Float::c(1.0) - Tail::of(magnitude * std::f64::consts::SQRT_2).times(Times::One) * 2.0;
+    Float::pick(magnitude.get() < T::from_f64(1.0), inner, outer).with_sign_of(x)
+}
+
+/// x Φ(x).
+#[inline(always)]
+pub(crate) fn gelu<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let tail = Tail::of(x.abs()).times(Times::T);
+    Float::pick(x.get() < T::ZERO, -tail, x - tail)
+}
+
+/// x/2 (1 + tanh u) = x / (1 + exp(−2u)).
+#[inline(always)]
+pub(crate) fn gelu_tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let magnitude = x.abs();
+    let clamped = magnitude.at_most(T::GELU_END);
+    let (high, low) = T::gelu_argument(clamped);
+    let parts = Exponential::of_sum(-high, -low);
+    let (e, e_low) = fast_two_sum(Float::c(1.0), parts.fraction);
+    let (top, top_low) = two_product(clamped, e);
+    let bottom = fast_two_sum(Float::c(1.0), parts.scale(e, true));
+    let tail = parts.scale(quotient((top, clamped.fma(e_low, top_low)), bottom), true);
+    Float::pick(x.get() < T::ZERO, -tail, x - tail)
+}
+
+/// The argument of `gelu_tanh`'s exponential in twice the precision, for x ≥ 0: x (a + b x²).
+#[inline(always)]
+pub(crate) fn gelu_argument<I: Isa>(x: Float<f64, I>) -> Pair<f64, I> {
+    let linear = Float::c(GELU_LINEAR);
+    let cubic = product(two_product(x, x), (Float::c(0.07135481627260025), Float::c(-6.175149918155315e-19)));
+    let (factor, low) = two_sum(linear, cubic.0);
+    let factor = (factor, low + (cubic.1 + -9.96930880911092e-17));
+    product(factor, (x, Float::c(0.0)))
+}

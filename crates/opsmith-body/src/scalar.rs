@@ -1,0 +1,189 @@
+//! The interface that bodies are written against.
+
+use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
+
+/// A number in a body: an element of a vector, a dual number, or a node of an expression graph.
+///
+/// Arithmetic is `+ - * /` with another number or an `f64` constant on the right. Comparisons give a
+/// [`Mask`](Self::Mask) and not a `bool`, because a body is compiled once for many elements and traced once for all
+/// values: write [`select`](Self::select) where ordinary code has `if`.
+///
+/// The functions of `Float` (see [`crate::F32`], [`crate::F64`]) are within 2 units in the last place over the whole
+/// range, with the special values of IEEE 754 and NumPy.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a number of a body",
+    label = "not a `Scalar`",
+    note = "write the body as a function that is generic over `S: Scalar`, and make constants with `S::of(1.5)`",
+    note = "for plain floats, use `F32<Plain>` and `F64<Plain>`"
+)]
+pub trait Scalar:
+    Copy
+    + 'static
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + Add<f64, Output = Self>
+    + Sub<f64, Output = Self>
+    + Mul<f64, Output = Self>
+    + Div<f64, Output = Self>
+{
+    /// What a comparison gives.
+    type Mask: Mask;
+
+    /// A constant.
+    fn of(constant: f64) -> Self;
+
+    /// The value of an attribute: a constant where a body is compiled, a named parameter where it is traced.
+    #[inline(always)]
+    fn attr(name: &'static str, value: f64) -> Self {
+        let _ = name;
+        Self::of(value)
+    }
+
+    /// eˣ.
+    fn exp(self) -> Self;
+    /// The natural logarithm.
+    fn log(self) -> Self;
+    /// log(1 + x), exact near 0.
+    fn log1p(self) -> Self;
+    /// eˣ − 1, exact near 0.
+    fn expm1(self) -> Self;
+    /// The hyperbolic tangent.
+    fn tanh(self) -> Self;
+    /// 1 / (1 + e⁻ˣ).
+    fn sigmoid(self) -> Self;
+    /// The error function.
+    fn erf(self) -> Self;
+    /// The normal distribution's cumulative function, Φ(x) = (1 + erf(x/√2)) / 2.
+    fn normal_cdf(self) -> Self;
+    /// The normal distribution's density, φ(x) = exp(−x²/2) / √(2π).
+    fn normal_pdf(self) -> Self;
+    /// The sine.
+    fn sin(self) -> Self;
+    /// The cosine.
+    fn cos(self) -> Self;
+    /// The square root.
+    fn sqrt(self) -> Self;
+    /// 1 / √x.
+    fn rsqrt(self) -> Self;
+    /// x to the power of `exponent`.
+    fn pow(self, exponent: Self) -> Self;
+    /// The absolute value.
+    fn abs(self) -> Self;
+    /// −1, 0 or 1; ±0 and NaN stay what they are.
+    fn sign(self) -> Self;
+    /// The largest integer that is not larger.
+    fn floor(self) -> Self;
+    /// The smaller of two, NaN if one is NaN. The gradient goes to the one that is taken, `self` if they are equal.
+    fn min(self, other: Self) -> Self;
+    /// The larger of two, NaN if one is NaN. The gradient goes to the one that is taken, `self` if they are equal.
+    fn max(self, other: Self) -> Self;
+
+    /// `self < other`.
+    fn lt(self, other: Self) -> Self::Mask;
+    /// `self <= other`.
+    fn le(self, other: Self) -> Self::Mask;
+    /// `self == other`.
+    fn eq(self, other: Self) -> Self::Mask;
+    /// `self > other`.
+    #[inline(always)]
+    fn gt(self, other: Self) -> Self::Mask {
+        other.lt(self)
+    }
+    /// `self >= other`.
+    #[inline(always)]
+    fn ge(self, other: Self) -> Self::Mask {
+        other.le(self)
+    }
+    /// `self != other`; `x.ne(x)` is true for NaN.
+    #[inline(always)]
+    fn ne(self, other: Self) -> Self::Mask {
+        !self.eq(other)
+    }
+
+    /// `yes` where the mask is true, else `no`. What is not taken has no effect on the value or on any gradient, even
+    /// if it is infinite or NaN.
+    fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
+
+    /// x for x > 0, else eˣ − 1.
+    #[inline(always)]
+    fn elu(self) -> Self {
+        Self::select(self.gt(Self::of(0.0)), self, self.expm1())
+    }
+    /// x Φ(x), the Gaussian error linear unit.
+    #[inline(always)]
+    fn gelu(self) -> Self {
+        self * self.normal_cdf()
+    }
+    /// The usual approximation of [`gelu`](Self::gelu): x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    #[inline(always)]
+    fn gelu_tanh(self) -> Self {
+        let inner = (self * self * GELU_CUBIC + 1.0) * self * GELU_LINEAR;
+        self * inner.sigmoid()
+    }
+    /// log(1 + eˣ).
+    #[inline(always)]
+    fn softplus(self) -> Self {
+        self.max(Self::of(0.0)) + (-self.abs()).exp().log1p()
+    }
+    /// x to an integer power, by multiplications: for small exponents.
+    #[inline(always)]
+    fn powi(self, exponent: i32) -> Self {
+        let (mut power, mut square, mut left) = (None, self, exponent.unsigned_abs());
+        while left > 0 {
+            if left & 1 == 1 {
+                power = Some(power.map_or(square, |p| p * square));
+            }
+            left >>= 1;
+            if left > 0 {
+                square = square * square;
+            }
+        }
+        let power = power.unwrap_or(Self::of(1.0));
+        if exponent < 0 { Self::of(1.0) / power } else { power }
+    }
+}
+
+/// 2 √(2/π), in the argument of the sigmoid of [`Scalar::gelu_tanh`].
+pub(crate) const GELU_LINEAR: f64 = 1.595_769_121_605_730_8;
+/// The coefficient of the cubic term there.
+pub(crate) const GELU_CUBIC: f64 = 0.044715;
+
+/// What a comparison of [`Scalar`]s gives: `&`, `|`, `!`, and then [`Scalar::select`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a mask",
+    note = "masks come from comparisons of `Scalar`s: `x.lt(y)`"
+)]
+pub trait Mask: Copy + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
+
+/// The mask of plain floats. It is no `bool`, so that a body that branches fails in every instantiation.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane(pub(crate) bool);
+
+impl Mask for Lane {}
+
+impl BitAnd for Lane {
+    type Output = Self;
+    #[inline(always)]
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl BitOr for Lane {
+    type Output = Self;
+    #[inline(always)]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl Not for Lane {
+    type Output = Self;
+    #[inline(always)]
+    fn not(self) -> Self {
+        Self(!self.0)
+    }
+}

@@ -1,0 +1,40 @@
+//! The program's arguments, and which command they start.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::{build, compare, inspect, new, text};
+
+/// Tools for those who write libraries of tensor operators.
+#[derive(Parser)]
+#[command(name = "opsmith", version, arg_required_else_help = true, max_term_width = 80)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    New(new::Options),
+    Build(build::Options),
+    Inspect(inspect::Options),
+    Compat(compare::Options),
+}
+
+/// Runs the program on the arguments of this process.
+pub fn run() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::New(options) => new::new(&options),
+        Command::Build(options) => build::build(&options),
+        Command::Inspect(options) => inspect::inspect(&options),
+        Command::Compat(options) => compare::compat(&options),
+    };
+    match outcome {
+        Ok(outcome) => outcome.into(),
+        Err(error) => {
+            text::print_error(&error);
+            ExitCode::from(2)
+        }
+    }
+}

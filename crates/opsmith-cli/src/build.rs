@@ -1,0 +1,175 @@
+//! `opsmith build`: the library of a crate of operators.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::source::{Source, read_apart};
+use crate::text::{FAINT, STRONG, print, styled, wrapped};
+
+/// Build the library of a crate of operators, and say where it is and what is in it
+///
+/// Cargo does the work; its progress and the compiler's messages are shown as they come.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  opsmith build --release
+  opsmith build --manifest-path my_ops/Cargo.toml --json")]
+pub(crate) struct Options {
+    /// Build with optimisations, into target/release
+    #[arg(long)]
+    release: bool,
+    /// The crate's Cargo.toml, or that of a workspace [default: the nearest one, from this folder up]
+    #[arg(long, value_name = "FILE")]
+    manifest_path: Option<PathBuf>,
+    /// Write JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// A shared object that Cargo made.
+struct Built {
+    /// The crate that it is of.
+    package: String,
+    path: PathBuf,
+}
+
+/// Builds, looks into the libraries, and prints.
+pub(crate) fn build(options: &Options) -> Result<Outcome> {
+    let manifest = locate(options)?;
+    let Some(artifacts) = run_cargo(options)? else { return Ok(Outcome::Fault) };
+    let built = shared_objects(&artifacts, &manifest)?;
+    let libraries = built.iter().map(look_into).collect::<Result<Vec<_>>>()?;
+    print(&if options.json { as_json(&libraries)? } else { as_text(&libraries)? })?;
+    Ok(Outcome::Good)
+}
+
+/// A Cargo command on the crate.
+fn cargo(options: &Options, arguments: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(path) = &options.manifest_path {
+        command.arg("--manifest-path").arg(path);
+    }
+    command
+}
+
+fn not_started(error: std::io::Error, command: &Command) -> anyhow::Error {
+    let program = command.get_program().to_string_lossy();
+    match error.kind() {
+        ErrorKind::NotFound => anyhow!(
+            "there is no `{program}`\n  → install Rust from https://rustup.rs, or set CARGO to where Cargo is"
+        ),
+        _ => anyhow!("`{program}` cannot be started: {error}"),
+    }
+}
+
+/// The manifest that Cargo takes.
+fn locate(options: &Options) -> Result<PathBuf> {
+    let mut command = cargo(options, &["locate-project", "--message-format", "plain"]);
+    let output = command.output().map_err(|error| not_started(error, &command))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("error: ").to_owned();
+        bail!("{said}\n  → `opsmith new NAME` makes a crate of operators");
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+}
+
+/// What Cargo made, as it tells it; none where it failed, having said why.
+fn run_cargo(options: &Options) -> Result<Option<Vec<Value>>> {
+    let mut command = cargo(options, &["build", "--message-format", "json-render-diagnostics"]);
+    if options.release {
+        command.arg("--release");
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| not_started(error, &command))?;
+    let told = child.stdout.take().context("Cargo's output cannot be read")?;
+    let mut artifacts = Vec::new();
+    for line in BufReader::new(told).lines() {
+        let message: Value = serde_json::from_str(&line?).unwrap_or_default();
+        if message["reason"] == "compiler-artifact" {
+            artifacts.push(message);
+        }
+    }
+    Ok(child.wait()?.success().then_some(artifacts))
+}
+
+/// The shared objects of the crate with this manifest; of all crates, where that is a workspace's own.
+fn shared_objects(artifacts: &[Value], manifest: &Path) -> Result<Vec<Built>> {
+    let is_own = |artifact: &&Value| artifact["manifest_path"].as_str().map(Path::new) == Some(manifest);
+    let is_crate = artifacts.iter().any(|artifact| is_own(&artifact));
+    let mut built = Vec::new();
+    for artifact in artifacts.iter().filter(|artifact| !is_crate || is_own(artifact)) {
+        let files = artifact["filenames"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let path = files.map(PathBuf::from).find(|file| file.extension().is_some_and(|end| end == "so"));
+        let kinds = artifact["target"]["crate_types"].as_array().into_iter().flatten();
+        if let Some(path) = path.filter(|_| kinds.into_iter().any(|kind| kind == "cdylib")) {
+            let package = artifact["target"]["name"].as_str().unwrap_or_default().to_owned();
+            built.push(Built { package, path });
+        }
+    }
+    if built.is_empty() {
+        bail!(
+            "{}: makes no shared library\n  → write into it:\n\n        [lib]\n        crate-type = [\"cdylib\"]",
+            manifest.display()
+        );
+    }
+    Ok(built)
+}
+
+fn look_into(built: &Built) -> Result<Source> {
+    const ADVICE: &str = "\n  → list the ops of the crate once, at its root: opsmith::library! { ops = […] }";
+    let Built { package, path } = built;
+    let source = read_apart(path).map_err(|error| {
+        let error = format!("{error:#}");
+        let advice = if error.contains("opsmith_library_v1") { ADVICE } else { "" };
+        anyhow!("`{package}` was built, but cannot be used: {error}{advice}")
+    })?;
+    if source.definitions.ops.is_empty() {
+        bail!("`{package}` was built, but its library has no ops{ADVICE}");
+    }
+    Ok(source)
+}
+
+fn as_text(libraries: &[Source]) -> Result<String> {
+    let mut text = String::new();
+    for Source { path, definitions, .. } in libraries {
+        let here = std::env::current_dir().unwrap_or_default();
+        let place = path.strip_prefix(here).unwrap_or(path).display();
+        let size = human_size(path.metadata()?.len());
+        let ops: Vec<String> = definitions.ops.iter().map(|op| op.signature.snake_name()).collect();
+        let about = format!("{size}, {} {}", definitions.name, definitions.version);
+        let _ = writeln!(text, "{}  {}", styled(STRONG, place), styled(FAINT, about));
+        let _ = writeln!(text, "{}", wrapped(&ops.join(", "), 2));
+    }
+    Ok(text)
+}
+
+fn as_json(libraries: &[Source]) -> Result<String> {
+    let one = |Source { path, definitions, .. }: &Source| {
+        anyhow::Ok(json!({
+            "path": path,
+            "bytes": path.metadata()?.len(),
+            "name": definitions.name,
+            "version": definitions.version,
+            "ops": definitions.ops.iter().map(|op| op.name()).collect::<Vec<_>>(),
+        }))
+    };
+    let list = libraries.iter().map(one).collect::<Result<Value>>()?;
+    Ok(format!("{list:#}\n"))
+}
+
+/// `512 kB`, `1.3 MB`.
+fn human_size(bytes: u64) -> String {
+    match bytes as f64 / 1000.0 {
+        kilobytes if kilobytes < 999.5 => format!("{kilobytes:.0} kB"),
+        kilobytes => format!("{:.1} MB", kilobytes / 1000.0),
+    }
+}

@@ -1,0 +1,36 @@
+//! The command line `opsmith`: what authors of op libraries do beside writing them.
+//!
+//! [`run`] is the program. [`compat`] says which changes of definitions are safe, [`definitions`] reads them; both are
+//! of use without the program.
+
+mod arguments;
+mod build;
+mod compare;
+pub mod compat;
+pub mod definitions;
+mod inspect;
+mod new;
+mod source;
+mod text;
+
+use std::process::ExitCode;
+
+pub use arguments::run;
+
+/// How a command ended, where it did what it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// Nothing is wrong.
+    Good,
+    /// What was looked at is at fault: exit status 1. What could not be done at all is an error, exit status 2.
+    Fault,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        match outcome {
+            Outcome::Good => ExitCode::SUCCESS,
+            Outcome::Fault => ExitCode::from(1),
+        }
+    }
+}

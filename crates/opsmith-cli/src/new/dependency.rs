@@ -1,0 +1,48 @@
+//! The `opsmith` that a new crate depends on.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+/// Where the crate `opsmith` was when this program was built.
+const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../opsmith");
+
+/// The dependency as a manifest has it: `{ path = "…" }`, or a version in quotes.
+///
+/// # Errors
+/// When `wanted` is neither a folder with the crate nor a version.
+pub(super) fn find(wanted: Option<&str>) -> Result<String> {
+    let Some(wanted) = wanted else {
+        return match crate_in(Path::new(BUILT_FROM)) {
+            Some(path) => by_path(&path),
+            None => Ok(quoted(env!("CARGO_PKG_VERSION"))),
+        };
+    };
+    let path = Path::new(wanted);
+    if let Some(path) = crate_in(path).or_else(|| crate_in(&path.join("crates/opsmith"))) {
+        return by_path(&path);
+    }
+    let is_version = wanted.starts_with(|c: char| c.is_ascii_digit())
+        && wanted.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+'));
+    if is_version && !path.exists() {
+        return Ok(quoted(wanted));
+    }
+    bail!("`{wanted}` is neither a version nor a folder with the crate `opsmith`")
+}
+
+/// The folder, if it has the crate `opsmith`.
+fn crate_in(folder: &Path) -> Option<PathBuf> {
+    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+    let is_it = manifest.lines().any(|line| line.replace(' ', "") == "name=\"opsmith\"");
+    is_it.then(|| folder.canonicalize().ok()).flatten()
+}
+
+fn by_path(path: &Path) -> Result<String> {
+    let text = path.to_str().with_context(|| format!("{}: is not UTF-8", path.display()))?;
+    Ok(format!("{{ path = {} }}", quoted(text)))
+}
+
+/// A basic string of TOML, which has all that a string of JSON has.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

@@ -1,0 +1,94 @@
+//! Where definitions come from: a library, or a file of JSON that `opsmith inspect --json` wrote.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, anyhow, bail};
+use opsmith_runtime::Library;
+use serde_json::Value;
+
+use crate::definitions::Definitions;
+
+/// A library's definitions, and the JSON that they were read from.
+pub(crate) struct Source {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// What the library says of itself.
+    pub(crate) json: Value,
+    /// The same, read.
+    pub(crate) definitions: Definitions,
+}
+
+/// Reads a library or a file of definitions. A library is loaded into this process.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn read(path: &Path) -> Result<Source> {
+    if is_json(path)? {
+        return from_text(path, &read_text(path)?);
+    }
+    let library = Library::open(path).map_err(|error| anyhow!("{}", error.message()))?;
+    from_text(path, library.description())
+}
+
+/// Reads a library or a file of definitions. A library is loaded by another process: one process cannot have two
+/// versions of a library.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn read_apart(path: &Path) -> Result<Source> {
+    if is_json(path)? {
+        return from_text(path, &read_text(path)?);
+    }
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let mut command = Command::new(&program);
+    command.args(["inspect", "--json", "--"]).arg(path).env("NO_COLOR", "1");
+    let output =
+        command.output().with_context(|| format!("cannot start {} to load a library", program.display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        match said.trim().strip_prefix("error: ") {
+            Some(error) => bail!("{error}"),
+            None => bail!("{}: loading it ended the process: {}", path.display(), output.status),
+        }
+    }
+    from_text(path, &String::from_utf8_lossy(&output.stdout))
+}
+
+/// Whether the file is to be read as JSON: it begins like that, or is called that.
+fn is_json(path: &Path) -> Result<bool> {
+    let cannot_read = || format!("{}: cannot be read", path.display());
+    let mut begin = [0];
+    let length = File::open(path).and_then(|mut file| file.read(&mut begin)).with_context(cannot_read)?;
+    let is_json = length == 1 && (begin[0] == b'{' || begin[0].is_ascii_whitespace());
+    Ok(is_json || path.extension().is_some_and(|extension| extension == "json"))
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))
+}
+
+fn from_text(path: &Path, text: &str) -> Result<Source> {
+    let place = path.display();
+    let json: Value = serde_json::from_str(text).map_err(|error| not_json(path, text, &error))?;
+    let definitions = Definitions::from_json(&json)
+        .with_context(|| format!("{place}: is not what `opsmith inspect LIB --json` writes"))?;
+    Ok(Source { path: path.to_owned(), json, definitions })
+}
+
+/// The error with the line that it is in, and a caret under the place.
+fn not_json(path: &Path, text: &str, error: &serde_json::Error) -> anyhow::Error {
+    let (place, line, column) = (path.display(), error.line(), error.column());
+    let what = error.to_string();
+    let what = what.split(" at line ").next().unwrap_or_default();
+    let shown = text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let before: String = shown.chars().take(column.saturating_sub(1)).collect();
+    if before.chars().count() > 100 {
+        return anyhow!("{place}:{line}:{column}: is not JSON: {what}");
+    }
+    let shown: String = shown.chars().take(120).collect();
+    let caret = " ".repeat(before.chars().count());
+    anyhow!("{place}:{line}:{column}: is not JSON: {what}\n    {shown}\n    {caret}^")
+}

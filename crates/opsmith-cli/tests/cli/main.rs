@@ -1,0 +1,7 @@
+//! The tests of the program and of its rules.
+
+mod common;
+mod guide;
+mod inspect_and_compat;
+mod new_and_build;
+mod rules;

@@ -1,0 +1,163 @@
+//! Whether a value is one that an attribute may have.
+
+use std::fmt::{self, Display};
+use std::sync::Arc;
+
+use super::model::{Allowed, AttrDef};
+use super::print::Quoted;
+use crate::attr::{AttrBase, AttrType, AttrValue};
+
+/// A constraint that a value breaks: what the value must be, and what it is.
+pub(super) struct Violation {
+    pub(super) must: String,
+    pub(super) got: String,
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, got {}", self.must, self.got)
+    }
+}
+
+/// Fails with a [`Violation`] if there is a value that is bad.
+fn refuse(bad: Option<impl Display>, must: impl FnOnce() -> String) -> Result<(), Violation> {
+    bad.map_or(Ok(()), |bad| Err(Violation { must: must(), got: bad.to_string() }))
+}
+
+impl AttrDef {
+    /// The value with the attribute's own type: an int serves for a float, and an empty list for any list.
+    ///
+    /// # Errors
+    /// What is wrong, to follow the attribute's name: "is an int, got a string".
+    pub(super) fn coerce(&self, value: AttrValue) -> Result<AttrValue, String> {
+        let found = value.attr_type();
+        if found == self.ty {
+            return Ok(value);
+        }
+        match (self.ty, value) {
+            (AttrType { base: AttrBase::Float, list: false }, AttrValue::Int(n)) => {
+                Ok(AttrValue::Float(n as f64))
+            }
+            (AttrType { base: AttrBase::Float, list: true }, AttrValue::Ints(ints)) => {
+                Ok(AttrValue::Floats(ints.into_iter().map(|n| n as f64).collect()))
+            }
+            (AttrType { base, list: true }, value) if length(&value) == Some(0) => Ok(empty_list(base)),
+            _ => Err(format!("is {}, got {}", a(self.ty), a(found))),
+        }
+    }
+
+    /// Checks a value of the attribute's type against its constraints.
+    ///
+    /// # Errors
+    /// What is wrong, to follow the attribute's name: "must be at least 1, got 0".
+    pub(super) fn check(&self, value: &AttrValue) -> Result<(), Violation> {
+        if let (Some(min), Some(length)) = (self.min_len, length(value)) {
+            let must = || format!("must have at least {}", counted(min, "element"));
+            refuse((length < min).then_some(length), must)?;
+        }
+        self.check_bounds(value)?;
+        self.check_allowed(value)
+    }
+
+    /// NaN is within no bounds.
+    fn check_bounds(&self, value: &AttrValue) -> Result<(), Violation> {
+        let within = |least: &AttrValue, greatest: &AttrValue| match (least, greatest) {
+            (AttrValue::Int(least), AttrValue::Int(greatest)) => least <= greatest,
+            (AttrValue::Float(least), AttrValue::Float(greatest)) => least <= greatest,
+            _ => true,
+        };
+        if let Some(min) = &self.min {
+            refuse((!within(min, value)).then_some(value), || format!("must be at least {min}"))?;
+        }
+        if let Some(max) = &self.max {
+            refuse((!within(value, max)).then_some(value), || format!("must be at most {max}"))?;
+        }
+        Ok(())
+    }
+
+    fn check_allowed(&self, value: &AttrValue) -> Result<(), Violation> {
+        let Some(allowed) = &self.allowed else { return Ok(()) };
+        let must = || self.must_be_among(allowed);
+        match (allowed, value) {
+            (Allowed::Types(allowed), AttrValue::Type(one)) => refuse(stranger(allowed, [one]), must),
+            (Allowed::Types(allowed), AttrValue::Types(list)) => refuse(stranger(allowed, list), must),
+            (Allowed::Ints(allowed), AttrValue::Int(one)) => refuse(stranger(allowed, [one]), must),
+            (Allowed::Ints(allowed), AttrValue::Ints(list)) => refuse(stranger(allowed, list), must),
+            (Allowed::Strings(allowed), AttrValue::String(one)) => {
+                refuse(strange_text(allowed, std::slice::from_ref(one)), must)
+            }
+            (Allowed::Strings(allowed), AttrValue::Strings(list)) => {
+                refuse(strange_text(allowed, list), must)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `must be one of float32, float64`; for a list, what its elements must be.
+    fn must_be_among(&self, allowed: &Allowed) -> String {
+        let members = match allowed {
+            Allowed::Types(types) => joined(types),
+            Allowed::Ints(ints) => joined(ints),
+            Allowed::Strings(texts) => joined(texts.iter().map(|text| Quoted(text.as_bytes()))),
+        };
+        if self.ty.list {
+            format!("must have elements among {members}")
+        } else {
+            format!("must be one of {members}")
+        }
+    }
+}
+
+/// The first value that is not allowed.
+fn stranger<'a, T: PartialEq>(allowed: &[T], values: impl IntoIterator<Item = &'a T>) -> Option<&'a T> {
+    values.into_iter().find(|value| !allowed.contains(value))
+}
+
+/// The first text that is not allowed, in quotes.
+fn strange_text<'a>(allowed: &[String], texts: &'a [Arc<str>]) -> Option<Quoted<'a>> {
+    let bad = texts.iter().find(|text| !allowed.iter().any(|one| **one == ***text));
+    bad.map(|text| Quoted(text.as_bytes()))
+}
+
+/// The type with its article: "an int", "a list(int)".
+pub(super) fn a(ty: AttrType) -> String {
+    let article = if ty.base == AttrBase::Int && !ty.list { "an" } else { "a" };
+    format!("{article} {ty}")
+}
+
+/// `1 tensor`, `2 tensors`.
+pub(super) fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
+/// `a, b, c`.
+pub(super) fn joined(items: impl IntoIterator<Item: Display>) -> String {
+    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The number of elements of a list; none for a value that is not one.
+fn length(value: &AttrValue) -> Option<usize> {
+    match value {
+        AttrValue::Strings(list) => Some(list.len()),
+        AttrValue::Ints(list) => Some(list.len()),
+        AttrValue::Floats(list) => Some(list.len()),
+        AttrValue::Bools(list) => Some(list.len()),
+        AttrValue::Types(list) => Some(list.len()),
+        AttrValue::Shapes(list) => Some(list.len()),
+        AttrValue::Tensors(list) => Some(list.len()),
+        _ => None,
+    }
+}
+
+fn empty_list(base: AttrBase) -> AttrValue {
+    match base {
+        AttrBase::String => AttrValue::Strings(Vec::new()),
+        AttrBase::Int => AttrValue::Ints(Vec::new()),
+        AttrBase::Float => AttrValue::Floats(Vec::new()),
+        AttrBase::Bool => AttrValue::Bools(Vec::new()),
+        AttrBase::Type => AttrValue::Types(Vec::new()),
+        AttrBase::Shape => AttrValue::Shapes(Vec::new()),
+        AttrBase::Tensor => AttrValue::Tensors(Vec::new()),
+    }
+}

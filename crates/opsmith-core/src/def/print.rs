@@ -1,0 +1,189 @@
+//! Definitions as text: the canonical spelling, which parses back to the same definition.
+
+use std::fmt::{self, Debug, Display, Formatter, Write};
+
+use super::check::joined;
+use super::model::{Allowed, ArgCount, ArgDef, ArgType, AttrDef, Signature};
+use super::tensor;
+use crate::attr::{AttrBase, AttrValue, PartialShape};
+use crate::dtype::sets;
+
+/// A float with as many digits as tell it apart: `0.1`, `1.0`, `inf`, `nan`.
+pub(super) struct Float<T>(pub(super) T);
+
+impl<T: num_traits::Float + Debug> Display for Float<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.0.is_nan() { f.write_str("nan") } else { write!(f, "{:?}", self.0) }
+    }
+}
+
+/// A string in single quotes, what is not printable escaped as in C.
+pub(super) struct Quoted<'a>(pub(super) &'a [u8]);
+
+impl Display for Quoted<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let octal = |f: &mut Formatter<'_>, bytes: &[u8]| -> fmt::Result {
+            bytes.iter().try_for_each(|byte| write!(f, "\\{byte:03o}"))
+        };
+        f.write_char('\'')?;
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                match c {
+                    '\\' | '\'' => write!(f, "\\{c}")?,
+                    '\n' => f.write_str("\\n")?,
+                    '\t' => f.write_str("\\t")?,
+                    _ if c.is_control() => octal(f, c.encode_utf8(&mut [0; 4]).as_bytes())?,
+                    _ => f.write_char(c)?,
+                }
+            }
+            octal(f, chunk.invalid())?;
+        }
+        f.write_char('\'')
+    }
+}
+
+/// A shape as protocol buffers write it: `{ dim { size: 2 } dim { size: -1 } }`.
+pub(super) struct Shape<'a>(pub(super) &'a PartialShape);
+
+impl Display for Shape<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Some(dims) = self.0 else { return f.write_str("{ unknown_rank: true }") };
+        f.write_str("{")?;
+        for dim in dims {
+            match dim {
+                Some(size) => write!(f, " dim {{ size: {size} }}")?,
+                None => f.write_str(" dim { size: -1 }")?,
+            }
+        }
+        f.write_str(" }")
+    }
+}
+
+/// The value as the definition language writes a default: `7`, `'foo'`, `DT_INT32`, `[1, 2]`.
+impl Display for AttrValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            AttrValue::String(text) => Quoted(text.as_bytes()).fmt(f),
+            AttrValue::Int(n) => write!(f, "{n}"),
+            AttrValue::Float(x) => Float(*x).fmt(f),
+            AttrValue::Bool(truth) => write!(f, "{truth}"),
+            AttrValue::Type(dtype) => f.write_str(&dtype.proto_name()),
+            AttrValue::Shape(shape) => Shape(shape).fmt(f),
+            AttrValue::Tensor(value) => tensor::Printed(value).fmt(f),
+            AttrValue::Strings(list) => bracketed(f, list.iter().map(|text| Quoted(text.as_bytes()))),
+            AttrValue::Ints(list) => bracketed(f, list),
+            AttrValue::Floats(list) => bracketed(f, list.iter().copied().map(Float)),
+            AttrValue::Bools(list) => bracketed(f, list),
+            AttrValue::Types(list) => bracketed(f, list.iter().map(|dtype| dtype.proto_name())),
+            AttrValue::Shapes(list) => bracketed(f, list.iter().map(Shape)),
+            AttrValue::Tensors(list) => bracketed(f, list.iter().map(|value| tensor::Printed(value))),
+        }
+    }
+}
+
+fn bracketed(f: &mut Formatter<'_>, items: impl IntoIterator<Item: Display>) -> fmt::Result {
+    write!(f, "[{}]", joined(items))
+}
+
+/// The set as the definition language writes it; `numbertype` and its like by their names.
+impl Display for Allowed {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let members = match self {
+            Allowed::Types(types) if types == sets::NUMBER_TYPE => return f.write_str("numbertype"),
+            Allowed::Types(types) if types == sets::REAL_NUMBER => return f.write_str("realnumbertype"),
+            Allowed::Types(types) if types == sets::QUANTIZED => return f.write_str("quantizedtype"),
+            Allowed::Types(types) => joined(types),
+            Allowed::Ints(ints) => joined(ints),
+            Allowed::Strings(texts) => joined(texts.iter().map(|text| Quoted(text.as_bytes()))),
+        };
+        write!(f, "{{{members}}}")
+    }
+}
+
+/// The attribute's spec: `preserve_index: int >= 0 = 0`.
+impl Display for AttrDef {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.write_spec(f, self.min.as_ref(), self.max.as_ref(), self.allowed.as_ref())
+    }
+}
+
+impl AttrDef {
+    /// The spec as TensorFlow takes it: without bounds on floats, greatest values and sets of integers, which
+    /// are checked by Opsmith alone.
+    pub fn to_tensorflow_spec(&self) -> String {
+        let min = self.min.as_ref().filter(|_| self.ty.base == AttrBase::Int);
+        let allowed = self.allowed.as_ref().filter(|allowed| !matches!(allowed, Allowed::Ints(_)));
+        let mut spec = String::new();
+        self.write_spec(&mut spec, min, None, allowed).expect("writing to a string cannot fail");
+        spec
+    }
+
+    fn write_spec(
+        &self,
+        f: &mut impl Write,
+        min: Option<&AttrValue>,
+        max: Option<&AttrValue>,
+        allowed: Option<&Allowed>,
+    ) -> fmt::Result {
+        let base: &dyn Display = match allowed {
+            Some(allowed) => allowed,
+            None => &self.ty.base.name(),
+        };
+        write!(f, "{}: ", self.name)?;
+        if self.ty.list {
+            write!(f, "list({base})")?
+        } else {
+            write!(f, "{base}")?
+        }
+        if let Some(min_len) = self.min_len {
+            write!(f, " >= {min_len}")?;
+        }
+        if let Some(min) = min {
+            write!(f, " >= {min}")?;
+        }
+        if let Some(max) = max {
+            write!(f, " <= {max}")?;
+        }
+        if let Some(default) = &self.default {
+            write!(f, " = {default}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Signature {
+    /// The spec of one of this definition's arguments: `values: N * T`.
+    pub fn arg_spec(&self, arg: &ArgDef) -> String {
+        let dtype = match arg.dtype {
+            ArgType::Fixed(dtype) => dtype.name(),
+            ArgType::Attr(attr) | ArgType::List(attr) => &self.attrs[attr].name,
+        };
+        let count = match arg.count {
+            ArgCount::Attr(attr) => format!("{} * ", self.attrs[attr].name),
+            ArgCount::One | ArgCount::Types(_) => String::new(),
+        };
+        let name = &arg.name;
+        if arg.is_ref { format!("{name}: Ref({count}{dtype})") } else { format!("{name}: {count}{dtype}") }
+    }
+}
+
+/// The definition for a person, a line per attribute, input and output, without the docs.
+impl Display for Signature {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.name, if self.stateful { " (stateful)" } else { "" })?;
+        for attr in &self.attrs {
+            write!(f, "\n    attr {attr}")?;
+        }
+        let inputs = self.inputs.iter().map(|arg| ("input", arg));
+        for (role, arg) in inputs.chain(self.outputs.iter().map(|arg| ("output", arg))) {
+            write!(f, "\n    {role} {}", self.arg_spec(arg))?;
+            if arg.optional {
+                f.write_str(" (optional)")?;
+            }
+            if arg.saved {
+                f.write_str(" (saved)")?;
+            }
+        }
+        Ok(())
+    }
+}

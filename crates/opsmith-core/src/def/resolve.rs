@@ -1,0 +1,245 @@
+//! Unification: what the inputs and the given attributes of a call make of the definition.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::check::{a, counted, joined};
+use super::model::{ArgCount, ArgDef, ArgType, AttrDef, Signature};
+use super::suggest::did_you_mean;
+use crate::attr::AttrValue;
+use crate::{DType, Error, Result};
+
+/// The most tensors that an output may hold: a count from a caller must not exhaust memory.
+const MOST_TENSORS: i64 = 1 << 16;
+
+/// What a call gives for one input, as far as dtypes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArgDTypes<'a> {
+    /// One tensor.
+    One(DType),
+    /// Nothing, for an optional input.
+    Absent,
+    /// A list of tensors, of these dtypes.
+    List(&'a [DType]),
+}
+
+/// A call's attributes and what they make of the outputs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// Every attribute's value, in the definition's order.
+    pub attrs: Vec<AttrValue>,
+    /// For each output the dtypes of its tensors: one, or as many as the list has.
+    pub output_dtypes: Vec<Vec<DType>>,
+}
+
+impl Signature {
+    /// Unifies the inputs of a call, in the definition's order, and the attributes given, by the definition's
+    /// indices, with the definition.
+    ///
+    /// An inferred attribute may be given too if it agrees with the inputs. An int serves for a float.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for the first violation: it names the op, the argument, what was expected and what came.
+    pub fn resolve(&self, inputs: &[ArgDTypes<'_>], attrs: &[Option<AttrValue>]) -> Result<Resolved> {
+        self.unify(inputs, attrs)
+            .map_err(|message| Error::invalid_argument(format!("{}: {message}", self.name)))
+    }
+
+    fn unify(&self, inputs: &[ArgDTypes<'_>], attrs: &[Option<AttrValue>]) -> Result<Resolved, String> {
+        if inputs.len() != self.inputs.len() {
+            return Err(self.wrong_number_of_inputs(inputs.len()));
+        }
+        if attrs.len() != self.attrs.len() {
+            return Err(format!("has {}, got {}", counted(self.attrs.len(), "attribute"), attrs.len()));
+        }
+        let mut unifier = Unifier::new(self, attrs)?;
+        for (index, &given) in inputs.iter().enumerate() {
+            unifier.input(index, given)?;
+        }
+        unifier.finish()
+    }
+
+    /// What to say of a call with this many inputs, when the op takes another number.
+    pub(crate) fn wrong_number_of_inputs(&self, got: usize) -> String {
+        let names = joined(self.inputs.iter().map(|arg| &arg.name));
+        let names = if names.is_empty() { names } else { format!(" ({names})") };
+        format!("takes {}{names}, got {got}", counted(self.inputs.len(), "input"))
+    }
+
+    /// The error that the op has no attribute of this name; it lists those that a caller may give.
+    pub fn unknown_attr(&self, name: &str) -> Error {
+        let known: Vec<&str> =
+            self.attrs.iter().filter(|attr| !attr.inferred).map(|attr| attr.name.as_str()).collect();
+        let list = if known.is_empty() { "none".to_owned() } else { joined(&known) };
+        let hint = did_you_mean(name, known);
+        Error::invalid_argument(format!("{}: has no attribute `{name}`; it has: {list}{hint}", self.name))
+    }
+}
+
+/// Where an attribute's value came from.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Given,
+    Input { index: usize, element: Option<usize> },
+}
+
+/// The attributes as far as they are known.
+struct Unifier<'a> {
+    signature: &'a Signature,
+    known: Vec<Option<(AttrValue, Source)>>,
+}
+
+impl<'a> Unifier<'a> {
+    fn new(signature: &'a Signature, attrs: &[Option<AttrValue>]) -> Result<Unifier<'a>, String> {
+        let given = |(attr, value): (&AttrDef, &Option<AttrValue>)| {
+            let Some(value) = value else { return Ok(None) };
+            let value =
+                attr.coerce(value.clone()).map_err(|wrong| format!("attribute `{}` {wrong}", attr.name))?;
+            attr.check(&value).map_err(|wrong| format!("attribute `{}` {wrong}", attr.name))?;
+            Ok(Some((value, Source::Given)))
+        };
+        let known = signature.attrs.iter().zip(attrs).map(given).collect::<Result<_, String>>()?;
+        Ok(Unifier { signature, known })
+    }
+
+    /// Takes in what is given for the input at `index`.
+    fn input(&mut self, index: usize, given: ArgDTypes<'_>) -> Result<(), String> {
+        let arg = &self.signature.inputs[index];
+        let whole = Source::Input { index, element: None };
+        match (given, arg.count) {
+            (ArgDTypes::Absent, _) if arg.optional => Ok(()),
+            (ArgDTypes::Absent, _) => Err(format!("input `{}` is missing", arg.name)),
+            (ArgDTypes::One(dtype), ArgCount::One) => self.dtype(arg, dtype, whole),
+            (ArgDTypes::One(_), _) => {
+                Err(format!("input `{}` must be a list of tensors, got one tensor", arg.name))
+            }
+            (ArgDTypes::List(dtypes), ArgCount::One) => {
+                Err(format!("input `{}` must be one tensor, got a list of {}", arg.name, dtypes.len()))
+            }
+            (ArgDTypes::List(dtypes), ArgCount::Attr(attr)) => {
+                let count = AttrValue::Int(dtypes.len() as i64);
+                self.bind(attr, count, whole, || format!("has {}", counted(dtypes.len(), "tensor")))?;
+                dtypes.iter().enumerate().try_for_each(|(element, &dtype)| {
+                    self.dtype(arg, dtype, Source::Input { index, element: Some(element) })
+                })
+            }
+            (ArgDTypes::List(dtypes), ArgCount::Types(attr)) => {
+                let types = AttrValue::Types(dtypes.to_vec());
+                self.bind(attr, types, whole, || format!("has dtypes [{}]", joined(dtypes)))
+            }
+        }
+    }
+
+    /// Takes in the dtype of one tensor of an argument.
+    fn dtype(&mut self, arg: &ArgDef, dtype: DType, source: Source) -> Result<(), String> {
+        match arg.dtype {
+            ArgType::Fixed(expected) if expected == dtype => Ok(()),
+            ArgType::Fixed(expected) => {
+                Err(format!("{} is {dtype}, but must be {expected}", self.named(source)))
+            }
+            ArgType::Attr(attr) | ArgType::List(attr) => {
+                self.bind(attr, AttrValue::Type(dtype), source, || format!("is {dtype}"))
+            }
+        }
+    }
+
+    /// Makes the attribute have this value; `what` says what of the source asks for it: "is float64".
+    fn bind(
+        &mut self,
+        attr: usize,
+        value: AttrValue,
+        source: Source,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), String> {
+        let def = &self.signature.attrs[attr];
+        match &self.known[attr] {
+            Some((known, _)) if *known == value => Ok(()),
+            Some((known, Source::Given)) => {
+                let given = Plain(known);
+                Err(format!("{} {}, but {} was given as {given}", self.named(source), what(), def.name))
+            }
+            Some((known, maker)) => {
+                let (maker, made) = (self.named(*maker), Plain(known));
+                Err(format!("{} {}, but {maker} made {} {made}", self.named(source), what(), def.name))
+            }
+            None => {
+                def.check(&value).map_err(|wrong| {
+                    format!("{} {}, but {} {}", self.named(source), what(), def.name, wrong.must)
+                })?;
+                self.known[attr] = Some((value, source));
+                Ok(())
+            }
+        }
+    }
+
+    /// ``input `x` ``, or ``input `x[1]` `` for an element of a list.
+    fn named(&self, source: Source) -> String {
+        match source {
+            Source::Given => "the call".to_owned(),
+            Source::Input { index, element: None } => {
+                format!("input `{}`", self.signature.inputs[index].name)
+            }
+            Source::Input { index, element: Some(element) } => {
+                format!("input `{}[{element}]`", self.signature.inputs[index].name)
+            }
+        }
+    }
+
+    /// Fills in the defaults, and tells the dtypes of the outputs.
+    fn finish(self) -> Result<Resolved, String> {
+        let filled = self.known.into_iter().zip(&self.signature.attrs).map(|(known, attr)| match known {
+            Some((value, _)) => Ok(value),
+            None => attr.default.clone().ok_or_else(|| missing(attr)),
+        });
+        let attrs = filled.collect::<Result<Vec<_>, _>>()?;
+        let outputs = self.signature.outputs.iter();
+        let output_dtypes =
+            outputs.map(|arg| self.signature.dtypes_of(arg, &attrs)).collect::<Result<_, _>>()?;
+        Ok(Resolved { attrs, output_dtypes })
+    }
+}
+
+impl Signature {
+    /// The dtypes of the tensors that an output holds.
+    fn dtypes_of(&self, output: &ArgDef, attrs: &[AttrValue]) -> Result<Vec<DType>, String> {
+        let dtype = match output.dtype {
+            ArgType::Fixed(dtype) => dtype,
+            ArgType::Attr(attr) | ArgType::List(attr) => match &attrs[attr] {
+                AttrValue::Type(dtype) => *dtype,
+                AttrValue::Types(dtypes) => return Ok(dtypes.clone()),
+                other => unreachable!("the builder made sure that this is a type, not {other}"),
+            },
+        };
+        let ArgCount::Attr(attr) = output.count else { return Ok(vec![dtype]) };
+        match attrs[attr] {
+            AttrValue::Int(count @ 0..=MOST_TENSORS) => Ok(vec![dtype; count as usize]),
+            ref count => {
+                let name = &self.attrs[attr].name;
+                Err(format!("attribute `{name}` must be at most {MOST_TENSORS}, got {count}"))
+            }
+        }
+    }
+}
+
+fn missing(attr: &AttrDef) -> String {
+    if attr.inferred {
+        format!(
+            "attribute `{0}` cannot be inferred, for no tensor that has it was given; pass `{0}`",
+            attr.name
+        )
+    } else {
+        format!("attribute `{}`, {}, is missing and has no default", attr.name, a(attr.ty))
+    }
+}
+
+/// A value as messages show it: dtypes by their own names.
+struct Plain<'a>(&'a AttrValue);
+
+impl Display for Plain<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            AttrValue::Type(dtype) => write!(f, "{dtype}"),
+            AttrValue::Types(dtypes) => write!(f, "[{}]", joined(dtypes)),
+            other => write!(f, "{other}"),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Gradients: what an op declares, and how a gradient op is wired to it by the names of its arguments.
+
+use crate::{Error, Result, Signature, bail};
+
+/// What an op declares of its gradient.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Gradient {
+    /// Nothing: differentiating through the op is an error that names it.
+    #[default]
+    Undeclared,
+    /// The outputs do not depend on the inputs in a differentiable way: zeros flow back.
+    NotDifferentiable,
+    /// The op of this name, in the same library, computes it.
+    Op(String),
+}
+
+/// Where an input of a gradient op comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GradientInput {
+    /// The forward op's input at this position.
+    Input(usize),
+    /// The forward op's output at this position.
+    Output(usize),
+    /// The gradient with respect to the forward op's output at this position.
+    OutputGradient(usize),
+}
+
+/// How a gradient op is wired to its forward op.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GradientWiring {
+    /// The gradient op's name.
+    pub op: String,
+    /// For each input of the gradient op, where it comes from.
+    pub inputs: Vec<GradientInput>,
+    /// For each output of the gradient op, the forward op's input whose gradient it is.
+    pub outputs: Vec<usize>,
+}
+
+impl GradientWiring {
+    /// Matches the arguments of `gradient` with those of `forward` by name: inputs are inputs or outputs of the
+    /// forward op or `<output>_grad`, outputs are `<input>_grad`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an argument that is none of these, and for a required attribute of the gradient op
+    /// that the forward op lacks.
+    pub fn new(forward: &Signature, gradient: &Signature) -> Result<GradientWiring> {
+        let inputs = gradient.inputs.iter().map(|arg| source(forward, gradient, &arg.name));
+        let outputs = gradient.outputs.iter().map(|arg| {
+            let target = arg.name.strip_suffix("_grad").and_then(|name| forward.input_index(name));
+            target.ok_or_else(|| {
+                Error::invalid_argument(format!(
+                    "{}: output `{}` of its gradient op {} is not `<input>_grad` for any of its inputs: {}",
+                    forward.name,
+                    arg.name,
+                    gradient.name,
+                    names(forward.inputs.iter().map(|arg| arg.name.as_str()))
+                ))
+            })
+        });
+        let wiring = GradientWiring {
+            op: gradient.name.clone(),
+            inputs: inputs.collect::<Result<_>>()?,
+            outputs: outputs.collect::<Result<_>>()?,
+        };
+        check_attributes(forward, gradient)?;
+        Ok(wiring)
+    }
+}
+
+fn source(forward: &Signature, gradient: &Signature, name: &str) -> Result<GradientInput> {
+    if let Some(input) = forward.input_index(name) {
+        return Ok(GradientInput::Input(input));
+    }
+    if let Some(output) = forward.output_index(name) {
+        return Ok(GradientInput::Output(output));
+    }
+    if let Some(output) = name.strip_suffix("_grad").and_then(|name| forward.output_index(name)) {
+        return Ok(GradientInput::OutputGradient(output));
+    }
+    bail!(
+        InvalidArgument,
+        "{}: input `{name}` of its gradient op {} is neither an input ({}) nor an output ({}) nor `<output>_grad`",
+        forward.name,
+        gradient.name,
+        names(forward.inputs.iter().map(|arg| arg.name.as_str())),
+        names(forward.outputs.iter().map(|arg| arg.name.as_str()))
+    )
+}
+
+fn check_attributes(forward: &Signature, gradient: &Signature) -> Result<()> {
+    for attr in &gradient.attrs {
+        let given = attr.inferred || attr.default.is_some();
+        match forward.attrs.iter().find(|other| other.name == attr.name) {
+            Some(other) if other.ty != attr.ty => bail!(
+                InvalidArgument,
+                "{}: attribute `{}` is {} but {} in its gradient op {}",
+                forward.name,
+                attr.name,
+                other.ty,
+                attr.ty,
+                gradient.name
+            ),
+            None if !given => bail!(
+                InvalidArgument,
+                "{}: attribute `{}` of its gradient op {} needs a default, for {} has no such attribute",
+                forward.name,
+                attr.name,
+                gradient.name,
+                forward.name
+            ),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}

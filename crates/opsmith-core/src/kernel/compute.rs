@@ -1,0 +1,160 @@
+//! The handle that an `#[op]` function takes: threads, scratch memory and the device of the call.
+
+use std::ffi::c_void;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ndarray::{ArrayViewMut, Axis, Dimension, RawArrayViewMut};
+
+use super::host::Host;
+use crate::panic::{catch, unwind_with};
+use crate::{Device, Element, Error, Result};
+
+/// The least work, in nanoseconds, that is worth handing to another thread.
+const MIN_CHUNK_COST: usize = 20_000;
+
+/// A raw view that several threads take their parts of.
+struct Shared<T, D: Dimension>(RawArrayViewMut<T, D>);
+
+// SAFETY: only `parallel_over` has one, and gives each element to one thread.
+unsafe impl<T: Send, D: Dimension> Sync for Shared<T, D> {}
+
+impl<T, D: Dimension> Shared<T, D> {
+    fn get(&self) -> RawArrayViewMut<T, D> {
+        self.0.clone()
+    }
+}
+
+/// What a kernel computes with, beside its tensors.
+#[derive(Clone, Copy)]
+pub struct Compute<'a> {
+    host: &'a dyn Host,
+}
+
+impl<'a> Compute<'a> {
+    /// The handle for a call whose services are `host`.
+    pub fn new(host: &'a dyn Host) -> Compute<'a> {
+        Compute { host }
+    }
+
+    /// Where the call runs.
+    pub fn device(&self) -> Device {
+        self.host.device()
+    }
+
+    /// The stream that GPU work goes on; null on the CPU.
+    pub fn stream(&self) -> *mut c_void {
+        self.host.stream()
+    }
+
+    /// How many threads [`parallel_for`](Self::parallel_for) uses at most.
+    pub fn num_threads(&self) -> usize {
+        self.host.num_threads()
+    }
+
+    /// Calls `body` on ranges that cover `0..total`, on the host's threads.
+    ///
+    /// `cost_per_unit` is roughly the nanoseconds one unit takes on one thread. Work of less than some 20 µs a
+    /// thread is not split further, so a small call stays on the calling thread. How the ranges are cut depends on
+    /// the host and the number of threads: a result that must not depend on it is computed per unit.
+    ///
+    /// # Panics
+    /// A panic in `body` ends the whole call with an `Internal` error that has its message and place.
+    pub fn parallel_for<F>(&self, total: usize, cost_per_unit: usize, body: F)
+    where
+        F: Fn(Range<usize>) + Sync,
+    {
+        let done = self.try_parallel_for(total, cost_per_unit, |range| {
+            body(range);
+            Ok(())
+        });
+        if let Err(error) = done {
+            unwind_with(error);
+        }
+    }
+
+    /// As [`parallel_for`](Self::parallel_for) over the length of `axis`, where each call of `body` has its own part
+    /// of `array`: the range that it covers along `axis`, and that part.
+    ///
+    /// # Panics
+    /// When `array` has no such axis, and as [`parallel_for`](Self::parallel_for) does.
+    pub fn parallel_over<T, D, F>(
+        &self,
+        mut array: ArrayViewMut<'_, T, D>,
+        axis: Axis,
+        cost_per_unit: usize,
+        body: F,
+    ) where
+        T: Element,
+        D: Dimension,
+        F: Fn(Range<usize>, ArrayViewMut<'_, T, D>) + Sync,
+    {
+        let total = array.len_of(axis);
+        let whole = Shared(array.raw_view_mut());
+        self.parallel_for(total, cost_per_unit, |range| {
+            let (before, _) = whole.get().split_at(axis, range.end);
+            let (_, part) = before.split_at(axis, range.start);
+            // SAFETY: the view is borrowed mutably for the whole call, and ranges do not overlap, so nobody else
+            // has these elements.
+            body(range, unsafe { part.deref_into_view_mut() });
+        });
+    }
+
+    /// As [`parallel_for`](Self::parallel_for), for a `body` that can fail: ranges not begun are skipped after the
+    /// first error.
+    ///
+    /// # Errors
+    /// The first error of `body`, a panic in it being `Internal`.
+    pub fn try_parallel_for<F>(&self, total: usize, cost_per_unit: usize, body: F) -> Result<()>
+    where
+        F: Fn(Range<usize>) -> Result<()> + Sync,
+    {
+        if total == 0 {
+            return Ok(());
+        }
+        let cost = cost_per_unit.max(1);
+        if total.saturating_mul(cost) < 2 * MIN_CHUNK_COST || self.host.num_threads() <= 1 {
+            return body(0..total);
+        }
+        let grain = (MIN_CHUNK_COST / cost).clamp(1, total);
+        let failed = AtomicBool::new(false);
+        let first: Mutex<Option<Error>> = Mutex::new(None);
+        self.host.parallel_for(total, grain, &|range| {
+            if failed.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Err(error) = catch(|| body(range)) {
+                failed.store(true, Ordering::Relaxed);
+                if let Ok(mut slot) = first.lock() {
+                    slot.get_or_insert(error);
+                }
+            }
+        });
+        match first.into_inner() {
+            Ok(Some(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Scratch memory for `len` elements, zeroed, freed when the call ends.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the memory cannot be had.
+    pub fn temp<T: Element>(&self, len: usize) -> Result<&'a mut [T]> {
+        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
+        let bytes = bytes.ok_or_else(|| {
+            Error::resource_exhausted(format!("a temporary of {len} {} elements is too large", T::DTYPE))
+        })?;
+        if bytes == 0 {
+            return Ok(&mut []);
+        }
+        let data = self.host.allocate_temp(bytes)?.cast::<T>();
+        // SAFETY: the host gave `bytes` bytes aligned to 64, ours until the call ends, each piece given out once;
+        // all-zero bytes are a valid value of every element type.
+        unsafe {
+            data.as_ptr().write_bytes(0, len);
+            Ok(std::slice::from_raw_parts_mut(data.as_ptr(), len))
+        }
+    }
+}

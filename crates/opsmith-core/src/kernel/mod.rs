@@ -1,0 +1,138 @@
+//! Kernels: what computes an op, how one is registered, built and called.
+
+mod argument;
+mod compute;
+mod construction;
+mod context;
+mod host;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub use argument::CallInputs;
+pub use compute::Compute;
+pub use construction::{FromAttr, OpKernelConstruction};
+pub use context::OpKernelContext;
+pub use host::Host;
+
+use crate::{DType, DeviceKind, Element, Result};
+
+/// The computation of an op for one combination of dtypes on one kind of device.
+///
+/// An instance is built once per distinct attribute values and shared: `compute` is called concurrently, so state
+/// that changes needs a lock.
+pub trait OpKernel: Send + Sync + Sized + 'static {
+    /// Builds an instance, reading and checking attributes.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for attribute values that the definition allows and the kernel does not.
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self>;
+
+    /// Computes the outputs from the inputs.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the inputs, or what the host said when asked for memory.
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
+}
+
+/// An instance of a kernel, its type forgotten.
+pub(crate) trait Instance: Send + Sync {
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
+}
+
+impl<K: OpKernel> Instance for K {
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        OpKernel::compute(self, context)
+    }
+}
+
+pub(crate) type Factory = fn(&mut OpKernelConstruction<'_>) -> Result<Arc<dyn Instance>>;
+
+/// The registration of a kernel: for which device and dtypes, and what it asks of its inputs.
+#[derive(Clone)]
+pub struct KernelDef {
+    pub(crate) device: DeviceKind,
+    pub(crate) factory: Factory,
+    pub(crate) constraints: Vec<(&'static str, DType)>,
+    pub(crate) label: &'static str,
+    pub(crate) priority: i32,
+    pub(crate) host_memory: Vec<&'static str>,
+    pub(crate) strided: bool,
+}
+
+impl KernelDef {
+    /// A CPU kernel: `KernelDef::cpu::<ZeroOut<f32>>().type_constraint::<f32>("T")`.
+    pub fn cpu<K: OpKernel>() -> KernelDef {
+        KernelDef {
+            device: DeviceKind::Cpu,
+            factory: |construction| Ok(Arc::new(K::new(construction)?)),
+            constraints: Vec::new(),
+            label: "",
+            priority: 0,
+            host_memory: Vec::new(),
+            strided: false,
+        }
+    }
+
+    /// The kind of device that it runs on.
+    pub fn device(&self) -> DeviceKind {
+        self.device
+    }
+
+    /// The `type` attributes that it is restricted by, each with its dtype.
+    pub fn constraints(&self) -> &[(&'static str, DType)] {
+        &self.constraints
+    }
+
+    /// Its label; empty for one without.
+    pub fn label_name(&self) -> &'static str {
+        self.label
+    }
+
+    /// Its rank among kernels that fit a call.
+    pub fn rank(&self) -> i32 {
+        self.priority
+    }
+
+    /// Restricts the kernel to calls in which the `type` attribute `attr` is the dtype of `T`.
+    #[must_use]
+    pub fn type_constraint<T: Element>(self, attr: &'static str) -> KernelDef {
+        self.dtype_constraint(attr, T::DTYPE)
+    }
+
+    /// Restricts the kernel to calls in which the `type` attribute `attr` is `dtype`.
+    #[must_use]
+    pub fn dtype_constraint(mut self, attr: &'static str, dtype: DType) -> KernelDef {
+        self.constraints.push((attr, dtype));
+        self
+    }
+
+    /// Among kernels that fit a call, the one with the highest priority is taken; 0 unless set.
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> KernelDef {
+        self.priority = priority;
+        self
+    }
+
+    /// A label; a kernel with one is used only by calls that ask for it.
+    #[must_use]
+    pub fn label(mut self, label: &'static str) -> KernelDef {
+        self.label = label;
+        self
+    }
+
+    /// Keeps the input or output `arg` in main memory on a device that has memory of its own.
+    #[must_use]
+    pub fn host_memory(mut self, arg: &'static str) -> KernelDef {
+        self.host_memory.push(arg);
+        self
+    }
+
+    /// Lets inputs arrive with any strides. Without it, an input that is not row-major is copied first.
+    #[must_use]
+    pub fn strided(mut self) -> KernelDef {
+        self.strided = true;
+        self
+    }
+}

@@ -1,0 +1,223 @@
+//! What a kernel may and may not do with the memory of its inputs and outputs.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use ndarray::Ix1;
+
+use super::{CallInputs, Host, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
+use crate::tensor::{StrRef, TensorView};
+use crate::{DType, Device, DeviceKind, Error, Op, OpDef, Request, Result};
+
+/// Lends zeroed memory in words of eight bytes, filled with `0xFF` where that is a value, and gives inputs away.
+#[derive(Default)]
+struct Lender {
+    blocks: RefCell<Vec<Vec<u64>>>,
+    texts: RefCell<Vec<Box<[u8]>>>,
+    /// The memory of the inputs that nobody else reads.
+    to_give: Vec<Option<*mut u8>>,
+}
+
+impl Lender {
+    fn lend(&self, bytes: usize, byte: u8) -> *mut u8 {
+        let mut blocks = self.blocks.borrow_mut();
+        blocks.push(vec![u64::from_ne_bytes([byte; 8]); bytes / 8 + 1]);
+        blocks.last_mut().map_or(std::ptr::null_mut(), |block| block.as_mut_ptr().cast())
+    }
+}
+
+// SAFETY: every block is new, large enough for the small tensors below, and kept; the loop is one range.
+unsafe impl Host for Lender {
+    fn allocate_output(&self, _: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
+        let byte = if dtype == DType::String { 0 } else { 0xFF };
+        Ok(self.lend(shape.iter().product::<usize>() * dtype.size(), byte))
+    }
+
+    fn forward_input(&self, inputs: &[usize], _: usize) -> Option<(usize, *mut u8)> {
+        inputs.iter().find_map(|&input| Some((input, self.to_give.get(input).copied().flatten()?)))
+    }
+
+    fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        NonNull::new(self.lend(bytes, 0xFF)).ok_or_else(|| Error::internal("no block"))
+    }
+
+    fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
+        let mut texts = self.texts.borrow_mut();
+        texts.push(bytes.into());
+        Ok(texts.last().map_or(NonNull::dangling(), |text| NonNull::from(&text[..]).cast()))
+    }
+
+    fn num_threads(&self) -> usize {
+        1
+    }
+
+    fn parallel_for(&self, total: usize, _: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+        body(0..total);
+    }
+}
+
+/// A kernel that is a function.
+macro_rules! kernel {
+    ($name:ident, $body:expr) => {
+        struct $name;
+
+        impl OpKernel for $name {
+            fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+                Ok($name)
+            }
+
+            fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+                let body: fn(&OpKernelContext<'_>) -> Result<()> = $body;
+                body(context)
+            }
+        }
+    };
+}
+
+fn op<K: OpKernel>(dtype: &str) -> Op {
+    let kernel = KernelDef::cpu::<K>();
+    let def = OpDef::new("Test").input(&format!("x: {dtype}")).output(&format!("y: {dtype}")).kernel(kernel);
+    def.build().unwrap()
+}
+
+fn run(op: &Op, x: TensorView<'_>, host: &Lender) -> Result<()> {
+    let flat = [Some(x)];
+    let inputs = CallInputs { flat: &flat, counts: &[1] };
+    op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu, label: "" })?.run(
+        op,
+        inputs,
+        u64::MAX,
+        host,
+    )
+}
+
+kernel!(Double, |context| {
+    let shape = context.input_shape(0)?;
+    let (mut y, reused) = context.forward_input_or_allocate_output(&[0], 0, shape)?;
+    let y = y.as_slice_mut::<f32>()?;
+    if reused.is_some() {
+        assert_eq!(context.input(0).unwrap_err().message(), "Test: input `x`: is an output now");
+    } else {
+        y.copy_from_slice(context.slice(0)?);
+    }
+    y.iter_mut().for_each(|y| *y *= 2.0);
+    Ok(())
+});
+
+kernel!(ReadFirst, |context| {
+    let x = context.slice::<f32>(0)?;
+    let (mut y, reused) = context.forward_input_or_allocate_output(&[0], 0, &[x.len()])?;
+    assert_eq!(reused, None);
+    y.as_slice_mut::<f32>()?.copy_from_slice(x);
+    Ok(())
+});
+
+#[test]
+fn an_input_becomes_an_output_only_where_nobody_has_seen_it() {
+    let mut data = [1f32, 2.0, 3.0, 4.0];
+    let own = data.as_mut_ptr().cast::<u8>();
+    let generous = || Lender { to_give: vec![Some(own)], ..Lender::default() };
+    // SAFETY: shapes and strides stay within the array, which is written through `own` alone.
+    let view = |shape, strides| unsafe {
+        TensorView::from_raw_parts(own, DType::Float32, Device::CPU, shape, strides)
+    };
+    let read = || -> [f32; 4] {
+        // SAFETY: the array is alive, and nobody writes to it now.
+        unsafe { own.cast::<[f32; 4]>().read() }
+    };
+    run(&op::<Double>("float"), view(&[4], &[1]), &Lender::default()).unwrap();
+    run(&op::<ReadFirst>("float"), view(&[4], &[1]), &generous()).unwrap();
+    // A copy was made of what is not row-major: the original's memory would have other elements.
+    run(&op::<Double>("float"), view(&[2], &[2]), &generous()).unwrap();
+    assert_eq!(read(), [1.0, 2.0, 3.0, 4.0]);
+    run(&op::<Double>("float"), view(&[4], &[1]), &generous()).unwrap();
+    assert_eq!(read(), [2.0, 4.0, 6.0, 8.0]);
+}
+
+kernel!(Pass, |context| context.set_output(0, context.input(0)?));
+
+#[test]
+fn text_that_is_passed_on_is_the_outputs_own() {
+    let text = b"text".to_vec();
+    let refs = [StrRef { data: text.as_ptr(), len: text.len() }];
+    // SAFETY: one element, whose text is alive.
+    let x =
+        unsafe { TensorView::from_raw_parts(refs.as_ptr().cast(), DType::String, Device::CPU, &[1], &[1]) };
+    let host = Lender::default();
+    run(&op::<Pass>("string"), x, &host).unwrap();
+    let made = host.blocks.borrow()[0][0] as *const u8;
+    assert_eq!(made, host.texts.borrow()[0].as_ptr());
+    assert_ne!(made, text.as_ptr());
+}
+
+kernel!(Untouched, |context| {
+    let y = context.output_view::<bool, Ix1>(0, &[3])?;
+    assert!(y.iter().all(|y| !y));
+    Ok(())
+});
+
+#[test]
+fn a_bool_output_holds_values_before_it_is_written() {
+    let x = [true];
+    // SAFETY: one element.
+    let x = unsafe { TensorView::from_raw_parts(x.as_ptr().cast(), DType::Bool, Device::CPU, &[1], &[1]) };
+    run(&op::<Untouched>("bool"), x, &Lender::default()).unwrap();
+}
+
+#[test]
+fn one_tensor_is_one() {
+    let data = [1f32, 2.0];
+    // SAFETY: one element.
+    let x =
+        unsafe { TensorView::from_raw_parts(data.as_ptr().cast(), DType::Float32, Device::CPU, &[], &[]) };
+    let flat = [Some(x), Some(x)];
+    let inputs = CallInputs { flat: &flat, counts: &[2] };
+    let request = Request { inputs, attrs: &[], device: DeviceKind::Cpu, label: "" };
+    let error = op::<Pass>("float").plan(&request).err().unwrap();
+    assert_eq!(error.message(), "Test: input `x` must be one tensor, got 2");
+}
+
+kernel!(Rotate, |context| {
+    let error = context.input(0).unwrap_err();
+    assert_eq!(error.message(), "Rotate: input `xs`: is a list; use `input_list`");
+    let mut xs = context.input_list_mut("xs")?;
+    assert!(context.input_list(0).is_err() && context.input_list_mut(0).is_err());
+    let first = xs[0].as_slice_mut::<f32>()?[0];
+    for i in 0..xs.len() {
+        let next = if i + 1 < xs.len() { xs[i + 1].as_view().scalar()? } else { first };
+        xs[i].as_slice_mut::<f32>()?[0] = next;
+    }
+    Ok(())
+});
+
+kernel!(ReadAndChange, |context| {
+    let read = context.input_list("xs")?;
+    let error = context.input_list_mut("xs").unwrap_err();
+    assert_eq!(error.message(), "Rotate: input `xs`: is being read; take it by `input_mut` alone");
+    drop(read);
+    Ok(())
+});
+
+#[test]
+fn a_list_is_changed_in_place_by_one_hand_alone() {
+    let mut data = [1f32, 2.0, 3.0];
+    let own = data.as_mut_ptr();
+    // SAFETY: the positions are within the array, which is reached through `own` alone.
+    let x =
+        |at| unsafe { TensorView::from_raw_parts(own.add(at).cast(), DType::Float32, Device::CPU, &[], &[]) };
+    let def = || OpDef::new("Rotate").attr("N: int").input("xs: Ref(N * float)");
+    let run = |kernel: KernelDef, positions: [usize; 3]| {
+        let op = def().kernel(kernel).build()?;
+        let flat = positions.map(|at| Some(x(at)));
+        let inputs = CallInputs { flat: &flat, counts: &[3] };
+        let request = Request { inputs, attrs: &[None], device: DeviceKind::Cpu, label: "" };
+        op.plan(&request)?.run(&op, inputs, 0, &Lender::default())
+    };
+    run(KernelDef::cpu::<Rotate>(), [0, 1, 2]).unwrap();
+    run(KernelDef::cpu::<ReadAndChange>(), [0, 1, 2]).unwrap();
+    let error = run(KernelDef::cpu::<Rotate>(), [0, 1, 0]).unwrap_err();
+    assert!(error.message().contains("`xs` is changed in place and shares memory"), "{error}");
+    // SAFETY: the array is alive, and nobody writes to it now.
+    assert_eq!(unsafe { own.cast::<[f32; 3]>().read() }, [2.0, 3.0, 1.0]);
+}

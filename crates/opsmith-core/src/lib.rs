@@ -1,0 +1,34 @@
+//! What an operator is: its definition, shapes, kernels, gradient and errors.
+//!
+//! This crate knows no framework, opens no file and starts no thread. Hosts (PyTorch, TensorFlow, JAX, the
+//! embedded engine) turn their calls into calls on this crate and lend it memory and threads.
+//!
+//! An author states an op with [`OpDef`]; a [`Library`] checks the statements and keeps [`Op`]s; a host asks an op
+//! for the [`Plan`] of a call and runs it with its [`Host`](kernel::Host) services.
+
+pub mod attr;
+pub mod def;
+pub mod dtype;
+mod error;
+mod gradient;
+pub mod kernel;
+mod library;
+mod op;
+pub mod panic;
+mod plan;
+mod resource;
+pub mod shape;
+pub mod strided;
+pub mod tensor;
+
+pub use attr::AttrValue;
+pub use def::{ArgDTypes, Signature, SignatureBuilder};
+pub use dtype::{DType, Element};
+pub use error::{Code, Error, Result};
+pub use gradient::{Gradient, GradientInput, GradientWiring};
+pub use kernel::{Compute, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
+pub use library::Library;
+pub use op::{Op, OpDef, OpDefinition};
+pub use plan::{Plan, PlanRef, Request};
+pub use shape::{Dim, InferenceContext, Shape, ShapeFn, ShapeSignature, functions as shape_fns};
+pub use tensor::{Device, DeviceKind, TensorView, TensorViewMut};

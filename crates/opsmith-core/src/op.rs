@@ -1,0 +1,257 @@
+//! An op as its author states it, and as a library keeps it.
+
+use std::sync::{Arc, Mutex};
+
+use crate::gradient::{Gradient, GradientWiring};
+use crate::kernel::KernelDef;
+use crate::plan::{Plans, SharedInstance};
+use crate::resource::Resources;
+use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
+use crate::{Error, Result, Signature, SignatureBuilder, bail};
+
+/// The statement of an op: its definition, shape function, kernels and gradient.
+///
+/// ```
+/// use opsmith_core::{OpDef, shape_fns};
+///
+/// let def = OpDef::new("ZeroOut")
+///     .attr("preserve_index: int = 0")
+///     .input("to_zero: int32")
+///     .output("zeroed: int32")
+///     .shape_fn(shape_fns::unchanged);
+/// ```
+///
+/// Nothing is checked until the library is assembled, which then names the op and the place of what is wrong.
+#[derive(Clone)]
+#[must_use]
+pub struct OpDef {
+    signature: SignatureBuilder,
+    shapes: Shapes,
+    kernels: Vec<KernelDef>,
+    gradient: Gradient,
+}
+
+#[derive(Clone)]
+enum Shapes {
+    Unknown,
+    Function(ShapeFn),
+    Signature(String),
+}
+
+impl OpDef {
+    /// Begins the statement of the op `name`, CamelCase.
+    pub fn new(name: &str) -> OpDef {
+        OpDef {
+            signature: SignatureBuilder::new(name),
+            shapes: Shapes::Unknown,
+            kernels: Vec::new(),
+            gradient: Gradient::Undeclared,
+        }
+    }
+
+    fn with(mut self, change: impl FnOnce(SignatureBuilder) -> SignatureBuilder) -> OpDef {
+        self.signature = change(self.signature);
+        self
+    }
+
+    /// Adds an attribute: `"preserve_index: int = 0"`.
+    pub fn attr(self, spec: &str) -> OpDef {
+        self.with(|signature| signature.attr(spec))
+    }
+
+    /// Adds an input: `"to_zero: T"`.
+    pub fn input(self, spec: &str) -> OpDef {
+        self.with(|signature| signature.input(spec))
+    }
+
+    /// Adds an output: `"zeroed: T"`.
+    pub fn output(self, spec: &str) -> OpDef {
+        self.with(|signature| signature.output(spec))
+    }
+
+    /// Lets the input `arg` be absent, or the output `arg` be left out when nobody wants it.
+    pub fn optional(self, arg: &str) -> OpDef {
+        self.with(|signature| signature.optional(arg))
+    }
+
+    /// Says that the output `arg` serves the gradient only; wrappers drop it.
+    pub fn saved(self, arg: &str) -> OpDef {
+        self.with(|signature| signature.saved(arg))
+    }
+
+    /// Says that calls have effects or memory: they are never folded, merged or dropped.
+    pub fn stateful(self) -> OpDef {
+        self.with(SignatureBuilder::stateful)
+    }
+
+    /// Documents the op, in Markdown; lines `name: text` at the end document arguments.
+    pub fn doc(self, text: &str) -> OpDef {
+        self.with(|signature| signature.doc(text))
+    }
+
+    /// Infers the outputs' shapes by a function: one of [`shape_fns`](crate::shape_fns), or the author's own.
+    pub fn shape_fn(
+        mut self,
+        function: impl Fn(&mut InferenceContext<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> OpDef {
+        self.shapes = Shapes::Function(Arc::new(function));
+        self
+    }
+
+    /// Infers the outputs' shapes by a signature: `"(n,p),(m,p)->(n,m)"`.
+    pub fn shape(mut self, signature: &str) -> OpDef {
+        self.shapes = Shapes::Signature(signature.to_owned());
+        self
+    }
+
+    /// Adds a kernel.
+    pub fn kernel(mut self, kernel: KernelDef) -> OpDef {
+        self.kernels.push(kernel);
+        self
+    }
+
+    /// Adds kernels.
+    pub fn kernels(mut self, kernels: impl IntoIterator<Item = KernelDef>) -> OpDef {
+        self.kernels.extend(kernels);
+        self
+    }
+
+    /// Names the op of the same library that computes the gradient.
+    pub fn gradient(mut self, op: &str) -> OpDef {
+        self.gradient = Gradient::Op(op.to_owned());
+        self
+    }
+
+    /// Says that no gradient flows through the op: zeros flow back.
+    pub fn not_differentiable(mut self) -> OpDef {
+        self.gradient = Gradient::NotDifferentiable;
+        self
+    }
+
+    /// Checks the statement.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with the offending text and a caret under the place.
+    pub fn build(self) -> Result<Op> {
+        let signature = self.signature.build()?;
+        let (shape_fn, shape_signature): (ShapeFn, _) = match self.shapes {
+            Shapes::Unknown => (Arc::new(crate::shape_fns::unknown), None),
+            Shapes::Function(function) => (function, None),
+            Shapes::Signature(text) => {
+                let shapes = ShapeSignature::parse(&text).map_err(|error| {
+                    Error::invalid_argument(format!("{}: {}", signature.name, error.render(&text)))
+                })?;
+                shapes.check(&signature)?;
+                (shapes.shape_fn(), Some(shapes))
+            }
+        };
+        for kernel in &self.kernels {
+            check_kernel(&signature, kernel)?;
+        }
+        Ok(Op {
+            signature,
+            shape_fn,
+            shape_signature,
+            kernels: self.kernels,
+            gradient: self.gradient,
+            wiring: None,
+            plans: Plans::default(),
+            instances: Mutex::default(),
+            resources: Arc::default(),
+        })
+    }
+}
+
+fn check_kernel(signature: &Signature, kernel: &KernelDef) -> Result<()> {
+    let op = &signature.name;
+    for (attr, dtype) in &kernel.constraints {
+        let Some(index) = signature.attr_index(attr) else {
+            bail!(InvalidArgument, "{op}: a kernel is constrained by `{attr}`, which is not an attribute");
+        };
+        let allowed = match &signature.attrs[index].allowed {
+            Some(crate::def::Allowed::Types(allowed)) => allowed.contains(dtype),
+            _ => true,
+        };
+        if !allowed {
+            bail!(
+                InvalidArgument,
+                "{op}: a kernel is for {attr} = {dtype}, which the definition does not allow"
+            );
+        }
+    }
+    for arg in &kernel.host_memory {
+        if signature.input_index(arg).or(signature.output_index(arg)).is_none() {
+            bail!(InvalidArgument, "{op}: a kernel keeps `{arg}` in host memory, which is not an argument");
+        }
+    }
+    Ok(())
+}
+
+/// A type that stands for an op, so that `library!` can list it. `#[op]` implements it.
+pub trait OpDefinition {
+    /// The op's statement.
+    fn def() -> OpDef;
+}
+
+/// An op of a library: checked, with its kernels and what has been built of them.
+pub struct Op {
+    signature: Signature,
+    shape_fn: ShapeFn,
+    shape_signature: Option<ShapeSignature>,
+    pub(crate) kernels: Vec<KernelDef>,
+    gradient: Gradient,
+    wiring: Option<GradientWiring>,
+    pub(crate) plans: Plans,
+    pub(crate) instances: Mutex<Vec<SharedInstance>>,
+    resources: Arc<Resources>,
+}
+
+impl Op {
+    /// The definition.
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// The shape signature, for an op that has one.
+    pub fn shape_signature(&self) -> Option<&ShapeSignature> {
+        self.shape_signature.as_ref()
+    }
+
+    /// What it declares of its gradient.
+    pub fn gradient(&self) -> &Gradient {
+        &self.gradient
+    }
+
+    /// How its gradient op is wired, for an op that has one.
+    pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
+        self.wiring.as_ref()
+    }
+
+    /// The registered kernels.
+    pub fn kernels(&self) -> &[KernelDef] {
+        &self.kernels
+    }
+
+    /// Infers the shapes of the outputs: `context` has the inputs' and gets the outputs'.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the inputs' shapes do not fit the op.
+    pub fn infer_shapes(&self, context: &mut InferenceContext<'_>) -> Result<()> {
+        crate::panic::catch(|| (self.shape_fn)(context)).map_err(|error| self.name_in(error))
+    }
+
+    /// The same error, with the op's name in front unless it begins with it.
+    pub fn name_in(&self, error: Error) -> Error {
+        let name = &self.signature.name;
+        if error.message().starts_with(name.as_str()) { error } else { error.within(name) }
+    }
+
+    pub(crate) fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
+    pub(crate) fn join(&mut self, wiring: Option<GradientWiring>, resources: Arc<Resources>) {
+        self.wiring = wiring;
+        self.resources = resources;
+    }
+}

@@ -1,0 +1,416 @@
+//! From a call's dtypes and attributes to the kernel that runs it: resolved once, then found again by comparison.
+//!
+//! A host turns each of its calls into [`Op::plan`] and [`Plan::run`]. There is no other way to a kernel.
+
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use smallvec::SmallVec;
+
+use crate::attr::AttrValue;
+use crate::kernel::{CallInputs, Host, Instance, KernelDef, OpKernelConstruction, OpKernelContext};
+use crate::op::Op;
+use crate::tensor::{TensorView, TensorViewMut, row_major_strides};
+use crate::{ArgDTypes, DType, DeviceKind, Error, Result, bail, ensure};
+
+/// How many plans an op keeps for good, where they are found without a lock.
+const PINNED_PLANS: usize = 8;
+
+/// How many more plans an op keeps. A caller that varies a float attribute at every call must not fill the memory.
+const MAX_PLANS: usize = 256;
+
+/// The type of each tensor of a call, `None` where an optional input is absent.
+type DTypes = SmallVec<[Option<DType>; 8]>;
+
+/// What a host asks a plan for.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The tensors, of which only dtypes and counts matter here.
+    pub inputs: CallInputs<'a>,
+    /// The attributes in the definition's order, `None` where the caller gives none.
+    pub attrs: &'a [Option<AttrValue>],
+    /// Where the call runs.
+    pub device: DeviceKind,
+    /// The label of the kernels to choose from; empty for those without one.
+    pub label: &'a str,
+}
+
+/// Where a plan's instance comes from: the kernel's position, the attributes and the device decide it.
+type MakeInstance = fn(&Op, usize, &[AttrValue], DeviceKind) -> Result<Arc<dyn Instance>>;
+
+/// What decides which kernel runs.
+struct Key {
+    dtypes: DTypes,
+    counts: SmallVec<[usize; 8]>,
+    attrs: Vec<Option<AttrValue>>,
+    device: DeviceKind,
+    label: String,
+}
+
+impl Key {
+    fn matches(&self, request: &Request<'_>) -> bool {
+        let flat = request.inputs.flat;
+        self.device == request.device
+            && self.dtypes.len() == flat.len()
+            && self.dtypes.iter().zip(flat).all(|(a, b)| *a == b.as_ref().map(TensorView::dtype))
+            // Element by element: a call of `memcmp` costs more than these few words.
+            && self.counts.iter().eq(request.inputs.counts)
+            && self.attrs.iter().eq(request.attrs)
+            && same_label(&self.label, request.label)
+    }
+}
+
+/// Almost always both are empty, and comparing two empty strings by `memcmp` costs as much as the rest of a lookup:
+/// its masked load from a dangling address makes the processor take a slow path.
+fn same_label(a: &str, b: &str) -> bool {
+    a.len() == b.len() && (a.is_empty() || a == b)
+}
+
+/// A kernel built for some attribute values, shared by all plans that resolve to them.
+pub(crate) struct SharedInstance {
+    kernel: usize,
+    attrs: Vec<AttrValue>,
+    instance: Arc<dyn Instance>,
+}
+
+/// A call's dtypes and attributes, resolved: which kernel runs, and what it gives.
+pub struct Plan {
+    key: Key,
+    attrs: Vec<AttrValue>,
+    instance: Arc<dyn Instance>,
+    strided: bool,
+    has_ref: bool,
+    input_offsets: SmallVec<[usize; 8]>,
+    output_offsets: SmallVec<[usize; 8]>,
+    output_dtypes: SmallVec<[DType; 8]>,
+}
+
+/// The plans that an op has made.
+#[derive(Default)]
+pub(crate) struct Plans {
+    pinned: [OnceLock<Arc<Plan>>; PINNED_PLANS],
+    others: RwLock<Vec<Arc<Plan>>>,
+}
+
+/// A plan, for as long as its op or its own count of references.
+pub enum PlanRef<'a> {
+    /// One that the op keeps for good.
+    Pinned(&'a Plan),
+    /// One that the op may let go of.
+    Shared(Arc<Plan>),
+}
+
+impl Deref for PlanRef<'_> {
+    type Target = Plan;
+
+    fn deref(&self) -> &Plan {
+        match self {
+            PlanRef::Pinned(plan) => plan,
+            PlanRef::Shared(plan) => plan,
+        }
+    }
+}
+
+impl Op {
+    /// The plan for a call, from the op's cache where it has been made before.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when dtypes, counts or attributes do not fit the definition, `Unimplemented` when there
+    /// is no kernel for them, or what the kernel's constructor said.
+    pub fn plan(&self, request: &Request<'_>) -> Result<PlanRef<'_>> {
+        for pinned in &self.plans.pinned {
+            match pinned.get() {
+                Some(plan) if plan.key.matches(request) => return Ok(PlanRef::Pinned(plan)),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        self.shared_plan(request).map(PlanRef::Shared)
+    }
+
+    /// A plan with an instance of its own, which no other call shares: for a host that has nodes and keeps a plan with
+    /// each.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan).
+    pub fn node_plan(&self, request: &Request<'_>) -> Result<Plan> {
+        self.new_plan(request, Op::new_instance).map_err(|error| self.name_in(error))
+    }
+
+    #[cold]
+    fn shared_plan(&self, request: &Request<'_>) -> Result<Arc<Plan>> {
+        let plans = self.plans.others.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = plans.iter().find(|plan| plan.key.matches(request)) {
+            return Ok(plan.clone());
+        }
+        drop(plans);
+        let plan = Arc::new(self.new_plan(request, Op::instance).map_err(|error| self.name_in(error))?);
+        for pinned in &self.plans.pinned {
+            // Another call may have taken the place, even with an equal plan: then there are two, which is harmless.
+            if pinned.set(plan.clone()).is_ok() {
+                return Ok(plan);
+            }
+        }
+        let mut plans = self.plans.others.write().unwrap_or_else(PoisonError::into_inner);
+        if plans.len() >= MAX_PLANS {
+            plans.drain(..MAX_PLANS / 2);
+        }
+        plans.push(plan.clone());
+        Ok(plan)
+    }
+
+    fn new_plan(&self, request: &Request<'_>, instance: MakeInstance) -> Result<Plan> {
+        let Request { inputs, attrs, device, label } = *request;
+        let signature = self.signature();
+        let dtypes: DTypes =
+            inputs.flat.iter().map(|tensor| tensor.as_ref().map(TensorView::dtype)).collect();
+        let input_offsets = offsets(inputs.counts.iter().copied());
+        ensure!(
+            inputs.counts.len() == signature.inputs.len() && input_offsets.last() == Some(&dtypes.len()),
+            InvalidArgument,
+            "{}",
+            signature.wrong_number_of_inputs(inputs.counts.len())
+        );
+        for (arg, &count) in signature.inputs.iter().zip(inputs.counts) {
+            let (name, is_one) = (&arg.name, arg.count.is_list() || count == 1);
+            ensure!(is_one, InvalidArgument, "input `{name}` must be one tensor, got {count}");
+        }
+        let present: Vec<DType> = dtypes.iter().map(|dtype| dtype.unwrap_or(DType::Float32)).collect();
+        let arguments: Vec<ArgDTypes<'_>> = signature
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(arg, def)| {
+                let range = input_offsets[arg]..input_offsets[arg + 1];
+                if def.count.is_list() {
+                    ArgDTypes::List(&present[range])
+                } else {
+                    dtypes[range.start].map_or(ArgDTypes::Absent, ArgDTypes::One)
+                }
+            })
+            .collect();
+        let resolved = signature.resolve(&arguments, attrs)?;
+        let kernel = self.select_kernel(&resolved.attrs, device, label)?;
+        let instance = instance(self, kernel, &resolved.attrs, device)?;
+        Ok(Plan {
+            key: Key {
+                dtypes,
+                counts: inputs.counts.into(),
+                attrs: attrs.to_vec(),
+                device,
+                label: label.to_owned(),
+            },
+            instance,
+            strided: self.kernels[kernel].strided,
+            has_ref: signature.inputs.iter().any(|arg| arg.is_ref),
+            input_offsets,
+            output_offsets: offsets(resolved.output_dtypes.iter().map(Vec::len)),
+            output_dtypes: resolved.output_dtypes.iter().flatten().copied().collect(),
+            attrs: resolved.attrs,
+        })
+    }
+
+    /// The registered kernel for these attributes: the one with the highest priority that fits.
+    fn select_kernel(&self, attrs: &[AttrValue], device: DeviceKind, label: &str) -> Result<usize> {
+        let fits = |kernel: &KernelDef| {
+            kernel.device == device
+                && kernel.label == label
+                && kernel.constraints.iter().all(|(attr, dtype)| {
+                    let value = self.signature().attr_index(attr).map(|index| &attrs[index]);
+                    match value {
+                        Some(AttrValue::Type(value)) => value == dtype,
+                        Some(AttrValue::Types(values)) => values.iter().all(|value| value == dtype),
+                        _ => false,
+                    }
+                })
+        };
+        let candidates = self.kernels.iter().enumerate().filter(|(_, kernel)| fits(kernel));
+        let best = candidates.max_by_key(|(index, kernel)| (kernel.priority, std::cmp::Reverse(*index)));
+        if let Some((index, _)) = best {
+            return Ok(index);
+        }
+        let types: Vec<String> = self
+            .signature()
+            .attrs
+            .iter()
+            .zip(attrs)
+            .filter_map(|(attr, value)| match value {
+                AttrValue::Type(dtype) => Some(format!("{} = {dtype}", attr.name)),
+                _ => None,
+            })
+            .collect();
+        if types.is_empty() || !self.kernels.iter().any(|kernel| kernel.device == device) {
+            bail!(Unimplemented, "has no {device} kernel");
+        }
+        bail!(Unimplemented, "has no {device} kernel for {}", types.join(", "))
+    }
+
+    fn instance(&self, kernel: usize, attrs: &[AttrValue], device: DeviceKind) -> Result<Arc<dyn Instance>> {
+        let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = instances.iter().find(|shared| shared.kernel == kernel && shared.attrs == attrs)
+        {
+            return Ok(shared.instance.clone());
+        }
+        let instance = self.new_instance(kernel, attrs, device)?;
+        if instances.len() >= MAX_PLANS && !self.signature().stateful {
+            instances.drain(..MAX_PLANS / 2);
+        }
+        instances.push(SharedInstance { kernel, attrs: attrs.to_vec(), instance: instance.clone() });
+        Ok(instance)
+    }
+
+    fn new_instance(
+        &self,
+        kernel: usize,
+        attrs: &[AttrValue],
+        device: DeviceKind,
+    ) -> Result<Arc<dyn Instance>> {
+        let mut construction = OpKernelConstruction::new(self.signature(), attrs, device);
+        crate::panic::catch(|| (self.kernels[kernel].factory)(&mut construction))
+    }
+}
+
+/// Running sums: where each argument's tensors begin, and where the last ends.
+fn offsets(counts: impl Iterator<Item = usize>) -> SmallVec<[usize; 8]> {
+    let mut offsets: SmallVec<[usize; 8]> = SmallVec::new();
+    offsets.push(0);
+    let mut total = 0;
+    for count in counts {
+        total += count;
+        offsets.push(total);
+    }
+    offsets
+}
+
+impl Plan {
+    /// Every attribute, in the definition's order.
+    pub fn attrs(&self) -> &[AttrValue] {
+        &self.attrs
+    }
+
+    /// The dtype of every output tensor, flat.
+    pub fn output_dtypes(&self) -> &[DType] {
+        &self.output_dtypes
+    }
+
+    /// Where the tensors of output `arg` begin in the flat order; of the position past the last, where they end.
+    pub fn output_offset(&self, arg: usize) -> usize {
+        self.output_offsets[arg]
+    }
+
+    pub(crate) fn input_offset(&self, arg: usize) -> usize {
+        self.input_offsets[arg]
+    }
+
+    /// Runs the kernel. `wanted` has bit `i` set when output `i` of the definition is wanted; it matters for
+    /// optional outputs only. Outputs are made through `host`; after an error those made are to be thrown away.
+    ///
+    /// # Errors
+    /// What the kernel said, a panic in it being `Internal`; every message names the op.
+    pub fn run(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, host: &dyn Host) -> Result<()> {
+        let run = || {
+            if self.has_ref {
+                refuse_overlap(op, self, inputs.flat)?;
+            }
+            if inputs.flat.iter().flatten().all(|tensor| self.takes(tensor)) {
+                return self.compute(op, inputs.flat, 0, wanted, host);
+            }
+            self.compute_dense(op, inputs, wanted, host)
+        };
+        crate::panic::catch(run).map_err(|error| op.name_in(error))
+    }
+
+    fn compute(
+        &self,
+        op: &Op,
+        inputs: &[Option<TensorView<'_>>],
+        copied: u64,
+        wanted: u64,
+        host: &dyn Host,
+    ) -> Result<()> {
+        let mut context = OpKernelContext::new(op, self, inputs, copied, wanted, host);
+        self.instance.compute(&mut context)?;
+        context.finish()
+    }
+
+    /// Whether the kernel can read a tensor where it lies.
+    #[inline]
+    fn takes(&self, tensor: &TensorView<'_>) -> bool {
+        tensor.is_well_formed() && (self.strided || tensor.is_contiguous())
+    }
+
+    /// Copies first what the kernel cannot read where it lies.
+    fn compute_dense(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, host: &dyn Host) -> Result<()> {
+        let strides: Vec<_> = inputs
+            .flat
+            .iter()
+            .map(|tensor| row_major_strides(tensor.as_ref().map_or(&[], TensorView::shape)))
+            .collect();
+        let mut dense: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::with_capacity(inputs.flat.len());
+        let mut copied = 0;
+        for (arg, def) in op.signature().inputs.iter().enumerate() {
+            let range = self.input_offsets[arg]..self.input_offsets[arg + 1];
+            for (tensor, strides) in inputs.flat[range.clone()].iter().zip(&strides[range]) {
+                dense.push(match tensor {
+                    // A tensor changed in place must stay the caller's own.
+                    Some(tensor) if !self.takes(tensor) && !def.is_ref => {
+                        copied |= 1 << arg;
+                        Some(copy_dense(*tensor, strides, host)?)
+                    }
+                    as_it_is => *as_it_is,
+                });
+            }
+        }
+        self.compute(op, &dense, copied, wanted, host)
+    }
+}
+
+fn copy_dense<'a>(tensor: TensorView<'a>, strides: &'a [isize], host: &dyn Host) -> Result<TensorView<'a>> {
+    let bytes = crate::tensor::checked_num_elements(tensor.shape())
+        .and_then(|n| n.checked_mul(tensor.dtype().size()))
+        .ok_or_else(|| {
+            Error::resource_exhausted(format!("a copy of shape {:?} is too large", tensor.shape()))
+        })?;
+    let data = host.allocate_temp(bytes.max(1))?.as_ptr();
+    // SAFETY: the temporary has room for every element of the dense layout and is ours until the call ends; its
+    // bytes are all written before the view is read.
+    let dense = unsafe {
+        let mut copy =
+            TensorViewMut::from_raw_parts(data, tensor.dtype(), tensor.device(), tensor.shape(), strides);
+        crate::strided::copy_elements(tensor, &mut copy)?;
+        if tensor.dtype() == DType::Bool {
+            // Any byte but 0 is true, as hosts have it.
+            std::slice::from_raw_parts_mut(data, bytes)
+                .iter_mut()
+                .for_each(|byte| *byte = (*byte != 0).into());
+        }
+        TensorView::from_raw_parts(data, tensor.dtype(), tensor.device(), tensor.shape(), strides)
+    };
+    Ok(dense)
+}
+
+/// A tensor that is changed in place must not share memory with any other input, nor elements with itself.
+fn refuse_overlap(op: &Op, plan: &Plan, inputs: &[Option<TensorView<'_>>]) -> Result<()> {
+    let signature = op.signature();
+    for (arg, def) in signature.inputs.iter().enumerate().filter(|(_, def)| def.is_ref) {
+        for at in plan.input_offset(arg)..plan.input_offset(arg + 1) {
+            let Some(changed) = inputs[at] else { continue };
+            let own = changed.byte_range();
+            let shared = inputs.iter().enumerate().any(|(other, tensor)| {
+                let range = tensor.as_ref().map_or(0..0, TensorView::byte_range);
+                other != at && !range.is_empty() && range.start < own.end && own.start < range.end
+            });
+            let why = if shared {
+                "shares memory with another input"
+            } else if changed.may_overlap_itself() {
+                "has several indices that share an element, as an expanded tensor has"
+            } else if !changed.is_well_formed() {
+                "is not aligned for its dtype, or is bool with bytes other than 0 and 1"
+            } else {
+                continue;
+            };
+            bail!(InvalidArgument, "input `{}` is changed in place and {why}; pass a copy", def.name);
+        }
+    }
+    Ok(())
+}

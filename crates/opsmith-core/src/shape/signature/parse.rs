@@ -1,0 +1,135 @@
+//! From the text of a shape signature to its compiled form.
+
+use super::{ArgShape, Computed, Item, ShapeSignature};
+use crate::shape::SignatureError;
+use crate::shape::parse::{Ast, Cursor, Name};
+
+type Parsed<T> = Result<T, SignatureError>;
+
+/// One argument as written.
+struct RawArg {
+    start: usize,
+    end: usize,
+    /// Where its `...` stands, if it has one.
+    batch: Option<usize>,
+    dims: Vec<RawDim>,
+}
+
+struct RawDim {
+    start: usize,
+    end: usize,
+    value: Ast<Name>,
+}
+
+pub(super) fn parse(text: &str) -> Parsed<ShapeSignature> {
+    let mut cursor = Cursor::new(text);
+    let inputs = args(&mut cursor)?;
+    if !cursor.eat("->") {
+        return Err(cursor.unexpected(if inputs.is_empty() { "`(` or `->`" } else { "`,` or `->`" }));
+    }
+    let outputs = args(&mut cursor)?;
+    if !cursor.is_at_end() {
+        return Err(cursor.unexpected(if outputs.is_empty() { "`(`" } else { "`,` or the end" }));
+    }
+    let batched = inputs.iter().any(|arg| arg.batch.is_some());
+    if let Some(offset) = outputs.iter().find_map(|arg| arg.batch.filter(|_| !batched)) {
+        return Err(SignatureError::new(offset, 3, "an output has `...` but no input does"));
+    }
+    Compiler::new(text, &inputs).compile(inputs, outputs)
+}
+
+fn args(cursor: &mut Cursor<'_>) -> Parsed<Vec<RawArg>> {
+    let mut args = vec![];
+    if cursor.peek("(") {
+        args.push(arg(cursor)?);
+        while cursor.eat(",") {
+            args.push(arg(cursor)?);
+        }
+    }
+    Ok(args)
+}
+
+fn arg(cursor: &mut Cursor<'_>) -> Parsed<RawArg> {
+    let start = cursor.offset();
+    cursor.expect("(")?;
+    let mut arg = RawArg { start, end: start, batch: None, dims: vec![] };
+    let mut first = true;
+    while !cursor.eat(")") {
+        if !first && !cursor.eat(",") {
+            return Err(cursor.unexpected("`,` or `)`"));
+        }
+        let start = cursor.offset();
+        if cursor.eat("...") {
+            if !first {
+                return Err(SignatureError::new(start, 3, "`...` can only come first"));
+            }
+            arg.batch = Some(start);
+        } else {
+            let value = cursor.expr()?;
+            arg.dims.push(RawDim { start, end: cursor.last_end(), value });
+        }
+        first = false;
+    }
+    arg.end = cursor.last_end();
+    Ok(arg)
+}
+
+struct Compiler<'a> {
+    text: &'a str,
+    dims: Vec<String>,
+    attrs: Vec<Name>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(text: &'a str, inputs: &[RawArg]) -> Compiler<'a> {
+        let mut dims: Vec<String> = vec![];
+        for dim in inputs.iter().flat_map(|arg| &arg.dims) {
+            if let Ast::Name(name) = &dim.value
+                && !dims.contains(&name.text)
+            {
+                dims.push(name.text.clone());
+            }
+        }
+        Compiler { text, dims, attrs: vec![] }
+    }
+
+    fn compile(mut self, inputs: Vec<RawArg>, outputs: Vec<RawArg>) -> Parsed<ShapeSignature> {
+        let inputs = inputs.into_iter().map(|arg| self.arg(arg)).collect::<Parsed<_>>()?;
+        let outputs = outputs.into_iter().map(|arg| self.arg(arg)).collect::<Parsed<_>>()?;
+        Ok(ShapeSignature { text: self.text.to_owned(), inputs, outputs, dims: self.dims, attrs: self.attrs })
+    }
+
+    fn arg(&mut self, arg: RawArg) -> Parsed<ArgShape> {
+        let dims = arg.dims.into_iter().map(|dim| self.dim(dim)).collect::<Parsed<_>>()?;
+        Ok(ArgShape { text: self.text[arg.start..arg.end].to_owned(), batch: arg.batch.is_some(), dims })
+    }
+
+    fn dim(&mut self, dim: RawDim) -> Parsed<Item> {
+        let mut is_constant = true;
+        dim.value.visit_names(&mut |_| is_constant = false);
+        if is_constant {
+            let size = dim.value.to_int(&|_| 0).and_then(|size| u64::try_from(size).ok());
+            let message = "a dim must be from 0 to 2^63 - 1";
+            return size
+                .map(Item::Fixed)
+                .ok_or_else(|| SignatureError::new(dim.start, dim.end - dim.start, message));
+        }
+        let value = dim.value.map(&mut |name| Ok(self.slot(name)))?;
+        Ok(match value {
+            Ast::Name(slot) if slot < self.dims.len() => Item::Slot(slot),
+            value => Item::Computed(Computed { text: self.text[dim.start..dim.end].to_owned(), value }),
+        })
+    }
+
+    fn slot(&mut self, name: Name) -> usize {
+        if let Some(slot) = self.dims.iter().position(|dim| *dim == name.text) {
+            return slot;
+        }
+        let known = self.attrs.iter().position(|attr| attr.text == name.text);
+        self.dims.len()
+            + known.unwrap_or_else(|| {
+                self.attrs.push(name);
+                self.attrs.len() - 1
+            })
+    }
+}

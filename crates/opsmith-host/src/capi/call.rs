@@ -1,0 +1,208 @@
+//! One call through the C ABI, and the services that its caller lends.
+
+use std::ptr::NonNull;
+
+use opsmith_abi::{OpsmithCall, OpsmithHost, OpsmithStr, OpsmithTensor};
+use opsmith_core::kernel::{CallInputs, Host};
+use opsmith_core::tensor::row_major_strides;
+use opsmith_core::{AttrValue, DType, Device, Error, Request, Result, Signature, TensorView, ensure};
+use smallvec::SmallVec;
+
+use super::read;
+use crate::memory::Scratch;
+use crate::parallel::{Body, body_context, call_body};
+use crate::{StaticLibrary, pool};
+
+/// The most arguments of an op whose caller need not say how many tensors each holds.
+const ONES: [usize; 64] = [1; 64];
+
+/// Runs a call.
+///
+/// # Safety
+/// `call` and all that it points to must be valid as `opsmith_abi` says.
+#[inline]
+pub(super) unsafe fn run(library: &'static StaticLibrary, call: *const OpsmithCall) -> Result<()> {
+    // SAFETY: promised by the caller.
+    let (call, host) = unsafe {
+        let call = read::structure(call, "the call")?;
+        (call, read::structure(call.host, "the call's host")?)
+    };
+    let ops = library.get()?.ops();
+    let op = ops.get(call.op).ok_or_else(|| {
+        Error::not_found(format!("library `{}` has {} ops, no op {}", library.name(), ops.len(), call.op))
+    })?;
+    let signature = op.signature();
+    let named = |error: Error| error.within(&signature.name);
+    // SAFETY: promised by the caller.
+    let (pointers, counts, attrs) = unsafe {
+        let pointers = read::slice(call.tensors, call.num_tensors, "the list of tensors").map_err(named)?;
+        let counts = match call.counts.is_null() {
+            true => ONES.get(..call.num_tensors).unwrap_or(&[]),
+            false => read::slice(call.counts, call.num_arguments, "the list of counts").map_err(named)?,
+        };
+        (pointers, counts, attributes(signature, call)?)
+    };
+    let mut tensors: SmallVec<[Option<Given<'_>>; 8]> = SmallVec::new();
+    // The strides that the caller left out, tensor after tensor.
+    let mut dense: SmallVec<[isize; 24]> = SmallVec::new();
+    for &pointer in pointers {
+        // SAFETY: promised by the caller.
+        let given = unsafe { given(pointer) }.map_err(named)?;
+        if let Some((_, shape)) = given.filter(|(tensor, _)| tensor.strides.is_null()) {
+            dense.extend_from_slice(&row_major_strides(shape));
+        }
+        tensors.push(given);
+    }
+    let mut inputs: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+    let mut dense = dense.as_slice();
+    for &given in &tensors {
+        inputs.push(match given {
+            Some((tensor, shape)) => {
+                let left_out = if tensor.strides.is_null() { shape.len() } else { 0 };
+                let strides = dense.split_off(..left_out).unwrap_or_default();
+                // SAFETY: promised by the caller.
+                Some(unsafe { read::view(tensor, shape, strides) }.map_err(named)?)
+            }
+            None => None,
+        });
+    }
+    let inputs = CallInputs { flat: &inputs, counts };
+    let device = one_device(inputs.flat).map_err(named)?;
+    let plan = op.plan(&Request { inputs, attrs: &attrs, device: device.kind, label: "" })?;
+    if !call.output_counts.is_null() {
+        for arg in 0..call.num_outputs.min(signature.outputs.len()) {
+            let count = plan.output_offset(arg + 1) - plan.output_offset(arg);
+            // SAFETY: the caller gives room for `num_outputs` counts.
+            unsafe { call.output_counts.add(arg).write(count) };
+        }
+    }
+    plan.run(op, inputs, call.wanted, &CallHost { host, device, scratch: Scratch::default() })
+}
+
+/// A tensor that was passed, and its dims.
+type Given<'a> = (&'a OpsmithTensor, &'a [usize]);
+
+/// What a pointer to a tensor passes; null is an absent one.
+///
+/// # Safety
+/// `pointer` must be null or point to a valid tensor, for `'a`.
+#[inline]
+unsafe fn given<'a>(pointer: *const OpsmithTensor) -> Result<Option<Given<'a>>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: promised by the caller.
+    unsafe {
+        let tensor = read::structure(pointer, "a tensor")?;
+        Ok(Some((tensor, read::dims(tensor)?)))
+    }
+}
+
+/// The attributes by the definition's indices.
+///
+/// # Safety
+/// The call's attributes must be valid.
+unsafe fn attributes(signature: &Signature, call: &OpsmithCall) -> Result<SmallVec<[Option<AttrValue>; 4]>> {
+    let mut attrs: SmallVec<[Option<AttrValue>; 4]> = SmallVec::new();
+    attrs.resize_with(signature.attrs.len(), || None);
+    // SAFETY: promised by the caller.
+    let pointers = unsafe { read::slice(call.attrs, call.num_attrs, "the list of attributes") }?;
+    for &pointer in pointers {
+        // SAFETY: promised by the caller.
+        let (attr, name) = unsafe {
+            let attr = read::structure(pointer, "an attribute")?;
+            (attr, read::text(attr.name)?)
+        };
+        let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
+        // SAFETY: promised by the caller.
+        let value = unsafe { read::attr(attr) };
+        let value =
+            value.map_err(|error| error.within(format_args!("{}: attribute `{name}`", signature.name)))?;
+        ensure!(
+            attrs[index].replace(value).is_none(),
+            InvalidArgument,
+            "{}: attribute `{name}` is given twice",
+            signature.name
+        );
+    }
+    Ok(attrs)
+}
+
+/// The device of all tensors; main memory when there are none.
+#[inline]
+fn one_device(tensors: &[Option<TensorView<'_>>]) -> Result<Device> {
+    let mut devices = tensors.iter().flatten().map(TensorView::device);
+    let Some(first) = devices.next() else { return Ok(Device::CPU) };
+    match devices.find(|device| *device != first) {
+        Some(other) => Err(Error::invalid_argument(format!(
+            "inputs are on {}:{} and {}:{}; all must be on one device",
+            first.kind, first.index, other.kind, other.index
+        ))),
+        None => Ok(first),
+    }
+}
+
+/// The services of a call through the C ABI: the caller's where it lends them, else ours.
+struct CallHost<'a> {
+    host: &'a OpsmithHost,
+    device: Device,
+    scratch: Scratch,
+}
+
+// SAFETY: the caller of the C ABI promises it for what it lends; `Scratch` and our pool keep the rest.
+unsafe impl Host for CallHost<'_> {
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
+        let Some(allocate) = self.host.allocate_output else {
+            return Err(Error::failed_precondition("the caller lends no `allocate_output`"));
+        };
+        let dims = shape.as_ptr().cast::<i64>();
+        // SAFETY: the caller's function gets its own context and a shape of `rank` dims, none above `i64::MAX`.
+        let data = unsafe { allocate(self.host.context, index, dtype as i32, shape.len() as i32, dims) };
+        if data.is_null() {
+            let message = format!("cannot allocate a {dtype} tensor of shape {shape:?}");
+            return Err(Error::resource_exhausted(message));
+        }
+        Ok(data.cast())
+    }
+
+    fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.scratch.allocate(bytes)
+    }
+
+    fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
+        let Some(keep) = self.host.keep_string else {
+            return Err(Error::unimplemented("the caller has no string tensors"));
+        };
+        if bytes.is_empty() {
+            return Ok(NonNull::dangling());
+        }
+        let text = OpsmithStr { data: bytes.as_ptr().cast(), len: bytes.len() };
+        // SAFETY: the caller's function gets its own context and readable bytes.
+        let kept = unsafe { keep(self.host.context, text) };
+        NonNull::new(kept.cast_mut().cast()).ok_or_else(|| {
+            Error::resource_exhausted(format!("cannot keep a string of {} bytes", bytes.len()))
+        })
+    }
+
+    fn num_threads(&self) -> usize {
+        match (self.host.num_threads, self.host.parallel_for) {
+            // SAFETY: the caller's function gets its own context.
+            (Some(num_threads), Some(_)) => unsafe { num_threads(self.host.context) }.max(1),
+            _ => pool::num_threads(),
+        }
+    }
+
+    fn parallel_for(&self, total: usize, grain: usize, body: Body<'_>) {
+        match (self.host.num_threads, self.host.parallel_for) {
+            // SAFETY: the caller's function gets its own context, and returns when all calls of the body are done.
+            (Some(_), Some(parallel_for)) => unsafe {
+                parallel_for(self.host.context, total, grain, call_body, body_context(&body));
+            },
+            _ => pool::parallel_for(total, grain, body),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Shape inference through the C ABI: a request and a response in JSON, which the header describes.
+
+use opsmith_core::def::ArgDef;
+use opsmith_core::shape::{Constraint, Relation};
+use opsmith_core::{
+    ArgDTypes, AttrValue, DType, Error, InferenceContext, Result, Shape, Signature, bail, ensure,
+};
+use serde_json::{Value, json};
+
+use crate::StaticLibrary;
+
+/// Infers the shapes that `request` asks for.
+pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str) -> Result<String> {
+    let ops = library.get()?.ops();
+    let Some(op) = ops.get(op) else {
+        bail!(NotFound, "library `{}` has {} ops, no op {op}", library.name(), ops.len());
+    };
+    let signature = op.signature();
+    let malformed = |what: &str| Error::invalid_argument(format!("{}: request {what}", signature.name));
+    let request: Value = serde_json::from_str(request).map_err(|error| malformed(&error.to_string()))?;
+    let shapes = arguments(signature, &request["inputs"], "inputs")?;
+    let dtypes = arguments(signature, &request["dtypes"], "dtypes")?;
+    let attrs = attributes(signature, &request["attrs"])?;
+    let resolved = resolve(signature, &dtypes, &attrs)?;
+    let shapes = shapes
+        .iter()
+        .map(|list| {
+            list.map(|list| list.iter().map(Shape::from_json).collect::<Result<Vec<_>>>()).transpose()
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let mut context = InferenceContext::new(signature, &resolved.attrs, shapes)?;
+    op.infer_shapes(&mut context)?;
+    let ranges = signature.outputs.iter().map(|output| context.output_range(&output.name));
+    let outputs = ranges
+        .map(|range| Ok(context.outputs()[range?].iter().map(Shape::to_json).collect::<Vec<_>>()))
+        .collect::<Result<Vec<_>>>()?;
+    let dtypes: Vec<Vec<&str>> =
+        resolved.output_dtypes.iter().map(|list| list.iter().map(|dtype| dtype.name()).collect()).collect();
+    let constraints: Vec<Value> = context.constraints().iter().map(constraint).collect();
+    Ok(json!({ "outputs": outputs, "dtypes": dtypes, "constraints": constraints }).to_string())
+}
+
+/// One list for each argument of the op, `None` for an absent one.
+fn arguments<'a>(signature: &Signature, lists: &'a Value, what: &str) -> Result<Vec<Option<&'a Vec<Value>>>> {
+    let lists = lists.as_array().filter(|lists| lists.len() == signature.inputs.len());
+    let Some(lists) = lists else {
+        bail!(
+            InvalidArgument,
+            "{}: `{what}` of the request must be a list of {} lists, one for each input",
+            signature.name,
+            signature.inputs.len()
+        );
+    };
+    let read = |(list, arg): (&'a Value, &ArgDef)| match list {
+        Value::Null => Ok(None),
+        Value::Array(list) => Ok(Some(list)),
+        other => {
+            let (op, arg) = (&signature.name, &arg.name);
+            bail!(InvalidArgument, "{op}: `{what}` of input `{arg}` must be a list or null, got {other}")
+        }
+    };
+    lists.iter().zip(&signature.inputs).map(read).collect()
+}
+
+fn attributes(signature: &Signature, values: &Value) -> Result<Vec<Option<AttrValue>>> {
+    let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
+    for (name, value) in values.as_object().into_iter().flatten() {
+        let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
+        attrs[index] = Some(
+            signature.attrs[index]
+                .value_from_json(value)
+                .map_err(|error| error.within(format_args!("{}: attribute `{name}`", signature.name)))?,
+        );
+    }
+    Ok(attrs)
+}
+
+fn resolve(
+    signature: &Signature,
+    dtypes: &[Option<&Vec<Value>>],
+    attrs: &[Option<AttrValue>],
+) -> Result<opsmith_core::def::Resolved> {
+    let read = |(list, arg): (&Option<&Vec<Value>>, &ArgDef)| {
+        let read = list.map(|list| list.iter().map(dtype).collect::<Result<Vec<_>>>()).transpose();
+        read.map_err(|error| error.within(format_args!("{}: input `{}`", signature.name, arg.name)))
+    };
+    let dtypes = dtypes.iter().zip(&signature.inputs).map(read).collect::<Result<Vec<_>>>()?;
+    let mut arguments = Vec::with_capacity(dtypes.len());
+    for (list, arg) in dtypes.iter().zip(&signature.inputs) {
+        arguments.push(match list {
+            None => ArgDTypes::Absent,
+            Some(list) if arg.count.is_list() => ArgDTypes::List(list),
+            Some(list) => {
+                ensure!(
+                    list.len() == 1,
+                    InvalidArgument,
+                    "{}: input `{}` is one tensor, got {} dtypes",
+                    signature.name,
+                    arg.name,
+                    list.len()
+                );
+                ArgDTypes::One(list[0])
+            }
+        });
+    }
+    signature.resolve(&arguments, attrs)
+}
+
+fn dtype(name: &Value) -> Result<DType> {
+    name.as_str().unwrap_or_default().parse()
+}
+
+fn constraint(constraint: &Constraint) -> Value {
+    let relation = match constraint.relation {
+        Relation::Equal => "==",
+        Relation::AtLeast => ">=",
+    };
+    json!({
+        "relation": relation,
+        "left": constraint.left.to_json(),
+        "right": constraint.right.to_json(),
+        "message": constraint.message,
+    })
+}

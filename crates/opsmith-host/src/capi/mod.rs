@@ -1,0 +1,157 @@
+//! The C ABI of a library: [`opsmith_abi::OpsmithLibrary`] over the core.
+
+mod call;
+mod infer;
+mod read;
+
+use std::ffi::CString;
+
+use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithStr};
+use opsmith_core::{Error, Result, ensure, panic};
+
+use crate::{Root, StaticLibrary};
+
+/// The table that a library exports as `opsmith_library_v1`.
+pub const fn table<R: Root>(name: &'static str, version: &'static str) -> OpsmithLibrary {
+    OpsmithLibrary {
+        size: size_of::<OpsmithLibrary>(),
+        abi_version: OPSMITH_ABI_VERSION,
+        name: OpsmithStr::new(name),
+        version: OpsmithStr::new(version),
+        init: init::<R>,
+        describe: describe::<R>,
+        find_op: find_op::<R>,
+        call: call::<R>,
+        infer_shapes: infer_shapes::<R>,
+        error_free,
+        string_free,
+        register_host: register_host::<R>,
+    }
+}
+
+unsafe extern "C" fn init<R: Root>() -> *mut OpsmithError {
+    guard(|| R::library().get().map(drop))
+}
+
+unsafe extern "C" fn describe<R: Root>(json: *mut OpsmithStr) -> *mut OpsmithError {
+    guard(|| {
+        let text = R::library().json()?;
+        // SAFETY: the caller passes a place to write to.
+        unsafe { give(json, OpsmithStr::new(text)) }
+    })
+}
+
+unsafe extern "C" fn find_op<R: Root>(name: OpsmithStr, op: *mut usize) -> *mut OpsmithError {
+    guard(|| {
+        // SAFETY: the caller passes readable text.
+        let name = unsafe { read::text(name) }?;
+        let index = R::library().get()?.op_index(name)?;
+        // SAFETY: the caller passes a place to write to.
+        unsafe { give(op, index) }
+    })
+}
+
+unsafe extern "C" fn call<R: Root>(call: *const OpsmithCall) -> *mut OpsmithError {
+    guard(|| {
+        // SAFETY: the caller passes a call whose pointers are valid as the header says.
+        unsafe { call::run(R::library(), call) }
+    })
+}
+
+unsafe extern "C" fn infer_shapes<R: Root>(
+    op: usize,
+    request: OpsmithStr,
+    response: *mut OpsmithStr,
+) -> *mut OpsmithError {
+    guard(|| {
+        // SAFETY: the caller passes readable text.
+        let request = unsafe { read::text(request) }?;
+        ensure!(!response.is_null(), InvalidArgument, "{NO_PLACE}");
+        let text = Box::leak(infer::respond(R::library(), op, request)?.into_boxed_str());
+        // SAFETY: the caller passes a place to write to, and frees the text with `string_free`.
+        unsafe { give(response, OpsmithStr::new(text)) }
+    })
+}
+
+const NO_PLACE: &str = "the place for the result is null";
+
+/// Writes a result to where the caller wants it.
+///
+/// # Safety
+/// `place` must be null or writable.
+unsafe fn give<T>(place: *mut T, value: T) -> Result<()> {
+    ensure!(!place.is_null(), InvalidArgument, "{NO_PLACE}");
+    // SAFETY: promised by the caller.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+unsafe extern "C" fn register_host<R: Root>(host: OpsmithStr) -> *mut OpsmithError {
+    guard(|| {
+        // SAFETY: the caller passes readable text.
+        let host = unsafe { read::text(host) }?;
+        register(R::library(), host)
+    })
+}
+
+fn register(library: &'static StaticLibrary, host: &str) -> Result<()> {
+    match host {
+        #[cfg(feature = "torch")]
+        "torch" => crate::torch::register(library),
+        // For who is about to register the ops' gradients there.
+        #[cfg(feature = "torch")]
+        "torch.gradients" => {
+            crate::torch::release_autograd(library);
+            Ok(())
+        }
+        #[cfg(feature = "tensorflow")]
+        "tensorflow" => crate::tensorflow::register(library),
+        _ => Err(Error::unimplemented(format!(
+            "library `{}` was built without the host `{host}`",
+            library.name()
+        ))),
+    }
+}
+
+/// An error on the heap, with the text that it points to.
+#[repr(C)]
+struct Failure {
+    header: OpsmithError,
+    message: CString,
+}
+
+/// Runs `body`; a failure or a panic becomes an error for the caller to free.
+fn guard(body: impl FnOnce() -> Result<()>) -> *mut OpsmithError {
+    match panic::catch(body) {
+        Ok(()) => std::ptr::null_mut(),
+        Err(error) => give_error(&error),
+    }
+}
+
+#[cold]
+fn give_error(error: &Error) -> *mut OpsmithError {
+    // A NUL inside a message would end it early; nothing else is lost.
+    let message = CString::new(error.message().replace('\0', "\u{fffd}")).unwrap_or_default();
+    let header = OpsmithError {
+        size: size_of::<OpsmithError>(),
+        code: error.code() as i32,
+        message: message.as_ptr(),
+    };
+    Box::into_raw(Box::new(Failure { header, message })).cast()
+}
+
+unsafe extern "C" fn error_free(error: *mut OpsmithError) {
+    if !error.is_null() {
+        // SAFETY: the caller gives back what `guard` made, once.
+        let failure = unsafe { Box::from_raw(error.cast::<Failure>()) };
+        drop(failure.message);
+    }
+}
+
+unsafe extern "C" fn string_free(string: OpsmithStr) {
+    if !string.data.is_null() {
+        let text = std::ptr::slice_from_raw_parts_mut(string.data.cast_mut().cast::<u8>(), string.len);
+        // SAFETY: the caller gives back what `infer_shapes` made, once.
+        drop(unsafe { Box::from_raw(text) });
+    }
+}

@@ -1,0 +1,144 @@
+//! A call's attributes. Numbers, flags, text and arrays of numbers are XLA's own; all else is text in the language in
+//! which definitions write defaults: `[true, false]`, `{ dim { size: -1 } }`.
+
+use std::ffi::c_void;
+
+use opsmith_core::attr::{AttrBase, AttrType};
+use opsmith_core::def::AttrDef;
+use opsmith_core::{AttrValue, DType, Error, Result, Signature, bail};
+use smallvec::SmallVec;
+
+use super::ffi;
+
+/// What a call carries beside tensors.
+pub(super) struct Attributes {
+    /// The attributes by the definition's indices, `None` where the call has none.
+    pub(super) values: SmallVec<[Option<AttrValue>; 4]>,
+    /// Bit `i` is set when output `i` of the definition is wanted.
+    pub(super) wanted: u64,
+    /// Bit `i` is set when input `i` of the definition is present.
+    present: u64,
+}
+
+impl Attributes {
+    /// Whether the caller gives the input at this position.
+    pub(super) fn has(&self, input: usize) -> bool {
+        self.present >> input & 1 == 1
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an attribute that the op does not have, or one of another type.
+    ///
+    /// # Safety
+    /// They must come from XLA, and its call still run.
+    pub(super) unsafe fn read(signature: &Signature, attrs: &ffi::Attrs) -> Result<Attributes> {
+        let mut read = Attributes { values: SmallVec::new(), wanted: u64::MAX, present: u64::MAX };
+        read.values.resize_with(signature.attrs.len(), || None);
+        for i in 0..attrs.size as usize {
+            // SAFETY: XLA gives as many kinds, names and values as it says.
+            let (kind, name, value) =
+                unsafe { (*attrs.kinds.add(i), text(&**attrs.names.add(i))?, *attrs.values.add(i)) };
+            let named = |error: Error| error.within(format_args!("attribute `{name}`"));
+            // The definition's own names go before ours.
+            let Some(index) = signature.attr_index(name) else {
+                let mask = match name {
+                    "wanted" => &mut read.wanted,
+                    "present" => &mut read.present,
+                    _ => return Err(signature.unknown_attr(name)),
+                };
+                // SAFETY: the kind is that of the value.
+                match unsafe { value_of(kind, value) }.map_err(named)? {
+                    AttrValue::Int(bits) => *mask = bits as u64,
+                    other => bail!(InvalidArgument, "attribute `{name}` is an int, got {other}"),
+                }
+                continue;
+            };
+            // SAFETY: the kind is that of the value.
+            let value =
+                unsafe { value_of(kind, value) }.and_then(|value| fit(&signature.attrs[index], value));
+            read.values[index] = Some(value.map_err(named)?);
+        }
+        Ok(read)
+    }
+}
+
+/// # Safety
+/// The bytes must be readable, for `'a`.
+unsafe fn text<'a>(span: &ffi::ByteSpan) -> Result<&'a str> {
+    if span.len == 0 {
+        return Ok("");
+    }
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(span.data, span.len) };
+    std::str::from_utf8(bytes).map_err(|_| Error::invalid_argument("a text is not UTF-8"))
+}
+
+/// The value as XLA has it: a scalar, a text or a list of numbers.
+///
+/// # Safety
+/// `value` must be an attribute of XLA's of this kind.
+unsafe fn value_of(kind: i32, value: *const c_void) -> Result<AttrValue> {
+    // SAFETY: the kind tells the structure, and the structure what its pointers point to.
+    unsafe {
+        Ok(match kind {
+            ffi::SCALAR => {
+                let scalar = &*value.cast::<ffi::Scalar>();
+                match numbers(scalar.dtype, scalar.value, 1)? {
+                    AttrValue::Ints(one) => AttrValue::Int(one[0]),
+                    AttrValue::Floats(one) => AttrValue::Float(one[0]),
+                    AttrValue::Bools(one) => AttrValue::Bool(one[0]),
+                    other => other,
+                }
+            }
+            ffi::ARRAY => {
+                let array = &*value.cast::<ffi::Array>();
+                numbers(array.dtype, array.data, array.size)?
+            }
+            ffi::STRING => AttrValue::from(text(&*value.cast())?),
+            _ => bail!(InvalidArgument, "cannot be a dictionary: pass what XLA has no attribute for as text"),
+        })
+    }
+}
+
+/// # Safety
+/// `data` must point to `len` elements of the dtype that XLA gives this number.
+unsafe fn numbers(dtype: i32, data: *const c_void, len: usize) -> Result<AttrValue> {
+    macro_rules! each {
+        ($list:ident, $from:ty, $change:expr) => {{
+            let elements = data.cast::<$from>();
+            let read = |i| {
+                // SAFETY: promised by the caller; the elements need not be aligned.
+                $change(unsafe { elements.add(i).read_unaligned() })
+            };
+            AttrValue::$list((0..len).map(read).collect())
+        }};
+    }
+    Ok(match ffi::dtype(dtype)? {
+        DType::Bool => each!(Bools, u8, |byte| byte != 0),
+        DType::UInt8 => each!(Ints, u8, i64::from),
+        DType::Int32 => each!(Ints, i32, i64::from),
+        DType::Int64 => each!(Ints, i64, |n| n),
+        DType::Float32 => each!(Floats, f32, f64::from),
+        DType::Float64 => each!(Floats, f64, |x| x),
+        other => {
+            bail!(InvalidArgument, "cannot be of dtype {other}; pass int32, int64, float32, float64 or uint8")
+        }
+    })
+}
+
+/// What a value stands for in an attribute. What does not fit stays as it is, for the definition to refuse.
+fn fit(def: &AttrDef, value: AttrValue) -> Result<AttrValue> {
+    Ok(match (def.ty, value) {
+        (AttrType { base: AttrBase::String, list: false }, value) => value,
+        (_, AttrValue::String(text)) => def.parse_value(&text)?,
+        (AttrType { base: AttrBase::Bool, list: true }, AttrValue::Ints(list)) => {
+            AttrValue::Bools(list.into_iter().map(|n| n != 0).collect())
+        }
+        (AttrType { base: AttrBase::Shape, list: false }, AttrValue::Ints(dims)) => {
+            AttrValue::Shape(Some(dims.into_iter().map(|dim| u64::try_from(dim).ok()).collect()))
+        }
+        (_, value) => value,
+    })
+}

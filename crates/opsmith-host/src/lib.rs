@@ -1,0 +1,169 @@
+//! What makes one Opsmith library native in each framework: a module per host, each of which turns the host's
+//! call into [`Op::plan`](opsmith_core::Op::plan) and [`Plan::run`](opsmith_core::Plan::run).
+//!
+//! [`StaticLibrary`] is what `opsmith::library!` puts into a shared object; [`start`] runs when it is opened.
+//! No module here knows a particular operator, and no host's module knows another's.
+
+pub mod capi;
+#[cfg(feature = "jax")]
+pub mod jax;
+mod memory;
+#[cfg(any(feature = "torch", feature = "tensorflow"))]
+mod names;
+mod parallel;
+pub mod pool;
+#[cfg(feature = "tensorflow")]
+pub mod tensorflow;
+#[cfg(feature = "torch")]
+pub mod torch;
+
+use std::io::{self, Write};
+use std::sync::OnceLock;
+
+use opsmith_core::{Library, OpDef, Result};
+
+/// A library as it lies in a shared object, before its definitions are checked.
+pub struct StaticLibrary {
+    name: &'static str,
+    version: &'static str,
+    ops: &'static [fn() -> OpDef],
+    has_namespace: bool,
+    #[cfg(feature = "torch")]
+    torch: torch::Registration,
+    #[cfg(feature = "tensorflow")]
+    tensorflow: tensorflow::Registration,
+    loaded: OnceLock<Result<Library>>,
+    json: OnceLock<String>,
+}
+
+/// A type that stands for the one library of a shared object, so that functions can be made for it.
+///
+/// # Safety
+/// `library` must always give the same one.
+pub unsafe trait Root: 'static {
+    /// The library.
+    fn library() -> &'static StaticLibrary;
+}
+
+impl StaticLibrary {
+    /// The library `name` with these ops.
+    pub const fn new(
+        name: &'static str,
+        version: &'static str,
+        ops: &'static [fn() -> OpDef],
+    ) -> StaticLibrary {
+        StaticLibrary {
+            name,
+            version,
+            ops,
+            has_namespace: true,
+            #[cfg(feature = "torch")]
+            torch: torch::Registration::new(),
+            #[cfg(feature = "tensorflow")]
+            tensorflow: tensorflow::Registration::new(),
+            loaded: OnceLock::new(),
+            json: OnceLock::new(),
+        }
+    }
+
+    /// The same library with the functions that PyTorch calls, one for each op.
+    #[cfg(feature = "torch")]
+    pub const fn with_torch_kernels(mut self, kernels: &'static [torch::Kernel]) -> StaticLibrary {
+        self.torch.set_kernels(kernels);
+        self
+    }
+
+    /// The same library with the functions that TensorFlow calls, one pair for each op.
+    #[cfg(feature = "tensorflow")]
+    pub const fn with_tensorflow_functions(
+        mut self,
+        functions: &'static [tensorflow::Functions],
+    ) -> StaticLibrary {
+        self.tensorflow.set_functions(functions);
+        self
+    }
+
+    /// The same library, its ops outside of any namespace where a host lets them be so: in TensorFlow.
+    pub const fn without_namespace(mut self) -> StaticLibrary {
+        self.has_namespace = false;
+        self
+    }
+
+    /// Whether the library's name is its ops' namespace in TensorFlow.
+    pub const fn has_namespace(&self) -> bool {
+        self.has_namespace
+    }
+
+    /// The library's name.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The library's version.
+    pub const fn version(&self) -> &'static str {
+        self.version
+    }
+
+    /// The checked library; the check runs once.
+    ///
+    /// # Errors
+    /// What is wrong with its definitions.
+    pub fn get(&self) -> Result<&Library> {
+        let load = || {
+            opsmith_core::panic::catch(|| {
+                Library::new(self.name, self.version, self.ops.iter().map(|def| def()).collect())
+            })
+        };
+        self.loaded.get_or_init(load).as_ref().map_err(Clone::clone)
+    }
+
+    /// The library as JSON, see [`Library::to_json`], and `namespace`: the library's name, or nothing where its ops are
+    /// outside of any.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn json(&self) -> Result<&str> {
+        let library = self.get()?;
+        Ok(self.json.get_or_init(|| {
+            let mut json = library.to_json();
+            json["namespace"] = if self.has_namespace { self.name } else { "" }.into();
+            json.to_string()
+        }))
+    }
+}
+
+/// Runs when the shared object is opened: registers the ops with the hosts that are in the process.
+///
+/// There is nobody to give an error to, so what is wrong goes to standard error; loading the library through the
+/// C ABI gives the same error to its caller.
+pub fn start(library: &'static StaticLibrary) {
+    type Register = fn(&'static StaticLibrary) -> Result<()>;
+    let hosts: &[(&str, Register)] = &[
+        #[cfg(feature = "torch")]
+        ("PyTorch", torch::register_if_present),
+        #[cfg(feature = "tensorflow")]
+        ("TensorFlow", tensorflow::register_if_present),
+    ];
+    for (host, register) in hosts {
+        if let Err(error) = opsmith_core::panic::catch(|| register(library)) {
+            // Not `eprintln!`, which panics where standard error is a closed pipe.
+            let name = library.name;
+            let _ =
+                writeln!(io::stderr(), "opsmith: library `{name}` is not registered with {host}: {error}");
+        }
+    }
+}
+
+/// Keeps this shared object in the process, even if whoever opened it closes it: a framework now has functions of it.
+#[cfg(any(feature = "torch", feature = "tensorflow"))]
+fn stay_loaded() {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let own = stay_loaded as *const std::ffi::c_void;
+    // SAFETY: the address is in this object; the name that comes back is a C string which lives as long as it does.
+    unsafe {
+        if libc::dladdr(own, info.as_mut_ptr()) != 0 {
+            let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
+            libc::dlopen(info.assume_init().dli_fname, flags);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Errors leave as C++ exceptions: PyTorch's interface for kernels written in C has no other way.
+
+use std::cell::RefCell;
+use std::ffi::c_char;
+
+use opsmith_core::{Error, Signature};
+
+use super::shim::Shim;
+
+thread_local! {
+    /// The message of the error that is about to be thrown: it must outlive every Rust frame.
+    static MESSAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps `library::op: what happened` for [`throw`].
+pub(super) fn remember(library: &str, signature: &Signature, error: &Error) {
+    let own = error.message().strip_prefix(signature.name.as_str());
+    let text = own.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(error.message());
+    remember_text(&format!("{library}::{}: {text}", signature.snake_name()));
+}
+
+/// Keeps a message for [`throw`].
+pub(super) fn remember_text(text: &str) {
+    // A thread that is ending has no message to keep any more; `throw` then has a text of its own.
+    let _ = MESSAGE.try_with(|message| {
+        let mut message = message.borrow_mut();
+        message.clear();
+        message.extend(text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }));
+        message.push(0);
+    });
+}
+
+/// Throws a `std::runtime_error` with the message that was remembered.
+///
+/// # Safety
+/// No frame between the caller's and PyTorch's may have anything left to drop: the exception is not Rust's.
+pub(super) unsafe fn throw(shim: &Shim) -> ! {
+    let text: *const c_char = MESSAGE
+        .try_with(|message| {
+            let message = message.borrow();
+            if message.is_empty() { std::ptr::null() } else { message.as_ptr().cast() }
+        })
+        .unwrap_or(std::ptr::null());
+    let text = if text.is_null() { c"an Opsmith op failed".as_ptr() } else { text };
+    // SAFETY: the text ends with a NUL and stays until this thread fails again; the exception copies it.
+    unsafe { (shim.cpp.throw_runtime_error)(text) }
+}

@@ -1,0 +1,183 @@
+//! PyTorch's services for one call: memory for outputs, and threads.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use opsmith_core::kernel::Host;
+use opsmith_core::tensor::row_major_strides;
+use opsmith_core::{DType, Error, Plan, Result, Signature, bail};
+use smallvec::SmallVec;
+
+use super::shim::Shim;
+use super::value::{OwnedList, OwnedTensor};
+use crate::memory::Scratch;
+use crate::parallel::{Body, SharedLoop};
+
+/// The services of one call, and the outputs made so far.
+pub(super) struct TorchHost<'s> {
+    shim: &'s Shim,
+    outputs: RefCell<SmallVec<[Option<OwnedTensor<'s>>; 4]>>,
+    scratch: Scratch,
+}
+
+/// An output as it goes to PyTorch, still ours.
+enum Word<'s> {
+    Tensor(OwnedTensor<'s>),
+    List(OwnedList<'s>),
+}
+
+impl<'s> TorchHost<'s> {
+    /// The services of a call that has `outputs` output tensors.
+    pub(super) fn new(shim: &'s Shim, outputs: usize) -> TorchHost<'s> {
+        let outputs = std::iter::repeat_with(|| None).take(outputs).collect();
+        TorchHost { shim, outputs: RefCell::new(outputs), scratch: Scratch::default() }
+    }
+
+    /// Writes the outputs to the stack, each now PyTorch's; those nobody wanted are empty.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` or `Internal` when PyTorch cannot make a list or an empty tensor; nothing is written then.
+    ///
+    /// # Safety
+    /// `stack` must have room for a word for each output of `signature`.
+    pub(super) unsafe fn give(&self, signature: &Signature, plan: &Plan, stack: *mut u64) -> Result<()> {
+        let mut outputs = self.outputs.borrow_mut();
+        let mut tensors = outputs.iter_mut().map(Option::take).enumerate();
+        let mut next = || -> Result<OwnedTensor<'s>> {
+            match tensors.next() {
+                Some((_, Some(tensor))) => Ok(tensor),
+                Some((flat, None)) => empty(self.shim, plan.output_dtypes()[flat], &[0]),
+                None => Err(Error::internal("an output is missing")),
+            }
+        };
+        let mut words: SmallVec<[Word<'s>; 4]> = SmallVec::new();
+        for (arg, output) in signature.outputs.iter().enumerate() {
+            if !output.count.is_list() {
+                words.push(Word::Tensor(next()?));
+                continue;
+            }
+            let len = plan.output_offset(arg + 1) - plan.output_offset(arg);
+            let mut list = OwnedList::with_capacity(self.shim, len)?;
+            for _ in 0..len {
+                list.push(next()?)?;
+            }
+            words.push(Word::List(list));
+        }
+        for (position, word) in words.into_iter().enumerate() {
+            let word = match word {
+                Word::Tensor(tensor) => tensor.into_raw(),
+                Word::List(list) => list.into_raw(),
+            };
+            // SAFETY: there is a word for each output.
+            unsafe { stack.add(position).write(word as u64) };
+        }
+        Ok(())
+    }
+}
+
+/// A new tensor, dense and row-major, its elements not set.
+fn empty<'s>(shim: &'s Shim, dtype: DType, shape: &[usize]) -> Result<OwnedTensor<'s>> {
+    let Some(code) = shim.dtype_code(dtype) else {
+        bail!(Unimplemented, "PyTorch has no plain tensors of dtype {dtype}");
+    };
+    let strides = row_major_strides(shape);
+    let mut handle = std::ptr::null_mut();
+    // SAFETY: shape and strides have as many elements as said, and a usize reads as an i64; the pointer is to a
+    // local of the right type.
+    let failed = unsafe {
+        (shim.functions.aoti_torch_empty_strided)(
+            shape.len() as i64,
+            shape.as_ptr().cast(),
+            strides.as_ptr().cast(),
+            code,
+            shim.cpu,
+            0,
+            &mut handle,
+        )
+    };
+    if failed != 0 {
+        let reason = shim.last_error();
+        bail!(ResourceExhausted, "cannot allocate a {dtype} tensor of shape {shape:?}: {reason}");
+    }
+    // SAFETY: the handle is new and ours.
+    Ok(unsafe { OwnedTensor::new(shim, handle) })
+}
+
+// SAFETY: PyTorch's allocator and loops are as the trait asks, and `Scratch` keeps temporaries.
+unsafe impl Host for TorchHost<'_> {
+    fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
+        let tensor = empty(self.shim, dtype, shape)?;
+        let mut data = std::ptr::null_mut();
+        // SAFETY: the tensor is live and the pointer is to a local of the right type.
+        if unsafe { (self.shim.functions.aoti_torch_get_data_ptr)(tensor.handle(), &mut data) } != 0 {
+            bail!(Internal, "a new tensor has no memory: {}", self.shim.last_error());
+        }
+        self.outputs.borrow_mut()[index] = Some(tensor);
+        Ok(data.cast())
+    }
+
+    fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.scratch.allocate(bytes)
+    }
+
+    fn keep_string(&self, _bytes: &[u8]) -> Result<NonNull<u8>> {
+        bail!(Unimplemented, "PyTorch has no string tensors")
+    }
+
+    fn num_threads(&self) -> usize {
+        if FORKED.load(Ordering::Relaxed) {
+            return 1;
+        }
+        let mut threads = 1;
+        match self.shim.functions.torch_get_num_threads {
+            // SAFETY: the pointer is to a local of the right type.
+            Some(get) if unsafe { get(&mut threads) } == 0 => (threads as usize).max(1),
+            Some(_) => 1,
+            None => crate::pool::num_threads(),
+        }
+    }
+
+    fn parallel_for(&self, total: usize, grain: usize, body: Body<'_>) {
+        if FORKED.load(Ordering::Relaxed) {
+            return body(0..total);
+        }
+        let Some(parallel_for) = self.shim.functions.torch_parallel_for else {
+            return crate::pool::parallel_for(total, grain, body);
+        };
+        // PyTorch gives each thread one equal range. A range here is a worker that takes chunks until none is left, so
+        // that a thread which is held up does not hold up the loop.
+        let threads = self.num_threads();
+        let shared = SharedLoop::new(total, grain, threads, body);
+        let workers = shared.workers(threads);
+        // SAFETY: `run_workers` gets its context back, which lives until all ranges are done.
+        let failed =
+            unsafe { parallel_for(0, workers as i64, 1, run_workers, (&raw const shared).cast_mut().cast()) };
+        // The core catches the panic and makes it the error of the call; there is no other way out of here.
+        assert!(failed == 0, "PyTorch's thread pool failed: {}", self.shim.last_error());
+    }
+}
+
+unsafe extern "C" fn run_workers(begin: i64, end: i64, context: *mut c_void) {
+    // SAFETY: the context is the one that `parallel_for` above passes, alive until it returns.
+    let shared = unsafe { &*context.cast::<SharedLoop<'_>>() };
+    (begin..end).for_each(|_| shared.work());
+}
+
+/// Whether this process is a fork of one that had PyTorch: its threads did not come along, and PyTorch's pool waits
+/// for them for ever.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Has forked children of this process compute on the calling thread alone.
+pub(super) fn watch_forks() {
+    static WATCH: Once = Once::new();
+    WATCH.call_once(|| {
+        extern "C" fn in_child() {
+            FORKED.store(true, Ordering::Relaxed);
+        }
+        // SAFETY: the handler only stores to an atomic.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}

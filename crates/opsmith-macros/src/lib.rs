@@ -1,0 +1,37 @@
+//! The macros that authors of operators use, through the crate `opsmith`, which documents them.
+//!
+//! Each is parsed into a model, checked there with the parsers of `opsmith-core`, and expanded from it. What is
+//! wrong is a [`syn::Error`] at the place that is wrong.
+
+mod dispatch;
+mod dtypes;
+mod kernels;
+mod library;
+mod op;
+
+use proc_macro::TokenStream;
+use syn::parse_macro_input;
+
+/// Makes a function an op. See `opsmith::op`.
+#[proc_macro_attribute]
+pub fn op(options: TokenStream, item: TokenStream) -> TokenStream {
+    op::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Makes ops a loadable library. See `opsmith::library`.
+#[proc_macro]
+pub fn library(input: TokenStream) -> TokenStream {
+    library::expand(&parse_macro_input!(input)).into()
+}
+
+/// Turns a dtype into a type. See `opsmith::dispatch`.
+#[proc_macro]
+pub fn dispatch(input: TokenStream) -> TokenStream {
+    dispatch::expand(&parse_macro_input!(input)).into()
+}
+
+/// Registers a generic kernel for each of its dtypes. See `opsmith::kernels`.
+#[proc_macro]
+pub fn kernels(input: TokenStream) -> TokenStream {
+    kernels::expand(&parse_macro_input!(input)).into()
+}

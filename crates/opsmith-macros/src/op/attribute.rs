@@ -1,0 +1,231 @@
+//! Parameters with `#[attr(…)]`: their types, constraints and defaults.
+
+use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
+use opsmith_core::def::{Allowed, AttrDef};
+use opsmith_core::{DType, SignatureBuilder};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote};
+use syn::parse::{Parse, ParseStream};
+use syn::{Expr, Ident, Meta, Token, Type};
+
+use super::parameter::{last_segment, type_arguments};
+use super::value;
+
+/// An attribute of the op.
+#[derive(Debug)]
+pub(crate) struct Attribute {
+    /// Its definition, which is known to be well formed.
+    pub(crate) def: AttrDef,
+    /// The type in which the kernel keeps it.
+    pub(crate) kept: TokenStream,
+    pub(crate) passing: Passing,
+}
+
+/// How the kept value is passed to the function.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Passing {
+    Copy,
+    Clone,
+    Borrow,
+}
+
+impl Attribute {
+    /// The attribute that a parameter of this name and type with this `#[attr(…)]` stands for.
+    pub(crate) fn new(name: &str, ty: &Type, meta: &Meta) -> syn::Result<Attribute> {
+        let RustType { ty, unsigned, kept, passing } = rust_type(ty)?;
+        let options = match meta {
+            Meta::Path(_) => AttrOptions::default(),
+            _ => meta.require_list()?.parse_args()?,
+        };
+        let mut def = AttrDef {
+            name: name.to_owned(),
+            ty,
+            allowed: options.allowed(ty)?,
+            min: options.min.as_ref().map(|min| bound(min, ty)).transpose()?,
+            max: options.max.as_ref().map(|max| bound(max, ty)).transpose()?,
+            min_len: options.min_len(ty)?,
+            default: None,
+            inferred: false,
+            doc: String::new(),
+        };
+        if unsigned && def.min.is_none() && def.allowed.is_none() {
+            def.min = Some(AttrValue::Int(0));
+        }
+        checked(&def, meta)?;
+        if let Some(default) = &options.default {
+            def.default = Some(value::of(default, ty)?);
+            checked(&def, default)?;
+        }
+        Ok(Attribute { def, kept, passing })
+    }
+}
+
+/// Checks the definition by itself, as the library will, and points at `place` if it is not well formed.
+fn checked(def: &AttrDef, place: impl ToTokens) -> syn::Result<()> {
+    let alone = SignatureBuilder::new("Op").attr(def.to_string()).build();
+    alone.map(|_| ()).map_err(|error| {
+        let message = error.message().lines().next().unwrap_or_default();
+        syn::Error::new_spanned(place, message.trim_start_matches("Op: "))
+    })
+}
+
+/// What the type of a parameter says of an attribute.
+struct RustType {
+    ty: AttrType,
+    unsigned: bool,
+    kept: TokenStream,
+    passing: Passing,
+}
+
+fn rust_type(ty: &Type) -> syn::Result<RustType> {
+    let known = match ty {
+        Type::Reference(reference) => match &*reference.elem {
+            Type::Slice(slice) => scalar(&slice.elem).map(|element| list(element, Passing::Borrow)),
+            text => last_segment(text)
+                .filter(|last| last.ident == "str")
+                .and_then(|_| scalar(&syn::parse_quote!(String)))
+                .map(|text| RustType { passing: Passing::Borrow, ..text }),
+        },
+        _ => match last_segment(ty) {
+            Some(last) if last.ident == "Vec" => {
+                type_arguments(last).next().and_then(scalar).map(|element| list(element, Passing::Clone))
+            }
+            _ => scalar(ty),
+        },
+    };
+    known.ok_or_else(|| {
+        let message = "an attribute's type is i64, i32, u64, u32, usize, f64, f32, bool, String, &str or DType, or \
+                       a list as Vec<T> or &[T] of i64, usize, f64, f32, bool, String or DType";
+        syn::Error::new_spanned(ty, message)
+    })
+}
+
+fn scalar(ty: &Type) -> Option<RustType> {
+    let name = last_segment(ty)?.ident.to_string();
+    let (base, unsigned) = match name.as_str() {
+        "i64" | "i32" => (AttrBase::Int, false),
+        "u64" | "u32" | "usize" => (AttrBase::Int, true),
+        "f64" | "f32" => (AttrBase::Float, false),
+        "bool" => (AttrBase::Bool, false),
+        "String" => (AttrBase::String, false),
+        "DType" => (AttrBase::Type, false),
+        _ => return None,
+    };
+    let ident = Ident::new(&name, Span::call_site());
+    let (kept, passing) = match base {
+        AttrBase::String => (quote!(::std::string::String), Passing::Clone),
+        AttrBase::Type => (quote!(::opsmith::DType), Passing::Copy),
+        _ => (quote!(::core::primitive::#ident), Passing::Copy),
+    };
+    Some(RustType { ty: AttrType { base, list: false }, unsigned, kept, passing })
+}
+
+fn list(element: RustType, passing: Passing) -> RustType {
+    let kept = element.kept;
+    let ty = AttrType { list: true, ..element.ty };
+    RustType { ty, unsigned: false, kept: quote!(::std::vec::Vec<#kept>), passing }
+}
+
+/// The value of `min` or `max`.
+fn bound(expr: &Expr, ty: AttrType) -> syn::Result<AttrValue> {
+    if ty.list || !matches!(ty.base, AttrBase::Int | AttrBase::Float) {
+        let message = format!("`min` and `max` bound numbers; this attribute is of type {ty}");
+        return Err(syn::Error::new_spanned(expr, message));
+    }
+    value::of(expr, ty)
+}
+
+/// The options of `#[attr(…)]`.
+#[derive(Default)]
+struct AttrOptions {
+    default: Option<Expr>,
+    min: Option<Expr>,
+    max: Option<Expr>,
+    min_len: Option<Expr>,
+    one_of: Option<Expr>,
+}
+
+impl Parse for AttrOptions {
+    fn parse(input: ParseStream<'_>) -> syn::Result<AttrOptions> {
+        let mut options = AttrOptions::default();
+        while !input.is_empty() {
+            let key: Ident = input.parse()?;
+            let slot = match key.to_string().as_str() {
+                "default" => &mut options.default,
+                "min" => &mut options.min,
+                "max" => &mut options.max,
+                "min_len" => &mut options.min_len,
+                "one_of" => &mut options.one_of,
+                _ => {
+                    let known = "default, min, max, min_len and one_of";
+                    let message = format!("`{key}` is not an option of #[attr]; there are {known}");
+                    return Err(syn::Error::new(key.span(), message));
+                }
+            };
+            input.parse::<Token![=]>()?;
+            if slot.replace(input.parse()?).is_some() {
+                return Err(syn::Error::new(key.span(), format!("the option `{key}` is given twice")));
+            }
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl AttrOptions {
+    fn min_len(&self, ty: AttrType) -> syn::Result<Option<usize>> {
+        let Some(expr) = &self.min_len else { return Ok(None) };
+        if !ty.list {
+            let message = format!("`min_len` is for lists; this attribute is of type {ty}");
+            return Err(syn::Error::new_spanned(expr, message));
+        }
+        let length = value::int(expr)?;
+        usize::try_from(length).map(Some).map_err(|_| syn::Error::new_spanned(expr, "a length is at least 0"))
+    }
+
+    fn allowed(&self, ty: AttrType) -> syn::Result<Option<Allowed>> {
+        let Some(expr) = &self.one_of else { return Ok(None) };
+        let members = value::of(expr, AttrType { list: true, ..ty })?;
+        let allowed = match members {
+            AttrValue::Ints(ints) => Allowed::Ints(ints),
+            AttrValue::Strings(texts) => Allowed::Strings(texts.iter().map(ToString::to_string).collect()),
+            AttrValue::Types(dtypes) => Allowed::Types(dtypes),
+            _ => {
+                let message = format!("`one_of` is for int, string and type; this attribute is of type {ty}");
+                return Err(syn::Error::new_spanned(expr, message));
+            }
+        };
+        let none = match &allowed {
+            Allowed::Ints(ints) => ints.is_empty(),
+            Allowed::Strings(texts) => texts.is_empty(),
+            Allowed::Types(dtypes) => dtypes.is_empty(),
+        };
+        if none {
+            return Err(syn::Error::new_spanned(expr, "`one_of` lists at least one value"));
+        }
+        if self.min.is_some() || self.max.is_some() {
+            return Err(syn::Error::new_spanned(
+                expr,
+                "an attribute has bounds or a set of values, not both",
+            ));
+        }
+        Ok(Some(allowed))
+    }
+}
+
+/// The definition of the dtype attribute that a type parameter stands for.
+pub(crate) fn dtype_attr(name: String, dtypes: &[DType]) -> AttrDef {
+    AttrDef {
+        name,
+        ty: AttrType { base: AttrBase::Type, list: false },
+        allowed: Some(Allowed::Types(dtypes.to_vec())),
+        min: None,
+        max: None,
+        min_len: None,
+        default: None,
+        inferred: false,
+        doc: String::new(),
+    }
+}

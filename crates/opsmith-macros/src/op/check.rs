@@ -1,0 +1,117 @@
+//! Whether an op is well formed: its names, its shape signature, and whether the two fit its function.
+
+use std::ops::Range;
+
+use opsmith_core::attr::{AttrBase, AttrType};
+use opsmith_core::shape::{ArgShape, ShapeSignature, SignatureError};
+use opsmith_core::{Signature, SignatureBuilder};
+use proc_macro2::{Literal, Span};
+use syn::{Error, LitStr, Result};
+
+use super::model::Op;
+use super::parameter::{Parameter, Tensor};
+
+/// Finds what is wrong with an op, as far as the macro can see it.
+pub(crate) fn check(op: &Op) -> Result<()> {
+    check_names(op)?;
+    let shapes = parse_shapes(&op.shape)?;
+    let inputs: Vec<_> = op.inputs().collect();
+    let outputs: Vec<_> = op.outputs().collect();
+    check_shapes(&op.shape, "input", &inputs, shapes.inputs())?;
+    check_shapes(&op.shape, "output", &outputs, shapes.outputs())?;
+    // The rest the library will check; here it is told at compile time.
+    let signature = op.signature().build().map_err(|error| Error::new(op.name_span, error.message()))?;
+    check_attr_names(op, &signature, &shapes)?;
+    shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))
+}
+
+fn check_names(op: &Op) -> Result<()> {
+    SignatureBuilder::new(&op.name)
+        .build()
+        .map_err(|error| Error::new(op.name_span, error.message().lines().next().unwrap_or_default()))?;
+    for (position, parameter) in op.parameters.iter().enumerate() {
+        let same = |other: &Parameter| other.name == parameter.name;
+        if op.parameters[..position].iter().any(same) {
+            let message = format!("there are two arguments of the name `{}`", parameter.name);
+            return Err(Error::new(parameter.ident.span(), message));
+        }
+    }
+    Ok(())
+}
+
+fn parse_shapes(literal: &LitStr) -> Result<ShapeSignature> {
+    let text = literal.value();
+    ShapeSignature::parse(&text).map_err(|error| fault(literal, &error))
+}
+
+/// The error at its place in the literal, where the compiler can point there, and with a caret of its own.
+fn fault(literal: &LitStr, error: &SignatureError) -> Error {
+    let place = error.offset..error.offset + error.len.max(1);
+    let span = subspan(literal, place).unwrap_or_else(|| literal.span());
+    Error::new(span, error.render(&literal.value()))
+}
+
+/// The span of a part of the literal's text. Stable Rust gives none.
+fn subspan(literal: &LitStr, place: Range<usize>) -> Option<Span> {
+    let token: Literal = literal.token();
+    let quoted = token.to_string() == format!("\"{}\"", literal.value());
+    if quoted { token.subspan(place.start + 1..place.end + 1) } else { None }
+}
+
+fn check_shapes(
+    literal: &LitStr,
+    kind: &str,
+    arguments: &[(&Parameter, &Tensor)],
+    shapes: &[ArgShape],
+) -> Result<()> {
+    if arguments.len() != shapes.len() {
+        let names: Vec<_> = arguments.iter().map(|(parameter, _)| format!("`{}`", parameter.name)).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let message = format!(
+            "the shape signature has {} {kind}s, but the function has {} ({names})",
+            shapes.len(),
+            arguments.len()
+        );
+        return Err(Error::new(literal.span(), message));
+    }
+    for ((parameter, tensor), shape) in arguments.iter().zip(shapes) {
+        check_rank(parameter, tensor, shape)?;
+    }
+    Ok(())
+}
+
+fn check_rank(parameter: &Parameter, tensor: &Tensor, shape: &ArgShape) -> Result<()> {
+    let name = &parameter.name;
+    let message = match tensor.rank {
+        None => return Ok(()),
+        Some(_) if shape.has_batch_dims() => {
+            format!(
+                "`{name}` is {shape} in the shape signature: with batch dims its rank varies, so take ArrayViewD"
+            )
+        }
+        Some(rank) if rank != shape.core_rank() => format!(
+            "`{name}` has {} in the shape signature, {shape}, but {} here",
+            dims(shape.core_rank()),
+            dims(rank)
+        ),
+        Some(_) => return Ok(()),
+    };
+    Err(Error::new_spanned(&parameter.ty, message))
+}
+
+fn dims(count: usize) -> String {
+    if count == 1 { "1 dim".to_owned() } else { format!("{count} dims") }
+}
+
+/// A name in the signature that no input gives must be an attribute.
+fn check_attr_names(op: &Op, signature: &Signature, shapes: &ShapeSignature) -> Result<()> {
+    let int = AttrType { base: AttrBase::Int, list: false };
+    let is_int = |name| signature.attr_index(name).is_some_and(|index| signature.attrs[index].ty == int);
+    match shapes.attr_names().find(|(name, _)| !is_int(name)) {
+        Some((name, offset)) => {
+            let message = format!("`{name}` is neither a dim of an input nor an int attribute");
+            Err(fault(&op.shape, &SignatureError { offset, len: name.len(), message }))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,242 @@
+//! From the model of an op to code: the marker type, the kernel and the definition.
+
+use opsmith_core::DType;
+use proc_macro2::{Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Attribute, Ident, ItemFn};
+
+use super::attribute::Passing;
+use super::model::{Op, camel_case, spec};
+use super::options::Gradient;
+use super::parameter::{Element, Parameter, Role, Tensor};
+use crate::dtypes::rust_type;
+
+/// The function as it is, the op's marker type, its kernel and its definition.
+pub(crate) fn expand(op: &Op, function: &ItemFn) -> TokenStream {
+    let cfgs: Vec<&Attribute> = function.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
+    let marker = marker(op, function);
+    let kernel = kernel(op, function);
+    let definition = definition(op, &function.sig.ident);
+    quote! {
+        #[allow(clippy::too_many_arguments)]
+        #function
+
+        #(#cfgs)*
+        #marker
+
+        #(#cfgs)*
+        const _: () = {
+            #kernel
+            #definition
+        };
+    }
+}
+
+/// A type of the function's name, with braces so that the name as a value stays the function's.
+fn marker(op: &Op, function: &ItemFn) -> TokenStream {
+    let (vis, ident) = (&function.vis, &function.sig.ident);
+    let doc = format!(" The op `{}`: the function [`{ident}`](fn@{ident}) for every host.", op.name);
+    quote! {
+        #[doc = #doc]
+        #[allow(non_camel_case_types, dead_code)]
+        #vis struct #ident {}
+    }
+}
+
+fn kernel(op: &Op, function: &ItemFn) -> TokenStream {
+    let (impl_generics, type_generics, where_clause) = function.sig.generics.split_for_impl();
+    let predicates = where_clause.map(|clause| &clause.predicates).into_iter().flatten();
+    let params: Vec<&Ident> = op.type_params.iter().map(|param| &param.name).collect();
+    let attrs: Vec<_> = op
+        .parameters
+        .iter()
+        .filter_map(|parameter| match &parameter.role {
+            Role::Attr(attribute) => Some((&parameter.ident, &parameter.name, &attribute.kept)),
+            _ => None,
+        })
+        .collect();
+    let fields = attrs.iter().map(|(ident, _, kept)| quote!(#ident: #kept));
+    let read = attrs.iter().map(|(ident, name, kept)| quote!(#ident: construction.attr::<#kept>(#name)?));
+    let body = compute(op, &function.sig.ident);
+    quote! {
+        struct __Kernel #type_generics {
+            #(#fields,)*
+            __types: ::core::marker::PhantomData<fn() -> (#(#params,)*)>,
+        }
+
+        impl #impl_generics ::opsmith::OpKernel for __Kernel #type_generics
+        where
+            #(#predicates,)*
+            #(#params: ::opsmith::Element,)*
+        {
+            fn new(construction: &mut ::opsmith::OpKernelConstruction<'_>) -> ::opsmith::Result<Self> {
+                let _ = &construction;
+                ::core::result::Result::Ok(__Kernel { #(#read,)* __types: ::core::marker::PhantomData })
+            }
+
+            fn compute(&self, context: &mut ::opsmith::OpKernelContext<'_>) -> ::opsmith::Result<()> {
+                #body
+            }
+        }
+    }
+}
+
+/// Binds the dims once, takes views of all arguments and calls the function.
+fn compute(op: &Op, function: &Ident) -> TokenStream {
+    let (mut inputs, mut outputs) = (0usize.., 0usize..);
+    let mut locals = Vec::new();
+    let mut arguments = Vec::new();
+    for (position, parameter) in op.parameters.iter().enumerate() {
+        let local = format_ident!("argument{position}", span = Span::mixed_site());
+        let value = match &parameter.role {
+            Role::Compute => quote!(&context.compute()),
+            Role::Input(tensor) => input(parameter, tensor, inputs.next().unwrap_or_default()),
+            Role::Output(tensor) => output(parameter, tensor, outputs.next().unwrap_or_default()),
+            Role::Attr(attribute) => {
+                let field = &parameter.ident;
+                arguments.push(match attribute.passing {
+                    Passing::Copy => quote!(self.#field),
+                    Passing::Clone => quote!(::core::clone::Clone::clone(&self.#field)),
+                    Passing::Borrow => quote!(&self.#field),
+                });
+                continue;
+            }
+        };
+        locals.push(quote!(let #local = #value;));
+        arguments.push(quote_spanned!(parameter.ty.span()=> #local));
+    }
+    let params = op.type_params.iter().map(|param| &param.name);
+    let call = quote!(#function::<#(#params),*>(#(#arguments),*));
+    let call = match &op.result {
+        Some(ty) => {
+            let result = quote_spanned!(ty.span()=> result);
+            quote! {
+                let #result: #ty = #call;
+                let outcome: ::opsmith::Result<()> = #result;
+                outcome
+            }
+        }
+        None => quote!(#call; ::core::result::Result::Ok(())),
+    };
+    quote! {
+        let shapes = context.bind_shapes()?;
+        let _ = &shapes;
+        #(#locals)*
+        #call
+    }
+}
+
+fn input(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
+    let (element, dim) = view_types(tensor);
+    let method = if tensor.optional { quote!(optional_view) } else { quote!(view) };
+    quote_spanned!(parameter.ty.span()=> context.#method::<#element, #dim>(#index)?)
+}
+
+fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
+    let (element, dim) = view_types(tensor);
+    let make = quote_spanned! {parameter.ty.span()=>
+        context.output_view::<#element, #dim>(#index, &shapes.output_shape(#index))?
+    };
+    if !tensor.optional {
+        return make;
+    }
+    quote! {
+        if context.output_wanted(#index)? {
+            ::core::option::Option::Some(#make)
+        } else {
+            ::core::option::Option::None
+        }
+    }
+}
+
+/// The types of a view's elements and dims.
+fn view_types(tensor: &Tensor) -> (TokenStream, TokenStream) {
+    let element = match &tensor.element {
+        Element::Param(param) => quote!(#param),
+        Element::Fixed(dtype) => rust_type(*dtype).unwrap_or_default(),
+    };
+    let dim = match tensor.rank {
+        Some(rank) => format_ident!("Ix{rank}"),
+        None => format_ident!("IxDyn"),
+    };
+    (element, quote!(::opsmith::ndarray::#dim))
+}
+
+fn definition(op: &Op, marker: &Ident) -> TokenStream {
+    let name = &op.name;
+    let doc = op.doc_text();
+    let attrs = op.attrs().into_iter().map(|attr| attr.to_string());
+    let inputs = op.inputs().map(|(parameter, tensor)| spec(parameter, tensor));
+    let outputs = op.outputs().map(|(parameter, tensor)| spec(parameter, tensor));
+    let optional = marked(op, |tensor| tensor.optional);
+    let saved = marked(op, |tensor| tensor.saved);
+    let shape = &op.shape;
+    let stateful = op.stateful.then(|| quote!(.stateful()));
+    let (gradient, gradient_check) = gradient(op);
+    let kernels = instances(op);
+    quote! {
+        #gradient_check
+
+        impl ::opsmith::OpDefinition for #marker {
+            fn def() -> ::opsmith::OpDef {
+                ::opsmith::OpDef::new(#name)
+                    .doc(#doc)
+                    #(.attr(#attrs))*
+                    #(.input(#inputs))*
+                    #(.output(#outputs))*
+                    #(.optional(#optional))*
+                    #(.saved(#saved))*
+                    .shape(#shape)
+                    #stateful
+                    #gradient
+                    #(.kernel(#kernels))*
+            }
+        }
+    }
+}
+
+fn marked(op: &Op, flag: fn(&Tensor) -> bool) -> impl Iterator<Item = &str> {
+    let tensors = op.parameters.iter().filter(move |parameter| parameter.tensor().is_some_and(flag));
+    tensors.map(|parameter| parameter.name.as_str())
+}
+
+/// The call that declares the gradient, and the item by which the compiler checks that it is an op.
+fn gradient(op: &Op) -> (TokenStream, TokenStream) {
+    match &op.gradient {
+        Gradient::Undeclared => (quote!(), quote!()),
+        Gradient::NotDifferentiable => (quote!(.not_differentiable()), quote!()),
+        Gradient::Named(name) => (quote!(.gradient(#name)), quote!()),
+        Gradient::Op(path) => {
+            let name = path.segments.last().map(|last| camel_case(&last.ident)).unwrap_or_default();
+            let check = quote_spanned! {path.span()=>
+                const _: fn() -> ::opsmith::OpDef = <#path as ::opsmith::OpDefinition>::def;
+            };
+            (quote!(.gradient(#name)), check)
+        }
+    }
+}
+
+/// The registration of the kernel for each combination of dtypes.
+fn instances(op: &Op) -> Vec<TokenStream> {
+    let mut combinations: Vec<Vec<DType>> = vec![Vec::new()];
+    for param in &op.type_params {
+        combinations = combinations
+            .iter()
+            .flat_map(|chosen| param.dtypes.iter().map(|dtype| [chosen.as_slice(), &[*dtype]].concat()))
+            .collect();
+    }
+    // Where a dtype lacks what the bounds ask for, the compiler says so at the type parameter.
+    let place = op.type_params.first().map_or_else(Span::call_site, |param| param.name.span());
+    let strided = op.strided.then(|| quote!(.strided()));
+    combinations
+        .iter()
+        .map(|dtypes| {
+            let types: Vec<_> = dtypes.iter().filter_map(|dtype| rust_type(*dtype)).collect();
+            let names = op.type_params.iter().map(|param| param.name.to_string());
+            quote_spanned! {place=>
+                ::opsmith::KernelDef::cpu::<__Kernel<#(#types),*>>()#(.type_constraint::<#types>(#names))* #strided
+            }
+        })
+        .collect()
+}

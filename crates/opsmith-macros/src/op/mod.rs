@@ -1,0 +1,26 @@
+//! `#[op]`: parse the options and the function, build the model of the op, expand it.
+
+mod attribute;
+mod check;
+mod doc;
+mod expand;
+mod generics;
+mod model;
+mod options;
+mod parameter;
+mod value;
+
+use proc_macro2::TokenStream;
+use syn::ItemFn;
+
+pub(crate) use model::Op;
+
+/// The function, the marker type of the op beside it, and the op's definition and kernels.
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
+    let options = syn::parse2(options)?;
+    let mut function: ItemFn = syn::parse2(item)
+        .map_err(|error| syn::Error::new(error.span(), format!("#[op] belongs on a function: {error}")))?;
+    let op = Op::new(options, &mut function)?;
+    check::check(&op)?;
+    Ok(expand::expand(&op, &function))
+}

@@ -1,0 +1,131 @@
+//! The options of `#[op(…)]`.
+
+use opsmith_core::DType;
+use proc_macro2::Span;
+use syn::parse::{Parse, ParseStream};
+use syn::{Ident, LitStr, Path, Token, parenthesized};
+
+use crate::dtypes;
+
+/// What the author says about an op beside its function.
+pub(crate) struct Options {
+    pub(crate) shape: LitStr,
+    pub(crate) name: Option<LitStr>,
+    pub(crate) gradient: Gradient,
+    pub(crate) stateful: bool,
+    pub(crate) strided: bool,
+    /// For type parameters whose dtypes are listed: the list.
+    pub(crate) dtypes: Vec<(Ident, Vec<DType>)>,
+}
+
+/// What the author says about the op's gradient.
+pub(crate) enum Gradient {
+    Undeclared,
+    NotDifferentiable,
+    /// The op at this path.
+    Op(Path),
+    /// The op of this name, which the compiler cannot check.
+    Named(LitStr),
+}
+
+/// Options in the course of parsing: each may be given once.
+#[derive(Default)]
+struct Given {
+    shape: Option<LitStr>,
+    name: Option<LitStr>,
+    gradient: Option<Gradient>,
+    stateful: bool,
+    strided: bool,
+    dtypes: Vec<(Ident, Vec<DType>)>,
+    seen: Vec<Ident>,
+}
+
+impl Parse for Options {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Options> {
+        let mut given = Given::default();
+        while !input.is_empty() {
+            given.parse_one(input)?;
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        let Some(shape) = given.shape else {
+            let message = "an op needs its shape signature: #[op(shape = \"(n),(n)->(n)\")]; where a shape is not \
+                           a function of the inputs' shapes, write the op with `OpDef` and `OpKernel`";
+            return Err(syn::Error::new(Span::call_site(), message));
+        };
+        Ok(Options {
+            shape,
+            name: given.name,
+            gradient: given.gradient.unwrap_or(Gradient::Undeclared),
+            stateful: given.stateful,
+            strided: given.strided,
+            dtypes: given.dtypes,
+        })
+    }
+}
+
+impl Given {
+    fn parse_one(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        let key: Ident = input.parse()?;
+        if self.seen.contains(&key) {
+            return Err(syn::Error::new(key.span(), format!("the option `{key}` is given twice")));
+        }
+        self.seen.push(key.clone());
+        match key.to_string().as_str() {
+            "shape" => self.shape = Some(assigned(input)?),
+            "name" => self.name = Some(assigned(input)?),
+            "gradient" => self.set_gradient(&key, assigned(input)?)?,
+            "not_differentiable" => self.set_gradient(&key, Gradient::NotDifferentiable)?,
+            "stateful" => self.stateful = true,
+            "strided" => self.strided = true,
+            "dtypes" => self.dtypes = dtype_lists(input)?,
+            _ => {
+                let known = "shape, gradient, not_differentiable, name, stateful, strided and dtypes";
+                let message = format!("`{key}` is not an option of #[op]; there are {known}");
+                return Err(syn::Error::new(key.span(), message));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_gradient(&mut self, key: &Ident, gradient: Gradient) -> syn::Result<()> {
+        if self.gradient.is_some() {
+            let message = "an op has a gradient or is not differentiable, not both";
+            return Err(syn::Error::new(key.span(), message));
+        }
+        self.gradient = Some(gradient);
+        Ok(())
+    }
+}
+
+impl Parse for Gradient {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Gradient> {
+        if input.peek(LitStr) { input.parse().map(Gradient::Named) } else { input.parse().map(Gradient::Op) }
+    }
+}
+
+/// `= value`.
+fn assigned<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
+    input.parse::<Token![=]>()?;
+    input.parse()
+}
+
+/// `(T = [f32, f64], S = [i32])`.
+fn dtype_lists(input: ParseStream<'_>) -> syn::Result<Vec<(Ident, Vec<DType>)>> {
+    let content;
+    parenthesized!(content in input);
+    let mut lists: Vec<(Ident, Vec<DType>)> = Vec::new();
+    while !content.is_empty() {
+        let parameter: Ident = content.parse()?;
+        if lists.iter().any(|(other, _)| *other == parameter) {
+            return Err(syn::Error::new(parameter.span(), format!("`{parameter}` is given twice")));
+        }
+        content.parse::<Token![=]>()?;
+        lists.push((parameter, dtypes::parse_list(&content)?));
+        if !content.is_empty() {
+            content.parse::<Token![,]>()?;
+        }
+    }
+    Ok(lists)
+}

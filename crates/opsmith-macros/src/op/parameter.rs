@@ -1,0 +1,225 @@
+//! Parameters of the function: what each stands for in the op.
+
+use opsmith_core::DType;
+use syn::spanned::Spanned;
+use syn::{
+    Expr, FnArg, GenericArgument, Ident, Lit, Meta, Pat, PatType, Path, PathArguments, PathSegment, Type,
+};
+
+use super::attribute::Attribute;
+use super::generics::TypeParam;
+use crate::dtypes;
+
+/// A parameter of the function.
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    /// Its name in the op: the parameter's, less underscores in front.
+    pub(crate) name: String,
+    pub(crate) ident: Ident,
+    pub(crate) ty: Type,
+    pub(crate) doc: String,
+    pub(crate) role: Role,
+}
+
+/// What a parameter stands for.
+#[derive(Debug)]
+pub(crate) enum Role {
+    Compute,
+    Input(Tensor),
+    Output(Tensor),
+    Attr(Attribute),
+}
+
+/// A tensor argument.
+#[derive(Debug)]
+pub(crate) struct Tensor {
+    pub(crate) element: Element,
+    /// The number of dims; `None` for `ArrayViewD`.
+    pub(crate) rank: Option<usize>,
+    pub(crate) optional: bool,
+    pub(crate) saved: bool,
+}
+
+/// The type of a tensor's elements.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Element {
+    Fixed(DType),
+    Param(Ident),
+}
+
+impl Parameter {
+    /// Reads a parameter, and takes away those of its attributes that are for `#[op]`.
+    pub(crate) fn new(argument: &mut FnArg, position: usize, params: &[TypeParam]) -> syn::Result<Parameter> {
+        let FnArg::Typed(typed) = argument else {
+            return Err(syn::Error::new_spanned(argument, "an op is a free function, not a method"));
+        };
+        let marks = Marks::take(typed)?;
+        let Pat::Ident(pattern) = &*typed.pat else {
+            return Err(syn::Error::new_spanned(&typed.pat, "an op's parameter is a plain name"));
+        };
+        let ident = pattern.ident.clone();
+        let text = ident.to_string();
+        let name = text.trim_start_matches("r#").trim_start_matches('_').to_owned();
+        let ty = (*typed.ty).clone();
+        let role = role(&ty, &name, marks.attr, marks.saved.as_ref(), params)?;
+        if matches!(role, Role::Compute) && position != 0 {
+            return Err(syn::Error::new_spanned(&ty, "`&Compute` is the first parameter where it is taken"));
+        }
+        if name.is_empty() {
+            return Err(syn::Error::new(ident.span(), "this parameter needs a name, which callers use"));
+        }
+        Ok(Parameter { name, ident, ty, doc: marks.doc, role })
+    }
+
+    /// The tensor, for an input or an output.
+    pub(crate) fn tensor(&self) -> Option<&Tensor> {
+        match &self.role {
+            Role::Input(tensor) | Role::Output(tensor) => Some(tensor),
+            _ => None,
+        }
+    }
+}
+
+/// The attributes on a parameter that are for `#[op]`.
+struct Marks {
+    attr: Option<Meta>,
+    saved: Option<Path>,
+    doc: String,
+}
+
+impl Marks {
+    fn take(typed: &mut PatType) -> syn::Result<Marks> {
+        let mut marks = Marks { attr: None, saved: None, doc: String::new() };
+        let mut others = Vec::new();
+        for attribute in std::mem::take(&mut typed.attrs) {
+            let path = attribute.path();
+            if path.is_ident("attr") {
+                if marks.attr.is_some() {
+                    return Err(syn::Error::new_spanned(path, "#[attr] is given twice"));
+                }
+                marks.attr = Some(attribute.meta);
+            } else if path.is_ident("saved") {
+                attribute.meta.require_path_only()?;
+                marks.saved = Some(path.clone());
+            } else if let Some(line) = doc_line(&attribute.meta) {
+                marks.doc.push_str(&line);
+                marks.doc.push('\n');
+            } else {
+                others.push(attribute);
+            }
+        }
+        typed.attrs = others;
+        Ok(marks)
+    }
+}
+
+/// The line of a documentation comment.
+pub(crate) fn doc_line(meta: &Meta) -> Option<String> {
+    let Meta::NameValue(pair) = meta else { return None };
+    let Expr::Lit(literal) = &pair.value else { return None };
+    match &literal.lit {
+        Lit::Str(line) if pair.path.is_ident("doc") => Some(line.value()),
+        _ => None,
+    }
+}
+
+fn role(
+    ty: &Type,
+    name: &str,
+    attr: Option<Meta>,
+    saved: Option<&Path>,
+    params: &[TypeParam],
+) -> syn::Result<Role> {
+    let tensor = view(ty)?;
+    if let (Some(saved), None | Some((false, ..))) = (saved, &tensor) {
+        return Err(syn::Error::new_spanned(saved, "#[saved] belongs on an output, an `ArrayViewMutN`"));
+    }
+    if let Some(meta) = attr {
+        if tensor.is_some() {
+            let message = "an array is an input or an output of the op, not an attribute";
+            return Err(syn::Error::new_spanned(meta, message));
+        }
+        return Attribute::new(name, ty, &meta).map(Role::Attr);
+    }
+    if is_compute(ty) {
+        return Ok(Role::Compute);
+    }
+    let Some((mutable, optional, rank, element)) = tensor else {
+        let message = "this type is neither an array view (ArrayView0 to ArrayView6, ArrayViewD, the same with \
+                       Mut for outputs, any of them in an Option) nor `&Compute`; for what is not a tensor, \
+                       write #[attr] before the parameter";
+        return Err(syn::Error::new_spanned(ty, message));
+    };
+    let element = element_of(element, params)?;
+    let tensor = Tensor { element, rank, optional, saved: saved.is_some() };
+    Ok(if mutable { Role::Output(tensor) } else { Role::Input(tensor) })
+}
+
+fn is_compute(ty: &Type) -> bool {
+    let Type::Reference(reference) = ty else { return false };
+    reference.mutability.is_none()
+        && last_segment(&reference.elem).is_some_and(|last| last.ident == "Compute")
+}
+
+/// Whether an array view is mutable, whether it is in an `Option`, its rank and the type of its elements.
+type View<'a> = (bool, bool, Option<usize>, &'a Type);
+
+/// `ty` as an array view, `None` for any other type.
+fn view(ty: &Type) -> syn::Result<Option<View<'_>>> {
+    let Some(last) = last_segment(ty) else { return Ok(None) };
+    if last.ident == "Option" {
+        let inner = type_arguments(last).next().map(view).transpose()?.flatten();
+        return Ok(inner.map(|(mutable, _, rank, element)| (mutable, true, rank, element)));
+    }
+    let name = last.ident.to_string();
+    let (mutable, dims) = match (name.strip_prefix("ArrayViewMut"), name.strip_prefix("ArrayView")) {
+        (Some(dims), _) => (true, dims),
+        (None, Some(dims)) => (false, dims),
+        (None, None) => return Ok(None),
+    };
+    let rank = match dims {
+        "D" => None,
+        "0" | "1" | "2" | "3" | "4" | "5" | "6" => dims.parse().ok(),
+        _ => {
+            let message = "say the number of dims: ArrayView0 to ArrayView6, or ArrayViewD for any number";
+            return Err(syn::Error::new(last.ident.span(), message));
+        }
+    };
+    let Some(element) = type_arguments(last).next() else {
+        return Err(syn::Error::new(last.span(), format!("say the type of the elements: {name}<T>")));
+    };
+    Ok(Some((mutable, false, rank, element)))
+}
+
+fn element_of(ty: &Type, params: &[TypeParam]) -> syn::Result<Element> {
+    if let Type::Path(path) = ty
+        && let Some(param) = params.iter().find(|param| path.path.is_ident(&param.name))
+    {
+        return Ok(Element::Param(param.name.clone()));
+    }
+    dtypes::of_type(ty).map(Element::Fixed).ok_or_else(|| {
+        let message = "elements of this type are not those of any dtype: name a type parameter of the function, \
+                       or a type such as f32, i64 or bool";
+        syn::Error::new_spanned(ty, message)
+    })
+}
+
+/// The last segment of a path.
+pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
+    match ty {
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last(),
+        _ => None,
+    }
+}
+
+/// The types among a segment's arguments.
+pub(crate) fn type_arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
+    let arguments = match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => Some(&arguments.args),
+        _ => None,
+    };
+    arguments.into_iter().flatten().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
+}

@@ -1,0 +1,224 @@
+//! Attributes of a call: Python's values as the definition's types.
+
+use std::sync::Arc;
+
+use opsmith_core::attr::{AttrBase, AttrType, PartialShape, TensorValue};
+use opsmith_core::def::AttrDef;
+use opsmith_core::{AttrValue, DType, Error, Signature};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
+use smallvec::SmallVec;
+
+use crate::errors::to_python;
+use crate::python_values::{describe, text_to_bytes};
+
+/// The attributes given, by name.
+pub(crate) type Given<'a> = SmallVec<[(&'a str, AttrValue); 2]>;
+
+/// Why a value will not do: what was expected.
+type Refused = Option<String>;
+
+/// Reads the attributes of a call: a tuple in the definition's order of those that inputs do not decide, or a dictionary
+/// by name. `None` in place of a value asks for the default.
+///
+/// # Errors
+/// `InvalidArgumentError` that names op and attribute, for one that the op does not have or a value of the wrong type.
+pub(crate) fn read<'a>(
+    signature: &'a Signature,
+    visible: &[usize],
+    attrs: &Bound<'_, PyAny>,
+) -> PyResult<Given<'a>> {
+    let py = attrs.py();
+    let invalid =
+        |message: String| to_python(py, &Error::invalid_argument(format!("{}: {message}", signature.name)));
+    let mut given = Given::new();
+    if let Ok(attrs) = attrs.cast::<PyTuple>() {
+        if attrs.len() > visible.len() {
+            return Err(invalid(format!("has {} attributes, got {}", visible.len(), attrs.len())));
+        }
+        for (&index, value) in visible.iter().zip(attrs.iter_borrowed()) {
+            if !value.is_none() {
+                given.push(read_one(signature, &signature.attrs[index], &value)?);
+            }
+        }
+    } else if let Ok(attrs) = attrs.cast::<PyDict>() {
+        for (name, value) in attrs {
+            let name: String = name.extract()?;
+            let index = signature.attr_index(&name);
+            let index = index.ok_or_else(|| to_python(py, &signature.unknown_attr(&name)))?;
+            if !value.is_none() {
+                given.push(read_one(signature, &signature.attrs[index], &value)?);
+            }
+        }
+    } else {
+        return Err(invalid(format!("attributes must be a tuple or a dict, got {}", describe(attrs))));
+    }
+    Ok(given)
+}
+
+fn read_one<'a>(
+    signature: &Signature,
+    attr: &'a AttrDef,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<(&'a str, AttrValue)> {
+    match convert(attr.ty, value)? {
+        Ok(value) => Ok((&attr.name, value)),
+        Err(refused) => {
+            let expected = refused.unwrap_or_else(|| format!("be {}", attr.ty));
+            let (op, name, got) = (&signature.name, &attr.name, describe(value));
+            let message = format!("{op}: attribute `{name}` must {expected}, got {got}");
+            Err(to_python(value.py(), &Error::invalid_argument(message)))
+        }
+    }
+}
+
+fn convert(ty: AttrType, value: &Bound<'_, PyAny>) -> PyResult<Result<AttrValue, Refused>> {
+    if ty.list {
+        return list(ty.base, value);
+    }
+    Ok(match ty.base {
+        AttrBase::String => string(value)?.map(AttrValue::String),
+        AttrBase::Int => int(value)?.map(AttrValue::Int),
+        AttrBase::Float => float(value)?.map(AttrValue::Float),
+        AttrBase::Bool => boolean(value)?.map(AttrValue::Bool),
+        AttrBase::Type => dtype(value)?.map(AttrValue::Type),
+        AttrBase::Shape => shape(value)?.map(AttrValue::Shape),
+        AttrBase::Tensor => tensor(value)?.map(AttrValue::Tensor),
+    })
+}
+
+fn list(base: AttrBase, value: &Bound<'_, PyAny>) -> PyResult<Result<AttrValue, Refused>> {
+    let is_text = value.is_instance_of::<PyString>()
+        || value.is_instance_of::<PyBytes>()
+        || value.is_instance_of::<PyByteArray>();
+    let Ok(elements) = value.try_iter() else { return Ok(Err(None)) };
+    if is_text {
+        return Ok(Err(None));
+    }
+    let elements = elements.collect::<PyResult<Vec<_>>>()?;
+    macro_rules! each {
+        ($read:ident, $variant:ident) => {{
+            let mut values = Vec::with_capacity(elements.len());
+            for element in &elements {
+                match $read(element)? {
+                    Ok(value) => values.push(value),
+                    Err(refused) => return Ok(Err(refused)),
+                }
+            }
+            Ok(Ok(AttrValue::$variant(values)))
+        }};
+    }
+    match base {
+        AttrBase::String => each!(string, Strings),
+        AttrBase::Int => each!(int, Ints),
+        AttrBase::Float => each!(float, Floats),
+        AttrBase::Bool => each!(boolean, Bools),
+        AttrBase::Type => each!(dtype, Types),
+        AttrBase::Shape => each!(shape, Shapes),
+        AttrBase::Tensor => each!(tensor, Tensors),
+    }
+}
+
+fn string(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<str>, Refused>> {
+    let Some(bytes) = text_to_bytes(value)? else { return Ok(Err(None)) };
+    Ok(String::from_utf8(bytes).map(Arc::from).map_err(|_| Some("be UTF-8 text".to_owned())))
+}
+
+fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, Refused>> {
+    if value.is_instance_of::<PyBool>() || value.is_instance_of::<PyFloat>() {
+        return Ok(Err(None));
+    }
+    let index = match value.is_exact_instance_of::<PyInt>() {
+        true => value.clone(),
+        false => match value.call_method0("__index__") {
+            Ok(index) => index,
+            Err(_) => return Ok(Err(None)),
+        },
+    };
+    Ok(index.extract().map_err(|_| Some("fit in 64 bits".to_owned())))
+}
+
+fn float(value: &Bound<'_, PyAny>) -> PyResult<Result<f64, Refused>> {
+    let is_number = value.is_instance_of::<PyFloat>()
+        || !(value.is_instance_of::<PyBool>() || value.is_instance_of::<PyString>())
+            && value.hasattr("__float__")?;
+    Ok(if is_number { value.extract().map_err(|_| None) } else { Err(None) })
+}
+
+fn boolean(value: &Bound<'_, PyAny>) -> PyResult<Result<bool, Refused>> {
+    // Python's own, and NumPy's scalar.
+    Ok(value.extract().map_err(|_| None))
+}
+
+fn dtype(value: &Bound<'_, PyAny>) -> PyResult<Result<DType, Refused>> {
+    let unknown = || Some("be a dtype, as in 'float32'".to_owned());
+    Ok(dtype_name(value)?.and_then(|name| DType::parse(&name)).ok_or_else(unknown))
+}
+
+/// The name of what stands for a dtype: a name, a dtype of NumPy, PyTorch or TensorFlow, or a scalar type.
+fn dtype_name(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return text.extract().map(Some);
+    }
+    let text = value.str()?.extract::<String>()?;
+    if let Some(name) = text.strip_prefix("torch.") {
+        return Ok(Some(name.to_owned()));
+    }
+    let numpy = value.py().import("numpy")?;
+    let named = if value.is_instance_of::<PyType>() {
+        numpy.call_method1("dtype", (value,))
+    } else {
+        Ok(value.clone())
+    };
+    let Ok(named) = named else { return Ok(None) };
+    let kind = named.getattr("kind").and_then(|kind| kind.extract::<char>());
+    if matches!(kind, Ok('U' | 'S' | 'O' | 'T')) {
+        return Ok(Some(DType::String.name().to_owned()));
+    }
+    Ok(named.getattr("name").and_then(|name| name.extract()).ok())
+}
+
+fn shape(value: &Bound<'_, PyAny>) -> PyResult<Result<PartialShape, Refused>> {
+    let refused = || Some("be a shape: a list of sizes, None for an unknown one".to_owned());
+    let Ok(elements) = value.try_iter() else { return Ok(Err(refused())) };
+    let mut dims = Vec::new();
+    for element in elements {
+        let element = element?;
+        if element.is_none() {
+            dims.push(None);
+            continue;
+        }
+        match int(&element)? {
+            Ok(-1) => dims.push(None),
+            Ok(dim) if dim >= 0 => dims.push(Some(dim as u64)),
+            _ => return Ok(Err(refused())),
+        }
+    }
+    Ok(Ok(Some(dims)))
+}
+
+fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused>> {
+    let py = value.py();
+    let refused = || Some("be a tensor: an array, a number or a list".to_owned());
+    let numpy = py.import("numpy")?;
+    let Ok(array) = numpy.call_method1("asarray", (value,)) else { return Ok(Err(refused())) };
+    let dtype = array.getattr("dtype")?;
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let kind: char = dtype.getattr("kind")?.extract()?;
+    if matches!(kind, 'U' | 'S' | 'O' | 'T') {
+        let elements =
+            numpy.call_method1("asarray", (value, "O"))?.call_method0("ravel")?.call_method0("tolist")?;
+        let mut strings = Vec::new();
+        for element in elements.try_iter()? {
+            let Some(text) = text_to_bytes(&element?)? else { return Ok(Err(refused())) };
+            strings.push(text);
+        }
+        return Ok(Ok(Arc::new(TensorValue { dtype: DType::String, shape, bytes: Vec::new(), strings })));
+    }
+    let Some(name) = crate::dtypes::from_number(py, dtype.getattr("num")?.extract()?) else {
+        return Ok(Err(refused()));
+    };
+    let native = array.call_method1("astype", (dtype.call_method1("newbyteorder", ("=",))?,))?;
+    let bytes = native.call_method0("tobytes")?.cast_into::<PyBytes>()?.as_bytes().to_vec();
+    Ok(Ok(Arc::new(TensorValue { dtype: name, shape, bytes, strings: Vec::new() })))
+}

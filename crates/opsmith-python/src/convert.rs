@@ -1,0 +1,268 @@
+//! Makes arrays of what is none, and readable arrays of those that an op cannot read as they lie.
+
+use opsmith_core::DType;
+use opsmith_runtime::Tensor;
+use pyo3::exceptions::PyUnicodeError;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyMemoryView, PyString, PyTuple,
+};
+
+use crate::array::is_array;
+use crate::dtypes;
+use crate::errors::{invalid, to_python};
+use crate::inputs::Place;
+use crate::python_values::{describe, text_to_bytes, type_name};
+
+/// DLPack's device types whose memory a CPU can read: CPU, and memory that CUDA or ROCm pinned or manages.
+const READABLE_DEVICES: [i32; 4] = [1, 3, 11, 13];
+
+/// The array that `object` is or gives: an array of whatever subclass, a NumPy scalar, a DLPack tensor, anything with the
+/// array or the buffer protocol. `None` for Python's own numbers, text and lists.
+///
+/// # Errors
+/// `InvalidArgumentError` for an object that is none of these, or that is not in main memory.
+pub(crate) fn to_array<'py>(
+    place: &Place<'_>,
+    object: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = object.py();
+    if is_literal(object) {
+        return Ok(None);
+    }
+    let numpy = py.import("numpy")?;
+    if is_array(object) {
+        if type_name(object) == "MaskedArray" {
+            let message = "is a masked array, whose mask would be lost; pass `.filled(value)` or `.data`";
+            return Err(place.invalid(py, message));
+        }
+        return numpy.call_method1("asarray", (object,)).map(Some);
+    }
+    if object.hasattr("__dlpack__")? {
+        return from_dlpack(place, object).map(Some);
+    }
+    let has_protocol = ["__array__", "__array_interface__", "__array_struct__"]
+        .iter()
+        .any(|name| object.hasattr(*name).unwrap_or(false))
+        || PyMemoryView::from(object).is_ok();
+    if !has_protocol {
+        return Err(
+            place.invalid(py, format!("must be an array, a number or a list, got {}", describe(object)))
+        );
+    }
+    // Of anything else NumPy may give a copy, and the change would be lost.
+    if place.is_ref() && !PyMemoryView::from(object).is_ok_and(|memory| is_writable(&memory)) {
+        let kind = type_name(object);
+        return Err(
+            place.invalid(py, format!("is changed in place, so it must be a writable array, got {kind}"))
+        );
+    }
+    let array = numpy.call_method1("asarray", (object,));
+    array.map(Some).map_err(|error| invalid(py, format!("{place} cannot be read as an array"), error))
+}
+
+fn is_writable(memory: &Bound<'_, PyMemoryView>) -> bool {
+    memory.getattr("readonly").and_then(|readonly| readonly.extract()).is_ok_and(|readonly: bool| !readonly)
+}
+
+fn is_literal(object: &Bound<'_, PyAny>) -> bool {
+    // NumPy's scalars derive from Python's numbers, and have a dtype of their own.
+    let is_numpy_scalar = object
+        .get_type()
+        .getattr("__module__")
+        .is_ok_and(|module| module.extract::<String>().is_ok_and(|module| module == "numpy"));
+    !is_numpy_scalar
+        && (object.is_instance_of::<PyFloat>()
+            || object.is_instance_of::<PyInt>()
+            || object.is_instance_of::<PyBool>()
+            || object.is_instance_of::<PyComplex>()
+            || object.is_instance_of::<PyList>()
+            || object.is_instance_of::<PyTuple>()
+            || object.is_instance_of::<PyString>()
+            || object.is_instance_of::<PyBytes>())
+}
+
+/// An array that shares the memory of an object with the DLPack protocol and keeps the object's capsule.
+fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    if object.hasattr("__dlpack_device__")? {
+        let (kind, index): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+        if !READABLE_DEVICES.contains(&kind) {
+            let device = match kind {
+                2 => "a CUDA device".to_owned(),
+                8 => "a Metal device".to_owned(),
+                10 => "a ROCm device".to_owned(),
+                other => format!("a device of DLPack kind {other}"),
+            };
+            return Err(place.invalid(
+                py,
+                format!("is on {device} (index {index}); ops on NumPy arrays take main memory"),
+            ));
+        }
+    }
+    let array = py.import("numpy")?.call_method1("from_dlpack", (object,));
+    array.map_err(|error| invalid(py, format!("{place} cannot be read through DLPack"), error))
+}
+
+/// What an array was turned into.
+pub(crate) enum Readable<'py> {
+    /// An array that an op can read where it lies.
+    Array(Bound<'py, PyAny>),
+    /// A tensor of strings.
+    Text(Tensor),
+}
+
+/// Copies an array that an op cannot read as it lies: of the other byte order, unaligned, or of text.
+///
+/// # Errors
+/// `InvalidArgumentError` for a dtype that is not ours, and for an array that has to be changed in place.
+pub(crate) fn to_readable<'py>(place: &Place<'_>, array: &Bound<'py, PyAny>) -> PyResult<Readable<'py>> {
+    let py = array.py();
+    let dtype = array.getattr("dtype")?;
+    let kind: char = dtype.getattr("kind")?.extract()?;
+    if matches!(kind, 'U' | 'S' | 'O' | 'T') {
+        return to_text(place, array).map(Readable::Text);
+    }
+    let number: i32 = dtype.getattr("num")?.extract()?;
+    if dtypes::from_number(py, number).is_none() {
+        return Err(place.invalid(py, format!("has dtype {dtype}, which no op takes")));
+    }
+    if place.is_ref() {
+        let message = "is changed in place, so it must be aligned and in native byte order; pass a copy";
+        return Err(place.invalid(py, message));
+    }
+    let numpy = py.import("numpy")?;
+    let options = PyDict::new(py);
+    options.set_item("dtype", dtype.call_method1("newbyteorder", ("=",))?)?;
+    options.set_item("order", "C")?;
+    numpy.call_method("array", (array,), Some(&options)).map(Readable::Array)
+}
+
+fn to_text(place: &Place<'_>, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    let py = array.py();
+    let shape: Vec<usize> = array.getattr("shape")?.extract()?;
+    let elements = array.call_method0("ravel")?.call_method0("tolist")?;
+    let mut texts = Vec::new();
+    for (at, element) in elements.try_iter()?.enumerate() {
+        let element = element?;
+        let Some(text) = text_to_bytes(&element)? else {
+            let got = describe(&element);
+            return Err(place
+                .invalid(py, format!("holds Python objects; element {at} must be str or bytes, got {got}")));
+        };
+        texts.push(text);
+    }
+    Tensor::from_strings(&texts, &shape).map_err(|error| to_python(py, &error))
+}
+
+/// A literal and the array that NumPy makes of it when nothing else is said.
+pub(crate) struct Natural<'py> {
+    literal: Bound<'py, PyAny>,
+    array: Bound<'py, PyAny>,
+}
+
+impl<'py> Natural<'py> {
+    /// # Errors
+    /// `InvalidArgumentError` for nested lists of different lengths.
+    pub(crate) fn new(place: &Place<'_>, literal: Bound<'py, PyAny>) -> PyResult<Natural<'py>> {
+        let py = literal.py();
+        let numpy = py.import("numpy")?;
+        let array = numpy.call_method1("asarray", (&literal,)).or_else(|error| {
+            // A list of `bytes` and `str` would have to be ASCII.
+            let is_text = error.is_instance_of::<PyUnicodeError>(py);
+            if is_text { numpy.call_method1("asarray", (&literal, "O")) } else { Err(error) }
+        });
+        let array =
+            array.map_err(|error| invalid(py, format!("{place} cannot be read as an array"), error))?;
+        Ok(Natural { literal, array })
+    }
+
+    /// The dtype that NumPy gives it; `None` for one that no op takes.
+    pub(crate) fn dtype(&self) -> Option<DType> {
+        let dtype = self.array.getattr("dtype").ok()?;
+        our_dtype(&dtype)
+    }
+
+    /// The dtype that NumPy gives all of them together.
+    pub(crate) fn common<'a>(naturals: impl Iterator<Item = &'a Natural<'py>>) -> PyResult<Option<DType>>
+    where
+        'py: 'a,
+    {
+        let arrays: Vec<&Bound<'py, PyAny>> = naturals.map(|natural| &natural.array).collect();
+        let Some(first) = arrays.first() else { return Ok(None) };
+        let py = first.py();
+        let dtypes = arrays.iter().map(|array| array.getattr("dtype")).collect::<PyResult<Vec<_>>>()?;
+        let common = py.import("numpy")?.call_method1("result_type", PyTuple::new(py, dtypes)?)?;
+        Ok(our_dtype(&common))
+    }
+
+    /// The literal as an array of `dtype`; as NumPy makes it where none is given.
+    ///
+    /// # Errors
+    /// `InvalidArgumentError` for values that `dtype` cannot hold: floats for integers, numbers out of range.
+    pub(crate) fn into_array(self, place: &Place<'_>, dtype: Option<DType>) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.array.py();
+        let (Some(natural), Some(dtype)) = (self.dtype(), dtype) else {
+            let dtype = self.array.getattr("dtype")?;
+            return Err(place.invalid(py, format!("has values of dtype {dtype}, which no op takes")));
+        };
+        let is_empty = self.array.getattr("size")?.extract::<usize>()? == 0;
+        if !fits(natural, dtype) && !is_empty {
+            return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal))));
+        }
+        let numpy = py.import("numpy")?;
+        let descriptor = if dtype == DType::String {
+            // Arrays of fixed-width text drop NULs at the end.
+            "O".into_pyobject(py)?.into_any()
+        } else {
+            let descriptor = dtypes::descriptor(py, dtype).map_err(|error| to_python(py, &error))?;
+            // SAFETY: the descriptor is a new reference.
+            unsafe { Bound::from_owned_ptr(py, descriptor.cast()) }
+        };
+        let array = numpy
+            .call_method1("asarray", (&self.literal, descriptor))
+            .map_err(|error| invalid(py, format!("{place} cannot be {dtype}"), error))?;
+        if is_integer(dtype) && !is_empty && !equal(&array, &self.array)? {
+            return Err(
+                place.invalid(py, format!("must be {dtype}, which cannot hold {}", describe(&self.literal)))
+            );
+        }
+        Ok(array)
+    }
+}
+
+fn equal(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> PyResult<bool> {
+    left.py().import("numpy")?.call_method1("array_equal", (left, right))?.extract()
+}
+
+/// Our dtype for a NumPy dtype object; text is `string`, and so are objects, which may be text.
+fn our_dtype(dtype: &Bound<'_, PyAny>) -> Option<DType> {
+    let kind: char = dtype.getattr("kind").ok()?.extract().ok()?;
+    if matches!(kind, 'U' | 'S' | 'O') {
+        return Some(DType::String);
+    }
+    dtypes::from_number(dtype.py(), dtype.getattr("num").ok()?.extract().ok()?)
+}
+
+/// Whether literals that NumPy makes `natural` may become `dtype`: no fraction, no imaginary part and no text is lost.
+pub(crate) fn fits(natural: DType, dtype: DType) -> bool {
+    match (rank(natural), rank(dtype)) {
+        (Some(natural), Some(dtype)) => natural <= dtype,
+        _ => natural == dtype,
+    }
+}
+
+/// Truth values, integers, floats, complex numbers: each can hold those before.
+fn rank(dtype: DType) -> Option<u8> {
+    match dtype {
+        DType::Bool => Some(0),
+        dtype if is_integer(dtype) => Some(1),
+        DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64 => Some(2),
+        DType::Complex64 | DType::Complex128 => Some(3),
+        _ => None,
+    }
+}
+
+fn is_integer(dtype: DType) -> bool {
+    opsmith_core::dtype::sets::INTEGER.contains(&dtype)
+}

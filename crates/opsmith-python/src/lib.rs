@@ -1,0 +1,25 @@
+//! `opsmith._native`: operator libraries as Python objects that work on NumPy arrays.
+//!
+//! The Python package `opsmith` wraps this module; nothing here knows a framework. Tensors of PyTorch, TensorFlow and
+//! JAX go to the fallback that the package sets on each op.
+
+mod array;
+mod attrs;
+mod convert;
+mod dtypes;
+mod errors;
+mod inputs;
+mod kinds;
+mod library;
+mod op;
+mod outputs;
+mod python_values;
+
+/// The native part of `opsmith`.
+#[pyo3::pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::library::{Library, check, open};
+    #[pymodule_export]
+    use crate::op::Op;
+}

@@ -1,0 +1,95 @@
+//! `Library`: a loaded library as a Python object.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+
+use crate::errors::to_python;
+use crate::op::Op;
+
+/// Loads the library of operators in the file `path`.
+///
+/// The same file gives the same library. Raises NotFoundError when there is no such file, InvalidArgumentError when it is
+/// not a library of operators, FailedPreconditionError when it is of another version of the ABI, and AlreadyExistsError
+/// when another file defines a library of this name differently.
+#[pyfunction]
+pub(crate) fn open(py: Python<'_>, path: PathBuf) -> PyResult<Library> {
+    let opened = py.detach(|| opsmith_runtime::Library::open(path));
+    opened.map(|library| Library { library }).map_err(|error| to_python(py, &error))
+}
+
+/// Looks at the file `path` without opening it.
+///
+/// Raises what `open` raises, as far as that can be told from the file alone.
+#[pyfunction]
+pub(crate) fn check(py: Python<'_>, path: PathBuf) -> PyResult<()> {
+    opsmith_runtime::Library::check(path).map_err(|error| to_python(py, &error))
+}
+
+/// A library of operators that was loaded from a file.
+#[pyclass(frozen, module = "opsmith._native")]
+pub(crate) struct Library {
+    library: opsmith_runtime::Library,
+}
+
+#[pymethods]
+impl Library {
+    /// The file, with symbolic links resolved.
+    #[getter]
+    fn path(&self) -> String {
+        self.library.path().to_string_lossy().into_owned()
+    }
+
+    /// The library's name, the namespace of its ops.
+    #[getter]
+    fn name(&self) -> &str {
+        self.library.name()
+    }
+
+    /// The library's version, as its author gives it.
+    #[getter]
+    fn version(&self) -> &str {
+        self.library.version()
+    }
+
+    /// The library as JSON: its ops, their arguments, attributes, shapes, gradients and kernels.
+    fn describe(&self) -> &str {
+        self.library.description()
+    }
+
+    /// How many ops it has.
+    fn __len__(&self) -> usize {
+        self.library.num_ops()
+    }
+
+    /// The op at a position, or of a name.
+    fn op(&self, py: Python<'_>, op: OpKey) -> PyResult<Op> {
+        let found = match op {
+            OpKey::Index(index) => self.library.op_at(index),
+            OpKey::Name(name) => self.library.op(&name),
+        };
+        found.map(Op::new).map_err(|error| to_python(py, &error))
+    }
+
+    /// Registers the ops with a framework of this process: "torch". Doing it twice is fine.
+    fn register_host(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.library.register_host(name)).map_err(|error| to_python(py, &error))
+    }
+
+    /// Infers the shapes of an op's outputs; request and response are JSON.
+    fn infer_shapes(&self, py: Python<'_>, op: usize, request_json: &str) -> PyResult<String> {
+        let response = self.library.op_at(op).and_then(|op| op.infer_shapes_json(request_json));
+        response.map_err(|error| to_python(py, &error))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<opsmith library {} {} from {}>", self.library.name(), self.library.version(), self.path())
+    }
+}
+
+/// How an op is named.
+#[derive(FromPyObject)]
+enum OpKey {
+    Index(usize),
+    Name(String),
+}

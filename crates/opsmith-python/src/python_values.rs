@@ -1,0 +1,51 @@
+//! Small conversions between Python's values and ours.
+
+use pyo3::exceptions::PyUnicodeEncodeError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyString};
+
+/// How text that is not UTF-8 goes through Python's `str` and back without loss.
+const ERRORS: &std::ffi::CStr = c"surrogateescape";
+
+/// The bytes as `str`; what is not UTF-8 becomes lone surrogates, as in Python's file names.
+pub(crate) fn text_from_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the bytes are readable; the result is a new reference or an error.
+    unsafe {
+        let text = ffi::PyUnicode_DecodeUTF8(bytes.as_ptr().cast(), bytes.len() as isize, ERRORS.as_ptr());
+        Bound::from_owned_ptr_or_err(py, text)
+    }
+}
+
+/// The bytes of a `str` (the inverse of [`text_from_bytes`]) or `bytes`; `None` for any other object.
+pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
+    if let Ok(bytes) = object.cast::<PyBytes>() {
+        return Ok(Some(bytes.as_bytes().to_vec()));
+    }
+    let Ok(text) = object.cast::<PyString>() else { return Ok(None) };
+    match text.to_str() {
+        Ok(text) => Ok(Some(text.as_bytes().to_vec())),
+        Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(object.py()) => {
+            let bytes = text.call_method1("encode", ("utf-8", "surrogateescape"))?;
+            Ok(Some(bytes.cast_into::<PyBytes>()?.as_bytes().to_vec()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What an object is, for a message: `'abc' (str)`; shortened where its text is long.
+pub(crate) fn describe(object: &Bound<'_, PyAny>) -> String {
+    const LONGEST: usize = 60;
+    let kind = type_name(object);
+    let Ok(text) = object.repr().map(|text| text.to_string_lossy().into_owned()) else { return kind };
+    let mut short: String = text.chars().take(LONGEST).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short} ({kind})")
+}
+
+/// The name of an object's type.
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "object".to_owned(), |name| name.to_string_lossy().into_owned())
+}

@@ -1,0 +1,255 @@
+//! One call across the C ABI: tensors in, memory for outputs lent, errors back.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use opsmith_abi::*;
+use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::{Code, DType, Error, Result, TensorView};
+use smallvec::SmallVec;
+
+use crate::attrs::{Named, with_abi_attrs};
+use crate::buffer::Block;
+use crate::tensor::{Tensor, byte_size};
+
+pub use opsmith_core::kernel::CallInputs;
+
+// Shapes and strides cross the ABI as they lie, `usize` and `isize` read as `i64`.
+const _: () = assert!(size_of::<usize>() == size_of::<i64>());
+
+/// One input of a call.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// One tensor.
+    Tensor(&'a Tensor),
+    /// A list of tensors.
+    List(&'a [Tensor]),
+    /// An optional input that is not given.
+    Absent,
+}
+
+impl<'a> From<&'a Tensor> for Arg<'a> {
+    fn from(tensor: &'a Tensor) -> Arg<'a> {
+        Arg::Tensor(tensor)
+    }
+}
+
+impl<'a> From<&'a [Tensor]> for Arg<'a> {
+    fn from(tensors: &'a [Tensor]) -> Arg<'a> {
+        Arg::List(tensors)
+    }
+}
+
+/// Gives a call the memory for its outputs: NumPy's, say.
+pub trait OutputMemory {
+    /// Makes the output at flat position `index`, dense and row-major, and returns its memory: aligned to 64 bytes, and
+    /// for `string` filled with zero bytes. Made at most once per call, on the calling thread.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the memory cannot be had, `Unimplemented` for a dtype that the caller lacks.
+    fn allocate(&mut self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8>;
+
+    /// Copies `bytes`, the text of an element of a `string` output, to where they stay until the outputs are read.
+    ///
+    /// # Errors
+    /// `Unimplemented` where there are no string tensors.
+    fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8>;
+}
+
+/// What the callbacks of a call work on.
+struct Services<'a, M> {
+    memory: &'a mut M,
+    /// The first failure of a callback, which says more than the library can about a null pointer.
+    failure: Option<Error>,
+}
+
+/// Makes a call of the op at a position, whose name is for errors. `counts_out`, one for each output of the definition, gets how many tensors it holds.
+pub(crate) fn call<M: OutputMemory>(
+    table: &OpsmithLibrary,
+    (op, name): (usize, &str),
+    inputs: CallInputs<'_>,
+    attrs: &[Named<'_>],
+    wanted: u64,
+    counts_out: &mut [usize],
+    memory: &mut M,
+) -> Result<()> {
+    // Filled where they lie: collected ones would be copied.
+    let mut tensors: SmallVec<[OpsmithTensor; 4]> = SmallVec::new();
+    tensors.extend(inputs.flat.iter().map(|tensor| tensor.as_ref().map_or(ABSENT, to_abi_tensor)));
+    let mut pointers: SmallVec<[*const OpsmithTensor; 4]> = SmallVec::new();
+    let pointer = |(input, tensor): (&Option<_>, &OpsmithTensor)| match input {
+        Some(_) => std::ptr::from_ref(tensor),
+        None => std::ptr::null(),
+    };
+    pointers.extend(inputs.flat.iter().zip(&tensors).map(pointer));
+    let mut services = Services { memory, failure: None };
+    let host = OpsmithHost {
+        size: size_of::<OpsmithHost>(),
+        context: (&raw mut services).cast(),
+        allocate_output: Some(allocate_output::<M>),
+        num_threads: None,
+        parallel_for: None,
+        keep_string: Some(keep_string::<M>),
+    };
+    let error = with_abi_attrs(attrs, |attrs| {
+        let call = OpsmithCall {
+            size: size_of::<OpsmithCall>(),
+            op,
+            tensors: pointers.as_ptr(),
+            num_tensors: pointers.len(),
+            counts: inputs.counts.as_ptr(),
+            num_arguments: inputs.counts.len(),
+            attrs: attrs.as_ptr(),
+            num_attrs: attrs.len(),
+            wanted,
+            host: &raw const host,
+            output_counts: counts_out.as_mut_ptr(),
+            num_outputs: counts_out.len(),
+        };
+        // SAFETY: everything that the call points to is valid until it returns, as the ABI asks.
+        unsafe { (table.call)(&raw const call) }
+    });
+    // SAFETY: the library gave the error, and it is taken once.
+    let result = unsafe { take_error(table, error) };
+    match services.failure {
+        Some(failure) if result.is_err() => Err(failure.within(name)),
+        _ => result,
+    }
+}
+
+/// Stands for an absent optional input; nothing points to it.
+const ABSENT: OpsmithTensor = OpsmithTensor {
+    size: size_of::<OpsmithTensor>(),
+    data: std::ptr::null_mut(),
+    dtype: 0,
+    device_kind: OPSMITH_DEVICE_CPU,
+    device_index: 0,
+    rank: 0,
+    shape: std::ptr::null(),
+    strides: std::ptr::null(),
+};
+
+/// The ABI's form of a tensor; it points to the view's shape and strides.
+pub(crate) fn to_abi_tensor(tensor: &TensorView<'_>) -> OpsmithTensor {
+    OpsmithTensor {
+        size: size_of::<OpsmithTensor>(),
+        data: tensor.data_ptr().cast_mut().cast(),
+        dtype: tensor.dtype() as i32,
+        device_kind: tensor.device().kind as i32,
+        device_index: tensor.device().index,
+        rank: tensor.rank() as i32,
+        shape: tensor.shape().as_ptr().cast(),
+        strides: tensor.strides().as_ptr().cast(),
+    }
+}
+
+/// Runs a callback's body; what goes wrong in it, a panic included, is kept and told as a null pointer.
+fn guarded<M, T>(context: *mut c_void, body: impl FnOnce(&mut M) -> Result<*mut T>) -> *mut T {
+    // SAFETY: `call` passed a pointer to its `Services<M>`, which nobody else uses while the library runs: an output is
+    // made on the calling thread.
+    let services = unsafe { &mut *context.cast::<Services<'_, M>>() };
+    let outcome = catch_unwind(AssertUnwindSafe(|| body(services.memory)))
+        .unwrap_or_else(|payload| Err(Error::from_panic(&*payload, None)));
+    outcome.unwrap_or_else(|error| {
+        services.failure.get_or_insert(error);
+        std::ptr::null_mut()
+    })
+}
+
+unsafe extern "C" fn allocate_output<M: OutputMemory>(
+    context: *mut c_void,
+    index: usize,
+    dtype: i32,
+    rank: i32,
+    shape: *const i64,
+) -> *mut c_void {
+    let made = guarded(context, |memory: &mut M| {
+        let unknown =
+            || Error::unimplemented(format!("the output has dtype number {dtype}, unknown to this version"));
+        let dtype = u8::try_from(dtype).ok().and_then(DType::from_u8).ok_or_else(unknown)?;
+        let shape: &[usize] = match rank {
+            // A pointer to no dims may be anything.
+            0 => &[],
+            // SAFETY: the library gives `rank` dims, none of them negative.
+            _ => unsafe { std::slice::from_raw_parts(shape.cast(), rank as usize) },
+        };
+        memory.allocate(index, dtype, shape)
+    });
+    made.cast()
+}
+
+unsafe extern "C" fn keep_string<M: OutputMemory>(context: *mut c_void, bytes: OpsmithStr) -> *const c_char {
+    // SAFETY: the library's text is readable during the callback.
+    let bytes = unsafe { bytes.as_bytes() };
+    guarded(context, |memory: &mut M| memory.keep_string(bytes).map(<*const u8>::cast_mut)).cast()
+}
+
+/// The error as our own, freed; `Ok` for a null pointer.
+///
+/// # Safety
+/// `error` is null or an error that a function of `table` gave and nobody freed.
+pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError) -> Result<()> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the ABI's errors have at least these fields, and a message that ends in a NUL.
+    let ours = unsafe {
+        let message =
+            if (*error).message.is_null() { c"no message" } else { CStr::from_ptr((*error).message) };
+        Error::new(Code::from_i32((*error).code), message.to_string_lossy().into_owned())
+    };
+    // SAFETY: it is freed by who made it, once.
+    unsafe { (table.error_free)(error) };
+    Err(ours)
+}
+
+/// Outputs as the engine's own tensors.
+#[derive(Default)]
+pub(crate) struct EngineMemory {
+    outputs: Vec<Option<(Block, DType, Extents)>>,
+    strings: Vec<Box<[u8]>>,
+}
+
+impl OutputMemory for EngineMemory {
+    fn allocate(&mut self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
+        let bytes = byte_size(dtype, shape)?;
+        let block = if dtype == DType::String { Block::zeroed(bytes) } else { Block::new(bytes) }?;
+        let data = block.as_ptr();
+        if self.outputs.len() <= index {
+            self.outputs.resize_with(index + 1, || None);
+        }
+        self.outputs[index] = Some((block, dtype, shape.into()));
+        Ok(data)
+    }
+
+    fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8> {
+        self.strings.push(bytes.into());
+        Ok(self.strings[self.strings.len() - 1].as_ptr())
+    }
+}
+
+impl EngineMemory {
+    /// The `count` outputs of a call that succeeded, `None` where one was not made.
+    pub(crate) fn into_tensors(mut self, count: usize) -> Vec<Option<Tensor>> {
+        self.outputs.resize_with(count, || None);
+        let text = std::sync::Arc::new(self.strings);
+        let tensor = |(block, dtype, shape): (Block, DType, Extents)| {
+            if dtype != DType::String {
+                return Tensor::own(block, dtype, &shape);
+            }
+            let data = block.as_ptr();
+            let strides: Strides = opsmith_core::tensor::row_major_strides(&shape);
+            // SAFETY: the block holds the elements and `text` what they point to; the owner keeps both.
+            unsafe {
+                Tensor::from_foreign(
+                    std::sync::Arc::new((block, text.clone())),
+                    data,
+                    dtype,
+                    &shape,
+                    &strides,
+                )
+            }
+        };
+        self.outputs.into_iter().map(|output| output.map(tensor)).collect()
+    }
+}

@@ -1,0 +1,35 @@
+//! The embedded engine, here its eager part: load an operator library and call its ops.
+//!
+//! ```no_run
+//! use ndarray::array;
+//! use opsmith_runtime::{Library, Tensor};
+//!
+//! # fn main() -> opsmith_core::Result<()> {
+//! let library = Library::open("libdistances.so")?;
+//! let x = Tensor::from(array![[0.0, 1.0], [2.0, 3.0]]);
+//! let z = library.op("pairwise_manhattan_distance")?.call(&[(&x).into(), (&x).into()], &[])?;
+//! assert_eq!(z[0].view::<f64, ndarray::Ix2>()?, array![[0.0, 4.0], [4.0, 0.0]]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A library is reached through the C ABI alone (`opsmith-abi`): this crate never links an op, and what it loads may
+//! have been built by another version of Opsmith.
+
+mod attrs;
+mod buffer;
+mod call;
+mod elf;
+mod gradient;
+mod library;
+mod loader;
+mod op;
+mod shapes;
+mod tensor;
+
+pub use buffer::Owner;
+pub use call::{Arg, CallInputs, OutputMemory};
+pub use library::Library;
+pub use op::Op;
+
+pub use tensor::Tensor;

@@ -1,0 +1,166 @@
+//! A loaded library: its name, its definitions, its ops.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use opsmith_abi::{OpsmithLibrary, OpsmithStr};
+use opsmith_core::{Error, Result, ensure};
+use serde_json::Value;
+
+use crate::call::take_error;
+use crate::loader;
+use crate::op::{Op, OpInfo};
+
+/// A library of operators that was loaded from a file. Cloning gives the same library; it stays loaded for good.
+#[derive(Clone)]
+pub struct Library(Arc<Loaded>);
+
+struct Loaded {
+    path: PathBuf,
+    table: &'static OpsmithLibrary,
+    name: String,
+    version: String,
+    description: String,
+    ops: Vec<OpInfo>,
+}
+
+impl Library {
+    /// Loads the library in the file `path`. The same file, also under another name, gives the same library, and so does
+    /// another file with a library of the same name and definitions.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file; `InvalidArgument` when it is not a library of operators, or is truncated
+    /// or damaged; `FailedPrecondition` when it is of another ABI version, lacks a library that it needs, or has changed
+    /// since it was loaded; `AlreadyExists` when another file defines a library of this name differently; and what is
+    /// wrong with its definitions.
+    pub fn open(path: impl AsRef<Path>) -> Result<Library> {
+        loader::open(path.as_ref())
+    }
+
+    /// Looks at the file `path` without opening it: whether it can be a library of operators of this ABI version.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), as far as that can be told from the file alone.
+    pub fn check(path: impl AsRef<Path>) -> Result<()> {
+        loader::check(path.as_ref())
+    }
+
+    /// The library behind a checked table.
+    pub(crate) fn new(path: PathBuf, table: &'static OpsmithLibrary) -> Result<Library> {
+        let read = || {
+            // SAFETY: `init` takes nothing, and gives an error that is taken once.
+            unsafe { take_error(table, (table.init)()) }?;
+            let mut description = OpsmithStr::new("");
+            // SAFETY: as above; `describe` writes text that is valid for good.
+            unsafe { take_error(table, (table.describe)(&raw mut description)) }?;
+            let description = text("description", description)?;
+            let ops = read_ops(&description)?;
+            Ok((text("name", table.name)?, text("version", table.version)?, description, ops))
+        };
+        let (name, version, description, ops) =
+            read().map_err(|error: Error| error.within(path.display()))?;
+        Ok(Library(Arc::new(Loaded { path, table, name, version, description, ops })))
+    }
+
+    /// The file, with symbolic links resolved.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The library's name, the namespace of its ops in every framework.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The library's version, as its author gives it.
+    pub fn version(&self) -> &str {
+        &self.0.version
+    }
+
+    /// The library as JSON: its ops, their arguments, attributes, shapes, gradients and kernels.
+    pub fn description(&self) -> &str {
+        &self.0.description
+    }
+
+    /// How many ops it has.
+    pub fn num_ops(&self) -> usize {
+        self.0.ops.len()
+    }
+
+    /// The op at a position.
+    ///
+    /// # Errors
+    /// `OutOfRange` when there are not as many.
+    pub fn op_at(&self, index: usize) -> Result<Op> {
+        ensure!(
+            index < self.num_ops(),
+            OutOfRange,
+            "library `{}` has {} ops, there is no op {index}",
+            self.name(),
+            self.num_ops()
+        );
+        Ok(Op::new(self.clone(), index))
+    }
+
+    /// The op of this name, CamelCase or snake_case.
+    ///
+    /// # Errors
+    /// `NotFound`, with the names there are.
+    pub fn op(&self, name: &str) -> Result<Op> {
+        let is_it = |op: &OpInfo| op.signature.name == name || op.signature.snake_name() == name;
+        let index = self.0.ops.iter().position(is_it).ok_or_else(|| {
+            let names: Vec<&str> = self.0.ops.iter().map(|op| op.signature.name.as_str()).collect();
+            let names = names.join(", ");
+            Error::not_found(format!("library `{}` has no op `{name}`; it has: {names}", self.name()))
+        })?;
+        self.op_at(index)
+    }
+
+    /// Registers the ops with a framework of this process: `"torch"`. Doing it twice is fine.
+    ///
+    /// # Errors
+    /// `Unimplemented` for a framework that the library was not built for, `FailedPrecondition` where the framework is
+    /// not in the process, or what the framework said.
+    pub fn register_host(&self, host: &str) -> Result<()> {
+        let table = self.table();
+        // SAFETY: the text lives until the call returns; the error is taken once.
+        unsafe { take_error(table, (table.register_host)(OpsmithStr::new(host))) }
+    }
+
+    pub(crate) fn table(&self) -> &'static OpsmithLibrary {
+        self.0.table
+    }
+
+    pub(crate) fn op_info(&self, index: usize) -> &OpInfo {
+        &self.0.ops[index]
+    }
+
+    /// Whether the two define the same ops in the same way; versions may differ.
+    pub(crate) fn same_definitions(&self, other: &Library) -> bool {
+        let ops = |library: &Library| {
+            serde_json::from_str(library.description()).map(|mut json: Value| json["ops"].take()).ok()
+        };
+        self.description() == other.description() || ops(self) == ops(other)
+    }
+}
+
+impl std::fmt::Debug for Library {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Library({} {} from {})", self.name(), self.version(), self.path().display())
+    }
+}
+
+fn text(what: &str, text: OpsmithStr) -> Result<String> {
+    // SAFETY: the table's text, and that of its description, is valid for good.
+    let bytes = unsafe { text.as_bytes() };
+    let text = std::str::from_utf8(bytes);
+    Ok(text.map_err(|_| Error::invalid_argument(format!("its {what} is not UTF-8")))?.to_owned())
+}
+
+fn read_ops(description: &str) -> Result<Vec<OpInfo>> {
+    let json: Value = serde_json::from_str(description)
+        .map_err(|error| Error::invalid_argument(format!("its description is not JSON: {error}")))?;
+    let ops =
+        json["ops"].as_array().ok_or_else(|| Error::invalid_argument("its description lists no ops"))?;
+    ops.iter().map(OpInfo::from_json).collect()
+}

@@ -1,0 +1,163 @@
+//! Opens shared objects: each file once, checked before it is opened and never closed.
+
+use std::fs::Metadata;
+use std::mem::offset_of;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use libloading::os::unix::{Library as SharedObject, RTLD_LOCAL, RTLD_NOW};
+use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithLibrary};
+use opsmith_core::{Error, Result, bail, ensure};
+
+use crate::elf;
+use crate::library::Library;
+
+/// What a library exports.
+const SYMBOL: &str = "opsmith_library_v1";
+
+/// The libraries of this process, in the order in which they were loaded.
+static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
+
+/// A file that was opened, and the library that stands for it.
+struct Loaded {
+    path: PathBuf,
+    version: FileVersion,
+    library: Library,
+}
+
+/// What tells one file, as it was at one time, from another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl From<&Metadata> for FileVersion {
+    fn from(metadata: &Metadata) -> FileVersion {
+        FileVersion {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// The library in the file `path`: the one that is loaded already where the file, or one with the same definitions, was
+/// opened before.
+pub(crate) fn open(path: &Path) -> Result<Library> {
+    // Before it is opened: opening runs its initialisers, which register its ops with frameworks.
+    check(path)?;
+    let cannot_open =
+        |error| Error::invalid_argument(format!("{}: cannot be opened: {error}", path.display()));
+    let path = path.canonicalize().map_err(cannot_open)?;
+    let version = FileVersion::from(&path.metadata().map_err(cannot_open)?);
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = loaded.iter().find(|known| known.version == version) {
+        return Ok(known.library.clone());
+    }
+    ensure!(
+        loaded.iter().all(|known| known.path != path),
+        FailedPrecondition,
+        "{}: was loaded before and has changed since; a process cannot load it again: start a new one",
+        path.display()
+    );
+    let library = Library::new(path.clone(), open_table(&path)?)?;
+    let library = match loaded.iter().find(|known| known.library.name() == library.name()) {
+        None => library,
+        Some(known) if known.library.same_definitions(&library) => known.library.clone(),
+        Some(known) => bail!(
+            AlreadyExists,
+            "{}: its library `{}` is already loaded from {} with other definitions",
+            path.display(),
+            library.name(),
+            known.path.display()
+        ),
+    };
+    loaded.push(Loaded { path, version, library: library.clone() });
+    Ok(library)
+}
+
+/// Whether the file can be a library of operators, as far as can be told without opening it.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    match elf::check(path, SYMBOL)? {
+        Some(head) => check_head(head.into()).map_err(|error| error.within(path.display())),
+        None => Ok(()),
+    }
+}
+
+/// Opens the file for good and checks what it exports.
+fn open_table(path: &Path) -> Result<&'static OpsmithLibrary> {
+    let place = path.display();
+    // SAFETY: the file is a library of operators; that its initialisers are sound is what loading code means.
+    let object = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+        Error::failed_precondition(format!("{place}: the dynamic loader refused it: {}", reason(&error)))
+    })?;
+    // SAFETY: the symbol is data; it is read as far as its own size says.
+    let table: *const OpsmithLibrary = unsafe { object.get::<*const OpsmithLibrary>(SYMBOL) }
+        .map_err(|_| Error::invalid_argument(format!("{place}: does not export `{SYMBOL}`")))?
+        .into_raw()
+        .cast();
+    // Frameworks and tensors keep pointers into a library, so none is ever closed.
+    std::mem::forget(object);
+    // SAFETY: the library stays open, and no more of the table is read than its size says.
+    unsafe { check_table(table) }.map_err(|error| error.within(place))
+}
+
+/// The loader's own words, without libloading's.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Checks what every version of the table begins with: its size, then its version.
+fn check_head(head: Head) -> Result<()> {
+    let Head { size, version } = head;
+    ensure!(size >= HEAD_SIZE, InvalidArgument, "its table of {size} bytes is too small to be one");
+    ensure!(
+        version == OPSMITH_ABI_VERSION,
+        FailedPrecondition,
+        "was built for version {version} of the Opsmith ABI; this is version {OPSMITH_ABI_VERSION}: rebuild it, or use \
+         the `opsmith` that it was built for"
+    );
+    let needed = size_of::<OpsmithLibrary>();
+    ensure!(
+        size >= needed,
+        InvalidArgument,
+        "its table has {size} bytes; version {version} of the ABI has {needed}"
+    );
+    Ok(())
+}
+
+/// # Safety
+/// `table` must point to a table that stays, of as many bytes as it says itself.
+unsafe fn check_table(table: *const OpsmithLibrary) -> Result<&'static OpsmithLibrary> {
+    // SAFETY: every version of the table begins with its size and, where that covers it, its version.
+    let head = unsafe {
+        let size = (&raw const (*table).size).read();
+        let version = if size < HEAD_SIZE { 0 } else { (&raw const (*table).abi_version).read() };
+        Head { size, version }
+    };
+    check_head(head)?;
+    // SAFETY: the table is whole, of this version, and stays.
+    Ok(unsafe { &*table })
+}
+
+/// What every version of the table begins with.
+struct Head {
+    size: usize,
+    version: u32,
+}
+
+/// The bytes that a [`Head`] takes.
+const HEAD_SIZE: usize = offset_of!(OpsmithLibrary, abi_version) + size_of::<u32>();
+
+impl From<elf::Head> for Head {
+    /// Reads the bytes of a little-endian, 64-bit file.
+    fn from(bytes: elf::Head) -> Head {
+        let words = u128::from_le_bytes(bytes);
+        Head { size: words as usize, version: (words >> 64) as u32 }
+    }
+}

@@ -1,0 +1,216 @@
+//! An op of a loaded library, to be called.
+
+use opsmith_core::def::ArgDef;
+use opsmith_core::{
+    AttrValue, Gradient, GradientWiring, Result, Signature, TensorView, TensorViewMut, bail, ensure,
+};
+use serde_json::Value;
+use smallvec::SmallVec;
+
+use crate::attrs::Named;
+use crate::call::{Arg, CallInputs, EngineMemory, OutputMemory, call};
+use crate::gradient;
+use crate::library::Library;
+use crate::tensor::Tensor;
+
+/// Everything wanted, in the form of a call's `wanted`.
+pub(crate) const ALL: u64 = u64::MAX;
+
+/// What a library says of one of its ops.
+pub(crate) struct OpInfo {
+    pub(crate) signature: Signature,
+    pub(crate) gradient: Gradient,
+    pub(crate) wiring: Option<GradientWiring>,
+}
+
+impl OpInfo {
+    pub(crate) fn from_json(json: &Value) -> Result<OpInfo> {
+        let signature = Signature::from_json(json)?;
+        let (gradient, wiring) = gradient::from_json(&signature, &json["gradient"])
+            .map_err(|error| error.within(&signature.name))?;
+        Ok(OpInfo { signature, gradient, wiring })
+    }
+}
+
+/// An op of a loaded library.
+#[derive(Clone, Debug)]
+pub struct Op {
+    library: Library,
+    index: usize,
+}
+
+impl Op {
+    pub(crate) fn new(library: Library, index: usize) -> Op {
+        Op { library, index }
+    }
+
+    /// The library that it is of.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// Its position in the library.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its definition.
+    pub fn signature(&self) -> &Signature {
+        &self.info().signature
+    }
+
+    /// What it declares of its gradient.
+    pub fn declared_gradient(&self) -> &Gradient {
+        &self.info().gradient
+    }
+
+    pub(crate) fn info(&self) -> &OpInfo {
+        self.library.op_info(self.index)
+    }
+
+    /// Calls the op: one [`Arg`] for each input of the definition, and the attributes that do not have their default
+    /// value. Gives the tensors of all outputs, one after the other.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when inputs or attributes do not fit the definition, or when the op changes an input in place,
+    /// for which there is [`call_in_place`](Self::call_in_place); and whatever the kernel says.
+    pub fn call(&self, args: &[Arg<'_>], attrs: &[(&str, AttrValue)]) -> Result<Vec<Tensor>> {
+        let outputs = self.call_wanted(args, attrs, ALL)?;
+        Ok(outputs.into_iter().flatten().collect())
+    }
+
+    /// Calls the op as [`call`](Self::call) does, for the outputs of the definition whose bits in `wanted` are set;
+    /// an optional output that is not wanted may be `None`.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    pub fn call_wanted(
+        &self,
+        args: &[Arg<'_>],
+        attrs: &[(&str, AttrValue)],
+        wanted: u64,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let changed = self.signature().inputs.iter().find(|def| def.is_ref);
+        if let Some(changed) = changed {
+            let (op, input) = (&self.signature().name, &changed.name);
+            bail!(InvalidArgument, "{op}: input `{input}` is changed in place; call it by `call_in_place`");
+        }
+        self.call_args(args, &mut [], attrs, wanted)
+    }
+
+    /// Calls an op that changes inputs in place: `changed` has a tensor for each `Ref` input of the definition, `args` one
+    /// [`Arg`] for each of the others. A tensor that shares its memory is copied first, so that nobody else sees the
+    /// change.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call); after one, a tensor in `changed` may be partly changed.
+    pub fn call_in_place(
+        &self,
+        changed: &mut [&mut Tensor],
+        args: &[Arg<'_>],
+        attrs: &[(&str, AttrValue)],
+    ) -> Result<Vec<Tensor>> {
+        let signature = self.signature();
+        let expected = signature.inputs.iter().filter(|def| def.is_ref).count();
+        ensure!(
+            changed.len() == expected,
+            InvalidArgument,
+            "{}: changes {expected} inputs in place, got {}",
+            signature.name,
+            changed.len()
+        );
+        let mut views =
+            changed.iter_mut().map(|tensor| tensor.as_view_mut()).collect::<Result<SmallVec<[_; 2]>>>()?;
+        let outputs = self.call_args(args, &mut views, attrs, ALL)?;
+        Ok(outputs.into_iter().flatten().collect())
+    }
+
+    /// Calls the op with the `Ref` inputs from `changed` and the others from `args`.
+    fn call_args(
+        &self,
+        args: &[Arg<'_>],
+        changed: &mut [TensorViewMut<'_>],
+        attrs: &[(&str, AttrValue)],
+        wanted: u64,
+    ) -> Result<Vec<Option<Tensor>>> {
+        self.check_count(changed.len() + args.len())?;
+        let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+        let mut counts: SmallVec<[usize; 8]> = SmallVec::new();
+        let (mut args, mut changed) = (args.iter(), changed.iter());
+        for def in &self.signature().inputs {
+            let before = flat.len();
+            if def.is_ref {
+                flat.push(changed.next().map(TensorViewMut::as_view));
+            } else {
+                self.push_arg(args.next().unwrap_or(&Arg::Absent), def, &mut flat)?;
+            }
+            counts.push(flat.len() - before);
+        }
+        let named: SmallVec<[Named<'_>; 4]> = attrs.iter().map(|(name, value)| (*name, value)).collect();
+        let mut memory = EngineMemory::default();
+        let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.signature().outputs.len());
+        let inputs = CallInputs { flat: &flat, counts: &counts };
+        // SAFETY: `Ref` inputs come from mutable views, which nobody else uses.
+        unsafe { self.call_into(inputs, &named, wanted, &mut output_counts, &mut memory) }?;
+        Ok(memory.into_tensors(output_counts.iter().sum()))
+    }
+
+    fn push_arg<'a>(
+        &self,
+        arg: &Arg<'a>,
+        def: &ArgDef,
+        flat: &mut SmallVec<[Option<TensorView<'a>>; 8]>,
+    ) -> Result<()> {
+        let is_list = matches!(arg, Arg::List(_));
+        ensure!(
+            is_list == def.count.is_list(),
+            InvalidArgument,
+            "{}: input `{}` must be {}",
+            self.signature().name,
+            def.name,
+            if is_list { "one tensor, got a list" } else { "a list of tensors, got one" }
+        );
+        match arg {
+            Arg::Tensor(tensor) => flat.push(Some(tensor.as_view())),
+            Arg::List(tensors) => flat.extend(tensors.iter().map(|tensor| Some(tensor.as_view()))),
+            Arg::Absent => flat.push(None),
+        }
+        Ok(())
+    }
+
+    /// Calls the op on borrowed tensors, `counts` of them for each input of the definition, with outputs in memory of the
+    /// caller's. `output_counts`, one for each output of the definition, gets how many tensors it holds. The cheapest way
+    /// to call: it allocates nothing itself for the usual numbers of inputs.
+    ///
+    /// # Safety
+    /// A `Ref` input is written to, whatever the view's type says: during the call its memory must be writable, and nobody
+    /// else may use it.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call); what `memory` said, where it failed.
+    pub unsafe fn call_into<M: OutputMemory>(
+        &self,
+        inputs: CallInputs<'_>,
+        attrs: &[(&str, &AttrValue)],
+        wanted: u64,
+        output_counts: &mut [usize],
+        memory: &mut M,
+    ) -> Result<()> {
+        let op = (self.index, self.signature().name.as_str());
+        call(self.library.table(), op, inputs, attrs, wanted, output_counts, memory)
+    }
+
+    fn check_count(&self, given: usize) -> Result<()> {
+        let signature = self.signature();
+        let names = || signature.inputs.iter().map(|arg| arg.name.as_str()).collect::<Vec<_>>().join(", ");
+        ensure!(
+            given == signature.inputs.len(),
+            InvalidArgument,
+            "{}: takes {} inputs ({}), got {given}",
+            signature.name,
+            signature.inputs.len(),
+            names()
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+#![doc = include_str!("../README.md")]
+
+pub mod prelude;
+pub mod testing;
+
+pub use ndarray;
+pub use opsmith_core::{
+    AttrValue, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext, KernelDef,
+    Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result, Shape,
+    ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, shape_fns,
+};
+
+/// Element types: the sets that bounds name, and the types that Rust itself lacks.
+pub mod dtype {
+    pub use half::{bf16, f16};
+    pub use num_complex::Complex;
+    pub use opsmith_core::dtype::*;
+}
+
+/// Makes a function an op.
+///
+/// The function's parameters are, in any order but for the first:
+///
+/// - where wanted, first, `&Compute`: threads, scratch memory, the device;
+/// - inputs, `ArrayView0<T>` to `ArrayView6<T>` or `ArrayViewD<T>`; in an `Option`, one that may be absent;
+/// - outputs, `ArrayViewMut0<T>` to `ArrayViewMut6<T>` or `ArrayViewMutD<T>`, uninitialised: write every element
+///   before reading it. In an `Option`, one that need not be computed: it is `None` when nobody wants it. With
+///   `#[saved]`, one that serves the gradient only, which wrappers drop;
+/// - attributes, `#[attr(…)] a: i64`, with `default`, `min`, `max`, `one_of = […]` and, for a list, `min_len`. Types
+///   are `i64 i32 u64 u32 usize f64 f32 bool String &str DType`, and `Vec<T>` or `&[T]` of
+///   `i64 usize f64 f32 bool String DType`.
+///
+/// It returns nothing or `Result<()>`. A parameter's name, less underscores in front, is the argument's. The function
+/// stays one that Rust code can call, and beside it stands a type of its name that [`library!`] lists.
+///
+/// A type parameter is a dtype. Its bound says which: `Float`, `AnyFloat`, `Integer`, `RealNumber` or `Number`, and a
+/// kernel is compiled for each. One that no input has is an attribute that callers pass.
+///
+/// # Options
+/// - `shape = "(n,p),(m,p)->(n,m)"`, required: [the shapes](opsmith_core::ShapeSignature) of inputs and outputs, in
+///   order. Where an argument begins with `...`, any number of batch dims, it is an `ArrayViewD`.
+/// - `gradient = path`: the op that computes the gradient; its inputs are inputs and outputs of this op and
+///   `<output>_grad`, its outputs `<input>_grad`. An op that has a `name` of its own is given by it:
+///   `gradient = "OtherGrad"`.
+/// - `not_differentiable`: no gradient flows through; else, with no gradient either, asking for one is an error.
+/// - `dtypes(T = [f32, i32])`: the dtypes of a type parameter, where its bound says too many or nothing.
+/// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
+/// - `stateful`: calls have effects or memory, and are never merged or dropped.
+/// - `strided`: inputs come with any strides; without it, one that is not row-major is copied first.
+///
+/// The function's documentation is the op's; the list under a heading `Arguments`, lines `name: text`, and comments on
+/// the parameters themselves document arguments.
+///
+/// ```
+/// use opsmith::prelude::*;
+/// use opsmith::testing;
+///
+/// /// Scales each row of `x` by its own factor.
+/// #[op(shape = "(n,p),(n)->(n,p)")]
+/// fn scale_rows<T: Float>(
+///     x: ArrayView2<T>,
+///     factor: ArrayView1<T>,
+///     #[attr(default = false)] invert: bool,
+///     mut z: ArrayViewMut2<T>,
+/// ) {
+///     for ((row, mut scaled), &factor) in x.outer_iter().zip(z.outer_iter_mut()).zip(factor) {
+///         scaled.assign(&if invert { &row / factor } else { &row * factor });
+///     }
+/// }
+///
+/// let (x, factor) = (array![[1.0, 2.0], [3.0, 4.0]], array![10.0, 100.0]);
+/// let outputs = testing::call::<scale_rows>().input(&x).input(&factor).run()?;
+/// assert_eq!(outputs.array::<f64, Ix2>("z")?, array![[10.0, 20.0], [300.0, 400.0]]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::op;
+
+/// Makes ops a library that every host loads: once in a crate whose type is `cdylib`.
+///
+/// ```
+/// use opsmith::prelude::*;
+///
+/// #[op(shape = "(n)->(n)")]
+/// fn double<T: Number>(x: ArrayView1<T>, mut z: ArrayViewMut1<T>) {
+///     azip!((z in &mut z, &x in &x) *z = x + x);
+/// }
+///
+/// opsmith::library! { name = "doubles", ops = [double] }
+///
+/// # fn main() -> Result<()> {
+/// assert_eq!(library()?.op("double")?.signature().name, "Double");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `name` is the namespace in every host, in snake_case; with `namespace = ""`, TensorFlow's ops and wrappers have none,
+/// and so must have names that no other has. `ops` are paths of `#[op]` functions or of types that
+/// implement [`OpDefinition`]. `version` is that of the crate unless it is given. The macro adds a function
+/// `library()`, through which Rust code has the same ops.
+pub use opsmith_macros::library;
+
+/// Turns a dtype that is known at run time into a type: `dispatch!(dtype, Float, |T| body)`.
+///
+/// The dtypes are those that a bound names, or a list `[f32, i32]`. The value is that of the body, which is a
+/// `Result`; for any other dtype it is an `Unimplemented` error that names the dtype.
+///
+/// ```
+/// use opsmith::prelude::*;
+///
+/// fn size(dtype: DType) -> Result<usize> {
+///     dispatch!(dtype, Float, |T| Ok(size_of::<T>()))
+/// }
+///
+/// assert_eq!(size(DType::Float64)?, 8);
+/// let error = size(DType::Int32).unwrap_err();
+/// assert_eq!(error.message(), "dtype int32 is not implemented here; expected float32 or float64");
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::dispatch;
+
+/// The registrations of a generic kernel for each of its dtypes, as a `Vec<KernelDef>`.
+///
+/// `kernels!(ZeroOut<T> for T in Float)` registers `ZeroOut<f32>` for calls whose attribute `T` is `float32`, and so
+/// on. The dtypes are those that a bound names, or a list; several parameters give all combinations:
+/// `kernels!(Gather<T, S> for T in Number, S in [i32, i64])`.
+///
+/// ```
+/// use opsmith::prelude::*;
+///
+/// struct ZeroOut<T>(std::marker::PhantomData<fn() -> T>);
+///
+/// impl<T: Number> OpKernel for ZeroOut<T> {
+///     fn new(_: &mut OpKernelConstruction) -> Result<Self> {
+///         Ok(ZeroOut(std::marker::PhantomData))
+///     }
+///
+///     fn compute(&self, context: &mut OpKernelContext) -> Result<()> {
+///         let x = context.slice::<T>("to_zero")?;
+///         let mut output = context.allocate_output("zeroed", context.input("to_zero")?.shape())?;
+///         let zeroed = output.as_slice_mut::<T>()?;
+///         zeroed.fill(T::zero());
+///         if let (Some(kept), Some(&first)) = (zeroed.first_mut(), x.first()) {
+///             *kept = first;
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let def = OpDef::new("ZeroOut")
+///     .attr("T: {int32, float}")
+///     .input("to_zero: T")
+///     .output("zeroed: T")
+///     .shape_fn(shape_fns::unchanged)
+///     .kernels(kernels!(ZeroOut<T> for T in [i32, f32]));
+/// assert_eq!(def.build()?.kernels().len(), 2);
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::kernels;
+
+/// What expanded macros refer to. Not for direct use.
+#[doc(hidden)]
+pub mod __private {
+    pub use opsmith_abi::OpsmithLibrary;
+    pub use opsmith_host as host;
+
+    pub use crate::__jax_handlers as jax_handlers;
+    pub use crate::__with_tensorflow_functions as with_tensorflow_functions;
+    pub use crate::__with_torch_kernels as with_torch_kernels;
+    use crate::{DType, Error};
+
+    /// The error of `dispatch!` for a dtype that is not among those it was given.
+    #[cold]
+    pub fn no_dispatch(dtype: DType, expected: &[DType]) -> Error {
+        let names: Vec<&str> = expected.iter().map(|dtype| dtype.name()).collect();
+        let names = match names.as_slice() {
+            [some @ .., last] if !some.is_empty() => format!("{} or {last}", some.join(", ")),
+            one => one.concat(),
+        };
+        Error::unimplemented(format!("dtype {dtype} is not implemented here; expected {names}"))
+    }
+}
+
+/// Adds the functions that PyTorch calls, one for each op, to a `StaticLibrary`. Features are looked at here, since
+/// `cfg` in expanded code would see the author's.
+#[cfg(feature = "torch")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_torch_kernels {
+    ($library:expr, $root:ident, $($index:literal),*) => {
+        $library.with_torch_kernels(&[$($crate::__private::host::torch::kernel::<$root, $index>),*])
+    };
+}
+
+/// PyTorch is not among the hosts of this build.
+#[cfg(not(feature = "torch"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_torch_kernels {
+    ($library:expr, $root:ident, $($index:literal),*) => {
+        $library
+    };
+}
+
+/// Exports the functions that JAX calls, one for each op, and one that has them all.
+#[cfg(feature = "jax")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __jax_handlers {
+    ($root:ident, $($index:literal $symbol:ident),*) => {
+        const _: () = {
+            use $crate::__private::host::{Root, jax};
+
+            #[unsafe(no_mangle)]
+            extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<jax::Handler> {
+                [$($symbol as jax::Handler),*].get(op).copied()
+            }
+
+            $(
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $symbol(frame: *mut jax::CallFrame) -> *mut jax::ErrorHandle {
+                    // SAFETY: passed on from XLA.
+                    unsafe { jax::handle($root::library(), $index, frame) }
+                }
+            )*
+        };
+    };
+}
+
+/// JAX is not among the hosts of this build.
+#[cfg(not(feature = "jax"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __jax_handlers {
+    ($($tokens:tt)*) => {};
+}
+
+/// Adds what TensorFlow calls, as `__with_torch_kernels` does.
+#[cfg(feature = "tensorflow")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_tensorflow_functions {
+    ($library:expr, $root:ident, $($index:literal),*) => {
+        $library.with_tensorflow_functions(
+            &[$($crate::__private::host::tensorflow::functions::<$root, $index>()),*]
+        )
+    };
+}
+
+/// TensorFlow is not among the hosts of this build.
+#[cfg(not(feature = "tensorflow"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __with_tensorflow_functions {
+    ($library:expr, $root:ident, $($index:literal),*) => {
+        $library
+    };
+}
+
+/// The code in the repository's README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct ProjectReadme;

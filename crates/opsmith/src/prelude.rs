@@ -1,0 +1,14 @@
+//! What an author of operators needs in scope: `use opsmith::prelude::*;`.
+
+pub use ndarray::{
+    ArrayView0, ArrayView1, ArrayView2, ArrayView3, ArrayView4, ArrayView5, ArrayView6, ArrayViewD,
+    ArrayViewMut0, ArrayViewMut1, ArrayViewMut2, ArrayViewMut3, ArrayViewMut4, ArrayViewMut5, ArrayViewMut6,
+    ArrayViewMutD, Axis, Ix0, Ix1, Ix2, Ix3, Ix4, Ix5, Ix6, IxDyn, Zip, array, azip, s,
+};
+
+pub use crate::dtype::{AnyFloat, Float, Integer, Number, RealNumber};
+pub use crate::{
+    Code, Compute, DType, Element, Error, InferenceContext, KernelDef, OpDef, OpDefinition, OpKernel,
+    OpKernelConstruction, OpKernelContext, Result, ShapeFn, TensorView, TensorViewMut, bail, dispatch,
+    ensure, kernels, library, op, shape_fns,
+};

@@ -1,0 +1,6 @@
+use opsmith::prelude::*;
+
+#[op(not_differentiable)]
+fn double<T: Float>(x: ArrayView1<T>, z: ArrayViewMut1<T>) {}
+
+fn main() {}

@@ -1,0 +1,74 @@
+//! `c/call_op.c`, compiled against `include/opsmith.h` and run on this library: calls, shapes and errors in C.
+//!
+//! What it should print is `c/call_op.out`; `UPDATE_EXPECTED=1` writes that file anew.
+
+use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const CRATE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn include() -> PathBuf {
+    Path::new(CRATE).join("../../include")
+}
+
+/// Builds the library: Cargo builds one that is a C library and nothing else for no test, not even its own.
+fn library() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let arguments = ["build", "--profile", "dev", "--package", "zero_out", "--target-dir"];
+    let built = Command::new(env!("CARGO")).args(arguments).arg(target).current_dir(CRATE).output().unwrap();
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    target.join("debug").join(format!("{DLL_PREFIX}zero_out{DLL_SUFFIX}"))
+}
+
+/// Runs a compiler, or says visibly that there is none.
+fn compile(compiler: &str, arguments: &[&str], source: &Path) -> Option<Output> {
+    let mut command = Command::new(compiler);
+    command.args(arguments).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+    match command.arg("-I").arg(include()).arg(source).args(["-ldl"]).output() {
+        Ok(output) => Some(output),
+        Err(error) => {
+            // Not `eprintln!`, whose text the test harness hides.
+            let message =
+                format!("SKIPPED: {} is not compiled: no `{compiler}`: {error}\n", source.display());
+            std::io::stderr().write_all(message.as_bytes()).expect("standard error is open");
+            None
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_c_program_calls_ops_infers_shapes_and_gets_errors() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("call_op");
+    let source = Path::new(CRATE).join("c/call_op.c");
+    let options = ["-std=c99", "-o", program.to_str().unwrap()];
+    let Some(compiled) = compile("cc", &options, &source) else { return };
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+
+    let library = library();
+    let run = Command::new(&program).arg(&library).output().unwrap();
+    assert!(run.status.success(), "{}\n{}{}", run.status, text(&run.stdout), text(&run.stderr));
+    let expected = Path::new(CRATE).join("c/call_op.out");
+    if std::env::var_os("UPDATE_EXPECTED").is_some() {
+        std::fs::write(&expected, &run.stdout).unwrap();
+    }
+    assert_eq!(text(&run.stdout), std::fs::read_to_string(expected).unwrap());
+
+    let refused = Command::new(&program).arg(source).output().unwrap();
+    assert!(!refused.status.success());
+    assert!(text(&refused.stderr).contains("cannot open"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn the_header_is_good_cpp_too() {
+    let header = include().join("opsmith.h");
+    let Some(checked) = compile("c++", &["-std=c++11", "-fsyntax-only", "-x", "c++"], &header) else {
+        return;
+    };
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+}

@@ -1,0 +1,44 @@
+"""Tensor operators written once in Rust, native in every framework.
+
+`opsmith.load(path)` loads a library of operators. Its functions take NumPy arrays and the tensors of
+PyTorch, TensorFlow and JAX, and answer in kind; in the frameworks the ops are native, with gradients,
+compilation and export.
+
+    >>> import opsmith
+    >>> distances = opsmith.load("libdistances.so")
+    >>> distances.pairwise_manhattan_distance([[0.0, 0.0]], [[1.0, 2.0]])
+    array([[3.]])
+
+No framework is imported that the user has not imported.
+"""
+
+from __future__ import annotations
+
+from opsmith._errors import (
+    AlreadyExistsError,
+    Error,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    NotFoundError,
+    OutOfRangeError,
+    ResourceExhaustedError,
+    UnimplementedError,
+)
+from opsmith._library import Library, load
+from opsmith._stubs import stubs
+
+__all__ = [
+    "AlreadyExistsError",
+    "Error",
+    "FailedPreconditionError",
+    "InternalError",
+    "InvalidArgumentError",
+    "Library",
+    "NotFoundError",
+    "OutOfRangeError",
+    "ResourceExhaustedError",
+    "UnimplementedError",
+    "load",
+    "stubs",
+]

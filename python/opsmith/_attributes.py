@@ -1,0 +1,76 @@
+"""Attributes as Python users give them, checked: what is the same in every framework."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from opsmith._definition import Attr, Op
+from opsmith._errors import InvalidArgumentError
+
+
+def convert(op: Op, attr: Attr, value: Any, conversions: Mapping[str, Callable[[Any], Any]]) -> Any:
+    """The value as a framework takes it; `conversions` has a function for each type of attribute.
+
+    Raises `InvalidArgumentError` for a value of another type.
+    """
+    function = conversions[attr.type]
+    try:
+        if not attr.is_list:
+            return function(value)
+        # An array of numbers has its own way to become a list.
+        elements = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(elements, Sequence) or isinstance(elements, str | bytes):
+            raise TypeError
+        return [function(element) for element in elements]
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        kind = f"list({attr.type})" if attr.is_list else attr.type
+        why = f", which needs more than {error}" if isinstance(error, TooLarge) else ""
+        raise InvalidArgumentError(
+            f"{op.name}: attribute `{attr.name}` must be {kind}, got {value!r} ({type(value).__name__}){why}"
+        ) from None
+
+
+class TooLarge(OverflowError):
+    """A number does not fit; says what does not hold it."""
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError
+    if not -(2**63) <= int(value) < 2**63:
+        raise TooLarge("64 bits")
+    return int(value)
+
+
+def _float(value: Any) -> float:
+    # JSON, which defaults come from, has these by name.
+    if isinstance(value, bool) or not (isinstance(value, numbers.Real) or value in ("inf", "-inf", "nan")):
+        raise TypeError
+    return float(value)
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool_", "bool"):
+        raise TypeError
+    return bool(value)
+
+
+def _string(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise TypeError
+    # Half of a surrogate pair is no text.
+    value.encode()
+    return value
+
+
+def dims(value: Any) -> list[int | None] | None:
+    """A shape: its dims, `None` for one that is not known, or `None` for an unknown rank."""
+    return None if value is None else [None if dim is None or dim == -1 else _int(dim) for dim in value]
+
+
+PLAIN: Mapping[str, Callable[[Any], Any]] = {"string": _string, "int": _int, "float": _float, "bool": _bool}
+"""The conversions of what Python has itself."""

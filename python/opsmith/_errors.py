@@ -1,0 +1,60 @@
+"""The exceptions that ops and libraries raise.
+
+Each class also derives from the exception of Python that comes closest, so code that catches ``ValueError``
+keeps working. All are ``RuntimeError``, as what PyTorch raises for an op is, so one ``except`` serves
+whichever framework computes. ``code`` names the kind of failure as the C ABI and every other host do.
+"""
+
+
+class Error(RuntimeError):
+    """Anything that goes wrong in an op or a library; the message names the op and the argument."""
+
+    code: str = "Unknown"
+
+
+class InvalidArgumentError(Error, ValueError):
+    """An input or an attribute is wrong whatever the state of the system."""
+
+    code = "InvalidArgument"
+
+
+class NotFoundError(Error, LookupError):
+    """A named thing, such as a file or an op, does not exist."""
+
+    code = "NotFound"
+
+
+class OutOfRangeError(Error, IndexError):
+    """An index is outside the valid range."""
+
+    code = "OutOfRange"
+
+
+class UnimplementedError(Error, NotImplementedError):
+    """There is no kernel for this device or dtype, or the host lacks what the op needs."""
+
+    code = "Unimplemented"
+
+
+class ResourceExhaustedError(Error, MemoryError):
+    """Memory or another resource ran out."""
+
+    code = "ResourceExhausted"
+
+
+class FailedPreconditionError(Error):
+    """The system is not in the state that the call needs, for example a library of another ABI version."""
+
+    code = "FailedPrecondition"
+
+
+class AlreadyExistsError(Error, ValueError):
+    """A library of this name is loaded already, with other definitions."""
+
+    code = "AlreadyExists"
+
+
+class InternalError(Error):
+    """A bug in a kernel or in Opsmith; a panic."""
+
+    code = "Internal"

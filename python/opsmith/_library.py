@@ -1,0 +1,146 @@
+"""Loading a library: its ops as Python functions."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from opsmith import _dispatch, _native, _wrappers
+from opsmith._definition import Definition, Loaded, Op
+from opsmith._errors import UnimplementedError
+from opsmith._hooks import is_imported, when_imported
+from opsmith.types import ArrayLike, DTypeLike, ShapeLike
+
+_TYPES = {
+    "Sequence": Sequence,
+    "ArrayLike": ArrayLike,
+    "DTypeLike": DTypeLike,
+    "ShapeLike": ShapeLike,
+    "Array": Any,
+}
+
+_loaded: dict[str, Library] = {}
+_lock = threading.Lock()
+
+
+class Library:
+    """A loaded library, much like a module: its functions are attributes, one for each op.
+
+    `dir()` lists them, `help()` and `__doc__` say what they do; `__name__`, `__version__` and `__file__`
+    are the library's. Each function takes NumPy arrays (or lists and scalars) or the tensors of PyTorch,
+    TensorFlow or JAX, and answers in kind.
+    """
+
+    def __init__(self, native: Any) -> None:
+        definition = Definition.parse(native.describe())
+        loaded = Loaded(definition, native)
+        self.__name__ = definition.name
+        self.__version__ = definition.version
+        self.__file__ = os.fspath(native.path)
+        self.__doc__ = _overview(definition)
+        self._opsmith_loaded = loaded
+        functions = {}
+        for op in definition.ops:
+            names = _names(loaded, op)
+            functions[_wrappers.function_name(op)] = _wrappers.build(op, definition.name, names)
+        self._opsmith_functions = functions
+        self.__dict__.update(functions)
+
+    def __repr__(self) -> str:
+        ops = ", ".join(self._opsmith_functions)
+        return f"<opsmith library {self.__name__!r} {self.__version__} from {self.__file__!r}: {ops}>"
+
+    def __dir__(self) -> list[str]:
+        return sorted([*self._opsmith_functions, "__doc__", "__file__", "__name__", "__version__"])
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # Only reached for what is not there.
+        functions = self.__dict__.get("_opsmith_functions", {})
+        close = difflib.get_close_matches(name, functions, n=1)
+        hint = f"did you mean `{close[0]}`?" if close else f"it has: {', '.join(functions)}"
+        raise AttributeError(
+            f"library `{self.__dict__.get('__name__')}` has no op `{name}`; {hint}", name=name, obj=self
+        )
+
+    def __reduce__(self) -> tuple[Callable[[str], Library], tuple[str]]:
+        return load, (self.__file__,)
+
+
+def load(path: str | os.PathLike[str]) -> Library:
+    """Load the library at `path`, a shared object built from a crate of operators.
+
+    Gives the same object when the file has been loaded before. Nothing that the user has not imported is
+    imported; a framework learns about the ops now if it is imported, else when it is.
+
+    Raises `opsmith.NotFoundError` where there is no such file, `opsmith.InvalidArgumentError` for a file
+    that is not a library or whose definitions are unsound, `opsmith.FailedPreconditionError` for one of
+    another ABI version or one that has changed since it was loaded, which takes a new process, and
+    `opsmith.AlreadyExistsError` where another file defines a library of this name differently.
+    """
+    with _lock:
+        file = str(Path(path).resolve())
+        if file not in _loaded:
+            _open_first(file)
+        # Always asked, for it knows whether the file is still the one that was loaded.
+        native = _native.open(file)
+        library = _loaded.get(native.path)
+        if library is None:
+            library = _loaded[native.path] = Library(native)
+            for framework, adapter_name in _dispatch.ADAPTERS.items():
+                when_imported(_dispatch.module_of(framework), partial(_wire, library, adapter_name))
+    return library
+
+
+def definition_of(library: Library) -> Definition:
+    """The definition of a loaded library."""
+    return library._opsmith_loaded.definition
+
+
+def _open_first(file: str) -> None:
+    """Let those frameworks open the file that want to be the first."""
+    for framework, adapter_name in _dispatch.ADAPTERS.items():
+        if is_imported(_dispatch.module_of(framework)):
+            open_first = getattr(import_module(adapter_name), "open_first", None)
+            if open_first is not None:
+                _native.check(file)
+                open_first(file)
+
+
+def _wire(library: Library, adapter_name: str) -> None:
+    adapter = import_module(adapter_name)
+    try:
+        calls = adapter.wire(library._opsmith_loaded)
+    except UnimplementedError:
+        # Built without this framework. NumPy arrays work all the same, and a call with tensors raises this
+        # error.
+        return
+    mark = getattr(adapter, "mark", None)
+    for op in definition_of(library).ops:
+        function = library._opsmith_functions[_wrappers.function_name(op)]
+        # The function itself tells the framework's own tensors from the rest: it is quicker than asking the
+        # library.
+        function.__globals__["_CALLS"].update(dict.fromkeys(adapter.PLAIN, calls[op.name]))
+        if mark is not None:
+            mark(function)
+
+
+def _names(loaded: Loaded, op: Op) -> dict[str, Any]:
+    native_op = loaded.native.op(op.index)
+    native_op.set_fallback(partial(_dispatch.call, loaded, op))
+    return {**_TYPES, "_native": native_op, "_CALLS": {}}
+
+
+def _overview(definition: Definition) -> str:
+    lines = [f"The operators of `{definition.name}` {definition.version}.", ""]
+    for op in definition.ops:
+        summary = " ".join(op.doc.strip().split("\n\n", 1)[0].split())
+        lines.append(
+            f"- {_wrappers.function_name(op)}: {summary}" if summary else f"- {_wrappers.function_name(op)}"
+        )
+    return "\n".join(lines) + "\n"

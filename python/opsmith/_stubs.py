@@ -1,0 +1,49 @@
+"""Type stubs of libraries."""
+
+from __future__ import annotations
+
+import os
+
+from opsmith import _wrappers
+from opsmith._definition import Op
+from opsmith._docs import docstring
+from opsmith._library import Library, definition_of, load
+
+_HEAD = '''\
+"""{overview}"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar, overload
+
+from opsmith.types import ArrayLike, DTypeLike, ShapeLike, SupportsDLPack
+
+Array = TypeVar("Array", bound=SupportsDLPack)
+'''
+
+
+def stubs(library: Library | str | os.PathLike[str]) -> str:
+    """The type stub (`.pyi`) of a library, loaded or by its path: its functions with types and docstrings."""
+    if not isinstance(library, Library):
+        library = load(library)
+    head = _HEAD.format(overview=(library.__doc__ or "").strip().replace("\\", "\\\\"))
+    return "\n".join([head, *map(_op, definition_of(library).ops)])
+
+
+def _op(op: Op) -> str:
+    """Arrays of one kind give arrays of that kind; scalars and lists may stand among them."""
+    if not op.inputs:
+        return _function(op, "Any", "Any").removesuffix("...") + _body(op)
+    documented = _function(op, "Array", "Array").removesuffix("...") + _body(op)
+    return f"@overload\n{documented}\n\n@overload\n{_function(op, 'ArrayLike', 'Any')}\n\n"
+
+
+def _function(op: Op, takes: str, gives: str) -> str:
+    parameters = ", ".join(_wrappers.parameters(op, takes))
+    name = _wrappers.function_name(op)
+    return f"def {name}({parameters}) -> {_wrappers.return_annotation(op, gives)}: ..."
+
+
+def _body(op: Op) -> str:
+    text = docstring(op).strip().replace("\\", "\\\\").replace('"""', "'''")
+    lines = "\n".join(f"    {line}".rstrip() for line in text.splitlines()).strip()
+    return f'\n    """{lines}\n    """\n    ...\n'

@@ -1,0 +1,147 @@
+"""The source of a Python function for an op, and the function."""
+
+from __future__ import annotations
+
+import keyword
+import math
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+from opsmith._definition import Arg, Attr, Op
+from opsmith._docs import docstring
+
+_ANNOTATIONS = {
+    "string": "str",
+    "int": "int",
+    "float": "float",
+    "bool": "bool",
+    "type": "DTypeLike",
+    "shape": "ShapeLike",
+    "tensor": "ArrayLike",
+}
+
+
+def function_name(op: Op) -> str:
+    """The name of the op's function."""
+    return f"{op.snake_name}_" if keyword.iskeyword(op.snake_name) else op.snake_name
+
+
+def input_annotation(arg: Arg, array: str) -> str:
+    """The type of an input whose tensors have the type `array`."""
+    annotation = f"Sequence[{array}]" if arg.is_list else array
+    return f"{annotation} | None" if arg.optional else annotation
+
+
+def attr_annotation(attr: Attr) -> str:
+    """The type of an attribute."""
+    annotation = _ANNOTATIONS[attr.type]
+    if attr.type == "string" and attr.allowed is not None:
+        annotation = f"Literal[{', '.join(map(repr, attr.allowed))}]"
+    if attr.is_list:
+        annotation = f"Sequence[{annotation}]"
+    return f"{annotation} | None" if attr.has_default and default_source(attr) == "None" else annotation
+
+
+def return_annotation(op: Op, array: str) -> str:
+    """The type of what the function gives back."""
+    kinds = [f"list[{array}]" if op.outputs[i].is_list else array for i in op.returned]
+    if len(kinds) == 1:
+        return kinds[0]
+    return f"tuple[{', '.join(kinds)}]" if kinds else "None"
+
+
+def default_source(attr: Attr) -> str:
+    """The default as Python source; `None` stands for one that has no literal, and the library fills it
+    in."""
+    value = attr.default
+    if attr.type == "tensor" or (attr.type == "shape" and attr.is_list):
+        return "None"
+    if isinstance(value, list):
+        return repr(tuple(value)) if all(map(_is_literal, value)) else "None"
+    if attr.type == "float" and not attr.is_list:
+        return repr(float(value)) if math.isfinite(float(value)) else f"float({str(value)!r})"
+    return repr(value)
+
+
+def _is_literal(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def parameters(op: Op, array: str) -> list[str]:
+    """The parameters with types and defaults: inputs, required attributes, defaulted ones, `name`."""
+    inputs = []
+    for arg in op.inputs:
+        default = " = None" if arg.optional else ""
+        inputs.append(f"{arg.python_name}: {input_annotation(arg, array)}{default}")
+    required = [
+        f"{attr.python_name}: {attr_annotation(attr)}" for attr in op.call_attrs if not attr.has_default
+    ]
+    defaulted = [
+        f"{attr.python_name}: {attr_annotation(attr)} = {default_source(attr)}"
+        for attr in op.call_attrs
+        if attr.has_default
+    ]
+    # A parameter without a default cannot stand behind one that has it, unless it is given by keyword.
+    keyword_only = ["*"] if required and any(arg.optional for arg in op.inputs) else []
+    return [*inputs, *keyword_only, *required, *defaulted, "name: str | None = None"]
+
+
+def source(op: Op) -> str:
+    """The function's source. It refers to `_native`, the op in the library, and to `_CALLS`, which has for
+    each class of tensors of the frameworks that are there what calls the op on them."""
+    inputs = [arg.python_name for arg in op.inputs]
+    attrs = [attr.python_name for attr in op.call_attrs]
+    before, after = _selection(op)
+    lines = [
+        f"def {function_name(op)}({', '.join(parameters(op, 'Array'))}) -> {return_annotation(op, 'Array')}:"
+    ]
+    lines.append(f"    {docstring(op)!r}")
+    lookup = _lookup(op)
+    if lookup is not None:
+        lines.append(f"    _call = {lookup}")
+        lines.append("    if _call is not None:")
+        lines.append(f"        return {before}_call({', '.join([*inputs, *attrs, 'name'])}){after}")
+    packed = [f"attrs=({', '.join(attrs)},)"] if attrs else []
+    lines.append(f"    return {before}_native({', '.join(inputs + packed)}){after}")
+    return "\n".join(lines) + "\n"
+
+
+def _lookup(op: Op) -> str | None:
+    """Finds what nearly every call with a framework's own tensors needs; `_native` sends back the others."""
+    first = next((arg for arg in op.inputs if not arg.optional), None)
+    if first is None:
+        return None
+    name = first.python_name
+    if first.is_list:
+        return f"_CALLS.get(_type({name}[0])) if _type({name}) in _LISTS and {name} else None"
+    return f"_CALLS.get(_type({name}))"
+
+
+def _selection(op: Op) -> tuple[str, str]:
+    """What to write before and behind a call that gives all outputs, to drop the saved ones."""
+    kept = op.returned
+    if len(kept) == len(op.outputs) or not kept:
+        return "", ""
+    if len(kept) == 1:
+        return "", f"[{kept[0]}]"
+    if kept == tuple(range(len(kept))):
+        return "", f"[:{len(kept)}]"
+    return "_kept(", ")"
+
+
+def build(op: Op, library: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """The function, `names` being what its source refers to."""
+    text = source(op)
+    # A parameter may be called `type`, so what the source needs of Python goes by names that none has.
+    names |= {"_type": type, "_LISTS": (list, tuple)}
+    if len(op.returned) > 1:
+        names["_kept"] = itemgetter(*op.returned)
+    code = compile(
+        f"from __future__ import annotations\n{text}", f"<opsmith {library}.{op.snake_name}>", "exec"
+    )
+    exec(code, names)
+    function: Callable[..., Any] = names[function_name(op)]
+    function.__qualname__ = f"{library}.{function.__name__}"
+    function.__module__ = "opsmith"
+    return function

@@ -1,0 +1,171 @@
+"""Calls of ops from the generated wrappers: arguments as Python users give them become what JAX traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from opsmith import _dispatch
+from opsmith._definition import Arg, Attr, Loaded, Op
+from opsmith._errors import Error, InvalidArgumentError
+from opsmith.jax._attributes import canonical
+from opsmith.jax._gradients import Differentiable
+from opsmith.jax._op import Value, result, wide_dtype
+from opsmith.jax._shapes import DataDependentShape, host_error
+
+try:
+    from jax._src.array import ArrayImpl
+except ImportError:
+    PLAIN: frozenset[type] = frozenset()
+else:
+    PLAIN = frozenset({ArrayImpl})
+"""The class of arrays that are there, not traced. Without it every call takes the long way."""
+
+
+def function(loaded: Loaded, op: Op, differentiable: Differentiable) -> Callable[..., Value]:
+    """A function of the op's inputs, its attributes and a name, in the definition's order, that gives all
+    outputs. JAX has no use for the name.
+
+    Its source is made for the op: a call on arrays costs little more than one of a compiled function.
+    Other calls go by the package's dispatch, which comes back by `general`.
+    """
+    other = partial(_dispatch.call, loaded, op) if op.inputs else partial(general, loaded, op, differentiable)
+    inputs = [f"x{i}" for i in range(len(op.inputs))]
+    attrs = [f"a{i}" for i in range(len(op.call_attrs))]
+    scope: dict[str, Any] = {
+        "other": other,
+        "function": differentiable.function if attrs else differentiable.function(()),
+        "PLAIN": PLAIN,
+        "DataDependentShape": DataDependentShape,
+    }
+    keys = []
+    for i, attr in enumerate(op.call_attrs):
+        scope[f"canonical{i}"] = partial(canonical, op, attr)
+        keys.append(_key(attr, f"a{i}", f"canonical{i}"))
+    compiled = f"function(({', '.join(keys)},))" if attrs else "function"
+    checks = [_is_plain(arg, x) for arg, x in zip(op.inputs, inputs, strict=True)]
+    only = "[0]" if len(op.outputs) == 1 and not any(arg.ref for arg in op.inputs) else ""
+    lines = [f"def call({', '.join([*inputs, *attrs, 'name=None'])}):"]
+    if only:
+        lines += [
+            f"    if {' and '.join(checks) or True}:",
+            "        try:",
+            f"            return {compiled}({', '.join(inputs)}){only}",
+            "        except DataDependentShape:",
+            "            pass",
+        ]
+    lines.append(
+        f"    return other(({''.join(f'{x}, ' for x in inputs)}), ({''.join(f'{a}, ' for a in attrs)}))"
+    )
+    exec(compile("\n".join(lines), f"<opsmith {op.name} in JAX>", "exec"), scope)
+    call: Callable[..., Value] = scope["call"]
+    return call
+
+
+def _key(attr: Attr, name: str, convert: str) -> str:
+    """The attribute's canonical value, as source."""
+    exact = _EXACT.get(attr.type)
+    if exact is None or attr.is_list:
+        return f"{convert}({name})"
+    return f"{name} if {exact.format(name)} else {convert}({name})"
+
+
+_EXACT = {
+    "int": "type({0}) is int and {0}.bit_length() < 64",
+    "bool": "type({0}) is bool",
+    "string": "type({0}) is str and {0}.isascii()",
+}
+"""What tells that a value is canonical as it is."""
+
+
+def _is_plain(arg: Arg, name: str) -> str:
+    if arg.is_list:
+        return f"type({name}) is list and all(type(x) in PLAIN for x in {name})"
+    check = f"type({name}) in PLAIN"
+    return f"({name} is None or {check})" if arg.optional else check
+
+
+def general(
+    loaded: Loaded, op: Op, differentiable: Differentiable, inputs: Sequence[Any], attrs: Sequence[Any]
+) -> Value:
+    """Call the op on arrays, tracers, and lists and scalars beside them."""
+    key = tuple(canonical(op, attr, value) for attr, value in zip(op.call_attrs, attrs, strict=True))
+    values = arrays(op, inputs)
+    try:
+        return result(op, differentiable.function(key)(*values))
+    except DataDependentShape:
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
+            raise
+        return _through_numpy(loaded, op, values, attrs)
+
+
+def _through_numpy(loaded: Loaded, op: Op, values: Sequence[Value], attrs: Sequence[Any]) -> Value:
+    """Call the op on the embedded engine, which makes outputs of any shape."""
+    inputs = [
+        [_to_numpy(arg, x) for x in value]
+        if isinstance(value, list)
+        else value
+        if value is None
+        else _to_numpy(arg, value)
+        for arg, value in zip(op.inputs, values, strict=True)
+    ]
+    try:
+        answer = loaded.native.op(op.index).call(tuple(inputs), tuple(attrs) if attrs else None)
+    except Error as error:
+        raise host_error(error) from None
+    outputs = (answer,) if len(op.outputs) == 1 else tuple(answer or ())
+    changed = tuple(x for arg, x in zip(op.inputs, inputs, strict=True) if arg.ref)
+    return jax.tree.map(jnp.asarray, result(op, outputs + changed))
+
+
+def _to_numpy(arg: Arg, x: jax.Array) -> np.ndarray[Any, Any]:
+    array = np.array(x) if arg.ref else np.asarray(x)
+    wide = wide_dtype(arg, array.dtype)
+    return array if wide is None else array.astype(wide)
+
+
+def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
+    """The inputs with lists and scalars made arrays, of the dtype of those beside them.
+
+    Raises `InvalidArgumentError` for what cannot be an array.
+    """
+    dtypes: dict[str, Any] = {}
+    for arg, value in zip(op.inputs, inputs, strict=True):
+        for x in _elements(op, arg, value):
+            if isinstance(x, jax.Array) and arg.type_attr is not None:
+                dtypes.setdefault(arg.type_attr, x.dtype)
+
+    def convert(arg: Arg, x: Any) -> jax.Array:
+        if isinstance(x, jax.Array):
+            return x
+        dtype = arg.dtype or dtypes.get(arg.type_attr or "")
+        try:
+            if x is None:
+                raise TypeError("it is None")
+            return jnp.asarray(x, dtype and jax.dtypes.canonicalize_dtype(dtype))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgumentError(f"{op.name}: input `{arg.name}` is not an array: {error}") from error
+
+    converted: list[Value] = []
+    for arg, value in zip(op.inputs, inputs, strict=True):
+        if value is None and arg.optional:
+            converted.append(None)
+        else:
+            values = [convert(arg, x) for x in _elements(op, arg, value)]
+            converted.append(values if arg.is_list else values[0])
+    return converted
+
+
+def _elements(op: Op, arg: Arg, value: Any) -> Iterator[Any]:
+    if not arg.is_list:
+        yield value
+    elif isinstance(value, list | tuple):
+        yield from value
+    else:
+        kind = type(value).__name__
+        raise InvalidArgumentError(f"{op.name}: input `{arg.name}` must be a list of tensors, got {kind}")

@@ -1,0 +1,111 @@
+"""PyTorch: a library's ops as `torch.ops.<library>.<op>`, with gradients, shapes and batching wired from
+the definition.
+
+This module imports torch, so nothing may import it before the user has done so.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import torch
+
+from opsmith._definition import Loaded, Op
+from opsmith._errors import AlreadyExistsError, UnimplementedError
+from opsmith.torch import _autograd, _calls, _fake, _vmap
+from opsmith.torch._eager import PLAIN
+from opsmith.torch._op import TorchOp
+
+__all__ = ["PLAIN", "call", "wire"]
+
+
+@dataclass(frozen=True)
+class _Wired:
+    loaded: Loaded
+    functions: dict[str, Callable[..., Any]]
+    registrations: torch.library.Library
+    """Takes its registrations back when it is dropped."""
+
+
+_wired: dict[str, _Wired] = {}
+_lock = threading.Lock()
+
+
+def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
+    """Register the ops of a library with PyTorch, and what the definition says about them.
+
+    Gives, by the op's CamelCase name, functions that take inputs and attributes in the definition's order
+    and give all outputs. Doing it twice is fine. Raises `opsmith.AlreadyExistsError` when another library
+    of this name is there, and `opsmith.UnimplementedError` when the library was built without PyTorch.
+    """
+    definition = loaded.definition
+    with _lock:
+        known = _wired.get(definition.name)
+        if known is None:
+            known = _wired[definition.name] = _wire(loaded)
+        elif known.loaded.definition != definition:
+            raise AlreadyExistsError(
+                f"library `{definition.name}` is registered with PyTorch already, and differs"
+            )
+        return known.functions
+
+
+def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
+    """Call an op on inputs of which at least one is a PyTorch tensor; lists and scalars become tensors
+    beside it."""
+    return wire(loaded)[op.name](
+        *_calls.tensors(op, inputs), *(attrs if attrs is not None else op.default_attrs)
+    )
+
+
+def _wire(loaded: Loaded) -> _Wired:
+    definition, native = loaded.definition, loaded.native
+    native.register_host("torch")
+    native.register_host("torch.gradients")
+    ops = {
+        op.name: TorchOp(op, overload)
+        for op in definition.ops
+        if (overload := _overload(definition.name, op))
+    }
+    library = torch.library.Library(definition.name, "FRAGMENT")  # type: ignore[no-untyped-call]
+    functions = {}
+    for op in definition.ops:
+        torch_op = ops.get(op.name)
+        gradient = ops.get(op.gradient.op) if op.gradient is not None else None
+        if torch_op is None:
+            functions[op.name] = _unavailable(op)
+            continue
+        _register(library, torch_op, gradient, partial(native.infer_shapes, op.index))
+        functions[op.name] = _calls.function(loaded, torch_op, gradient)
+    return _Wired(loaded, functions, library)
+
+
+def _overload(library: str, op: Op) -> torch._ops.OpOverload | None:
+    for name in (op.snake_name, f"{op.snake_name}_"):
+        packet = getattr(getattr(torch.ops, library), name, None)
+        if packet is not None:
+            overload: torch._ops.OpOverload = packet.default
+            return overload
+    return None
+
+
+def _register(
+    library: torch.library.Library, op: TorchOp, gradient: TorchOp | None, infer_shapes: Callable[[str], str]
+) -> None:
+    torch.library.register_fake(op.qualified_name, _fake.implementation(op, infer_shapes), lib=library)
+    if op.takes_tensors:
+        library.impl(op.overload, _autograd.kernel(op, gradient), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+        torch.library.register_vmap(op.qualified_name, _vmap.rule(op), lib=library)
+
+
+def _unavailable(op: Op) -> Callable[..., NoReturn]:
+    def unavailable(*_: object) -> NoReturn:
+        raise UnimplementedError(
+            f"{op.name}: PyTorch does not have this op, for it lacks a dtype or a type of attribute of it"
+        )
+
+    return unavailable

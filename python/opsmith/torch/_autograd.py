@@ -1,0 +1,280 @@
+"""The autograd kernel of an op: it makes `torch.ops.<library>.<op>` differentiable by itself, under
+`torch.func`'s transforms too, and refuses forward mode, which would give zero tangents without a word."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import _C
+from torch.autograd import forward_ad
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
+from torch.autograd.function import _SingleLevelFunction
+
+from opsmith.torch._op import TorchOp, Value, inferred_by, split
+
+Context: TypeAlias = Any
+"""What PyTorch hands to `setup_context` and `backward`."""
+
+
+def kernel(op: TorchOp, gradient: TorchOp | None) -> Callable[..., Value]:
+    """The function for the dispatch key `Autograd`. `gradient` is the op that computes the gradient."""
+    node = _node(op, gradient)
+    changes_inputs = [arg.name for arg in op.definition.inputs if arg.ref]
+    # Every call of the op comes by here, so names are looked up once.
+    is_grad_enabled, any_requires_grad = torch.is_grad_enabled, _C._any_requires_grad
+    below_autograd, below_keys = _C._AutoDispatchBelowAutograd, _C._after_autograd_keyset
+    redispatch = op.overload._handle.redispatch_boxed
+
+    def autograd(keyset: _C.DispatchKeySet, *args: Value, **kwargs: Value) -> Value:
+        if is_grad_enabled() and any_requires_grad(*args):
+            if changes_inputs:
+                raise RuntimeError(
+                    f"{op.name}: changes `{changes_inputs[0]}` in place and has no gradient; call it under "
+                    "torch.no_grad() or on detached tensors"
+                )
+            tensors, layout = _flatten(args)
+            recorded = _Recorded(keyset, layout, kwargs)
+            with _within_functorch():
+                outputs = node.apply(recorded, *tensors)
+            return op.unflatten(outputs, recorded.output_counts)
+        if forward_ad._current_level >= 0:
+            _refuse_tangents(op, args)
+        with below_autograd():
+            return redispatch(keyset & below_keys, *args, **kwargs)
+
+    return autograd
+
+
+@dataclass
+class _Recorded:
+    """A call without its tensors: what autograd may keep without keeping memory."""
+
+    keyset: _C.DispatchKeySet
+    layout: tuple[int | None, ...]
+    """For each positional argument the number of tensors if it is a list, else None."""
+    kwargs: dict[str, Value]
+    output_counts: tuple[int, ...] = ()
+
+    def arguments(self, tensors: Sequence[torch.Tensor | None]) -> list[Value]:
+        """The positional arguments again."""
+        groups = split(tensors, [1 if count is None else count for count in self.layout])
+        return [
+            group[0] if count is None else list(group)
+            for count, group in zip(self.layout, groups, strict=True)
+        ]
+
+
+def _flatten(args: Sequence[Value]) -> tuple[list[torch.Tensor | None], tuple[int | None, ...]]:
+    tensors: list[torch.Tensor | None] = []
+    layout: list[int | None] = []
+    for value in args:
+        is_list = isinstance(value, list | tuple)
+        tensors.extend(value if is_list else [value])
+        layout.append(len(value) if is_list else None)
+    return tensors, tuple(layout)
+
+
+@contextlib.contextmanager
+def _within_functorch() -> Iterator[None]:
+    """Lets this kernel record a node at one level of `torch.func`'s transforms, as PyTorch's own kernels
+    do."""
+    if not _C._are_functorch_transforms_active():
+        yield
+        return
+    allowed = _C._functorch.get_single_level_autograd_function_allowed()
+    _C._functorch.set_single_level_autograd_function_allowed(True)
+    try:
+        yield
+    finally:
+        _C._functorch.set_single_level_autograd_function_allowed(allowed)
+
+
+def _redispatch(op: TorchOp, recorded: _Recorded, tensors: Sequence[torch.Tensor | None]) -> Value:
+    keyset = recorded.keyset & _C._after_autograd_keyset
+    with contextlib.ExitStack() as stack:
+        if _C._are_functorch_transforms_active():
+            # `forward` runs with gradients switched off, but the levels below record theirs.
+            stack.enter_context(torch.enable_grad())
+            stack.enter_context(_set_fwd_grad_enabled(True))
+        stack.enter_context(_C._AutoDispatchBelowAutograd())
+        return op.overload.redispatch(keyset, *recorded.arguments(tensors), **recorded.kwargs)
+
+
+def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
+    def forward(recorded: _Recorded, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        outputs, recorded.output_counts = op.flatten(_redispatch(op, recorded, tensors))
+        return outputs
+
+    def setup_context(ctx: Context, inputs: tuple[Value, ...], output: tuple[torch.Tensor, ...]) -> None:
+        recorded, *tensors = inputs
+        ctx.recorded = recorded
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*_constants(op, recorded, output))
+        if gradient is not None:
+            _save(op, ctx, tensors, output)
+            ctx.inferred = _inferred(op, gradient, recorded, tensors)
+        elif not op.definition.differentiable:
+            ctx.inputs = [None if t is None else (t.shape, t.dtype, t.device) for t in tensors]
+
+    def backward(ctx: Context, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if gradient is not None:
+            return None, *_gradients(op, gradient, ctx, grads)
+        if not op.definition.differentiable:
+            needed = zip(ctx.inputs, ctx.needs_input_grad[1:], strict=True)
+            return None, *(_zeros(like) if needs else None for like, needs in needed)
+        raise NotImplementedError(f"{op.name}: has no gradient, so nothing can be differentiated through it")
+
+    def jvp(ctx: Context, *tangents: Value) -> Value:
+        raise _no_forward_mode(op)
+
+    name = f"{op.name}Backward"
+    methods: dict[str, Any] = {
+        "forward": forward,
+        "setup_context": setup_context,
+        "backward": backward,
+        "jvp": jvp,
+    }
+    return type(name, (_SingleLevelFunction,), {key: staticmethod(method) for key, method in methods.items()})
+
+
+def _constants(op: TorchOp, recorded: _Recorded, output: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs that no gradient flows through: integers, and placeholders of outputs that nobody wants."""
+    wanted = recorded.kwargs.get(op.wanted, -1) if op.wanted else -1
+    constants: list[torch.Tensor] = []
+    groups = zip(op.definition.outputs, split(output, recorded.output_counts), strict=True)
+    for position, (arg, group) in enumerate(groups):
+        is_wanted = not arg.optional or wanted >> position & 1
+        constants += [t for t in group if not (is_wanted and (t.is_floating_point() or t.is_complex()))]
+    return constants
+
+
+def _input_counts(op: TorchOp, recorded: _Recorded) -> list[int]:
+    """How many tensors each input of the definition holds."""
+    counts = [1 if count is None else count for count in recorded.layout]
+    return [*counts[: len(op.definition.inputs)], *[0] * (len(op.definition.inputs) - len(counts))]
+
+
+def _save(
+    op: TorchOp,
+    ctx: Context,
+    tensors: Sequence[torch.Tensor | None],
+    output: Sequence[torch.Tensor],
+) -> None:
+    """Saves what the gradient op takes, and nothing else."""
+    wiring = op.definition.gradient
+    assert wiring is not None
+    inputs = list(split(tensors, _input_counts(op, ctx.recorded)))
+    outputs = list(split(output, ctx.recorded.output_counts))
+    groups = {"input": inputs, "output": outputs}
+    saved = [groups[kind][position] for kind, position in wiring.inputs if kind in groups]
+    ctx.saved_counts = list(map(len, saved))
+    ctx.save_for_backward(*(tensor for group in saved for tensor in group))
+    ctx.outputs = [[(t.shape, t.dtype, t.device) for t in group] for group in outputs]
+
+
+def _inferred(
+    op: TorchOp, gradient: TorchOp, recorded: _Recorded, tensors: Sequence[torch.Tensor | None]
+) -> dict[str, Value]:
+    """What the inputs decide and the gradient op, which takes other inputs, has to be told."""
+    found: dict[str, Value] = {}
+    groups = list(split(tensors, _input_counts(op, recorded)))
+    for name, attr in inferred_by(op, gradient).items():
+        for arg, group in zip(op.definition.inputs, groups, strict=True):
+            present = [tensor.dtype for tensor in group if tensor is not None]
+            if arg.type_attr == attr.name and present:
+                found[name] = present[0]
+            elif arg.type_list_attr == attr.name:
+                found[name] = present
+            elif arg.number_attr == attr.name:
+                found[name] = len(group)
+    return found
+
+
+def _zeros(like: tuple[torch.Size, torch.dtype, torch.device] | None) -> torch.Tensor | None:
+    if like is None:
+        return None
+    shape, dtype, device = like
+    return torch.zeros(shape, dtype=dtype, device=device)
+
+
+def _gradients(
+    op: TorchOp,
+    gradient: TorchOp,
+    ctx: Context,
+    grads: Sequence[torch.Tensor | None],
+) -> list[torch.Tensor | None]:
+    """The gradient with respect to each tensor of the call, `None` where there is none."""
+    wiring = op.definition.gradient
+    assert wiring is not None
+    result: list[torch.Tensor | None] = [None] * (len(ctx.needs_input_grad) - 1)
+    if all(grad is None for grad in grads):
+        return result
+    counts = _input_counts(op, ctx.recorded)
+    needs = [any(group) for group in split(ctx.needs_input_grad[1:], counts)]
+    wanted = [needs[target] for target in wiring.outputs]
+    answer = gradient.overload(
+        *_gradient_inputs(op, gradient, ctx, grads), **_gradient_kwargs(op, gradient, ctx, wanted)
+    )
+    tensors, answer_counts = gradient.flatten(answer)
+    starts = [sum(counts[:i]) for i in range(len(counts))]
+    groups = split(tensors, answer_counts)
+    for target, is_wanted, group in zip(wiring.outputs, wanted, groups, strict=True):
+        if is_wanted:
+            result[starts[target] : starts[target] + counts[target]] = group
+    return result
+
+
+def _gradient_inputs(
+    op: TorchOp,
+    gradient: TorchOp,
+    ctx: Context,
+    grads: Sequence[torch.Tensor | None],
+) -> list[Value]:
+    wiring = op.definition.gradient
+    assert wiring is not None
+    saved = split(ctx.saved_tensors, ctx.saved_counts)
+    by_output = list(split(grads, ctx.recorded.output_counts))
+    arguments: list[Value] = []
+    for arg, (kind, position) in zip(gradient.definition.inputs, wiring.inputs, strict=True):
+        if kind != "output_gradient":
+            group: Sequence[Value] = next(saved)
+        elif arg.optional and all(grad is None for grad in by_output[position]):
+            group = [None]
+        else:
+            likes = ctx.outputs[position]
+            pairs = zip(by_output[position], likes, strict=True)
+            group = [_zeros(like) if grad is None else grad for grad, like in pairs]
+        arguments.append(list(group) if arg.is_list else (group[0] if group else None))
+    return arguments
+
+
+def _gradient_kwargs(
+    op: TorchOp, gradient: TorchOp, ctx: Context, wanted: Sequence[bool]
+) -> dict[str, Value]:
+    """The attributes that both ops have, as the forward call had them, and which gradients are wanted."""
+    given = {
+        op.keyword_attrs[name].name: value for name, value in ctx.recorded.kwargs.items() if name != op.wanted
+    }
+    kwargs = {name: given[attr.name] for name, attr in gradient.keyword_attrs.items() if attr.name in given}
+    kwargs |= ctx.inferred
+    if gradient.wanted is not None:
+        kwargs[gradient.wanted] = sum(1 << i for i, is_wanted in enumerate(wanted) if is_wanted)
+    return kwargs
+
+
+def _refuse_tangents(op: TorchOp, args: Sequence[Value]) -> None:
+    tensors, _ = _flatten(args)
+    for tensor in tensors:
+        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
+            raise _no_forward_mode(op)
+
+
+def _no_forward_mode(op: TorchOp) -> NotImplementedError:
+    return NotImplementedError(
+        f"{op.name}: has no forward-mode derivative; use reverse mode "
+        "(backward, torch.func.grad, vjp or jacrev)"
+    )

@@ -1,0 +1,151 @@
+"""Calls of ops from the generated wrappers: arguments as Python users give them become what the schema
+takes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from opsmith import _attributes, _dispatch
+from opsmith._definition import Arg, Attr, Loaded, Op
+from opsmith._errors import InvalidArgumentError
+from opsmith.torch import _eager
+from opsmith.torch._op import TorchOp, Value
+
+
+def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[..., Value]:
+    """A function of the op's inputs and attributes, in the definition's order, that gives all outputs. It
+    takes a name as the other frameworks' do, and has no use for it.
+
+    Its source is made for the op: a call costs little more than one through `torch.ops`, or less.
+    """
+    inputs = [f"x{i}" for i in range(len(op.definition.inputs))]
+    attrs = {attr.name: f"a{i}" for i, attr in enumerate(op.definition.call_attrs)}
+    positional = [*inputs, *(attrs[attr.name] for attr in op.tensor_attrs)]
+    keyword = [f"{name}={attrs[attr.name]}" for name, attr in op.keyword_attrs.items()]
+    arguments = ", ".join(positional + keyword)
+    names: dict[str, Any] = {
+        "overload": op.overload,
+        "Tensor": torch.Tensor,
+        "PLAIN": _eager.PLAIN,
+        "general": partial(_dispatch.call, loaded, op.definition),
+    }
+    eager = _eager.names(op, gradient)
+    lines = [f"def call({', '.join([*inputs, *attrs.values(), 'name=None'])}):"]
+    lines += _conversions(op.definition, names)
+    if eager is not None:
+        names |= eager
+        lines.append(f"    if {' and '.join(f'type({x}) in PLAIN' for x in inputs)}:")
+        lines += textwrap.indent(_eager.source(op, arguments, "record" in eager), "    ").splitlines()
+    checks = [_is_tensor(arg, x) for arg, x in zip(op.definition.inputs, inputs, strict=True)]
+    if checks:
+        given = f"({', '.join(attrs.values())},)" if attrs else "None"
+        lines.append(f"    if not ({' and '.join(checks)}):")
+        lines.append(f"        return general(({', '.join(inputs)},), {given})")
+    lines.append(f"    return overload({arguments})")
+    exec(compile("\n".join(lines), f"<opsmith {op.qualified_name}>", "exec"), names)
+    call: Callable[..., Value] = names["call"]
+    return call
+
+
+def _conversions(op: Op, names: dict[str, Any]) -> list[str]:
+    """Lines that make the attributes what the schema takes; what they refer to goes into `names`."""
+    lines = []
+    for i, attr in enumerate(op.call_attrs):
+        names[f"convert{i}"] = partial(attribute, op, attr)
+        lines.append(f"    {_conversion(attr, f'a{i}', f'convert{i}')}")
+    return lines
+
+
+def _is_tensor(arg: Arg, name: str) -> str:
+    if arg.is_list:
+        return f"type({name}) in (list, tuple) and all(isinstance(x, Tensor) for x in {name})"
+    check = f"isinstance({name}, Tensor)"
+    return f"({name} is None or {check})" if arg.optional else check
+
+
+def _conversion(attr: Attr, name: str, convert: str) -> str:
+    exact = {"int": "int", "float": "float", "bool": "bool", "string": "str"}.get(attr.type)
+    if exact is None or attr.is_list:
+        return f"{name} = {convert}({name})"
+    return f"if type({name}) is not {exact}: {name} = {convert}({name})"
+
+
+def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
+    """The inputs with lists and scalars made tensors, of the dtype and on the device of those beside them."""
+    present = [value for arg, x in zip(op.inputs, inputs, strict=True) for value in _elements(arg, x)]
+    example = next(value for value in present if isinstance(value, torch.Tensor))
+    by_attr: dict[str, torch.dtype] = {}
+    for arg, x in zip(op.inputs, inputs, strict=True):
+        for value in _elements(arg, x):
+            if isinstance(value, torch.Tensor) and arg.type_attr is not None:
+                by_attr.setdefault(arg.type_attr, value.dtype)
+
+    def convert(arg: Arg, value: Any) -> torch.Tensor:
+        if isinstance(value, torch.Tensor):
+            return value
+        dtype = getattr(torch, arg.dtype) if arg.dtype else by_attr.get(arg.type_attr or "")
+        try:
+            return torch.as_tensor(value, dtype=dtype, device=example.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidArgumentError(f"{op.name}: input `{arg.name}` is not a tensor: {error}") from error
+
+    converted: list[Value] = []
+    for arg, x in zip(op.inputs, inputs, strict=True):
+        if arg.is_list:
+            converted.append([convert(arg, value) for value in _elements(arg, x)])
+        else:
+            converted.append(None if x is None and arg.optional else convert(arg, x))
+    return converted
+
+
+def _elements(arg: Arg, value: Any) -> Sequence[Any]:
+    if not arg.is_list:
+        return [] if value is None else [value]
+    return list(value) if isinstance(value, list | tuple | torch.Tensor) else [value]
+
+
+def attribute(op: Op, attr: Attr, value: Any) -> Value:
+    """The value as the schema takes it; `None` asks for the default.
+
+    Raises `InvalidArgumentError` for a value of another type.
+    """
+    if value is None and attr.has_default:
+        if attr.type == "tensor":
+            return None
+        value = attr.default
+    return _attributes.convert(op, attr, value, _CONVERSIONS)
+
+
+_PYTHON_TYPES = {float: torch.float32, int: torch.int64, bool: torch.bool, complex: torch.complex64}
+_SHORT_NAMES = {"float": "float32", "double": "float64", "half": "float16"}
+
+
+def _dtype(value: Any) -> torch.dtype:
+    if isinstance(value, torch.dtype):
+        return value
+    if isinstance(value, type) and value in _PYTHON_TYPES:
+        return _PYTHON_TYPES[value]
+    # A name, or anything that has one, as NumPy's dtypes and scalar types do.
+    name = value if isinstance(value, str) else getattr(value, "name", None) or value.__name__
+    found = getattr(torch, _SHORT_NAMES.get(name, name), None)
+    if not isinstance(found, torch.dtype):
+        raise TypeError
+    return found
+
+
+def _shape(value: Any) -> list[int] | None:
+    found = _attributes.dims(value)
+    return None if found is None else [-1 if dim is None else dim for dim in found]
+
+
+_CONVERSIONS: dict[str, Callable[[Any], Value]] = {
+    **_attributes.PLAIN,
+    "type": _dtype,
+    "shape": _shape,
+    "tensor": torch.as_tensor,
+}

@@ -1,0 +1,164 @@
+"""The short way for an eager call of plain tensors: no second trip through Python for autograd.
+
+The kernel in `_autograd` serves every call through `torch.ops`, at the price of a call into Python from the
+dispatcher for each. A generated function knows enough to spare it: it calls the op with the autograd keys
+switched off and, when a gradient is wanted, from within a node of its own. Whatever is out of the ordinary
+takes the long way: tracing, `torch.func`, forward mode, tensor subclasses, lists and optional tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import _C
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+from opsmith._definition import Op
+from opsmith.torch._op import TorchOp, Value, inferred_by
+
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+"""The classes of tensors that nothing intercepts."""
+
+# `torch.func`, a kernel below autograd that calls this op, and forward mode.
+_UNUSUAL = "transforming() or excluded(AUTOGRAD) or forward_ad._current_level >= 0"
+
+_BELOW_AUTOGRAD = """\
+{indent}exclude(AUTOGRAD, True)
+{indent}try:
+{indent}    {name} = {operator}({arguments})
+{indent}finally:
+{indent}    exclude(AUTOGRAD, False)
+"""
+
+
+def names(op: TorchOp, gradient: TorchOp | None) -> dict[str, Value] | None:
+    """What the lines of `source` refer to; `None` for an op that has to take the long way always."""
+    definition = op.definition
+    simple = definition.inputs and not definition.stateful and not op.tensor_attrs and _plain(definition)
+    if not simple:
+        return None
+    shared = {
+        "operator": op.overload._op,
+        "exclude": _C._dispatch_tls_set_dispatch_key_excluded,
+        "excluded": _C._dispatch_tls_is_dispatch_key_excluded,
+        "AUTOGRAD": _C.DispatchKey.AutogradFunctionality,
+        "forward_ad": forward_ad,
+        "grad_enabled": torch.is_grad_enabled,
+        "transforming": _C._are_functorch_transforms_active,
+        "compiling": torch.compiler.is_dynamo_compiling,
+    }
+    is_simple = gradient is not None and _plain(gradient.definition) and not gradient.tensor_attrs
+    if gradient is not None and is_simple and not inferred_by(op, gradient):
+        shared["record"] = _node(op, gradient, shared).apply
+    return shared
+
+
+def source(op: TorchOp, arguments: str, record: bool) -> str:
+    """The lines at the beginning of a function whose parameters are `x0`, `x1`, … and attributes,
+    `arguments` being what the op is called with. They return for a plain call, and else fall through."""
+    inputs = [f"x{i}" for i in range(len(op.definition.inputs))]
+    needs_gradient = " or ".join(f"{x}.requires_grad" for x in inputs)
+    attrs = [f"a{i}" for i in range(len(op.definition.call_attrs))]
+    lines = f"    if not (compiling() or {_UNUSUAL}):\n"
+    if record:
+        lines += f"        if {needs_gradient}:\n            return record({', '.join(inputs + attrs)})\n"
+        indent = " " * 8
+    else:
+        lines += f"        if not ({needs_gradient}):\n"
+        indent = " " * 12
+    lines += _BELOW_AUTOGRAD.format(indent=indent, name="result", operator="operator", arguments=arguments)
+    return f"{lines}{indent}return result\n"
+
+
+def _plain(op: Op) -> bool:
+    """Whether all arguments are single tensors; outputs of a gradient op may be optional."""
+    return not any(arg.is_list or arg.optional or arg.ref for arg in op.inputs) and not any(
+        arg.is_list for arg in op.outputs
+    )
+
+
+def _node(op: TorchOp, gradient: TorchOp, shared: dict[str, Value]) -> Any:
+    """An `autograd.Function` without the parts that transforms need."""
+    scope = {**shared, "gradient": gradient.overload, "gradient_operator": gradient.overload._op}
+    text = _forward(op, gradient) + _backward(op, gradient)
+    exec(compile(text, f"<opsmith {op.qualified_name}>", "exec"), scope)
+    methods = {name: staticmethod(scope[name]) for name in ("forward", "backward")}
+    node: Any = type(f"{op.name}Backward", (_SingleLevelFunction,), methods)
+    # The engine calls this. PyTorch's own looks `backward` up and checks the class in every backward pass.
+    node._backward_cls.apply = scope["backward"]
+    return node
+
+
+def _kept_attrs(op: TorchOp, gradient: TorchOp) -> dict[str, str]:
+    """The attributes that the gradient op takes from the forward call: schema name → parameter."""
+    parameters = {attr.name: f"a{i}" for i, attr in enumerate(op.definition.call_attrs)}
+    return {
+        name: parameters[attr.name]
+        for name, attr in gradient.keyword_attrs.items()
+        if attr.name in parameters
+    }
+
+
+def _forward(op: TorchOp, gradient: TorchOp) -> str:
+    definition = op.definition
+    assert definition.gradient is not None
+    inputs = [f"x{i}" for i in range(len(definition.inputs))]
+    attrs = {attr.name: f"a{i}" for i, attr in enumerate(definition.call_attrs)}
+    keyword = [f"{name}={attrs[attr.name]}" for name, attr in op.keyword_attrs.items()]
+    results = (
+        [f"result[{i}]" for i in range(len(definition.outputs))]
+        if len(definition.outputs) > 1
+        else ["result"]
+    )
+    saved = [
+        f"x{position}" if kind == "input" else results[position]
+        for kind, position in definition.gradient.inputs
+        if kind != "output_gradient"
+    ]
+    text = f"def forward(ctx, {', '.join([*inputs, *attrs.values()])}):\n"
+    text += _BELOW_AUTOGRAD.format(
+        indent="    ", name="result", operator="operator", arguments=", ".join(inputs + keyword)
+    )
+    # What `save_for_backward` does, without the call.
+    text += f"    ctx.to_save = ({', '.join(saved)},)\n" if saved else ""
+    text += "".join(f"    ctx.{name} = {name}\n" for name in _kept_attrs(op, gradient).values())
+    integers = [
+        result
+        for result, output in zip(results, definition.outputs, strict=True)
+        if output.dtype is not None and not getattr(torch, output.dtype).is_floating_point
+    ]
+    if integers:
+        text += f"    ctx.mark_non_differentiable({', '.join(integers)})\n"
+    return text + "    return result\n\n\n"
+
+
+def _backward(op: TorchOp, gradient: TorchOp) -> str:
+    wiring = op.definition.gradient
+    assert wiring is not None
+    saved = [f"s{i}" for i, (kind, _) in enumerate(wiring.inputs) if kind != "output_gradient"]
+    arguments = [
+        f"g{p}" if kind == "output_gradient" else f"s{i}" for i, (kind, p) in enumerate(wiring.inputs)
+    ]
+    arguments += [f"{name}=ctx.{kept}" for name, kept in _kept_attrs(op, gradient).items()]
+    if gradient.wanted is not None:
+        bits = " | ".join(f"needs[{target}] << {i}" for i, target in enumerate(wiring.outputs))
+        arguments.append(f"{gradient.wanted}={bits}")
+    grads = ", ".join(f"g{i}" for i in range(len(op.definition.outputs)))
+    text = f"def backward(ctx, {grads}):\n    needs = ctx.needs_input_grad\n"
+    if saved:
+        text += f"    {', '.join(saved)}, = ctx.saved_tensors\n"
+    call = ", ".join(arguments)
+    text += f"    if grad_enabled() or {_UNUSUAL}:\n        answer = gradient({call})\n    else:\n"
+    text += _BELOW_AUTOGRAD.format(
+        indent=" " * 8, name="answer", operator="gradient_operator", arguments=call
+    )
+    single = len(wiring.outputs) == 1
+    found = {target: "answer" if single else f"answer[{i}]" for i, target in enumerate(wiring.outputs)}
+    results = [
+        f"{found[i]} if needs[{i}] else None" if i in found else "None"
+        for i in range(len(op.definition.inputs))
+    ]
+    results += ["None"] * len(op.definition.call_attrs)
+    return f"{text}    return {', '.join(results)}\n"

@@ -1,0 +1,169 @@
+"""What an op gives when only shapes and dtypes are known: for `torch.compile`, `torch.export` and meta
+tensors."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from opsmith.torch._op import Call, TorchOp, Value, dtype_name
+
+Size: TypeAlias = int | torch.SymInt
+
+_CACHED_SHAPES = 256
+
+
+def implementation(op: TorchOp, infer_shapes: Callable[[str], str]) -> Callable[..., Value]:
+    """The function for `torch.library.register_fake`. `infer_shapes` takes and gives JSON, as the C ABI
+    says."""
+
+    @functools.lru_cache(_CACHED_SHAPES)
+    def infer(request: str) -> Any:
+        return json.loads(infer_shapes(request))
+
+    def fake(*args: Value, **kwargs: Value) -> Value:
+        call = op.bind(args, kwargs)
+        device = _device(op, call)
+        symbols = _Symbols()
+        request = {
+            "inputs": [_shapes(value, symbols) for value in call.inputs],
+            "dtypes": [_dtypes(value) for value in call.inputs],
+            "attrs": {
+                name: _attribute(op, name, value) for name, value in call.attrs.items() if value is not None
+            },
+        }
+        answer = infer(json.dumps(request))
+        for constraint in answer["constraints"]:
+            _check(constraint, symbols)
+        tensors, counts = [], []
+        for position, (shapes, dtypes) in enumerate(zip(answer["outputs"], answer["dtypes"], strict=True)):
+            output = op.definition.outputs[position]
+            is_wanted = not output.optional or call.wanted >> position & 1
+            counts.append(len(shapes))
+            for shape, dtype in zip(shapes, dtypes, strict=True):
+                if shape is None and is_wanted:
+                    raise RuntimeError(
+                        f"{op.name}: the rank of output `{output.name}` does not follow from the inputs' "
+                        "shapes, so the op cannot be traced or run on meta tensors"
+                    )
+                sizes = [symbols.evaluate(dim) for dim in shape] if is_wanted else [0]
+                tensors.append(torch.empty(sizes, dtype=getattr(torch, dtype), device=device))
+        return op.unflatten(tensors, counts)
+
+    return fake
+
+
+class _Symbols:
+    """Names for the symbolic sizes of a call: one name for one symbolic expression."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._sizes: dict[str, torch.SymInt] = {}
+
+    def dim(self, size: Size) -> int | str:
+        """The size as the request has it: a number or a symbol's name."""
+        if isinstance(size, int):
+            return size
+        constant = size.node.maybe_as_int()
+        if constant is not None:
+            return constant
+        name = self._names.setdefault(str(size), f"s{len(self._names)}")
+        self._sizes[name] = size
+        return name
+
+    def evaluate(self, dim: Value) -> Size:
+        """The size that the answer means; an unknown one becomes a symbol that only the data decide."""
+        match dim:
+            case None:
+                return torch.library.get_ctx().new_dynamic_size()
+            case int():
+                return dim
+            case str():
+                return self._sizes[dim]
+        operator, *operands = dim
+        return functools.reduce(_OPERATORS[operator], map(self.evaluate, operands))
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    # Python's own would look at the values and tie the graph to the order that they are in.
+    "min": torch.sym_min,
+    "max": torch.sym_max,
+}
+
+
+def _check(constraint: dict[str, Any], symbols: _Symbols) -> None:
+    left, right = symbols.evaluate(constraint["left"]), symbols.evaluate(constraint["right"])
+    message = constraint["message"]
+    if constraint["relation"] == "==":
+        torch._check(left == right, lambda: f"{message}: {left} ≠ {right}")
+    else:
+        torch._check(left >= right, lambda: f"{message}: {left} < {right}")
+
+
+def _device(op: TorchOp, call: Call) -> torch.device:
+    """The device of all tensors. Kernels have one device; without this check a meta tensor would hide a
+    mistake."""
+    found: torch.device | None = None
+    for arg, value in zip(op.definition.inputs, call.inputs, strict=True):
+        for tensor in _tensors(value):
+            if found is not None and tensor.device != found:
+                raise RuntimeError(
+                    f"{op.name}: all inputs must be on one device, but `{arg.name}` is on {tensor.device} "
+                    f"and another on {found}"
+                )
+            found = tensor.device
+    return found or torch.device("cpu")
+
+
+def _tensors(value: Value) -> list[torch.Tensor]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, torch.Tensor) else list(value)
+
+
+def _shapes(value: Value, symbols: _Symbols) -> list[list[int | str]] | None:
+    return (
+        None
+        if value is None
+        else [[symbols.dim(size) for size in tensor.shape] for tensor in _tensors(value)]
+    )
+
+
+def _dtypes(value: Value) -> list[str] | None:
+    return None if value is None else [dtype_name(tensor.dtype) for tensor in _tensors(value)]
+
+
+def _attribute(op: TorchOp, name: str, value: Value) -> Value:
+    """The attribute as JSON."""
+    attr = op.definition.attr(name)
+    convert = functools.partial(_attribute_value, op, attr.name, attr.type)
+    return [convert(element) for element in value] if attr.is_list else convert(value)
+
+
+def _attribute_value(op: TorchOp, name: str, kind: str, value: Value) -> Value:
+    match kind:
+        case "float":
+            return value if math.isfinite(value) else str(value)
+        case "type":
+            return dtype_name(value)
+        case "shape":
+            return [None if dim == -1 else dim for dim in value]
+        case "tensor":
+            if type(value) is not torch.Tensor or value.device.type == "meta":
+                raise RuntimeError(f"{op.name}: attribute `{name}` is a tensor, whose value cannot be traced")
+            return {
+                "dtype": dtype_name(value.dtype),
+                "shape": list(value.shape),
+                "values": [_attribute_value(op, name, "float", x) for x in value.flatten().tolist()],
+            }
+        case _:
+            return value

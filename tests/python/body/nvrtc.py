@@ -1,0 +1,36 @@
+"""NVIDIA's run-time compiler, which comes with PyTorch and needs no card."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from pathlib import Path
+
+
+def _load() -> ctypes.CDLL:
+    """The library among the packages that PyTorch depends on."""
+    spec = importlib.util.find_spec("nvidia")
+    assert spec is not None and spec.submodule_search_locations, "PyTorch's CUDA packages are missing"
+    for folder in map(Path, spec.submodule_search_locations):
+        for path in sorted(folder.glob("*/lib/libnvrtc.so.*")):
+            return ctypes.CDLL(str(path))
+    raise AssertionError("libnvrtc is missing: it comes with PyTorch for CUDA")
+
+
+_NVRTC = _load()
+
+
+def compile_source(source: str, architecture: str, *flags: str) -> str | None:
+    """Compiles for an architecture such as `sm_90`: the compiler's complaints, or nothing."""
+    program = ctypes.c_void_p()
+    status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 0, None, None)
+    assert status == 0, f"nvrtcCreateProgram: {status}"
+    all_flags = [f"--gpu-architecture={architecture}", "--std=c++17", *flags]
+    options = (ctypes.c_char_p * len(all_flags))(*[flag.encode() for flag in all_flags])
+    status = _NVRTC.nvrtcCompileProgram(program, len(all_flags), options)
+    size = ctypes.c_size_t()
+    _NVRTC.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    _NVRTC.nvrtcGetProgramLog(program, log)
+    _NVRTC.nvrtcDestroyProgram(ctypes.byref(program))
+    return None if status == 0 else log.value.decode()

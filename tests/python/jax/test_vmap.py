@@ -1,0 +1,175 @@
+"""`jax.vmap` of every op in every combination of axes, against a loop."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import opsmith
+import pytest
+from conftest import load
+from opsmith._library import definition_of
+
+SIZE = 3
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The shapes and dtypes of the inputs of one call: a pair for each tensor, lists of pairs for lists."""
+
+    inputs: tuple[Any, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+F64, F32, I32, I64 = "float64", "float32", "int32", "int64"
+SAMPLES: dict[str, dict[str, Sample]] = {
+    "distances": {
+        "PairwiseManhattanDistance": Sample((((2, 4), F64), ((5, 4), F64))),
+        "PairwiseManhattanDistanceGrad": Sample((((2, 4), F32), ((5, 4), F32), ((2, 5), F32))),
+        "PairwiseManhattanDistanceGradGrad": Sample(
+            (((2, 4), F64), ((5, 4), F64), ((2, 4), F64), ((5, 4), F64))
+        ),
+    },
+    "zero_out": {
+        "ZeroOut": Sample((((2, 2), I32),)),
+        "ZeroOutVector": Sample((((4,), I32),)),
+        "ZeroOutPreserve": Sample((((4,), I32),), {"preserve_index": 2}),
+        "ZeroOutPreserveDefault": Sample((((4,), I32),)),
+        "ZeroOutFloatInt": Sample((((4,), F32),)),
+        "ZeroOutDefaultType": Sample((((4,), F64),), {"preserve_index": 1}),
+        "ZeroOutReal": Sample((((2, 3), "bfloat16"),), {"preserve_index": 4}),
+        "ZeroOutGrad": Sample((((2, 3), "float16"),)),
+        "ZeroOutGradGrad": Sample((((), F64),)),
+        "ZeroOutInPlace": Sample((((2, 3), F64),)),
+        "ZeroOutRows": Sample((((2, 4), F64),), {"preserve_index": 2}),
+        "ZeroOutRowsGrad": Sample((((4,), I64),), {"preserve_index": 2}),
+        "ZeroOutRowsGradGrad": Sample((((2, 1, 4), F32),)),
+        "Repeat": Sample((((4,), I32),), {"times": 3}),
+        "SumInts": Sample(([((2, 3), I32), ((2, 3), I32)],)),
+        "SumAll": Sample(([((2,), F64), ((2,), F64), ((2,), F64)],)),
+        "SumAllGrad": Sample(([((2,), F64), ((2,), F64)], ((2,), F64))),
+        "SumAllGradGrad": Sample(([((2,), I64), ((2,), I64)],)),
+        "ZeroOutEach": Sample(([((2, 3), F64), ((4,), I32)],)),
+        "MaxWithIndex": Sample((((5,), F64),)),
+        "MaxWithIndexGrad": Sample((((5,), F64), ((), I64), ((), F64))),
+        "MaxWithIndexGradGrad": Sample((((), I64), ((5,), F64))),
+    },
+    "opsmith_testops": {
+        "Echo": Sample((((2, 3), "complex64"),)),
+        "Pairwise": Sample((((2, 4), F64), ((5, 4), F64))),
+        "AddOptional": Sample((((4,), F64), ((4,), F64))),
+        "AddConstant": Sample((((4,), F32),)),
+        "Increment": Sample((((2, 3), F32),)),
+        "AddInto": Sample((((4,), F32), ((4,), F32))),
+        "Lambda": Sample((((2,), F32),)),
+        "Squares": Sample((((7,), F64),)),
+    },
+}
+WITHOUT: dict[str, set[str]] = {
+    "distances": set(),
+    "zero_out": {"StringToNumber", "NonZero"},
+    "opsmith_testops": {
+        *{"DoubleAll", "PassAll", "Extremes", "NonZero", "Strides", "StringLength", "Quote"},
+        *{"Panics", "Fails", "Forgets"},
+    },
+}
+"""Ops with inputs that JAX cannot trace, for their shapes or dtypes, or that only fail."""
+
+
+def test_every_op_that_takes_tensors_has_a_sample() -> None:
+    for library, samples in SAMPLES.items():
+        ops = {op.name for op in definition_of(load(library)).ops if op.inputs}
+        assert samples.keys() | WITHOUT[library] == ops
+
+
+def array(shape: tuple[int, ...], dtype: str) -> jax.Array:
+    """Small numbers, for there is an op that takes them for a position."""
+    return jnp.asarray(RNG.integers(0, 5, shape)).astype(dtype)
+
+
+def combinations(sample: Sample) -> Iterator[tuple[tuple[int, ...], list[int | None]]]:
+    """For each tensor of a call its axis, `None` where it is not batched: all that are possible, of more than
+    two tensors those at the ends."""
+    pairs = [pair for value in sample.inputs for pair in (value if isinstance(value, list) else [value])]
+    axes_of = (lambda rank: range(rank + 1)) if len(pairs) <= 2 else (lambda rank: sorted({0, rank}))
+    choices = [[None, *axes_of(len(shape))] for shape, _ in pairs]
+    for axes in itertools.product(*choices):
+        if any(axis is not None for axis in axes):
+            yield pairs, list(axes)
+
+
+def loop(function: Callable[..., Any], tensors: list[jax.Array], axes: list[int | None]) -> list[jax.Array]:
+    """What `vmap` stands for."""
+    calls = []
+    for index in range(SIZE):
+        element = [
+            x if axis is None else jnp.take(x, index, axis) for x, axis in zip(tensors, axes, strict=True)
+        ]
+        calls.append(jax.tree.leaves(function(*element)))
+    return [jnp.stack(column) for column in zip(*calls, strict=True)]
+
+
+CASES = [pytest.param(library, name, id=name) for library, samples in SAMPLES.items() for name in samples]
+
+
+@pytest.mark.parametrize(("library", "name"), CASES)
+def test_all_axes_are_those_of_a_loop(library: str, name: str) -> None:
+    op = next(op for op in definition_of(load(library)).ops if op.name == name)
+    sample = SAMPLES[library][name]
+    function = getattr(load(library), op.snake_name + ("_" if name == "Lambda" else ""))
+
+    def call(*tensors: jax.Array) -> Any:
+        rest = iter(tensors)
+        inputs = [[next(rest) for _ in v] if isinstance(v, list) else next(rest) for v in sample.inputs]
+        return function(*inputs, **sample.attrs)
+
+    batched = jax.jit(call)
+    for pairs, axes in combinations(sample):
+        tensors = [
+            array(shape if axis is None else (*shape[:axis], SIZE, *shape[axis:]), dtype)
+            for (shape, dtype), axis in zip(pairs, axes, strict=True)
+        ]
+        answers = jax.tree.leaves(jax.vmap(batched, axes)(*tensors))
+        for ours, expected in zip(answers, loop(batched, tensors, axes), strict=True):
+            assert ours.dtype == expected.dtype
+            np.testing.assert_array_equal(ours, expected)
+
+
+def test_batch_dims_of_the_signature_make_one_call(zero_out: opsmith.Library) -> None:
+    program = str(jax.make_jaxpr(jax.vmap(jax.vmap(zero_out.zero_out_rows)))(jnp.ones((2, 3, 4))))
+    assert program.count("ffi_call[") == 1 and "scan" not in program
+
+
+def test_what_the_signature_does_not_say_is_called_one_by_one(distances: opsmith.Library) -> None:
+    program = str(jax.make_jaxpr(jax.vmap(distances.pairwise_manhattan_distance))(*[jnp.ones((2, 3, 4))] * 2))
+    assert "scan" in program
+
+
+def test_sizes_and_places(distances: opsmith.Library, zero_out: opsmith.Library) -> None:
+    f = distances.pairwise_manhattan_distance
+    x, y = jnp.ones((4, 0, 3)), jnp.ones((5, 4))
+    assert jax.vmap(f, (2, None))(x.transpose(1, 0, 2)[:, :, :0].transpose(1, 0, 2), y[:, :0]).shape == (
+        0,
+        4,
+        5,
+    )
+    assert jax.vmap(f, (0, None))(jnp.ones((0, 3, 4)), y).shape == (0, 3, 5)
+    assert jax.vmap(zero_out.zero_out_rows, out_axes=1)(jnp.ones((0, 3, 4))).shape == (3, 0, 4)
+    assert jax.vmap(f, (0, None), out_axes=2)(jnp.ones((2, 3, 4)), y).shape == (3, 5, 2)
+
+
+def test_an_absent_input(testops: opsmith.Library) -> None:
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert jax.vmap(testops.add_optional)(x).tolist() == x.tolist()
+    assert jax.vmap(testops.add_optional, (0, None))(x, jnp.ones(3)).tolist() == (x + 1).tolist()
+
+
+def test_a_message_from_within(testops: opsmith.Library) -> None:
+    with pytest.raises(jax.errors.JaxRuntimeError, match="OUT_OF_RANGE: Fails: it failed"):
+        jax.vmap(testops.fails)(jnp.ones((2, 3), np.float32)).block_until_ready()

@@ -1,0 +1,50 @@
+"""TensorFlow with the package and the built libraries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import opsmith
+import pytest
+import tensorflow as tf
+
+LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
+
+
+def library_path(name: str) -> Path:
+    """The path of a built library; its absence fails the tests."""
+    path = LIBRARIES / f"lib{name}.so"
+    assert path.exists(), f"{path} is missing: cargo build --release"
+    return path
+
+
+def load(name: str) -> opsmith.Library:
+    """Load a built library."""
+    return opsmith.load(library_path(name))
+
+
+@pytest.fixture(scope="session")
+def distances() -> opsmith.Library:
+    """Pairwise Manhattan distances and their gradients."""
+    return load("distances")
+
+
+@pytest.fixture(scope="session")
+def zero_out() -> opsmith.Library:
+    """The tour of the definition language."""
+    return load("zero_out")
+
+
+@pytest.fixture(scope="session")
+def testops() -> opsmith.Library:
+    """One op for each feature."""
+    return load("opsmith_testops")
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same numbers in every run."""
+    tf.random.set_seed(0)

@@ -1,0 +1,175 @@
+"""What the generated functions take, and what they say about what they do not take."""
+
+from __future__ import annotations
+
+import opsmith
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+def test_lists_and_scalars_beside_a_tensor(distances: opsmith.Library, testops: opsmith.Library) -> None:
+    x = torch.tensor([[1.0, 2.0]], dtype=torch.float64)
+    z = distances.pairwise_manhattan_distance(x, [[1, 1], [3, 3]])
+    assert z.dtype == torch.float64 and z.tolist() == [[1.0, 3.0]]
+    z = distances.pairwise_manhattan_distance([[1, 1], [3, 3]], x)
+    assert z.dtype == torch.float64 and z.tolist() == [[1.0], [3.0]]
+    assert testops.add_optional(torch.zeros(2, dtype=torch.float64), [1, 2]).tolist() == [1.0, 2.0]
+    assert testops.add_optional(torch.ones(2, dtype=torch.float64)).tolist() == [1.0, 1.0]
+
+
+def test_parameters_and_subclasses_are_tensors(distances: opsmith.Library) -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    x, y = torch.rand(3, 4), torch.rand(5, 4)
+    expected = torch.cdist(x, y, p=1)
+    for kind in (torch.nn.Parameter, lambda t: t.as_subclass(Marked)):
+        for left, right in ((kind(x), y), (x, kind(y)), (kind(x), kind(y))):
+            torch.testing.assert_close(
+                distances.pairwise_manhattan_distance(left, right).as_subclass(torch.Tensor), expected
+            )
+
+
+def test_saved_outputs_and_names(testops: opsmith.Library, zero_out: opsmith.Library) -> None:
+    assert torch.equal(testops.lambda_(torch.ones(2), from_=3), torch.ones(2))
+    value, position = zero_out.max_with_index(torch.tensor([1.0, 3.0]), name="largest")
+    assert value == 3 and position == 1
+
+
+def test_lists_of_tensors(testops: opsmith.Library) -> None:
+    xs = [torch.ones(2), torch.ones(3)]
+    assert [y.tolist() for y in testops.double_all(xs)] == [[2.0, 2.0], [2.0, 2.0, 2.0]]
+    assert [y.tolist() for y in testops.double_all(tuple(xs))] == [[2.0, 2.0], [2.0, 2.0, 2.0]]
+    ys, count = testops.pass_all([torch.ones(2), torch.tensor([1]), torch.tensor(True)])
+    assert count == 3 and [y.dtype for y in ys] == [torch.float32, torch.int64, torch.bool]
+
+
+X, Y = torch.rand(3, 4), torch.rand(5, 4)
+
+MISTAKES = {
+    "rank": (lambda f: f(X[0], Y), RuntimeError, r"input `x` must have rank 2, \(n,p\), got rank 1"),
+    "dims": (
+        lambda f: f(X, Y[:, :2]),
+        RuntimeError,
+        "dim 1 of input `y` must equal dim 1 of input `x` .*2 ≠ 4",
+    ),
+    "dtypes differ": (
+        lambda f: f(X, Y.double()),
+        RuntimeError,
+        "input `y` is float64, but input `x` made T float32",
+    ),
+    "dtype": (
+        lambda f: f(X.int(), Y.int()),
+        RuntimeError,
+        "input `x` is int32, but T must be one of float32, float64",
+    ),
+    "devices": (
+        lambda f: f(X, Y.to("meta")),
+        RuntimeError,
+        "all inputs must be on one device, but `y` is on meta",
+    ),
+    "frameworks": (
+        lambda f: f(X, Y.numpy()),
+        opsmith.InvalidArgumentError,
+        "`x` is of torch, `y` is of NumPy",
+    ),
+    "frameworks, turned": (
+        lambda f: f(X.numpy(), Y),
+        opsmith.InvalidArgumentError,
+        "`x` is of NumPy, `y` is of torch",
+    ),
+    "missing": (lambda f: f(X), TypeError, r"pairwise_manhattan_distance\(\) missing 1 required .*'y'"),
+    "unknown": (
+        lambda f: f(X, Y, b=1),
+        TypeError,
+        r"pairwise_manhattan_distance\(\) .*unexpected keyword argument 'b'",
+    ),
+    "none": (lambda f: f(X, None), RuntimeError, "input `y` is not a tensor"),
+    "text": (lambda f: f(X, "y"), RuntimeError, "input `y` is not a tensor"),
+}
+
+
+@pytest.mark.parametrize(("call", "kind", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_mistakes(distances: opsmith.Library, call, kind, message, requires_grad: bool) -> None:  # noqa: ANN001
+    def function(x, *args, **kwargs):  # noqa: ANN001, ANN002, ANN003, ANN202
+        if requires_grad and isinstance(x, torch.Tensor) and x.is_floating_point():
+            x = x.detach().requires_grad_()
+        return distances.pairwise_manhattan_distance(x, *args, **kwargs)
+
+    with pytest.raises(kind, match=message):
+        call(function)
+
+
+def test_wrong_attributes(distances: opsmith.Library, zero_out: opsmith.Library) -> None:
+    x = torch.rand(4)
+    with pytest.raises(
+        RuntimeError, match=r"ZeroOutReal: attribute `preserve_index` must be int, got 'k' \(str\)"
+    ):
+        zero_out.zero_out_real(x, preserve_index="k")
+    with pytest.raises(RuntimeError, match="preserve_index"):
+        zero_out.zero_out_real(x, preserve_index=-1)
+    with pytest.raises(RuntimeError, match="ZeroOutReal: attribute `preserve_index` must be int, got True"):
+        zero_out.zero_out_real(x, preserve_index=True)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'preserve_index'"):
+        zero_out.zero_out_preserve(x.int())
+    with pytest.raises(RuntimeError, match="times"):
+        zero_out.repeat(x.int(), times=1)
+
+
+def test_lists_that_are_too_short(zero_out: opsmith.Library) -> None:
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"SumInts: .*terms"):
+        zero_out.sum_ints([])
+    with pytest.raises(RuntimeError, match="terms"):
+        zero_out.sum_all([torch.rand(2)])
+    with pytest.raises(RuntimeError, match="terms"):
+        torch.ops.zero_out.sum_all([])
+
+
+def test_layouts_and_special_values(distances: opsmith.Library) -> None:
+    f = distances.pairwise_manhattan_distance
+    x, y = torch.rand(4, 6)[:, ::2].T, torch.rand(4, 5).T
+    torch.testing.assert_close(f(x, y), torch.cdist(x.contiguous(), y.contiguous(), p=1))
+    assert f(torch.empty(0, 4), Y).shape == (0, 5)
+    assert torch.equal(f(torch.empty(2, 0), torch.empty(3, 0)), torch.zeros(2, 3))
+    x = torch.tensor([[float("nan"), 0.0], [float("inf"), 0.0], [1.0, 2.0]])
+    z = f(x, torch.zeros(1, 2)).flatten()
+    assert z[0].isnan() and z[1] == float("inf") and z[2] == 3
+
+
+def test_sparse_tensors_are_refused(distances: opsmith.Library) -> None:
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        distances.pairwise_manhattan_distance(X.to_sparse(), Y)
+
+
+class Rows(Dataset):
+    """Distances computed in the worker."""
+
+    def __init__(self, library: opsmith.Library) -> None:
+        self.library = library
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        x = torch.full((1, 3), float(index), requires_grad=True)
+        z = self.library.pairwise_manhattan_distance(x, torch.zeros(1, 3))
+        return torch.autograd.grad(z.sum(), x)[0] + z.detach()
+
+
+def test_in_a_forked_worker(distances: opsmith.Library) -> None:
+    batches = list(DataLoader(Rows(distances), num_workers=2, multiprocessing_context="fork"))
+    assert [batch.flatten()[0].item() for batch in batches] == [0.0, 4.0, 7.0, 10.0]
+
+
+def test_threads_agree(distances: opsmith.Library) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    def work(_: int) -> torch.Tensor:
+        x = X.clone().requires_grad_()
+        return torch.autograd.grad(distances.pairwise_manhattan_distance(x, Y).pow(2).sum(), x)[0]
+
+    expected = work(0)
+    with ThreadPoolExecutor(16) as pool:
+        assert all(torch.equal(result, expected) for result in pool.map(work, range(200)))

@@ -1,0 +1,73 @@
+//! Builds what Python uses: operator libraries and the `opsmith` wheel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::run;
+use crate::stamp::{Stamp, hash_file, hash_sources};
+use crate::venv::Venv;
+use crate::workspace::Workspace;
+
+/// What the wheel is made of.
+const WHEEL_SOURCES: [&str; 6] =
+    ["Cargo.toml", "Cargo.lock", "README.md", "crates", "pyproject.toml", "python"];
+
+/// Builds the operator library of one package, or of all for `None`, and the wheel, and installs that into `venv`.
+///
+/// `venv` must hold maturin. Nothing that is up to date is done again.
+pub(crate) fn everything(workspace: &Workspace, venv: &Venv, package: Option<&str>) -> Result<()> {
+    libraries(workspace, package)?;
+    let wheel = wheel(workspace, venv)?;
+    venv.install_wheel(workspace, &wheel, hash_file(&wheel)?)
+}
+
+fn libraries(workspace: &Workspace, package: Option<&str>) -> Result<()> {
+    let mut command = workspace.cargo(&["build", "--release", "--lib"]);
+    let packages = workspace.libraries.iter().map(|library| library.package.as_str());
+    for package in packages.filter(|name| package.is_none_or(|only| only == *name)) {
+        command.args(["--package", package]);
+    }
+    run::quietly("Building the operators", &mut command).map(drop)
+}
+
+/// Builds the program `opsmith`, quickly: it is for tests.
+pub(crate) fn program(workspace: &Workspace) -> Result<()> {
+    run::quietly("Building the command line", &mut workspace.cargo(&["build", "--package", "opsmith-cli"]))
+        .map(drop)
+}
+
+/// Builds the `opsmith` wheel unless its sources are those of the one already built; returns its path.
+pub(crate) fn wheel(workspace: &Workspace, venv: &Venv) -> Result<PathBuf> {
+    let folder = workspace.target.join("wheels");
+    let stamp = Stamp::new(folder.join(".sources.sha256"), hash_sources(&workspace.root, &WHEEL_SOURCES)?);
+    if stamp.is_current()
+        && let Some(wheel) = newest_wheel(&folder)?
+    {
+        return Ok(wheel);
+    }
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
+    }
+    let mut command = venv.program(workspace, "maturin");
+    command.args(["build", "--release", "--compatibility", "linux", "--interpreter"]).arg(venv.python());
+    command.arg("--out").arg(&folder);
+    run::quietly("Building the Python package", &mut command)?;
+    let wheel = newest_wheel(&folder)?.context("maturin succeeded but left no wheel")?;
+    stamp.write()?;
+    Ok(wheel)
+}
+
+fn newest_wheel(folder: &Path) -> Result<Option<PathBuf>> {
+    if !folder.exists() {
+        return Ok(None);
+    }
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "whl") {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}

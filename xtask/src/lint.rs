@@ -1,0 +1,45 @@
+//! `cargo xtask lint`: formatting, lints and documentation, with every warning an error.
+
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::venv::Venv;
+use crate::workspace::Workspace;
+use crate::{VENV, header, run};
+
+/// Runs every check, also after one has failed.
+pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
+    let venv = Venv::open(workspace, VENV)?;
+    venv.install_lock(workspace, "lint")?;
+    let mut documentation = workspace.cargo(&["doc", "--workspace", "--no-deps"]);
+    documentation.env("RUSTDOCFLAGS", "-Dwarnings");
+    let mut ruff_check = venv.program(workspace, "ruff");
+    ruff_check.args(["check", "."]);
+    let mut ruff_format = venv.program(workspace, "ruff");
+    ruff_format.args(["format", "--check", "."]);
+    let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let checks: [(&str, Command); 5] = [
+        ("rustfmt", workspace.cargo(&["fmt", "--all", "--check"])),
+        ("clippy", workspace.cargo(&clippy)),
+        ("rustdoc", documentation),
+        ("ruff check", ruff_check),
+        ("ruff format", ruff_format),
+    ];
+    let mut failures = Vec::new();
+    for (name, mut command) in checks {
+        if let Err(error) = run::quietly(name, &mut command) {
+            eprintln!("{error:#}\n");
+            failures.push(name);
+        }
+    }
+    if let Err(error) = header::header(workspace, true) {
+        eprintln!("{error:#}\n");
+        failures.push("header");
+    }
+    if failures.is_empty() {
+        println!("✓ all checks passed");
+        return Ok(());
+    }
+    bail!("{} failed", failures.join(", "))
+}

@@ -1,0 +1,85 @@
+//! Opsmith's chores, started as `cargo xtask <command>`.
+//!
+//! Each command sets up what it needs (a Python environment in `.venv`, the built libraries, the built
+//! package), skips what is already in place, and ends with what it found.
+
+mod bench;
+mod build;
+mod demo;
+mod header;
+mod lint;
+mod matrix;
+mod report;
+mod run;
+mod stamp;
+mod test;
+mod venv;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+/// The environment that all commands but `matrix` work in, relative to the repository.
+const VENV: &str = ".venv";
+
+/// Opsmith's chores: each command sets up what it needs and skips what is already in place.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Classify handwritten digits with an operator written in Rust, against NumPy and SciPy
+    ///
+    /// Makes .venv, installs NumPy, SciPy and scikit-learn, builds the example operators and the Python
+    /// package, then runs nearest neighbours and k-medians by Manhattan distance and prints accuracy,
+    /// agreement, time and memory. No framework is needed; if PyTorch is in .venv it gets a row too.
+    Demo,
+    /// Run every Rust and Python test, each Python host in its own process
+    ///
+    /// Makes .venv, installs the pinned frameworks (about 7 GB the first time), builds, tests, and ends with
+    /// the runners' own summaries. All suites run even when one fails.
+    Test(test::Options),
+    /// Measure against the peers and write the tables and charts into docs/benchmarks
+    Bench(bench::Options),
+    /// Check formatting, lints, documentation and generated files
+    ///
+    /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, and the C header.
+    Lint,
+    /// Run the host suites under several framework releases with the same, not rebuilt libraries
+    ///
+    /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
+    /// environment in .venv-matrix (about 7 GB each).
+    Matrix,
+    /// Generate the C header include/opsmith.h from the ABI crate
+    Header {
+        /// Write nothing; fail if the file is out of date
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outcome = Workspace::find().and_then(|workspace| match &arguments.command {
+        Task::Demo => demo::demo(&workspace),
+        Task::Test(options) => test::test(&workspace, options),
+        Task::Bench(options) => bench::bench(&workspace, options),
+        Task::Lint => lint::lint(&workspace),
+        Task::Matrix => matrix::matrix(&workspace),
+        Task::Header { check } => header::header(&workspace, *check),
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

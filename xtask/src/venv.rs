@@ -1,0 +1,125 @@
+//! Python environments: finds a Python, makes `.venv`, installs what a lock file pins.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::run;
+use crate::stamp::{Stamp, hash_bytes};
+use crate::workspace::Workspace;
+
+/// The oldest Python that the locks have wheels for, as a minor version of Python 3.
+const OLDEST: u32 = 10;
+/// The newest one; a newer Python is used only when `OPSMITH_PYTHON` names it.
+const NEWEST: u32 = 13;
+
+/// A virtual environment of the repository.
+pub(crate) struct Venv {
+    folder: PathBuf,
+}
+
+impl Venv {
+    /// The environment `folder` (relative to the repository), made if it is not there or no longer runs.
+    pub(crate) fn open(workspace: &Workspace, folder: &str) -> Result<Self> {
+        let venv = Self { folder: workspace.root.join(folder) };
+        if Command::new(venv.python()).args(["-c", ""]).output().is_ok_and(|output| output.status.success()) {
+            return Ok(venv);
+        }
+        if venv.folder.exists() {
+            fs::remove_dir_all(&venv.folder).with_context(|| format!("could not clear {folder}"))?;
+        }
+        let python = find_python()?;
+        let mut command = Command::new(&python);
+        command.args(["-m", "venv"]).arg(&venv.folder);
+        run::quietly(&format!("Making {folder} with {python}"), &mut command).with_context(|| {
+            format!(
+                "{python} could not make a virtual environment\n  → install its venv module (Debian, Ubuntu: `apt \
+                 install python3-venv`) or set OPSMITH_PYTHON to another Python"
+            )
+        })?;
+        Ok(venv)
+    }
+
+    /// The environment's interpreter.
+    pub(crate) fn python(&self) -> PathBuf {
+        self.folder.join("bin/python")
+    }
+
+    /// A command that runs a program of this environment.
+    pub(crate) fn program(&self, workspace: &Workspace, name: &str) -> Command {
+        let mut command = Command::new(self.folder.join("bin").join(name));
+        command.current_dir(&workspace.root).env("VIRTUAL_ENV", &self.folder);
+        command.env_remove("PYTHONHOME").env_remove("PYTHONPATH").env("PYTHONUNBUFFERED", "1");
+        command
+    }
+
+    /// Installs `requirements/<lock>.txt` unless this very text was installed before.
+    pub(crate) fn install_lock(&self, workspace: &Workspace, lock: &str) -> Result<()> {
+        let file = format!("requirements/{lock}.txt");
+        let text = fs::read(workspace.root.join(&file)).with_context(|| format!("could not read {file}"))?;
+        let stamp = self.stamp(lock, hash_bytes(&text));
+        if stamp.is_current() {
+            return Ok(());
+        }
+        let mut command = self.pip(workspace);
+        command.args(["install", "--progress-bar", "off", "--requirement", &file]);
+        run::quietly(&format!("Installing {file}"), &mut command)?;
+        stamp.write()
+    }
+
+    /// Installs one wheel over whatever version is there, unless this very file was installed before.
+    pub(crate) fn install_wheel(&self, workspace: &Workspace, wheel: &Path, hash: String) -> Result<()> {
+        let stamp = self.stamp("package", hash);
+        if stamp.is_current() {
+            return Ok(());
+        }
+        let mut command = self.pip(workspace);
+        command.args(["install", "--force-reinstall", "--no-deps", "--no-index"]).arg(wheel);
+        run::quietly("Installing the Python package", &mut command)?;
+        stamp.write()
+    }
+
+    fn pip(&self, workspace: &Workspace) -> Command {
+        let mut command = self.program(workspace, "python");
+        command.args(["-m", "pip", "--disable-pip-version-check", "--no-input"]);
+        command
+    }
+
+    fn stamp(&self, name: &str, hash: String) -> Stamp {
+        Stamp::new(self.folder.join(format!(".opsmith-{name}.sha256")), hash)
+    }
+}
+
+/// The Python to make environments with: `OPSMITH_PYTHON`, else the first fitting one on the path.
+fn find_python() -> Result<String> {
+    if let Ok(chosen) = std::env::var("OPSMITH_PYTHON") {
+        return match minor_version(&chosen) {
+            Some(minor) if minor >= OLDEST => Ok(chosen),
+            Some(minor) => bail!(
+                "OPSMITH_PYTHON={chosen} is Python 3.{minor}, which is too old\n  → name a Python 3.{OLDEST} or newer"
+            ),
+            None => bail!(
+                "OPSMITH_PYTHON={chosen} does not run as a Python 3\n  → name a Python 3.{OLDEST} or newer"
+            ),
+        };
+    }
+    let versioned = (OLDEST..=NEWEST).rev().map(|minor| format!("python3.{minor}"));
+    let mut candidates = std::iter::once("python3".to_owned()).chain(versioned);
+    candidates.find(|name| minor_version(name).is_some_and(|minor| (OLDEST..=NEWEST).contains(&minor))).with_context(
+        || {
+            format!(
+                "found no Python 3.{OLDEST} to 3.{NEWEST}, for which all pinned packages have wheels\n  → install one, \
+                 or set OPSMITH_PYTHON to its interpreter"
+            )
+        },
+    )
+}
+
+/// The minor version of a Python 3 interpreter; `None` if `program` is not one or does not run.
+fn minor_version(program: &str) -> Option<u32> {
+    let script = "import sys; print(sys.version_info[1] if sys.version_info[0] == 3 else '')";
+    let output = Command::new(program).args(["-c", script]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,97 @@
+//! Where things lie: the repository, Cargo's target directory, and the crates of operators.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// The repository as `cargo metadata` tells it.
+pub(crate) struct Workspace {
+    /// The repository's root.
+    pub(crate) root: PathBuf,
+    /// Cargo's target directory, `target/` unless the user moved it.
+    pub(crate) target: PathBuf,
+    /// The packages that build an operator library: the examples, and the tests' own.
+    pub(crate) libraries: Vec<Library>,
+}
+
+/// A crate of operators.
+pub(crate) struct Library {
+    /// The Cargo package.
+    pub(crate) package: String,
+    /// The file name of its library, such as `libdistances.so`.
+    pub(crate) file: String,
+}
+
+impl Workspace {
+    /// Asks Cargo about the repository that this program belongs to.
+    pub(crate) fn find() -> Result<Self> {
+        let here = std::env::var_os("CARGO_MANIFEST_DIR")
+            .context("this program is part of the repository\n  → start it as `cargo xtask …`")?;
+        let output = Command::new(cargo())
+            .args(["metadata", "--format-version", "1", "--no-deps"])
+            .current_dir(here)
+            .output()
+            .context("could not run `cargo metadata`")?;
+        if !output.status.success() {
+            bail!("`cargo metadata` failed:\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        let metadata: Value =
+            serde_json::from_slice(&output.stdout).context("`cargo metadata` gave no JSON")?;
+        let path = |key: &str| {
+            let text = metadata[key].as_str().with_context(|| format!("`cargo metadata` names no {key}"))?;
+            anyhow::Ok(PathBuf::from(text))
+        };
+        Ok(Self {
+            root: path("workspace_root")?,
+            target: path("target_directory")?,
+            libraries: libraries(&metadata),
+        })
+    }
+
+    /// A Cargo command in the repository's root.
+    pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(cargo());
+        command.args(arguments).current_dir(&self.root);
+        command
+    }
+
+    /// The program `opsmith`, as the tests build it.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.target.join("debug/opsmith")
+    }
+
+    /// Where the built operator libraries lie.
+    pub(crate) fn library_folder(&self) -> PathBuf {
+        self.target.join("release")
+    }
+}
+
+fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The packages that depend on `opsmith`, as an author's crate does, and build a C library.
+fn libraries(metadata: &Value) -> Vec<Library> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let is_author =
+        |package: &Value| list(&package["dependencies"]).iter().any(|other| other["name"] == "opsmith");
+    let packages = list(&metadata["packages"]);
+    packages
+        .iter()
+        .filter(|package| is_author(package))
+        .filter_map(|package| {
+            let targets = list(&package["targets"]);
+            let target = targets
+                .iter()
+                .find(|target| list(&target["crate_types"]).iter().any(|kind| kind == "cdylib"))?;
+            let (prefix, suffix) = (std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+            let name = target["name"].as_str()?.replace('-', "_");
+            Some(Library {
+                package: package["name"].as_str()?.to_owned(),
+                file: format!("{prefix}{name}{suffix}"),
+            })
+        })
+        .collect()
+}
