@@ -36,6 +36,7 @@
 //!
 //! The elementary functions are within 2 units in the last place; `cargo bench --bench accuracy` prints how far.
 
+mod blocks;
 mod body;
 mod dual;
 mod element;
@@ -46,6 +47,7 @@ mod isa;
 mod math;
 mod scalar;
 
+pub use blocks::{Blocks, Compiled};
 pub use body::{BLOCK, Block, Body, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;

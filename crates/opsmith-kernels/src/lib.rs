@@ -1,0 +1,4 @@
+//! Kernels for bodies that are written once: loops over tensors with broadcasting and strides, reductions and pairwise
+//! folds, on the threads and memory of the call's host, and the ops that they make.
+//!
+//! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
