@@ -27,7 +27,7 @@
 //! |---|---|---|
 //! | [`F32<I>`](F32), [`F64<I>`](F64) | [`map`] over slices of `f32`, `f64`, `f16`, `bf16` ([`Element`]); [`block`] in other loops | the forward kernel |
 //! | [`Dual<S, N>`](Dual), nested for higher orders | [`map`] of [`Gradient`], a body made of a body | the backward kernel |
-//! | [`Expr`] | [`trace`], which gives a [`Graph`] | [`Graph::formula`], [`Graph::gradient`] (a graph, of any order), [`Graph::cuda_source`], [`Graph::eval`] |
+//! | [`Expr`] | [`trace`], which gives a [`Graph`] | [`Graph::formula`], [`Graph::gradient`] (a graph, of any order), [`Graph::cuda_source`], [`Graph::eval`], [`Interpreted`] (by blocks, as fast as compiled bodies but for a few percent) |
 //!
 //! `I` is an instruction set ([`Isa`]). Everything is `#[inline(always)]` and without branches, so when [`dispatch`]
 //! runs a loop in a function that enables the instruction set, the whole body is vectorised. Each instruction set is an
@@ -51,7 +51,7 @@ pub use blocks::{Blocks, Compiled};
 pub use body::{BLOCK, Block, Body, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
-pub use expr::{Binary, Compare, CudaType, Expr, Graph, Id, MaskExpr, Node, Unary, trace};
+pub use expr::{Binary, Compare, CudaType, Expr, Graph, Id, Interpreted, MaskExpr, Node, Unary, trace};
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};

@@ -2,6 +2,7 @@
 
 mod cuda;
 mod graph;
+mod interpret;
 mod print;
 mod reverse;
 mod simplify;
@@ -9,4 +10,5 @@ mod trace;
 
 pub use cuda::CudaType;
 pub use graph::{Binary, Compare, Graph, Id, Node, Unary};
+pub use interpret::Interpreted;
 pub use trace::{Expr, MaskExpr, trace};
