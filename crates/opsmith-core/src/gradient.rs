@@ -38,7 +38,8 @@ pub struct GradientWiring {
 
 impl GradientWiring {
     /// Matches the arguments of `gradient` with those of `forward` by name: inputs are inputs or outputs of the
-    /// forward op or `<output>_grad`, outputs are `<input>_grad`.
+    /// forward op or `<output>_grad`, outputs are `<input>_grad`. Where the forward op has an input of the name
+    /// `<output>_grad`, the gradient is `<output>_grad_2`.
     ///
     /// # Errors
     /// `InvalidArgument` for an argument that is none of these, and for a required attribute of the gradient op
@@ -74,7 +75,9 @@ fn source(forward: &Signature, gradient: &Signature, name: &str) -> Result<Gradi
     if let Some(output) = forward.output_index(name) {
         return Ok(GradientInput::Output(output));
     }
-    if let Some(output) = name.strip_suffix("_grad").and_then(|name| forward.output_index(name)) {
+    if let Some(output) =
+        without_number(name).strip_suffix("_grad").and_then(|name| forward.output_index(name))
+    {
         return Ok(GradientInput::OutputGradient(output));
     }
     bail!(
@@ -85,6 +88,14 @@ fn source(forward: &Signature, gradient: &Signature, name: &str) -> Result<Gradi
         names(forward.inputs.iter().map(|arg| arg.name.as_str())),
         names(forward.outputs.iter().map(|arg| arg.name.as_str()))
     )
+}
+
+/// `x_grad_2` is the gradient of `x` where an input has the name `x_grad`: gradients of high order need it.
+fn without_number(name: &str) -> &str {
+    match name.rsplit_once('_') {
+        Some((rest, number)) if number.parse::<u32>().is_ok() && rest.ends_with("_grad") => rest,
+        _ => name,
+    }
 }
 
 fn check_attributes(forward: &Signature, gradient: &Signature) -> Result<()> {

@@ -10,6 +10,7 @@ pub mod attr;
 pub mod def;
 pub mod dtype;
 mod error;
+pub mod family;
 mod gradient;
 pub mod kernel;
 mod library;

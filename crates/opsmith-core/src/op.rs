@@ -189,6 +189,9 @@ fn check_kernel(signature: &Signature, kernel: &KernelDef) -> Result<()> {
 
 /// A type that stands for an op, so that `library!` can list it. `#[op]` implements it.
 pub trait OpDefinition {
+    /// The statements of ops that belong to it and come into a library with it: its derived gradients.
+    const COMPANIONS: &'static [fn() -> OpDef] = &[];
+
     /// The op's statement.
     fn def() -> OpDef;
 }

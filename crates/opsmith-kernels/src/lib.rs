@@ -2,3 +2,7 @@
 //! folds, on the threads and memory of the call's host, and the ops that they make.
 //!
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
+
+mod facts;
+
+pub use facts::{Facts, OneBody, OutputShapes};

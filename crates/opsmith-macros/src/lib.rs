@@ -3,6 +3,7 @@
 //! Each is parsed into a model, checked there with the parsers of `opsmith-core`, and expanded from it. What is
 //! wrong is a [`syn::Error`] at the place that is wrong.
 
+mod body;
 mod dispatch;
 mod dtypes;
 mod kernels;
@@ -16,6 +17,12 @@ use syn::parse_macro_input;
 #[proc_macro_attribute]
 pub fn op(options: TokenStream, item: TokenStream) -> TokenStream {
     op::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
+/// Makes a function of numbers an op that is applied to every element. See `opsmith::pointwise`.
+#[proc_macro_attribute]
+pub fn pointwise(options: TokenStream, item: TokenStream) -> TokenStream {
+    body::pointwise(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
 /// Makes ops a loadable library. See `opsmith::library`.

@@ -1,19 +1,19 @@
 //! `#[op]`: parse the options and the function, build the model of the op, expand it.
 
-mod attribute;
+pub(crate) mod attribute;
 mod check;
-mod doc;
+pub(crate) mod doc;
 mod expand;
 mod generics;
-mod model;
-mod options;
-mod parameter;
+pub(crate) mod model;
+pub(crate) mod options;
+pub(crate) mod parameter;
 mod value;
 
 use proc_macro2::TokenStream;
 use syn::ItemFn;
 
-pub(crate) use model::Op;
+use model::Op;
 
 /// The function, the marker type of the op beside it, and the op's definition and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {

@@ -91,9 +91,7 @@ impl Op {
 
     /// The documentation as the definition takes it: the op's, then a line for each argument.
     pub(crate) fn doc_text(&self) -> String {
-        let entries = self.doc.entries.iter().map(|(name, text)| format!("\n{name}: {text}"));
-        let entries: String = entries.collect();
-        if entries.is_empty() { self.doc.text.clone() } else { format!("{}\n{entries}", self.doc.text) }
+        doc_text(&self.doc)
     }
 
     /// The definition, as the library will build it again.
@@ -120,7 +118,14 @@ pub(crate) fn spec(parameter: &Parameter, tensor: &Tensor) -> String {
     }
 }
 
-fn check_qualifiers(function: &ItemFn) -> syn::Result<()> {
+/// Documentation as a definition takes it: the op's, then a line for each argument.
+pub(crate) fn doc_text(doc: &Doc) -> String {
+    let entries: String = doc.entries.iter().map(|(name, text)| format!("\n{name}: {text}")).collect();
+    if entries.is_empty() { doc.text.clone() } else { format!("{}\n{entries}", doc.text) }
+}
+
+/// That the function is a plain one.
+pub(crate) fn check_qualifiers(function: &ItemFn) -> syn::Result<()> {
     let signature = &function.sig;
     if let Some(keyword) = &signature.asyncness {
         return Err(syn::Error::new(keyword.span(), "an op computes when it is called: it cannot be async"));
@@ -178,7 +183,7 @@ pub(crate) fn camel_case(ident: &Ident) -> String {
 }
 
 /// The text with its lines joined.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -106,7 +106,7 @@ impl Parse for Gradient {
 }
 
 /// `= value`.
-fn assigned<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
+pub(crate) fn assigned<T: Parse>(input: ParseStream<'_>) -> syn::Result<T> {
     input.parse::<Token![=]>()?;
     input.parse()
 }

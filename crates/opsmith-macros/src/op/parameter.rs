@@ -80,15 +80,16 @@ impl Parameter {
     }
 }
 
-/// The attributes on a parameter that are for `#[op]`.
-struct Marks {
-    attr: Option<Meta>,
-    saved: Option<Path>,
-    doc: String,
+/// The attributes on a parameter that are for the macro.
+pub(crate) struct Marks {
+    pub(crate) attr: Option<Meta>,
+    pub(crate) saved: Option<Path>,
+    pub(crate) doc: String,
 }
 
 impl Marks {
-    fn take(typed: &mut PatType) -> syn::Result<Marks> {
+    /// Takes them away from the parameter.
+    pub(crate) fn take(typed: &mut PatType) -> syn::Result<Marks> {
         let mut marks = Marks { attr: None, saved: None, doc: String::new() };
         let mut others = Vec::new();
         for attribute in std::mem::take(&mut typed.attrs) {

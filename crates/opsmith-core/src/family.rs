@@ -1,0 +1,134 @@
+//! An op and its gradients of all orders as one family, for ops whose gradients are derived and not written.
+
+use std::collections::HashSet;
+
+/// An argument of an op of the family, and the argument of the forward op whose shape it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FamilyArgument {
+    /// Its name.
+    pub name: String,
+    /// Whose shape it has.
+    pub like: Like,
+}
+
+/// An argument of the forward op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Like {
+    /// The input at this position.
+    Input(usize),
+    /// The output at this position.
+    Output(usize),
+}
+
+/// The arguments of one op of the family.
+///
+/// A gradient op takes what its forward op takes and a gradient for each of its outputs, and gives a gradient for each
+/// input. So every argument of every order has the shape of an input or output of the forward op.
+///
+/// ```
+/// use opsmith_core::family::Family;
+///
+/// let forward = Family::new(&["x"], &["y"]);
+/// let second = forward.gradient().gradient();
+/// let names: Vec<&str> = second.inputs.iter().map(|input| input.name.as_str()).collect();
+/// assert_eq!(names, ["x", "y_grad", "x_grad_grad"]);
+/// let names: Vec<&str> = second.outputs.iter().map(|output| output.name.as_str()).collect();
+/// assert_eq!(names, ["x_grad", "y_grad_grad"]);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// The inputs, those of the forward op first.
+    pub inputs: Vec<FamilyArgument>,
+    /// The outputs.
+    pub outputs: Vec<FamilyArgument>,
+}
+
+impl Family {
+    /// The forward op, with arguments of these names.
+    pub fn new<S: AsRef<str>>(inputs: &[S], outputs: &[S]) -> Family {
+        let arguments = |names: &[S], like: fn(usize) -> Like| {
+            let named = names.iter().enumerate();
+            named
+                .map(|(position, name)| FamilyArgument { name: name.as_ref().into(), like: like(position) })
+                .collect()
+        };
+        Family { inputs: arguments(inputs, Like::Input), outputs: arguments(outputs, Like::Output) }
+    }
+
+    /// The gradient of this op.
+    ///
+    /// From the third order on `<output>_grad` may be the name of an input already; a number then tells them apart.
+    #[must_use]
+    pub fn gradient(&self) -> Family {
+        let gradient = |input: &FamilyArgument| FamilyArgument {
+            name: format!("{}_grad", input.name),
+            like: input.like,
+        };
+        let outputs: Vec<FamilyArgument> = self.inputs.iter().map(gradient).collect();
+        let mut inputs = self.inputs.clone();
+        // A name of the forward op's would be wired to it.
+        let all = self.inputs.iter().chain(&self.outputs).chain(&outputs);
+        let mut taken: HashSet<String> = all.map(|argument| argument.name.clone()).collect();
+        for output in &self.outputs {
+            let plain = format!("{}_grad", output.name);
+            let numbered = (2..).map(|number| format!("{plain}_{number}"));
+            let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken.contains(name));
+            let name = name.unwrap_or(plain);
+            taken.insert(name.clone());
+            inputs.push(FamilyArgument { name, like: output.like });
+        }
+        Family { inputs, outputs }
+    }
+
+    /// The gradient of this order; the op itself is of order 0.
+    #[must_use]
+    pub fn order(&self, order: usize) -> Family {
+        (0..order).fold(self.clone(), |family, _| family.gradient())
+    }
+}
+
+/// The name of the op of this order, of which the forward op's is `name`: `Gelu`, `GeluGrad`, `GeluGradGrad`.
+pub fn op_name(name: &str, order: usize) -> String {
+    format!("{name}{}", "Grad".repeat(order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{GradientWiring, SignatureBuilder};
+
+    fn signature(family: &Family) -> crate::Signature {
+        let mut builder = SignatureBuilder::new("Op").attr("T: {float}");
+        for input in &family.inputs {
+            builder = builder.input(format!("{}: T", input.name));
+        }
+        for output in &family.outputs {
+            builder = builder.output(format!("{}: T", output.name));
+        }
+        builder.build().unwrap()
+    }
+
+    #[test]
+    fn every_order_is_wired_to_the_one_before() {
+        use crate::GradientInput::*;
+        let mut family = Family::new(&["x", "w"], &["y", "z"]);
+        for order in 0..4 {
+            let gradient = family.gradient();
+            let wiring = GradientWiring::new(&signature(&family), &signature(&gradient)).unwrap();
+            let inputs = (0..family.inputs.len()).map(Input);
+            let expected: Vec<_> = inputs.chain((0..family.outputs.len()).map(OutputGradient)).collect();
+            assert_eq!(wiring.inputs, expected, "order {order}");
+            assert_eq!(wiring.outputs, (0..family.inputs.len()).collect::<Vec<_>>());
+            family = gradient;
+        }
+    }
+
+    #[test]
+    fn arguments_have_the_shapes_of_the_forward_op() {
+        let second = Family::new(&["x", "w"], &["y"]).order(2);
+        let likes: Vec<Like> = second.inputs.iter().map(|input| input.like).collect();
+        assert_eq!(likes, [Like::Input(0), Like::Input(1), Like::Output(0), Like::Input(0), Like::Input(1)]);
+        assert_eq!(second.outputs[2].like, Like::Output(0));
+        assert_eq!(op_name("Gelu", 2), "GeluGradGrad");
+    }
+}

@@ -1,0 +1,127 @@
+//! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
+
+use opsmith_core::family::{Family, FamilyArgument, Like, op_name};
+use opsmith_core::{DType, InferenceContext, KernelDef, OpDef, OpKernelConstruction, Result, Shape};
+
+/// A body with attributes as fields: what `#[pointwise]`, `#[reduce]` and `#[pairwise]` make of a function.
+pub trait OneBody: Copy + Send + Sync + 'static {
+    /// What it says of the op.
+    const FACTS: Facts;
+
+    /// The body of an instance, from its attributes.
+    ///
+    /// # Errors
+    /// As [`OpKernelConstruction::attr`].
+    fn new(construction: &OpKernelConstruction<'_>) -> Result<Self>;
+}
+
+/// What the function says of the op.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts {
+    /// The op's name, CamelCase.
+    pub name: &'static str,
+    /// The documentation of the op, then a line for each argument.
+    pub doc: &'static str,
+    /// The attributes but for the dtype `T`, in the definition language.
+    pub attrs: &'static [&'static str],
+    /// The names of the inputs.
+    pub inputs: &'static [&'static str],
+    /// The names of the outputs.
+    pub outputs: &'static [&'static str],
+    /// The dtypes that there are kernels for.
+    pub dtypes: &'static [DType],
+    /// Of how many orders there are gradient ops.
+    pub orders: usize,
+}
+
+/// The shapes of the forward op's outputs, from those of its inputs, which are the first inputs of every op of the
+/// family.
+pub type OutputShapes = fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>;
+
+impl Facts {
+    /// The arguments of the gradient op of this order; of the op itself for order 0.
+    pub fn family(&self, order: usize) -> Family {
+        Family::new(self.inputs, self.outputs).order(order)
+    }
+
+    /// The statement of the op of this order, with `kernel` for each dtype.
+    pub fn def(&self, order: usize, shapes: OutputShapes, kernel: &KernelDef) -> OpDef {
+        let family = self.family(order);
+        let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
+        let mut def = OpDef::new(&op_name(self.name, order)).doc(&self.doc_of(order));
+        for attr in self.attrs {
+            def = def.attr(attr);
+        }
+        def = def.attr(&format!("T: {{{}}}", dtypes.join(", ")));
+        for input in &family.inputs {
+            def = def.input(&format!("{}: T", input.name));
+        }
+        for output in &family.outputs {
+            def = def.output(&format!("{}: T", output.name));
+        }
+        for name in self.optional(order) {
+            def = def.optional(&name);
+        }
+        if order < self.orders {
+            def = def.gradient(&op_name(self.name, order + 1));
+        }
+        let kernels = self.dtypes.iter().map(|&dtype| kernel.clone().dtype_constraint("T", dtype));
+        def.kernels(kernels).shape_fn(move |context| infer(context, &family, order, shapes))
+    }
+
+    fn doc_of(&self, order: usize) -> String {
+        match order {
+            0 => self.doc.to_owned(),
+            _ => format!("The gradient of `{}`, derived from its body.", op_name(self.name, order - 1)),
+        }
+    }
+
+    /// The arguments that may be left out: a gradient that nobody asks for, and one of several outputs' gradients,
+    /// which then is zero.
+    fn optional(&self, order: usize) -> Vec<String> {
+        let mut family = self.family(0);
+        let mut names = Vec::new();
+        for _ in 0..order {
+            let gradient = family.gradient();
+            if family.outputs.len() > 1 {
+                names.extend(gradient.inputs[family.inputs.len()..].iter().map(|input| input.name.clone()));
+            }
+            family = gradient;
+        }
+        if order > 0 {
+            names.extend(family.outputs.into_iter().map(|output| output.name));
+        }
+        names
+    }
+}
+
+/// Every argument has the shape of an input or output of the forward op.
+fn infer(
+    context: &mut InferenceContext<'_>,
+    family: &Family,
+    order: usize,
+    shapes: OutputShapes,
+) -> Result<()> {
+    let outputs = shapes(context)?;
+    if order == 0 {
+        return outputs
+            .into_iter()
+            .enumerate()
+            .try_for_each(|(index, shape)| context.set_output(index, shape));
+    }
+    let like = |context: &InferenceContext<'_>, argument: &FamilyArgument| match argument.like {
+        Like::Input(index) => context.input(index),
+        Like::Output(index) => Ok(outputs[index].clone()),
+    };
+    for (index, argument) in family.inputs.iter().enumerate() {
+        if context.has_input(index) {
+            let (expected, given) = (like(context, argument)?, context.input(index)?);
+            context.merge_shapes(&expected, &given)?;
+        }
+    }
+    for (index, argument) in family.outputs.iter().enumerate() {
+        let shape = like(context, argument)?;
+        context.set_output(index, shape)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Parameters and results of a one-body function.
+
+use proc_macro2::Span;
+use syn::spanned::Spanned;
+use syn::{Expr, FnArg, Ident, Lit, Pat, ReturnType, Type};
+
+use super::Family;
+use crate::op::attribute::{Attribute, Passing};
+use crate::op::parameter::Marks;
+
+/// Which numbers a tensor argument has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Number {
+    /// One for each element.
+    Each,
+    /// One for each row, in a reduction.
+    #[allow(dead_code, reason = "reductions have it")]
+    One,
+}
+
+/// A parameter of the function.
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    /// Its name in the op: the parameter's, less underscores in front.
+    pub(crate) name: String,
+    pub(crate) ident: Ident,
+    pub(crate) ty: Type,
+    pub(crate) doc: String,
+    pub(crate) role: Role,
+}
+
+/// What a parameter stands for.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// An input of the op.
+    Input(Number),
+    /// A float attribute that is a number in the body: a named parameter in formulas and CUDA source.
+    NumberAttr(Attribute),
+    /// An attribute of a plain type: a constant of an instance.
+    Attr(Attribute),
+}
+
+impl Parameter {
+    /// Reads a parameter, and takes away those of its attributes that are for the macro.
+    pub(crate) fn new(family: &Family, generic: &Ident, argument: &mut FnArg) -> syn::Result<Parameter> {
+        let FnArg::Typed(typed) = argument else {
+            return Err(syn::Error::new_spanned(argument, "an op is a free function, not a method"));
+        };
+        let marks = Marks::take(typed)?;
+        let Pat::Ident(pattern) = &*typed.pat else {
+            return Err(syn::Error::new_spanned(&typed.pat, "an op's parameter is a plain name"));
+        };
+        let ident = pattern.ident.clone();
+        let text = ident.to_string();
+        let name = text.trim_start_matches("r#").trim_start_matches('_').to_owned();
+        if name.is_empty() {
+            return Err(syn::Error::new(ident.span(), "this parameter needs a name, which callers use"));
+        }
+        if let Some(saved) = marks.saved {
+            return Err(syn::Error::new_spanned(saved, "#[saved] is for outputs of #[op]"));
+        }
+        let ty = (*typed.ty).clone();
+        let number = (family.number)(generic, &ty);
+        let role = match (number, marks.attr) {
+            (Some(number), None) => Role::Input(number),
+            (Some(_), Some(meta)) => {
+                let float: Type = syn::parse_quote_spanned!(ty.span()=> f64);
+                Role::NumberAttr(Attribute::new(&name, &float, &meta)?)
+            }
+            (None, Some(meta)) => Role::Attr(plain(Attribute::new(&name, &ty, &meta)?, &ty)?),
+            (None, None) => {
+                let message = format!(
+                    "an input of #[{}] is of type {}; for what is not a tensor, write #[attr] before the \
+                     parameter",
+                    family.name, family.numbers
+                );
+                return Err(syn::Error::new_spanned(&ty, message));
+            }
+        };
+        Ok(Parameter { name, ident, ty, doc: marks.doc, role })
+    }
+
+    /// The attribute, if it is one.
+    pub(crate) fn attribute(&self) -> Option<&Attribute> {
+        match &self.role {
+            Role::Input(_) => None,
+            Role::NumberAttr(attribute) | Role::Attr(attribute) => Some(attribute),
+        }
+    }
+}
+
+/// Text and lists would be looked at for every element.
+fn plain(attribute: Attribute, ty: &Type) -> syn::Result<Attribute> {
+    if attribute.passing == Passing::Copy {
+        return Ok(attribute);
+    }
+    let message = "an attribute of a body is a number or a bool: i64, i32, u64, u32, usize, f64, f32 or bool";
+    Err(syn::Error::new_spanned(ty, message))
+}
+
+/// The numbers that the function returns: one, or a tuple or array of them.
+pub(crate) fn results(
+    family: &Family,
+    generic: &Ident,
+    output: &ReturnType,
+    function: Span,
+) -> syn::Result<Vec<Number>> {
+    let message = format!(
+        "a function of #[{}] returns {}, or a tuple or an array of them: its outputs",
+        family.name, family.numbers
+    );
+    let ReturnType::Type(_, ty) = output else { return Err(syn::Error::new(function, message)) };
+    let number =
+        |ty: &Type| (family.number)(generic, ty).ok_or_else(|| syn::Error::new_spanned(ty, message.clone()));
+    match &**ty {
+        Type::Tuple(tuple) if !tuple.elems.is_empty() => tuple.elems.iter().map(number).collect(),
+        Type::Array(array) => {
+            let element = number(&array.elem)?;
+            let length = match &array.len {
+                Expr::Lit(literal) => match &literal.lit {
+                    Lit::Int(length) => length.base10_parse::<usize>().ok().filter(|&length| length > 0),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let length = length.ok_or_else(|| {
+                syn::Error::new_spanned(&array.len, "write the number of outputs as a number, at least 1")
+            })?;
+            Ok(vec![element; length])
+        }
+        one => Ok(vec![number(one)?]),
+    }
+}
