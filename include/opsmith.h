@@ -492,7 +492,7 @@ typedef struct OpsmithLibrary {
    */
   void (*error_free)(struct OpsmithError *error);
   /**
-   * Frees a string that `infer_shapes` gave.
+   * Frees a string that `infer_shapes` or `explain` gave.
    */
   void (*string_free)(struct OpsmithStr string);
   /**
@@ -500,6 +500,12 @@ typedef struct OpsmithLibrary {
    * library does it for frameworks that are there by then.
    */
   struct OpsmithError *(*register_host)(struct OpsmithStr host);
+  /**
+   * Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
+   * `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
+   * `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
+   */
+  struct OpsmithError *(*explain)(size_t op, struct OpsmithStr request, struct OpsmithStr *response);
 } OpsmithLibrary;
 
 /**

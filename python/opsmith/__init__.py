@@ -25,12 +25,14 @@ from opsmith._errors import (
     ResourceExhaustedError,
     UnimplementedError,
 )
+from opsmith._explain import Explanation, explain
 from opsmith._library import Library, load
 from opsmith._stubs import stubs
 
 __all__ = [
     "AlreadyExistsError",
     "Error",
+    "Explanation",
     "FailedPreconditionError",
     "InternalError",
     "InvalidArgumentError",
@@ -39,6 +41,7 @@ __all__ = [
     "OutOfRangeError",
     "ResourceExhaustedError",
     "UnimplementedError",
+    "explain",
     "load",
     "stubs",
 ]

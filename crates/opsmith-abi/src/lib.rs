@@ -275,11 +275,16 @@ pub struct OpsmithLibrary {
         unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
     /// Frees an error; null is fine.
     pub error_free: unsafe extern "C" fn(error: *mut OpsmithError),
-    /// Frees a string that `infer_shapes` gave.
+    /// Frees a string that `infer_shapes` or `explain` gave.
     pub string_free: unsafe extern "C" fn(string: OpsmithStr),
     /// Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
     /// library does it for frameworks that are there by then.
     pub register_host: unsafe extern "C" fn(host: OpsmithStr) -> *mut OpsmithError,
+    /// Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
+    /// `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
+    /// `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
+    pub explain:
+        unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
 }
 
 // SAFETY: the table and the text that it points to never change.

@@ -91,8 +91,8 @@ impl Library {
     /// An op is what [`Signature::to_json`](crate::Signature::to_json) gives plus
     /// `gradient` (`null`, `"not_differentiable"`, or `{op, inputs, outputs}` where an input is
     /// `["input" | "output" | "output_gradient", position]` and an output the position of a forward input),
-    /// `shape` (the shape signature or `null`), `batchable` (whether leading dims may be added to every argument)
-    /// and `kernels` (`[{device, types}]`).
+    /// `shape` (the shape signature or `null`), `batchable` (whether leading dims may be added to every argument),
+    /// `explained` (whether [`Op::explain`] has something to say) and `kernels` (`[{device, types}]`).
     pub fn to_json(&self) -> Value {
         let ops: Vec<Value> = self.ops.iter().map(op_to_json).collect();
         json!({ "name": self.name, "version": self.version, "ops": ops })
@@ -127,6 +127,7 @@ fn op_to_json(op: &Op) -> Value {
         _ => Value::Null,
     };
     value["shape"] = op.shape_signature().map_or(Value::Null, |shapes| json!(shapes.to_string()));
+    value["explained"] = json!(op.explain_fn().is_some());
     value["batchable"] = json!(op.shape_signature().is_some_and(|shapes| shapes.is_batchable()));
     let kernels = op.kernels().iter().map(|kernel| {
         let types: serde_json::Map<String, Value> = kernel

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use crate::explain::{ExplainFn, Explanation};
 use crate::gradient::{Gradient, GradientWiring};
-use crate::kernel::KernelDef;
+use crate::kernel::{KernelDef, OpKernelConstruction};
 use crate::plan::{Plans, SharedInstance};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
@@ -29,6 +30,7 @@ pub struct OpDef {
     shapes: Shapes,
     kernels: Vec<KernelDef>,
     gradient: Gradient,
+    explain: Option<ExplainFn>,
 }
 
 #[derive(Clone)]
@@ -46,6 +48,7 @@ impl OpDef {
             shapes: Shapes::Unknown,
             kernels: Vec::new(),
             gradient: Gradient::Undeclared,
+            explain: None,
         }
     }
 
@@ -128,6 +131,15 @@ impl OpDef {
         self
     }
 
+    /// Says what the kernel is made of, for [`Op::explain`].
+    pub fn explain(
+        mut self,
+        function: impl Fn(&OpKernelConstruction<'_>) -> Result<Explanation> + Send + Sync + 'static,
+    ) -> OpDef {
+        self.explain = Some(Arc::new(function));
+        self
+    }
+
     /// Checks the statement.
     ///
     /// # Errors
@@ -154,6 +166,7 @@ impl OpDef {
             shape_signature,
             kernels: self.kernels,
             gradient: self.gradient,
+            explain: self.explain,
             wiring: None,
             plans: Plans::default(),
             instances: Mutex::default(),
@@ -189,12 +202,15 @@ fn check_kernel(signature: &Signature, kernel: &KernelDef) -> Result<()> {
 
 /// A type that stands for an op, so that `library!` can list it. `#[op]` implements it.
 pub trait OpDefinition {
-    /// The statements of ops that belong to it and come into a library with it: its derived gradients.
+    /// The statements of ops that come with it, at most [`MAX_COMPANIONS`]: the gradients of a kernel that is written once.
     const COMPANIONS: &'static [fn() -> OpDef] = &[];
 
     /// The op's statement.
     fn def() -> OpDef;
 }
+
+/// The most ops that may come with one.
+pub const MAX_COMPANIONS: usize = 4;
 
 /// An op of a library: checked, with its kernels and what has been built of them.
 pub struct Op {
@@ -203,6 +219,7 @@ pub struct Op {
     shape_signature: Option<ShapeSignature>,
     pub(crate) kernels: Vec<KernelDef>,
     gradient: Gradient,
+    explain: Option<ExplainFn>,
     wiring: Option<GradientWiring>,
     pub(crate) plans: Plans,
     pub(crate) instances: Mutex<Vec<SharedInstance>>,
@@ -228,6 +245,10 @@ impl Op {
     /// How its gradient op is wired, for an op that has one.
     pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
         self.wiring.as_ref()
+    }
+
+    pub(crate) fn explain_fn(&self) -> Option<&ExplainFn> {
+        self.explain.as_ref()
     }
 
     /// The registered kernels.

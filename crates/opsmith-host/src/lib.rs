@@ -5,6 +5,7 @@
 //! No module here knows a particular operator, and no host's module knows another's.
 
 pub mod capi;
+pub mod family;
 #[cfg(feature = "jax")]
 pub mod jax;
 mod memory;

@@ -1,5 +1,6 @@
 //! `library! { name = "distances", ops = [a, b] }`.
 
+use opsmith_core::MAX_COMPANIONS;
 use opsmith_core::def::snake_case;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -96,9 +97,14 @@ pub(crate) fn expand(Library { name, version, has_namespace, ops }: &Library) ->
         Some(version) => quote!(#version),
         None => quote!(::core::env!("CARGO_PKG_VERSION")),
     };
-    let defs = ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::def));
+    let defs: Vec<_> =
+        ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::def)).collect();
+    let companions =
+        ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::COMPANIONS));
     let without_namespace = (!has_namespace).then(|| quote!(.without_namespace()));
-    let positions: Vec<usize> = (0..ops.len()).collect();
+    // How many ops there are is known only when the macro's code is compiled: functions are named for as many as there may
+    // be, and those of ops that there are not are never made.
+    let positions: Vec<usize> = (0..(ops.len() * (1 + MAX_COMPANIONS)).max(1)).collect();
     let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| quote!(#index #symbol));
     let doc = format!(" The library `{}`, checked, for Rust callers.", name.value());
     quote! {
@@ -117,13 +123,19 @@ pub(crate) fn expand(Library { name, version, has_namespace, ops }: &Library) ->
                 OpsmithLibrary, host, jax_handlers, with_tensorflow_functions, with_torch_kernels,
             };
 
+            const COMPANIONS: &[&[fn() -> ::opsmith::OpDef]] = &[#(#companions),*];
+            const COUNT: usize = host::family::count(&[#(#defs),*], COMPANIONS);
+            static OPS: [fn() -> ::opsmith::OpDef; COUNT] = host::family::gather(&[#(#defs),*], COMPANIONS);
+
             static LIBRARY: host::StaticLibrary = with_tensorflow_functions!(
                 with_torch_kernels!(
-                    host::StaticLibrary::new(#name, #version, &[#(#defs),*]) #without_namespace,
+                    host::StaticLibrary::new(#name, #version, &OPS) #without_namespace,
                     __OpsmithLibrary,
+                    COUNT,
                     #(#positions),*
                 ),
                 __OpsmithLibrary,
+                COUNT,
                 #(#positions),*
             );
 
@@ -138,7 +150,7 @@ pub(crate) fn expand(Library { name, version, has_namespace, ops }: &Library) ->
             #[allow(non_upper_case_globals)]
             pub static opsmith_library_v1: OpsmithLibrary = host::capi::table::<__OpsmithLibrary>(#name, #version);
 
-            jax_handlers!(__OpsmithLibrary, #(#handlers),*);
+            jax_handlers!(__OpsmithLibrary, COUNT, [#(#positions),*], #(#handlers),*);
 
             #[used]
             #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]

@@ -82,6 +82,12 @@ impl Library {
         response.map_err(|error| to_python(py, &error))
     }
 
+    /// Tells what an op's kernel is made of; request and response are JSON.
+    fn explain(&self, py: Python<'_>, op: usize, request_json: &str) -> PyResult<String> {
+        let response = self.library.op_at(op).and_then(|op| op.explain_json(request_json));
+        response.map_err(|error| to_python(py, &error))
+    }
+
     fn __repr__(&self) -> String {
         format!("<opsmith library {} {} from {}>", self.library.name(), self.library.version(), self.path())
     }

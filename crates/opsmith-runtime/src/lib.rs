@@ -16,6 +16,7 @@
 //! A library is reached through the C ABI alone (`opsmith-abi`): this crate never links an op, and what it loads may
 //! have been built by another version of Opsmith.
 
+mod ask;
 mod attrs;
 mod buffer;
 mod call;

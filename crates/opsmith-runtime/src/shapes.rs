@@ -1,11 +1,9 @@
 //! Shape inference of an op, through the library's JSON interface.
 
-use opsmith_abi::OpsmithStr;
 use opsmith_core::def::ArgDef;
 use opsmith_core::{AttrValue, DType, Error, Result, Shape};
 use serde_json::{Map, Value, json};
 
-use crate::call::take_error;
 use crate::op::Op;
 
 impl Op {
@@ -56,18 +54,6 @@ impl Op {
     /// # Errors
     /// `InvalidArgument` when the request is malformed or does not fit the op.
     pub fn infer_shapes_json(&self, request: &str) -> Result<String> {
-        let table = self.library().table();
-        let mut response = OpsmithStr::new("");
-        // SAFETY: the request lives until the call returns, and `response` is a place to write to.
-        let error =
-            unsafe { (table.infer_shapes)(self.index(), OpsmithStr::new(request), &raw mut response) };
-        // SAFETY: the error is taken once.
-        unsafe { take_error(table, error) }?;
-        // SAFETY: the library gave this text; it is copied before it is given back, once.
-        unsafe {
-            let text = String::from_utf8_lossy(response.as_bytes()).into_owned();
-            (table.string_free)(response);
-            Ok(text)
-        }
+        self.ask(self.library().table().infer_shapes, request)
     }
 }

@@ -186,8 +186,12 @@ pub mod __private {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_torch_kernels {
-    ($library:expr, $root:ident, $($index:literal),*) => {
-        $library.with_torch_kernels(&[$($crate::__private::host::torch::kernel::<$root, $index>),*])
+    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
+        $library.with_torch_kernels(&const {
+            use $crate::__private::host::{family, torch};
+
+            family::first::<_, _, $count>([$(torch::kernel::<$root, $index> as torch::Kernel),*])
+        })
     };
 }
 
@@ -196,7 +200,7 @@ macro_rules! __with_torch_kernels {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_torch_kernels {
-    ($library:expr, $root:ident, $($index:literal),*) => {
+    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
         $library
     };
 }
@@ -206,13 +210,16 @@ macro_rules! __with_torch_kernels {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __jax_handlers {
-    ($root:ident, $($index:literal $symbol:ident),*) => {
+    ($root:ident, $count:ident, [$($position:literal),*], $($index:literal $symbol:ident),*) => {
         const _: () = {
-            use $crate::__private::host::{Root, jax};
+            use $crate::__private::host::{Root, family, jax};
+
+            static HANDLERS: [jax::Handler; $count] =
+                family::first([$(jax::handler::<$root, $position> as jax::Handler),*]);
 
             #[unsafe(no_mangle)]
             extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<jax::Handler> {
-                [$($symbol as jax::Handler),*].get(op).copied()
+                HANDLERS.get(op).copied()
             }
 
             $(
@@ -239,9 +246,13 @@ macro_rules! __jax_handlers {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_tensorflow_functions {
-    ($library:expr, $root:ident, $($index:literal),*) => {
+    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
         $library.with_tensorflow_functions(
-            &[$($crate::__private::host::tensorflow::functions::<$root, $index>()),*]
+            &const {
+                use $crate::__private::host::{family, tensorflow};
+
+                family::first::<_, _, $count>([$(tensorflow::functions::<$root, $index>()),*])
+            }
         )
     };
 }
@@ -251,7 +262,7 @@ macro_rules! __with_tensorflow_functions {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __with_tensorflow_functions {
-    ($library:expr, $root:ident, $($index:literal),*) => {
+    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
         $library
     };
 }

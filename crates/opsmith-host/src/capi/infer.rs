@@ -3,7 +3,7 @@
 use opsmith_core::def::ArgDef;
 use opsmith_core::shape::{Constraint, Relation};
 use opsmith_core::{
-    ArgDTypes, AttrValue, DType, Error, InferenceContext, Result, Shape, Signature, bail, ensure,
+    ArgDTypes, AttrValue, DType, Error, InferenceContext, Op, Result, Shape, Signature, bail, ensure,
 };
 use serde_json::{Value, json};
 
@@ -11,13 +11,9 @@ use crate::StaticLibrary;
 
 /// Infers the shapes that `request` asks for.
 pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str) -> Result<String> {
-    let ops = library.get()?.ops();
-    let Some(op) = ops.get(op) else {
-        bail!(NotFound, "library `{}` has {} ops, no op {op}", library.name(), ops.len());
-    };
+    let op = op_at(library, op)?;
     let signature = op.signature();
-    let malformed = |what: &str| Error::invalid_argument(format!("{}: request {what}", signature.name));
-    let request: Value = serde_json::from_str(request).map_err(|error| malformed(&error.to_string()))?;
+    let request = read(signature, request)?;
     let shapes = arguments(signature, &request["inputs"], "inputs")?;
     let dtypes = arguments(signature, &request["dtypes"], "dtypes")?;
     let attrs = attributes(signature, &request["attrs"])?;
@@ -62,7 +58,22 @@ fn arguments<'a>(signature: &Signature, lists: &'a Value, what: &str) -> Result<
     lists.iter().zip(&signature.inputs).map(read).collect()
 }
 
-fn attributes(signature: &Signature, values: &Value) -> Result<Vec<Option<AttrValue>>> {
+/// The op at a position that a caller gave.
+pub(super) fn op_at(library: &'static StaticLibrary, index: usize) -> Result<&'static Op> {
+    let ops = library.get()?.ops();
+    ops.get(index).ok_or_else(|| {
+        Error::not_found(format!("library `{}` has {} ops, no op {index}", library.name(), ops.len()))
+    })
+}
+
+/// A request to an op, which is JSON.
+pub(super) fn read(signature: &Signature, request: &str) -> Result<Value> {
+    serde_json::from_str(request)
+        .map_err(|error| Error::invalid_argument(format!("{}: request {error}", signature.name)))
+}
+
+/// The attributes that a request gives, in the definition's order.
+pub(super) fn attributes(signature: &Signature, values: &Value) -> Result<Vec<Option<AttrValue>>> {
     let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
     for (name, value) in values.as_object().into_iter().flatten() {
         let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;

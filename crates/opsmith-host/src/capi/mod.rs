@@ -1,6 +1,7 @@
 //! The C ABI of a library: [`opsmith_abi::OpsmithLibrary`] over the core.
 
 mod call;
+mod explain;
 mod infer;
 mod read;
 
@@ -26,6 +27,7 @@ pub const fn table<R: Root>(name: &'static str, version: &'static str) -> Opsmit
         error_free,
         string_free,
         register_host: register_host::<R>,
+        explain: explain::<R>,
     }
 }
 
@@ -63,14 +65,34 @@ unsafe extern "C" fn infer_shapes<R: Root>(
     request: OpsmithStr,
     response: *mut OpsmithStr,
 ) -> *mut OpsmithError {
-    guard(|| {
-        // SAFETY: the caller passes readable text.
-        let request = unsafe { read::text(request) }?;
-        ensure!(!response.is_null(), InvalidArgument, "{NO_PLACE}");
-        let text = Box::leak(infer::respond(R::library(), op, request)?.into_boxed_str());
-        // SAFETY: the caller passes a place to write to, and frees the text with `string_free`.
-        unsafe { give(response, OpsmithStr::new(text)) }
-    })
+    // SAFETY: passed on from the caller.
+    guard(|| unsafe { answer(request, response, |request| infer::respond(R::library(), op, request)) })
+}
+
+unsafe extern "C" fn explain<R: Root>(
+    op: usize,
+    request: OpsmithStr,
+    response: *mut OpsmithStr,
+) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    guard(|| unsafe { answer(request, response, |request| explain::respond(R::library(), op, request)) })
+}
+
+/// Answers a request in JSON; the caller frees the text with `string_free`.
+///
+/// # Safety
+/// `request` must be readable, and `response` null or writable.
+unsafe fn answer(
+    request: OpsmithStr,
+    response: *mut OpsmithStr,
+    respond: impl FnOnce(&str) -> Result<String>,
+) -> Result<()> {
+    // SAFETY: promised by the caller.
+    let request = unsafe { read::text(request) }?;
+    ensure!(!response.is_null(), InvalidArgument, "{NO_PLACE}");
+    let text = Box::leak(respond(request)?.into_boxed_str());
+    // SAFETY: promised by the caller.
+    unsafe { give(response, OpsmithStr::new(text)) }
 }
 
 const NO_PLACE: &str = "the place for the result is null";
@@ -151,7 +173,7 @@ unsafe extern "C" fn error_free(error: *mut OpsmithError) {
 unsafe extern "C" fn string_free(string: OpsmithStr) {
     if !string.data.is_null() {
         let text = std::ptr::slice_from_raw_parts_mut(string.data.cast_mut().cast::<u8>(), string.len);
-        // SAFETY: the caller gives back what `infer_shapes` made, once.
+        // SAFETY: the caller gives back what `answer` made, once.
         drop(unsafe { Box::from_raw(text) });
     }
 }

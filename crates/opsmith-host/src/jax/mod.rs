@@ -17,13 +17,22 @@ use opsmith_core::{DeviceKind, Error, Request, Result, ensure, panic};
 use self::attrs::Attributes;
 use self::ffi::ApiVersion;
 use self::host::JaxHost;
-use crate::StaticLibrary;
 use crate::memory::Scratch;
+use crate::{Root, StaticLibrary};
 
 pub use self::ffi::{CallFrame, ErrorHandle};
 
 /// What XLA calls for an op.
 pub type Handler = unsafe extern "C" fn(*mut CallFrame) -> *mut ErrorHandle;
+
+/// What XLA calls for the op at `INDEX` of the library.
+///
+/// # Safety
+/// `frame` must be XLA's.
+pub unsafe extern "C" fn handler<R: Root, const INDEX: usize>(frame: *mut CallFrame) -> *mut ErrorHandle {
+    // SAFETY: promised by the caller.
+    unsafe { handle(R::library(), INDEX, frame) }
+}
 
 /// Runs the op at `index` of the library on the call that `frame` describes; null is success.
 ///

@@ -1,0 +1,57 @@
+//! Questions to a library whose answers are JSON.
+
+use opsmith_abi::{OpsmithError, OpsmithStr};
+use opsmith_core::{AttrValue, Error, Explanation, Result};
+use serde_json::{Map, Value, json};
+
+use crate::call::take_error;
+use crate::op::Op;
+
+/// A function of the library's table: a request to an op, and a place for the response.
+type Answer = unsafe extern "C" fn(usize, OpsmithStr, *mut OpsmithStr) -> *mut OpsmithError;
+
+impl Op {
+    /// What the kernel is made of, where it is written once for all devices: its formula, its CUDA C++ source and the
+    /// instructions that it runs with here. Attributes not given have their defaults, dtypes `float32` where they may.
+    ///
+    /// # Errors
+    /// `Unimplemented` for a kernel that was written by hand, `InvalidArgument` for attributes that do not fit the op.
+    pub fn explain(&self, attrs: &[(&str, AttrValue)]) -> Result<Explanation> {
+        let attrs: Map<String, Value> =
+            attrs.iter().map(|(name, value)| ((*name).to_owned(), value.to_json())).collect();
+        let response = self.explain_json(&json!({ "attrs": attrs }).to_string())?;
+        let response: Value = serde_json::from_str(&response).map_err(|_| {
+            Error::internal(format!("{}: its explanation is not JSON", self.signature().name))
+        })?;
+        let text = |name: &str| response[name].as_str().unwrap_or_default().to_owned();
+        Ok(Explanation {
+            formula: text("formula"),
+            cuda_source: text("cuda_source"),
+            vectors: text("vectors"),
+        })
+    }
+
+    /// As [`explain`](Self::explain), in the form in which it crosses the C ABI: see `explain` in `opsmith.h`.
+    ///
+    /// # Errors
+    /// As [`explain`](Self::explain).
+    pub fn explain_json(&self, request: &str) -> Result<String> {
+        self.ask(self.library().table().explain, request)
+    }
+
+    /// Asks the library something in JSON.
+    pub(crate) fn ask(&self, function: Answer, request: &str) -> Result<String> {
+        let table = self.library().table();
+        let mut response = OpsmithStr::new("");
+        // SAFETY: the request lives until the call returns, and `response` is a place to write to.
+        let error = unsafe { function(self.index(), OpsmithStr::new(request), &raw mut response) };
+        // SAFETY: the error is taken once.
+        unsafe { take_error(table, error) }?;
+        // SAFETY: the library gave this text; it is copied before it is given back, once.
+        unsafe {
+            let text = String::from_utf8_lossy(response.as_bytes()).into_owned();
+            (table.string_free)(response);
+            Ok(text)
+        }
+    }
+}
