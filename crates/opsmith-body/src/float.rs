@@ -210,6 +210,10 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
         Self::pick(mask.0, yes, no)
     }
     #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        self.fma(factor, term)
+    }
+    #[inline(always)]
     fn gelu(self) -> Self {
         math::normal::gelu(self)
     }

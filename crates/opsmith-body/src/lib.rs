@@ -46,6 +46,8 @@ mod gradient;
 mod isa;
 mod math;
 mod scalar;
+mod term;
+mod tiles;
 
 pub use blocks::{Blocks, Compiled};
 pub use body::{BLOCK, Block, Body, block, map, map_at};
@@ -56,3 +58,4 @@ pub use float::{F32, F64, Float};
 pub use gradient::Gradient;
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use scalar::{Lane, Mask, Scalar};
+pub use tiles::{Fold, GradientTile, Pair, TILE, Tiled, Tiles};

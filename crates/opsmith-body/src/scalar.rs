@@ -107,6 +107,11 @@ pub trait Scalar:
     /// if it is infinite or NaN.
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
 
+    /// `self * factor + term`, rounded once where the processor has that as one operation, else twice.
+    #[inline(always)]
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        self * factor + term
+    }
     /// x for x > 0, else eˣ − 1.
     #[inline(always)]
     fn elu(self) -> Self {
