@@ -120,8 +120,11 @@ fn list(base: AttrBase, value: &Bound<'_, PyAny>) -> PyResult<Result<AttrValue, 
 }
 
 fn string(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<str>, Refused>> {
-    let Some(bytes) = text_to_bytes(value)? else { return Ok(Err(None)) };
-    Ok(String::from_utf8(bytes).map(Arc::from).map_err(|_| Some("be UTF-8 text".to_owned())))
+    let not_utf8 = || Some("be UTF-8 text".to_owned());
+    let Some(bytes) = text_to_bytes(value)? else {
+        return Ok(Err(if value.is_instance_of::<PyString>() { not_utf8() } else { None }));
+    };
+    Ok(String::from_utf8(bytes).map(Arc::from).map_err(|_| not_utf8()))
 }
 
 fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, Refused>> {

@@ -148,7 +148,7 @@ fn to_text(place: &Place<'_>, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let Some(text) = text_to_bytes(&element)? else {
             let got = describe(&element);
             return Err(place
-                .invalid(py, format!("holds Python objects; element {at} must be str or bytes, got {got}")));
+                .invalid(py, format!("holds Python objects; element {at} must be text (str) or bytes, got {got}")));
         };
         texts.push(text);
     }

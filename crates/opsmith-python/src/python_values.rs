@@ -17,7 +17,8 @@ pub(crate) fn text_from_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bo
     }
 }
 
-/// The bytes of a `str` (the inverse of [`text_from_bytes`]) or `bytes`; `None` for any other object.
+/// The bytes of a `str` (the inverse of [`text_from_bytes`]) or `bytes`; `None` for any other object, and for text with
+/// half of a surrogate pair, which is the text of no bytes.
 pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Some(bytes.as_bytes().to_vec()));
@@ -26,8 +27,11 @@ pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8
     match text.to_str() {
         Ok(text) => Ok(Some(text.as_bytes().to_vec())),
         Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(object.py()) => {
-            let bytes = text.call_method1("encode", ("utf-8", "surrogateescape"))?;
-            Ok(Some(bytes.cast_into::<PyBytes>()?.as_bytes().to_vec()))
+            match text.call_method1("encode", ("utf-8", "surrogateescape")) {
+                Ok(bytes) => Ok(Some(bytes.cast_into::<PyBytes>()?.as_bytes().to_vec())),
+                Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(object.py()) => Ok(None),
+                Err(error) => Err(error),
+            }
         }
         Err(error) => Err(error),
     }

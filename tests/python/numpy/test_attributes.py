@@ -82,6 +82,7 @@ def test_what_does_not_fit_is_told(testops: Ops, attrs: Any, said: str) -> None:
         ("repeat", (10**30,), "Repeat: attribute `times` must fit in 64 bits"),
         ("repeat", None, "Repeat: attribute `times`"),
         ("fruit_price", ("pear",), "FruitPrice: attribute `fruit` must be"),
+        ("fruit_price", ("\ud800",), "FruitPrice: attribute `fruit` must be UTF-8 text"),
         ("fruit_price", (5,), "FruitPrice: attribute `fruit` must be string, got 5 (int)"),
         ("zeros_of_types", (["int32"],), "ZerosOfTypes: attribute `types`"),
     ],
