@@ -316,6 +316,10 @@ impl<S: Scalar, const N: usize> Scalar for Dual<S, N> {
         Self::choose(S::select(mask, yes.value, no.value), mask, &yes, &no)
     }
     #[inline(always)]
+    fn detached(self) -> Self {
+        Self::constant(self.value.detached())
+    }
+    #[inline(always)]
     fn elu(self) -> Self {
         let (zero, one) = (S::of(0.0), S::of(1.0));
         self.chain(self.value.elu(), S::select(self.value.gt(zero), one, self.value.exp()))

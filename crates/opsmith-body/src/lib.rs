@@ -45,6 +45,7 @@ mod float;
 mod gradient;
 mod isa;
 mod math;
+mod rows;
 mod scalar;
 mod term;
 mod tiles;
@@ -53,9 +54,13 @@ pub use blocks::{Blocks, Compiled};
 pub use body::{BLOCK, Block, Body, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
-pub use expr::{Binary, Compare, CudaType, Expr, Graph, Id, Interpreted, MaskExpr, Node, Unary, trace};
+pub use expr::{
+    Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Kind, MaskExpr, Node, Pass, Passes,
+    Source, Target, Unary, trace,
+};
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
+pub use rows::{Each, Rows, Traced, trace_rows};
 pub use scalar::{Lane, Mask, Scalar};
 pub use tiles::{Fold, GradientTile, Pair, TILE, Tiled, Tiles};

@@ -112,6 +112,14 @@ pub trait Scalar:
     fn mul_add(self, factor: Self, term: Self) -> Self {
         self * factor + term
     }
+
+    /// The same number, as a constant where derivatives are taken.
+    #[inline(always)]
+    #[must_use]
+    fn detached(self) -> Self {
+        self
+    }
+
     /// x for x > 0, else eˣ − 1.
     #[inline(always)]
     fn elu(self) -> Self {

@@ -147,8 +147,10 @@ fn to_text(place: &Place<'_>, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let element = element?;
         let Some(text) = text_to_bytes(&element)? else {
             let got = describe(&element);
-            return Err(place
-                .invalid(py, format!("holds Python objects; element {at} must be text (str) or bytes, got {got}")));
+            return Err(place.invalid(
+                py,
+                format!("holds Python objects; element {at} must be text (str) or bytes, got {got}"),
+            ));
         };
         texts.push(text);
     }

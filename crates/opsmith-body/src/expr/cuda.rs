@@ -63,18 +63,19 @@ impl Graph {
     pub fn cuda_source(&self, name: &str, dtype: CudaType) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
-        let (inputs, outputs) = (self.input_count(), self.outputs.len());
+        let this = self.without_detached();
+        let (inputs, outputs) = (this.input_count(), this.outputs.len());
         let mut source = String::from("#define DEVICE __device__ __forceinline__\n");
         source += dtype.prelude();
         let suffix = dtype.suffix();
-        let used = |op| self.nodes.iter().any(|n| matches!(n, Node::Unary(o, _) if *o == op));
+        let used = |op| this.nodes.iter().any(|n| matches!(n, Node::Unary(o, _) if *o == op));
         for (op, text) in HELPERS {
             if used(op) {
                 source += &text.replace("@", suffix);
             }
         }
-        let attributes = self.attributes.len().max(1);
-        let packed = usize::from(self.nodes.len() <= inputs + PACKED_NODES);
+        let attributes = this.attributes.len().max(1);
+        let packed = usize::from(this.nodes.len() <= inputs + PACKED_NODES);
         let sizes =
             [("INPUTS", inputs), ("OUTPUTS", outputs), ("ATTRIBUTES", attributes), ("PACKED", packed)];
         for (constant, size) in sizes {
@@ -82,10 +83,10 @@ impl Graph {
         }
         source += "struct Attributes { double value[ATTRIBUTES]; };\n";
         source += "DEVICE void body(const Number *in, Number *out, const Attributes &attributes) {\n";
-        for (index, node) in self.nodes.iter().enumerate() {
+        for (index, node) in this.nodes.iter().enumerate() {
             let _ = writeln!(source, "    {};", statement(index, *node, suffix));
         }
-        for (position, output) in self.outputs.iter().enumerate() {
+        for (position, output) in this.outputs.iter().enumerate() {
             let _ = writeln!(source, "    out[{position}] = {};", variable(*output));
         }
         source += "}\n";
@@ -160,6 +161,7 @@ fn statement(index: usize, node: Node, suffix: &str) -> String {
         Node::And(a, b) => format!("{} && {}", v(a), v(b)),
         Node::Or(a, b) => format!("{} || {}", v(a), v(b)),
         Node::Not(a) => format!("!{}", v(a)),
+        Node::Fold(..) | Node::Count | Node::Detached(_) => unreachable!("a graph with folds has passes"),
     };
     format!("const {} v{index} = {value}", if mask { "bool" } else { "Number" })
 }

@@ -9,7 +9,8 @@ use crate::scalar::Scalar;
 pub struct Id(pub(crate) u32);
 
 impl Id {
-    pub(crate) fn index(self) -> usize {
+    /// The position among the nodes.
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -60,6 +61,46 @@ pub enum Compare {
     Eq,
 }
 
+/// How the numbers of a row become one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// Their sum; 0 of an empty row.
+    Sum,
+    /// The largest, NaN if one is NaN; −∞ of an empty row.
+    Max,
+    /// The smallest, NaN if one is NaN; ∞ of an empty row.
+    Min,
+}
+
+impl Fold {
+    /// What it gives for an empty row.
+    pub fn identity(self) -> f64 {
+        match self {
+            Self::Sum => 0.0,
+            Self::Max => f64::NEG_INFINITY,
+            Self::Min => f64::INFINITY,
+        }
+    }
+
+    /// The function of two numbers that it repeats.
+    pub fn combine(self) -> Binary {
+        match self {
+            Self::Sum => Binary::Add,
+            Self::Max => Binary::Max,
+            Self::Min => Binary::Min,
+        }
+    }
+}
+
+/// How often a number is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Once for each row; a constant.
+    One,
+    /// Once for each position of each row. All numbers of a body without folds are.
+    Each,
+}
+
 /// A node: a number, or a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Node {
@@ -83,6 +124,12 @@ pub enum Node {
     Or(Id, Id),
     /// Not the mask.
     Not(Id),
+    /// The numbers of a row made one.
+    Fold(Fold, Id),
+    /// How many numbers a row has.
+    Count,
+    /// The number, as a constant where derivatives are taken.
+    Detached(Id),
 }
 
 impl Node {
@@ -97,8 +144,8 @@ impl Node {
     /// The nodes that this one is computed from.
     pub fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
-            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) => [None; 3],
-            Self::Unary(_, a) | Self::Not(a) => [Some(a), None, None],
+            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) | Self::Count => [None; 3],
+            Self::Unary(_, a) | Self::Not(a) | Self::Fold(_, a) | Self::Detached(a) => [Some(a), None, None],
             Self::Binary(_, a, b) | Self::Compare(_, a, b) | Self::And(a, b) | Self::Or(a, b) => {
                 [Some(a), Some(b), None]
             }
@@ -107,10 +154,19 @@ impl Node {
         operands.into_iter().flatten()
     }
 
+    /// How often it is there, given that of the inputs and of its operands.
+    pub(crate) fn kind(self, of_input: impl Fn(u32) -> Kind, of_operand: impl Fn(Id) -> Kind) -> Kind {
+        match self {
+            Self::Input(position) => of_input(position),
+            Self::Fold(..) => Kind::One,
+            _ => self.operands().map(of_operand).max().unwrap_or(Kind::One),
+        }
+    }
+
     /// The node with other operands.
     pub(crate) fn with_operands(self, new: impl Fn(Id) -> Id) -> Self {
         match self {
-            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) => self,
+            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) | Self::Count => self,
             Self::Unary(op, a) => Self::Unary(op, new(a)),
             Self::Binary(op, a, b) => Self::Binary(op, new(a), new(b)),
             Self::Select(a, b, c) => Self::Select(new(a), new(b), new(c)),
@@ -118,6 +174,8 @@ impl Node {
             Self::And(a, b) => Self::And(new(a), new(b)),
             Self::Or(a, b) => Self::Or(new(a), new(b)),
             Self::Not(a) => Self::Not(new(a)),
+            Self::Fold(op, a) => Self::Fold(op, new(a)),
+            Self::Detached(a) => Self::Detached(new(a)),
         }
     }
 }
@@ -128,8 +186,27 @@ pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) outputs: Vec<Id>,
     pub(crate) attributes: Vec<(&'static str, f64)>,
-    pub(crate) input_names: Vec<String>,
-    pub(crate) output_names: Vec<String>,
+    pub(crate) inputs: Vec<Argument>,
+    pub(crate) results: Vec<Argument>,
+}
+
+/// An input or an output of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Argument {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+}
+
+impl Argument {
+    /// An argument of a body without folds.
+    pub(crate) fn each(name: String) -> Self {
+        Self { name, kind: Kind::Each }
+    }
+
+    /// The gradient of it.
+    pub(crate) fn gradient(&self) -> Self {
+        Self { name: format!("{}_grad", self.name), kind: self.kind }
+    }
 }
 
 /// What a node is while a graph is computed.
@@ -161,7 +238,7 @@ impl Graph {
         nodes: &[Node],
         outputs: &[Id],
         attributes: Vec<(&'static str, f64)>,
-        names: (Vec<String>, Vec<String>),
+        arguments: (Vec<Argument>, Vec<Argument>),
     ) -> Self {
         let mut needed: BTreeSet<Id> = outputs.iter().copied().collect();
         for index in (0..nodes.len()).rev() {
@@ -175,8 +252,8 @@ impl Graph {
             nodes: needed.iter().map(|id| nodes[id.index()].with_operands(renumbered)).collect(),
             outputs: outputs.iter().map(|id| renumbered(*id)).collect(),
             attributes,
-            input_names: names.0,
-            output_names: names.1,
+            inputs: arguments.0,
+            results: arguments.1,
         }
     }
 
@@ -197,7 +274,7 @@ impl Graph {
 
     /// How many inputs there are.
     pub fn input_count(&self) -> usize {
-        self.input_names.len()
+        self.inputs.len()
     }
 
     /// The graph with other names than `x0`, `x1`, … and `y0`, `y1`, …, for printing.
@@ -206,24 +283,73 @@ impl Graph {
     /// If there are more or fewer names than inputs and outputs.
     #[must_use]
     pub fn with_names(mut self, inputs: &[&str], outputs: &[&str]) -> Self {
-        assert_eq!(inputs.len(), self.input_names.len(), "one name for each input");
-        assert_eq!(outputs.len(), self.output_names.len(), "one name for each output");
-        self.input_names = inputs.iter().map(|n| (*n).to_owned()).collect();
-        self.output_names = outputs.iter().map(|n| (*n).to_owned()).collect();
+        assert_eq!(inputs.len(), self.inputs.len(), "one name for each input");
+        assert_eq!(outputs.len(), self.results.len(), "one name for each output");
+        let named = self.inputs.iter_mut().zip(inputs).chain(self.results.iter_mut().zip(outputs));
+        for (argument, name) in named {
+            argument.name = (*name).to_owned();
+        }
         self
+    }
+
+    /// How often each input is there.
+    pub fn input_kinds(&self) -> impl Iterator<Item = Kind> {
+        self.inputs.iter().map(|argument| argument.kind)
+    }
+
+    /// How often each output is there.
+    pub fn output_kinds(&self) -> impl Iterator<Item = Kind> {
+        self.results.iter().map(|argument| argument.kind)
+    }
+
+    /// Whether the graph computes by rows: it has folds, or inputs or outputs of which there is one for each row.
+    pub fn has_rows(&self) -> bool {
+        let fold = |node: &Node| matches!(node, Node::Fold(..) | Node::Count);
+        self.nodes.iter().any(fold) || self.input_kinds().chain(self.output_kinds()).any(|k| k == Kind::One)
+    }
+
+    /// The graph without marks for derivatives.
+    pub(crate) fn without_detached(&self) -> Self {
+        let mut places: Vec<Id> = Vec::with_capacity(self.nodes.len());
+        let mut nodes = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            match *node {
+                Node::Detached(a) => places.push(places[a.index()]),
+                _ => {
+                    nodes.push(node.with_operands(|id| places[id.index()]));
+                    places.push(Id(nodes.len() as u32 - 1));
+                }
+            }
+        }
+        let outputs: Vec<Id> = self.outputs.iter().map(|id| places[id.index()]).collect();
+        Self::new(&nodes, &outputs, self.attributes.clone(), (self.inputs.clone(), self.results.clone()))
+    }
+
+    /// How often each node is there.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        let mut kinds: Vec<Kind> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            kinds.push(node.kind(|position| self.inputs[position as usize].kind, |id| kinds[id.index()]));
+        }
+        kinds
     }
 
     /// Computes the outputs from the inputs, with the attributes' traced values, in any kind of number.
     ///
     /// # Panics
-    /// If there are more or fewer inputs than the graph has.
+    /// If there are more or fewer inputs than the graph has, or if it [has rows](Self::has_rows).
     pub fn eval<S: Scalar>(&self, inputs: &[S]) -> Vec<S> {
-        let values = self.values(inputs);
+        assert!(!self.has_rows(), "a graph with folds is computed by rows");
+        let values = self.values(inputs, |_, _| unreachable!("there are no folds"));
         self.outputs.iter().map(|id| values[id.index()].number()).collect()
     }
 
-    /// The value of every node.
-    pub(crate) fn values<S: Scalar>(&self, inputs: &[S]) -> Vec<Value<S>> {
+    /// The value of every node; those that are about a row as `of_row` says, from the node and its operand.
+    pub(crate) fn values<S: Scalar>(
+        &self,
+        inputs: &[S],
+        of_row: impl Fn(Node, Option<S>) -> S,
+    ) -> Vec<Value<S>> {
         assert_eq!(inputs.len(), self.input_count(), "one number for each input");
         let mut values: Vec<Value<S>> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -243,6 +369,9 @@ impl Graph {
                 Node::And(a, b) => Value::Mask(mask(a) & mask(b)),
                 Node::Or(a, b) => Value::Mask(mask(a) | mask(b)),
                 Node::Not(a) => Value::Mask(!mask(a)),
+                Node::Detached(a) => Value::Number(number(a).detached()),
+                Node::Fold(_, a) => Value::Number(of_row(*node, Some(number(a)))),
+                Node::Count => Value::Number(of_row(*node, None)),
             });
         }
         values

@@ -90,7 +90,11 @@ struct Step {
 
 impl Interpreted {
     /// The program of a graph, with the attributes' traced values.
+    ///
+    /// # Panics
+    /// If the graph has folds: those are computed by [`Passes`](crate::Passes).
     pub fn new(graph: &Graph) -> Self {
+        let graph = &graph.without_detached();
         let mut program = Self {
             inputs: graph.input_count(),
             outputs: graph.outputs().len(),
@@ -160,6 +164,7 @@ impl Interpreted {
             Node::Not(_) => Operation::Not,
             Node::Select(..) => Operation::Select,
             Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => unreachable!("leaves have no step"),
+            Node::Fold(..) | Node::Count | Node::Detached(_) => unreachable!("a graph with folds has passes"),
         };
         let place = |id: Id| places[id.index()];
         let mut operands = [Source::Slot(0); 3];

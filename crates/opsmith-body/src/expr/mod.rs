@@ -3,12 +3,16 @@
 mod cuda;
 mod graph;
 mod interpret;
+mod passes;
 mod print;
 mod reverse;
 mod simplify;
 mod trace;
 
 pub use cuda::CudaType;
-pub use graph::{Binary, Compare, Graph, Id, Node, Unary};
+pub(crate) use graph::Argument;
+pub use graph::{Binary, Compare, Fold, Graph, Id, Kind, Node, Unary};
 pub use interpret::Interpreted;
+pub use passes::{Pass, Passes, Source, Target};
 pub use trace::{Expr, MaskExpr, trace};
+pub(crate) use trace::{node, record};

@@ -1,6 +1,6 @@
 //! Graphs as formulas.
 
-use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
+use crate::expr::graph::{Binary, Compare, Fold, Graph, Id, Node, Unary};
 
 /// How tightly the outermost operator of a text binds.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
@@ -28,10 +28,10 @@ impl Graph {
                 None => text,
             });
         }
-        for (output, name) in self.outputs.iter().zip(&self.output_names) {
+        for (output, name) in self.outputs.iter().zip(&self.results) {
             let text = &texts[output.index()].0;
-            if text != name {
-                lines.push(format!("{name} = {text}"));
+            if *text != name.name {
+                lines.push(format!("{} = {text}", name.name));
             }
         }
         lines.join("\n")
@@ -45,11 +45,11 @@ impl Graph {
         }
         let mut temporaries = (0..).map(|k| format!("t{k}")).filter(|name| !self.is_taken(name));
         let name = |(index, node): (usize, &Node)| {
-            let leaf = matches!(node, Node::Input(_) | Node::Attribute(_) | Node::Constant(_));
+            let leaf = matches!(node, Node::Input(_) | Node::Attribute(_) | Node::Constant(_) | Node::Count);
             let output = self.outputs.iter().position(|o| o.index() == index);
             match (leaf || uses[index] < 2, output) {
                 (true, _) => None,
-                (false, Some(position)) => Some(self.output_names[position].clone()),
+                (false, Some(position)) => Some(self.results[position].name.clone()),
                 (false, None) => temporaries.next(),
             }
         };
@@ -57,7 +57,7 @@ impl Graph {
     }
 
     fn is_taken(&self, name: &str) -> bool {
-        self.input_names.iter().chain(&self.output_names).any(|n| n == name)
+        self.inputs.iter().chain(&self.results).any(|argument| argument.name == name)
             || self.attributes.iter().any(|(n, _)| *n == name)
     }
 
@@ -75,7 +75,7 @@ impl Graph {
             (format!("{} {sign} {}", within(a, left), within(b, right)), left)
         };
         match node {
-            Node::Input(position) => (self.input_names[position as usize].clone(), Binds::Atom),
+            Node::Input(position) => (self.inputs[position as usize].name.clone(), Binds::Atom),
             Node::Attribute(position) => (self.attributes[position as usize].0.to_owned(), Binds::Atom),
             Node::Constant(bits) => {
                 let value = f64::from_bits(bits);
@@ -96,6 +96,11 @@ impl Graph {
             Node::And(a, b) => (infix(a, "&", b, Binds::Sum, Binds::Sum).0, Binds::Loosely),
             Node::Or(a, b) => (infix(a, "|", b, Binds::Sum, Binds::Sum).0, Binds::Loosely),
             Node::Not(a) => (format!("!{}", within(a, Binds::Atom)), Binds::Sign),
+            Node::Fold(Fold::Sum, a) => call("sum", &[a]),
+            Node::Fold(Fold::Max, a) => call("amax", &[a]),
+            Node::Fold(Fold::Min, a) => call("amin", &[a]),
+            Node::Count => ("count".to_owned(), Binds::Atom),
+            Node::Detached(a) => call("detached", &[a]),
         }
     }
 }

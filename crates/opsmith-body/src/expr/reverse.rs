@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::dual::Dual;
-use crate::expr::graph::{Binary, Graph, Id, Node, Value};
-use crate::expr::trace::{Expr, MaskExpr, record};
+use crate::expr::graph::{Argument, Binary, Fold, Graph, Id, Kind, Node, Value};
+use crate::expr::trace::{Expr, MaskExpr, kind_of, node, record};
 use crate::scalar::Scalar;
 
 /// Where a contribution counts: masks of the new graph, and whether each is true or false there.
@@ -78,22 +78,29 @@ impl Graph {
     /// The gradient: from the inputs and the gradient of each output, the gradient of each input. An input that no
     /// output depends on has the constant 0.
     ///
-    /// It is a graph again, and its gradient the second order.
+    /// It is a graph again, and its gradient the second order. The gradient of a largest or smallest number of a row is
+    /// shared equally by those that are it; by the whole row if it is NaN.
     #[must_use]
     pub fn gradient(&self) -> Self {
-        let with_suffix = |names: &[String]| names.iter().map(|n| format!("{n}_grad")).collect::<Vec<_>>();
-        let inputs = [self.input_names.clone(), with_suffix(&self.output_names)].concat();
-        record(inputs, with_suffix(&self.input_names), |numbers| {
+        let gradients = |arguments: &[Argument]| arguments.iter().map(Argument::gradient).collect::<Vec<_>>();
+        let inputs = [self.inputs.clone(), gradients(&self.results)].concat();
+        record(inputs, gradients(&self.inputs), |numbers| {
             let (inputs, output_gradients) = numbers.split_at(self.input_count());
-            self.backward(&self.values(inputs), output_gradients)
+            let of_row = |of: Node, operand: Option<Expr>| match (of, operand) {
+                (Node::Fold(op, _), Some(a)) => node(Node::Fold(op, a.0)),
+                _ => node(of),
+            };
+            self.backward(&self.values(inputs, of_row), output_gradients)
         })
     }
 
     /// The gradients of the inputs, from the values of all nodes.
     fn backward(&self, values: &[Value<Expr>], output_gradients: &[Expr]) -> Vec<Expr> {
+        let kinds = self.kinds();
         let mut adjoints = vec![Adjoint::default(); self.nodes.len()];
-        for (output, gradient) in self.outputs.iter().zip(output_gradients) {
-            adjoints[output.index()].add(Guard::default(), *gradient);
+        for ((output, gradient), kind) in self.outputs.iter().zip(output_gradients).zip(self.output_kinds()) {
+            let (guard, term) = over_row((kind, kinds[output.index()]), Guard::default(), *gradient);
+            adjoints[output.index()].add(guard, term);
         }
         let mut gradients = vec![Expr::of(0.0); self.input_count()];
         for index in (0..self.nodes.len()).rev() {
@@ -103,12 +110,40 @@ impl Graph {
             }
             for (guard, gradient) in adjoint.0 {
                 for (operand, guard, term) in contributions(self.nodes[index], values, &guard, gradient) {
+                    let (guard, term) = over_row((kinds[index], kinds[operand.index()]), guard, term);
                     adjoints[operand.index()].add(guard, term);
                 }
             }
         }
         gradients
     }
+}
+
+/// A contribution, from a node to its operand of these kinds. To a number of which there is one for each row it is the
+/// sum over the row, in which the conditions on the row's positions are selected.
+fn over_row((user, operand): (Kind, Kind), guard: Guard, term: Expr) -> (Guard, Expr) {
+    if (user, operand) != (Kind::Each, Kind::One) {
+        return (guard, term);
+    }
+    let (inner, outer): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        guard.0.into_iter().partition(|(id, _)| kind_of(*id) == Kind::Each);
+    let term = match Guard(inner).mask() {
+        Some(mask) => Expr::select(mask, term, Expr::of(0.0)),
+        None => term,
+    };
+    (Guard(outer), node(Node::Fold(Fold::Sum, term.0)))
+}
+
+/// What the gradient of the largest or smallest number of a row contributes to the row: an equal share to those that
+/// are it.
+fn shares(op: Fold, a: Id, values: &[Value<Expr>], guard: &Guard, gradient: Expr) -> Vec<(Id, Guard, Expr)> {
+    let x = values[a.index()].number();
+    let extreme = node(Node::Fold(op, x.0));
+    // The others; none if there is NaN, so that nothing is divided by a count of zero.
+    let others = if op == Fold::Max { x.lt(extreme) } else { extreme.lt(x) };
+    let one = Expr::select(others, Expr::of(0.0), Expr::of(1.0));
+    let ties = node(Node::Fold(Fold::Sum, one.0));
+    guard.and(others, false).map(|guard| (a, guard, gradient / ties)).into_iter().collect()
 }
 
 /// What the gradient of a node contributes to those of its operands. The derivatives are those of [`Dual`].
@@ -136,6 +171,8 @@ fn contributions(
             slopes.filter_map(|(id, slope)| Some((id, guard.clone(), gradient * slope?))).collect()
         }
         Node::Select(mask, yes, no) => either(values[mask.index()].mask(), yes, no),
+        Node::Fold(Fold::Sum, a) => vec![(a, guard.clone(), gradient)],
+        Node::Fold(op, a) => shares(op, a, values, guard, gradient),
         _ => Vec::new(),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 use crate::body::Body;
-use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
+use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Kind, Node, Unary};
 use crate::scalar::{Mask, Scalar};
 
 /// A graph that is being recorded.
@@ -14,15 +14,25 @@ pub(crate) struct Recorder {
     pub(crate) nodes: Vec<Node>,
     known: HashMap<Node, Id>,
     attributes: Vec<(&'static str, f64)>,
+    /// How often each node is there, and each input.
+    kinds: Vec<Kind>,
+    inputs: Vec<Kind>,
 }
 
 impl Recorder {
     /// The number of a node: the same for equal nodes.
     pub(crate) fn intern(&mut self, node: Node) -> Id {
         *self.known.entry(node).or_insert_with(|| {
+            let kind = node.kind(|position| self.inputs[position as usize], |id| self.kinds[id.index()]);
             self.nodes.push(node);
+            self.kinds.push(kind);
             Id(self.nodes.len() as u32 - 1)
         })
+    }
+
+    /// How often a node is there.
+    pub(crate) fn kind(&self, id: Id) -> Kind {
+        self.kinds[id.index()]
     }
 
     fn attribute(&mut self, name: &'static str, value: f64) -> Id {
@@ -55,18 +65,20 @@ impl Drop for Restore {
     }
 }
 
-/// Records a computation from named inputs to outputs, which get their names from `output_names`.
+/// Records a computation from inputs to outputs.
 pub(crate) fn record(
-    input_names: Vec<String>,
-    output_names: Vec<String>,
+    inputs: Vec<Argument>,
+    outputs: Vec<Argument>,
     computation: impl FnOnce(&[Expr]) -> Vec<Expr>,
 ) -> Graph {
-    let restore = Restore(RECORDER.replace(Some(Recorder::default())));
-    let inputs: Vec<Expr> = (0..input_names.len()).map(|k| node(Node::Input(k as u32))).collect();
-    let outputs: Vec<Id> = computation(&inputs).into_iter().map(|output| output.0).collect();
+    let kinds = inputs.iter().map(|argument| argument.kind).collect();
+    let recorder = Recorder { inputs: kinds, ..Recorder::default() };
+    let restore = Restore(RECORDER.replace(Some(recorder)));
+    let numbers: Vec<Expr> = (0..inputs.len()).map(|k| node(Node::Input(k as u32))).collect();
+    let results: Vec<Id> = computation(&numbers).into_iter().map(|output| output.0).collect();
     let recorder = RECORDER.take().unwrap_or_default();
     drop(restore);
-    Graph::new(&recorder.nodes, &outputs, recorder.attributes, (input_names, output_names))
+    Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs))
 }
 
 /// Traces a body.
@@ -90,7 +102,8 @@ pub(crate) fn record(
 /// );
 /// ```
 pub fn trace<B: Body<IN, OUT>, const IN: usize, const OUT: usize>(body: &B) -> Graph {
-    let names = |letter: char, count: usize| (0..count).map(|k| format!("{letter}{k}")).collect();
+    let names =
+        |letter: char, count: usize| (0..count).map(|k| Argument::each(format!("{letter}{k}"))).collect();
     record(names('x', IN), names('y', OUT), |inputs| {
         let mut numbers = [Expr::of(0.0); IN];
         numbers.copy_from_slice(inputs);
@@ -120,7 +133,12 @@ impl MaskExpr {
     }
 }
 
-fn node(node: Node) -> Expr {
+/// How often a node of the recording is there.
+pub(crate) fn kind_of(id: Id) -> Kind {
+    with(|r| r.kind(id))
+}
+
+pub(crate) fn node(node: Node) -> Expr {
     Expr(with(|r| r.add(node)))
 }
 
@@ -217,5 +235,8 @@ impl Scalar for Expr {
     compare! { lt Lt le Le eq Eq }
     fn select(mask: MaskExpr, yes: Self, no: Self) -> Self {
         node(Node::Select(mask.0, yes.0, no.0))
+    }
+    fn detached(self) -> Self {
+        node(Node::Detached(self.0))
     }
 }

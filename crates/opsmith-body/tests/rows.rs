@@ -1,0 +1,281 @@
+//! Reductions: formulas, gradients of two orders against finite differences, passes, ties and NaN.
+
+mod support;
+
+use opsmith_body::{
+    Binary, Compare, Each, Expr, F64, Fold, Graph, Id, Kind, Node, Passes, Plain, Rows, Scalar, Source,
+    Target, Traced, trace_rows,
+};
+use support::Random;
+
+type Row = Vec<f64>;
+
+/// The outputs of a graph for one row; an input or output of which there is one for each row has one number.
+fn eval(graph: &Graph, inputs: &[Row], length: usize) -> Vec<Row> {
+    let mut values: Vec<Row> = Vec::new();
+    let number = |x: f64| F64::<Plain>::new(x);
+    for node in graph.nodes() {
+        let at = |id: Id, k: usize| {
+            let row = &values[id.index()];
+            if row.len() == 1 { row[0] } else { row[k] }
+        };
+        let whole = |id: Id| (0..length).map(|k| at(id, k)).collect::<Row>();
+        let each = |f: &dyn Fn(usize) -> f64| {
+            let one = node.operands().all(|id| values[id.index()].len() == 1);
+            (0..if one { 1 } else { length }).map(f).collect::<Row>()
+        };
+        let truth = |holds: bool| f64::from(u8::from(holds));
+        values.push(match *node {
+            Node::Input(position) => inputs[position as usize].clone(),
+            Node::Attribute(position) => vec![graph.attributes()[position as usize].1],
+            Node::Constant(bits) => vec![f64::from_bits(bits)],
+            Node::Unary(op, a) => each(&|k| op.apply(number(at(a, k))).get()),
+            Node::Binary(op, a, b) => each(&|k| op.apply(number(at(a, k)), number(at(b, k))).get()),
+            Node::Select(m, a, b) => each(&|k| if at(m, k) != 0.0 { at(a, k) } else { at(b, k) }),
+            Node::Compare(op, a, b) => each(&|k| {
+                truth(match op {
+                    Compare::Lt => at(a, k) < at(b, k),
+                    Compare::Le => at(a, k) <= at(b, k),
+                    Compare::Eq => at(a, k) == at(b, k),
+                })
+            }),
+            Node::And(a, b) => each(&|k| at(a, k) * at(b, k)),
+            Node::Or(a, b) => each(&|k| at(a, k).max(at(b, k))),
+            Node::Not(a) => each(&|k| 1.0 - at(a, k)),
+            Node::Detached(a) => each(&|k| at(a, k)),
+            Node::Fold(op, a) => vec![fold(op, &whole(a))],
+            Node::Count => vec![length as f64],
+        });
+    }
+    let outputs = graph.outputs().iter().zip(graph.output_kinds());
+    let value = |(id, kind): (&Id, Kind)| match (kind, &values[id.index()]) {
+        (Kind::Each, one) if one.len() == 1 => vec![one[0]; length],
+        (_, row) => row.clone(),
+    };
+    outputs.map(value).collect()
+}
+
+fn fold(op: Fold, row: &[f64]) -> f64 {
+    let number = |x: f64| F64::<Plain>::new(x);
+    row.iter().fold(op.identity(), |a, b| op.combine().apply(number(a), number(*b)).get())
+}
+
+/// As [`eval`], through the passes.
+fn eval_passes(graph: &Graph, keep: bool, inputs: &[Row], length: usize) -> Vec<Row> {
+    let passes = Passes::new(graph, keep);
+    let mut ones = vec![f64::NAN; passes.ones];
+    let mut kept = vec![vec![f64::NAN; length]; passes.kept];
+    let mut outputs = vec![vec![f64::NAN; length]; graph.outputs().len()];
+    let row_inputs = graph.input_kinds().zip(inputs).filter(|(kind, _)| *kind == Kind::One);
+    let row_inputs: Vec<f64> = row_inputs.map(|(_, row)| row[0]).collect();
+    ones[..row_inputs.len()].copy_from_slice(&row_inputs);
+    ones[row_inputs.len()] = length as f64;
+    let number = |x: f64| F64::<Plain>::new(x);
+    for pass in &passes.passes {
+        let read: Vec<_> = pass.before_inputs.iter().map(|k| number(ones[*k])).collect();
+        for (k, result) in pass.before_results.iter().zip(pass.before.eval(&read)) {
+            ones[*k] = result.get();
+        }
+        let mut folded: Vec<Row> = vec![Vec::new(); pass.each_results.len()];
+        for k in 0..length {
+            let source = |source: &Source| match *source {
+                Source::Input(position) => inputs[position][k],
+                Source::One(index) => ones[index],
+                Source::Kept(index) => kept[index][k],
+            };
+            let read: Vec<_> = pass.each_inputs.iter().map(|s| number(source(s))).collect();
+            let results = pass.each.eval(&read).into_iter().zip(&pass.each_results).zip(&mut folded);
+            for ((result, target), folded) in results {
+                match *target {
+                    Target::Fold(..) => folded.push(result.get()),
+                    Target::Output(position) => outputs[position][k] = result.get(),
+                    Target::Keep(index) => kept[index][k] = result.get(),
+                }
+            }
+        }
+        for (target, row) in pass.each_results.iter().zip(folded) {
+            if let Target::Fold(op, index) = *target {
+                ones[index] = fold(op, &row);
+            }
+        }
+    }
+    for (position, index) in passes.row_outputs {
+        outputs[position] = vec![ones[index]];
+    }
+    outputs
+}
+
+fn softmax<R: Rows>(x: R::Each) -> R::Each {
+    let e = (x - x.amax().detached()).exp();
+    e / e.sum()
+}
+
+fn log_sum_exp<R: Rows>(x: R::Each) -> R::One {
+    let largest = x.amax().detached();
+    (x - largest).exp().sum().log() + largest
+}
+
+fn layer_norm<R: Rows>(x: R::Each, gamma: R::Each, beta: R::Each) -> R::Each {
+    let centred = x - x.mean();
+    let variance = (centred * centred).mean();
+    centred * (variance + R::One::attr("epsilon", 1e-5)).rsqrt() * gamma + beta
+}
+
+/// Folds of folds, numbers of the row in conditions, outputs of both kinds, in an order that is not that of the passes.
+fn mixed<R: Rows>(x: R::Each, w: R::One) -> (R::One, R::Each, R::Each, R::One) {
+    let largest = (x * w).amax();
+    let far = R::Each::select(x.lt(R::Each::of_row(w)), x * 2.0, largest - x);
+    let smallest = (far * far).amin();
+    (smallest + w, far / largest, R::Each::of_row(w), largest.tanh())
+}
+
+fn graphs() -> Vec<Graph> {
+    let each = |name: &'static str| (name, Kind::Each);
+    let one = |name: &'static str| (name, Kind::One);
+    vec![
+        trace_rows(&[each("x")], &[each("y")], |x| vec![softmax::<Traced>(x[0])]),
+        trace_rows(&[each("x")], &[one("y")], |x| vec![log_sum_exp::<Traced>(x[0])]),
+        trace_rows(&[each("x"), each("gamma"), each("beta")], &[each("y")], |x| {
+            vec![layer_norm::<Traced>(x[0], x[1], x[2])]
+        }),
+        trace_rows(&[each("x"), one("w")], &[one("a"), each("b"), each("c"), one("d")], |x| {
+            let (a, b, c, d) = mixed::<Traced>(x[0], x[1]);
+            vec![a, b, c, d]
+        }),
+    ]
+}
+
+fn rows(graph: &Graph, length: usize, random: &mut Random) -> Vec<Row> {
+    let count = |kind| if kind == Kind::One { 1 } else { length };
+    graph.input_kinds().map(|kind| (0..count(kind)).map(|_| random.between(0.2, 2.0)).collect()).collect()
+}
+
+fn close(a: f64, b: f64, tolerance: f64) -> bool {
+    (a.is_nan() && b.is_nan()) || a == b || (a - b).abs() <= tolerance * (1.0 + a.abs().max(b.abs()))
+}
+
+/// Compares the gradient with differences of the sum of the outputs, each times what its gradient is.
+fn check_gradient(graph: &Graph, length: usize, random: &mut Random) {
+    let gradient = graph.gradient();
+    let inputs = rows(&gradient, length, random);
+    let (own, weights) = inputs.split_at(graph.input_count());
+    let weighted = |own: &[Row]| -> f64 {
+        let outputs = eval(graph, own, length);
+        outputs.iter().flatten().zip(weights.iter().flatten()).map(|(y, w)| y * w).sum()
+    };
+    let gradients = eval(&gradient, &inputs, length);
+    for (input, row) in own.iter().enumerate() {
+        for k in 0..row.len() {
+            let moved = |by: f64| {
+                let mut own = own.to_vec();
+                own[input][k] += by;
+                weighted(&own)
+            };
+            let h = 1e-4;
+            let slope = (8.0 * (moved(h) - moved(-h)) - (moved(2.0 * h) - moved(-2.0 * h))) / (12.0 * h);
+            let got = gradients[input][k];
+            assert!(
+                close(got, slope, 1e-6),
+                "input {input} at {k}: {got} and {slope}\n{}",
+                gradient.formula()
+            );
+        }
+    }
+}
+
+#[test]
+fn gradients_of_two_orders() {
+    let mut random = Random(3);
+    for graph in graphs() {
+        for _ in 0..3 {
+            check_gradient(&graph, 5, &mut random);
+        }
+        // What is a constant for derivatives is none for differences; softmax and the logarithm do not depend on it.
+        check_gradient(&graph.gradient(), 4, &mut random);
+    }
+}
+
+#[test]
+fn passes_compute_what_the_graph_computes() {
+    let mut random = Random(4);
+    for graph in graphs() {
+        for graph in [&graph, &graph.gradient(), &graph.gradient().gradient()] {
+            for length in [0, 1, 7] {
+                let inputs = rows(graph, length, &mut random);
+                let expected = eval(graph, &inputs, length);
+                for keep in [false, true] {
+                    let got = eval_passes(graph, keep, &inputs, length);
+                    for (a, b) in got.iter().flatten().zip(expected.iter().flatten()) {
+                        assert!(close(*a, *b, 1e-12), "{a} and {b}\n{}", graph.formula());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dear_numbers_are_kept() {
+    let softmax = &graphs()[0];
+    let passes = Passes::new(softmax, true);
+    assert_eq!((passes.passes.len(), passes.kept), (3, 1));
+    let functions = |pass: &opsmith_body::Pass| pass.each.formula().matches("exp").count();
+    assert_eq!(passes.passes.iter().map(functions).sum::<usize>(), 1);
+    let again = Passes::new(softmax, false);
+    assert_eq!((again.kept, again.passes.iter().map(functions).sum::<usize>()), (0, 2));
+}
+
+#[test]
+fn formulas_have_folds() {
+    let formulas: Vec<String> = graphs().iter().map(Graph::formula).collect();
+    assert_eq!(formulas[0], "t0 = exp(x - detached(amax(x)))\ny = t0 / sum(t0)");
+    assert_eq!(formulas[1], "t0 = detached(amax(x))\ny = t0 + log(sum(exp(x - t0)))");
+    let norm = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![(x[0] * x[0]).sum().sqrt()]);
+    assert_eq!(norm.gradient().formula(), "t0 = x * y_grad * 0.5 / sqrt(sum(x * x))\nx_grad = t0 + t0");
+}
+
+#[test]
+fn numbers_of_the_row_are_not_folded() {
+    let graph = trace_rows(&[("w", Kind::One)], &[("y", Kind::One)], |w| {
+        let each = <Expr as Each>::of_row(w[0]);
+        vec![each.sum() + each.amax()]
+    });
+    assert_eq!(graph.formula(), "y = w + w * count");
+    assert!(graph.nodes().iter().all(|node| !matches!(node, Node::Fold(..))));
+}
+
+#[test]
+fn ties_share_the_gradient_and_nan_shares_it_by_all() {
+    let graph = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![x[0].amax()]);
+    let gradient = |row: [f64; 4]| eval(&graph.gradient(), &[row.to_vec(), vec![6.0]], 4)[0].clone();
+    assert_eq!(gradient([1.0, 3.0, 2.0, 3.0]), [0.0, 3.0, 0.0, 3.0]);
+    assert_eq!(gradient([f64::INFINITY, 3.0, 2.0, 3.0]), [6.0, 0.0, 0.0, 0.0]);
+    assert_eq!(gradient([1.0, f64::NAN, 2.0, 3.0]), [1.5; 4]);
+    let smallest = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![x[0].amin()]);
+    let row = vec![f64::NEG_INFINITY, 3.0, f64::NEG_INFINITY];
+    assert_eq!(eval(&smallest.gradient(), &[row, vec![6.0]], 3)[0], [3.0, 0.0, 3.0]);
+}
+
+#[test]
+fn no_nan_comes_from_the_branch_not_taken() {
+    // The square root's slope is infinite at 0, in the row's sum too.
+    let graph = trace_rows(&[("x", Kind::Each), ("w", Kind::One)], &[("y", Kind::One)], |x| {
+        let zero = Expr::of(0.0);
+        let root = (x[0] * x[1]).sqrt();
+        vec![Expr::select(x[0].gt(zero), root, zero).sum()]
+    });
+    let gradients = eval(&graph.gradient(), &[vec![0.0, 4.0, -1.0], vec![1.0], vec![1.0]], 3);
+    assert_eq!(gradients, [vec![0.0, 0.25, 0.0], vec![1.0]]);
+}
+
+#[test]
+#[should_panic(expected = "computed by rows")]
+fn a_graph_with_folds_is_not_computed_by_elements() {
+    let _ = graphs()[0].eval(&[F64::<Plain>::new(1.0)]);
+}
+
+#[test]
+fn folds_say_what_they_combine() {
+    assert_eq!(Fold::Min.combine(), Binary::Min);
+    assert_eq!(Fold::Sum.identity(), 0.0);
+}
