@@ -9,42 +9,11 @@ use crate::blocks::{Blocks, Compiled};
 use crate::body::{BLOCK, Block, Body};
 use crate::dual::Dual;
 use crate::element::Element;
+use crate::expr::Fold;
 use crate::expr::{Graph, trace};
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
 use crate::term::Term;
-
-/// How the terms of a fold become one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fold {
-    /// Their sum.
-    Sum,
-    /// The largest, NaN if one is NaN.
-    Max,
-    /// The smallest, NaN if one is NaN.
-    Min,
-}
-
-impl Fold {
-    /// What a fold of nothing gives, and changes nothing when it is folded with others.
-    pub fn identity<S: Scalar>(self) -> S {
-        S::of(match self {
-            Self::Sum => 0.0,
-            Self::Max => f64::NEG_INFINITY,
-            Self::Min => f64::INFINITY,
-        })
-    }
-
-    /// The fold of two numbers.
-    #[inline(always)]
-    pub fn of_two<S: Scalar>(self, a: S, b: S) -> S {
-        match self {
-            Self::Sum => a + b,
-            Self::Max => a.max(b),
-            Self::Min => a.min(b),
-        }
-    }
-}
 
 /// Elements of a row of a tile: 256 or 512 bytes.
 pub const TILE: usize = 64;

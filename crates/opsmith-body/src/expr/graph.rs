@@ -61,33 +61,35 @@ pub enum Compare {
     Eq,
 }
 
-/// How the numbers of a row become one.
+/// How numbers become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fold {
-    /// Their sum; 0 of an empty row.
+    /// Their sum; 0 of none.
     Sum,
-    /// The largest, NaN if one is NaN; −∞ of an empty row.
+    /// The largest, NaN if one is NaN; −∞ of none.
     Max,
-    /// The smallest, NaN if one is NaN; ∞ of an empty row.
+    /// The smallest, NaN if one is NaN; ∞ of none.
     Min,
 }
 
 impl Fold {
-    /// What it gives for an empty row.
-    pub fn identity(self) -> f64 {
-        match self {
+    /// What a fold of nothing gives, and changes nothing when it is folded with others.
+    #[inline(always)]
+    pub fn identity<S: Scalar>(self) -> S {
+        S::of(match self {
             Self::Sum => 0.0,
             Self::Max => f64::NEG_INFINITY,
             Self::Min => f64::INFINITY,
-        }
+        })
     }
 
-    /// The function of two numbers that it repeats.
-    pub fn combine(self) -> Binary {
+    /// The fold of two numbers.
+    #[inline(always)]
+    pub fn of_two<S: Scalar>(self, a: S, b: S) -> S {
         match self {
-            Self::Sum => Binary::Add,
-            Self::Max => Binary::Max,
-            Self::Min => Binary::Min,
+            Self::Sum => a + b,
+            Self::Max => a.max(b),
+            Self::Min => a.min(b),
         }
     }
 }
