@@ -3,7 +3,7 @@
 //! They are read from JSON, which a library gives ([`opsmith_core::Library::to_json`]) and a file can keep.
 
 use anyhow::{Context, Result, bail};
-use opsmith_core::{DType, GradientInput, GradientWiring, ShapeSignature, Signature};
+use opsmith_core::{DType, Explanation, GradientInput, GradientWiring, ShapeSignature, Signature};
 use serde_json::Value;
 
 /// A library: its name, its version and what its ops are.
@@ -28,6 +28,8 @@ pub struct Op {
     pub shape: Option<ShapeSignature>,
     /// What it runs on.
     pub kernels: Vec<Kernel>,
+    /// What its kernel is made of, where that is written once for all devices.
+    pub explanation: Option<Explanation>,
 }
 
 /// What an op declares of its gradient.
@@ -84,13 +86,19 @@ impl Op {
             anyhow::Ok((gradient, shape(&signature, &json["shape"])?, kernels))
         };
         let (gradient, shape, kernels) = read().with_context(|| signature.name.clone())?;
-        Ok(Op { signature, gradient, shape, kernels })
+        Ok(Op { signature, gradient, shape, kernels, explanation: explanation(json) })
     }
 
     /// The op's name, CamelCase.
     pub fn name(&self) -> &str {
         &self.signature.name
     }
+}
+
+fn explanation(json: &Value) -> Option<Explanation> {
+    let text = |key: &str| Some(json[key].as_str()?.to_owned());
+    let (cuda_source, vectors) = (text("cuda_source")?, text("vectors")?);
+    Some(Explanation { formula: text("formula")?, cuda_source, vectors })
 }
 
 fn gradient(signature: &Signature, json: &Value) -> Result<Gradient> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
+use opsmith_core::Code;
 use opsmith_runtime::Library;
 use serde_json::Value;
 
@@ -30,7 +31,27 @@ pub(crate) fn read(path: &Path) -> Result<Source> {
         return from_text(path, &read_text(path)?);
     }
     let library = Library::open(path).map_err(|error| anyhow!("{}", error.message()))?;
-    from_text(path, library.description())
+    let mut json = from_json_text(path, library.description())?;
+    explain(&library, &mut json)?;
+    from_json(path, json)
+}
+
+/// Adds to each op whose kernel is written once what it is made of: `formula`, `cuda_source` and `vectors`. An op whose
+/// attributes have no defaults has nothing to be explained for.
+fn explain(library: &Library, json: &mut Value) -> Result<()> {
+    for op in json["ops"].as_array_mut().into_iter().flatten().filter(|op| op["explained"] == true) {
+        let explained = library.op(op["name"].as_str().unwrap_or_default()).and_then(|op| op.explain(&[]));
+        match explained {
+            Ok(explanation) => {
+                op["formula"] = explanation.formula.into();
+                op["cuda_source"] = explanation.cuda_source.into();
+                op["vectors"] = explanation.vectors.into();
+            }
+            Err(error) if error.code() == Code::InvalidArgument => {}
+            Err(error) => bail!("{}", error.message()),
+        }
+    }
+    Ok(())
 }
 
 /// Reads a library or a file of definitions. A library is loaded by another process: one process cannot have two
@@ -71,8 +92,15 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 fn from_text(path: &Path, text: &str) -> Result<Source> {
+    from_json(path, from_json_text(path, text)?)
+}
+
+fn from_json_text(path: &Path, text: &str) -> Result<Value> {
+    serde_json::from_str(text).map_err(|error| not_json(path, text, &error))
+}
+
+fn from_json(path: &Path, json: Value) -> Result<Source> {
     let place = path.display();
-    let json: Value = serde_json::from_str(text).map_err(|error| not_json(path, text, &error))?;
     let definitions = Definitions::from_json(&json)
         .with_context(|| format!("{place}: is not what `opsmith inspect LIB --json` writes"))?;
     Ok(Source { path: path.to_owned(), json, definitions })

@@ -20,6 +20,7 @@ use crate::text::{FAINT, STRONG, print, styled};
 #[command(after_help = "Examples:
   opsmith inspect target/release/libdistances.so
   opsmith inspect libdistances.so --op pairwise_distance
+  opsmith inspect libactivations.so --op gelu --cuda > gelu.cu
   opsmith inspect libdistances.so --json > distances.json")]
 pub(crate) struct Options {
     /// A library, or a file of definitions
@@ -29,8 +30,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
     /// Write JSON, for programs
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cuda")]
     json: bool,
+    /// Write the CUDA C++ source of kernels that are written once for all devices
+    #[arg(long)]
+    cuda: bool,
 }
 
 /// Reads the library and prints what was asked for.
@@ -39,8 +43,14 @@ pub(crate) fn inspect(options: &Options) -> Result<Outcome> {
     if let Some(name) = &options.op {
         keep_only(&mut source, name)?;
     }
-    let json = || format!("{:#}\n", source.json);
-    print(&if options.json { json() } else { pages(&source, options.op.is_none()) })?;
+    let text = if options.json {
+        format!("{:#}\n", source.json)
+    } else if options.cuda {
+        cuda_sources(&source)?
+    } else {
+        pages(&source, options.op.is_none())
+    };
+    print(&text)?;
     Ok(Outcome::Good)
 }
 
@@ -57,6 +67,19 @@ fn keep_only(source: &mut Source, name: &str) -> Result<()> {
         *list = vec![list.swap_remove(index)];
     }
     Ok(())
+}
+
+/// The CUDA source of each op that has one.
+fn cuda_sources(source: &Source) -> Result<String> {
+    let explained = source.definitions.ops.iter().filter_map(|op| Some((op, op.explanation.as_ref()?)));
+    let sources: Vec<String> =
+        explained.map(|(op, explanation)| format!("// {}\n{}", op.name(), explanation.cuda_source)).collect();
+    if sources.is_empty() {
+        let names: Vec<&str> = source.definitions.ops.iter().map(Op::name).collect();
+        let written = "has a kernel that is written once for all devices, so there is no CUDA source to show";
+        bail!("library `{}`: none of {} {written}", source.definitions.name, names.join(", "));
+    }
+    Ok(sources.join("\n"))
 }
 
 fn pages(source: &Source, with_head: bool) -> String {

@@ -11,8 +11,7 @@ use crate::text::{FAINT, STRONG, WIDTH, styled, wrapped};
 /// Where the items of a section begin; what explains them begins as far behind that.
 const INDENT: usize = 4;
 
-/// Everything that a library says of an op. What a section has nothing for, it leaves out; the formula of an op that is
-/// written as one is to be a section of its own.
+/// Everything that a library says of an op. What a section has nothing for, it leaves out.
 pub(super) fn page(op: &Op) -> String {
     let mut page = headline(&op.signature);
     if !op.signature.doc.is_empty() {
@@ -21,11 +20,15 @@ pub(super) fn page(op: &Op) -> String {
         }
     }
     let (inputs, outputs) = shapes(op);
+    let formula = op.explanation.iter().flat_map(|explanation| explanation.formula.lines());
+    let vectors = op.explanation.iter().map(|explanation| (explanation.vectors.clone(), String::new()));
     let sections = [
+        ("formula", formula.map(|line| (line.to_owned(), String::new())).collect()),
         ("inputs", args(&op.signature, &op.signature.inputs, inputs)),
         ("outputs", args(&op.signature, &op.signature.outputs, outputs)),
         ("attributes", op.signature.attrs.iter().map(attr).collect()),
         ("kernels", kernels(&op.kernels)),
+        ("on this processor", vectors.collect()),
         ("gradient", vec![(gradient(&op.signature, &op.gradient), String::new())]),
     ];
     for (title, items) in sections.iter().filter(|(_, items)| !items.is_empty()) {
