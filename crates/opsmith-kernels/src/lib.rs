@@ -4,5 +4,7 @@
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
 
 mod facts;
+pub mod pairwise;
+mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes};

@@ -25,6 +25,12 @@ pub fn pointwise(options: TokenStream, item: TokenStream) -> TokenStream {
     body::pointwise(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
+/// Makes a function of two numbers an op on all pairs of rows. See `opsmith::pairwise`.
+#[proc_macro_attribute]
+pub fn pairwise(options: TokenStream, item: TokenStream) -> TokenStream {
+    body::pairwise(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
 /// Makes ops a loadable library. See `opsmith::library`.
 #[proc_macro]
 pub fn library(input: TokenStream) -> TokenStream {

@@ -4,6 +4,7 @@ pub mod prelude;
 pub mod testing;
 
 pub use ndarray;
+pub use opsmith_body::{Mask, Scalar};
 pub use opsmith_core::{
     AttrValue, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext, KernelDef,
     Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result, Shape,
@@ -74,6 +75,37 @@ pub mod dtype {
 /// # Ok::<(), Error>(())
 /// ```
 pub use opsmith_macros::op;
+
+/// Makes a function of two numbers an op on all pairs of rows of two matrices, with its gradients.
+///
+/// From matrices of shapes (n, p) and (m, p) comes one of shape (n, m): `z[i, j]` is the sum over `k` of the function of
+/// `x[i, k]` and `y[j, k]`. The function is generic over one type, the numbers, bounded by [`Scalar`]; its parameters are
+/// two inputs and, beside them, attributes as [`pointwise`](macro@pointwise) has them; it returns one number. No memory
+/// is needed for the terms, and the result does not depend on the number of threads.
+///
+/// # Options
+/// - `fold = sum`, or `mean`, `max` or `min`: how the terms of a pair of rows become one number. A largest or smallest term
+///   takes the gradient, and several equal ones share it; NaN is both the largest and the smallest. Of rows with no
+///   elements the sum is 0 and the mean NaN, and there is no largest or smallest, which is an error.
+/// - `finish = Scalar::sqrt`: a function of the folded number, by its path.
+/// - `output = z`, `dtypes = […]`, `orders = 2`, `name = "Other"`: as for `pointwise`.
+///
+/// ```
+/// use opsmith::prelude::*;
+/// use opsmith::testing;
+///
+/// /// Euclidean distances.
+/// #[pairwise(finish = Scalar::sqrt)]
+/// fn distance<S: Scalar>(x: S, y: S) -> S {
+///     (x - y) * (x - y)
+/// }
+///
+/// let (x, y) = (array![[0.0, 0.0], [3.0, 4.0]], array![[3.0, 0.0]]);
+/// let outputs = testing::call::<distance>().input(&x).input(&y).run()?;
+/// assert_eq!(outputs.array::<f64, Ix2>("z")?, array![[3.0], [4.0]]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::pairwise;
 
 /// Makes ops a library that every host loads: once in a crate whose type is `cdylib`.
 ///
@@ -161,7 +193,9 @@ pub use opsmith_macros::kernels;
 #[doc(hidden)]
 pub mod __private {
     pub use opsmith_abi::OpsmithLibrary;
+    pub use opsmith_body as body;
     pub use opsmith_host as host;
+    pub use opsmith_kernels as kernels;
 
     pub use crate::__jax_handlers as jax_handlers;
     pub use crate::__with_tensorflow_functions as with_tensorflow_functions;

@@ -274,6 +274,25 @@ impl Graph {
         &self.attributes
     }
 
+    /// An output's value, if it depends on nothing.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    pub fn constant_output(&self, output: usize) -> Option<f64> {
+        self.nodes[self.outputs[output].index()].constant()
+    }
+
+    /// The graph of some of the outputs, with all inputs.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    #[must_use]
+    pub fn select(&self, outputs: &[usize]) -> Self {
+        let ids: Vec<Id> = outputs.iter().map(|output| self.outputs[*output]).collect();
+        let arguments = outputs.iter().map(|output| self.results[*output].clone()).collect();
+        Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), arguments))
+    }
+
     /// How many inputs there are.
     pub fn input_count(&self) -> usize {
         self.inputs.len()

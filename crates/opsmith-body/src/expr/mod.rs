@@ -14,5 +14,5 @@ pub(crate) use graph::Argument;
 pub use graph::{Binary, Compare, Fold, Graph, Id, Kind, Node, Unary};
 pub use interpret::Interpreted;
 pub use passes::{Pass, Passes, Source, Target};
-pub use trace::{Expr, MaskExpr, trace};
+pub use trace::{Expr, MaskExpr, compose, trace};
 pub(crate) use trace::{node, record};

@@ -102,13 +102,26 @@ pub(crate) fn record(
 /// );
 /// ```
 pub fn trace<B: Body<IN, OUT>, const IN: usize, const OUT: usize>(body: &B) -> Graph {
-    let names =
-        |letter: char, count: usize| (0..count).map(|k| Argument::each(format!("{letter}{k}"))).collect();
-    record(names('x', IN), names('y', OUT), |inputs| {
+    compose(IN, OUT, |inputs| {
         let mut numbers = [Expr::of(0.0); IN];
         numbers.copy_from_slice(inputs);
         body.eval(numbers).to_vec()
     })
+}
+
+/// Traces a computation that is no [`Body`]: graphs are put together from graphs by [`Graph::eval`].
+///
+/// ```
+/// use opsmith_body::compose;
+///
+/// let square = compose(1, 1, |x| vec![x[0] * x[0]]);
+/// let fourth = compose(1, 1, |x| square.eval(&square.eval(x)));
+/// assert_eq!(fourth.formula(), "t0 = x0 * x0\ny0 = t0 * t0");
+/// ```
+pub fn compose(inputs: usize, outputs: usize, computation: impl FnOnce(&[Expr]) -> Vec<Expr>) -> Graph {
+    let names =
+        |letter: char, count: usize| (0..count).map(|k| Argument::each(format!("{letter}{k}"))).collect();
+    record(names('x', inputs), names('y', outputs), computation)
 }
 
 /// A number that is a node of the graph which this thread records.

@@ -6,6 +6,7 @@
 mod expand;
 mod model;
 mod options;
+mod pairwise;
 mod parameter;
 mod pointwise;
 
@@ -15,6 +16,7 @@ use syn::{Ident, ItemFn, Type};
 
 pub(crate) use model::OneBody;
 use options::Options;
+pub(crate) use pairwise::expand as pairwise;
 use parameter::Number;
 pub(crate) use pointwise::expand as pointwise;
 

@@ -1,0 +1,307 @@
+//! What an op of the family computes, in stages: of any order, derived by reverse mode.
+//!
+//! A stage computes a body for every pair of rows and every element of them, from operands that are known for rows of
+//! `x` and an element, rows of `y` and an element, or pairs of rows; what it gives is folded to the same kinds. So a
+//! stage's gradient is one sum or a few, and the gradient of a program is a program.
+
+use opsmith_body::{Expr, Fold, Graph, Node, Scalar, compose};
+
+/// What a value is known for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Axes {
+    /// Rows of `x` and elements.
+    X,
+    /// Rows of `y` and elements.
+    Y,
+    /// Pairs of rows.
+    Pair,
+}
+
+/// An operand of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    /// A value of the program.
+    Value(usize),
+    /// How many elements a row has.
+    Depth,
+}
+
+/// What a stage is computed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// Every element of values of this kind, which all operands and outputs are of.
+    Elements(Axes),
+    /// Every element of every pair of rows.
+    Triples,
+}
+
+/// Whether there is compiled code for a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The fold of the body itself.
+    Fold,
+    /// Its gradient: from `x`, `y`, weights and, where the fold is no sum, the folds.
+    Gradient,
+    /// Anything else.
+    Derived,
+}
+
+/// A step of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub(crate) space: Space,
+    pub(crate) fold: Fold,
+    pub(crate) role: Role,
+    pub(crate) graph: Graph,
+    pub(crate) operands: Vec<Operand>,
+    /// The values that the graph's outputs are folded to, where somebody wants them.
+    pub(crate) outputs: Vec<Option<usize>>,
+}
+
+/// Stages in order, the inputs being the first values.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) values: Vec<Axes>,
+    pub(crate) inputs: usize,
+    pub(crate) stages: Vec<Stage>,
+    /// The values of the outputs; nothing for one that is zero.
+    pub(crate) outputs: Vec<Option<usize>>,
+}
+
+impl Program {
+    /// The forward op: the fold of a body, with an average's division, and a function of the fold.
+    pub(crate) fn forward(body: Graph, fold: Fold, mean: bool, finish: Option<&Graph>) -> Program {
+        let mut program =
+            Program { values: vec![Axes::X, Axes::Y], inputs: 2, stages: Vec::new(), outputs: Vec::new() };
+        let operands = vec![Operand::Value(0), Operand::Value(1)];
+        let mut result = program.value(Axes::Pair);
+        program.stages.push(Stage {
+            space: Space::Triples,
+            fold,
+            role: Role::Fold,
+            graph: body,
+            operands,
+            outputs: vec![Some(result)],
+        });
+        if mean || finish.is_some() {
+            let graph = compose(2, 1, |inputs| {
+                let fold = if mean { inputs[0] / inputs[1] } else { inputs[0] };
+                finish.map_or_else(|| vec![fold], |finish| finish.eval(&[fold]))
+            });
+            let operands = vec![Operand::Value(result), Operand::Depth];
+            result = program.add(Space::Elements(Axes::Pair), graph, operands, &[Axes::Pair])[0];
+        }
+        program.outputs = vec![Some(result)];
+        program
+    }
+
+    /// The gradient: of the inputs, and of a gradient for each output, the gradient of each input.
+    pub(crate) fn gradient(&self) -> Program {
+        let shift = |value: usize| if value < self.inputs { value } else { value + self.outputs.len() };
+        let given = self.outputs.iter().map(|output| output.map_or(Axes::Pair, |value| self.values[value]));
+        let (inputs, others) = self.values.split_at(self.inputs);
+        let mut program = Program {
+            values: inputs.iter().copied().chain(given).chain(others.iter().copied()).collect(),
+            inputs: self.inputs + self.outputs.len(),
+            stages: self.stages.iter().map(|stage| stage.renumbered(shift)).collect(),
+            outputs: Vec::new(),
+        };
+        let mut adjoints: Vec<Vec<usize>> = vec![Vec::new(); program.values.len()];
+        for (position, output) in self.outputs.iter().enumerate() {
+            if let Some(value) = *output {
+                adjoints[shift(value)].push(self.inputs + position);
+            }
+        }
+        for stage in program.stages.clone().iter().rev() {
+            let sums = stage.outputs.iter();
+            let gradients: Vec<Option<usize>> =
+                sums.map(|output| program.sum(&mut adjoints, (*output)?)).collect();
+            if gradients.iter().any(Option::is_some) {
+                program.backward(stage, &gradients, &mut adjoints);
+            }
+        }
+        program.outputs = (0..self.inputs).map(|value| program.sum(&mut adjoints, value)).collect();
+        let live = program.live(&vec![true; program.outputs.len()]);
+        program.stages.retain(|stage| stage.outputs.iter().flatten().any(|value| live[*value]));
+        program
+    }
+
+    /// Which values the outputs that are wanted need.
+    pub(crate) fn live(&self, wanted: &[bool]) -> Vec<bool> {
+        let mut live = vec![false; self.values.len()];
+        for (output, _) in self.outputs.iter().zip(wanted).filter(|(_, wanted)| **wanted) {
+            if let Some(value) = *output {
+                live[value] = true;
+            }
+        }
+        for stage in self.stages.iter().rev() {
+            if stage.outputs.iter().flatten().any(|value| live[*value]) {
+                for operand in &stage.operands {
+                    if let Operand::Value(value) = *operand {
+                        live[value] = true;
+                    }
+                }
+            }
+        }
+        live
+    }
+
+    fn value(&mut self, axes: Axes) -> usize {
+        self.values.push(axes);
+        self.values.len() - 1
+    }
+
+    /// Adds a stage that sums; gives the values of its outputs.
+    fn add(&mut self, space: Space, graph: Graph, operands: Vec<Operand>, outputs: &[Axes]) -> Vec<usize> {
+        let values: Vec<usize> = outputs.iter().map(|axes| self.value(*axes)).collect();
+        let outputs = values.iter().copied().map(Some).collect();
+        let stage = Stage { space, fold: Fold::Sum, role: Role::Derived, graph, operands, outputs };
+        self.stages.push(stage.tidy());
+        values
+    }
+
+    /// The sum of what was found to be added to the gradient of a value, which all is found by now.
+    fn sum(&mut self, adjoints: &mut [Vec<usize>], value: usize) -> Option<usize> {
+        let terms = adjoints[value].clone();
+        if terms.len() > 1 {
+            let axes = self.values[value];
+            let graph = compose(terms.len(), 1, |inputs| {
+                inputs.iter().copied().reduce(|a, b| a + b).into_iter().collect()
+            });
+            let operands = terms.into_iter().map(Operand::Value).collect();
+            adjoints[value] = self.add(Space::Elements(axes), graph, operands, &[axes]);
+        }
+        adjoints[value].first().copied()
+    }
+
+    /// Adds the stages of the gradient of a stage, from the gradients of its outputs.
+    fn backward(&mut self, stage: &Stage, gradients: &[Option<usize>], adjoints: &mut Vec<Vec<usize>>) {
+        let role = if stage.role == Role::Fold { Role::Gradient } else { Role::Derived };
+        let mut operands = stage.operands.clone();
+        let graph = match (stage.fold, gradients) {
+            (Fold::Max | Fold::Min, [Some(gradient)]) => {
+                let fold = stage.outputs[0].unwrap_or_default();
+                let share = self.share(stage, fold, *gradient);
+                operands.extend([Operand::Value(share), Operand::Value(fold)]);
+                taken_gradient(&stage.graph)
+            }
+            _ => {
+                operands.extend(gradients.iter().flatten().map(|value| Operand::Value(*value)));
+                given_gradient(&stage.graph, gradients)
+            }
+        };
+        let outputs = stage.operands.iter().enumerate().map(|(position, operand)| match *operand {
+            Operand::Value(value) if !is_zero(&graph, position) => {
+                let gradient = self.value(self.values[value]);
+                adjoints.resize(self.values.len(), Vec::new());
+                adjoints[value].push(gradient);
+                Some(gradient)
+            }
+            _ => None,
+        });
+        let outputs: Vec<Option<usize>> = outputs.collect();
+        if outputs.iter().any(Option::is_some) {
+            let stage = Stage { space: stage.space, fold: Fold::Sum, role, graph, operands, outputs };
+            self.stages.push(if role == Role::Gradient { stage } else { stage.tidy() });
+        }
+        adjoints.resize(self.values.len(), Vec::new());
+    }
+
+    /// The gradient of a largest or smallest term, divided by how many terms are equal to it.
+    fn share(&mut self, stage: &Stage, fold: usize, gradient: usize) -> usize {
+        let operands = [stage.operands.as_slice(), &[Operand::Value(fold)]].concat();
+        let count = compose(operands.len(), 1, |inputs| {
+            let (own, fold) = inputs.split_at(inputs.len() - 1);
+            vec![Expr::select(is_taken(stage.graph.eval(own)[0], fold[0]), Expr::of(1.0), Expr::of(0.0))]
+        });
+        let count = self.add(Space::Triples, count, operands, &[Axes::Pair])[0];
+        let share = compose(2, 1, |inputs| vec![inputs[0] / inputs[1]]);
+        let operands = vec![Operand::Value(gradient), Operand::Value(count)];
+        self.add(Space::Elements(Axes::Pair), share, operands, &[Axes::Pair])[0]
+    }
+}
+
+impl Stage {
+    fn renumbered(&self, shift: impl Fn(usize) -> usize) -> Stage {
+        let mut stage = self.clone();
+        for operand in &mut stage.operands {
+            if let Operand::Value(value) = operand {
+                *value = shift(*value);
+            }
+        }
+        for value in stage.outputs.iter_mut().flatten() {
+            *value = shift(*value);
+        }
+        stage
+    }
+
+    /// Without outputs that nobody wants and operands that nothing depends on.
+    pub(crate) fn tidy(self) -> Stage {
+        let kept: Vec<usize> = (0..self.outputs.len()).filter(|o| self.outputs[*o].is_some()).collect();
+        let narrowed = self.graph.select(&kept);
+        let is_read =
+            |position: usize| narrowed.nodes().iter().any(|node| *node == Node::Input(position as u32));
+        let read: Vec<usize> = (0..self.operands.len()).filter(|position| is_read(*position)).collect();
+        let zero_based = |inputs: &[Expr]| {
+            let mut all = vec![Expr::of(0.0); self.operands.len()];
+            for (position, input) in read.iter().zip(inputs) {
+                all[*position] = *input;
+            }
+            narrowed.eval(&all)
+        };
+        Stage {
+            graph: compose(read.len(), kept.len(), zero_based),
+            operands: read.iter().map(|position| self.operands[*position]).collect(),
+            outputs: kept.iter().map(|position| self.outputs[*position]).collect(),
+            ..self
+        }
+    }
+}
+
+fn is_zero(graph: &Graph, output: usize) -> bool {
+    graph.constant_output(output) == Some(0.0)
+}
+
+/// Whether a term is the fold, or NaN, which then the fold is.
+fn is_taken(term: Expr, fold: Expr) -> <Expr as Scalar>::Mask {
+    term.eq(fold) | term.ne(term)
+}
+
+/// The gradient of a graph where some outputs' gradients are zero.
+fn given_gradient(graph: &Graph, gradients: &[Option<usize>]) -> Graph {
+    let (inputs, given) = (graph.input_count(), gradients.iter().flatten().count());
+    compose(inputs + given, inputs, |all| {
+        let (own, given) = all.split_at(inputs);
+        let mut given = given.iter().copied();
+        let zero = Expr::of(0.0);
+        let all = gradients.iter().map(|gradient| gradient.and_then(|_| given.next()).unwrap_or(zero));
+        let all: Vec<Expr> = own.iter().copied().chain(all).collect();
+        graph.gradient().eval(&all)
+    })
+}
+
+/// The gradient of a term that counts where it is the fold: of the inputs, the share of the gradient and the fold.
+fn taken_gradient(graph: &Graph) -> Graph {
+    let inputs = graph.input_count();
+    compose(inputs + 2, inputs, |all| {
+        let (own, fold) = (&all[..inputs], all[inputs + 1]);
+        let taken = is_taken(graph.eval(own)[0], fold);
+        let gradients = graph.gradient().eval(&all[..=inputs]).into_iter();
+        gradients.map(|gradient| Expr::select(taken, gradient, Expr::of(0.0))).collect()
+    })
+}
+
+/// The groups of a stage's outputs that are computed together: those that one pass over the rows of `x` gives, and those
+/// that one over the rows of `y` does.
+pub(crate) fn groups(stage: &Stage, values: &[Axes]) -> Vec<Stage> {
+    let of = |by_y: bool| {
+        let outputs = stage.outputs.iter().map(|output| output.filter(|v| (values[*v] == Axes::Y) == by_y));
+        Stage { outputs: outputs.collect(), ..stage.clone() }
+    };
+    let groups = match stage.space {
+        Space::Triples => vec![of(false), of(true)],
+        Space::Elements(_) => vec![stage.clone()],
+    };
+    let some = groups.into_iter().filter(|group| group.outputs.iter().any(Option::is_some));
+    some.map(Stage::tidy).collect()
+}

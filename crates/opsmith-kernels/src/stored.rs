@@ -1,0 +1,127 @@
+//! Elements as they lie in memory, and as numbers in blocks.
+
+use half::{bf16, f16};
+use opsmith_body::{BLOCK, Block, Blocks, Element as Float, Isa, Kernel, Level, dispatch_at};
+use opsmith_core::Element;
+
+/// A float that bodies are computed with.
+pub trait Wide: Float + Element {
+    /// Computes a block of a body.
+    fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]);
+    /// As a double.
+    fn double(self) -> f64;
+    /// The nearest to a double.
+    fn of_double(double: f64) -> Self;
+}
+
+impl Wide for f32 {
+    fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
+        blocks.eval_f32(level, inputs, outputs);
+    }
+    #[inline(always)]
+    fn double(self) -> f64 {
+        f64::from(self)
+    }
+    fn of_double(double: f64) -> Self {
+        double as f32
+    }
+}
+
+impl Wide for f64 {
+    fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
+        blocks.eval_f64(level, inputs, outputs);
+    }
+    #[inline(always)]
+    fn double(self) -> f64 {
+        self
+    }
+    fn of_double(double: f64) -> Self {
+        double
+    }
+}
+
+/// A float of a tensor: `f32` and `f64` are computed with as they are, `f16` and `bf16` as `f32`.
+pub trait Stored: Float + Element {
+    /// What it is computed with.
+    type Wide: Wide;
+    /// The block of numbers, `from` itself where it is one.
+    ///
+    /// # Safety
+    /// There must be [`BLOCK`] elements at `from`.
+    unsafe fn widen(
+        level: Level,
+        from: *const Self,
+        room: &mut Block<Self::Wide>,
+    ) -> *const [Self::Wide; BLOCK];
+    /// Stores the first numbers of a block, as many as `to` has room for.
+    fn narrow(level: Level, from: &Block<Self::Wide>, to: &mut [Self]);
+}
+
+macro_rules! stored_as_it_is {
+    ($($float:ty)*) => {$(
+        impl Stored for $float {
+            type Wide = Self;
+
+            unsafe fn widen(_: Level, from: *const Self, _: &mut Block<Self>) -> *const [Self; BLOCK] {
+                from.cast()
+            }
+
+            fn narrow(_: Level, from: &Block<Self>, to: &mut [Self]) {
+                to.copy_from_slice(&from.0[..to.len()]);
+            }
+        }
+    )*};
+}
+
+macro_rules! stored_as_half {
+    ($($half:ty)*) => {$(
+        impl Stored for $half {
+            type Wide = f32;
+
+            unsafe fn widen(level: Level, from: *const Self, room: &mut Block<f32>) -> *const [f32; BLOCK] {
+                // SAFETY: promised by the caller.
+                dispatch_at(level, Widen { from: unsafe { &*from.cast::<[Self; BLOCK]>() }, to: room });
+                &room.0
+            }
+
+            fn narrow(level: Level, from: &Block<f32>, to: &mut [Self]) {
+                dispatch_at(level, Narrow { from, to });
+            }
+        }
+
+        impl Kernel for Widen<'_, $half> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run<I: Isa>(self) {
+                for (to, from) in self.to.0.iter_mut().zip(self.from) {
+                    *to = from.load::<I>().get();
+                }
+            }
+        }
+
+        impl Kernel for Narrow<'_, $half> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run<I: Isa>(self) {
+                for (to, from) in self.to.iter_mut().zip(&self.from.0) {
+                    *to = <$half>::store(from.load::<I>());
+                }
+            }
+        }
+    )*};
+}
+
+struct Widen<'a, T> {
+    from: &'a [T; BLOCK],
+    to: &'a mut Block<f32>,
+}
+
+struct Narrow<'a, T> {
+    from: &'a Block<f32>,
+    to: &'a mut [T],
+}
+
+stored_as_it_is!(f32 f64);
+stored_as_half!(f16 bf16);

@@ -1,0 +1,129 @@
+//! `#[pairwise]`: the function is applied to the elements of every pair of rows, and its values are folded.
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Error, Expr, Ident, Result};
+
+use super::expand::{expand as expand_one_body, plain_body};
+use super::pointwise::plain_number;
+use super::{Family, OneBody, read};
+
+const FAMILY: Family = Family {
+    name: "pairwise",
+    bound: "Scalar",
+    numbers: "`S`, the function's type parameter",
+    number: plain_number,
+    own_options: &["fold", "finish"],
+    output_names: &["z", "y", "output"],
+};
+
+/// Functions that take many instructions.
+const LONG: [&str; 15] = [
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "normal_cdf",
+    "normal_pdf",
+    "sin",
+    "cos",
+    "pow",
+    "elu",
+    "gelu",
+    "softplus",
+];
+
+/// The function, the op's marker type, and the definitions and kernels.
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let (body, mut options, function) = read(&FAMILY, options, item)?;
+    let ident = &function.sig.ident;
+    check(&body, ident)?;
+    let (fold, mean) = fold(options.take("fold"))?;
+    let (finish, finish_type) = finish(options.take("finish"));
+    let long = is_long(quote!(#function));
+    let plain = plain_body(&body, ident);
+    let family = quote! {
+        #plain
+        #finish
+
+        impl ::opsmith::__private::body::Pair for #ident {
+            const FOLD: ::opsmith::__private::body::Fold = ::opsmith::__private::body::Fold::#fold;
+            const LONG: bool = #long;
+        }
+
+        impl ::opsmith::__private::kernels::pairwise::Pairwise for #ident {
+            const MEAN: bool = #mean;
+            type Finish = #finish_type;
+        }
+    };
+    Ok(expand_one_body(&body, &function, "pairwise", &family))
+}
+
+fn check(body: &OneBody, ident: &Ident) -> Result<()> {
+    let inputs = body.inputs().count();
+    if inputs != 2 {
+        let message = format!(
+            "a function of #[pairwise] has two inputs, an element of a row of each matrix; this one has {inputs}"
+        );
+        return Err(Error::new(ident.span(), message));
+    }
+    match body.outputs.len() {
+        1 => Ok(()),
+        count => {
+            let message = format!(
+                "a function of #[pairwise] gives one number, which is folded over a pair of rows; this one gives {count}"
+            );
+            Err(Error::new(ident.span(), message))
+        }
+    }
+}
+
+/// The variant of `Fold`, and whether the sum is divided by the number of terms.
+fn fold(option: Option<Expr>) -> Result<(TokenStream, bool)> {
+    let Some(expr) = option else { return Ok((quote!(Sum), false)) };
+    let name = match &expr {
+        Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+        _ => None,
+    };
+    match name.as_deref() {
+        Some("sum") => Ok((quote!(Sum), false)),
+        Some("mean") => Ok((quote!(Sum), true)),
+        Some("max") => Ok((quote!(Max), false)),
+        Some("min") => Ok((quote!(Min), false)),
+        _ => Err(Error::new_spanned(expr, "a fold is sum, mean, max or min")),
+    }
+}
+
+/// The body that is made of the function of a fold, and its type.
+fn finish(option: Option<Expr>) -> (TokenStream, TokenStream) {
+    let Some(function) = option else {
+        return (quote!(), quote!(::opsmith::__private::kernels::pairwise::Same));
+    };
+    let call = quote_spanned!(function.span()=> (#function)(fold));
+    let body = quote! {
+        #[doc(hidden)]
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct __Finish;
+
+        impl ::opsmith::__private::body::Body<1, 1> for __Finish {
+            #[inline(always)]
+            fn eval<__S: ::opsmith::Scalar>(&self, [fold]: [__S; 1]) -> [__S; 1] {
+                [#call]
+            }
+        }
+    };
+    (body, quote!(__Finish))
+}
+
+/// Whether the function names one that takes many instructions.
+fn is_long(tokens: TokenStream) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => LONG.contains(&ident.to_string().as_str()),
+        TokenTree::Group(group) => is_long(group.stream()),
+        _ => false,
+    })
+}
