@@ -1,7 +1,9 @@
 //! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
 
 use opsmith_core::family::{Family, FamilyArgument, Like, op_name};
-use opsmith_core::{DType, InferenceContext, KernelDef, OpDef, OpKernelConstruction, Result, Shape};
+use opsmith_core::{
+    DType, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction, OpKernelContext, Result, Shape,
+};
 
 /// A body with attributes as fields: what `#[pointwise]`, `#[reduce]` and `#[pairwise]` make of a function.
 pub trait OneBody: Copy + Send + Sync + 'static {
@@ -124,4 +126,22 @@ fn infer(
         context.set_output(index, shape)?;
     }
     Ok(())
+}
+
+/// The error of a call whose shapes do not fit: that of inference on them, so that each message is written once.
+#[cold]
+pub(crate) fn shape_error(
+    context: &OpKernelContext<'_>,
+    family: &Family,
+    order: usize,
+    shapes: OutputShapes,
+) -> Error {
+    let signature = context.signature();
+    let shape = |input| Some(vec![Shape::known(context.input_shape(input).ok()?)]);
+    let inputs = (0..signature.inputs.len()).map(shape).collect();
+    let inferred = InferenceContext::new(signature, &[], inputs)
+        .and_then(|mut context| infer(&mut context, family, order, shapes));
+    inferred.err().unwrap_or_else(|| {
+        Error::invalid_argument(format!("{}: the shapes of the inputs do not fit", signature.name))
+    })
 }

@@ -3,8 +3,14 @@
 //!
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
 
+mod axes;
+mod explain;
 mod facts;
+mod map;
+mod operand;
 pub mod pairwise;
+pub mod pointwise;
 mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes};
+pub use map::{BodyFloat, ComputeExt};

@@ -10,6 +10,7 @@ pub use opsmith_core::{
     Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result, Shape,
     ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, shape_fns,
 };
+pub use opsmith_kernels::{BodyFloat, ComputeExt};
 
 /// Element types: the sets that bounds name, and the types that Rust itself lacks.
 pub mod dtype {
@@ -75,6 +76,48 @@ pub mod dtype {
 /// # Ok::<(), Error>(())
 /// ```
 pub use opsmith_macros::op;
+
+/// Makes a function of numbers an op that is applied to every element of its inputs, with its gradients.
+///
+/// The function is generic over one type, the numbers, bounded by [`Scalar`]. Its parameters are
+///
+/// - inputs, of that type: tensors that broadcast by NumPy's rules, of any strides;
+/// - attributes, `#[attr(…)]`, with the options that [`op`](macro@op) has: of the numbers' type, a float, which formulas and
+///   CUDA source name; or of a plain type, `i64 i32 u64 u32 usize f64 f32 bool`, a constant of the body.
+///
+/// It returns a number, or a tuple or array of numbers: the outputs, which have the shape that the inputs broadcast to.
+/// Conditions are [`Scalar::select`], not `if`, as the function is compiled once for many elements.
+///
+/// There are kernels for float16 and bfloat16, which are computed in float32, float32 and float64, vectorised for what the
+/// processor has. The gradient is the op `<Name>Grad`, and the gradient's gradient `<Name>GradGrad`; they come into a
+/// library with the op. The function stays one that Rust code can call, and beside it stands a type of its name: the
+/// op that [`library!`] lists, with the attributes as fields a body for [`map`](ComputeExt::map) in other kernels.
+///
+/// # Options
+/// - `output = z`, `outputs = [a, b]`: the names of the outputs. One is called `y` unless it is named, or `z` or
+///   `output` where arguments have those names.
+/// - `dtypes = [f32, f64]`: fewer dtypes.
+/// - `orders = 1`: of how many orders there are gradients, 0 to 4; 2 unless it is given.
+/// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
+///
+/// The function's documentation is the op's, as for [`op`](macro@op).
+///
+/// ```
+/// use opsmith::prelude::*;
+/// use opsmith::testing;
+///
+/// /// The leaky rectified linear unit.
+/// #[pointwise]
+/// fn leaky_relu<S: Scalar>(x: S, #[attr(default = 0.01)] slope: S) -> S {
+///     S::select(x.gt(S::of(0.0)), x, x * slope)
+/// }
+///
+/// let x = array![-2.0, 0.0, 3.0];
+/// let outputs = testing::call::<leaky_relu>().input(&x).attr("slope", 0.5).run()?;
+/// assert_eq!(outputs.array::<f64, Ix1>("y")?, array![-1.0, 0.0, 3.0]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::pointwise;
 
 /// Makes a function of two numbers an op on all pairs of rows of two matrices, with its gradients.
 ///

@@ -8,7 +8,7 @@ pub use ndarray::{
 
 pub use crate::dtype::{AnyFloat, Float, Integer, Number, RealNumber};
 pub use crate::{
-    Code, Compute, DType, Element, Error, InferenceContext, KernelDef, OpDef, OpDefinition, OpKernel,
-    OpKernelConstruction, OpKernelContext, Result, Scalar, ShapeFn, TensorView, TensorViewMut, bail,
-    dispatch, ensure, kernels, library, op, pairwise, shape_fns,
+    Code, Compute, ComputeExt, DType, Element, Error, InferenceContext, KernelDef, OpDef, OpDefinition,
+    OpKernel, OpKernelConstruction, OpKernelContext, Result, Scalar, ShapeFn, TensorView, TensorViewMut,
+    bail, dispatch, ensure, kernels, library, op, pairwise, pointwise, shape_fns,
 };

@@ -1,0 +1,85 @@
+//! Bodies inside hand-written kernels.
+
+use ndarray::{ArrayView, ArrayViewMut, Dimension};
+use opsmith_body::{Body, Compiled};
+use opsmith_core::{Compute, Result, bail};
+use smallvec::SmallVec;
+
+use crate::axes::{Layout, Space, broadcast_shape};
+use crate::operand::{Sink, Source};
+use crate::pointwise::{Target, Task};
+use crate::stored::Stored;
+
+/// A float that bodies are applied to: `f32` and `f64`, and `f16` and `bf16`, which are computed in float32.
+pub trait BodyFloat: Stored {}
+
+impl<T: Stored> BodyFloat for T {}
+
+/// What [`Compute`] does with bodies.
+pub trait ComputeExt {
+    /// Applies a body to every element of inputs, which broadcast to the outputs' shape, on the host's threads.
+    ///
+    /// Inputs and outputs may have any strides. The body is what `#[pointwise]` makes of a function: a type of its name
+    /// with the attributes as fields.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the outputs differ in shape or the inputs do not broadcast to it.
+    fn map<T, D, B, const IN: usize, const OUT: usize>(
+        &self,
+        body: &B,
+        inputs: [ArrayView<'_, T, D>; IN],
+        outputs: [ArrayViewMut<'_, T, D>; OUT],
+    ) -> Result<()>
+    where
+        T: BodyFloat,
+        D: Dimension,
+        B: Body<IN, OUT> + Send + Sync;
+}
+
+/// The nanoseconds that a block of an unknown body takes, roughly.
+const COST: usize = 100;
+
+impl ComputeExt for Compute<'_> {
+    fn map<T, D, B, const IN: usize, const OUT: usize>(
+        &self,
+        body: &B,
+        inputs: [ArrayView<'_, T, D>; IN],
+        mut outputs: [ArrayViewMut<'_, T, D>; OUT],
+    ) -> Result<()>
+    where
+        T: BodyFloat,
+        D: Dimension,
+        B: Body<IN, OUT> + Send + Sync,
+    {
+        let Some(shape) = outputs.first().map(|output| output.shape().to_vec()) else { return Ok(()) };
+        let given = inputs.iter().map(ArrayView::shape);
+        let differs = outputs.iter().any(|output| output.shape() != shape);
+        let all = broadcast_shape(given.clone().chain([shape.as_slice()]));
+        if differs || all.is_none_or(|all| all.as_slice() != shape) {
+            let given: Vec<_> = given.collect();
+            let outputs: Vec<_> = outputs.iter().map(ArrayViewMut::shape).collect();
+            bail!(
+                InvalidArgument,
+                "the inputs of a body must broadcast to the one shape of its outputs, got inputs of shapes {given:?} \
+                 and outputs of shapes {outputs:?}"
+            );
+        }
+        let places: SmallVec<[*mut T; 8]> = outputs.iter_mut().map(ArrayViewMut::as_mut_ptr).collect();
+        let own = inputs.iter().map(|input| Layout { shape: input.shape(), strides: input.strides() });
+        let others = outputs.iter().map(|output| Layout { shape: output.shape(), strides: output.strides() });
+        let layouts: SmallVec<[Layout<'_>; 16]> = own.chain(others).collect();
+        let space = Space::new(&shape, &layouts);
+        // SAFETY: views reach their elements, which are borrowed for as long as this takes.
+        let source = |(operand, input): (usize, &ArrayView<'_, T, D>)| unsafe {
+            Some(Source::new(&space, operand, input.as_ptr()))
+        };
+        // SAFETY: as above; mutable views are of different elements, at one index each.
+        let target = |(output, &place): (usize, &*mut T)| unsafe {
+            Target::Elements(Sink::new(&space, IN + output, place))
+        };
+        let sources: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().enumerate().map(source).collect();
+        let targets: SmallVec<[Target<T>; 8]> = places.iter().enumerate().map(target).collect();
+        let blocks = Compiled::<_, IN, OUT>(body);
+        Task { blocks: &blocks, space: &space, inputs: &sources, outputs: &targets, cost: COST }.run(self)
+    }
+}

@@ -1,0 +1,194 @@
+//! Blocks of an operand: gathered from a tensor, or scattered to one.
+
+use opsmith_body::{BLOCK, Block, Level};
+
+use crate::axes::{Order, Space};
+use crate::stored::{Stored, Wide};
+
+/// An operand as a loop reads it: which one of its space, where it lies and how.
+pub(crate) struct Source<T> {
+    data: *const T,
+    operand: usize,
+    order: Order,
+}
+
+// SAFETY: it is read only, by whoever promised when it was made that it may be.
+unsafe impl<T: Sync> Sync for Source<T> {}
+
+impl<T: Stored> Source<T> {
+    /// # Safety
+    /// While it is read from, the elements that the operand's strides reach from `data` along the space must be readable.
+    /// They may be written between reads, but not while a block that was read is in use.
+    pub(crate) unsafe fn new(space: &Space, operand: usize, data: *const T) -> Source<T> {
+        Source { data, operand, order: space.order(operand) }
+    }
+
+    /// The `count` numbers from a linear index on, whose coordinates are `from`: where they lie, or else in `raw` or `wide`. What
+    /// comes after them in the block is anything.
+    ///
+    /// # Safety
+    /// The indices must be in the space.
+    pub(crate) unsafe fn block(
+        &self,
+        space: &Space,
+        level: Level,
+        (begin, from): (usize, &[usize]),
+        count: usize,
+        (raw, wide): (&mut Block<T>, &mut Block<T::Wide>),
+    ) -> *const [T::Wide; BLOCK] {
+        let run = match self.order {
+            Order::Dense => begin as isize,
+            // All along the last dim.
+            Order::Strided if space.strides(self.operand)[0] == 1 && from[0] + count <= space.dims()[0] => {
+                from.iter().zip(space.strides(self.operand)).map(|(&at, stride)| at as isize * stride).sum()
+            }
+            _ => {
+                // SAFETY: promised by the caller.
+                unsafe { self.gather(space, from, count, raw) };
+                // SAFETY: it is a whole block.
+                return unsafe { T::widen(level, raw.0.as_ptr(), wide) };
+            }
+        };
+        // SAFETY: the indices are in the space, so these elements are the operand's.
+        unsafe {
+            let at = self.data.offset(run);
+            if count == BLOCK {
+                return T::widen(level, at, wide);
+            }
+            raw.0.as_mut_ptr().copy_from_nonoverlapping(at, count);
+            T::widen(level, raw.0.as_ptr(), wide)
+        }
+    }
+
+    /// # Safety
+    /// As [`block`](Self::block).
+    unsafe fn gather(&self, space: &Space, from: &[usize], count: usize, to: &mut Block<T>) {
+        let stride = space.strides(self.operand)[0];
+        space.runs(self.operand, from, count, |position, length, place| {
+            let to = &mut to.0[position..position + length];
+            // SAFETY: the caller promised that these indices, and `new` that their elements, are there.
+            unsafe {
+                let at = self.data.offset(place);
+                match stride {
+                    0 => to.fill(*at),
+                    1 => to.as_mut_ptr().copy_from_nonoverlapping(at, length),
+                    _ => {
+                        for (index, to) in to.iter_mut().enumerate() {
+                            *to = *at.offset(index as isize * stride);
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// An operand as a loop writes it.
+pub(crate) struct Sink<T> {
+    data: *mut T,
+    operand: usize,
+    order: Order,
+}
+
+// SAFETY: each element is written by one thread, as whoever made it promised.
+unsafe impl<T: Send> Sync for Sink<T> {}
+
+impl<T: Stored> Sink<T> {
+    /// # Safety
+    /// While it is written to, the elements that the operand's strides reach from `data` along the space must be
+    /// writable and nobody else's, and no two indices reach the same.
+    pub(crate) unsafe fn new(space: &Space, operand: usize, data: *mut T) -> Sink<T> {
+        Sink { data, operand, order: space.order(operand) }
+    }
+
+    /// Stores the first `count` numbers of a block from a linear index on, whose coordinates are `from`.
+    ///
+    /// # Safety
+    /// The indices must be in the space, and no other thread may write to them.
+    pub(crate) unsafe fn store(
+        &self,
+        space: &Space,
+        level: Level,
+        (begin, from): (usize, &[usize]),
+        count: usize,
+        (numbers, raw): (&Block<T::Wide>, &mut Block<T>),
+    ) {
+        if self.order == Order::Dense {
+            // SAFETY: the indices are in the space, so these elements are the operand's, and ours.
+            let to = unsafe { std::slice::from_raw_parts_mut(self.data.add(begin), count) };
+            return T::narrow(level, numbers, to);
+        }
+        T::narrow(level, numbers, &mut raw.0[..count]);
+        let stride = space.strides(self.operand)[0];
+        space.runs(self.operand, from, count, |position, length, place| {
+            for (index, &number) in raw.0[position..position + length].iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { self.data.offset(place + index as isize * stride).write(number) };
+            }
+        });
+    }
+}
+
+/// The sums of some numbers of a space, by the place that an operand has at them: the part of a range of indices.
+pub(crate) struct Sums {
+    operand: usize,
+    /// The place of the first value.
+    low: usize,
+    values: Vec<f64>,
+}
+
+impl Sums {
+    /// No numbers yet, of the indices from `begin` up to `end`. Nothing if there is no memory for them.
+    pub(crate) fn new(space: &Space, operand: usize, begin: usize, end: usize) -> Option<Sums> {
+        let (low, high) = space.reach(operand, begin, end);
+        let mut values = Vec::new();
+        values.try_reserve_exact(high - low + 1).ok()?;
+        values.resize(high - low + 1, 0.0);
+        Some(Sums { operand, low, values })
+    }
+
+    /// Adds the first `count` numbers of a block from some coordinates on.
+    pub(crate) fn add<W: Wide>(&mut self, space: &Space, from: &[usize], count: usize, numbers: &Block<W>) {
+        let one_place = space.strides(self.operand)[0] == 0;
+        let Sums { low, values, operand } = self;
+        space.runs(*operand, from, count, |position, length, place| {
+            let numbers = &numbers.0[position..position + length];
+            let first = place.unsigned_abs() - *low;
+            if one_place {
+                values[first] += sum(numbers);
+            } else {
+                for (value, number) in values[first..first + length].iter_mut().zip(numbers) {
+                    *value += number.double();
+                }
+            }
+        });
+    }
+
+    /// Adds what belongs to the places from `begin` on to `totals`.
+    pub(crate) fn add_to(&self, begin: usize, totals: &mut [f64]) {
+        let end = (begin + totals.len()).min(self.low + self.values.len());
+        let first = begin.max(self.low);
+        if first < end {
+            let own = &self.values[first - self.low..end - self.low];
+            for (total, value) in totals[first - begin..].iter_mut().zip(own) {
+                *total += value;
+            }
+        }
+    }
+}
+
+/// The sum of numbers: eight at a time, then by pairs.
+fn sum<W: Wide>(numbers: &[W]) -> f64 {
+    let mut lanes = [0.0; 8];
+    let (eights, rest) = numbers.as_chunks::<8>();
+    for eight in eights {
+        for (lane, number) in lanes.iter_mut().zip(eight) {
+            *lane += number.double();
+        }
+    }
+    for (lane, number) in lanes.iter_mut().zip(rest) {
+        *lane += number.double();
+    }
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + b) + (c + d)) + ((e + f) + (g + h))
+}

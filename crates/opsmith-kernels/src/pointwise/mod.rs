@@ -1,0 +1,273 @@
+//! Pointwise ops: a body applied to every element of inputs that broadcast, and its gradients.
+//!
+//! The gradient of an input that is smaller than the shape that all inputs broadcast to is summed over the dims along
+//! which it was repeated. Numbers are added up in double precision: those of fixed parts of the space first, then the
+//! parts in their order. So results are the same for any number of threads, and a sum of n float32 numbers is within
+//! 2⁻²⁴ of its value plus n · 2⁻⁵³ of the sum of their magnitudes; of float64 numbers within n · 2⁻⁵³ of the latter.
+
+mod run;
+
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+use opsmith_body::{Blocks, Graph, Interpreted, Node};
+use opsmith_core::family::{Family, FamilyArgument, Like};
+use opsmith_core::tensor::Extents;
+use opsmith_core::{
+    DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
+    Result, Shape, TensorViewMut, bail,
+};
+use smallvec::SmallVec;
+
+use crate::axes::{Layout, Space, broadcast_shape};
+use crate::explain::{cuda_type, vectors};
+use crate::facts::{OneBody, OutputShapes, shape_error};
+use crate::operand::{Sink, Source};
+use crate::stored::Stored;
+pub(crate) use run::{Target, Task, Totals};
+
+/// A body that `#[pointwise]` made, in its compiled forms.
+pub trait Pointwise: OneBody {
+    /// The body.
+    fn forward(self) -> Box<dyn Blocks>;
+    /// Its gradient, if that is compiled: of many inputs it is not, as the graph's is as fast.
+    fn gradient(self) -> Option<Box<dyn Blocks>>;
+    /// What it computes.
+    fn trace(&self) -> Graph;
+}
+
+/// The statement of the op, or of its gradient op of this order.
+pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
+    let kernel = KernelDef::cpu::<PointwiseKernel<B, ORDER>>().strided();
+    B::FACTS.def(ORDER, output_shapes::<B>, &kernel).explain(|construction| {
+        explain(construction, &graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
+    })
+}
+
+/// The graph of a body's gradient of an order.
+fn graph<B: Pointwise>(body: &B, order: usize) -> Graph {
+    (0..order).fold(body.trace(), |graph, _| graph.gradient())
+}
+
+fn explain(construction: &OpKernelConstruction<'_>, graph: &Graph, family: &Family) -> Result<Explanation> {
+    let dtype: DType = construction.attr("T")?;
+    let signature = construction.signature();
+    let Some(cuda) = cuda_type(dtype) else {
+        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+    };
+    let names = |arguments: &[FamilyArgument]| -> Vec<String> {
+        arguments.iter().map(|argument| argument.name.clone()).collect()
+    };
+    let (inputs, outputs) = (names(&family.inputs), names(&family.outputs));
+    let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+    let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+    let graph = graph.clone().with_names(&inputs, &outputs);
+    Ok(Explanation {
+        formula: graph.formula(),
+        cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
+        vectors: vectors(dtype),
+    })
+}
+
+/// Every output has the shape that the inputs broadcast to.
+fn output_shapes<B: OneBody>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
+    let mut shape = context.input(0)?;
+    for index in 1..B::FACTS.inputs.len() {
+        let input = context.input(index)?;
+        shape = context.broadcast(&shape, &input)?;
+    }
+    Ok(vec![shape; B::FACTS.outputs.len()])
+}
+
+/// The kernel of a body's gradient of an order; of the body itself for order 0.
+struct PointwiseKernel<B, const ORDER: usize> {
+    computation: Computation,
+    body: PhantomData<fn() -> B>,
+}
+
+/// What an instance computes with, whatever the body.
+struct Computation {
+    blocks: Box<dyn Blocks>,
+    dtype: DType,
+    /// How many inputs the forward op has.
+    forward_inputs: usize,
+    order: usize,
+    family: Family,
+    cost: usize,
+}
+
+impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        let body = B::new(construction)?;
+        let graph = graph(&body, ORDER);
+        let compiled = match ORDER {
+            0 => Some(body.forward()),
+            1 => body.gradient(),
+            _ => None,
+        };
+        let computation = Computation {
+            blocks: compiled.unwrap_or_else(|| Box::new(Interpreted::new(&graph))),
+            dtype: construction.attr("T")?,
+            forward_inputs: B::FACTS.inputs.len(),
+            order: ORDER,
+            family: B::FACTS.family(ORDER),
+            cost: cost(&graph),
+        };
+        Ok(PointwiseKernel { computation, body: PhantomData })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        self.computation.compute(context, output_shapes::<B>)
+    }
+}
+
+/// The nanoseconds that a block takes, roughly: gathering and storing it, and each operation.
+fn cost(graph: &Graph) -> usize {
+    let operation = |node: &Node| match node {
+        Node::Unary(..) => 40,
+        Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => 2,
+        _ => 6,
+    };
+    20 + graph.nodes().iter().map(operation).sum::<usize>()
+}
+
+/// The shapes of a call.
+struct Shapes<'a> {
+    /// Of the inputs that are there.
+    inputs: SmallVec<[Option<&'a [usize]>; 8]>,
+    /// What the inputs of the forward op broadcast to.
+    all: Extents,
+}
+
+impl Computation {
+    /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
+    fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
+        let Some(shapes) = self.shapes(context) else {
+            return Err(shape_error(context, &self.family, self.order, output_shapes));
+        };
+        match self.dtype {
+            DType::Float32 => self.run::<f32>(context, &shapes),
+            DType::Float64 => self.run::<f64>(context, &shapes),
+            DType::Float16 => self.run::<f16>(context, &shapes),
+            DType::BFloat16 => self.run::<bf16>(context, &shapes),
+            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
+        }
+    }
+
+    /// The shapes, if they fit. It does not count as reading the inputs, whose memory may become outputs'.
+    fn shapes<'a>(&self, context: &OpKernelContext<'a>) -> Option<Shapes<'a>> {
+        let inputs: SmallVec<[Option<&[usize]>; 8]> =
+            (0..self.family.inputs.len()).map(|input| context.input_shape(input).ok()).collect();
+        let forward = inputs[..self.forward_inputs].iter().copied().collect::<Option<SmallVec<[_; 8]>>>()?;
+        let shapes = Shapes { all: broadcast_shape(forward)?, inputs };
+        let fits = |(input, shape): (usize, &Option<&[usize]>)| {
+            shape.is_none_or(|shape| Some(shape) == shapes.like(self.family.inputs[input].like))
+        };
+        shapes.inputs.iter().enumerate().skip(self.forward_inputs).all(fits).then_some(shapes)
+    }
+
+    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
+        let made = self.outputs(context, shapes)?;
+        let mut layouts: SmallVec<[Layout<'_>; 16]> = SmallVec::new();
+        let mut inputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
+        for input in 0..shapes.inputs.len() {
+            let is_it = |output: &&Output<'_>| output.made_of == Some(input);
+            let (data, layout) = match made.iter().flatten().find(is_it) {
+                // It can no longer be read as an input, but it is where the output is.
+                Some(Output { view, .. }) => (view.data_ptr().cast_const(), layout(view)),
+                None => match context.optional_input(input)? {
+                    Some(view) => (view.data_ptr(), Layout { shape: view.shape(), strides: view.strides() }),
+                    None => {
+                        inputs.push(None);
+                        continue;
+                    }
+                },
+            };
+            inputs.push(Some(Place { data: data.cast_mut().cast(), operand: layouts.len() }));
+            layouts.push(layout);
+        }
+        let mut outputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
+        for output in &made {
+            outputs.push(output.as_ref().map(|output| {
+                layouts.push(layout(&output.view));
+                Place { data: output.view.data_ptr().cast(), operand: layouts.len() - 1 }
+            }));
+        }
+        let space = Space::new(&shapes.all, &layouts);
+        let source = |place: Option<Place<T>>| {
+            // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
+            // output is of the space's shape, so its block is written after it has been read.
+            place.map(|place| unsafe { Source::new(&space, place.operand, place.data) })
+        };
+        let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.into_iter().map(source).collect();
+        let target = |place: Option<Place<T>>| {
+            let Some(Place { data, operand }) = place else { return Target::Nowhere };
+            let len = layouts[operand].shape.iter().product();
+            // SAFETY: the output was made of this shape, dense, for this call alone.
+            unsafe {
+                match len == space.len() {
+                    true => Target::Elements(Sink::new(&space, operand, data)),
+                    false => Target::Sums(operand, Totals::new(data, len)),
+                }
+            }
+        };
+        let outputs: SmallVec<[Target<T>; 8]> = outputs.into_iter().map(target).collect();
+        let task = Task {
+            blocks: &*self.blocks,
+            space: &space,
+            inputs: &inputs,
+            outputs: &outputs,
+            cost: self.cost,
+        };
+        task.run(&context.compute())
+    }
+
+    /// The outputs that are wanted, in the memory of inputs where that is given away.
+    fn outputs<'a>(
+        &self,
+        context: &'a OpKernelContext<'_>,
+        shapes: &Shapes<'_>,
+    ) -> Result<SmallVec<[Option<Output<'a>>; 4]>> {
+        let candidates: SmallVec<[usize; 16]> = (0..shapes.inputs.len()).collect();
+        let mut outputs = SmallVec::new();
+        for (index, argument) in self.family.outputs.iter().enumerate() {
+            if !context.output_wanted(index)? {
+                outputs.push(None);
+                continue;
+            }
+            let shape = shapes.like(argument.like).unwrap_or_default();
+            // What is summed up is written while inputs are still read.
+            let whole = shape.iter().product::<usize>() == shapes.all.iter().product::<usize>();
+            let candidates = if whole { candidates.as_slice() } else { &[] };
+            let (view, made_of) = context.forward_input_or_allocate_output(candidates, index, shape)?;
+            outputs.push(Some(Output { view, made_of }));
+        }
+        Ok(outputs)
+    }
+}
+
+/// An output that has been made, and the input whose memory it has.
+struct Output<'a> {
+    view: TensorViewMut<'a>,
+    made_of: Option<usize>,
+}
+
+/// Where an operand of a space begins.
+struct Place<T> {
+    data: *mut T,
+    operand: usize,
+}
+
+fn layout<'a>(view: &TensorViewMut<'a>) -> Layout<'a> {
+    Layout { shape: view.shape(), strides: view.strides() }
+}
+
+impl Shapes<'_> {
+    /// The shape that an argument must have, if it is known.
+    fn like(&self, like: Like) -> Option<&[usize]> {
+        match like {
+            Like::Input(input) => self.inputs[input],
+            Like::Output(_) => Some(&self.all),
+        }
+    }
+}
