@@ -2,7 +2,8 @@
 
 use opsmith_core::family::{Family, FamilyArgument, Like, op_name};
 use opsmith_core::{
-    DType, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction, OpKernelContext, Result, Shape,
+    AttrValue, DType, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction, OpKernelContext,
+    Result, Shape,
 };
 
 /// A body with attributes as fields: what `#[pointwise]`, `#[reduce]` and `#[pairwise]` make of a function.
@@ -132,6 +133,7 @@ fn infer(
 #[cold]
 pub(crate) fn shape_error(
     context: &OpKernelContext<'_>,
+    attrs: &[AttrValue],
     family: &Family,
     order: usize,
     shapes: OutputShapes,
@@ -139,7 +141,7 @@ pub(crate) fn shape_error(
     let signature = context.signature();
     let shape = |input| Some(vec![Shape::known(context.input_shape(input).ok()?)]);
     let inputs = (0..signature.inputs.len()).map(shape).collect();
-    let inferred = InferenceContext::new(signature, &[], inputs)
+    let inferred = InferenceContext::new(signature, attrs, inputs)
         .and_then(|mut context| infer(&mut context, family, order, shapes));
     inferred.err().unwrap_or_else(|| {
         Error::invalid_argument(format!("{}: the shapes of the inputs do not fit", signature.name))

@@ -10,6 +10,7 @@ mod map;
 mod operand;
 pub mod pairwise;
 pub mod pointwise;
+pub mod reduce;
 mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes};

@@ -31,6 +31,12 @@ pub fn pairwise(options: TokenStream, item: TokenStream) -> TokenStream {
     body::pairwise(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
+/// Makes a function of the numbers of rows an op, with folds. See `opsmith::reduce`.
+#[proc_macro_attribute]
+pub fn reduce(options: TokenStream, item: TokenStream) -> TokenStream {
+    body::reduce(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+}
+
 /// Makes ops a loadable library. See `opsmith::library`.
 #[proc_macro]
 pub fn library(input: TokenStream) -> TokenStream {

@@ -4,7 +4,7 @@ pub mod prelude;
 pub mod testing;
 
 pub use ndarray;
-pub use opsmith_body::{Mask, Scalar};
+pub use opsmith_body::{Each, Mask, Rows, Scalar};
 pub use opsmith_core::{
     AttrValue, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext, KernelDef,
     Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result, Shape,
@@ -149,6 +149,46 @@ pub use opsmith_macros::pointwise;
 /// # Ok::<(), Error>(())
 /// ```
 pub use opsmith_macros::pairwise;
+
+/// Makes a function of the numbers of rows an op, with its gradients: a reduction, or a function of the whole row.
+///
+/// The function is generic over one type `R`, bounded by [`Rows`]. Its parameters are inputs and attributes as for
+/// [`pointwise`](macro@pointwise): what varies along the row is of type `R::Each`, what there is one of for each row,
+/// float attributes among it, of type `R::One`. Both are [`Scalar`]s. Folds lead from the first to the second, `sum`,
+/// `mean`, `amax`, `amin` and `count` (see [`Each`]); arithmetic between them gives the first. It returns a number of
+/// either type, or a tuple or array of them: the outputs.
+///
+/// A row is the last dims of a tensor: as many as the attribute `axes` says, which every such op has and which is 1 by
+/// default. Inputs of type `R::Each` broadcast to all dims, those of type `R::One` to the other dims; an output of type
+/// `R::One` has the other dims. Rows may be empty: their sum is 0, their largest number −∞.
+///
+/// Sums are folded in blocks: no number is in more than 23 + ⌈log₂(n/2048)⌉ additions of n, so that the error is at most
+/// that many roundings of the sum of the magnitudes; and results have the same bits for any number of threads. float16
+/// and bfloat16 are computed in float32.
+///
+/// The gradient of a largest number is shared equally by those that are it, and by the whole row if it is NaN. What is
+/// [`detached`](Scalar::detached) is a constant for derivatives: worth saying of what changes no result, only how exactly it is
+/// computed.
+///
+/// The options are those of [`pointwise`](macro@pointwise).
+///
+/// ```
+/// use opsmith::prelude::*;
+/// use opsmith::testing;
+///
+/// /// The softmax of each row.
+/// #[reduce]
+/// fn softmax<R: Rows>(x: R::Each) -> R::Each {
+///     let e = (x - x.amax().detached()).exp();
+///     e / e.sum()
+/// }
+///
+/// let x = array![[0.0, 0.0], [1.0, 1.0 + 3.0f64.ln()]];
+/// let outputs = testing::call::<softmax>().input(&x).run()?;
+/// assert!(outputs.array::<f64, Ix2>("y")?.abs_diff_eq(&array![[0.5, 0.5], [0.25, 0.75]], 1e-15));
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::reduce;
 
 /// Makes ops a library that every host loads: once in a crate whose type is `cdylib`.
 ///

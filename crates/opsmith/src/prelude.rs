@@ -6,9 +6,11 @@ pub use ndarray::{
     ArrayViewMutD, Axis, Ix0, Ix1, Ix2, Ix3, Ix4, Ix5, Ix6, IxDyn, Zip, array, azip, s,
 };
 
+// Its methods: what implements it is written `R::Each`.
+pub use crate::Each as _;
 pub use crate::dtype::{AnyFloat, Float, Integer, Number, RealNumber};
 pub use crate::{
     Code, Compute, ComputeExt, DType, Element, Error, InferenceContext, KernelDef, OpDef, OpDefinition,
-    OpKernel, OpKernelConstruction, OpKernelContext, Result, Scalar, ShapeFn, TensorView, TensorViewMut,
-    bail, dispatch, ensure, kernels, library, op, pairwise, pointwise, shape_fns,
+    OpKernel, OpKernelConstruction, OpKernelContext, Result, Rows, Scalar, ShapeFn, TensorView,
+    TensorViewMut, bail, dispatch, ensure, kernels, library, op, pairwise, pointwise, reduce, shape_fns,
 };

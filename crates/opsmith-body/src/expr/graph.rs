@@ -313,6 +313,14 @@ impl Graph {
         self
     }
 
+    /// The graph with some of its outputs, by position.
+    #[must_use]
+    pub fn with_outputs(&self, outputs: &[usize]) -> Self {
+        let ids: Vec<Id> = outputs.iter().map(|output| self.outputs[*output]).collect();
+        let results = outputs.iter().map(|output| self.results[*output].clone()).collect();
+        Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), results))
+    }
+
     /// How often each input is there.
     pub fn input_kinds(&self) -> impl Iterator<Item = Kind> {
         self.inputs.iter().map(|argument| argument.kind)

@@ -122,7 +122,7 @@ impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
 }
 
 /// The nanoseconds that a block takes, roughly: gathering and storing it, and each operation.
-fn cost(graph: &Graph) -> usize {
+pub(crate) fn cost(graph: &Graph) -> usize {
     let operation = |node: &Node| match node {
         Node::Unary(..) => 40,
         Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => 2,
@@ -143,7 +143,7 @@ impl Computation {
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
         let Some(shapes) = self.shapes(context) else {
-            return Err(shape_error(context, &self.family, self.order, output_shapes));
+            return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
         };
         match self.dtype {
             DType::Float32 => self.run::<f32>(context, &shapes),

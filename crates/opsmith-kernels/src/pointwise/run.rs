@@ -48,6 +48,33 @@ impl<T> Totals<T> {
     }
 }
 
+impl<T: Stored> Totals<T> {
+    /// Stores the totals of the sums of all parts, in their order.
+    pub(crate) fn put_together<'a, P: Iterator<Item = &'a Sums>>(
+        &self,
+        compute: &Compute<'_>,
+        parts: impl Fn() -> P + Sync,
+    ) {
+        compute.parallel_for(self.len.div_ceil(TOTALS), TOTALS * 4, |range| {
+            let mut sums = [0.0; TOTALS];
+            for begin in range.map(|index| index * TOTALS) {
+                let sums = &mut sums[..TOTALS.min(self.len - begin)];
+                sums.fill(0.0);
+                parts().for_each(|part| part.add_to(begin, sums));
+                // SAFETY: the places are below `len`, and each is in one range.
+                let places = unsafe { std::slice::from_raw_parts_mut(self.data.add(begin), sums.len()) };
+                for (sums, places) in sums.chunks(BLOCK).zip(places.chunks_mut(BLOCK)) {
+                    let mut numbers = Block::<T::Wide>::default();
+                    for (number, &sum) in numbers.0.iter_mut().zip(sums) {
+                        *number = T::Wide::of_double(sum);
+                    }
+                    T::narrow(Level::best(), &numbers, places);
+                }
+            }
+        });
+    }
+}
+
 /// A computation over a space.
 pub(crate) struct Task<'a, T> {
     pub(crate) blocks: &'a dyn Blocks,
@@ -100,25 +127,8 @@ impl<T: Stored> Task<'_, T> {
             Ok(())
         })?;
         for (position, (_, totals)) in self.summed().enumerate() {
-            let parts = || parts.iter().filter_map(OnceLock::get).map(|sums| &sums[position]);
-            compute.parallel_for(totals.len.div_ceil(TOTALS), TOTALS * 4, |range| {
-                let mut sums = [0.0; TOTALS];
-                for begin in range.map(|index| index * TOTALS) {
-                    let sums = &mut sums[..TOTALS.min(totals.len - begin)];
-                    sums.fill(0.0);
-                    parts().for_each(|part| part.add_to(begin, sums));
-                    // SAFETY: the places are below `len`, and each is in one range.
-                    let places =
-                        unsafe { std::slice::from_raw_parts_mut(totals.data.add(begin), sums.len()) };
-                    for (sums, places) in sums.chunks(BLOCK).zip(places.chunks_mut(BLOCK)) {
-                        let mut numbers = Block::<T::Wide>::default();
-                        for (number, &sum) in numbers.0.iter_mut().zip(sums) {
-                            *number = T::Wide::of_double(sum);
-                        }
-                        T::narrow(Level::best(), &numbers, places);
-                    }
-                }
-            });
+            totals
+                .put_together(compute, || parts.iter().filter_map(OnceLock::get).map(|sums| &sums[position]));
         }
         Ok(())
     }

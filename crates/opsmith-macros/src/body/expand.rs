@@ -1,7 +1,7 @@
 //! From the model of a one-body function to code: what is the same for all families.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{ToTokens, format_ident, quote};
 use syn::{Attribute, Ident, ItemFn};
 
 use super::model::{OneBody, ResultKind};
@@ -106,7 +106,8 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
 pub(crate) fn plain_body(body: &OneBody, function: &Ident) -> TokenStream {
     let (inputs, outputs) = (body.inputs().count(), body.outputs.len());
     let numbers: Vec<Ident> = (0..inputs).map(|position| format_ident!("input{position}")).collect();
-    let call = call(body, function, &numbers);
+    let number = quote!(__S);
+    let call = call(body, function, &number, &number, &numbers);
     quote! {
         impl ::opsmith::__private::body::Body<#inputs, #outputs> for #function {
             #[inline(always)]
@@ -117,8 +118,14 @@ pub(crate) fn plain_body(body: &OneBody, function: &Ident) -> TokenStream {
     }
 }
 
-/// A call of the function on numbers of type `__S`, whose value is an array of the outputs.
-fn call(body: &OneBody, function: &Ident, inputs: &[Ident]) -> TokenStream {
+/// A call of the function, with a type argument and what attributes become, whose value is an array of the outputs.
+pub(crate) fn call(
+    body: &OneBody,
+    function: &Ident,
+    generic: &TokenStream,
+    number: &TokenStream,
+    inputs: &[impl ToTokens],
+) -> TokenStream {
     let mut inputs = inputs.iter();
     let arguments = body.parameters.iter().map(|parameter| {
         let (ident, name) = (&parameter.ident, &parameter.name);
@@ -127,21 +134,21 @@ fn call(body: &OneBody, function: &Ident, inputs: &[Ident]) -> TokenStream {
                 let input = inputs.next();
                 quote!(#input)
             }
-            Role::NumberAttr(_) => quote!(<__S as ::opsmith::Scalar>::attr(#name, self.#ident)),
+            Role::NumberAttr(_) => quote!(<#number as ::opsmith::Scalar>::attr(#name, self.#ident)),
             Role::Attr(_) => quote!(self.#ident),
         }
     });
-    let call = quote!(#function::<__S>(#(#arguments),*));
+    let call = quote!(#function::<#generic>(#(#arguments),*));
     match body.result {
         ResultKind::One => quote!([#call]),
         ResultKind::Array => call,
         ResultKind::Tuple => {
             let outputs: Vec<Ident> =
                 (0..body.outputs.len()).map(|position| format_ident!("output{position}")).collect();
-            quote! {
+            quote!({
                 let (#(#outputs,)*) = #call;
                 [#(#outputs),*]
-            }
+            })
         }
     }
 }

@@ -9,6 +9,7 @@ mod options;
 mod pairwise;
 mod parameter;
 mod pointwise;
+mod reduce;
 
 use proc_macro2::TokenStream;
 use syn::parse::{ParseStream, Parser};
@@ -19,6 +20,7 @@ use options::Options;
 pub(crate) use pairwise::expand as pairwise;
 use parameter::Number;
 pub(crate) use pointwise::expand as pointwise;
+pub(crate) use reduce::expand as reduce;
 
 /// What is particular to a family of one-body functions.
 pub(crate) struct Family {

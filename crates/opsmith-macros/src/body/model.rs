@@ -38,7 +38,6 @@ pub(crate) struct OneBody {
 /// An output of the op.
 pub(crate) struct Output {
     pub(crate) name: String,
-    #[allow(dead_code, reason = "reductions ask")]
     pub(crate) number: Number,
 }
 

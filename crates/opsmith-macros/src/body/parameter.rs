@@ -14,7 +14,6 @@ pub(crate) enum Number {
     /// One for each element.
     Each,
     /// One for each row, in a reduction.
-    #[allow(dead_code, reason = "reductions have it")]
     One,
 }
 

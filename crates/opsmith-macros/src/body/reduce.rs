@@ -1,0 +1,94 @@
+//! `#[reduce]`: the function computes by rows, with folds.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::{Ident, Type};
+
+use super::expand::{call, expand as expand_one_body};
+use super::parameter::{Number, Role};
+use super::{Family, OneBody, read};
+
+const FAMILY: Family = Family {
+    name: "reduce",
+    bound: "Rows",
+    numbers: "`R::Each`, one for each position of a row, or `R::One`, one for each row, of the type parameter `R`",
+    number: row_number,
+    own_options: &[],
+    output_names: &["y", "z", "output"],
+};
+
+/// `R::Each` or `R::One`, where `R` is the type parameter.
+fn row_number(generic: &Ident, ty: &Type) -> Option<Number> {
+    let Type::Path(path) = ty else { return None };
+    let segments: Vec<&Ident> = path.path.segments.iter().map(|segment| &segment.ident).collect();
+    match segments[..] {
+        [first, second] if first == generic && second == "Each" => Some(Number::Each),
+        [first, second] if first == generic && second == "One" => Some(Number::One),
+        _ => None,
+    }
+}
+
+/// The function, the op's marker type, and the definitions and kernels.
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
+    let (body, _, function) = read(&FAMILY, options, item)?;
+    check(&body, &function.sig.ident)?;
+    let reduction = reduction(&body, &function.sig.ident);
+    Ok(expand_one_body(&body, &function, "reduce", &reduction))
+}
+
+fn check(body: &OneBody, function: &Ident) -> syn::Result<()> {
+    let mut inputs = body.inputs().map(|parameter| &parameter.role);
+    if !inputs.any(|role| matches!(role, Role::Input(Number::Each))) {
+        let message = "an op of #[reduce] has at least one input of type `R::Each`, which has the rows";
+        return Err(syn::Error::new(function.span(), message));
+    }
+    for parameter in &body.parameters {
+        let message = match (&parameter.role, parameter.name.as_str()) {
+            (Role::NumberAttr(_), _) if row_number(&body.generic, &parameter.ty) == Some(Number::Each) => {
+                "an attribute is one number: `R::One`, or a plain type"
+            }
+            (_, "axes") => {
+                "`axes` is the attribute that says how many of the last dims are a row; take another name"
+            }
+            _ => continue,
+        };
+        return Err(syn::Error::new(parameter.ident.span(), message));
+    }
+    Ok(())
+}
+
+/// How often each argument is there, and how the function is traced.
+fn reduction(body: &OneBody, ident: &Ident) -> TokenStream {
+    let kind = |number: Number| match number {
+        Number::Each => quote!(::opsmith::__private::body::Kind::Each),
+        Number::One => quote!(::opsmith::__private::body::Kind::One),
+    };
+    let inputs: Vec<TokenStream> = body
+        .inputs()
+        .map(|parameter| match parameter.role {
+            Role::Input(number) => kind(number),
+            _ => kind(Number::Each),
+        })
+        .collect();
+    let outputs: Vec<TokenStream> = body.outputs.iter().map(|output| kind(output.number)).collect();
+    let input_names = body.inputs().map(|parameter| &parameter.name);
+    let output_names = body.outputs.iter().map(|output| &output.name);
+    let places = 0..inputs.len();
+    let numbers: Vec<TokenStream> = places.map(|place| quote!(numbers[#place])).collect();
+    let traced = quote!(::opsmith::__private::body::Traced);
+    let call = call(body, ident, &traced, &quote!(::opsmith::__private::body::Expr), &numbers);
+    quote! {
+        impl ::opsmith::__private::kernels::reduce::Reduction for #ident {
+            const INPUT_KINDS: &'static [::opsmith::__private::body::Kind] = &[#(#inputs),*];
+            const OUTPUT_KINDS: &'static [::opsmith::__private::body::Kind] = &[#(#outputs),*];
+
+            fn trace(&self) -> ::opsmith::__private::body::Graph {
+                ::opsmith::__private::body::trace_rows(
+                    &[#((#input_names, #inputs)),*],
+                    &[#((#output_names, #outputs)),*],
+                    |numbers| ::std::vec::Vec::from(#call),
+                )
+            }
+        }
+    }
+}
