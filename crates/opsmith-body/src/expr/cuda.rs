@@ -63,35 +63,68 @@ impl Graph {
     pub fn cuda_source(&self, name: &str, dtype: CudaType) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
-        let this = self.without_detached();
-        let (inputs, outputs) = (this.input_count(), this.outputs.len());
-        let mut source = String::from("#define DEVICE __device__ __forceinline__\n");
-        source += dtype.prelude();
-        let suffix = dtype.suffix();
-        let used = |op| this.nodes.iter().any(|n| matches!(n, Node::Unary(o, _) if *o == op));
-        for (op, text) in HELPERS {
-            if used(op) {
-                source += &text.replace("@", suffix);
-            }
-        }
-        let attributes = this.attributes.len().max(1);
-        let packed = usize::from(this.nodes.len() <= inputs + PACKED_NODES);
-        let sizes =
-            [("INPUTS", inputs), ("OUTPUTS", outputs), ("ATTRIBUTES", attributes), ("PACKED", packed)];
-        for (constant, size) in sizes {
+        let (inputs, outputs) = (self.input_count(), self.outputs.len());
+        let functions = cuda_functions(&[("body", self)], dtype);
+        let packed = usize::from(self.without_detached().nodes.len() <= inputs + PACKED_NODES);
+        let mut source = String::new();
+        for (constant, size) in [("INPUTS", inputs), ("OUTPUTS", outputs), ("PACKED", packed)] {
             let _ = writeln!(source, "#define {constant} {size}");
         }
-        source += "struct Attributes { double value[ATTRIBUTES]; };\n";
-        source += "DEVICE void body(const Number *in, Number *out, const Attributes &attributes) {\n";
-        for (index, node) in this.nodes.iter().enumerate() {
-            let _ = writeln!(source, "    {};", statement(index, *node, suffix));
+        functions + &source + &include_str!("kernels.cu").replace("NAME", name)
+    }
+}
+
+/// CUDA C++ source of functions that compute graphs, which NVRTC compiles without any header: the beginning of a source
+/// with kernels of another kind than [`Graph::cuda_source`] has.
+///
+/// It defines the types `Number`, that is computed with, and `Stored`, in memory; `load` and `store` from one to the other;
+/// `DEVICE`, what functions begin with; `Attributes`, a structure of one `double` for each attribute of the graphs, in
+/// their order, or at least one; and for each graph `void NAME(const Number *in, Number *out, const Attributes &attributes)`.
+pub fn cuda_functions(graphs: &[(&str, &Graph)], dtype: CudaType) -> String {
+    let graphs: Vec<(&str, Graph)> =
+        graphs.iter().map(|(name, graph)| (*name, graph.without_detached())).collect();
+    let mut source = String::from("#define DEVICE __device__ __forceinline__\n");
+    source += dtype.prelude();
+    let suffix = dtype.suffix();
+    let mut nodes = graphs.iter().flat_map(|(_, graph)| &graph.nodes);
+    for (op, text) in HELPERS {
+        if nodes.clone().any(|node| matches!(node, Node::Unary(o, _) if *o == op)) {
+            source += &text.replace("@", suffix);
         }
-        for (position, output) in this.outputs.iter().enumerate() {
+    }
+    debug_assert!(
+        nodes.all(|node| !matches!(node, Node::Fold(..))),
+        "a fold is a kernel's, not a function's"
+    );
+    let mut attributes: Vec<&str> = Vec::new();
+    for (name, _) in graphs.iter().flat_map(|(_, graph)| &graph.attributes) {
+        if !attributes.contains(name) {
+            attributes.push(name);
+        }
+    }
+    let _ = writeln!(source, "struct Attributes {{ double value[{}]; }};", attributes.len().max(1));
+    for (name, graph) in &graphs {
+        let _ = writeln!(
+            source,
+            "DEVICE void {name}(const Number *in, Number *out, const Attributes &attributes) {{"
+        );
+        for (index, node) in graph.nodes.iter().enumerate() {
+            let node = match *node {
+                Node::Attribute(position) => {
+                    let (name, _) = graph.attributes[position as usize];
+                    let known = attributes.iter().position(|other| *other == name);
+                    Node::Attribute(known.unwrap_or_default() as u32)
+                }
+                other => other,
+            };
+            let _ = writeln!(source, "    {};", statement(index, node, suffix));
+        }
+        for (position, output) in graph.outputs.iter().enumerate() {
             let _ = writeln!(source, "    out[{position}] = {};", variable(*output));
         }
         source += "}\n";
-        source + &include_str!("kernels.cu").replace("NAME", name)
     }
+    source
 }
 
 /// Functions that CUDA lacks; `@` stands for the suffix of C's functions.

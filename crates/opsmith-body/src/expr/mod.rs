@@ -9,7 +9,7 @@ mod reverse;
 mod simplify;
 mod trace;
 
-pub use cuda::CudaType;
+pub use cuda::{CudaType, cuda_functions};
 pub(crate) use graph::Argument;
 pub use graph::{Binary, Compare, Fold, Graph, Id, Kind, Node, Unary};
 pub use interpret::Interpreted;

@@ -8,6 +8,7 @@
 
 mod convert;
 mod elements;
+mod explain;
 mod panels;
 mod program;
 mod run;
@@ -34,7 +35,7 @@ use self::program::Program;
 use self::run::Runner;
 use self::shared::Sizes;
 use self::tiled::TileNumber;
-use crate::facts::OneBody;
+use crate::facts::{OneBody, shape_error};
 use crate::stored::{Stored, Wide};
 
 /// A body that `#[pairwise]` made.
@@ -58,7 +59,38 @@ impl Body<1, 1> for Same {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
-    B::FACTS.def(ORDER, output_shapes, &KernelDef::cpu::<PairwiseKernel<B, ORDER>>())
+    let kernel = KernelDef::cpu::<PairwiseKernel<B, ORDER>>();
+    B::FACTS.def(ORDER, output_shapes, &kernel).explain(|construction| {
+        let program = parts(B::new(construction)?).program(ORDER);
+        explain::explain(construction, &program, &B::FACTS.family(ORDER))
+    })
+}
+
+/// A body with its type forgotten.
+struct Parts {
+    tiles: Box<dyn Tiles>,
+    finish: Option<Box<dyn Blocks>>,
+    finish_graph: Option<Graph>,
+    mean: bool,
+}
+
+fn parts<B: Pairwise>(body: B) -> Parts {
+    let finishes = TypeId::of::<B::Finish>() != TypeId::of::<Same>();
+    Parts {
+        tiles: Box::new(Tiled(body)),
+        finish: finishes.then(|| Box::new(Compiled::<_, 1, 1>(B::Finish::default())) as Box<dyn Blocks>),
+        finish_graph: finishes.then(|| trace(&B::Finish::default())),
+        mean: B::MEAN,
+    }
+}
+
+impl Parts {
+    /// What the op of an order computes.
+    fn program(&self, order: usize) -> Program {
+        let finish = self.finish_graph.as_ref();
+        let forward = Program::forward(self.tiles.graph(), self.tiles.fold(), self.mean, finish);
+        (0..order).fold(forward, |program, _| program.gradient())
+    }
 }
 
 /// `(n, p), (m, p) -> (n, m)`.
@@ -88,6 +120,7 @@ struct Computation {
     fold: Fold,
     mean: bool,
     family: Family,
+    order: usize,
     finish: Option<Box<dyn Blocks>>,
     work: Work,
 }
@@ -105,11 +138,7 @@ struct PairwiseKernel<B, const ORDER: usize> {
 
 impl<B: Pairwise, const ORDER: usize> OpKernel for PairwiseKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let body = B::new(construction)?;
-        let finishes = TypeId::of::<B::Finish>() != TypeId::of::<Same>();
-        let finish = finishes.then(|| Box::new(Compiled::<_, 1, 1>(B::Finish::default())) as Box<dyn Blocks>);
-        let finish_graph = finishes.then(|| trace(&B::Finish::default()));
-        let parts = Parts { tiles: Box::new(Tiled(body)), finish, finish_graph, mean: B::MEAN };
+        let parts = parts(B::new(construction)?);
         let computation = Computation::new(construction, B::FACTS.family(ORDER), ORDER, parts)?;
         Ok(PairwiseKernel { computation, body: PhantomData })
     }
@@ -119,14 +148,6 @@ impl<B: Pairwise, const ORDER: usize> OpKernel for PairwiseKernel<B, ORDER> {
     }
 }
 
-/// A body with its type forgotten.
-struct Parts {
-    tiles: Box<dyn Tiles>,
-    finish: Option<Box<dyn Blocks>>,
-    finish_graph: Option<Graph>,
-    mean: bool,
-}
-
 impl Computation {
     fn new(
         construction: &OpKernelConstruction<'_>,
@@ -134,63 +155,44 @@ impl Computation {
         order: usize,
         parts: Parts,
     ) -> Result<Computation> {
-        let Parts { tiles, finish, finish_graph, mean } = parts;
-        let fold = tiles.fold();
+        let (fold, mean) = (parts.tiles.fold(), parts.mean);
         let work = if order == 0 {
-            Work::Forward(tiles)
+            Work::Forward(parts.tiles)
         } else {
-            let forward = Program::forward(tiles.graph(), fold, mean, finish_graph.as_ref());
-            let program = (0..order).fold(forward, |program, _| program.gradient());
-            Work::Gradient(Runner::new(program, tiles))
+            Work::Gradient(Runner::new(parts.program(order), parts.tiles))
         };
-        Ok(Computation { dtype: construction.attr("T")?, fold, mean, family, finish, work })
+        let dtype = construction.attr("T")?;
+        Ok(Computation { dtype, fold, mean, family, order, finish: parts.finish, work })
     }
 
     fn compute(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let sizes = self.sizes(context)?;
+        let Some(sizes) = self.sizes(context)? else {
+            return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
+        };
+        let nothing = sizes.p == 0 && self.fold != Fold::Sum && sizes.n > 0 && sizes.m > 0;
+        ensure!(!nothing, InvalidArgument, "rows have no elements, of which none is the largest or smallest");
         match self.dtype {
             DType::Float32 => self.compute_for::<f32>(context, sizes),
             DType::Float64 => self.compute_for::<f64>(context, sizes),
             DType::Float16 => self.compute_for::<f16>(context, sizes),
             DType::BFloat16 => self.compute_for::<bf16>(context, sizes),
-            other => bail!(Unimplemented, "bodies are not computed with {other}"),
+            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
         }
     }
 
-    /// The sizes, which all inputs fit.
-    fn sizes(&self, context: &OpKernelContext<'_>) -> Result<Sizes> {
-        let rows = |input: usize| {
-            let (name, shape) = (&self.family.inputs[input].name, context.input_shape(input)?);
-            let &[count, elements] = shape else {
-                bail!(InvalidArgument, "input `{name}` must be a matrix, its rows are paired; got {shape:?}");
-            };
-            Ok((count, elements))
+    /// The sizes, if all inputs fit them.
+    fn sizes(&self, context: &OpKernelContext<'_>) -> Result<Option<Sizes>> {
+        let (&[n, p], &[m, other]) = (context.input_shape(0)?, context.input_shape(1)?) else {
+            return Ok(None);
         };
-        let ((n, p), (m, other)) = (rows(0)?, rows(1)?);
-        ensure!(
-            p == other,
-            InvalidArgument,
-            "rows of `{}` and `{}` must have as many elements; got shapes {:?} and {:?}",
-            self.family.inputs[0].name,
-            self.family.inputs[1].name,
-            [n, p],
-            [m, other]
-        );
         let sizes = Sizes { n, m, p };
         for (index, argument) in self.family.inputs.iter().enumerate().skip(2) {
-            if let Some(tensor) = context.optional_input(index)? {
-                let (expected, shape) = (sizes.of(argument.like), tensor.shape());
-                let name = &argument.name;
-                ensure!(
-                    shape == expected,
-                    InvalidArgument,
-                    "input `{name}` must be of shape {expected:?}; got {shape:?}"
-                );
+            let input = context.optional_input(index)?;
+            if input.is_some_and(|tensor| tensor.shape() != sizes.of(argument.like)) {
+                return Ok(None);
             }
         }
-        let nothing = p == 0 && self.fold != Fold::Sum && n > 0 && m > 0;
-        ensure!(!nothing, InvalidArgument, "rows have no elements, of which none is the largest or smallest");
-        Ok(sizes)
+        Ok((p == other).then_some(sizes))
     }
 
     fn compute_for<S>(&self, context: &OpKernelContext<'_>, sizes: Sizes) -> Result<()>

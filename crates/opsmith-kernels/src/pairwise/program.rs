@@ -121,9 +121,23 @@ impl Program {
             }
         }
         program.outputs = (0..self.inputs).map(|value| program.sum(&mut adjoints, value)).collect();
-        let live = program.live(&vec![true; program.outputs.len()]);
-        program.stages.retain(|stage| stage.outputs.iter().flatten().any(|value| live[*value]));
+        program.drop_dead();
         program
+    }
+
+    /// Drops what no output needs.
+    fn drop_dead(&mut self) {
+        let live = self.live(&vec![true; self.outputs.len()]);
+        let stages = std::mem::take(&mut self.stages).into_iter().map(|mut stage| {
+            for output in &mut stage.outputs {
+                *output = output.filter(|value| live[*value]);
+            }
+            stage
+        });
+        let some = stages.filter(|stage| stage.outputs.iter().any(Option::is_some));
+        // Compiled code has its operands and outputs at fixed positions.
+        self.stages =
+            some.map(|stage| if stage.role == Role::Derived { stage.tidy() } else { stage }).collect();
     }
 
     /// Which values the outputs that are wanted need.

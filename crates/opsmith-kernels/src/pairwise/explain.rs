@@ -1,0 +1,190 @@
+//! Programs as formulas and as CUDA C++.
+
+use std::fmt::Write;
+
+use opsmith_body::{CudaType, Fold, cuda_functions};
+use opsmith_core::family::Family;
+use opsmith_core::{DType, Explanation, OpKernelConstruction, Result, bail};
+
+use super::program::{Axes, Operand, Program, Space, Stage};
+use crate::explain::{cuda_type, vectors};
+
+/// What an instance of an op whose program this is is made of.
+pub(crate) fn explain(
+    construction: &OpKernelConstruction<'_>,
+    program: &Program,
+    family: &Family,
+) -> Result<Explanation> {
+    let dtype: DType = construction.attr("T")?;
+    let signature = construction.signature();
+    let Some(cuda) = cuda_type(dtype) else {
+        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+    };
+    Ok(Explanation {
+        formula: formula(program, family, &names(program, family)),
+        cuda_source: cuda_source(program, &names(program, family), &signature.snake_name(), cuda),
+        vectors: vectors(dtype),
+    })
+}
+
+/// A name for each value: those of arguments, and `s0`, `s1`, … for what comes between.
+fn names(program: &Program, family: &Family) -> Vec<String> {
+    let mut names: Vec<String> = family.inputs.iter().map(|input| input.name.clone()).collect();
+    for value in program.inputs..program.values.len() {
+        let output = program.outputs.iter().position(|output| *output == Some(value));
+        names.push(match output {
+            Some(output) => family.outputs[output].name.clone(),
+            None => format!("s{}", value - program.inputs),
+        });
+    }
+    names
+}
+
+/// `x[i, k]`.
+fn indexed(name: &str, axes: Axes) -> String {
+    let indices = match axes {
+        Axes::X => "i, k",
+        Axes::Y => "j, k",
+        Axes::Pair => "i, j",
+    };
+    format!("{name}[{indices}]")
+}
+
+/// A line for each output of each stage, after those of what is used more than once in it.
+fn formula(program: &Program, family: &Family, names: &[String]) -> String {
+    let mut lines = Vec::new();
+    let value = |value: usize| indexed(&names[value], program.values[value]);
+    for stage in &program.stages {
+        let inputs: Vec<String> = stage
+            .operands
+            .iter()
+            .map(|operand| match *operand {
+                Operand::Value(of) => value(of),
+                Operand::Depth => "p".to_owned(),
+            })
+            .collect();
+        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
+        for (position, output) in stage.outputs.iter().enumerate() {
+            let Some(output) = *output else { continue };
+            let graph = stage.graph.select(&[position]).with_names(&inputs, &[&value(output)]);
+            let text = graph.formula();
+            let (before, last) = text.rsplit_once('\n').map_or(("", text.as_str()), |(b, last)| (b, last));
+            lines.extend(before.lines().map(str::to_owned));
+            let over = over(stage, program.values[output]);
+            let (name, text) = last.split_once(" = ").unwrap_or((last, last));
+            lines.push(format!("{name} = {over}{text}"));
+        }
+    }
+    for (position, output) in program.outputs.iter().enumerate() {
+        if output.is_none() {
+            // It is the gradient of the input of its position.
+            let name = indexed(&family.outputs[position].name, program.values[position]);
+            lines.push(format!("{name} = 0"));
+        }
+    }
+    lines.join("\n")
+}
+
+/// How an output comes from the terms.
+fn over(stage: &Stage, axes: Axes) -> String {
+    let Space::Triples = stage.space else { return String::new() };
+    let (fold, index) = match (stage.fold, axes) {
+        (Fold::Max, _) => ("the largest", "k"),
+        (Fold::Min, _) => ("the smallest", "k"),
+        (Fold::Sum, Axes::Pair) => ("sum", "k"),
+        (Fold::Sum, Axes::X) => ("sum", "j"),
+        (Fold::Sum, Axes::Y) => ("sum", "i"),
+    };
+    format!("{fold} over {index} of ")
+}
+
+/// CUDA C++ source of a kernel for each output of each stage, `NAME_STAGE_OUTPUT`, to be launched in that order; of one
+/// without an output's number for a stage of elements.
+///
+/// The parameters are structures by value: `Operands`, the addresses of the stage's operands, then of its outputs;
+/// `Attributes`; and `Sizes`, the rows of `x` and of `y` and the elements of each, as 64-bit integers. The threads of a
+/// block are 16 x 16, but for a stage of elements any number in one dimension; any grid will do.
+fn cuda_source(program: &Program, names: &[String], name: &str, dtype: CudaType) -> String {
+    let stages: Vec<Stage> = program.stages.iter().map(|stage| stage.clone().tidy()).collect();
+    let bodies: Vec<String> = (0..stages.len()).map(|number| format!("body_{number}")).collect();
+    let graphs: Vec<_> =
+        bodies.iter().zip(&stages).map(|(body, stage)| (body.as_str(), &stage.graph)).collect();
+    let mut source = cuda_functions(&graphs, dtype);
+    let operands = stages.iter().map(|stage| stage.operands.len() + stage.outputs.len()).max();
+    let _ = writeln!(source, "#define OPERANDS {}", operands.unwrap_or(1));
+    source += FOLDS;
+    source += include_str!("kernels.cu");
+    for (number, stage) in stages.iter().enumerate() {
+        source += &stage_source(program, names, stage, number, name);
+    }
+    source
+}
+
+/// Folds by number: a sum, the largest, the smallest. NaN goes through, as on the CPU.
+const FOLDS: &str = "
+template <int FOLD> DEVICE Number identity() {
+    const Number infinity = Number(__longlong_as_double(0x7ff0000000000000LL));
+    return FOLD == 0 ? Number(0) : FOLD == 1 ? -infinity : infinity;
+}
+template <int FOLD> DEVICE Number fold(Number a, Number b) {
+    if (FOLD == 0) return a + b;
+    return a != a || (FOLD == 1 ? a >= b : a <= b) ? a : b;
+}
+
+";
+
+fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usize, name: &str) -> String {
+    let axes = |axes: Axes| match axes {
+        Axes::X => "X",
+        Axes::Y => "Y",
+        Axes::Pair => "PAIR",
+    };
+    let operand = |operand: &Operand| match *operand {
+        Operand::Value(value) => (names[value].as_str(), axes(program.values[value])),
+        Operand::Depth => ("p", "DEPTH"),
+    };
+    let (operands, kinds): (Vec<&str>, Vec<&str>) = stage.operands.iter().map(operand).unzip();
+    let outputs: Vec<usize> = stage.outputs.iter().flatten().copied().collect();
+    let written: Vec<&str> = outputs.iter().map(|value| names[*value].as_str()).collect();
+    let space = match stage.space {
+        Space::Elements(space) => axes(space),
+        Space::Triples => "DEPTH",
+    };
+    let mut source = format!(
+        "\n// From {} to {}.\nstruct Stage{number} {{\n    \
+         static const int INPUTS = {}, OUTPUTS = {}, SPACE = {space};\n    \
+         DEVICE static constexpr int axes(int input) {{\n        \
+         const int all[] = {{{}}};\n        return all[input];\n    }}\n    \
+         DEVICE static void body(const Number *in, Number *out, const Attributes &attributes) {{\n        \
+         body_{number}(in, out, attributes);\n    }}\n}};\n",
+        operands.join(", "),
+        written.join(", "),
+        operands.len(),
+        outputs.len(),
+        if kinds.is_empty() { "DEPTH".to_owned() } else { kinds.join(", ") },
+    );
+    let mut kernel = |suffix: String, call: String| {
+        let _ = writeln!(
+            source,
+            "extern \"C\" __global__ void {name}_{number}{suffix}(Operands operands, Attributes attributes, \
+             Sizes sizes) {{\n    {call}(operands, attributes, sizes);\n}}"
+        );
+    };
+    if let Space::Elements(_) = stage.space {
+        kernel(String::new(), format!("elements<Stage{number}>"));
+        return source;
+    }
+    let fold = match stage.fold {
+        Fold::Sum => 0,
+        Fold::Max => 1,
+        Fold::Min => 2,
+    };
+    for (position, value) in outputs.iter().enumerate() {
+        let call = match program.values[*value] {
+            Axes::Pair => format!("fold_pairs<Stage{number}, {position}, {fold}>"),
+            outer => format!("sum_rows<Stage{number}, {position}, {}>", axes(outer)),
+        };
+        kernel(format!("_{position}"), call);
+    }
+    source
+}

@@ -1,0 +1,55 @@
+"""The CUDA sources of pairwise ops and their gradients compile, and their formulas are what one would write."""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from pathlib import Path
+
+import nvrtc
+import opsmith
+import pytest
+
+LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
+ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100"]
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+OPS = ["manhattan", "squared_euclidean", "euclidean", "chebyshev", "canberra", "minkowski_power", "mean_squared"]
+ORDERS = ["", "_grad", "_grad_grad"]
+
+
+@pytest.fixture(scope="module")
+def pairwise() -> opsmith.Library:
+    """The example library."""
+    path = LIBRARIES / "libpairwise.so"
+    assert path.exists(), f"{path} is missing: cargo build --release --package pairwise"
+    return opsmith.load(path)
+
+
+@pytest.mark.parametrize(("position", "op"), enumerate(OPS))
+def test_every_source_compiles(pairwise: opsmith.Library, position: int, op: str) -> None:
+    for order, suffix in enumerate(ORDERS):
+        dtype = DTYPES[(position + order) % 4]
+        source = opsmith.explain(pairwise, op + suffix, T=dtype).cuda_source
+        complaints = nvrtc.compile_source(source, ARCHITECTURES[(position + 2 * order) % 4])
+        assert complaints is None, f"{op}{suffix} {dtype}:\n{complaints}\n{source}"
+
+
+def test_a_source_compiles_for_every_dtype_and_architecture(pairwise: opsmith.Library) -> None:
+    for dtype, architecture in product(DTYPES, ARCHITECTURES):
+        source = opsmith.explain(pairwise, "chebyshev_grad", T=dtype).cuda_source
+        assert "__shared__" in source
+        assert nvrtc.compile_source(source, architecture) is None
+
+
+def test_formulas(pairwise: opsmith.Library) -> None:
+    def formula(op: str) -> list[str]:
+        return str(opsmith.explain(pairwise, op)).splitlines()
+
+    assert formula("manhattan") == ["z[i, j] = sum over k of abs(x[i, k] - y[j, k])"]
+    assert formula("manhattan_grad") == [
+        "x_grad[i, k] = sum over j of z_grad[i, j] * sign(x[i, k] - y[j, k])",
+        "y_grad[j, k] = sum over i of -(z_grad[i, j] * sign(x[i, k] - y[j, k]))",
+    ]
+    assert formula("manhattan_grad_grad")[1:] == ["x_grad[i, k] = 0", "y_grad[j, k] = 0"]
+    assert formula("chebyshev") == ["z[i, j] = the largest over k of abs(x[i, k] - y[j, k])"]
+    assert formula("euclidean")[-1] == "z[i, j] = sqrt(s0[i, j])"
