@@ -192,6 +192,19 @@ def test_required_attributes_behind_optional_inputs_are_keywords() -> None:
     ]
 
 
+def test_an_optional_input_before_a_required_one_has_no_default() -> None:
+    names = {"x": False, "y_grad": True, "x_grad_grad": False, "bias": True}
+    args = tuple(Arg(name, "", False, optional, False, "float32", None, None, None) for name, optional in names.items())
+    op = Op(0, "F", "f", "", False, args, (), (), None, True, None, False)
+    assert _wrappers.parameters(op, "Array") == [
+        "x: Array",
+        "y_grad: Array | None",
+        "x_grad_grad: Array",
+        "bias: Array | None = None",
+        "name: str | None = None",
+    ]
+
+
 @pytest.mark.parametrize(
     ("saved", "expected"),
     [((), ("a", "b", "c")), ((2,), ("a", "b")), ((1, 2), "a"), ((0, 2), "b"), ((1,), ("a", "c"))],
