@@ -25,7 +25,7 @@ def pairwise() -> opsmith.Library:
     return opsmith.load(path)
 
 
-@pytest.mark.parametrize(("position", "op"), enumerate(OPS))
+@pytest.mark.parametrize(("position", "op"), list(enumerate(OPS)))
 def test_every_source_compiles(pairwise: opsmith.Library, position: int, op: str) -> None:
     for order, suffix in enumerate(ORDERS):
         dtype = DTYPES[(position + order) % 4]
