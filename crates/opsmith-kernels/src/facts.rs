@@ -86,7 +86,8 @@ impl Facts {
         let mut names = Vec::new();
         for _ in 0..order {
             let gradient = family.gradient();
-            if family.outputs.len() > 1 {
+            // No argument that must be given comes after one that may be left out.
+            if family.outputs.len() > 1 || !names.is_empty() {
                 names.extend(gradient.inputs[family.inputs.len()..].iter().map(|input| input.name.clone()));
             }
             family = gradient;
