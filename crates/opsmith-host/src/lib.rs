@@ -11,6 +11,8 @@ pub mod jax;
 mod memory;
 #[cfg(any(feature = "torch", feature = "tensorflow"))]
 mod names;
+#[cfg(feature = "torch")]
+mod pages;
 mod parallel;
 pub mod pool;
 #[cfg(feature = "tensorflow")]

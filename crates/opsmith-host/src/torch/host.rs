@@ -116,6 +116,7 @@ unsafe impl Host for TorchHost<'_> {
             bail!(Internal, "a new tensor has no memory: {}", self.shim.last_error());
         }
         self.outputs.borrow_mut()[index] = Some(tensor);
+        crate::pages::prefer_large(data.cast(), dtype.size() * shape.iter().product::<usize>());
         Ok(data.cast())
     }
 
