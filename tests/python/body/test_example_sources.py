@@ -29,11 +29,12 @@ def test_every_source_compiles(name: str) -> None:
     assert path.exists(), f"{path} is missing: cargo build --release"
     library = opsmith.load(path)
     ops = [op for op in dir(library) if not op.startswith("_")]
+    every = os.environ.get("OPSMITH_EVERY_SOURCE")
     jobs = []
     for index, job in enumerate(product(ops, DTYPES)):
         source = opsmith.explain(library, job[0], T=job[1]).cuda_source
-        turn = [ARCHITECTURES[index % 4]]
-        jobs += [(source, one, job) for one in (ARCHITECTURES if os.environ.get("OPSMITH_EVERY_SOURCE") else turn)]
+        turn = ARCHITECTURES if every else [ARCHITECTURES[index % 4]]
+        jobs += [(source, architecture, job) for architecture in turn]
     assert jobs
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda job: check(*job), jobs))

@@ -44,9 +44,8 @@ def test_broadcasting_and_strides(activations: opsmith.Library, dtype: type) -> 
     wide = gate[:, :, ::-1].astype(np.float64)
     exact = wide * expit(wide) * turned[:1].astype(np.float64)
     assert y.shape == (7, 4, 130)
-    np.testing.assert_allclose(
-        y.astype(np.float64), exact, rtol=4 * float(ml_dtypes.finfo(dtype).eps), atol=float(ml_dtypes.finfo(dtype).tiny)
-    )
+    limits = ml_dtypes.finfo(dtype)
+    np.testing.assert_allclose(y.astype(np.float64), exact, rtol=4 * float(limits.eps), atol=float(limits.tiny))
 
 
 def test_attributes(activations: opsmith.Library) -> None:
@@ -63,7 +62,7 @@ def test_the_branch_not_taken_leaves_no_nan(activations: opsmith.Library) -> Non
 
 
 def test_what_does_not_fit_is_told(activations: opsmith.Library) -> None:
-    with pytest.raises(opsmith.InvalidArgumentError, match=r"must equal dim 0 of input `gate`, or one of them be 1"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="must equal dim 0 of input `gate`, or one"):
         activations.swiglu(np.ones(2), np.ones(3))
     with pytest.raises(opsmith.InvalidArgumentError, match="`x` is int64, but T must be one of"):
         activations.gelu(np.arange(3))

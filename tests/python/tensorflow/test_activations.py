@@ -1,4 +1,4 @@
-"""Pointwise ops that are written once, in TensorFlow: values, gradients of two orders, graphs, what does not fit."""
+"""Pointwise ops that are written once, in TensorFlow: values, gradients, graphs, what does not fit."""
 
 from __future__ import annotations
 
