@@ -1,0 +1,48 @@
+"""What a kernel that is written once turns into, shown by `opsmith.explain`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import opsmith
+import pytest
+
+LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
+
+
+@pytest.fixture
+def pairwise() -> opsmith.Library:
+    return opsmith.load(LIBRARIES / "libpairwise.so")
+
+
+def test_the_formula_is_what_is_printed(pairwise: opsmith.Library) -> None:
+    explanation = opsmith.explain(pairwise, "manhattan")
+    assert str(explanation) == explanation.formula
+    assert "abs(x" in explanation.formula
+
+
+def test_an_op_goes_by_either_name(pairwise: opsmith.Library) -> None:
+    assert opsmith.explain(pairwise, "SquaredEuclideanGrad") == opsmith.explain(pairwise, "squared_euclidean_grad")
+
+
+def test_the_dtype_is_in_the_source_and_in_the_vectors(pairwise: opsmith.Library) -> None:
+    single, double = opsmith.explain(pairwise, "manhattan"), opsmith.explain(pairwise, "manhattan", T="float64")
+    assert single.formula == double.formula
+    assert single.cuda_source != double.cuda_source
+    assert single.vectors.endswith("× float32")
+    assert double.vectors.endswith("× float64")
+
+
+def test_what_cannot_be_explained_is_told(pairwise: opsmith.Library) -> None:
+    with pytest.raises(opsmith.NotFoundError, match="no op `cosine`"):
+        opsmith.explain(pairwise, "cosine")
+    with pytest.raises(opsmith.InvalidArgumentError, match="`T` must be"):
+        opsmith.explain(pairwise, "manhattan", T="int32")
+    with pytest.raises(opsmith.InvalidArgumentError, match="has no attribute `p`"):
+        opsmith.explain(pairwise, "manhattan", p=2)
+    with pytest.raises(opsmith.InvalidArgumentError, match="no plain value"):
+        opsmith.explain(pairwise, "minkowski_power", order=object())
+    distances = opsmith.load(LIBRARIES / "libdistances.so")
+    with pytest.raises(opsmith.UnimplementedError, match="written by hand"):
+        opsmith.explain(distances, "pairwise_manhattan_distance")
