@@ -36,28 +36,40 @@ impl<T: Stored> Source<T> {
         count: usize,
         (raw, wide): (&mut Block<T>, &mut Block<T::Wide>),
     ) -> *const [T::Wide; BLOCK] {
-        let run = match self.order {
-            Order::Dense => begin as isize,
-            // All along the last dim.
-            Order::Strided if space.strides(self.operand)[0] == 1 && from[0] + count <= space.dims()[0] => {
-                from.iter().zip(space.strides(self.operand)).map(|(&at, stride)| at as isize * stride).sum()
-            }
-            _ => {
-                // SAFETY: promised by the caller.
-                unsafe { self.gather(space, from, count, raw) };
-                // SAFETY: it is a whole block.
-                return unsafe { T::widen(level, raw.0.as_ptr(), wide) };
-            }
+        let Some(at) = self.run(space, (begin, from), count) else {
+            // SAFETY: promised by the caller; it is a whole block.
+            return unsafe {
+                self.gather(space, from, count, raw);
+                T::widen(level, raw.0.as_ptr(), wide)
+            };
         };
         // SAFETY: the indices are in the space, so these elements are the operand's.
         unsafe {
-            let at = self.data.offset(run);
             if count == BLOCK {
                 return T::widen(level, at, wide);
             }
             raw.0.as_mut_ptr().copy_from_nonoverlapping(at, count);
             T::widen(level, raw.0.as_ptr(), wide)
         }
+    }
+
+    /// Where the `count` elements from an index on lie one after another, if they do.
+    pub(crate) fn run(
+        &self,
+        space: &Space,
+        (begin, from): (usize, &[usize]),
+        count: usize,
+    ) -> Option<*const T> {
+        let strides = space.strides(self.operand);
+        let place = match self.order {
+            Order::Dense => begin as isize,
+            // All along the last dim.
+            Order::Strided if strides[0] == 1 && from[0] + count <= space.dims()[0] => {
+                from.iter().zip(strides).map(|(&at, stride)| at as isize * stride).sum()
+            }
+            _ => return None,
+        };
+        Some(self.data.wrapping_offset(place))
     }
 
     /// # Safety
@@ -99,6 +111,11 @@ impl<T: Stored> Sink<T> {
     /// writable and nobody else's, and no two indices reach the same.
     pub(crate) unsafe fn new(space: &Space, operand: usize, data: *mut T) -> Sink<T> {
         Sink { data, operand, order: space.order(operand) }
+    }
+
+    /// Where the elements from a linear index on lie one after another, if they do.
+    pub(crate) fn run(&self, begin: usize) -> Option<*mut T> {
+        (self.order == Order::Dense).then(|| self.data.wrapping_add(begin))
     }
 
     /// Stores the first `count` numbers of a block from a linear index on, whose coordinates are `from`.

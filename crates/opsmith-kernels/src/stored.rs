@@ -1,11 +1,11 @@
 //! Elements as they lie in memory, and as numbers in blocks.
 
 use half::{bf16, f16};
-use opsmith_body::{BLOCK, Block, Blocks, Element as Float, Isa, Kernel, Level, dispatch_at};
+use opsmith_body::{BLOCK, Block, Blocks, Element as Float, Isa, Kernel, Level, Temporary, dispatch_at};
 use opsmith_core::Element;
 
 /// A float that bodies are computed with.
-pub trait Wide: Float + Element {
+pub trait Wide: Float + Element + Temporary {
     /// Computes a block of a body.
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]);
     /// As a double.
@@ -44,6 +44,8 @@ impl Wide for f64 {
 pub trait Stored: Float + Element {
     /// What it is computed with.
     type Wide: Wide;
+    /// Whether that is the type itself.
+    const AS_IT_IS: bool;
     /// The block of numbers, `from` itself where it is one.
     ///
     /// # Safety
@@ -61,6 +63,7 @@ macro_rules! stored_as_it_is {
     ($($float:ty)*) => {$(
         impl Stored for $float {
             type Wide = Self;
+            const AS_IT_IS: bool = true;
 
             unsafe fn widen(_: Level, from: *const Self, _: &mut Block<Self>) -> *const [Self; BLOCK] {
                 from.cast()
@@ -77,6 +80,7 @@ macro_rules! stored_as_half {
     ($($half:ty)*) => {$(
         impl Stored for $half {
             type Wide = f32;
+            const AS_IT_IS: bool = false;
 
             unsafe fn widen(level: Level, from: *const Self, room: &mut Block<f32>) -> *const [f32; BLOCK] {
                 // SAFETY: promised by the caller.

@@ -12,7 +12,7 @@ use std::thread::LocalKey;
 use crate::blocks::Blocks;
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
-use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
+use crate::expr::graph::{Binary, Compare, Fold, Graph, Id, Node, Unary};
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
 
@@ -189,11 +189,41 @@ impl Interpreted {
     fn eval<T: Temporary>(&self, level: Level, inputs: &[&[T; BLOCK]], outputs: &mut [Block<T>]) {
         assert_eq!(inputs.len(), self.inputs, "a slice for each input");
         assert_eq!(outputs.len(), self.outputs, "a block for each output");
+        self.run(level, Inputs::Blocks(inputs), Outputs::Blocks(outputs), 1, BLOCK);
+    }
+
+    /// Computes several blocks: those of each input, or one that stands for all of them. The first `last` numbers of the
+    /// last block are folded.
+    ///
+    /// # Panics
+    /// If there are more or fewer strips than inputs and outputs, or fewer blocks in one than `blocks`.
+    pub fn eval_strips<T: Temporary>(
+        &self,
+        level: Level,
+        (blocks, last): (usize, usize),
+        inputs: &[&[[T; BLOCK]]],
+        outputs: &mut [Strip<'_, T>],
+    ) {
+        assert_eq!(inputs.len(), self.inputs, "a strip for each input");
+        assert_eq!(outputs.len(), self.outputs, "a strip for each output");
+        self.run(level, Inputs::Strips(inputs), Outputs::Strips(outputs), blocks, last);
+    }
+
+    // Once for each type: it has the loops for the least instruction set in it.
+    #[inline(never)]
+    fn run<T: Temporary>(
+        &self,
+        level: Level,
+        inputs: Inputs<'_, T>,
+        outputs: Outputs<'_, '_, T>,
+        blocks: usize,
+        last: usize,
+    ) {
         T::slots().with_borrow_mut(|slots| {
             if slots.len() < self.slots {
                 slots.resize(self.slots, Block::default());
             }
-            dispatch_at(level, Run { program: self, inputs, outputs, slots });
+            dispatch_at(level, Run { program: self, inputs, outputs, slots, blocks, last });
         });
     }
 }
@@ -216,11 +246,13 @@ impl Blocks for Interpreted {
     }
 }
 
-/// A float type that programs are computed in.
-trait Temporary: Element {
+/// A float type that programs are computed in: `f32` and `f64`.
+pub trait Temporary: Element {
     /// The temporaries of this thread.
+    #[doc(hidden)]
     fn slots() -> &'static LocalKey<RefCell<Vec<Block<Self>>>>;
     /// The block of a constant.
+    #[doc(hidden)]
     fn constant(blocks: &(Block<f32>, Block<f64>)) -> &[Self; BLOCK];
 }
 
@@ -243,33 +275,130 @@ macro_rules! temporary {
 
 temporary! { f32, 0; f64, 1; }
 
-struct Run<'a, T> {
-    program: &'a Interpreted,
-    inputs: &'a [&'a [T; BLOCK]],
-    outputs: &'a mut [Block<T>],
-    slots: &'a mut [Block<T>],
+/// Where the blocks of a result of [`Interpreted::eval_strips`] go.
+#[derive(Debug)]
+pub enum Strip<'a, T> {
+    /// Block by block.
+    Blocks(&'a mut [[T; BLOCK]]),
+    /// Folded, lane by lane, into a block.
+    Fold(Fold, &'a mut Block<T>),
 }
 
-impl<T: Temporary> Kernel for Run<'_, T> {
+/// What a program reads.
+#[derive(Clone, Copy)]
+enum Inputs<'a, T> {
+    Blocks(&'a [&'a [T; BLOCK]]),
+    Strips(&'a [&'a [[T; BLOCK]]]),
+}
+
+impl<'a, T> Inputs<'a, T> {
+    #[inline(always)]
+    fn get(self, position: usize, block: usize) -> &'a [T; BLOCK] {
+        match self {
+            Self::Blocks(blocks) => blocks[position],
+            // A strip of one block is that block again and again.
+            Self::Strips(strips) if strips[position].len() == 1 => &strips[position][0],
+            Self::Strips(strips) => &strips[position][block],
+        }
+    }
+}
+
+/// What a program writes.
+enum Outputs<'a, 'b, T> {
+    Blocks(&'a mut [Block<T>]),
+    Strips(&'a mut [Strip<'b, T>]),
+}
+
+impl<T> Outputs<'_, '_, T> {
+    /// Where a block of an output goes; `spare` if it is folded.
+    #[inline(always)]
+    fn get<'s>(&'s mut self, output: usize, block: usize, spare: &'s mut [T; BLOCK]) -> &'s mut [T; BLOCK] {
+        match self {
+            Outputs::Blocks(blocks) => &mut blocks[output].0,
+            Outputs::Strips(strips) => match &mut strips[output] {
+                Strip::Blocks(blocks) => &mut blocks[block],
+                Strip::Fold(..) => spare,
+            },
+        }
+    }
+
+    /// Folds the first `count` numbers of `spare` if the output is folded.
+    #[inline(always)]
+    fn fold<I: Isa>(&mut self, output: usize, spare: &[T; BLOCK], count: usize)
+    where
+        T: Element,
+    {
+        if let Outputs::Strips(strips) = self
+            && let Strip::Fold(fold, lanes) = &mut strips[output]
+        {
+            fold_lanes::<I, T>(*fold, &mut lanes.0, spare, count);
+        }
+    }
+}
+
+/// Folds the first `count` numbers into as many lanes; a loop for each fold, so that none asks which fold it is.
+#[inline(always)]
+fn fold_lanes<I: Isa, T: Element>(fold: Fold, lanes: &mut [T; BLOCK], numbers: &[T; BLOCK], count: usize) {
+    macro_rules! lanes {
+        ($fold:expr) => {
+            if count == BLOCK {
+                for index in 0..BLOCK {
+                    let folded = $fold.of_two(lanes[index].load::<I>(), numbers[index].load::<I>());
+                    lanes[index] = T::store(folded);
+                }
+            } else {
+                for index in 0..count {
+                    let folded = $fold.of_two(lanes[index].load::<I>(), numbers[index].load::<I>());
+                    lanes[index] = T::store(folded);
+                }
+            }
+        };
+    }
+    match fold {
+        Fold::Sum => lanes!(Fold::Sum),
+        Fold::Max => lanes!(Fold::Max),
+        Fold::Min => lanes!(Fold::Min),
+    }
+}
+
+struct Run<'a, 'b, T> {
+    program: &'a Interpreted,
+    inputs: Inputs<'a, T>,
+    outputs: Outputs<'a, 'b, T>,
+    slots: &'a mut [Block<T>],
+    /// How many blocks there are, and how many numbers of the last one count.
+    blocks: usize,
+    last: usize,
+}
+
+impl<T: Temporary> Kernel for Run<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Self { program, inputs, outputs, slots } = self;
-        for step in &program.steps {
-            let (before, result, after) = match step.target {
-                Target::Output(output) => (&*slots, &mut outputs[output], &[][..]),
-                Target::Slot(slot) => {
-                    let (before, rest) = slots.split_at_mut(slot);
-                    let Some((result, after)) = rest.split_first_mut() else { return };
-                    (&*before, result, &*after)
+        let Self { program, inputs, mut outputs, slots, blocks, last } = self;
+        let mut spare = Block::<T>::default();
+        for block in 0..blocks {
+            let count = if block + 1 == blocks { last } else { BLOCK };
+            for step in &program.steps {
+                let (before, result, after) = match step.target {
+                    Target::Output(output) => (&*slots, outputs.get(output, block, &mut spare.0), &[][..]),
+                    Target::Slot(slot) => {
+                        let (before, rest) = slots.split_at_mut(slot);
+                        let Some((result, after)) = rest.split_first_mut() else { return };
+                        (&*before, &mut result.0, &*after)
+                    }
+                };
+                step_on::<I, T>(step, &Found { program, inputs, block, before, after }, result);
+                if let Target::Output(output) = step.target {
+                    outputs.fold::<I>(output, &spare.0, count);
                 }
-            };
-            step_on::<I, T>(step, &Found { program, inputs, before, after }, &mut result.0);
-        }
-        for &(output, source) in &program.copies {
-            let found = Found { program, inputs, before: slots, after: &[] };
-            outputs[output].0 = *found.get(source);
+            }
+            for &(output, source) in &program.copies {
+                let found = Found { program, inputs, block, before: slots, after: &[] };
+                *outputs.get(output, block, &mut spare.0) = *found.get(source);
+                outputs.fold::<I>(output, &spare.0, count);
+            }
         }
     }
 }
@@ -277,7 +406,8 @@ impl<T: Temporary> Kernel for Run<'_, T> {
 /// Everything that a step can read: all temporaries but the one that it writes.
 struct Found<'a, T> {
     program: &'a Interpreted,
-    inputs: &'a [&'a [T; BLOCK]],
+    inputs: Inputs<'a, T>,
+    block: usize,
     before: &'a [Block<T>],
     after: &'a [Block<T>],
 }
@@ -286,7 +416,7 @@ impl<'a, T: Temporary> Found<'a, T> {
     #[inline(always)]
     fn get(&self, source: Source) -> &'a [T; BLOCK] {
         match source {
-            Source::Input(position) => self.inputs[position],
+            Source::Input(position) => self.inputs.get(position, self.block),
             Source::Constant(position) => T::constant(&self.program.constants[position]),
             Source::Slot(slot) if slot < self.before.len() => &self.before[slot].0,
             Source::Slot(slot) => &self.after[slot - self.before.len() - 1].0,

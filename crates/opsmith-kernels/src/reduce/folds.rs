@@ -10,11 +10,6 @@ use opsmith_body::{BLOCK, Block, Element, Fold, Isa, Kernel, Level, Plain, dispa
 /// How many blocks make a chunk.
 pub(crate) const CHUNK: usize = 16;
 
-/// Folds the numbers of a block into `lanes`, lane by lane.
-pub(crate) fn into_lanes<W: Element>(level: Level, fold: Fold, lanes: &mut Block<W>, numbers: &Block<W>) {
-    dispatch_at(level, Lanes { fold, lanes, numbers });
-}
-
 /// The fold of the lanes of a block.
 pub(crate) fn across<W: Element>(level: Level, fold: Fold, mut lanes: Block<W>) -> W {
     dispatch_at(level, Across { fold, lanes: &mut lanes });
@@ -42,12 +37,6 @@ pub(crate) fn identity<W: Element>(fold: Fold) -> W {
     W::store(fold.identity::<W::Number<Plain>>())
 }
 
-struct Lanes<'a, W> {
-    fold: Fold,
-    lanes: &'a mut Block<W>,
-    numbers: &'a Block<W>,
-}
-
 /// A loop for each fold, so that none asks which fold it is.
 macro_rules! for_each_fold {
     ($fold:expr, |$known:ident| $body:expr) => {
@@ -66,19 +55,6 @@ macro_rules! for_each_fold {
             }
         }
     };
-}
-
-impl<W: Element> Kernel for Lanes<'_, W> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        let Self { fold, lanes, numbers } = self;
-        for_each_fold!(fold, |FOLD| for index in 0..BLOCK {
-            let (a, b) = (lanes.0[index].load::<I>(), numbers.0[index].load::<I>());
-            lanes.0[index] = W::store(FOLD.of_two(a, b));
-        });
-    }
 }
 
 struct Across<'a, W> {
@@ -116,9 +92,6 @@ mod tests {
             assert_eq!(across(level, Fold::Sum, numbers), 128.0 * 3.5);
             assert_eq!(across(level, Fold::Max, numbers), 67.0);
             assert_eq!(across(level, Fold::Min, numbers), -60.0);
-            let mut lanes = Block([1.0; BLOCK]);
-            into_lanes(level, Fold::Sum, &mut lanes, &numbers);
-            assert_eq!(lanes.0[0], -59.0);
             let mut nan = numbers;
             nan.0[77] = f32::NAN;
             assert!(across(level, Fold::Max, nan).is_nan() && across(level, Fold::Min, nan).is_nan());

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use opsmith_body::{BLOCK, Block, Level, Source as Read, Target as Write};
+use opsmith_body::{BLOCK, Block, Level, Source as Read, Strip, Target as Write};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{Compute, Error, Result};
 use smallvec::SmallVec;
 
-use super::folds::{CHUNK, across, identity, into_lanes, of_chunks};
+use super::folds::{CHUNK, across, identity, of_chunks};
 use super::program::{PassProgram, Program};
 use crate::axes::Space;
 use crate::operand::{Source, Sums};
@@ -49,18 +49,44 @@ pub(crate) fn is_long(rows: usize, length: usize) -> bool {
 
 /// The blocks that one thread works on.
 struct Room<T: Stored> {
-    /// Of each input of a pass: its elements, and its numbers.
-    inputs: Vec<(Block<T>, Block<T::Wide>)>,
-    /// The elements of an output.
-    scattered: Block<T>,
-    /// Of each result of a pass: its numbers, the folds of the lanes of a chunk, and those of the row's chunks.
-    results: Vec<Block<T::Wide>>,
+    /// The elements of a block, and their numbers.
+    raw: Block<T>,
+    wide: Block<T::Wide>,
+    /// Of each input and of each result of a pass, the blocks of a chunk.
+    inputs: Vec<Vec<[T::Wide; BLOCK]>>,
+    results: Vec<Vec<[T::Wide; BLOCK]>>,
+    /// Of each result, the folds of the lanes of a chunk, and those of the row's chunks.
     lanes: Vec<Block<T::Wide>>,
     chunks: Vec<Vec<T::Wide>>,
     /// The numbers of which there is one for each row, a lane for each row of a group.
     ones: Vec<Block<T::Wide>>,
+    /// Those that a pass has computed.
+    new_ones: Vec<Block<T::Wide>>,
     /// What is kept: of each kept number, of each row of a group, the blocks.
-    kept: Vec<Block<T::Wide>>,
+    kept: Vec<[T::Wide; BLOCK]>,
+}
+
+/// A part of a row: the index and the coordinates of its first position, and how many there are.
+struct Piece {
+    begin: usize,
+    from: Extents,
+    count: usize,
+}
+
+impl Piece {
+    /// Calls `act` with the number of each block, its first position, and how many positions it has.
+    fn blocks(&self, positions: &Space, mut act: impl FnMut(usize, (usize, &[usize]), usize)) {
+        let mut from = self.from.clone();
+        for block in 0..self.count.div_ceil(BLOCK) {
+            let begin = self.begin + block * BLOCK;
+            act(block, (begin, &from), BLOCK.min(self.count - block * BLOCK));
+            // Found without divisions while it is in the same run.
+            from[0] += BLOCK;
+            if from[0] >= positions.dims()[0] && (block + 1) * BLOCK < self.count {
+                from = positions.coordinates(begin + BLOCK);
+            }
+        }
+    }
 }
 
 /// A row of a group.
@@ -73,14 +99,17 @@ struct Row {
 impl<T: Stored> Room<T> {
     fn new(program: &Program, kept: usize) -> Room<T> {
         let blocks = |count: usize| vec![Block::default(); count];
+        let strips = vec![vec![[T::Wide::default(); BLOCK]; CHUNK]; program.width];
         Room {
-            inputs: vec![(Block::default(), Block::default()); program.width.max(1)],
-            scattered: Block::default(),
-            results: blocks(program.width),
+            raw: Block::default(),
+            wide: Block::default(),
+            inputs: strips.clone(),
+            results: strips,
             lanes: blocks(program.width),
             chunks: vec![Vec::new(); program.width],
             ones: blocks(program.ones),
-            kept: blocks(kept),
+            new_ones: blocks(program.width),
+            kept: vec![[T::Wide::default(); BLOCK]; kept],
         }
     }
 }
@@ -181,6 +210,9 @@ impl<T: Stored> Task<'_, T> {
 
     /// A pass over a row.
     fn row(&self, pass: &PassProgram, row: Row, room: &mut Room<T>, sums: &mut PartSums) {
+        if pass.each_results.is_empty() {
+            return;
+        }
         room.chunks.iter_mut().for_each(Vec::clear);
         self.splat(pass, row.lane, room);
         for chunk in 0..self.blocks().div_ceil(CHUNK) {
@@ -229,101 +261,129 @@ impl<T: Stored> Task<'_, T> {
     /// Computes a chunk of a row: stores what is for outputs and later passes, and pushes the folds.
     fn chunk(&self, pass: &PassProgram, row: Row, chunk: usize, room: &mut Room<T>, sums: &mut PartSums) {
         let level = Level::best();
-        for (target, lanes) in pass.each_results.iter().zip(&mut room.lanes) {
-            if let Write::Fold(fold, _) = *target {
-                *lanes = Block([identity(fold); BLOCK]);
+        let first = chunk * CHUNK;
+        let offset = first * BLOCK;
+        let begin = row.index * self.length + offset;
+        let piece = Piece {
+            begin,
+            from: self.positions.coordinates(begin),
+            count: (CHUNK * BLOCK).min(self.length - offset),
+        };
+        let kept = |index: usize| (index * self.group_size() + row.lane) * self.blocks() + first;
+        self.gather(pass, &piece, room);
+        let direct = self.eval(pass, &piece, room, kept);
+        for (index, target) in pass.each_results.iter().enumerate() {
+            match *target {
+                Write::Fold(fold, _) => room.chunks[index].push(across(level, fold, room.lanes[index])),
+                Write::Output(output) if !direct[index] => self.store(output, index, &piece, room, sums),
+                Write::Output(_) | Write::Keep(_) => {}
             }
         }
-        let blocks = chunk * CHUNK..self.blocks().min((chunk + 1) * CHUNK);
-        let mut from = self.positions.coordinates(row.index * self.length + blocks.start * BLOCK);
-        for block in blocks {
-            let begin = row.index * self.length + block * BLOCK;
-            let count = BLOCK.min(self.length - block * BLOCK);
-            self.block(pass, (begin, &from), count, room, |kept| (kept, row.lane, block));
-            self.store(pass, (begin, &from), count, room, sums, |kept| (kept, row.lane, block));
-            self.advance(&mut from, begin + BLOCK);
-        }
-        for ((target, lanes), chunks) in pass.each_results.iter().zip(&room.lanes).zip(&mut room.chunks) {
-            if let Write::Fold(fold, _) = *target {
-                chunks.push(across(level, fold, *lanes));
+    }
+
+    /// Gathers the inputs of a pass that cannot be read where they lie.
+    fn gather(&self, pass: &PassProgram, piece: &Piece, room: &mut Room<T>) {
+        for (source, strip) in pass.each_inputs.iter().zip(&mut room.inputs) {
+            let Read::Input(input) = *source else { continue };
+            let Some(source) = &self.inputs[input] else { continue };
+            if self.in_place(source, piece).is_some() {
+                continue;
             }
-        }
-    }
-
-    /// The coordinates of the next block, which are found without divisions while it is in the same run.
-    fn advance(&self, from: &mut Extents, begin: usize) {
-        from[0] += BLOCK;
-        if from[0] >= self.positions.dims()[0] {
-            *from = self.positions.coordinates(begin);
-        }
-    }
-
-    /// The place of a kept block.
-    fn place(&self, (kept, lane, block): (usize, usize, usize)) -> usize {
-        (kept * self.group_size() + lane) * self.blocks() + block
-    }
-
-    /// Computes a block of all results of a pass.
-    fn block(
-        &self,
-        pass: &PassProgram,
-        at: (usize, &[usize]),
-        count: usize,
-        room: &mut Room<T>,
-        kept: impl Fn(usize) -> (usize, usize, usize),
-    ) {
-        let level = Level::best();
-        let mut read: SmallVec<[*const [T::Wide; BLOCK]; 8]> = SmallVec::new();
-        for (source, (raw, wide)) in pass.each_inputs.iter().zip(&mut room.inputs) {
-            read.push(match *source {
-                Read::One(_) => &wide.0,
-                Read::Kept(index) => &room.kept[self.place(kept(index))].0,
-                Read::Input(input) => match &self.inputs[input] {
-                    // SAFETY: the indices are positions of a row.
-                    Some(source) => unsafe { source.block(self.positions, level, at, count, (raw, wide)) },
-                    None => &wide.0,
-                },
+            let (raw, wide) = (&mut room.raw, &mut room.wide);
+            piece.blocks(self.positions, |block, at, count| {
+                // SAFETY: the indices are positions of a row; the block is there until the next one is read.
+                strip[block] = unsafe {
+                    *source.block(self.positions, Level::best(), at, count, (&mut *raw, &mut *wide))
+                };
             });
         }
-        // SAFETY: references are pointers, and each points to a block that nobody writes to before the next statement
-        // is done: a block of the room that is no result, or elements of an input.
-        let read = unsafe { &*(read.as_slice() as *const [_] as *const [&[T::Wide; BLOCK]]) };
-        T::Wide::eval(&pass.each, level, read, &mut room.results[..pass.each_results.len()]);
     }
 
-    /// Folds, stores and keeps the results of a block.
-    fn store(
+    /// Where the numbers of an input lie, if they need no gathering.
+    fn in_place(&self, source: &Source<T>, piece: &Piece) -> Option<*const [T::Wide; BLOCK]> {
+        let whole = T::AS_IT_IS && piece.count.is_multiple_of(BLOCK);
+        let run =
+            if whole { source.run(self.positions, (piece.begin, &piece.from), piece.count) } else { None };
+        run.map(<*const T>::cast)
+    }
+
+    /// Computes all results of a pass, and tells which of them are where they belong. The rest are in the room.
+    fn eval(
         &self,
         pass: &PassProgram,
-        at: (usize, &[usize]),
-        count: usize,
+        piece: &Piece,
         room: &mut Room<T>,
-        sums: &mut PartSums,
-        kept: impl Fn(usize) -> (usize, usize, usize),
-    ) {
-        let level = Level::best();
-        for (index, target) in pass.each_results.iter().enumerate() {
-            let numbers = &mut room.results[index];
-            match *target {
-                Write::Fold(fold, _) => {
-                    numbers.0[count..].fill(identity(fold));
-                    into_lanes(level, fold, &mut room.lanes[index], numbers);
-                }
-                Write::Keep(index) => room.kept[self.place(kept(index))] = *numbers,
-                Write::Output(output) => match &self.outputs[output].0 {
-                    Target::Nowhere => {}
-                    // SAFETY: the indices are positions of a row, which one thread computes at a time.
-                    Target::Elements(sink) => unsafe {
-                        sink.store(self.positions, level, at, count, (numbers, &mut room.scattered));
-                    },
-                    Target::Sums(..) => {
-                        if let Some(Some(sums)) = sums.get_mut(output) {
-                            sums.add(self.positions, at.1, count, numbers);
-                        }
-                    }
+        kept: impl Fn(usize) -> usize,
+    ) -> SmallVec<[bool; 8]> {
+        let blocks = piece.count.div_ceil(BLOCK);
+        let all_kept = room.kept.as_mut_ptr();
+        let mut read: SmallVec<[&[[T::Wide; BLOCK]]; 8]> = SmallVec::new();
+        for (source, strip) in pass.each_inputs.iter().zip(&room.inputs) {
+            let place = match *source {
+                Read::One(_) => None,
+                Read::Kept(index) => Some(all_kept.wrapping_add(kept(index)).cast_const()),
+                Read::Input(input) => match &self.inputs[input] {
+                    Some(source) => Some(self.in_place(source, piece).unwrap_or(strip.as_ptr())),
+                    None => None,
                 },
-            }
+            };
+            read.push(match place {
+                // SAFETY: so many blocks are there: of an input, of the strip, or kept by an earlier pass; and a pass
+                // never keeps what it reads.
+                Some(place) => unsafe { std::slice::from_raw_parts(place, blocks) },
+                None => &strip[..1],
+            });
         }
+        let mut direct: SmallVec<[bool; 8]> = SmallVec::new();
+        let mut written: SmallVec<[Strip<'_, T::Wide>; 8]> = SmallVec::new();
+        let rooms = room.lanes.iter_mut().zip(&mut room.results);
+        for (target, (lanes, strip)) in pass.each_results.iter().zip(rooms) {
+            let place = match *target {
+                Write::Fold(fold, _) => {
+                    *lanes = Block([identity(fold); BLOCK]);
+                    written.push(Strip::Fold(fold, lanes));
+                    direct.push(false);
+                    continue;
+                }
+                Write::Keep(index) => Some(all_kept.wrapping_add(kept(index))),
+                Write::Output(output) => match &self.outputs[output].0 {
+                    Target::Elements(sink) if T::AS_IT_IS && piece.count.is_multiple_of(BLOCK) => {
+                        sink.run(piece.begin).map(<*mut T>::cast)
+                    }
+                    _ => None,
+                },
+            };
+            direct.push(place.is_some());
+            written.push(Strip::Blocks(match place {
+                // SAFETY: so many blocks are there, of an output, which is nobody else's and is no input, or kept for
+                // this row and index alone.
+                Some(place) => unsafe { std::slice::from_raw_parts_mut(place, blocks) },
+                None => &mut strip[..blocks],
+            }));
+        }
+        let last = piece.count - (blocks - 1) * BLOCK;
+        pass.each.eval_strips(Level::best(), (blocks, last), &read, &mut written);
+        direct
+    }
+
+    /// Stores or adds up a result that is in the room.
+    fn store(&self, output: usize, result: usize, piece: &Piece, room: &mut Room<T>, sums: &mut PartSums) {
+        let (strip, scattered) = (&room.results[result], &mut room.raw);
+        piece.blocks(self.positions, |block, at, count| {
+            let numbers = &Block(strip[block]);
+            match &self.outputs[output].0 {
+                // SAFETY: the indices are positions of a row, which one thread computes at a time.
+                Target::Elements(sink) => unsafe {
+                    sink.store(self.positions, Level::best(), at, count, (numbers, &mut *scattered));
+                },
+                Target::Sums(..) => {
+                    if let Some(Some(sums)) = sums.get_mut(output) {
+                        sums.add(self.positions, at.1, count, numbers);
+                    }
+                }
+                Target::Nowhere => {}
+            }
+        });
     }
 
     /// Loads the numbers of which there is one for each row.
@@ -332,7 +392,7 @@ impl<T: Stored> Task<'_, T> {
         for (one, &input) in self.program.row_inputs.iter().enumerate() {
             room.ones[one] = match &self.inputs[input] {
                 Some(source) => {
-                    let (raw, wide) = &mut room.inputs[0];
+                    let (raw, wide) = (&mut room.raw, &mut room.wide);
                     // SAFETY: the indices are rows; the block is there until the next one is read.
                     Block(unsafe {
                         *source.block(self.rows, Level::best(), (first, &from), count, (raw, wide))
@@ -347,10 +407,10 @@ impl<T: Stored> Task<'_, T> {
 
     /// Spreads the numbers of a row that a pass reads over blocks of their own, and zeros for what is not there.
     fn splat(&self, pass: &PassProgram, lane: usize, room: &mut Room<T>) {
-        for (source, (_, wide)) in pass.each_inputs.iter().zip(&mut room.inputs) {
+        for (source, strip) in pass.each_inputs.iter().zip(&mut room.inputs) {
             match *source {
-                Read::One(one) => *wide = Block([room.ones[one].0[lane]; BLOCK]),
-                Read::Input(input) if self.inputs[input].is_none() => *wide = Block::default(),
+                Read::One(one) => strip[0] = [room.ones[one].0[lane]; BLOCK],
+                Read::Input(input) if self.inputs[input].is_none() => strip[0] = [T::Wide::default(); BLOCK],
                 Read::Input(_) | Read::Kept(_) => {}
             }
         }
@@ -365,7 +425,7 @@ impl<T: Stored> Task<'_, T> {
                 Target::Nowhere => {}
                 // SAFETY: the indices are rows, which one thread computes.
                 Target::Elements(sink) => unsafe {
-                    let rooms = (numbers, &mut room.scattered);
+                    let rooms = (numbers, &mut room.raw);
                     sink.store(self.rows, Level::best(), (first, &from), count, rooms);
                 },
                 Target::Sums(..) => {
@@ -385,7 +445,7 @@ fn before<T: Stored>(pass: &PassProgram, room: &mut Room<T>) {
     }
     let read: SmallVec<[&[T::Wide; BLOCK]; 8]> =
         pass.before_inputs.iter().map(|one| &room.ones[*one].0).collect();
-    let results = &mut room.results[..pass.before_results.len()];
+    let results = &mut room.new_ones[..pass.before_results.len()];
     T::Wide::eval(&pass.before, Level::best(), &read, results);
     drop(read);
     for (one, result) in pass.before_results.iter().zip(results) {
