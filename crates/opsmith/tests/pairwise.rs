@@ -277,6 +277,25 @@ fn long_sums_are_as_exact_as_stated() {
 }
 
 #[test]
+fn near_rows_and_large_offsets_stay_exact() {
+    let (n, m, p) = (30, 40, 200);
+    let (mut x, y) = (noise(n, p, 21).mapv(|v| v as f32), noise(m, p, 22).mapv(|v| v as f32));
+    x.row_mut(0).assign(&y.row(0));
+    x.row_mut(1).assign(&y.row(1).mapv(|v| v * (1.0 + 1e-6)));
+    for offset in [0.0, 1000.0] {
+        let (x, y) = (&x + offset, &y + offset);
+        let outputs = testing::call::<manhattan>().input(&x).input(&y).run().unwrap();
+        let got = outputs.array::<f32, Ix2>("z").unwrap();
+        let want =
+            expected(&x.mapv(f64::from), &y.mapv(f64::from), |terms| terms.map(|(x, y)| (x - y).abs()).sum());
+        assert_eq!(got[[0, 0]], 0.0);
+        for (got, want) in got.iter().zip(&want) {
+            assert!((f64::from(*got) - want).abs() <= 4e-6 * want, "{offset}: {got} for {want}");
+        }
+    }
+}
+
+#[test]
 fn ties_share_the_gradient() {
     let (x, y) = (arr2(&[[3.0, -1.0, 5.0, 1.0]]), arr2(&[[1.0, 1.0, 3.0, 1.0]]));
     let outputs = of((farthest::COMPANIONS[0])(), &[&x, &y, &arr2(&[[6.0]])], 1);

@@ -7,6 +7,7 @@
 //! they are off at most.
 
 mod convert;
+mod differences;
 mod elements;
 mod explain;
 mod panels;
@@ -126,7 +127,7 @@ struct Computation {
 }
 
 enum Work {
-    Forward(Box<dyn Tiles>),
+    Forward { tiles: Box<dyn Tiles>, differences: bool },
     Gradient(Runner),
 }
 
@@ -157,7 +158,8 @@ impl Computation {
     ) -> Result<Computation> {
         let (fold, mean) = (parts.tiles.fold(), parts.mean);
         let work = if order == 0 {
-            Work::Forward(parts.tiles)
+            let differences = differences::are_summed(&parts.tiles.graph(), fold);
+            Work::Forward { tiles: parts.tiles, differences }
         } else {
             Work::Gradient(Runner::new(parts.program(order), parts.tiles))
         };
@@ -224,7 +226,7 @@ impl Computation {
             });
         }
         let results = match &self.work {
-            Work::Forward(tiles) => {
+            Work::Forward { tiles, differences } => {
                 let (x, y) = (values[0].unwrap_or_default(), values[1].unwrap_or_default());
                 let z = match rooms[0].take() {
                     Some(Room::Wide(room)) => room,
@@ -234,7 +236,8 @@ impl Computation {
                     }
                 };
                 let divisor = self.mean.then(|| S::Wide::of_double(sizes.p as f64));
-                let folds = Folds { tiles: &**tiles, sizes, x, y, divisor, finish: self.finish.as_deref() };
+                let (differences, finish) = (*differences, self.finish.as_deref());
+                let folds = Folds { tiles: &**tiles, sizes, x, y, differences, divisor, finish };
                 folds.run(&cx, z)?;
                 values.push(Some(z));
                 &[Some(2)]

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use opsmith_body::{BLOCK, Block, Blocks, Fold, Level, Plain, Scalar, TILE, Tiles};
+use opsmith_body::{BLOCK, Block, Blocks, Fold, Level, Plain, Scalar, TILE, Tiled, Tiles};
 use opsmith_core::{Compute, Result};
 
+use super::differences::{Larger, RowSums, column_sums};
 use super::elements::{Numbers, elements};
 use super::shared::{Shared, Sizes};
 use super::tiled::TileNumber;
@@ -26,6 +27,8 @@ pub(crate) struct Folds<'a, T> {
     pub(crate) sizes: Sizes,
     pub(crate) x: &'a [T],
     pub(crate) y: &'a [T],
+    /// Whether the terms are `|x − y|` and the fold their sum.
+    pub(crate) differences: bool,
     /// What is done with each fold: it is divided by a number, and goes through a body.
     pub(crate) divisor: Option<T>,
     pub(crate) finish: Option<&'a dyn Blocks>,
@@ -36,7 +39,8 @@ impl<T: TileNumber> Folds<'_, T> {
     ///
     /// How the sums are cut depends on the sizes only: 512 bytes of terms at a time are summed in their order, then 64
     /// of those sums, then the rest. So a sum of `p` terms in float32 is off by at most `128 + 64 + p / 8192` roundings
-    /// of the sum of their magnitudes, in float64 by half of the first and twice the last.
+    /// of the sum of their magnitudes, in float64 by half of the first and twice the last. Sums of `|x − y|` are
+    /// off by at most 3200 roundings more, in practice by a few.
     ///
     /// # Errors
     /// `ResourceExhausted` when there is no memory.
@@ -52,11 +56,16 @@ impl<T: TileNumber> Folds<'_, T> {
         let down = (4 * cx.num_threads()).div_ceil(across).max(n.div_ceil(MAX_ROWS));
         let rows = n.div_ceil(down).next_multiple_of(2);
         let z = Shared::new(z);
+        let depth = DEPTH_BYTES / size_of::<T>();
+        let sums = match self.differences {
+            true => RowSums::new(cx, self.sizes, (self.x, self.y), depth)?,
+            false => None,
+        };
         cx.parallel_for(across * n.div_ceil(rows), rows * TILE * p.max(1) / 16, |units| {
             for unit in units {
                 let (i, j) = (unit / across * rows, unit % across * TILE);
                 // SAFETY: units have rows or columns of their own.
-                unsafe { self.rectangle(i..(i + rows).min(n), j..(j + TILE).min(m), &z) };
+                unsafe { self.rectangle(i..(i + rows).min(n), j..(j + TILE).min(m), sums.as_ref(), &z) };
             }
         });
         Ok(())
@@ -91,7 +100,13 @@ impl<T: TileNumber> Folds<'_, T> {
     ///
     /// # Safety
     /// Nobody else writes to these folds.
-    unsafe fn rectangle(&self, rows: Range<usize>, columns: Range<usize>, z: &Shared<T>) {
+    unsafe fn rectangle(
+        &self,
+        rows: Range<usize>,
+        columns: Range<usize>,
+        sums: Option<&RowSums<'_, T>>,
+        z: &Shared<T>,
+    ) {
         let (level, fold, p) = (Level::best(), self.tiles.fold(), self.sizes.p);
         let depth = DEPTH_BYTES / size_of::<T>();
         let identity = T::store(fold.identity::<T::Number<Plain>>());
@@ -99,11 +114,20 @@ impl<T: TileNumber> Folds<'_, T> {
         let mut folds = vec![[identity; TILE]; rows.len().next_multiple_of(BLOCK / TILE)];
         let mut long: Vec<[T; TILE]> = Vec::new();
         let mut panel = vec![[T::default(); TILE]; depth.min(p)];
+        let mut larger = vec![[T::default(); TILE]; if sums.is_some() { rows.len() } else { 0 }];
+        let mut weights = [T::default(); TILE];
         for (number, k) in (0..p).step_by(depth).enumerate() {
             let len = depth.min(p - k);
             self.pack(&columns, k, &mut panel[..len]);
             let x = &self.x[rows.start * p + k..];
-            T::fold(self.tiles, level, x, p, &panel[..len], &mut folds[..rows.len()]);
+            if let Some(sums) = sums {
+                larger.fill([T::default(); TILE]);
+                T::fold(&Tiled(Larger), level, x, p, &panel[..len], &mut larger);
+                let of_columns = column_sums(level, &panel[..len], &mut weights);
+                sums.add_differences(level, &rows, number, (&larger, &of_columns), &mut folds);
+            } else {
+                T::fold(self.tiles, level, x, p, &panel[..len], &mut folds[..rows.len()]);
+            }
             if fold == Fold::Sum && number % SHORT == SHORT - 1 {
                 add_short(&mut long, &mut folds);
             }
@@ -111,6 +135,9 @@ impl<T: TileNumber> Folds<'_, T> {
         if !long.is_empty() {
             add_short(&mut long, &mut folds);
             folds = long;
+        }
+        if let Some(sums) = sums {
+            sums.refine(p, (self.x, self.y), (&rows, &columns), &weights, &mut folds);
         }
         self.finish(level, &mut folds);
         for (i, folds) in rows.zip(&folds) {

@@ -5,6 +5,7 @@ use opsmith_core::{Compute, Result};
 use smallvec::SmallVec;
 
 use super::convert::Room;
+use super::differences::are_summed;
 use super::elements::{Numbers, elements};
 use super::panels::Folds;
 use super::program::{Axes, Operand, Program, Role, Space, Stage, groups};
@@ -21,6 +22,8 @@ const FEW_ELEMENTS: usize = 16;
 pub(crate) struct Runner {
     pub(crate) program: Program,
     tiles: Box<dyn Tiles>,
+    /// Whether the body's sum is that of `|x − y|`.
+    differences: bool,
     /// For each stage the groups of its outputs.
     groups: Vec<Vec<Group>>,
 }
@@ -49,7 +52,8 @@ impl Runner {
             groups.map(|stage| Group { blocks: Interpreted::new(&stage.graph), stage }).collect()
         };
         let groups = program.stages.iter().map(of).collect();
-        Runner { program, tiles, groups }
+        let differences = are_summed(&tiles.graph(), tiles.fold());
+        Runner { program, tiles, differences, groups }
     }
 
     /// Computes what the outputs that are wanted need. `values` begins with the inputs; an output is computed in the room
@@ -83,7 +87,8 @@ impl Runner {
                 });
             }
             if made.iter().any(Option::is_some) {
-                let call = Call { cx, sizes, values, axes, tiles: &*self.tiles };
+                let call =
+                    Call { cx, sizes, values, axes, tiles: &*self.tiles, differences: self.differences };
                 call.stage(stage, groups, &mut made)?;
             }
             for (output, made) in stage.outputs.iter().zip(made) {
@@ -117,6 +122,7 @@ struct Call<'c, 'o, T> {
     values: &'c [Option<&'o [T]>],
     axes: &'c [Axes],
     tiles: &'c dyn Tiles,
+    differences: bool,
 }
 
 impl<'o, T: TileNumber> Call<'_, 'o, T> {
@@ -132,7 +138,8 @@ impl<'o, T: TileNumber> Call<'_, 'o, T> {
         match (stage.role, made) {
             (Role::Fold, [Some(z)]) => {
                 let (x, y) = (self.value(stage.operands[0]), self.value(stage.operands[1]));
-                let folds = Folds { tiles: self.tiles, sizes: self.sizes, x, y, divisor: None, finish: None };
+                let (tiles, sizes, differences) = (self.tiles, self.sizes, self.differences);
+                let folds = Folds { tiles, sizes, x, y, differences, divisor: None, finish: None };
                 folds.run(self.cx, z)
             }
             (Role::Gradient, [x_grad, y_grad]) if compiled => {
