@@ -3,8 +3,8 @@
 mod support;
 
 use opsmith_body::{
-    Compare, Each, Expr, F64, Fold, Graph, Id, Kind, Node, Passes, Plain, Rows, Scalar, Source, Target,
-    Traced, trace_rows,
+    Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Kind, Node, Passes, Plain, Rows, Scalar, Source,
+    Target, Traced, trace_rows,
 };
 use support::Random;
 
@@ -272,4 +272,18 @@ fn no_nan_comes_from_the_branch_not_taken() {
 #[should_panic(expected = "computed by rows")]
 fn a_graph_with_folds_is_not_computed_by_elements() {
     let _ = graphs()[0].eval(&[F64::<Plain>::new(1.0)]);
+}
+
+#[test]
+fn cuda_sources_have_a_kernel_for_each_index() {
+    for graph in graphs() {
+        for dtype in CudaType::ALL {
+            let source = graph.gradient().rows_cuda_source("op", dtype);
+            assert_eq!((source.matches("op_rows_32").count(), source.matches("op_rows_64").count()), (1, 1));
+        }
+    }
+    let softmax = graphs()[0].rows_cuda_source("softmax", CudaType::Float);
+    for text in ["across<Max>", "across<Sum>", "expf(", "store(out[0])"] {
+        assert!(softmax.contains(text), "{text} in\n{softmax}");
+    }
 }

@@ -6,6 +6,7 @@ mod interpret;
 mod passes;
 mod print;
 mod reverse;
+mod rows_cuda;
 mod simplify;
 mod trace;
 

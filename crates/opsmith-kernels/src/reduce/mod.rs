@@ -16,14 +16,15 @@ use opsmith_body::{Graph, Kind};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{
-    AttrValue, DType, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
-    Result, Shape, TensorViewMut, bail,
+    AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
+    OpKernelContext, Result, Shape, TensorViewMut, bail,
 };
 use smallvec::SmallVec;
 
 use self::program::Program;
 use self::run::{Task, is_long};
 use crate::axes::{Layout, Space, broadcast_shape};
+use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::operand::{Sink, Source};
 use crate::pointwise::{Target, Totals};
@@ -47,7 +48,31 @@ const KEEP: usize = 1 << 18;
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let kernel = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
-    B::FACTS.def(ORDER, output_shapes::<B>, &kernel).attr(AXES)
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernel).attr(AXES);
+    def.explain(|construction| {
+        explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
+    })
+}
+
+/// The graph of a reduction's gradient of an order.
+fn graph<B: Reduction>(body: &B, order: usize) -> Graph {
+    (0..order).fold(body.trace(), |graph, _| graph.gradient())
+}
+
+fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Family) -> Result<Explanation> {
+    let dtype: DType = construction.attr("T")?;
+    let signature = construction.signature();
+    let Some(cuda) = cuda_type(dtype) else {
+        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+    };
+    let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
+    let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
+    let graph = graph.with_names(&inputs, &outputs);
+    Ok(Explanation {
+        formula: graph.formula(),
+        cuda_source: graph.rows_cuda_source(&signature.snake_name(), cuda),
+        vectors: vectors(dtype),
+    })
 }
 
 /// The shapes of the forward op's outputs.
@@ -106,7 +131,7 @@ impl<B: Reduction, const ORDER: usize> OpKernel for ReductionKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         let computation = Computation {
-            graph: (0..ORDER).fold(B::new(construction)?.trace(), |graph, _| graph.gradient()),
+            graph: graph(&B::new(construction)?, ORDER),
             programs: Mutex::default(),
             dtype: construction.attr("T")?,
             axes: construction.attr("axes")?,

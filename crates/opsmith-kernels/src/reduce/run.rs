@@ -322,10 +322,9 @@ impl<T: Stored> Task<'_, T> {
             let place = match *source {
                 Read::One(_) => None,
                 Read::Kept(index) => Some(all_kept.wrapping_add(kept(index)).cast_const()),
-                Read::Input(input) => match &self.inputs[input] {
-                    Some(source) => Some(self.in_place(source, piece).unwrap_or(strip.as_ptr())),
-                    None => None,
-                },
+                Read::Input(input) => self.inputs[input]
+                    .as_ref()
+                    .map(|source| self.in_place(source, piece).unwrap_or(strip.as_ptr())),
             };
             read.push(match place {
                 // SAFETY: so many blocks are there: of an input, of the strip, or kept by an earlier pass; and a pass
