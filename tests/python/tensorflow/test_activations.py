@@ -64,6 +64,22 @@ def test_shapes_in_graphs(activations: opsmith.Library) -> None:
     np.testing.assert_allclose(both(x, gate), tf.nn.silu(gate) * x, rtol=1e-5, atol=1e-6)
 
 
+def test_temporaries_become_outputs(activations: opsmith.Library) -> None:
+    """TensorFlow gives the memory of what nobody reads again to an output, also while it broadcasts with others."""
+
+    @tf.function
+    def chain(x: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:
+        for _ in range(3):
+            x = activations.swiglu(gate * 2, activations.gelu(x + 1))
+        return x
+
+    x, gate = numbers(40, 50), numbers(50)
+    expected, wide = x.numpy(), gate.numpy() * 2
+    for _ in range(3):
+        expected = wide / (1 + np.exp(-wide)) * (expected + 1) * ndtr(expected + 1)
+    np.testing.assert_allclose(chain(x, gate).numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
 def test_what_does_not_fit_is_told(activations: opsmith.Library) -> None:
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="or one of them be 1"):
         activations.swiglu(numbers(2), numbers(3))

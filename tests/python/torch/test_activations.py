@@ -109,6 +109,16 @@ def test_expanded_and_overlapping_inputs(activations: opsmith.Library) -> None:
     torch.testing.assert_close(activations.swiglu(base, base), F.silu(base) * base)
 
 
+def test_batches(activations: opsmith.Library) -> None:
+    gate, x = torch.randn(3, 5), torch.randn(3, 4, 5)
+    expected = torch.stack([F.silu(g) * b for g, b in zip(gate, x, strict=True)])
+    torch.testing.assert_close(torch.vmap(activations.swiglu)(gate, x), expected)
+    per_sample = torch.vmap(torch.func.grad(lambda g, b: activations.swiglu(g, b).sum()))(gate, x)
+    torch.testing.assert_close(
+        per_sample, torch.vmap(torch.func.grad(lambda g, b: (F.silu(g) * b).sum()))(gate, x)
+    )
+
+
 def test_what_is_not_taken_leaks_into_no_gradient(activations: opsmith.Library) -> None:
     x = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
     (grad,) = torch.autograd.grad(activations.entropy(x).sum(), x, create_graph=True)
