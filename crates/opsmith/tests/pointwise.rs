@@ -532,3 +532,30 @@ fn a_kernel_is_explained() {
     let told = library.op("GeluGrad").unwrap().explain(&[None]).unwrap();
     assert_eq!(told.formula, "x_grad = y_grad * normal_cdf(x) + x * y_grad * normal_pdf(x)");
 }
+
+#[pointwise(orders = 4)]
+fn fifth_power<S: Scalar>(x: S) -> S {
+    x.powi(5)
+}
+
+#[test]
+fn gradients_of_high_order_are_wired_and_right() {
+    let mut defs = vec![fifth_power::def()];
+    defs.extend(fifth_power::COMPANIONS.iter().map(|def| def()));
+    let library = Library::new("test", "1.0.0", defs).unwrap();
+    assert!(library.op("FifthPowerGradGradGrad").unwrap().gradient_wiring().is_some());
+    assert!(library.op("FifthPowerGradGradGradGrad").unwrap().gradient_wiring().is_none());
+    let (x, g, h) = (numbers(&[9], 1), numbers(&[9], 2), numbers(&[9], 3));
+    let (a, b) = (numbers(&[9], 4), numbers(&[9], 5));
+    let outputs = gradient::<fifth_power>(3).input(&x).input(&g).input(&h).input(&a).input(&b).run().unwrap();
+    // Of the second order's x_grad = h g f'' and y_grad_grad = h f'.
+    let f = |order: usize| {
+        let factor: usize = (0..order).map(|k| 5 - k).product();
+        x.mapv(|x| factor as f64 * x.powi(5 - order as i32))
+    };
+    let x_grad = &a * &h * &g * f(3) + &b * &h * f(2);
+    assert_close(&outputs.array("x_grad").unwrap(), &x_grad, 1e-12);
+    assert_close(&outputs.array("y_grad_grad").unwrap(), &(&a * &h * f(2)), 1e-12);
+    let x_grad_grad_grad = &a * &g * f(2) + &b * f(1);
+    assert_close(&outputs.array("x_grad_grad_grad").unwrap(), &x_grad_grad_grad, 1e-12);
+}
