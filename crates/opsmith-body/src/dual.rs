@@ -26,9 +26,54 @@ use crate::scalar::{GELU_CUBIC, GELU_LINEAR, Scalar};
 /// assert_eq!((y.value().get(), y.derivative(0).get()), (10.0, 6.0));
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Dual<S, const N: usize> {
+pub struct Dual<S: Scalar, const N: usize> {
     value: S,
-    partials: [Option<S>; N],
+    partials: [Option<Partial<S>>; N],
+}
+
+/// A derivative, and where the number depends on the variable at all, if `select` left that open.
+///
+/// Where it does not, the derivative is whatever it is until somebody asks: a zero in its place would become NaN when
+/// it is multiplied by an infinite derivative further out, as of the root in `x.max(0).sqrt()`.
+#[derive(Clone, Copy, Debug)]
+struct Partial<S: Scalar> {
+    slope: S,
+    held: Option<S::Mask>,
+}
+
+impl<S: Scalar> Partial<S> {
+    /// The derivative, zero where there is none.
+    #[inline(always)]
+    fn get(self) -> S {
+        match self.held {
+            Some(held) => S::select(held, self.slope, S::of(0.0)),
+            None => self.slope,
+        }
+    }
+
+    #[inline(always)]
+    fn times(self, factor: S) -> Self {
+        Self { slope: self.slope * factor, held: self.held }
+    }
+
+    #[inline(always)]
+    fn plus(self, other: Self) -> Self {
+        let held = match (self.held, other.held) {
+            (Some(a), Some(b)) => Some(a | b),
+            _ => None,
+        };
+        Self { slope: self.get() + other.get(), held }
+    }
+
+    /// What counts only where a mask is true.
+    #[inline(always)]
+    fn only(self, mask: S::Mask) -> Self {
+        let held = match self.held {
+            Some(held) => held & mask,
+            None => mask,
+        };
+        Self { slope: self.slope, held: Some(held) }
+    }
 }
 
 impl<S: Scalar, const N: usize> Dual<S, N> {
@@ -42,7 +87,7 @@ impl<S: Scalar, const N: usize> Dual<S, N> {
     #[inline(always)]
     pub fn variable(value: S, index: usize) -> Self {
         let mut partials = [None; N];
-        partials[index] = Some(S::of(1.0));
+        partials[index] = Some(Partial { slope: S::of(1.0), held: None });
         Self { value, partials }
     }
 
@@ -55,13 +100,29 @@ impl<S: Scalar, const N: usize> Dual<S, N> {
     /// The derivative by a variable, zero if there is none.
     #[inline(always)]
     pub fn derivative(self, index: usize) -> S {
-        or_zero(self.partials[index])
+        match self.partials[index] {
+            Some(partial) => partial.get(),
+            None => S::of(0.0),
+        }
     }
 
     /// The derivative by a variable, if the number depends on it.
     #[inline(always)]
     pub fn partial(self, index: usize) -> Option<S> {
-        self.partials[index]
+        match self.partials[index] {
+            Some(partial) => Some(partial.get()),
+            None => None,
+        }
+    }
+
+    /// The derivative by a variable times a factor, if the number depends on it; where it does not, that is zero
+    /// whatever the factor is.
+    #[inline(always)]
+    pub fn weighted(self, index: usize, factor: S) -> Option<S> {
+        match self.partials[index] {
+            Some(partial) => Some(partial.times(factor).get()),
+            None => None,
+        }
     }
 
     /// f(self), from its value and its derivative at `self`.
@@ -91,7 +152,17 @@ impl<S: Scalar, const N: usize> Dual<S, N> {
         for k in 0..N {
             partials[k] = match (yes.partials[k], no.partials[k]) {
                 (None, None) => None,
-                (y, n) => Some(S::select(mask, or_zero(y), or_zero(n))),
+                (Some(yes), None) => Some(yes.only(mask)),
+                (None, Some(no)) => Some(no.only(!mask)),
+                (Some(yes), Some(no)) => {
+                    let held = match (yes.held, no.held) {
+                        (None, None) => None,
+                        (Some(yes), None) => Some(yes | !mask),
+                        (None, Some(no)) => Some(no | mask),
+                        (Some(yes), Some(no)) => Some((yes & mask) | (no & !mask)),
+                    };
+                    Some(Partial { slope: S::select(mask, yes.slope, no.slope), held })
+                }
             };
         }
         Self { value, partials }
@@ -99,27 +170,27 @@ impl<S: Scalar, const N: usize> Dual<S, N> {
 }
 
 #[inline(always)]
-fn or_zero<S: Scalar>(partial: Option<S>) -> S {
+fn times<S: Scalar>(partial: Option<Partial<S>>, factor: S) -> Option<Partial<S>> {
     match partial {
-        Some(partial) => partial,
-        None => S::of(0.0),
-    }
-}
-
-#[inline(always)]
-fn times<S: Scalar>(partial: Option<S>, factor: S) -> Option<S> {
-    match partial {
-        Some(partial) => Some(partial * factor),
+        Some(partial) => Some(partial.times(factor)),
         None => None,
     }
 }
 
 #[inline(always)]
-fn plus<S: Scalar>(a: Option<S>, b: Option<S>) -> Option<S> {
+fn plus<S: Scalar>(a: Option<Partial<S>>, b: Option<Partial<S>>) -> Option<Partial<S>> {
     match (a, b) {
-        (Some(a), Some(b)) => Some(a + b),
+        (Some(a), Some(b)) => Some(a.plus(b)),
         (a, None) => a,
         (None, b) => b,
+    }
+}
+
+#[inline(always)]
+fn negated<S: Scalar>(partial: Option<Partial<S>>) -> Option<Partial<S>> {
+    match partial {
+        Some(partial) => Some(Partial { slope: -partial.slope, held: partial.held }),
+        None => None,
     }
 }
 
@@ -141,10 +212,7 @@ impl<S: Scalar, const N: usize> Neg for Dual<S, N> {
     fn neg(self) -> Self {
         let mut partials = [None; N];
         for k in 0..N {
-            partials[k] = match self.partials[k] {
-                Some(partial) => Some(-partial),
-                None => None,
-            };
+            partials[k] = negated(self.partials[k]);
         }
         Self { value: -self.value, partials }
     }
@@ -156,11 +224,7 @@ impl<S: Scalar, const N: usize> Sub for Dual<S, N> {
     fn sub(self, other: Self) -> Self {
         let mut partials = [None; N];
         for k in 0..N {
-            partials[k] = match (self.partials[k], other.partials[k]) {
-                (Some(a), Some(b)) => Some(a - b),
-                (None, Some(b)) => Some(-b),
-                (a, None) => a,
-            };
+            partials[k] = plus(self.partials[k], negated(other.partials[k]));
         }
         Self { value: self.value - other.value, partials }
     }

@@ -88,8 +88,7 @@ where
             }
             let mut sum = None;
             for o in 0..OUT {
-                if let Some(partial) = outputs[o].partial(k % N) {
-                    let term = partial * all[IN + o];
+                if let Some(term) = outputs[o].weighted(k % N, all[IN + o]) {
                     sum = match sum {
                         Some(sum) => Some(sum + term),
                         None => Some(term),

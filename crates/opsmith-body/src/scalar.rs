@@ -1,5 +1,6 @@
 //! The interface that bodies are written against.
 
+use std::fmt::Debug;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 /// A number in a body: an element of a vector, a dual number, or a node of an expression graph.
@@ -169,7 +170,10 @@ pub(crate) const GELU_CUBIC: f64 = 0.044715;
     message = "`{Self}` is not a mask",
     note = "masks come from comparisons of `Scalar`s: `x.lt(y)`"
 )]
-pub trait Mask: Copy + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self> {}
+pub trait Mask:
+    Copy + Debug + 'static + BitAnd<Output = Self> + BitOr<Output = Self> + Not<Output = Self>
+{
+}
 
 /// The mask of plain floats. It is no `bool`, so that a body that branches fails in every instantiation.
 #[derive(Clone, Copy, Debug)]

@@ -183,6 +183,42 @@ fn nothing_leaks_from_the_branch_not_taken() {
     }
 }
 
+/// Roots of what `x` has no part in where it is negative.
+struct Roots;
+
+impl Body<1, 4> for Roots {
+    #[inline(always)]
+    fn eval<S: Scalar>(&self, [x]: [S; 1]) -> [S; 4] {
+        let (zero, positive) = (S::of(0.0), x.gt(S::of(0.0)));
+        let part = S::select(positive, x, zero);
+        [
+            x.max(zero).sqrt(),
+            part.log() * 2.0,
+            S::select(!positive, zero, part + x * part).sqrt(),
+            -part.rsqrt(),
+        ]
+    }
+}
+
+#[test]
+fn an_infinite_slope_outside_of_a_select_is_no_gradient_where_nothing_depends() {
+    let (gradient, graph) = (Gradient::<_, 1, 4>(&Roots), trace(&Roots).gradient());
+    let second = Gradient::<_, 5, 1>(&gradient);
+    for output in 0..4 {
+        for given in [1.0, f64::INFINITY] {
+            let mut at = [-2.0, 0.0, 0.0, 0.0, 0.0, 1.0];
+            at[1 + output] = given;
+            let first: [f64; 1] = eval(&gradient, [at[0], at[1], at[2], at[3], at[4]]);
+            assert_eq!(first, [0.0], "output {output}");
+            assert_eq!(eval_graph(&graph, &at[..5]), [0.0], "output {output}");
+            let hessian: [f64; 5] = eval(&second, at);
+            assert_eq!(hessian[0], 0.0, "output {output}");
+        }
+    }
+    let first: [f64; 1] = eval(&gradient, [4.0, 1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(first, [0.25]);
+}
+
 #[test]
 fn powers_at_zero_have_the_slopes_that_exist() {
     type Two = Dual<Number, 2>;
