@@ -33,10 +33,8 @@ pub struct GradientTile<'a, T> {
     pub x: &'a [[T; TILE]],
     /// Rows of the second operand.
     pub y: &'a [[T; TILE]],
-    /// The gradient of the fold of each row of `x` with each row of `y`, row by row.
+    /// The gradient of the sum of each row of `x` with each row of `y`, row by row.
     pub weights: &'a [T],
-    /// The values of those folds, where the fold is no sum: the terms equal to them take the gradient.
-    pub folded: &'a [T],
     /// What the gradients of the rows of `x` are added to.
     pub x_grads: &'a mut [[T; TILE]],
     /// What the gradients of the rows of `y` are added to.
@@ -62,10 +60,10 @@ pub trait Tiles: Blocks {
     /// # Panics
     /// As [`fold_f32`](Self::fold_f32).
     fn fold_f64(&self, level: Level, x: &[f64], stride: usize, y: &[[f64; TILE]], folds: &mut [[f64; TILE]]);
-    /// Adds the gradients of the rows of a tile.
+    /// Adds the gradients of the rows of a tile, where the fold is a sum.
     ///
     /// # Panics
-    /// If the lengths of the slices do not fit each other.
+    /// If the lengths of the slices do not fit each other, or the fold is no sum.
     fn gradient_f32(&self, level: Level, tile: GradientTile<'_, f32>);
     /// The same in float64.
     ///
@@ -240,10 +238,10 @@ impl<B: Pair, T: Element> Kernel for Gradients<'_, B, T> {
     fn run<I: Isa>(self) {
         let Self { body, mut tile } = self;
         let (rows, columns) = (tile.x.len(), tile.y.len());
+        assert!(B::FOLD == Fold::Sum, "the gradient of a largest or smallest term is the graph's");
         let pairs = rows * columns;
-        let folded = tile.folded.len() == if B::FOLD == Fold::Sum { 0 } else { pairs };
         let fits = tile.weights.len() == pairs && tile.x_grads.len() == rows && tile.y_grads.len() == columns;
-        assert!(folded && fits, "the slices of a tile fit each other");
+        assert!(fits, "the slices of a tile fit each other");
         let mut row = 0;
         if !B::LONG {
             while row + ROWS <= rows {
@@ -277,14 +275,11 @@ fn gradient_step<I: Isa, T: Element, B: Pair, const R: usize, const C: usize>(
     column: usize,
 ) {
     let zero = T::Number::<I>::of(0.0);
-    let (mut weights, mut folded) = ([[zero; C]; R], [[zero; C]; R]);
+    let mut weights = [[zero; C]; R];
     for r in 0..R {
         for c in 0..C {
             let pair = (row + r) * tile.y.len() + column + c;
             weights[r][c] = tile.weights[pair].load::<I>();
-            if B::FOLD != Fold::Sum {
-                folded[r][c] = tile.folded[pair].load::<I>();
-            }
         }
     }
     let (mut x, mut y) = ([&tile.x[row]; R], [&tile.y[column]; C]);
@@ -304,7 +299,7 @@ fn gradient_step<I: Isa, T: Element, B: Pair, const R: usize, const C: usize>(
         each!(r < R {
             each!(c < C {
                 let inputs = [x[r][l].load::<I>(), y[c][l].load::<I>()];
-                let [x_term, y_term] = partials(body, inputs, weights[r][c], folded[r][c]);
+                let [x_term, y_term] = partials(body, inputs, weights[r][c]);
                 by_x[r] = x_term.add_to(by_x[r]);
                 by_y[c] = y_term.add_to(by_y[c]);
             });
@@ -327,17 +322,11 @@ struct Lanes<T>([T; TILE]);
 
 /// What one term adds to the gradients of its two numbers.
 #[inline(always)]
-fn partials<S: Scalar, B: Pair>(body: &B, inputs: [S; 2], weight: S, folded: S) -> [Term<S>; 2] {
-    let [x, y] = inputs;
+fn partials<S: Scalar, B: Pair>(body: &B, [x, y]: [S; 2], weight: S) -> [Term<S>; 2] {
     let [value] = body.eval([Dual::<S, 2>::variable(x, 0), Dual::variable(y, 1)]);
-    let taken = value.value().eq(folded) | value.value().ne(value.value());
     let mut terms = [Term::new(S::of(0.0)); 2];
     for index in 0..2 {
-        let slope = value.derivative(index);
-        terms[index] = match B::FOLD {
-            Fold::Sum => Term::new(slope) * Term::new(weight),
-            _ => Term::new(S::select(taken, slope * weight, S::of(0.0))),
-        };
+        terms[index] = Term::new(value.derivative(index)) * Term::new(weight);
     }
     terms
 }
@@ -421,7 +410,6 @@ mod tests {
                 x: &x,
                 y: &y,
                 weights: &weights,
-                folded: &[],
                 x_grads: &mut x_grads,
                 y_grads: &mut y_grads,
             };
@@ -437,16 +425,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn only_the_largest_term_takes_the_gradient() {
-        let (x, y) = ([[3.0; TILE]], [[1.0; TILE], [5.0; TILE]]);
-        let (mut x_grads, mut y_grads) = ([[0.0; TILE]], [[0.0; TILE]; 2]);
-        let (weights, folded) = (&[10.0, 100.0], &[2.0, 7.0]);
-        let tile =
-            GradientTile { x: &x, y: &y, weights, folded, x_grads: &mut x_grads, y_grads: &mut y_grads };
-        Tiled(Farthest).gradient_f64(Level::best(), tile);
-        assert_eq!((x_grads[0][5], y_grads[0][5], y_grads[1][5]), (10.0, -10.0, 0.0));
     }
 }

@@ -303,6 +303,28 @@ fn ties_share_the_gradient() {
     assert_eq!(outputs.array::<f64, Ix2>("y_grad").unwrap(), arr2(&[[-2.0, 2.0, -2.0, 0.0]]));
 }
 
+/// What compiled code and the graph round differently, with slopes 3 and -3.
+#[pairwise(fold = max)]
+fn rounded<S: Scalar>(x: S, y: S) -> S {
+    (x - y).mul_add(S::of(3.0), S::of(0.1))
+}
+
+#[test]
+fn the_largest_term_takes_the_gradient_however_it_is_rounded() {
+    for p in [5, 40, 150] {
+        let narrow = |array: Array2<f64>| array.mapv(|x| x as f32);
+        let (x, y) = (narrow(noise(13, p, 1)), narrow(noise(14, p, 2)));
+        let z_grad = Array2::<f32>::ones((13, 14));
+        let call = Call::new(rounded::COMPANIONS[0]()).input(&x).input(&y).input(&z_grad);
+        let outputs = call.run().unwrap();
+        for (output, expected) in [("x_grad", 3.0 * 14.0), ("y_grad", -3.0 * 13.0)] {
+            for row in outputs.array::<f32, Ix2>(output).unwrap().rows() {
+                assert!((row.sum() - expected).abs() <= 1e-4, "{output} of {p} elements: {row}");
+            }
+        }
+    }
+}
+
 #[test]
 fn nan_and_infinities_go_through() {
     let mut x = noise(20, 40, 19);

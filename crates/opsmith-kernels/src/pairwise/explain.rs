@@ -101,7 +101,8 @@ fn over(stage: &Stage, axes: Axes) -> String {
 /// CUDA C++ source of a kernel for each output of each stage, `NAME_STAGE_OUTPUT`, to be launched in that order; of one
 /// without an output's number for a stage of elements.
 ///
-/// The parameters are structures by value: `Operands`, the addresses of the stage's operands, then of its outputs;
+/// The parameters are structures by value: `Operands`, the addresses of the stage's operands, then of its outputs,
+/// where what is no argument of the op is of the type that is computed with;
 /// `Attributes`; and `Sizes`, the rows of `x` and of `y` and the elements of each, as 64-bit integers. The threads of a
 /// block are 16 x 16, but for a stage of elements any number in one dimension; any grid will do.
 fn cuda_source(program: &Program, names: &[String], name: &str, dtype: CudaType) -> String {
@@ -133,6 +134,18 @@ template <int FOLD> DEVICE Number fold(Number a, Number b) {
 
 ";
 
+/// Whether each operand and output of a stage is no argument of the op, as elements of an array in C.
+fn between(program: &Program, stage: &Stage) -> String {
+    let read = stage.operands.iter().map(|operand| match *operand {
+        Operand::Value(value) => Some(value),
+        Operand::Depth => None,
+    });
+    let values = read.chain(stage.outputs.iter().copied().filter(Option::is_some));
+    let all: Vec<String> =
+        values.map(|value| value.is_some_and(|value| program.is_between(value)).to_string()).collect();
+    all.join(", ")
+}
+
 fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usize, name: &str) -> String {
     let axes = |axes: Axes| match axes {
         Axes::X => "X",
@@ -155,6 +168,8 @@ fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usiz
          static const int INPUTS = {}, OUTPUTS = {}, SPACE = {space};\n    \
          DEVICE static constexpr int axes(int input) {{\n        \
          const int all[] = {{{}}};\n        return all[input];\n    }}\n    \
+         DEVICE static constexpr bool between(int operand) {{\n        \
+         const bool all[] = {{{}}};\n        return all[operand];\n    }}\n    \
          DEVICE static void body(const Number *in, Number *out, const Attributes &attributes) {{\n        \
          body_{number}(in, out, attributes);\n    }}\n}};\n",
         operands.join(", "),
@@ -162,6 +177,7 @@ fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usiz
         operands.len(),
         outputs.len(),
         if kinds.is_empty() { "DEPTH".to_owned() } else { kinds.join(", ") },
+        between(program, stage),
     );
     let mut kernel = |suffix: String, call: String| {
         let _ = writeln!(

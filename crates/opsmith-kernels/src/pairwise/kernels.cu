@@ -1,4 +1,5 @@
-// Kernels of stages: structures with the numbers of inputs and outputs, `body`, and for each input what it is known for.
+// Kernels of stages: structures with the numbers of inputs and outputs, `body`, for each input what it is known for, and
+// for each input and output whether it only goes from stage to stage: those are not rounded to the tensors' type.
 
 typedef unsigned long long Index;
 #define SIDE 16
@@ -8,10 +9,13 @@ struct Operands { void *data[OPERANDS]; };
 struct Sizes { Index n, m, p; };
 
 template <class S> DEVICE Number number(const Operands &operands, int input, Index at) {
-    return load(((const Stored *)operands.data[input])[at]);
+    const void *data = operands.data[input];
+    return S::between(input) ? ((const Number *)data)[at] : load(((const Stored *)data)[at]);
 }
 template <class S> DEVICE void result(const Operands &operands, int output, Index at, Number value) {
-    ((Stored *)operands.data[S::INPUTS + output])[at] = store(value);
+    void *data = operands.data[S::INPUTS + output];
+    if (S::between(S::INPUTS + output)) ((Number *)data)[at] = value;
+    else ((Stored *)data)[at] = store(value);
 }
 
 // Every element of arrays of one size.

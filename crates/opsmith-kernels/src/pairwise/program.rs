@@ -40,7 +40,7 @@ pub(crate) enum Space {
 pub(crate) enum Role {
     /// The fold of the body itself.
     Fold,
-    /// Its gradient: from `x`, `y`, weights and, where the fold is no sum, the folds.
+    /// Its gradient: from `x`, `y` and weights, where the fold is a sum.
     Gradient,
     /// Anything else.
     Derived,
@@ -160,6 +160,11 @@ impl Program {
         live
     }
 
+    /// Whether a value is no argument of the op.
+    pub(crate) fn is_between(&self, value: usize) -> bool {
+        value >= self.inputs && !self.outputs.contains(&Some(value))
+    }
+
     fn value(&mut self, axes: Axes) -> usize {
         self.values.push(axes);
         self.values.len() - 1
@@ -190,7 +195,8 @@ impl Program {
 
     /// Adds the stages of the gradient of a stage, from the gradients of its outputs.
     fn backward(&mut self, stage: &Stage, gradients: &[Option<usize>], adjoints: &mut Vec<Vec<usize>>) {
-        let role = if stage.role == Role::Fold { Role::Gradient } else { Role::Derived };
+        let by_tiles = stage.role == Role::Fold && stage.fold == Fold::Sum;
+        let role = if by_tiles { Role::Gradient } else { Role::Derived };
         let mut operands = stage.operands.clone();
         let graph = match (stage.fold, gradients) {
             (Fold::Max | Fold::Min, [Some(gradient)]) => {
@@ -253,8 +259,7 @@ impl Stage {
     pub(crate) fn tidy(self) -> Stage {
         let kept: Vec<usize> = (0..self.outputs.len()).filter(|o| self.outputs[*o].is_some()).collect();
         let narrowed = self.graph.select(&kept);
-        let is_read =
-            |position: usize| narrowed.nodes().iter().any(|node| *node == Node::Input(position as u32));
+        let is_read = |position: usize| narrowed.nodes().contains(&Node::Input(position as u32));
         let read: Vec<usize> = (0..self.operands.len()).filter(|position| is_read(*position)).collect();
         let zero_based = |inputs: &[Expr]| {
             let mut all = vec![Expr::of(0.0); self.operands.len()];

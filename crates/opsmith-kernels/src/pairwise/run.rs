@@ -1,6 +1,6 @@
 //! Programs run on arrays: stage by stage, by compiled tiles where there are some.
 
-use opsmith_body::{Interpreted, Tiles};
+use opsmith_body::{Fold, Interpreted, Tiles};
 use opsmith_core::{Compute, Result};
 use smallvec::SmallVec;
 
@@ -134,21 +134,22 @@ impl<'o, T: TileNumber> Call<'_, 'o, T> {
     }
 
     fn stage(&self, stage: &Stage, groups: &[Group], made: &mut [Option<&mut [T]>]) -> Result<()> {
-        let compiled = self.sizes.p >= FEW_ELEMENTS;
+        // The gradient of a largest or smallest term is found by comparing it with the fold, so all of it comes from the
+        // graph: compiled code may differ by a rounding, and then no term would be equal.
+        let is_sum = stage.fold == Fold::Sum;
         match (stage.role, made) {
-            (Role::Fold, [Some(z)]) => {
+            (Role::Fold, [Some(z)]) if is_sum => {
                 let (x, y) = (self.value(stage.operands[0]), self.value(stage.operands[1]));
                 let (tiles, sizes, differences) = (self.tiles, self.sizes, self.differences);
                 let folds = Folds { tiles, sizes, x, y, differences, divisor: None, finish: None };
                 folds.run(self.cx, z)
             }
-            (Role::Gradient, [x_grad, y_grad]) if compiled => {
+            (Role::Gradient, [x_grad, y_grad]) if self.sizes.p >= FEW_ELEMENTS => {
                 let arrays = Arrays {
                     sizes: self.sizes,
                     x: self.value(stage.operands[0]),
                     y: self.value(stage.operands[1]),
                     weights: self.value(stage.operands[2]),
-                    folded: stage.operands.get(3).map(|folds| self.value(*folds)),
                 };
                 gradient(self.cx, self.tiles, arrays, x_grad.as_deref_mut(), y_grad.as_deref_mut())
             }

@@ -1,4 +1,4 @@
-//! The gradient of a fold by compiled tiles: strips of elements of all rows, each by itself.
+//! The gradient of a sum by compiled tiles: strips of elements of all rows, each by itself.
 
 use std::ops::Range;
 
@@ -24,10 +24,8 @@ pub(crate) struct Arrays<'a, T> {
     pub(crate) sizes: Sizes,
     pub(crate) x: &'a [T],
     pub(crate) y: &'a [T],
-    /// The gradient of the fold of each pair, or the share of each term that is the fold.
+    /// The gradient of the sum of each pair.
     pub(crate) weights: &'a [T],
-    /// The folds, where the fold is no sum.
-    pub(crate) folded: Option<&'a [T]>,
 }
 
 /// Computes the gradients of the rows of `x` and of `y`, or one of them.
@@ -145,24 +143,17 @@ impl<T: TileNumber> Strip<'_, T> {
         (y, y_grads): (&[[T; TILE]], &mut [[T; TILE]]),
     ) {
         let m = self.arrays.sizes.m;
-        let (mut weights, mut folded) = ([T::default(); ROWS * ROWS], [T::default(); ROWS * ROWS]);
+        let mut weights = [T::default(); ROWS * ROWS];
         for start in (0..band.len()).step_by(ROWS) {
             let end = (start + ROWS).min(band.len());
             let (columns, pairs) = (end - start, rows.len() * (end - start));
-            let gather = |from: &[T], to: &mut [T; ROWS * ROWS]| {
-                for (i, to) in rows.clone().zip(to.chunks_exact_mut(columns)) {
-                    to.copy_from_slice(&from[i * m + band.start + start..][..columns]);
-                }
-            };
-            gather(self.arrays.weights, &mut weights);
-            if let Some(from) = self.arrays.folded {
-                gather(from, &mut folded);
+            for (i, to) in rows.clone().zip(weights.chunks_exact_mut(columns)) {
+                to.copy_from_slice(&self.arrays.weights[i * m + band.start + start..][..columns]);
             }
             let tile = GradientTile {
                 x,
                 y: &y[start..end],
                 weights: &weights[..pairs],
-                folded: &folded[..if self.arrays.folded.is_some() { pairs } else { 0 }],
                 x_grads: &mut *x_grads,
                 y_grads: &mut y_grads[start..end],
             };
