@@ -322,17 +322,19 @@ impl<T> Outputs<'_, '_, T> {
         }
     }
 
-    /// Folds the first `count` numbers of `spare` if the output is folded.
+    /// Folds the first `count` of some numbers if the output is folded, and tells whether it is.
     #[inline(always)]
-    fn fold<I: Isa>(&mut self, output: usize, spare: &[T; BLOCK], count: usize)
+    fn fold<I: Isa>(&mut self, output: usize, numbers: &[T; BLOCK], count: usize) -> bool
     where
         T: Element,
     {
         if let Outputs::Strips(strips) = self
             && let Strip::Fold(fold, lanes) = &mut strips[output]
         {
-            fold_lanes::<I, T>(*fold, &mut lanes.0, spare, count);
+            fold_lanes::<I, T>(*fold, &mut lanes.0, numbers, count);
+            return true;
         }
+        false
     }
 }
 
@@ -396,8 +398,10 @@ impl<T: Temporary> Kernel for Run<'_, '_, T> {
             }
             for &(output, source) in &program.copies {
                 let found = Found { program, inputs, block, before: slots, after: &[] };
-                *outputs.get(output, block, &mut spare.0) = *found.get(source);
-                outputs.fold::<I>(output, &spare.0, count);
+                let numbers = found.get(source);
+                if !outputs.fold::<I>(output, numbers, count) {
+                    *outputs.get(output, block, &mut spare.0) = *numbers;
+                }
             }
         }
     }
