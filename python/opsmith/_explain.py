@@ -31,12 +31,14 @@ def explain(library: Library, op: str, /, **attributes: Any) -> Explanation:
     The op is named as the function is, or CamelCase; its gradient's ops have names of their own, such as
     `gelu_grad`. Attributes that are not given have their defaults; `T="float64"` asks for another dtype.
 
-    Raises `opsmith.NotFoundError` where there is no such op, `opsmith.UnimplementedError` for one whose kernel
-    is written by hand, and `opsmith.InvalidArgumentError` for attributes that do not fit the op.
+    Raises `opsmith.NotFoundError` where there is no such op, `opsmith.UnimplementedError` for one whose
+    kernel is written by hand, and `opsmith.InvalidArgumentError` for attributes that do not fit the op.
     """
     native = library._opsmith_loaded.native
     try:
         request = json.dumps({"attrs": attributes})
     except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{op}: an attribute to explain it with is no plain value: {error}") from None
+        raise InvalidArgumentError(
+            f"{op}: an attribute to explain it with is no plain value: {error}"
+        ) from None
     return Explanation(**json.loads(native.explain(native.op(op).index, request)))

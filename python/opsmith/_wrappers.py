@@ -71,7 +71,8 @@ def _is_literal(value: object) -> bool:
 def parameters(op: Op, array: str) -> list[str]:
     """The parameters with types and defaults: inputs, required attributes, defaulted ones, `name`."""
     inputs = []
-    # One that may be absent has a default only where none that is required comes behind it: else it is given as None.
+    # One that may be absent has a default only where none that is required comes behind it: else it is given
+    # as None.
     required_inputs = max((at for at, arg in enumerate(op.inputs, 1) if not arg.optional), default=0)
     for at, arg in enumerate(op.inputs):
         default = " = None" if at >= required_inputs else ""

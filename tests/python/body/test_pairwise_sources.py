@@ -1,4 +1,4 @@
-"""The CUDA sources of pairwise ops and their gradients compile, and their formulas are what one would write."""
+"""The CUDA sources of pairwise ops and their gradients compile, with formulas as one would write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ import pytest
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100"]
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-OPS = ["manhattan", "squared_euclidean", "euclidean", "chebyshev", "canberra", "minkowski_power", "mean_squared"]
+OPS = [
+    "manhattan",
+    "squared_euclidean",
+    "euclidean",
+    "chebyshev",
+    "canberra",
+    "minkowski_power",
+    "mean_squared",
+]
 ORDERS = ["", "_grad", "_grad_grad"]
 
 

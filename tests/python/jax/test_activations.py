@@ -42,7 +42,7 @@ def test_gradients_of_two_orders(activations: opsmith.Library) -> None:
 def test_broadcasting(activations: opsmith.Library) -> None:
     gate, x = numbers(7, 1), numbers(4, 1, 6)
     np.testing.assert_allclose(activations.swiglu(gate, x), jax.nn.silu(gate) * x, rtol=1e-13)
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: .*or one of them be 1"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"INVALID_ARGUMENT: .*or one of them be 1"):
         activations.swiglu(numbers(2), numbers(3))
-    with pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: .*T must be one of"):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"INVALID_ARGUMENT: .*T must be one of"):
         activations.gelu(jnp.arange(3))

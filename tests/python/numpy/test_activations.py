@@ -45,7 +45,9 @@ def test_broadcasting_and_strides(activations: opsmith.Library, dtype: type) -> 
     exact = wide * expit(wide) * turned[:1].astype(np.float64)
     assert y.shape == (7, 4, 130)
     limits = ml_dtypes.finfo(dtype)
-    np.testing.assert_allclose(y.astype(np.float64), exact, rtol=4 * float(limits.eps), atol=float(limits.tiny))
+    np.testing.assert_allclose(
+        y.astype(np.float64), exact, rtol=4 * float(limits.eps), atol=float(limits.tiny)
+    )
 
 
 def test_attributes(activations: opsmith.Library) -> None:

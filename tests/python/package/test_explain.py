@@ -23,11 +23,16 @@ def test_the_formula_is_what_is_printed(pairwise: opsmith.Library) -> None:
 
 
 def test_an_op_goes_by_either_name(pairwise: opsmith.Library) -> None:
-    assert opsmith.explain(pairwise, "SquaredEuclideanGrad") == opsmith.explain(pairwise, "squared_euclidean_grad")
+    assert opsmith.explain(pairwise, "SquaredEuclideanGrad") == opsmith.explain(
+        pairwise, "squared_euclidean_grad"
+    )
 
 
 def test_the_dtype_is_in_the_source_and_in_the_vectors(pairwise: opsmith.Library) -> None:
-    single, double = opsmith.explain(pairwise, "manhattan"), opsmith.explain(pairwise, "manhattan", T="float64")
+    single, double = (
+        opsmith.explain(pairwise, "manhattan"),
+        opsmith.explain(pairwise, "manhattan", T="float64"),
+    )
     assert single.formula == double.formula
     assert single.cuda_source != double.cuda_source
     assert single.vectors.endswith("× float32")

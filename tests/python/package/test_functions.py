@@ -194,7 +194,9 @@ def test_required_attributes_behind_optional_inputs_are_keywords() -> None:
 
 def test_an_optional_input_before_a_required_one_has_no_default() -> None:
     names = {"x": False, "y_grad": True, "x_grad_grad": False, "bias": True}
-    args = tuple(Arg(name, "", False, optional, False, "float32", None, None, None) for name, optional in names.items())
+    args = tuple(
+        Arg(name, "", False, optional, False, "float32", None, None, None) for name, optional in names.items()
+    )
     op = Op(0, "F", "f", "", False, args, (), (), None, True, None, False)
     assert _wrappers.parameters(op, "Array") == [
         "x: Array",

@@ -65,7 +65,7 @@ def test_shapes_in_graphs(activations: opsmith.Library) -> None:
 
 
 def test_temporaries_become_outputs(activations: opsmith.Library) -> None:
-    """TensorFlow gives the memory of what nobody reads again to an output, also while it broadcasts with others."""
+    """TensorFlow gives the memory of what nobody reads again to an output, also while it broadcasts."""
 
     @tf.function
     def chain(x: tf.Tensor, gate: tf.Tensor) -> tf.Tensor:

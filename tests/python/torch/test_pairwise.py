@@ -1,4 +1,4 @@
-"""Pairwise kernels that are written once, under PyTorch: autograd of two orders, its checks, and its compiler."""
+"""Pairwise kernels that are written once, under PyTorch: autograd of two orders and its compiler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import torch
 from conftest import load
 from samples import floats
 
-OPS = ["manhattan", "squared_euclidean", "euclidean", "chebyshev", "canberra", "minkowski_power", "mean_squared"]
+OPS = [
+    "manhattan",
+    "squared_euclidean",
+    "euclidean",
+    "chebyshev",
+    "canberra",
+    "minkowski_power",
+    "mean_squared",
+]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +66,9 @@ def test_gradients_are_those_of_broadcasting(pairwise: opsmith.Library, dtype: t
         for ours, theirs in zip(gradients(getattr(pairwise, op), dtype), expected, strict=True):
             assert ours.dtype == dtype
             eps = torch.finfo(dtype).eps
-            torch.testing.assert_close(ours.double(), theirs, rtol=8 * eps, atol=60 * torch.finfo(torch.float32).eps)
+            torch.testing.assert_close(
+                ours.double(), theirs, rtol=8 * eps, atol=60 * torch.finfo(torch.float32).eps
+            )
 
 
 def test_compiled_with_dynamic_shapes(pairwise: opsmith.Library) -> None:

@@ -2,9 +2,9 @@
 //!
 //! `z[i, j]` is the sum (or mean, largest, smallest) over `k` of `f(x[i, k], y[j, k])`, perhaps through a function of
 //! one number. The fold and the first gradient of a sum are compiled for the body, in tiles ([`opsmith_body::Tiles`]);
-//! the rest is [derived](program) and computed from graphs. How sums are cut depends on the sizes only, never on the number of
-//! threads, and no sum of a few hundred terms is longer than that: [`panels`], [`strips`] and [`triples`] say how far
-//! they are off at most.
+//! the rest is derived (`program`) and computed from graphs. How sums are cut depends on the sizes only, never on the
+//! number of threads, and no sum of a few hundred terms is longer than that: `panels`, `strips` and `triples` say how
+//! far they are off at most.
 
 mod convert;
 mod differences;
