@@ -266,6 +266,15 @@ fn no_nan_comes_from_the_branch_not_taken() {
     });
     let gradients = eval(&graph.gradient(), &[vec![0.0, 4.0, -1.0], vec![1.0], vec![1.0]], 3);
     assert_eq!(gradients, [vec![0.0, 0.25, 0.0], vec![1.0]]);
+    // A row that takes it nowhere does not depend on the root of `w`, whose slope is infinite.
+    let graph = trace_rows(&[("x", Kind::Each), ("w", Kind::One)], &[("y", Kind::One)], |x| {
+        let zero = Expr::of(0.0);
+        vec![Expr::select(x[0].gt(zero), x[0] * x[1].sqrt(), zero).sum()]
+    });
+    let gradient = graph.gradient();
+    let at = |row: [f64; 2], w: f64| eval(&gradient, &[row.to_vec(), vec![w], vec![1.0]], 2)[1].clone();
+    assert_eq!((at([-1.0, 0.0], 0.0), at([-1.0, 3.0], 0.25)), (vec![0.0], vec![3.0]));
+    assert_eq!(at([-1.0, 3.0], 0.0), [f64::INFINITY]);
 }
 
 #[test]

@@ -404,3 +404,17 @@ fn shapes_are_inferred() {
     infer_error!(testing::shapes::<manhattan>(), "must", "[2,3];[2,4]");
     infer_error!(testing::shapes::<manhattan>(), "rank 2", "[2];[2,4]");
 }
+
+#[test]
+#[ignore = "its output has more than 2³¹ elements: it takes 9 GB and minutes"]
+fn more_pairs_than_32_bits_count() {
+    let (n, m) = (46_341, 46_342);
+    let x = Array2::from_shape_fn((n, 1), |(i, _)| f16::from_f64((i % 1000) as f64));
+    let y = Array2::from_shape_fn((m, 1), |(j, _)| f16::from_f64((j % 777) as f64));
+    let outputs = testing::call::<manhattan>().input(&x).input(&y).threads(2).run().unwrap();
+    let z: Array2<f16> = outputs.array("z").unwrap();
+    assert!(z.len() > 1 << 31);
+    for (i, j) in [(0, 0), (n - 1, m - 1), (n - 1, 0), (n / 2, m / 2), (0, m - 1)] {
+        assert_eq!(z[[i, j]], f16::from_f64((x[[i, 0]] - y[[j, 0]]).to_f64().abs()), "{i}, {j}");
+    }
+}

@@ -227,12 +227,17 @@ fn gradients_agree_with_differences() {
 /// The gradient of `weight` by `size` alone: its gradient times the length, summed over what was repeated.
 fn outputs_of_size(inputs: &[ArrayD<f64>; 3], size_grad: &ArrayD<f64>) -> ArrayD<f64> {
     let length = (&inputs[0] * &inputs[1]).shape().last().copied().unwrap() as f64;
-    let mut sum = size_grad * length;
-    while sum.ndim() > inputs[2].ndim() {
+    summed_to(&(size_grad * length), inputs[2].shape())
+}
+
+/// What a full gradient is for an input of another shape: the sum over the dims along which it was repeated.
+fn summed_to(full: &ArrayD<f64>, shape: &[usize]) -> ArrayD<f64> {
+    let mut sum = full.clone();
+    while sum.ndim() > shape.len() {
         sum = sum.sum_axis(Axis(0));
     }
-    for axis in 0..sum.ndim() {
-        if inputs[2].shape()[axis] == 1 && sum.shape()[axis] != 1 {
+    for (axis, &dim) in shape.iter().enumerate() {
+        if dim == 1 && sum.shape()[axis] != 1 {
             sum = sum.sum_axis(Axis(axis)).insert_axis(Axis(axis));
         }
     }
@@ -369,4 +374,149 @@ fn what_does_not_fit_is_told() {
     assert!(error.message().contains("int32"), "{error}");
     let error = gradient::<total>(1).input(&numbers(&[2, 3], 1)).input(&numbers(&[3], 1)).run().unwrap_err();
     assert!(error.message().starts_with("TotalGrad: "), "{error}");
+}
+
+#[reduce]
+fn masked_mean<R: Rows>(x: R::Each) -> R::One {
+    let (zero, one) = (R::Each::of(0.0), R::Each::of(1.0));
+    let there = R::Each::select(x.eq(zero), zero, one).sum();
+    let inverse = R::Each::select(x.eq(zero), zero, one / x).sum();
+    R::One::select(there.eq(R::One::of(0.0)), R::One::of(0.0), inverse / there)
+}
+
+#[test]
+fn what_is_not_taken_has_no_effect() {
+    // A division by zero at single positions, and one for a whole row.
+    let x = array![[0.0, 2.0, 4.0], [0.0, 0.0, -0.0], [f64::INFINITY, 1.0, 0.0]];
+    let y = call::<masked_mean>().input(&x).run().unwrap().array::<f64, Ix1>("y").unwrap();
+    assert_eq!(y, array![0.375, 0.0, 0.5]);
+    let ones = Array1::<f64>::ones(3);
+    let outputs = gradient::<masked_mean>(1).input(&x).input(&ones).run().unwrap();
+    let expected = array![[0.0, -0.125, -0.03125], [0.0, 0.0, 0.0], [0.0, -0.5, 0.0]];
+    assert_eq!(outputs.array::<f64, Ix2>("x_grad").unwrap(), expected);
+    let all = Array2::<f64>::ones((3, 3));
+    let outputs = gradient::<masked_mean>(2).input(&x).input(&ones).input(&all).run().unwrap();
+    let expected = array![[0.0, 0.125, 0.015625], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
+    assert_eq!(outputs.array::<f64, Ix2>("x_grad").unwrap(), expected);
+    assert_eq!(outputs.array::<f64, Ix1>("y_grad_grad").unwrap(), array![-0.15625, 0.0, -0.5]);
+}
+
+#[test]
+fn more_elements_than_32_bits_count_are_folded() {
+    // Nothing of that size is allocated: the inputs repeat what they have, and the outputs are folds and sums.
+    let n = (1usize << 31) + 129;
+    let one = Array1::<f32>::ones(1);
+    let outputs = call::<total>().input(&one.broadcast(n).unwrap()).threads(2).run().unwrap();
+    assert_eq!(outputs.array::<f32, Ix0>("y").unwrap()[[]], n as f32);
+    let shape = (2049, 1 << 20);
+    let (x, rows) = (one.broadcast(shape).unwrap(), one.broadcast(shape.0).unwrap());
+    let outputs = gradient::<with_everything>(1).input(&x).input(&one).input(&one).input(&x).input(&rows);
+    let outputs = outputs.without("x_grad").without("weight_grad").threads(2).run().unwrap();
+    // Every position adds the shift, as `x` is its own mean.
+    assert_eq!(outputs.array::<f32, Ix1>("gamma_grad").unwrap()[0], (shape.0 * shape.1) as f32 * 0.5);
+}
+
+#[reduce]
+fn sum_of_forty<R: Rows>(
+    a0: R::One,
+    a1: R::Each,
+    a2: R::Each,
+    a3: R::Each,
+    a4: R::One,
+    a5: R::Each,
+    a6: R::Each,
+    a7: R::Each,
+    a8: R::One,
+    a9: R::Each,
+    b0: R::Each,
+    b1: R::Each,
+    b2: R::One,
+    b3: R::Each,
+    b4: R::Each,
+    b5: R::Each,
+    b6: R::One,
+    b7: R::Each,
+    b8: R::Each,
+    b9: R::Each,
+    c0: R::One,
+    c1: R::Each,
+    c2: R::Each,
+    c3: R::Each,
+    c4: R::One,
+    c5: R::Each,
+    c6: R::Each,
+    c7: R::Each,
+    c8: R::One,
+    c9: R::Each,
+    d0: R::Each,
+    d1: R::Each,
+    d2: R::One,
+    d3: R::Each,
+    d4: R::Each,
+    d5: R::Each,
+    d6: R::One,
+    d7: R::Each,
+    d8: R::Each,
+    d9: R::Each,
+) -> R::One {
+    let each = a1
+        + a2
+        + a3
+        + a5
+        + a6
+        + a7
+        + a9
+        + b0
+        + b1
+        + b3
+        + b4
+        + b5
+        + b7
+        + b8
+        + b9
+        + c1
+        + c2
+        + c3
+        + c5
+        + c6
+        + c7
+        + c9
+        + d0
+        + d1
+        + d3
+        + d4
+        + d5
+        + d7
+        + d8
+        + d9;
+    let one = a0 + a4 + a8 + b2 + b6 + c0 + c4 + c8 + d2 + d6;
+    each.sum() * one
+}
+
+#[test]
+fn forty_inputs_are_computed() {
+    assert_eq!(sum_of_forty::COMPANIONS.len(), 1, "the second order would have 81 inputs");
+    let of_rows: [&[usize]; 3] = [&[6], &[1], &[]];
+    let of_positions: [&[usize]; 4] = [&[6, 50], &[1, 50], &[6, 1], &[50]];
+    let shape = |k: usize| if k % 4 == 0 { of_rows[k % 3] } else { of_positions[k % 3 + k % 2] };
+    let inputs: Vec<ArrayD<f64>> = (0..40).map(|k| numbers(shape(k), k as u64)).collect();
+    let sum = |own: bool, all: &[usize]| {
+        let chosen = inputs.iter().enumerate().filter(|(k, _)| (k % 4 == 0) == own);
+        chosen.fold(ArrayD::zeros(all), |sum, (_, x)| sum + x)
+    };
+    let (each, one) = (sum(false, &[6, 50]).sum_axis(Axis(1)), sum(true, &[6]));
+    let outputs = inputs.iter().fold(call::<sum_of_forty>(), |call, input| call.input(input)).run().unwrap();
+    assert_close(&outputs.array("y").unwrap(), &(&each * &one), 1e-12);
+    let weights = numbers(&[6], 99);
+    let outputs =
+        inputs.iter().chain([&weights]).fold(gradient::<sum_of_forty>(1), |call, input| call.input(input));
+    let outputs = outputs.threads(2).run().unwrap();
+    assert_close(&outputs.array("a0_grad").unwrap(), &(&each * &weights), 1e-12);
+    let by_row = (&one * &weights).insert_axis(Axis(1));
+    for k in [10, 11, 13] {
+        let full = &by_row + &ArrayD::<f64>::zeros(vec![6, 50]);
+        let expected = summed_to(&full, inputs[k].shape());
+        let name = format!("{}{}_grad", ["a", "b", "c", "d"][k / 10], k % 10);
+        assert_close(&outputs.array(&name).unwrap(), &expected, 1e-12);
+    }
 }

@@ -120,18 +120,21 @@ impl Graph {
 }
 
 /// A contribution, from a node to its operand of these kinds. To a number of which there is one for each row it is the
-/// sum over the row, in which the conditions on the row's positions are selected.
+/// sum over the row, in which the conditions on the row's positions are selected. Where a row takes it at no position it
+/// is nothing: a sum of zeros, multiplied by an infinite slope further down, would be NaN.
 fn over_row((user, operand): (Kind, Kind), guard: Guard, term: Expr) -> (Guard, Expr) {
     if (user, operand) != (Kind::Each, Kind::One) {
         return (guard, term);
     }
+    let fold = |op: Fold, number: Expr| node(Node::Fold(op, number.0));
     let (inner, outer): (BTreeMap<_, _>, BTreeMap<_, _>) =
         guard.0.into_iter().partition(|(id, _)| kind_of(*id) == Kind::Each);
-    let term = match Guard(inner).mask() {
-        Some(mask) => Expr::select(mask, term, Expr::of(0.0)),
-        None => term,
-    };
-    (Guard(outer), node(Node::Fold(Fold::Sum, term.0)))
+    let mut outer = Guard(outer);
+    let Some(mask) = Guard(inner).mask() else { return (outer, fold(Fold::Sum, term)) };
+    let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
+    let anywhere = fold(Fold::Max, Expr::select(mask, one, zero)).gt(zero);
+    outer.0.insert(anywhere.0, true);
+    (outer, fold(Fold::Sum, Expr::select(mask, term, zero)))
 }
 
 /// What the gradient of the largest or smallest number of a row contributes to the row: an equal share to those that
