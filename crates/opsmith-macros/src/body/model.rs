@@ -129,11 +129,11 @@ impl OneBody {
         let Some(orders) = &options.orders else {
             return Ok((0..=ORDERS).rev().find(|&order| fits(order)).unwrap_or(0));
         };
-        let count: usize = orders.base10_parse()?;
-        if count > MAX_ORDERS {
-            let message = format!("gradients are derived up to order {MAX_ORDERS}");
-            return Err(syn::Error::new(orders.span(), message));
-        }
+        let count = orders.base10_parse().ok().filter(|count| *count <= MAX_ORDERS);
+        let count = count.ok_or_else(|| {
+            let message = format!("`orders` is a number from 0 to {MAX_ORDERS}");
+            syn::Error::new(orders.span(), message)
+        })?;
         if !fits(count) {
             let message = format!(
                 "the gradient of order {count} would have more than {MAX_ARGUMENTS} inputs or outputs"
@@ -170,8 +170,9 @@ impl OneBody {
 /// The one type parameter, which the family's trait bounds.
 fn type_parameter(family: &Family, function: &ItemFn) -> syn::Result<Ident> {
     let Family { name, bound, .. } = family;
+    let letter = &bound[..1];
     let wanted = format!(
-        "a function of #[{name}] is generic over one type, the numbers: `fn {}<S: {bound}>`",
+        "a function of #[{name}] is generic over one type, the numbers: `fn {}<{letter}: {bound}>`",
         function.sig.ident
     );
     let params = &function.sig.generics.params;

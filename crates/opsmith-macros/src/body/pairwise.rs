@@ -43,7 +43,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let ident = &function.sig.ident;
     check(&body, ident)?;
     let (fold, mean) = fold(options.take("fold"))?;
-    let (finish, finish_type) = finish(options.take("finish"));
+    let (finish, finish_type) = finish(options.take("finish"))?;
     let long = is_long(quote!(#function));
     let plain = plain_body(&body, ident);
     let family = quote! {
@@ -99,10 +99,16 @@ fn fold(option: Option<Expr>) -> Result<(TokenStream, bool)> {
 }
 
 /// The body that is made of the function of a fold, and its type.
-fn finish(option: Option<Expr>) -> (TokenStream, TokenStream) {
+fn finish(option: Option<Expr>) -> Result<(TokenStream, TokenStream)> {
     let Some(function) = option else {
-        return (quote!(), quote!(::opsmith::__private::kernels::pairwise::Same));
+        return Ok((quote!(), quote!(::opsmith::__private::kernels::pairwise::Same)));
     };
+    // It is called with numbers of every kind, so a closure, which has one, will not do.
+    if !matches!(function, Expr::Path(_)) {
+        let message = "`finish` names a generic function of one number: `Scalar::sqrt`, or one like \
+                       `fn root<S: Scalar>(z: S) -> S`";
+        return Err(Error::new_spanned(function, message));
+    }
     let call = quote_spanned!(function.span()=> (#function)(fold));
     let body = quote! {
         #[doc(hidden)]
@@ -116,7 +122,7 @@ fn finish(option: Option<Expr>) -> (TokenStream, TokenStream) {
             }
         }
     };
-    (body, quote!(__Finish))
+    Ok((body, quote!(__Finish)))
 }
 
 /// Whether the function names one that takes many instructions.

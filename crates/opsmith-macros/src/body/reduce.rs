@@ -5,6 +5,7 @@ use quote::quote;
 use syn::{Ident, Type};
 
 use super::expand::{call, expand as expand_one_body};
+use super::options::Options;
 use super::parameter::{Number, Role};
 use super::{Family, OneBody, read};
 
@@ -30,13 +31,15 @@ fn row_number(generic: &Ident, ty: &Type) -> Option<Number> {
 
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let (body, _, function) = read(&FAMILY, options, item)?;
-    check(&body, &function.sig.ident)?;
+    let (body, options, function) = read(&FAMILY, options, item)?;
+    check(&body, &options, &function.sig.ident)?;
     let reduction = reduction(&body, &function.sig.ident);
     Ok(expand_one_body(&body, &function, "reduce", &reduction))
 }
 
-fn check(body: &OneBody, function: &Ident) -> syn::Result<()> {
+fn check(body: &OneBody, options: &Options, function: &Ident) -> syn::Result<()> {
+    const AXES: &str =
+        "`axes` is the attribute that says how many of the last dims are a row; take another name";
     let mut inputs = body.inputs().map(|parameter| &parameter.role);
     if !inputs.any(|role| matches!(role, Role::Input(Number::Each))) {
         let message = "an op of #[reduce] has at least one input of type `R::Each`, which has the rows";
@@ -47,14 +50,15 @@ fn check(body: &OneBody, function: &Ident) -> syn::Result<()> {
             (Role::NumberAttr(_), _) if row_number(&body.generic, &parameter.ty) == Some(Number::Each) => {
                 "an attribute is one number: `R::One`, or a plain type"
             }
-            (_, "axes") => {
-                "`axes` is the attribute that says how many of the last dims are a row; take another name"
-            }
+            (_, "axes") => AXES,
             _ => continue,
         };
         return Err(syn::Error::new(parameter.ident.span(), message));
     }
-    Ok(())
+    match options.outputs.iter().flatten().find(|output| *output == "axes") {
+        Some(output) => Err(syn::Error::new(output.span(), AXES)),
+        None => Ok(()),
+    }
 }
 
 /// How often each argument is there, and how the function is traced.
