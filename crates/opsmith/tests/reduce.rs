@@ -498,10 +498,10 @@ fn forty_inputs_are_computed() {
     assert_eq!(sum_of_forty::COMPANIONS.len(), 1, "the second order would have 81 inputs");
     let of_rows: [&[usize]; 3] = [&[6], &[1], &[]];
     let of_positions: [&[usize]; 4] = [&[6, 50], &[1, 50], &[6, 1], &[50]];
-    let shape = |k: usize| if k % 4 == 0 { of_rows[k % 3] } else { of_positions[k % 3 + k % 2] };
+    let shape = |k: usize| if k.is_multiple_of(4) { of_rows[k % 3] } else { of_positions[k % 3 + k % 2] };
     let inputs: Vec<ArrayD<f64>> = (0..40).map(|k| numbers(shape(k), k as u64)).collect();
     let sum = |own: bool, all: &[usize]| {
-        let chosen = inputs.iter().enumerate().filter(|(k, _)| (k % 4 == 0) == own);
+        let chosen = inputs.iter().enumerate().filter(|(k, _)| k.is_multiple_of(4) == own);
         chosen.fold(ArrayD::zeros(all), |sum, (_, x)| sum + x)
     };
     let (each, one) = (sum(false, &[6, 50]).sum_axis(Axis(1)), sum(true, &[6]));
