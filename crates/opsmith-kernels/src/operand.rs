@@ -155,9 +155,8 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// No numbers yet, of the indices from `begin` up to `end`. Nothing if there is no memory for them.
-    pub(crate) fn new(space: &Space, operand: usize, begin: usize, end: usize) -> Option<Sums> {
-        let (low, high) = space.reach(operand, begin, end);
+    /// No numbers yet, for the operand's places from `low` to `high`. Nothing if there is no memory for them.
+    pub(crate) fn new(operand: usize, (low, high): (usize, usize)) -> Option<Sums> {
         let mut values = Vec::new();
         values.try_reserve_exact(high - low + 1).ok()?;
         values.resize(high - low + 1, 0.0);

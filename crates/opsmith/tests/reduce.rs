@@ -132,6 +132,58 @@ fn many_short_rows() {
 }
 
 #[test]
+fn many_short_rows_have_the_bits_of_each() {
+    // The rows of the whole are computed side by side; those of two rows are not.
+    for length in [1, 2, 3, 15, 16, 17, 33, 64, 80, 81] {
+        let x = numbers(&[2, 151, length], 4).mapv(|x| x as f32);
+        let (gamma, weight) =
+            (numbers(&[length], 5).mapv(|x| x as f32), numbers(&[151], 6).mapv(|x| x as f32));
+        let run = |x: &ArrayD<f32>, weight: &ArrayD<f32>| {
+            let outputs = call::<with_everything>().input(x).input(&gamma).input(weight).threads(2).run();
+            let outputs = outputs.unwrap();
+            let softmax = call::<softmax>().input(x).run().unwrap().array::<f32, IxDyn>("y").unwrap();
+            let scaled = outputs.array::<f32, IxDyn>("scaled").unwrap();
+            (softmax, scaled, outputs.array::<f32, IxDyn>("size").unwrap())
+        };
+        let (softmax, scaled, size) = run(&x, &weight);
+        let turned = x.view().permuted_axes(IxDyn(&[1, 2, 0])).as_standard_layout().to_owned();
+        assert_eq!(run(&turned.permuted_axes(IxDyn(&[2, 0, 1])), &weight).1, scaled);
+        for row in [0, 1, 77, 127, 128, 150] {
+            let one = |all: &ArrayD<f32>, axis: usize| {
+                all.index_axis(Axis(axis), row).insert_axis(Axis(axis)).to_owned()
+            };
+            let alone = run(&one(&x, 1), &one(&weight, 0));
+            assert_eq!(alone, (one(&softmax, 1), one(&scaled, 1), one(&size, 1)), "row {row} of {length}");
+        }
+    }
+}
+
+#[test]
+fn gradients_of_many_short_rows_are_those_of_a_few() {
+    let (x, gamma, weight) = (numbers(&[2, 151, 5], 1), numbers(&[2, 1, 5], 2), numbers(&[151], 3));
+    let (scaled, size) = (numbers(&[2, 151, 5], 4), numbers(&[2, 151], 5));
+    let run = |rows: std::ops::Range<usize>, threads: usize| {
+        let cut =
+            |array: &ArrayD<f64>, axis: usize| array.slice_axis(Axis(axis), rows.clone().into()).to_owned();
+        let inputs = [cut(&x, 1), gamma.clone(), cut(&weight, 0), cut(&scaled, 1), cut(&size, 1)];
+        let call = inputs.iter().fold(gradient::<with_everything>(1), |call, input| call.input(input));
+        let outputs = call.threads(threads).run().unwrap();
+        ["x_grad", "gamma_grad", "weight_grad"].map(|name| outputs.array::<f64, IxDyn>(name).unwrap())
+    };
+    let all = run(0..151, 1);
+    assert!([2, 16].into_iter().all(|threads| run(0..151, threads) == all));
+    let mut gamma_grad = ArrayD::zeros(vec![2, 1, 5]);
+    for first in (0..151).step_by(3) {
+        let rows = first..151.min(first + 3);
+        let [x_grad, of_gamma, weight_grad] = run(rows.clone(), 1);
+        gamma_grad += &of_gamma;
+        assert_close(&all[0].slice_axis(Axis(1), rows.clone().into()).to_owned(), &x_grad, 1e-14);
+        assert_close(&all[2].slice_axis(Axis(0), rows.into()).to_owned(), &weight_grad, 1e-14);
+    }
+    assert_close(&all[1], &gamma_grad, 1e-12);
+}
+
+#[test]
 fn several_axes_are_one_row() {
     let x = numbers(&[3, 4, 5], 1);
     for axes in [1, 2, 3] {
@@ -246,7 +298,14 @@ fn summed_to(full: &ArrayD<f64>, shape: &[usize]) -> ArrayD<f64> {
 
 #[test]
 fn results_are_the_same_bits_for_any_number_of_threads() {
-    for shape in [vec![1, 1_000_003], vec![3, 70_001], vec![17, 40_000], vec![700, 33], vec![5, 7, 3000]] {
+    for shape in [
+        vec![1, 1_000_003],
+        vec![3, 70_001],
+        vec![17, 40_000],
+        vec![700, 33],
+        vec![5, 7, 3000],
+        vec![40_001, 3],
+    ] {
         let x = numbers(&shape, 7).mapv(|x| x as f32);
         let gamma = numbers(&shape[shape.len() - 1..], 8).mapv(|x| x as f32);
         let weight = Array::from_elem(IxDyn(&[1]), 0.5f32);

@@ -115,7 +115,8 @@ impl<T: Stored> Task<'_, T> {
         compute.try_parallel_for(parts.len(), self.cost * (size / BLOCK), |range| {
             for index in range {
                 let (begin, end) = (index * size, len.min((index + 1) * size));
-                let summed = self.summed().map(|(operand, _)| Sums::new(self.space, operand, begin, end));
+                let reach = |operand| self.space.reach(operand, begin, end);
+                let summed = self.summed().map(|(operand, _)| Sums::new(operand, reach(operand)));
                 let sums: Option<Vec<Sums>> = summed.collect();
                 let mut sums = sums.ok_or_else(|| {
                     Error::resource_exhausted("there is no memory for the sums of a gradient")

@@ -16,6 +16,14 @@ pub(crate) fn across<W: Element>(level: Level, fold: Fold, mut lanes: Block<W>) 
     lanes.0[0]
 }
 
+/// The folds of many rows of up to 128 numbers, a lane each, whose blocks are used up: the bits are those that
+/// [`across`] has for each of them.
+pub(crate) fn of_lanes<W: Element>(level: Level, fold: Fold, blocks: &mut [[W; BLOCK]]) -> Block<W> {
+    let mut folded = Block([identity(fold); BLOCK]);
+    dispatch_at(level, Lanes { fold, blocks, folded: &mut folded });
+    folded
+}
+
 /// The fold of the chunks of a row, by pairs; `chunks` is used up.
 pub(crate) fn of_chunks<W: Element>(fold: Fold, chunks: &mut [W]) -> W {
     let mut count = chunks.len();
@@ -57,6 +65,15 @@ macro_rules! for_each_fold {
     };
 }
 
+/// A block folded into another, lane by lane.
+macro_rules! fold_into {
+    ($fold:ident, $isa:ty, $number:ty, $to:expr, $from:expr) => {
+        for (a, b) in $to.iter_mut().zip($from.iter()) {
+            *a = <$number>::store($fold.of_two(a.load::<$isa>(), b.load::<$isa>()));
+        }
+    };
+}
+
 struct Across<'a, W> {
     fold: Fold,
     lanes: &'a mut Block<W>,
@@ -72,10 +89,39 @@ impl<W: Element> Kernel for Across<'_, W> {
             let mut half = BLOCK / 2;
             while half > 0 {
                 let (low, high) = lanes.0.split_at_mut(half);
-                for (a, b) in low.iter_mut().zip(high) {
-                    *a = W::store(FOLD.of_two(a.load::<I>(), b.load::<I>()));
+                fold_into!(FOLD, I, W, low, high);
+                half /= 2;
+            }
+        });
+    }
+}
+
+struct Lanes<'a, W> {
+    fold: Fold,
+    blocks: &'a mut [[W; BLOCK]],
+    folded: &'a mut Block<W>,
+}
+
+impl<W: Element> Kernel for Lanes<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Self { fold, blocks, folded } = self;
+        for_each_fold!(fold, |FOLD| {
+            let mut half = BLOCK / 2;
+            while half > 0 {
+                if half < blocks.len() {
+                    let (low, high) = blocks.split_at_mut(half);
+                    // What is beyond the row's end changes nothing.
+                    for (a, b) in low.iter_mut().zip(high) {
+                        fold_into!(FOLD, I, W, a, b);
+                    }
                 }
                 half /= 2;
+            }
+            if let Some(first) = blocks.first() {
+                fold_into!(FOLD, I, W, folded.0, first);
             }
         });
     }
@@ -95,6 +141,25 @@ mod tests {
             let mut nan = numbers;
             nan.0[77] = f32::NAN;
             assert!(across(level, Fold::Max, nan).is_nan() && across(level, Fold::Min, nan).is_nan());
+        }
+    }
+
+    #[test]
+    fn lanes_have_the_bits_of_a_row() {
+        for length in [0, 1, 2, 3, 17, 64, 65, 100, 127, 128] {
+            let number = |lane: usize, k: usize| ((lane * 7919 + k * 104_729) % 1009) as f32 / 7.0 - 70.0;
+            for (level, fold) in
+                Level::available().flat_map(|l| [Fold::Sum, Fold::Max, Fold::Min].map(|f| (l, f)))
+            {
+                let mut blocks: Vec<[f32; BLOCK]> =
+                    (0..length).map(|k| std::array::from_fn(|lane| number(lane, k))).collect();
+                let folded = of_lanes(level, fold, &mut blocks);
+                for lane in 0..BLOCK {
+                    let at = |k| if k < length { number(lane, k) } else { identity(fold) };
+                    let row = across(level, fold, Block(std::array::from_fn(at)));
+                    assert_eq!(folded.0[lane].to_bits(), row.to_bits(), "{fold:?} of {length}");
+                }
+            }
         }
     }
 

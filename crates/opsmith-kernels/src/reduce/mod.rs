@@ -5,6 +5,7 @@
 //! rows that share an input is computed in double precision, as in [`pointwise`](crate::pointwise).
 
 mod folds;
+mod lanes;
 mod program;
 mod run;
 
@@ -21,6 +22,7 @@ use opsmith_core::{
 };
 use smallvec::SmallVec;
 
+use self::lanes::are_lanes;
 use self::program::Program;
 use self::run::{Task, is_long};
 use crate::axes::{Layout, Space, broadcast_shape};
@@ -252,8 +254,14 @@ impl Computation {
                 place(self.family.outputs[output].like, data, layout)
             })
             .collect();
-        let spaces = [Space::new(&shapes.rows, &layouts[0]), Space::new(&shapes.all, &layouts[1])];
-        let length: usize = shapes.all[shapes.rows.len()..].iter().product();
+        let (cut, rows) = (shapes.rows.len(), Space::new(&shapes.rows, &layouts[0]));
+        let length: usize = shapes.all[cut..].iter().product();
+        let lanes = are_lanes(rows.len(), length);
+        let positions = match lanes {
+            true => Space::turned(&shapes.all, &layouts[1], cut),
+            false => Space::new(&shapes.all, &layouts[1]),
+        };
+        let spaces = [rows, positions];
         let program = self.program(&wanted, length <= KEEP && !is_long(spaces[0].len(), length));
         // SAFETY: a tensor of this shape, and so of these strides, is lent for the call.
         let source = |place: &Option<Place<T>>| unsafe {
@@ -275,7 +283,8 @@ impl Computation {
         };
         let outputs: SmallVec<[(Target<T>, bool); 8]> = outputs.iter().map(target).collect();
         let [rows, positions] = &spaces;
-        let task = Task { program: &program, positions, rows, length, inputs: &inputs, outputs: &outputs };
+        let task =
+            Task { program: &program, positions, rows, length, lanes, inputs: &inputs, outputs: &outputs };
         task.run(&context.compute())
     }
 }

@@ -30,12 +30,14 @@ const PART_ROWS: usize = 8;
 pub(crate) struct Task<'a, T> {
     /// What is computed; it keeps nothing where [`is_long`] says that the threads share rows.
     pub(crate) program: &'a Program,
-    /// All positions of all rows, a row after the other.
+    /// All positions of all rows, a row after the other; where rows are lanes, the rows at each position.
     pub(crate) positions: &'a Space,
     /// All rows.
     pub(crate) rows: &'a Space,
     /// How many positions a row has.
     pub(crate) length: usize,
+    /// Whether [rows are lanes](super::lanes).
+    pub(crate) lanes: bool,
     /// For each input, where it is read in the space that it has; zeros where nowhere.
     pub(crate) inputs: &'a [Option<Source<T>>],
     /// For each output, where it goes; and whether there is one for each row.
@@ -48,22 +50,22 @@ pub(crate) fn is_long(rows: usize, length: usize) -> bool {
 }
 
 /// The blocks that one thread works on.
-struct Room<T: Stored> {
+pub(super) struct Room<T: Stored> {
     /// The elements of a block, and their numbers.
-    raw: Block<T>,
-    wide: Block<T::Wide>,
-    /// Of each input and of each result of a pass, the blocks of a chunk.
-    inputs: Vec<Vec<[T::Wide; BLOCK]>>,
-    results: Vec<Vec<[T::Wide; BLOCK]>>,
+    pub(super) raw: Block<T>,
+    pub(super) wide: Block<T::Wide>,
+    /// Of each input and of each result of a pass, the blocks of a chunk; of a result of rows that are lanes, of a row.
+    pub(super) inputs: Vec<Vec<[T::Wide; BLOCK]>>,
+    pub(super) results: Vec<Vec<[T::Wide; BLOCK]>>,
     /// Of each result, the folds of the lanes of a chunk, and those of the row's chunks.
     lanes: Vec<Block<T::Wide>>,
     chunks: Vec<Vec<T::Wide>>,
     /// The numbers of which there is one for each row, a lane for each row of a group.
-    ones: Vec<Block<T::Wide>>,
+    pub(super) ones: Vec<Block<T::Wide>>,
     /// Those that a pass has computed.
     new_ones: Vec<Block<T::Wide>>,
-    /// What is kept: of each kept number, of each row of a group, the blocks.
-    kept: Vec<[T::Wide; BLOCK]>,
+    /// What is kept: of each kept number, of each row of a group, the blocks; of rows that are lanes, of each position.
+    pub(super) kept: Vec<[T::Wide; BLOCK]>,
 }
 
 /// A part of a row: the index and the coordinates of its first position, and how many there are.
@@ -97,14 +99,15 @@ struct Row {
 }
 
 impl<T: Stored> Room<T> {
-    fn new(program: &Program, kept: usize) -> Room<T> {
+    /// Room for so many blocks of what is kept and of each result of a pass.
+    pub(super) fn new(program: &Program, kept: usize, results: usize) -> Room<T> {
         let blocks = |count: usize| vec![Block::default(); count];
-        let strips = vec![vec![[T::Wide::default(); BLOCK]; CHUNK]; program.width];
+        let strips = |length: usize| vec![vec![[T::Wide::default(); BLOCK]; length]; program.width];
         Room {
             raw: Block::default(),
             wide: Block::default(),
-            inputs: strips.clone(),
-            results: strips,
+            inputs: strips(CHUNK),
+            results: strips(results),
             lanes: blocks(program.width),
             chunks: vec![Vec::new(); program.width],
             ones: blocks(program.ones),
@@ -115,7 +118,7 @@ impl<T: Stored> Room<T> {
 }
 
 /// The sums for each output that is summed up, of a part of the rows.
-type PartSums = Vec<Option<Sums>>;
+pub(super) type PartSums = Vec<Option<Sums>>;
 
 impl<T: Stored> Task<'_, T> {
     /// Computes everything, on the host's threads. Results do not depend on how many there are.
@@ -170,7 +173,15 @@ impl<T: Stored> Task<'_, T> {
             if length == 0 {
                 return Ok(None);
             }
-            let sums = Sums::new(space, *operand, part.start * length, part.end * length);
+            let reach = if self.lanes && !of_rows {
+                // No stride is negative, so the first position has the first place and the last one the last.
+                let last = (length - 1) * self.rows.len();
+                let at = |first: usize| space.reach(*operand, first + part.start, first + part.end);
+                (at(0).0, at(last).1)
+            } else {
+                space.reach(*operand, part.start * length, part.end * length)
+            };
+            let sums = Sums::new(*operand, reach);
             sums.map(Some)
                 .ok_or_else(|| Error::resource_exhausted("there is no memory for the sums of a gradient"))
         };
@@ -179,12 +190,19 @@ impl<T: Stored> Task<'_, T> {
 
     /// How many rows are computed together: their numbers of which there is one for each row are lanes of a block.
     fn group_size(&self) -> usize {
+        if self.lanes {
+            return BLOCK;
+        }
         (GROUP / self.length.max(1)).clamp(1, BLOCK)
     }
 
     /// The nanoseconds that some rows take, roughly.
     fn cost(&self, rows: usize) -> usize {
-        rows.saturating_mul(self.length.div_ceil(BLOCK).max(1)).saturating_mul(self.program.cost)
+        let blocks = match self.lanes {
+            true => rows.div_ceil(BLOCK).saturating_mul(self.length),
+            false => rows.saturating_mul(self.blocks().max(1)),
+        };
+        blocks.saturating_mul(self.program.cost)
     }
 
     fn blocks(&self) -> usize {
@@ -193,8 +211,11 @@ impl<T: Stored> Task<'_, T> {
 
     /// Computes some rows, group by group.
     fn range(&self, rows: Range<usize>, sums: &mut PartSums) {
+        if self.lanes {
+            return self.lanes(rows, sums);
+        }
         let group = self.group_size();
-        let mut room = Room::new(self.program, self.program.kept * group * self.blocks());
+        let mut room = Room::new(self.program, self.program.kept * group * self.blocks(), CHUNK);
         for first in rows.clone().step_by(group) {
             let count = group.min(rows.end - first);
             self.load_ones(first, count, &mut room);
@@ -227,7 +248,7 @@ impl<T: Stored> Task<'_, T> {
 
     /// A row that all threads share.
     fn long_row(&self, compute: &Compute<'_>, row: usize) {
-        let mut room = Room::new(self.program, 0);
+        let mut room = Room::new(self.program, 0, CHUNK);
         self.load_ones(row, 1, &mut room);
         let (row, chunks) = (Row { index: row, lane: 0 }, self.blocks().div_ceil(CHUNK));
         for pass in &self.program.passes {
@@ -238,7 +259,7 @@ impl<T: Stored> Task<'_, T> {
             let folded = Mutex::new(folded);
             let ones = &room.ones;
             compute.parallel_for(chunks, self.program.cost * CHUNK, |range| {
-                let mut room = Room::new(self.program, 0);
+                let mut room = Room::new(self.program, 0, CHUNK);
                 room.ones.clone_from(ones);
                 self.splat(pass, row.lane, &mut room);
                 let begin = range.start;
@@ -369,24 +390,36 @@ impl<T: Stored> Task<'_, T> {
     fn store(&self, output: usize, result: usize, piece: &Piece, room: &mut Room<T>, sums: &mut PartSums) {
         let (strip, scattered) = (&room.results[result], &mut room.raw);
         piece.blocks(self.positions, |block, at, count| {
-            let numbers = &Block(strip[block]);
-            match &self.outputs[output].0 {
-                // SAFETY: the indices are positions of a row, which one thread computes at a time.
-                Target::Elements(sink) => unsafe {
-                    sink.store(self.positions, Level::best(), at, count, (numbers, &mut *scattered));
-                },
-                Target::Sums(..) => {
-                    if let Some(Some(sums)) = sums.get_mut(output) {
-                        sums.add(self.positions, at.1, count, numbers);
-                    }
-                }
-                Target::Nowhere => {}
-            }
+            self.store_block(output, at, count, (&strip[block], &mut *scattered), sums);
         });
     }
 
+    /// Stores or adds up the first numbers of a block of an output, from an index on whose coordinates are given.
+    pub(super) fn store_block(
+        &self,
+        output: usize,
+        at: (usize, &[usize]),
+        count: usize,
+        (numbers, scattered): (&[T::Wide; BLOCK], &mut Block<T>),
+        sums: &mut PartSums,
+    ) {
+        let numbers = &Block(*numbers);
+        match &self.outputs[output].0 {
+            // SAFETY: the indices are positions of rows, which one thread computes at a time.
+            Target::Elements(sink) => unsafe {
+                sink.store(self.positions, Level::best(), at, count, (numbers, scattered));
+            },
+            Target::Sums(..) => {
+                if let Some(Some(sums)) = sums.get_mut(output) {
+                    sums.add(self.positions, at.1, count, numbers);
+                }
+            }
+            Target::Nowhere => {}
+        }
+    }
+
     /// Loads the numbers of which there is one for each row.
-    fn load_ones(&self, first: usize, count: usize, room: &mut Room<T>) {
+    pub(super) fn load_ones(&self, first: usize, count: usize, room: &mut Room<T>) {
         let from = self.rows.coordinates(first);
         for (one, &input) in self.program.row_inputs.iter().enumerate() {
             room.ones[one] = match &self.inputs[input] {
@@ -416,7 +449,7 @@ impl<T: Stored> Task<'_, T> {
     }
 
     /// Stores the outputs of which there is one for each row.
-    fn store_ones(&self, first: usize, count: usize, room: &mut Room<T>, sums: &mut PartSums) {
+    pub(super) fn store_ones(&self, first: usize, count: usize, room: &mut Room<T>, sums: &mut PartSums) {
         let from = self.rows.coordinates(first);
         for &(output, one) in &self.program.row_outputs {
             let numbers = &room.ones[one];
@@ -438,7 +471,7 @@ impl<T: Stored> Task<'_, T> {
 }
 
 /// Computes what a pass needs for each row.
-fn before<T: Stored>(pass: &PassProgram, room: &mut Room<T>) {
+pub(super) fn before<T: Stored>(pass: &PassProgram, room: &mut Room<T>) {
     if pass.before_results.is_empty() {
         return;
     }
