@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{build, compare, inspect, new, text};
+use crate::{build, check, compare, inspect, new, text};
 
 /// Tools for those who write libraries of tensor operators.
 #[derive(Parser)]
@@ -19,7 +19,10 @@ enum Command {
     New(new::Options),
     Build(build::Options),
     Inspect(inspect::Options),
+    Check(check::Options),
     Compat(compare::Options),
+    #[command(hide = true)]
+    CheckWorker,
 }
 
 /// Runs the program on the arguments of this process.
@@ -28,7 +31,9 @@ pub fn run() -> ExitCode {
         Command::New(options) => new::new(&options),
         Command::Build(options) => build::build(&options),
         Command::Inspect(options) => inspect::inspect(&options),
+        Command::Check(options) => check::check(&options),
         Command::Compat(options) => compare::compat(&options),
+        Command::CheckWorker => check::work(),
     };
     match outcome {
         Ok(outcome) => outcome.into(),

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod build;
+mod check;
 mod compare;
 pub mod compat;
 pub mod definitions;

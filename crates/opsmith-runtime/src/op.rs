@@ -64,6 +64,11 @@ impl Op {
         &self.info().gradient
     }
 
+    /// How its gradient op is wired to it; none where no op computes its gradient.
+    pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
+        self.info().wiring.as_ref()
+    }
+
     pub(crate) fn info(&self) -> &OpInfo {
         self.library.op_info(self.index)
     }

@@ -26,7 +26,7 @@ fn the_commands_do_what_the_guide_says() {
     let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
     let text = fs::read_to_string(&guide).unwrap();
     let folder = TempDir::new().unwrap();
-    for name in ["distances", "zero_out"] {
+    for name in ["distances", "zero_out", "opsmith_faulty"] {
         fs::copy(library(name), folder.path().join(format!("lib{name}.so"))).unwrap();
     }
     let mut made = String::new();

@@ -274,7 +274,7 @@ fn colours_come_when_they_are_wanted() {
 
 #[test]
 fn help_is_within_80_columns_and_has_examples() {
-    for command in ["new", "build", "inspect", "compat"] {
+    for command in ["new", "build", "inspect", "check", "compat"] {
         let help = stdout(&opsmith().args([command, "--help"]).output().unwrap());
         assert!(help.contains("Examples:\n  opsmith "), "{help}");
         for line in help.lines() {

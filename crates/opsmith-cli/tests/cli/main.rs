@@ -1,5 +1,6 @@
 //! The tests of the program and of its rules.
 
+mod check;
 mod common;
 mod guide;
 mod inspect_and_compat;

@@ -38,6 +38,30 @@ impl ShapeSignature {
         self.try_bind(op, shapes, attrs).ok_or_else(|| self.explain(op, shapes, attrs))
     }
 
+    /// The other way round: names that have these sizes, in the order of [`dim_names`](Self::dim_names), and these batch
+    /// dims. `None` where an attribute that the signature names is not there, or a dim would be negative or too large.
+    pub fn with_sizes<'a>(
+        &'a self,
+        op: &Signature,
+        sizes: &[usize],
+        batch: &'a [usize],
+        attrs: &[AttrValue],
+    ) -> Option<Bound<'a>> {
+        let mut slots = SmallVec::new();
+        for size in sizes {
+            slots.push(i64::try_from(*size).ok()?);
+        }
+        for attr in &self.attrs {
+            match attrs.get(op.attr_index(&attr.text)?)? {
+                AttrValue::Int(value) => slots.push(*value),
+                _ => return None,
+            }
+        }
+        let fits = sizes.len() == self.dims.len()
+            && self.inputs.iter().chain(&self.outputs).all(|arg| arg.is_known(&slots, Some(batch)));
+        fits.then_some(Bound { signature: self, slots, batch })
+    }
+
     fn try_bind<'a>(
         &'a self,
         op: &Signature,
@@ -141,13 +165,26 @@ impl Bound<'_> {
     /// # Panics
     /// When the signature has no output of this number.
     pub fn output_shape(&self, output: usize) -> Sizes {
-        let arg = &self.signature.outputs[output];
+        self.shape_of(&self.signature.outputs[output])
+    }
+
+    /// The shape of this input argument; of each of its tensors, where it is a list.
+    ///
+    /// # Panics
+    /// When the signature has no input of this number.
+    pub fn input_shape(&self, input: usize) -> Sizes {
+        self.shape_of(&self.signature.inputs[input])
+    }
+
+    fn shape_of(&self, arg: &ArgShape) -> Sizes {
         let mut sizes = if arg.batch { Sizes::from_slice(self.batch) } else { Sizes::new() };
         for item in &arg.dims {
             sizes.push(match item {
                 Item::Fixed(size) => *size as usize,
                 Item::Slot(slot) => self.slots[*slot] as usize,
-                Item::Computed(computed) => computed.size(&self.slots).expect("bind has checked the outputs"),
+                Item::Computed(computed) => {
+                    computed.size(&self.slots).expect("whoever made this has checked the dims")
+                }
             });
         }
         sizes

@@ -1,0 +1,194 @@
+//! Attribute values that a definition allows, and some that it does not.
+
+use std::sync::Arc;
+
+use opsmith_core::attr::{AttrBase, AttrType};
+use opsmith_core::def::{Allowed, AttrDef};
+use opsmith_core::{AttrValue, DType};
+use proptest::prelude::*;
+
+use crate::values::Values;
+
+/// Values of the attribute; `None` stands for its default. Types are chosen with the kernel, not here.
+pub(crate) fn strategy(def: &AttrDef) -> BoxedStrategy<Option<AttrValue>> {
+    let has_default = def.default.is_some();
+    if def.inferred || def.ty.base == AttrBase::Type || (has_default && def.ty.base == AttrBase::Tensor) {
+        return Just(None).boxed();
+    }
+    let value = value(def).prop_map(Some);
+    if has_default { prop_oneof![Just(None), value].boxed() } else { value.boxed() }
+}
+
+/// The value that shrinking ends with: none where there is a default.
+pub(crate) fn simplest(def: &AttrDef) -> Option<AttrValue> {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    strategy(def).new_tree(&mut runner).ok().and_then(|mut tree| {
+        while tree.simplify() {}
+        tree.current()
+    })
+}
+
+fn value(def: &AttrDef) -> BoxedStrategy<AttrValue> {
+    if !def.ty.list {
+        return element(def);
+    }
+    let least = def.min_len.unwrap_or(0);
+    let elements = proptest::collection::vec(element(def), least..=least + 3);
+    let base = def.ty.base;
+    elements.prop_map(move |elements| list(base, elements)).boxed()
+}
+
+fn element(def: &AttrDef) -> BoxedStrategy<AttrValue> {
+    use proptest::sample::select;
+    match (&def.allowed, def.ty.base) {
+        (Some(Allowed::Strings(texts)), _) => select(texts.clone()).prop_map(AttrValue::from).boxed(),
+        (Some(Allowed::Ints(ints)), _) => select(ints.clone()).prop_map(AttrValue::Int).boxed(),
+        (_, AttrBase::Int) => {
+            let bound = |bound: &Option<AttrValue>| match bound {
+                Some(AttrValue::Int(bound)) => Some(*bound),
+                _ => None,
+            };
+            let (least, most) = (bound(&def.min), bound(&def.max));
+            let least = least.unwrap_or_else(|| most.map_or(0, |most| most.min(0)));
+            let most = most.unwrap_or(i64::MAX).min(least.saturating_add(4));
+            (least..=most).prop_map(AttrValue::Int).boxed()
+        }
+        (_, AttrBase::Float) => float(def),
+        (_, AttrBase::Bool) => any::<bool>().prop_map(AttrValue::Bool).boxed(),
+        (_, AttrBase::String) => {
+            select(vec!["a", "", "zwölf", "of more than one word"]).prop_map(AttrValue::from).boxed()
+        }
+        (_, AttrBase::Type) => Just(AttrValue::Type(DType::Float32)).boxed(),
+        (_, AttrBase::Shape) => proptest::collection::vec(1..=3u64, 0..=2)
+            .prop_map(|dims| AttrValue::Shape(Some(dims.into_iter().map(Some).collect())))
+            .boxed(),
+        (_, AttrBase::Tensor) => (1..=3usize)
+            .prop_map(|n| AttrValue::Tensor(Arc::new(Values::Counting.tensor(DType::Float32, &[n], 0))))
+            .boxed(),
+    }
+}
+
+fn float(def: &AttrDef) -> BoxedStrategy<AttrValue> {
+    let bound = |bound: &Option<AttrValue>| match bound {
+        Some(AttrValue::Float(bound)) => Some(*bound),
+        Some(AttrValue::Int(bound)) => Some(*bound as f64),
+        _ => None,
+    };
+    let (least, most) = (bound(&def.min), bound(&def.max));
+    let least = least.unwrap_or_else(|| most.map_or(0.25, |most| most.min(0.25)));
+    let most = most.unwrap_or(f64::INFINITY).min(least + 2.0);
+    (0..=8u32).prop_map(move |step| AttrValue::Float(least + (most - least) * f64::from(step) / 8.0)).boxed()
+}
+
+/// A list of the elements, which are of one type.
+fn list(base: AttrBase, elements: Vec<AttrValue>) -> AttrValue {
+    macro_rules! all {
+        ($variant:ident, $list:ident) => {
+            AttrValue::$list(
+                elements
+                    .into_iter()
+                    .filter_map(|element| match element {
+                        AttrValue::$variant(value) => Some(value),
+                        _ => None,
+                    })
+                    .collect(),
+            )
+        };
+    }
+    match base {
+        AttrBase::String => all!(String, Strings),
+        AttrBase::Int => all!(Int, Ints),
+        AttrBase::Float => all!(Float, Floats),
+        AttrBase::Bool => all!(Bool, Bools),
+        AttrBase::Type => all!(Type, Types),
+        AttrBase::Shape => all!(Shape, Shapes),
+        AttrBase::Tensor => all!(Tensor, Tensors),
+    }
+}
+
+/// Values that the attribute must not have, each with what is wrong with it.
+pub(crate) fn forbidden(def: &AttrDef) -> Vec<(&'static str, AttrValue)> {
+    let mut values = vec![("a value of another type", of_another_type(def.ty))];
+    if let Some(AttrValue::Int(least)) = def.min
+        && let Some(below) = least.checked_sub(1)
+    {
+        values.push(("a value below the least", one_or_list(def, AttrValue::Int(below))));
+    }
+    if let Some(AttrValue::Int(most)) = def.max
+        && let Some(above) = most.checked_add(1)
+    {
+        values.push(("a value above the greatest", one_or_list(def, AttrValue::Int(above))));
+    }
+    if let Some(AttrValue::Float(least)) = def.min {
+        values.push(("a value below the least", one_or_list(def, AttrValue::Float(least - 1.0))));
+    }
+    if let Some(AttrValue::Float(most)) = def.max {
+        values.push(("a value above the greatest", one_or_list(def, AttrValue::Float(most + 1.0))));
+    }
+    match &def.allowed {
+        Some(Allowed::Strings(texts)) => {
+            values.push((
+                "a text that is not allowed",
+                one_or_list(def, format!("not {}", texts.concat()).into()),
+            ));
+        }
+        Some(Allowed::Ints(ints)) => {
+            let other = ints.iter().max().map_or(0, |most| most.saturating_add(1));
+            values.push(("a number that is not allowed", one_or_list(def, AttrValue::Int(other))));
+        }
+        Some(Allowed::Types(types)) => {
+            if let Some(other) = DType::ALL.into_iter().find(|dtype| !types.contains(dtype)) {
+                values.push(("a dtype that is not allowed", one_or_list(def, AttrValue::Type(other))));
+            }
+        }
+        None => {}
+    }
+    if let (true, Some(1..)) = (def.ty.list, def.min_len) {
+        values.push(("a list that is too short", list(def.ty.base, vec![])));
+    }
+    values
+}
+
+/// The value; a list of as many as there must be where the attribute is a list.
+fn one_or_list(def: &AttrDef, value: AttrValue) -> AttrValue {
+    if !def.ty.list {
+        return value;
+    }
+    list(def.ty.base, vec![value; def.min_len.unwrap_or(0).max(1)])
+}
+
+fn of_another_type(ty: AttrType) -> AttrValue {
+    match (ty.base, ty.list) {
+        (AttrBase::String, false) => AttrValue::Int(1),
+        (_, false) => AttrValue::from("text"),
+        (AttrBase::String, true) => AttrValue::Ints(vec![1]),
+        (_, true) => AttrValue::from(vec!["text".to_owned()]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_core::SignatureBuilder;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+
+    #[test]
+    fn values_are_what_the_definition_allows_and_forbidden_ones_are_not() {
+        let specs = ["a: int >= 2", "a: {'x', 'y'}", "a: list(int) >= 2", "a: float = 0.5", "a: {1, 4}"];
+        for spec in specs {
+            let signature = SignatureBuilder::new("Op").attr(spec).build().unwrap();
+            let resolves = |value: AttrValue| signature.resolve(&[], &[Some(value)]).is_ok();
+            let strategy = strategy(&signature.attrs[0]);
+            let mut runner = TestRunner::deterministic();
+            for _ in 0..50 {
+                if let Some(value) = strategy.new_tree(&mut runner).unwrap().current() {
+                    assert!(resolves(value.clone()), "{spec}: {value}");
+                }
+            }
+            for (what, value) in forbidden(&signature.attrs[0]) {
+                assert!(!resolves(value.clone()), "{spec}: {what}: {value}");
+            }
+        }
+    }
+}

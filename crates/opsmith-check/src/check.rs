@@ -1,0 +1,254 @@
+//! Checks properties one after the other, and shrinks what fails.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use opsmith_core::{Error, Result};
+use opsmith_runtime::Library;
+use proptest::test_runner::{Config, Reason, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use crate::case::Case;
+use crate::generate::{Author, Dials, Generator};
+use crate::lab::{Fault, Lab, Trouble};
+use crate::process::Start;
+use crate::properties::{Property, Setting};
+use crate::python;
+use crate::ranks::{self, Pattern};
+use crate::report::{Failure, Report, Row, Verdict};
+use crate::subject::Subject;
+
+/// For so many cases that say nothing one that does is to be found.
+const REJECTS: u32 = 40;
+/// So long a failing case is shrunk, at most.
+const SHRINKING: Duration = Duration::from_secs(3);
+
+/// What is to be checked, and how.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Only these ops, by their CamelCase or snake_case names; all where there are none.
+    pub ops: Vec<String>,
+    /// The properties.
+    pub properties: Vec<Property>,
+    /// The same seed gives the same cases.
+    pub seed: u64,
+    /// As many cases for each property, instead of what is usual for it.
+    pub cases: Option<u32>,
+    /// How far a result may be from what it is compared with, relative to it.
+    pub relative: Option<f64>,
+    /// The same in absolute terms.
+    pub absolute: Option<f64>,
+    /// How long a call may take.
+    pub limit: Duration,
+    /// How long a property may be checked: after that no more cases are tried.
+    pub budget: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            ops: vec![],
+            properties: Property::ALL.to_vec(),
+            seed: 0,
+            cases: None,
+            relative: None,
+            absolute: None,
+            limit: Duration::from_secs(10),
+            budget: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Checks the library at `path`. `start` starts a program that calls [`work`](crate::work); `author` may bring inputs and
+/// outputs along; `done` hears of each row as soon as it is there.
+///
+/// # Errors
+/// When the library cannot be opened, there is no such op, the process cannot be started, or a function of the author's
+/// fails. That a property does not hold is no error.
+pub fn check(
+    path: &Path,
+    options: &Options,
+    start: &Start,
+    author: Author<'_>,
+    done: &mut dyn FnMut(&Row),
+) -> Result<Report> {
+    let mut lab = Lab::new(start, path, options.limit);
+    // Whatever opening it does, it does to the other process first.
+    lab.try_out()?;
+    let library = Library::open(path)?;
+    let subjects = Subject::all(&library, path)?;
+    let author = RefCell::new(author);
+    let mut rows = Vec::new();
+    for index in chosen(&library, options)? {
+        let subject = &subjects[index];
+        let (relative, absolute) = (options.relative, options.absolute);
+        let setting = Setting { subject, library: &subjects, author: &author, relative, absolute };
+        let patterns = patterns_of(&mut lab, &setting)?;
+        for &property in &options.properties {
+            let (verdict, cases) = check_one(&mut lab, &setting, &patterns, property, options)?;
+            let row = Row { op: subject.signature.name.clone(), property, verdict, cases };
+            done(&row);
+            rows.push(row);
+        }
+    }
+    Ok(Report { library: library.name().to_owned(), seed: options.seed, rows })
+}
+
+/// The positions of the ops that are to be checked.
+fn chosen(library: &Library, options: &Options) -> Result<Vec<usize>> {
+    if options.ops.is_empty() {
+        return Ok((0..library.num_ops()).collect());
+    }
+    options.ops.iter().map(|name| library.op(name).map(|op| op.index())).collect()
+}
+
+/// What the shapes of the op's inputs may be, where no signature says them and the author makes no inputs.
+fn patterns_of(lab: &mut Lab<'_>, setting: &Setting<'_, '_>) -> Result<Vec<Pattern>> {
+    let subject = setting.subject;
+    if subject.shape.is_some() || subject.kernels.is_empty() || setting.author.borrow().inputs.is_some() {
+        return Ok(vec![]);
+    }
+    let scalars = [Pattern::scalars(subject.signature.inputs.len())];
+    let profile = Property::Determinism.profile(subject);
+    let generator = Generator { subject, profile, patterns: &scalars, author: setting.author };
+    match generator.sample()? {
+        Some(sample) => ranks::accepted(lab, subject, &sample),
+        None => Ok(vec![]),
+    }
+}
+
+fn check_one(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'_, '_>,
+    patterns: &[Pattern],
+    property: Property,
+    options: &Options,
+) -> Result<(Verdict, u32)> {
+    if let Some(why) = property.skipped(setting, patterns) {
+        return Ok((Verdict::Skipped(why), 0));
+    }
+    let profile = property.profile(setting.subject);
+    let generator = Generator { subject: setting.subject, profile, patterns, author: setting.author };
+    let trial =
+        RefCell::new(Trial { lab, seen: 0, refused: String::new(), fault: None, failed: None, broken: None });
+    let started = Instant::now();
+    let mut runner = runner(setting, property, options);
+    let outcome = runner.run(&generator.dials(), |dials| {
+        let mut trial = trial.borrow_mut();
+        let is_enough = match trial.failed {
+            Some(failed) => failed.elapsed() > SHRINKING,
+            None => started.elapsed() > options.budget,
+        };
+        if is_enough { Ok(()) } else { trial.run(property, setting, &generator, &dials) }
+    });
+    let Trial { seen, refused, fault, broken, .. } = trial.into_inner();
+    match (broken, outcome) {
+        (Some(error), _) => Err(error),
+        (None, Err(TestError::Fail(reason, _))) => {
+            let failure = fault.map(|fault| failure(setting, &fault));
+            let failure =
+                failure.unwrap_or_else(|| Failure { message: reason.to_string(), python: String::new() });
+            Ok((Verdict::Failed(failure), seen))
+        }
+        _ if seen == 0 && refused.is_empty() => Ok((Verdict::Skipped("no case was found in time".into()), 0)),
+        _ if seen == 0 => Ok((Verdict::Skipped(format!("no call was accepted: {refused}")), 0)),
+        _ => Ok((Verdict::Passed, seen)),
+    }
+}
+
+fn runner(setting: &Setting<'_, '_>, property: Property, options: &Options) -> TestRunner {
+    let cases = options.cases.unwrap_or(property.cases());
+    let config = Config {
+        cases,
+        max_global_rejects: cases * REJECTS,
+        // `Trial` says when there has been enough of it; proptest would print that it has.
+        max_shrink_iters: u32::MAX - 1,
+        max_shrink_time: 0,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    // Each op and property has cases of its own, whatever else is checked.
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&options.seed.to_le_bytes());
+    let name = format!("{} {}", setting.subject.signature.name, property.name());
+    for (i, byte) in name.bytes().enumerate() {
+        seed[8 + i % 24] = seed[8 + i % 24].wrapping_mul(31).wrapping_add(byte);
+    }
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
+
+/// What the cases of a property leave behind.
+struct Trial<'a, 'b> {
+    lab: &'a mut Lab<'b>,
+    /// In how many cases it holds, before one in which it does not.
+    seen: u32,
+    /// Why the last case was rejected that was.
+    refused: String,
+    /// The last case in which it does not hold: while shrinking, the smallest.
+    fault: Option<Fault>,
+    /// When the first was found.
+    failed: Option<Instant>,
+    broken: Option<Error>,
+}
+
+impl Trial<'_, '_> {
+    fn run(
+        &mut self,
+        property: Property,
+        setting: &Setting<'_, '_>,
+        generator: &Generator<'_, '_>,
+        dials: &Dials,
+    ) -> std::result::Result<(), TestCaseError> {
+        if self.broken.is_some() {
+            return Ok(());
+        }
+        match self.attempt(property, setting, generator, dials) {
+            Ok(seen) => {
+                if self.fault.is_none() {
+                    self.seen += seen;
+                }
+                Ok(())
+            }
+            Err(Trouble::Reject(why)) => {
+                self.refused.clone_from(&why);
+                Err(TestCaseError::Reject(Reason::from(why)))
+            }
+            Err(Trouble::Fail(fault)) => {
+                let message = fault.message.clone();
+                self.fault = Some(*fault);
+                self.failed.get_or_insert_with(Instant::now);
+                Err(TestCaseError::Fail(Reason::from(message)))
+            }
+            Err(Trouble::Broken(error)) => {
+                self.broken = Some(error);
+                Ok(())
+            }
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        property: Property,
+        setting: &Setting<'_, '_>,
+        generator: &Generator<'_, '_>,
+        dials: &Dials,
+    ) -> std::result::Result<u32, Trouble> {
+        let case: Case = generator.build(dials)?.map_err(|why| Trouble::Reject(why.to_owned()))?;
+        let is_guessed = setting.subject.shape.is_none() && setting.author.borrow().inputs.is_none();
+        if is_guessed
+            && let Err(refusal) = self.lab.infer(case.infer(setting.subject, &case.shapes()), &case)?
+        {
+            return Err(Trouble::Reject(refusal.message));
+        }
+        property.holds(self.lab, setting, &case)
+    }
+}
+
+fn failure(setting: &Setting<'_, '_>, fault: &Fault) -> Failure {
+    let by_another = fault.call.as_ref().and_then(|(op, case)| {
+        let subject = setting.library.iter().find(|subject| subject.signature.name == *op)?;
+        Some((subject, case))
+    });
+    let (subject, case) = by_another.unwrap_or((setting.subject, &fault.case));
+    Failure { message: fault.message.clone(), python: python::line(subject, case) }
+}

@@ -1,0 +1,362 @@
+//! Calls of an op, generated from its definition.
+//!
+//! proptest turns dials ([`Dials`]) that are independent of each other, so that each can be turned back when a failing
+//! case is shrunk; [`Generator::build`] makes a call of where they stand.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use opsmith_core::attr::TensorValue;
+use opsmith_core::def::{ArgCount, ArgDef, ArgType, AttrDef};
+use opsmith_core::{AttrValue, DType, Error, Result};
+use proptest::prelude::*;
+
+use crate::attrs;
+use crate::case::{Case, Inputs};
+use crate::layout::Layout;
+use crate::ranks::Pattern;
+use crate::subject::Subject;
+use crate::values::Values;
+
+/// How many sizes of dims are generated where no signature names them.
+const FREE_DIMS: usize = 8;
+
+/// What an author brings along: each part replaces what would be generated.
+#[derive(Default)]
+pub struct Author<'a> {
+    /// Makes the inputs of a call from a seed and a size from 0 to 8, the smaller the simpler.
+    pub inputs: Option<&'a mut MakeInputs<'a>>,
+    /// What the outputs ought to be.
+    pub reference: Option<&'a mut Reference<'a>>,
+    /// For some attributes, the values to choose from.
+    pub attrs: Vec<(String, Vec<AttrValue>)>,
+}
+
+/// Makes inputs, see [`Author::inputs`].
+pub type MakeInputs<'a> = dyn FnMut(u64, u64) -> Result<Inputs> + 'a;
+/// Computes outputs from inputs and attributes, see [`Author::reference`]. `None` where it has nothing to say.
+pub type Reference<'a> = dyn FnMut(&Inputs, &[(String, AttrValue)]) -> Result<Option<Vec<TensorValue>>> + 'a;
+
+/// What a property wants of its cases.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Profile {
+    /// The sizes of dims.
+    pub(crate) dims: (usize, usize),
+    /// Only kernels whose inputs are of dtypes that this says.
+    pub(crate) dtypes: fn(DType) -> bool,
+    /// Which numbers.
+    pub(crate) numbers: Numbers,
+    /// Whether tensors lie in memory in all ways.
+    pub(crate) strided: bool,
+    /// Only combinations of ranks with a 0 in them.
+    pub(crate) scalars: bool,
+}
+
+/// Which numbers the tensors of a property have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    Plain,
+    Extreme,
+    Formula,
+}
+
+/// Where the dials stand.
+#[derive(Debug, Clone)]
+pub(crate) struct Dials {
+    kernel: usize,
+    types: Vec<usize>,
+    attrs: Vec<Option<AttrValue>>,
+    lengths: Vec<usize>,
+    present: Vec<bool>,
+    dims: Vec<usize>,
+    batch: Vec<usize>,
+    ranks: usize,
+    mode: Mode,
+    free: Vec<usize>,
+    values: Values,
+    layouts: Vec<Layout>,
+    author: (u64, u64),
+}
+
+/// How the shapes of an op's inputs hang together where a function says it.
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    /// Dims are equal that inference takes for equal.
+    Linked,
+    /// They are, but for some that are 1.
+    Broadcast,
+    /// Each dim is one of a few sizes.
+    Free,
+}
+
+/// Makes cases of an op for a property.
+pub(crate) struct Generator<'a, 'b> {
+    pub(crate) subject: &'a Subject,
+    pub(crate) profile: Profile,
+    /// What the shapes may be, where no signature says it.
+    pub(crate) patterns: &'a [Pattern],
+    pub(crate) author: &'a RefCell<Author<'b>>,
+}
+
+impl Generator<'_, '_> {
+    /// The dials, and how they are turned.
+    pub(crate) fn dials(&self) -> BoxedStrategy<Dials> {
+        let signature = &self.subject.signature;
+        let attr = |def: &AttrDef| {
+            let author = self.author.borrow();
+            let chosen = author.attrs.iter().find(|(name, _)| *name == def.name);
+            match chosen {
+                Some((_, choices)) => proptest::sample::select(choices.clone()).prop_map(Some).boxed(),
+                None => attrs::strategy(def),
+            }
+        };
+        let attrs: Vec<_> = signature.attrs.iter().map(attr).collect();
+        let (least, most) = self.profile.dims;
+        let named = self.subject.shape.as_ref().map_or(0, |shape| shape.dim_names().len());
+        let number = signature.attrs.len();
+        let shapes = (
+            proptest::collection::vec(least..=most, named.max(FREE_DIMS)),
+            proptest::collection::vec(least..=most.min(3), 0..=2),
+            0..64usize,
+            prop_oneof![4 => Just(Mode::Linked), 1 => Just(Mode::Broadcast), 1 => Just(Mode::Free)],
+            proptest::collection::vec(0..3usize, 32),
+        );
+        let layout = if self.profile.strided {
+            proptest::sample::select(Layout::ALL.to_vec()).boxed()
+        } else {
+            Just(Layout::Dense).boxed()
+        };
+        let picks = (
+            0..64usize,
+            proptest::collection::vec(0..64usize, number * 4),
+            attrs,
+            proptest::collection::vec(0..3usize, number),
+            proptest::collection::vec(any::<bool>(), signature.inputs.len()),
+        );
+        let author = (any::<u64>().no_shrink(), 0..=8u64);
+        let rest = (self.numbers(), proptest::collection::vec(layout, 16), author);
+        let dials = (picks, shapes, rest).prop_map(|(picks, shapes, rest)| {
+            let (kernel, types, attrs, lengths, present) = picks;
+            let (dims, batch, ranks, mode, free) = shapes;
+            let (values, layouts, author) = rest;
+            Dials {
+                kernel,
+                types,
+                attrs,
+                lengths,
+                present,
+                dims,
+                batch,
+                ranks,
+                mode,
+                free,
+                values,
+                layouts,
+                author,
+            }
+        });
+        dials.boxed()
+    }
+
+    fn numbers(&self) -> BoxedStrategy<Values> {
+        let seed = || any::<u64>().no_shrink();
+        match self.profile.numbers {
+            Numbers::Plain => prop_oneof![
+                1 => Just(Values::Counting),
+                3 => seed().prop_map(Values::Fractions),
+                4 => seed().prop_map(Values::Small),
+            ]
+            .boxed(),
+            Numbers::Extreme => seed().prop_map(Values::Extreme).boxed(),
+            Numbers::Formula => Just(Values::Formula).boxed(),
+        }
+    }
+
+    /// The call that the dials say; `Err` in words where they say none.
+    ///
+    /// # Errors
+    /// What the author's own function says.
+    pub(crate) fn build(&self, dials: &Dials) -> Result<Result<Case, &'static str>> {
+        let Some(types) = self.types(dials) else { return Ok(Err("no kernel is for such dtypes")) };
+        let layouts = dials.layouts.clone();
+        if let Some(inputs) = self.author.borrow_mut().inputs.as_mut() {
+            let inputs = inputs(dials.author.0, dials.author.1)?;
+            let attrs = self.attrs(dials, &types, true);
+            return Ok(Ok(Case { inputs, attrs, layouts }));
+        }
+        let attrs = self.attrs(dials, &types, false);
+        let Some(shapes) = self.shapes(dials, &types, &attrs) else {
+            return Ok(Err("no shapes were found that fit its shape function"));
+        };
+        let mut position = 0;
+        let mut tensors = |shapes: Vec<Option<Vec<usize>>>, def: &ArgDef| {
+            let tensor = |(element, shape): (usize, Option<Vec<usize>>)| {
+                position += 1;
+                let dtype = types.dtype(def, element);
+                shape.map(|shape| Arc::new(dials.values.tensor(dtype, &shape, position - 1)))
+            };
+            shapes.into_iter().enumerate().map(tensor).collect::<Vec<_>>()
+        };
+        let defs = &self.subject.signature.inputs;
+        let inputs = shapes.into_iter().zip(defs).map(|(shapes, def)| tensors(shapes, def)).collect();
+        Ok(Ok(Case { inputs, attrs, layouts }))
+    }
+
+    /// The values of type attributes and the lengths of lists; `None` where no kernel has allowed dtypes.
+    fn types(&self, dials: &Dials) -> Option<Types> {
+        let subject = self.subject;
+        let kernels = subject.kernels_with(self.profile.dtypes);
+        let kernel = &subject.kernels[*kernels.get(dials.kernel % kernels.len().max(1))?];
+        let pick = |attr: usize, element: usize| {
+            let dtypes = subject.dtypes(attr);
+            let fitting: Vec<DType> =
+                dtypes.iter().copied().filter(|dtype| (self.profile.dtypes)(*dtype)).collect();
+            let dtypes = if fitting.is_empty() { dtypes } else { fitting };
+            dtypes[dials.types[4 * attr + element % 4] % dtypes.len()]
+        };
+        let of_attr = |attr: usize| {
+            let fixed = kernel.iter().find(|(other, _)| *other == attr).map(|(_, dtype)| *dtype);
+            let length = subject.least_length(attr) + dials.lengths[attr];
+            let dtypes = (0..length.max(1)).map(|element| fixed.unwrap_or_else(|| pick(attr, element)));
+            (dtypes.collect::<Vec<DType>>(), length)
+        };
+        Some(Types((0..subject.signature.attrs.len()).map(of_attr).collect()))
+    }
+
+    /// The attributes that callers give.
+    fn attrs(&self, dials: &Dials, types: &Types, types_are_chosen: bool) -> Vec<(String, AttrValue)> {
+        use opsmith_core::attr::AttrBase;
+        let defs = self.subject.signature.attrs.iter().enumerate();
+        let given = defs.filter(|(_, def)| !def.inferred).filter_map(|(attr, def)| {
+            let value = match (def.ty.base, def.ty.list) {
+                (AttrBase::Type, false) if !types_are_chosen || def.default.is_none() => {
+                    Some(AttrValue::Type(types.0[attr].0[0]))
+                }
+                (AttrBase::Type, true) => Some(AttrValue::Types(types.0[attr].0.clone())),
+                _ => dials.attrs[attr].clone(),
+            };
+            Some((def.name.clone(), value?))
+        });
+        given.collect()
+    }
+
+    /// The shape of each tensor of each input, `None` for one that is absent.
+    fn shapes(
+        &self,
+        dials: &Dials,
+        types: &Types,
+        attrs: &[(String, AttrValue)],
+    ) -> Option<Vec<Vec<Option<Vec<usize>>>>> {
+        let defs = &self.subject.signature.inputs;
+        let shape_of: Vec<Vec<usize>> = match &self.subject.shape {
+            Some(signature) => {
+                let sizes = dials.dims.get(..signature.dim_names().len())?;
+                let values = self.all_attrs(types, attrs);
+                let batch = if self.profile.scalars { &[][..] } else { &dials.batch };
+                let bound = signature.with_sizes(&self.subject.signature, sizes, batch, &values)?;
+                (0..defs.len()).map(|input| bound.input_shape(input).to_vec()).collect()
+            }
+            None => vec![],
+        };
+        let pattern = self.pattern(dials)?;
+        let mut position = 0;
+        let mut shape = |input: usize| {
+            position += 1;
+            match shape_of.get(input) {
+                Some(shape) => shape.clone(),
+                None => free_shape(dials, pattern.dims.get(input).map_or(&[], |dims| dims), position - 1),
+            }
+        };
+        let list = |(input, def): (usize, &ArgDef)| {
+            if def.optional && !dials.present[input] {
+                return vec![None];
+            }
+            (0..types.count(def)).map(|_| Some(shape(input))).collect()
+        };
+        Some(defs.iter().enumerate().map(list).collect())
+    }
+
+    /// What the shapes of the inputs are like, where no signature says it.
+    fn pattern(&self, dials: &Dials) -> Option<Pattern> {
+        if self.subject.shape.is_some() {
+            return Some(Pattern::default());
+        }
+        let fits = |pattern: &&Pattern| !self.profile.scalars || pattern.ranks.contains(&0);
+        let fitting: Vec<&Pattern> = self.patterns.iter().filter(fits).collect();
+        let even: Vec<&Pattern> = fitting.iter().copied().filter(|pattern| pattern.is_even()).collect();
+        // Half of the time all ranks are equal, where they may.
+        let choice = if even.is_empty() || dials.ranks % 2 == 1 { fitting } else { even };
+        choice.get(dials.ranks / 2 % choice.len().max(1)).map(|pattern| (*pattern).clone())
+    }
+
+    /// Every attribute's value, in the definition's order.
+    fn all_attrs(&self, types: &Types, given: &[(String, AttrValue)]) -> Vec<AttrValue> {
+        let value = |(attr, def): (usize, &AttrDef)| {
+            let given = given.iter().find(|(name, _)| *name == def.name).map(|(_, value)| value.clone());
+            let length = || AttrValue::Int(types.0[attr].1 as i64);
+            given.or_else(|| def.default.clone().filter(|_| !def.inferred)).unwrap_or_else(length)
+        };
+        self.subject.signature.attrs.iter().enumerate().map(value).collect()
+    }
+
+    /// A case with one tensor of rank 0 for each that there has to be, to ask with which ranks there are.
+    pub(crate) fn sample(&self) -> Result<Option<Case>> {
+        let signature = &self.subject.signature;
+        let attr = |def: &AttrDef| {
+            let author = self.author.borrow();
+            let chosen = author.attrs.iter().find(|(name, _)| *name == def.name);
+            chosen.and_then(|(_, choices)| choices.first().cloned()).or_else(|| attrs::simplest(def))
+        };
+        let dials = Dials {
+            kernel: 0,
+            types: vec![0; signature.attrs.len() * 4],
+            attrs: signature.attrs.iter().map(attr).collect(),
+            lengths: vec![0; signature.attrs.len()],
+            present: vec![true; signature.inputs.len()],
+            dims: vec![1; FREE_DIMS],
+            batch: vec![],
+            ranks: 0,
+            mode: Mode::Linked,
+            free: vec![0; 32],
+            values: Values::Counting,
+            layouts: vec![],
+            author: (0, 0),
+        };
+        self.build(&dials).map(Result::ok)
+    }
+}
+
+/// The dtypes and the length that each attribute stands for, should it be a type or a number of tensors.
+struct Types(Vec<(Vec<DType>, usize)>);
+
+impl Types {
+    fn dtype(&self, def: &ArgDef, element: usize) -> DType {
+        match def.dtype {
+            ArgType::Fixed(dtype) => dtype,
+            ArgType::Attr(attr) => self.0[attr].0[0],
+            ArgType::List(attr) => self.0[attr].0[element],
+        }
+    }
+
+    fn count(&self, def: &ArgDef) -> usize {
+        match def.count {
+            ArgCount::One => 1,
+            ArgCount::Attr(attr) | ArgCount::Types(attr) => self.0[attr].1,
+        }
+    }
+}
+
+fn free_shape(dials: &Dials, classes: &[usize], position: usize) -> Vec<usize> {
+    let pick = |dim: usize| dials.free[(position * 4 + dim) % dials.free.len()];
+    let size = |(dim, class): (usize, &usize)| match dials.mode {
+        Mode::Broadcast if pick(dim) == 2 => 1,
+        Mode::Linked | Mode::Broadcast => dials.dims[class % dials.dims.len()],
+        Mode::Free => [dials.dims[0], dials.dims[1], 1][pick(dim)],
+    };
+    classes.iter().enumerate().map(size).collect()
+}
+
+/// An error of the author's own function, told as such.
+pub(crate) fn of_author(what: &str, error: Error) -> Error {
+    error.within(what)
+}

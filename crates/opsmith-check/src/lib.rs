@@ -1,0 +1,32 @@
+//! Property tests of operators from their definitions alone.
+//!
+//! [`check`] generates calls of each op of a library from its shape signature, its dtypes and its attributes' constraints,
+//! and looks whether what holds of every op holds of this one ([`Property`]). A case that fails is shrunk.
+//!
+//! Calls are made in a process of their own ([`work`]), with tensors that lie before memory which nobody may touch: a
+//! kernel that crashes, hangs, or reads outside its tensors is a failure like any other.
+
+mod attrs;
+mod case;
+mod check;
+mod generate;
+mod lab;
+mod layout;
+mod memory;
+mod process;
+mod properties;
+mod python;
+mod ranks;
+mod report;
+mod subject;
+mod values;
+mod wire;
+mod worker;
+
+pub use case::Inputs;
+pub use check::{Options, check};
+pub use generate::{Author, MakeInputs, Reference};
+pub use process::Start;
+pub use properties::Property;
+pub use report::{Failure, Report, Row, Verdict};
+pub use worker::work;

@@ -1,0 +1,332 @@
+//! Gradients against finite differences.
+
+use std::sync::Arc;
+
+use opsmith_core::attr::TensorValue;
+use opsmith_core::def::ArgType;
+use opsmith_core::{DType, GradientInput};
+
+use super::Setting;
+use crate::case::Case;
+use crate::lab::{FILL, Lab, Outcome, Outputs, Trouble};
+use crate::subject::Subject;
+use crate::values::{Tolerance, from_numbers, index_of, is_float, mix, numbers};
+
+/// As many elements of an input are moved, at most.
+const ELEMENTS: usize = 24;
+
+/// Why there is no gradient to check.
+pub(super) fn skipped(subject: &Subject) -> Option<String> {
+    match &subject.wiring {
+        None if subject.declares_zero_gradient => Some("it declares that zeros flow back".into()),
+        None => Some("it declares no gradient".into()),
+        Some(_) if subject.signature.inputs.iter().any(|input| input.is_ref) => {
+            Some("it changes an input in place".into())
+        }
+        Some(_) => None,
+    }
+}
+
+/// Float64 where there is a kernel for it, else float32; integers beside it where types are chosen apart.
+pub(super) fn dtypes(subject: &Subject) -> fn(DType) -> bool {
+    type Allows = fn(DType) -> bool;
+    let has = |allows: Allows, float: DType| {
+        let kernels = subject.kernels_with(allows);
+        let is_it = |kernel: &usize| {
+            let types = &subject.kernels[*kernel];
+            types.is_empty() || types.iter().any(|(_, dtype)| *dtype == float)
+        };
+        kernels.iter().any(is_it)
+    };
+    let choices: [(Allows, DType); 4] = [
+        (|dtype| dtype == DType::Float64, DType::Float64),
+        (|dtype| dtype == DType::Float64 || !is_float(dtype), DType::Float64),
+        (|dtype| dtype == DType::Float32, DType::Float32),
+        (|dtype| dtype == DType::Float32 || !is_float(dtype), DType::Float32),
+    ];
+    choices.into_iter().find(|(allows, float)| has(*allows, *float)).map_or(|_| true, |(allows, _)| allows)
+}
+
+/// Whether differences of this dtype are exact enough to be compared with.
+fn is_differentiable(dtype: DType) -> bool {
+    matches!(dtype, DType::Float64 | DType::Float32)
+}
+
+/// How far an element is moved, and what the difference of two numbers may be.
+struct Steps {
+    step: f64,
+    tolerance: Tolerance,
+}
+
+impl Steps {
+    fn of(dtype: DType) -> Steps {
+        match dtype {
+            DType::Float64 => Steps { step: 1e-6, tolerance: Tolerance { relative: 2e-5, absolute: 2e-5 } },
+            _ => Steps { step: 1e-2, tolerance: Tolerance { relative: 3e-2, absolute: 3e-2 } },
+        }
+    }
+}
+
+/// The gradient of a weighted sum of all outputs, by each input that has one, against differences of that sum. Gives
+/// how many elements were compared; where the op has a kink, or rounds too coarsely, none is.
+pub(super) fn is_that_of_differences(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'_, '_>,
+    case: &Case,
+) -> Result<u32, Trouble> {
+    let subject = setting.subject;
+    let Some(wiring) = &subject.wiring else { return Ok(0) };
+    let targets: Vec<usize> = wiring.outputs.clone();
+    let outputs = lab.accepted(subject, case)?;
+    let weights = Weights::new(setting, &outputs);
+    let (gradient, call) = weights.gradient_call(setting, case, &outputs)?;
+    compare(lab, setting, case, &weights, (gradient, &call), &targets)
+        .map_err(|trouble| trouble.shown_by(&gradient.signature.name, call.clone()))
+}
+
+fn compare(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'_, '_>,
+    case: &Case,
+    weights: &Weights,
+    (gradient_op, call): (&Subject, &Case),
+    targets: &[usize],
+) -> Result<u32, Trouble> {
+    let subject = setting.subject;
+    let gradients = match lab.call(call.call(gradient_op, FILL))? {
+        Outcome::Refused(refusal) => {
+            let message = format!("the op takes it, but its gradient is an error: {}", refusal.message);
+            return Err(Trouble::fail(message, case));
+        }
+        outcome => outcome.accepted(case)?,
+    };
+    let mut compared = 0;
+    let mut refused = "no input is float64 or float32".to_owned();
+    for (at, &input) in targets.iter().enumerate() {
+        let name = &subject.signature.inputs[input].name;
+        let given = if at < gradients.counts.len() { gradients.of(at) } else { &[] };
+        let tensors: Vec<&Arc<TensorValue>> = case.inputs[input].iter().flatten().collect();
+        if tensors.is_empty() {
+            continue;
+        }
+        if given.len() != tensors.len() {
+            let (got, expected) = (given.len(), tensors.len());
+            let message = format!("the gradient by `{name}` has {got} tensors instead of {expected}");
+            return Err(Trouble::fail(message, case));
+        }
+        for (element, (gradient, tensor)) in given.iter().zip(tensors).enumerate() {
+            if gradient.shape != tensor.shape {
+                let (got, expected) = (&gradient.shape, &tensor.shape);
+                let message = format!("the gradient by `{name}` has shape {got:?} instead of {expected:?}");
+                return Err(Trouble::fail(message, case));
+            }
+            if !is_differentiable(tensor.dtype) {
+                continue;
+            }
+            let place = Place { input, element, tensor, gradient: numbers(gradient) };
+            match place.compare(lab, setting, case, weights)? {
+                0 => refused = "the op is not smooth where it was tried".into(),
+                elements => compared += elements,
+            }
+        }
+    }
+    if compared == 0 { Err(Trouble::Reject(refused)) } else { Ok(compared) }
+}
+
+/// What each element of each output counts in the sum that is differentiated; also the gradients that go in.
+struct Weights(Vec<Vec<TensorValue>>);
+
+impl Weights {
+    fn new(setting: &Setting<'_, '_>, outputs: &Outputs) -> Weights {
+        let defs = setting.subject.signature.outputs.iter().enumerate();
+        let weights = defs.map(|(output, def)| {
+            let weight = |(i, value): (usize, &Arc<TensorValue>)| {
+                let counts = is_differentiable(value.dtype) && !def.saved;
+                let elements = value.shape.iter().product::<usize>();
+                let weight = |element: usize| {
+                    let bits = mix((output * 64 + i) as u64, element as u64);
+                    // Never 0, so that no part of the gradient goes unseen.
+                    if counts {
+                        (1 + bits % 8) as f64 / 4.0 * [1.0, -1.0][(bits >> 20 & 1) as usize]
+                    } else {
+                        0.0
+                    }
+                };
+                from_numbers(value.dtype, &value.shape, &(0..elements).map(weight).collect::<Vec<f64>>())
+            };
+            outputs.of(output).iter().enumerate().map(weight).collect()
+        });
+        Weights(weights.collect())
+    }
+
+    /// The sum; NaN where an output is not a number.
+    fn sum(&self, outputs: &Outputs) -> f64 {
+        let mut sum = 0.0;
+        for (weight, value) in self.0.iter().flatten().zip(&outputs.values) {
+            if is_differentiable(value.dtype) {
+                let products = numbers(weight).into_iter().zip(numbers(value));
+                sum += products.filter(|(weight, _)| *weight != 0.0).map(|(a, b)| a * b).sum::<f64>();
+            }
+        }
+        sum
+    }
+
+    /// The gradient op, and the call of it.
+    fn gradient_call<'a>(
+        &self,
+        setting: &Setting<'a, '_>,
+        case: &Case,
+        outputs: &Outputs,
+    ) -> Result<(&'a Subject, Case), Trouble> {
+        let subject = setting.subject;
+        let wiring = subject.wiring.as_ref().expect("only asked where there is a gradient");
+        let shared = |values: &[Arc<TensorValue>]| values.iter().cloned().map(Some).collect();
+        let arg = |input: &GradientInput| match *input {
+            GradientInput::Input(at) => case.inputs[at].clone(),
+            GradientInput::Output(at) => shared(outputs.of(at)),
+            GradientInput::OutputGradient(at) => {
+                shared(&self.0[at].iter().cloned().map(Arc::new).collect::<Vec<_>>())
+            }
+        };
+        let gradient = setting.op(&wiring.op).ok_or_else(|| {
+            Trouble::fail(format!("its gradient op {} is not in the library", wiring.op), case)
+        })?;
+        let is_known = |name: &str| {
+            gradient.signature.attr_index(name).is_some_and(|attr| !gradient.signature.attrs[attr].inferred)
+        };
+        let attrs = case.attrs.iter().filter(|(name, _)| is_known(name)).cloned().collect();
+        let inputs = wiring.inputs.iter().map(arg).collect();
+        Ok((gradient, Case { inputs, attrs, layouts: vec![] }))
+    }
+}
+
+/// A tensor by which the op is differentiated.
+struct Place<'a> {
+    input: usize,
+    element: usize,
+    tensor: &'a Arc<TensorValue>,
+    gradient: Vec<f64>,
+}
+
+impl Place<'_> {
+    /// Compares the gradient with differences, element by element; gives how many could be.
+    fn compare(
+        &self,
+        lab: &mut Lab<'_>,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+        weights: &Weights,
+    ) -> Result<u32, Trouble> {
+        let Steps { step, tolerance } = Steps::of(self.tensor.dtype);
+        let tolerance = setting.tolerance(tolerance);
+        let values = numbers(self.tensor);
+        let stride = values.len().div_ceil(ELEMENTS).max(1);
+        let elements: Vec<usize> = (0..values.len()).step_by(stride).collect();
+        let moves: Vec<(usize, f64)> = elements.iter().flat_map(|&i| [(i, step), (i, -step)]).collect();
+        let sums = self.sums(lab, setting, case, weights, &moves)?;
+        let mut compared = 0;
+        for (&i, pair) in elements.iter().zip(sums.chunks_exact(2)) {
+            let difference = (pair[0].sum - pair[1].sum) / (pair[0].at - pair[1].at);
+            if !difference.is_finite() {
+                continue;
+            }
+            if near(self.gradient[i], difference, tolerance) {
+                compared += 1;
+            } else if self.is_smooth(lab, setting, case, weights, i, difference)? {
+                return Err(self.failure(setting, case, i, difference));
+            }
+        }
+        Ok(compared)
+    }
+
+    /// Whether the op is smooth at an element: the slopes to both sides agree, and stay as they are for other steps.
+    fn is_smooth(
+        &self,
+        lab: &mut Lab<'_>,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+        weights: &Weights,
+        i: usize,
+        difference: f64,
+    ) -> Result<bool, Trouble> {
+        let Steps { step, tolerance } = Steps::of(self.tensor.dtype);
+        let moves = [0.0, step, -step, step / 4.0, -step / 4.0, step * 4.0, -step * 4.0].map(|by| (i, by));
+        let sums = self.sums(lab, setting, case, weights, &moves)?;
+        let slope = |a: usize, b: usize| (sums[a].sum - sums[b].sum) / (sums[a].at - sums[b].at);
+        // Rounding weighs four times as much in a fourth of the step.
+        let loose = Tolerance { relative: tolerance.relative * 4.0, absolute: tolerance.absolute * 4.0 };
+        let slopes =
+            [slope(1, 0), slope(0, 2), slope(3, 4), slope(3, 0), slope(0, 4), slope(5, 0), slope(0, 6)];
+        Ok(slopes.into_iter().all(|slope| slope.is_finite() && near(slope, difference, loose)))
+    }
+
+    /// The weighted sums after moving single elements.
+    fn sums(
+        &self,
+        lab: &mut Lab<'_>,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+        weights: &Weights,
+        moves: &[(usize, f64)],
+    ) -> Result<Vec<Moved>, Trouble> {
+        let values = numbers(self.tensor);
+        let mut cases = Vec::new();
+        let mut places = Vec::new();
+        for &(i, by) in moves {
+            let mut moved = values.clone();
+            moved[i] += by;
+            let tensor = from_numbers(self.tensor.dtype, &self.tensor.shape, &moved);
+            // Where it came to lie, which rounding decides.
+            places.push(numbers(&tensor)[i]);
+            cases.push(case.with(self.input, self.element_of_input(case), tensor));
+        }
+        let calls = cases.iter().map(|case| case.call(setting.subject, FILL)).collect();
+        let outcomes = lab.calls(calls)?;
+        let mut sums = Vec::new();
+        for ((at, outcome), case) in places.into_iter().zip(outcomes).zip(&cases) {
+            let sum = match outcome.accepted(case) {
+                Ok(outputs) => weights.sum(&outputs),
+                // Near by it is not defined.
+                Err(Trouble::Reject(_)) => f64::NAN,
+                Err(trouble) => return Err(trouble),
+            };
+            sums.push(Moved { at, sum });
+        }
+        sums.resize_with(moves.len(), || Moved { at: 0.0, sum: f64::NAN });
+        Ok(sums)
+    }
+
+    /// The position in the input of the tensor, absent ones counted.
+    fn element_of_input(&self, case: &Case) -> usize {
+        let present = case.inputs[self.input].iter().enumerate().filter(|(_, tensor)| tensor.is_some());
+        present.map(|(position, _)| position).nth(self.element).unwrap_or(0)
+    }
+
+    fn failure(&self, setting: &Setting<'_, '_>, case: &Case, i: usize, difference: f64) -> Trouble {
+        let def = &setting.subject.signature.inputs[self.input];
+        let list = if def.count.is_list() { format!("[{}]", self.element) } else { String::new() };
+        let at = index_of(i, &self.tensor.shape);
+        let (name, gradient) = (&def.name, self.gradient[i]);
+        let hint = if near(-gradient, difference, Steps::of(self.tensor.dtype).tolerance) {
+            ": its sign is wrong"
+        } else if matches!(def.dtype, ArgType::Fixed(DType::Float32)) {
+            " (by float32, for the op has no float64)"
+        } else {
+            ""
+        };
+        let message = format!(
+            "the gradient by `{name}`{list} at {name}{list}{at} is {gradient:.6}, finite differences give {difference:.6}{hint}"
+        );
+        Trouble::fail(message, case)
+    }
+}
+
+/// The sum when an element is at `at`.
+struct Moved {
+    at: f64,
+    sum: f64,
+}
+
+fn near(a: f64, b: f64, tolerance: Tolerance) -> bool {
+    (a - b).abs() <= tolerance.absolute + tolerance.relative * a.abs().max(b.abs())
+}

@@ -1,0 +1,225 @@
+//! What is checked of every op.
+
+mod gradient;
+mod ill_formed;
+mod shapes;
+mod values;
+
+use std::cell::RefCell;
+
+use opsmith_core::{DType, ShapeSignature};
+
+use crate::case::Case;
+use crate::generate::{Author, Numbers, Profile};
+use crate::lab::{Lab, Trouble};
+use crate::ranks::Pattern;
+use crate::subject::Subject;
+use crate::values::Tolerance;
+
+/// What a property is checked with.
+pub(crate) struct Setting<'a, 'b> {
+    pub(crate) subject: &'a Subject,
+    /// All ops of the library.
+    pub(crate) library: &'a [Subject],
+    pub(crate) author: &'a RefCell<Author<'b>>,
+    /// What the author says of how exact the op is.
+    pub(crate) relative: Option<f64>,
+    pub(crate) absolute: Option<f64>,
+}
+
+impl<'a> Setting<'a, '_> {
+    /// The op of this name.
+    fn op(&self, name: &str) -> Option<&'a Subject> {
+        self.library.iter().find(|subject| subject.signature.name == name)
+    }
+
+    /// The tolerance with the author's numbers in place of ours.
+    fn tolerance(&self, ours: Tolerance) -> Tolerance {
+        Tolerance {
+            relative: self.relative.unwrap_or(ours.relative),
+            absolute: self.absolute.unwrap_or(ours.absolute),
+        }
+    }
+
+    fn of_rounding(&self) -> impl Fn(DType) -> Tolerance {
+        |dtype| self.tolerance(Tolerance::of_rounding(dtype))
+    }
+}
+
+/// Something that holds of every call of every op.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Property {
+    /// Shapes that were inferred are those that are produced, with all dims known, symbolic or partly unknown.
+    Shapes,
+    /// An empty tensor is taken, or refused with an error.
+    Empty,
+    /// So is a tensor of rank 0, where the rank is free.
+    Scalars,
+    /// A tensor that lies in memory in another way gives the same.
+    Strided,
+    /// The same call gives the same bits, and all of every output is written.
+    Determinism,
+    /// Any number of threads gives the same.
+    Threads,
+    /// NaN, infinities and the largest numbers end in a result or an error.
+    Extremes,
+    /// The gradient is that of finite differences.
+    Gradient,
+    /// A call that the definition forbids is an error.
+    IllFormed,
+    /// The outputs are those of the author's own function.
+    Reference,
+    /// A GPU gives what the CPU gives.
+    Cuda,
+}
+
+impl Property {
+    /// All of them, in the order in which they are checked.
+    pub const ALL: [Property; 11] = [
+        Property::Shapes,
+        Property::Empty,
+        Property::Scalars,
+        Property::Strided,
+        Property::Determinism,
+        Property::Threads,
+        Property::Extremes,
+        Property::Gradient,
+        Property::IllFormed,
+        Property::Reference,
+        Property::Cuda,
+    ];
+
+    /// What it is called in a report.
+    pub fn name(self) -> &'static str {
+        match self {
+            Property::Shapes => "shapes",
+            Property::Empty => "empty",
+            Property::Scalars => "scalars",
+            Property::Strided => "strided",
+            Property::Determinism => "determinism",
+            Property::Threads => "threads",
+            Property::Extremes => "extremes",
+            Property::Gradient => "gradient",
+            Property::IllFormed => "ill-formed",
+            Property::Reference => "reference",
+            Property::Cuda => "cuda",
+        }
+    }
+
+    /// Why there is nothing to check of this op; `None` where there is.
+    pub(crate) fn skipped(self, setting: &Setting<'_, '_>, patterns: &[Pattern]) -> Option<String> {
+        let subject = setting.subject;
+        let signature = &subject.signature;
+        if subject.kernels.is_empty() && self != Property::Cuda {
+            return Some("it has no CPU kernel".into());
+        }
+        let has_tensors = !signature.inputs.is_empty();
+        let is_stateful = signature.stateful;
+        match self {
+            Property::Strided | Property::Empty | Property::Extremes if !has_tensors => {
+                Some("it takes no tensors".into())
+            }
+            Property::Strided | Property::Determinism | Property::Threads | Property::Reference
+                if is_stateful =>
+            {
+                Some("it is stateful: two calls may differ".into())
+            }
+            Property::Scalars => no_scalars(setting, patterns),
+            Property::Gradient => gradient::skipped(subject),
+            Property::Reference => {
+                let none = setting.author.borrow().reference.is_none();
+                none.then(|| "the author gives none".into())
+            }
+            Property::Cuda if subject.has_cuda => {
+                Some("the embedded engine, which makes these calls, has no memory on a GPU".into())
+            }
+            Property::Cuda => Some("it has no CUDA kernel".into()),
+            _ => None,
+        }
+    }
+
+    /// What its cases look like.
+    pub(crate) fn profile(self, subject: &Subject) -> Profile {
+        let plain = Profile {
+            dims: (1, 4),
+            dtypes: |_| true,
+            numbers: Numbers::Plain,
+            strided: false,
+            scalars: false,
+        };
+        match self {
+            Property::Empty => Profile { dims: (0, 2), ..plain },
+            Property::Scalars => Profile { scalars: true, ..plain },
+            Property::Strided => Profile { strided: true, ..plain },
+            Property::Threads => {
+                Profile { dims: (1, threads_dims(subject)), numbers: Numbers::Formula, ..plain }
+            }
+            Property::Extremes => Profile { numbers: Numbers::Extreme, ..plain },
+            Property::Gradient => Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), ..plain },
+            _ => plain,
+        }
+    }
+
+    /// As many cases are tried.
+    pub(crate) fn cases(self) -> u32 {
+        match self {
+            Property::Shapes | Property::Strided => 48,
+            Property::Determinism | Property::Extremes | Property::Reference => 32,
+            Property::Empty | Property::Scalars => 16,
+            Property::Gradient => 16,
+            Property::Threads => 4,
+            Property::IllFormed => 6,
+            Property::Cuda => 0,
+        }
+    }
+
+    /// Tries one case. Gives how many calls the property was seen in.
+    pub(crate) fn holds(
+        self,
+        lab: &mut Lab<'_>,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+    ) -> Result<u32, Trouble> {
+        match self {
+            Property::Shapes | Property::Scalars => {
+                shapes::inferred_is_produced(lab, setting, case).map(|()| 1)
+            }
+            Property::Empty => shapes::empty(lab, setting, case).map(|()| 1),
+            Property::Strided => values::strided(lab, setting, case).map(|()| 1),
+            Property::Determinism => values::determinism(lab, setting, case).map(|()| 1),
+            Property::Threads => values::threads(lab, setting, case).map(|()| 1),
+            Property::Extremes => values::extremes(lab, setting, case).map(|()| 1),
+            Property::Gradient => gradient::is_that_of_differences(lab, setting, case),
+            Property::IllFormed => ill_formed::is_refused(lab, setting, case),
+            Property::Reference => values::reference(lab, setting, case).map(|()| 1),
+            Property::Cuda => Ok(0),
+        }
+    }
+}
+
+fn no_scalars(setting: &Setting<'_, '_>, patterns: &[Pattern]) -> Option<String> {
+    let subject = setting.subject;
+    let is_free = |shape: &ShapeSignature| {
+        shape.inputs().iter().any(|arg| arg.has_batch_dims() && arg.core_rank() == 0)
+    };
+    match &subject.shape {
+        _ if subject.signature.inputs.is_empty() => Some("it takes no tensors".into()),
+        _ if setting.author.borrow().inputs.is_some() => Some("the author makes the inputs".into()),
+        Some(shape) if !is_free(shape) => Some("its shape signature fixes all ranks".into()),
+        None if !patterns.is_empty() && !patterns.iter().any(|pattern| pattern.ranks.contains(&0)) => {
+            Some("its shape function takes none".into())
+        }
+        _ => None,
+    }
+}
+
+/// The largest dim for which no tensor, and no product of all dims, gets too large to be quick.
+fn threads_dims(subject: &Subject) -> usize {
+    let Some(shape) = &subject.shape else { return 40 };
+    let args = || shape.inputs().iter().chain(shape.outputs());
+    let batch = if args().any(|arg| arg.has_batch_dims()) { 1 } else { 0 };
+    let core = args().map(|arg| arg.core_rank()).max().unwrap_or(0);
+    let names = shape.dim_names().len();
+    let root = |elements: f64, dims: usize| elements.powf(1.0 / dims.max(1) as f64) as usize;
+    root(60_000.0, core + batch).min(root(1_000_000.0, names)).clamp(3, 20_000)
+}

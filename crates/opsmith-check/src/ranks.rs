@@ -1,0 +1,122 @@
+//! Which ranks an op takes whose shape function is a function: it is asked.
+
+use std::sync::Arc;
+
+use opsmith_core::attr::TensorValue;
+use opsmith_core::{Dim, Error, Shape};
+use serde_json::Value;
+
+use crate::case::Case;
+use crate::lab::Lab;
+use crate::subject::Subject;
+use crate::wire::Answer;
+
+/// The largest rank that is tried.
+const LARGEST: usize = 3;
+/// As many combinations of ranks are tried.
+const MOST: usize = 300;
+
+/// What the shapes of an op's inputs may be, as far as its shape function says: the rank of each input, and which dims
+/// are equal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pattern {
+    pub(crate) ranks: Vec<usize>,
+    /// For each dim of each input a number; dims of one number have one size.
+    pub(crate) dims: Vec<Vec<usize>>,
+}
+
+impl Pattern {
+    /// All inputs of rank 0.
+    pub(crate) fn scalars(inputs: usize) -> Pattern {
+        Pattern { ranks: vec![0; inputs], dims: vec![vec![]; inputs] }
+    }
+
+    /// Whether all inputs have one rank.
+    pub(crate) fn is_even(&self) -> bool {
+        self.ranks.windows(2).all(|pair| pair[0] == pair[1])
+    }
+}
+
+/// The patterns that shape inference accepts with a symbol for each dim; those of equal ranks first. `sample` has as many
+/// tensors for each input, and the dtypes and attributes, that are asked with.
+pub(crate) fn accepted(lab: &mut Lab<'_>, subject: &Subject, sample: &Case) -> Result<Vec<Pattern>, Error> {
+    let inputs = sample.inputs.len();
+    let tried = combinations(inputs);
+    let request = |ranks: &Vec<usize>| {
+        let list = |(input, list): (usize, &Vec<Option<Arc<TensorValue>>>)| {
+            let shape = || (0..ranks[input]).map(|dim| Dim::symbol(&symbol(input, dim))).collect::<Shape>();
+            list.iter().flatten().map(|_| shape()).collect()
+        };
+        sample.infer(subject, &sample.inputs.iter().enumerate().map(list).collect::<Vec<_>>())
+    };
+    let Ok(answers) = lab.ask(tried.iter().map(request).collect())? else { return Ok(vec![]) };
+    let pattern = |(ranks, answer): (Vec<usize>, Answer)| match answer {
+        Answer::Inferred(response) => Some(linked(ranks, &response)),
+        _ => None,
+    };
+    Ok(tried.into_iter().zip(answers).filter_map(pattern).collect())
+}
+
+fn symbol(input: usize, dim: usize) -> String {
+    format!("i{input}d{dim}")
+}
+
+/// The pattern of these ranks, with the equalities that inference assumed.
+fn linked(ranks: Vec<usize>, response: &str) -> Pattern {
+    let names =
+        ranks.iter().enumerate().flat_map(|(input, rank)| (0..*rank).map(move |dim| symbol(input, dim)));
+    let names: Vec<String> = names.collect();
+    let mut classes: Vec<usize> = (0..names.len()).collect();
+    let response: Value = serde_json::from_str(response).unwrap_or_default();
+    for constraint in response["constraints"].as_array().into_iter().flatten() {
+        let place = |side: &str| names.iter().position(|name| constraint[side].as_str() == Some(name));
+        if let ("==", Some(left), Some(right)) =
+            (constraint["relation"].as_str().unwrap_or_default(), place("left"), place("right"))
+        {
+            let (kept, gone) = (classes[left], classes[right]);
+            classes.iter_mut().filter(|class| **class == gone).for_each(|class| *class = kept);
+        }
+    }
+    let mut next = classes.into_iter();
+    let dims = ranks.iter().map(|rank| next.by_ref().take(*rank).collect()).collect();
+    Pattern { ranks, dims }
+}
+
+/// Combinations of ranks from 0 to [`LARGEST`]: those in which all are equal, then the others by their sum.
+fn combinations(inputs: usize) -> Vec<Vec<usize>> {
+    let mut all = vec![vec![]];
+    for _ in 0..inputs {
+        let longer = |ranks: Vec<usize>| (0..=LARGEST).map(move |rank| [&ranks[..], &[rank]].concat());
+        all = all.into_iter().flat_map(longer).collect();
+        if all.len() > 1 << 14 {
+            // More inputs than can be tried freely: all of them of one rank.
+            return (0..=LARGEST).map(|rank| vec![rank; inputs]).collect();
+        }
+    }
+    let is_mixed = |ranks: &Vec<usize>| ranks.windows(2).any(|pair| pair[0] != pair[1]);
+    all.sort_by_key(|ranks| (is_mixed(ranks), ranks.iter().sum::<usize>()));
+    all.truncate(MOST);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dims_that_inference_takes_for_equal_have_one_number() {
+        let response = r#"{"constraints": [{"relation": "==", "left": "i1d0", "right": "i0d1"}]}"#;
+        let pattern = linked(vec![2, 1], response);
+        assert_eq!(pattern.dims[1][0], pattern.dims[0][1]);
+        assert_ne!(pattern.dims[0][0], pattern.dims[0][1]);
+    }
+
+    #[test]
+    fn equal_ranks_come_first() {
+        assert_eq!(combinations(0), vec![Vec::<usize>::new()]);
+        assert_eq!(combinations(1), [[0], [1], [2], [3]]);
+        let two = combinations(2);
+        assert_eq!((&two[3], &two[4], two.len()), (&vec![3, 3], &vec![0, 1], 16));
+        assert_eq!(combinations(9).len(), 4);
+    }
+}

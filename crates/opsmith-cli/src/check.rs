@@ -1,0 +1,155 @@
+//! `opsmith check`: property tests of a library's ops from their definitions alone.
+
+use std::fmt::Write;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use opsmith_check::{Author, Failure, Property, Report, Row, Verdict};
+
+use crate::Outcome;
+use crate::text::{BAD, FAINT, GOOD, STRONG, print, styled, wrapped};
+
+/// Test a library's ops by what their definitions say: shapes, gradients, strides, threads, ill-formed calls
+///
+/// Calls are generated from the shape signatures, dtypes and attributes, and made in another process, so that one that
+/// crashes or hangs is a failure like any other. A case that fails is made smaller, and shown with a line of Python.
+///
+/// Exit status: 0 if everything holds, 1 if something does not, 2 if the library cannot be checked.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  opsmith check target/release/libdistances.so
+  opsmith check libactivations.so --op gelu --property gradient --cases 500
+  opsmith check libdistances.so --seed 7 --json > checks.json")]
+pub(crate) struct Options {
+    /// A library
+    #[arg(value_name = "LIB")]
+    library: PathBuf,
+    /// Only this op, by its CamelCase or snake_case name; may be given several times
+    #[arg(long = "op", value_name = "NAME")]
+    ops: Vec<String>,
+    /// Only this property; may be given several times
+    #[arg(long = "property", value_name = "NAME", value_parser = property)]
+    properties: Vec<Property>,
+    /// Generate the cases from this number
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Try as many cases for each property
+    #[arg(long, value_name = "N")]
+    cases: Option<u32>,
+    /// Give up on a call after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    time_limit: u64,
+    /// Write JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Reads the name of a property.
+fn property(name: &str) -> Result<Property, String> {
+    Property::ALL.into_iter().find(|property| property.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Property::ALL.iter().map(|property| property.name()).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+/// Checks the library and prints the report.
+pub(crate) fn check(options: &Options) -> Result<Outcome> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let start = move || {
+        let mut command = Command::new(&program);
+        command.arg("check-worker");
+        command
+    };
+    let mut wanted = opsmith_check::Options {
+        ops: options.ops.clone(),
+        seed: options.seed,
+        cases: options.cases,
+        limit: Duration::from_secs(options.time_limit),
+        ..opsmith_check::Options::default()
+    };
+    if let Some(cases) = options.cases {
+        // Who asks for more cases has the time for them.
+        wanted.budget = Duration::from_secs(60).max(Duration::from_millis(u64::from(cases) * 50));
+    }
+    match &options.properties[..] {
+        // Nothing here knows what the outputs ought to be.
+        [] => wanted.properties.retain(|property| *property != Property::Reference),
+        chosen => wanted.properties = chosen.to_vec(),
+    }
+    let progress = progress();
+    let mut done = |row: &Row| progress.set_message(format!("{} {}", row.op, row.property.name()));
+    let report = opsmith_check::check(&options.library, &wanted, &start, Author::default(), &mut done);
+    progress.finish_and_clear();
+    let report = report.map_err(|error| anyhow!("{}", error.message()))?;
+    if report.rows.is_empty() {
+        bail!("library `{}` has no ops", report.library);
+    }
+    print(&if options.json { format!("{:#}\n", report.to_json()) } else { as_table(&report) })?;
+    Ok(if report.failures().next().is_some() { Outcome::Fault } else { Outcome::Good })
+}
+
+/// The other process, which makes the calls.
+pub(crate) fn work() -> Result<Outcome> {
+    opsmith_check::work().context("the other side is gone")?;
+    Ok(Outcome::Good)
+}
+
+/// A line on a terminal that tells what is being checked.
+fn progress() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} [{elapsed}] {msg}");
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(style.expect("the template is constant and well formed"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
+fn as_table(report: &Report) -> String {
+    let head = styled(STRONG, &report.library);
+    let mut table = format!("{head} {}\n", styled(FAINT, format_args!("seed {}", report.seed)));
+    let mut op = "";
+    for row in &report.rows {
+        if row.op != op {
+            op = &row.op;
+            let _ = writeln!(table, "\n{}", styled(STRONG, op));
+        }
+        let (style, note) = match &row.verdict {
+            Verdict::Skipped(why) => (FAINT, shortened(why, 80 - 24)),
+            verdict => {
+                let style = if matches!(verdict, Verdict::Passed) { GOOD } else { BAD };
+                (style, format!("{} {}", row.cases, if row.cases == 1 { "case" } else { "cases" }))
+            }
+        };
+        let verdict = styled(style, format_args!("{:7}", row.verdict.name()));
+        let _ = writeln!(table, "  {verdict}  {:11}  {}", row.property.name(), styled(FAINT, note));
+        if let Verdict::Failed(failure) = &row.verdict {
+            table += &explained(failure);
+        }
+    }
+    let total = |verdict| report.count(verdict);
+    let (passed, failed, skipped) = (total("passed"), total("failed"), total("skipped"));
+    let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
+    let _ = writeln!(table, "\n{}", styled(if failed == 0 { GOOD } else { BAD }, sum));
+    table
+}
+
+/// What is wrong, and the line that shows it, which stays one line.
+fn explained(Failure { message, python }: &Failure) -> String {
+    format!("{}\n           {}\n", wrapped(message, 11), styled(FAINT, python))
+}
+
+/// The first line, or as much of it as there is room for.
+fn shortened(text: &str, room: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= room {
+        return line.to_owned();
+    }
+    let kept: String = line.chars().take(room - 1).collect();
+    format!("{kept}…")
+}

@@ -1,0 +1,78 @@
+//! Kernels that do what they must not.
+
+use std::time::Duration;
+
+use opsmith::prelude::*;
+
+/// Doubles a vector. It asks for strides, and then reads as if there were none.
+#[op(shape = "(n)->(n)", strided, not_differentiable)]
+pub(crate) fn outside_the_view<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {
+    for (i, y) in y.iter_mut().enumerate() {
+        // SAFETY: none, which is the fault: only a dense view has an element there.
+        let x = unsafe { *x.as_ptr().add(i) };
+        *y = x + x;
+    }
+    Ok(())
+}
+
+/// Copies a vector but for its last element, which it leaves as it finds it.
+#[op(shape = "(n)->(n)", not_differentiable)]
+pub(crate) fn leaves_a_hole<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {
+    for i in 1..x.len() {
+        y[i - 1] = x[i - 1];
+    }
+    Ok(())
+}
+
+/// Adds the number of threads to each element.
+#[op(shape = "(n)->(n)", not_differentiable)]
+pub(crate) fn counts_threads<T: Float>(
+    cx: &Compute,
+    x: ArrayView1<T>,
+    mut y: ArrayViewMut1<T>,
+) -> Result<()> {
+    let threads = (0..cx.num_threads()).fold(T::zero(), |sum, _| sum + T::one());
+    y.assign(&x.mapv(|x| x + threads));
+    Ok(())
+}
+
+/// The first element of a vector. Without one it ends the process.
+#[op(shape = "(n)->()", not_differentiable)]
+pub(crate) fn ends_on_empty<T: Float>(x: ArrayView1<T>, mut first: ArrayViewMut0<T>) -> Result<()> {
+    match x.first() {
+        Some(&x) => first.fill(x),
+        None => std::process::abort(),
+    }
+    Ok(())
+}
+
+/// Copies a vector of finite numbers, and panics on any other.
+#[op(shape = "(n)->(n)", not_differentiable)]
+pub(crate) fn panics_on_infinity<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {
+    assert!(x.iter().all(|x| x.is_finite()), "a number is not finite");
+    y.assign(&x);
+    Ok(())
+}
+
+/// Copies a vector, and is never done where `rounds` is above 2.
+#[op(shape = "(n)->(n)", not_differentiable)]
+pub(crate) fn never_done<T: Float>(
+    x: ArrayView1<T>,
+    #[attr(default = 0, min = 0)] rounds: i64,
+    mut y: ArrayViewMut1<T>,
+) -> Result<()> {
+    if rounds > 2 {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    y.assign(&x);
+    Ok(())
+}
+
+/// Doubles a vector, without a fault.
+#[op(shape = "(n)->(n)", not_differentiable)]
+pub(crate) fn right<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {
+    y.assign(&x.mapv(|x| x + x));
+    Ok(())
+}
