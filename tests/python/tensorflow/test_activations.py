@@ -83,3 +83,28 @@ def test_temporaries_become_outputs(activations: opsmith.Library) -> None:
 def test_what_does_not_fit_is_told(activations: opsmith.Library) -> None:
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="or one of them be 1"):
         activations.swiglu(numbers(2), numbers(3))
+
+
+def test_outputs_take_the_memory_of_temporaries(activations: opsmith.Library) -> None:
+    """What nobody else reads is changed in place: values are those of inputs that are kept."""
+    shapes = [((1000,), (1000,)), ((300, 7), (7,)), ((1, 129), (40, 1)), ((), (5, 3))]
+    cells = [numbers(40, 33, seed=seed) for seed in range(4)]
+
+    @tf.function
+    def fresh(op: object, zero: tf.Tensor, *x: tf.Tensor) -> object:
+        return op(*[t + zero for t in x])
+
+    zero = tf.zeros((), tf.float64)
+
+    for gate, x in ((numbers(*a), numbers(*b, seed=1)) for a, b in shapes):
+        expected = activations.swiglu(gate, x)
+        np.testing.assert_array_equal(fresh(activations.swiglu, zero, gate, x), expected)
+        gradients = activations.swiglu_grad(gate, x, expected)
+        for ours, theirs in zip(
+            fresh(activations.swiglu_grad, zero, gate, x, expected), gradients, strict=True
+        ):
+            np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(
+        fresh(activations.lltm_cell, zero, *cells), activations.lltm_cell(*cells), strict=True
+    ):
+        np.testing.assert_array_equal(ours, theirs)
