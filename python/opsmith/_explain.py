@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import numbers
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from opsmith._errors import InvalidArgumentError
 from opsmith._library import Library
@@ -29,16 +33,34 @@ def explain(library: Library, op: str, /, **attributes: Any) -> Explanation:
     """Tell what the kernel of `op` is made of, where its arithmetic is written once for all devices.
 
     The op is named as the function is, or CamelCase; its gradient's ops have names of their own, such as
-    `gelu_grad`. Attributes that are not given have their defaults; `T="float64"` asks for another dtype.
+    `gelu_grad`. Attributes that are not given have their defaults; `T="float64"` asks for another dtype, by
+    name or as a framework's own.
 
     Raises `opsmith.NotFoundError` where there is no such op, `opsmith.UnimplementedError` for one whose
     kernel is written by hand, and `opsmith.InvalidArgumentError` for attributes that do not fit the op.
     """
+    if not isinstance(library, Library) or not isinstance(op, str):
+        given = f"{type(library).__name__} and {type(op).__name__}"
+        raise InvalidArgumentError(f"`explain` takes a library and the name of an op, got {given}")
     native = library._opsmith_loaded.native
     try:
-        request = json.dumps({"attrs": attributes})
+        request = json.dumps({"attrs": {name: _plain(value) for name, value in attributes.items()}})
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
             f"{op}: an attribute to explain it with is no plain value: {error}"
         ) from None
     return Explanation(**json.loads(native.explain(native.op(op).index, request)))
+
+
+def _plain(value: Any) -> object:
+    """The value as JSON has it: of what JSON lacks, the text in the definition language."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, numbers.Real) and not math.isfinite(value):
+        return str(value)
+    if type(value).__module__ == "torch":
+        return str(value).removeprefix("torch.")
+    if isinstance(value, type | np.dtype):
+        return np.dtype(value).name
+    # TensorFlow's dtypes and JAX's have names.
+    return getattr(value, "name", value)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
+import numpy as np
 import opsmith
 import pytest
 
@@ -39,6 +41,14 @@ def test_the_dtype_is_in_the_source_and_in_the_vectors(pairwise: opsmith.Library
     assert double.vectors.endswith("× float64")
 
 
+def test_attributes_are_any_plain_values(pairwise: opsmith.Library) -> None:
+    double = opsmith.explain(pairwise, "minkowski_power", T="float64")
+    for dtype in [np.float64, np.dtype("float64"), float]:
+        assert opsmith.explain(pairwise, "minkowski_power", T=dtype) == double
+    for order in [2, np.float32(2), np.int64(2), math.inf]:
+        assert "order" in opsmith.explain(pairwise, "minkowski_power", order=order).formula
+
+
 def test_what_cannot_be_explained_is_told(pairwise: opsmith.Library) -> None:
     with pytest.raises(opsmith.NotFoundError, match="no op `cosine`"):
         opsmith.explain(pairwise, "cosine")
@@ -46,6 +56,12 @@ def test_what_cannot_be_explained_is_told(pairwise: opsmith.Library) -> None:
         opsmith.explain(pairwise, "manhattan", T="int32")
     with pytest.raises(opsmith.InvalidArgumentError, match="has no attribute `p`"):
         opsmith.explain(pairwise, "manhattan", p=2)
+    with pytest.raises(opsmith.InvalidArgumentError, match="order"):
+        opsmith.explain(pairwise, "minkowski_power", order=math.nan)
+    with pytest.raises(opsmith.InvalidArgumentError, match="got Library and builtin"):
+        opsmith.explain(pairwise, len)  # type: ignore[arg-type]
+    with pytest.raises(opsmith.InvalidArgumentError, match="got str and str"):
+        opsmith.explain("libpairwise.so", "manhattan")  # type: ignore[arg-type]
     with pytest.raises(opsmith.InvalidArgumentError, match="no plain value"):
         opsmith.explain(pairwise, "minkowski_power", order=object())
     distances = opsmith.load(LIBRARIES / "libdistances.so")
