@@ -31,33 +31,53 @@ pub const fn table<R: Root>(name: &'static str, version: &'static str) -> Opsmit
     }
 }
 
+// What is generic over the library only passes it on: all the rest is compiled once, not in every library.
+
 unsafe extern "C" fn init<R: Root>() -> *mut OpsmithError {
-    guard(|| R::library().get().map(drop))
+    check(R::library())
+}
+
+fn check(library: &'static StaticLibrary) -> *mut OpsmithError {
+    guard(|| library.get().map(drop))
 }
 
 unsafe extern "C" fn describe<R: Root>(json: *mut OpsmithStr) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    unsafe { describe_library(R::library(), json) }
+}
+
+unsafe fn describe_library(library: &'static StaticLibrary, json: *mut OpsmithStr) -> *mut OpsmithError {
     guard(|| {
-        let text = R::library().json()?;
+        let text = library.json()?;
         // SAFETY: the caller passes a place to write to.
         unsafe { give(json, OpsmithStr::new(text)) }
     })
 }
 
 unsafe extern "C" fn find_op<R: Root>(name: OpsmithStr, op: *mut usize) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    unsafe { find_op_in(R::library(), name, op) }
+}
+
+unsafe fn find_op_in(library: &'static StaticLibrary, name: OpsmithStr, op: *mut usize) -> *mut OpsmithError {
     guard(|| {
         // SAFETY: the caller passes readable text.
         let name = unsafe { read::text(name) }?;
-        let index = R::library().get()?.op_index(name)?;
+        let index = library.get()?.op_index(name)?;
         // SAFETY: the caller passes a place to write to.
         unsafe { give(op, index) }
     })
 }
 
 unsafe extern "C" fn call<R: Root>(call: *const OpsmithCall) -> *mut OpsmithError {
-    guard(|| {
-        // SAFETY: the caller passes a call whose pointers are valid as the header says.
-        unsafe { call::run(R::library(), call) }
-    })
+    // SAFETY: passed on from the caller.
+    unsafe { call_in(R::library(), call) }
+}
+
+#[cfg_attr(not(feature = "prebuilt"), inline)]
+unsafe fn call_in(library: &'static StaticLibrary, call: *const OpsmithCall) -> *mut OpsmithError {
+    // SAFETY: the caller passes a call whose pointers are valid as the header says.
+    guard(|| unsafe { call::run(library, call) })
 }
 
 unsafe extern "C" fn infer_shapes<R: Root>(
@@ -66,7 +86,17 @@ unsafe extern "C" fn infer_shapes<R: Root>(
     response: *mut OpsmithStr,
 ) -> *mut OpsmithError {
     // SAFETY: passed on from the caller.
-    guard(|| unsafe { answer(request, response, |request| infer::respond(R::library(), op, request)) })
+    unsafe { infer_shapes_in(R::library(), op, request, response) }
+}
+
+unsafe fn infer_shapes_in(
+    library: &'static StaticLibrary,
+    op: usize,
+    request: OpsmithStr,
+    response: *mut OpsmithStr,
+) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    guard(|| unsafe { answer(request, response, |request| infer::respond(library, op, request)) })
 }
 
 unsafe extern "C" fn explain<R: Root>(
@@ -75,7 +105,17 @@ unsafe extern "C" fn explain<R: Root>(
     response: *mut OpsmithStr,
 ) -> *mut OpsmithError {
     // SAFETY: passed on from the caller.
-    guard(|| unsafe { answer(request, response, |request| explain::respond(R::library(), op, request)) })
+    unsafe { explain_in(R::library(), op, request, response) }
+}
+
+unsafe fn explain_in(
+    library: &'static StaticLibrary,
+    op: usize,
+    request: OpsmithStr,
+    response: *mut OpsmithStr,
+) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    guard(|| unsafe { answer(request, response, |request| explain::respond(library, op, request)) })
 }
 
 /// Answers a request in JSON; the caller frees the text with `string_free`.
@@ -109,10 +149,15 @@ unsafe fn give<T>(place: *mut T, value: T) -> Result<()> {
 }
 
 unsafe extern "C" fn register_host<R: Root>(host: OpsmithStr) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    unsafe { register_host_in(R::library(), host) }
+}
+
+unsafe fn register_host_in(library: &'static StaticLibrary, host: OpsmithStr) -> *mut OpsmithError {
     guard(|| {
         // SAFETY: the caller passes readable text.
         let host = unsafe { read::text(host) }?;
-        register(R::library(), host)
+        register(library, host)
     })
 }
 

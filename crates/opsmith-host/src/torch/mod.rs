@@ -85,7 +85,7 @@ pub unsafe extern "C-unwind" fn kernel<R: Root, const INDEX: usize>(
 }
 
 /// Runs the op; gives false, with the error remembered, when that fails.
-#[inline]
+#[cfg_attr(not(feature = "prebuilt"), inline)]
 unsafe fn call(
     library: &'static StaticLibrary,
     registered: &Registered,
