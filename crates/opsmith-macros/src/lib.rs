@@ -8,6 +8,7 @@ mod dispatch;
 mod dtypes;
 mod kernels;
 mod library;
+mod library_of;
 mod op;
 
 use proc_macro::TokenStream;
@@ -41,6 +42,13 @@ pub fn reduce(options: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro]
 pub fn library(input: TokenStream) -> TokenStream {
     library::expand(&parse_macro_input!(input)).into()
+}
+
+/// Makes all ops in files a loadable library. See `opsmith::library_of`.
+#[proc_macro]
+pub fn library_of(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input);
+    library_of::expand(&input).unwrap_or_else(|error| error.into_compile_error()).into()
 }
 
 /// Turns a dtype into a type. See `opsmith::dispatch`.

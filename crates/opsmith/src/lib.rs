@@ -215,6 +215,17 @@ pub use opsmith_macros::reduce;
 /// `library()`, through which Rust code has the same ops.
 pub use opsmith_macros::library;
 
+/// Makes all ops in files a library: what a just-in-time build writes where an author would write [`library!`].
+///
+/// ```ignore
+/// opsmith::library_of! { name = "distances", version = "0.1.0", files = ["/home/me/distances.rs"], cuda = [] }
+/// ```
+///
+/// Each file becomes a module of its name, with the prelude in scope, so it need say nothing but the ops: functions that
+/// are `#[op]`, `#[pointwise]`, `#[pairwise]` or `#[reduce]`, and types that implement [`OpDefinition`], at the top of the
+/// file or, where they are `pub`, in modules written out there. The files in `cuda` are the texts of `CUDA_SOURCES`.
+pub use opsmith_macros::library_of;
+
 /// Turns a dtype that is known at run time into a type: `dispatch!(dtype, Float, |T| body)`.
 ///
 /// The dtypes are those that a bound names, or a list `[f32, i32]`. The value is that of the body, which is a
