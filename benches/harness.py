@@ -50,10 +50,10 @@ class Options:
 
 @dataclass(frozen=True)
 class Target:
-    """Ours is to be at most `limit` times the best of `peers`."""
+    """Ours is to be at most `limit` times the best of `peers`; without peers, at most `limit` seconds."""
 
     limit: float
-    peers: tuple[str, ...]
+    peers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,15 @@ class Case:
     """One line of a table: the same work by `OURS` and by every peer.
 
     `contenders` maps a name to a function without arguments that does the work once. With `memory` the peak
-    extra memory of one call is compared instead of its time.
+    extra memory of one call is compared instead of its time. With `rounds`, the functions are called that
+    often and no more, and give the seconds that they took: for what is slow, or does more than is measured.
     """
 
     name: str
     contenders: dict[str, Callable[[], object]]
     targets: Sequence[Target] = ()
     memory: bool = False
+    rounds: int = 0
 
 
 @dataclass
@@ -80,7 +82,9 @@ class Result:
     memory: bool = False
 
     def ratio(self, target: Target) -> float:
-        """Ours divided by the best of the target's peers."""
+        """Ours divided by the best of the target's peers; ours itself, if there are none."""
+        if not target.peers:
+            return self.values[OURS]
         return self.values[OURS] / min(self.values[peer] for peer in target.peers)
 
     def is_met(self, target: Target) -> bool:
@@ -92,9 +96,20 @@ def measure(case: Case, options: Options) -> Result:
     """Measure all contenders of a case in turns, so that a disturbance of the machine hits them alike."""
     if case.memory:
         values = {name: memory_of(function) for name, function in case.contenders.items()}
+    elif case.rounds:
+        values = timed_by_themselves(case, 1 if options.quick else case.rounds)
     else:
         values = interleaved(case.contenders, QUICK_ROUNDS if options.quick else ROUNDS)
     return Result(case.name, values, list(case.targets), case.memory)
+
+
+def timed_by_themselves(case: Case, rounds: int) -> dict[str, float]:
+    """The median over `rounds` of the seconds that each contender gives."""
+    times: dict[str, list[float]] = {name: [] for name in case.contenders}
+    for _ in range(rounds):
+        for name, function in case.contenders.items():
+            times[name].append(float(function()))  # type: ignore[arg-type]
+    return {name: statistics.median(values) for name, values in times.items()}
 
 
 def memory_of(function: Callable[[], object]) -> float:

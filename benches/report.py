@@ -90,7 +90,8 @@ def tables(suite: SuiteReport) -> str:
 def target_row(result: Result, target: Target) -> list[str]:
     """One line of the table of targets."""
     met = "yes" if result.is_met(target) else "**no**"
-    return [result.name, ", ".join(target.peers), f"{result.ratio(target):.3f}", f"≤ {target.limit}", met]
+    against, unit = (", ".join(target.peers), "") if target.peers else ("a time", " s")
+    return [result.name, against, f"{result.ratio(target):.3f}{unit}", f"≤ {target.limit}{unit}", met]
 
 
 def amount(value: float | None, memory: bool) -> str:

@@ -14,6 +14,9 @@ No framework is imported that the user has not imported.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from opsmith._errors import (
     AlreadyExistsError,
     Error,
@@ -28,6 +31,9 @@ from opsmith._errors import (
 from opsmith._explain import Explanation, explain
 from opsmith._library import Library, load
 from opsmith._stubs import stubs
+
+if TYPE_CHECKING:
+    from opsmith import jit as jit
 
 __all__ = [
     "AlreadyExistsError",
@@ -45,3 +51,10 @@ __all__ = [
     "load",
     "stubs",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Only those who build just in time need what that needs.
+    if name == "jit":
+        return import_module("opsmith.jit")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -97,6 +97,11 @@ def load(path: str | os.PathLike[str]) -> Library:
     return library
 
 
+def loaded() -> list[Library]:
+    """The libraries that have been loaded."""
+    return list(_loaded.values())
+
+
 def definition_of(library: Library) -> Definition:
     """The definition of a loaded library."""
     return library._opsmith_loaded.definition

@@ -4,6 +4,7 @@
 //! Each file becomes a module that has the prelude in scope and includes it, so that the compiler's messages have the
 //! file's own name and lines. The files are parsed here as well, to find the ops.
 
+use std::collections::HashSet;
 use std::fs;
 
 use opsmith_core::def::snake_case;
@@ -72,7 +73,10 @@ pub(crate) fn expand(LibraryOf { name, version, files, cuda }: &LibraryOf) -> sy
         // What cannot be parsed is left to the compiler, whose message has the place.
         let parsed = read(file)?;
         is_readable &= parsed.is_some();
-        let found = parsed.map(|items| ops_in(&items)).unwrap_or_default();
+        let mut found = parsed.map(|items| ops_in(&items)).unwrap_or_default();
+        // That a name is there twice is told by the compiler, at both places.
+        let mut seen = HashSet::new();
+        found.retain(|op| seen.insert(op.path.clone()));
         if let Some(hidden) = found.iter().find(|op| !op.is_reachable) {
             let op = path_text(&hidden.path);
             let message = format!("{}: the op `{op}` is private in its module: make it `pub`", file.value());
@@ -222,4 +226,47 @@ fn module_name(file: &str, taken: &[Ident]) -> Ident {
 
 fn path_text(path: &[Ident]) -> String {
     path.iter().map(|ident| ident.unraw().to_string()).collect::<Vec<_>>().join("::")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<(String, bool)> {
+        let items = syn::parse_file(text).unwrap().items;
+        ops_in(&items).iter().map(|op| (path_text(&op.path), op.is_reachable)).collect()
+    }
+
+    #[test]
+    fn ops_are_found_by_their_attributes_wherever_they_are() {
+        let text = r##"
+            // #[op] fn in_a_comment() {}
+            const TEXT: &str = "#[op] fn in_a_text() {}";
+            /// Documented.
+            #[op(shape = "(n)->(n)")] #[inline] pub fn a() {}
+            #[opsmith::pointwise] fn b() {}
+            fn helper() {}
+            impl OpDefinition for C { fn def() -> OpDef { todo!() } }
+            impl Other for D {}
+            mod inner { #[reduce] pub fn e() {} #[pairwise] fn f() {} }
+            #[cfg(test)] mod tests { #[op] fn g() {} }
+        "##;
+        let all = [("a", true), ("b", true), ("C", true), ("inner::e", true), ("inner::f", false)];
+        assert_eq!(found(text), all.map(|(name, is_reachable)| (name.to_owned(), is_reachable)));
+    }
+
+    #[test]
+    fn each_file_is_a_module_of_its_own() {
+        let mut taken = Vec::new();
+        for (file, name) in [
+            ("/a/distances.rs", "distances"),
+            ("/b/distances.rs", "distances_2"),
+            ("/c/Größe 2.rs", "gr__e_2"),
+            ("/d/2d.rs", "ops_2d"),
+            ("/e/fn.rs", "ops_fn"),
+        ] {
+            taken.push(module_name(file, &taken));
+            assert_eq!(taken.last().unwrap(), name);
+        }
+    }
 }

@@ -6,6 +6,7 @@
 mod array;
 mod attrs;
 mod convert;
+mod crate_sources;
 mod dtypes;
 mod errors;
 mod inputs;
@@ -18,6 +19,8 @@ mod python_values;
 /// The native part of `opsmith`.
 #[pyo3::pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::crate_sources::crate_sources;
     #[pymodule_export]
     use crate::library::{Library, check, open};
     #[pymodule_export]

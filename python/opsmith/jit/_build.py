@@ -1,0 +1,237 @@
+"""From sources to a library in the cache: found there, or compiled into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsmith._errors import InvalidArgumentError, NotFoundError
+from opsmith.jit import _crates, _dependencies, _toolchain
+from opsmith.jit._cache import (
+    digest,
+    digest_of_file,
+    locked,
+    put,
+    read_json,
+    workplace,
+    write_atomically,
+)
+from opsmith.jit._crates import Crates
+from opsmith.jit._dependencies import NO_LINKER, Compiled, Wanted
+from opsmith.jit._errors import BuildError, disk_full, says_disk_full
+from opsmith.jit._progress import Progress
+from opsmith.jit._toolchain import Toolchain
+
+# Kernels at full speed. Two units are compiled side by side; more would compile what they share again.
+_FLAGS = ("-Copt-level=3", "-Ccodegen-units=2", "-Cstrip=symbols", "-Cdebuginfo=0")
+
+# What the compiler says of crates that are not what they were.
+_BROKEN_DEPENDENCY = re.compile(r"error\[E0(46[0-3]|514|519|786)\]|found invalid metadata|malformed archive")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of ops, or of CUDA code, and its text."""
+
+    path: Path
+    text: str
+    is_inline: bool = False
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be built, apart from the name it gets."""
+
+    cache: Path
+    toolchain: Toolchain
+    crates: Crates
+    wanted: Wanted
+    sources: tuple[Source, ...]
+    cuda: tuple[Source, ...]
+    flags: tuple[str, ...]
+
+    def identity(self) -> str:
+        """A digest of all that the library's code depends on."""
+        files = [part for source in (*self.sources, *self.cuda) for part in (str(source.path), source.text)]
+        settings = [self.toolchain.version, self.crates.state, self.wanted.state, *_FLAGS, *self.flags]
+        return digest([str(len(self.sources)), *files, *settings])
+
+
+def read_source(path: Path) -> Source:
+    """A source file and its text."""
+    path = path.absolute()
+    try:
+        return Source(path, path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no source file {path}") from None
+    except UnicodeDecodeError:
+        raise InvalidArgumentError(f"{path}: is not UTF-8, which sources in Rust have to be") from None
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def inline_source(cache: Path, name: str, text: str) -> Source:
+    """A source that has no file, as the file in the cache that it gets when it is compiled."""
+    return Source(cache / "sources" / digest([text]) / name, text, is_inline=True)
+
+
+def library_file(request: Request, name: str, progress: Progress) -> Path:
+    """The built library of this name, from the cache or compiled now."""
+    key = digest([request.identity(), name])
+    cache = request.cache
+    if found := _found(cache, name, key):
+        progress.step(f"unchanged: {found}")
+        return found
+    with locked(cache, key, lambda: progress.waiting("the same library")):
+        if found := _found(cache, name, key):
+            progress.step(f"built by another process: {found}")
+            return found
+        return _build(request, name, key, progress)
+
+
+def _place(cache: Path, name: str, key: str, others: list[str]) -> Path | None:
+    """Where a library lies whose compilation read `others` besides its sources; none if one is gone."""
+    digests = [digest_of_file(Path(path)) for path in others]
+    if None in digests:
+        return None
+    parts = [part for pair in zip(others, digests, strict=True) for part in pair if part is not None]
+    return cache / "libraries" / f"{name}-{digest([key, *parts])[:16]}"
+
+
+def _found(cache: Path, name: str, key: str) -> Path | None:
+    """The library, if it is in the cache and whole."""
+    others = read_json(cache / "inputs" / f"{key}.json")
+    place = _place(cache, name, key, others) if isinstance(others, list) else None
+    entry = read_json(place / "entry.json") if place is not None else None
+    if place is None or not isinstance(entry, dict):
+        return None
+    file = place / f"lib{name}.so"
+    return file if digest_of_file(file) == entry.get("checksum") else None
+
+
+def _build(request: Request, name: str, key: str, progress: Progress) -> Path:
+    cache = request.cache
+    for source in (*request.sources, *request.cuda):
+        if source.is_inline and digest_of_file(source.path) != digest([source.text.encode()]):
+            write_atomically(source.path, source.text)
+    progress.step(f"compiling with {request.toolchain.version.splitlines()[0]}")
+    compiled = _compiled(request, progress)
+    with workplace(cache, key) as made:
+        started = time.perf_counter()
+        try:
+            _compile(request, name, made, compiled, progress)
+        except BuildError as error:
+            if not _BROKEN_DEPENDENCY.search(str(error)):
+                raise
+            progress.step("the compiled dependencies are broken: compiling them again")
+            _compile(request, name, made, _compiled(request, progress, again=True), progress)
+        progress.step(f"compiled in {time.perf_counter() - started:.2f} s")
+        others = _inputs(made / "inputs.d", request, made)
+        file = made / f"lib{name}.so"
+        entry = {
+            "checksum": digest_of_file(file),
+            "sources": [str(source.path) for source in request.sources],
+        }
+        write_atomically(made / "entry.json", json.dumps(entry, indent=1))
+        place = _place(cache, name, key, others)
+        if place is None:
+            raise BuildError(
+                f"a file was removed while it was compiled, one of {', '.join(others)}\n  → try again"
+            )
+        put(made, place)
+        write_atomically(cache / "inputs" / f"{key}.json", json.dumps(others))
+    progress.step(f"built {place / file.name}")
+    return place / file.name
+
+
+def _compiled(request: Request, progress: Progress, again: bool = False) -> Compiled:
+    return _dependencies.compiled(
+        request.cache, request.toolchain, request.crates, request.wanted, progress, again
+    )
+
+
+def _compile(request: Request, name: str, folder: Path, compiled: Compiled, progress: Progress) -> None:
+    root = folder / "lib.rs"
+    root.write_text(_root(request, name), encoding="utf-8")
+    command = [request.toolchain.rustc, "--crate-name", f"opsmith_jit_{name}", "--edition", "2024"]
+    command += [
+        "--crate-type",
+        "cdylib",
+        f"--emit=link={folder / f'lib{name}.so'},dep-info={folder / 'inputs.d'}",
+    ]
+    command += [*_FLAGS, *compiled.arguments(), *request.flags, "--color", "never", str(root)]
+    progress.step(" ".join(command))
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=_toolchain.start_folder(),
+            env=_toolchain.environment(),
+            check=False,
+        )
+    except OSError as error:
+        why = f"`{command[0]}` cannot be started: {error.strerror}"
+        raise BuildError(f"{why}\n  → {_toolchain.INSTALL}") from error
+    said = done.stderr.decode("utf-8", "replace").strip()
+    if done.returncode == 0:
+        if said:
+            progress.step(said)
+        return
+    if says_disk_full(said) or -done.returncode == _SIGXFSZ:
+        raise disk_full(request.cache)
+    if "linker `" in said and "not found" in said:
+        raise BuildError(f"{NO_LINKER}\n\n{said}")
+    if done.returncode < 0:
+        said += f"\n\nthe compiler was killed by signal {-done.returncode}"
+    raise BuildError(f"`{name}` cannot be compiled:\n\n{said}")
+
+
+_SIGXFSZ = 25
+
+
+def _root(request: Request, name: str) -> str:
+    files, cuda = (
+        ", ".join(_rust_text(str(source.path)) for source in sources)
+        for sources in (request.sources, request.cuda)
+    )
+    return (
+        f'::opsmith::library_of! {{\n    name = "{name}",\n    version = "0.0.0",\n'
+        f"    files = [{files}],\n    cuda = [{cuda}],\n}}\n"
+    )
+
+
+def _rust_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    try:
+        escaped.encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError(f"{text!r}: is not UTF-8, which the compiler asks of a path") from None
+    return f'"{escaped}"'
+
+
+def _inputs(told: Path, request: Request, made: Path) -> list[str]:
+    """The files that the compiler read besides the sources: modules, texts that are included."""
+    listed = told.read_text(encoding="utf-8").splitlines()[0].split(": ", 1)[1]
+    paths = [part.replace("\\ ", " ") for part in re.split(r"(?<!\\) ", listed) if part]
+    own = {str(source.path) for source in (*request.sources, *request.cuda)}
+    start = _toolchain.start_folder()
+    absolute = (os.path.normpath(os.path.join(start, path)) for path in paths)
+    return sorted({path for path in absolute if path not in own and Path(path).parent != made})
+
+
+def request(
+    cache: Path,
+    sources: list[Source],
+    cuda: list[Source],
+    wanted: Wanted,
+    flags: tuple[str, ...],
+) -> Request:
+    """What is to be built, with the toolchain and crates of this machine."""
+    crates = _crates.find(cache)
+    return Request(cache, _toolchain.find(), crates, wanted, tuple(sources), tuple(cuda), flags)

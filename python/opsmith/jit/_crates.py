@@ -1,0 +1,48 @@
+"""The sources of Opsmith's crates: a clone's own in a clone, else those that the package carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from opsmith import _native
+from opsmith.jit._cache import digest, fingerprint, locked, put, workplace
+
+_CLONE = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Crates:
+    """A folder with `Cargo.lock` and `crates/opsmith`; `state` changes when a source does."""
+
+    folder: Path
+    state: str
+    is_clone: bool
+
+    def unpack(self, cache: Path) -> None:
+        """See to it that the folder is there."""
+        if self.is_clone or self.folder.exists():
+            return
+        with locked(cache, f"crates-{self.state}", lambda: None):
+            if self.folder.exists():
+                return
+            with workplace(cache, f"crates-{self.state}") as made:
+                for name, text in _native.crate_sources():
+                    path = made / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text, encoding="utf-8", newline="")
+                put(made, self.folder)
+
+
+def find(cache: Path) -> Crates:
+    """The sources for this package."""
+    if (_CLONE / "crates" / "opsmith" / "Cargo.toml").exists():
+        return Crates(_CLONE, digest([fingerprint(_CLONE / "crates"), str(_CLONE)]), is_clone=True)
+    state = _packaged_state()
+    return Crates(cache / "crates" / state, state, is_clone=False)
+
+
+@lru_cache
+def _packaged_state() -> str:
+    return digest(part for file in _native.crate_sources() for part in file)

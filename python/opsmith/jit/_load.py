@@ -1,0 +1,168 @@
+"""What users call."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from opsmith import _library
+from opsmith._errors import AlreadyExistsError, InvalidArgumentError
+from opsmith._library import Library
+from opsmith.jit import _build, _dependencies
+from opsmith.jit._build import Source
+from opsmith.jit._cache import cache_folder
+from opsmith.jit._errors import explained
+from opsmith.jit._progress import Progress
+
+Dependencies = Mapping[str, str | Mapping[str, Any]]
+
+# Names that mean something else to a framework.
+_TAKEN = frozenset({"aten", "jax", "numpy", "opsmith", "prim", "prims", "tensorflow", "tf", "torch"})
+
+_lock = threading.Lock()
+# What was built in this process, by what it was built from; and the first of each name.
+_built: dict[tuple[str, str], Library] = {}
+_first: dict[str, str] = {}
+
+
+def load(
+    name: str,
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    verbose: bool = False,
+    *,
+    dependencies: Dependencies | None = None,
+    flags: Sequence[str] = (),
+) -> Library:
+    """Build the library `name` from source files, unless that has been done before, and load it.
+
+    A source is a file of functions under `#[op]`, `#[pointwise]`, `#[reduce]` or `#[pairwise]`, and of
+    whatever else in Rust they need; the prelude is in scope. Each file is a module of its name, so one refers
+    to another as `crate::other::function`. Files that end in `.cu` are carried along as
+    `crate::CUDA_SOURCES`.
+
+    `dependencies` maps names of crates to versions, `{"rand": "0.9"}`, or to tables as in `Cargo.toml`,
+    `{"rand": {"version": "0.9", "features": ["small_rng"]}}`. `flags` are added to the compiler's arguments.
+    With `verbose` each step is told on standard error, with the compiler's warnings.
+
+    The library is that of `opsmith.load`. The first one of a name in a process has that name as its namespace
+    in the frameworks; each later one with other content has `name_` and a digest, since what a framework has
+    been told cannot be taken back. The earlier library goes on working.
+
+    Raises `opsmith.jit.BuildError` with the compiler's messages, which have the files' own names and lines,
+    or with what is missing on the machine and how to get it; `opsmith.InvalidArgumentError` for a name or a
+    dependency that cannot be, `opsmith.NotFoundError` for a file that is not there, and
+    `opsmith.AlreadyExistsError` for a name that another library has.
+    """
+    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    read = [_build.read_source(Path(path)) for path in paths]
+    rust = [source for source in read if source.path.suffix != ".cu"]
+    cuda = [source for source in read if source.path.suffix == ".cu"]
+    if not rust:
+        raise InvalidArgumentError("there is no source in Rust; give at least one file of ops")
+    return _load(name, rust, cuda, verbose, dependencies, flags)
+
+
+def load_inline(
+    name: str,
+    rust_source: str | Sequence[str],
+    cuda_source: str | Sequence[str] | None = None,
+    verbose: bool = False,
+    *,
+    dependencies: Dependencies | None = None,
+    flags: Sequence[str] = (),
+) -> Library:
+    """Build the library `name` from sources in strings, unless that has been done before, and load it.
+
+    All else is as in `load`. The compiler's messages name a file in the cache which has the source.
+    """
+    _check_name(name)
+    cache = cache_folder()
+    rust = _inline(cache, name, "rs", rust_source)
+    cuda = _inline(cache, name, "cu", cuda_source or ())
+    if not rust:
+        raise InvalidArgumentError("there is no source in Rust; give at least one string of ops")
+    return _load(name, rust, cuda, verbose, dependencies, flags)
+
+
+def _inline(cache: Path, name: str, ending: str, texts: str | Sequence[str]) -> list[Source]:
+    listed = [texts] if isinstance(texts, str) else list(texts)
+    for text in listed:
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"a source is a string, not {type(text).__name__}")
+    names = [f"{name}.{ending}", *(f"{name}_{number}.{ending}" for number in range(2, len(listed) + 1))]
+    return [_build.inline_source(cache, file, text) for file, text in zip(names, listed, strict=False)]
+
+
+def _load(
+    name: str,
+    rust: list[Source],
+    cuda: list[Source],
+    verbose: bool,
+    dependencies: Dependencies | None,
+    flags: Sequence[str],
+) -> Library:
+    _check_name(name)
+    if isinstance(flags, str):
+        raise InvalidArgumentError('flags are a list of strings, such as ["-Ctarget-cpu=native"]')
+    cache = cache_folder()
+    progress = Progress(name, verbose)
+    with explained(cache):
+        wanted = _dependencies.wanted(dependencies or {})
+        request = _build.request(cache, rust, cuda, wanted, tuple(flags))
+        identity = request.identity()
+        with _lock:
+            library = _built.get((name, identity))
+            if library is None:
+                own_name = _name_in_process(name, identity)
+                file = _build.library_file(request, own_name, progress)
+                library = _opened(name, file, progress)
+                _built[name, identity] = library
+                _first.setdefault(name, identity)
+            else:
+                progress.step(f"unchanged, and loaded already: {library.__file__}")
+    return library
+
+
+def _opened(name: str, file: Path, progress: Progress) -> Library:
+    try:
+        library = _library.load(file)
+    except AlreadyExistsError as error:
+        raise AlreadyExistsError(f"{error}\n  → give one of the two another name") from error
+    progress.step(f"loaded as `{library.__name__}`")
+    return library
+
+
+def _name_in_process(name: str, identity: str) -> str:
+    """The library's name: the one asked for, unless this process has another of that name."""
+    first = _first.get(name)
+    if first is not None and first != identity:
+        return f"{name}_{identity[:8]}"
+    if first is None:
+        for library in _library.loaded():
+            if library.__name__ == name:
+                raise AlreadyExistsError(
+                    f"the name `{name}` is taken in this process, by the library {library.__file__}\n"
+                    "  → choose another name"
+                )
+    return name
+
+
+def _check_name(name: str) -> None:
+    if not isinstance(name, str) or not re.fullmatch("[a-z][a-z0-9_]*", name):
+        near = re.sub("[^a-z0-9_]+", "_", str(name).lower()).strip("_0123456789")
+        advice = (
+            f"`{near}` would do" if re.fullmatch("[a-z][a-z0-9_]*", near) else "choose one such as `my_ops`"
+        )
+        raise InvalidArgumentError(
+            f"a library's name is in snake_case, a small letter and then small letters, digits and `_`, "
+            f"which {name!r} is not\n  → {advice}"
+        )
+    if keyword.iskeyword(name) or name in _TAKEN:
+        raise InvalidArgumentError(
+            f"`{name}` means something else to Python or to a framework\n  → choose another name"
+        )

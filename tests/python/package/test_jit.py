@@ -1,0 +1,447 @@
+"""Just-in-time builds, in a cache of the tests' own whose compiled dependencies are kept between runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import opsmith
+import pytest
+from opsmith import jit
+from opsmith.jit import _dependencies
+
+LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
+CACHE = LIBRARIES.parent / "tests" / "jit"
+
+# Compiled in a fraction of a second; `VALUE` tells one library from another.
+SOURCE = """
+/// Adds VALUE to each number.
+#[op(shape = "(n)->(n)")]
+fn shifted(x: ArrayView1<f64>, mut y: ArrayViewMut1<f64>) {
+    azip!((y in &mut y, &x in &x) *y = x + VALUE);
+}
+"""
+
+
+def source(value: float) -> str:
+    """A source with an op that adds `value`."""
+    return SOURCE.replace("VALUE", repr(float(value)))
+
+
+def added(library: opsmith.Library) -> float:
+    """What the library's op adds."""
+    return float(library.shifted(np.zeros(1))[0])
+
+
+@pytest.fixture(scope="session")
+def dependencies() -> Path:
+    """The cache, with the dependencies compiled and no libraries."""
+    for part in ["libraries", "inputs", "sources", "building"]:
+        shutil.rmtree(CACHE / part, ignore_errors=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPSMITH_CACHE_DIR", str(CACHE))
+        jit.load_inline("first", source(0))
+    return CACHE
+
+
+@pytest.fixture(autouse=True)
+def cache(dependencies: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The cache, for this process and those it starts."""
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(dependencies))
+    yield dependencies
+    assert not list((dependencies / "building").glob("*")), "a build has left something"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name for a library that no other test has."""
+    return re.sub("[^a-z0-9]+", "_", request.node.name.lower()).strip("_")
+
+
+def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run Python code in a process of its own, with `jit` and `source` there."""
+    return subprocess.run(
+        child_command(code),
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def child_command(code: str) -> list[str]:
+    """The command that runs `code`."""
+    head = (
+        f"from opsmith import jit\nsource = lambda value: {SOURCE!r}.replace('VALUE', repr(float(value)))\n"
+    )
+    return [sys.executable, "-c", head + code]
+
+
+def failure(code: str, **environment: str) -> str:
+    """The last exception of a process, which has to fail with one, and with an instruction."""
+    done = child(code, **environment)
+    assert done.returncode == 1, done
+    _, mark, said = done.stderr.rpartition("opsmith.jit._errors.BuildError: ")
+    assert mark, done.stderr
+    assert "\n  → " in said, said
+    return said
+
+
+def test_a_source_says_nothing_but_its_ops(name: str) -> None:
+    library = jit.load_inline(
+        name,
+        """
+        /// The sigmoid linear unit.
+        #[pointwise]
+        fn swish<S: Scalar>(x: S) -> S {
+            x * x.sigmoid()
+        }
+
+        /// The norm of each row.
+        #[reduce]
+        fn norm<R: Rows>(x: R::Each) -> R::One {
+            (x * x).sum().sqrt()
+        }
+        """,
+    )
+    assert isinstance(library, opsmith.Library)
+    assert (library.__name__, library.swish.__name__) == (name, "swish")
+    x = np.linspace(-2, 2, 6).reshape(2, 3)
+    np.testing.assert_allclose(library.swish(x), x / (1 + np.exp(-x)), rtol=1e-14)
+    np.testing.assert_allclose(library.norm(x), np.linalg.norm(x, axis=1), rtol=1e-14)
+    assert library.swish_grad(np.ones(1), np.ones(1)).shape == (1,)
+
+
+def test_nothing_is_built_again_while_nothing_has_changed(
+    name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    library = jit.load_inline(name, source(1))
+    assert jit.load_inline(name, source(1), verbose=True) is library
+    assert "unchanged" in capfd.readouterr().err
+    file = Path(library.__file__)
+    built = file.stat().st_mtime_ns
+    done = child(f"jit.load_inline({name!r}, source(1), verbose=True)")
+    assert (done.returncode, file.stat().st_mtime_ns) == (0, built)
+    assert "unchanged" in done.stderr
+    assert "compiling" not in done.stderr
+
+
+def test_verbose_tells_each_step_and_the_warnings(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    jit.load_inline(name, source(2) + "fn nobody_calls_it() {}\n", verbose=True)
+    said = capfd.readouterr().err
+    for step in [
+        "compiling with rustc",
+        "--crate-type cdylib",
+        "never used",
+        "compiled in",
+        "built",
+        "loaded as",
+    ]:
+        assert step in said
+    jit.load_inline(name, source(3) + "fn nobody_calls_it() {}\n")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_changed_source_is_a_new_library_beside_the_old(name: str) -> None:
+    """As in a notebook whose cell is run again; the definitions are the same."""
+    first, second = jit.load_inline(name, source(1)), jit.load_inline(name, source(2))
+    assert (added(first), added(second)) == (1, 2)
+    assert first.__name__ == name
+    assert re.fullmatch(name + "_[0-9a-f]{8}", second.__name__)
+    assert jit.load_inline(name, source(1)) is first
+    assert jit.load_inline(name, source(2)) is second
+
+
+def test_files_are_modules_and_may_include_others(name: str, tmp_path: Path) -> None:
+    (tmp_path / "ops.rs").write_text(
+        """
+        use crate::helpers::VALUE;
+
+        /// Adds.
+        #[op(shape = "(n)->(n)")]
+        fn shifted(x: ArrayView1<f64>, mut y: ArrayViewMut1<f64>) {
+            let more: f64 = include_str!("more.txt").trim().parse().unwrap();
+            azip!((y in &mut y, &x in &x) *y = x + VALUE + more);
+        }
+        """
+    )
+    (tmp_path / "helpers.rs").write_text("pub(crate) const VALUE: f64 = 1.0;")
+    (tmp_path / "more.txt").write_text("0.5\n")
+    files = [str(tmp_path / "ops.rs"), str(tmp_path / "helpers.rs")]
+    assert added(jit.load(name, files)) == 1.5
+    command = f"from numpy import zeros; print(jit.load({name!r}, {files}).shifted(zeros(1)))"
+    (tmp_path / "more.txt").write_text("0.25")
+    assert child(command).stdout == "[1.25]\n"
+    (tmp_path / "helpers.rs").write_text("pub(crate) const VALUE: f64 = 2.0;")
+    assert child(command).stdout == "[2.25]\n"
+
+
+def test_cuda_sources_are_carried_along(name: str) -> None:
+    text = source(0).replace("+ 0.0", "+ crate::CUDA_SOURCES.concat().len() as f64")
+    assert added(jit.load_inline(name, text, "__global__ void f() {}")) == len("__global__ void f() {}")
+    assert added(jit.load_inline(name, text, "// changed")) == len("// changed")
+
+
+def test_crates_can_be_added(name: str) -> None:
+    """`itoa` is one that Opsmith itself needs, so no network is needed."""
+    text = source(0).replace("+ 0.0", "+ itoa::Buffer::new().format(1234).len() as f64")
+    requirements: list[str | dict[str, object]] = ["1", {"version": "1", "default-features": False}]
+    for requirement in requirements:
+        assert added(jit.load_inline(name, text, dependencies={"itoa": requirement})) == 4
+    renamed = text.replace("itoa::", "digits::")
+    wanted = {"digits": {"package": "itoa", "version": "1"}}
+    assert added(jit.load_inline(name, renamed, dependencies=wanted)) == 4
+    with pytest.raises(jit.BuildError, match="itoa"):
+        jit.load_inline(name, text)
+
+
+def test_a_crate_in_a_folder_is_compiled_again_when_it_changes(name: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "Cargo.toml").write_text('[package]\nname = "own"\nversion = "1.0.0"\nedition = "2024"\n')
+    text = source(0).replace("+ 0.0", "+ own::VALUE")
+    for value in [1.0, 2.0]:
+        (tmp_path / "src" / "lib.rs").write_text(f"pub const VALUE: f64 = {value!r};")
+        assert added(jit.load_inline(name, text, dependencies={"own": {"path": str(tmp_path)}})) == value
+
+
+def test_flags_are_the_compilers(name: str) -> None:
+    text = source(0).replace("+ 0.0", '+ if cfg!(feature = "seven") { 7.0 } else { 0.0 }')
+    assert added(jit.load_inline(name, text)) == 0
+    assert added(jit.load_inline(name, text, flags=['--cfg=feature="seven"'])) == 7
+    with pytest.raises(opsmith.InvalidArgumentError, match="list of strings"):
+        jit.load_inline(name, text, flags="-O")
+
+
+@pytest.mark.parametrize("mistake", ["syntax", "type"])
+def test_errors_have_the_authors_file_and_lines(name: str, mistake: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mit Leerzeichen und Größe"
+    folder.mkdir()
+    file = folder / "my ops.rs"
+    broken = {"syntax": "+ 1.0 2.0", "type": '+ "text"'}[mistake]
+    file.write_text(source(1).replace("+ 1.0", broken))
+    with pytest.raises(jit.BuildError) as caught:
+        jit.load(name, file)
+    assert f"{file}:5:" in str(caught.value)
+    with pytest.raises(jit.BuildError) as caught:
+        jit.load_inline(name, file.read_text())
+    assert re.search(rf"/{name}\.rs:5:\d+", str(caught.value))
+    file.write_text(source(1))
+    assert added(jit.load(name, file)) == 1
+
+
+def test_a_source_without_ops_is_told_what_makes_one(name: str) -> None:
+    with pytest.raises(jit.BuildError, match=r"there is no op in .*: write #\[op"):
+        jit.load_inline(name, "fn shifted() {}")
+    with pytest.raises(opsmith.InvalidArgumentError, match="at least one string"):
+        jit.load_inline(name, [])
+    with pytest.raises(opsmith.InvalidArgumentError, match="at least one file"):
+        jit.load(name, [])
+
+
+def test_an_op_that_others_cannot_see_is_told_to_be_public(name: str) -> None:
+    with pytest.raises(
+        jit.BuildError, match="the op `inner::shifted` is private in its module: make it `pub`"
+    ):
+        jit.load_inline(name, "mod inner {" + source(1) + "}")
+
+
+def test_an_op_name_that_is_taken(name: str, tmp_path: Path) -> None:
+    with pytest.raises(jit.BuildError, match="`shifted` is defined multiple times"):
+        jit.load_inline(name, source(1) + source(2))
+    with pytest.raises(opsmith.AlreadyExistsError, match="give one of the two another name"):
+        jit.load_inline(name, [source(1), source(2)])
+    assert added(jit.load_inline(name, source(1))) == 1
+
+
+def test_a_name_that_a_library_from_elsewhere_has(name: str, tmp_path: Path) -> None:
+    other = tmp_path / "libother.so"
+    shutil.copyfile(jit.load_inline(name, source(1)).__file__, other)
+    done = child(f"import opsmith; opsmith.load({str(other)!r}); jit.load_inline({name!r}, source(2))")
+    assert f"AlreadyExistsError: the name `{name}` is taken" in done.stderr
+    assert "→ choose another name" in done.stderr
+
+
+@pytest.mark.parametrize("bad", ["My-Ops", "2d", "größe", "a/b", "", "torch", "lambda", 3])
+def test_a_bad_name_is_told_a_good_one(bad: str) -> None:
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"→ (`[a-z_]+` would do|choose)"):
+        jit.load_inline(bad, source(1))
+
+
+def test_sources_that_cannot_be_read(name: str, tmp_path: Path) -> None:
+    with pytest.raises(opsmith.NotFoundError, match=r"no source file .*nothing\.rs"):
+        jit.load(name, tmp_path / "nothing.rs")
+    with pytest.raises(opsmith.InvalidArgumentError, match="cannot be read"):
+        jit.load(name, tmp_path)
+    (tmp_path / "latin.rs").write_bytes(b"// gr\xf6sse")
+    with pytest.raises(opsmith.InvalidArgumentError, match="not UTF-8"):
+        jit.load(name, tmp_path / "latin.rs")
+    with pytest.raises(opsmith.InvalidArgumentError, match="string, not bytes"):
+        jit.load_inline(name, [b""])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "wanted", [{"a b": "1"}, {"opsmith": "1"}, {"rand": 1}, {"own": {"path": "/nowhere"}}]
+)
+def test_dependencies_that_cannot_be(name: str, wanted: dict[str, str]) -> None:
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"dependencies: .*give|dependencies: .*such as"):
+        jit.load_inline(name, source(1), dependencies=wanted)
+
+
+def test_a_path_with_spaces_and_more_than_ascii(name: str, tmp_path: Path, dependencies: Path) -> None:
+    cache = tmp_path / "mit Leerzeichen und Größe"
+    cache.mkdir()
+    # The dependencies are those of the other cache: only what is made for this library has the path.
+    (cache / "dependencies").symlink_to(dependencies / "dependencies")
+    if (dependencies / "crates").exists():
+        (cache / "crates").symlink_to(dependencies / "crates")
+    code = f"from numpy import zeros; print(jit.load_inline({name!r}, source(4)).shifted(zeros(1)))"
+    done = child(code, OPSMITH_CACHE_DIR=str(cache))
+    assert done.stdout == "[4.]\n", done.stderr
+
+
+def test_no_compiler(name: str, tmp_path: Path) -> None:
+    said = failure(
+        f"jit.load_inline({name!r}, source(1))", PATH=str(tmp_path), HOME=str(tmp_path), CARGO_HOME=""
+    )
+    assert "there is no `rustc`" in said
+    assert "https://sh.rustup.rs" in said
+    assert "there is no `nothing`" in failure(f"jit.load_inline({name!r}, source(1))", CARGO="nothing")
+
+
+def test_an_old_compiler(name: str, tmp_path: Path) -> None:
+    old = tmp_path / "rustc"
+    old.write_text("#!/bin/sh\necho 'rustc 1.70.0'; echo 'release: 1.70.0'\n")
+    old.chmod(0o755)
+    said = failure(f"jit.load_inline({name!r}, source(1))", RUSTC=str(old))
+    assert "Rust 1.70; it takes 1.90 or newer" in said
+    assert "rustup update" in said
+
+
+def test_no_linker(name: str, tmp_path: Path) -> None:
+    rustc, cargo = shutil.which("rustc"), shutil.which("cargo")
+    assert rustc and cargo
+    environment = {"RUSTC": rustc, "CARGO": cargo, "PATH": str(tmp_path)}
+    said = failure(f"jit.load_inline({name!r}, source(5))", **environment)
+    assert "there is no linker" in said
+    assert "install" in said
+
+
+def test_no_network(name: str, tmp_path: Path) -> None:
+    """A crate that is in no cache, and a proxy that is not there."""
+    environment = {"CARGO_HOME": str(tmp_path), "CARGO_NET_RETRY": "0"}
+    environment |= dict.fromkeys(["https_proxy", "HTTPS_PROXY", "CARGO_HTTP_PROXY"], "http://127.0.0.1:9")
+    programs = {"RUSTC": shutil.which("rustc") or "", "CARGO": shutil.which("cargo") or ""}
+    code = f"jit.load_inline({name!r}, source(1), dependencies={{'fastrand': '2'}})"
+    said = failure(code, **environment, **programs)
+    assert "crates.io cannot be reached" in said
+    assert "build once with a network" in said
+
+
+def test_a_full_disk(name: str) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))\n"
+    code = f"jit.load_inline({name!r}, source(6))"
+    for size in ["100", "100_000"]:
+        said = failure(limit.replace("BYTES", size) + code)
+        assert "the disk is full" in said
+        assert "OPSMITH_CACHE_DIR" in said
+    assert added(jit.load_inline(name, source(6))) == 6
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else, who may not write")
+def test_a_cache_that_is_read_only_serves_what_it_has(name: str, tmp_path: Path) -> None:
+    """Or, for one that is empty, says what to do."""
+    library = jit.load_inline(name, source(7))
+    # The compiler may be where only root can see it.
+    drop = "import os, numpy; from opsmith.jit import _toolchain\n"
+    drop += "found = _toolchain.find(); _toolchain.find = lambda: found; os.setuid(65534)\n"
+    for folder in Path(library.__file__).parents:
+        if folder.stat().st_mode & 0o005 != 0o005:
+            pytest.skip(f"{folder} is closed to others")
+    done = child(drop + f"print(jit.load_inline({name!r}, source(7)).__file__)")
+    assert done.stdout.strip() == library.__file__, done.stderr
+    said = failure(drop + f"jit.load_inline({name!r}, source(8))")
+    assert "cannot be used: Permission denied" in said
+    assert "set OPSMITH_CACHE_DIR" in said
+
+
+def test_a_cache_that_is_a_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    said = failure(f"jit.load_inline({name!r}, source(9))", OPSMITH_CACHE_DIR=str(tmp_path / "file"))
+    assert "set OPSMITH_CACHE_DIR to a folder that can be written to" in said
+
+
+def test_the_build_after_a_killed_one_succeeds(name: str, cache: Path) -> None:
+    process = subprocess.Popen(child_command(f"jit.load_inline({name!r}, source(10))"))
+    deadline = time.monotonic() + 60
+    while not list((cache / "building").glob("*/lib.rs")) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert list((cache / "building").glob("*/lib.rs")), "killed while it compiled"
+    assert added(jit.load_inline(name, source(10))) == 10
+
+
+def test_two_processes_at_once_build_it_once(name: str) -> None:
+    command = child_command(f"print(jit.load_inline({name!r}, source(11), verbose=True).__file__)")
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    told = [process.communicate() for process in processes]
+    assert len({out for out, _ in told}) == 1
+    assert sum("--crate-type cdylib" in err for _, err in told) == 1
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "no entry"])
+def test_a_corrupt_entry_is_built_again(name: str, damage: str) -> None:
+    code = f"from numpy import zeros; library = jit.load_inline({name!r}, source(12))\n"
+    code += "print(library.shifted(zeros(1)), library.__file__)"
+    shown = child(code).stdout
+    file = Path(shown.split(" ", 1)[1].strip())
+    content = file.read_bytes()
+    match damage:
+        case "truncated":
+            file.write_bytes(content[: len(content) // 2])
+        case "changed":
+            file.write_bytes(content[:-100] + b"\0" * 50 + content[-50:])
+        case "no entry":
+            (file.parent / "entry.json").write_text("{")
+    assert child(code).stdout == shown
+
+
+def test_broken_dependencies_are_compiled_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the compiler refuses, though it has the size it should have."""
+    calls = []
+
+    def compiled(*arguments: object) -> _dependencies.Compiled:
+        calls.append(arguments[-1])
+        found = ours(*arguments[:-1])  # type: ignore[arg-type]
+        if arguments[-1]:
+            return found
+        return _dependencies.Compiled({"opsmith": str(broken)}, found.search)
+
+    ours = _dependencies.compiled
+    broken = CACHE / "libopsmith-broken.rlib"
+    broken.write_bytes(b"!<arch>\n")
+    monkeypatch.setattr(_dependencies, "compiled", compiled)
+    assert added(jit.load_inline(name, source(13))) == 13
+    assert calls == [False, True]
+    broken.unlink()
+
+
+def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OPSMITH_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert jit.cache_folder() == tmp_path / "opsmith"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert jit.cache_folder() == Path("/home/me/.cache/opsmith")
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
+    assert jit.cache_folder() == tmp_path / "own"

@@ -1,0 +1,49 @@
+"""Ops that are built just in time, under PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import LIBRARIES
+from opsmith import jit
+
+SOURCE = """
+/// The sigmoid linear unit, scaled.
+#[pointwise]
+fn swish<S: Scalar>(x: S) -> S {
+    x * x.sigmoid() * S::of(SCALE)
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of the tests of the package, whose dependencies are compiled."""
+    folder = LIBRARIES.parent / "tests" / "jit"
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(folder))
+    return folder
+
+
+def test_autograd_goes_through_an_op_that_was_built_now() -> None:
+    library = jit.load_inline("jit_autograd", SOURCE.replace("SCALE", "1.0"))
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(library.swish(x), torch.nn.functional.silu(x))
+    torch.testing.assert_close(torch.ops.jit_autograd.swish(x), torch.nn.functional.silu(x))
+    assert torch.autograd.gradcheck(library.swish, (x,))
+    assert torch.autograd.gradgradcheck(library.swish, (x,))
+    compiled = torch.compile(library.swish, fullgraph=True)
+    torch.testing.assert_close(compiled(x), torch.nn.functional.silu(x))
+
+
+def test_a_changed_source_has_a_namespace_of_its_own() -> None:
+    first = jit.load_inline("jit_changed", SOURCE.replace("SCALE", "1.0"))
+    second = jit.load_inline("jit_changed", SOURCE.replace("SCALE", "2.0"))
+    x = torch.randn(5, requires_grad=True)
+    torch.testing.assert_close(second.swish(x), 2 * first.swish(x))
+    torch.testing.assert_close(
+        getattr(torch.ops, second.__name__).swish(x), 2 * torch.ops.jit_changed.swish(x)
+    )
+    (grad,) = torch.autograd.grad(second.swish(x).sum() - 2 * first.swish(x).sum(), x)
+    torch.testing.assert_close(grad, torch.zeros(5))
