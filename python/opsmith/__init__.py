@@ -34,6 +34,7 @@ from opsmith._stubs import stubs
 
 if TYPE_CHECKING:
     from opsmith import jit as jit
+    from opsmith import testing as testing
 
 __all__ = [
     "AlreadyExistsError",
@@ -54,7 +55,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Only those who build just in time need what that needs.
-    if name == "jit":
-        return import_module("opsmith.jit")
+    # Only those who build just in time, or check ops, need what that needs.
+    if name in ("jit", "testing"):
+        return import_module(f"opsmith.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,6 +8,17 @@ def crate_sources() -> list[tuple[str, str]]: ...
 def check(path: str | PathLike[str]) -> None: ...
 def open(path: str | PathLike[str]) -> Library: ...
 
+PROPERTIES: list[str]
+
+def check_worker() -> None: ...
+def run_checks(
+    path: str | PathLike[str],
+    options: Mapping[str, object],
+    inputs: Callable[[int, int], object] | None = None,
+    reference: Callable[[Any, str], object] | None = None,
+    attrs: Mapping[str, list[object]] | None = None,
+) -> tuple[str, str]: ...
+
 @final
 class Library:
     @property
@@ -27,6 +38,8 @@ class Library:
 class Op:
     @property
     def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
     @property
     def index(self) -> int: ...
     def __call__(

@@ -14,7 +14,7 @@ use crate::wire::{Call, Laid, Named, Request};
 pub type Inputs = Vec<Vec<Option<Arc<TensorValue>>>>;
 
 /// A call that was generated.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Case {
     pub(crate) inputs: Inputs,
     /// The attributes that are given; the others have their defaults.

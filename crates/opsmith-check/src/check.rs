@@ -60,17 +60,17 @@ impl Default for Options {
 }
 
 /// Checks the library at `path`. `start` starts a program that calls [`work`](crate::work); `author` may bring inputs and
-/// outputs along; `done` hears of each row as soon as it is there.
+/// outputs along; `done` hears of each row as soon as it is there, and may put an end to it by an error.
 ///
 /// # Errors
-/// When the library cannot be opened, there is no such op, the process cannot be started, or a function of the author's
-/// fails. That a property does not hold is no error.
+/// When the library cannot be opened, there is no such op, the process cannot be started, or a function of the author's, or
+/// `done`, fails. That a property does not hold is no error.
 pub fn check(
     path: &Path,
     options: &Options,
-    start: &Start,
+    start: &Start<'_>,
     author: Author<'_>,
-    done: &mut dyn FnMut(&Row),
+    done: &mut dyn FnMut(&Row) -> Result<()>,
 ) -> Result<Report> {
     let mut lab = Lab::new(start, path, options.limit);
     // Whatever opening it does, it does to the other process first.
@@ -87,7 +87,7 @@ pub fn check(
         for &property in &options.properties {
             let (verdict, cases) = check_one(&mut lab, &setting, &patterns, property, options)?;
             let row = Row { op: subject.signature.name.clone(), property, verdict, cases };
-            done(&row);
+            done(&row)?;
             rows.push(row);
         }
     }
@@ -129,8 +129,15 @@ fn check_one(
     }
     let profile = property.profile(setting.subject);
     let generator = Generator { subject: setting.subject, profile, patterns, author: setting.author };
-    let trial =
-        RefCell::new(Trial { lab, seen: 0, refused: String::new(), fault: None, failed: None, broken: None });
+    let trial = RefCell::new(Trial {
+        lab,
+        seen: 0,
+        refused: String::new(),
+        tried: vec![],
+        fault: None,
+        failed: None,
+        broken: None,
+    });
     let started = Instant::now();
     let mut runner = runner(setting, property, options);
     let outcome = runner.run(&generator.dials(), |dials| {
@@ -184,6 +191,9 @@ struct Trial<'a, 'b> {
     seen: u32,
     /// Why the last case was rejected that was.
     refused: String,
+    /// Cases that were tried while shrinking, and whether the property holds. Many dials change nothing of a case, and
+    /// where a case ends the process it costs a new one.
+    tried: Vec<(Case, bool)>,
     /// The last case in which it does not hold: while shrinking, the smallest.
     fault: Option<Fault>,
     /// When the first was found.
@@ -234,13 +244,31 @@ impl Trial<'_, '_> {
         dials: &Dials,
     ) -> std::result::Result<u32, Trouble> {
         let case: Case = generator.build(dials)?.map_err(|why| Trouble::Reject(why.to_owned()))?;
+        if let (Some(fault), Some((_, holds))) =
+            (&self.fault, self.tried.iter().rfind(|(tried, _)| *tried == case))
+        {
+            return if *holds { Ok(0) } else { Err(Trouble::Fail(Box::new(fault.clone()))) };
+        }
+        let outcome = self.attempt_case(property, setting, &case);
+        if self.fault.is_some() || matches!(outcome, Err(Trouble::Fail(_))) {
+            self.tried.push((case, !matches!(outcome, Err(Trouble::Fail(_)))));
+        }
+        outcome
+    }
+
+    fn attempt_case(
+        &mut self,
+        property: Property,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+    ) -> std::result::Result<u32, Trouble> {
         let is_guessed = setting.subject.shape.is_none() && setting.author.borrow().inputs.is_none();
         if is_guessed
-            && let Err(refusal) = self.lab.infer(case.infer(setting.subject, &case.shapes()), &case)?
+            && let Err(refusal) = self.lab.infer(case.infer(setting.subject, &case.shapes()), case)?
         {
             return Err(Trouble::Reject(refusal.message));
         }
-        property.holds(self.lab, setting, &case)
+        property.holds(self.lab, setting, case)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::case::{Case, Inputs};
 use crate::layout::Layout;
 use crate::ranks::Pattern;
 use crate::subject::Subject;
-use crate::values::Values;
+use crate::values::{Values, is_float};
 
 /// How many sizes of dims are generated where no signature names them.
 const FREE_DIMS: usize = 8;
@@ -177,10 +177,21 @@ impl Generator<'_, '_> {
     /// # Errors
     /// What the author's own function says.
     pub(crate) fn build(&self, dials: &Dials) -> Result<Result<Case, &'static str>> {
+        let case = self.build_with_all_layouts(dials)?;
+        Ok(case.map(|mut case| {
+            case.layouts.truncate(case.flat().count());
+            case
+        }))
+    }
+
+    fn build_with_all_layouts(&self, dials: &Dials) -> Result<Result<Case, &'static str>> {
         let Some(types) = self.types(dials) else { return Ok(Err("no kernel is for such dtypes")) };
         let layouts = dials.layouts.clone();
         if let Some(inputs) = self.author.borrow_mut().inputs.as_mut() {
-            let inputs = inputs(dials.author.0, dials.author.1)?;
+            let mut inputs = inputs(dials.author.0, dials.author.1)?;
+            if self.profile.numbers == Numbers::Extreme {
+                make_extreme(&mut inputs, dials.values);
+            }
             let attrs = self.attrs(dials, &types, true);
             return Ok(Ok(Case { inputs, attrs, layouts }));
         }
@@ -354,6 +365,15 @@ fn free_shape(dials: &Dials, classes: &[usize], position: usize) -> Vec<usize> {
         Mode::Free => [dials.dims[0], dials.dims[1], 1][pick(dim)],
     };
     classes.iter().enumerate().map(size).collect()
+}
+
+/// Puts other numbers into the tensors of floats, and leaves the rest, which may be indices, as the author made it.
+fn make_extreme(inputs: &mut Inputs, values: Values) {
+    for (position, tensor) in inputs.iter_mut().flatten().flatten().enumerate() {
+        if is_float(tensor.dtype) {
+            *tensor = Arc::new(values.tensor(tensor.dtype, &tensor.shape, position));
+        }
+    }
 }
 
 /// An error of the author's own function, told as such.

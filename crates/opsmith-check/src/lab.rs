@@ -137,7 +137,7 @@ pub(crate) struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// Processes for the library at `path`, none of which runs yet. A call takes at most `limit`.
-    pub(crate) fn new(start: &'a Start, path: &Path, limit: Duration) -> Lab<'a> {
+    pub(crate) fn new(start: &'a Start<'a>, path: &Path, limit: Duration) -> Lab<'a> {
         let process = |threads| Process::new(start, path.to_owned(), threads, limit);
         Lab { main: process(None), threaded: [1, 2, 16].map(|threads| (threads, process(Some(threads)))) }
     }

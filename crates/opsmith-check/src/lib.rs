@@ -28,5 +28,5 @@ pub use check::{Options, check};
 pub use generate::{Author, MakeInputs, Reference};
 pub use process::Start;
 pub use properties::Property;
-pub use report::{Failure, Report, Row, Verdict};
+pub use report::{Emphasis, Failure, Look, Plain, Report, Row, Verdict};
 pub use worker::work;

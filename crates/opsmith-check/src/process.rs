@@ -13,7 +13,7 @@ use opsmith_core::{Error, Result};
 use crate::wire::{Answer, Request, receive, send};
 
 /// How to start a program that calls [`work`](crate::work).
-pub type Start = dyn Fn() -> Command;
+pub type Start<'a> = dyn Fn() -> Command + 'a;
 
 /// How a process ended that should not have.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub(crate) struct Death {
 
 /// A process that calls ops, started when it is needed, and again after it has died.
 pub(crate) struct Process<'a> {
-    start: &'a Start,
+    start: &'a Start<'a>,
     path: PathBuf,
     threads: Option<usize>,
     limit: Duration,
@@ -42,7 +42,7 @@ struct Running {
 impl<'a> Process<'a> {
     /// A process for the library at `path`; with `threads`, kernels use so many. A request takes at most `limit`.
     pub(crate) fn new(
-        start: &'a Start,
+        start: &'a Start<'a>,
         path: PathBuf,
         threads: Option<usize>,
         limit: Duration,

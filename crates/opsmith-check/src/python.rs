@@ -34,14 +34,18 @@ pub(crate) fn line(subject: &Subject, case: &Case) -> String {
         arguments.push(if is_list { format!("[{}]", tensors.join(", ")) } else { tensors.concat() });
     }
     for (name, value) in &case.attrs {
-        let underscore = if RESERVED.contains(&name.as_str()) { "_" } else { "" };
-        arguments.push(format!("{name}{underscore}={}", attribute(value)));
+        arguments.push(format!("{}={}", python_name(name), attribute(value)));
     }
     let uses = |dtype: DType| case.tensors().any(|tensor| tensor.dtype == dtype);
     let more = if uses(DType::BFloat16) { ", ml_dtypes" } else { "" };
-    let (path, op) = (subject.library.display().to_string(), subject.signature.snake_name());
+    let (path, op) = (subject.library.display().to_string(), python_name(&subject.signature.snake_name()));
     let arguments = arguments.join(", ");
     format!("import numpy as np, opsmith{more}; print(opsmith.load({path:?}).{op}({arguments}))")
+}
+
+/// A name as the wrappers write it.
+fn python_name(name: &str) -> String {
+    format!("{name}{}", if RESERVED.contains(&name) { "_" } else { "" })
 }
 
 /// The tensor as NumPy has it lie in memory in this way.

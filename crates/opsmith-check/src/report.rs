@@ -1,5 +1,7 @@
 //! What came of the checks.
 
+use std::fmt::Write;
+
 use serde_json::{Value, json};
 
 use crate::properties::Property;
@@ -73,6 +75,26 @@ impl Report {
         self.rows.iter().filter(|row| row.verdict.name() == verdict).count()
     }
 
+    /// The report as a table: a row for each op and property, and below one that failed what is wrong.
+    pub fn table(&self, look: &impl Look) -> String {
+        let head = look.styled(Emphasis::Strong, &self.library);
+        let mut table = format!("{head} {}\n", look.styled(Emphasis::Faint, &format!("seed {}", self.seed)));
+        let mut op = "";
+        for row in &self.rows {
+            if row.op != op {
+                op = &row.op;
+                let _ = writeln!(table, "\n{}", look.styled(Emphasis::Strong, op));
+            }
+            row.write(&mut table, look);
+        }
+        let failed = self.count("failed");
+        let sum =
+            format!("{} passed, {failed} failed, {} skipped", self.count("passed"), self.count("skipped"));
+        let emphasis = if failed == 0 { Emphasis::Good } else { Emphasis::Bad };
+        let _ = writeln!(table, "\n{}", look.styled(emphasis, &sum));
+        table
+    }
+
     /// The report for programs.
     pub fn to_json(&self) -> Value {
         let row = |row: &Row| {
@@ -101,4 +123,71 @@ impl Report {
             "rows": self.rows.iter().map(row).collect::<Vec<_>>(),
         })
     }
+}
+
+/// What a part of a report is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Emphasis {
+    /// A name.
+    Strong,
+    /// A detail.
+    Faint,
+    /// Right.
+    Good,
+    /// Wrong.
+    Bad,
+}
+
+/// How a table looks: colours and line breaks are up to who shows it.
+pub trait Look {
+    /// The text so that it stands out, or does not.
+    fn styled(&self, emphasis: Emphasis, text: &str) -> String;
+    /// The text in lines, each behind `indent` spaces.
+    fn wrapped(&self, text: &str, indent: usize) -> String;
+}
+
+/// No colours and no line breaks.
+#[derive(Debug, Clone, Copy)]
+pub struct Plain;
+
+impl Look for Plain {
+    fn styled(&self, _: Emphasis, text: &str) -> String {
+        text.to_owned()
+    }
+
+    fn wrapped(&self, text: &str, indent: usize) -> String {
+        format!("{}{text}", " ".repeat(indent))
+    }
+}
+
+/// How many columns a row has for what is said at its end.
+const NOTE: usize = 80 - 24;
+
+impl Row {
+    fn write(&self, table: &mut String, look: &impl Look) {
+        let cases = || format!("{} {}", self.cases, if self.cases == 1 { "case" } else { "cases" });
+        let (emphasis, note) = match &self.verdict {
+            Verdict::Passed => (Emphasis::Good, cases()),
+            Verdict::Skipped(why) => (Emphasis::Faint, shortened(why)),
+            Verdict::Failed(_) => (Emphasis::Bad, cases()),
+        };
+        let verdict = look.styled(emphasis, &format!("{:7}", self.verdict.name()));
+        let note = look.styled(Emphasis::Faint, &note);
+        let _ = writeln!(table, "  {verdict}  {:11}  {note}", self.property.name());
+        if let Verdict::Failed(Failure { message, python }) = &self.verdict {
+            // The line of Python stays one line, to be copied.
+            let python = look.styled(Emphasis::Faint, python);
+            let _ = writeln!(table, "{}\n           {python}", look.wrapped(message, 11));
+        }
+    }
+}
+
+/// The first line, or as much of it as there is room for.
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= NOTE {
+        return line.to_owned();
+    }
+    let kept: String = line.chars().take(NOTE - 1).collect();
+    format!("{kept}…")
 }

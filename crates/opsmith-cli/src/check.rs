@@ -1,6 +1,5 @@
 //! `opsmith check`: property tests of a library's ops from their definitions alone.
 
-use std::fmt::Write;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::Command;
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use opsmith_check::{Author, Failure, Property, Report, Row, Verdict};
+use opsmith_check::{Author, Emphasis, Look, Property, Row};
 
 use crate::Outcome;
 use crate::text::{BAD, FAINT, GOOD, STRONG, print, styled, wrapped};
@@ -81,14 +80,17 @@ pub(crate) fn check(options: &Options) -> Result<Outcome> {
         chosen => wanted.properties = chosen.to_vec(),
     }
     let progress = progress();
-    let mut done = |row: &Row| progress.set_message(format!("{} {}", row.op, row.property.name()));
+    let mut done = |row: &Row| {
+        progress.set_message(format!("{} {}", row.op, row.property.name()));
+        Ok(())
+    };
     let report = opsmith_check::check(&options.library, &wanted, &start, Author::default(), &mut done);
     progress.finish_and_clear();
     let report = report.map_err(|error| anyhow!("{}", error.message()))?;
     if report.rows.is_empty() {
         bail!("library `{}` has no ops", report.library);
     }
-    print(&if options.json { format!("{:#}\n", report.to_json()) } else { as_table(&report) })?;
+    print(&if options.json { format!("{:#}\n", report.to_json()) } else { report.table(&OurLook) })?;
     Ok(if report.failures().next().is_some() { Outcome::Fault } else { Outcome::Good })
 }
 
@@ -110,46 +112,21 @@ fn progress() -> ProgressBar {
     bar
 }
 
-fn as_table(report: &Report) -> String {
-    let head = styled(STRONG, &report.library);
-    let mut table = format!("{head} {}\n", styled(FAINT, format_args!("seed {}", report.seed)));
-    let mut op = "";
-    for row in &report.rows {
-        if row.op != op {
-            op = &row.op;
-            let _ = writeln!(table, "\n{}", styled(STRONG, op));
-        }
-        let (style, note) = match &row.verdict {
-            Verdict::Skipped(why) => (FAINT, shortened(why, 80 - 24)),
-            verdict => {
-                let style = if matches!(verdict, Verdict::Passed) { GOOD } else { BAD };
-                (style, format!("{} {}", row.cases, if row.cases == 1 { "case" } else { "cases" }))
-            }
+/// Tables as all commands write them.
+struct OurLook;
+
+impl Look for OurLook {
+    fn styled(&self, emphasis: Emphasis, text: &str) -> String {
+        let style = match emphasis {
+            Emphasis::Strong => STRONG,
+            Emphasis::Faint => FAINT,
+            Emphasis::Good => GOOD,
+            Emphasis::Bad => BAD,
         };
-        let verdict = styled(style, format_args!("{:7}", row.verdict.name()));
-        let _ = writeln!(table, "  {verdict}  {:11}  {}", row.property.name(), styled(FAINT, note));
-        if let Verdict::Failed(failure) = &row.verdict {
-            table += &explained(failure);
-        }
+        styled(style, text)
     }
-    let total = |verdict| report.count(verdict);
-    let (passed, failed, skipped) = (total("passed"), total("failed"), total("skipped"));
-    let sum = format!("{passed} passed, {failed} failed, {skipped} skipped");
-    let _ = writeln!(table, "\n{}", styled(if failed == 0 { GOOD } else { BAD }, sum));
-    table
-}
 
-/// What is wrong, and the line that shows it, which stays one line.
-fn explained(Failure { message, python }: &Failure) -> String {
-    format!("{}\n           {}\n", wrapped(message, 11), styled(FAINT, python))
-}
-
-/// The first line, or as much of it as there is room for.
-fn shortened(text: &str, room: usize) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= room {
-        return line.to_owned();
+    fn wrapped(&self, text: &str, indent: usize) -> String {
+        wrapped(text, indent)
     }
-    let kept: String = line.chars().take(room - 1).collect();
-    format!("{kept}…")
 }

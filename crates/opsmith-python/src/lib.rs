@@ -5,6 +5,7 @@
 
 mod array;
 mod attrs;
+mod check;
 mod convert;
 mod crate_sources;
 mod dtypes;
@@ -20,9 +21,18 @@ mod python_values;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
+    use crate::check::{check_worker, run_checks};
+    #[pymodule_export]
     use crate::crate_sources::crate_sources;
     #[pymodule_export]
     use crate::library::{Library, check, open};
     #[pymodule_export]
     use crate::op::Op;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let names = opsmith_check::Property::ALL.map(opsmith_check::Property::name);
+        module.add("PROPERTIES", names.to_vec())
+    }
 }

@@ -192,6 +192,12 @@ impl Op {
         &self.op.signature().name
     }
 
+    /// The file of its library, with symbolic links resolved.
+    #[getter]
+    fn path(&self) -> String {
+        self.op.library().path().to_string_lossy().into_owned()
+    }
+
     /// The op's position in its library.
     #[getter]
     fn index(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use opsmith_core::DType;
 use opsmith_core::attr::TensorValue;
 
 use super::Setting;
@@ -9,7 +10,7 @@ use crate::case::Case;
 use crate::generate::of_author;
 use crate::lab::{FILL, Lab, Outcome, Trouble, ask_one, is_panic};
 use crate::layout::{Layout, positions};
-use crate::values::{Tolerance, difference};
+use crate::values::{Tolerance, difference, from_numbers, numbers};
 use crate::wire::Call;
 
 /// Tensors that lie in memory in any way give what dense ones give.
@@ -129,7 +130,8 @@ pub(super) fn reference(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Cas
     let Some(expected) = expected else {
         return Err(Trouble::Reject("`reference` has nothing for such tensors".into()));
     };
-    let expected: Vec<Arc<TensorValue>> = expected.into_iter().map(Arc::new).collect();
+    let expected: Vec<Arc<TensorValue>> =
+        expected.into_iter().enumerate().map(|(i, value)| as_dtype_of(got.values.get(i), value)).collect();
     let loose = |dtype| {
         let Tolerance { relative, absolute } = Tolerance::of_rounding(dtype);
         setting.tolerance(Tolerance { relative: relative * 10.0, absolute: absolute * 10.0 })
@@ -138,4 +140,15 @@ pub(super) fn reference(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Cas
         Some(difference) => Err(Trouble::fail(format!("{difference}, which the reference gives"), case)),
         None => Ok(()),
     }
+}
+
+/// What a reference gave, rounded to the dtype of what it is compared with: many compute in float64.
+fn as_dtype_of(got: Option<&Arc<TensorValue>>, expected: TensorValue) -> Arc<TensorValue> {
+    let is_number = |dtype: DType| dtype != DType::String;
+    Arc::new(match got {
+        Some(got) if got.dtype != expected.dtype && is_number(got.dtype) && is_number(expected.dtype) => {
+            from_numbers(got.dtype, &expected.shape, &numbers(&expected))
+        }
+        _ => expected,
+    })
 }

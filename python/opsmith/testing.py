@@ -1,0 +1,288 @@
+"""Property tests of operators from their definitions alone.
+
+    >>> import opsmith.testing
+    >>> distances = opsmith.load("libdistances.so")
+    >>> opsmith.testing.check(distances.pairwise_manhattan_distance)
+
+Calls are generated from the op's shape signature, dtypes and attributes, and made in another process, so that
+one that crashes or hangs is a failure like any other. What is checked, property by property, is described in
+`docs/cli.md`; the program `opsmith check` does the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opsmith import _native
+from opsmith._definition import Arg, Attr, Op
+from opsmith._errors import FailedPreconditionError, InvalidArgumentError
+from opsmith._library import Library, definition_of, load
+
+__all__ = ["CheckFailed", "Report", "Row", "check"]
+
+_Plain = tuple[str, tuple[int, ...], bytes, list[bytes]]
+"""A tensor as it goes to the native part and comes back: dtype, dims, bytes, and the elements if they are
+strings."""
+
+
+_WORKER = """
+import sys
+from importlib import util
+spec = util.spec_from_file_location("opsmith._native", sys.argv[1])
+native = util.module_from_spec(spec)
+spec.loader.exec_module(native)
+native.check_worker()
+"""
+"""The program of the process that makes the calls. It starts in no time, for it imports neither the package
+nor NumPy."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What came of checking one property of one op."""
+
+    op: str
+    property: str
+    verdict: str
+    """`passed`, `failed` or `skipped`."""
+    cases: int
+    """In how many cases it was seen to hold."""
+    message: str
+    """What is wrong, or why it was skipped; empty where it passed."""
+    python: str
+    """A line of Python that makes the call in which it does not hold; else empty."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of the checks; as text, a table."""
+
+    library: str
+    seed: int
+    rows: tuple[Row, ...]
+    table: str
+
+    @property
+    def failures(self) -> tuple[Row, ...]:
+        """The rows that failed."""
+        return tuple(row for row in self.rows if row.verdict == "failed")
+
+    def __str__(self) -> str:
+        return self.table
+
+
+class CheckFailed(AssertionError):
+    """Some property does not hold; `report` says which."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(f"\n{report}")
+        self.report = report
+
+
+def check(
+    op: Callable[..., Any] | Library,
+    /,
+    *,
+    inputs: Callable[..., Sequence[Any] | Mapping[str, Any]] | None = None,
+    reference: Callable[..., Any] | None = None,
+    attrs: Mapping[str, Iterable[Any]] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+    cases: int | None = None,
+    properties: Sequence[str] | None = None,
+    time_limit: float = 10.0,
+    raises: bool = True,
+) -> Report:
+    """Check what holds of every op: of a library's function, or of all ops of a library.
+
+    The author's own knowledge plugs in:
+
+    - `inputs(rng)` makes the inputs of a call with a NumPy generator, where a definition cannot tell which
+      are meaningful: one array for each input (a list of arrays for one that is a list, None for one that is
+      absent), in order or as a dict by names. As `inputs(rng, size)` it also hears how large they should be,
+      from 0 to 8; failing cases are shrunk by it.
+    - `reference(*inputs, **attrs)` computes what the outputs ought to be, from NumPy arrays: one array, or a
+      tuple where the op has several outputs. Its dtype does not matter. Where it gives None, or numpy lacks
+      the dtype of an input, nothing is compared.
+    - `attrs` has, for some attributes, the values to choose from: `{"axis": [0, 1]}`.
+
+    `rtol` and `atol` say how exact the op is, instead of what rounding explains. The same `seed` gives the
+    same cases; `cases` of them are tried for each property, or as many as are usual. `properties` names those
+    to check: shapes, empty, scalars, strided, determinism, threads, extremes, gradient, ill-formed,
+    reference, cuda. A call may take `time_limit` seconds.
+
+    Raises `CheckFailed`, an `AssertionError`, with the table and the smallest failing cases, unless `raises`
+    is false; and what `inputs` and `reference` raise.
+    """
+    library, ops = _resolve(op)
+    if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
+        raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
+    if not sys.executable:
+        raise FailedPreconditionError("this Python does not know its own program, so it cannot start another")
+    if properties is None and reference is None:
+        properties = [name for name in _native.PROPERTIES if name != "reference"]
+    options = {
+        "ops": [op.name for op in ops],
+        "properties": None if properties is None else list(properties),
+        "seed": seed,
+        "cases": cases,
+        "rtol": rtol,
+        "atol": atol,
+        "time_limit": time_limit,
+        "worker": (sys.executable, ["-I", "-S", "-c", _WORKER, _native.__file__]),
+    }
+    text, table = _native.run_checks(
+        library.__file__,
+        options,
+        None if inputs is None else _Inputs(ops[0], inputs),
+        None if reference is None else _Reference(ops[0], reference),
+        None if attrs is None else {_attribute(ops[0], name): list(attrs[name]) for name in attrs},
+    )
+    report = _report(json.loads(text), table)
+    if raises and report.failures:
+        raise CheckFailed(report)
+    return report
+
+
+def _resolve(op: Callable[..., Any] | Library) -> tuple[Library, tuple[Op, ...]]:
+    """The library and those of its ops that are meant."""
+    if isinstance(op, Library):
+        return op, definition_of(op).ops
+    native = getattr(op, "__globals__", {}).get("_native")
+    if not isinstance(native, _native.Op):
+        raise TypeError(
+            f"`op` must be a function of a library that `opsmith.load` gave, or a library, got {op!r}"
+        )
+    library = load(native.path)
+    return library, (definition_of(library).op(native.name),)
+
+
+def _attribute(op: Op, name: str) -> str:
+    """The definition's name of an attribute that may be written as the function has it."""
+    return next((attr.name for attr in op.call_attrs if name == attr.python_name), name)
+
+
+def _report(data: dict[str, Any], table: str) -> Report:
+    rows = tuple(
+        Row(
+            op=row["op"],
+            property=row["property"],
+            verdict=row["verdict"],
+            cases=row["cases"],
+            message=row.get("message", row.get("why", "")),
+            python=row.get("python", ""),
+        )
+        for row in data["rows"]
+    )
+    return Report(data["library"], data["seed"], rows, table)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """The author's generator as the native part calls it."""
+
+    op: Op
+    function: Callable[..., Any]
+
+    def __call__(self, seed: int, size: int) -> list[list[_Plain | None]]:
+        rng = np.random.default_rng(seed)
+        given = self.function(rng, size) if _takes_two(self.function) else self.function(rng)
+        defs = self.op.inputs
+        if isinstance(given, Mapping):
+            unknown = given.keys() - {arg.name for arg in defs}
+            if unknown:
+                raise InvalidArgumentError(
+                    f"{self.op.name}: `inputs` gave {sorted(unknown)}, which it has not"
+                )
+            given = [given.get(arg.name) for arg in defs]
+        elif len(defs) == 1 and not isinstance(given, tuple):
+            given = (given,)
+        if len(given) != len(defs):
+            names = ", ".join(arg.name for arg in defs)
+            raise InvalidArgumentError(
+                f"{self.op.name}: takes {len(defs)} inputs ({names}), `inputs` gave {len(given)}"
+            )
+        return [_plain_list(arg, value) for arg, value in zip(defs, given, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The author's reference as the native part calls it."""
+
+    op: Op
+    function: Callable[..., Any]
+
+    def __call__(self, inputs: list[list[_Plain | None]], attrs: str) -> list[_Plain] | None:
+        try:
+            arrays = [[None if plain is None else _array(plain) for plain in tensors] for tensors in inputs]
+        except TypeError:
+            # NumPy has no such dtype.
+            return None
+        pairs = zip(self.op.inputs, arrays, strict=True)
+        arguments = [tensors if arg.is_list else tensors[0] for arg, tensors in pairs]
+        given = json.loads(attrs)
+        keywords = {
+            attr.python_name: _attr_value(attr, given.get(attr.name, attr.default))
+            for attr in self.op.call_attrs
+        }
+        outputs = self.function(*arguments, **keywords)
+        if outputs is None:
+            return None
+        if len(self.op.outputs) == 1:
+            outputs = (outputs,)
+        flat: list[_Plain] = []
+        for arg, value in zip(self.op.outputs, outputs, strict=True):
+            flat.extend(_plain(element) for element in (value if arg.is_list else [value]))
+        return flat
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(parameter.kind in positional for parameter in parameters) > 1
+
+
+def _plain_list(arg: Arg, value: Any) -> list[_Plain | None]:
+    if value is None:
+        return [None]
+    return [_plain(element) for element in value] if arg.is_list else [_plain(value)]
+
+
+def _plain(value: Any) -> _Plain:
+    array = np.asarray(value)
+    if array.dtype.kind in "OSU":
+        texts = [text.encode() if isinstance(text, str) else bytes(text) for text in array.ravel().tolist()]
+        return "string", array.shape, b"", texts
+    return array.dtype.name, array.shape, array.tobytes(), []
+
+
+def _array(plain: _Plain) -> np.ndarray[Any, Any]:
+    dtype, shape, data, texts = plain
+    if dtype == "string":
+        array = np.empty(len(texts), object)
+        array[:] = [text.decode(errors="surrogateescape") for text in texts]
+        return array.reshape(shape)
+    return np.frombuffer(data, np.dtype(dtype)).reshape(shape)
+
+
+def _attr_value(attr: Attr, value: Any) -> Any:
+    """The value as a function takes it, from JSON, which has no infinities and no tensors."""
+    if attr.is_list:
+        return [_one_attr_value(attr, element) for element in value]
+    return _one_attr_value(attr, value)
+
+
+def _one_attr_value(attr: Attr, value: Any) -> Any:
+    if attr.type == "float":
+        return float(value)
+    if attr.type == "tensor":
+        return np.array(value["values"], value["dtype"]).reshape(value["shape"])
+    return value
