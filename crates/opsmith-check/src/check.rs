@@ -21,7 +21,9 @@ use crate::subject::Subject;
 /// For so many cases that say nothing one that does is to be found.
 const REJECTS: u32 = 40;
 /// So long a failing case is shrunk, at most.
-const SHRINKING: Duration = Duration::from_secs(3);
+const SHRINKING: Duration = Duration::from_secs(10);
+/// Cases that hang are shrunk by as many more that do, at most.
+const HANGS: u32 = 2;
 
 /// What is to be checked, and how.
 #[derive(Debug, Clone)]
@@ -134,6 +136,7 @@ fn check_one(
         seen: 0,
         refused: String::new(),
         tried: vec![],
+        hangs: 0,
         fault: None,
         failed: None,
         broken: None,
@@ -143,10 +146,16 @@ fn check_one(
     let outcome = runner.run(&generator.dials(), |dials| {
         let mut trial = trial.borrow_mut();
         let is_enough = match trial.failed {
-            Some(failed) => failed.elapsed() > SHRINKING,
+            Some(failed) => failed.elapsed() > SHRINKING || trial.hangs > HANGS,
             None => started.elapsed() > options.budget,
         };
-        if is_enough { Ok(()) } else { trial.run(property, setting, &generator, &dials) }
+        if is_enough {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let outcome = trial.run(property, setting, &generator, &dials);
+        trial.hangs += u32::from(begun.elapsed() >= options.limit);
+        outcome
     });
     let Trial { seen, refused, fault, broken, .. } = trial.into_inner();
     match (broken, outcome) {
@@ -191,9 +200,11 @@ struct Trial<'a, 'b> {
     seen: u32,
     /// Why the last case was rejected that was.
     refused: String,
-    /// Cases that were tried while shrinking, and whether the property holds. Many dials change nothing of a case, and
+    /// Cases that were tried while shrinking, and what is wrong, if anything. Many dials change nothing of a case, and
     /// where a case ends the process it costs a new one.
-    tried: Vec<(Case, bool)>,
+    tried: Vec<(Case, Option<Fault>)>,
+    /// How many cases have taken as long as a call may.
+    hangs: u32,
     /// The last case in which it does not hold: while shrinking, the smallest.
     fault: Option<Fault>,
     /// When the first was found.
@@ -244,14 +255,14 @@ impl Trial<'_, '_> {
         dials: &Dials,
     ) -> std::result::Result<u32, Trouble> {
         let case: Case = generator.build(dials)?.map_err(|why| Trouble::Reject(why.to_owned()))?;
-        if let (Some(fault), Some((_, holds))) =
-            (&self.fault, self.tried.iter().rfind(|(tried, _)| *tried == case))
-        {
-            return if *holds { Ok(0) } else { Err(Trouble::Fail(Box::new(fault.clone()))) };
+        if let Some((_, known)) = self.tried.iter().find(|(tried, _)| *tried == case) {
+            return known.clone().map_or(Ok(0), |fault| Err(Trouble::Fail(Box::new(fault))));
         }
         let outcome = self.attempt_case(property, setting, &case);
-        if self.fault.is_some() || matches!(outcome, Err(Trouble::Fail(_))) {
-            self.tried.push((case, !matches!(outcome, Err(Trouble::Fail(_)))));
+        match &outcome {
+            Err(Trouble::Fail(fault)) => self.tried.push((case, Some((**fault).clone()))),
+            _ if self.fault.is_some() => self.tried.push((case, None)),
+            _ => {}
         }
         outcome
     }
