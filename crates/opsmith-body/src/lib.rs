@@ -63,4 +63,4 @@ pub use gradient::Gradient;
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};
 pub use scalar::{Lane, Mask, Scalar};
-pub use tiles::{GradientTile, Pair, TILE, Tiled, Tiles};
+pub use tiles::{Closing, FoldTile, GradientTile, Pair, TILE, Tiled, Tiles};

@@ -104,11 +104,11 @@ impl<B: Pair + Send + Sync> Tiles for Tiled<B> {
     }
 
     fn fold_f32(&self, level: Level, x: &[f32], stride: usize, y: &[[f32; TILE]], folds: &mut [[f32; TILE]]) {
-        dispatch_at(level, FoldTile { body: &self.0, x, stride, y, folds });
+        dispatch_at(level, FoldTile { body: &self.0, closing: Folded(B::FOLD), x, stride, y, folds });
     }
 
     fn fold_f64(&self, level: Level, x: &[f64], stride: usize, y: &[[f64; TILE]], folds: &mut [[f64; TILE]]) {
-        dispatch_at(level, FoldTile { body: &self.0, x, stride, y, folds });
+        dispatch_at(level, FoldTile { body: &self.0, closing: Folded(B::FOLD), x, stride, y, folds });
     }
 
     fn gradient_f32(&self, level: Level, tile: GradientTile<'_, f32>) {
@@ -121,8 +121,8 @@ impl<B: Pair + Send + Sync> Tiles for Tiled<B> {
 }
 
 /// Rows and elements of a row that are done at once: as many numbers as there are registers for.
-const ROWS: usize = 2;
-const STEP: usize = 8;
+const ROWS: usize = 4;
+const STEP: usize = 2;
 /// Rows of `y` that are done at once in a gradient.
 const COLUMNS: usize = 2;
 
@@ -138,29 +138,71 @@ macro_rules! each {
     )*};
 }
 
-struct FoldTile<'a, B, T> {
-    body: &'a B,
-    x: &'a [T],
-    stride: usize,
-    y: &'a [[T; TILE]],
-    folds: &'a mut [[T; TILE]],
+/// What becomes of the folds of a tile.
+pub trait Closing<T> {
+    /// Brings the folds of a tile's row into `folds`.
+    ///
+    /// To be `#[inline(always)]`, as everything that is compiled for each instruction set.
+    fn close<I: Isa>(&self, row: usize, tile: &[T; TILE], folds: &mut [T; TILE]);
 }
 
-impl<B: Pair, T: Element> Kernel for FoldTile<'_, B, T> {
+/// Folds are folded with what is there.
+struct Folded(Fold);
+
+impl<T: Element> Closing<T> for Folded {
+    #[inline(always)]
+    fn close<I: Isa>(&self, _: usize, tile: &[T; TILE], folds: &mut [T; TILE]) {
+        for l in 0..TILE {
+            folds[l] = T::store(self.0.of_two(folds[l].load::<I>(), tile[l].load::<I>()));
+        }
+    }
+}
+
+/// Folds the terms of rows of `x`, which lie `stride` apart, with the transposed rows of `y`, as [`Tiles::fold_f32`] does
+/// but for what becomes of the folds.
+///
+/// # Panics
+/// If `x` is too short.
+#[derive(Debug)]
+pub struct FoldTile<'a, B, C, T> {
+    /// The body and its fold.
+    pub body: &'a B,
+    /// What becomes of the folds.
+    pub closing: C,
+    /// Rows of the first operand.
+    pub x: &'a [T],
+    /// How far they are apart.
+    pub stride: usize,
+    /// Rows of the second operand, transposed.
+    pub y: &'a [[T; TILE]],
+    /// The folds, a row for each row of `x`.
+    pub folds: &'a mut [[T; TILE]],
+}
+
+impl<B: Pair, C: Closing<T>, T: Element> Kernel for FoldTile<'_, B, C, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Self { body, x, stride, y, folds } = self;
         let mut row = 0;
         if !B::LONG {
-            while row + ROWS <= folds.len() {
-                fold_rows::<I, T, B, ROWS, STEP>(body, &x[row * stride..], stride, y, &mut folds[row..]);
+            while row + ROWS <= self.folds.len() {
+                let tile = fold_rows::<I, T, B, ROWS, STEP>(
+                    self.body,
+                    &self.x[row * self.stride..],
+                    self.stride,
+                    self.y,
+                );
+                for r in 0..ROWS {
+                    self.closing.close::<I>(row + r, &tile[r], &mut self.folds[row + r]);
+                }
                 row += ROWS;
             }
         }
-        while row < folds.len() {
-            fold_rows::<I, T, B, 1, 1>(body, &x[row * stride..], stride, y, &mut folds[row..]);
+        while row < self.folds.len() {
+            let [tile] =
+                fold_rows::<I, T, B, 1, 1>(self.body, &self.x[row * self.stride..], self.stride, self.y);
+            self.closing.close::<I>(row, &tile, &mut self.folds[row]);
             row += 1;
         }
     }
@@ -173,44 +215,42 @@ fn fold_rows<I: Isa, T: Element, B: Pair, const R: usize, const K: usize>(
     x: &[T],
     stride: usize,
     y: &[[T; TILE]],
-    folds: &mut [[T; TILE]],
-) {
+) -> [[T; TILE]; R] {
     let mut tile = [[T::store(B::FOLD.identity::<T::Number<I>>()); TILE]; R];
-    let mut k = 0;
-    while k + K <= y.len() {
-        fold_step::<I, T, B, R, K>(body, x, stride, k, y, &mut tile);
-        k += K;
-    }
-    while k < y.len() {
-        fold_step::<I, T, B, R, 1>(body, x, stride, k, y, &mut tile);
-        k += 1;
-    }
+    // Lengths that are seen to agree leave no checks in the loop, where they would hold the units that compute.
+    let (steps, rest) = y.as_chunks::<K>();
+    let none: &[[T; K]] = &[];
+    let mut rows = [none; R];
     for r in 0..R {
-        let folds = &mut folds[r];
-        for l in 0..TILE {
-            let fold = B::FOLD.of_two(folds[l].load::<I>(), tile[r][l].load::<I>());
-            folds[l] = T::store(fold);
-        }
+        rows[r] = &x[r * stride..][..y.len()].as_chunks::<K>().0[..steps.len()];
     }
+    for (step, y) in steps.iter().enumerate() {
+        let mut from_x = [[T::Number::<I>::of(0.0); K]; R];
+        for r in 0..R {
+            for s in 0..K {
+                from_x[r][s] = rows[r][step][s].load::<I>();
+            }
+        }
+        fold_step::<I, T, B, R, K>(body, &from_x, y, &mut tile);
+    }
+    for (k, y) in rest.iter().enumerate() {
+        let mut from_x = [[T::Number::<I>::of(0.0)]; R];
+        for r in 0..R {
+            from_x[r][0] = x[r * stride + steps.len() * K + k].load::<I>();
+        }
+        fold_step::<I, T, B, R, 1>(body, &from_x, std::array::from_ref(y), &mut tile);
+    }
+    tile
 }
 
 /// `K` elements of `R` rows. The loop over the lanes is the one that is vectorised.
 #[inline(always)]
 fn fold_step<I: Isa, T: Element, B: Pair, const R: usize, const K: usize>(
     body: &B,
-    x: &[T],
-    stride: usize,
-    k: usize,
-    y: &[[T; TILE]],
+    from_x: &[[T::Number<I>; K]; R],
+    y: &[[T; TILE]; K],
     tile: &mut [[T; TILE]; R],
 ) {
-    let mut from_x = [[T::Number::<I>::of(0.0); K]; R];
-    for r in 0..R {
-        for s in 0..K {
-            from_x[r][s] = x[r * stride + k + s].load::<I>();
-        }
-    }
-    let Some((y, _)) = y[k..].split_first_chunk::<K>() else { return };
     for l in 0..TILE {
         each!(r < R {
             let mut fold = tile[r][l].load::<I>();

@@ -8,7 +8,9 @@
 
 use std::ops::Range;
 
-use opsmith_body::{Body, Fold, Graph, Isa, Kernel, Level, Pair, Plain, Scalar, TILE, compose, dispatch_at};
+use opsmith_body::{
+    Body, Closing, Fold, FoldTile, Graph, Isa, Kernel, Level, Pair, Plain, Scalar, TILE, compose, dispatch_at,
+};
 use opsmith_core::{Compute, Result};
 
 use super::shared::{Shared, Sizes};
@@ -30,7 +32,7 @@ pub(crate) fn are_summed(graph: &Graph, fold: Fold) -> bool {
 }
 
 /// The larger of two numbers, either one where one is NaN.
-pub(crate) struct Larger;
+struct Larger;
 
 impl Body<2, 1> for Larger {
     #[inline(always)]
@@ -88,22 +90,25 @@ impl<'a, T: TileNumber> RowSums<'a, T> {
         Ok(Some(RowSums { weights, blocks, count }))
     }
 
-    /// Adds the differences of a block of terms to the sums, from those of the larger numbers and of the columns.
-    pub(crate) fn add_differences(
+    /// Adds the sums of a block of terms of some rows of `x`, which lie `p` apart, with the rows of `y` of a panel.
+    pub(crate) fn add_block(
         &self,
         level: Level,
-        rows: &Range<usize>,
-        block: usize,
-        (larger, columns): (&[[T; TILE]], &[T; TILE]),
+        (rows, block): (&Range<usize>, usize),
+        (x, p): (&[T], usize),
+        (panel, columns): (&[[T; TILE]], &[T; TILE]),
         sums: &mut [[T; TILE]],
     ) {
-        let of_rows = &self.blocks[rows.start * self.count..rows.end * self.count];
-        dispatch_at(level, AddDifferences { of_rows, block, count: self.count, larger, columns, sums });
+        let rows = &self.blocks[rows.start * self.count..rows.end * self.count];
+        let closing = Differences { rows, block, count: self.count, columns };
+        let folds = &mut sums[..rows.len() / self.count];
+        dispatch_at(level, FoldTile { body: &Larger, closing, x, stride: p, y: panel, folds });
     }
 
     /// Does the pairs again that are not exact.
     pub(crate) fn refine(
         &self,
+        level: Level,
         p: usize,
         (x, y): (&[T], &[T]),
         (rows, columns): (&Range<usize>, &Range<usize>),
@@ -112,11 +117,7 @@ impl<'a, T: TileNumber> RowSums<'a, T> {
     ) {
         for (i, sums) in rows.clone().zip(sums) {
             let of_row = self.weights[i];
-            if sums
-                .iter()
-                .zip(weights)
-                .fold(true, |all, (z, weight)| all & is_exact(*z, add(*weight, of_row)))
-            {
+            if dispatch_at(level, AreExact { sums, weights, of_row }) {
                 continue;
             }
             for ((j, z), weight) in columns.clone().zip(sums.iter_mut()).zip(weights) {
@@ -137,6 +138,7 @@ pub(crate) fn column_sums<T: TileNumber>(
     dispatch_at(level, SumColumns { panel, weights })
 }
 
+#[inline(always)]
 fn add<T: TileNumber>(a: T, b: T) -> T {
     T::store(a.load::<Plain>() + b.load::<Plain>())
 }
@@ -241,30 +243,43 @@ impl<T: TileNumber> Kernel for SumColumns<'_, T> {
     }
 }
 
-struct AddDifferences<'a, T> {
-    of_rows: &'a [T],
+/// What a block adds to the sums: the larger numbers, less those of the row and those of the column.
+struct Differences<'a, T> {
+    /// For each row the sums of its blocks.
+    rows: &'a [T],
     block: usize,
     count: usize,
-    larger: &'a [[T; TILE]],
     columns: &'a [T; TILE],
-    sums: &'a mut [[T; TILE]],
 }
 
-impl<T: TileNumber> Kernel for AddDifferences<'_, T> {
-    type Output = ();
+impl<T: TileNumber> Closing<T> for Differences<'_, T> {
+    #[inline(always)]
+    fn close<I: Isa>(&self, row: usize, larger: &[T; TILE], sums: &mut [T; TILE]) {
+        let of_row = self.rows[row * self.count + self.block].load::<I>();
+        for l in 0..TILE {
+            let larger = larger[l].load::<I>();
+            let difference = (larger - of_row) + (larger - self.columns[l].load::<I>());
+            sums[l] = T::store(sums[l].load::<I>() + difference);
+        }
+    }
+}
+
+/// Whether all sums of a row outweigh the error of what they are made of.
+struct AreExact<'a, T> {
+    sums: &'a [T; TILE],
+    weights: &'a [T; TILE],
+    of_row: T,
+}
+
+impl<T: TileNumber> Kernel for AreExact<'_, T> {
+    type Output = bool;
 
     #[inline(always)]
-    fn run<I: Isa>(self) {
-        let columns = *self.columns;
-        for (r, (larger, sums)) in self.larger.iter().zip(self.sums).enumerate() {
-            let of_row = self.of_rows[r * self.count + self.block].load::<I>();
-            let mut own = *sums;
-            for l in 0..TILE {
-                let larger = larger[l].load::<I>();
-                let difference = (larger - of_row) + (larger - columns[l].load::<I>());
-                own[l] = T::store(own[l].load::<I>() + difference);
-            }
-            *sums = own;
+    fn run<I: Isa>(self) -> bool {
+        let mut all = true;
+        for l in 0..TILE {
+            all &= is_exact(self.sums[l], add(self.weights[l], self.of_row));
         }
+        all
     }
 }

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use opsmith_body::{BLOCK, Block, Blocks, Fold, Level, Plain, Scalar, TILE, Tiled, Tiles};
+use opsmith_body::{BLOCK, Block, Blocks, Fold, Level, Plain, Scalar, TILE, Tiles};
 use opsmith_core::{Compute, Result};
 
-use super::differences::{Larger, RowSums, column_sums};
+use super::differences::{RowSums, column_sums};
 use super::elements::{Numbers, elements};
 use super::shared::{Shared, Sizes};
 use super::tiled::TileNumber;
@@ -13,6 +13,8 @@ use super::triples::{Pass, Source, Target};
 
 /// Bytes of a row that are copied at a time: a panel of them takes half of the first cache.
 const DEPTH_BYTES: usize = 512;
+/// Elements of a row that are copied at a time.
+const LINE: usize = 16;
 /// Panels of terms that are summed before the sum is added to the total.
 const SHORT: usize = 64;
 /// Rows of `x` per unit of work, at most.
@@ -54,7 +56,7 @@ impl<T: TileNumber> Folds<'_, T> {
         }
         let across = m.div_ceil(TILE);
         let down = (4 * cx.num_threads()).div_ceil(across).max(n.div_ceil(MAX_ROWS));
-        let rows = n.div_ceil(down).next_multiple_of(2);
+        let rows = n.div_ceil(down).next_multiple_of(4);
         let z = Shared::new(z);
         let depth = DEPTH_BYTES / size_of::<T>();
         let sums = match self.differences {
@@ -114,17 +116,14 @@ impl<T: TileNumber> Folds<'_, T> {
         let mut folds = vec![[identity; TILE]; rows.len().next_multiple_of(BLOCK / TILE)];
         let mut long: Vec<[T; TILE]> = Vec::new();
         let mut panel = vec![[T::default(); TILE]; depth.min(p)];
-        let mut larger = vec![[T::default(); TILE]; if sums.is_some() { rows.len() } else { 0 }];
         let mut weights = [T::default(); TILE];
         for (number, k) in (0..p).step_by(depth).enumerate() {
             let len = depth.min(p - k);
             self.pack(&columns, k, &mut panel[..len]);
             let x = &self.x[rows.start * p + k..];
             if let Some(sums) = sums {
-                larger.fill([T::default(); TILE]);
-                T::fold(&Tiled(Larger), level, x, p, &panel[..len], &mut larger);
                 let of_columns = column_sums(level, &panel[..len], &mut weights);
-                sums.add_differences(level, &rows, number, (&larger, &of_columns), &mut folds);
+                sums.add_block(level, (&rows, number), (x, p), (&panel[..len], &of_columns), &mut folds);
             } else {
                 T::fold(self.tiles, level, x, p, &panel[..len], &mut folds[..rows.len()]);
             }
@@ -137,7 +136,7 @@ impl<T: TileNumber> Folds<'_, T> {
             folds = long;
         }
         if let Some(sums) = sums {
-            sums.refine(p, (self.x, self.y), (&rows, &columns), &weights, &mut folds);
+            sums.refine(level, p, (self.x, self.y), (&rows, &columns), &weights, &mut folds);
         }
         self.finish(level, &mut folds);
         for (i, folds) in rows.zip(&folds) {
@@ -150,11 +149,14 @@ impl<T: TileNumber> Folds<'_, T> {
     /// Copies some rows of `y`, transposed; what is beyond them is the last again.
     fn pack(&self, columns: &Range<usize>, k: usize, panel: &mut [[T; TILE]]) {
         let p = self.sizes.p;
-        for l in 0..TILE {
-            let row = (columns.start + l).min(columns.end - 1);
-            let from = &self.y[row * p + k..][..panel.len()];
-            for (to, from) in panel.iter_mut().zip(from) {
-                to[l] = *from;
+        // A cache line of each row at a time: more at once would evict what is written to.
+        for (line, panel) in panel.chunks_mut(LINE).enumerate() {
+            for l in 0..TILE {
+                let row = (columns.start + l).min(columns.end - 1);
+                let from = &self.y[row * p + k + line * LINE..][..panel.len()];
+                for (to, from) in panel.iter_mut().zip(from) {
+                    to[l] = *from;
+                }
             }
         }
     }
