@@ -43,7 +43,7 @@ def cases(options: Options) -> Iterator[Case]:
         }
         for function in unchanged.values():
             function()
-        yield Case("unchanged", unchanged, [Target(0.05), Target(0.1, (PEER,))], rounds=5)
+        yield Case("unchanged", unchanged, [Target(0.05)], rounds=5)
 
 
 def seconds(load: Callable[..., Any], folder: Path, shift: int, cache: str = "") -> float:

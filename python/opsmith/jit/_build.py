@@ -234,4 +234,4 @@ def request(
 ) -> Request:
     """What is to be built, with the toolchain and crates of this machine."""
     crates = _crates.find(cache)
-    return Request(cache, _toolchain.find(), crates, wanted, tuple(sources), tuple(cuda), flags)
+    return Request(cache, _toolchain.find(cache), crates, wanted, tuple(sources), tuple(cuda), flags)

@@ -7,6 +7,7 @@
 | `sources/<digest>/` | the sources of `load_inline`, where compiler messages find them |
 | `dependencies/<key>/` | compiled crates, of one toolchain |
 | `crates/<digest>/` | the sources of Opsmith's crates, from the package |
+| `toolchains/` | what compilers say of themselves |
 | `building/`, `locks/` | what is being made, and by whom |
 
 What is made is made in `building` and renamed, so nothing half done is ever found in its place.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
+from opsmith.jit._cache import digest, read_json, write_atomically
 from opsmith.jit._errors import BuildError
 
 OLDEST = (1, 90)
@@ -36,13 +38,25 @@ class Toolchain:
     version: str
 
 
-def find() -> Toolchain:
+def find(cache: Path) -> Toolchain:
     """The toolchain that the environment names, or that is on the path, or where rustup puts it.
 
-    Raises `BuildError` where there is none, or one too old.
+    What the compiler says of itself is kept in the cache: to ask it takes longer than all else where nothing
+    is to be built. Raises `BuildError` where there is none, or one too old.
     """
     rustc, cargo = _program("RUSTC", "rustc"), _program("CARGO", "cargo")
-    return Toolchain(rustc, cargo, _version(rustc, os.environ.get("RUSTUP_TOOLCHAIN")))
+    choice = os.environ.get("RUSTUP_TOOLCHAIN", "")
+    record = cache / "toolchains" / f"{digest([rustc, choice, str(_rustup_home())])}.json"
+    known = read_json(record)
+    if isinstance(known, dict) and known.get("stamps") == _stamps(rustc, known.get("compiler", "")):
+        return Toolchain(known["compiler"], cargo, known["version"])
+    version = _version(rustc)
+    compiler = _compiler(rustc)
+    # A cache that cannot be written to is told of where something has to be built.
+    with suppress(OSError):
+        told = {"compiler": compiler, "version": version, "stamps": _stamps(rustc, compiler)}
+        write_atomically(record, json.dumps(told))
+    return Toolchain(compiler, cargo, version)
 
 
 def environment() -> dict[str, str]:
@@ -65,14 +79,46 @@ def _program(variable: str, name: str) -> str:
     return os.path.abspath(found)
 
 
-@lru_cache
-def _version(rustc: str, _toolchain: str | None) -> str:
+def _rustup_home() -> Path:
+    return Path(os.environ.get("RUSTUP_HOME") or Path.home() / ".rustup")
+
+
+def _stamps(rustc: str, compiler: str) -> dict[str, list[int]]:
+    """When what decides which compiler runs was last changed: a link may lead to rustup, which chooses."""
+    start = Path(start_folder())
+    deciding = [Path(rustc), Path(compiler), _rustup_home() / "settings.toml"]
+    deciding += [start / "rust-toolchain", start / "rust-toolchain.toml"]
+    stamps = {}
+    for path in deciding:
+        with suppress(OSError):
+            status = path.stat()
+            stamps[str(path)] = [status.st_mtime_ns, status.st_size, status.st_ino]
+    return stamps
+
+
+def _compiler(rustc: str) -> str:
+    """The compiler that rustup would start, to start it without rustup; else what was found."""
+    own = os.path.join(_ask(rustc, "--print", "sysroot").stdout.strip(), "bin", "rustc")
+    is_rustup = os.path.basename(os.path.realpath(rustc)).startswith("rustup")
+    return own if is_rustup and os.access(own, os.X_OK) else rustc
+
+
+def _ask(rustc: str, *question: str) -> subprocess.CompletedProcess[str]:
     try:
-        told = subprocess.run(
-            [rustc, "-vV"], capture_output=True, text=True, cwd=start_folder(), env=environment(), check=False
+        return subprocess.run(
+            [rustc, *question],
+            capture_output=True,
+            text=True,
+            cwd=start_folder(),
+            env=environment(),
+            check=False,
         )
     except OSError as error:
         raise BuildError(f"`{rustc}` cannot be started: {error.strerror}\n  → {INSTALL}") from error
+
+
+def _version(rustc: str) -> str:
+    told = _ask(rustc, "-vV")
     release = re.search(r"^release: (\d+)\.(\d+)", told.stdout, re.MULTILINE)
     if told.returncode != 0 or release is None:
         raise BuildError(f"`{rustc} -vV` failed: {told.stderr.strip()}\n  → {INSTALL}")

@@ -16,7 +16,7 @@ import numpy as np
 import opsmith
 import pytest
 from opsmith import jit
-from opsmith.jit import _dependencies
+from opsmith.jit import _dependencies, _toolchain
 
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
 CACHE = LIBRARIES.parent / "tests" / "jit"
@@ -325,6 +325,15 @@ def test_an_old_compiler(name: str, tmp_path: Path) -> None:
     assert "rustup update" in said
 
 
+def test_another_compiler_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rustc = tmp_path / "rustc"
+    monkeypatch.setenv("RUSTC", str(rustc))
+    for release in ["1.98.0", "1.98.0", "1.99.10"]:
+        rustc.write_text(f"#!/bin/sh\necho 'release: {release}'\n")
+        rustc.chmod(0o755)
+        assert _toolchain.find(tmp_path).version == f"release: {release}\n"
+
+
 def test_no_linker(name: str, tmp_path: Path) -> None:
     rustc, cargo = shutil.which("rustc"), shutil.which("cargo")
     assert rustc and cargo
@@ -361,7 +370,8 @@ def test_a_cache_that_is_read_only_serves_what_it_has(name: str, tmp_path: Path)
     library = jit.load_inline(name, source(7))
     # The compiler may be where only root can see it.
     drop = "import os, numpy; from opsmith.jit import _toolchain\n"
-    drop += "found = _toolchain.find(); _toolchain.find = lambda: found; os.setuid(65534)\n"
+    drop += "found = _toolchain.find(jit.cache_folder()); _toolchain.find = lambda cache: found\n"
+    drop += "os.setuid(65534)\n"
     for folder in Path(library.__file__).parents:
         if folder.stat().st_mode & 0o005 != 0o005:
             pytest.skip(f"{folder} is closed to others")
