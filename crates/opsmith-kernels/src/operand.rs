@@ -165,16 +165,23 @@ impl Sums {
 
     /// Adds the first `count` numbers of a block from some coordinates on.
     pub(crate) fn add<W: Wide>(&mut self, space: &Space, from: &[usize], count: usize, numbers: &Block<W>) {
-        let one_place = space.strides(self.operand)[0] == 0;
+        let stride = space.strides(self.operand)[0].unsigned_abs();
         let Sums { low, values, operand } = self;
         space.runs(*operand, from, count, |position, length, place| {
             let numbers = &numbers.0[position..position + length];
             let first = place.unsigned_abs() - *low;
-            if one_place {
-                values[first] += sum(numbers);
-            } else {
-                for (value, number) in values[first..first + length].iter_mut().zip(numbers) {
-                    *value += number.double();
+            match stride {
+                0 => values[first] += sum(numbers),
+                1 => {
+                    for (value, number) in values[first..first + length].iter_mut().zip(numbers) {
+                        *value += number.double();
+                    }
+                }
+                // Of rows that are lanes: from row to row.
+                _ => {
+                    for (value, number) in values[first..].iter_mut().step_by(stride).zip(numbers) {
+                        *value += number.double();
+                    }
                 }
             }
         });

@@ -160,27 +160,37 @@ fn many_short_rows_have_the_bits_of_each() {
 
 #[test]
 fn gradients_of_many_short_rows_are_those_of_a_few() {
-    let (x, gamma, weight) = (numbers(&[2, 151, 5], 1), numbers(&[2, 1, 5], 2), numbers(&[151], 3));
+    let (x, weight) = (numbers(&[2, 151, 5], 1), numbers(&[151], 3));
     let (scaled, size) = (numbers(&[2, 151, 5], 4), numbers(&[2, 151], 5));
-    let run = |rows: std::ops::Range<usize>, threads: usize| {
-        let cut =
-            |array: &ArrayD<f64>, axis: usize| array.slice_axis(Axis(axis), rows.clone().into()).to_owned();
-        let inputs = [cut(&x, 1), gamma.clone(), cut(&weight, 0), cut(&scaled, 1), cut(&size, 1)];
-        let call = inputs.iter().fold(gradient::<with_everything>(1), |call, input| call.input(input));
-        let outputs = call.threads(threads).run().unwrap();
-        ["x_grad", "gamma_grad", "weight_grad"].map(|name| outputs.array::<f64, IxDyn>(name).unwrap())
-    };
-    let all = run(0..151, 1);
-    assert!([2, 16].into_iter().all(|threads| run(0..151, threads) == all));
-    let mut gamma_grad = ArrayD::zeros(vec![2, 1, 5]);
-    for first in (0..151).step_by(3) {
-        let rows = first..151.min(first + 3);
-        let [x_grad, of_gamma, weight_grad] = run(rows.clone(), 1);
-        gamma_grad += &of_gamma;
-        assert_close(&all[0].slice_axis(Axis(1), rows.clone().into()).to_owned(), &x_grad, 1e-14);
-        assert_close(&all[2].slice_axis(Axis(0), rows.into()).to_owned(), &weight_grad, 1e-14);
+    for own in [[2, 1, 5], [1, 151, 5], [2, 151, 1], [1, 151, 1], [1, 1, 5]] {
+        let gamma = numbers(&own, 2);
+        // Rows of the dim that may be repeated in `gamma`.
+        let run = |rows: std::ops::Range<usize>, threads: usize| {
+            let cut = |array: &ArrayD<f64>, axis: usize| match array.len_of(Axis(axis)) {
+                1 => array.clone(),
+                _ => array.slice_axis(Axis(axis), rows.clone().into()).to_owned(),
+            };
+            let inputs = [cut(&x, 1), cut(&gamma, 1), cut(&weight, 0), cut(&scaled, 1), cut(&size, 1)];
+            let call = inputs.iter().fold(gradient::<with_everything>(1), |call, input| call.input(input));
+            let outputs = call.threads(threads).run().unwrap();
+            ["x_grad", "gamma_grad", "weight_grad"].map(|name| outputs.array::<f64, IxDyn>(name).unwrap())
+        };
+        let all = run(0..151, 1);
+        assert!([2, 16].into_iter().all(|threads| run(0..151, threads) == all));
+        let mut gamma_grad = ArrayD::zeros(own.to_vec());
+        for first in (0..151).step_by(3) {
+            let rows = first..151.min(first + 3);
+            let [x_grad, of_gamma, weight_grad] = run(rows.clone(), 1);
+            let mut place = gamma_grad.view_mut();
+            if own[1] != 1 {
+                place.slice_axis_inplace(Axis(1), rows.clone().into());
+            }
+            place += &of_gamma;
+            assert_close(&all[0].slice_axis(Axis(1), rows.clone().into()).to_owned(), &x_grad, 1e-14);
+            assert_close(&all[2].slice_axis(Axis(0), rows.into()).to_owned(), &weight_grad, 1e-14);
+        }
+        assert_close(&all[1], &gamma_grad, 1e-12);
     }
-    assert_close(&all[1], &gamma_grad, 1e-12);
 }
 
 #[test]
