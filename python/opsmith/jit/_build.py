@@ -116,11 +116,11 @@ def _found(cache: Path, name: str, key: str) -> Path | None:
 
 def _build(request: Request, name: str, key: str, progress: Progress) -> Path:
     cache = request.cache
+    progress.step(f"compiling with {request.toolchain.version.splitlines()[0]}")
+    compiled = _compiled(request, progress)
     for source in (*request.sources, *request.cuda):
         if source.is_inline and digest_of_file(source.path) != digest([source.text.encode()]):
             write_atomically(source.path, source.text)
-    progress.step(f"compiling with {request.toolchain.version.splitlines()[0]}")
-    compiled = _compiled(request, progress)
     with workplace(cache, key) as made:
         started = time.perf_counter()
         try:

@@ -235,6 +235,8 @@ NO_LINKER = (
 def _resolved(package: Path, toolchain: Toolchain) -> dict[str, str]:
     """The package that each name stands for in sources."""
     arguments = ["metadata", "--format-version", "1", "--manifest-path", str(package / "Cargo.toml")]
+    # Or it would download what other systems need.
+    arguments += ["--filter-platform", toolchain.host]
     process = _cargo(toolchain, arguments, subprocess.PIPE)
     out, err = process.communicate()
     if process.returncode != 0:

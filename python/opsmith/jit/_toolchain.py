@@ -37,6 +37,12 @@ class Toolchain:
     cargo: str
     version: str
 
+    @property
+    def host(self) -> str:
+        """What it compiles for: `x86_64-unknown-linux-gnu`."""
+        told = re.search(r"^host: (\S+)", self.version, re.MULTILINE)
+        return told[1] if told else ""
+
 
 def find(cache: Path) -> Toolchain:
     """The toolchain that the environment names, or that is on the path, or where rustup puts it.

@@ -18,7 +18,8 @@ import pytest
 from opsmith import jit
 from opsmith.jit import _dependencies, _toolchain
 
-LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
+ROOT = Path(__file__).parents[3]
+LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", ROOT / "target" / "release"))
 CACHE = LIBRARIES.parent / "tests" / "jit"
 
 # Compiled in a fraction of a second; `VALUE` tells one library from another.
@@ -118,6 +119,13 @@ def test_a_source_says_nothing_but_its_ops(name: str) -> None:
     np.testing.assert_allclose(library.swish(x), x / (1 + np.exp(-x)), rtol=1e-14)
     np.testing.assert_allclose(library.norm(x), np.linalg.norm(x, axis=1), rtol=1e-14)
     assert library.swish_grad(np.ones(1), np.ones(1)).shape == (1,)
+
+
+def test_the_program_in_the_guide_says_what_it_gives() -> None:
+    program = (ROOT / "docs" / "jit.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    *head, last = program.strip().splitlines()
+    call, shown = last.split("    # ")
+    assert child("\n".join([*head, f"print(repr({call}))"])).stdout.strip() == shown
 
 
 def test_nothing_is_built_again_while_nothing_has_changed(
