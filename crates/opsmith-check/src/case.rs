@@ -78,6 +78,7 @@ impl Case {
             tensors,
             attrs: self.attrs.iter().map(|(name, value)| Named::new(name, value)).collect(),
             outputs: subject.signature.outputs.len(),
+            wanted: u64::MAX,
             fill,
         }
     }

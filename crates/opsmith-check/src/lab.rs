@@ -69,8 +69,10 @@ pub(crate) enum Outcome {
 pub(crate) struct Outputs {
     /// How many tensors each output of the definition has.
     pub(crate) counts: Vec<usize>,
-    /// The tensors one by one.
+    /// The tensors that were made, one by one.
     pub(crate) values: Vec<Arc<TensorValue>>,
+    /// Which were: all but those that are not wanted.
+    pub(crate) made: Vec<bool>,
     /// The buffers of the inputs that were changed in place.
     pub(crate) changed: Vec<Vec<u8>>,
     damage: Option<String>,
@@ -78,13 +80,12 @@ pub(crate) struct Outputs {
 
 impl Outputs {
     fn new(given: Given) -> Result<Outputs, Error> {
-        let missing = || Error::internal("an output was not made");
-        let value = |output: Option<_>| -> Result<Arc<TensorValue>, Error> {
-            crate::wire::Output::into_value(output.ok_or_else(missing)?).map(Arc::new)
-        };
+        let made = given.outputs.iter().map(Option::is_some).collect();
+        let values = given.outputs.into_iter().flatten().map(|output| output.into_value().map(Arc::new));
         Ok(Outputs {
             counts: given.counts,
-            values: given.outputs.into_iter().map(value).collect::<Result<_, _>>()?,
+            values: values.collect::<Result<_, _>>()?,
+            made,
             changed: given.changed.into_iter().map(|buffer| buffer.bytes).collect(),
             damage: given.damage,
         })

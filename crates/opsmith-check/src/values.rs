@@ -166,8 +166,10 @@ impl Tolerance {
     }
 }
 
-/// Where two lists of tensors differ by more than `tolerance` says for their dtype, in words; `None` where nowhere.
+/// Where two lists of tensors with these names differ by more than `tolerance` says for their dtype, in words; `None`
+/// where nowhere.
 pub(crate) fn difference(
+    names: &[String],
     got: &[Arc<TensorValue>],
     expected: &[Arc<TensorValue>],
     tolerance: impl Fn(DType) -> Tolerance,
@@ -175,28 +177,28 @@ pub(crate) fn difference(
     if got.len() != expected.len() {
         return Some(format!("{} tensors instead of {}", got.len(), expected.len()));
     }
-    let pairs = got.iter().zip(expected).enumerate();
-    pairs.map(|(i, (a, b))| one_difference(i, a, b, tolerance(b.dtype))).find_map(|found| found)
+    let pairs = names.iter().zip(got.iter().zip(expected));
+    pairs.map(|(name, (a, b))| one_difference(name, a, b, tolerance(b.dtype))).find_map(|found| found)
 }
 
 fn one_difference(
-    output: usize,
+    output: &str,
     got: &TensorValue,
     expected: &TensorValue,
     tolerance: Tolerance,
 ) -> Option<String> {
     if got.dtype != expected.dtype {
-        return Some(format!("output {output} is {} instead of {}", got.dtype, expected.dtype));
+        return Some(format!("`{output}` is {} instead of {}", got.dtype, expected.dtype));
     }
     if got.shape != expected.shape {
-        return Some(format!("output {output} has shape {:?} instead of {:?}", got.shape, expected.shape));
+        return Some(format!("`{output}` has shape {:?} instead of {:?}", got.shape, expected.shape));
     }
     let at = |element: usize| index_of(element, &expected.shape);
     if got.dtype == DType::String {
         let element = (0..got.strings.len()).find(|&i| got.strings[i] != expected.strings[i])?;
         let text = |value: &TensorValue| String::from_utf8_lossy(&value.strings[element]).into_owned();
         let (a, b) = (text(got), text(expected));
-        return Some(format!("output {output}{} is {a:?} instead of {b:?}", at(element)));
+        return Some(format!("`{output}`{} is {a:?} instead of {b:?}", at(element)));
     }
     if got.bytes == expected.bytes {
         return None;
@@ -207,7 +209,7 @@ fn one_difference(
     let tolerance = Tolerance { absolute: tolerance.absolute * largest, ..tolerance };
     let place = (0..a.len()).find(|&i| !tolerance.is_within(a[i], b[i]))?;
     let parts = a.len() / expected.shape.iter().product::<usize>().max(1);
-    Some(format!("output {output}{} is {} instead of {}", at(place / parts.max(1)), a[place], b[place]))
+    Some(format!("`{output}`{} is {} instead of {}", at(place / parts.max(1)), a[place], b[place]))
 }
 
 /// `[1, 2]`: the index of an element in row-major order; nothing for a scalar.
@@ -241,8 +243,9 @@ mod tests {
         let value = |numbers: &[f64]| Arc::new(from_numbers(DType::Float64, &[2, 2], numbers));
         let (a, b) = ([value(&[1.0, f64::NAN, 3.0, 4.0])], [value(&[1.0, f64::NAN, 3.0, 5.0])]);
         let exact = Tolerance { relative: 0.0, absolute: 0.0 };
-        assert_eq!(difference(&a, &a, |_| exact), None);
-        let found = difference(&a, &b, |_| exact);
-        assert_eq!(found.as_deref(), Some("output 0[1, 1] is 4 instead of 5"));
+        let names = ["z".to_owned()];
+        assert_eq!(difference(&names, &a, &a, |_| exact), None);
+        let found = difference(&names, &a, &b, |_| exact);
+        assert_eq!(found.as_deref(), Some("`z`[1, 1] is 4 instead of 5"));
     }
 }

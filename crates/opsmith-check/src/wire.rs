@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) attrs: Vec<Named>,
     /// How many outputs the definition has.
     pub(crate) outputs: usize,
+    /// A bit for each output that is to be computed.
+    pub(crate) wanted: u64,
     /// What the memory of outputs is filled with before the kernel runs.
     pub(crate) fill: u8,
 }

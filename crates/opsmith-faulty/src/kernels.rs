@@ -70,6 +70,23 @@ pub(crate) fn never_done<T: Float>(
     Ok(())
 }
 
+/// The double and the triple of a vector. Where only the triple is wanted it is wrong.
+#[op(shape = "(n)->(n),(n)", not_differentiable)]
+pub(crate) fn needs_the_other<T: Float>(
+    x: ArrayView1<T>,
+    double: Option<ArrayViewMut1<T>>,
+    triple: Option<ArrayViewMut1<T>>,
+) -> Result<()> {
+    let is_double = double.is_some();
+    if let Some(mut double) = double {
+        double.assign(&x.mapv(|x| x + x));
+    }
+    if let Some(mut triple) = triple {
+        triple.assign(&x.mapv(|x| if is_double { x + x + x } else { x }));
+    }
+    Ok(())
+}
+
 /// Doubles a vector, without a fault.
 #[op(shape = "(n)->(n)", not_differentiable)]
 pub(crate) fn right<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {

@@ -23,6 +23,7 @@ opsmith::library! {
         kernels::ends_on_empty,
         kernels::panics_on_infinity,
         kernels::never_done,
+        kernels::needs_the_other,
         kernels::right,
     ]
 }

@@ -6,11 +6,11 @@ use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgType;
 use opsmith_core::{DType, GradientInput};
 
-use super::Setting;
+use super::{Setting, names_of};
 use crate::case::Case;
 use crate::lab::{FILL, Lab, Outcome, Outputs, Trouble};
 use crate::subject::Subject;
-use crate::values::{Tolerance, from_numbers, index_of, is_float, mix, numbers};
+use crate::values::{Tolerance, difference, from_numbers, index_of, is_float, mix, numbers};
 
 /// As many elements of an input are moved, at most.
 const ELEMENTS: usize = 24;
@@ -81,7 +81,50 @@ pub(super) fn is_that_of_differences(
     let weights = Weights::new(setting, &outputs);
     let (gradient, call) = weights.gradient_call(setting, case, &outputs)?;
     compare(lab, setting, case, &weights, (gradient, &call), &targets)
+        .and_then(|compared| {
+            absent_is_zero(lab, setting, case, (gradient, &call))?;
+            Ok(compared)
+        })
         .map_err(|trouble| trouble.shown_by(&gradient.signature.name, call.clone()))
+}
+
+/// An output gradient that may be absent counts as zeros where it is.
+fn absent_is_zero(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'_, '_>,
+    case: &Case,
+    (gradient_op, call): (&Subject, &Case),
+) -> Result<(), Trouble> {
+    let Some(wiring) = &setting.subject.wiring else { return Ok(()) };
+    for (input, source) in wiring.inputs.iter().enumerate() {
+        let def = &gradient_op.signature.inputs[input];
+        let ([Some(tensor)], true) = (&call.inputs[input][..], def.optional) else { continue };
+        if !matches!(source, GradientInput::OutputGradient(_)) {
+            continue;
+        }
+        let elements = tensor.shape.iter().product();
+        let zeros = call.with(input, 0, from_numbers(tensor.dtype, &tensor.shape, &vec![0.0; elements]));
+        let mut absent = call.clone();
+        absent.inputs[input][0] = None;
+        let expected = lab.call(zeros.call(gradient_op, FILL))?.accepted(case)?;
+        let got = match lab.call(absent.call(gradient_op, FILL))? {
+            Outcome::Refused(refusal) => {
+                let message = format!("without `{}` the gradient is an error: {}", def.name, refusal.message);
+                return Err(Trouble::fail(message, case));
+            }
+            outcome => outcome.accepted(case)?,
+        };
+        if let Some(difference) = difference(
+            &names_of(gradient_op, &got.counts),
+            &got.values,
+            &expected.values,
+            setting.of_rounding(),
+        ) {
+            let message = format!("without `{}`, {difference}, which zeros give", def.name);
+            return Err(Trouble::fail(message, case));
+        }
+    }
+    Ok(())
 }
 
 fn compare(

@@ -4,6 +4,7 @@ mod gradient;
 mod ill_formed;
 mod shapes;
 mod values;
+mod wanted;
 
 use std::cell::RefCell;
 
@@ -28,6 +29,11 @@ pub(crate) struct Setting<'a, 'b> {
 }
 
 impl<'a> Setting<'a, '_> {
+    /// What the tensors of the outputs are called, of which each has so many.
+    fn names(&self, counts: &[usize]) -> Vec<String> {
+        names_of(self.subject, counts)
+    }
+
     /// The op of this name.
     fn op(&self, name: &str) -> Option<&'a Subject> {
         self.library.iter().find(|subject| subject.signature.name == name)
@@ -44,6 +50,19 @@ impl<'a> Setting<'a, '_> {
     fn of_rounding(&self) -> impl Fn(DType) -> Tolerance {
         |dtype| self.tolerance(Tolerance::of_rounding(dtype))
     }
+}
+
+/// What the tensors of an op's outputs are called: `z`, and `zs[0]` in a list.
+fn names_of(subject: &Subject, counts: &[usize]) -> Vec<String> {
+    let outputs = subject.signature.outputs.iter().zip(counts);
+    let names = outputs.flat_map(|(output, &count)| {
+        let name = move |element| match output.count.is_list() {
+            true => format!("{}[{element}]", output.name),
+            false => output.name.clone(),
+        };
+        (0..count).map(name)
+    });
+    names.collect()
 }
 
 /// Something that holds of every call of every op.
@@ -65,6 +84,8 @@ pub enum Property {
     Extremes,
     /// The gradient is that of finite differences.
     Gradient,
+    /// An output does not depend on which others are wanted.
+    Wanted,
     /// A call that the definition forbids is an error.
     IllFormed,
     /// The outputs are those of the author's own function.
@@ -75,7 +96,7 @@ pub enum Property {
 
 impl Property {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Property; 11] = [
+    pub const ALL: [Property; 12] = [
         Property::Shapes,
         Property::Empty,
         Property::Scalars,
@@ -84,6 +105,7 @@ impl Property {
         Property::Threads,
         Property::Extremes,
         Property::Gradient,
+        Property::Wanted,
         Property::IllFormed,
         Property::Reference,
         Property::Cuda,
@@ -100,6 +122,7 @@ impl Property {
             Property::Threads => "threads",
             Property::Extremes => "extremes",
             Property::Gradient => "gradient",
+            Property::Wanted => "wanted",
             Property::IllFormed => "ill-formed",
             Property::Reference => "reference",
             Property::Cuda => "cuda",
@@ -119,13 +142,18 @@ impl Property {
             Property::Strided | Property::Empty | Property::Extremes if !has_tensors => {
                 Some("it takes no tensors".into())
             }
-            Property::Strided | Property::Determinism | Property::Threads | Property::Reference
+            Property::Strided
+            | Property::Determinism
+            | Property::Threads
+            | Property::Wanted
+            | Property::Reference
                 if is_stateful =>
             {
                 Some("it is stateful: two calls may differ".into())
             }
             Property::Scalars => no_scalars(setting, patterns),
             Property::Gradient => gradient::skipped(subject),
+            Property::Wanted => wanted::skipped(subject),
             Property::Reference => {
                 let none = setting.author.borrow().reference.is_none();
                 none.then(|| "the author gives none".into())
@@ -166,7 +194,7 @@ impl Property {
             Property::Shapes | Property::Strided => 48,
             Property::Determinism | Property::Extremes | Property::Reference => 32,
             Property::Empty | Property::Scalars => 16,
-            Property::Gradient => 16,
+            Property::Gradient | Property::Wanted => 16,
             Property::Threads => 4,
             Property::IllFormed => 6,
             Property::Cuda => 0,
@@ -190,6 +218,7 @@ impl Property {
             Property::Threads => values::threads(lab, setting, case).map(|()| 1),
             Property::Extremes => values::extremes(lab, setting, case).map(|()| 1),
             Property::Gradient => gradient::is_that_of_differences(lab, setting, case),
+            Property::Wanted => wanted::others_are_the_same(lab, setting, case).map(|()| 1),
             Property::IllFormed => ill_formed::is_refused(lab, setting, case),
             Property::Reference => values::reference(lab, setting, case).map(|()| 1),
             Property::Cuda => Ok(0),

@@ -100,7 +100,7 @@ fn one(
         let sizes = |symbol: &str| symbol.strip_prefix('s').and_then(|size| size.parse().ok());
         let resolved = inferred.substitute(&sizes)?;
         if !agree(&resolved, &output.shape) {
-            let name = name_of(setting, outputs, i);
+            let name = &setting.names(&outputs.counts)[i];
             let produced = &output.shape;
             let message =
                 format!("output `{name}` has shape {produced:?}, but {inferred} was inferred {words}");
@@ -108,17 +108,6 @@ fn one(
         }
     }
     Ok(())
-}
-
-/// The definition's name for the output of which this is a tensor.
-fn name_of<'a>(setting: &'a Setting<'_, '_>, outputs: &Outputs, tensor: usize) -> &'a str {
-    let mut end = 0;
-    let is_it = |count: &usize| {
-        end += count;
-        tensor < end
-    };
-    let output = outputs.counts.iter().position(is_it).unwrap_or(0);
-    &setting.subject.signature.outputs[output].name
 }
 
 /// Whether what is known of a shape is so.

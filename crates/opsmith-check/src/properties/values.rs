@@ -40,7 +40,9 @@ pub(super) fn strided(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Case)
         }
         outcome => outcome.accepted(&case)?,
     };
-    if let Some(difference) = difference(&got.values, &expected.values, setting.of_rounding()) {
+    if let Some(difference) =
+        difference(&setting.names(&got.counts), &got.values, &expected.values, setting.of_rounding())
+    {
         return Err(Trouble::fail(format!("{difference}, which dense tensors give"), &case));
     }
     changed_alike(&call, &got.changed, &dense.call(subject, FILL), &expected.changed)
@@ -81,7 +83,8 @@ pub(super) fn determinism(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &C
         values.iter().map(|value| value.bytes.clone()).collect()
     };
     let exact = |_| Tolerance { relative: 0.0, absolute: 0.0 };
-    if let Some(difference) = difference(&first.values, &second.values, exact) {
+    if let Some(difference) = difference(&setting.names(&first.counts), &first.values, &second.values, exact)
+    {
         let message = format!("{difference} in another call: it is random, or not written at all");
         return Err(Trouble::fail(message, case));
     }
@@ -101,7 +104,8 @@ pub(super) fn threads(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Case)
             expected = Some(got);
             continue;
         };
-        let found = difference(&got.values, &expected.values, setting.of_rounding());
+        let found =
+            difference(&setting.names(&got.counts), &got.values, &expected.values, setting.of_rounding());
         if let Some(difference) = found {
             return Err(Trouble::fail(format!("with {threads} threads {difference} with one"), case));
         }
@@ -136,7 +140,7 @@ pub(super) fn reference(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Cas
         let Tolerance { relative, absolute } = Tolerance::of_rounding(dtype);
         setting.tolerance(Tolerance { relative: relative * 10.0, absolute: absolute * 10.0 })
     };
-    match difference(&got.values, &expected, loose) {
+    match difference(&setting.names(&got.counts), &got.values, &expected, loose) {
         Some(difference) => Err(Trouble::fail(format!("{difference}, which the reference gives"), case)),
         None => Ok(()),
     }
