@@ -110,28 +110,42 @@ pub fn dispatch<K: Kernel>(kernel: K) -> K::Output {
 }
 
 /// Runs a kernel on a level, or on the best one where the processor has less.
+///
+/// The features `only-avx2` and `only-avx512` leave out all levels but one, for libraries that run where they are built:
+/// then any other is a panic.
 #[inline]
 pub fn dispatch_at<K: Kernel>(level: Level, kernel: K) -> K::Output {
     match level.min(Level::best()) {
+        #[cfg(not(any(feature = "only-avx2", feature = "only-avx512")))]
         Level::Plain => kernel.run::<Plain>(),
         // SAFETY: the level is at most the processor's best.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(feature = "only-avx512")))]
         Level::Avx2 => unsafe { run_avx2(kernel) },
         // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(feature = "only-avx2")))]
         Level::Avx512 => unsafe { run_avx512(kernel) },
         #[cfg(not(target_arch = "x86_64"))]
         Level::Avx2 | Level::Avx512 => unreachable!("no processor of this architecture has the level"),
+        #[cfg(all(target_arch = "x86_64", any(feature = "only-avx2", feature = "only-avx512")))]
+        other => left_out(other),
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", any(feature = "only-avx2", feature = "only-avx512")))]
+#[cold]
+fn left_out(level: Level) -> ! {
+    panic!(
+        "the library was built for one kind of processor, and has no kernel for {level:?}, which this one takes"
+    );
+}
+
+#[cfg(all(target_arch = "x86_64", not(feature = "only-avx512")))]
 #[target_feature(enable = "avx2,fma")]
 fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx2>()
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(feature = "only-avx2")))]
 #[target_feature(enable = "avx512f,avx512dq,avx512bw,avx512vl,avx2,fma")]
 fn run_avx512<K: Kernel>(kernel: K) -> K::Output {
     kernel.run::<Avx512>()

@@ -7,10 +7,10 @@ mod array;
 mod attrs;
 mod check;
 mod convert;
-mod crate_sources;
 mod dtypes;
 mod errors;
 mod inputs;
+mod just_in_time;
 mod kinds;
 mod library;
 mod op;
@@ -23,7 +23,7 @@ mod _native {
     #[pymodule_export]
     use crate::check::{check_worker, run_checks};
     #[pymodule_export]
-    use crate::crate_sources::crate_sources;
+    use crate::just_in_time::{crate_sources, processor_feature};
     #[pymodule_export]
     use crate::library::{Library, check, open};
     #[pymodule_export]

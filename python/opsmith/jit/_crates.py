@@ -14,9 +14,13 @@ _CLONE = Path(__file__).resolve().parents[3]
 
 @dataclass(frozen=True)
 class Crates:
-    """A folder with `Cargo.lock` and `crates/opsmith`; `state` changes when a source does."""
+    """A folder with `Cargo.lock` and `crates/opsmith`.
+
+    `features` are those that `opsmith` is built with; `state` changes when they do, or a source does.
+    """
 
     folder: Path
+    features: tuple[str, ...]
     state: str
     is_clone: bool
 
@@ -24,10 +28,11 @@ class Crates:
         """See to it that the folder is there."""
         if self.is_clone or self.folder.exists():
             return
-        with locked(cache, f"crates-{self.state}", lambda: None):
+        name = f"crates-{self.folder.name}"
+        with locked(cache, name, lambda: None):
             if self.folder.exists():
                 return
-            with workplace(cache, f"crates-{self.state}") as made:
+            with workplace(cache, name) as made:
                 for name, text in _native.crate_sources():
                     path = made / name
                     path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,11 +41,14 @@ class Crates:
 
 
 def find(cache: Path) -> Crates:
-    """The sources for this package."""
+    """The sources for this package, to be built for the processor that this is."""
+    processor = _native.processor_feature()
+    features = ("prebuilt", processor) if processor else ("prebuilt",)
     if (_CLONE / "crates" / "opsmith" / "Cargo.toml").exists():
-        return Crates(_CLONE, digest([fingerprint(_CLONE / "crates"), str(_CLONE)]), is_clone=True)
-    state = _packaged_state()
-    return Crates(cache / "crates" / state, state, is_clone=False)
+        state = digest([fingerprint(_CLONE / "crates"), str(_CLONE), *features])
+        return Crates(_CLONE, features, state, is_clone=True)
+    sources = _packaged_state()
+    return Crates(cache / "crates" / sources, features, digest([sources, *features]), is_clone=False)
 
 
 @lru_cache

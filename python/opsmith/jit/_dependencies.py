@@ -108,7 +108,7 @@ def compiled(
     # Crates from elsewhere are compiled once for a toolchain, whatever the version of this package.
     key = digest([toolchain.version])
     folder = cache / "dependencies" / key
-    package = folder / digest([str(crates.folder), *wanted.lines])
+    package = folder / digest([str(crates.folder), *crates.features, *wanted.lines])
     state = digest([crates.state, wanted.state])
     if not again and (found := _found(package, state)):
         return found
@@ -140,7 +140,7 @@ def _found(package: Path, state: str) -> Compiled | None:
 
 def _write_package(package: Path, crates: Crates, wanted: Wanted) -> None:
     package.mkdir(parents=True, exist_ok=True)
-    opsmith = _toml({"path": str(crates.folder / "crates" / "opsmith"), "features": ["prebuilt"]})
+    opsmith = _toml({"path": str(crates.folder / "crates" / "opsmith"), "features": crates.features})
     manifest = [
         "[package]",
         'name = "opsmith-jit-dependencies"',
