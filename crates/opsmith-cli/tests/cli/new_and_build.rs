@@ -70,6 +70,7 @@ fn a_new_crate_passes_its_own_tests_and_every_lint() {
     assert_eq!(json[0]["bytes"], fs::metadata(library).unwrap().len());
     let page = opsmith().arg("inspect").arg(library).args(["--op", "scale_rows"]).output().unwrap();
     assert!(stdout(&page).contains("ScaleRowsGrad, from x, factor, z_grad, with respect to x, factor"));
+    assert_success(&opsmith().arg("check").arg(library).args(["--cases", "5"]).output().unwrap());
 }
 
 #[test]
