@@ -8,8 +8,6 @@ import numbers
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from opsmith._errors import InvalidArgumentError
 from opsmith._library import Library
 
@@ -54,6 +52,9 @@ def explain(library: Library, op: str, /, **attributes: Any) -> Explanation:
 
 def _plain(value: Any) -> object:
     """The value as JSON has it: of what JSON lacks, the text in the definition language."""
+    # Loading a library does not take NumPy, and most who load one explain nothing.
+    import numpy as np
+
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, numbers.Real) and not math.isfinite(value):
