@@ -34,6 +34,21 @@ fn distance() -> Signature {
 }
 
 #[test]
+fn sizes_of_names_give_the_inputs_that_would_bind_them() {
+    let signature = parse("(...,n,p),(m,2 * p)->(...,n,m)");
+    let op = distance();
+    let bound = signature.with_sizes(&op, &[2, 3, 4], &[5], &[]).unwrap();
+    let inputs = [bound.input_shape(0), bound.input_shape(1)];
+    assert_eq!((&inputs[0][..], &inputs[1][..]), (&[5, 2, 3][..], &[4, 6][..]));
+    assert_eq!(bound.output_shape(0)[..], [5, 2, 4]);
+    let again = signature.bind(&op, &inputs.each_ref().map(|shape| Some(&shape[..])), &[]).unwrap();
+    assert_eq!(again.output_shape(0), bound.output_shape(0));
+    assert!(signature.with_sizes(&op, &[2, 3], &[], &[]).is_none(), "a size for each name");
+    let negative = parse("(n),(m)->(n - m)");
+    assert!(negative.with_sizes(&op, &[1, 2], &[], &[]).is_none(), "no dim is negative");
+}
+
+#[test]
 fn names_are_bound_by_the_inputs_and_give_the_outputs() {
     let signature = parse("(n,p),(m,p)->(n,m)");
     let op = distance();
