@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     cases: Option<u32>,
     /// Give up on a call after so many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     time_limit: u64,
     /// Write JSON, for programs
     #[arg(long)]
