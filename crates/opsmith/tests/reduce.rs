@@ -1,5 +1,8 @@
 //! Ops made by `#[reduce]`, called through the core.
 
+mod common;
+
+use common::{assert_close, gradient, numbers};
 use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::{Array, Array1, Array2, ArrayD, Zip};
 use opsmith::prelude::*;
@@ -37,27 +40,6 @@ fn with_everything<R: Rows>(
     let scaled = (x - x.mean() + shift) * gamma * weight;
     let size = (x * x).sum() + weight * x.count();
     (if negate { -scaled } else { scaled }, size)
-}
-
-/// The gradient op of an order.
-fn gradient<'a, O: OpDefinition>(order: usize) -> testing::Call<'a> {
-    testing::Call::new(O::COMPANIONS[order - 1]())
-}
-
-/// Numbers without a pattern, the same in every run.
-fn numbers(shape: &[usize], seed: u64) -> ArrayD<f64> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    Array::from_shape_simple_fn(shape, || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1u64 << 52) as f64 * 4.0 - 4.0
-    })
-}
-
-fn assert_close(ours: &ArrayD<f64>, theirs: &ArrayD<f64>, tolerance: f64) {
-    assert_eq!(ours.shape(), theirs.shape());
-    for (a, b) in ours.iter().zip(theirs) {
-        assert!((a - b).abs() <= tolerance * (1.0 + b.abs()), "{a} and {b}");
-    }
 }
 
 /// The softmax of the rows of the last axis.

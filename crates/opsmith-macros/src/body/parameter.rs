@@ -2,11 +2,11 @@
 
 use proc_macro2::Span;
 use syn::spanned::Spanned;
-use syn::{Expr, FnArg, Ident, Lit, Pat, ReturnType, Type};
+use syn::{Expr, FnArg, Ident, Lit, ReturnType, Type};
 
 use super::Family;
 use crate::op::attribute::{Attribute, Passing};
-use crate::op::parameter::Marks;
+use crate::op::parameter::Written;
 
 /// Which numbers a tensor argument has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,23 +42,10 @@ pub(crate) enum Role {
 impl Parameter {
     /// Reads a parameter, and takes away those of its attributes that are for the macro.
     pub(crate) fn new(family: &Family, generic: &Ident, argument: &mut FnArg) -> syn::Result<Parameter> {
-        let FnArg::Typed(typed) = argument else {
-            return Err(syn::Error::new_spanned(argument, "an op is a free function, not a method"));
-        };
-        let marks = Marks::take(typed)?;
-        let Pat::Ident(pattern) = &*typed.pat else {
-            return Err(syn::Error::new_spanned(&typed.pat, "an op's parameter is a plain name"));
-        };
-        let ident = pattern.ident.clone();
-        let text = ident.to_string();
-        let name = text.trim_start_matches("r#").trim_start_matches('_').to_owned();
-        if name.is_empty() {
-            return Err(syn::Error::new(ident.span(), "this parameter needs a name, which callers use"));
-        }
+        let Written { marks, ident, name, ty } = Written::new(argument)?;
         if let Some(saved) = marks.saved {
             return Err(syn::Error::new_spanned(saved, "#[saved] is for outputs of #[op]"));
         }
-        let ty = (*typed.ty).clone();
         let number = (family.number)(generic, &ty);
         let role = match (number, marks.attr) {
             (Some(number), None) => Role::Input(number),

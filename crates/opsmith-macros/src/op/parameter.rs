@@ -50,23 +50,10 @@ pub(crate) enum Element {
 impl Parameter {
     /// Reads a parameter, and takes away those of its attributes that are for `#[op]`.
     pub(crate) fn new(argument: &mut FnArg, position: usize, params: &[TypeParam]) -> syn::Result<Parameter> {
-        let FnArg::Typed(typed) = argument else {
-            return Err(syn::Error::new_spanned(argument, "an op is a free function, not a method"));
-        };
-        let marks = Marks::take(typed)?;
-        let Pat::Ident(pattern) = &*typed.pat else {
-            return Err(syn::Error::new_spanned(&typed.pat, "an op's parameter is a plain name"));
-        };
-        let ident = pattern.ident.clone();
-        let text = ident.to_string();
-        let name = text.trim_start_matches("r#").trim_start_matches('_').to_owned();
-        let ty = (*typed.ty).clone();
+        let Written { marks, ident, name, ty } = Written::new(argument)?;
         let role = role(&ty, &name, marks.attr, marks.saved.as_ref(), params)?;
         if matches!(role, Role::Compute) && position != 0 {
             return Err(syn::Error::new_spanned(&ty, "`&Compute` is the first parameter where it is taken"));
-        }
-        if name.is_empty() {
-            return Err(syn::Error::new(ident.span(), "this parameter needs a name, which callers use"));
         }
         Ok(Parameter { name, ident, ty, doc: marks.doc, role })
     }
@@ -77,6 +64,35 @@ impl Parameter {
             Role::Input(tensor) | Role::Output(tensor) => Some(tensor),
             _ => None,
         }
+    }
+}
+
+/// A parameter as it is written, whatever it stands for.
+pub(crate) struct Written {
+    pub(crate) marks: Marks,
+    pub(crate) ident: Ident,
+    /// Its name in the op: the parameter's, less underscores in front.
+    pub(crate) name: String,
+    pub(crate) ty: Type,
+}
+
+impl Written {
+    /// Reads a parameter, and takes away those of its attributes that are for the macro.
+    pub(crate) fn new(argument: &mut FnArg) -> syn::Result<Written> {
+        let FnArg::Typed(typed) = argument else {
+            return Err(syn::Error::new_spanned(argument, "an op is a free function, not a method"));
+        };
+        let marks = Marks::take(typed)?;
+        let Pat::Ident(pattern) = &*typed.pat else {
+            return Err(syn::Error::new_spanned(&typed.pat, "an op's parameter is a plain name"));
+        };
+        let ident = pattern.ident.clone();
+        let text = ident.to_string();
+        let name = text.trim_start_matches("r#").trim_start_matches('_').to_owned();
+        if name.is_empty() {
+            return Err(syn::Error::new(ident.span(), "this parameter needs a name, which callers use"));
+        }
+        Ok(Written { marks, ident, name, ty: (*typed.ty).clone() })
     }
 }
 
