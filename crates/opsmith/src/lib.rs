@@ -400,3 +400,13 @@ macro_rules! __with_tensorflow_functions {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct ProjectReadme;
+
+/// The code in the reference of definitions, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/definitions.md")]
+struct DefinitionsReference;
+
+/// The code in the author's guide, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/author-guide.md")]
+struct AuthorGuide;

@@ -22,11 +22,6 @@ pub mod plain;
 pub mod rows;
 pub mod state;
 
-/// The examples in `docs/definitions.md`, which are compiled and run with this crate's.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/definitions.md")]
-struct Guide;
-
 opsmith::library! {
     name = "zero_out",
     ops = [

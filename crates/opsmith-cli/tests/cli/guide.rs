@@ -1,4 +1,4 @@
-//! The commands in `docs/cli.md`, run as they stand there.
+//! The commands in `docs/cli.md` and `docs/author-guide.md`, run as they stand there.
 //!
 //! A line that begins with `$ ` is a command, the lines behind it what it writes. The commands of a block run in one
 //! folder, which has the libraries of the examples. `UPDATE_EXPECTED=1` writes the outputs anew.
@@ -23,7 +23,16 @@ fn run(command: &str, folder: &Path) -> String {
 
 #[test]
 fn the_commands_do_what_the_guide_says() {
-    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");
+    follow("cli.md");
+}
+
+#[test]
+fn the_commands_do_what_the_authors_guide_says() {
+    follow("author-guide.md");
+}
+
+fn follow(page: &str) {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(page);
     let text = fs::read_to_string(&guide).unwrap();
     let folder = TempDir::new().unwrap();
     for name in ["distances", "zero_out", "opsmith_faulty"] {
