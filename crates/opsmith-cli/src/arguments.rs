@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{build, check, compare, inspect, new, text};
+use crate::{build, check, compare, inspect, new, text, wheel};
 
 /// Tools for those who write libraries of tensor operators.
 #[derive(Parser)]
@@ -18,6 +18,7 @@ struct Arguments {
 enum Command {
     New(new::Options),
     Build(build::Options),
+    Wheel(wheel::Options),
     Inspect(inspect::Options),
     Check(check::Options),
     Compat(compare::Options),
@@ -30,6 +31,7 @@ pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::New(options) => new::new(&options),
         Command::Build(options) => build::build(&options),
+        Command::Wheel(options) => wheel::wheel(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Check(options) => check::check(&options),
         Command::Compat(options) => compare::compat(&options),

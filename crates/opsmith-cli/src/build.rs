@@ -41,7 +41,7 @@ struct Built {
 
 /// Builds, looks into the libraries, and prints.
 pub(crate) fn build(options: &Options) -> Result<Outcome> {
-    let manifest = locate(options)?;
+    let manifest = locate(options.manifest_path.as_deref())?;
     let Some(artifacts) = run_cargo(options)? else { return Ok(Outcome::Fault) };
     let built = shared_objects(&artifacts, &manifest)?;
     let libraries = built.iter().map(look_into).collect::<Result<Vec<_>>>()?;
@@ -50,11 +50,11 @@ pub(crate) fn build(options: &Options) -> Result<Outcome> {
 }
 
 /// A Cargo command on the crate.
-fn cargo(options: &Options, arguments: &[&str]) -> Command {
+fn cargo(manifest_path: Option<&Path>, arguments: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.args(arguments);
-    if let Some(path) = &options.manifest_path {
+    if let Some(path) = manifest_path {
         command.arg("--manifest-path").arg(path);
     }
     command
@@ -70,9 +70,12 @@ fn not_started(error: std::io::Error, command: &Command) -> anyhow::Error {
     }
 }
 
-/// The manifest that Cargo takes.
-fn locate(options: &Options) -> Result<PathBuf> {
-    let mut command = cargo(options, &["locate-project", "--message-format", "plain"]);
+/// The manifest that Cargo takes: the one that is named, or the nearest.
+///
+/// # Errors
+/// When there is none, or no Cargo.
+pub(crate) fn locate(manifest_path: Option<&Path>) -> Result<PathBuf> {
+    let mut command = cargo(manifest_path, &["locate-project", "--message-format", "plain"]);
     let output = command.output().map_err(|error| not_started(error, &command))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
@@ -84,7 +87,8 @@ fn locate(options: &Options) -> Result<PathBuf> {
 
 /// What Cargo made, as it tells it; none where it failed, having said why.
 fn run_cargo(options: &Options) -> Result<Option<Vec<Value>>> {
-    let mut command = cargo(options, &["build", "--message-format", "json-render-diagnostics"]);
+    let manifest_path = options.manifest_path.as_deref();
+    let mut command = cargo(manifest_path, &["build", "--message-format", "json-render-diagnostics"]);
     if options.release {
         command.arg("--release");
     }

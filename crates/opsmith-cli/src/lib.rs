@@ -13,6 +13,7 @@ mod inspect;
 mod new;
 mod source;
 mod text;
+mod wheel;
 
 use std::process::ExitCode;
 

@@ -50,7 +50,7 @@ def find(cache: Path) -> Toolchain:
     What the compiler says of itself is kept in the cache: to ask it takes longer than all else where nothing
     is to be built. Raises `BuildError` where there is none, or one too old.
     """
-    rustc, cargo = _program("RUSTC", "rustc"), _program("CARGO", "cargo")
+    rustc, cargo = program("RUSTC", "rustc"), program("CARGO", "cargo")
     choice = os.environ.get("RUSTUP_TOOLCHAIN", "")
     record = cache / "toolchains" / f"{digest([rustc, choice, str(_rustup_home())])}.json"
     known = read_json(record)
@@ -76,12 +76,13 @@ def start_folder() -> str:
     return os.path.abspath(os.sep)
 
 
-def _program(variable: str, name: str) -> str:
+def program(variable: str, name: str) -> str:
+    """The program that the environment variable names, or that is on the path, or where rustup puts it."""
     own = os.environ.get(variable)
     home = Path(os.environ.get("CARGO_HOME") or Path.home() / ".cargo")
     found = shutil.which(own or name) or (None if own else shutil.which(name, path=str(home / "bin")))
     if found is None:
-        raise BuildError(f"there is no `{own or name}`, which just-in-time builds need\n  → {INSTALL}")
+        raise BuildError(f"there is no `{own or name}`, which builds need\n  → {INSTALL}")
     return os.path.abspath(found)
 
 

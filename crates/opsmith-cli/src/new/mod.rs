@@ -13,8 +13,9 @@ use crate::Outcome;
 use crate::text::{FAINT, STRONG, print, styled};
 
 /// Where each file goes, and its text; `{{name}}` and `{{opsmith}}` stand for what differs.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("Cargo.toml", include_str!("../../templates/new/Cargo.toml.in")),
+    ("pyproject.toml", include_str!("../../templates/new/pyproject.toml")),
     (".gitignore", include_str!("../../templates/new/gitignore")),
     ("README.md", include_str!("../../templates/new/README.md")),
     ("src/lib.rs", include_str!("../../templates/new/lib.rs")),
@@ -93,6 +94,7 @@ fn steps(folder: &Path, name: &str) -> String {
         ("cargo test".to_owned(), "the tests in Rust"),
         ("opsmith build --release".to_owned(), "the library"),
         ("python -m pytest tests".to_owned(), "the tests from Python"),
+        ("opsmith wheel".to_owned(), "a package for others"),
     ];
     let head = format!("{} has one op, scale_rows, and its gradient", styled(STRONG, name));
     let line = |(command, what): &(String, &str)| match what {

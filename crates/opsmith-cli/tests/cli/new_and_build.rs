@@ -1,4 +1,4 @@
-//! `opsmith new` and `opsmith build`, on crates that are really built.
+//! `opsmith new`, `opsmith build` and what `opsmith wheel` refuses, on crates that are really built.
 //!
 //! They are built into this workspace's own target folder, with its versions of dependencies, so that little is compiled.
 
@@ -208,4 +208,29 @@ fn without_cargo_or_a_crate_there_is_advice() {
     let output = opsmith().arg("build").env("CARGO", "no-such-cargo").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("there is no `no-such-cargo`\n  → install Rust"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_wheel_takes_a_crate_and_a_python_with_the_package() {
+    let folder = TempDir::new().unwrap();
+    let made = make(&folder, "packed_ops");
+    assert!(fs::read_to_string(made.join("pyproject.toml")).unwrap().contains("\"opsmith.build\""));
+    for (place, python, message) in [
+        (folder.path(), "false", "could not find `Cargo.toml`"),
+        (
+            &made,
+            "no-such-python",
+            "there is no `no-such-python`\n  → install Python 3.10 or newer, or name it",
+        ),
+        (
+            &made,
+            "false",
+            "`false` cannot use the Python package `opsmith`: it does not say why\n  → pip install",
+        ),
+    ] {
+        let output = opsmith().args(["wheel", "--python", python]).current_dir(place).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+        assert!(!made.join("dist").exists());
+    }
 }

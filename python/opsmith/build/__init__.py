@@ -1,0 +1,68 @@
+"""Wheels of operator crates: the build backend of PEP 517, and what `opsmith wheel` calls.
+
+    [build-system]
+    requires = ["opsmith"]
+    build-backend = "opsmith.build"
+
+in a `pyproject.toml` beside a crate's `Cargo.toml` lets `pip install .` build and install it. Cargo compiles
+the crate; what is said of the package is taken from `Cargo.toml`, and from `[project]` where there is one.
+The wheel has one shared library for all versions of Python and all frameworks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from opsmith.build import _crate, _package, _sdist
+
+_Settings = Mapping[str, Any] | None
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+]
+
+
+def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]:
+    """What a build needs besides this package: a reader of TOML, which Python 3.10 lacks."""
+    return [] if sys.version_info >= (3, 11) else ["tomli"]
+
+
+def get_requires_for_build_editable(config_settings: _Settings = None) -> list[str]:
+    """The same as for a wheel."""
+    return get_requires_for_build_wheel(config_settings)
+
+
+def get_requires_for_build_sdist(config_settings: _Settings = None) -> list[str]:
+    """The same as for a wheel."""
+    return get_requires_for_build_wheel(config_settings)
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None
+) -> str:
+    """Build the wheel of the crate in this folder, and give its name."""
+    return _package.wheel(_crate.find(Path.cwd()), Path(wheel_directory)).name
+
+
+def build_editable(
+    wheel_directory: str, config_settings: _Settings = None, metadata_directory: str | None = None
+) -> str:
+    """Build a wheel that loads the library from Cargo's target folder, and give its name.
+
+    After `opsmith build --release` a new process has the ops as they are then; ops that are new or renamed
+    take another `pip install -e .`.
+    """
+    return _package.wheel(_crate.find(Path.cwd()), Path(wheel_directory), editable=True).name
+
+
+def build_sdist(sdist_directory: str, config_settings: _Settings = None) -> str:
+    """Pack the sources of the crate in this folder, and give the archive's name."""
+    return _sdist.sdist(_crate.find(Path.cwd()), Path(sdist_directory)).name

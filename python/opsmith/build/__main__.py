@@ -1,0 +1,49 @@
+"""`python -m opsmith.build`: the wheel of a crate of operators; `opsmith wheel` calls it.
+
+The status is 1 when the crate cannot be made a wheel, the message saying why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from opsmith._errors import Error
+from opsmith.build import _crate, _package, _sdist
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m opsmith.build", description="Builds the wheel of a crate of operators."
+    )
+    parser.add_argument(
+        "--manifest-path",
+        type=Path,
+        default=Path("Cargo.toml"),
+        metavar="FILE",
+        help="the crate's Cargo.toml",
+    )
+    parser.add_argument("--out", type=Path, default=Path("dist"), metavar="FOLDER", help="where to put it")
+    parser.add_argument("--sdist", action="store_true", help="pack the sources as well")
+    parser.add_argument("--json", action="store_true", help="write JSON, for programs")
+    options = parser.parse_args(arguments)
+    try:
+        crate = _crate.find(options.manifest_path.parent)
+        made = [_sdist.sdist(crate, options.out)] if options.sdist else []
+        made.append(_package.wheel(crate, options.out))
+    except (Error, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps([{"path": str(path), "bytes": path.stat().st_size} for path in made], indent=2))
+    else:
+        for path in made:
+            print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

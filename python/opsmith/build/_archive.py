@@ -1,0 +1,77 @@
+"""Archives whose bytes depend on what is in them and on nothing else."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+from opsmith.build._metadata import Metadata
+
+# The first moment that an archive of ZIP can tell of.
+_EARLIEST = 315532800
+
+
+def write_wheel(folder: Path, metadata: Metadata, tag: str, files: dict[str, bytes]) -> Path:
+    """Writes a wheel with these files, and what describes them."""
+    info = f"{metadata.stem}.dist-info"
+    about = f"Wheel-Version: 1.0\nGenerator: opsmith\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    content = dict(sorted(files.items()))
+    content |= {f"{info}/licenses/{name}": path.read_bytes() for name, path in metadata.licences.items()}
+    content |= {f"{info}/METADATA": metadata.text().encode(), f"{info}/WHEEL": about.encode()}
+    lines = [f"{_field(name)},{_hash(data)},{len(data)}\n" for name, data in content.items()]
+    content[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"]).encode()
+    data = io.BytesIO()
+    date = time.gmtime(max(_moment(), _EARLIEST))[:6]
+    with zipfile.ZipFile(data, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, written in content.items():
+            entry = zipfile.ZipInfo(name, date)
+            entry.create_system = 3
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            archive.writestr(entry, written)
+    return _put(folder / f"{metadata.stem}-{tag}.whl", data.getvalue())
+
+
+def write_sdist(folder: Path, metadata: Metadata, files: dict[str, bytes]) -> Path:
+    """Writes an archive of sources, and `PKG-INFO`."""
+    data = io.BytesIO()
+    moment = _moment()
+    content = {**files, "PKG-INFO": metadata.text().encode()}
+    with (
+        gzip.GzipFile("", "wb", fileobj=data, mtime=moment) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, written in sorted(content.items()):
+            entry = tarfile.TarInfo(f"{metadata.stem}/{name}")
+            entry.size, entry.mtime, entry.mode = len(written), moment, 0o644
+            archive.addfile(entry, io.BytesIO(written))
+    return _put(folder / f"{metadata.stem}.tar.gz", data.getvalue())
+
+
+def _moment() -> int:
+    """When the files are said to be from: as https://reproducible-builds.org has it, or always the same."""
+    return int(os.environ.get("SOURCE_DATE_EPOCH", _EARLIEST))
+
+
+def _hash(data: bytes) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+
+
+def _field(name: str) -> str:
+    """A field of a list whose commas divide."""
+    return f'"{name}"' if "," in name else name
+
+
+def _put(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Whoever has the former one open goes on reading it.
+    path.unlink(missing_ok=True)
+    path.write_bytes(data)
+    return path

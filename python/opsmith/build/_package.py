@@ -1,0 +1,95 @@
+"""The package: a module with the library's functions, the library, and the wheel that they are in."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+from opsmith import _wrappers
+from opsmith._errors import Error
+from opsmith._library import Library, definition_of, load
+from opsmith._stubs import stubs
+from opsmith.build import _archive, _crate, _elf, _metadata
+from opsmith.build._crate import Crate
+from opsmith.build._metadata import Metadata, normalised
+from opsmith.jit._errors import BuildError
+
+_TAKEN = sys.stdlib_module_names | {"jax", "numpy", "opsmith", "tensorflow", "torch"}
+_ADVICE = "list the ops of the crate once, at its root: opsmith::library! { ops = [...] }"
+
+_MODULE = """\
+from pathlib import Path as _Path
+
+from opsmith import load as _load
+
+_library = _load({file})
+
+__doc__ = _library.__doc__
+__version__ = _library.__version__
+__all__ = [
+{names}
+]
+
+{functions}
+"""
+
+
+def wheel(crate: Crate, folder: Path, editable: bool = False) -> Path:
+    """Builds the crate's library and its wheel, in `folder`; the wheel's path.
+
+    An editable one loads the library from where Cargo puts it.
+    """
+    metadata = _metadata.read(crate)
+    file = _crate.build(crate)
+    library = _loaded(crate, file)
+    _check_name(library.__name__, metadata)
+    needs = _elf.needs(file)
+    platform = f"linux_{needs.machine}" if editable else needs.platform
+    if needs.elsewhere and not editable:
+        print(
+            f"opsmith: the library needs {', '.join(needs.elsewhere)}, which other systems may lack: the "
+            f"wheel is for {platform}, and indexes refuse it\n  → `auditwheel repair` puts libraries into it",
+            file=sys.stderr,
+        )
+    files = _files(library, file, editable)
+    tag = f"py3-none-{platform}"
+    return _archive.write_wheel(folder, metadata, tag, files)
+
+
+def _loaded(crate: Crate, file: Path) -> Library:
+    try:
+        library = load(file)
+    except Error as error:
+        advice = f"\n  → {_ADVICE}" if "opsmith_library_v1" in str(error) else ""
+        raise BuildError(f"`{crate.name}` was built, but cannot be used: {error}{advice}") from error
+    if not definition_of(library).ops:
+        raise BuildError(f"`{crate.name}` was built, but its library has no ops\n  → {_ADVICE}")
+    return library
+
+
+def _check_name(name: str, metadata: Metadata) -> None:
+    """Refuses a module that would hide another, or be hidden by it."""
+    advice = 'choose another name: opsmith::library! { name = "...", ops = [...] }'
+    if name in _TAKEN:
+        raise BuildError(f"`import {name}` means something else in Python\n  → {advice}")
+    owners = packages_distributions().get(name, [])
+    if others := sorted({owner for owner in owners if normalised(owner) != normalised(metadata.name)}):
+        raise BuildError(f"the module `{name}` is installed already, by {', '.join(others)}\n  → {advice}")
+
+
+def _files(library: Library, built: Path, editable: bool) -> dict[str, bytes]:
+    """The module's files. With `editable`, the library is not among them."""
+    name = library.__name__
+    names = [_wrappers.function_name(op) for op in definition_of(library).ops]
+    beside = f'_Path(__file__).with_name("lib{name}.so")'
+    module = _MODULE.format(
+        file=f"_Path({str(built)!r})" if editable else beside,
+        names="\n".join(f'    "{each}",' for each in names),
+        functions="\n".join(f"{each} = _library.{each}" for each in names),
+    )
+    stub = f"{stubs(library)}\n__version__: str\n__all__ = {names!r}\n"
+    files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
+    if not editable:
+        files[f"lib{name}.so"] = built.read_bytes()
+    return {f"{name}/{file}": data for file, data in files.items()}

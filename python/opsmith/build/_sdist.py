@@ -1,0 +1,38 @@
+"""The archive of a crate's sources, which `pip` builds on the machine that it installs on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from opsmith.build import _archive, _crate, _metadata
+from opsmith.build._crate import Crate
+from opsmith.jit._errors import BuildError
+
+
+def sdist(crate: Crate, folder: Path) -> Path:
+    """Packs the crate's sources, in `folder`; the archive's path. Raises `BuildError` where they would not
+    do without what lies around them."""
+    if not (crate.folder / "pyproject.toml").exists():
+        raise BuildError(
+            f"{crate.folder}: has no pyproject.toml, without which nobody could build the sources\n"
+            '  → write one:\n\n        [build-system]\n        requires = ["opsmith"]\n'
+            '        build-backend = "opsmith.build"'
+        )
+    if not crate.workspace.samefile(crate.folder):
+        raise BuildError(
+            f"`{crate.name}` is part of the workspace {crate.workspace}, and cannot be built without it\n"
+            "  → give others wheels, or make it a crate by itself"
+        )
+    for dependency in crate.package["dependencies"]:
+        path = dependency.get("path")
+        if path is not None and crate.folder.resolve() not in Path(path).resolve().parents:
+            raise BuildError(
+                f"`{crate.name}` depends on {path}, which others do not have\n"
+                f'  → depend on a version: {dependency["name"]} = "..."; that of `opsmith` is brought by the '
+                "Python package of that version"
+            )
+    metadata = _metadata.read(crate)
+    paths = {*_crate.files(crate), Path("pyproject.toml")}
+    files = {path.as_posix(): (crate.folder / path).read_bytes() for path in paths}
+    files |= {name: path.read_bytes() for name, path in metadata.licences.items()}
+    return _archive.write_sdist(folder, metadata, files)

@@ -1,0 +1,254 @@
+"""What cannot be made a wheel ends in an instruction; and how what `Cargo.toml` says is told in Python."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from opsmith.build import _metadata, _package
+from opsmith.build._crate import Crate, _carried, find
+from opsmith.build._elf import Needs
+from opsmith.build._metadata import Metadata, python_version
+from opsmith.build._sdist import sdist
+from opsmith.jit import BuildError
+from packaging.metadata import Metadata as Checked
+
+REPOSITORY = Path(__file__).parents[3]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+MANIFEST = """\
+[package]
+name = "row-ops"
+version = "0.2.0-beta.3"
+edition = "2024"
+description = "Rows,\\n scaled"
+authors = ["Ada Lovelace <ada@example.org>", "Grace Hopper"]
+license = "MIT/Apache-2.0"
+repository = "https://example.org/rows"
+keywords = ["rows", "scale"]
+
+[lib]
+crate-type = ["cdylib"]
+
+[workspace]
+"""
+
+
+@pytest.fixture
+def crate(tmp_path: Path) -> Path:
+    """A crate whose library has nothing of Opsmith."""
+    folder = tmp_path / "größere crate"
+    (folder / "src").mkdir(parents=True)
+    (folder / "Cargo.toml").write_text(MANIFEST)
+    (folder / "src" / "lib.rs").write_text("//! Nothing.\n")
+    return folder
+
+
+def change(crate: Path, was: str, becomes: str) -> None:
+    text = (crate / "Cargo.toml").read_text()
+    assert was in text
+    (crate / "Cargo.toml").write_text(text.replace(was, becomes))
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 1 and not done.stdout and "Traceback" not in done.stderr, done.stderr
+    assert "error: " in done.stderr
+    return done.stderr
+
+
+def test_without_a_crate(build: Run, tmp_path: Path) -> None:
+    said = refusal(build(tmp_path))
+    assert "Cargo.toml: there is no such file\n  → `opsmith new NAME` makes a crate" in said
+
+
+def test_without_cargo(build: Run, crate: Path) -> None:
+    said = refusal(build(crate, CARGO="no-such-cargo"))
+    assert "there is no `no-such-cargo`, which builds need\n  → install Rust" in said
+
+
+def test_a_workspace(build: Run) -> None:
+    said = refusal(build(REPOSITORY))
+    assert "is a workspace\n  → go to the folder of one of its crates: activations, distances" in said
+
+
+def test_a_manifest_that_is_none(build: Run, crate: Path) -> None:
+    change(crate, 'name = "row-ops"', "name = 7")
+    assert "Cargo cannot read it:" in refusal(build(crate))
+
+
+def test_a_crate_that_makes_no_shared_library(build: Run, crate: Path) -> None:
+    change(crate, 'crate-type = ["cdylib"]', "")
+    said = refusal(build(crate))
+    assert "makes no shared library\n  → write into it:" in said and 'crate-type = ["cdylib"]' in said
+
+
+def test_a_source_that_does_not_compile(build: Run, crate: Path) -> None:
+    (crate / "src" / "lib.rs").write_text("fn f( {}\n")
+    said = refusal(build(crate))
+    assert "src/lib.rs:1" in said and "`row-ops` could not be built; Cargo's messages, above, say why" in said
+
+
+def test_a_library_that_is_none_of_operators(build: Run, crate: Path, tmp_path: Path) -> None:
+    said = refusal(build(crate, "--out", tmp_path / "dist"))
+    assert "`row-ops` was built, but cannot be used: " in said
+    assert "\n  → list the ops of the crate once, at its root: opsmith::library!" in said
+    assert not (tmp_path / "dist").exists()
+
+
+def test_a_library_without_ops(build: Run, crate: Path) -> None:
+    # The repository's own profile, so that nothing of Opsmith is compiled again.
+    profile = (
+        (REPOSITORY / "Cargo.toml").read_text().partition("[profile.release]")[2].partition("# Its tests")[0]
+    )
+    opsmith = f'[dependencies]\nopsmith = {{ path = "{REPOSITORY / "crates" / "opsmith"}" }}\n'
+    change(crate, "[workspace]", f"{opsmith}\n[workspace]\n\n[profile.release]{profile}")
+    (crate / "Cargo.lock").write_bytes((REPOSITORY / "Cargo.lock").read_bytes())
+    (crate / "src" / "lib.rs").write_text('opsmith::library! { name = "row_ops", ops = [] }\n')
+    assert "`row-ops` was built, but its library has no ops\n  → list" in refusal(build(crate))
+
+
+@pytest.mark.parametrize("name", ["json", "numpy", "torch", "opsmith"])
+def test_a_module_that_is_python_s_or_a_framework_s(name: str) -> None:
+    with pytest.raises(
+        BuildError, match=f"`import {name}` means something else in Python\n  → choose another"
+    ):
+        _package._check_name(name, Metadata("ops", "1"))
+
+
+def test_a_module_that_another_package_has() -> None:
+    with pytest.raises(BuildError, match="the module `pytest` is installed already, by pytest\n  → choose"):
+        _package._check_name("pytest", Metadata("ops", "1"))
+    _package._check_name("pytest", Metadata("PyTest", "1"))
+
+
+def test_versions() -> None:
+    pairs = {
+        "1.2.3": "1.2.3",
+        "0.1.0-alpha": "0.1.0a0",
+        "0.1.0-alpha.1": "0.1.0a1",
+        "0.1.0-beta2": "0.1.0b2",
+        "0.1.0-rc.1": "0.1.0rc1",
+        "0.1.0-dev.4": "0.1.0.dev4",
+        "0.1.0+cuda.12-X": "0.1.0+cuda.12.x",
+    }
+    assert {version: python_version(version) for version in pairs} == pairs
+    with pytest.raises(
+        BuildError, match=r"'0\.1\.0-nightly' has no counterpart in Python\n  → write in Cargo.toml"
+    ):
+        python_version("0.1.0-nightly")
+
+
+def test_what_the_manifest_says_is_told(crate: Path) -> None:
+    (crate / "COPYING").write_text("Do as you please.\n")
+    (crate / "README.md").write_text("# Größere Zeilen\n")
+    metadata = _metadata.read(find(crate))
+    assert metadata.stem == "row_ops-0.2.0b3"
+    told = Checked.from_email(metadata.text())
+    assert (told.name, str(told.version), told.summary) == ("row-ops", "0.2.0b3", "Rows, scaled")
+    assert (told.author, told.author_email) == ("Grace Hopper", "Ada Lovelace <ada@example.org>")
+    assert told.license_expression == "MIT OR Apache-2.0" and told.license_files == ["COPYING"]
+    assert told.project_urls == {"Repository": "https://example.org/rows"}
+    assert told.keywords == ["rows", "scale"] and str(told.requires_python) == ">=3.10"
+    assert told.description == "# Größere Zeilen\n" and told.description_content_type == "text/markdown"
+
+
+PROJECT = """\
+[project]
+name = "rows"
+version = "3.0rc1"
+authors = [{ name = "Mary Somerville" }, { email = "office@example.org" }]
+license = "MIT"
+license-files = ["texts/*"]
+readme = { text = "Rows.", content-type = "text/plain" }
+dependencies = ["NumPy >= 2", "scipy; python_version > '3.11'"]
+optional-dependencies = { plots = ["matplotlib>=3"] }
+classifiers = ["Typing :: Typed"]
+urls = { Questions = "https://example.org/questions" }
+"""
+
+
+def test_what_a_project_says_comes_first(crate: Path) -> None:
+    (crate / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
+    (crate / "texts").mkdir()
+    (crate / "texts" / "MIT.txt").write_text("As is.\n")
+    told = Checked.from_email(_metadata.read(find(crate)).text())
+    assert (told.name, str(told.version), told.summary) == ("rows", "3.0rc1", "Rows, scaled")
+    assert (told.author, told.author_email) == ("Mary Somerville", "office@example.org")
+    assert told.license_expression == "MIT" and told.license_files == ["texts/MIT.txt"]
+    assert told.description == "Rows." and told.classifiers == ["Typing :: Typed"]
+    assert told.project_urls == {"Questions": "https://example.org/questions"}
+    needs = [str(need) for need in told.requires_dist or ()]
+    assert needs[0].startswith("opsmith")
+    assert needs[1:] == ["NumPy>=2", 'scipy; python_version > "3.11"', 'matplotlib>=3; extra == "plots"']
+
+
+@pytest.mark.parametrize(
+    ("project", "message"),
+    [
+        ("name = ", "pyproject.toml: Invalid value.*\n  → it is to be TOML"),
+        ('[project]\nversion = "one"', "version 'one' is none of Python's\n  → write one such as"),
+        (
+            '[project.scripts]\nrows = "rows:main"',
+            "`scripts`, for which a package of operators has no place\n  →",
+        ),
+        ('[project]\nlicense = { text = "MIT" }', "`license` is a table, .*\n  → write an SPDX expression"),
+        ('[project]\nlicense-files = ["no*"]', "no file is like .*\n  → correct `license-files`"),
+        ('[project]\nreadme = "no.md"', "no.md: there is no such file\n  → correct `readme`"),
+    ],
+)
+def test_a_project_that_cannot_be(project: str, message: str, crate: Path) -> None:
+    (crate / "pyproject.toml").write_text(project)
+    with pytest.raises(BuildError, match=message):
+        _metadata.read(find(crate))
+
+
+def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"has no pyproject.toml.*\n  → write one:"):
+        sdist(find(crate), tmp_path)
+    (crate / "pyproject.toml").write_text('[build-system]\nrequires = ["opsmith"]\n')
+    (crate / "LICENSE").write_text("As is.\n")
+    made = sdist(find(crate), tmp_path)
+    assert made.name == "row_ops-0.2.0b3.tar.gz"
+    with tarfile.open(made) as archive:
+        names = {name.removeprefix("row_ops-0.2.0b3/") for name in archive.getnames()}
+    assert names >= {"Cargo.toml", "LICENSE", "PKG-INFO", "pyproject.toml", "src/lib.rs"}
+    first = made.read_bytes()
+    assert sdist(find(crate), tmp_path).read_bytes() == first
+    opsmith = REPOSITORY / "crates" / "opsmith"
+    change(crate, "[workspace]", f'[dependencies]\nopsmith = {{ path = "{opsmith}" }}\n[workspace]')
+    with pytest.raises(BuildError, match="which others do not have\n  → depend on a version: opsmith = "):
+        sdist(find(crate), tmp_path)
+    with pytest.raises(BuildError, match=r"is part of the workspace .*\n  → give others wheels"):
+        sdist(find(REPOSITORY / "examples" / "distances"), tmp_path)
+
+
+def test_a_version_of_opsmith_is_the_package_s_own(crate: Path) -> None:
+    def found(source: str | None) -> Crate:
+        return Crate(crate, crate, {"dependencies": [{"name": "opsmith", "source": source}]})
+
+    flag, setting = _carried(found("registry+https://github.com/rust-lang/crates.io-index"))
+    assert flag == "--config"
+    key, _, path = setting.partition("=")
+    assert key == "patch.crates-io.opsmith.path" and (Path(path.strip('"')) / "Cargo.toml").exists()
+    assert _carried(found(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("libraries", "versions", "platform"),
+    [
+        (["libc.so.6"], ["GLIBC_2.2.5"], "manylinux_2_17_x86_64"),
+        (
+            ["libc.so.6", "libm.so.6", "libgcc_s.so.1"],
+            ["GLIBC_2.9", "GLIBC_2.28", "GCC_3.0"],
+            "manylinux_2_28_x86_64",
+        ),
+        (["libc.so.6"], ["GLIBC_2.34", "GLIBC_ABI_DT_RELR"], "manylinux_2_36_x86_64"),
+        (["libc.so.6"], ["GLIBC_2.34", "GLIBC_PRIVATE"], "linux_x86_64"),
+        (["libc.so.6", "libopenblas.so.0"], ["GLIBC_2.17"], "linux_x86_64"),
+        (["libc.musl-x86_64.so.1"], [], "linux_x86_64"),
+    ],
+)
+def test_platforms(libraries: list[str], versions: list[str], platform: str) -> None:
+    assert Needs("x86_64", tuple(libraries), frozenset(versions)).platform == platform

@@ -1,0 +1,177 @@
+"""The wheel of the distances example: what is in it, and that it works wherever it is installed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.metadata import Metadata
+from packaging.tags import sys_tags
+from packaging.utils import parse_wheel_filename
+
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLE = REPOSITORY / "examples" / "distances"
+PROGRAM = Path(os.environ.get("OPSMITH_PROGRAM", REPOSITORY / "target" / "debug" / "opsmith"))
+OPS = [f"pairwise_manhattan_distance{ending}" for ending in ("", "_grad", "_grad_grad")]
+FRAMEWORKS = ["numpy", "torch", "tensorflow", "jax"]
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_it_has_the_module_the_library_and_what_describes_them(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+        modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
+    info = "distances-0.1.0.dist-info"
+    module = ["__init__.py", "__init__.pyi", "libdistances.so", "py.typed"]
+    about = ["licenses/LICENSE-APACHE", "licenses/LICENSE-MIT", "METADATA", "WHEEL", "RECORD"]
+    assert list(content) == [*(f"distances/{name}" for name in module), *(f"{info}/{name}" for name in about)]
+    assert modes["distances/libdistances.so"] == 0o100755 and modes["distances/__init__.py"] == 0o100644
+    for line in content[f"{info}/RECORD"].decode().splitlines():
+        name, digest, size = line.split(",")
+        if name == f"{info}/RECORD":
+            assert digest == size == ""
+            continue
+        own = base64.urlsafe_b64encode(hashlib.sha256(content[name]).digest()).decode().rstrip("=")
+        assert (digest, size) == (f"sha256={own}", str(len(content[name])))
+    assert content[f"{info}/licenses/LICENSE-MIT"] == (REPOSITORY / "LICENSE-MIT").read_bytes()
+    metadata = Metadata.from_email(content[f"{info}/METADATA"])
+    assert (metadata.name, str(metadata.version)) == ("distances", "0.1.0")
+    assert metadata.metadata_version == "2.4"
+    assert metadata.license_expression == "MIT OR Apache-2.0"
+    assert metadata.license_files == ["LICENSE-APACHE", "LICENSE-MIT"]
+    assert metadata.requires_dist is not None and metadata.summary is not None
+    assert {need.name for need in metadata.requires_dist} == {"opsmith", "numpy"}
+    assert metadata.summary.startswith("Pairwise Manhattan distances")
+    assert metadata.description == (EXAMPLE / "README.md").read_text()
+
+
+def test_its_tag_is_the_newest_c_library_that_it_asks_for(wheel: Path) -> None:
+    name, version, _, tags = parse_wheel_filename(wheel.name)
+    (tag,) = tags
+    assert (name, str(version), tag.interpreter, tag.abi) == ("distances", "0.1.0", "py3", "none")
+    assert tag in set(sys_tags()), "pip would not install it here"
+    with zipfile.ZipFile(wheel) as archive:
+        library = archive.read("distances/libdistances.so")
+        assert f"Tag: {tag}\n" in archive.read("distances-0.1.0.dist-info/WHEEL").decode()
+    asked = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_(\d+\.\d+)", library)}
+    major, minor = max(*asked, (2, 17))
+    assert tag.platform == f"manylinux_{major}_{minor}_{os.uname().machine}"
+
+
+def test_pip_and_the_program_make_the_same_file(run: Run, wheel: Path, tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-index"]
+    done = run(*pip, "--no-build-isolation", "--wheel-dir", tmp_path / "pip", EXAMPLE)
+    assert done.returncode == 0, done.stderr
+    arguments = ["--manifest-path", EXAMPLE / "Cargo.toml", "--python", sys.executable, "--json"]
+    done = run(PROGRAM, "wheel", *arguments, "--out", tmp_path / "program")
+    assert done.returncode == 0, done.stderr
+    for maker in ("pip", "program"):
+        assert (tmp_path / maker / wheel.name).read_bytes() == wheel.read_bytes(), maker
+    assert f'"bytes": {wheel.stat().st_size}' in done.stdout
+
+
+USE = """\
+import sys
+import numpy as np
+import distances
+
+assert not {"torch", "tensorflow", "jax"} & sys.modules.keys(), "a framework was imported"
+assert distances.__version__ == "0.1.0" and "Manhattan" in distances.__doc__
+assert distances.__file__.startswith(sys.argv[2]), distances.__file__
+x = np.array([[0.0, 1.0], [2.0, 3.0]])
+expected = np.abs(x[:, None] - x[:1]).sum(-1)
+match sys.argv[1]:
+    case "numpy":
+        z = distances.pairwise_manhattan_distance(x, x[:1])
+        assert type(z) is np.ndarray
+    case "torch":
+        import torch
+        own = torch.tensor(x, requires_grad=True)
+        z = distances.pairwise_manhattan_distance(own, torch.from_numpy(x[:1]))
+        assert type(z) is torch.Tensor
+        z.sum().backward()
+        np.testing.assert_array_equal(own.grad, [[0, 0], [1, 1]])
+        z = z.detach().numpy()
+    case "tensorflow":
+        import tensorflow as tf
+        own = tf.constant(x)
+        with tf.GradientTape() as tape:
+            tape.watch(own)
+            z = tf.function(distances.pairwise_manhattan_distance)(own, own[:1])
+        assert isinstance(z, tf.Tensor)
+        assert tape.gradient(z, own).shape == (2, 2)
+        z = z.numpy()
+    case "jax":
+        import jax
+        jax.config.update("jax_enable_x64", True)
+        own = jax.numpy.asarray(x)
+        z = jax.jit(distances.pairwise_manhattan_distance)(own, own[:1])
+        assert isinstance(z, jax.Array)
+        jax.grad(lambda x: distances.pairwise_manhattan_distance(x, own[:1]).sum())(own)
+np.testing.assert_array_equal(z, expected)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_installed_it_runs(framework: str, run: Run, installed: Path) -> None:
+    if importlib.util.find_spec(framework) is None:
+        pytest.skip(f"{framework} is not installed")
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    done = run(sys.executable, "-c", USE, framework, installed, PYTHONPATH=path)
+    assert done.stdout == "right\n", done.stderr
+
+
+TYPED = """\
+import numpy as np
+import distances
+
+x = np.ones((2, 3))
+z = distances.pairwise_manhattan_distance(x, x)
+reveal_type(z)
+version: str = distances.__version__
+"""
+WRONG = """\
+distances.pairwise_manhattan_distance(x)
+distances.pairwise_manhattan_distance_grad(x, x, z, a="k")
+distances.cosine(x, x)
+"""
+
+
+def test_a_type_checker_accepts_a_right_use_and_refuses_wrong_ones(
+    run: Run, installed: Path, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    right.write_text(TYPED)
+    wrong.write_text(TYPED + WRONG)
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", os.devnull]
+    done = run(*mypy, right, MYPYPATH=str(installed))
+    assert done.returncode == 0, done.stdout
+    assert 'Revealed type is "numpy.ndarray' in done.stdout
+    done = run(*mypy, wrong, MYPYPATH=str(installed))
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    assert lines == {8, 9, 10}, done.stdout
+
+
+def test_an_editable_one_loads_what_cargo_built(run: Run, tmp_path: Path) -> None:
+    hook = "import sys; from opsmith import build; print(build.build_editable(sys.argv[1]))"
+    done = run(sys.executable, "-c", hook, tmp_path, cwd=EXAMPLE)
+    assert done.stdout == f"distances-0.1.0-py3-none-linux_{os.uname().machine}.whl\n", done.stderr
+    with zipfile.ZipFile(tmp_path / done.stdout.strip()) as archive:
+        assert not any(name.endswith(".so") for name in archive.namelist())
+        archive.extractall(tmp_path)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    use = "import distances; print(distances._library.__file__, *distances.__all__)"
+    done = run(sys.executable, "-c", use, PYTHONPATH=path)
+    library, *names = done.stdout.split()
+    assert library.endswith("/release/libdistances.so") and names == OPS, done.stderr
