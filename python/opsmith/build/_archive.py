@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 from opsmith.build._metadata import Metadata
+from opsmith.jit._errors import BuildError
 
 # The first moment that an archive of ZIP can tell of.
 _EARLIEST = 315532800
@@ -57,7 +58,10 @@ def write_sdist(folder: Path, metadata: Metadata, files: dict[str, bytes]) -> Pa
 
 def _moment() -> int:
     """When the files are said to be from: as https://reproducible-builds.org has it, or always the same."""
-    return int(os.environ.get("SOURCE_DATE_EPOCH", _EARLIEST))
+    told = os.environ.get("SOURCE_DATE_EPOCH", str(_EARLIEST))
+    if not told.isdecimal():
+        raise BuildError(f"SOURCE_DATE_EPOCH is {told!r}\n  → give it seconds since 1970, or unset it")
+    return int(told)
 
 
 def _hash(data: bytes) -> str:
@@ -70,8 +74,14 @@ def _field(name: str) -> str:
 
 
 def _put(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Whoever has the former one open goes on reading it.
-    path.unlink(missing_ok=True)
-    path.write_bytes(data)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever has the former one open goes on reading it.
+        path.unlink(missing_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        why = error.strerror or error
+        raise BuildError(
+            f"{path} cannot be written: {why}\n  → choose a folder that can be written to and has room"
+        ) from error
     return path

@@ -231,6 +231,9 @@ def _add_readme(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> Non
         file = crate.folder / table["file"]
         if not file.is_file():
             raise BuildError(f"{file}: there is no such file\n  → correct `readme`")
-        made.readme = file.read_text(encoding="utf-8")
+        try:
+            made.readme = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise BuildError(f"{file}: {error}\n  → it is to be in UTF-8") from error
         kind = kind or _README_TYPES.get(file.suffix.lower(), "text/plain")
     made.fields.append(("Description-Content-Type", kind or "text/plain"))

@@ -235,6 +235,25 @@ def test_a_version_of_opsmith_is_the_package_s_own(crate: Path) -> None:
     assert _carried(found(None)) == []
 
 
+def test_a_readme_in_another_encoding(crate: Path) -> None:
+    (crate / "README.md").write_bytes("Größere Zeilen".encode("latin-1"))
+    with pytest.raises(BuildError, match=r"can't decode byte .*\n  → it is to be in UTF-8"):
+        _metadata.read(find(crate))
+
+
+def test_a_folder_that_cannot_be_written_to_and_a_date_that_is_none(
+    crate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (crate / "pyproject.toml").write_text('[build-system]\nrequires = ["opsmith"]\n')
+    with pytest.raises(
+        BuildError, match=r"row_ops-0.2.0b3.tar.gz cannot be written: .*\n  → choose a folder"
+    ):
+        sdist(find(crate), crate / "Cargo.toml" / "dist")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "today")
+    with pytest.raises(BuildError, match="SOURCE_DATE_EPOCH is 'today'\n  → give it seconds since 1970"):
+        sdist(find(crate), crate)
+
+
 @pytest.mark.parametrize(
     ("libraries", "versions", "platform"),
     [
