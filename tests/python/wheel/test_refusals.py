@@ -224,7 +224,9 @@ def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: P
         sdist(find(REPOSITORY / "examples" / "distances"), tmp_path)
 
 
-def test_a_version_of_opsmith_is_the_package_s_own(crate: Path) -> None:
+def test_a_version_of_opsmith_is_the_package_s_own(crate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(crate / "cache"))
+
     def found(source: str | None) -> Crate:
         return Crate(crate, crate, {"dependencies": [{"name": "opsmith", "source": source}]})
 
