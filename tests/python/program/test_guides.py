@@ -1,4 +1,4 @@
-"""The programs of the guides are run, and what they print is compared."""
+"""The guides are followed word for word: commands, programs, changes of files, and what is printed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).parents[3]
 PROGRAM = Path(os.environ.get("OPSMITH_PROGRAM", REPOSITORY / "target" / "debug" / "opsmith"))
@@ -21,7 +23,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def run(command: str, folder: Path) -> str:
-    """What the command prints, errors too. The program is found first."""
+    """What the command prints, errors too. It builds beside the repository, so that little is compiled."""
     path = os.pathsep.join([str(PROGRAM.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {
         "PATH": path,
@@ -39,6 +41,55 @@ def run(command: str, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stdout
     return done.stdout
+
+
+def assert_shown(shown: list[str], printed: str) -> None:
+    """Each line that the page shows was printed, in that order; sizes and times may be others."""
+    lines = iter(printed.splitlines())
+    for line in shown:
+        pattern = re.sub(r"\d+\\\.\d+(?=\\ MB|s\b)", ".*", re.escape(line.rstrip()))
+        assert any(re.fullmatch(pattern, other.rstrip()) for other in lines), f"{line}\n---\n{printed}"
+
+
+def follow(console: str, folder: Path) -> Path:
+    """Run the commands of a block and compare; gives the folder they end in."""
+    for part in console.removeprefix("$ ").split("\n$ "):
+        command, *shown = part.rstrip("\n").split("\n")
+        if command.startswith("cd "):
+            folder = folder / command.removeprefix("cd ")
+        else:
+            assert_shown(shown, run(command, folder))
+    return folder
+
+
+def test_the_first_op_is_made_as_the_guide_says(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    # A build for debugging shares what it depends on with the other tests.
+    page = [
+        (language, code.replace("build --release\n", "build\n").replace("target/release", "target/debug"))
+        for language, code in blocks("first-op.md")
+    ]
+    (make, test, build, use, check, use_quickly) = [code for language, code in page if language == "console"]
+    shown, op, test_of_op = [code for language, code in page if language == "rust"]
+    try_it, quick = [code for language, code in page if language == "python"]
+
+    crate = follow(make, tmp_path)
+    shutil.copy(REPOSITORY / "Cargo.lock", crate)
+    (crate / "target").symlink_to(PROGRAM.parents[1])
+    source, tests = crate / "src" / "lib.rs", crate / "src" / "tests.rs"
+    before = source.read_text(encoding="utf-8")
+    assert shown in before
+    changed, count = re.subn(r"^opsmith::library!.*\n", lambda _: op, before, flags=re.MULTILINE)
+    assert count == 1
+    source.write_text(changed, encoding="utf-8")
+    tests.write_text(f"{tests.read_text(encoding='utf-8')}\n{test_of_op}", encoding="utf-8")
+    follow(test, crate)
+    follow(build, crate)
+    (crate / "try_it.py").write_text(try_it, encoding="utf-8")
+    follow(use, crate)
+    follow(check, crate)
+    (crate / "quick.py").write_text(quick, encoding="utf-8")
+    follow(use_quickly, crate)
 
 
 def test_the_author_is_told_what_a_check_prints(tmp_path: Path) -> None:
