@@ -406,6 +406,11 @@ struct ProjectReadme;
 #[doc = include_str!("../../../docs/definitions.md")]
 struct DefinitionsReference;
 
+/// The code in the guide to one-body kernels, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/one-body.md")]
+struct OneBodyGuide;
+
 /// The code in the author's guide, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/author-guide.md")]
