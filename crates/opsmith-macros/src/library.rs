@@ -8,19 +8,20 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Expr, Ident, LitStr, Path, Token, bracketed};
+use syn::{Expr, Ident, LitBool, LitStr, Path, Token, bracketed};
 
 /// The parsed call.
 pub(crate) struct Library {
     name: LitStr,
     version: Option<Expr>,
     has_namespace: bool,
+    is_embedded: bool,
     ops: Vec<Path>,
 }
 
 impl Parse for Library {
     fn parse(input: ParseStream<'_>) -> syn::Result<Library> {
-        let (mut name, mut version, mut namespace, mut ops) = (None, None, None, None);
+        let (mut name, mut version, mut namespace, mut embedded, mut ops) = (None, None, None, None, None);
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             input.parse::<Token![=]>()?;
@@ -28,10 +29,11 @@ impl Parse for Library {
                 "name" => name.replace(library_name(input)?).is_some(),
                 "version" => version.replace(input.parse::<Expr>()?).is_some(),
                 "namespace" => namespace.replace(no_namespace(input)?).is_some(),
+                "embedded" => embedded.replace(input.parse::<LitBool>()?.value).is_some(),
                 "ops" => ops.replace(op_list(input)?).is_some(),
                 _ => {
                     let message = format!(
-                        "`{key}` is not an option of library!; there are name, version, namespace and ops"
+                        "`{key}` is not an option of library!; there are name, version, namespace, embedded and ops"
                     );
                     return Err(syn::Error::new(key.span(), message));
                 }
@@ -45,7 +47,8 @@ impl Parse for Library {
         }
         let name = name.ok_or_else(|| missing("a library needs its name: name = \"distances\""))?;
         let ops = ops.ok_or_else(|| missing("a library needs its ops: ops = [pairwise_distance]"))?;
-        Ok(Library { name, version, has_namespace: namespace.is_none(), ops })
+        let is_embedded = embedded.unwrap_or_default();
+        Ok(Library { name, version, has_namespace: namespace.is_none(), is_embedded, ops })
     }
 }
 
@@ -90,22 +93,25 @@ fn op_list(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     Ok(ops)
 }
 
-/// The library as a static, with what every host looks for in a shared object: the C ABI's table, the functions
-/// that PyTorch calls, and one that runs when the object is opened.
-pub(crate) fn expand(Library { name, version, has_namespace, ops }: &Library) -> TokenStream {
+/// The library as a static and what gives it out: to a program that it is part of, or to the hosts that open it.
+pub(crate) fn expand(library: &Library) -> TokenStream {
+    let Library { name, version, has_namespace, is_embedded, ops } = library;
     let version = match version {
         Some(version) => quote!(#version),
         None => quote!(::core::env!("CARGO_PKG_VERSION")),
     };
-    let defs: Vec<_> =
-        ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::def)).collect();
+    let defs = ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::def));
     let companions =
         ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::COMPANIONS));
     let without_namespace = (!has_namespace).then(|| quote!(.without_namespace()));
-    // How many ops there are is known only when the macro's code is compiled: functions are named for as many as there may
-    // be, and those of ops that there are not are never made.
-    let positions: Vec<usize> = (0..(ops.len() * (1 + MAX_COMPANIONS)).max(1)).collect();
-    let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| quote!(#index #symbol));
+    let plain = quote!(host::StaticLibrary::new(#name, #version, &OPS) #without_namespace);
+    let (library, given_out, table) = match is_embedded {
+        true => (plain, quote!(), Some(table(name, &version))),
+        false => {
+            let (library, given_out) = for_hosts(plain, ops, name, &version);
+            (library, given_out, None)
+        }
+    };
     let doc = format!(" The library `{}`, checked, for Rust callers.", name.value());
     quote! {
         #[doc = #doc]
@@ -116,28 +122,18 @@ pub(crate) fn expand(Library { name, version, has_namespace, ops }: &Library) ->
             <__OpsmithLibrary as ::opsmith::__private::host::Root>::library().get()
         }
 
+        #table
+
         struct __OpsmithLibrary;
 
         const _: () = {
-            use ::opsmith::__private::{
-                OpsmithLibrary, host, jax_handlers, with_tensorflow_functions, with_torch_kernels,
-            };
+            use ::opsmith::__private::host;
 
+            const LISTED: &[fn() -> ::opsmith::OpDef] = &[#(#defs),*];
             const COMPANIONS: &[&[fn() -> ::opsmith::OpDef]] = &[#(#companions),*];
-            const COUNT: usize = host::family::count(&[#(#defs),*], COMPANIONS);
-            static OPS: [fn() -> ::opsmith::OpDef; COUNT] = host::family::gather(&[#(#defs),*], COMPANIONS);
-
-            static LIBRARY: host::StaticLibrary = with_tensorflow_functions!(
-                with_torch_kernels!(
-                    host::StaticLibrary::new(#name, #version, &OPS) #without_namespace,
-                    __OpsmithLibrary,
-                    COUNT,
-                    #(#positions),*
-                ),
-                __OpsmithLibrary,
-                COUNT,
-                #(#positions),*
-            );
+            const COUNT: usize = host::family::count(LISTED, COMPANIONS);
+            static OPS: [fn() -> ::opsmith::OpDef; COUNT] = host::family::gather(LISTED, COMPANIONS);
+            static LIBRARY: host::StaticLibrary = #library;
 
             // SAFETY: it is a static, so always the same.
             unsafe impl host::Root for __OpsmithLibrary {
@@ -146,21 +142,71 @@ pub(crate) fn expand(Library { name, version, has_namespace, ops }: &Library) ->
                 }
             }
 
-            #[unsafe(no_mangle)]
-            #[allow(non_upper_case_globals)]
-            pub static opsmith_library_v1: OpsmithLibrary = host::capi::table::<__OpsmithLibrary>(#name, #version);
-
-            jax_handlers!(__OpsmithLibrary, COUNT, [#(#positions),*], #(#handlers),*);
-
-            #[used]
-            #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
-            #[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
-            static START: extern "C" fn() = start;
-
-            extern "C" fn start() {
-                host::start(&LIBRARY);
-            }
+            #given_out
         };
+    }
+}
+
+/// The library with the functions that hosts call, and what they look for in a shared object: the C ABI's table, the
+/// functions of JAX, and one that runs when the object is opened.
+fn for_hosts(
+    plain: TokenStream,
+    ops: &[Path],
+    name: &LitStr,
+    version: &TokenStream,
+) -> (TokenStream, TokenStream) {
+    // How many ops there are is known only when the macro's code is compiled: functions are named for as many as there may
+    // be, and those of ops that there are not are never made.
+    let positions: Vec<usize> = (0..(ops.len() * (1 + MAX_COMPANIONS)).max(1)).collect();
+    let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| quote!(#index #symbol));
+    let library = quote! {
+        ::opsmith::__private::with_tensorflow_functions!(
+            ::opsmith::__private::with_torch_kernels!(
+                #plain,
+                __OpsmithLibrary,
+                COUNT,
+                #(#positions),*
+            ),
+            __OpsmithLibrary,
+            COUNT,
+            #(#positions),*
+        )
+    };
+    let given_out = quote! {
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)]
+        pub static opsmith_library_v1: ::opsmith::OpsmithLibrary =
+            host::capi::table::<__OpsmithLibrary>(#name, #version);
+
+        ::opsmith::__private::jax_handlers!(
+            __OpsmithLibrary,
+            COUNT,
+            [#(#positions),*],
+            #(#handlers),*
+        );
+
+        #[used]
+        #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
+        #[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
+        static START: extern "C" fn() = start;
+
+        extern "C" fn start() {
+            host::start(&LIBRARY);
+        }
+    };
+    (library, given_out)
+}
+
+/// The function that gives the C ABI's table to the program that the library is part of.
+fn table(name: &LitStr, version: &TokenStream) -> TokenStream {
+    let doc = format!(" The library `{}` as callers of the C ABI see one.", name.value());
+    quote! {
+        #[doc = #doc]
+        pub fn table() -> &'static ::opsmith::OpsmithLibrary {
+            static TABLE: ::opsmith::OpsmithLibrary =
+                ::opsmith::__private::host::capi::table::<__OpsmithLibrary>(#name, #version);
+            &TABLE
+        }
     }
 }
 

@@ -4,6 +4,7 @@ pub mod prelude;
 pub mod testing;
 
 pub use ndarray;
+pub use opsmith_abi::OpsmithLibrary;
 pub use opsmith_body::{Each, Mask, Rows, Scalar};
 pub use opsmith_core::{
     AttrValue, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext, KernelDef,
@@ -170,7 +171,10 @@ pub use opsmith_macros::pairwise;
 /// [`detached`](Scalar::detached) is a constant for derivatives: worth saying of what changes no result, only how exactly it is
 /// computed.
 ///
-/// The options are those of [`pointwise`](macro@pointwise).
+/// The options are those of [`pointwise`](macro@pointwise), and
+/// - `axes = any`: a row is made of any dims, not of the last ones. The attribute `axes` lists them, from the end where
+///   negative, and is empty for all; `keep_dims` says whether what there is one of for each row keeps them, as dims of 1. Such a
+///   function has one input.
 ///
 /// ```
 /// use opsmith::prelude::*;
@@ -213,6 +217,10 @@ pub use opsmith_macros::reduce;
 /// and so must have names that no other has. `ops` are paths of `#[op]` functions or of types that
 /// implement [`OpDefinition`]. `version` is that of the crate unless it is given. The macro adds a function
 /// `library()`, through which Rust code has the same ops.
+///
+/// With `embedded = true` the library is for the program that it is compiled into, and no host finds it: nothing is exported,
+/// and in place of that the macro adds a function `table()`, which gives the C ABI's [`OpsmithLibrary`]. A crate may have
+/// several such libraries, in modules of their own.
 pub use opsmith_macros::library;
 
 /// Makes all ops in files a library: what a just-in-time build writes where an author would write [`library!`].
@@ -287,7 +295,6 @@ pub use opsmith_macros::kernels;
 /// What expanded macros refer to. Not for direct use.
 #[doc(hidden)]
 pub mod __private {
-    pub use opsmith_abi::OpsmithLibrary;
     pub use opsmith_body as body;
     pub use opsmith_host as host;
     pub use opsmith_kernels as kernels;

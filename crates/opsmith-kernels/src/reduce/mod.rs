@@ -1,12 +1,13 @@
 //! Reductions: computations over the rows of tensors, with folds, and their gradients.
 //!
-//! A row is the last `axes` dims. What there is one of for each position broadcasts to all dims, what there is one of for
+//! A row is the last `axes` dims, or, of an op that says so, any dims. What there is one of for each position broadcasts to all dims, what there is one of for
 //! each row to the other dims. Folds are in `folds`, with the bound on the error of sums; a gradient that is summed over
 //! rows that share an input is computed in double precision, as in [`pointwise`](crate::pointwise).
 
 mod folds;
 mod lanes;
 mod program;
+mod row_dims;
 mod run;
 
 use std::marker::PhantomData;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use half::{bf16, f16};
 use opsmith_body::{Graph, Kind};
 use opsmith_core::family::{Family, Like};
-use opsmith_core::tensor::Extents;
+use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
     OpKernelContext, Result, Shape, TensorViewMut, bail,
@@ -24,6 +25,7 @@ use smallvec::SmallVec;
 
 use self::lanes::are_lanes;
 use self::program::Program;
+use self::row_dims::RowDims;
 use self::run::{Task, is_long};
 use crate::axes::{Layout, Space, broadcast_shape};
 use crate::explain::{cuda_type, vectors};
@@ -34,6 +36,8 @@ use crate::stored::Stored;
 
 /// A reduction that `#[reduce]` made.
 pub trait Reduction: OneBody {
+    /// Whether any dims can be a row, and not only the last ones. Such a reduction has one input.
+    const ANY_AXES: bool;
     /// How often each input of the op is there.
     const INPUT_KINDS: &'static [Kind];
     /// How often each output of the op is there.
@@ -42,16 +46,14 @@ pub trait Reduction: OneBody {
     fn trace(&self) -> Graph;
 }
 
-/// The attribute that says how many of the last dims are a row.
-const AXES: &str = "axes: int >= 1 = 1";
 /// Up to how many positions of a row numbers are kept from pass to pass.
 const KEEP: usize = 1 << 18;
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let kernel = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
-    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernel).attr(AXES);
-    def.explain(|construction| {
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernel);
+    RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
         explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
     })
 }
@@ -79,7 +81,6 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
 
 /// The shapes of the forward op's outputs.
 fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
-    let axes = context.get_int("axes")?;
     let inputs =
         |kind| B::INPUT_KINDS.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(index, _)| index);
     let mut each: Option<Shape> = None;
@@ -91,19 +92,15 @@ fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec
         });
     }
     let each = each.unwrap_or_else(Shape::unknown);
-    if let Some(rank) = each.rank()
-        && (rank as i64) < axes
-    {
-        let (name, dims) = (&context.signature().name, if rank == 1 { "dim" } else { "dims" });
-        bail!(InvalidArgument, "{name}: `axes` is {axes}, but the inputs have only {rank} {dims}: {each}");
-    }
-    let mut rows = context.subshape(&each, 0, -axes)?;
+    let (mut rows, positions) = row_dims::split(context, &each, B::ANY_AXES)?;
     for index in inputs(Kind::One) {
         let input = context.input(index)?;
         rows = context.broadcast(&rows, &input)?;
     }
-    let positions = context.subshape(&each, -axes, None)?;
-    let all = context.concatenate(&rows, &positions);
+    let all = match positions {
+        Some(positions) => context.concatenate(&rows, &positions),
+        None => each,
+    };
     let shape = |kind: &Kind| if *kind == Kind::Each { all.clone() } else { rows.clone() };
     Ok(B::OUTPUT_KINDS.iter().map(shape).collect())
 }
@@ -120,7 +117,7 @@ struct Computation {
     /// Of the wanted outputs, as bits, with and without numbers that are kept.
     programs: Mutex<Vec<(u64, bool, Arc<Program>)>>,
     dtype: DType,
-    axes: usize,
+    row_dims: RowDims,
     order: usize,
     family: Family,
     /// How often the forward op's inputs and outputs are there.
@@ -136,7 +133,7 @@ impl<B: Reduction, const ORDER: usize> OpKernel for ReductionKernel<B, ORDER> {
             graph: graph(&B::new(construction)?, ORDER),
             programs: Mutex::default(),
             dtype: construction.attr("T")?,
-            axes: construction.attr("axes")?,
+            row_dims: RowDims::new(construction, B::ANY_AXES)?,
             order: ORDER,
             family: B::FACTS.family(ORDER),
             kinds: (B::INPUT_KINDS, B::OUTPUT_KINDS),
@@ -154,9 +151,19 @@ impl<B: Reduction, const ORDER: usize> OpKernel for ReductionKernel<B, ORDER> {
 struct Shapes<'a> {
     /// Of the inputs that are there.
     inputs: SmallVec<[Option<&'a [usize]>; 8]>,
-    /// Of the rows, and of all positions.
+    /// Of the rows, and of all positions: the rows' dims, then those of a row.
     rows: Extents,
     all: Extents,
+    /// The same as arguments have them, if that is otherwise.
+    given: Option<Given>,
+}
+
+/// The shapes of arguments where any dims are a row.
+struct Given {
+    rows: Extents,
+    all: Extents,
+    /// The position in `all` of each dim of what is computed.
+    order: Extents,
 }
 
 /// An operand of one of the two spaces, where it begins, and how often it is there.
@@ -197,10 +204,28 @@ impl Computation {
             forward.map(|(shape, _)| *shape).collect::<Option<SmallVec<[_; 8]>>>()
         };
         let each = broadcast_shape(of_kind(Kind::Each)?)?;
-        let cut = each.len().checked_sub(self.axes)?;
-        let rows = broadcast_shape(of_kind(Kind::One)?.into_iter().chain([&each[..cut]]))?;
-        let all = rows.iter().chain(&each[cut..]).copied().collect();
-        let shapes = Shapes { inputs, rows, all };
+        let shapes = match &self.row_dims {
+            RowDims::Last(axes) => {
+                let cut = each.len().checked_sub(*axes)?;
+                let rows = broadcast_shape(of_kind(Kind::One)?.into_iter().chain([&each[..cut]]))?;
+                let all = rows.iter().chain(&each[cut..]).copied().collect();
+                Shapes { inputs, rows, all, given: None }
+            }
+            RowDims::Any { axes, keep } => {
+                let is_row = row_dims::marks(axes, each.len())?;
+                let order: Extents = row_dims::turned(&is_row).collect();
+                let all: Extents = order.iter().map(|&dim| each[dim]).collect();
+                let cut = is_row.iter().filter(|is_row| !**is_row).count();
+                let rows = Extents::from_slice(&all[..cut]);
+                let given_rows = match keep {
+                    true => {
+                        each.iter().zip(&is_row).map(|(&dim, is_row)| if *is_row { 1 } else { dim }).collect()
+                    }
+                    false => rows.clone(),
+                };
+                Shapes { inputs, rows, all, given: Some(Given { rows: given_rows, all: each, order }) }
+            }
+        };
         let fits = |(input, shape): (usize, &Option<&[usize]>)| {
             let like = self.family.inputs[input].like;
             shape.is_none_or(|shape| Some(shape) == shapes.like(like, self.kind(like)))
@@ -230,30 +255,31 @@ impl Computation {
                 views.push(context.allocate_output(output, shape)?);
             }
         }
-        let mut layouts: [SmallVec<[Layout<'_>; 8]>; 2] = Default::default();
-        let mut place = |like: Like, data: *mut u8, layout| {
-            let kind = self.kind(like);
-            let own = &mut layouts[kind as usize];
-            own.push(layout);
-            Place::<T> { data: data.cast(), operand: own.len() - 1, kind }
-        };
-        let mut inputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
+        let mut operands: SmallVec<[Option<Operand<'_>>; 8]> = SmallVec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
-            let view = context.optional_input(input)?;
-            inputs.push(view.map(|view| {
+            let kind = self.kind(argument.like);
+            operands.push(context.optional_input(input)?.map(|view| {
                 let layout = Layout { shape: view.shape(), strides: view.strides() };
-                place(argument.like, view.data_ptr().cast_mut(), layout)
+                Operand { kind, data: view.data_ptr().cast_mut(), layout }
             }));
         }
-        let outputs: SmallVec<[Place<T>; 8]> = wanted
-            .iter()
-            .zip(&mut views)
-            .map(|(&output, view)| {
-                let data = view.data_ptr();
-                let layout = Layout { shape: view.shape(), strides: view.strides() };
-                place(self.family.outputs[output].like, data, layout)
-            })
-            .collect();
+        for (&output, view) in wanted.iter().zip(&views) {
+            let layout = Layout { shape: view.shape(), strides: view.strides() };
+            let kind = self.kind(self.family.outputs[output].like);
+            operands.push(Some(Operand { kind, data: view.data_ptr(), layout }));
+        }
+        let turned: SmallVec<[Option<(Extents, Strides)>; 8]> =
+            operands.iter().map(|operand| shapes.turned(operand.as_ref()?)).collect();
+        let mut layouts: [SmallVec<[Layout<'_>; 8]>; 2] = Default::default();
+        let mut places: SmallVec<[Option<Place<T>>; 16]> = SmallVec::new();
+        for (operand, turned) in operands.iter().zip(&turned) {
+            places.push(operand.as_ref().map(|&Operand { kind, data, layout }| {
+                let own = &mut layouts[kind as usize];
+                own.push(turned.as_ref().map_or(layout, |(shape, strides)| Layout { shape, strides }));
+                Place { data: data.cast(), operand: own.len() - 1, kind }
+            }));
+        }
+        let (inputs, outputs) = places.split_at(self.family.inputs.len());
         let (cut, rows) = (shapes.rows.len(), Space::new(&shapes.rows, &layouts[0]));
         let length: usize = shapes.all[cut..].iter().product();
         let lanes = are_lanes(rows.len(), length);
@@ -281,7 +307,7 @@ impl Computation {
             };
             (target, place.kind == Kind::One)
         };
-        let outputs: SmallVec<[(Target<T>, bool); 8]> = outputs.iter().map(target).collect();
+        let outputs: SmallVec<[(Target<T>, bool); 8]> = outputs.iter().flatten().map(target).collect();
         let [rows, positions] = &spaces;
         let task =
             Task { program: &program, positions, rows, length, lanes, inputs: &inputs, outputs: &outputs };
@@ -289,13 +315,36 @@ impl Computation {
     }
 }
 
+/// An argument that is there.
+struct Operand<'a> {
+    kind: Kind,
+    data: *mut u8,
+    layout: Layout<'a>,
+}
+
 impl Shapes<'_> {
     /// The shape that an argument must have, if it is known.
     fn like(&self, like: Like, kind: Kind) -> Option<&[usize]> {
+        let (rows, all) = match &self.given {
+            Some(given) => (&given.rows, &given.all),
+            None => (&self.rows, &self.all),
+        };
         match (like, kind) {
             (Like::Input(input), _) => self.inputs[input],
-            (Like::Output(_), Kind::Each) => Some(&self.all),
-            (Like::Output(_), Kind::One) => Some(&self.rows),
+            (Like::Output(_), Kind::Each) => Some(all),
+            (Like::Output(_), Kind::One) => Some(rows),
         }
+    }
+
+    /// Dims and strides of an operand in the order in which they are gone through, where that is not its own.
+    fn turned(&self, operand: &Operand<'_>) -> Option<(Extents, Strides)> {
+        let Given { all, order, .. } = self.given.as_ref()?;
+        let Layout { shape, strides } = operand.layout;
+        let is_each = operand.kind == Kind::Each;
+        if !is_each && shape.len() != all.len() {
+            return None;
+        }
+        let dims = if is_each { order.as_slice() } else { &order[..self.rows.len()] };
+        Some((dims.iter().map(|&dim| shape[dim]).collect(), dims.iter().map(|&dim| strides[dim]).collect()))
     }
 }

@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Ident, Type};
+use syn::{Expr, Ident, Type};
 
 use super::expand::{call, expand as expand_one_body};
 use super::options::Options;
@@ -14,7 +14,7 @@ const FAMILY: Family = Family {
     bound: "Rows",
     numbers: "`R::Each`, one for each position of a row, or `R::One`, one for each row, of the type parameter `R`",
     number: row_number,
-    own_options: &[],
+    own_options: &["axes"],
     output_names: &["y", "z", "output"],
 };
 
@@ -31,15 +31,29 @@ fn row_number(generic: &Ident, ty: &Type) -> Option<Number> {
 
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let (body, options, function) = read(&FAMILY, options, item)?;
+    let (body, mut options, function) = read(&FAMILY, options, item)?;
+    let any_axes = any_axes(options.take("axes"), &body)?;
     check(&body, &options, &function.sig.ident)?;
-    let reduction = reduction(&body, &function.sig.ident);
+    let reduction = reduction(&body, &function.sig.ident, any_axes);
     Ok(expand_one_body(&body, &function, "reduce", &reduction))
 }
 
+/// `axes = any`: any dims can be a row.
+fn any_axes(option: Option<Expr>, body: &OneBody) -> syn::Result<bool> {
+    let Some(expr) = option else { return Ok(false) };
+    if !matches!(&expr, Expr::Path(path) if path.path.is_ident("any")) {
+        let message = "`axes = any` says that any dims can be a row; else it is the last ones";
+        return Err(syn::Error::new_spanned(expr, message));
+    }
+    // Broadcasting goes by the order of the dims, of which a row then has any.
+    if body.inputs().count() != 1 {
+        return Err(syn::Error::new_spanned(expr, "`axes = any` is for a function of one input"));
+    }
+    Ok(true)
+}
+
 fn check(body: &OneBody, options: &Options, function: &Ident) -> syn::Result<()> {
-    const AXES: &str =
-        "`axes` is the attribute that says how many of the last dims are a row; take another name";
+    const AXES: &str = "`axes` is the attribute that says which dims are a row; take another name";
     let mut inputs = body.inputs().map(|parameter| &parameter.role);
     if !inputs.any(|role| matches!(role, Role::Input(Number::Each))) {
         let message = "an op of #[reduce] has at least one input of type `R::Each`, which has the rows";
@@ -62,7 +76,7 @@ fn check(body: &OneBody, options: &Options, function: &Ident) -> syn::Result<()>
 }
 
 /// How often each argument is there, and how the function is traced.
-fn reduction(body: &OneBody, ident: &Ident) -> TokenStream {
+fn reduction(body: &OneBody, ident: &Ident, any_axes: bool) -> TokenStream {
     let kind = |number: Number| match number {
         Number::Each => quote!(::opsmith::__private::body::Kind::Each),
         Number::One => quote!(::opsmith::__private::body::Kind::One),
@@ -83,6 +97,7 @@ fn reduction(body: &OneBody, ident: &Ident) -> TokenStream {
     let call = call(body, ident, &traced, &quote!(::opsmith::__private::body::Expr), &numbers);
     quote! {
         impl ::opsmith::__private::kernels::reduce::Reduction for #ident {
+            const ANY_AXES: bool = #any_axes;
             const INPUT_KINDS: &'static [::opsmith::__private::body::Kind] = &[#(#inputs),*];
             const OUTPUT_KINDS: &'static [::opsmith::__private::body::Kind] = &[#(#outputs),*];
 

@@ -43,6 +43,16 @@ fn many_attributes<R: Rows>(x: R::Each, #[attr] a: R::Each) -> R::One {
 }
 
 #[reduce(axes = 2)]
+fn not_any_axes<R: Rows>(x: R::Each) -> R::One {
+    x.sum()
+}
+
+#[reduce(axes = any)]
+fn any_axes_of_two<R: Rows>(x: R::Each, y: R::Each) -> R::One {
+    (x * y).sum()
+}
+
+#[reduce(axis = 2)]
 fn unknown_option<R: Rows>(x: R::Each) -> R::One {
     x.sum()
 }
