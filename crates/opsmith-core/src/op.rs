@@ -8,7 +8,7 @@ use crate::kernel::{KernelDef, OpKernelConstruction};
 use crate::plan::{Plans, SharedInstance};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
-use crate::{Error, Result, Signature, SignatureBuilder, bail};
+use crate::{DType, Error, Result, Signature, SignatureBuilder, bail};
 
 /// The statement of an op: its definition, shape function, kernels and gradient.
 ///
@@ -60,6 +60,12 @@ impl OpDef {
     /// Adds an attribute: `"preserve_index: int = 0"`.
     pub fn attr(self, spec: &str) -> OpDef {
         self.with(|signature| signature.attr(spec))
+    }
+
+    /// Lets a `type` attribute have more dtypes than its spec says: for kernels that are added by hand to an op that a macro
+    /// made, as those for integers to a body, which computes with floats.
+    pub fn more_dtypes(self, attr: &str, dtypes: &[DType]) -> OpDef {
+        self.with(|signature| signature.more_dtypes(attr, dtypes))
     }
 
     /// Adds an input: `"to_zero: T"`.

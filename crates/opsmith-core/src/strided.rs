@@ -22,6 +22,16 @@ pub fn copy(from: TensorView<'_>, to: &mut TensorViewMut<'_>) -> Result<()> {
     copy_elements(from, to)
 }
 
+impl TensorViewMut<'_> {
+    /// Copies every element of a tensor of the same dtype and shape, whatever the strides of the two.
+    ///
+    /// # Errors
+    /// As [`copy`].
+    pub fn assign(&mut self, from: TensorView<'_>) -> Result<()> {
+        copy(from, self)
+    }
+}
+
 /// As [`copy`], for `string` too: the elements of `to` then refer to the text of `from`.
 pub(crate) fn copy_elements(from: TensorView<'_>, to: &mut TensorViewMut<'_>) -> Result<()> {
     ensure!(

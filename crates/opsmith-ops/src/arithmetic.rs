@@ -1,9 +1,12 @@
-//! Arithmetic on two tensors that broadcast.
+//! Arithmetic on two tensors that broadcast by NumPy's rules.
 
 use opsmith::prelude::*;
 
+use crate::define::ops;
+use crate::integers;
+
 /// The sum of two tensors, which broadcast by NumPy's rules.
-#[pointwise(name = "Add")]
+#[pointwise]
 pub fn add<S: Scalar>(
     /// Any numbers.
     x: S,
@@ -13,7 +16,85 @@ pub fn add<S: Scalar>(
     x + y
 }
 
-crate::define::ops! {
-    /// The op `Add`.
-    Add = add::def(), with add::COMPANIONS;
+/// The difference of two tensors, which broadcast by NumPy's rules.
+#[pointwise]
+pub fn sub<S: Scalar>(
+    /// Any numbers.
+    x: S,
+    /// What is subtracted.
+    y: S,
+) -> S {
+    x - y
+}
+
+/// The product of two tensors, element by element, which broadcast by NumPy's rules.
+#[pointwise]
+pub fn mul<S: Scalar>(
+    /// Any numbers.
+    x: S,
+    /// Any numbers.
+    y: S,
+) -> S {
+    x * y
+}
+
+/// The quotient of two tensors, which broadcast by NumPy's rules.
+#[pointwise]
+pub fn div<S: Scalar>(
+    /// Any numbers.
+    x: S,
+    /// What is divided by; 0 gives an infinity or, of 0, NaN.
+    y: S,
+) -> S {
+    x / y
+}
+
+/// `x` to the power of `y`; the two broadcast by NumPy's rules.
+#[pointwise]
+pub fn pow<S: Scalar>(
+    /// The base; a negative one gives NaN unless the exponent is an integer.
+    x: S,
+    /// The exponent.
+    y: S,
+) -> S {
+    x.pow(y)
+}
+
+/// The larger of each two elements, NaN if one is NaN; the two tensors broadcast by NumPy's rules.
+///
+/// The gradient goes to the one that is taken, `x` if they are equal.
+#[pointwise]
+pub fn maximum<S: Scalar>(
+    /// Any numbers.
+    x: S,
+    /// Any numbers.
+    y: S,
+) -> S {
+    x.max(y)
+}
+
+/// The smaller of each two elements, NaN if one is NaN; the two tensors broadcast by NumPy's rules.
+///
+/// The gradient goes to the one that is taken, `x` if they are equal.
+#[pointwise]
+pub fn minimum<S: Scalar>(
+    /// Any numbers.
+    x: S,
+    /// Any numbers.
+    y: S,
+) -> S {
+    x.min(y)
+}
+
+ops! {
+    /// The op `Add`: [`add`](fn@add), of integers too.
+    Add = integers::also::<integers::Add, 2>(add::def()), with add::COMPANIONS;
+    /// The op `Sub`: [`sub`](fn@sub), of integers too.
+    Sub = integers::also::<integers::Sub, 2>(sub::def()), with sub::COMPANIONS;
+    /// The op `Mul`: [`mul`](fn@mul), of integers too.
+    Mul = integers::also::<integers::Mul, 2>(mul::def()), with mul::COMPANIONS;
+    /// The op `Maximum`: [`maximum`](fn@maximum), of integers too.
+    Maximum = integers::also::<integers::Maximum, 2>(maximum::def()), with maximum::COMPANIONS;
+    /// The op `Minimum`: [`minimum`](fn@minimum), of integers too.
+    Minimum = integers::also::<integers::Minimum, 2>(minimum::def()), with minimum::COMPANIONS;
 }

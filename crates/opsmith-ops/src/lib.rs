@@ -1,9 +1,24 @@
 #![doc = include_str!("../README.md")]
 
 pub mod arithmetic;
+pub mod cast;
+pub mod compare;
 mod define;
+mod elementwise;
+pub mod folds;
+pub mod functions;
+mod integers;
+pub mod layout;
+mod linear;
 pub mod matmul;
+mod moved;
+mod parameters;
+pub mod parts;
 pub mod reductions;
+pub mod select;
+mod sums;
+pub mod values;
+mod walk;
 
 /// The library of these ops, with whatever else `library!` is to know of it. Not for direct use.
 #[doc(hidden)]
@@ -14,8 +29,67 @@ macro_rules! __library {
             name = "opsmith",
             ops = [
                 $crate::arithmetic::Add,
+                $crate::arithmetic::Sub,
+                $crate::arithmetic::Mul,
+                $crate::arithmetic::div,
+                $crate::arithmetic::pow,
+                $crate::arithmetic::Maximum,
+                $crate::arithmetic::Minimum,
+                $crate::functions::Neg,
+                $crate::functions::Abs,
+                $crate::functions::Sign,
+                $crate::functions::Square,
+                $crate::functions::sqrt,
+                $crate::functions::rsqrt,
+                $crate::functions::exp,
+                $crate::functions::expm1,
+                $crate::functions::log,
+                $crate::functions::log1p,
+                $crate::functions::sin,
+                $crate::functions::cos,
+                $crate::functions::tanh,
+                $crate::functions::sigmoid,
+                $crate::functions::erf,
+                $crate::functions::floor,
+                $crate::functions::softplus,
+                $crate::functions::relu,
+                $crate::functions::elu,
+                $crate::functions::gelu,
+                $crate::compare::Equal,
+                $crate::compare::NotEqual,
+                $crate::compare::Less,
+                $crate::compare::LessEqual,
+                $crate::compare::Greater,
+                $crate::compare::GreaterEqual,
+                $crate::compare::LogicalAnd,
+                $crate::compare::LogicalOr,
+                $crate::compare::LogicalNot,
+                $crate::select::Select,
+                $crate::cast::Cast,
                 $crate::matmul::MatMul,
                 $crate::reductions::Sum,
+                $crate::reductions::mean,
+                $crate::reductions::Max,
+                $crate::reductions::Min,
+                $crate::reductions::softmax,
+                $crate::reductions::log_softmax,
+                $crate::folds::ArgMax,
+                $crate::folds::ArgMin,
+                $crate::layout::Reshape,
+                $crate::layout::Transpose,
+                $crate::layout::BroadcastTo,
+                $crate::layout::SumTo,
+                $crate::parts::Slice,
+                $crate::parts::Pad,
+                $crate::parts::Concat,
+                $crate::parts::Stack,
+                $crate::parts::Split,
+                $crate::values::Identity,
+                $crate::values::StopGradient,
+                $crate::values::Shape,
+                $crate::values::ZerosLike,
+                $crate::values::Fill,
+                $crate::values::Assign,
             ],
             $($option)*
         }

@@ -1,9 +1,19 @@
-//! Sums, means and extremes over dims.
+//! Sums, means and extremes over any dims, and functions of rows.
 
+use opsmith::dtype::sets;
 use opsmith::prelude::*;
 
+use crate::define::ops;
+use crate::folds::{FoldKernel, Folding, Largest, Smallest, Total};
+
 /// The sum over some dims, or over all.
-#[reduce(axes = any, name = "Sum")]
+///
+/// Sums are folded by blocks, so that the error does not grow with the number of terms but with its logarithm; float16 and
+/// bfloat16 are added up in float32, and sums of integers wrap around.
+///
+/// axes: The dims that are added up, counted from the end where negative; empty for all.
+/// keep_dims: Whether they stay, as dims of 1.
+#[reduce(axes = any)]
 pub fn sum<R: Rows>(
     /// Any numbers.
     x: R::Each,
@@ -11,9 +21,85 @@ pub fn sum<R: Rows>(
     x.sum()
 }
 
-crate::define::ops! {
-    /// The op `Sum`.
-    Sum = sum::def(), with sum::COMPANIONS;
+/// The mean over some dims, or over all; NaN of no numbers.
+///
+/// axes: The dims that are averaged over, counted from the end where negative; empty for all.
+/// keep_dims: Whether they stay, as dims of 1.
+#[reduce(axes = any)]
+pub fn mean<R: Rows>(
+    /// Any numbers.
+    x: R::Each,
+) -> R::One {
+    x.mean()
+}
+
+/// The largest number over some dims, or over all: NaN if one is NaN, and −∞ (of integers, the least there is) of no numbers.
+///
+/// Several numbers that are the largest share the gradient equally.
+///
+/// axes: The dims that are gone through, counted from the end where negative; empty for all.
+/// keep_dims: Whether they stay, as dims of 1.
+#[reduce(axes = any)]
+pub fn max<R: Rows>(
+    /// Any numbers.
+    x: R::Each,
+) -> R::One {
+    x.amax()
+}
+
+/// The smallest number over some dims, or over all: NaN if one is NaN, and ∞ (of integers, the largest there is) of no numbers.
+///
+/// Several numbers that are the smallest share the gradient equally.
+///
+/// axes: The dims that are gone through, counted from the end where negative; empty for all.
+/// keep_dims: Whether they stay, as dims of 1.
+#[reduce(axes = any)]
+pub fn min<R: Rows>(
+    /// Any numbers.
+    x: R::Each,
+) -> R::One {
+    x.amin()
+}
+
+/// The softmax: the exponential over the sum of the exponentials along the last dims.
+///
+/// axes: How many of the last dims are a row.
+#[reduce]
+pub fn softmax<R: Rows>(
+    /// Any numbers.
+    x: R::Each,
+) -> R::Each {
+    let e = (x - x.amax().detached()).exp();
+    e / e.sum()
+}
+
+/// The logarithm of the softmax along the last dims, without overflow.
+///
+/// axes: How many of the last dims are a row.
+#[reduce]
+pub fn log_softmax<R: Rows>(
+    /// Any numbers.
+    x: R::Each,
+) -> R::Each {
+    let moved = x - x.amax().detached();
+    moved - moved.exp().sum().log()
+}
+
+/// The op, with kernels for integers too.
+fn of_integers<F: Folding>(def: OpDef) -> OpDef {
+    let kernels = sets::INTEGER.iter();
+    def.more_dtypes("T", sets::INTEGER).kernels(
+        kernels.map(|&dtype| KernelDef::cpu::<FoldKernel<F>>().strided().dtype_constraint("T", dtype)),
+    )
+}
+
+ops! {
+    /// The op `Sum`: [`sum`](fn@sum), of integers too.
+    Sum = of_integers::<Total>(sum::def()), with sum::COMPANIONS;
+    /// The op `Max`: [`max`](fn@max), of integers too.
+    Max = of_integers::<Largest>(max::def()), with max::COMPANIONS;
+    /// The op `Min`: [`min`](fn@min), of integers too.
+    Min = of_integers::<Smallest>(min::def()), with min::COMPANIONS;
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ const MAX_ARGUMENTS: usize = 64;
 pub struct SignatureBuilder {
     pub(super) name: String,
     pub(super) attrs: Vec<String>,
+    pub(super) more_dtypes: Vec<(String, Vec<DType>)>,
     pub(super) inputs: Vec<String>,
     pub(super) outputs: Vec<String>,
     pub(super) optional: Vec<String>,
@@ -52,6 +53,12 @@ impl SignatureBuilder {
     /// Adds an attribute: `"preserve_index: int = 0"`. Arguments may refer to it wherever it is added.
     pub fn attr(mut self, spec: impl Into<String>) -> SignatureBuilder {
         self.attrs.push(spec.into());
+        self
+    }
+
+    /// Lets a `type` attribute, added before or after, have more dtypes than its spec says.
+    pub fn more_dtypes(mut self, attr: impl Into<String>, dtypes: &[DType]) -> SignatureBuilder {
+        self.more_dtypes.push((attr.into(), dtypes.to_vec()));
         self
     }
 
@@ -118,6 +125,15 @@ impl SignatureBuilder {
             self.add_name(&mut names, &parsed.def.name, text, parsed.name_span)?;
             attrs.push(parsed.def);
             default_spans.push(parsed.default_span);
+        }
+        for (name, dtypes) in &self.more_dtypes {
+            let attr = attrs.iter_mut().find(|attr| attr.name == *name);
+            let Some(Allowed::Types(allowed)) = attr.and_then(|attr| attr.allowed.as_mut()) else {
+                let message = "no attribute of this name whose dtypes are listed";
+                return Err(self.error(name, message, 0..name.len()));
+            };
+            let new = dtypes.iter().filter(|dtype| !allowed.contains(dtype));
+            allowed.extend(new.copied().collect::<Vec<_>>());
         }
         let inputs = self.args(&self.inputs, &mut attrs, &mut names)?;
         for arg in &inputs {
@@ -235,6 +251,7 @@ impl From<&Signature> for SignatureBuilder {
         SignatureBuilder {
             name: signature.name.clone(),
             attrs: signature.attrs.iter().map(ToString::to_string).collect(),
+            more_dtypes: Vec::new(),
             inputs: signature.inputs.iter().map(|arg| signature.arg_spec(arg)).collect(),
             outputs: signature.outputs.iter().map(|arg| signature.arg_spec(arg)).collect(),
             optional: marked(|arg| arg.optional),

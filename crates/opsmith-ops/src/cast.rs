@@ -1,0 +1,130 @@
+//! Conversion between dtypes.
+
+use opsmith::dtype::{bf16, f16};
+use opsmith::prelude::*;
+
+use crate::define::ops;
+use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, unary};
+use crate::linear::FLOATS;
+
+ops! {
+    /// The op `Cast`: the same numbers in another dtype.
+    Cast = cast(), with &[gradient, second_gradient];
+}
+
+/// The dtypes that are converted.
+const DTYPES: &str =
+    "{float16, bfloat16, float32, float64, int8, int16, int32, int64, uint8, uint16, uint32, uint64, bool}";
+
+/// A number that converts as `as` does.
+trait Converted: Element {
+    /// The number as the widest of its kind.
+    fn wide(self) -> Wide;
+    /// The nearest number, towards zero where this is an integer; the largest or smallest where there is none so large.
+    fn of(wide: Wide) -> Self;
+}
+
+/// A number as the widest of its kind.
+#[derive(Clone, Copy)]
+enum Wide {
+    Float(f64),
+    Signed(i64),
+    Unsigned(u64),
+}
+
+macro_rules! converted {
+    ($($ty:ty: $kind:ident, |$x:ident| $widen:expr, |$w:ident| $narrow:expr;)*) => {$(
+        impl Converted for $ty {
+            #[inline(always)]
+            fn wide(self) -> Wide {
+                let $x = self;
+                Wide::$kind($widen)
+            }
+
+            #[inline(always)]
+            fn of(wide: Wide) -> Self {
+                match wide {
+                    Wide::Float($w) => $narrow,
+                    Wide::Signed($w) => $narrow,
+                    Wide::Unsigned($w) => $narrow,
+                }
+            }
+        }
+    )*};
+}
+
+converted! {
+    f16: Float, |x| x.to_f64(), |w| f16::from_f64(w as f64);
+    bf16: Float, |x| x.to_f64(), |w| bf16::from_f64(w as f64);
+    f32: Float, |x| x.into(), |w| w as f32;
+    f64: Float, |x| x, |w| w as f64;
+    i8: Signed, |x| x.into(), |w| w as i8;
+    i16: Signed, |x| x.into(), |w| w as i16;
+    i32: Signed, |x| x.into(), |w| w as i32;
+    i64: Signed, |x| x, |w| w as i64;
+    u8: Unsigned, |x| x.into(), |w| w as u8;
+    u16: Unsigned, |x| x.into(), |w| w as u16;
+    u32: Unsigned, |x| x.into(), |w| w as u32;
+    u64: Unsigned, |x| x, |w| w as u64;
+    bool: Unsigned, |x| x.into(), |w| w as f64 != 0.0;
+}
+
+/// From the dtype of one attribute to that of the other.
+struct Conversion<const BACK: bool>;
+
+impl<const BACK: bool> Elementwise<1> for Conversion<BACK> {
+    fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<1>> {
+        let (from, to) = if BACK { ("dtype", "S") } else { ("S", "dtype") };
+        let (from, to): (DType, DType) = (construction.attr(from)?, construction.attr(to)?);
+        dispatch!(from, [f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool], |X| {
+            dispatch!(to, [f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool], |Y| {
+                Ok(unary(|x: X| Y::of(x.wide())))
+            })
+        })
+    }
+}
+
+fn kernel<const BACK: bool>() -> KernelDef {
+    KernelDef::cpu::<ElementwiseKernel<Conversion<BACK>, 1>>().strided()
+}
+
+fn cast() -> OpDef {
+    OpDef::new("Cast")
+        .attr(&format!("dtype: {DTYPES}"))
+        .attr(&format!("S: {DTYPES}"))
+        .input("x: S")
+        .output("y: dtype")
+        .doc(
+            "The same numbers in another dtype. Floats become integers towards zero, and the largest or smallest integer where \
+             they are beyond it; NaN becomes 0. Integers wrap around. As `bool`, what is not 0 is true.\n\n\
+             x: Any numbers or truth values.\n\
+             dtype: The dtype of the result.\n\
+             y: Of the same shape.",
+        )
+        .shape_fn(shape_fns::unchanged)
+        .gradient("CastGrad")
+        .kernel(kernel::<false>())
+}
+
+fn gradient() -> OpDef {
+    OpDef::new("CastGrad")
+        .attr(&format!("dtype: {FLOATS}"))
+        .attr(&format!("S: {FLOATS}"))
+        .input("y_grad: dtype")
+        .output("x_grad: S")
+        .doc("The gradient of `Cast`.")
+        .shape_fn(shape_fns::unchanged)
+        .gradient("CastGradGrad")
+        .kernel(kernel::<true>())
+}
+
+fn second_gradient() -> OpDef {
+    OpDef::new("CastGradGrad")
+        .attr(&format!("dtype: {FLOATS}"))
+        .attr(&format!("S: {FLOATS}"))
+        .input("x_grad_grad: S")
+        .output("y_grad_grad: dtype")
+        .doc("The gradient of `CastGrad`.")
+        .shape_fn(shape_fns::unchanged)
+        .kernel(kernel::<false>())
+}

@@ -1,0 +1,114 @@
+//! Comparisons and logic, whose results are `bool`.
+
+use opsmith::dtype::sets;
+use opsmith::prelude::*;
+
+use crate::define::ops;
+use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, binary, broadcasting, for_each, unary};
+
+ops! {
+    /// The op `Equal`.
+    Equal = comparison::<IsEqual>("Equal", "equal; NaN is equal to nothing");
+    /// The op `NotEqual`.
+    NotEqual = comparison::<IsNotEqual>("NotEqual", "not equal; NaN is equal to nothing");
+    /// The op `Less`.
+    Less = comparison::<IsLess>("Less", "in order, the first one smaller");
+    /// The op `LessEqual`.
+    LessEqual = comparison::<IsAtMost>("LessEqual", "in order, the first one not larger");
+    /// The op `Greater`.
+    Greater = comparison::<IsGreater>("Greater", "in order, the first one larger");
+    /// The op `GreaterEqual`.
+    GreaterEqual = comparison::<IsAtLeast>("GreaterEqual", "in order, the first one not smaller");
+    /// The op `LogicalAnd`.
+    LogicalAnd = logic("LogicalAnd", "Whether both of each two elements are true.", KernelDef::cpu::<ElementwiseKernel<And, 2>>());
+    /// The op `LogicalOr`.
+    LogicalOr = logic("LogicalOr", "Whether one of each two elements is true.", KernelDef::cpu::<ElementwiseKernel<Or, 2>>());
+    /// The op `LogicalNot`.
+    LogicalNot = not();
+}
+
+macro_rules! comparisons {
+    ($($name:ident: |$x:ident, $y:ident| $body:expr;)*) => {$(
+        struct $name;
+
+        impl Elementwise<2> for $name {
+            fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<2>> {
+                dispatch!(construction.attr::<DType>("T")?, RealNumber, |T| Ok(binary(|$x: T, $y: T| $body)))
+            }
+        }
+    )*};
+}
+
+comparisons! {
+    IsEqual: |x, y| x == y;
+    IsNotEqual: |x, y| x != y;
+    IsLess: |x, y| x < y;
+    IsAtMost: |x, y| x <= y;
+    IsGreater: |x, y| x > y;
+    IsAtLeast: |x, y| x >= y;
+}
+
+fn comparison<E: Elementwise<2>>(name: &str, what: &str) -> OpDef {
+    OpDef::new(name)
+        .attr("T: realnumbertype")
+        .input("x: T")
+        .input("y: T")
+        .output("z: bool")
+        .doc(&format!(
+            "Whether each two elements are {what}. The tensors broadcast by NumPy's rules.\n\n\
+             x: Any numbers.\n\
+             y: Any numbers.\n\
+             z: Of the shape that both broadcast to."
+        ))
+        .shape_fn(broadcasting)
+        .not_differentiable()
+        .kernels(for_each::<E, 2>(sets::REAL_NUMBER))
+}
+
+struct And;
+struct Or;
+struct Not;
+
+impl Elementwise<2> for And {
+    fn pick(_: &OpKernelConstruction<'_>) -> Result<Loop<2>> {
+        Ok(binary(|x: bool, y: bool| x & y))
+    }
+}
+
+impl Elementwise<2> for Or {
+    fn pick(_: &OpKernelConstruction<'_>) -> Result<Loop<2>> {
+        Ok(binary(|x: bool, y: bool| x | y))
+    }
+}
+
+impl Elementwise<1> for Not {
+    fn pick(_: &OpKernelConstruction<'_>) -> Result<Loop<1>> {
+        Ok(unary(|x: bool| !x))
+    }
+}
+
+fn logic(name: &str, what: &str, kernel: KernelDef) -> OpDef {
+    OpDef::new(name)
+        .input("x: bool")
+        .input("y: bool")
+        .output("z: bool")
+        .doc(&format!(
+            "{what} The tensors broadcast by NumPy's rules.\n\n\
+             x: Truth values.\n\
+             y: Truth values.\n\
+             z: Of the shape that both broadcast to."
+        ))
+        .shape_fn(broadcasting)
+        .not_differentiable()
+        .kernel(kernel.strided())
+}
+
+fn not() -> OpDef {
+    OpDef::new("LogicalNot")
+        .input("x: bool")
+        .output("y: bool")
+        .doc("Whether each element is not true.\n\nx: Truth values.\ny: Of the same shape.")
+        .shape_fn(shape_fns::unchanged)
+        .not_differentiable()
+        .kernel(KernelDef::cpu::<ElementwiseKernel<Not, 1>>().strided())
+}

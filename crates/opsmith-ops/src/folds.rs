@@ -1,0 +1,283 @@
+//! Folds over any dims that are not written once for floats: of integers, and the positions of extremes.
+
+use std::marker::PhantomData;
+
+use opsmith::prelude::*;
+use opsmith::{Dim, Shape};
+
+use crate::define::ops;
+use crate::elementwise::Shared;
+use crate::parameters::axis_of;
+use crate::walk::{Dims, Strides, Walk};
+
+ops! {
+    /// The op `ArgMax`: where the largest number is.
+    ArgMax = positions::<Greatest>("ArgMax", "largest");
+    /// The op `ArgMin`: where the smallest number is.
+    ArgMin = positions::<Least>("ArgMin", "smallest");
+}
+
+/// A fold of integers.
+pub(crate) trait Folding: 'static {
+    /// What a fold begins with.
+    fn first<T: Integer>() -> T;
+    /// The fold of two.
+    fn fold<T: Wrapping>(left: T, right: T) -> T;
+}
+
+/// An integer whose sum wraps around.
+pub(crate) trait Wrapping: Integer {
+    fn plus(self, other: Self) -> Self;
+}
+
+macro_rules! wrapping {
+    ($($int:ty)*) => {$(
+        impl Wrapping for $int {
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+        }
+    )*};
+}
+
+wrapping! { i8 i16 i32 i64 u8 u16 u32 u64 }
+
+pub(crate) struct Total;
+pub(crate) struct Largest;
+pub(crate) struct Smallest;
+
+impl Folding for Total {
+    fn first<T: Integer>() -> T {
+        T::zero()
+    }
+    fn fold<T: Wrapping>(left: T, right: T) -> T {
+        left.plus(right)
+    }
+}
+
+impl Folding for Largest {
+    fn first<T: Integer>() -> T {
+        T::min_value()
+    }
+    fn fold<T: Wrapping>(left: T, right: T) -> T {
+        left.max(right)
+    }
+}
+
+impl Folding for Smallest {
+    fn first<T: Integer>() -> T {
+        T::max_value()
+    }
+    fn fold<T: Wrapping>(left: T, right: T) -> T {
+        left.min(right)
+    }
+}
+
+/// Which dims are folded, as attributes say it.
+struct Axes {
+    axes: Vec<i64>,
+    keep: bool,
+}
+
+impl Axes {
+    fn new(construction: &OpKernelConstruction<'_>) -> Result<Axes> {
+        Ok(Axes { axes: construction.attr("axes")?, keep: construction.attr("keep_dims")? })
+    }
+
+    /// For each dim, whether it is folded.
+    fn marks(&self, op: &str, rank: usize) -> Result<Vec<bool>> {
+        let mut marks = vec![self.axes.is_empty(); rank];
+        for &axis in &self.axes {
+            let at = axis_of(op, axis, rank).ok().filter(|&at| !marks[at]);
+            let Some(at) = at else {
+                let axes = &self.axes;
+                bail!(
+                    InvalidArgument,
+                    "{op}: `axes` must be different dims of an input of rank {rank}, got {axes:?}"
+                );
+            };
+            marks[at] = true;
+        }
+        Ok(marks)
+    }
+}
+
+/// A walk through the results of a fold, and through the terms of each: of an operand of these dims and strides.
+struct Terms {
+    results: Walk<1>,
+    terms: Walk<1>,
+    /// The shape of the output.
+    shape: Dims,
+}
+
+impl Terms {
+    fn new(context: &OpKernelContext<'_>, axes: &Axes, tensor: TensorView<'_>) -> Result<Terms> {
+        let marks = axes.marks(&context.signature().name, tensor.rank())?;
+        let of = |folded: bool| -> (Dims, Strides) {
+            let dims = tensor.shape().iter().zip(tensor.strides()).zip(&marks);
+            dims.filter(|(_, mark)| **mark == folded).map(|((&dim, &stride), _)| (dim, stride)).unzip()
+        };
+        let walk = |(shape, strides): (Dims, Strides)| Walk::new(&shape, [(&shape[..], &strides[..])]);
+        let kept = tensor.shape().iter().zip(&marks).filter(|(_, mark)| axes.keep || !**mark);
+        let shape = kept.map(|(&dim, &mark)| if mark { 1 } else { dim }).collect();
+        match (walk(of(false)), walk(of(true))) {
+            (Some(results), Some(terms)) => Ok(Terms { results, terms, shape }),
+            _ => Err(Error::internal("a shape does not broadcast to itself")),
+        }
+    }
+
+    /// Makes output 0 of what `fold` gives for the place of each result, where the terms' places begin.
+    fn make<Z: Element>(
+        &self,
+        context: &OpKernelContext<'_>,
+        fold: impl Fn(&Walk<1>, isize) -> Z + Sync,
+    ) -> Result<()> {
+        let mut output = context.allocate_output(0, &self.shape)?;
+        let memory = Shared(output.as_slice_mut::<Z>()?.as_mut_ptr().cast());
+        context.compute().parallel_for(self.results.len(), self.terms.len(), |range| {
+            let to = &memory;
+            self.results.runs(range, |first, [place], count| {
+                let [stride] = self.results.inner();
+                for i in 0..count {
+                    let result = fold(&self.terms, place + stride * i as isize);
+                    // SAFETY: there is an element for each result, and each is written by one thread.
+                    unsafe { to.0.cast::<Z>().add(first + i).write(result) };
+                }
+            });
+        });
+        Ok(())
+    }
+}
+
+/// The kernel of a fold of integers.
+pub(crate) struct FoldKernel<F> {
+    axes: Axes,
+    fold: PhantomData<fn() -> F>,
+}
+
+impl<F: Folding> OpKernel for FoldKernel<F> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(FoldKernel { axes: Axes::new(construction)?, fold: PhantomData })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let tensor = context.input(0)?;
+        let terms = Terms::new(context, &self.axes, tensor)?;
+        dispatch!(tensor.dtype(), Integer, |T| {
+            let from = Shared(tensor.data_ptr().cast_mut());
+            terms.make::<T>(context, |terms, place| {
+                let (from, mut result) = (&from, F::first::<T>());
+                terms.runs(0..terms.len(), |_, [at], count| {
+                    // SAFETY: the walks stay in the tensor.
+                    let first = unsafe { from.0.cast::<T>().offset(place + at) };
+                    for i in 0..count as isize {
+                        // SAFETY: as above.
+                        result = F::fold(result, unsafe { *first.offset(i * terms.inner()[0]) });
+                    }
+                });
+                result
+            })
+        })
+    }
+}
+
+/// Which of two numbers is looked for.
+trait Extreme: Send + Sync + 'static {
+    /// Whether a number comes before the one that was found before it.
+    fn is_better<T: RealNumber>(new: T, old: T) -> bool;
+}
+
+struct Greatest;
+struct Least;
+
+impl Extreme for Greatest {
+    fn is_better<T: RealNumber>(new: T, old: T) -> bool {
+        new > old
+    }
+}
+
+impl Extreme for Least {
+    fn is_better<T: RealNumber>(new: T, old: T) -> bool {
+        new < old
+    }
+}
+
+struct PositionKernel<E> {
+    axes: Axes,
+    extreme: PhantomData<fn() -> E>,
+}
+
+impl<E: Extreme> OpKernel for PositionKernel<E> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(PositionKernel { axes: Axes::new(construction)?, extreme: PhantomData })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let tensor = context.input(0)?;
+        let terms = Terms::new(context, &self.axes, tensor)?;
+        ensure!(
+            terms.terms.len() > 0 || terms.results.len() == 0,
+            InvalidArgument,
+            "{}: input `x` must have an element along the dims that are gone through, got shape {:?}",
+            context.signature().name,
+            tensor.shape()
+        );
+        dispatch!(tensor.dtype(), RealNumber, |T| {
+            let from = Shared(tensor.data_ptr().cast_mut());
+            terms.make::<i64>(context, |terms, place| {
+                let (from, mut best) = (&from, None::<(usize, T)>);
+                terms.runs(0..terms.len(), |first, [at], count| {
+                    for i in 0..count {
+                        let at = place + at + i as isize * terms.inner()[0];
+                        // SAFETY: the walks stay in the tensor.
+                        let new = unsafe { *from.0.cast::<T>().offset(at) };
+                        // The first NaN stays.
+                        let is_nan = |x: T| x.partial_cmp(&x).is_none();
+                        let takes = |old: T| !is_nan(old) && (is_nan(new) || E::is_better(new, old));
+                        if best.is_none_or(|(_, old)| takes(old)) {
+                            best = Some((first + i, new));
+                        }
+                    }
+                });
+                best.map_or(0, |(position, _)| position as i64)
+            })
+        })
+    }
+}
+
+fn positions<E: Extreme>(name: &str, what: &str) -> OpDef {
+    OpDef::new(name)
+        .attr("axes: list(int) = []")
+        .attr("keep_dims: bool = false")
+        .attr("T: realnumbertype")
+        .input("x: T")
+        .output("y: int64")
+        .doc(&format!(
+            "Where the {what} number over some dims, or over all, is: of several dims, the position in row-major order. Of equal \
+             numbers the first counts, and NaN before all.\n\n\
+             x: Any numbers, at least one along those dims.\n\
+             axes: The dims that are gone through, counted from the end where negative; empty for all.\n\
+             keep_dims: Whether they stay, as dims of 1.\n\
+             y: The positions, from 0."
+        ))
+        .shape_fn(folded_shape)
+        .not_differentiable()
+        .kernels(opsmith::dtype::sets::REAL_NUMBER.iter().map(|&dtype| {
+            KernelDef::cpu::<PositionKernel<E>>().strided().dtype_constraint("T", dtype)
+        }))
+}
+
+fn folded_shape(c: &mut InferenceContext<'_>) -> Result<()> {
+    let axes = Axes { axes: c.get_ints("axes")?.to_vec(), keep: c.get_bool("keep_dims")? };
+    let input = c.input(0)?;
+    let shape = match input.dims() {
+        None if axes.axes.is_empty() && !axes.keep => Shape::scalar(),
+        None => Shape::unknown(),
+        Some(dims) => {
+            let marks = axes.marks(&c.signature().name, dims.len())?;
+            let kept = dims.iter().zip(marks).filter(|(_, mark)| axes.keep || !mark);
+            kept.map(|(dim, mark)| if mark { Dim::Known(1) } else { dim.clone() }).collect()
+        }
+    };
+    c.set_output(0, shape)
+}

@@ -1,0 +1,261 @@
+//! Ops that say how the elements of a tensor are arranged: shapes, orders of dims, repetitions and sums over them.
+
+use opsmith::prelude::*;
+use opsmith::{Dim, Shape};
+
+use crate::define::ops;
+use crate::linear::{self, FLOATS, Facts, Linear, last_input};
+use crate::moved::{Moved, make, make_as};
+use crate::parameters::{axis_of, dims, elements, integers};
+use crate::sums::sum_to;
+use crate::walk::{Dims, broadcast};
+
+ops! {
+    /// The op `Reshape`: the same elements in another shape.
+    Reshape = linear::forward::<Reshaping>(), with &[linear::gradient::<Reshaping>, linear::second::<Reshaping>];
+    /// The op `Transpose`: dims in another order.
+    Transpose = linear::forward::<Transposition>(),
+        with &[linear::gradient::<Transposition>, linear::second::<Transposition>];
+    /// The op `BroadcastTo`: dims repeated.
+    BroadcastTo = linear::forward::<Repetition>(), with &[linear::gradient::<Repetition>, linear::second::<Repetition>];
+    /// The op `SumTo`: sums over the dims that broadcasting repeats.
+    SumTo = linear::forward::<SumOfRepetitions>(),
+        with &[linear::gradient::<SumOfRepetitions>, linear::second::<SumOfRepetitions>];
+}
+
+/// The parameter that holds a shape.
+const SHAPE: &[&str] = &["shape: Index"];
+/// The dtypes of parameters.
+const INDEX: &str = "Index: {int32, int64} = DT_INT64";
+
+struct Reshaping;
+
+impl Linear for Reshaping {
+    const FACTS: Facts = Facts {
+        name: "Reshape",
+        attrs: &[INDEX],
+        dtypes: "type",
+        parameters: SHAPE,
+        host: &["shape"],
+        doc: "The same elements, in row-major order, in another shape.\n\n\
+              x: Any tensor.\n\
+              shape: The shape, a vector; one dim of -1 is as large as the number of elements makes it.\n\
+              y: Of that shape.",
+        shape: |c| {
+            let (shape, input) = (c.shape_from_input(1)?, c.input(0)?);
+            let Some(sizes) = shape.dims() else { return Ok(shape) };
+            // One that is not known is -1, or nothing at all is known.
+            let is_open = |dim: &&Dim| matches!(dim, Dim::Unknown);
+            if c.input_value(1).is_none() || sizes.iter().filter(is_open).count() != 1 {
+                return Ok(shape);
+            }
+            let others = sizes.iter().filter(|dim| !is_open(dim));
+            let others = others.cloned().collect::<Shape>().num_elements()?;
+            let count = input.num_elements()?;
+            if others.is(0) || matches!(count, Dim::Unknown) {
+                return Ok(shape);
+            }
+            let open = c.divide(&count, &others, true)?;
+            Ok(sizes.iter().map(|dim| if is_open(&dim) { open.clone() } else { dim.clone() }).collect())
+        },
+    };
+
+    fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Reshaping)
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let input = context.input(0)?;
+        let shape = reshaped(context, input.shape())?;
+        make_as(context, (0, 0), &shape, Moved::new(input))
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let shape = context.input_shape(0)?;
+        let gradient = last_input(context, &reshaped(context, shape)?)?;
+        make_as(context, (0, 0), shape, Moved::new(gradient))
+    }
+}
+
+/// The shape that a tensor of `from` is to have.
+fn reshaped(context: &OpKernelContext<'_>, from: &[usize]) -> Result<Dims> {
+    let sizes = integers(context, "shape")?;
+    let count: usize = from.iter().product();
+    let error = || {
+        let op = &context.signature().name;
+        Error::invalid_argument(format!(
+            "{op}: `shape` must be that of {count} elements, with at most one dim of -1, got {sizes:?} for an input of \
+             shape {from:?}"
+        ))
+    };
+    let known = sizes.iter().filter(|size| **size != -1).map(|&size| usize::try_from(size).ok());
+    let known = known.collect::<Option<Dims>>().ok_or_else(error)?;
+    let others = elements(&known).ok_or_else(error)?;
+    let open = match sizes.len() - known.len() {
+        0 => 1,
+        1 if others > 0 => count / others,
+        _ => return Err(error()),
+    };
+    if others.checked_mul(open) != Some(count) {
+        return Err(error());
+    }
+    Ok(sizes.iter().map(|&size| usize::try_from(size).unwrap_or(open)).collect())
+}
+
+struct Transposition {
+    order: Vec<i64>,
+}
+
+impl Transposition {
+    /// The positions in the input of the dims of the output.
+    fn order(&self, op: &str, rank: usize) -> Result<Dims> {
+        if self.order.is_empty() {
+            return Ok((0..rank).rev().collect());
+        }
+        let order = self.order.iter().map(|&axis| axis_of(op, axis, rank)).collect::<Result<Dims>>();
+        order
+            .ok()
+            .filter(|order| order.len() == rank && (0..rank).all(|axis| order.contains(&axis)))
+            .ok_or_else(|| {
+                let order = &self.order;
+                Error::invalid_argument(format!(
+                    "{op}: `perm` must have each dim of an input of rank {rank} once, got {order:?}"
+                ))
+            })
+    }
+}
+
+impl Linear for Transposition {
+    const FACTS: Facts = Facts {
+        name: "Transpose",
+        attrs: &["perm: list(int) = []"],
+        dtypes: "type",
+        parameters: &[],
+        host: &[],
+        doc: "The dims in another order.\n\n\
+              x: Any tensor.\n\
+              perm: For each dim of the output, its position in the input; empty turns the order around.\n\
+              y: The same elements.",
+        shape: |c| {
+            let (input, order) = (c.input(0)?, c.get_ints("perm")?.to_vec());
+            let Some(dims) = input.dims() else {
+                return Ok(if order.is_empty() { input } else { Shape::unknown_of_rank(order.len()) });
+            };
+            let order = Transposition { order }.order(&c.signature().name, dims.len())?;
+            Ok(order.iter().map(|&axis| dims[axis].clone()).collect())
+        },
+    };
+
+    fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Transposition { order: construction.attr("perm")? })
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let input = Moved::new(context.input(0)?);
+        let order = self.order(&context.signature().name, input.shape().len())?;
+        make(context, (0, 0), input.permuted(&order))
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let shape = context.input_shape(0)?;
+        let order = self.order(&context.signature().name, shape.len())?;
+        let expected: Dims = order.iter().map(|&axis| shape[axis]).collect();
+        let mut back = Dims::from_elem(0, order.len());
+        for (position, &axis) in order.iter().enumerate() {
+            back[axis] = position;
+        }
+        make(context, (0, 0), Moved::new(last_input(context, &expected)?).permuted(&back))
+    }
+}
+
+struct Repetition;
+
+impl Linear for Repetition {
+    const FACTS: Facts = Facts {
+        name: "BroadcastTo",
+        attrs: &[INDEX],
+        dtypes: "type",
+        parameters: SHAPE,
+        host: &["shape"],
+        doc: "The tensor repeated along dims of 1, and along new ones in front, to a shape.\n\n\
+              x: A tensor that broadcasts to the shape by NumPy's rules.\n\
+              shape: The shape, a vector.\n\
+              y: Of that shape.",
+        shape: |c| {
+            let (shape, input) = (c.shape_from_input(1)?, c.input(0)?);
+            if shape.to_known().is_some() {
+                let all = c.broadcast(&input, &shape)?;
+                c.merge_shapes(&shape, &all)?;
+            }
+            Ok(shape)
+        },
+    };
+
+    fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Repetition)
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let (input, shape) = (Moved::new(context.input(0)?), dims(context, "shape")?);
+        let repeated = input.clone().repeated(&shape);
+        make(context, (0, 0), repeated.ok_or_else(|| does_not_broadcast(context, input.shape(), &shape))?)
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let (input, shape) = (context.input_shape(0)?, dims(context, "shape")?);
+        if broadcast([input, &shape]).as_ref() != Some(&shape) {
+            return Err(does_not_broadcast(context, input, &shape));
+        }
+        sum_to(context, last_input(context, &shape)?, 0, input)
+    }
+}
+
+#[cold]
+fn does_not_broadcast(context: &OpKernelContext<'_>, from: &[usize], to: &[usize]) -> Error {
+    let op = &context.signature().name;
+    Error::invalid_argument(format!("{op}: shape {from:?} does not broadcast to {to:?}"))
+}
+
+struct SumOfRepetitions;
+
+impl Linear for SumOfRepetitions {
+    const FACTS: Facts = Facts {
+        name: "SumTo",
+        attrs: &[INDEX],
+        dtypes: FLOATS,
+        parameters: SHAPE,
+        host: &["shape"],
+        doc: "The sum over the dims along which a tensor of a smaller shape is repeated when it broadcasts to this one: what \
+              the gradient of broadcasting is made of. Numbers are added up in float64.\n\n\
+              x: Any numbers.\n\
+              shape: A shape, a vector, that broadcasts to that of `x`.\n\
+              y: Of that shape.",
+        shape: |c| c.shape_from_input(1),
+    };
+
+    fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(SumOfRepetitions)
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let (input, shape) = (context.input(0)?, dims(context, "shape")?);
+        if broadcast([input.shape(), &shape]).as_deref() != Some(input.shape()) {
+            return Err(does_not_broadcast(context, &shape, input.shape()));
+        }
+        sum_to(context, input, 0, &shape)
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let (input, shape) = (context.input_shape(0)?, dims(context, "shape")?);
+        let gradient = Moved::new(last_input(context, &shape)?);
+        make(
+            context,
+            (0, 0),
+            gradient.repeated(input).ok_or_else(|| does_not_broadcast(context, &shape, input))?,
+        )
+    }
+
+    fn kernels() -> Vec<KernelDef> {
+        linear::floats::<linear::Forward<Self>>().collect()
+    }
+}

@@ -1,0 +1,148 @@
+//! Ops that are linear in their first input, which they move or add up: such an op, its gradient, and the gradient's
+//! gradient, which is the op again.
+
+use std::marker::PhantomData;
+
+use opsmith::prelude::*;
+use opsmith::{InferenceContext, Shape};
+
+/// What is to be said of such an op.
+pub(crate) struct Facts {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Its attributes, but for the dtype `T`.
+    pub(crate) attrs: &'static [&'static str],
+    /// The dtypes of its first input `x` and its output `y`.
+    pub(crate) dtypes: &'static str,
+    /// The inputs after the first, each as its definition is written.
+    pub(crate) parameters: &'static [&'static str],
+    /// Those of the parameters that a kernel reads to know the shapes.
+    pub(crate) host: &'static [&'static str],
+    /// The documentation.
+    pub(crate) doc: &'static str,
+    /// The shape of the output, from inputs that are like those of the op.
+    pub(crate) shape: fn(&mut InferenceContext<'_>) -> Result<Shape>,
+}
+
+/// An op that is linear in its first input, `x`, and has one output, `y`.
+pub(crate) trait Linear: Send + Sync + Sized + 'static {
+    /// What it says of itself.
+    const FACTS: Facts;
+
+    /// An instance, from its attributes.
+    fn new(construction: &OpKernelConstruction<'_>) -> Result<Self>;
+
+    /// Makes output 0 from input 0.
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()>;
+
+    /// Makes output 0, of the shape of input 0, from the last input, which has the shape of `y`.
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()>;
+
+    /// The kernels of the op, whose type this is.
+    fn kernels() -> Vec<KernelDef> {
+        crate::moved::for_every_dtype::<Forward<Self>>().collect()
+    }
+}
+
+pub(crate) struct Forward<L>(L);
+pub(crate) struct Backward<L>(L, PhantomData<fn() -> L>);
+
+impl<L: Linear> OpKernel for Forward<L> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        L::new(construction).map(Forward)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        self.0.forward(context)
+    }
+}
+
+impl<L: Linear> OpKernel for Backward<L> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Backward(L::new(construction)?, PhantomData))
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        self.0.backward(context)
+    }
+}
+
+/// The dtypes that gradients are of.
+pub(crate) const FLOATS: &str = "{float16, bfloat16, float32, float64}";
+
+fn begin<L: Linear>(name: &str, dtypes: &str, first: &str) -> OpDef {
+    let def = L::FACTS.attrs.iter().fold(OpDef::new(name), |def, attr| def.attr(attr));
+    let def = def.attr(&format!("T: {dtypes}")).input(&format!("{first}: T"));
+    L::FACTS.parameters.iter().fold(def, |def, parameter| def.input(parameter))
+}
+
+fn in_host_memory<L: Linear>(kernel: KernelDef) -> KernelDef {
+    L::FACTS.host.iter().fold(kernel, |kernel, parameter| kernel.host_memory(parameter))
+}
+
+/// The op.
+pub(crate) fn forward<L: Linear>() -> OpDef {
+    begin::<L>(L::FACTS.name, L::FACTS.dtypes, "x")
+        .output("y: T")
+        .doc(L::FACTS.doc)
+        .shape_fn(|c| {
+            let shape = (L::FACTS.shape)(c)?;
+            c.set_output(0, shape)
+        })
+        .gradient(&format!("{}Grad", L::FACTS.name))
+        .kernels(L::kernels().into_iter().map(in_host_memory::<L>))
+}
+
+/// Its gradient: of the inputs, the first one's shape is what counts.
+pub(crate) fn gradient<L: Linear>() -> OpDef {
+    let name = L::FACTS.name;
+    begin::<L>(&format!("{name}Grad"), FLOATS, "x")
+        .input("y_grad: T")
+        .output("x_grad: T")
+        .doc(&format!("The gradient of `{name}`."))
+        .shape_fn(|c| {
+            let (shape, given) = ((L::FACTS.shape)(c)?, c.input(c.num_inputs() - 1)?);
+            c.merge_shapes(&shape, &given)?;
+            let shape = c.input(0)?;
+            c.set_output(0, shape)
+        })
+        .gradient(&format!("{name}GradGrad"))
+        .kernels(floats::<Backward<L>>().map(in_host_memory::<L>))
+}
+
+/// The gradient's gradient.
+pub(crate) fn second<L: Linear>() -> OpDef {
+    let name = L::FACTS.name;
+    begin::<L>(&format!("{name}GradGrad"), FLOATS, "x_grad_grad")
+        .output("y_grad_grad: T")
+        .doc(&format!("The gradient of `{name}Grad`."))
+        .shape_fn(|c| {
+            let shape = (L::FACTS.shape)(c)?;
+            c.set_output(0, shape)
+        })
+        .kernels(floats::<Forward<L>>().map(in_host_memory::<L>))
+}
+
+/// The kernel for each float dtype.
+pub(crate) fn floats<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
+    let dtypes = opsmith::dtype::sets::ANY_FLOAT.iter();
+    dtypes.map(|&dtype| KernelDef::cpu::<K>().strided().dtype_constraint("T", dtype))
+}
+
+/// The error of a gradient whose shape is not that of what it belongs to.
+#[cold]
+pub(crate) fn gradient_shape_error(context: &OpKernelContext<'_>, expected: &[usize]) -> Error {
+    let signature = context.signature();
+    let (name, last) = (&signature.name, signature.inputs.len() - 1);
+    let got = context.input_shape(last).unwrap_or_default();
+    Error::invalid_argument(format!(
+        "{name}: input `{}` must have shape {expected:?}, got {got:?}",
+        signature.inputs[last].name
+    ))
+}
+
+/// The last input, which must have this shape.
+pub(crate) fn last_input<'a>(context: &OpKernelContext<'a>, expected: &[usize]) -> Result<TensorView<'a>> {
+    let tensor = context.input(context.signature().inputs.len() - 1)?;
+    if tensor.shape() == expected { Ok(tensor) } else { Err(gradient_shape_error(context, expected)) }
+}

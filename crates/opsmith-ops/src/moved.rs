@@ -1,0 +1,243 @@
+//! Moving elements without looking at them: views of tensors that are permuted, cut and repeated, and copies of them into
+//! outputs, of any dtype.
+
+use opsmith::prelude::*;
+
+use crate::elementwise::Shared;
+use crate::walk::{Dims, Strides, Walk};
+
+/// A tensor, or a part of it, seen in another way: all its elements are the tensor's.
+#[derive(Clone)]
+pub(crate) struct Moved<'a> {
+    tensor: TensorView<'a>,
+    /// Where the first element is, in elements from the tensor's.
+    offset: isize,
+    shape: Dims,
+    strides: Strides,
+}
+
+impl<'a> Moved<'a> {
+    /// The tensor as it is.
+    pub(crate) fn new(tensor: TensorView<'a>) -> Moved<'a> {
+        Moved { offset: 0, shape: tensor.shape().into(), strides: tensor.strides().into(), tensor }
+    }
+
+    /// The dims.
+    pub(crate) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// With the dims in another order.
+    pub(crate) fn permuted(self, order: &[usize]) -> Moved<'a> {
+        let shape = order.iter().map(|&axis| self.shape[axis]).collect();
+        let strides = order.iter().map(|&axis| self.strides[axis]).collect();
+        Moved { shape, strides, ..self }
+    }
+
+    /// With another dim of 1.
+    pub(crate) fn inserted(mut self, axis: usize) -> Moved<'a> {
+        self.shape.insert(axis, 1);
+        self.strides.insert(axis, 0);
+        self
+    }
+
+    /// Without a dim: the part at a position along it.
+    pub(crate) fn at(mut self, axis: usize, index: usize) -> Moved<'a> {
+        self = self.part(axis, index, 1);
+        self.shape.remove(axis);
+        self.strides.remove(axis);
+        self
+    }
+
+    /// The part along a dim from `start` on, of `length`.
+    ///
+    /// # Panics
+    /// When the dim is shorter.
+    pub(crate) fn part(mut self, axis: usize, start: usize, length: usize) -> Moved<'a> {
+        assert!(start <= self.shape[axis] && length <= self.shape[axis] - start, "the part is in the tensor");
+        if length > 0 {
+            self.offset += start as isize * self.strides[axis];
+        }
+        self.shape[axis] = length;
+        self
+    }
+
+    /// The part along every dim.
+    ///
+    /// # Panics
+    /// As [`part`](Self::part).
+    pub(crate) fn region(self, start: &[usize], length: &[usize]) -> Moved<'a> {
+        (0..start.len()).fold(self, |moved, axis| moved.part(axis, start[axis], length[axis]))
+    }
+
+    /// The first element by itself, with no dims.
+    pub(crate) fn scalar(self) -> Moved<'a> {
+        (0..self.shape.len()).fold(self, |moved, _| moved.at(0, 0))
+    }
+
+    /// Repeated to a shape that it broadcasts to. Nothing if it does not.
+    pub(crate) fn repeated(self, shape: &[usize]) -> Option<Moved<'a>> {
+        let missing = shape.len().checked_sub(self.shape.len())?;
+        let mut strides: Strides = std::iter::repeat_n(0, missing).collect();
+        for ((&own, &stride), &dim) in self.shape.iter().zip(&self.strides).zip(&shape[missing..]) {
+            if own != dim && own != 1 {
+                return None;
+            }
+            strides.push(if own == 1 { 0 } else { stride });
+        }
+        Some(Moved { shape: shape.into(), strides, ..self })
+    }
+}
+
+/// What an output is made of: tensors, and the places of their first elements in it. Elsewhere it is zero.
+pub(crate) type Parts<'a> = Vec<(Moved<'a>, Dims)>;
+
+/// Makes element `element` of output `output` from one tensor that has all of its elements.
+pub(crate) fn make(context: &OpKernelContext<'_>, output: (usize, usize), tensor: Moved<'_>) -> Result<()> {
+    let shape = tensor.shape.clone();
+    make_as(context, output, &shape, tensor)
+}
+
+/// As [`make`], of another shape with as many elements, which go on in row-major order.
+pub(crate) fn make_as(
+    context: &OpKernelContext<'_>,
+    output: (usize, usize),
+    shape: &[usize],
+    tensor: Moved<'_>,
+) -> Result<()> {
+    let (seen, start) = (tensor.shape.clone(), Dims::from_elem(0, tensor.shape.len()));
+    write(context, output, (shape, &seen), &vec![(tensor, start)], false)
+}
+
+/// Makes element `element` of output `output` from parts. With `zeros`, they do not cover it.
+pub(crate) fn assemble(
+    context: &OpKernelContext<'_>,
+    output: (usize, usize),
+    shape: &[usize],
+    parts: Parts<'_>,
+    zeros: bool,
+) -> Result<()> {
+    write(context, output, (shape, shape), &parts, zeros)
+}
+
+/// Makes an output of a shape, which parts have their places in as if it were of another, `seen`.
+fn write(
+    context: &OpKernelContext<'_>,
+    (output, element): (usize, usize),
+    (shape, seen): (&[usize], &[usize]),
+    parts: &Parts<'_>,
+    zeros: bool,
+) -> Result<()> {
+    let strides = row_major(seen);
+    let places = parts.iter().map(|(part, start)| {
+        let place = place(part, start, seen, &strides);
+        place.ok_or_else(|| Error::internal("a part of an output lies outside of it"))
+    });
+    let places = places.collect::<Result<Vec<_>>>()?;
+    if parts.first().is_some_and(|(part, _)| part.tensor.dtype() == DType::String) {
+        return write_strings(context, (output, element), shape, parts, &places);
+    }
+    let to = context.allocate_output_at(output, element, shape)?;
+    let (size, memory) = (to.dtype().size(), Shared(to.data_ptr()));
+    if zeros && !shape.contains(&0) {
+        // SAFETY: the output has so many bytes, and zeros are a value of every dtype but text.
+        unsafe { memory.0.write_bytes(0, shape.iter().product::<usize>() * size) };
+    }
+    for ((part, _), (walk, first)) in parts.iter().zip(&places) {
+        let from = Shared(part.tensor.data_ptr().cast_mut());
+        context.compute().parallel_for(walk.len(), 1, |range| {
+            let (from, to) = (&from, &memory);
+            walk.runs(range, |_, [source, target], count| {
+                let from = from.0.wrapping_offset((part.offset + source) * size as isize);
+                let to = to.0.wrapping_offset((first + target) * size as isize);
+                // SAFETY: the part's elements are the tensor's, those of its place the output's, and each is written by
+                // one thread.
+                unsafe { copy(size, (from, to), walk.inner(), count) };
+            });
+        });
+    }
+    Ok(())
+}
+
+/// Text is the host's own, element by element.
+fn write_strings(
+    context: &OpKernelContext<'_>,
+    (output, element): (usize, usize),
+    shape: &[usize],
+    parts: &Parts<'_>,
+    places: &[(Walk<2>, isize)],
+) -> Result<()> {
+    ensure!(
+        element == 0,
+        Unimplemented,
+        "{}: a list of tensors of text is not made here",
+        context.signature().name
+    );
+    let mut elements: Vec<&[u8]> = vec![&[]; shape.iter().product()];
+    for ((part, _), (walk, first)) in parts.iter().zip(places) {
+        let (strings, [a, b]) = (part.tensor.strings()?, walk.inner());
+        walk.runs(0..walk.len(), |_, [source, target], count| {
+            for i in 0..count as isize {
+                elements[(first + target + i * b) as usize] =
+                    strings[(part.offset + source + i * a) as usize];
+            }
+        });
+    }
+    context.set_string_output(output, shape, &elements)
+}
+
+/// The strides of a dense tensor of this shape.
+pub(crate) fn row_major(shape: &[usize]) -> Strides {
+    let mut strides = Strides::from_elem(1, shape.len());
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis] as isize);
+    }
+    strides
+}
+
+/// The walk through a part, and through its place in the output, whose first element's place comes with it. Nothing if the
+/// part is not in the output.
+fn place(part: &Moved<'_>, start: &[usize], shape: &[usize], strides: &[isize]) -> Option<(Walk<2>, isize)> {
+    let fits = |((&start, &length), &dim): ((&usize, &usize), &usize)| start <= dim && length <= dim - start;
+    if part.shape.len() != shape.len() || !start.iter().zip(&part.shape).zip(shape).all(fits) {
+        return None;
+    }
+    let first = start.iter().zip(strides).map(|(&start, stride)| start as isize * stride).sum();
+    Some((Walk::new(&part.shape, [(&part.shape, &part.strides), (&part.shape, strides)])?, first))
+}
+
+/// Copies elements of `size` bytes along strides.
+///
+/// # Safety
+/// Both sides must have so many elements.
+unsafe fn copy(size: usize, (from, to): (*const u8, *mut u8), strides: [isize; 2], count: usize) {
+    // SAFETY: promised by the caller; arrays of bytes have no alignment.
+    unsafe {
+        match (size, strides) {
+            (_, [1, 1]) => to.copy_from_nonoverlapping(from, count * size),
+            (1, [a, b]) => copy_each::<1>(from, to, [a, b], count),
+            (2, [a, b]) => copy_each::<2>(from, to, [a, b], count),
+            (4, [a, b]) => copy_each::<4>(from, to, [a, b], count),
+            (8, [a, b]) => copy_each::<8>(from, to, [a, b], count),
+            (_, [a, b]) => copy_each::<16>(from, to, [a, b], count),
+        }
+    }
+}
+
+/// # Safety
+/// As [`copy`], with elements of `SIZE` bytes.
+unsafe fn copy_each<const SIZE: usize>(from: *const u8, to: *mut u8, [a, b]: [isize; 2], count: usize) {
+    let (from, to) = (from.cast::<[u8; SIZE]>(), to.cast::<[u8; SIZE]>());
+    for i in 0..count as isize {
+        // SAFETY: promised by the caller.
+        unsafe { *to.offset(i * b) = *from.offset(i * a) };
+    }
+}
+
+/// The kernel for every dtype: with strides where elements are memory alone.
+pub(crate) fn for_every_dtype<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
+    DType::ALL.into_iter().map(|dtype| {
+        let kernel = KernelDef::cpu::<K>().dtype_constraint("T", dtype);
+        if dtype == DType::String { kernel } else { kernel.strided() }
+    })
+}

@@ -1,0 +1,467 @@
+//! Ops that cut tensors in parts and put them together.
+
+use opsmith::prelude::*;
+use opsmith::{Dim, Shape};
+
+use crate::define::ops;
+use crate::linear::{self, FLOATS, Facts, Linear, floats, last_input};
+use crate::moved::{Moved, assemble, for_every_dtype, make};
+use crate::parameters::{axis_of, elements, integers, known_integers, length};
+use crate::walk::Dims;
+
+ops! {
+    /// The op `Slice`: a part of a tensor.
+    Slice = linear::forward::<Slicing>(), with &[linear::gradient::<Slicing>, linear::second::<Slicing>];
+    /// The op `Pad`: a tensor with zeros around it.
+    Pad = linear::forward::<Padding>(), with &[linear::gradient::<Padding>, linear::second::<Padding>];
+    /// The op `Concat`: tensors one after another along a dim.
+    Concat = concat(), with &[concat_grad, concat_grad_grad];
+    /// The op `Stack`: tensors one after another along a new dim.
+    Stack = stack(), with &[stack_grad, stack_grad_grad];
+    /// The op `Split`: a tensor cut in equal parts along a dim.
+    Split = split(), with &[split_grad, split_grad_grad];
+}
+
+struct Slicing;
+
+/// Where a slice begins and how large it is.
+fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64]) -> Result<(Dims, Dims)> {
+    ensure!(
+        begin.len() == shape.len() && size.len() == shape.len(),
+        InvalidArgument,
+        "{op}: `begin` and `size` must have a number for each dim of an input of shape {shape:?}, got {begin:?} and {size:?}"
+    );
+    let mut region = (Dims::new(), Dims::new());
+    for (axis, &dim) in shape.iter().enumerate() {
+        let from_start =
+            if begin[axis] < 0 { begin[axis].saturating_add_unsigned(dim as u64) } else { begin[axis] };
+        let start = usize::try_from(from_start).ok().filter(|&start| start <= dim);
+        let length = start.and_then(|start| match size[axis] {
+            -1 => Some(dim - start),
+            size => usize::try_from(size).ok().filter(|&size| size <= dim - start),
+        });
+        let (Some(start), Some(length)) = (start, length) else {
+            bail!(
+                InvalidArgument,
+                "{op}: the part from {} of size {} along dim {axis} is not in an input of shape {shape:?}",
+                begin[axis],
+                size[axis]
+            );
+        };
+        region.0.push(start);
+        region.1.push(length);
+    }
+    Ok(region)
+}
+
+impl Slicing {
+    fn region(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Dims, Dims)> {
+        let (begin, size) = (integers(context, "begin")?, integers(context, "size")?);
+        region(&context.signature().name, shape, &begin, &size)
+    }
+}
+
+impl Linear for Slicing {
+    const FACTS: Facts = Facts {
+        name: "Slice",
+        attrs: &["Index: {int32, int64} = DT_INT64"],
+        dtypes: "type",
+        parameters: &["begin: Index", "size: Index"],
+        host: &["begin", "size"],
+        doc: "A part of a tensor.\n\n\
+              x: Any tensor.\n\
+              begin: Along each dim, where the part begins; counted from the end where negative.\n\
+              size: Along each dim, how large the part is; -1 is up to the end.\n\
+              y: The part.",
+        shape: |c| {
+            let (input, begin, size) = (c.input(0)?, known_integers(c, 1), known_integers(c, 2));
+            let rank = match (input.rank(), length(c, 1)?) {
+                (Some(rank), _) | (None, Some(rank)) => rank,
+                (None, None) => return Ok(Shape::unknown()),
+            };
+            let input = c.with_rank(input, rank)?;
+            if let (Some(shape), Some(begin), Some(size)) = (input.to_known(), &begin, &size) {
+                return Ok(Shape::known(&region(&c.signature().name, &shape, begin, size)?.1));
+            }
+            let dim = |axis: usize| match size.as_ref().and_then(|size| size.get(axis)) {
+                Some(&size) if size >= 0 => Dim::Known(size.unsigned_abs()),
+                _ => Dim::Unknown,
+            };
+            Ok((0..rank).map(dim).collect())
+        },
+    };
+
+    fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Slicing)
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let input = context.input(0)?;
+        let (start, length) = Slicing::region(context, input.shape())?;
+        make(context, (0, 0), Moved::new(input).region(&start, &length))
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let shape = context.input_shape(0)?;
+        let (start, length) = Slicing::region(context, shape)?;
+        let gradient = last_input(context, &length)?;
+        assemble(context, (0, 0), shape, vec![(Moved::new(gradient), start)], true)
+    }
+}
+
+struct Padding;
+
+/// The numbers of zeros before and behind each dim, and the shape with them.
+fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Dims, Dims)> {
+    let error = || {
+        Error::invalid_argument(format!(
+            "{op}: `paddings` must have two numbers, which are not negative, for each dim of an input of shape \
+             {shape:?}, got {paddings:?}"
+        ))
+    };
+    if paddings.len() != 2 * shape.len() {
+        return Err(error());
+    }
+    let mut padded = (Dims::new(), Dims::new());
+    for (&dim, pair) in shape.iter().zip(paddings.as_chunks::<2>().0) {
+        let (before, behind) = (usize::try_from(pair[0]).ok(), usize::try_from(pair[1]).ok());
+        let (before, behind) = before.zip(behind).ok_or_else(error)?;
+        let all = dim.checked_add(before).and_then(|dim| dim.checked_add(behind));
+        padded.0.push(before);
+        padded.1.push(all.ok_or_else(error)?);
+    }
+    ensure!(
+        elements(&padded.1).is_some(),
+        ResourceExhausted,
+        "{op}: a tensor with paddings {paddings:?} is too large"
+    );
+    Ok(padded)
+}
+
+impl Padding {
+    fn padded(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Dims, Dims)> {
+        let (op, tensor) = (&context.signature().name, context.input("paddings")?);
+        ensure!(
+            tensor.shape() == [shape.len(), 2] || (shape.is_empty() && tensor.num_elements() == 0),
+            InvalidArgument,
+            "{op}: `paddings` must have shape [{}, 2], for an input of shape {shape:?}, got {:?}",
+            shape.len(),
+            tensor.shape()
+        );
+        let paddings: Vec<i64> = match tensor.dtype() {
+            DType::Int32 => tensor.view::<i32, IxDyn>()?.iter().map(|&n| n.into()).collect(),
+            _ => tensor.view::<i64, IxDyn>()?.iter().copied().collect(),
+        };
+        padded(op, shape, &paddings)
+    }
+}
+
+impl Linear for Padding {
+    const FACTS: Facts = Facts {
+        name: "Pad",
+        attrs: &["Index: {int32, int64} = DT_INT64"],
+        dtypes: "type",
+        parameters: &["paddings: Index"],
+        host: &["paddings"],
+        doc: "A tensor with zeros around it; of text, empty text.\n\n\
+              x: Any tensor.\n\
+              paddings: For each dim of `x`, how many zeros come before and behind it: a matrix of two columns.\n\
+              y: The larger tensor.",
+        shape: |c| {
+            let (input, known) = (c.input(0)?, known_integers(c, 1));
+            let Some(dims) = input.dims() else { return Ok(input) };
+            let Some(paddings) = known.filter(|paddings| paddings.len() == 2 * dims.len()) else {
+                return Ok(Shape::unknown_of_rank(dims.len()));
+            };
+            if let Some(shape) = input.to_known() {
+                return Ok(Shape::known(&padded(&c.signature().name, &shape, &paddings)?.1));
+            }
+            let sum =
+                |(dim, pair): (&Dim, &[i64; 2])| c.add(dim, pair[0].unsigned_abs() + pair[1].unsigned_abs());
+            Ok(dims.iter().zip(paddings.as_chunks::<2>().0).map(sum).collect::<Result<Vec<_>>>()?.into())
+        },
+    };
+
+    fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Padding)
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let input = context.input(0)?;
+        let (start, shape) = Padding::padded(context, input.shape())?;
+        assemble(context, (0, 0), &shape, vec![(Moved::new(input), start)], true)
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let shape = context.input_shape(0)?;
+        let (start, padded) = Padding::padded(context, shape)?;
+        make(context, (0, 0), Moved::new(last_input(context, &padded)?).region(&start, shape))
+    }
+}
+
+/// How tensors are put together along a dim.
+#[derive(Clone, Copy)]
+enum Along {
+    /// One after another along one that they have.
+    Own,
+    /// Along a new one.
+    New,
+}
+
+/// The attributes of these ops.
+fn parts(name: &str, dtypes: &str) -> OpDef {
+    OpDef::new(name).attr("axis: int = 0").attr("N: int >= 1").attr(&format!("T: {dtypes}"))
+}
+
+/// The tensors of the list at input 0, all with the dim along which they are put together, and which one that is.
+fn laid_out<'a>(context: &OpKernelContext<'a>, axis: i64, along: Along) -> Result<(Vec<Moved<'a>>, usize)> {
+    let (op, list) = (&context.signature().name, &context.signature().inputs[0].name);
+    let tensors = context.input_list(0)?;
+    let rank = tensors.first().map_or(0, TensorView::rank);
+    let shapes: Vec<&[usize]> = tensors.iter().map(TensorView::shape).collect();
+    let axis = match along {
+        Along::Own if rank == 0 => {
+            bail!(InvalidArgument, "{op}: `{list}` must have dims, got shapes {shapes:?}")
+        }
+        Along::Own => axis_of(op, axis, rank)?,
+        Along::New => axis_of(op, axis, rank + 1)?,
+    };
+    let free = match along {
+        Along::Own => Some(axis),
+        Along::New => None,
+    };
+    let agree = |other: &&[usize]| {
+        other.len() == rank && (0..rank).all(|dim| shapes[0][dim] == other[dim] || Some(dim) == free)
+    };
+    ensure!(
+        shapes.iter().all(agree),
+        InvalidArgument,
+        "{op}: `{list}` must have one shape{}, got {shapes:?}",
+        free.map(|dim| format!(", but for dim {dim}")).unwrap_or_default()
+    );
+    let moved = tensors.into_iter().map(Moved::new);
+    Ok((moved.map(|moved| if free.is_some() { moved } else { moved.inserted(axis) }).collect(), axis))
+}
+
+/// The shape of the tensors put together, and the place of each in it.
+fn places(tensors: &[Moved<'_>], axis: usize) -> (Dims, Vec<Dims>) {
+    let mut shape = Dims::from_slice(tensors[0].shape());
+    let mut start = Dims::from_elem(0, shape.len());
+    let mut places = Vec::new();
+    for tensor in tensors {
+        places.push(start.clone());
+        start[axis] += tensor.shape()[axis];
+    }
+    shape[axis] = start[axis];
+    (shape, places)
+}
+
+/// Puts the tensors of the list at input 0 together, along a new dim if `NEW`.
+struct Joining<const NEW: bool>(i64);
+
+/// Cuts the last input in parts like the tensors of the list at input 0, which were put together along a new dim if `NEW`.
+struct Parting<const NEW: bool>(i64);
+
+/// Cuts input 0 in as many parts as there are outputs.
+struct Cutting(i64);
+
+const fn along(new: bool) -> Along {
+    if new { Along::New } else { Along::Own }
+}
+
+impl<const NEW: bool> OpKernel for Joining<NEW> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Joining(construction.attr("axis")?))
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let (tensors, axis) = laid_out(context, self.0, along(NEW))?;
+        let (shape, places) = places(&tensors, axis);
+        assemble(context, (0, 0), &shape, tensors.into_iter().zip(places).collect(), false)
+    }
+}
+
+impl<const NEW: bool> OpKernel for Parting<NEW> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Parting(construction.attr("axis")?))
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let (tensors, axis) = laid_out(context, self.0, along(NEW))?;
+        let (shape, places) = places(&tensors, axis);
+        let gradient = Moved::new(last_input(context, &shape)?);
+        for (element, (tensor, start)) in tensors.iter().zip(&places).enumerate() {
+            let part = gradient.clone().part(axis, start[axis], tensor.shape()[axis]);
+            make(context, (0, element), if NEW { part.at(axis, 0) } else { part })?;
+        }
+        Ok(())
+    }
+}
+
+impl OpKernel for Cutting {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Cutting(construction.attr("axis")?))
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let (input, count) = (context.input(0)?, context.output_count(0)?);
+        let (op, shape) = (&context.signature().name, input.shape());
+        let axis = axis_of(op, self.0, shape.len())?;
+        ensure!(
+            shape[axis].is_multiple_of(count),
+            InvalidArgument,
+            "{op}: dim {axis} must be a multiple of `N`, {count}, got shape {shape:?}"
+        );
+        let length = shape[axis] / count;
+        for element in 0..count {
+            make(context, (0, element), Moved::new(input).part(axis, element * length, length))?;
+        }
+        Ok(())
+    }
+}
+
+/// The shape of the tensors of the list input put together.
+fn joined(c: &mut InferenceContext<'_>, along: Along) -> Result<Shape> {
+    let (axis, list) = (c.get_int("axis")?, c.signature().inputs[0].name.clone());
+    let shapes = c.input_list(&list)?;
+    let mut all = Shape::unknown();
+    let mut sum = Dim::Known(0);
+    for shape in &shapes {
+        let mut rest = shape.clone();
+        if matches!(along, Along::Own) {
+            sum = c.add(&sum, c.dim(shape, axis)?)?;
+            rest = c.replace_dim(shape, axis, Dim::Unknown)?;
+        }
+        all = c.merge_shapes(&all, &rest)?;
+    }
+    let Some(dims) = all.dims() else { return Ok(all) };
+    match along {
+        Along::Own => c.replace_dim(&all, axis, sum),
+        Along::New => {
+            let axis = axis_of(&c.signature().name, axis, dims.len() + 1)?;
+            let mut dims = dims.to_vec();
+            dims.insert(axis, Dim::Known(shapes.len() as u64));
+            Ok(dims.into())
+        }
+    }
+}
+
+fn infer_joined<const NEW: bool>(c: &mut InferenceContext<'_>) -> Result<()> {
+    let shape = joined(c, along(NEW))?;
+    c.set_output(0, shape)
+}
+
+/// The parts are like the tensors of the list input.
+fn infer_parted<const NEW: bool>(c: &mut InferenceContext<'_>) -> Result<()> {
+    let (shape, given) = (joined(c, along(NEW))?, c.input(c.num_inputs() - 1)?);
+    c.merge_shapes(&shape, &given)?;
+    for index in 0..c.num_outputs() {
+        let shape = c.input(index)?;
+        c.set_output(index, shape)?;
+    }
+    Ok(())
+}
+
+fn infer_cut(c: &mut InferenceContext<'_>) -> Result<()> {
+    let (input, axis, count) = (c.with_rank_at_least(c.input(0)?, 1)?, c.get_int("axis")?, c.num_outputs());
+    let dim = c.dim(&input, axis)?;
+    let length = c.divide(&dim, count as u64, true)?;
+    let part = c.replace_dim(&input, axis, length)?;
+    (0..count).try_for_each(|index| c.set_output(index, part.clone()))
+}
+
+const AXIS_DOC: &str = "axis: Which dim; counted from the end where negative.";
+
+fn concat() -> OpDef {
+    parts("Concat", "type")
+        .input("xs: N * T")
+        .output("y: T")
+        .doc(&format!("Tensors one after another along a dim.\n\nxs: Tensors of shapes that are equal but for that dim.\n{AXIS_DOC}\ny: All of them."))
+        .shape_fn(infer_joined::<false>)
+        .gradient("ConcatGrad")
+        .kernels(for_every_dtype::<Joining<false>>())
+}
+
+fn concat_grad() -> OpDef {
+    parts("ConcatGrad", FLOATS)
+        .input("xs: N * T")
+        .input("y_grad: T")
+        .output("xs_grad: N * T")
+        .doc("The gradient of `Concat`.")
+        .shape_fn(infer_parted::<false>)
+        .gradient("ConcatGradGrad")
+        .kernels(floats::<Parting<false>>())
+}
+
+fn concat_grad_grad() -> OpDef {
+    parts("ConcatGradGrad", FLOATS)
+        .input("xs_grad_grad: N * T")
+        .output("y_grad_grad: T")
+        .doc("The gradient of `ConcatGrad`.")
+        .shape_fn(infer_joined::<false>)
+        .kernels(floats::<Joining<false>>())
+}
+
+fn stack() -> OpDef {
+    parts("Stack", "type")
+        .input("xs: N * T")
+        .output("y: T")
+        .doc(&format!("Tensors one after another along a new dim.\n\nxs: Tensors of one shape.\n{AXIS_DOC}\ny: All of them, of a rank that is larger by one."))
+        .shape_fn(infer_joined::<true>)
+        .gradient("StackGrad")
+        .kernels(for_every_dtype::<Joining<true>>())
+}
+
+fn stack_grad() -> OpDef {
+    parts("StackGrad", FLOATS)
+        .input("xs: N * T")
+        .input("y_grad: T")
+        .output("xs_grad: N * T")
+        .doc("The gradient of `Stack`.")
+        .shape_fn(infer_parted::<true>)
+        .gradient("StackGradGrad")
+        .kernels(floats::<Parting<true>>())
+}
+
+fn stack_grad_grad() -> OpDef {
+    parts("StackGradGrad", FLOATS)
+        .input("xs_grad_grad: N * T")
+        .output("y_grad_grad: T")
+        .doc("The gradient of `StackGrad`.")
+        .shape_fn(infer_joined::<true>)
+        .kernels(floats::<Joining<true>>())
+}
+
+fn split() -> OpDef {
+    parts("Split", "type")
+        .input("x: T")
+        .output("ys: N * T")
+        .doc(&format!("A tensor cut in equal parts along a dim.\n\nx: Any tensor but one of text.\n{AXIS_DOC}\nN: How many parts there are; the dim is a multiple of it.\nys: The parts."))
+        .shape_fn(infer_cut)
+        .gradient("SplitGrad")
+        .kernels(
+            DType::ALL
+                .into_iter()
+                .filter(|dtype| *dtype != DType::String)
+                .map(|dtype| KernelDef::cpu::<Cutting>().strided().dtype_constraint("T", dtype)),
+        )
+}
+
+fn split_grad() -> OpDef {
+    parts("SplitGrad", FLOATS)
+        .input("ys_grad: N * T")
+        .output("x_grad: T")
+        .doc("The gradient of `Split`.")
+        .shape_fn(infer_joined::<false>)
+        .gradient("SplitGradGrad")
+        .kernels(floats::<Joining<false>>())
+}
+
+fn split_grad_grad() -> OpDef {
+    parts("SplitGradGrad", FLOATS)
+        .input("x_grad_grad: T")
+        .output("ys_grad_grad: N * T")
+        .doc("The gradient of `SplitGrad`.")
+        .shape_fn(infer_cut)
+        .kernels(floats::<Cutting>())
+}

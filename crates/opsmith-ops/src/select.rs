@@ -1,0 +1,127 @@
+//! One of two tensors, element by element.
+
+use opsmith::dtype::Complex;
+use opsmith::ndarray::ArrayD;
+use opsmith::prelude::*;
+
+use crate::define::ops;
+use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, broadcast_shape, broadcasting, ternary};
+use crate::linear::{FLOATS, floats, last_input};
+use crate::sums::sum_array_to;
+use crate::walk::broadcast;
+
+ops! {
+    /// The op `Select`: one of two tensors, element by element.
+    Select = select(), with &[gradient, second_gradient];
+}
+
+struct Selection;
+
+impl Elementwise<3> for Selection {
+    fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<3>> {
+        let dtype: DType = construction.attr("T")?;
+        // What counts is how large elements are.
+        Ok(match dtype.size() {
+            1 => ternary(|condition: bool, x: u8, y: u8| if condition { x } else { y }),
+            2 => ternary(|condition: bool, x: u16, y: u16| if condition { x } else { y }),
+            4 => ternary(|condition: bool, x: u32, y: u32| if condition { x } else { y }),
+            8 => ternary(|condition: bool, x: u64, y: u64| if condition { x } else { y }),
+            _ => ternary(|condition: bool, x: Complex<f64>, y: Complex<f64>| if condition { x } else { y }),
+        })
+    }
+}
+
+fn select() -> OpDef {
+    let dtypes = DType::ALL.into_iter().filter(|dtype| *dtype != DType::String);
+    OpDef::new("Select")
+        .attr("T: type")
+        .input("condition: bool")
+        .input("x: T")
+        .input("y: T")
+        .output("z: T")
+        .doc(
+            "One of two tensors, element by element; all three broadcast by NumPy's rules. What is not taken has no effect \
+             on the gradient, even if it is infinite or NaN.\n\n\
+             condition: Whether it is the element of `x`.\n\
+             x: Any tensor but one of text.\n\
+             y: One of the same dtype.\n\
+             z: Of the shape that all broadcast to.",
+        )
+        .shape_fn(broadcasting)
+        .gradient("SelectGrad")
+        .kernels(dtypes.map(|dtype| {
+            KernelDef::cpu::<ElementwiseKernel<Selection, 3>>().strided().dtype_constraint("T", dtype)
+        }))
+}
+
+fn gradient() -> OpDef {
+    OpDef::new("SelectGrad")
+        .attr(&format!("T: {FLOATS}"))
+        .input("condition: bool")
+        .input("x: T")
+        .input("y: T")
+        .input("z_grad: T")
+        .output("x_grad: T")
+        .output("y_grad: T")
+        .optional("x_grad")
+        .optional("y_grad")
+        .doc("The gradient of `Select`.")
+        .shape_fn(|c| {
+            for input in [1, 2] {
+                let shape = c.input(input)?;
+                c.set_output(input - 1, shape)?;
+            }
+            Ok(())
+        })
+        .gradient("SelectGradGrad")
+        .kernels(floats::<SelectionGradient>())
+}
+
+fn second_gradient() -> OpDef {
+    OpDef::new("SelectGradGrad")
+        .attr(&format!("T: {FLOATS}"))
+        .input("condition: bool")
+        .input("x_grad_grad: T")
+        .input("y_grad_grad: T")
+        .output("z_grad_grad: T")
+        .doc("The gradient of `SelectGrad`.")
+        .shape_fn(|c| {
+            let shape = broadcast_shape(c)?;
+            c.set_output(0, shape)
+        })
+        .kernels(floats::<ElementwiseKernel<Selection, 3>>())
+}
+
+struct SelectionGradient;
+
+impl OpKernel for SelectionGradient {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(SelectionGradient)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let (x, y) = (context.input_shape(1)?, context.input_shape(2)?);
+        let shape = broadcast([context.input_shape(0)?, x, y]);
+        let shape = shape.ok_or_else(|| crate::elementwise::shape_error(context, 3))?;
+        let gradient = last_input(context, &shape)?;
+        let condition = context.view::<bool, IxDyn>(0)?;
+        let Some(condition) = condition.broadcast(&shape[..]) else {
+            return Err(crate::elementwise::shape_error(context, 3));
+        };
+        dispatch!(gradient.dtype(), AnyFloat, |T| {
+            let gradient = gradient.view::<T, IxDyn>()?;
+            for (output, shape) in [x, y].into_iter().enumerate() {
+                if context.output_wanted(output)? {
+                    let mut taken = ArrayD::from_elem(gradient.raw_dim(), T::default());
+                    azip!((to in &mut taken, &from in &gradient, &first in &condition) {
+                        if first == (output == 0) {
+                            *to = from;
+                        }
+                    });
+                    sum_array_to(context, taken.view(), output, shape)?;
+                }
+            }
+            Ok(())
+        })
+    }
+}

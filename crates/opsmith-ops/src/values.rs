@@ -1,0 +1,254 @@
+//! Ops that pass values on or make them: copies, zeros, numbers of a shape, assignment.
+
+use opsmith::prelude::*;
+
+use crate::define::ops;
+use crate::linear::{self, FLOATS, Facts, Forward, Linear, last_input};
+use crate::moved::{Moved, for_every_dtype, make};
+use crate::parameters::dims;
+use crate::sums::sum_to_as;
+
+ops! {
+    /// The op `Identity`: what it is given.
+    Identity = linear::forward::<Same>(), with &[linear::gradient::<Same>, linear::second::<Same>];
+    /// The op `StopGradient`: what it is given, as a constant for derivatives.
+    StopGradient = stop_gradient();
+    /// The op `Shape`: the dims of a tensor.
+    Shape = shape();
+    /// The op `ZerosLike`: zeros of a tensor's shape.
+    ZerosLike = zeros_like();
+    /// The op `Fill`: one value in every place of a shape.
+    Fill = fill(), with &[fill_grad, fill_grad_grad];
+    /// The op `Assign`: a value in place of another.
+    Assign = assign();
+}
+
+struct Same {
+    is_text: bool,
+}
+
+impl Linear for Same {
+    const FACTS: Facts = Facts {
+        name: "Identity",
+        attrs: &[],
+        dtypes: "type",
+        parameters: &[],
+        host: &[],
+        doc: "What it is given, in the same memory where nobody else needs that.\n\nx: Any tensor.\ny: The same values.",
+        shape: |c| c.input(0),
+    };
+
+    fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Same { is_text: construction.attr::<DType>("T")? == DType::String })
+    }
+
+    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        if self.is_text {
+            return context.set_output(0, context.input(0)?);
+        }
+        let (mut output, given) =
+            context.forward_input_or_allocate_output(&[0], 0, context.input_shape(0)?)?;
+        if given.is_some() { Ok(()) } else { output.assign(context.input(0)?) }
+    }
+
+    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let shape = context.input_shape(0)?;
+        make(context, (0, 0), Moved::new(last_input(context, shape)?))
+    }
+}
+
+fn stop_gradient() -> OpDef {
+    OpDef::new("StopGradient")
+        .attr("T: type")
+        .input("x: T")
+        .output("y: T")
+        .doc(
+            "What it is given, as a constant for derivatives: no gradient flows back.\n\n\
+             x: Any tensor.\n\
+             y: The same values.",
+        )
+        .shape_fn(shape_fns::unchanged)
+        .not_differentiable()
+        .kernels(for_every_dtype::<Forward<Same>>())
+}
+
+/// A kernel without state that is one function.
+macro_rules! kernel {
+    ($name:ident, |$context:ident| $body:expr) => {
+        struct $name;
+
+        impl OpKernel for $name {
+            fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+                Ok($name)
+            }
+
+            fn compute(&self, $context: &mut OpKernelContext<'_>) -> Result<()> {
+                $body
+            }
+        }
+    };
+}
+
+kernel!(ShapeKernel, |context| {
+    let shape = context.input_shape(0)?;
+    let mut output = context.allocate_output(0, &[shape.len()])?;
+    match output.dtype() {
+        DType::Int32 => {
+            for (to, &dim) in output.as_slice_mut::<i32>()?.iter_mut().zip(shape) {
+                *to = i32::try_from(dim).map_err(|_| {
+                    Error::invalid_argument(format!("Shape: dim {dim} does not fit int32; ask for int64"))
+                })?;
+            }
+        }
+        _ => output.as_slice_mut::<i64>()?.iter_mut().zip(shape).for_each(|(to, &dim)| *to = dim as i64),
+    }
+    Ok(())
+});
+
+fn shape() -> OpDef {
+    OpDef::new("Shape")
+        .attr("dtype: {int32, int64} = DT_INT64")
+        .attr("T: type")
+        .input("x: T")
+        .output("y: dtype")
+        .doc("The dims of a tensor.\n\nx: Any tensor.\ndtype: The dtype of the dims.\ny: A vector of as many numbers as `x` has dims.")
+        .shape_fn(|c| {
+            let rank = c.input(0)?.rank();
+            let shape = rank.map_or_else(|| c.unknown_shape_of_rank(1), |rank| c.vector(rank as u64));
+            c.set_output(0, shape)
+        })
+        .not_differentiable()
+        .kernels(DType::ALL.map(|dtype| KernelDef::cpu::<ShapeKernel>().strided().dtype_constraint("T", dtype)))
+}
+
+kernel!(Zeros, |context| {
+    let shape = context.input_shape(0)?;
+    let output = context.allocate_output(0, shape)?;
+    if output.dtype() != DType::String && !shape.contains(&0) {
+        // SAFETY: the output has so many bytes, and zeros are a value of every dtype but text.
+        unsafe { output.data_ptr().write_bytes(0, output.num_elements() * output.dtype().size()) };
+    }
+    Ok(())
+});
+
+fn zeros_like() -> OpDef {
+    OpDef::new("ZerosLike")
+        .attr("T: type")
+        .input("x: T")
+        .output("y: T")
+        .doc("Zeros, of a tensor's shape and dtype; of text, empty text.\n\nx: Any tensor.\ny: Of the same shape.")
+        .shape_fn(shape_fns::unchanged)
+        .not_differentiable()
+        .kernels(DType::ALL.map(|dtype| KernelDef::cpu::<Zeros>().strided().dtype_constraint("T", dtype)))
+}
+
+kernel!(Filling, |context| {
+    let shape = dims(context, "dims")?;
+    let value = Moved::new(only(context, 1)?).scalar();
+    make(context, (0, 0), value.repeated(&shape).ok_or_else(|| Error::internal("a number fits every shape"))?)
+});
+
+/// An input that has one element.
+fn only<'a>(context: &OpKernelContext<'a>, input: usize) -> Result<TensorView<'a>> {
+    let (tensor, signature) = (context.input(input)?, context.signature());
+    ensure!(
+        tensor.num_elements() == 1,
+        InvalidArgument,
+        "{}: input `{}` must have one element, got shape {:?}",
+        signature.name,
+        signature.inputs[input].name,
+        tensor.shape()
+    );
+    Ok(tensor)
+}
+
+/// The ops of this family but for their first input and their output.
+fn filling(name: &str, dtypes: &str) -> OpDef {
+    OpDef::new(name)
+        .attr("Index: {int32, int64} = DT_INT64")
+        .attr(&format!("T: {dtypes}"))
+        .input("dims: Index")
+}
+
+fn fill() -> OpDef {
+    filling("Fill", "type")
+        .input("value: T")
+        .output("y: T")
+        .doc(
+            "One value in every place of a shape.\n\n\
+             dims: The shape, a vector.\n\
+             value: A tensor of one element.\n\
+             y: Of that shape.",
+        )
+        .shape_fn(filled_shape)
+        .gradient("FillGrad")
+        .kernels(for_every_dtype::<Filling>().map(|kernel| kernel.host_memory("dims")))
+}
+
+fn filled_shape(c: &mut InferenceContext<'_>) -> Result<()> {
+    let shape = c.shape_from_input(0)?;
+    c.set_output(0, shape)
+}
+
+kernel!(FillGrad, |context| {
+    let shape = context.input_shape("value")?;
+    let gradient = last_input(context, &dims(context, "dims")?)?;
+    let ones = vec![1; gradient.rank().max(shape.len())];
+    // A sum to one element is of any shape that has one.
+    sum_to_as(context, gradient, 0, (shape, &ones[..gradient.rank()]))
+});
+
+fn fill_grad() -> OpDef {
+    filling("FillGrad", FLOATS)
+        .input("value: T")
+        .input("y_grad: T")
+        .output("value_grad: T")
+        .doc("The gradient of `Fill`.")
+        .shape_fn(|c| {
+            let shape = c.input(1)?;
+            c.set_output(0, shape)
+        })
+        .gradient("FillGradGrad")
+        .kernels(linear::floats::<FillGrad>().map(|kernel| kernel.host_memory("dims")))
+}
+
+fn fill_grad_grad() -> OpDef {
+    filling("FillGradGrad", FLOATS)
+        .input("value_grad_grad: T")
+        .output("y_grad_grad: T")
+        .doc("The gradient of `FillGrad`.")
+        .shape_fn(filled_shape)
+        .kernels(linear::floats::<Filling>().map(|kernel| kernel.host_memory("dims")))
+}
+
+kernel!(Assigning, |context| {
+    let value = context.input("value")?;
+    let mut target = context.input_mut("x")?;
+    ensure!(
+        target.shape() == value.shape(),
+        InvalidArgument,
+        "Assign: input `value` must have the shape of `x`, {:?}, got {:?}",
+        target.shape(),
+        value.shape()
+    );
+    target.assign(value)
+});
+
+fn assign() -> OpDef {
+    let dtypes = DType::ALL.into_iter().filter(|dtype| *dtype != DType::String);
+    OpDef::new("Assign")
+        .attr("T: type")
+        .input("x: Ref(T)")
+        .input("value: T")
+        .doc(
+            "Puts a value in place of another.\n\n\
+             x: What is changed in place; not text.\n\
+             value: The new value, of the same shape.",
+        )
+        .shape_fn(|c| {
+            let (x, value) = (c.input(0)?, c.input(1)?);
+            c.merge_shapes(&x, &value).map(drop)
+        })
+        .not_differentiable()
+        .kernels(dtypes.map(|dtype| KernelDef::cpu::<Assigning>().strided().dtype_constraint("T", dtype)))
+}
