@@ -7,11 +7,20 @@ use opsmith::{InferenceContext, Shape};
 
 use crate::walk::{Walk, broadcast};
 
-/// A loop over elements of `N` inputs of certain dtypes: places and strides of the inputs, the place of the output, whose
-/// elements lie one after another, and how many there are.
-pub(crate) struct Loop<const N: usize>(Run<N>);
+/// A loop over elements of `N` inputs of certain dtypes.
+pub(crate) type Loop<const N: usize> = Box<dyn Run<N>>;
 
-type Run<const N: usize> = Box<dyn Fn([*const u8; N], [isize; N], *mut u8, usize) + Send + Sync>;
+/// What a loop does. (A trait of its own and not `Fn`, whose vtables have each body three times.)
+pub(crate) trait Run<const N: usize>: Send + Sync {
+    /// Computes `count` elements, which lie one after another from `output` on.
+    ///
+    /// # Safety
+    /// There must be so many elements of the loop's dtypes, along the strides in the inputs, and nobody else has the output's.
+    unsafe fn run(&self, inputs: [*const u8; N], strides: [isize; N], output: *mut u8, count: usize);
+}
+
+/// A function of elements, and their types.
+struct Each<F, E>(F, PhantomData<fn() -> E>);
 
 /// An element where a stride leads from the first.
 ///
@@ -23,57 +32,73 @@ unsafe fn at<T: Copy>(first: *const u8, stride: isize, index: usize) -> T {
     unsafe { *first.cast::<T>().offset(stride * index as isize) }
 }
 
-/// The loop of a function of one element.
-pub(crate) fn unary<X: Element, Z: Element>(f: impl Fn(X) -> Z + Send + Sync + 'static) -> Loop<1> {
-    Loop(Box::new(move |[x], [stride], z, count| {
-        // SAFETY: whoever runs it has checked dtypes and shapes.
+impl<X: Element, Z: Element, F: Fn(X) -> Z + Send + Sync> Run<1> for Each<F, (X, Z)> {
+    unsafe fn run(&self, [x]: [*const u8; 1], [stride]: [isize; 1], z: *mut u8, count: usize) {
+        // SAFETY: promised by the caller.
         unsafe {
             let z = std::slice::from_raw_parts_mut(z.cast::<Z>(), count);
             if stride == 1 {
                 let x = std::slice::from_raw_parts(x.cast::<X>(), count);
-                z.iter_mut().zip(x).for_each(|(z, &x)| *z = f(x));
+                z.iter_mut().zip(x).for_each(|(z, &x)| *z = (self.0)(x));
             } else {
-                z.iter_mut().enumerate().for_each(|(i, z)| *z = f(at(x, stride, i)));
+                z.iter_mut().enumerate().for_each(|(i, z)| *z = (self.0)(at(x, stride, i)));
             }
         }
-    }))
+    }
 }
 
-/// The loop of a function of two elements.
-pub(crate) fn binary<X: Element, Y: Element, Z: Element>(
-    f: impl Fn(X, Y) -> Z + Send + Sync + 'static,
-) -> Loop<2> {
-    Loop(Box::new(move |[x, y], strides, z, count| {
-        // SAFETY: whoever runs it has checked dtypes and shapes.
+impl<X: Element, Y: Element, Z: Element, F: Fn(X, Y) -> Z + Send + Sync> Run<2> for Each<F, (X, Y, Z)> {
+    unsafe fn run(&self, [x, y]: [*const u8; 2], strides: [isize; 2], z: *mut u8, count: usize) {
+        // SAFETY: promised by the caller.
         unsafe {
             let z = std::slice::from_raw_parts_mut(z.cast::<Z>(), count);
             let slice = |x: *const u8| std::slice::from_raw_parts(x.cast::<X>(), count);
             match strides {
                 [1, 1] => {
                     let y = std::slice::from_raw_parts(y.cast::<Y>(), count);
-                    z.iter_mut().zip(slice(x)).zip(y).for_each(|((z, &x), &y)| *z = f(x, y));
+                    z.iter_mut().zip(slice(x)).zip(y).for_each(|((z, &x), &y)| *z = (self.0)(x, y));
                 }
                 [1, 0] => {
                     let y = at(y, 0, 0);
-                    z.iter_mut().zip(slice(x)).for_each(|(z, &x)| *z = f(x, y));
+                    z.iter_mut().zip(slice(x)).for_each(|(z, &x)| *z = (self.0)(x, y));
                 }
-                [a, b] => z.iter_mut().enumerate().for_each(|(i, z)| *z = f(at(x, a, i), at(y, b, i))),
+                [a, b] => {
+                    z.iter_mut().enumerate().for_each(|(i, z)| *z = (self.0)(at(x, a, i), at(y, b, i)));
+                }
             }
         }
-    }))
+    }
+}
+
+impl<W: Element, X: Element, Y: Element, Z: Element, F: Fn(W, X, Y) -> Z + Send + Sync> Run<3>
+    for Each<F, (W, X, Y, Z)>
+{
+    unsafe fn run(&self, [w, x, y]: [*const u8; 3], [a, b, c]: [isize; 3], z: *mut u8, count: usize) {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let z = std::slice::from_raw_parts_mut(z.cast::<Z>(), count);
+            z.iter_mut().enumerate().for_each(|(i, z)| *z = (self.0)(at(w, a, i), at(x, b, i), at(y, c, i)));
+        }
+    }
+}
+
+/// The loop of a function of one element.
+pub(crate) fn unary<X: Element, Z: Element>(f: impl Fn(X) -> Z + Send + Sync + 'static) -> Loop<1> {
+    Box::new(Each::<_, (X, Z)>(f, PhantomData))
+}
+
+/// The loop of a function of two elements.
+pub(crate) fn binary<X: Element, Y: Element, Z: Element>(
+    f: impl Fn(X, Y) -> Z + Send + Sync + 'static,
+) -> Loop<2> {
+    Box::new(Each::<_, (X, Y, Z)>(f, PhantomData))
 }
 
 /// The loop of a function of three elements.
 pub(crate) fn ternary<W: Element, X: Element, Y: Element, Z: Element>(
     f: impl Fn(W, X, Y) -> Z + Send + Sync + 'static,
 ) -> Loop<3> {
-    Loop(Box::new(move |[w, x, y], [a, b, c], z, count| {
-        // SAFETY: whoever runs it has checked dtypes and shapes.
-        unsafe {
-            let z = std::slice::from_raw_parts_mut(z.cast::<Z>(), count);
-            z.iter_mut().enumerate().for_each(|(i, z)| *z = f(at(w, a, i), at(x, b, i), at(y, c, i)));
-        }
-    }))
+    Box::new(Each::<_, (W, X, Y, Z)>(f, PhantomData))
 }
 
 /// The loops of an op of `N` inputs.
@@ -94,7 +119,7 @@ impl<E: Elementwise<N>, const N: usize> OpKernel for ElementwiseKernel<E, N> {
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        self.run.compute(context)
+        compute(&*self.run, context)
     }
 }
 
@@ -107,31 +132,31 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-impl<const N: usize> Loop<N> {
-    fn compute(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let inputs: Vec<TensorView<'_>> = (0..N).map(|input| context.input(input)).collect::<Result<_>>()?;
-        let Some(shape) = broadcast(inputs.iter().map(TensorView::shape)) else {
-            return Err(shape_error(context, N));
-        };
-        let output = context.allocate_output(0, &shape)?;
-        let layouts = std::array::from_fn(|input| (inputs[input].shape(), inputs[input].strides()));
-        let walk = Walk::<N>::new(&shape, layouts)
-            .ok_or_else(|| Error::internal("the shape that inputs broadcast to does not fit one of them"))?;
-        let sizes: [usize; N] = std::array::from_fn(|input| inputs[input].dtype().size());
-        let (from, to) =
-            (inputs.iter().map(|input| Shared(input.data_ptr().cast_mut())), Shared(output.data_ptr()));
-        let (from, size): (Vec<Shared>, usize) = (from.collect(), output.dtype().size());
-        context.compute().parallel_for(walk.len(), 1, |range| {
-            let to = &to;
-            walk.runs(range, |first, places, count| {
-                let from = std::array::from_fn(|input| {
-                    from[input].0.wrapping_offset(places[input] * sizes[input] as isize).cast_const()
-                });
-                (self.0)(from, walk.inner(), to.0.wrapping_add(first * size), count);
+/// Makes output 0 from all inputs, which broadcast. It is not generic over loops, so it is compiled once.
+fn compute<const N: usize>(run: &dyn Run<N>, context: &OpKernelContext<'_>) -> Result<()> {
+    let inputs: Vec<TensorView<'_>> = (0..N).map(|input| context.input(input)).collect::<Result<_>>()?;
+    let Some(shape) = broadcast(inputs.iter().map(TensorView::shape)) else {
+        return Err(shape_error(context, N));
+    };
+    let output = context.allocate_output(0, &shape)?;
+    let layouts = std::array::from_fn(|input| (inputs[input].shape(), inputs[input].strides()));
+    let walk = Walk::<N>::new(&shape, layouts)
+        .ok_or_else(|| Error::internal("the shape that inputs broadcast to does not fit one of them"))?;
+    let sizes: [usize; N] = std::array::from_fn(|input| inputs[input].dtype().size());
+    let from: [Shared; N] = std::array::from_fn(|input| Shared(inputs[input].data_ptr().cast_mut()));
+    let (to, size) = (Shared(output.data_ptr()), output.dtype().size());
+    context.compute().parallel_for(walk.len(), 1, |range| {
+        let (from, to) = (&from, &to);
+        walk.runs(range, |first, places, count| {
+            let from = std::array::from_fn(|input| {
+                from[input].0.wrapping_offset(places[input] * sizes[input] as isize).cast_const()
             });
+            // SAFETY: the kernel was picked for these dtypes, the walk stays in the tensors, and each element of the output
+            // is written by one thread.
+            unsafe { run.run(from, walk.inner(), to.0.wrapping_add(first * size), count) };
         });
-        Ok(())
-    }
+    });
+    Ok(())
 }
 
 /// The error of a call whose inputs do not broadcast.

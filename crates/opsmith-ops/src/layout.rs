@@ -33,6 +33,7 @@ struct Reshaping;
 impl Linear for Reshaping {
     const FACTS: Facts = Facts {
         name: "Reshape",
+        x: "x",
         attrs: &[INDEX],
         dtypes: "type",
         parameters: SHAPE,
@@ -128,6 +129,7 @@ impl Transposition {
 impl Linear for Transposition {
     const FACTS: Facts = Facts {
         name: "Transpose",
+        x: "x",
         attrs: &["perm: list(int) = []"],
         dtypes: "type",
         parameters: &[],
@@ -173,6 +175,7 @@ struct Repetition;
 impl Linear for Repetition {
     const FACTS: Facts = Facts {
         name: "BroadcastTo",
+        x: "x",
         attrs: &[INDEX],
         dtypes: "type",
         parameters: SHAPE,
@@ -221,6 +224,7 @@ struct SumOfRepetitions;
 impl Linear for SumOfRepetitions {
     const FACTS: Facts = Facts {
         name: "SumTo",
+        x: "x",
         attrs: &[INDEX],
         dtypes: FLOATS,
         parameters: SHAPE,

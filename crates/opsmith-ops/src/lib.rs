@@ -7,6 +7,7 @@ mod define;
 mod elementwise;
 pub mod folds;
 pub mod functions;
+pub mod indexing;
 mod integers;
 pub mod layout;
 mod linear;
@@ -14,8 +15,10 @@ pub mod matmul;
 mod moved;
 mod parameters;
 pub mod parts;
+pub mod patches;
 pub mod reductions;
 pub mod select;
+pub mod sorting;
 mod sums;
 pub mod values;
 mod walk;
@@ -84,6 +87,12 @@ macro_rules! __library {
                 $crate::parts::Concat,
                 $crate::parts::Stack,
                 $crate::parts::Split,
+                $crate::indexing::Gather,
+                $crate::indexing::SparseToDense,
+                $crate::indexing::OneHot,
+                $crate::sorting::ArgSort,
+                $crate::sorting::TopK,
+                $crate::patches::ExtractPatches,
                 $crate::values::Identity,
                 $crate::values::StopGradient,
                 $crate::values::Shape,

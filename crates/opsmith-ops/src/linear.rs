@@ -3,16 +3,21 @@
 
 use std::marker::PhantomData;
 
+use opsmith::Shape;
+use opsmith::dtype::sets;
 use opsmith::prelude::*;
-use opsmith::{InferenceContext, Shape};
+
+use crate::moved::for_every_dtype;
 
 /// What is to be said of such an op.
 pub(crate) struct Facts {
     /// Its name.
     pub(crate) name: &'static str,
+    /// The name of its first input.
+    pub(crate) x: &'static str,
     /// Its attributes, but for the dtype `T`.
     pub(crate) attrs: &'static [&'static str],
-    /// The dtypes of its first input `x` and its output `y`.
+    /// The dtypes of its first input and its output `y`.
     pub(crate) dtypes: &'static str,
     /// The inputs after the first, each as its definition is written.
     pub(crate) parameters: &'static [&'static str],
@@ -24,7 +29,7 @@ pub(crate) struct Facts {
     pub(crate) shape: fn(&mut InferenceContext<'_>) -> Result<Shape>,
 }
 
-/// An op that is linear in its first input, `x`, and has one output, `y`.
+/// An op that is linear in its first input and has one output, `y`.
 pub(crate) trait Linear: Send + Sync + Sized + 'static {
     /// What it says of itself.
     const FACTS: Facts;
@@ -38,9 +43,12 @@ pub(crate) trait Linear: Send + Sync + Sized + 'static {
     /// Makes output 0, of the shape of input 0, from the last input, which has the shape of `y`.
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()>;
 
-    /// The kernels of the op, whose type this is.
+    /// Whether inputs may have any strides.
+    const STRIDED: bool = true;
+
+    /// The kernels of the op.
     fn kernels() -> Vec<KernelDef> {
-        crate::moved::for_every_dtype::<Forward<Self>>().collect()
+        for_every_dtype::<Forward<Self>>(Self::STRIDED).collect()
     }
 }
 
@@ -82,7 +90,7 @@ fn in_host_memory<L: Linear>(kernel: KernelDef) -> KernelDef {
 
 /// The op.
 pub(crate) fn forward<L: Linear>() -> OpDef {
-    begin::<L>(L::FACTS.name, L::FACTS.dtypes, "x")
+    begin::<L>(L::FACTS.name, L::FACTS.dtypes, L::FACTS.x)
         .output("y: T")
         .doc(L::FACTS.doc)
         .shape_fn(|c| {
@@ -96,9 +104,9 @@ pub(crate) fn forward<L: Linear>() -> OpDef {
 /// Its gradient: of the inputs, the first one's shape is what counts.
 pub(crate) fn gradient<L: Linear>() -> OpDef {
     let name = L::FACTS.name;
-    begin::<L>(&format!("{name}Grad"), FLOATS, "x")
+    begin::<L>(&format!("{name}Grad"), FLOATS, L::FACTS.x)
         .input("y_grad: T")
-        .output("x_grad: T")
+        .output(&format!("{}_grad: T", L::FACTS.x))
         .doc(&format!("The gradient of `{name}`."))
         .shape_fn(|c| {
             let (shape, given) = ((L::FACTS.shape)(c)?, c.input(c.num_inputs() - 1)?);
@@ -107,26 +115,30 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
             c.set_output(0, shape)
         })
         .gradient(&format!("{name}GradGrad"))
-        .kernels(floats::<Backward<L>>().map(in_host_memory::<L>))
+        .kernels(floats_with::<Backward<L>>(L::STRIDED).map(in_host_memory::<L>))
 }
 
 /// The gradient's gradient.
 pub(crate) fn second<L: Linear>() -> OpDef {
     let name = L::FACTS.name;
-    begin::<L>(&format!("{name}GradGrad"), FLOATS, "x_grad_grad")
+    begin::<L>(&format!("{name}GradGrad"), FLOATS, &format!("{}_grad_grad", L::FACTS.x))
         .output("y_grad_grad: T")
         .doc(&format!("The gradient of `{name}Grad`."))
         .shape_fn(|c| {
             let shape = (L::FACTS.shape)(c)?;
             c.set_output(0, shape)
         })
-        .kernels(floats::<Forward<L>>().map(in_host_memory::<L>))
+        .kernels(floats_with::<Forward<L>>(L::STRIDED).map(in_host_memory::<L>))
 }
 
-/// The kernel for each float dtype.
+/// The kernel for each float dtype, whose inputs may have any strides.
 pub(crate) fn floats<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
-    let dtypes = opsmith::dtype::sets::ANY_FLOAT.iter();
-    dtypes.map(|&dtype| KernelDef::cpu::<K>().strided().dtype_constraint("T", dtype))
+    floats_with::<K>(true)
+}
+
+fn floats_with<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
+    let kernel = if strided { KernelDef::cpu::<K>().strided() } else { KernelDef::cpu::<K>() };
+    sets::ANY_FLOAT.iter().map(move |&dtype| kernel.clone().dtype_constraint("T", dtype))
 }
 
 /// The error of a gradient whose shape is not that of what it belongs to.

@@ -234,10 +234,10 @@ unsafe fn copy_each<const SIZE: usize>(from: *const u8, to: *mut u8, [a, b]: [is
     }
 }
 
-/// The kernel for every dtype: with strides where elements are memory alone.
-pub(crate) fn for_every_dtype<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
-    DType::ALL.into_iter().map(|dtype| {
+/// The kernel for every dtype, with strides if they are `strided` and elements are memory alone.
+pub(crate) fn for_every_dtype<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
+    DType::ALL.into_iter().map(move |dtype| {
         let kernel = KernelDef::cpu::<K>().dtype_constraint("T", dtype);
-        if dtype == DType::String { kernel } else { kernel.strided() }
+        if strided && dtype != DType::String { kernel.strided() } else { kernel }
     })
 }

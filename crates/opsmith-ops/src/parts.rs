@@ -64,6 +64,7 @@ impl Slicing {
 impl Linear for Slicing {
     const FACTS: Facts = Facts {
         name: "Slice",
+        x: "x",
         attrs: &["Index: {int32, int64} = DT_INT64"],
         dtypes: "type",
         parameters: &["begin: Index", "size: Index"],
@@ -159,6 +160,7 @@ impl Padding {
 impl Linear for Padding {
     const FACTS: Facts = Facts {
         name: "Pad",
+        x: "x",
         attrs: &["Index: {int32, int64} = DT_INT64"],
         dtypes: "type",
         parameters: &["paddings: Index"],
@@ -379,7 +381,7 @@ fn concat() -> OpDef {
         .doc(&format!("Tensors one after another along a dim.\n\nxs: Tensors of shapes that are equal but for that dim.\n{AXIS_DOC}\ny: All of them."))
         .shape_fn(infer_joined::<false>)
         .gradient("ConcatGrad")
-        .kernels(for_every_dtype::<Joining<false>>())
+        .kernels(for_every_dtype::<Joining<false>>(true))
 }
 
 fn concat_grad() -> OpDef {
@@ -409,7 +411,7 @@ fn stack() -> OpDef {
         .doc(&format!("Tensors one after another along a new dim.\n\nxs: Tensors of one shape.\n{AXIS_DOC}\ny: All of them, of a rank that is larger by one."))
         .shape_fn(infer_joined::<true>)
         .gradient("StackGrad")
-        .kernels(for_every_dtype::<Joining<true>>())
+        .kernels(for_every_dtype::<Joining<true>>(true))
 }
 
 fn stack_grad() -> OpDef {

@@ -30,6 +30,7 @@ struct Same {
 impl Linear for Same {
     const FACTS: Facts = Facts {
         name: "Identity",
+        x: "x",
         attrs: &[],
         dtypes: "type",
         parameters: &[],
@@ -69,7 +70,7 @@ fn stop_gradient() -> OpDef {
         )
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()
-        .kernels(for_every_dtype::<Forward<Same>>())
+        .kernels(for_every_dtype::<Forward<Same>>(true))
 }
 
 /// A kernel without state that is one function.
@@ -182,7 +183,7 @@ fn fill() -> OpDef {
         )
         .shape_fn(filled_shape)
         .gradient("FillGrad")
-        .kernels(for_every_dtype::<Filling>().map(|kernel| kernel.host_memory("dims")))
+        .kernels(for_every_dtype::<Filling>(true).map(|kernel| kernel.host_memory("dims")))
 }
 
 fn filled_shape(c: &mut InferenceContext<'_>) -> Result<()> {

@@ -1,0 +1,261 @@
+//! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
+
+use std::cmp::Ordering;
+
+use opsmith::dtype::sets;
+use opsmith::ndarray::{ArrayView1, ArrayViewMut1};
+use opsmith::prelude::*;
+
+use crate::define::ops;
+use crate::indexing::add_up;
+use crate::linear::FLOATS;
+use crate::parameters::axis_of;
+use crate::walk::Dims;
+
+ops! {
+    /// The op `ArgSort`: the positions of numbers in order.
+    ArgSort = arg_sort();
+    /// The op `TopK`: the largest numbers and where they are.
+    TopK = top_k(), with &[top_k_grad, top_k_grad_grad];
+}
+
+/// The order of two numbers, NaN the largest.
+fn order<T: PartialOrd>(left: T, right: T) -> Ordering {
+    let is_nan = |x: &T| x.partial_cmp(x).is_none();
+    left.partial_cmp(&right).unwrap_or_else(|| is_nan(&left).cmp(&is_nan(&right)))
+}
+
+struct Sorting {
+    axis: i64,
+    descending: bool,
+}
+
+impl OpKernel for Sorting {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Sorting { axis: construction.attr("axis")?, descending: construction.attr("descending")? })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let tensor = context.input(0)?;
+        let axis = Axis(axis_of("ArgSort", self.axis, tensor.rank())?);
+        let sorted = context.output_view::<i64, IxDyn>(0, tensor.shape())?;
+        dispatch!(tensor.dtype(), RealNumber, |T| {
+            let numbers = tensor.view::<T, IxDyn>()?;
+            let sort = |numbers: ArrayView1<'_, T>, mut sorted: ArrayViewMut1<'_, i64>| {
+                let mut positions: Vec<usize> = (0..numbers.len()).collect();
+                positions.sort_by(|&a, &b| {
+                    let ascending = order(numbers[a], numbers[b]);
+                    if self.descending { ascending.reverse() } else { ascending }
+                });
+                sorted.iter_mut().zip(positions).for_each(|(to, at)| *to = at as i64);
+            };
+            // Along another dim, parts of the output are its own lanes.
+            let outer = (0..numbers.ndim()).find(|&dim| Axis(dim) != axis).map(Axis);
+            let lanes = numbers.len() / numbers.len_of(axis).max(1);
+            let cost =
+                numbers.len().saturating_mul(10) / outer.map_or(1, |outer| numbers.len_of(outer)).max(1);
+            let sort_all = |numbers: ArrayViewD<'_, T>, mut sorted: ArrayViewMutD<'_, i64>| {
+                numbers
+                    .lanes(axis)
+                    .into_iter()
+                    .zip(sorted.lanes_mut(axis))
+                    .for_each(|(from, to)| sort(from, to));
+            };
+            match outer {
+                Some(outer) if lanes > 1 => {
+                    context.compute().parallel_over(sorted, outer, cost, |range, sorted| {
+                        sort_all(numbers.slice_axis(outer, range.into()), sorted);
+                    });
+                }
+                _ => sort_all(numbers.view(), sorted),
+            }
+            Ok(())
+        })
+    }
+}
+
+fn arg_sort() -> OpDef {
+    OpDef::new("ArgSort")
+        .attr("axis: int = -1")
+        .attr("descending: bool = false")
+        .attr("T: realnumbertype")
+        .input("x: T")
+        .output("y: int64")
+        .doc(
+            "The positions of numbers along a dim, in the order of the numbers. Equal ones stay in their order; NaN counts as \
+             larger than all.\n\n\
+             x: Any numbers, with dims.\n\
+             axis: Which dim; counted from the end where negative.\n\
+             descending: Whether the largest comes first.\n\
+             y: Of the same shape.",
+        )
+        .shape_fn(|c| {
+            let shape = c.with_rank_at_least(c.input(0)?, 1)?;
+            c.dim(&shape, c.get_int("axis")?)?;
+            c.set_output(0, shape)
+        })
+        .not_differentiable()
+        .kernels(sets::REAL_NUMBER.iter().map(|&dtype| {
+            KernelDef::cpu::<Sorting>().strided().dtype_constraint("T", dtype)
+        }))
+}
+
+struct Largest {
+    k: usize,
+}
+
+impl OpKernel for Largest {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Largest { k: construction.attr("k")? })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let tensor = context.input(0)?;
+        let mut shape = Dims::from_slice(tensor.shape());
+        let fits = shape.last().is_some_and(|&length| length >= self.k);
+        ensure!(
+            fits,
+            InvalidArgument,
+            "TopK: `x` must have a last dim of at least `k`, {}, got shape {shape:?}",
+            self.k
+        );
+        let (last, k) = (shape.len() - 1, self.k);
+        let length = std::mem::replace(&mut shape[last], k);
+        let (mut values, mut indices) =
+            (context.allocate_output(0, &shape)?, context.allocate_output(1, &shape)?);
+        if length == 0 || k == 0 {
+            return Ok(());
+        }
+        dispatch!(tensor.dtype(), RealNumber, |T| {
+            let numbers = tensor.as_slice::<T>()?;
+            let rows = numbers.chunks_exact(length);
+            let outputs = values
+                .as_slice_mut::<T>()?
+                .chunks_exact_mut(k)
+                .zip(indices.as_slice_mut::<i64>()?.chunks_exact_mut(k));
+            let mut positions: Vec<usize> = Vec::new();
+            for (row, (values, indices)) in rows.zip(outputs) {
+                positions.clear();
+                positions.extend(0..length);
+                let before = |&a: &usize, &b: &usize| order(row[b], row[a]).then(a.cmp(&b));
+                if k < length {
+                    positions.select_nth_unstable_by(k - 1, before);
+                }
+                positions[..k].sort_unstable_by(before);
+                for ((value, index), &at) in values.iter_mut().zip(indices).zip(&positions) {
+                    (*value, *index) = (row[at], at as i64);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+fn top_k() -> OpDef {
+    OpDef::new("TopK")
+        .attr("k: int >= 0")
+        .attr("T: realnumbertype")
+        .input("x: T")
+        .output("values: T")
+        .output("indices: int64")
+        .doc(
+            "The largest numbers along the last dim and where they are, the largest first. Of equal numbers the one in front \
+             comes first; NaN counts as larger than all.\n\n\
+             x: Any numbers, at least `k` in each row.\n\
+             k: How many.\n\
+             values: The numbers.\n\
+             indices: Their positions along the last dim.",
+        )
+        .shape_fn(|c| {
+            let (shape, k) = (c.with_rank_at_least(c.input(0)?, 1)?, c.get_dim("k")?);
+            let length = c.dim(&shape, -1)?;
+            c.assume_at_least(&length, &k, "the last dim of `x` must be at least `k`")?;
+            let shape = c.replace_dim(&shape, -1, k)?;
+            c.set_output(0, shape.clone())?;
+            c.set_output(1, shape)
+        })
+        .gradient("TopKGrad")
+        .kernels(sets::REAL_NUMBER.iter().map(|&dtype| KernelDef::cpu::<Largest>().dtype_constraint("T", dtype)))
+}
+
+/// The rows of `x`, and of the tensors that belong to its largest numbers: how many, and how long both are.
+fn rows(context: &OpKernelContext<'_>, x: &[usize]) -> Result<(Vec<usize>, usize, usize)> {
+    let (op, indices) = (&context.signature().name, context.input("indices")?);
+    let error = || {
+        Error::invalid_argument(format!(
+            "{op}: `indices` must be those of the largest numbers of shape {x:?}"
+        ))
+    };
+    let ([own @ .., length], [others @ .., k]) = (x, indices.shape()) else { return Err(error()) };
+    if own != others {
+        return Err(error());
+    }
+    let position = |&at: &i64| usize::try_from(at).ok().filter(|at| at < length);
+    let positions = indices.as_slice::<i64>()?.iter().map(position).collect::<Option<Vec<_>>>();
+    Ok((positions.ok_or_else(error)?, *length, *k))
+}
+
+struct LargestGradient;
+
+impl OpKernel for LargestGradient {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(LargestGradient)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let x = context.input_shape("x")?;
+        let (positions, length, k) = rows(context, x)?;
+        let gradient = crate::linear::last_input(context, context.input_shape("indices")?)?;
+        add_up(context, gradient, x, |act| {
+            positions.iter().enumerate().for_each(|(at, position)| act(at, at / k * length + position, 1));
+        })
+    }
+}
+
+fn top_k_grad() -> OpDef {
+    OpDef::new("TopKGrad")
+        .attr(&format!("T: {FLOATS}"))
+        .input("x: T")
+        .input("indices: int64")
+        .input("values_grad: T")
+        .output("x_grad: T")
+        .doc("The gradient of `TopK`.")
+        .shape_fn(shape_fns::unchanged)
+        .gradient("TopKGradGrad")
+        .kernels(
+            sets::ANY_FLOAT
+                .iter()
+                .map(|&dtype| KernelDef::cpu::<LargestGradient>().dtype_constraint("T", dtype)),
+        )
+}
+
+struct LargestAgain;
+
+impl OpKernel for LargestAgain {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(LargestAgain)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let (indices, gradient) = (context.input_shape("indices")?, context.input("x_grad_grad")?);
+        let (positions, length, k) = rows(context, gradient.shape())?;
+        add_up(context, gradient, indices, |act| {
+            positions.iter().enumerate().for_each(|(at, position)| act(at / k * length + position, at, 1));
+        })
+    }
+}
+
+fn top_k_grad_grad() -> OpDef {
+    OpDef::new("TopKGradGrad")
+        .attr(&format!("T: {FLOATS}"))
+        .input("indices: int64")
+        .input("x_grad_grad: T")
+        .output("values_grad_grad: T")
+        .doc("The gradient of `TopKGrad`.")
+        .shape_fn(shape_fns::unchanged)
+        .kernels(
+            sets::ANY_FLOAT
+                .iter()
+                .map(|&dtype| KernelDef::cpu::<LargestAgain>().dtype_constraint("T", dtype)),
+        )
+}
