@@ -482,7 +482,8 @@ typedef struct OpsmithLibrary {
   /**
    * Infers shapes. `request` is JSON: `{"inputs": [[shape, …] per argument], "attrs": {name: value},
    * "dtypes": [[name, …] per argument]}`, a shape being `null` or a list of dims, a dim `null`, a number, a
-   * symbol's name or an expression `["+", a, b]`. `response`: `{"outputs": [[shape, …] per output],
+   * symbol's name or an expression `["+", a, b]`; and, where some inputs are constants, `"values"`: for each tensor, or
+   * absent input, null or `{"dtype": name, "shape": dims, "values": [flat]}`. `response`: `{"outputs": [[shape, …] per output],
    * "dtypes": [[name, …] per output], "constraints": [{"relation", "left", "right", "message"}]}`, a relation
    * being `"=="` or `">="`; free it with `string_free`.
    */

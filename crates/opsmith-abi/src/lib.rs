@@ -268,7 +268,8 @@ pub struct OpsmithLibrary {
     pub call: unsafe extern "C" fn(call: *const OpsmithCall) -> *mut OpsmithError,
     /// Infers shapes. `request` is JSON: `{"inputs": [[shape, …] per argument], "attrs": {name: value},
     /// "dtypes": [[name, …] per argument]}`, a shape being `null` or a list of dims, a dim `null`, a number, a
-    /// symbol's name or an expression `["+", a, b]`. `response`: `{"outputs": [[shape, …] per output],
+    /// symbol's name or an expression `["+", a, b]`; and, where some inputs are constants, `"values"`: for each tensor, or
+    /// absent input, null or `{"dtype": name, "shape": dims, "values": [flat]}`. `response`: `{"outputs": [[shape, …] per output],
     /// "dtypes": [[name, …] per output], "constraints": [{"relation", "left", "right", "message"}]}`, a relation
     /// being `"=="` or `">="`; free it with `string_free`.
     pub infer_shapes:

@@ -17,6 +17,7 @@ mod parallel;
 pub mod pool;
 #[cfg(feature = "tensorflow")]
 pub mod tensorflow;
+pub mod threads;
 #[cfg(feature = "torch")]
 pub mod torch;
 

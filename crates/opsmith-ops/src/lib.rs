@@ -20,6 +20,7 @@ pub mod reductions;
 pub mod select;
 pub mod sorting;
 mod sums;
+pub mod training;
 pub mod values;
 mod walk;
 
@@ -99,6 +100,10 @@ macro_rules! __library {
                 $crate::values::ZerosLike,
                 $crate::values::Fill,
                 $crate::values::Assign,
+                $crate::training::gradient_descent_step,
+                $crate::training::momentum_step,
+                $crate::training::adam_corrections,
+                $crate::training::adam_step,
             ],
             $($option)*
         }

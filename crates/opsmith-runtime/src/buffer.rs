@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use opsmith_core::{Error, Result};
 
+use crate::pool::MemoryPool;
+
 /// What keeps foreign memory alive: dropped when the last tensor that uses the memory is.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
@@ -15,45 +17,80 @@ const ALIGNMENT: usize = 64;
 
 /// A block of memory of our own, aligned to 64 bytes.
 pub(crate) struct Block {
+    memory: Memory,
+    /// Where the memory goes back to.
+    pool: Option<Arc<MemoryPool>>,
+}
+
+/// Memory from the global allocator, which whoever holds it gives back.
+pub(crate) struct Memory {
     data: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: a block is plain memory that only its holder reaches.
-unsafe impl Send for Block {}
-// SAFETY: a shared block gives nothing but its address.
-unsafe impl Sync for Block {}
+// SAFETY: it is plain memory that only its holder reaches.
+unsafe impl Send for Memory {}
+// SAFETY: shared, it gives nothing but its address.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// `bytes` uninitialised bytes (at least one).
+    pub(crate) fn new(bytes: usize) -> Result<Memory> {
+        // SAFETY: `with` never asks for an empty layout.
+        Memory::with(bytes, |layout| unsafe { alloc(layout) })
+    }
+
+    fn with(bytes: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Result<Memory> {
+        let too_much = || Error::resource_exhausted(format!("cannot allocate a tensor of {bytes} bytes"));
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| too_much())?;
+        let data = NonNull::new(allocate(layout)).ok_or_else(too_much)?;
+        Ok(Memory { data, layout })
+    }
+
+    /// How many bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.layout.size()
+    }
+
+    /// Gives it back to the global allocator.
+    pub(crate) fn free(self) {
+        // SAFETY: it came from the global allocator with this layout, and nobody holds it any more.
+        unsafe { dealloc(self.data.as_ptr(), self.layout) };
+    }
+}
 
 impl Block {
     /// A block of `bytes` uninitialised bytes (at least one).
     pub(crate) fn new(bytes: usize) -> Result<Block> {
-        // SAFETY: `with` never asks for an empty layout.
-        Block::with(bytes, |layout| unsafe { alloc(layout) })
+        Ok(Block { memory: Memory::new(bytes)?, pool: None })
     }
 
     /// A block of `bytes` zero bytes (at least one).
     pub(crate) fn zeroed(bytes: usize) -> Result<Block> {
-        // SAFETY: as above.
-        Block::with(bytes, |layout| unsafe { alloc_zeroed(layout) })
+        // SAFETY: `with` never asks for an empty layout.
+        let memory = Memory::with(bytes, |layout| unsafe { alloc_zeroed(layout) })?;
+        Ok(Block { memory, pool: None })
     }
 
-    fn with(bytes: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Result<Block> {
-        let too_much = || Error::resource_exhausted(format!("cannot allocate a tensor of {bytes} bytes"));
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| too_much())?;
-        let data = NonNull::new(allocate(layout)).ok_or_else(too_much)?;
-        Ok(Block { data, layout })
+    /// A block of `bytes` uninitialised bytes (at least one) that goes back to `pool`.
+    pub(crate) fn pooled(bytes: usize, pool: &Arc<MemoryPool>) -> Result<Block> {
+        Ok(Block { memory: pool.take(bytes)?, pool: Some(pool.clone()) })
     }
 
     /// The address of the first byte.
     pub(crate) fn as_ptr(&self) -> *mut u8 {
-        self.data.as_ptr()
+        self.memory.data.as_ptr()
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: the block came from the global allocator with this layout and is freed once.
-        unsafe { dealloc(self.data.as_ptr(), self.layout) };
+        // The block is not used again, so this is the only holder of the memory.
+        let memory = Memory { data: self.memory.data, layout: self.memory.layout };
+        match &self.pool {
+            Some(pool) => pool.give_back(memory),
+            None => memory.free(),
+        }
     }
 }
 

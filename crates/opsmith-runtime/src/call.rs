@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use opsmith_abi::*;
 use opsmith_core::tensor::{Extents, Strides};
@@ -10,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::attrs::{Named, with_abi_attrs};
 use crate::buffer::Block;
+use crate::pool::MemoryPool;
 use crate::tensor::{Tensor, byte_size};
 
 pub use opsmith_core::kernel::CallInputs;
@@ -206,14 +208,20 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
 /// Outputs as the engine's own tensors.
 #[derive(Default)]
 pub(crate) struct EngineMemory {
-    outputs: Vec<Option<(Block, DType, Extents)>>,
+    outputs: SmallVec<[Option<(Block, DType, Extents)>; 1]>,
     strings: Vec<Box<[u8]>>,
+    /// Where the memory comes from; the global allocator where there is none.
+    pool: Option<Arc<MemoryPool>>,
 }
 
 impl OutputMemory for EngineMemory {
     fn allocate(&mut self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
         let bytes = byte_size(dtype, shape)?;
-        let block = if dtype == DType::String { Block::zeroed(bytes) } else { Block::new(bytes) }?;
+        let block = match &self.pool {
+            _ if dtype == DType::String => Block::zeroed(bytes),
+            Some(pool) => Block::pooled(bytes, pool),
+            None => Block::new(bytes),
+        }?;
         let data = block.as_ptr();
         if self.outputs.len() <= index {
             self.outputs.resize_with(index + 1, || None);
@@ -229,27 +237,24 @@ impl OutputMemory for EngineMemory {
 }
 
 impl EngineMemory {
+    /// Outputs in memory of this pool.
+    pub(crate) fn pooled(pool: &Arc<MemoryPool>) -> EngineMemory {
+        EngineMemory { pool: Some(pool.clone()), ..EngineMemory::default() }
+    }
+
     /// The `count` outputs of a call that succeeded, `None` where one was not made.
-    pub(crate) fn into_tensors(mut self, count: usize) -> Vec<Option<Tensor>> {
+    pub(crate) fn into_tensors(mut self, count: usize) -> impl Iterator<Item = Option<Tensor>> {
         self.outputs.resize_with(count, || None);
-        let text = std::sync::Arc::new(self.strings);
-        let tensor = |(block, dtype, shape): (Block, DType, Extents)| {
+        let text = Arc::new(self.strings);
+        let tensor = move |(block, dtype, shape): (Block, DType, Extents)| {
             if dtype != DType::String {
                 return Tensor::own(block, dtype, &shape);
             }
             let data = block.as_ptr();
             let strides: Strides = opsmith_core::tensor::row_major_strides(&shape);
             // SAFETY: the block holds the elements and `text` what they point to; the owner keeps both.
-            unsafe {
-                Tensor::from_foreign(
-                    std::sync::Arc::new((block, text.clone())),
-                    data,
-                    dtype,
-                    &shape,
-                    &strides,
-                )
-            }
+            unsafe { Tensor::from_foreign(Arc::new((block, text.clone())), data, dtype, &shape, &strides) }
         };
-        self.outputs.into_iter().map(|output| output.map(tensor)).collect()
+        self.outputs.into_iter().map(move |output| output.map(&tensor))
     }
 }

@@ -18,19 +18,33 @@
 
 mod ask;
 mod attrs;
+mod autodiff;
 mod buffer;
 mod call;
 mod elf;
 mod gradient;
+mod graph;
 mod library;
 mod loader;
 mod op;
+mod optimizer;
+mod poison;
+mod pool;
+mod session;
 mod shapes;
+mod standard;
+mod storage;
 mod tensor;
 
+pub use autodiff::gradients;
 pub use buffer::Owner;
 pub use call::{Arg, CallInputs, OutputMemory};
+pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, Variable};
 pub use library::Library;
 pub use op::Op;
-
+pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
+pub use pool::MemoryUse;
+pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
+pub use shapes::{Argument, Inferred};
+pub use storage::{load_tensors, save_tensors};
 pub use tensor::Tensor;

@@ -157,7 +157,7 @@ impl Op {
         let inputs = CallInputs { flat: &flat, counts: &counts };
         // SAFETY: `Ref` inputs come from mutable views, which nobody else uses.
         unsafe { self.call_into(inputs, &named, wanted, &mut output_counts, &mut memory) }?;
-        Ok(memory.into_tensors(output_counts.iter().sum()))
+        Ok(memory.into_tensors(output_counts.iter().sum()).collect())
     }
 
     fn push_arg<'a>(
@@ -205,7 +205,7 @@ impl Op {
         call(self.library.table(), op, inputs, attrs, wanted, output_counts, memory)
     }
 
-    fn check_count(&self, given: usize) -> Result<()> {
+    pub(crate) fn check_count(&self, given: usize) -> Result<()> {
         let signature = self.signature();
         let names = || signature.inputs.iter().map(|arg| arg.name.as_str()).collect::<Vec<_>>().join(", ");
         ensure!(

@@ -1,10 +1,33 @@
 //! Shape inference of an op, through the library's JSON interface.
 
+use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgDef;
 use opsmith_core::{AttrValue, DType, Error, Result, Shape};
 use serde_json::{Map, Value, json};
 
 use crate::op::Op;
+use crate::tensor::Tensor;
+
+/// The most elements of a constant that shape inference is told: shapes, paddings and the like are small.
+const MOST_TOLD: usize = 256;
+
+/// What is known of one tensor that an op would take.
+#[derive(Debug, Clone)]
+pub struct Argument {
+    /// The type of its elements.
+    pub dtype: DType,
+    /// As much of its shape as is known.
+    pub shape: Shape,
+    /// Its value, where that is known too.
+    pub value: Option<Tensor>,
+}
+
+/// What an op would give.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Inferred {
+    /// For each output of the definition, the dtypes and shapes of its tensors.
+    pub outputs: Vec<Vec<(DType, Shape)>>,
+}
 
 impl Op {
     /// The shapes of the outputs for inputs of these shapes and dtypes: for each input of the definition one of each, as
@@ -18,34 +41,45 @@ impl Op {
         dtypes: &[Vec<DType>],
         attrs: &[(&str, AttrValue)],
     ) -> Result<Vec<Vec<Shape>>> {
+        // An empty list is a list where the definition says so, else an absent input.
+        let argument = |((shapes, dtypes), def): ((&Vec<Shape>, &Vec<DType>), &ArgDef)| {
+            let known =
+                |(shape, &dtype): (&Shape, &DType)| Argument { dtype, shape: shape.clone(), value: None };
+            let arguments: Vec<Argument> = shapes.iter().zip(dtypes).map(known).collect();
+            (!arguments.is_empty() || def.count.is_list()).then_some(arguments)
+        };
+        let arguments: Vec<_> =
+            shapes.iter().zip(dtypes).zip(&self.signature().inputs).map(argument).collect();
+        let attrs: Vec<(&str, &AttrValue)> = attrs.iter().map(|(name, value)| (*name, value)).collect();
+        let shapes = |list: Vec<(DType, Shape)>| list.into_iter().map(|(_, shape)| shape).collect();
+        Ok(self.infer(&arguments, &attrs)?.outputs.into_iter().map(shapes).collect())
+    }
+
+    /// The dtypes and shapes of the outputs, from what is known of the inputs: for each input of the definition its
+    /// tensors, or none where it is absent.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when shapes, dtypes or attributes do not fit the op.
+    pub fn infer(&self, inputs: &[Option<Vec<Argument>>], attrs: &[(&str, &AttrValue)]) -> Result<Inferred> {
         let attrs: Map<String, Value> =
             attrs.iter().map(|(name, value)| ((*name).to_owned(), value.to_json())).collect();
-        let inputs = &self.signature().inputs;
-        // An empty list is a list where the definition says so, else an absent input.
-        let argument = |list: Vec<Value>, def: &ArgDef| {
-            if list.is_empty() && !def.count.is_list() { Value::Null } else { list.into() }
+        let each = |of: &dyn Fn(&Argument) -> Value| -> Value {
+            let list = |list: &Vec<Argument>| list.iter().map(of).collect::<Value>();
+            inputs.iter().map(|input| input.as_ref().map_or(Value::Null, list)).collect()
         };
-        let shapes = shapes
-            .iter()
-            .zip(inputs)
-            .map(|(list, def)| argument(list.iter().map(Shape::to_json).collect(), def));
-        let dtypes = dtypes
-            .iter()
-            .zip(inputs)
-            .map(|(list, def)| argument(list.iter().map(|dtype| dtype.name().into()).collect(), def));
-        let request = json!({
-            "inputs": shapes.collect::<Vec<_>>(),
-            "dtypes": dtypes.collect::<Vec<_>>(),
+        let mut request = json!({
+            "inputs": each(&|input| input.shape.to_json()),
+            "dtypes": each(&|input| input.dtype.name().into()),
             "attrs": attrs,
         });
-        let malformed =
-            || Error::internal(format!("{}: shape inference gave no shapes", self.signature().name));
+        let is_told = |input: &Argument| input.value.as_ref().is_some_and(is_told);
+        if inputs.iter().flatten().flatten().any(is_told) {
+            request["values"] = values(inputs)?;
+        }
         let response = self.infer_shapes_json(&request.to_string())?;
-        let response: Value = serde_json::from_str(&response).map_err(|_| malformed())?;
-        let outputs = response["outputs"].as_array().ok_or_else(malformed)?;
-        let shapes =
-            |list: &Value| list.as_array().ok_or_else(malformed)?.iter().map(Shape::from_json).collect();
-        outputs.iter().map(shapes).collect()
+        serde_json::from_str(&response).ok().and_then(|response| read(&response)).ok_or_else(|| {
+            Error::internal(format!("{}: shape inference gave no shapes", self.signature().name))
+        })
     }
 
     /// Shape inference in the form in which it crosses the C ABI: request and response are JSON, see `infer_shapes` in
@@ -56,4 +90,50 @@ impl Op {
     pub fn infer_shapes_json(&self, request: &str) -> Result<String> {
         self.ask(self.library().table().infer_shapes, request)
     }
+}
+
+fn is_told(value: &Tensor) -> bool {
+    value.dtype() != DType::String && value.num_elements() <= MOST_TOLD
+}
+
+/// The values of all tensors, one after the other, null where one is not known.
+fn values(inputs: &[Option<Vec<Argument>>]) -> Result<Value> {
+    let mut values = Vec::new();
+    for input in inputs {
+        let Some(list) = input else {
+            values.push(Value::Null);
+            continue;
+        };
+        for argument in list {
+            values.push(match argument.value.as_ref().filter(|value| is_told(value)) {
+                Some(value) => AttrValue::Tensor(tensor_value(value)?.into()).to_json(),
+                None => Value::Null,
+            });
+        }
+    }
+    Ok(values.into())
+}
+
+/// The tensor as an attribute holds one.
+pub(crate) fn tensor_value(tensor: &Tensor) -> Result<TensorValue> {
+    let mut value =
+        TensorValue { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), bytes: vec![], strings: vec![] };
+    if tensor.dtype() == DType::String {
+        value.strings = tensor.strings()?.into_iter().map(<[u8]>::to_vec).collect();
+    } else {
+        value.bytes = tensor.to_contiguous()?.bytes().to_vec();
+    }
+    Ok(value)
+}
+
+fn read(response: &Value) -> Option<Inferred> {
+    let (shapes, dtypes) = (response["outputs"].as_array()?, response["dtypes"].as_array()?);
+    let output = |(shapes, dtypes): (&Value, &Value)| {
+        let tensor = |(shape, dtype): (&Value, &Value)| {
+            Some((DType::parse(dtype.as_str()?)?, Shape::from_json(shape).ok()?))
+        };
+        shapes.as_array()?.iter().zip(dtypes.as_array()?).map(tensor).collect::<Option<Vec<_>>>()
+    };
+    let outputs = shapes.iter().zip(dtypes).map(output).collect::<Option<Vec<_>>>()?;
+    Some(Inferred { outputs })
 }

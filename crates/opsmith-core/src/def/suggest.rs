@@ -13,7 +13,7 @@ pub(super) fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// `; did you mean …?` where a candidate is near, else nothing.
-pub(super) fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     closest(name, candidates).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
 }
 

@@ -1,5 +1,6 @@
 //! Shape inference through the C ABI: a request and a response in JSON, which the header describes.
 
+use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgDef;
 use opsmith_core::shape::{Constraint, Relation};
 use opsmith_core::{
@@ -24,7 +25,19 @@ pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str)
             list.map(|list| list.iter().map(Shape::from_json).collect::<Result<Vec<_>>>()).transpose()
         })
         .collect::<Result<Vec<_>>>()?;
+    let values = values(signature, &request["values"])?;
     let mut context = InferenceContext::new(signature, &resolved.attrs, shapes)?;
+    if let Some(values) = &values {
+        ensure!(
+            values.len() == context.num_inputs(),
+            InvalidArgument,
+            "{}: `values` of the request must be a list of {} values or nulls, one for each tensor, got {}",
+            signature.name,
+            context.num_inputs(),
+            values.len()
+        );
+        context = context.with_input_values(values.iter().map(Option::as_ref).collect());
+    }
     op.infer_shapes(&mut context)?;
     let ranges = signature.outputs.iter().map(|output| context.output_range(&output.name));
     let outputs = ranges
@@ -34,6 +47,16 @@ pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str)
         resolved.output_dtypes.iter().map(|list| list.iter().map(|dtype| dtype.name()).collect()).collect();
     let constraints: Vec<Value> = context.constraints().iter().map(constraint).collect();
     Ok(json!({ "outputs": outputs, "dtypes": dtypes, "constraints": constraints }).to_string())
+}
+
+/// The values of the tensors that are constants, where the request tells any.
+fn values(signature: &Signature, values: &Value) -> Result<Option<Vec<Option<TensorValue>>>> {
+    let Some(values) = values.as_array() else { return Ok(None) };
+    let value = |json: &Value| match json {
+        Value::Null => Ok(None),
+        json => TensorValue::from_json(json).map(Some).map_err(|error| error.within(&signature.name)),
+    };
+    values.iter().map(value).collect::<Result<_>>().map(Some)
 }
 
 /// One list for each argument of the op, `None` for an absent one.

@@ -1,4 +1,4 @@
-//! The library of test operators, as a file.
+//! The library of test operators, as a file. That of an example is beside it.
 
 use std::path::PathBuf;
 

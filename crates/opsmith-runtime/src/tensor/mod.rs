@@ -1,5 +1,7 @@
 //! The engine's tensors: a dtype, a shape, strides and a shared buffer, copied when written while shared.
 
+mod views;
+
 use std::fmt;
 use std::sync::Arc;
 

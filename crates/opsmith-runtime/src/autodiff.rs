@@ -1,0 +1,242 @@
+//! Reverse-mode derivatives of graphs: for each op on the way, a call of the gradient op that it is wired to.
+
+use std::collections::HashMap;
+
+use opsmith_core::dtype::sets;
+use opsmith_core::{Gradient, GradientInput, Result, bail, ensure};
+
+use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output};
+use crate::op::Op;
+use crate::standard;
+use crate::tensor::Tensor;
+
+/// The gradients of the sum of `ys` with respect to each of `xs`, as new nodes of their graph: none for an `x` that no
+/// `y` depends on in a differentiable way. `grad_ys`, where they are given, are the gradients that flow into the
+/// `ys`; else those are ones.
+///
+/// # Errors
+/// `Unimplemented` for an op on the way that declares no gradient: the error names it, and the way to it. `InvalidArgument`
+/// for outputs of several graphs, or of dtypes that have no gradients.
+pub fn gradients(ys: &[&Output], xs: &[&Output], grad_ys: Option<&[&Output]>) -> Result<Vec<Option<Output>>> {
+    let Some(first) = ys.first() else { return Ok(vec![None; xs.len()]) };
+    let graph = first.graph().scope("gradients")?;
+    for output in ys.iter().chain(xs).chain(grad_ys.unwrap_or_default()) {
+        graph.endpoint(output, "gradients:")?;
+    }
+    if let Some(grad_ys) = grad_ys {
+        let (given, expected) = (grad_ys.len(), ys.len());
+        ensure!(
+            given == expected,
+            InvalidArgument,
+            "gradients: {expected} ys need as many grad_ys, got {given}"
+        );
+    }
+    let mut pass = Backward::new(graph, xs);
+    for (index, y) in ys.iter().enumerate() {
+        let gradient = match grad_ys {
+            Some(grad_ys) => pass.given(y, grad_ys[index])?,
+            None => pass.ones_like(y)?,
+        };
+        pass.arrived(y.endpoint(), gradient, None);
+    }
+    pass.run()?;
+    xs.iter().map(|x| pass.total(x.endpoint())).collect()
+}
+
+/// A walk from the ys back to the xs.
+struct Backward {
+    graph: Graph,
+    nodes: Vec<std::sync::Arc<Node>>,
+    /// Whether a node depends on an x, or is one.
+    depends: Vec<bool>,
+    is_x: HashMap<Endpoint, ()>,
+    /// What has flowed into each output so far.
+    flowed: HashMap<Endpoint, Vec<Output>>,
+    /// The node that a node's gradient came from first.
+    from: HashMap<NodeId, NodeId>,
+}
+
+impl Backward {
+    fn new(graph: Graph, xs: &[&Output]) -> Backward {
+        let nodes: Vec<_> = (0..graph.num_nodes()).map(|id| graph.node(id)).collect();
+        let is_x: HashMap<Endpoint, ()> = xs.iter().map(|x| (x.endpoint(), ())).collect();
+        let mut depends = vec![false; nodes.len()];
+        xs.iter().for_each(|x| depends[x.endpoint().node] = true);
+        for (id, node) in nodes.iter().enumerate() {
+            depends[id] |= node.inputs.iter().flatten().any(|input| depends[input.node]);
+        }
+        Backward { graph, nodes, depends, is_x, flowed: HashMap::new(), from: HashMap::new() }
+    }
+
+    /// A gradient of the caller's, which must be like the y.
+    fn given(&self, y: &Output, gradient: &Output) -> Result<Output> {
+        ensure!(
+            gradient.dtype() == y.dtype() && crate::graph::may_be(gradient.shape(), y.shape()),
+            InvalidArgument,
+            "gradients: the gradient of `{}` must be {}{}, got {}{}",
+            y.name(),
+            y.dtype(),
+            y.shape(),
+            gradient.dtype(),
+            gradient.shape()
+        );
+        Ok(gradient.clone())
+    }
+
+    fn ones_like(&self, y: &Output) -> Result<Output> {
+        ensure!(
+            sets::ANY_FLOAT.contains(&y.dtype()),
+            InvalidArgument,
+            "gradients: `{}` is {}; only floats have gradients",
+            y.name(),
+            y.dtype()
+        );
+        let one = Tensor::scalar_of(y.dtype(), 1.0)?;
+        if y.shape().rank() == Some(0) {
+            return self.graph.constant("one", one);
+        }
+        let shape = self.call("Shape", &[y])?;
+        self.call("Fill", &[&shape, &self.graph.constant("one", one)?])
+    }
+
+    fn call(&self, op: &str, args: &[&Output]) -> Result<Output> {
+        let call = self.graph.call(&standard::op(op)?);
+        args.iter().fold(call, |call, arg| call.arg(*arg)).build()?.output(0)
+    }
+
+    /// Notes that a gradient flowed into an output, out of the node `from`.
+    fn arrived(&mut self, endpoint: Endpoint, gradient: Output, from: Option<NodeId>) {
+        if let Some(from) = from {
+            self.from.entry(endpoint.node).or_insert(from);
+        }
+        self.flowed.entry(endpoint).or_default().push(gradient);
+    }
+
+    /// The sum of what has flowed into an output.
+    fn total(&mut self, endpoint: Endpoint) -> Result<Option<Output>> {
+        let Some(parts) = self.flowed.remove(&endpoint) else { return Ok(None) };
+        let mut parts = parts.into_iter();
+        let Some(mut total) = parts.next() else { return Ok(None) };
+        for part in parts {
+            total = self.call("Add", &[&total, &part])?;
+        }
+        self.flowed.insert(endpoint, vec![total.clone()]);
+        Ok(Some(total))
+    }
+
+    /// From the last node to the first, through those that depend on an x.
+    fn run(&mut self) -> Result<()> {
+        for id in (0..self.nodes.len()).rev() {
+            if !self.depends[id] {
+                continue;
+            }
+            let node = self.nodes[id].clone();
+            let mut totals = Vec::with_capacity(node.outputs.len());
+            for index in 0..node.outputs.len() {
+                totals.push(self.total(Endpoint { node: id, index })?);
+            }
+            if totals.iter().any(Option::is_some) {
+                self.through(id, &node, &totals)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets gradients flow through one node, to those of its inputs that depend on an x.
+    fn through(&mut self, id: NodeId, node: &Node, gradients: &[Option<Output>]) -> Result<()> {
+        let reaches = |input: &Endpoint| self.depends[input.node] || self.is_x.contains_key(input);
+        if !node.inputs.iter().flatten().any(reaches) {
+            return Ok(());
+        }
+        let Kind::Call { op, .. } = &node.kind else {
+            // What a variable was assigned is not differentiated; placeholders and the like have no inputs.
+            return Ok(());
+        };
+        match op.declared_gradient() {
+            Gradient::NotDifferentiable => return Ok(()),
+            Gradient::Undeclared => self.no_gradient(id, node)?,
+            Gradient::Op(_) => {}
+        }
+        let Some(wiring) = op.gradient_wiring() else { return self.no_gradient(id, node) };
+        let gradient_op = op.library().op(&wiring.op)?;
+        let gradient = self.gradient_call(id, node, &gradient_op, &wiring.inputs, gradients)?;
+        let mut given = gradient.outputs().into_iter();
+        for &input in &wiring.outputs {
+            let first: usize = node.counts[..input].iter().sum();
+            for position in first..first + node.counts[input] {
+                let (Some(endpoint), Some(output)) = (node.inputs[position], given.next()) else { continue };
+                if self.depends[endpoint.node] {
+                    self.arrived(endpoint, output, Some(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the gradient op of a node, and names it after the node.
+    fn gradient_call(
+        &self,
+        id: NodeId,
+        node: &Node,
+        op: &Op,
+        inputs: &[GradientInput],
+        gradients: &[Option<Output>],
+    ) -> Result<Operation> {
+        let Kind::Call { attrs, .. } = &node.kind else { unreachable!("only calls have gradient ops") };
+        let mut call = self.graph.call(op).place(node.place.clone());
+        for (input, def) in inputs.iter().zip(&op.signature().inputs) {
+            let flat: Vec<Option<Output>> = match *input {
+                GradientInput::Input(at) => {
+                    let first: usize = node.counts[..at].iter().sum();
+                    let inputs = &node.inputs[first..first + node.counts[at]];
+                    inputs.iter().map(|input| input.map(|input| Output::new(&self.graph, input))).collect()
+                }
+                GradientInput::Output(at) => self.outputs(id, node, at).map(Some).collect(),
+                GradientInput::OutputGradient(at) => {
+                    let first: usize = node.output_counts[..at].iter().sum();
+                    let outputs = self.outputs(id, node, at).zip(&gradients[first..]);
+                    let gradient = |(output, gradient): (Output, &Option<Output>)| match gradient {
+                        Some(gradient) => Ok(Some(gradient.clone())),
+                        None if def.optional => Ok(None),
+                        None => self.call("ZerosLike", &[&output]).map(Some),
+                    };
+                    outputs.map(gradient).collect::<Result<_>>()?
+                }
+            };
+            call = call.arg(match flat.as_slice() {
+                _ if def.count.is_list() => GraphArg::List(flat.into_iter().flatten().collect()),
+                [Some(output)] => GraphArg::One(output.clone()),
+                _ => GraphArg::Absent,
+            });
+        }
+        for (name, value) in attrs.iter().filter(|(name, _)| op.signature().attr_index(name).is_some()) {
+            call = call.attr(name, value.clone());
+        }
+        call.name(&format!("{}_grad", node.name.replace('/', "_"))).build()
+    }
+
+    /// The tensors of one output of a node's definition.
+    fn outputs(&self, id: NodeId, node: &Node, at: usize) -> impl Iterator<Item = Output> + '_ {
+        let first: usize = node.output_counts[..at].iter().sum();
+        let range = first..first + node.output_counts[at];
+        range.map(move |index| Output::new(&self.graph, Endpoint { node: id, index }))
+    }
+
+    /// The error that a node has no gradient, with the way from a y to it.
+    fn no_gradient(&self, id: NodeId, node: &Node) -> Result<()> {
+        let mut way = vec![node.name.as_str()];
+        let mut at = id;
+        while let Some(&from) = self.from.get(&at) {
+            way.push(&self.nodes[from].name);
+            at = from;
+        }
+        way.reverse();
+        let op = node.kind.name();
+        bail!(
+            Unimplemented,
+            "{op}: no gradient is declared for it ({}); the gradient came to it by {}",
+            node.described(),
+            way.join(" <- ")
+        )
+    }
+}

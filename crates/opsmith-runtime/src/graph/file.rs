@@ -1,0 +1,370 @@
+//! Graphs in files: nodes as JSON and the tensors of constants beside them, in a file of the safetensors format.
+//!
+//! A node's attributes are all written, those with their default value too: so a graph goes on meaning what it meant
+//! when a library's new release has another default.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use opsmith_core::{ArgDTypes, AttrValue, Code, DType, Error, Result, Shape, bail, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::build::effect;
+use super::{Endpoint, Graph, GraphArg, Kind, Node, Operation, Output, Place};
+use crate::library::Library;
+use crate::op::Op;
+use crate::shapes::tensor_value;
+use crate::storage::{self, Contents};
+use crate::tensor::Tensor;
+
+/// The name of the text that holds the nodes, and what files are known by.
+const NODES: &str = "opsmith.graph";
+
+/// The version of the format that this writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// A graph as its file has it.
+#[derive(Serialize, Deserialize)]
+struct Saved {
+    version: u32,
+    libraries: Vec<SavedLibrary>,
+    nodes: Vec<SavedNode>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedLibrary {
+    name: String,
+    version: String,
+    path: String,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct SavedNode {
+    name: String,
+    /// The op's name, or `Placeholder`, `Constant`, `Variable`, `Assign`, `Group`, `Initialize`.
+    kind: String,
+    /// The library of an op.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    library: Option<String>,
+    /// The tensors of each argument; null for one that is absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inputs: Vec<Option<Vec<String>>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    controls: Vec<String>,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    attrs: Map<String, Value>,
+    /// What a placeholder is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dtype: Option<String>,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    shape: Value,
+    /// The value of a constant that files cannot hold as a tensor: of strings.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    value: Value,
+    /// What an assignment writes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    variable: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    file: String,
+    #[serde(default)]
+    line: u32,
+}
+
+impl Graph {
+    /// Writes the graph to a file. The values of variables are not in it, they are the sessions'.
+    ///
+    /// # Errors
+    /// `Unimplemented` for a constant of a dtype that files cannot hold; what the system says of the file. After an error a
+    /// file that was there before is as it was.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut saved = Saved { version: VERSION, libraries: vec![], nodes: vec![] };
+        let mut contents = Contents::default();
+        for operation in self.operations() {
+            let node = self.save_node(&operation, &mut contents);
+            saved.nodes.push(node.map_err(|error| error.within(operation.node().described()))?);
+            if let Some(library) = operation.op().map(Op::library)
+                && saved.libraries.iter().all(|known| known.name != library.name())
+            {
+                saved.libraries.push(SavedLibrary {
+                    name: library.name().to_owned(),
+                    version: library.version().to_owned(),
+                    path: library.path().display().to_string(),
+                });
+            }
+        }
+        let json = serde_json::to_string(&saved)
+            .map_err(|error| Error::internal(format!("{}: {error}", path.display())))?;
+        contents.texts.insert(NODES.to_owned(), json);
+        storage::write(path, contents)
+    }
+
+    fn save_node(&self, operation: &Operation, contents: &mut Contents) -> Result<SavedNode> {
+        let node = operation.node();
+        let name = |endpoint: Endpoint| Output::new(self, endpoint).name();
+        let mut saved = SavedNode {
+            name: node.name.clone(),
+            kind: node.kind.name().to_owned(),
+            file: node.place.file.to_string(),
+            line: node.place.line,
+            controls: operation.controls().iter().map(|control| control.name().to_owned()).collect(),
+            ..SavedNode::default()
+        };
+        let mut first = 0;
+        for &count in &node.counts {
+            let tensors = &node.inputs[first..first + count];
+            first += count;
+            saved.inputs.push(tensors.iter().map(|input| input.map(name)).collect());
+        }
+        match &node.kind {
+            Kind::Placeholder => {
+                saved.dtype = Some(node.outputs[0].dtype.name().to_owned());
+                saved.shape = node.outputs[0].shape.to_json();
+            }
+            Kind::Constant(tensor) if storage::holds(tensor.dtype()) => {
+                contents.tensors.push((node.name.clone(), tensor.clone()));
+            }
+            Kind::Constant(tensor) => saved.value = json_value(tensor)?,
+            Kind::Variable { initial } => saved.inputs = vec![Some(vec![name(*initial)])],
+            Kind::Assign { variable } => {
+                saved.variable = Some(name(Endpoint { node: *variable, index: 0 }));
+            }
+            Kind::Group | Kind::Initialize => {}
+            Kind::Call { op, attrs } => {
+                saved.library = Some(op.library().name().to_owned());
+                saved.attrs = all_attrs(operation, op, attrs)?;
+            }
+        }
+        Ok(saved)
+    }
+
+    /// Reads a graph from a file. Its ops are those of the standard operators and of `libraries`, which may be of other
+    /// releases than those that it was made with; dtypes and shapes are inferred anew.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such file or a library is missing; `DataLoss` for a file that is truncated, damaged or
+    /// no graph; `InvalidArgument` for a graph that does not fit the libraries, or has a cycle.
+    pub fn load(path: impl AsRef<Path>, libraries: &[Library]) -> Result<Graph> {
+        let path = path.as_ref();
+        let contents = storage::read(path)?;
+        let load = || {
+            let text = contents.texts.get(NODES).ok_or_else(|| damaged("holds tensors but no graph"))?;
+            let saved: Saved = serde_json::from_str(text)
+                .map_err(|error| damaged(format!("its graph is damaged: {error}")))?;
+            ensure!(
+                saved.version <= VERSION,
+                Unimplemented,
+                "is of version {} of the format; this release reads up to {VERSION}",
+                saved.version
+            );
+            let tensors = contents.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            Loader { graph: Graph::new(), saved: &saved, libraries, tensors }.load()
+        };
+        load().map_err(|error: Error| error.within(path.display()))
+    }
+}
+
+/// Every attribute that inputs do not decide, with its value.
+fn all_attrs(operation: &Operation, op: &Op, given: &[(String, AttrValue)]) -> Result<Map<String, Value>> {
+    let signature = op.signature();
+    let node = operation.node();
+    let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
+    for (name, value) in given {
+        if let Some(index) = signature.attr_index(name) {
+            attrs[index] = Some(value.clone());
+        }
+    }
+    let dtypes: Vec<Option<DType>> =
+        operation.inputs().iter().map(|input| input.as_ref().map(Output::dtype)).collect();
+    let mut lists = Vec::new();
+    let mut first = 0;
+    for &count in &node.counts {
+        lists.push(dtypes[first..first + count].iter().copied().collect::<Option<Vec<DType>>>());
+        first += count;
+    }
+    let arguments: Vec<ArgDTypes<'_>> = signature
+        .inputs
+        .iter()
+        .zip(&lists)
+        .map(|(def, list)| match list {
+            Some(list) if def.count.is_list() => ArgDTypes::List(list),
+            Some(list) if list.len() == 1 => ArgDTypes::One(list[0]),
+            _ => ArgDTypes::Absent,
+        })
+        .collect();
+    let resolved = signature.resolve(&arguments, &attrs)?;
+    let kept = signature.attrs.iter().zip(&resolved.attrs).filter(|(attr, _)| !attr.inferred);
+    Ok(kept.map(|(attr, value)| (attr.name.clone(), value.to_json())).collect())
+}
+
+/// A tensor of strings as JSON.
+fn json_value(tensor: &Tensor) -> Result<Value> {
+    let value = tensor_value(tensor)?;
+    ensure!(
+        value.strings.iter().all(|bytes| std::str::from_utf8(bytes).is_ok()),
+        Unimplemented,
+        "its value, of dtype {}, cannot be saved: strings that are not UTF-8, quantised and wide complex numbers cannot",
+        value.dtype
+    );
+    Ok(AttrValue::Tensor(value.into()).to_json())
+}
+
+fn damaged(message: impl Into<String>) -> Error {
+    Error::new(Code::DataLoss, message.into())
+}
+
+/// A graph that is being read.
+struct Loader<'a> {
+    graph: Graph,
+    saved: &'a Saved,
+    libraries: &'a [Library],
+    tensors: HashMap<&'a str, &'a Tensor>,
+}
+
+impl Loader<'_> {
+    fn load(self) -> Result<Graph> {
+        for node in &self.saved.nodes {
+            let loaded =
+                self.node(node).map_err(|error| error.within(format_args!("node `{}`", node.name)))?;
+            ensure!(
+                loaded.name() == node.name,
+                DataLoss,
+                "its graph is damaged: two nodes have the name `{}`",
+                node.name
+            );
+        }
+        Ok(self.graph)
+    }
+
+    fn node(&self, node: &SavedNode) -> Result<Operation> {
+        let place = Place { file: node.file.as_str().into(), line: node.line };
+        if node.library.is_some() {
+            return self.call(node, place);
+        }
+        let graph = &self.graph;
+        Ok(match node.kind.as_str() {
+            "Placeholder" => {
+                let dtype = node.dtype.as_deref().and_then(DType::parse);
+                let dtype = dtype.ok_or_else(|| damaged("its dtype is missing or unknown"))?;
+                let shape = Shape::from_json(&node.shape)?;
+                graph.placeholder_at(&node.name, dtype, &shape, place)?.operation().clone()
+            }
+            "Constant" => {
+                let value = self.constant(node)?;
+                graph.constant_at(&node.name, value, place)?.operation().clone()
+            }
+            "Variable" => {
+                let initial = self.one_input(node)?;
+                graph.variable_at(&node.name, &initial, place)?.output().operation().clone()
+            }
+            "Assign" => self.assign(node, place)?,
+            "Group" | "Initialize" => {
+                let kind = if node.kind == "Group" { Kind::Group } else { Kind::Initialize };
+                let controls = self.controls(node)?.iter().map(Operation::id).collect();
+                graph.push(&node.name, Node { kind, ..effect(controls, place) })?
+            }
+            other => bail!(DataLoss, "its kind `{other}` is not known"),
+        })
+    }
+
+    fn constant(&self, node: &SavedNode) -> Result<Tensor> {
+        if !node.value.is_null() {
+            let value = opsmith_core::attr::TensorValue::from_json(&node.value)?;
+            return Tensor::from_strings(&value.strings, &value.shape);
+        }
+        let tensor = self.tensors.get(node.name.as_str());
+        tensor.map(|tensor| (*tensor).clone()).ok_or_else(|| damaged("its value is missing"))
+    }
+
+    fn assign(&self, node: &SavedNode, place: Place) -> Result<Operation> {
+        let variable = self.output(node.variable.as_deref().unwrap_or_default())?;
+        let variable = super::Variable::from_output(&variable)?;
+        let value = self.one_input(node)?;
+        variable.check(&value)?;
+        self.graph.push(&node.name, variable.assignment(&value, place))
+    }
+
+    fn call(&self, node: &SavedNode, place: Place) -> Result<Operation> {
+        let op = self.op(node)?;
+        let signature = op.signature();
+        let mut call = self.graph.call(&op).name(&node.name).place(place);
+        for (index, def) in signature.inputs.iter().enumerate() {
+            let outputs = match node.inputs.get(index).and_then(Option::as_ref) {
+                Some(names) => Some(names.iter().map(|name| self.output(name)).collect::<Result<Vec<_>>>()?),
+                None => None,
+            };
+            // One tensor may have become a list since, and there may be new inputs: lists that may be empty, or optional.
+            call = call.arg(match outputs {
+                Some(outputs) if def.count.is_list() => GraphArg::List(outputs),
+                None if def.count.is_list() => GraphArg::List(vec![]),
+                Some(outputs) if outputs.len() == 1 => GraphArg::One(outputs[0].clone()),
+                Some(outputs) => {
+                    bail!(InvalidArgument, "input `{}` is one tensor, got {}", def.name, outputs.len())
+                }
+                None => GraphArg::Absent,
+            });
+        }
+        ensure!(
+            node.inputs.len() <= signature.inputs.len(),
+            InvalidArgument,
+            "{} takes {} inputs, got {}",
+            signature.name,
+            signature.inputs.len(),
+            node.inputs.len()
+        );
+        for (name, json) in &node.attrs {
+            let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
+            let def = &signature.attrs[index];
+            let listed =
+                if def.ty.list && !json.is_array() { Value::from(vec![json.clone()]) } else { json.clone() };
+            call = call.attr(name, def.value_from_json(&listed)?);
+        }
+        for control in self.controls(node)? {
+            call = call.after(&control);
+        }
+        call.build()
+    }
+
+    fn op(&self, node: &SavedNode) -> Result<Op> {
+        let name = node.library.as_deref().unwrap_or_default();
+        let standard = Library::standard()?;
+        let library = self.libraries.iter().chain([&standard]).find(|library| library.name() == name);
+        let Some(library) = library else {
+            let from = self.saved.libraries.iter().find(|library| library.name == name);
+            let hint = from.map_or(String::new(), |library| {
+                format!(" (it was made with version {} from {})", library.version, library.path)
+            });
+            bail!(NotFound, "needs the library `{name}`{hint}: give it where the graph is loaded");
+        };
+        library.op(&node.kind)
+    }
+
+    fn controls(&self, node: &SavedNode) -> Result<Vec<Operation>> {
+        node.controls.iter().map(|name| self.known(name, || self.graph.operation(name))).collect()
+    }
+
+    fn one_input(&self, node: &SavedNode) -> Result<Output> {
+        match node.inputs.as_slice() {
+            [Some(names)] if names.len() == 1 => self.output(&names[0]),
+            _ => Err(damaged("it takes one tensor")),
+        }
+    }
+
+    fn output(&self, name: &str) -> Result<Output> {
+        self.known(name, || self.graph.output(name))
+    }
+
+    /// What is found of this name among the nodes before; what comes later is the way to a cycle.
+    fn known<T>(&self, name: &str, find: impl FnOnce() -> Result<T>) -> Result<T> {
+        let node = name.split(':').next().unwrap_or_default();
+        find().map_err(|error| {
+            if self.saved.nodes.iter().any(|saved| saved.name == node) && self.graph.operation(node).is_err()
+            {
+                let message = format!("takes `{name}`, which comes after it: a graph cannot have cycles");
+                return Error::invalid_argument(message);
+            }
+            error
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Memory that a session uses again: what one run gave back serves the next.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use opsmith_core::Result;
+
+use crate::buffer::Memory;
+use crate::poison::Unpoisoned;
+
+/// Blocks of at least as many bytes are kept: smaller ones the global allocator has at hand, while large ones it takes from
+/// the system anew each time, which costs a page fault every 4 KiB.
+const SMALLEST_KEPT: usize = 32 << 10;
+
+/// Blocks of memory that tensors gave back. It never holds more than was in use at one time.
+#[derive(Default)]
+pub(crate) struct MemoryPool {
+    kept: Mutex<Kept>,
+    live: AtomicUsize,
+    peak: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Kept {
+    by_size: HashMap<usize, Vec<Memory>>,
+    bytes: usize,
+}
+
+/// How much memory the tensors of a session take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// What is in use now.
+    pub live: usize,
+    /// The most that was in use at one time.
+    pub peak: usize,
+}
+
+impl MemoryPool {
+    /// A block of `bytes` uninitialised bytes.
+    pub(crate) fn take(&self, bytes: usize) -> Result<Memory> {
+        let bytes = bytes.max(1);
+        let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let peak = self.peak.fetch_max(live, Ordering::Relaxed).max(live);
+        let found = if bytes >= SMALLEST_KEPT { self.find(bytes, peak.saturating_sub(live)) } else { None };
+        match found {
+            Some(memory) => Ok(memory),
+            None => Memory::new(bytes).inspect_err(|_| {
+                self.live.fetch_sub(bytes, Ordering::Relaxed);
+            }),
+        }
+    }
+
+    /// A kept block of this size; where there is none, others are freed until `room` bytes are left.
+    fn find(&self, bytes: usize, room: usize) -> Option<Memory> {
+        let mut kept = self.kept.lock().unpoisoned();
+        let found = kept.by_size.get_mut(&bytes).and_then(Vec::pop);
+        match &found {
+            Some(memory) => kept.bytes -= memory.size(),
+            None => kept.shrink(room),
+        }
+        found
+    }
+
+    /// Takes a block back.
+    pub(crate) fn give_back(&self, memory: Memory) {
+        self.live.fetch_sub(memory.size(), Ordering::Relaxed);
+        if memory.size() < SMALLEST_KEPT {
+            return memory.free();
+        }
+        let mut kept = self.kept.lock().unpoisoned();
+        kept.bytes += memory.size();
+        kept.by_size.entry(memory.size()).or_default().push(memory);
+    }
+
+    /// How much is in use, and was.
+    pub(crate) fn memory_use(&self) -> MemoryUse {
+        MemoryUse { live: self.live.load(Ordering::Relaxed), peak: self.peak.load(Ordering::Relaxed) }
+    }
+
+    /// Forgets how much was in use before.
+    pub(crate) fn reset_peak(&self) {
+        self.peak.store(self.live.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Kept {
+    /// Frees blocks until they take at most `room` bytes.
+    fn shrink(&mut self, room: usize) {
+        while self.bytes > room {
+            let Some(size) =
+                self.by_size.iter().find(|(_, blocks)| !blocks.is_empty()).map(|(size, _)| *size)
+            else {
+                return;
+            };
+            if let Some(memory) = self.by_size.get_mut(&size).and_then(Vec::pop) {
+                self.bytes -= memory.size();
+                memory.free();
+            }
+        }
+    }
+}
+
+impl Drop for MemoryPool {
+    fn drop(&mut self) {
+        self.kept.lock().unpoisoned().shrink(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_used_again_and_no_more_is_kept_than_was_in_use() {
+        let pool = MemoryPool::default();
+        let (large, small) = (1 << 20, 100);
+        let first = pool.take(large).unwrap();
+        let second = pool.take(small).unwrap();
+        pool.give_back(first);
+        pool.give_back(second);
+        assert_eq!(pool.memory_use(), MemoryUse { live: 0, peak: large + small });
+        assert_eq!(pool.kept.lock().unwrap().bytes, large);
+        let again = pool.take(large).unwrap();
+        assert_eq!(pool.kept.lock().unwrap().bytes, 0);
+        pool.give_back(again);
+        // Of another size: what is kept makes room for it.
+        let other = pool.take(large - 4096).unwrap();
+        assert_eq!(pool.kept.lock().unwrap().bytes, 0);
+        pool.give_back(other);
+        pool.reset_peak();
+        assert_eq!(pool.memory_use().peak, 0);
+    }
+}

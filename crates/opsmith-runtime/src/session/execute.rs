@@ -1,0 +1,277 @@
+//! Running a plan: step after step, several at once where that is worth it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use opsmith_core::{AttrValue, Code, Error, Result, TensorView};
+use smallvec::SmallVec;
+
+use super::plan::{Action, Plan, Step};
+use super::schedule::{Batch, next_batch};
+use super::state::State;
+use super::trace::Recorder;
+use crate::attrs::Named;
+use crate::call::{CallInputs, EngineMemory};
+use crate::graph::NodeId;
+use crate::op::Op;
+use crate::pool::MemoryPool;
+use crate::tensor::Tensor;
+
+/// The tensors that a step gave, one for each of its outputs; none for one that was not wanted.
+pub(super) type Given = SmallVec<[Option<Tensor>; 2]>;
+
+/// Runs a plan, and gives what is fetched.
+pub(super) fn run(
+    plan: &Plan,
+    feeds: impl Iterator<Item = Tensor>,
+    state: &State,
+    pool: &Arc<MemoryPool>,
+    recorder: Option<&Recorder>,
+) -> Result<Vec<Tensor>> {
+    let _writing = plan.writes.then(|| state.begin_writing());
+    let mut run = Run { plan, slots: plan.begin(), written: vec![], pool, recorder };
+    for (&slot, value) in plan.feeds.iter().zip(feeds) {
+        run.slots[slot] = Some(value);
+    }
+    let outcome = run.read_variables(state).and_then(|()| run.steps()).and_then(|()| run.fetch());
+    if outcome.is_ok() && !run.written.is_empty() {
+        state.write(run.written.drain(..));
+    }
+    if outcome.is_ok() {
+        run.leave();
+    }
+    outcome
+}
+
+/// One run of a plan.
+struct Run<'a> {
+    plan: &'a Plan,
+    slots: Vec<Option<Tensor>>,
+    /// The variables that were written, and their new values.
+    written: Vec<(NodeId, Tensor)>,
+    pool: &'a Arc<MemoryPool>,
+    recorder: Option<&'a Recorder>,
+}
+
+impl Run<'_> {
+    fn read_variables(&mut self, state: &State) -> Result<()> {
+        let reads = &self.plan.variables;
+        if reads.is_empty() {
+            return Ok(());
+        }
+        let values = state.read(reads.iter().map(|read| read.variable));
+        for (read, value) in reads.iter().zip(values) {
+            let value = value.ok_or_else(|| {
+                Error::failed_precondition(format!(
+                    "variable {} has no value yet: initialise it first",
+                    read.node.described().trim_start_matches("node ")
+                ))
+            })?;
+            self.slots[read.slot] = Some(value);
+        }
+        Ok(())
+    }
+
+    fn steps(&mut self) -> Result<()> {
+        let steps = &self.plan.steps;
+        let mut done = vec![false; if self.plan.parallel { steps.len() } else { 0 }];
+        for (index, step) in steps.iter().enumerate() {
+            if self.plan.parallel {
+                if done[index] {
+                    continue;
+                }
+                let batch = next_batch(steps, index, &done, |step| self.size(step));
+                if batch.steps.len() > 1 {
+                    batch.steps.iter().for_each(|&index| done[index] = true);
+                    self.batch(&batch)?;
+                    continue;
+                }
+                done[index] = true;
+            }
+            self.step(step)?;
+        }
+        Ok(())
+    }
+
+    /// How many elements a step reads.
+    fn size(&self, step: &Step) -> usize {
+        let inputs = step.inputs.iter().flatten().filter_map(|&slot| self.slots[slot].as_ref());
+        inputs.map(Tensor::num_elements).sum()
+    }
+
+    /// Runs steps that do not depend on each other. When one fails, those that have not begun do not.
+    fn batch(&mut self, batch: &Batch) -> Result<()> {
+        let this = &*self;
+        let given = batch.run(|index| this.call(&this.plan.steps[index]))?;
+        for (&index, given) in batch.steps.iter().zip(given) {
+            self.keep(&self.plan.steps[index], given);
+        }
+        for &index in &batch.steps {
+            self.release(&self.plan.steps[index]);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        match &step.action {
+            Action::Call { .. } => {
+                let given = self.call(step)?;
+                self.keep(step, given);
+            }
+            Action::Change { op, attrs, variables } => self.change(step, op, attrs, variables)?,
+            Action::Assign { variables } => self.assign(step, variables),
+        }
+        self.release(step);
+        Ok(())
+    }
+
+    /// Calls the op of a step, which changes nothing.
+    fn call(&self, step: &Step) -> Result<Given> {
+        let Action::Call { op, attrs, wanted } = &step.action else {
+            unreachable!("steps that write variables run by themselves");
+        };
+        let inputs: SmallVec<[Option<&Tensor>; 8]> =
+            step.inputs.iter().map(|slot| slot.and_then(|slot| self.slots[slot].as_ref())).collect();
+        let is_measured = self.plan.parallel && step.cost.load(Ordering::Relaxed) == 0;
+        let begin = (is_measured || self.recorder.is_some()).then(Instant::now);
+        let given = call_op(op, attrs, &inputs, &step.node.counts, *wanted, self.pool)
+            .map_err(|error| at_node(error, step))?;
+        if let Some(begin) = begin {
+            self.measured(step, begin, &given);
+        }
+        Ok(given)
+    }
+
+    /// Notes how long a step took: for the next run, and in the trace.
+    fn measured(&self, step: &Step, begin: Instant, given: &Given) {
+        let microseconds = begin.elapsed().as_micros().min(u32::MAX.into()) as u32;
+        step.cost.store(microseconds.max(1), Ordering::Relaxed);
+        if let Some(recorder) = self.recorder {
+            recorder.note(&step.node, begin, given);
+        }
+    }
+
+    /// Calls the op of a step that changes variables, on the values that they have by now in this run.
+    fn change(
+        &mut self,
+        step: &Step,
+        op: &Op,
+        attrs: &[(String, AttrValue)],
+        variables: &[NodeId],
+    ) -> Result<()> {
+        let begin = Instant::now();
+        let named: Vec<(&str, AttrValue)> =
+            attrs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let mut changed: Vec<Tensor> = Vec::with_capacity(variables.len());
+        let (mut args, mut at) = (Vec::new(), 0);
+        for (def, &count) in op.signature().inputs.iter().zip(&step.node.counts) {
+            let slots = &step.inputs[at..at + count];
+            at += count;
+            let values: Vec<Tensor> =
+                slots.iter().filter_map(|slot| slot.and_then(|slot| self.slots[slot].clone())).collect();
+            if def.is_ref {
+                let written = self.written.iter().rev().find(|(id, _)| *id == variables[changed.len()]);
+                changed.extend(written.map(|(_, value)| value.clone()).or(values.into_iter().next()));
+            } else {
+                args.push((values, def.count.is_list()));
+            }
+        }
+        let args: Vec<crate::Arg<'_>> = args
+            .iter()
+            .map(|(values, is_list)| match values.as_slice() {
+                list if *is_list => crate::Arg::List(list),
+                [value] => crate::Arg::Tensor(value),
+                _ => crate::Arg::Absent,
+            })
+            .collect();
+        let mut places: Vec<&mut Tensor> = changed.iter_mut().collect();
+        let given = op.call_in_place(&mut places, &args, &named).map_err(|error| at_node(error, step))?;
+        for (&variable, value) in variables.iter().zip(changed) {
+            self.set(variable, value);
+        }
+        let given = given.into_iter().map(Some).collect();
+        self.measured(step, begin, &given);
+        self.keep(step, given);
+        Ok(())
+    }
+
+    /// Makes each input of a step the value of a variable.
+    fn assign(&mut self, step: &Step, variables: &[NodeId]) {
+        for (&variable, slot) in variables.iter().zip(&step.inputs) {
+            if let Some(value) = slot.and_then(|slot| self.slots[slot].clone()) {
+                if let Some(&Some(output)) = step.outputs.first() {
+                    self.slots[output] = Some(value.clone());
+                }
+                self.set(variable, value);
+            }
+        }
+    }
+
+    fn set(&mut self, variable: NodeId, value: Tensor) {
+        self.written.retain(|(id, _)| *id != variable);
+        self.written.push((variable, value));
+    }
+
+    fn keep(&mut self, step: &Step, given: Given) {
+        for (slot, value) in step.outputs.iter().zip(given) {
+            if let Some(slot) = *slot {
+                self.slots[slot] = value;
+            }
+        }
+    }
+
+    fn release(&mut self, step: &Step) {
+        for &slot in &step.releases {
+            self.slots[slot] = None;
+        }
+    }
+
+    fn fetch(&self) -> Result<Vec<Tensor>> {
+        let value = |&slot: &usize| {
+            self.slots[slot].clone().ok_or_else(|| Error::internal("a fetched tensor was not computed"))
+        };
+        self.plan.fetches.iter().map(value).collect()
+    }
+
+    /// Gives the slots back for the next run, with nothing in them but constants.
+    fn leave(mut self) {
+        let fed = self.plan.feeds.iter();
+        let read = self.plan.variables.iter().map(|read| &read.slot);
+        let made = self.plan.steps.iter().flat_map(|step| step.outputs.iter().flatten());
+        for &slot in fed.chain(read).chain(made) {
+            self.slots[slot] = None;
+        }
+        self.plan.end(self.slots);
+    }
+}
+
+/// The error with the node that it happened at.
+fn at_node(error: Error, step: &Step) -> Error {
+    Error::new(error.code(), format!("{}: {}", step.node.described(), error.message()))
+}
+
+/// Calls an op on flat inputs.
+pub(super) fn call_op(
+    op: &Op,
+    attrs: &[(String, AttrValue)],
+    inputs: &[Option<&Tensor>],
+    counts: &[usize],
+    wanted: u64,
+    pool: &Arc<MemoryPool>,
+) -> Result<Given> {
+    let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+    flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));
+    let named: SmallVec<[Named<'_>; 4]> = attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+    let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, op.signature().outputs.len());
+    let mut memory = EngineMemory::pooled(pool);
+    let inputs = CallInputs { flat: &flat, counts };
+    // SAFETY: an op with `Ref` inputs goes through `call_in_place`.
+    unsafe { op.call_into(inputs, &named, wanted, &mut output_counts, &mut memory) }?;
+    Ok(memory.into_tensors(output_counts.iter().sum()).collect())
+}
+
+/// The error of a step that did not run because another one failed.
+pub(super) fn cancelled() -> Error {
+    Error::new(Code::Cancelled, "another node failed first")
+}

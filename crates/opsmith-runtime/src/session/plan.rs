@@ -1,0 +1,352 @@
+//! What one choice of fetches and feeds needs: the steps, in order, and when memory can be given back.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+
+use opsmith_core::{AttrValue, Result, Shape, bail, ensure};
+
+use super::fold::{Simplified, simplify};
+use super::{Key, SessionOptions};
+use crate::graph::{Endpoint, Graph, Kind, Node, NodeId, Output, may_be};
+use crate::op::Op;
+use crate::poison::Unpoisoned;
+use crate::pool::MemoryPool;
+use crate::tensor::Tensor;
+
+/// Where a tensor is during a run.
+pub(super) type Slot = usize;
+
+/// A run, worked out.
+pub(super) struct Plan {
+    pub(super) steps: Vec<Step>,
+    pub(super) feeds: Vec<Slot>,
+    pub(super) fetches: Vec<Slot>,
+    pub(super) variables: Vec<Read>,
+    /// Whether it writes variables.
+    pub(super) writes: bool,
+    pub(super) parallel: bool,
+    /// What every run begins with: the constants.
+    constants: Vec<Option<Tensor>>,
+    /// Slots of runs that have ended, their constants in them.
+    frames: Mutex<Vec<Vec<Option<Tensor>>>>,
+}
+
+/// A variable that a run reads.
+pub(super) struct Read {
+    pub(super) slot: Slot,
+    pub(super) variable: NodeId,
+    pub(super) node: Arc<Node>,
+}
+
+/// One node's turn.
+pub(super) struct Step {
+    pub(super) node: Arc<Node>,
+    pub(super) action: Action,
+    pub(super) inputs: Vec<Option<Slot>>,
+    /// A slot for each output, none where nobody reads it.
+    pub(super) outputs: Vec<Option<Slot>>,
+    /// The steps that have to be done before.
+    pub(super) needs: Vec<usize>,
+    /// What nobody reads after this step.
+    pub(super) releases: Vec<Slot>,
+    /// How long it took, in microseconds, when it was last measured.
+    pub(super) cost: AtomicU32,
+}
+
+/// What a step does.
+pub(super) enum Action {
+    /// Calls an op for the outputs of the definition whose bits are set.
+    Call { op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64 },
+    /// As `Call`, of an op that changes these variables: for each `Ref` input of the definition one.
+    Change { op: Op, attrs: Arc<[(String, AttrValue)]>, variables: Vec<NodeId> },
+    /// Makes each input the value of a variable.
+    Assign { variables: Vec<NodeId> },
+}
+
+impl Plan {
+    pub(super) fn new(
+        graph: &Graph,
+        key: &Key,
+        options: SessionOptions,
+        pool: &Arc<MemoryPool>,
+    ) -> Result<Plan> {
+        let nodes = graph.shared().read().unpoisoned();
+        let mut seen = HashSet::new();
+        if let Some(twice) = key.feeds.iter().find(|feed| !seen.insert(**feed)) {
+            bail!(InvalidArgument, "`{}` is fed twice", nodes.list[twice.node].name);
+        }
+        let needed = Needed { nodes: &nodes.list, variables: &nodes.variables, feeds: seen };
+        let order = needed.order(key, &HashMap::new())?;
+        let simplified = if options.simplify {
+            simplify(&needed, &order, pool)
+        } else {
+            Simplified::nothing(&needed, &order)
+        };
+        let order = needed.order(key, &simplified.same)?;
+        let mut builder = Builder::new(&needed, &simplified);
+        for node in order {
+            builder.add(node)?;
+        }
+        builder.finish(key, options.parallel)
+    }
+
+    /// The slots of a run, the constants in them.
+    pub(super) fn begin(&self) -> Vec<Option<Tensor>> {
+        self.frames.lock().unpoisoned().pop().unwrap_or_else(|| self.constants.clone())
+    }
+
+    /// Takes back the slots of a run in which nothing is left but the constants.
+    pub(super) fn end(&self, frame: Vec<Option<Tensor>>) {
+        self.frames.lock().unpoisoned().push(frame);
+    }
+}
+
+/// Checks that a value may stand for an output.
+pub(super) fn check_fed(output: &Output, value: &Tensor, what: &str) -> Result<()> {
+    ensure!(
+        value.dtype() == output.dtype() && may_be(&Shape::known(value.shape()), output.shape()),
+        InvalidArgument,
+        "{what} `{}` must be {}{}, got {}{:?}",
+        output.name(),
+        output.dtype(),
+        output.shape(),
+        value.dtype(),
+        value.shape()
+    );
+    Ok(())
+}
+
+/// The graph as a plan sees it.
+pub(super) struct Needed<'a> {
+    pub(super) nodes: &'a [Arc<Node>],
+    variables: &'a [NodeId],
+    pub(super) feeds: HashSet<Endpoint>,
+}
+
+impl Needed<'_> {
+    /// The nodes that have to run, in order; where an endpoint is the same as another, that one is used.
+    fn order(&self, key: &Key, same: &HashMap<Endpoint, Endpoint>) -> Result<Vec<NodeId>> {
+        let mut needed = vec![false; self.nodes.len()];
+        let mut open: Vec<NodeId> = Vec::new();
+        let mut need = |endpoint: &Endpoint, open: &mut Vec<NodeId>| {
+            let endpoint = same.get(endpoint).unwrap_or(endpoint);
+            if !self.feeds.contains(endpoint) && !std::mem::replace(&mut needed[endpoint.node], true) {
+                open.push(endpoint.node);
+            }
+        };
+        for fetch in &key.fetches {
+            need(fetch, &mut open);
+        }
+        let whole = |node: NodeId| Endpoint { node, index: usize::MAX };
+        for &target in &key.targets {
+            need(&whole(target), &mut open);
+        }
+        while let Some(id) = open.pop() {
+            let node = &self.nodes[id];
+            if matches!(node.kind, Kind::Placeholder) {
+                bail!(FailedPrecondition, "placeholder {} has to be fed", quoted(node));
+            }
+            for input in self.inputs(id) {
+                need(&input, &mut open);
+            }
+            for &control in &node.controls {
+                need(&whole(control), &mut open);
+            }
+        }
+        Ok((0..self.nodes.len()).filter(|&id| needed[id]).collect())
+    }
+
+    /// What a node reads.
+    pub(super) fn inputs(&self, id: NodeId) -> Vec<Endpoint> {
+        match &self.nodes[id].kind {
+            Kind::Initialize => self.variables.iter().map(|&variable| self.initial(variable)).collect(),
+            _ => self.nodes[id].inputs.iter().flatten().copied().collect(),
+        }
+    }
+
+    fn initial(&self, variable: NodeId) -> Endpoint {
+        match self.nodes[variable].kind {
+            Kind::Variable { initial } => initial,
+            _ => unreachable!("the graph lists its variables"),
+        }
+    }
+}
+
+/// The name of a node and where it was made, for an error that says of what kind it is.
+fn quoted(node: &Node) -> String {
+    node.described().trim_start_matches("node ").to_owned()
+}
+
+/// A plan that is being put together.
+struct Builder<'a> {
+    graph: &'a Needed<'a>,
+    simplified: &'a Simplified,
+    slots: HashMap<Endpoint, Slot>,
+    constants: Vec<Option<Tensor>>,
+    steps: Vec<Step>,
+    /// The step that runs a node, and that fills a slot.
+    step_of: HashMap<NodeId, usize>,
+    made_by: Vec<Option<usize>>,
+    reads: Vec<Read>,
+    writes: bool,
+}
+
+impl<'a> Builder<'a> {
+    fn new(graph: &'a Needed<'a>, simplified: &'a Simplified) -> Builder<'a> {
+        Builder {
+            graph,
+            simplified,
+            slots: HashMap::new(),
+            constants: vec![],
+            steps: vec![],
+            step_of: HashMap::new(),
+            made_by: vec![],
+            reads: vec![],
+            writes: false,
+        }
+    }
+
+    fn new_slot(&mut self, endpoint: Endpoint, made_by: Option<usize>) -> Slot {
+        self.constants.push(None);
+        self.made_by.push(made_by);
+        self.slots.insert(endpoint, self.constants.len() - 1);
+        self.constants.len() - 1
+    }
+
+    /// Where an endpoint is read from: made where it is fed or constant and was not read before.
+    fn slot(&mut self, endpoint: &Endpoint) -> Slot {
+        let endpoint = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
+        if let Some(&slot) = self.slots.get(&endpoint) {
+            return slot;
+        }
+        let slot = self.new_slot(endpoint, None);
+        if !self.graph.feeds.contains(&endpoint) {
+            self.constants[slot] = self.simplified.constants.get(&endpoint).cloned();
+        }
+        slot
+    }
+
+    fn add(&mut self, id: NodeId) -> Result<()> {
+        let node = &self.graph.nodes[id];
+        let is_constant = |index| self.simplified.constants.contains_key(&Endpoint { node: id, index });
+        match &node.kind {
+            Kind::Variable { .. } => {
+                let slot = self.new_slot(Endpoint { node: id, index: 0 }, None);
+                self.reads.push(Read { slot, variable: id, node: node.clone() });
+                return Ok(());
+            }
+            _ if !node.outputs.is_empty() && (0..node.outputs.len()).all(is_constant) => return Ok(()),
+            _ => {}
+        }
+        let step = self.steps.len();
+        let inputs: Vec<Option<Slot>> = match node.kind {
+            Kind::Initialize => self.graph.inputs(id).iter().map(|input| Some(self.slot(input))).collect(),
+            _ => node.inputs.iter().map(|input| input.as_ref().map(|input| self.slot(input))).collect(),
+        };
+        let of_inputs = inputs.iter().flatten().filter_map(|&slot| self.made_by[slot]);
+        let of_controls = node.controls.iter().filter_map(|control| self.step_of.get(control).copied());
+        let mut needs: Vec<usize> = of_inputs.chain(of_controls).collect();
+        needs.sort_unstable();
+        needs.dedup();
+        let outputs = (0..node.outputs.len()).map(|index| Endpoint { node: id, index });
+        let outputs: Vec<Option<Slot>> =
+            outputs.map(|endpoint| Some(self.new_slot(endpoint, Some(step)))).collect();
+        let action = self.action(node)?;
+        self.writes |= !matches!(action, Action::Call { .. });
+        self.step_of.insert(id, step);
+        self.steps.push(Step {
+            node: node.clone(),
+            action,
+            inputs,
+            outputs,
+            needs,
+            releases: vec![],
+            cost: AtomicU32::new(0),
+        });
+        Ok(())
+    }
+
+    fn action(&self, node: &Node) -> Result<Action> {
+        Ok(match &node.kind {
+            Kind::Call { op, attrs } => {
+                let changed: Vec<NodeId> = changed_inputs(op, node).map(|input| input.node).collect();
+                if changed.is_empty() {
+                    Action::Call { op: op.clone(), attrs: attrs.clone(), wanted: 0 }
+                } else {
+                    Action::Change { op: op.clone(), attrs: attrs.clone(), variables: changed }
+                }
+            }
+            Kind::Assign { variable } => Action::Assign { variables: vec![*variable] },
+            Kind::Initialize => Action::Assign { variables: self.graph.variables.to_vec() },
+            Kind::Group => Action::Assign { variables: vec![] },
+            Kind::Placeholder | Kind::Constant(_) | Kind::Variable { .. } => {
+                unreachable!("{} does not run", node.described())
+            }
+        })
+    }
+
+    /// Notes what is read by whom, and so what is not computed and when memory can be given back.
+    fn finish(mut self, key: &Key, parallel: bool) -> Result<Plan> {
+        let feeds: Vec<Slot> = key.feeds.iter().map(|feed| self.slot(feed)).collect();
+        let fetches: Vec<Slot> = key.fetches.iter().map(|fetch| self.slot(fetch)).collect();
+        let mut last_reader: Vec<Option<usize>> = vec![None; self.constants.len()];
+        for (index, step) in self.steps.iter().enumerate() {
+            step.inputs.iter().flatten().for_each(|&slot| last_reader[slot] = Some(index));
+        }
+        let is_fetched: HashSet<Slot> = fetches.iter().copied().collect();
+        for (slot, reader) in last_reader.iter().enumerate() {
+            if let Some(reader) = *reader
+                && !is_fetched.contains(&slot)
+                && self.constants[slot].is_none()
+            {
+                self.steps[reader].releases.push(slot);
+            }
+        }
+        for step in &mut self.steps {
+            for output in &mut step.outputs {
+                *output = output.filter(|slot| last_reader[*slot].is_some() || is_fetched.contains(slot));
+            }
+            if let Action::Call { wanted, .. } = &mut step.action {
+                *wanted = wanted_outputs(&step.node, &step.outputs);
+            }
+        }
+        Ok(Plan {
+            steps: self.steps,
+            feeds,
+            fetches,
+            variables: self.reads,
+            writes: self.writes,
+            parallel,
+            constants: self.constants,
+            frames: Mutex::default(),
+        })
+    }
+}
+
+/// The inputs of a node that its op changes in place.
+fn changed_inputs<'a>(op: &'a Op, node: &'a Node) -> impl Iterator<Item = Endpoint> + 'a {
+    let mut first = 0;
+    let defs = op.signature().inputs.iter().zip(&node.counts);
+    defs.filter_map(move |(def, count)| {
+        let input = node.inputs.get(first).copied().flatten();
+        first += count;
+        input.filter(|_| def.is_ref)
+    })
+}
+
+/// The outputs of the definition of which at least one tensor is read, as bits.
+fn wanted_outputs(node: &Node, slots: &[Option<Slot>]) -> u64 {
+    let mut wanted = 0;
+    let mut first = 0;
+    for (output, &count) in node.output_counts.iter().enumerate() {
+        if output >= u64::BITS as usize {
+            break;
+        }
+        if slots[first..first + count].iter().any(Option::is_some) {
+            wanted |= 1 << output;
+        }
+        first += count;
+    }
+    wanted
+}

@@ -1,0 +1,222 @@
+//! Tensors in files: the safetensors format, written whole or not at all.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::path::Path;
+
+use opsmith_core::{DType, Error, Result, bail};
+use safetensors::{Dtype, SafeTensors, View};
+
+use crate::buffer::Block;
+use crate::tensor::Tensor;
+
+/// The dtypes that files hold, beside safetensors' own names for them.
+const DTYPES: [(DType, Dtype); 14] = [
+    (DType::Bool, Dtype::BOOL),
+    (DType::UInt8, Dtype::U8),
+    (DType::Int8, Dtype::I8),
+    (DType::Int16, Dtype::I16),
+    (DType::UInt16, Dtype::U16),
+    (DType::Float16, Dtype::F16),
+    (DType::BFloat16, Dtype::BF16),
+    (DType::Int32, Dtype::I32),
+    (DType::UInt32, Dtype::U32),
+    (DType::Float32, Dtype::F32),
+    (DType::Complex64, Dtype::C64),
+    (DType::Float64, Dtype::F64),
+    (DType::Int64, Dtype::I64),
+    (DType::UInt64, Dtype::U64),
+];
+
+/// A tensor on its way to a file: dense.
+struct Stored {
+    tensor: Tensor,
+    dtype: Dtype,
+}
+
+impl View for Stored {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.tensor.shape()
+    }
+
+    fn data(&self) -> std::borrow::Cow<'_, [u8]> {
+        self.tensor.bytes().into()
+    }
+
+    fn data_len(&self) -> usize {
+        self.tensor.bytes().len()
+    }
+}
+
+/// Tensors with names, and texts with names, as a file holds them.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    pub(crate) tensors: Vec<(String, Tensor)>,
+    pub(crate) texts: HashMap<String, String>,
+}
+
+/// Writes tensors to a file in the safetensors format. A file that was there before stays as it was unless all is written.
+///
+/// # Errors
+/// `Unimplemented` for a dtype that the format lacks; what the system says of the file.
+pub fn save_tensors(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> {
+    let tensors = tensors.iter().map(|(name, tensor)| ((*name).to_owned(), (*tensor).clone())).collect();
+    write(path.as_ref(), Contents { tensors, texts: HashMap::new() })
+}
+
+/// Reads the tensors of a file in the safetensors format, by name.
+///
+/// # Errors
+/// `NotFound` where there is no such file; `DataLoss` for one that is truncated, damaged or of another format.
+pub fn load_tensors(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
+    Ok(read(path.as_ref())?.tensors)
+}
+
+/// Whether files hold tensors of this dtype.
+pub(crate) fn holds(dtype: DType) -> bool {
+    DTYPES.iter().any(|(ours, _)| *ours == dtype)
+}
+
+/// Writes a file whole or not at all.
+pub(crate) fn write(path: &Path, contents: Contents) -> Result<()> {
+    let mut stored = Vec::with_capacity(contents.tensors.len());
+    for (name, tensor) in contents.tensors {
+        let Some((_, dtype)) = DTYPES.iter().find(|(ours, _)| *ours == tensor.dtype()) else {
+            bail!(
+                Unimplemented,
+                "{}: `{name}` is {}, which files cannot hold",
+                path.display(),
+                tensor.dtype()
+            );
+        };
+        stored.push((name, Stored { tensor: tensor.to_contiguous()?, dtype: *dtype }));
+    }
+    let texts = Some(contents.texts).filter(|texts| !texts.is_empty());
+    let bytes = safetensors::serialize(stored, texts)
+        .map_err(|error| Error::invalid_argument(format!("{}: {error}", path.display())))?;
+    replace(path, &bytes)
+}
+
+/// Makes `bytes` the content of a file, at one moment.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = |error: std::io::Error| in_file(path, &error);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = folder.join(format!(".{name}.{}", std::process::id()));
+    let written = || {
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)
+    };
+    written().map_err(|error| {
+        let _ = std::fs::remove_file(&temporary);
+        failed(error)
+    })
+}
+
+/// Reads a file that [`write`] wrote, or another program in the same format.
+pub(crate) fn read(path: &Path) -> Result<Contents> {
+    let bytes = std::fs::read(path).map_err(|error| in_file(path, &error))?;
+    let damaged = |error: safetensors::SafeTensorError| {
+        let size = bytes.len();
+        let what = "is no file of tensors (safetensors), or a damaged one";
+        Error::new(
+            opsmith_core::Code::DataLoss,
+            format!("{}: {what}: {error} ({size} bytes)", path.display()),
+        )
+    };
+    let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
+    let tensors = SafeTensors::deserialize(&bytes).map_err(damaged)?;
+    let mut contents = Contents {
+        tensors: Vec::with_capacity(tensors.len()),
+        texts: metadata.metadata().clone().unwrap_or_default(),
+    };
+    for (name, view) in tensors.tensors() {
+        let Some((dtype, _)) = DTYPES.iter().find(|(_, theirs)| *theirs == view.dtype()) else {
+            bail!(
+                Unimplemented,
+                "{}: `{name}` is {:?}, a dtype not known here",
+                path.display(),
+                view.dtype()
+            );
+        };
+        if *dtype == DType::Bool && view.data().iter().any(|byte| *byte > 1) {
+            bail!(DataLoss, "{}: `{name}` is bool and has bytes other than 0 and 1", path.display());
+        }
+        contents.tensors.push((name, from_bytes(view.data(), *dtype, view.shape())?));
+    }
+    Ok(contents)
+}
+
+/// A tensor with a copy of these bytes, which are as many as its elements have.
+fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    debug_assert_eq!(Some(bytes.len()), crate::tensor::byte_size(dtype, shape).ok());
+    let block = Block::new(bytes.len())?;
+    // SAFETY: the block is new and has room for the bytes.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), block.as_ptr(), bytes.len()) };
+    Ok(Tensor::own(block, dtype, shape))
+}
+
+/// An error of the system's at a file.
+fn in_file(path: &Path, error: &std::io::Error) -> Error {
+    let code = match error.kind() {
+        std::io::ErrorKind::NotFound => opsmith_core::Code::NotFound,
+        std::io::ErrorKind::PermissionDenied => opsmith_core::Code::PermissionDenied,
+        std::io::ErrorKind::StorageFull => opsmith_core::Code::ResourceExhausted,
+        _ => opsmith_core::Code::FailedPrecondition,
+    };
+    Error::new(code, format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_core::Code;
+
+    use super::*;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("opsmith-storage-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn tensors_come_back_as_they_were() {
+        let folder = folder("back");
+        let path = folder.join("tensors");
+        let turned = Tensor::from_slice(&[1f32, 2., 3., 4.], &[2, 2]).unwrap().transpose(&[1, 0]).unwrap();
+        let empty = Tensor::zeros(DType::Int64, &[0, 3]).unwrap();
+        save_tensors(&path, &[("turned", &turned), ("empty", &empty)]).unwrap();
+        let mut back = load_tensors(&path).unwrap();
+        back.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(back[0].1.shape(), [0, 3]);
+        assert_eq!(back[1].1.to_vec::<f32>().unwrap(), [1., 3., 2., 4.]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_a_failed_save_leaves_the_old_one() {
+        let folder = folder("damaged");
+        let path = folder.join("tensors");
+        let tensor = Tensor::from_slice(&[1i32, 2, 3], &[3]).unwrap();
+        save_tensors(&path, &[("a", &tensor)]).unwrap();
+        let text = Tensor::from_strings(&["x"], &[1]).unwrap();
+        assert_eq!(save_tensors(&path, &[("a", &text)]).unwrap_err().code(), Code::Unimplemented);
+        assert_eq!(load_tensors(&path).unwrap()[0].1.to_vec::<i32>().unwrap(), [1, 2, 3]);
+        let whole = std::fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            std::fs::write(&path, &whole[..length]).unwrap();
+            assert_eq!(load_tensors(&path).unwrap_err().code(), Code::DataLoss, "of {length} bytes");
+        }
+        assert_eq!(load_tensors(folder.join("none")).unwrap_err().code(), Code::NotFound);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
