@@ -1,9 +1,6 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
-use std::cmp::Ordering;
-
-use opsmith::dtype::sets;
-use opsmith::ndarray::{ArrayView1, ArrayViewMut1};
+use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
 
 use crate::define::ops;
@@ -19,10 +16,58 @@ ops! {
     TopK = top_k(), with &[top_k_grad, top_k_grad_grad];
 }
 
-/// The order of two numbers, NaN the largest.
-fn order<T: PartialOrd>(left: T, right: T) -> Ordering {
-    let is_nan = |x: &T| x.partial_cmp(x).is_none();
-    left.partial_cmp(&right).unwrap_or_else(|| is_nan(&left).cmp(&is_nan(&right)))
+/// A number as an integer of the same order: so numbers of all dtypes are sorted by one function.
+trait Ordered: RealNumber {
+    /// The integer; that of NaN is the largest.
+    fn key(self) -> u64;
+}
+
+macro_rules! ordered {
+    ($($ty:ty: |$x:ident| $key:expr;)*) => {$(
+        impl Ordered for $ty {
+            fn key(self) -> u64 {
+                let $x = self;
+                $key
+            }
+        }
+    )*};
+}
+
+/// The sign bit turns what is signed into what is not.
+fn signed(x: i64) -> u64 {
+    x.cast_unsigned() ^ (1 << 63)
+}
+
+fn float(x: f64) -> u64 {
+    if x.is_nan() {
+        return u64::MAX;
+    }
+    // Adding 0 makes one of both zeros.
+    let bits = (x + 0.0).to_bits();
+    if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+}
+
+ordered! {
+    f16: |x| float(x.to_f64());
+    bf16: |x| float(x.to_f64());
+    f32: |x| float(x.into());
+    f64: |x| float(x);
+    i8: |x| signed(x.into());
+    i16: |x| signed(x.into());
+    i32: |x| signed(x.into());
+    i64: |x| signed(x);
+    u8: |x| x.into();
+    u16: |x| x.into();
+    u32: |x| x.into();
+    u64: |x| x;
+}
+
+/// Numbers and their positions.
+type Keys = Vec<(u64, usize)>;
+
+fn keys<'a, T: Ordered>(numbers: impl IntoIterator<Item = &'a T>, keys: &mut Keys) {
+    keys.clear();
+    keys.extend(numbers.into_iter().map(|number| number.key()).zip(0..));
 }
 
 struct Sorting {
@@ -39,39 +84,56 @@ impl OpKernel for Sorting {
         let tensor = context.input(0)?;
         let axis = Axis(axis_of("ArgSort", self.axis, tensor.rank())?);
         let sorted = context.output_view::<i64, IxDyn>(0, tensor.shape())?;
+        let descending = self.descending;
         dispatch!(tensor.dtype(), RealNumber, |T| {
-            let numbers = tensor.view::<T, IxDyn>()?;
-            let sort = |numbers: ArrayView1<'_, T>, mut sorted: ArrayViewMut1<'_, i64>| {
-                let mut positions: Vec<usize> = (0..numbers.len()).collect();
-                positions.sort_by(|&a, &b| {
-                    let ascending = order(numbers[a], numbers[b]);
-                    if self.descending { ascending.reverse() } else { ascending }
-                });
-                sorted.iter_mut().zip(positions).for_each(|(to, at)| *to = at as i64);
-            };
-            // Along another dim, parts of the output are its own lanes.
-            let outer = (0..numbers.ndim()).find(|&dim| Axis(dim) != axis).map(Axis);
-            let lanes = numbers.len() / numbers.len_of(axis).max(1);
-            let cost =
-                numbers.len().saturating_mul(10) / outer.map_or(1, |outer| numbers.len_of(outer)).max(1);
-            let sort_all = |numbers: ArrayViewD<'_, T>, mut sorted: ArrayViewMutD<'_, i64>| {
-                numbers
-                    .lanes(axis)
-                    .into_iter()
-                    .zip(sorted.lanes_mut(axis))
-                    .for_each(|(from, to)| sort(from, to));
-            };
-            match outer {
-                Some(outer) if lanes > 1 => {
-                    context.compute().parallel_over(sorted, outer, cost, |range, sorted| {
-                        sort_all(numbers.slice_axis(outer, range.into()), sorted);
-                    });
-                }
-                _ => sort_all(numbers.view(), sorted),
-            }
+            sort(&context.compute(), tensor.view::<T, IxDyn>()?, sorted, axis, descending);
             Ok(())
         })
     }
+}
+
+/// Sorts all lanes along a dim; those of another dim on several threads.
+fn sort<T: Ordered>(
+    cx: &Compute<'_>,
+    numbers: ArrayViewD<'_, T>,
+    sorted: ArrayViewMutD<'_, i64>,
+    axis: Axis,
+    descending: bool,
+) {
+    let sort_all = |numbers: ArrayViewD<'_, T>, mut sorted: ArrayViewMutD<'_, i64>| {
+        let mut keyed = Keys::new();
+        for (from, to) in numbers.lanes(axis).into_iter().zip(sorted.lanes_mut(axis)) {
+            keys(from, &mut keyed);
+            sort_keys(&mut keyed, descending);
+            to.into_iter().zip(&keyed).for_each(|(to, (_, at))| *to = *at as i64);
+        }
+    };
+    match (0..numbers.ndim()).map(Axis).find(|&outer| outer != axis && numbers.len_of(outer) > 1) {
+        Some(outer) => {
+            let cost = numbers.len().saturating_mul(10) / numbers.len_of(outer);
+            cx.parallel_over(sorted, outer, cost, |range, sorted| {
+                sort_all(numbers.slice_axis(outer, range.into()), sorted);
+            });
+        }
+        None => sort_all(numbers.view(), sorted),
+    }
+}
+
+/// Sorts numbers; equal ones stay in the order of their positions.
+fn sort_keys(keys: &mut Keys, descending: bool) {
+    if descending {
+        keys.iter_mut().for_each(|(key, _)| *key = !*key);
+    }
+    keys.sort_unstable();
+}
+
+/// Puts the `k` largest numbers in front, in order, of equal ones those in front.
+fn largest(keys: &mut Keys, k: usize) {
+    keys.iter_mut().for_each(|(key, _)| *key = !*key);
+    if k < keys.len() {
+        keys.select_nth_unstable(k - 1);
+    }
+    keys[..k].sort_unstable();
 }
 
 fn arg_sort() -> OpDef {
@@ -133,16 +195,11 @@ impl OpKernel for Largest {
                 .as_slice_mut::<T>()?
                 .chunks_exact_mut(k)
                 .zip(indices.as_slice_mut::<i64>()?.chunks_exact_mut(k));
-            let mut positions: Vec<usize> = Vec::new();
+            let mut keyed = Keys::new();
             for (row, (values, indices)) in rows.zip(outputs) {
-                positions.clear();
-                positions.extend(0..length);
-                let before = |&a: &usize, &b: &usize| order(row[b], row[a]).then(a.cmp(&b));
-                if k < length {
-                    positions.select_nth_unstable_by(k - 1, before);
-                }
-                positions[..k].sort_unstable_by(before);
-                for ((value, index), &at) in values.iter_mut().zip(indices).zip(&positions) {
+                keys(row, &mut keyed);
+                largest(&mut keyed, k);
+                for ((value, index), &(_, at)) in values.iter_mut().zip(indices).zip(&keyed) {
                     (*value, *index) = (row[at], at as i64);
                 }
             }
