@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{build, check, compare, inspect, new, text, wheel};
+use crate::{build, check, compare, graph, inspect, new, text, wheel};
 
 /// Tools for those who write libraries of tensor operators.
 #[derive(Parser)]
@@ -22,6 +22,7 @@ enum Command {
     Inspect(inspect::Options),
     Check(check::Options),
     Compat(compare::Options),
+    Graph(graph::Options),
     #[command(hide = true)]
     CheckWorker,
 }
@@ -35,6 +36,7 @@ pub fn run() -> ExitCode {
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Check(options) => check::check(&options),
         Command::Compat(options) => compare::compat(&options),
+        Command::Graph(options) => graph::graph(&options),
         Command::CheckWorker => check::work(),
     };
     match outcome {

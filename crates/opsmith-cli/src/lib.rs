@@ -9,6 +9,7 @@ mod check;
 mod compare;
 pub mod compat;
 pub mod definitions;
+mod graph;
 mod inspect;
 mod new;
 mod source;

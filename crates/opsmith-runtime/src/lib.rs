@@ -39,7 +39,7 @@ mod tensor;
 pub use autodiff::gradients;
 pub use buffer::Owner;
 pub use call::{Arg, CallInputs, OutputMemory};
-pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, Variable};
+pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use library::Library;
 pub use op::Op;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};

@@ -225,6 +225,10 @@ fn a_saved_graph_computes_the_same_when_it_is_read() {
     let error = Graph::load(&path, &[]).unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
     assert!(error.message().contains("needs the library"), "{error}");
+    let needed = Graph::libraries_of(&path).unwrap();
+    let [only] = &needed[..] else { panic!("{needed:?}") };
+    assert_eq!((&*only.name, &*only.version), (library.name(), library.version()));
+    assert_eq!(std::path::Path::new(&only.path), library.path());
     let loaded = Graph::load(&path, &[library]).unwrap();
     assert_eq!(loaded.num_nodes(), graph.num_nodes());
     assert_eq!(loaded.to_dot().unwrap(), graph.to_dot().unwrap());
@@ -246,6 +250,7 @@ fn damaged_files_are_errors(path: &std::path::Path) {
     for length in (0..whole.len()).step_by(97) {
         std::fs::write(path, &whole[..length]).unwrap();
         assert_eq!(Graph::load(path, &[]).unwrap_err().code(), Code::DataLoss);
+        assert_eq!(Graph::libraries_of(path).unwrap_err().code(), Code::DataLoss);
     }
     let a = vector(&[1.0]);
     opsmith_runtime::save_tensors(path, &[("a", &a)]).unwrap();

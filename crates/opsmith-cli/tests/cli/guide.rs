@@ -1,14 +1,14 @@
 //! The commands in `docs/cli.md` and `docs/author-guide.md`, run as they stand there.
 //!
 //! A line that begins with `$ ` is a command, the lines behind it what it writes. The commands of a block run in one
-//! folder, which has the libraries of the examples. `UPDATE_EXPECTED=1` writes the outputs anew.
+//! folder, which has the libraries of the examples and a saved graph. `UPDATE_EXPECTED=1` writes the outputs anew.
 
 use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::library;
+use crate::common::{library, save_graph};
 use tempfile::TempDir;
 
 /// Runs a command and gives what it wrote, standard error too.
@@ -38,6 +38,7 @@ fn follow(page: &str) {
     for name in ["distances", "zero_out", "opsmith_faulty"] {
         fs::copy(library(name), folder.path().join(format!("lib{name}.so"))).unwrap();
     }
+    save_graph(&folder.path().join("model.graph"));
     let mut made = String::new();
     let mut is_console = false;
     for line in text.lines() {

@@ -2,6 +2,7 @@
 
 mod check;
 mod common;
+mod graph;
 mod guide;
 mod inspect_and_compat;
 mod new_and_build;

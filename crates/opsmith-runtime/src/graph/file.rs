@@ -32,11 +32,15 @@ struct Saved {
     nodes: Vec<SavedNode>,
 }
 
-#[derive(Serialize, Deserialize)]
-struct SavedLibrary {
-    name: String,
-    version: String,
-    path: String,
+/// A library that the ops of a saved graph are of, as it was when the graph was saved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedLibrary {
+    /// Its name, by which the graph's nodes know it.
+    pub name: String,
+    /// The version that the graph was made with.
+    pub version: String,
+    /// The file that it was loaded from, on the machine that the graph was made on.
+    pub path: String,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -149,19 +153,39 @@ impl Graph {
         let path = path.as_ref();
         let contents = storage::read(path)?;
         let load = || {
-            let text = contents.texts.get(NODES).ok_or_else(|| damaged("holds tensors but no graph"))?;
-            let saved: Saved = serde_json::from_str(text)
-                .map_err(|error| damaged(format!("its graph is damaged: {error}")))?;
-            ensure!(
-                saved.version <= VERSION,
-                Unimplemented,
-                "is of version {} of the format; this release reads up to {VERSION}",
-                saved.version
-            );
+            let saved = Saved::read(&contents)?;
             let tensors = contents.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
             Loader { graph: Graph::new(), saved: &saved, libraries, tensors }.load()
         };
         load().map_err(|error: Error| error.within(path.display()))
+    }
+
+    /// The libraries that [`load`](Self::load) needs for the graph in a file, beside the standard operators. None is
+    /// opened: a library is code, and the file may be a stranger's.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such file; `DataLoss` for one that is truncated, damaged or no graph.
+    pub fn libraries_of(path: impl AsRef<Path>) -> Result<Vec<SavedLibrary>> {
+        let path = path.as_ref();
+        let saved = Saved::read(&storage::read(path)?).map_err(|error| error.within(path.display()))?;
+        let standard = Library::standard()?;
+        Ok(saved.libraries.into_iter().filter(|library| library.name != standard.name()).collect())
+    }
+}
+
+impl Saved {
+    /// The graph among what a file holds.
+    fn read(contents: &Contents) -> Result<Saved> {
+        let text = contents.texts.get(NODES).ok_or_else(|| damaged("holds tensors but no graph"))?;
+        let saved: Saved =
+            serde_json::from_str(text).map_err(|error| damaged(format!("its graph is damaged: {error}")))?;
+        ensure!(
+            saved.version <= VERSION,
+            Unimplemented,
+            "is of version {} of the format; this release reads up to {VERSION}",
+            saved.version
+        );
+        Ok(saved)
     }
 }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, RwLock};
 use opsmith_core::{AttrValue, DType, Error, Result, Shape, ensure};
 
 pub use build::{CallBuilder, GraphArg};
+pub use file::SavedLibrary;
 pub use output::{Operation, Output};
 pub use variables::Variable;
 pub(crate) use variables::may_be;
