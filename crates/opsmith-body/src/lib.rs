@@ -56,7 +56,7 @@ pub use dual::Dual;
 pub use element::Element;
 pub use expr::{
     Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Kind, MaskExpr, Node, Pass, Passes,
-    Source, Strip, Target, Temporary, Unary, compose, cuda_functions, trace,
+    Source, Target, Temporary, Unary, compose, cuda_functions, trace,
 };
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;

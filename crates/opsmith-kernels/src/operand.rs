@@ -1,6 +1,6 @@
 //! Blocks of an operand: gathered from a tensor, or scattered to one.
 
-use opsmith_body::{BLOCK, Block, Level};
+use opsmith_body::{BLOCK, Block, Isa, Kernel, Level, dispatch_at};
 
 use crate::axes::{Order, Space};
 use crate::stored::{Stored, Wide};
@@ -70,6 +70,19 @@ impl<T: Stored> Source<T> {
             _ => return None,
         };
         Some(self.data.wrapping_offset(place))
+    }
+
+    /// Whether it is the same elements from both coordinates on, of two rows that are as long.
+    pub(crate) fn is_same(&self, space: &Space, from: &[usize], other: &[usize]) -> bool {
+        let strides = space.strides(self.operand);
+        let moved = from.iter().zip(other).zip(strides);
+        self.order != Order::Dense
+            && moved.fold(0, |moved, ((&a, &b), stride)| moved + (b as isize - a as isize) * stride) == 0
+    }
+
+    /// Whether all elements lie one after another, and there are some before a linear index.
+    pub(crate) fn has_elements(&self, space: &Space, end: usize) -> bool {
+        self.order == Order::Dense && end <= space.len()
     }
 
     /// # Safety
@@ -172,11 +185,7 @@ impl Sums {
             let first = place.unsigned_abs() - *low;
             match stride {
                 0 => values[first] += sum(numbers),
-                1 => {
-                    for (value, number) in values[first..first + length].iter_mut().zip(numbers) {
-                        *value += number.double();
-                    }
-                }
+                1 => dispatch_at(Level::best(), Add { values: &mut values[first..first + length], numbers }),
                 // Of rows that are lanes: from row to row.
                 _ => {
                     for (value, number) in values[first..].iter_mut().step_by(stride).zip(numbers) {
@@ -196,6 +205,23 @@ impl Sums {
             for (total, value) in totals[first - begin..].iter_mut().zip(own) {
                 *total += value;
             }
+        }
+    }
+}
+
+/// Numbers added to as many values.
+struct Add<'a, W> {
+    values: &'a mut [f64],
+    numbers: &'a [W],
+}
+
+impl<W: Wide> Kernel for Add<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (value, number) in self.values.iter_mut().zip(self.numbers) {
+            *value += number.double();
         }
     }
 }

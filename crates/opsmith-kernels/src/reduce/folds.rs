@@ -5,20 +5,29 @@
 //! so the sum of n numbers has the same bits whatever threads do; and no number is in more than 16 + 7 + ⌈log₂(n/2048)⌉
 //! additions, so the error of a sum is at most that many times the unit roundoff times the sum of the magnitudes.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use opsmith_body::{BLOCK, Block, Element, Fold, Isa, Kernel, Level, Plain, dispatch_at};
 
 /// How many blocks make a chunk.
 pub(crate) const CHUNK: usize = 16;
 
-/// The fold of the lanes of a block.
-pub(crate) fn across<W: Element>(level: Level, fold: Fold, mut lanes: Block<W>) -> W {
-    dispatch_at(level, Across { fold, lanes: &mut lanes });
-    lanes.0[0]
+/// The folds of rows, or of chunks of rows, of so many blocks each: all blocks of the first row, then of the second, and
+/// so on. Of the last block of each, `last` numbers count.
+pub(crate) fn of_rows<W: Element>(
+    level: Level,
+    fold: Fold,
+    rows: &[&[W; BLOCK]],
+    (blocks, last): (usize, usize),
+    folded: &mut [W],
+) {
+    let halves = HALVES.each_ref().map(|half| half.load(Ordering::Relaxed));
+    dispatch_at(level, Rows { fold, rows, blocks, last, folded, halves });
 }
 
 /// The folds of many rows of up to 128 numbers, a lane each, whose blocks are used up: the bits are those that
-/// [`across`] has for each of them.
-pub(crate) fn of_lanes<W: Element>(level: Level, fold: Fold, blocks: &mut [[W; BLOCK]]) -> Block<W> {
+/// [`of_rows`] has for each of them.
+pub(crate) fn of_lanes<W: Element>(level: Level, fold: Fold, blocks: &mut [Block<W>]) -> Block<W> {
     let mut folded = Block([identity(fold); BLOCK]);
     dispatch_at(level, Lanes { fold, blocks, folded: &mut folded });
     folded
@@ -65,7 +74,7 @@ macro_rules! for_each_fold {
     };
 }
 
-/// A block folded into another, lane by lane.
+/// The first numbers of a block folded into another, lane by lane.
 macro_rules! fold_into {
     ($fold:ident, $isa:ty, $number:ty, $to:expr, $from:expr) => {
         for (a, b) in $to.iter_mut().zip($from.iter()) {
@@ -74,23 +83,69 @@ macro_rules! fold_into {
     };
 }
 
-struct Across<'a, W> {
+/// So many lanes of so many rows are turned to columns and folded side by side: within a vector it would take longer.
+const SIDE: usize = 16;
+/// How many columns are folded into as many others, level by level. A static that could change keeps the loops loops, which
+/// become whole vectors; unrolled, they would become pieces of vectors that wait for each other.
+static HALVES: [AtomicUsize; 4] =
+    [AtomicUsize::new(8), AtomicUsize::new(4), AtomicUsize::new(2), AtomicUsize::new(1)];
+
+struct Rows<'a, W> {
     fold: Fold,
-    lanes: &'a mut Block<W>,
+    rows: &'a [&'a [W; BLOCK]],
+    blocks: usize,
+    last: usize,
+    folded: &'a mut [W],
+    halves: [usize; 4],
 }
 
-impl<W: Element> Kernel for Across<'_, W> {
+impl<W: Element> Kernel for Rows<'_, W> {
     type Output = ();
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Self { fold, lanes } = self;
+        let Self { fold, rows, blocks, last, folded, halves } = self;
+        let side = (2 * halves[0]).min(SIDE);
         for_each_fold!(fold, |FOLD| {
-            let mut half = BLOCK / 2;
-            while half > 0 {
-                let (low, high) = lanes.0.split_at_mut(half);
-                fold_into!(FOLD, I, W, low, high);
-                half /= 2;
+            // Eighths of a block, folded as its halves, and theirs, and theirs would be.
+            macro_rules! eighths {
+                ($row:expr, $columns:ident, $index:ident) => {{
+                    let row: &[W; BLOCK] = $row;
+                    let mut lanes = [W::default(); SIDE];
+                    for lane in 0..side {
+                        let at = |k: usize| FOLD.of_two(FOLD.identity(), row[lane + k * SIDE].load::<I>());
+                        let pair = |k: usize| FOLD.of_two(at(k), at(k + 4));
+                        let four = |k: usize| FOLD.of_two(pair(k), pair(k + 2));
+                        lanes[lane] = W::store(FOLD.of_two(four(0), four(1)));
+                    }
+                    for (lane, number) in lanes.iter().enumerate() {
+                        $columns[lane * SIDE + $index] = *number;
+                    }
+                }};
+            }
+            for (rows, folded) in rows.chunks(SIDE * blocks).zip(folded.chunks_mut(SIDE)) {
+                let mut columns = [W::default(); SIDE * SIDE];
+                for (index, row) in rows.chunks_exact(blocks).enumerate() {
+                    if (blocks, last) == (1, BLOCK) {
+                        eighths!(row[0], columns, index);
+                        continue;
+                    }
+                    let mut lanes = Block([identity::<W>(FOLD); BLOCK]);
+                    for block in &row[..blocks - 1] {
+                        fold_into!(FOLD, I, W, lanes.0, block);
+                    }
+                    match last {
+                        BLOCK => fold_into!(FOLD, I, W, lanes.0, row[blocks - 1]),
+                        _ => fold_into!(FOLD, I, W, lanes.0[..last], row[blocks - 1]),
+                    }
+                    eighths!(&lanes.0, columns, index);
+                }
+                for half in halves {
+                    let half = half.min(SIDE / 2) * SIDE;
+                    let (low, high) = columns.split_at_mut(half);
+                    fold_into!(FOLD, I, W, low, high);
+                }
+                folded.copy_from_slice(&columns[..folded.len()]);
             }
         });
     }
@@ -98,7 +153,7 @@ impl<W: Element> Kernel for Across<'_, W> {
 
 struct Lanes<'a, W> {
     fold: Fold,
-    blocks: &'a mut [[W; BLOCK]],
+    blocks: &'a mut [Block<W>],
     folded: &'a mut Block<W>,
 }
 
@@ -115,13 +170,13 @@ impl<W: Element> Kernel for Lanes<'_, W> {
                     let (low, high) = blocks.split_at_mut(half);
                     // What is beyond the row's end changes nothing.
                     for (a, b) in low.iter_mut().zip(high) {
-                        fold_into!(FOLD, I, W, a, b);
+                        fold_into!(FOLD, I, W, a.0, b.0);
                     }
                 }
                 half /= 2;
             }
             if let Some(first) = blocks.first() {
-                fold_into!(FOLD, I, W, folded.0, first);
+                fold_into!(FOLD, I, W, folded.0, first.0);
             }
         });
     }
@@ -131,16 +186,28 @@ impl<W: Element> Kernel for Lanes<'_, W> {
 mod tests {
     use super::*;
 
+    fn of_row(level: Level, fold: Fold, row: &[f32; BLOCK]) -> f32 {
+        let mut folded = [0.0];
+        of_rows(level, fold, &[row], (1, BLOCK), &mut folded);
+        folded[0]
+    }
+
     #[test]
     fn folds_are_those_of_all_numbers() {
-        let numbers = Block(std::array::from_fn(|k| ((k * 37) % 128) as f32 - 60.0));
+        let numbers = std::array::from_fn(|k| ((k * 37) % 128) as f32 - 60.0);
         for level in Level::available() {
-            assert_eq!(across(level, Fold::Sum, numbers), 128.0 * 3.5);
-            assert_eq!(across(level, Fold::Max, numbers), 67.0);
-            assert_eq!(across(level, Fold::Min, numbers), -60.0);
+            assert_eq!(of_row(level, Fold::Sum, &numbers), 128.0 * 3.5);
+            assert_eq!(of_row(level, Fold::Max, &numbers), 67.0);
+            assert_eq!(of_row(level, Fold::Min, &numbers), -60.0);
             let mut nan = numbers;
-            nan.0[77] = f32::NAN;
-            assert!(across(level, Fold::Max, nan).is_nan() && across(level, Fold::Min, nan).is_nan());
+            nan[77] = f32::NAN;
+            assert!(of_row(level, Fold::Max, &nan).is_nan() && of_row(level, Fold::Min, &nan).is_nan());
+            let mut folded = [0.0; 2];
+            of_rows(level, Fold::Max, &[&numbers, &nan, &numbers, &numbers], (2, 1), &mut folded);
+            assert!(
+                folded[0] == 67.0 && folded[1] == 67.0,
+                "of the second block only the first number counts"
+            );
         }
     }
 
@@ -151,12 +218,12 @@ mod tests {
             for (level, fold) in
                 Level::available().flat_map(|l| [Fold::Sum, Fold::Max, Fold::Min].map(|f| (l, f)))
             {
-                let mut blocks: Vec<[f32; BLOCK]> =
-                    (0..length).map(|k| std::array::from_fn(|lane| number(lane, k))).collect();
+                let mut blocks: Vec<Block<f32>> =
+                    (0..length).map(|k| Block(std::array::from_fn(|lane| number(lane, k)))).collect();
                 let folded = of_lanes(level, fold, &mut blocks);
                 for lane in 0..BLOCK {
                     let at = |k| if k < length { number(lane, k) } else { identity(fold) };
-                    let row = across(level, fold, Block(std::array::from_fn(at)));
+                    let row = of_row(level, fold, &std::array::from_fn(at));
                     assert_eq!(folded.0[lane].to_bits(), row.to_bits(), "{fold:?} of {length}");
                 }
             }

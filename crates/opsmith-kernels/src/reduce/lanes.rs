@@ -5,8 +5,7 @@
 
 use std::ops::Range;
 
-use opsmith_body::{BLOCK, Level, Source as Read, Strip, Target as Write};
-use smallvec::SmallVec;
+use opsmith_body::{BLOCK, Level, Source as Read, Target as Write};
 
 use super::folds::{CHUNK, of_lanes};
 use super::program::PassProgram;
@@ -14,7 +13,7 @@ use super::run::{PartSums, Room, Task, before};
 use crate::stored::Stored;
 
 /// Rows up to this length are lanes; from there on it is no longer faster.
-const SHORT: usize = 80;
+const SHORT: usize = 56;
 
 /// Whether rows are lanes: where they are short and so many that the lanes are used. It does not change results.
 pub(crate) fn are_lanes(rows: usize, length: usize) -> bool {
@@ -30,16 +29,15 @@ struct Lanes {
 
 impl<T: Stored> Task<'_, T> {
     /// Computes some rows as lanes.
-    pub(super) fn lanes(&self, rows: Range<usize>, sums: &mut PartSums) {
-        let mut room = Room::new(self.program, self.program.kept * self.length, self.length.max(CHUNK));
+    pub(super) fn lanes(&self, rows: Range<usize>, room: &mut Room<T>, sums: &mut PartSums) {
         for first in rows.clone().step_by(BLOCK) {
             let count = BLOCK.min(rows.end - first);
-            self.load_ones(first, count, &mut room);
+            self.load_ones(first, count, room);
             for pass in &self.program.passes {
-                before(pass, &mut room);
-                self.pass_over_lanes(pass, (first, count), &mut room, sums);
+                before(pass, room);
+                self.pass_over_lanes(pass, (first, count), room, sums);
             }
-            self.store_ones(first, count, &mut room, sums);
+            self.store_ones(first, count, room, sums);
         }
     }
 
@@ -82,7 +80,7 @@ impl<T: Stored> Task<'_, T> {
                 let Some(source) = &self.inputs[input] else { continue };
                 let rooms = (&mut *raw, &mut *wide);
                 // SAFETY: the indices are in the space; the block is there until the next one is read.
-                strip[block] = unsafe {
+                strip[block].0 = unsafe {
                     *source.block(self.positions, Level::best(), (begin, &from), lanes.count, rooms)
                 };
             }
@@ -93,32 +91,35 @@ impl<T: Stored> Task<'_, T> {
     fn eval_lanes(&self, pass: &PassProgram, lanes: &Lanes, room: &mut Room<T>) {
         let blocks = lanes.positions.len();
         let place = |index: usize| index * self.length + lanes.positions.start;
-        let zeros = [[T::Wide::default(); BLOCK]];
-        let all_kept = room.kept.as_mut_ptr();
-        let mut read: SmallVec<[&[[T::Wide; BLOCK]]; 8]> = SmallVec::new();
-        for (source, strip) in pass.each_inputs.iter().zip(&room.inputs) {
-            read.push(match *source {
-                Read::One(one) => std::slice::from_ref(&room.ones[one].0),
-                Read::Input(input) if self.inputs[input].is_none() => &zeros,
-                Read::Input(_) => &strip[..blocks],
-                // SAFETY: an earlier pass kept so many blocks there, and a pass never keeps what it reads.
-                Read::Kept(index) => unsafe {
-                    std::slice::from_raw_parts(all_kept.wrapping_add(place(index)), blocks)
-                },
-            });
-        }
-        let mut written: SmallVec<[Strip<'_, T::Wide>; 8]> = SmallVec::new();
-        for (target, strip) in pass.each_results.iter().zip(&mut room.results) {
-            written.push(Strip::Blocks(match *target {
-                Write::Fold(..) => &mut strip[lanes.positions.clone()],
-                Write::Output(_) => &mut strip[..blocks],
-                // SAFETY: these blocks are kept under this index alone.
-                Write::Keep(index) => unsafe {
-                    std::slice::from_raw_parts_mut(all_kept.wrapping_add(place(index)), blocks)
-                },
+        let zeros = [T::Wide::default(); BLOCK];
+        let kept = room.kept.as_mut_ptr().cast::<[T::Wide; BLOCK]>();
+        let Room { inputs, ones, results, read, written, lens, .. } = room;
+        lens.clear();
+        lens.resize(blocks, lanes.count);
+        read.clear();
+        for (source, strip) in pass.each_inputs.iter().zip(inputs) {
+            read.extend((0..blocks).map(|block| match *source {
+                Read::One(one) => &raw const ones[one].0,
+                Read::Input(input) if self.inputs[input].is_none() => &raw const zeros,
+                Read::Input(_) => &raw const strip[block].0,
+                Read::Kept(index) => kept.wrapping_add(place(index) + block).cast_const(),
             }));
         }
-        pass.each.eval_strips(Level::best(), (blocks, BLOCK), &read, &mut written);
+        written.clear();
+        for (target, strip) in pass.each_results.iter().zip(results) {
+            written.extend((0..blocks).map(|block| match *target {
+                Write::Fold(..) => &raw mut strip[lanes.positions.start + block].0,
+                Write::Output(_) => &raw mut strip[block].0,
+                Write::Keep(index) => kept.wrapping_add(place(index) + block),
+            }));
+        }
+        // SAFETY: pointers are references; each is to a block of the room, or to the zeros; those that are written to are
+        // different, and a pass never keeps what it reads.
+        let (read, written) = unsafe {
+            let read = &*(read.as_slice() as *const [_] as *const [&[T::Wide; BLOCK]]);
+            (read, &mut *(written.as_mut_slice() as *mut [_] as *mut [&mut [T::Wide; BLOCK]]))
+        };
+        pass.each.eval_many(Level::best(), lens, read, written);
     }
 
     /// Stores or adds up the outputs of a pass at some positions.

@@ -4,6 +4,7 @@
 //! each row to the other dims. Folds are in `folds`, with the bound on the error of sums; a gradient that is summed over
 //! rows that share an input is computed in double precision, as in [`pointwise`](crate::pointwise).
 
+mod batch;
 mod folds;
 mod lanes;
 mod program;
@@ -111,11 +112,13 @@ struct ReductionKernel<B, const ORDER: usize> {
     body: PhantomData<fn() -> B>,
 }
 
+/// Which program: the wanted outputs, as bits, whether numbers are kept, and whether rows are lanes.
+type Variant = (u64, bool, bool);
+
 /// What an instance computes with, whatever the reduction.
 struct Computation {
     graph: Graph,
-    /// Of the wanted outputs, as bits, with and without numbers that are kept.
-    programs: Mutex<Vec<(u64, bool, Arc<Program>)>>,
+    programs: Mutex<Vec<(Variant, Arc<Program>)>>,
     dtype: DType,
     row_dims: RowDims,
     order: usize,
@@ -234,14 +237,15 @@ impl Computation {
     }
 
     /// The program of the wanted outputs.
-    fn program(&self, wanted: &[usize], keep: bool) -> Arc<Program> {
+    fn program(&self, wanted: &[usize], keep: bool, lanes: bool) -> Arc<Program> {
         let bits = wanted.iter().fold(0, |bits, output| bits | 1 << output);
         let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, _, program)) = programs.iter().find(|known| (known.0, known.1) == (bits, keep)) {
+        let key = (bits, keep, lanes);
+        if let Some((_, program)) = programs.iter().find(|(known, _)| *known == key) {
             return program.clone();
         }
-        let program = Arc::new(Program::new(&self.graph.with_outputs(wanted), keep));
-        programs.push((bits, keep, program.clone()));
+        let program = Arc::new(Program::new(&self.graph.with_outputs(wanted), keep, lanes));
+        programs.push((key, program.clone()));
         program
     }
 
@@ -288,7 +292,7 @@ impl Computation {
             false => Space::new(&shapes.all, &layouts[1]),
         };
         let spaces = [rows, positions];
-        let program = self.program(&wanted, length <= KEEP && !is_long(spaces[0].len(), length));
+        let program = self.program(&wanted, length <= KEEP && !is_long(spaces[0].len(), length), lanes);
         // SAFETY: a tensor of this shape, and so of these strides, is lent for the call.
         let source = |place: &Option<Place<T>>| unsafe {
             place.as_ref().map(|place| Source::new(&spaces[place.kind as usize], place.operand, place.data))

@@ -3,20 +3,19 @@
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use opsmith_body::{BLOCK, Block, Level, Source as Read, Strip, Target as Write};
+use opsmith_body::{BLOCK, Block, Level, Source as Read};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{Compute, Error, Result};
 use smallvec::SmallVec;
 
-use super::folds::{CHUNK, across, identity, of_chunks};
+use super::batch::Batch;
+use super::folds::{CHUNK, identity, of_chunks};
 use super::program::{PassProgram, Program};
 use crate::axes::Space;
 use crate::operand::{Source, Sums};
 use crate::pointwise::Target;
 use crate::stored::{Stored, Wide};
 
-/// How many elements the rows have that one thread computes together, where rows are short.
-const GROUP: usize = 4096;
 /// From how many elements on the threads share a row, where there are few.
 const LONG: usize = 1 << 15;
 /// How many rows are few.
@@ -49,70 +48,55 @@ pub(crate) fn is_long(rows: usize, length: usize) -> bool {
     rows < FEW && length >= LONG
 }
 
+/// Where a block is read, and where one is written.
+pub(super) type ReadAt<T> = *const [<T as Stored>::Wide; BLOCK];
+pub(super) type WrittenAt<T> = *mut [<T as Stored>::Wide; BLOCK];
+
 /// The blocks that one thread works on.
 pub(super) struct Room<T: Stored> {
     /// The elements of a block, and their numbers.
     pub(super) raw: Block<T>,
     pub(super) wide: Block<T::Wide>,
-    /// Of each input and of each result of a pass, the blocks of a chunk; of a result of rows that are lanes, of a row.
-    pub(super) inputs: Vec<Vec<[T::Wide; BLOCK]>>,
-    pub(super) results: Vec<Vec<[T::Wide; BLOCK]>>,
-    /// Of each result, the folds of the lanes of a chunk, and those of the row's chunks.
-    lanes: Vec<Block<T::Wide>>,
-    chunks: Vec<Vec<T::Wide>>,
+    /// Of each input and of each result of a pass, the blocks of a batch; of a result of rows that are lanes, of a row.
+    pub(super) inputs: Vec<Vec<Block<T::Wide>>>,
+    pub(super) results: Vec<Vec<Block<T::Wide>>>,
+    /// Where the blocks of a batch are read and written, how long they are, and where the rows begin.
+    pub(super) read: Vec<ReadAt<T>>,
+    pub(super) written: Vec<WrittenAt<T>>,
+    pub(super) lens: Vec<usize>,
+    pub(super) from: Vec<Extents>,
+    /// The batch that these are of.
+    pub(super) batch: Option<Batch>,
+    /// Of each fold of a pass, those of the row's chunks.
+    pub(super) chunks: Vec<Vec<T::Wide>>,
     /// The numbers of which there is one for each row, a lane for each row of a group.
     pub(super) ones: Vec<Block<T::Wide>>,
     /// Those that a pass has computed.
     new_ones: Vec<Block<T::Wide>>,
     /// What is kept: of each kept number, of each row of a group, the blocks; of rows that are lanes, of each position.
-    pub(super) kept: Vec<[T::Wide; BLOCK]>,
-}
-
-/// A part of a row: the index and the coordinates of its first position, and how many there are.
-struct Piece {
-    begin: usize,
-    from: Extents,
-    count: usize,
-}
-
-impl Piece {
-    /// Calls `act` with the number of each block, its first position, and how many positions it has.
-    fn blocks(&self, positions: &Space, mut act: impl FnMut(usize, (usize, &[usize]), usize)) {
-        let mut from = self.from.clone();
-        for block in 0..self.count.div_ceil(BLOCK) {
-            let begin = self.begin + block * BLOCK;
-            act(block, (begin, &from), BLOCK.min(self.count - block * BLOCK));
-            // Found without divisions while it is in the same run.
-            from[0] += BLOCK;
-            if from[0] >= positions.dims()[0] && (block + 1) * BLOCK < self.count {
-                from = positions.coordinates(begin + BLOCK);
-            }
-        }
-    }
-}
-
-/// A row of a group.
-#[derive(Clone, Copy)]
-struct Row {
-    index: usize,
-    lane: usize,
+    pub(super) kept: Vec<Block<T::Wide>>,
 }
 
 impl<T: Stored> Room<T> {
     /// Room for so many blocks of what is kept and of each result of a pass.
     pub(super) fn new(program: &Program, kept: usize, results: usize) -> Room<T> {
+        // Aligned as vectors like it: one that lies across two lines of the cache takes twice as long.
         let blocks = |count: usize| vec![Block::default(); count];
-        let strips = |length: usize| vec![vec![[T::Wide::default(); BLOCK]; length]; program.width];
+        let strips = |length: usize| vec![blocks(length); program.width];
         Room {
             raw: Block::default(),
             wide: Block::default(),
             inputs: strips(CHUNK),
             results: strips(results),
-            lanes: blocks(program.width),
-            chunks: vec![Vec::new(); program.width],
+            read: Vec::new(),
+            written: Vec::new(),
+            lens: Vec::new(),
+            from: Vec::new(),
+            batch: None,
+            chunks: vec![Vec::new(); program.folds],
             ones: blocks(program.ones),
             new_ones: blocks(program.width),
-            kept: vec![[T::Wide::default(); BLOCK]; kept],
+            kept: blocks(kept),
         }
     }
 }
@@ -135,7 +119,7 @@ impl<T: Stored> Task<'_, T> {
         let group = self.group_size();
         compute.parallel_for(rows.div_ceil(group), self.cost(group), |groups| {
             let end = rows.min(groups.end * group);
-            self.range(groups.start * group..end, &mut Vec::new());
+            self.range(groups.start * group..end, &mut self.room(), &mut Vec::new());
         });
         Ok(())
     }
@@ -146,10 +130,11 @@ impl<T: Stored> Task<'_, T> {
         let size = self.group_size().max(PART_ROWS).max(rows.div_ceil(PARTS));
         let parts: Vec<OnceLock<PartSums>> = (0..rows.div_ceil(size)).map(|_| OnceLock::new()).collect();
         compute.try_parallel_for(parts.len(), self.cost(size), |range| {
+            let mut room = self.room();
             for index in range {
                 let part = index * size..rows.min((index + 1) * size);
                 let mut sums = self.sums(&part)?;
-                self.range(part, &mut sums);
+                self.range(part, &mut room, &mut sums);
                 // It is empty: each index is in one range.
                 let _ = parts[index].set(sums);
             }
@@ -188,12 +173,12 @@ impl<T: Stored> Task<'_, T> {
         self.outputs.iter().map(sums).collect()
     }
 
-    /// How many rows are computed together: their numbers of which there is one for each row are lanes of a block.
-    fn group_size(&self) -> usize {
+    /// How many rows are computed together: as many as have the blocks of a chunk.
+    pub(super) fn group_size(&self) -> usize {
         if self.lanes {
             return BLOCK;
         }
-        (GROUP / self.length.max(1)).clamp(1, BLOCK)
+        CHUNK / self.blocks().clamp(1, CHUNK)
     }
 
     /// The nanoseconds that some rows take, roughly.
@@ -205,43 +190,60 @@ impl<T: Stored> Task<'_, T> {
         blocks.saturating_mul(self.program.cost)
     }
 
-    fn blocks(&self) -> usize {
+    /// How many blocks a row has.
+    pub(super) fn blocks(&self) -> usize {
         self.length.div_ceil(BLOCK)
     }
 
-    /// Computes some rows, group by group.
-    fn range(&self, rows: Range<usize>, sums: &mut PartSums) {
-        if self.lanes {
-            return self.lanes(rows, sums);
-        }
-        let group = self.group_size();
-        let mut room = Room::new(self.program, self.program.kept * group * self.blocks(), CHUNK);
-        for first in rows.clone().step_by(group) {
-            let count = group.min(rows.end - first);
-            self.load_ones(first, count, &mut room);
-            for pass in &self.program.passes {
-                before(pass, &mut room);
-                for lane in 0..count {
-                    self.row(pass, Row { index: first + lane, lane }, &mut room, sums);
-                }
-            }
-            self.store_ones(first, count, &mut room, sums);
+    /// Room for groups of rows.
+    fn room(&self) -> Room<T> {
+        let kept = self.program.kept;
+        match self.lanes {
+            true => Room::new(self.program, kept * self.length, self.length.max(CHUNK)),
+            false => Room::new(self.program, kept * self.group_size() * self.blocks(), CHUNK),
         }
     }
 
-    /// A pass over a row.
-    fn row(&self, pass: &PassProgram, row: Row, room: &mut Room<T>, sums: &mut PartSums) {
-        if pass.each_results.is_empty() {
+    /// Computes some rows, group by group.
+    fn range(&self, rows: Range<usize>, room: &mut Room<T>, sums: &mut PartSums) {
+        if self.lanes {
+            return self.lanes(rows, room, sums);
+        }
+        let group = self.group_size();
+        for first in rows.clone().step_by(group) {
+            let count = group.min(rows.end - first);
+            self.load_ones(first, count, room);
+            for pass in &self.program.passes {
+                before(pass, room);
+                self.pass(pass, (first, count), room, sums);
+            }
+            self.store_ones(first, count, room, sums);
+        }
+    }
+
+    /// A pass over a group of rows, all at once or, if it is one long row, chunk by chunk.
+    fn pass(
+        &self,
+        pass: &PassProgram,
+        (first, rows): (usize, usize),
+        room: &mut Room<T>,
+        sums: &mut PartSums,
+    ) {
+        if pass.is_empty() {
             return;
         }
         room.chunks.iter_mut().for_each(Vec::clear);
-        self.splat(pass, row.lane, room);
+        self.splat(pass, rows, room);
         for chunk in 0..self.blocks().div_ceil(CHUNK) {
-            self.chunk(pass, row, chunk, room, sums);
+            self.batch(pass, &Batch::new(first, rows, chunk, self.length), room, sums);
         }
-        for (target, chunks) in pass.each_results.iter().zip(&mut room.chunks) {
-            if let Write::Fold(fold, one) = *target {
-                room.ones[one].0[row.lane] = of_chunks(fold, chunks);
+        for (&(_, fold, one), chunks) in pass.folds.iter().zip(&mut room.chunks) {
+            let numbers = &mut room.ones[one].0;
+            // Of several rows there is one chunk each; of rows without elements there is none.
+            match rows {
+                1 => numbers[0] = of_chunks(fold, chunks),
+                _ if chunks.is_empty() => numbers[..rows].fill(identity(fold)),
+                _ => numbers[..rows].copy_from_slice(chunks),
             }
         }
     }
@@ -250,172 +252,31 @@ impl<T: Stored> Task<'_, T> {
     fn long_row(&self, compute: &Compute<'_>, row: usize) {
         let mut room = Room::new(self.program, 0, CHUNK);
         self.load_ones(row, 1, &mut room);
-        let (row, chunks) = (Row { index: row, lane: 0 }, self.blocks().div_ceil(CHUNK));
+        let chunks = self.blocks().div_ceil(CHUNK);
         for pass in &self.program.passes {
             before(pass, &mut room);
-            let folds = |target: &Write| if matches!(target, Write::Fold(..)) { chunks } else { 0 };
-            let folded: Vec<Vec<T::Wide>> =
-                pass.each_results.iter().map(|target| vec![T::Wide::default(); folds(target)]).collect();
+            let folded = vec![vec![T::Wide::default(); chunks]; pass.folds.len()];
             let folded = Mutex::new(folded);
             let ones = &room.ones;
             compute.parallel_for(chunks, self.program.cost * CHUNK, |range| {
                 let mut room = Room::new(self.program, 0, CHUNK);
                 room.ones.clone_from(ones);
-                self.splat(pass, row.lane, &mut room);
+                self.splat(pass, 1, &mut room);
                 let begin = range.start;
-                range.for_each(|chunk| self.chunk(pass, row, chunk, &mut room, &mut Vec::new()));
+                for chunk in range {
+                    self.batch(pass, &Batch::new(row, 1, chunk, self.length), &mut room, &mut Vec::new());
+                }
                 let mut folded = folded.lock().unwrap_or_else(PoisonError::into_inner);
-                for (all, own) in folded.iter_mut().zip(&room.chunks).filter(|(_, own)| !own.is_empty()) {
+                for (all, own) in folded.iter_mut().zip(&room.chunks) {
                     all[begin..][..own.len()].copy_from_slice(own);
                 }
             });
             let mut folded = folded.into_inner().unwrap_or_else(PoisonError::into_inner);
-            for (target, chunks) in pass.each_results.iter().zip(&mut folded) {
-                if let Write::Fold(fold, one) = *target {
-                    room.ones[one].0[0] = of_chunks(fold, chunks);
-                }
+            for (&(_, fold, one), chunks) in pass.folds.iter().zip(&mut folded) {
+                room.ones[one].0[0] = of_chunks(fold, chunks);
             }
         }
-        self.store_ones(row.index, 1, &mut room, &mut Vec::new());
-    }
-
-    /// Computes a chunk of a row: stores what is for outputs and later passes, and pushes the folds.
-    fn chunk(&self, pass: &PassProgram, row: Row, chunk: usize, room: &mut Room<T>, sums: &mut PartSums) {
-        let level = Level::best();
-        let first = chunk * CHUNK;
-        let offset = first * BLOCK;
-        let begin = row.index * self.length + offset;
-        let piece = Piece {
-            begin,
-            from: self.positions.coordinates(begin),
-            count: (CHUNK * BLOCK).min(self.length - offset),
-        };
-        let kept = |index: usize| (index * self.group_size() + row.lane) * self.blocks() + first;
-        self.gather(pass, &piece, room);
-        let direct = self.eval(pass, &piece, room, kept);
-        for (index, target) in pass.each_results.iter().enumerate() {
-            match *target {
-                Write::Fold(fold, _) => room.chunks[index].push(across(level, fold, room.lanes[index])),
-                Write::Output(output) if !direct[index] => self.store(output, index, &piece, room, sums),
-                Write::Output(_) | Write::Keep(_) => {}
-            }
-        }
-    }
-
-    /// Gathers the inputs of a pass that cannot be read where they lie.
-    fn gather(&self, pass: &PassProgram, piece: &Piece, room: &mut Room<T>) {
-        for (source, strip) in pass.each_inputs.iter().zip(&mut room.inputs) {
-            let Read::Input(input) = *source else { continue };
-            let Some(source) = &self.inputs[input] else { continue };
-            if self.in_place(source, piece).is_some() {
-                continue;
-            }
-            let (raw, wide) = (&mut room.raw, &mut room.wide);
-            piece.blocks(self.positions, |block, at, count| {
-                // SAFETY: the indices are positions of a row; the block is there until the next one is read.
-                strip[block] = unsafe {
-                    *source.block(self.positions, Level::best(), at, count, (&mut *raw, &mut *wide))
-                };
-            });
-        }
-    }
-
-    /// Where the numbers of an input lie, if they need no gathering.
-    fn in_place(&self, source: &Source<T>, piece: &Piece) -> Option<*const [T::Wide; BLOCK]> {
-        let whole = T::AS_IT_IS && piece.count.is_multiple_of(BLOCK);
-        let run =
-            if whole { source.run(self.positions, (piece.begin, &piece.from), piece.count) } else { None };
-        run.map(<*const T>::cast)
-    }
-
-    /// Computes all results of a pass, and tells which of them are where they belong. The rest are in the room.
-    fn eval(
-        &self,
-        pass: &PassProgram,
-        piece: &Piece,
-        room: &mut Room<T>,
-        kept: impl Fn(usize) -> usize,
-    ) -> SmallVec<[bool; 8]> {
-        let blocks = piece.count.div_ceil(BLOCK);
-        let all_kept = room.kept.as_mut_ptr();
-        let mut read: SmallVec<[&[[T::Wide; BLOCK]]; 8]> = SmallVec::new();
-        for (source, strip) in pass.each_inputs.iter().zip(&room.inputs) {
-            let place = match *source {
-                Read::One(_) => None,
-                Read::Kept(index) => Some(all_kept.wrapping_add(kept(index)).cast_const()),
-                Read::Input(input) => self.inputs[input]
-                    .as_ref()
-                    .map(|source| self.in_place(source, piece).unwrap_or(strip.as_ptr())),
-            };
-            read.push(match place {
-                // SAFETY: so many blocks are there: of an input, of the strip, or kept by an earlier pass; and a pass
-                // never keeps what it reads.
-                Some(place) => unsafe { std::slice::from_raw_parts(place, blocks) },
-                None => &strip[..1],
-            });
-        }
-        let mut direct: SmallVec<[bool; 8]> = SmallVec::new();
-        let mut written: SmallVec<[Strip<'_, T::Wide>; 8]> = SmallVec::new();
-        let rooms = room.lanes.iter_mut().zip(&mut room.results);
-        for (target, (lanes, strip)) in pass.each_results.iter().zip(rooms) {
-            let place = match *target {
-                Write::Fold(fold, _) => {
-                    *lanes = Block([identity(fold); BLOCK]);
-                    written.push(Strip::Fold(fold, lanes));
-                    direct.push(false);
-                    continue;
-                }
-                Write::Keep(index) => Some(all_kept.wrapping_add(kept(index))),
-                Write::Output(output) => match &self.outputs[output].0 {
-                    Target::Elements(sink) if T::AS_IT_IS && piece.count.is_multiple_of(BLOCK) => {
-                        sink.run(piece.begin).map(<*mut T>::cast)
-                    }
-                    _ => None,
-                },
-            };
-            direct.push(place.is_some());
-            written.push(Strip::Blocks(match place {
-                // SAFETY: so many blocks are there, of an output, which is nobody else's and is no input, or kept for
-                // this row and index alone.
-                Some(place) => unsafe { std::slice::from_raw_parts_mut(place, blocks) },
-                None => &mut strip[..blocks],
-            }));
-        }
-        let last = piece.count - (blocks - 1) * BLOCK;
-        pass.each.eval_strips(Level::best(), (blocks, last), &read, &mut written);
-        direct
-    }
-
-    /// Stores or adds up a result that is in the room.
-    fn store(&self, output: usize, result: usize, piece: &Piece, room: &mut Room<T>, sums: &mut PartSums) {
-        let (strip, scattered) = (&room.results[result], &mut room.raw);
-        piece.blocks(self.positions, |block, at, count| {
-            self.store_block(output, at, count, (&strip[block], &mut *scattered), sums);
-        });
-    }
-
-    /// Stores or adds up the first numbers of a block of an output, from an index on whose coordinates are given.
-    pub(super) fn store_block(
-        &self,
-        output: usize,
-        at: (usize, &[usize]),
-        count: usize,
-        (numbers, scattered): (&[T::Wide; BLOCK], &mut Block<T>),
-        sums: &mut PartSums,
-    ) {
-        let numbers = &Block(*numbers);
-        match &self.outputs[output].0 {
-            // SAFETY: the indices are positions of rows, which one thread computes at a time.
-            Target::Elements(sink) => unsafe {
-                sink.store(self.positions, Level::best(), at, count, (numbers, scattered));
-            },
-            Target::Sums(..) => {
-                if let Some(Some(sums)) = sums.get_mut(output) {
-                    sums.add(self.positions, at.1, count, numbers);
-                }
-            }
-            Target::Nowhere => {}
-        }
+        self.store_ones(row, 1, &mut room, &mut Vec::new());
     }
 
     /// Loads the numbers of which there is one for each row.
@@ -437,12 +298,16 @@ impl<T: Stored> Task<'_, T> {
         room.ones[self.program.row_inputs.len()] = Block([length; BLOCK]);
     }
 
-    /// Spreads the numbers of a row that a pass reads over blocks of their own, and zeros for what is not there.
-    fn splat(&self, pass: &PassProgram, lane: usize, room: &mut Room<T>) {
+    /// Spreads the numbers of rows that a pass reads over blocks of their own, and zeros for what is not there.
+    fn splat(&self, pass: &PassProgram, rows: usize, room: &mut Room<T>) {
         for (source, strip) in pass.each_inputs.iter().zip(&mut room.inputs) {
             match *source {
-                Read::One(one) => strip[0] = [room.ones[one].0[lane]; BLOCK],
-                Read::Input(input) if self.inputs[input].is_none() => strip[0] = [T::Wide::default(); BLOCK],
+                Read::One(one) => {
+                    for (block, number) in strip.iter_mut().zip(&room.ones[one].0[..rows]) {
+                        block.0 = [*number; BLOCK];
+                    }
+                }
+                Read::Input(input) if self.inputs[input].is_none() => strip[0] = Block::default(),
                 Read::Input(_) | Read::Kept(_) => {}
             }
         }
