@@ -11,7 +11,8 @@ use crate::call::take_error;
 use crate::loader;
 use crate::op::{Op, OpInfo};
 
-/// A library of operators that was loaded from a file. Cloning gives the same library; it stays loaded for good.
+/// A library of operators: one that was loaded from a file and stays loaded for good, or one that is part of the program.
+/// Cloning gives the same library.
 #[derive(Clone)]
 pub struct Library(Arc<Loaded>);
 
@@ -45,6 +46,23 @@ impl Library {
         loader::check(path.as_ref())
     }
 
+    /// The library that is part of this program: what `opsmith::library!` with `embedded = true` gives as its `table()`.
+    ///
+    /// ```ignore
+    /// // SAFETY: the macro made the table, and it is a static.
+    /// let library = unsafe { Library::from_table(my_ops::table()) }?;
+    /// ```
+    ///
+    /// # Errors
+    /// `FailedPrecondition` when it is of another ABI version; what is wrong with its definitions.
+    ///
+    /// # Safety
+    /// The table's functions and texts must do and be what `docs/abi.md` says, as those do that the macro makes.
+    pub unsafe fn from_table(table: &'static OpsmithLibrary) -> Result<Library> {
+        // SAFETY: it is a table that stays.
+        Library::new(PathBuf::from("this program"), unsafe { loader::check_table(table) }?)
+    }
+
     /// The library behind a checked table.
     pub(crate) fn new(path: PathBuf, table: &'static OpsmithLibrary) -> Result<Library> {
         let read = || {
@@ -62,7 +80,7 @@ impl Library {
         Ok(Library(Arc::new(Loaded { path, table, name, version, description, ops })))
     }
 
-    /// The file, with symbolic links resolved.
+    /// The file, with symbolic links resolved; where the library is part of the program, words that say so.
     pub fn path(&self) -> &Path {
         &self.0.path
     }

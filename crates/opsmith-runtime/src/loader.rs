@@ -131,9 +131,11 @@ fn check_head(head: Head) -> Result<()> {
     Ok(())
 }
 
+/// The table, where it is of this version of the ABI.
+///
 /// # Safety
 /// `table` must point to a table that stays, of as many bytes as it says itself.
-unsafe fn check_table(table: *const OpsmithLibrary) -> Result<&'static OpsmithLibrary> {
+pub(crate) unsafe fn check_table(table: *const OpsmithLibrary) -> Result<&'static OpsmithLibrary> {
     // SAFETY: every version of the table begins with its size and, where that covers it, its version.
     let head = unsafe {
         let size = (&raw const (*table).size).read();

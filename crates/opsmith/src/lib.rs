@@ -219,8 +219,8 @@ pub use opsmith_macros::reduce;
 /// `library()`, through which Rust code has the same ops.
 ///
 /// With `embedded = true` the library is for the program that it is compiled into, and no host finds it: nothing is exported,
-/// and in place of that the macro adds a function `table()`, which gives the C ABI's [`OpsmithLibrary`]. A crate may have
-/// several such libraries, in modules of their own.
+/// and in place of that the macro adds a function `table()`, which gives the C ABI's [`OpsmithLibrary`]: the engine's
+/// `Library::from_table` takes it. A crate may have several such libraries, in modules of their own.
 pub use opsmith_macros::library;
 
 /// Makes all ops in files a library: what a just-in-time build writes where an author would write [`library!`].

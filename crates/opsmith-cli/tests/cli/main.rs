@@ -6,4 +6,6 @@ mod graph;
 mod guide;
 mod inspect_and_compat;
 mod new_and_build;
+mod pairs;
 mod rules;
+mod saved_graphs;
