@@ -13,6 +13,38 @@ pub use opsmith_core::{
 };
 pub use opsmith_kernels::{BodyFloat, ComputeExt};
 
+/// Code that is compiled for several instruction sets, the best of which is chosen at run time: for loops that are written by
+/// hand, as those of bodies do it by themselves.
+///
+/// ```
+/// use opsmith::isa::{Isa, Kernel, dispatch};
+///
+/// /// Adds `factor * x` to `y`.
+/// struct AddScaled<'a> {
+///     factor: f32,
+///     x: &'a [f32],
+///     y: &'a mut [f32],
+/// }
+///
+/// impl Kernel for AddScaled<'_> {
+///     type Output = ();
+///
+///     #[inline(always)]
+///     fn run<I: Isa>(self) {
+///         for (y, x) in self.y.iter_mut().zip(self.x) {
+///             *y = if I::FUSED { x.mul_add(self.factor, *y) } else { x * self.factor + *y };
+///         }
+///     }
+/// }
+///
+/// let mut y = [1.0; 3];
+/// dispatch(AddScaled { factor: 2.0, x: &[1.0, 2.0, 3.0], y: &mut y });
+/// assert_eq!(y, [3.0, 5.0, 7.0]);
+/// ```
+pub mod isa {
+    pub use opsmith_body::{Isa, Kernel, dispatch};
+}
+
 /// Element types: the sets that bounds name, and the types that Rust itself lacks.
 pub mod dtype {
     pub use half::{bf16, f16};

@@ -1,6 +1,7 @@
 //! Products of matrices, and of stacks of them.
 
 mod gemm;
+mod vector;
 
 use std::marker::PhantomData;
 

@@ -1,0 +1,143 @@
+//! Vector times matrix: each number of the matrix is read once, so it is a matter of reading it as it lies.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "several slices are gone through at once, and all of it is to be inlined into one function"
+)]
+
+use opsmith::isa::{Isa, Kernel, dispatch};
+use opsmith::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use opsmith::prelude::*;
+
+/// `y = x · m`, or with `added` added to `y`. Whether it was done: the numbers of the matrix must lie one after another along
+/// one of its dims.
+pub(super) fn times<T: Float>(
+    x: ArrayView1<'_, T>,
+    m: ArrayView2<'_, T>,
+    mut y: ArrayViewMut1<'_, T>,
+    added: bool,
+) -> bool {
+    let (rows, columns) = m.dim();
+    let by_rows = columns <= 1 || m.strides()[1] == 1;
+    if !by_rows && rows > 1 && m.strides()[0] != 1 {
+        return false;
+    }
+    let own: Vec<T>;
+    let x = match x.as_slice() {
+        Some(x) => x,
+        None => {
+            own = x.to_vec();
+            &own
+        }
+    };
+    if !added {
+        y.fill(T::zero());
+    }
+    let mut sums = Vec::new();
+    let dense = match y.as_slice_mut() {
+        Some(y) => y,
+        None => {
+            sums = vec![T::zero(); columns];
+            &mut sums
+        }
+    };
+    match by_rows {
+        true => dispatch(Combination { x, m, y: dense }),
+        false => dispatch(Products { x, m, y: dense }),
+    }
+    if !sums.is_empty() {
+        y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
+    }
+    true
+}
+
+/// `a * b + c`, rounded once where the processor has that as one operation.
+#[inline(always)]
+fn fused<I: Isa, T: Float>(a: T, b: T, c: T) -> T {
+    if I::FUSED { a.mul_add(b, c) } else { a * b + c }
+}
+
+/// How many rows are added at a time.
+const ROWS: usize = 4;
+
+/// Adds the rows of a matrix, each times a number of `x`; they lie one after another.
+struct Combination<'a, T> {
+    x: &'a [T],
+    m: ArrayView2<'a, T>,
+    y: &'a mut [T],
+}
+
+impl<T: Float> Kernel for Combination<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Combination { x, m, y } = self;
+        let columns = y.len();
+        let row = |row: usize| {
+            // SAFETY: the rows of the matrix are dense, of as many numbers as `y` has.
+            unsafe { std::slice::from_raw_parts(m.as_ptr().offset(m.strides()[0] * row as isize), columns) }
+        };
+        let mut at = 0;
+        while at + ROWS <= x.len() {
+            let (a, b, c, d) = (row(at), row(at + 1), row(at + 2), row(at + 3));
+            let (p, q, r, s) = (x[at], x[at + 1], x[at + 2], x[at + 3]);
+            for column in 0..columns {
+                let sum = fused::<I, T>(a[column], p, y[column]);
+                let sum = fused::<I, T>(b[column], q, sum);
+                let sum = fused::<I, T>(c[column], r, sum);
+                y[column] = fused::<I, T>(d[column], s, sum);
+            }
+            at += ROWS;
+        }
+        for at in at..x.len() {
+            let (a, p) = (row(at), x[at]);
+            for column in 0..columns {
+                y[column] = fused::<I, T>(a[column], p, y[column]);
+            }
+        }
+    }
+}
+
+/// How many sums of a scalar product there are side by side.
+const LANES: usize = 64;
+
+/// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
+struct Products<'a, T> {
+    x: &'a [T],
+    m: ArrayView2<'a, T>,
+    y: &'a mut [T],
+}
+
+impl<T: Float> Kernel for Products<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Products { x, m, y } = self;
+        for column in 0..y.len() {
+            // SAFETY: the columns of the matrix are dense, of as many numbers as `x` has.
+            let numbers = unsafe {
+                std::slice::from_raw_parts(m.as_ptr().offset(m.strides()[1] * column as isize), x.len())
+            };
+            let mut lanes = [T::zero(); LANES];
+            let ((xs, x_rest), (ms, m_rest)) = (x.as_chunks::<LANES>(), numbers.as_chunks::<LANES>());
+            for chunk in 0..xs.len().min(ms.len()) {
+                for lane in 0..LANES {
+                    lanes[lane] = fused::<I, T>(xs[chunk][lane], ms[chunk][lane], lanes[lane]);
+                }
+            }
+            for rest in 0..x_rest.len().min(m_rest.len()) {
+                lanes[rest] = fused::<I, T>(x_rest[rest], m_rest[rest], lanes[rest]);
+            }
+            let mut half = LANES / 2;
+            while half > 0 {
+                for lane in 0..half {
+                    lanes[lane] += lanes[lane + half];
+                }
+                half /= 2;
+            }
+            y[column] += lanes[0];
+        }
+    }
+}
