@@ -29,12 +29,20 @@ from opsmith._errors import (
     UnimplementedError,
 )
 from opsmith._explain import Explanation, explain
-from opsmith._library import Library, load
+from opsmith._library import Library, load, standard
 from opsmith._stubs import stubs
 
 if TYPE_CHECKING:
     from opsmith import jit as jit
+    from opsmith import optimizers as optimizers
     from opsmith import testing as testing
+    from opsmith.graph import Graph as Graph
+    from opsmith.graph import InteractiveSession as InteractiveSession
+    from opsmith.graph import Session as Session
+    from opsmith.graph import gradients as gradients
+
+    ops: Any
+    """The standard operators, as a library: `opsmith.ops.mat_mul`."""
 
 __all__ = [
     "AlreadyExistsError",
@@ -55,7 +63,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Only those who build just in time, or check ops, need what that needs.
-    if name in ("jit", "testing"):
+    # Only those who build just in time, check ops or make graphs need what that needs.
+    if name in ("jit", "testing", "graph", "optimizers"):
         return import_module(f"opsmith.{name}")
+    if name in ("Graph", "InteractiveSession", "Session", "gradients"):
+        return getattr(import_module("opsmith.graph"), name)
+    if name == "ops":
+        return standard()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

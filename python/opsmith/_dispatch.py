@@ -11,8 +11,15 @@ from typing import Any
 from opsmith._definition import Loaded, Op
 from opsmith._errors import InvalidArgumentError
 
-ADAPTERS = {"torch": "opsmith.torch", "TensorFlow": "opsmith.tensorflow", "JAX": "opsmith.jax"}
-"""The module that serves each framework. It has
+GRAPH = "an Opsmith graph"
+
+ADAPTERS = {
+    "torch": "opsmith.torch",
+    "TensorFlow": "opsmith.tensorflow",
+    "JAX": "opsmith.jax",
+    GRAPH: "opsmith.graph._calls",
+}
+"""The module that serves each framework, our own graphs among them. It has
 
 - `wire(loaded)`, which teaches the framework about a library's ops, may be called again, and gives for each
   op, by its CamelCase name, a function of its inputs, its attributes and a name for the call;
@@ -28,6 +35,7 @@ _TENSOR_TYPES = {
     "torch": ("torch", ("Tensor",)),
     "TensorFlow": ("tensorflow", ("Tensor", "Variable", "SparseTensor", "RaggedTensor")),
     "JAX": ("jax", ("Array",)),
+    GRAPH: ("opsmith.graph", ("Output",)),
     "NumPy": ("numpy", ("ndarray",)),
 }
 
@@ -65,6 +73,9 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
         framework = framework_of(value)
         if framework is not None:
             found.setdefault(framework, argument)
+    if GRAPH in found:
+        # Arrays beside outputs of a graph become constants of it.
+        found.pop("NumPy", None)
     if len(found) > 1:
         listed = ", ".join(f"`{argument}` is of {framework}" for framework, argument in found.items())
         raise InvalidArgumentError(f"{op.name}: all inputs must be of one framework, but {listed}")

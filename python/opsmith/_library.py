@@ -25,6 +25,9 @@ _TYPES = {
     "Array": Any,
 }
 
+_STANDARD = ""
+"""What the library of the standard operators is known by, beside the paths of the others."""
+
 _loaded: dict[str, Library] = {}
 _lock = threading.Lock()
 
@@ -68,8 +71,8 @@ class Library:
             f"library `{self.__dict__.get('__name__')}` has no op `{name}`; {hint}", name=name, obj=self
         )
 
-    def __reduce__(self) -> tuple[Callable[[str], Library], tuple[str]]:
-        return load, (self.__file__,)
+    def __reduce__(self) -> tuple[Callable[..., Library], tuple[str, ...]]:
+        return (standard, ()) if self is _loaded.get(_STANDARD) else (load, (self.__file__,))
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -92,8 +95,17 @@ def load(path: str | os.PathLike[str]) -> Library:
         library = _loaded.get(native.path)
         if library is None:
             library = _loaded[native.path] = Library(native)
-            for framework, adapter_name in _dispatch.ADAPTERS.items():
-                when_imported(_dispatch.module_of(framework), partial(_wire, library, adapter_name))
+            _wire_when_imported(library)
+    return library
+
+
+def standard() -> Library:
+    """The standard operators, which are part of the package and need no file: `opsmith.ops`."""
+    with _lock:
+        library = _loaded.get(_STANDARD)
+        if library is None:
+            library = _loaded[_STANDARD] = Library(_native.standard())
+            _wire_when_imported(library)
     return library
 
 
@@ -115,6 +127,12 @@ def _open_first(file: str) -> None:
             if open_first is not None:
                 _native.check(file)
                 open_first(file)
+
+
+def _wire_when_imported(library: Library) -> None:
+    """Teach each framework about the ops, now or when it is imported."""
+    for framework, adapter_name in _dispatch.ADAPTERS.items():
+        when_imported(_dispatch.module_of(framework), partial(_wire, library, adapter_name))
 
 
 def _wire(library: Library, adapter_name: str) -> None:

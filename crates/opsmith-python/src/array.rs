@@ -3,13 +3,18 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use numpy::npyffi::{NPY_ARRAY_ALIGNED, NPY_ARRAY_WRITEABLE, NpyTypes, PyArrayObject, get_type_object};
+use numpy::npyffi::{
+    NPY_ARRAY_ALIGNED, NPY_ARRAY_CARRAY, NPY_ARRAY_WRITEABLE, NpyTypes, PY_ARRAY_API, PyArrayObject,
+    get_type_object, npy_intp,
+};
+use opsmith_core::tensor::Extents;
 use opsmith_core::{DType, Device, TensorView};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::dtypes;
+use crate::errors::to_python;
 
 /// `numpy.ndarray`; null until NumPy was first needed, which is after somebody imported it or passed a Python list.
 static NDARRAY: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(null_mut());
@@ -126,4 +131,64 @@ pub(crate) fn is_array(object: &Bound<'_, PyAny>) -> bool {
     let ndarray = NDARRAY.load(Ordering::Relaxed);
     // SAFETY: both are valid; the type is not null once NumPy was needed.
     !ndarray.is_null() && unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), ndarray) != 0 }
+}
+
+/// A dense array over memory that it does not own yet.
+///
+/// # Safety
+/// `data` must be room for a dense array of this dtype and shape, which stays until the array has an owner or is gone.
+pub(crate) unsafe fn unowned<'py>(
+    py: Python<'py>,
+    data: *mut u8,
+    dtype: DType,
+    shape: &mut [usize],
+) -> PyResult<Bound<'py, PyAny>> {
+    let descriptor = dtypes::descriptor(py, dtype).map_err(|error| to_python(py, &error))?;
+    // SAFETY: the call takes the reference to the descriptor and copies the dims; the rest is promised by the caller.
+    unsafe {
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            get_type_object(py, NpyTypes::PyArray_Type),
+            descriptor,
+            shape.len() as i32,
+            shape.as_mut_ptr().cast::<npy_intp>(),
+            null_mut(),
+            data.cast(),
+            NPY_ARRAY_CARRAY,
+            null_mut(),
+        );
+        Bound::from_owned_ptr_or_err(py, array)
+    }
+}
+
+/// Gives an array the owner of its memory.
+///
+/// # Safety
+/// `owner` must be a new reference to an object that keeps the memory of `array`, which has no owner yet.
+pub(crate) unsafe fn own(array: &Bound<'_, PyAny>, owner: *mut ffi::PyObject) -> PyResult<()> {
+    let py = array.py();
+    // SAFETY: `array` is an array; the call takes the reference to the owner, also when it fails.
+    match unsafe { PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast::<PyArrayObject>(), owner) } {
+        0 => Ok(()),
+        _ => Err(PyErr::fetch(py)),
+    }
+}
+
+/// A dense array over memory that `owner` keeps.
+///
+/// # Safety
+/// `data` must be room for a dense array of this dtype and shape that nobody else uses and that `owner` keeps.
+pub(crate) unsafe fn over<'py>(
+    py: Python<'py>,
+    data: *mut u8,
+    dtype: DType,
+    mut shape: Extents,
+    owner: Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: promised by the caller; the reference to the owner is given away.
+    unsafe {
+        let array = unowned(py, data, dtype, &mut shape)?;
+        own(&array, owner.into_ptr())?;
+        Ok(array)
+    }
 }

@@ -1,6 +1,6 @@
 //! Makes arrays of what is none, and readable arrays of those that an op cannot read as they lie.
 
-use opsmith_core::DType;
+use opsmith_core::{DType, Error};
 use opsmith_runtime::Tensor;
 use pyo3::exceptions::PyUnicodeError;
 use pyo3::prelude::*;
@@ -117,19 +117,37 @@ pub(crate) enum Readable<'py> {
 /// # Errors
 /// `InvalidArgumentError` for a dtype that is not ours, and for an array that has to be changed in place.
 pub(crate) fn to_readable<'py>(place: &Place<'_>, array: &Bound<'py, PyAny>) -> PyResult<Readable<'py>> {
+    if place.is_ref() && is_number(array)? {
+        let message = "is changed in place, so it must be aligned and in native byte order; pass a copy";
+        return Err(place.invalid(array.py(), message));
+    }
+    readable(array, |message| place.invalid(array.py(), message))
+}
+
+/// As [`to_readable`], of an array that is no op's input.
+///
+/// # Errors
+/// `InvalidArgumentError` for a dtype that is not ours.
+pub(crate) fn array_to_readable<'py>(array: &Bound<'py, PyAny>) -> PyResult<Readable<'py>> {
+    let invalid = |message| to_python(array.py(), &Error::invalid_argument(format!("an array {message}")));
+    readable(array, invalid)
+}
+
+/// Whether an array holds what is a number of ours, and no text.
+fn is_number(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let number: i32 = array.getattr("dtype")?.getattr("num")?.extract()?;
+    Ok(dtypes::from_number(array.py(), number).is_some())
+}
+
+fn readable<'py>(array: &Bound<'py, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyResult<Readable<'py>> {
     let py = array.py();
     let dtype = array.getattr("dtype")?;
     let kind: char = dtype.getattr("kind")?.extract()?;
     if matches!(kind, 'U' | 'S' | 'O' | 'T') {
-        return to_text(place, array).map(Readable::Text);
+        return to_text(array, invalid).map(Readable::Text);
     }
-    let number: i32 = dtype.getattr("num")?.extract()?;
-    if dtypes::from_number(py, number).is_none() {
-        return Err(place.invalid(py, format!("has dtype {dtype}, which no op takes")));
-    }
-    if place.is_ref() {
-        let message = "is changed in place, so it must be aligned and in native byte order; pass a copy";
-        return Err(place.invalid(py, message));
+    if !is_number(array)? {
+        return Err(invalid(format!("has dtype {dtype}, which no op takes")));
     }
     let numpy = py.import("numpy")?;
     let options = PyDict::new(py);
@@ -138,7 +156,7 @@ pub(crate) fn to_readable<'py>(place: &Place<'_>, array: &Bound<'py, PyAny>) -> 
     numpy.call_method("array", (array,), Some(&options)).map(Readable::Array)
 }
 
-fn to_text(place: &Place<'_>, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+fn to_text(array: &Bound<'_, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyResult<Tensor> {
     let py = array.py();
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let elements = array.call_method0("ravel")?.call_method0("tolist")?;
@@ -147,10 +165,9 @@ fn to_text(place: &Place<'_>, array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let element = element?;
         let Some(text) = text_to_bytes(&element)? else {
             let got = describe(&element);
-            return Err(place.invalid(
-                py,
-                format!("holds Python objects; element {at} must be text (str) or bytes, got {got}"),
-            ));
+            let message =
+                format!("holds Python objects; element {at} must be text (str) or bytes, got {got}");
+            return Err(invalid(message));
         };
         texts.push(text);
     }

@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyType, PyTypeMethods};
 
 /// The packages whose tensors are not ours to read: the fallback of an op takes them.
-const FRAMEWORKS: [&str; 4] = ["torch", "tensorflow", "jax", "jaxlib"];
+/// The outputs of our own graphs are among them.
+const FRAMEWORKS: [&str; 5] = ["torch", "tensorflow", "jax", "jaxlib", "opsmith"];
 
 /// How many types are remembered; programs have few that are passed to ops.
 const MOST: usize = 64;

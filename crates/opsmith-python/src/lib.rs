@@ -9,6 +9,7 @@ mod check;
 mod convert;
 mod dtypes;
 mod errors;
+mod graph;
 mod inputs;
 mod just_in_time;
 mod kinds;
@@ -23,9 +24,11 @@ mod _native {
     #[pymodule_export]
     use crate::check::{check_worker, run_checks};
     #[pymodule_export]
+    use crate::graph::{Graph, GraphOperation, GraphOutput, GraphSession, gradients, minimize};
+    #[pymodule_export]
     use crate::just_in_time::{crate_sources, processor_feature};
     #[pymodule_export]
-    use crate::library::{Library, check, open};
+    use crate::library::{Library, check, open, standard};
     #[pymodule_export]
     use crate::op::Op;
     use pyo3::prelude::*;

@@ -26,10 +26,17 @@ pub(crate) fn check(py: Python<'_>, path: PathBuf) -> PyResult<()> {
     opsmith_runtime::Library::check(path).map_err(|error| to_python(py, &error))
 }
 
+/// The library of the standard operators, which is part of the engine.
+#[pyfunction]
+pub(crate) fn standard(py: Python<'_>) -> PyResult<Library> {
+    let library = opsmith_runtime::Library::standard();
+    library.map(|library| Library { library }).map_err(|error| to_python(py, &error))
+}
+
 /// A library of operators that was loaded from a file.
 #[pyclass(frozen, module = "opsmith._native")]
 pub(crate) struct Library {
-    library: opsmith_runtime::Library,
+    pub(crate) library: opsmith_runtime::Library,
 }
 
 #[pymethods]

@@ -62,6 +62,16 @@ impl Op {
         }
     }
 
+    /// The op of the engine.
+    pub(crate) fn inner(&self) -> &opsmith_runtime::Op {
+        &self.op
+    }
+
+    /// The attributes that callers give, by the definition's indices.
+    pub(crate) fn visible(&self) -> &[usize] {
+        &self.visible
+    }
+
     /// Runs the op and wraps its outputs.
     fn run<'py>(
         &self,

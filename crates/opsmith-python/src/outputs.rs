@@ -1,9 +1,8 @@
 //! Outputs as NumPy arrays: memory allocated here, aligned to 64 bytes, that the array owns through a capsule.
 
 use std::ffi::{CStr, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
-use numpy::npyffi::{NPY_ARRAY_CARRAY, NpyTypes, PY_ARRAY_API, PyArrayObject, get_type_object, npy_intp};
 use opsmith_core::tensor::{Extents, checked_num_elements};
 use opsmith_core::{DType, Error, Result};
 use opsmith_runtime::OutputMemory;
@@ -12,8 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use smallvec::SmallVec;
 
-use crate::dtypes;
-use crate::errors::to_python;
+use crate::array;
 use crate::python_values::text_from_bytes;
 
 /// The name of the capsules that free outputs.
@@ -124,30 +122,15 @@ impl NumpyMemory {
 /// The output as an array that owns its memory.
 fn to_array(py: Python<'_>, output: Output) -> PyResult<Bound<'_, PyAny>> {
     let Output { block, dtype, mut shape } = output;
-    let descriptor = dtypes::descriptor(py, dtype).map_err(|error| to_python(py, &error))?;
-    // SAFETY: the block has room for a dense array of this dtype and shape; the call takes the reference to the
-    // descriptor, and the array lives no longer than the capsule, which it takes too.
+    // SAFETY: the block has room for a dense array of this dtype and shape, and the capsule frees it.
     unsafe {
-        let array = PY_ARRAY_API.PyArray_NewFromDescr(
-            py,
-            get_type_object(py, NpyTypes::PyArray_Type),
-            descriptor,
-            shape.len() as i32,
-            shape.as_mut_ptr().cast::<npy_intp>(),
-            null_mut(),
-            block.as_ptr().cast(),
-            NPY_ARRAY_CARRAY,
-            null_mut(),
-        );
-        let array = Bound::from_owned_ptr_or_err(py, array)?;
+        let array = array::unowned(py, block.as_ptr(), dtype, &mut shape)?;
         let capsule = ffi::PyCapsule_New(block.as_ptr().cast(), CAPSULE.as_ptr(), Some(free_capsule));
         if capsule.is_null() {
             return Err(PyErr::fetch(py));
         }
         block.into_raw();
-        if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast::<PyArrayObject>(), capsule) < 0 {
-            return Err(PyErr::fetch(py));
-        }
+        array::own(&array, capsule)?;
         Ok(array)
     }
 }

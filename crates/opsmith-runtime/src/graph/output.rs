@@ -81,6 +81,11 @@ impl Operation {
         self.node.outputs.len()
     }
 
+    /// How many tensors each output of the definition holds.
+    pub fn output_counts(&self) -> &[usize] {
+        &self.node.output_counts
+    }
+
     /// One of its outputs.
     ///
     /// # Errors

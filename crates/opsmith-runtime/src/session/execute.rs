@@ -120,7 +120,7 @@ impl Run<'_> {
                 self.keep(step, given);
             }
             Action::Change { op, attrs, variables } => self.change(step, op, attrs, variables)?,
-            Action::Assign { variables } => self.assign(step, variables),
+            Action::Assign { variables } => self.assign(step, variables)?,
         }
         self.release(step);
         Ok(())
@@ -196,16 +196,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Makes each input of a step the value of a variable.
-    fn assign(&mut self, step: &Step, variables: &[NodeId]) {
+    /// Makes each input of a step the value of a variable. What was lent for the run is copied: it may change after it.
+    fn assign(&mut self, step: &Step, variables: &[NodeId]) -> Result<()> {
         for (&variable, slot) in variables.iter().zip(&step.inputs) {
             if let Some(value) = slot.and_then(|slot| self.slots[slot].clone()) {
+                let value = value.into_own().map_err(|error| at_node(error, step))?;
                 if let Some(&Some(output)) = step.outputs.first() {
                     self.slots[output] = Some(value.clone());
                 }
                 self.set(variable, value);
             }
         }
+        Ok(())
     }
 
     fn set(&mut self, variable: NodeId, value: Tensor) {

@@ -170,6 +170,11 @@ impl Tensor {
         self.as_view().strings()
     }
 
+    /// Whether the memory is our own.
+    fn is_own(&self) -> bool {
+        matches!(self.buffer, Buffer::Own(_))
+    }
+
     /// A copy in a block of its own.
     fn to_dense(&self) -> Result<Tensor> {
         let block = Block::new(byte_size(self.dtype, &self.shape)?)?;

@@ -42,6 +42,15 @@ impl Tensor {
         if self.is_contiguous() { Ok(self.clone()) } else { self.to_dense() }
     }
 
+    /// This tensor in memory of our own: a copy where the memory is somebody else's.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when there is no memory for the copy.
+    pub fn into_own(self) -> Result<Tensor> {
+        // Strings are never lent: they were copied when the tensor was made.
+        if self.is_own() || self.dtype() == DType::String { Ok(self) } else { self.to_dense() }
+    }
+
     /// The elements, row-major.
     ///
     /// # Errors

@@ -1,0 +1,168 @@
+"""Graphs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from opsmith import _native
+from opsmith._errors import InvalidArgumentError
+from opsmith._library import Library
+from opsmith.graph._output import Operation, Output, Variable, place
+
+
+class Graph:
+    """A graph of ops, to which nodes are only ever added.
+
+    Every node has its dtypes and shapes when it is made, so that a mistake is an error of the line
+    that made it.
+    """
+
+    def __init__(self, native: _native.Graph | None = None) -> None:
+        self._root = native if native is not None else _native.Graph()
+        self._scopes = threading.local()
+
+    @property
+    def _native(self) -> _native.Graph:
+        """The graph with the scope that the current thread is in."""
+        scopes: list[_native.Graph] = getattr(self._scopes, "stack", [])
+        return scopes[-1] if scopes else self._root
+
+    @staticmethod
+    def load(path: str | os.PathLike[str], libraries: Sequence[Library] = ()) -> Graph:
+        """Read a graph that `save` wrote.
+
+        Its ops are those of the standard operators and of `libraries`, which may be of other
+        releases than those that it was made with. Raises `opsmith.NotFoundError` where a library is
+        missing.
+        """
+        natives = [library._opsmith_loaded.native for library in libraries]
+        return Graph(_native.Graph.load(path, natives))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph to a file. The values of variables are the sessions', and not in it."""
+        self._root.save(path)
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[str]:
+        """Within it, names of new nodes begin with that of the scope, which is `name` or, where
+        there is such a scope already, has a number behind it. Gives the whole name. Scopes are
+        those of a thread."""
+        inner = self._native.scope(name)
+        stack: list[_native.Graph] = self._scopes.__dict__.setdefault("stack", [])
+        stack.append(inner)
+        try:
+            yield inner.scope_name
+        finally:
+            stack.remove(inner)
+
+    def placeholder(
+        self, dtype: Any, shape: Sequence[int | None] | None = None, name: str = "Placeholder"
+    ) -> Output:
+        """A tensor that is fed when the graph runs. `None` stands for a dim that is not known yet,
+        or for a shape of which nothing is known."""
+        dims = None if shape is None else [None if dim is None or dim == -1 else int(dim) for dim in shape]
+        return Output(self, self._native.placeholder(name, _dtype_name(dtype), dims, place()))
+
+    def constant(self, value: Any, dtype: Any = None, name: str = "Constant") -> Output:
+        """A tensor that is always the same: a copy of an array, or what NumPy makes of a list or number."""
+        return Output(self, self._native.constant(name, _array(value, dtype), place()))
+
+    def variable(self, initial: Any, dtype: Any = None, name: str = "Variable") -> Variable:
+        """A tensor that a session keeps from run to run. `initial`, an array or an output of the
+        graph, is its value when it is initialised."""
+        if not isinstance(initial, Output):
+            initial = self.constant(initial, dtype, name=f"{name}/initial")
+        return Variable(self, self._native.variable(name, initial._native, place()))
+
+    def convert(self, value: Any, dtype: Any = None) -> Output:
+        """The output that `value` is, or a constant of it."""
+        if isinstance(value, Output):
+            return value
+        return self.constant(value, dtype)
+
+    def group(self, *operations: Operation | Output, name: str = "Group") -> Operation:
+        """A node that runs when all these have."""
+        natives = [(item.op if isinstance(item, Output) else item)._native for item in operations]
+        return Operation(self, self._native.group(name, natives))
+
+    def initializer(self) -> Operation:
+        """The node that gives all variables of the graph their initial values."""
+        return Operation(self, self._native.initializer())
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables, in the order in which they were made."""
+        return [Variable(self, native) for native in self._root.variables()]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """Every node, in the order in which they were made."""
+        return [Operation(self, native) for native in self._root.operations()]
+
+    def __len__(self) -> int:
+        return len(self._root)
+
+    def operation(self, name: str) -> Operation:
+        """The node of this name. Raises `opsmith.NotFoundError` where there is none."""
+        return Operation(self, self._root.find_operation(name))
+
+    def output(self, name: str) -> Output:
+        """The output of this name: a node's first, or another one by `name:1`."""
+        native = self._root.find_output(name)
+        return Variable(self, native) if native.is_variable else Output(self, native)
+
+    def to_dot(self) -> str:
+        """The graph in the language of graphviz, scopes as boxes around their nodes."""
+        return self._root.to_dot()
+
+    def to_svg(self) -> str:
+        """The graph as an SVG picture, scopes as boxes around their nodes."""
+        return self._root.to_svg()
+
+    def _repr_svg_(self) -> str:
+        return self.to_svg()
+
+    def __repr__(self) -> str:
+        return f"<graph of {len(self)} nodes>"
+
+
+def graph_of(outputs: Sequence[Output]) -> Graph:
+    """The graph that all these are of."""
+    graph = outputs[0].graph
+    for output in outputs:
+        if not output.graph._root.is_same(graph._root):
+            raise InvalidArgumentError(f"`{output.name}` and `{outputs[0].name}` are of different graphs")
+    return graph
+
+
+def _dtype_name(dtype: Any) -> str:
+    if isinstance(dtype, str):
+        return dtype
+    import numpy as np
+
+    name: str = np.dtype(dtype).name
+    return name
+
+
+def _array(value: Any, dtype: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, Output):
+        raise InvalidArgumentError(f"a constant must be a value, got the output `{value.name}` of a graph")
+    return np.asarray(value, None if dtype is None else _numpy_dtype(dtype))
+
+
+def _numpy_dtype(dtype: Any) -> Any:
+    import numpy as np
+
+    if dtype == "string":
+        return np.dtype(object)
+    if dtype == "bfloat16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype)

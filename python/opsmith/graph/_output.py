@@ -1,0 +1,310 @@
+"""Nodes of a graph and their outputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from opsmith import _native
+from opsmith._errors import InvalidArgumentError, OutOfRangeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from opsmith.graph._graph import Graph
+
+_PACKAGE = __name__.split(".", 1)[0]
+
+
+def place() -> tuple[str, int]:
+    """The file and line outside of this package that asked for a node."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        generated = frame.f_code.co_filename.startswith("<opsmith ")
+        if not generated and module.split(".", 1)[0] != _PACKAGE:
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+class Operation:
+    """A node of a graph: an op that is called when the graph runs."""
+
+    __slots__ = ("_native", "graph")
+
+    def __init__(self, graph: Graph, native: _native.GraphOperation) -> None:
+        self._native = native
+        self.graph = graph
+
+    @property
+    def name(self) -> str:
+        """Its name, with those of its scopes in front."""
+        return self._native.name
+
+    @property
+    def kind(self) -> str:
+        """What it does: the op's name, or `Placeholder`, `Constant`, `Variable`, `Assign`, `Group`,
+        `Initialize`."""
+        return self._native.kind
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and line where it was made."""
+        return self._native.place
+
+    @property
+    def inputs(self) -> list[Output | None]:
+        """The tensors that it takes; `None` for an optional one that is absent."""
+        return [None if output is None else Output(self.graph, output) for output in self._native.inputs]
+
+    @property
+    def outputs(self) -> list[Output]:
+        """The tensors that it gives."""
+        return [Output(self.graph, output) for output in self._native.outputs]
+
+    def run(self, feeds: Mapping[Output, Any] | None = None) -> None:
+        """Run it, and what it needs, in the default session."""
+        from opsmith.graph._session import default_session
+
+        default_session().run(self, feeds)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operation) and self._native == other._native
+
+    def __hash__(self) -> int:
+        return hash(self._native)
+
+    def __repr__(self) -> str:
+        return f"<operation {self.name!r} {self.kind}>"
+
+
+class Output:
+    """A tensor of a graph, known by dtype and as much of its shape as there is to know.
+
+    Arithmetic on it adds nodes to the graph; numbers and arrays beside it become constants. `==` asks
+    whether two are the same output, as for any key of a dictionary; `opsmith.ops.equal` compares values.
+    """
+
+    __slots__ = ("_native", "graph")
+
+    # NumPy's arrays leave arithmetic with an output to the output.
+    __array_ufunc__ = None
+
+    def __init__(self, graph: Graph, native: _native.GraphOutput) -> None:
+        self._native = native
+        self.graph = graph
+
+    @property
+    def name(self) -> str:
+        """The node's name, and `:1` and so on where it is not the first output."""
+        return self._native.name
+
+    @property
+    def op(self) -> Operation:
+        """The node whose output it is."""
+        return Operation(self.graph, self._native.operation)
+
+    @property
+    def dtype(self) -> str:
+        """The name of the type of its elements."""
+        return self._native.dtype
+
+    @property
+    def shape(self) -> tuple[int | None, ...] | None:
+        """The dims, `None` where one is unknown; `None` where not even the rank is known."""
+        shape = self._native.shape
+        return None if shape is None else tuple(shape)
+
+    def eval(self, feeds: Mapping[Output, Any] | None = None) -> np.ndarray[Any, Any]:
+        """Its value, computed in the default session."""
+        from opsmith.graph._session import default_session
+
+        value: np.ndarray[Any, Any] = default_session().run(self, feeds)
+        return value
+
+    def __repr__(self) -> str:
+        shape = "?" if self.shape is None else list(self.shape)
+        return f"<{type(self).__name__.lower()} {self.name!r} {self.dtype}{shape}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Output) and self._native == other._native
+
+    def __hash__(self) -> int:
+        return hash(self._native)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"`{self.name}` has no value before the graph runs, so it cannot be a condition")
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"`{self.name}` has no value before the graph runs, so it cannot be iterated over")
+
+    def __array__(self, *_: object, **__: object) -> Any:
+        raise TypeError(f"`{self.name}` has no value before the graph runs; use `eval` or a session")
+
+    def __add__(self, other: Any) -> Output:
+        return call("add", self, other)
+
+    def __radd__(self, other: Any) -> Output:
+        return call("add", other, self)
+
+    def __sub__(self, other: Any) -> Output:
+        return call("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Output:
+        return call("sub", other, self)
+
+    def __mul__(self, other: Any) -> Output:
+        return call("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Output:
+        return call("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Output:
+        return call("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> Output:
+        return call("div", other, self)
+
+    def __pow__(self, other: Any) -> Output:
+        # By far the commonest power, and quicker than one in general.
+        return call("square", self) if isinstance(other, int) and other == 2 else call("pow", self, other)
+
+    def __rpow__(self, other: Any) -> Output:
+        return call("pow", other, self)
+
+    def __matmul__(self, other: Any) -> Output:
+        return call("mat_mul", self, other)
+
+    def __rmatmul__(self, other: Any) -> Output:
+        return call("mat_mul", other, self)
+
+    def __neg__(self) -> Output:
+        return call("neg", self)
+
+    def __abs__(self) -> Output:
+        return call("abs", self)
+
+    def __lt__(self, other: Any) -> Output:
+        return call("less", self, other)
+
+    def __le__(self, other: Any) -> Output:
+        return call("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Output:
+        return call("greater", self, other)
+
+    def __ge__(self, other: Any) -> Output:
+        return call("greater_equal", self, other)
+
+    def __getitem__(self, key: Any) -> Output:
+        return _part(self, key if isinstance(key, tuple) else (key,))
+
+    @property
+    def T(self) -> Output:
+        """The transpose: all dims in reverse order."""
+        return call("transpose", self)
+
+    def reshape(self, *shape: int | Sequence[int]) -> Output:
+        """The same elements in another shape, of which one dim may be -1."""
+        dims = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return call("reshape", self, self.graph.constant(dims, "int64", name="shape"))
+
+    def sum(self, axes: int | Sequence[int] = (), keep_dims: bool = False) -> Output:
+        """The sum over these dims, over all where none is given."""
+        return call("sum", self, axes=_ints(axes), keep_dims=keep_dims)
+
+    def mean(self, axes: int | Sequence[int] = (), keep_dims: bool = False) -> Output:
+        """The mean over these dims, over all where none is given."""
+        return call("mean", self, axes=_ints(axes), keep_dims=keep_dims)
+
+    def astype(self, dtype: str) -> Output:
+        """The elements as numbers of another type."""
+        return call("cast", self, dtype=dtype)
+
+
+class Variable(Output):
+    """A tensor that a session keeps from run to run.
+
+    Within one run every reader sees the value from before the run; what is assigned becomes the value when
+    the run has succeeded.
+    """
+
+    __slots__ = ()
+
+    @property
+    def initial(self) -> Output:
+        """What it has when it is initialised."""
+        return Output(self.graph, self._native.initial)
+
+    def assign(self, value: Any) -> Operation:
+        """A node that makes `value` the variable's value."""
+        value = self.graph.convert(value, self.dtype)
+        return Operation(self.graph, self.graph._native.assign(self._native, value._native))
+
+
+def call(name: str, *inputs: Any, **attrs: Any) -> Output:
+    """A call of a standard operator, of whose inputs at least one is an output."""
+    import opsmith
+
+    output: Output = getattr(opsmith.ops, name)(*inputs, **attrs)
+    return output
+
+
+def _ints(axes: int | Sequence[int]) -> list[int]:
+    return [axes] if isinstance(axes, int) else list(axes)
+
+
+def _part(output: Output, key: tuple[Any, ...]) -> Output:
+    """`output[1, 2:5, ...]`: integers and slices of step 1 of dims whose size is known where that matters."""
+    shape = output.shape
+    if shape is None:
+        raise InvalidArgumentError(f"`{output.name}` has an unknown rank, so it cannot be indexed")
+    if Ellipsis in key:
+        at = key.index(Ellipsis)
+        missing = len(shape) - (len(key) - 1)
+        key = key[:at] + (slice(None),) * missing + key[at + 1 :]
+    if len(key) > len(shape):
+        raise OutOfRangeError(f"`{output.name}` has {len(shape)} dims, got {len(key)} indices")
+    key += (slice(None),) * (len(shape) - len(key))
+    begin, size, dropped = [], [], []
+    for dim, (index, length) in enumerate(zip(key, shape, strict=True)):
+        first, count = _range(output, dim, index, length)
+        begin.append(first)
+        size.append(count)
+        if isinstance(index, int):
+            dropped.append(dim)
+    graph = output.graph
+    part = output
+    if any(begin) or any(count != -1 for count in size):
+        part = call("slice", output, graph.constant(begin, "int64"), graph.constant(size, "int64"))
+    if not dropped:
+        return part
+    left = [dim for dim in range(len(shape)) if dim not in dropped]
+    dims = [size[dim] if size[dim] != -1 else shape[dim] for dim in left]
+    if dims.count(None) > 1:
+        raise InvalidArgumentError(f"`{output.name}` has several unknown dims, so an index cannot drop one")
+    return part.reshape([-1 if dim is None else dim for dim in dims])
+
+
+def _range(output: Output, dim: int, index: Any, length: int | None) -> tuple[int, int]:
+    """The first index and the number of them, -1 for all that follow."""
+    if isinstance(index, int):
+        if length is not None and not -length <= index < length:
+            raise OutOfRangeError(f"`{output.name}`: dim {dim} has size {length}, there is no index {index}")
+        if index < 0 and length is None:
+            raise InvalidArgumentError(f"`{output.name}`: dim {dim} has an unknown size, got index {index}")
+        return (index if index >= 0 else index + (length or 0)), 1
+    if not isinstance(index, slice) or index.step not in (None, 1):
+        raise InvalidArgumentError(
+            f"`{output.name}`: an index must be an integer, `...` or a slice of step 1, got {index!r}"
+        )
+    start, stop = index.start or 0, index.stop
+    if length is not None:
+        first, last, _ = index.indices(length)
+        return first, max(last - first, 0)
+    if start < 0 or (stop is not None and stop < 0):
+        raise InvalidArgumentError(f"`{output.name}`: dim {dim} has an unknown size, got {index}")
+    return start, -1 if stop is None else max(stop - start, 0)

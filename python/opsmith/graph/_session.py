@@ -1,0 +1,171 @@
+"""Sessions: they run graphs, and keep the values of variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from opsmith import _native
+from opsmith._errors import FailedPreconditionError, InvalidArgumentError
+from opsmith.graph._graph import Graph, _array
+from opsmith.graph._output import Operation, Output
+
+_sessions: ContextVar[tuple[Session, ...]] = ContextVar("opsmith_sessions", default=())
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What ran when in one run."""
+
+    chrome_json: str
+    """For `chrome://tracing` or Perfetto: per op its time, thread and bytes."""
+    summary: str
+    """A table: per op how often it was called, for how long in all, and how many bytes it made."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON to a file."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.chrome_json)
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+class Session:
+    """Runs a graph, and keeps the values of its variables.
+
+    Any number of threads may run one session, and any number of sessions one graph; each has
+    variables of its own. In a `with` block it is the default session, which `eval` and
+    `Operation.run` use.
+    """
+
+    def __init__(self, graph: Graph, *, parallel: bool = True, simplify: bool = True) -> None:
+        self.graph = graph
+        self._native = _native.GraphSession(graph._root, parallel, simplify)
+
+    def run(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> Any:
+        """Run what the fetches need.
+
+        `fetches` is an output, an operation, or a list, tuple or dict of fetches; the answer has
+        the same form, with an array for each output and `None` for each operation. `feeds` gives
+        outputs their values for the run, placeholders or any others.
+        """
+        return self._run(fetches, feeds, traced=False)[0]
+
+    def run_traced(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> tuple[Any, Trace]:
+        """As `run`, and what ran when."""
+        values, trace = self._run(fetches, feeds, traced=True)
+        return values, Trace(*trace)
+
+    def initialize(self) -> None:
+        """Give every variable of the graph its initial value."""
+        self._native.initialize()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the values of all variables to a file in the safetensors format, optimisers' own
+        among them."""
+        self._native.save(path)
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Give every variable the value that a file has for it."""
+        self._native.restore(path)
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """How many bytes the session's tensors take now, and the most that they took at one time."""
+        return self._native.memory_use()
+
+    def reset_peak_memory(self) -> None:
+        """Count the most memory from now on."""
+        self._native.reset_peak_memory()
+
+    def __enter__(self) -> Session:
+        _sessions.set((*_sessions.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        stack = list(_sessions.get())
+        for at in reversed(range(len(stack))):
+            if stack[at] is self:
+                del stack[at]
+                break
+        _sessions.set(tuple(stack))
+
+    def _run(self, fetches: Any, feeds: Mapping[Output, Any] | None, traced: bool) -> tuple[Any, Any]:
+        outputs: list[Output] = []
+        targets: list[Operation] = []
+        rebuild = _collect(fetches, outputs, targets)
+        fed = []
+        for output, value in (feeds or {}).items():
+            if not isinstance(output, Output):
+                raise InvalidArgumentError(
+                    f"feeds are for outputs of the graph, got {type(output).__name__} {output!r}"
+                )
+            fed.append((output._native, _feed(output, value)))
+        values, trace = self._native.run(
+            [output._native for output in outputs], [target._native for target in targets], fed, traced
+        )
+        return rebuild(values), trace
+
+    def __repr__(self) -> str:
+        return f"<session on {self.graph!r}>"
+
+
+class InteractiveSession(Session):
+    """A session that is the default one from when it is made until it is closed."""
+
+    def __init__(self, graph: Graph, *, parallel: bool = True, simplify: bool = True) -> None:
+        super().__init__(graph, parallel=parallel, simplify=simplify)
+        self.__enter__()
+
+    def close(self) -> None:
+        """The session before it is the default one again."""
+        self._leave()
+
+
+def default_session() -> Session:
+    """The session of the innermost `with` block or `InteractiveSession`.
+
+    Raises `opsmith.FailedPreconditionError` where there is none.
+    """
+    sessions = _sessions.get()
+    if not sessions:
+        raise FailedPreconditionError(
+            "there is no default session; use `with opsmith.Session(graph):` or opsmith.InteractiveSession"
+        )
+    return sessions[-1]
+
+
+def _collect(fetches: Any, outputs: list[Output], targets: list[Operation]) -> Any:
+    """Note what is fetched; gives a function that puts the values into the form of `fetches`."""
+    if isinstance(fetches, Output):
+        outputs.append(fetches)
+        at = len(outputs) - 1
+        return lambda values: values[at]
+    if isinstance(fetches, Operation):
+        targets.append(fetches)
+        return lambda values: None
+    if isinstance(fetches, list | tuple):
+        kind = type(fetches)
+        parts = [_collect(fetch, outputs, targets) for fetch in fetches]
+        return lambda values: kind(part(values) for part in parts)
+    if isinstance(fetches, dict):
+        named = {key: _collect(fetch, outputs, targets) for key, fetch in fetches.items()}
+        return lambda values: {key: part(values) for key, part in named.items()}
+    raise InvalidArgumentError(
+        "a fetch must be an output, an operation, or a list, tuple or dict of them, "
+        f"got {type(fetches).__name__}"
+    )
+
+
+def _feed(output: Output, value: Any) -> Any:
+    """The value as an array: Python's own numbers and lists take the output's dtype, arrays keep theirs."""
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return _array(value, None)
+    return _array(value, output.dtype)

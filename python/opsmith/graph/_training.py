@@ -1,0 +1,44 @@
+"""Derivatives of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from opsmith import _native
+from opsmith.graph._graph import graph_of
+from opsmith.graph._output import Operation, Output, Variable
+
+
+def gradients(
+    ys: Output | Sequence[Output], xs: Output | Sequence[Output], grad_ys: Any = None
+) -> list[Output | None]:
+    """The gradients of the sum of `ys` with respect to each of `xs`, as new nodes of the graph.
+
+    `None` for an x that no y depends on in a differentiable way. `grad_ys` are the gradients that flow into
+    the ys; ones unless they are given. Raises `opsmith.UnimplementedError` for an op on the way that declares
+    no gradient: the message names it, and the way to it.
+    """
+    ys, xs = _list(ys), _list(xs)
+    if not ys or not xs:
+        return [None] * len(xs)
+    graph = graph_of([*ys, *xs])
+    given = None
+    if grad_ys is not None:
+        listed = grad_ys if isinstance(grad_ys, list | tuple) else [grad_ys]
+        pairs = [graph.convert(value, y.dtype) for value, y in zip(listed, ys, strict=True)]
+        given = [output._native for output in pairs]
+    found = _native.gradients([y._native for y in ys], [x._native for x in xs], given)
+    return [None if native is None else Output(graph, native) for native in found]
+
+
+def minimize(
+    optimizer: str, numbers: list[float], loss: Output, variables: Sequence[Variable] | None
+) -> Operation:
+    """The node that takes a step of an optimiser of the engine's."""
+    natives = None if variables is None else [variable._native for variable in variables]
+    return Operation(loss.graph, _native.minimize(optimizer, numbers, loss._native, natives))
+
+
+def _list(outputs: Output | Sequence[Output]) -> list[Output]:
+    return [outputs] if isinstance(outputs, Output) else list(outputs)

@@ -1,0 +1,46 @@
+"""Optimisers: nodes of a graph that change variables so that a loss becomes smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from opsmith.graph import Operation, Output, Variable
+from opsmith.graph._training import minimize
+
+__all__ = ["Adam", "GradientDescent", "Momentum"]
+
+
+class _Optimizer:
+    def minimize(self, loss: Output, variables: Sequence[Variable] | None = None) -> Operation:
+        """The node that takes one step towards a smaller `loss`, a float scalar, with these
+        variables; with all that it depends on unless they are given."""
+        numbers = [float(number) for number in astuple(self)]  # type: ignore[call-overload]
+        return minimize(type(self).__name__, numbers, loss, variables)
+
+
+@dataclass(frozen=True)
+class GradientDescent(_Optimizer):
+    """Each variable less `learning_rate` times its gradient."""
+
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Momentum(_Optimizer):
+    """Gradient descent in which a velocity, `momentum` times the last one plus the gradient, takes
+    the gradient's place."""
+
+    learning_rate: float
+    momentum: float = 0.9
+
+
+@dataclass(frozen=True)
+class Adam(_Optimizer):
+    """Adam (Kingma and Ba, 2015, algorithm 1): steps scaled by running means of the gradient and of
+    its square."""
+
+    learning_rate: float = 0.001
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8

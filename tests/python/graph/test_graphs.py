@@ -1,0 +1,242 @@
+"""Graphs and sessions from Python: built by operators and by libraries' functions, run, saved and drawn."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import opsmith
+import pytest
+from opsmith import Graph, Library, Session
+
+
+def test_operators_build_nodes_that_compute_as_numpy_does(graph: Graph) -> None:
+    x = graph.placeholder("float64", [None, 3], name="x")
+    a = np.random.default_rng(0).uniform(0.5, 2.0, (4, 3))
+    row = np.array([1.0, 2.0, 3.0])
+    cases = {
+        "add": (x + 1, a + 1),
+        "radd": (1 + x, 1 + a),
+        "sub": (x - row, a - row),
+        "rsub": (row - x, row - a),
+        "mul": (x * x, a * a),
+        "div": (x / row, a / row),
+        "rdiv": (1.0 / x, 1.0 / a),
+        "square": (x**2, a**2),
+        "pow": (x**1.5, a**1.5),
+        "rpow": (2.0**x, 2.0**a),
+        "matmul": (x @ row.reshape(3, 1), a @ row.reshape(3, 1)),
+        "neg": (-x, -a),
+        "abs": (abs(-x), a),
+        "less": (x < 1.0, a < 1.0),
+        "greater_equal": (x >= row, a >= row),
+        "sum": (x.sum(), a.sum()),
+        "sum of rows": (x.sum(1, keep_dims=True), a.sum(1, keepdims=True)),
+        "mean": (x.mean(-1), a.mean(-1)),
+        "transpose": (x.T, a.T),
+        "reshape": (x.reshape(3, -1), a.reshape(3, -1)),
+        "astype": (x.astype("float32"), a.astype(np.float32)),
+        "column": (x[:, 1], a[:, 1]),
+        "part": (x[1:3, :2], a[1:3, :2]),
+        "row": (x[2], a[2]),
+        "ellipsis": (x[..., 0:2], a[..., 0:2]),
+        "exp": (opsmith.ops.exp(x), np.exp(a)),
+    }
+    values = Session(graph).run({name: output for name, (output, _) in cases.items()}, {x: a})
+    for name, (output, expected) in cases.items():
+        assert values[name].dtype == expected.dtype and output.dtype == expected.dtype.name, name
+        np.testing.assert_allclose(values[name], expected, rtol=1e-14, err_msg=name)
+        known = output.shape
+        assert known is None or all(d in (None, e) for d, e in zip(known, expected.shape, strict=True)), name
+
+
+def test_a_librarys_function_adds_a_node(graph: Graph, distances: Library) -> None:
+    x = graph.placeholder("float64", [None, 2], name="x")
+    y = np.array([[0.0, 0.0], [1.0, 5.0]])
+    z = distances.pairwise_manhattan_distance(x, y, name="z")
+    assert (z.name, z.shape, z.op.kind) == ("z", (None, 2), "PairwiseManhattanDistance")
+    a = np.array([[1.0, 2.0]])
+    with Session(graph):
+        np.testing.assert_array_equal(z.eval({x: a}), [[3.0, 3.0]])
+        gradient = opsmith.gradients(z, x)[0]
+        assert gradient is not None
+        np.testing.assert_array_equal(gradient.eval({x: a}), [[1.0, 0.0]])
+    parts = opsmith.ops.split(x, 2, axis=1)
+    assert [part.shape for part in parts] == [(None, 1), (None, 1)]
+
+
+def test_values_are_eager_where_no_output_is_given() -> None:
+    product = opsmith.ops.mat_mul([[1.0, 2.0]], [[3.0], [4.0]])
+    np.testing.assert_array_equal(product, [[11.0]])
+
+
+def test_variables_optimisers_and_checkpoints(graph: Graph, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    inputs, targets = rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
+    x = graph.placeholder("float64", [None, 3], name="x")
+    with graph.scope("model") as scope:
+        w = graph.variable(np.zeros((3, 1)), name="w")
+    assert (scope, w.name) == ("model/", "model/w")
+    loss = ((x @ w - targets) ** 2).mean()
+    train = opsmith.optimizers.GradientDescent(0.05).minimize(loss)
+    feeds = {x: inputs}
+    expected = np.zeros((3, 1))
+    session = Session(graph)
+    with pytest.raises(opsmith.FailedPreconditionError, match=r"variable `model/w`.*initialise it first"):
+        session.run(w)
+    session.run(graph.initializer())
+    for _ in range(10):
+        session.run(train, feeds)
+        expected -= 0.05 * 2 / 20 * inputs.T @ (inputs @ expected - targets)
+    np.testing.assert_allclose(session.run(w), expected, rtol=1e-13)
+    path = tmp_path / "ünï code.safetensors"
+    session.save(path)
+    other = Session(graph)
+    other.restore(path)
+    session.run(train, feeds)
+    other.run(train, feeds)
+    np.testing.assert_array_equal(session.run(w), other.run(w))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(opsmith.Error, match="damaged"):
+        other.restore(path)
+
+
+def test_what_is_lent_and_given_is_nobody_elses(graph: Graph) -> None:
+    x = graph.placeholder("float64", [2], name="x")
+    w = graph.variable([0.0, 0.0], name="w")
+    assign = w.assign(x)
+    session = Session(graph)
+    session.initialize()
+    array = np.array([1.0, 2.0])
+    session.run(assign, {x: array})
+    array[:] = 9.0
+    value = session.run(w)
+    np.testing.assert_array_equal(value, [1.0, 2.0])
+    value[:] = 7.0
+    np.testing.assert_array_equal(session.run(w), [1.0, 2.0])
+    echoed = session.run(x, {x: array})
+    echoed[:] = 0.0
+    np.testing.assert_array_equal(array, [9.0, 9.0])
+    constant = graph.constant(array)
+    array[:] = -1.0
+    np.testing.assert_array_equal(session.run(constant), [9.0, 9.0])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "int64", "uint16", "bool", "complex64"]
+)
+def test_every_dtype_goes_in_and_comes_back(graph: Graph, dtype: str) -> None:
+    x = graph.placeholder(dtype, None)
+    value = np.arange(6).reshape(2, 3).astype(dtype)
+    session = Session(graph)
+    for array in (value, value.T, value[:, ::2], value[:0]):
+        back = session.run(opsmith.ops.identity(x), {x: array})
+        assert back.dtype == array.dtype
+        np.testing.assert_array_equal(back, array)
+
+
+def test_text_goes_in_and_comes_back(graph: Graph) -> None:
+    x = graph.placeholder("string", [None])
+    back = Session(graph).run(opsmith.ops.identity(x), {x: ["a", "größer", ""]})
+    assert list(back) == ["a", "größer", ""]
+
+
+def test_the_default_session_is_the_innermost(graph: Graph) -> None:
+    one = graph.constant(1.0)
+    with pytest.raises(opsmith.FailedPreconditionError, match="no default session"):
+        one.eval()
+    session = opsmith.InteractiveSession(graph)
+    assert one.eval() == 1.0
+    with Session(graph) as inner:
+        assert opsmith.graph.default_session() is inner
+    assert opsmith.graph.default_session() is session
+    session.close()
+    with pytest.raises(opsmith.FailedPreconditionError):
+        graph.initializer().run()
+
+
+def test_a_mistake_names_the_line_that_made_the_node(graph: Graph) -> None:
+    x = graph.placeholder("float64", [None, 3], name="x")
+    y = graph.placeholder("float64", [None, 3], name="y")
+    with pytest.raises(opsmith.InvalidArgumentError, match="MatMul"):
+        x @ np.zeros((4, 1))
+    z = x + y
+    file, line = z.op.place
+    assert file == __file__ and line > 0
+    session = Session(graph)
+    with pytest.raises(opsmith.InvalidArgumentError, match=rf"node `Add`, made at .*test_graphs.py:{line}"):
+        session.run(z, {x: np.zeros((2, 3)), y: np.zeros((3, 3))})
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"the feed for `y` must be float64\[\?,3\]"):
+        session.run(z, {x: np.zeros((2, 3)), y: np.zeros((2, 3), np.float32)})
+    with pytest.raises(opsmith.FailedPreconditionError, match=r"placeholder `y`.* has to be fed"):
+        session.run(z, {x: np.zeros((2, 3))})
+    for wrong in (3, "x", [x, 3]):
+        with pytest.raises(opsmith.InvalidArgumentError, match="a fetch must be"):
+            session.run(wrong)
+    with pytest.raises(opsmith.InvalidArgumentError, match="feeds are for outputs"):
+        session.run(z, {"x": 1.0})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match="cannot be a condition"):
+        bool(x)
+    with pytest.raises(opsmith.InvalidArgumentError, match="different graphs"):
+        x + opsmith.Graph().placeholder("float64", [None, 3])
+
+
+def test_saved_drawn_and_traced(graph: Graph, distances: Library, tmp_path: Path) -> None:
+    with graph.scope("inputs"):
+        x = graph.placeholder("float64", [None, 2], name="x")
+    z = distances.pairwise_manhattan_distance(x, x)
+    path = tmp_path / "graph.opsmith"
+    graph.save(path)
+    with pytest.raises(opsmith.NotFoundError, match="needs the library `distances`"):
+        Graph.load(path)
+    loaded = Graph.load(path, [distances])
+    assert loaded.to_dot() == graph.to_dot()
+    assert 'label="inputs"' in graph.to_dot() and graph.to_svg().startswith("<svg")
+    a = np.array([[0.0, 1.0], [2.0, 3.0]])
+    session = Session(loaded)
+    value, trace = session.run_traced(loaded.output(z.name), {loaded.output("inputs/x"): a})
+    np.testing.assert_array_equal(value, [[0.0, 4.0], [4.0, 0.0]])
+    (event,) = json.loads(trace.chrome_json)["traceEvents"]
+    assert event["name"] == "PairwiseManhattanDistance" and event["args"]["bytes"] == 32
+    assert "PairwiseManhattanDistance" in str(trace)
+    trace.save(tmp_path / "trace.json")
+    assert session.memory[1] >= 32
+
+
+def test_two_sessions_on_one_graph_from_eight_threads(graph: Graph) -> None:
+    x = graph.placeholder("float64", [], name="x")
+    w = graph.variable(0.0, name="w")
+    add = w.assign(w + 1.0)
+    y = opsmith.ops.exp(x) * 2.0
+    sessions = [Session(graph), Session(graph)]
+    for session in sessions:
+        session.initialize()
+    wrong: list[float] = []
+
+    def work(session: Session, seed: int) -> None:
+        for value in np.random.default_rng(seed).uniform(size=200):
+            if session.run([y, add], {x: value})[0] != np.exp(value) * 2.0:
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(sessions[i % 2], i)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # NumPy's exponential and ours may differ in the last place.
+    assert all(abs(session.run(w) - 800.0) == 0.0 for session in sessions)
+    assert all(abs(Session(graph).run(y, {x: v}) / (np.exp(v) * 2.0) - 1.0) < 1e-15 for v in wrong)
+
+
+def test_gradients_name_the_op_that_has_none(graph: Graph) -> None:
+    x = graph.placeholder("float64", [3], name="x")
+    assert opsmith.gradients(opsmith.ops.stop_gradient(x), x) == [None]
+    assert opsmith.gradients([], [x]) == [None]
+    with pytest.raises(opsmith.InvalidArgumentError, match="only floats have gradients"):
+        i = graph.placeholder("int32", [3])
+        opsmith.gradients(i, i)
+    second = opsmith.gradients(opsmith.gradients(x * x * x, x)[0], x)[0]  # type: ignore[arg-type]
+    assert second is not None
+    np.testing.assert_allclose(Session(graph).run(second, {x: [1.0, 2.0, 3.0]}), [6.0, 12.0, 18.0])
