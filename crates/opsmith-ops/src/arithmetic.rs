@@ -98,3 +98,22 @@ ops! {
     /// The op `Minimum`: [`minimum`](fn@minimum), of integers too.
     Minimum = integers::also::<integers::Minimum, 2>(minimum::def()), with minimum::COMPANIONS;
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::testing;
+
+    use super::*;
+
+    #[test]
+    fn integers_wrap_around() -> Result<()> {
+        let (x, y) = (array![[i8::MAX], [1]], array![1i8, -1]);
+        let outputs = testing::call::<Add>().input(&x).input(&y).run()?;
+        assert_eq!(outputs.array::<i8, Ix2>("z")?, array![[i8::MIN, 126], [2, 0]]);
+        let outputs = testing::call::<Maximum>().input(&x).input(&y).run()?;
+        assert_eq!(outputs.array::<i8, Ix2>("z")?, array![[127, 127], [1, 1]]);
+        let error = testing::call::<Sub>().input(&array![1, 2]).input(&array![1, 2, 3]).run().unwrap_err();
+        assert_eq!(error.message(), "Sub: expected inputs that broadcast to one shape, got `x` [2], `y` [3]");
+        Ok(())
+    }
+}

@@ -128,3 +128,22 @@ fn second_gradient() -> OpDef {
         .shape_fn(shape_fns::unchanged)
         .kernel(kernel::<false>())
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::testing;
+
+    use super::*;
+
+    #[test]
+    fn floats_become_the_nearest_integers_that_there_are() -> Result<()> {
+        let x = array![-1.9f64, 300.0, f64::NAN, 0.5];
+        let outputs = testing::call::<Cast>().input(&x).attr("dtype", DType::UInt8).run()?;
+        assert_eq!(outputs.array::<u8, Ix1>("y")?, array![0, 255, 0, 0]);
+        let outputs = testing::call::<Cast>().input(&x).attr("dtype", DType::Bool).run()?;
+        assert_eq!(outputs.array::<bool, Ix1>("y")?, array![true, true, true, true]);
+        let outputs = testing::call::<Cast>().input(&array![-1i64, 256]).attr("dtype", DType::UInt8).run()?;
+        assert_eq!(outputs.array::<u8, Ix1>("y")?, array![255, 0]);
+        Ok(())
+    }
+}

@@ -112,3 +112,22 @@ fn not() -> OpDef {
         .not_differentiable()
         .kernel(KernelDef::cpu::<ElementwiseKernel<Not, 1>>().strided())
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::testing;
+
+    use super::*;
+
+    #[test]
+    fn nan_is_equal_to_nothing() -> Result<()> {
+        let x = array![f32::NAN, 1.0, 2.0];
+        let outputs = testing::call::<Equal>().input(&x).input(&x).run()?;
+        assert_eq!(outputs.array::<bool, Ix1>("z")?, array![false, true, true]);
+        let outputs = testing::call::<LessEqual>().input(&x).input(&array![2.0f32]).run()?;
+        assert_eq!(outputs.array::<bool, Ix1>("z")?, array![false, true, true]);
+        let outputs = testing::call::<LogicalNot>().input(&array![true, false]).run()?;
+        assert_eq!(outputs.array::<bool, Ix1>("y")?, array![false, true]);
+        Ok(())
+    }
+}

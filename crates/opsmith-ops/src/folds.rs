@@ -281,3 +281,25 @@ fn folded_shape(c: &mut InferenceContext<'_>) -> Result<()> {
     };
     c.set_output(0, shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::ndarray::Array2;
+    use opsmith::testing;
+
+    use super::*;
+
+    #[test]
+    fn positions_of_several_dims_are_in_row_major_order() -> Result<()> {
+        let x = array![[1, 9, 3], [9, 5, 6]];
+        let call = || testing::call::<ArgMax>().input(&x);
+        assert_eq!(call().run()?.array::<i64, Ix0>("y")?[()], 1);
+        assert_eq!(call().attr("axes", vec![0]).run()?.array::<i64, Ix1>("y")?, array![1, 0, 1]);
+        let error =
+            testing::call::<ArgMin>().input(&Array2::<f32>::zeros((0, 2))).attr("axes", vec![0]).run();
+        assert!(error.unwrap_err().message().contains("must have an element along the dims"));
+        let nan = array![1.0, f64::NAN, f64::NAN];
+        assert_eq!(testing::call::<ArgMin>().input(&nan).run()?.array::<i64, Ix0>("y")?[()], 1);
+        Ok(())
+    }
+}

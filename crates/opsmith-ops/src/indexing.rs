@@ -365,3 +365,46 @@ fn one_hot() -> OpDef {
         .not_differentiable()
         .kernel(KernelDef::cpu::<OneHotKernel>())
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::ndarray::Array2;
+    use opsmith::{infer_ok, testing};
+
+    use super::*;
+
+    #[test]
+    fn positions_are_in_the_tensor() -> Result<()> {
+        let x = array![[1, 2], [3, 4], [5, 6]];
+        let outputs = testing::call::<Gather>().input(&x).input(&array![[-1i64, 0]]).run()?;
+        assert_eq!(outputs.array::<i32, Ix3>("y")?, array![[[5, 6], [1, 2]]]);
+        let error = testing::call::<Gather>().input(&x).input(&array![0i64, 3]).run().unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "OutOfRange: Gather: `indices` must be positions along a dim of 3, got 3 at element 1"
+        );
+        infer_ok!(testing::shapes::<Gather>().attr("axis", 1.into()), "[2,n,4];[?]", "[2,d1_0,4]");
+        let (values, shape) = (array![1.0, 2.0], array![2i64, 2]);
+        let place = |indices: Array2<i64>| {
+            testing::call::<SparseToDense>().input(&values).input(&indices).input(&shape).run()
+        };
+        assert_eq!(place(array![[1, 0], [0, 1]])?.array::<f64, Ix2>("y")?, array![[0.0, 2.0], [1.0, 0.0]]);
+        assert!(place(array![[1, 0], [1, 0]]).unwrap_err().message().contains("index [1, 0] is there twice"));
+        assert!(
+            place(array![[1, 0], [2, 0]])
+                .unwrap_err()
+                .message()
+                .contains("is not in a tensor of shape [2, 2]")
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn there_is_no_one_beyond_the_depth() -> Result<()> {
+        let indices = array![1i32, -1, 2];
+        let call = testing::call::<OneHot>().input(&indices).attr("depth", 2).attr("axis", 0);
+        let outputs = call.attr("dtype", DType::Bool).run()?;
+        assert_eq!(outputs.array::<bool, Ix2>("y")?, array![[false, false, false], [true, false, false]]);
+        Ok(())
+    }
+}

@@ -263,3 +263,48 @@ impl Linear for SumOfRepetitions {
         linear::floats::<linear::Forward<Self>>().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::ndarray::{Array, Array1};
+    use opsmith::{infer_error, infer_ok, testing};
+
+    use super::*;
+
+    #[test]
+    fn shapes_are_checked() -> Result<()> {
+        let x = Array::from_iter(0..6).into_shape_with_order((2, 3)).unwrap();
+        let outputs = testing::call::<Reshape>().input(&x.t()).input(&array![-1i64, 2]).run()?;
+        assert_eq!(outputs.array::<i32, Ix2>("y")?, array![[0, 3], [1, 4], [2, 5]]);
+        for shape in [vec![-1i64, -1], vec![4], vec![-2, -3], vec![i64::MAX, i64::MAX], vec![0, -1]] {
+            let error = testing::call::<Reshape>().input(&x).input(&Array1::from(shape)).run().unwrap_err();
+            assert!(error.message().starts_with("Reshape: `shape` must be that of 6 elements"), "{error}");
+        }
+        let error = testing::call::<BroadcastTo>().input(&x).input(&array![2i64, 4]).run().unwrap_err();
+        assert_eq!(error.message(), "BroadcastTo: shape [2, 3] does not broadcast to [2, 4]");
+        let huge = array![i64::MAX, i64::MAX, 2, 3];
+        assert!(
+            testing::call::<BroadcastTo>()
+                .input(&x)
+                .input(&huge)
+                .run()
+                .unwrap_err()
+                .message()
+                .contains("too large")
+        );
+        let error = testing::call::<Transpose>().input(&x).attr("perm", vec![0, -2]).run().unwrap_err();
+        assert!(
+            error.message().contains("`perm` must have each dim of an input of rank 2 once, got [0, -2]")
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn shapes_that_are_inferred() {
+        infer_ok!(testing::shapes::<Reshape>(), "[2,3];[2]", "[?,?]");
+        infer_ok!(testing::shapes::<Reshape>(), "?;[?]", "?");
+        infer_ok!(testing::shapes::<Transpose>(), "[2,?,n]", "[n,d0_1,2]");
+        infer_ok!(testing::shapes::<Transpose>().attr("perm", vec![1, 0].into()), "?", "[?,?]");
+        infer_error!(testing::shapes::<Transpose>().attr("perm", vec![1, 0].into()), "`perm`", "[1,2,3]");
+    }
+}

@@ -127,6 +127,28 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_lists_every_op() {
+        let readme = include_str!("../README.md");
+        let library = library().unwrap_or_else(|error| panic!("{error}"));
+        for name in library.ops().iter().map(|op| &op.signature().name) {
+            assert!(name.ends_with("Grad") || readme.contains(&format!("`{name}`")), "{name} is not listed");
+        }
+    }
+
+    #[test]
+    fn gradients_are_declared_for_every_op() {
+        let library = library().unwrap_or_else(|error| panic!("{error}"));
+        let undeclared = |op: &&opsmith::Op| {
+            let name = &op.signature().name;
+            let declares = op.gradient_wiring().is_some() || format!("{:?}", op.gradient()) != "Undeclared";
+            !declares && !name.ends_with("GradGrad")
+        };
+        let names: Vec<&str> =
+            library.ops().iter().filter(undeclared).map(|op| op.signature().name.as_str()).collect();
+        assert_eq!(names, ["GradientDescentStep", "MomentumStep", "AdamCorrections", "AdamStep"]);
+    }
+
+    #[test]
     fn the_table_has_the_library() {
         let table = table();
         // SAFETY: a name in the table is text that lives as long as the library.

@@ -467,3 +467,43 @@ fn split_grad_grad() -> OpDef {
         .shape_fn(infer_cut)
         .kernels(floats::<Cutting>())
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::{infer_error, infer_ok, testing};
+
+    use super::*;
+
+    #[test]
+    fn parts_are_in_the_tensor() -> Result<()> {
+        let x = array![[1, 2, 3], [4, 5, 6]];
+        let call = || testing::call::<Slice>().input(&x);
+        let (begin, size) = (array![0, -2], array![-1, 1]);
+        assert_eq!(call().input(&begin).input(&size).run()?.array::<i32, Ix2>("y")?, array![[2], [5]]);
+        for (begin, size) in [([0, 2], [2, 2]), ([-3, 0], [1, 1]), ([0, 0], [-2, 1])] {
+            let (begin, size) = (array![begin[0], begin[1]], array![size[0], size[1]]);
+            let error = call().input(&begin).input(&size).run().unwrap_err();
+            assert!(error.message().contains("is not in an input of shape [2, 3]"), "{error}");
+        }
+        let error = testing::call::<Pad>().input(&x).input(&array![[0, 0], [-1, 0]]).run().unwrap_err();
+        assert!(error.message().contains("two numbers, which are not negative"));
+        Ok(())
+    }
+
+    #[test]
+    fn tensors_are_put_together_and_cut() -> Result<()> {
+        let (a, b) = (array![[1.0, 2.0]], array![[3.0, 4.0], [5.0, 6.0]]);
+        let views = || [testing::view(&a), testing::view(&b)];
+        let outputs = testing::call::<Concat>().input_list(views()).run()?;
+        let all = outputs.array::<f64, Ix2>("y")?;
+        assert_eq!(all, array![[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]);
+        let error = testing::call::<Stack>().input_list(views()).run().unwrap_err();
+        assert_eq!(error.message(), "Stack: `xs` must have one shape, got [[1, 2], [2, 2]]");
+        let error = testing::call::<Split>().input(&all).attr("N", 2).run().unwrap_err();
+        assert!(error.message().contains("dim 0 must be a multiple of `N`, 2, got shape [3, 2]"), "{error}");
+        infer_ok!(testing::shapes::<Concat>(), "[2,?];[?,3]", "[?,3]");
+        infer_ok!(testing::shapes::<Stack>().attr("axis", 1.into()), "[2,?];[?,3]", "[2,2,3]");
+        infer_error!(testing::shapes::<Concat>().attr("axis", 1.into()), "dim 0", "[2,1];[3,1]");
+        Ok(())
+    }
+}

@@ -222,3 +222,29 @@ impl Linear for Patches {
         dtypes.map(|dtype| KernelDef::cpu::<linear::Forward<Self>>().dtype_constraint("T", dtype)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::ndarray::Array;
+    use opsmith::{infer_error, infer_ok, testing};
+
+    use super::*;
+
+    #[test]
+    fn windows_reach_beyond_the_image_only_if_they_may() -> Result<()> {
+        let image = Array::from_iter(1..=9).into_shape_with_order((1, 3, 3, 1)).unwrap();
+        let call = || testing::call::<ExtractPatches>().input(&image).attr("ksize", vec![2, 2]);
+        let outputs = call().run()?;
+        let inner = outputs.array::<i32, Ix4>("y")?;
+        assert_eq!((inner.dim(), inner[[0, 1, 1, 3]]), ((1, 2, 2, 4), 9));
+        let outputs = call().attr("padding", "SAME").attr("strides", vec![2, 2]).run()?;
+        let all = outputs.array::<i32, Ix4>("y")?;
+        assert_eq!(all.slice(s![0, 1, 1, ..]), array![9, 0, 0, 0]);
+        let test = testing::shapes::<ExtractPatches>().attr("ksize", vec![3, 2].into());
+        infer_ok!(test, "[?,7,2,3]", "[d0_0,5,1,18]");
+        infer_error!(test, "must have rank 4", "[7,2,3]");
+        let error = testing::call::<ExtractPatches>().input(&image).attr("ksize", vec![2]).run().unwrap_err();
+        assert!(error.message().contains("`ksize` must be two numbers from 1 on"));
+        Ok(())
+    }
+}

@@ -125,3 +125,22 @@ impl OpKernel for SelectionGradient {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::testing;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_taken_has_no_gradient() -> Result<()> {
+        let (condition, x, y) = (array![[true], [false]], array![1.0, 2.0], 5.0);
+        let y = opsmith::ndarray::arr0(y);
+        let outputs = testing::call::<Select>().input(&condition).input(&x).input(&y).run()?;
+        assert_eq!(outputs.array::<f64, Ix2>("z")?, array![[1.0, 2.0], [5.0, 5.0]]);
+        let z_grad = array![[1.0, 2.0], [f64::NAN, 4.0]];
+        let call = testing::Call::new(gradient()).input(&condition).input(&x).input(&y).input(&z_grad);
+        assert_eq!(call.run()?.array::<f64, Ix1>("x_grad")?, array![1.0, 2.0]);
+        Ok(())
+    }
+}

@@ -316,3 +316,28 @@ fn top_k_grad_grad() -> OpDef {
                 .map(|&dtype| KernelDef::cpu::<LargestAgain>().dtype_constraint("T", dtype)),
         )
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::{infer_ok, testing};
+
+    use super::*;
+
+    #[test]
+    fn nan_is_the_largest_and_equal_numbers_stay_in_order() -> Result<()> {
+        let x = array![[2.0, f64::NAN, -0.0, 0.0, -1.0]];
+        let sorted = |descending: bool| {
+            let call = testing::call::<ArgSort>().input(&x).attr("descending", descending);
+            call.run()?.array::<i64, Ix2>("y")
+        };
+        assert_eq!(sorted(false)?, array![[4, 2, 3, 0, 1]]);
+        assert_eq!(sorted(true)?, array![[1, 0, 2, 3, 4]]);
+        let outputs = testing::call::<TopK>().input(&array![3u64, u64::MAX, 3]).attr("k", 2).run()?;
+        assert_eq!(outputs.array::<u64, Ix1>("values")?, array![u64::MAX, 3]);
+        assert_eq!(outputs.array::<i64, Ix1>("indices")?, array![1, 0]);
+        let error = testing::call::<TopK>().input(&array![3u64]).attr("k", 2).run().unwrap_err();
+        assert_eq!(error.message(), "TopK: `x` must have a last dim of at least `k`, 2, got shape [1]");
+        infer_ok!(testing::shapes::<TopK>().attr("k", 2.into()), "[3,?]", "[3,2];[3,2]");
+        Ok(())
+    }
+}

@@ -253,3 +253,33 @@ fn assign() -> OpDef {
         .not_differentiable()
         .kernels(dtypes.map(|dtype| KernelDef::cpu::<Assigning>().strided().dtype_constraint("T", dtype)))
 }
+
+#[cfg(test)]
+mod tests {
+    use opsmith::{infer_ok, testing};
+
+    use super::*;
+
+    #[test]
+    fn assignment_needs_the_same_shape() -> Result<()> {
+        let (mut x, value) = (array![[1, 2], [3, 4]], array![[5, 6], [7, 8]]);
+        testing::call::<Assign>().input_mut(&mut x).input(&value.t()).run()?;
+        assert_eq!(x, array![[5, 7], [6, 8]]);
+        let error = testing::call::<Assign>().input_mut(&mut x).input(&array![1]).run().unwrap_err();
+        assert_eq!(error.message(), "Assign: input `value` must have the shape of `x`, [2, 2], got [1]");
+        Ok(())
+    }
+
+    #[test]
+    fn values_of_a_shape() -> Result<()> {
+        let outputs = testing::call::<Fill>().input(&array![2i32, 1]).input(&array![[true]]).run()?;
+        assert_eq!(outputs.array::<bool, Ix2>("y")?, array![[true], [true]]);
+        let error = testing::call::<Fill>().input(&array![-1i32]).input(&array![1.0]).run().unwrap_err();
+        assert_eq!(error.message(), "Fill: `dims` holds a shape, and no dim can be -1: [-1]");
+        let outputs = testing::call::<Shape>().input(&array![[1.0, 2.0]]).run()?;
+        assert_eq!(outputs.array::<i64, Ix1>("y")?, array![1, 2]);
+        infer_ok!(testing::shapes::<Shape>(), "[2,?,3]", "[3]");
+        infer_ok!(testing::shapes::<Fill>(), "[3];[]", "[?,?,?]");
+        Ok(())
+    }
+}
