@@ -105,7 +105,7 @@ fn chosen(library: &Library, options: &Options) -> Result<Vec<usize>> {
 }
 
 /// What the shapes of the op's inputs may be, where no signature says them and the author makes no inputs.
-fn patterns_of(lab: &mut Lab<'_>, setting: &Setting<'_, '_>) -> Result<Vec<Pattern>> {
+pub(crate) fn patterns_of(lab: &mut Lab<'_>, setting: &Setting<'_, '_>) -> Result<Vec<Pattern>> {
     let subject = setting.subject;
     if subject.shape.is_some() || subject.kernels.is_empty() || setting.author.borrow().inputs.is_some() {
         return Ok(vec![]);

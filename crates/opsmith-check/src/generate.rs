@@ -63,8 +63,9 @@ pub(crate) enum Numbers {
 /// Where the dials stand.
 #[derive(Debug, Clone)]
 pub(crate) struct Dials {
-    kernel: usize,
-    types: Vec<usize>,
+    pub(crate) kernel: usize,
+    /// Four for each attribute, one for each of the first elements of a list.
+    pub(crate) types: Vec<usize>,
     attrs: Vec<Option<AttrValue>>,
     lengths: Vec<usize>,
     present: Vec<bool>,
@@ -73,9 +74,16 @@ pub(crate) struct Dials {
     ranks: usize,
     mode: Mode,
     free: Vec<usize>,
-    values: Values,
+    pub(crate) values: Values,
     layouts: Vec<Layout>,
     author: (u64, u64),
+}
+
+impl Dials {
+    /// The same with dims of this size.
+    pub(crate) fn resized(&self, size: usize) -> Dials {
+        Dials { dims: vec![size; self.dims.len()], ..self.clone() }
+    }
 }
 
 /// How the shapes of an op's inputs hang together where a function says it.
@@ -312,19 +320,25 @@ impl Generator<'_, '_> {
 
     /// A case with one tensor of rank 0 for each that there has to be, to ask with which ranks there are.
     pub(crate) fn sample(&self) -> Result<Option<Case>> {
+        self.build(&self.plain_dials(1)).map(Result::ok)
+    }
+
+    /// The dials where they are plainest: the first kernel, attributes by default, all dims of one size.
+    pub(crate) fn plain_dials(&self, size: usize) -> Dials {
         let signature = &self.subject.signature;
         let attr = |def: &AttrDef| {
             let author = self.author.borrow();
             let chosen = author.attrs.iter().find(|(name, _)| *name == def.name);
             chosen.and_then(|(_, choices)| choices.first().cloned()).or_else(|| attrs::simplest(def))
         };
-        let dials = Dials {
+        let named = self.subject.shape.as_ref().map_or(0, |shape| shape.dim_names().len());
+        Dials {
             kernel: 0,
             types: vec![0; signature.attrs.len() * 4],
             attrs: signature.attrs.iter().map(attr).collect(),
             lengths: vec![0; signature.attrs.len()],
             present: vec![true; signature.inputs.len()],
-            dims: vec![1; FREE_DIMS],
+            dims: vec![size; named.max(FREE_DIMS)],
             batch: vec![],
             ranks: 0,
             mode: Mode::Linked,
@@ -332,8 +346,16 @@ impl Generator<'_, '_> {
             values: Values::Counting,
             layouts: vec![],
             author: (0, 0),
-        };
-        self.build(&dials).map(Result::ok)
+        }
+    }
+
+    /// How many elements the inputs have that the dials say; `None` where they say none.
+    pub(crate) fn elements(&self, dials: &Dials) -> Option<usize> {
+        let types = self.types(dials)?;
+        let shapes = self.shapes(dials, &types, &self.attrs(dials, &types, false))?;
+        let elements = |shape: &Vec<usize>| opsmith_core::tensor::checked_num_elements(shape);
+        let mut each = shapes.iter().flatten().flatten().map(elements);
+        each.try_fold(0usize, |sum, elements| sum.checked_add(elements?))
     }
 }
 

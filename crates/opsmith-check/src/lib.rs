@@ -3,6 +3,8 @@
 //! [`check`] generates calls of each op of a library from its shape signature, its dtypes and its attributes' constraints,
 //! and looks whether what holds of every op holds of this one ([`Property`]). A case that fails is shrunk.
 //!
+//! [`Sampler`] generates calls at any size, for those who measure them.
+//!
 //! Calls are made in a process of their own ([`work`]), with tensors that lie before memory which nobody may touch: a
 //! kernel that crashes, hangs, or reads outside its tensors is a failure like any other.
 
@@ -18,6 +20,7 @@ mod properties;
 mod python;
 mod ranks;
 mod report;
+mod sample;
 mod subject;
 mod values;
 mod wire;
@@ -29,4 +32,5 @@ pub use generate::{Author, MakeInputs, Reference};
 pub use process::Start;
 pub use properties::Property;
 pub use report::{Emphasis, Failure, Look, Plain, Report, Row, Verdict};
+pub use sample::{Calls, Sample, Sampler};
 pub use worker::work;

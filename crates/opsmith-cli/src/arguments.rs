@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{build, check, compare, graph, inspect, new, text, wheel};
+use crate::{bench, build, check, compare, graph, inspect, new, text, wheel};
 
 /// Tools for those who write libraries of tensor operators.
 #[derive(Parser)]
@@ -21,6 +21,7 @@ enum Command {
     Wheel(wheel::Options),
     Inspect(inspect::Options),
     Check(check::Options),
+    Bench(bench::Options),
     Compat(compare::Options),
     Graph(graph::Options),
     #[command(hide = true)]
@@ -35,6 +36,7 @@ pub fn run() -> ExitCode {
         Command::Wheel(options) => wheel::wheel(&options),
         Command::Inspect(options) => inspect::inspect(&options),
         Command::Check(options) => check::check(&options),
+        Command::Bench(options) => bench::bench(&options),
         Command::Compat(options) => compare::compat(&options),
         Command::Graph(options) => graph::graph(&options),
         Command::CheckWorker => check::work(),

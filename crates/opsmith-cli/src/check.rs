@@ -1,16 +1,14 @@
 //! `opsmith check`: property tests of a library's ops from their definitions alone.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use opsmith_check::{Author, Emphasis, Look, Property, Row};
 
 use crate::Outcome;
-use crate::text::{BAD, FAINT, GOOD, STRONG, print, styled, wrapped};
+use crate::text::{BAD, FAINT, GOOD, STRONG, print, progress, styled, wrapped};
 
 /// Test a library's ops by what their definitions say: shapes, gradients, strides, threads, ill-formed calls
 ///
@@ -57,12 +55,7 @@ fn property(name: &str) -> Result<Property, String> {
 
 /// Checks the library and prints the report.
 pub(crate) fn check(options: &Options) -> Result<Outcome> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
-    let start = move || {
-        let mut command = Command::new(&program);
-        command.arg("check-worker");
-        command
-    };
+    let start = starter()?;
     let mut wanted = opsmith_check::Options {
         ops: options.ops.clone(),
         seed: options.seed,
@@ -94,22 +87,20 @@ pub(crate) fn check(options: &Options) -> Result<Outcome> {
     Ok(if report.failures().next().is_some() { Outcome::Fault } else { Outcome::Good })
 }
 
-/// The other process, which makes the calls.
+/// Starts this program as the other process, which makes the calls.
+pub(crate) fn starter() -> Result<impl Fn() -> Command> {
+    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    Ok(move || {
+        let mut command = Command::new(&program);
+        command.arg("check-worker");
+        command
+    })
+}
+
+/// The other process.
 pub(crate) fn work() -> Result<Outcome> {
     opsmith_check::work().context("the other side is gone")?;
     Ok(Outcome::Good)
-}
-
-/// A line on a terminal that tells what is being checked.
-fn progress() -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} [{elapsed}] {msg}");
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(style.expect("the template is constant and well formed"));
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
 }
 
 /// Tables as all commands write them.

@@ -4,6 +4,7 @@
 //! of use without the program.
 
 mod arguments;
+mod bench;
 mod build;
 mod check;
 mod compare;

@@ -1,9 +1,11 @@
 //! How the program writes: 80 columns, colours on a terminal only.
 
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, Error};
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// As many columns as a line may have.
 pub(crate) const WIDTH: usize = 80;
@@ -47,4 +49,16 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 /// Writes an error, its causes behind it, to standard error.
 pub(crate) fn print_error(error: &Error) {
     anstream::eprintln!("{} {error:#}", styled(BAD, "error:"));
+}
+
+/// A line on a terminal that tells what is being done.
+pub(crate) fn progress() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} [{elapsed}] {msg}");
+    let bar = ProgressBar::new_spinner();
+    bar.set_style(style.expect("the template is constant and well formed"));
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
 }

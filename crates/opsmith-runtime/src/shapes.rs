@@ -2,11 +2,12 @@
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgDef;
-use opsmith_core::{AttrValue, DType, Error, Result, Shape};
+use opsmith_core::{AttrValue, DType, Error, Result, Shape, ensure};
 use serde_json::{Map, Value, json};
 
 use crate::op::Op;
-use crate::tensor::Tensor;
+use crate::storage::from_bytes;
+use crate::tensor::{Tensor, byte_size};
 
 /// The most elements of a constant that shape inference is told: shapes, paddings and the like are small.
 const MOST_TOLD: usize = 256;
@@ -114,6 +115,31 @@ fn values(inputs: &[Option<Vec<Argument>>]) -> Result<Value> {
     Ok(values.into())
 }
 
+impl Tensor {
+    /// A tensor as an attribute holds one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when its bytes are not those of as many elements as its shape says; `ResourceExhausted` when the memory cannot be
+    /// had.
+    pub fn from_value(value: &TensorValue) -> Result<Tensor> {
+        if value.dtype == DType::String {
+            return Tensor::from_strings(&value.strings, &value.shape);
+        }
+        let (dtype, shape, bytes) = (value.dtype, &value.shape, value.bytes.len());
+        ensure!(
+            byte_size(dtype, shape)? == bytes,
+            InvalidArgument,
+            "a tensor {dtype}{shape:?} does not have {bytes} bytes"
+        );
+        ensure!(
+            dtype != DType::Bool || value.bytes.iter().all(|byte| *byte < 2),
+            InvalidArgument,
+            "a bool tensor has bytes other than 0 and 1"
+        );
+        from_bytes(&value.bytes, dtype, shape)
+    }
+}
+
 /// The tensor as an attribute holds one.
 pub(crate) fn tensor_value(tensor: &Tensor) -> Result<TensorValue> {
     let mut value =
@@ -136,4 +162,26 @@ fn read(response: &Value) -> Option<Inferred> {
     };
     let outputs = shapes.iter().zip(dtypes).map(output).collect::<Option<Vec<_>>>()?;
     Some(Inferred { outputs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_becomes_a_tensor_and_a_value_again() {
+        let number =
+            TensorValue { dtype: DType::Int16, shape: vec![2], bytes: vec![1, 0, 2, 0], strings: vec![] };
+        let text =
+            TensorValue { dtype: DType::String, shape: vec![], bytes: vec![], strings: vec![vec![0xFF]] };
+        for value in [&number, &text] {
+            assert_eq!(tensor_value(&Tensor::from_value(value).unwrap()).unwrap(), *value);
+        }
+        let short = TensorValue { shape: vec![3], ..number.clone() };
+        let message = Tensor::from_value(&short).unwrap_err();
+        assert_eq!(message.message(), "a tensor int16[3] does not have 4 bytes");
+        let truth = TensorValue { dtype: DType::Bool, shape: vec![4], ..number };
+        assert!(Tensor::from_value(&truth).unwrap_err().message().contains("other than 0 and 1"));
+        assert!(Tensor::from_value(&TensorValue { shape: vec![2], ..text }).is_err());
+    }
 }

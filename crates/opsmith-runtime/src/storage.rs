@@ -157,7 +157,7 @@ pub(crate) fn read(path: &Path) -> Result<Contents> {
 }
 
 /// A tensor with a copy of these bytes, which are as many as its elements have.
-fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
+pub(crate) fn from_bytes(bytes: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
     debug_assert_eq!(Some(bytes.len()), crate::tensor::byte_size(dtype, shape).ok());
     let block = Block::new(bytes.len())?;
     // SAFETY: the block is new and has room for the bytes.

@@ -1,5 +1,6 @@
 //! The tests of the program and of its rules.
 
+mod bench;
 mod check;
 mod common;
 mod graph;

@@ -294,8 +294,7 @@ impl Loader<'_> {
 
     fn constant(&self, node: &SavedNode) -> Result<Tensor> {
         if !node.value.is_null() {
-            let value = opsmith_core::attr::TensorValue::from_json(&node.value)?;
-            return Tensor::from_strings(&value.strings, &value.shape);
+            return Tensor::from_value(&opsmith_core::attr::TensorValue::from_json(&node.value)?);
         }
         let tensor = self.tensors.get(node.name.as_str());
         tensor.map(|tensor| (*tensor).clone()).ok_or_else(|| damaged("its value is missing"))

@@ -1,0 +1,198 @@
+//! Calls of ops at any size, for those who measure them.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use opsmith_core::def::ArgType;
+use opsmith_core::{AttrValue, DType, Result};
+use opsmith_runtime::Library;
+
+use crate::case::Inputs;
+use crate::check::patterns_of;
+use crate::generate::{Author, Dials, Generator, Numbers, Profile};
+use crate::lab::{Lab, Outcome};
+use crate::process::Start;
+use crate::properties::Setting;
+use crate::ranks::Pattern;
+use crate::subject::Subject;
+use crate::values::Values;
+
+/// The most elements that the inputs of a call have.
+const MOST_ELEMENTS: usize = 1 << 26;
+/// The rank that tensors have where it is free.
+const USUAL_RANK: usize = 2;
+/// As many combinations of ranks are tried where the shape function accepts more than the kernel.
+const MOST_PATTERNS: usize = 12;
+/// The size at which it is tried whether an op accepts what is generated.
+const TRIED: usize = 4;
+/// Which numbers are tried, one after the other: between 0 and 1 few functions are undefined, and few indices out of bounds.
+const NUMBERS: [Values; 3] = [Values::Fractions(1), Values::Small(1), Values::Counting];
+/// What a generated tensor may be like: all dtypes, any size.
+const PROFILE: Profile =
+    Profile { dims: (1, 1), dtypes: |_| true, numbers: Numbers::Plain, strided: false, scalars: false };
+
+/// Finds out how the ops of a library are called, and makes calls.
+pub struct Sampler<'a> {
+    lab: Lab<'a>,
+    library: Library,
+    subjects: Vec<Subject>,
+}
+
+/// The calls of one op for one dtype: at one size, all dims that are free have that size.
+pub struct Calls {
+    subject: Subject,
+    patterns: Vec<Pattern>,
+    /// Turned so that the op accepts the call; but for the size.
+    dials: Dials,
+}
+
+/// A call.
+pub struct Sample {
+    /// The tensors.
+    pub inputs: Inputs,
+    /// The attributes that have not their default.
+    pub attrs: Vec<(String, AttrValue)>,
+}
+
+impl<'a> Sampler<'a> {
+    /// Opens the library at `path`, here and in a process that `start` starts, which calls [`work`](crate::work): what is
+    /// generated is tried there first, and may take at most `limit`.
+    ///
+    /// # Errors
+    /// When the library cannot be opened or the process not be started.
+    pub fn open(path: &Path, start: &'a Start<'a>, limit: Duration) -> Result<Sampler<'a>> {
+        let mut lab = Lab::new(start, path, limit);
+        // Whatever opening it does, it does to the other process first.
+        lab.try_out()?;
+        let library = Library::open(path)?;
+        let subjects = Subject::all(&library, path)?;
+        Ok(Sampler { lab, library, subjects })
+    }
+
+    /// The library.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// How the op at a position is called with tensors of `dtype`, where its definition leaves that open; or, in words, why
+    /// no call of it can be generated.
+    ///
+    /// # Errors
+    /// When the other process cannot be asked.
+    ///
+    /// # Panics
+    /// When there are not as many ops.
+    pub fn calls(&mut self, op: usize, dtype: DType) -> Result<Result<Calls, String>> {
+        let subject = self.subjects[op].clone();
+        if subject.kernels.is_empty() {
+            return Ok(Err("it has no CPU kernel".into()));
+        }
+        if let Some(changed) = subject.signature.inputs.iter().find(|input| input.is_ref) {
+            return Ok(Err(format!("it changes `{}` in place, so no two calls are alike", changed.name)));
+        }
+        let Some(kernel) = kernel_for(&subject, dtype) else {
+            return Ok(Err(format!("it has no kernel for {dtype}; it has {}", dtypes_of(&subject))));
+        };
+        let author = RefCell::new(Author::default());
+        let library = &self.subjects;
+        let setting = Setting { subject: &subject, library, author: &author, relative: None, absolute: None };
+        let mut patterns = patterns_of(&mut self.lab, &setting)?;
+        if subject.shape.is_none() && patterns.is_empty() {
+            return Ok(Err("its shape function accepts no ranks that were tried".into()));
+        }
+        patterns.sort_by_key(how_unusual);
+        patterns.truncate(MOST_PATTERNS);
+        // Where a signature says the shapes, patterns have nothing to say.
+        let choices: Vec<&[Pattern]> =
+            if patterns.is_empty() { vec![&[]] } else { patterns.chunks(1).collect() };
+        let mut why = None;
+        for (patterns, values) in choices.iter().flat_map(|choice| NUMBERS.map(|values| (*choice, values))) {
+            let generator = Generator { subject: &subject, profile: PROFILE, patterns, author: &author };
+            let dials = dials(&generator, kernel, dtype, values);
+            let refused = match generator.build(&dials)? {
+                Err(reason) => reason.to_owned(),
+                Ok(case) => match self.lab.call(case.call(&subject, 0))? {
+                    Outcome::Given(_) => {
+                        let patterns = patterns.to_vec();
+                        return Ok(Ok(Calls { patterns, dials, subject: subject.clone() }));
+                    }
+                    Outcome::Refused(refusal) => refusal.message,
+                    Outcome::Died(death) => return Ok(Err(format!("a call of it {}", death.how))),
+                },
+            };
+            why.get_or_insert(refused);
+        }
+        Ok(Err(format!("it accepts no call that was generated: {}", why.unwrap_or_default())))
+    }
+}
+
+/// The dials turned to a kernel, a dtype where the definition leaves it open, and numbers.
+fn dials(generator: &Generator<'_, '_>, kernel: usize, dtype: DType, values: Values) -> Dials {
+    let mut dials = generator.plain_dials(TRIED);
+    (dials.kernel, dials.values) = (kernel, values);
+    for (attr, types) in dials.types.chunks_mut(4).enumerate() {
+        let at = generator.subject.dtypes(attr).iter().position(|other| *other == dtype);
+        types.fill(at.unwrap_or(0));
+    }
+    dials
+}
+
+impl Calls {
+    /// The call with dims of this size; or, in words, why there is none.
+    ///
+    /// # Errors
+    /// When tensors cannot be generated.
+    pub fn at(&self, size: usize) -> Result<Result<Sample, String>> {
+        let author = RefCell::new(Author::default());
+        let generator =
+            Generator { subject: &self.subject, profile: PROFILE, patterns: &self.patterns, author: &author };
+        let dials = self.dials.resized(size);
+        if generator.elements(&dials).is_none_or(|elements| elements > MOST_ELEMENTS) {
+            return Ok(Err(format!("its inputs would have more than {MOST_ELEMENTS} elements")));
+        }
+        let case = generator.build(&dials)?;
+        Ok(case.map(|case| Sample { inputs: case.inputs, attrs: case.attrs }).map_err(str::to_owned))
+    }
+}
+
+/// The position of a kernel for tensors of this dtype, or of one for whose inputs the definition says the dtypes.
+fn kernel_for(subject: &Subject, dtype: DType) -> Option<usize> {
+    let is_of_input =
+        |attr: usize| subject.signature.inputs.iter().any(|input| input.dtype == ArgType::Attr(attr));
+    let fits = |kernel: &Vec<(usize, DType)>| {
+        let mut stated = kernel.iter().filter(|(attr, _)| is_of_input(*attr)).peekable();
+        stated.peek().is_none() || stated.any(|(_, other)| *other == dtype)
+    };
+    subject.kernels.iter().position(fits)
+}
+
+/// The dtypes of all kernels: `float32, float64`.
+fn dtypes_of(subject: &Subject) -> String {
+    let mut names: Vec<&str> = subject.kernels.iter().flatten().map(|(_, dtype)| dtype.name()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.join(", ")
+}
+
+/// How far a pattern is from what calls usually have: matrices where they may be, all of one rank if possible.
+fn how_unusual(pattern: &Pattern) -> (bool, usize) {
+    let off = pattern.ranks.iter().map(|rank| rank.abs_diff(USUAL_RANK)).sum();
+    (!pattern.is_even(), off)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(ranks: &[usize]) -> Pattern {
+        Pattern { ranks: ranks.to_vec(), dims: ranks.iter().map(|rank| (0..*rank).collect()).collect() }
+    }
+
+    #[test]
+    fn matrices_are_usual_and_then_what_is_nearest_to_them() {
+        let mut all = [&[0, 0][..], &[1, 1], &[3, 1], &[2, 1], &[2, 2]].map(pattern);
+        all.sort_by_key(how_unusual);
+        assert_eq!(all.map(|pattern| pattern.ranks), [[2, 2], [1, 1], [0, 0], [2, 1], [3, 1]]);
+    }
+}

@@ -1,0 +1,166 @@
+//! One op at one size.
+
+use std::time::{Duration, Instant};
+
+use opsmith_check::Sample;
+use opsmith_core::{AttrValue, DType, Result, Shape};
+use opsmith_runtime::{Arg, Op, Tensor};
+
+/// The most memory that the outputs of a call may take.
+const MOST_BYTES: u64 = 1 << 30;
+/// A call that takes longer than this is not repeated often, and no larger one is made.
+const LONG: Duration = Duration::from_secs(2);
+/// What is timed at once takes at least so long: a clock is not exact.
+const LEAST: Duration = Duration::from_micros(20);
+/// As often a call is timed at least, and at most.
+const REPETITIONS: (usize, usize) = (3, 10_000);
+
+/// How long calls of one size take.
+pub(crate) struct Measured {
+    pub(crate) size: usize,
+    /// The shapes of the inputs: `[16,16] [16]`.
+    pub(crate) shapes: String,
+    /// The median.
+    pub(crate) seconds: f64,
+    /// How many times were taken.
+    pub(crate) repetitions: usize,
+    /// How many elements the outputs have.
+    pub(crate) elements: u64,
+    /// How many bytes inputs and outputs have.
+    pub(crate) bytes: u64,
+}
+
+/// Times the call; or says, in words, why it is not made.
+///
+/// # Errors
+/// What the op says, though it accepts such calls in a smaller size.
+pub(crate) fn measure(
+    op: &Op,
+    size: usize,
+    sample: &Sample,
+    budget: Duration,
+) -> Result<Result<Measured, String>> {
+    let attrs: Vec<(&str, AttrValue)> =
+        sample.attrs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    if output_bytes(op, sample, &attrs)? > MOST_BYTES {
+        return Ok(Err("its outputs would take more than 1 GiB".into()));
+    }
+    let tensors = sample.inputs.iter().map(|list| {
+        let present = list.iter().flatten().map(|value| Tensor::from_value(value));
+        present.collect::<Result<Vec<Tensor>>>()
+    });
+    let tensors = tensors.collect::<Result<Vec<Vec<Tensor>>>>()?;
+    let args: Vec<Arg<'_>> = op
+        .signature()
+        .inputs
+        .iter()
+        .zip(&tensors)
+        .map(|(def, list)| match &list[..] {
+            list if def.count.is_list() => Arg::List(list),
+            [one, ..] => Arg::Tensor(one),
+            [] => Arg::Absent,
+        })
+        .collect();
+    let outputs = op.call(&args, &attrs)?;
+    let bytes = |tensor: &Tensor| (tensor.num_elements() * tensor.dtype().size()) as u64;
+    let shape = |tensor: &Tensor| Shape::known(tensor.shape()).to_string();
+    let mut times = repeat(budget, || op.call(&args, &attrs).map(drop))?;
+    Ok(Ok(Measured {
+        size,
+        shapes: tensors.iter().flatten().map(shape).collect::<Vec<_>>().join(" "),
+        seconds: median(&mut times),
+        repetitions: times.len(),
+        elements: outputs.iter().map(|tensor| tensor.num_elements() as u64).sum(),
+        bytes: tensors.iter().flatten().chain(&outputs).map(bytes).sum(),
+    }))
+}
+
+impl Measured {
+    /// Whether a larger call would take too long.
+    pub(crate) fn is_long(&self) -> bool {
+        self.seconds > LONG.as_secs_f64()
+    }
+}
+
+/// How much memory the outputs take, as far as that is known before the call.
+fn output_bytes(op: &Op, sample: &Sample, attrs: &[(&str, AttrValue)]) -> Result<u64> {
+    let shapes: Vec<Vec<Shape>> = sample
+        .inputs
+        .iter()
+        .map(|list| list.iter().flatten().map(|value| Shape::known(&value.shape)).collect())
+        .collect();
+    let dtypes: Vec<Vec<DType>> =
+        sample.inputs.iter().map(|list| list.iter().flatten().map(|value| value.dtype).collect()).collect();
+    let outputs = op.infer_shapes(&shapes, &dtypes, attrs)?;
+    // As wide as the widest numbers: dtypes do not matter to a limit.
+    let elements = |shape: &Shape| {
+        let mut dims = shape.dims()?.iter().map(|dim| dim.value());
+        dims.try_fold(8u64, |product, dim| product.checked_mul(dim?))
+    };
+    Ok(outputs.iter().flatten().filter_map(elements).fold(0, u64::saturating_add))
+}
+
+/// The seconds of one call, many times: after a warm-up, for as long as `budget` says.
+fn repeat(budget: Duration, mut call: impl FnMut() -> Result<()>) -> Result<Vec<f64>> {
+    let begun = Instant::now();
+    let mut warm = 0;
+    let one = loop {
+        let before = Instant::now();
+        call()?;
+        let one = before.elapsed();
+        warm += 1;
+        // Threads are started, pages are there, and the processor is awake.
+        if warm >= 2 && begun.elapsed() > budget / 4 || one > LONG {
+            break one;
+        }
+    };
+    let batch = (LEAST.as_nanos() / one.as_nanos().max(1)).clamp(1, 1000) as u32;
+    let (least, most) = REPETITIONS;
+    let mut times = Vec::new();
+    let begun = Instant::now();
+    while times.len() < least || times.len() < most && begun.elapsed() < budget {
+        let before = Instant::now();
+        for _ in 0..batch {
+            call()?;
+        }
+        times.push(before.elapsed().as_secs_f64() / f64::from(batch));
+    }
+    Ok(times)
+}
+
+/// The middle of numbers, of which there are some.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_unstable_by(f64::total_cmp);
+    let middle = numbers.len() / 2;
+    match numbers.len() % 2 {
+        1 => numbers[middle],
+        _ => (numbers[middle - 1] + numbers[middle]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_the_middle_or_between_the_two_there() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn short_calls_are_timed_in_batches_and_each_at_least_thrice() {
+        let mut calls = 0;
+        let times = repeat(Duration::ZERO, || {
+            calls += 1;
+            Ok(())
+        });
+        assert_eq!(times.unwrap().len(), 3);
+        assert!(calls > 3 + 2, "{calls}");
+        let times = repeat(Duration::from_millis(1), || {
+            std::thread::sleep(Duration::from_micros(300));
+            Ok(())
+        });
+        assert!(times.unwrap().iter().all(|seconds| *seconds > 0.0003));
+    }
+}

@@ -1,0 +1,131 @@
+//! `opsmith bench`: what is timed, what is not and why, the report and the plot.
+
+use std::process::Output;
+
+use crate::common::{library, opsmith, stderr, stdout};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn bench(name: &str, arguments: &[&str]) -> Output {
+    opsmith().arg("bench").arg(library(name)).args(["--seconds", "0"]).args(arguments).output().unwrap()
+}
+
+fn report(name: &str, arguments: &[&str]) -> Value {
+    let output = bench(name, &[arguments, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn names(report: &Value) -> Vec<&str> {
+    report["ops"].as_array().unwrap().iter().map(|op| op["op"].as_str().unwrap()).collect()
+}
+
+/// Why an op was not timed.
+fn reason<'a>(report: &'a Value, op: &str) -> &'a str {
+    let ops = report["ops"].as_array().unwrap();
+    ops.iter().find(|found| found["op"] == op).unwrap()["not_timed"].as_str().unwrap()
+}
+
+#[test]
+fn an_op_is_timed_at_each_size() {
+    let report = report("distances", &["--sizes", "8,2,8", "--dtype", "float64"]);
+    assert_eq!((&report["library"], &report["dtype"]), (&"distances".into(), &"float64".into()));
+    let [op] = &report["ops"].as_array().unwrap()[..] else { panic!("{report}") };
+    assert!(op["not_timed"].is_null());
+    let times = op["times"].as_array().unwrap();
+    let sizes: Vec<u64> = times.iter().map(|time| time["size"].as_u64().unwrap()).collect();
+    assert_eq!(sizes, [2, 8]);
+    for (time, n) in times.iter().zip(sizes) {
+        assert!(time["seconds"].as_f64().unwrap() > 0.0 && time["repetitions"].as_u64().unwrap() >= 3);
+        assert_eq!(time["inputs"], format!("[{n},{n}] [{n},{n}]"));
+        assert_eq!((&time["output_elements"], &time["bytes"]), (&(n * n).into(), &(3 * n * n * 8).into()));
+    }
+}
+
+#[test]
+fn gradients_are_timed_on_demand_and_ops_by_name() {
+    let small = ["--sizes", "2"];
+    let all =
+        ["PairwiseManhattanDistance", "PairwiseManhattanDistanceGrad", "PairwiseManhattanDistanceGradGrad"];
+    assert_eq!(names(&report("distances", &small)), all[..1]);
+    assert_eq!(names(&report("distances", &["--sizes", "2", "--gradients"])), all);
+    let one = ["pairwise_manhattan_distance_grad", "--sizes", "2"];
+    assert_eq!(names(&report("distances", &one)), all[1..2]);
+    assert_eq!(names(&report("distances", &[&one[..], &["--gradients"]].concat())), all[1..]);
+    let output = bench("distances", &["cosine"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("has no op `cosine`; it has: Pairwise"), "{}", stderr(&output));
+}
+
+#[test]
+fn every_op_of_the_examples_is_timed() {
+    for name in ["activations", "pairwise", "reductions"] {
+        let report = report(name, &["--sizes", "3", "--gradients"]);
+        for op in report["ops"].as_array().unwrap() {
+            assert!(op["not_timed"].is_null() && op["times"].as_array().unwrap().len() == 1, "{name}: {op}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_timed_is_told_with_the_reason() {
+    let changed = report("zero_out", &["--sizes", "2"]);
+    let said = reason(&changed, "ZeroOutInPlace");
+    assert_eq!(said, "it changes `to_zero` in place, so no two calls are alike");
+    let other = report("distances", &["--dtype", "int32"]);
+    let said = reason(&other, "PairwiseManhattanDistance");
+    assert_eq!(said, "it has no kernel for int32; it has float32, float64");
+    let large = report("distances", &["--sizes", "2,100000"]);
+    let said = reason(&large, "PairwiseManhattanDistance");
+    assert_eq!(said, "size 100000: its inputs would have more than 67108864 elements");
+    assert_eq!(large["ops"][0]["times"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_table_has_a_line_for_each_size() {
+    let output = bench("distances", &["--sizes", "2,4", "--dtype", "double"]);
+    let table = stdout(&output);
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines[0], "distances 0.1.0, float64");
+    assert_eq!(lines[2], "PairwiseManhattanDistance");
+    assert!(lines[3].starts_with("    size       time  elements/s    bytes/s  inputs"), "{table}");
+    assert!(lines[4].starts_with("       2  ") && lines[4].ends_with("  [2,2] [2,2]"), "{table}");
+    assert!(lines[5].starts_with("       4  ") && lines.len() == 6, "{table}");
+}
+
+#[test]
+fn the_plot_has_a_line_for_each_op() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("times.svg");
+    let plot = ["--plot", path.to_str().unwrap()];
+    let output = bench("distances", &[&plot[..], &["--gradients", "--sizes", "2,4,8"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(svg.matches("<circle").count(), 9);
+    for text in ["PairwiseManhattanDistanceGradGrad", "size of every dim", "time of a call, float32"] {
+        assert!(svg.contains(text), "{text} is not in\n{svg}");
+    }
+    assert!(svg.starts_with("<svg") && !svg.contains("NaN"));
+    std::fs::remove_file(&path).unwrap();
+    // One op, one size: a picture all the same.
+    let output = bench("distances", &[&plot[..], &["--sizes", "4"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(&path).unwrap().matches("<circle").count(), 1);
+    let output = bench("distances", &[&plot[..], &["--dtype", "int8"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("nothing to plot"), "{}", stderr(&output));
+}
+
+#[test]
+fn wrong_arguments_are_told() {
+    for (arguments, message) in [
+        (["--sizes", "4,0"], "a size is a number from 1 on"),
+        (["--dtype", "float31"], "there are float32, float64"),
+        (["--seconds", "10000"], "a number of seconds, up to 3600"),
+        (["--sizes", "4"], "nothing.so: there is no such file"),
+    ] {
+        let output = opsmith().args(["bench", "nothing.so"]).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
+    }
+}
