@@ -10,32 +10,44 @@ mod kernels;
 mod library;
 mod library_of;
 mod op;
+mod stub;
 
 use proc_macro::TokenStream;
+use proc_macro2::TokenStream as TokenStream2;
 use syn::parse_macro_input;
+
+/// The expansion of a function with its options; of one that is wrong, the error and a stub of the op.
+fn expand(
+    macro_: impl FnOnce(TokenStream2, TokenStream2) -> syn::Result<TokenStream2>,
+    options: TokenStream,
+    item: TokenStream,
+) -> TokenStream {
+    let item = TokenStream2::from(item);
+    macro_(options.into(), item.clone()).unwrap_or_else(|error| stub::failed(&error, item)).into()
+}
 
 /// Makes a function an op. See `opsmith::op`.
 #[proc_macro_attribute]
 pub fn op(options: TokenStream, item: TokenStream) -> TokenStream {
-    op::expand(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    expand(op::expand, options, item)
 }
 
 /// Makes a function of numbers an op that is applied to every element. See `opsmith::pointwise`.
 #[proc_macro_attribute]
 pub fn pointwise(options: TokenStream, item: TokenStream) -> TokenStream {
-    body::pointwise(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    expand(body::pointwise, options, item)
 }
 
 /// Makes a function of two numbers an op on all pairs of rows. See `opsmith::pairwise`.
 #[proc_macro_attribute]
 pub fn pairwise(options: TokenStream, item: TokenStream) -> TokenStream {
-    body::pairwise(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    expand(body::pairwise, options, item)
 }
 
 /// Makes a function of the numbers of rows an op, with folds. See `opsmith::reduce`.
 #[proc_macro_attribute]
 pub fn reduce(options: TokenStream, item: TokenStream) -> TokenStream {
-    body::reduce(options.into(), item.into()).unwrap_or_else(|error| error.into_compile_error()).into()
+    expand(body::reduce, options, item)
 }
 
 /// Makes ops a loadable library. See `opsmith::library`.

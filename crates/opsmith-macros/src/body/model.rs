@@ -7,6 +7,7 @@ use proc_macro2::Span;
 use syn::{GenericParam, Ident, ItemFn, ReturnType, TypeParamBound};
 
 use super::Family;
+use super::branch;
 use super::options::Options;
 use super::parameter::{Number, Parameter, Role, results};
 use crate::op::attribute::dtype_attr;
@@ -60,6 +61,7 @@ impl OneBody {
             .map(|argument| Parameter::new(family, &generic, argument))
             .collect::<syn::Result<Vec<_>>>()?;
         check_names(&parameters)?;
+        branch::check(&parameters, &function.block)?;
         if !parameters.iter().any(|parameter| matches!(parameter.role, Role::Input(_))) {
             let message =
                 format!("an op of #[{}] has at least one input, of type {}", family.name, family.numbers);
