@@ -86,9 +86,13 @@ pub fn check(
         let (relative, absolute) = (options.relative, options.absolute);
         let setting = Setting { subject, library: &subjects, author: &author, relative, absolute };
         let patterns = patterns_of(&mut lab, &setting)?;
+        let name = &subject.signature.name;
+        let has_it = |other: &&Subject| other.wiring.as_ref().is_some_and(|wiring| wiring.op == *name);
+        let gradient_of = subjects.iter().find(has_it).map(|source| source.signature.name.clone());
         for &property in &options.properties {
             let (verdict, cases) = check_one(&mut lab, &setting, &patterns, property, options)?;
-            let row = Row { op: subject.signature.name.clone(), property, verdict, cases };
+            let (op, gradient_of) = (name.clone(), gradient_of.clone());
+            let row = Row { op, gradient_of, property, verdict, cases };
             done(&row)?;
             rows.push(row);
         }

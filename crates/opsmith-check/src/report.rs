@@ -22,6 +22,8 @@ pub struct Report {
 pub struct Row {
     /// The op's name, CamelCase.
     pub op: String,
+    /// Of an op that is a gradient, the name of the op whose gradient it is.
+    pub gradient_of: Option<String>,
     /// What was checked.
     pub property: Property,
     /// Whether it holds.
@@ -83,7 +85,9 @@ impl Report {
         for row in &self.rows {
             if row.op != op {
                 op = &row.op;
-                let _ = writeln!(table, "\n{}", look.styled(Emphasis::Strong, op));
+                let source = row.gradient_of.iter().map(|source| format!(", the gradient of {source}"));
+                let source = look.styled(Emphasis::Faint, &source.collect::<String>());
+                let _ = writeln!(table, "\n{}{source}", look.styled(Emphasis::Strong, op));
             }
             row.write(&mut table, look);
         }
@@ -104,6 +108,9 @@ impl Report {
                 "verdict": row.verdict.name(),
                 "cases": row.cases,
             });
+            if let Some(source) = &row.gradient_of {
+                json["gradient_of"] = source.as_str().into();
+            }
             match &row.verdict {
                 Verdict::Passed => {}
                 Verdict::Skipped(why) => json["why"] = why.as_str().into(),

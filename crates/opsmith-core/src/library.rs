@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::def::no_such_op;
 use crate::gradient::{Gradient, GradientInput, GradientWiring};
 use crate::op::{Op, OpDef};
 use crate::resource::Resources;
@@ -77,12 +78,8 @@ impl Library {
     pub fn op_index(&self, name: &str) -> Result<usize> {
         let is_it = |op: &Op| op.signature().name == name || op.signature().snake_name() == name;
         self.ops.iter().position(is_it).ok_or_else(|| {
-            let names: Vec<_> = self.ops.iter().map(|op| op.signature().name.as_str()).collect();
-            Error::not_found(format!(
-                "library `{}` has no op `{name}`; it has: {}",
-                self.name,
-                names.join(", ")
-            ))
+            let names = self.ops.iter().map(|op| op.signature());
+            Error::not_found(no_such_op(&self.name, name, names))
         })
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use opsmith_abi::{OpsmithLibrary, OpsmithStr};
+use opsmith_core::def::no_such_op;
 use opsmith_core::{Error, Result, ensure};
 use serde_json::Value;
 
@@ -127,9 +128,8 @@ impl Library {
     pub fn op(&self, name: &str) -> Result<Op> {
         let is_it = |op: &OpInfo| op.signature.name == name || op.signature.snake_name() == name;
         let index = self.0.ops.iter().position(is_it).ok_or_else(|| {
-            let names: Vec<&str> = self.0.ops.iter().map(|op| op.signature.name.as_str()).collect();
-            let names = names.join(", ");
-            Error::not_found(format!("library `{}` has no op `{name}`; it has: {names}", self.name()))
+            let signatures = self.0.ops.iter().map(|op| &op.signature);
+            Error::not_found(no_such_op(self.name(), name, signatures))
         })?;
         self.op_at(index)
     }

@@ -57,7 +57,21 @@ class Differentiable:
             return function(*inputs)
 
         call.__name__ = call.__qualname__ = name
-        return jax.jit(call, inline=True)
+        compiled = jax.jit(call, inline=True)
+
+        def named(*inputs: Value) -> tuple[Value, ...]:
+            try:
+                return compiled(*inputs)
+            except TypeError as error:
+                # JAX's own message does not tell of which function.
+                if "custom_vjp" in str(error) and "forward-mode" in str(error):
+                    raise TypeError(
+                        f"{self.op.definition.name}: cannot be differentiated in forward mode (jax.jvp, "
+                        "jax.jacfwd), only in reverse mode (jax.grad, jax.vjp, jax.jacrev)"
+                    ) from error
+                raise
+
+        return named
 
     def _call(self, attrs: tuple[Any, ...], wanted: int, *inputs: Value) -> tuple[Value, ...]:
         if self.op.definition.stateful and not self.op.definition.differentiable:

@@ -1,5 +1,7 @@
 //! "Did you mean": the known name nearest to one that is not known.
 
+use super::Signature;
+
 /// The candidate within a third of `name`'s length in edits, the nearest first; none for very different names.
 pub(super) fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.chars().count() / 3).max(1);
@@ -15,6 +17,18 @@ pub(super) fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 /// `; did you mean …?` where a candidate is near, else nothing.
 pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     closest(name, candidates).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
+}
+
+/// That a library has no op of a name, and which it has; the nearest, if one is near, in the spelling that was used.
+pub fn no_such_op<'a>(
+    library: &str,
+    name: &str,
+    signatures: impl Iterator<Item = &'a Signature> + Clone,
+) -> String {
+    let names: Vec<&str> = signatures.clone().map(|signature| signature.name.as_str()).collect();
+    let functions: Vec<String> = signatures.map(Signature::snake_name).collect();
+    let near = did_you_mean(name, functions.iter().map(String::as_str).chain(names.iter().copied()));
+    format!("library `{library}` has no op `{name}`; it has: {}{near}", names.join(", "))
 }
 
 /// The least number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b`.
@@ -46,5 +60,18 @@ mod tests {
         assert_eq!(closest("preserve_idx", ["preserve_index", "T"]), Some("preserve_index"));
         assert_eq!(closest("b", ["T"]), None);
         assert_eq!(closest("banana", ["T", "int32"]), None);
+    }
+    #[test]
+    fn an_op_that_is_not_there_is_told_with_the_nearest() {
+        let signatures =
+            ["Softmax", "LayerNorm"].map(|name| crate::SignatureBuilder::new(name).build().unwrap());
+        let told = |name| no_such_op("rows", name, signatures.iter());
+        let has = "it has: Softmax, LayerNorm";
+        assert_eq!(
+            told("softmx"),
+            format!("library `rows` has no op `softmx`; {has}; did you mean `softmax`?")
+        );
+        assert!(told("LayerNrom").ends_with("did you mean `LayerNorm`?"));
+        assert!(told("conv").ends_with(has));
     }
 }
