@@ -269,8 +269,10 @@ fn damaged_files_are_errors(path: &std::path::Path) {
 fn a_graph_is_drawn_with_its_scopes_as_boxes() {
     let graph = Graph::new();
     let scoped = graph.scope("layer").unwrap();
-    let x = scoped.placeholder("x", DType::Float64, &shape("[?]")).unwrap();
+    let x = scoped.placeholder("x", DType::Float64, &shape("[?]")).unwrap().within(&scoped).unwrap();
     let y = (&x * &x).unwrap();
+    assert_eq!((y.name().as_str(), y.graph().scope_name()), ("layer/Mul", ""));
+    assert!(x.within(&Graph::new()).is_err());
     let z = graph.scope("loss").unwrap();
     let z = z.call(&Library::standard().unwrap().op("Sum").unwrap()).arg(&y).build().unwrap();
     assert_eq!(z.name(), "loss/Sum");

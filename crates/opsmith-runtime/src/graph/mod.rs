@@ -200,6 +200,11 @@ impl Graph {
         Ok(Graph { nodes: self.nodes.clone(), scope: format!("{unique}/").into() })
     }
 
+    /// The same graph, in which the names of new nodes have no scope in front.
+    pub fn unscoped(&self) -> Graph {
+        Graph { nodes: self.nodes.clone(), scope: "".into() }
+    }
+
     /// The scope of this handle: empty, or names ended by slashes.
     pub fn scope_name(&self) -> &str {
         &self.scope

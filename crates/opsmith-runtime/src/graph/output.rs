@@ -26,7 +26,8 @@ pub struct Output {
 impl Operation {
     pub(crate) fn new(graph: Graph, id: NodeId) -> Operation {
         let node = graph.node(id);
-        Operation { graph, id, node }
+        // What is made of its outputs goes to no scope, unless it is said otherwise.
+        Operation { graph: graph.unscoped(), id, node }
     }
 
     /// The graph that it is of.
@@ -118,6 +119,16 @@ impl Output {
     /// The graph that it is of.
     pub fn graph(&self) -> &Graph {
         &self.operation.graph
+    }
+
+    /// The same output, of which new nodes are made in the scope of `graph`: its methods and operators add them there.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where it is not an output of `graph`.
+    pub fn within(&self, graph: &Graph) -> Result<Output> {
+        graph.endpoint(self, "the output")?;
+        let operation = Operation { graph: graph.clone(), ..self.operation.clone() };
+        Ok(Output { operation, index: self.index })
     }
 
     /// The node whose output it is.
