@@ -1,4 +1,4 @@
-//! The embedded engine, here its eager part: load an operator library and call its ops.
+//! The embedded engine: tensors, libraries of operators and their ops, graphs and sessions, derivatives, optimisers.
 //!
 //! ```no_run
 //! use ndarray::array;
@@ -13,8 +13,10 @@
 //! # }
 //! ```
 //!
-//! A library is reached through the C ABI alone (`opsmith-abi`): this crate never links an op, and what it loads may
-//! have been built by another version of Opsmith.
+//! A library is reached through the C ABI alone (`opsmith-abi`): what is loaded may have been built by another version of
+//! Opsmith. The standard operators are linked, and are reached in the same way.
+//!
+//! [`Graph`] and [`Session`] state ops now and run them later; `docs/engine.md` is the guide.
 
 mod ask;
 mod attrs;
@@ -48,3 +50,8 @@ pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
 pub use shapes::{Argument, Inferred};
 pub use storage::{load_tensors, save_tensors};
 pub use tensor::Tensor;
+
+/// The Rust code of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/engine.md")]
+struct Guide;
