@@ -36,6 +36,7 @@ mod session;
 mod shapes;
 mod standard;
 mod storage;
+mod tape;
 mod tensor;
 
 pub use autodiff::gradients;
@@ -49,6 +50,7 @@ pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
 pub use shapes::{Argument, Inferred};
 pub use storage::{load_tensors, save_tensors};
+pub use tape::{Tape, TapeArg, Traced};
 pub use tensor::Tensor;
 
 /// The Rust code of the guide.
