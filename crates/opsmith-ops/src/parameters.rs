@@ -16,11 +16,11 @@ pub(crate) fn axis_of(op: &str, axis: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// The numbers of an input, a vector of int32 or int64, or one number.
+/// The numbers of an input, a vector of int32 or int64.
 pub(crate) fn integers(context: &OpKernelContext<'_>, name: &'static str) -> Result<Vec<i64>> {
     let tensor = context.input(name)?;
     ensure!(
-        tensor.rank() <= 1,
+        tensor.rank() == 1,
         InvalidArgument,
         "{}: input `{name}` must be a vector, got shape {:?}",
         context.signature().name,
@@ -77,7 +77,7 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
 
 /// The length of a vector that holds a shape: the rank of that.
 pub(crate) fn length(c: &InferenceContext<'_>, input: usize) -> Result<Option<usize>> {
-    let vector = c.with_rank_at_most(c.input(input)?, 1)?;
+    let vector = c.with_rank(c.input(input)?, 1)?;
     Ok(match vector.dims() {
         Some([Dim::Known(length)]) => usize::try_from(*length).ok(),
         _ => None,

@@ -462,6 +462,7 @@ fn split_grad() -> OpDef {
 fn split_grad_grad() -> OpDef {
     parts("SplitGradGrad", FLOATS)
         .input("x_grad_grad: T")
+        .input("ys_grad: N * T")
         .output("ys_grad_grad: N * T")
         .doc("The gradient of `SplitGrad`.")
         .shape_fn(infer_cut)

@@ -129,6 +129,21 @@ mod tests {
     }
 
     #[test]
+    fn long_rows_across_memory() -> Result<()> {
+        for (rows, length) in [(70, 50), (40, 300), (3, 500)] {
+            let x = Array::from_shape_fn((length, rows), |(i, j)| ((i * 31 + j * 7) % 101) as f64 - 50.0);
+            for threads in [1, 3] {
+                let call = testing::call::<Max>().input(&x).attr("axes", vec![0]).threads(threads);
+                let expected = x.map_axis(Axis(0), |row| row.fold(f64::NEG_INFINITY, |a, &b| a.max(b)));
+                assert_eq!(call.run()?.array::<f64, Ix1>("y")?, expected);
+                let call = testing::call::<Sum>().input(&x).attr("axes", vec![-2]).threads(threads);
+                assert_eq!(call.run()?.array::<f64, Ix1>("y")?, x.sum_axis(Axis(0)));
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
     fn the_gradient_is_spread_over_the_dims() -> Result<()> {
         let x = numbers();
         let y_grad = Array::from_shape_fn((3, 5), |(i, k)| (i * 5 + k) as f64);

@@ -95,3 +95,14 @@ def test_gradients_are_pytorchs(ops: opsmith.Library, op: Op) -> None:
         for a, b in zip(ours, theirs, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
         count("PyTorch's values and gradients")
+
+
+def test_the_gradient_of_a_cast_has_the_dtype_that_it_came_from(ops: opsmith.Library) -> None:
+    x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
+    y = ops.cast(x, dtype="float32")
+    (slope,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    assert slope.dtype == torch.float64
+    torch.testing.assert_close(slope, 2 * y.double())
+    (second,) = torch.autograd.grad(slope.sum(), x)
+    torch.testing.assert_close(second, torch.full_like(x, 2.0))
+    count("PyTorch's values and gradients", 2)
