@@ -99,9 +99,8 @@ impl<T: Float> Kernel for Combination<'_, T> {
     }
 }
 
-/// How many sums of a scalar product there are side by side, and how many products.
-const LANES: usize = 32;
-const COLUMNS: usize = 4;
+/// How many sums of a scalar product there are side by side.
+const LANES: usize = 64;
 
 /// Adds the scalar products of `x` and each column of a matrix; those lie one after another.
 struct Products<'a, T> {
@@ -116,55 +115,29 @@ impl<T: Float> Kernel for Products<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Products { x, m, y } = self;
-        let column = |column: usize| {
+        for column in 0..y.len() {
             // SAFETY: the columns of the matrix are dense, of as many numbers as `x` has.
-            unsafe {
+            let numbers = unsafe {
                 std::slice::from_raw_parts(m.as_ptr().offset(m.strides()[1] * column as isize), x.len())
+            };
+            let mut lanes = [T::zero(); LANES];
+            let ((xs, x_rest), (ms, m_rest)) = (x.as_chunks::<LANES>(), numbers.as_chunks::<LANES>());
+            for chunk in 0..xs.len().min(ms.len()) {
+                for lane in 0..LANES {
+                    lanes[lane] = fused::<I, T>(xs[chunk][lane], ms[chunk][lane], lanes[lane]);
+                }
             }
-        };
-        let mut at = 0;
-        while at + COLUMNS <= y.len() {
-            let sums =
-                products::<I, T, COLUMNS>(x, [column(at), column(at + 1), column(at + 2), column(at + 3)]);
-            for one in 0..COLUMNS {
-                y[at + one] += sums[one];
+            for rest in 0..x_rest.len().min(m_rest.len()) {
+                lanes[rest] = fused::<I, T>(x_rest[rest], m_rest[rest], lanes[rest]);
             }
-            at += COLUMNS;
-        }
-        for at in at..y.len() {
-            y[at] += products::<I, T, 1>(x, [column(at)])[0];
+            let mut half = LANES / 2;
+            while half > 0 {
+                for lane in 0..half {
+                    lanes[lane] += lanes[lane + half];
+                }
+                half /= 2;
+            }
+            y[column] += lanes[0];
         }
     }
-}
-
-/// The scalar products of `x` and `N` slices of its length.
-#[inline(always)]
-fn products<I: Isa, T: Float, const N: usize>(x: &[T], others: [&[T]; N]) -> [T; N] {
-    let mut lanes = [[T::zero(); LANES]; N];
-    let (xs, x_rest) = x.as_chunks::<LANES>();
-    for chunk in 0..xs.len() {
-        for one in 0..N {
-            let numbers = &others[one].as_chunks::<LANES>().0[chunk];
-            for lane in 0..LANES {
-                lanes[one][lane] = fused::<I, T>(xs[chunk][lane], numbers[lane], lanes[one][lane]);
-            }
-        }
-    }
-    let mut sums = [T::zero(); N];
-    for one in 0..N {
-        let rest = others[one].as_chunks::<LANES>().1;
-        for lane in 0..x_rest.len() {
-            lanes[one][lane] = fused::<I, T>(x_rest[lane], rest[lane], lanes[one][lane]);
-        }
-        let mut half = LANES / 2;
-        while half > 0 {
-            for lane in 0..half {
-                let other = lanes[one][lane + half];
-                lanes[one][lane] += other;
-            }
-            half /= 2;
-        }
-        sums[one] = lanes[one][0];
-    }
-    sums
 }
