@@ -159,6 +159,8 @@ class Loaded:
     definition: Definition
     native: Any
     """An `opsmith._native.Library`."""
+    embedded: bool = False
+    """Whether it is part of the package and has no file that a framework could open."""
 
 
 def python_name(name: str) -> str:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from opsmith._definition import Loaded, Op
-from opsmith._errors import InvalidArgumentError
+from opsmith._errors import InvalidArgumentError, UnimplementedError
 
 GRAPH = "an Opsmith graph"
 
@@ -87,8 +87,17 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
 
 
 def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
-    """Call `op` on inputs of which at least one belongs to a framework."""
-    return adapter_for(op, inputs).call(loaded, op, inputs, attrs)
+    """Call `op` on inputs of which at least one belongs to a framework.
+
+    Raises `UnimplementedError` for a framework's tensors and a library that has no file.
+    """
+    adapter = adapter_for(op, inputs)
+    if loaded.embedded and adapter.__name__ != ADAPTERS[GRAPH]:
+        raise UnimplementedError(
+            f"{op.name}: the standard operators that are part of opsmith serve NumPy and graphs; "
+            "for tensors of a framework load libopsmith_ops.so, which is built of the crate opsmith-ops-library"
+        )
+    return adapter.call(loaded, op, inputs, attrs)
 
 
 def _tensors(op: Op, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:

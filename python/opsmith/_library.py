@@ -40,9 +40,9 @@ class Library:
     TensorFlow or JAX, and answers in kind.
     """
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, embedded: bool = False) -> None:
         definition = Definition.parse(native.describe())
-        loaded = Loaded(definition, native)
+        loaded = Loaded(definition, native, embedded)
         self.__name__ = definition.name
         self.__version__ = definition.version
         self.__file__ = os.fspath(native.path)
@@ -95,17 +95,21 @@ def load(path: str | os.PathLike[str]) -> Library:
         library = _loaded.get(native.path)
         if library is None:
             library = _loaded[native.path] = Library(native)
-            _wire_when_imported(library)
+            # Each framework learns about the ops now, or when it is imported.
+            for framework, adapter_name in _dispatch.ADAPTERS.items():
+                when_imported(_dispatch.module_of(framework), partial(_wire, library, adapter_name))
     return library
 
 
 def standard() -> Library:
-    """The standard operators, which are part of the package and need no file: `opsmith.ops`."""
+    """The standard operators, which are part of the package and need no file: `opsmith.ops`. They serve
+    NumPy and graphs."""
     with _lock:
         library = _loaded.get(_STANDARD)
         if library is None:
-            library = _loaded[_STANDARD] = Library(_native.standard())
-            _wire_when_imported(library)
+            library = _loaded[_STANDARD] = Library(_native.standard(), embedded=True)
+            graphs = _dispatch.GRAPH
+            when_imported(_dispatch.module_of(graphs), partial(_wire, library, _dispatch.ADAPTERS[graphs]))
     return library
 
 
@@ -127,12 +131,6 @@ def _open_first(file: str) -> None:
             if open_first is not None:
                 _native.check(file)
                 open_first(file)
-
-
-def _wire_when_imported(library: Library) -> None:
-    """Teach each framework about the ops, now or when it is imported."""
-    for framework, adapter_name in _dispatch.ADAPTERS.items():
-        when_imported(_dispatch.module_of(framework), partial(_wire, library, adapter_name))
 
 
 def _wire(library: Library, adapter_name: str) -> None:

@@ -9,11 +9,17 @@ use opsmith_core::Result;
 use crate::buffer::Memory;
 use crate::poison::Unpoisoned;
 
-/// Blocks of at least as many bytes are kept: smaller ones the global allocator has at hand, while large ones it takes from
-/// the system anew each time, which costs a page fault every 4 KiB.
-const SMALLEST_KEPT: usize = 32 << 10;
+/// Blocks of at least as many bytes are kept by their size, as long as no more is kept than was in use: the global allocator
+/// takes large ones from the system anew each time, which costs a page fault every 4 KiB.
+const LARGE: usize = 32 << 10;
 
-/// Blocks of memory that tensors gave back. It never holds more than was in use at one time.
+/// Smaller blocks are rounded up to a power of two, from this size on, and some of each size are kept: aligned memory costs
+/// the global allocator more than a small op does.
+const SMALLEST: usize = 64;
+const NUM_SMALL: usize = (LARGE / SMALLEST).ilog2() as usize;
+const MOST_SMALL: usize = 64;
+
+/// Blocks of memory that tensors gave back. Of large ones it never holds more than was in use at one time.
 #[derive(Default)]
 pub(crate) struct MemoryPool {
     kept: Mutex<Kept>,
@@ -23,11 +29,20 @@ pub(crate) struct MemoryPool {
 
 #[derive(Default)]
 struct Kept {
+    /// Small blocks, by the power of two that their size is.
+    small: [Vec<Memory>; NUM_SMALL],
     by_size: HashMap<usize, Vec<Memory>>,
+    /// How many bytes the large ones have.
     bytes: usize,
 }
 
-/// How much memory the tensors of a session take, in bytes.
+/// Which list of small blocks one of this size is in, and the size of those; none for a large one.
+fn small_list(bytes: usize) -> Option<(usize, usize)> {
+    let size = bytes.max(SMALLEST).next_power_of_two();
+    (size < LARGE).then(|| ((size / SMALLEST).ilog2() as usize, size))
+}
+
+/// How much memory the tensors of a session take, in bytes: of small tensors what their blocks have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
     /// What is in use now.
@@ -39,10 +54,14 @@ pub struct MemoryUse {
 impl MemoryPool {
     /// A block of `bytes` uninitialised bytes.
     pub(crate) fn take(&self, bytes: usize) -> Result<Memory> {
-        let bytes = bytes.max(1);
+        let small = small_list(bytes);
+        let bytes = small.map_or(bytes, |(_, size)| size);
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let peak = self.peak.fetch_max(live, Ordering::Relaxed).max(live);
-        let found = if bytes >= SMALLEST_KEPT { self.find(bytes, peak.saturating_sub(live)) } else { None };
+        let found = match small {
+            Some((list, _)) => self.kept.lock().unpoisoned().small[list].pop(),
+            None => self.find(bytes, peak.saturating_sub(live)),
+        };
         match found {
             Some(memory) => Ok(memory),
             None => Memory::new(bytes).inspect_err(|_| {
@@ -65,10 +84,16 @@ impl MemoryPool {
     /// Takes a block back.
     pub(crate) fn give_back(&self, memory: Memory) {
         self.live.fetch_sub(memory.size(), Ordering::Relaxed);
-        if memory.size() < SMALLEST_KEPT {
-            return memory.free();
-        }
         let mut kept = self.kept.lock().unpoisoned();
+        if let Some((list, _)) = small_list(memory.size()) {
+            if kept.small[list].len() < MOST_SMALL {
+                kept.small[list].push(memory);
+            } else {
+                drop(kept);
+                memory.free();
+            }
+            return;
+        }
         kept.bytes += memory.size();
         kept.by_size.entry(memory.size()).or_default().push(memory);
     }
@@ -103,7 +128,9 @@ impl Kept {
 
 impl Drop for MemoryPool {
     fn drop(&mut self) {
-        self.kept.lock().unpoisoned().shrink(0);
+        let mut kept = self.kept.lock().unpoisoned();
+        kept.shrink(0);
+        kept.small.iter_mut().flat_map(|list| list.drain(..)).for_each(Memory::free);
     }
 }
 
@@ -119,7 +146,7 @@ mod tests {
         let second = pool.take(small).unwrap();
         pool.give_back(first);
         pool.give_back(second);
-        assert_eq!(pool.memory_use(), MemoryUse { live: 0, peak: large + small });
+        assert_eq!(pool.memory_use(), MemoryUse { live: 0, peak: large + 128 });
         assert_eq!(pool.kept.lock().unwrap().bytes, large);
         let again = pool.take(large).unwrap();
         assert_eq!(pool.kept.lock().unwrap().bytes, 0);

@@ -72,6 +72,13 @@ def test_values_are_eager_where_no_output_is_given() -> None:
     np.testing.assert_array_equal(product, [[11.0]])
 
 
+def test_a_frameworks_tensor_is_told_what_to_load() -> None:
+    import torch
+
+    with pytest.raises(opsmith.UnimplementedError, match=r"Exp: .* load libopsmith_ops\.so"):
+        opsmith.ops.exp(torch.zeros(2))
+
+
 def test_variables_optimisers_and_checkpoints(graph: Graph, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     inputs, targets = rng.normal(size=(20, 3)), rng.normal(size=(20, 1))
