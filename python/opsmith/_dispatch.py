@@ -95,7 +95,7 @@ def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | N
     if loaded.embedded and adapter.__name__ != ADAPTERS[GRAPH]:
         raise UnimplementedError(
             f"{op.name}: the standard operators that are part of opsmith serve NumPy and graphs; "
-            "for tensors of a framework load libopsmith_ops.so, which is built of the crate opsmith-ops-library"
+            "for a framework's tensors load libopsmith_ops.so, built of the crate opsmith-ops-library"
         )
     return adapter.call(loaded, op, inputs, attrs)
 
