@@ -128,6 +128,50 @@ fn equal_nodes_run_once_and_constant_ones_not_at_all() {
 }
 
 #[test]
+fn steps_that_run_out_of_order_find_what_they_read() {
+    // Long and short readers of the same tensors take turns: the long ones run ahead of the short ones.
+    let graph = Graph::new();
+    let x = graph.placeholder("x", DType::Float64, &shape("[?]")).unwrap();
+    let y = graph.placeholder("y", DType::Float64, &shape("[]")).unwrap();
+    let mut small = y.clone();
+    let mut sums = Vec::new();
+    let base = x.exp().unwrap();
+    for _ in 0..6 {
+        small = small.tanh().unwrap();
+        let first = (&base * &x).unwrap();
+        let both = (&first + &base).unwrap().square().unwrap();
+        let late = (&both * &small).unwrap().sum(&[]).unwrap();
+        sums.push((&late + &first.sum(&[]).unwrap()).unwrap());
+    }
+    let fetches: Vec<&Output> = sums.iter().collect();
+    let values: Vec<f64> = (0..100_000).map(|i| f64::from(i) * 1e-6).collect();
+    let (fed, one) = (vector(&values), Tensor::scalar(1.0).unwrap());
+    let feeds = [(&x, &fed), (&y, &one)];
+    let simple = SessionOptions { parallel: false, simplify: false };
+    let expected = Session::with_options(&graph, simple).run(&fetches, &feeds).unwrap();
+    for simplify in [true, false] {
+        let session = Session::with_options(&graph, SessionOptions { parallel: true, simplify });
+        for _ in 0..20 {
+            let found = session.run(&fetches, &feeds).unwrap();
+            assert!(found.iter().zip(&expected).all(|(a, b)| numbers(a) == numbers(b)));
+        }
+    }
+}
+
+#[test]
+fn one_of_several_outputs_may_be_fed() {
+    let graph = Graph::new();
+    let x = graph.placeholder("x", DType::Float64, &shape("[4]")).unwrap();
+    let split = Library::standard().unwrap().op("Split").unwrap();
+    let parts = graph.call(&split).arg(&x).attr("N", 2).build().unwrap().outputs();
+    let sum = (&parts[0] + &parts[1]).unwrap();
+    let session = Session::new(&graph);
+    let (a, b) = (vector(&[1.0, 2.0, 3.0, 4.0]), vector(&[10.0, 20.0]));
+    let found = session.run(&[&sum, &parts[0]], &[(&x, &a), (&parts[0], &b)]).unwrap();
+    assert_eq!((numbers(&found[0]), numbers(&found[1])), (vec![13.0, 24.0], vec![10.0, 20.0]));
+}
+
+#[test]
 fn stateful_ops_are_neither_merged_nor_folded() {
     let graph = Graph::new();
     let library = common::library();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use opsmith_core::{AttrValue, Code, Error, Result, TensorView};
 use smallvec::SmallVec;
 
-use super::plan::{Action, Plan, Step};
+use super::plan::{Action, KEPT, Plan, Step};
 use super::schedule::{Batch, next_batch};
 use super::state::State;
 use super::trace::Recorder;
@@ -30,7 +30,8 @@ pub(super) fn run(
     recorder: Option<&Recorder>,
 ) -> Result<Vec<Tensor>> {
     let _writing = plan.writes.then(|| state.begin_writing());
-    let mut run = Run { plan, slots: plan.begin(), written: vec![], pool, recorder };
+    let left = plan.readers.clone();
+    let mut run = Run { plan, slots: plan.begin(), left, written: vec![], pool, recorder };
     for (&slot, value) in plan.feeds.iter().zip(feeds) {
         run.slots[slot] = Some(value);
     }
@@ -48,6 +49,8 @@ pub(super) fn run(
 struct Run<'a> {
     plan: &'a Plan,
     slots: Vec<Option<Tensor>>,
+    /// How many readers each slot still has: steps do not always run in their order.
+    left: Vec<u32>,
     /// The variables that were written, and their new values.
     written: Vec<(NodeId, Tensor)>,
     pool: &'a Arc<MemoryPool>,
@@ -223,9 +226,13 @@ impl Run<'_> {
         }
     }
 
+    /// Gives back what a step was the last to read.
     fn release(&mut self, step: &Step) {
-        for &slot in &step.releases {
-            self.slots[slot] = None;
+        for &slot in step.inputs.iter().flatten().filter(|slot| self.plan.readers[**slot] != KEPT) {
+            self.left[slot] -= 1;
+            if self.left[slot] == 0 {
+                self.slots[slot] = None;
+            }
         }
     }
 

@@ -84,7 +84,7 @@ fn computes(node: &Node, inputs: &[Option<Endpoint>]) -> Option<Computes> {
         Kind::Call { op, attrs } => Some(Computes::Call {
             library: op.library().name().to_owned(),
             op: op.index(),
-            attrs: attrs.iter().map(|(name, value)| format!("{name}={value};")).collect(),
+            attrs: attrs.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect(),
             inputs: inputs.to_vec(),
             counts: node.counts.clone(),
         }),

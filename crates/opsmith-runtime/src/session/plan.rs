@@ -14,6 +14,9 @@ use crate::poison::Unpoisoned;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
 
+/// Stands for the number of readers of what is fetched or constant.
+pub(super) const KEPT: u32 = u32::MAX;
+
 /// Where a tensor is during a run.
 pub(super) type Slot = usize;
 
@@ -26,6 +29,8 @@ pub(super) struct Plan {
     /// Whether it writes variables.
     pub(super) writes: bool,
     pub(super) parallel: bool,
+    /// How often each slot is read; [`KEPT`] for one whose tensor stays to the end of the run.
+    pub(super) readers: Vec<u32>,
     /// What every run begins with: the constants.
     constants: Vec<Option<Tensor>>,
     /// Slots of runs that have ended, their constants in them.
@@ -48,8 +53,6 @@ pub(super) struct Step {
     pub(super) outputs: Vec<Option<Slot>>,
     /// The steps that have to be done before.
     pub(super) needs: Vec<usize>,
-    /// What nobody reads after this step.
-    pub(super) releases: Vec<Slot>,
     /// How long it took, in microseconds, when it was last measured.
     pub(super) cost: AtomicU32,
 }
@@ -250,20 +253,21 @@ impl<'a> Builder<'a> {
         needs.sort_unstable();
         needs.dedup();
         let outputs = (0..node.outputs.len()).map(|index| Endpoint { node: id, index });
-        let outputs: Vec<Option<Slot>> =
-            outputs.map(|endpoint| Some(self.new_slot(endpoint, Some(step)))).collect();
+        // What is fed is read from the feed, though the node runs for its other outputs.
+        let outputs: Vec<Option<Slot>> = outputs
+            .map(|endpoint| {
+                let is_fed = self.graph.feeds.contains(&endpoint);
+                (!is_fed).then(|| self.new_slot(endpoint, Some(step)))
+            })
+            .collect();
         let action = self.action(node)?;
-        self.writes |= !matches!(action, Action::Call { .. });
+        self.writes |= match &action {
+            Action::Call { .. } => false,
+            Action::Change { .. } => true,
+            Action::Assign { variables } => !variables.is_empty(),
+        };
         self.step_of.insert(id, step);
-        self.steps.push(Step {
-            node: node.clone(),
-            action,
-            inputs,
-            outputs,
-            needs,
-            releases: vec![],
-            cost: AtomicU32::new(0),
-        });
+        self.steps.push(Step { node: node.clone(), action, inputs, outputs, needs, cost: AtomicU32::new(0) });
         Ok(())
     }
 
@@ -290,22 +294,17 @@ impl<'a> Builder<'a> {
     fn finish(mut self, key: &Key, parallel: bool) -> Result<Plan> {
         let feeds: Vec<Slot> = key.feeds.iter().map(|feed| self.slot(feed)).collect();
         let fetches: Vec<Slot> = key.fetches.iter().map(|fetch| self.slot(fetch)).collect();
-        let mut last_reader: Vec<Option<usize>> = vec![None; self.constants.len()];
-        for (index, step) in self.steps.iter().enumerate() {
-            step.inputs.iter().flatten().for_each(|&slot| last_reader[slot] = Some(index));
+        let mut readers = vec![0; self.constants.len()];
+        for slot in self.steps.iter().flat_map(|step| step.inputs.iter().flatten()) {
+            readers[*slot] += 1;
         }
-        let is_fetched: HashSet<Slot> = fetches.iter().copied().collect();
-        for (slot, reader) in last_reader.iter().enumerate() {
-            if let Some(reader) = *reader
-                && !is_fetched.contains(&slot)
-                && self.constants[slot].is_none()
-            {
-                self.steps[reader].releases.push(slot);
-            }
+        let constants = self.constants.iter().enumerate().filter(|(_, constant)| constant.is_some());
+        for slot in constants.map(|(slot, _)| slot).chain(fetches.iter().copied()) {
+            readers[slot] = KEPT;
         }
         for step in &mut self.steps {
             for output in &mut step.outputs {
-                *output = output.filter(|slot| last_reader[*slot].is_some() || is_fetched.contains(slot));
+                *output = output.filter(|slot| readers[*slot] > 0);
             }
             if let Action::Call { wanted, .. } = &mut step.action {
                 *wanted = wanted_outputs(&step.node, &step.outputs);
@@ -318,6 +317,7 @@ impl<'a> Builder<'a> {
             variables: self.reads,
             writes: self.writes,
             parallel,
+            readers,
             constants: self.constants,
             frames: Mutex::default(),
         })
