@@ -1,0 +1,135 @@
+"""The embedded engine's sessions against the frameworks' own ways to run a graph.
+
+A training step is one epoch of linear regression on the diabetes data, float64, 353 rows of ten numbers: both
+products, the loss, the gradients and the update of both variables. The chain is a thousand additions of a
+scalar, one after another, with what would rewrite them turned off in TensorFlow. A run has the cost of one
+call from Python in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from harness import OURS, ROOT, Case, Options, Target
+
+TITLE = "Sessions"
+
+DATA = ROOT / "examples" / "linear_regression" / "data" / "diabetes.csv"
+NUM_TEST = 89
+LEARNING_RATE = 0.001
+LENGTH = 1000
+
+
+def cases(options: Options) -> Iterator[Case]:
+    """The step and the chain."""
+    table = np.loadtxt(DATA, delimiter=",", skiprows=1)[:-NUM_TEST]
+    x, y = table[:, :-1], table[:, -1:]
+    contenders = {
+        OURS: _engine_step(x, y),
+        "PyTorch": _torch_step(x, y),
+        "tf.function": _tensorflow_step(x, y),
+        "jax.jit": _jax_step(x, y),
+    }
+    targets = [Target(0.3, ("PyTorch",)), Target(0.3, ("tf.function",)), Target(1.0, ("jax.jit",))]
+    yield Case("A training step", contenders, targets)
+    contenders = {OURS: _engine_chain(), "tf.function": _tensorflow_chain()}
+    yield Case("A chain of 1,000 scalar additions", contenders, [Target(0.1, ("tf.function",))])
+
+
+def _engine_step(inputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> Callable[[], object]:
+    import opsmith
+
+    graph = opsmith.Graph()
+    x = graph.placeholder("float64", [None, 10])
+    y = graph.placeholder("float64", [None, 1])
+    w, b = graph.variable(np.zeros((10, 1))), graph.variable(np.zeros(1))
+    loss = ((x @ w + b - y) ** 2).mean()
+    step = opsmith.optimizers.GradientDescent(LEARNING_RATE).minimize(loss)
+    session = opsmith.Session(graph)
+    session.initialize()
+    feeds = {x: inputs, y: targets}
+    return lambda: session.run(step, feeds)
+
+
+def _torch_step(inputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> Callable[[], object]:
+    import torch
+
+    x, y = torch.tensor(inputs), torch.tensor(targets)
+    w = torch.zeros(10, 1, dtype=torch.float64, requires_grad=True)
+    b = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([w, b], lr=LEARNING_RATE)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss = ((x @ w + b - y) ** 2).mean()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def _tensorflow_step(inputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> Callable[[], object]:
+    import tensorflow as tf
+
+    x, y = tf.constant(inputs), tf.constant(targets)
+    w, b = tf.Variable(tf.zeros((10, 1), tf.float64)), tf.Variable(tf.zeros(1, tf.float64))
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((x @ w + b - y) ** 2)
+        for variable, gradient in zip((w, b), tape.gradient(loss, (w, b)), strict=True):
+            variable.assign_sub(LEARNING_RATE * gradient)
+
+    return step  # type: ignore[no-any-return]
+
+
+def _jax_step(inputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> Callable[[], object]:
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    x, y = jnp.array(inputs), jnp.array(targets)
+    parameters = [jnp.zeros((10, 1)), jnp.zeros(1)]
+
+    @jax.jit
+    def updated(parameters: list[Any]) -> list[Any]:
+        gradients = jax.grad(lambda p: jnp.mean((x @ p[0] + p[1] - y) ** 2))(parameters)
+        return [p - LEARNING_RATE * g for p, g in zip(parameters, gradients, strict=True)]
+
+    def step() -> None:
+        parameters[:] = jax.block_until_ready(updated(parameters))
+
+    return step
+
+
+def _engine_chain() -> Callable[[], object]:
+    import opsmith
+
+    graph = opsmith.Graph()
+    x, one = graph.placeholder("float32", [], name="x"), graph.placeholder("float32", [], name="one")
+    y = x
+    for _ in range(LENGTH):
+        y = y + one
+    session = opsmith.Session(graph)
+    feeds = {x: np.float32(1.0), one: np.float32(1.0)}
+    assert session.run(y, feeds) == LENGTH + 1
+    return lambda: session.run(y, feeds)
+
+
+def _tensorflow_chain() -> Callable[[], object]:
+    import tensorflow as tf
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+    @tf.function
+    def chain(x: Any, one: Any) -> Any:
+        for _ in range(LENGTH):
+            x = x + one
+        return x
+
+    x, one = tf.constant(1.0), tf.constant(1.0)
+    assert chain(x, one).numpy() == LENGTH + 1
+    return lambda: chain(x, one).numpy()
