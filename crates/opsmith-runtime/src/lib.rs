@@ -51,7 +51,7 @@ pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
 pub use shapes::{Argument, Inferred};
 pub use storage::{load_tensors, save_tensors};
 pub use tape::{Tape, TapeArg, Traced};
-pub use tensor::Tensor;
+pub use tensor::{SparseTensor, Tensor};
 
 /// The Rust code of the guide.
 #[cfg(doctest)]

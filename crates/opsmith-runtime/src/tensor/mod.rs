@@ -1,5 +1,6 @@
 //! The engine's tensors: a dtype, a shape, strides and a shared buffer, copied when written while shared.
 
+mod sparse;
 mod views;
 
 use std::fmt;
@@ -8,6 +9,8 @@ use std::sync::Arc;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension};
 use opsmith_core::tensor::{Extents, StrRef, Strides, checked_num_elements, row_major_strides};
 use opsmith_core::{DType, Device, Element, Error, Result, TensorView, TensorViewMut, ensure};
+
+pub use sparse::SparseTensor;
 
 use crate::buffer::{Block, Buffer, Owner};
 
