@@ -1,5 +1,6 @@
 //! The engine's tensors: a dtype, a shape, strides and a shared buffer, copied when written while shared.
 
+mod print;
 mod sparse;
 mod views;
 
