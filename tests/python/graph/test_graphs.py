@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -220,21 +221,35 @@ def test_two_sessions_on_one_graph_from_eight_threads(graph: Graph) -> None:
     sessions = [Session(graph), Session(graph)]
     for session in sessions:
         session.initialize()
+    values = np.random.default_rng(0).uniform(size=50)
+    expected = {value: sessions[0].run(y, {x: value}) for value in values}
+    # NumPy's exponential and ours may differ in the last place.
+    np.testing.assert_allclose(list(expected.values()), np.exp(values) * 2.0, rtol=1e-15)
     wrong: list[float] = []
 
-    def work(session: Session, seed: int) -> None:
-        for value in np.random.default_rng(seed).uniform(size=200):
-            if session.run([y, add], {x: value})[0] != np.exp(value) * 2.0:
-                wrong.append(value)
+    def work(session: Session, repetitions: int) -> None:
+        for _ in range(repetitions):
+            wrong.extend(v for v in values if session.run([y, add], {x: v})[0] != expected[v])
 
-    threads = [threading.Thread(target=work, args=(sessions[i % 2], i)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    # NumPy's exponential and ours may differ in the last place.
-    assert all(abs(session.run(w) - 800.0) == 0.0 for session in sessions)
-    assert all(abs(Session(graph).run(y, {x: v}) / (np.exp(v) * 2.0) - 1.0) < 1e-15 for v in wrong)
+    def from_eight_threads(repetitions: int) -> None:
+        threads = [threading.Thread(target=work, args=(sessions[i % 2], repetitions)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    from_eight_threads(50)
+    before = _resident_bytes()
+    from_eight_threads(200)
+    assert _resident_bytes() - before < 8 << 20
+    assert not wrong
+    assert [session.run(w) for session in sessions] == [50_000.0, 50_000.0]
+
+
+def _resident_bytes() -> int:
+    """How much memory this process takes."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_gradients_name_the_op_that_has_none(graph: Graph) -> None:

@@ -86,11 +86,11 @@ pub(crate) struct Task<'a, T> {
     pub(crate) cost: usize,
 }
 
-/// The blocks that one thread works on.
+/// The blocks that one thread works on: on the stack for the usual bodies, as small calls cost little else.
 struct Room<T: Stored> {
     /// Of each input, as it is gathered and as it is computed with.
-    inputs: Vec<(Block<T>, Block<T::Wide>)>,
-    outputs: Vec<Block<T::Wide>>,
+    inputs: SmallVec<[(Block<T>, Block<T::Wide>); 3]>,
+    outputs: SmallVec<[Block<T::Wide>; 2]>,
     scattered: Block<T>,
 }
 
@@ -159,8 +159,8 @@ impl<T: Stored> Task<'_, T> {
     /// Computes a range of indices that begins with a block.
     fn range(&self, range: Range<usize>, sums: &mut [Sums]) {
         let mut room = Room::<T> {
-            inputs: vec![(Block::default(), Block::default()); self.inputs.len()],
-            outputs: vec![Block::default(); self.outputs.len()],
+            inputs: self.inputs.iter().map(|_| Default::default()).collect(),
+            outputs: self.outputs.iter().map(|_| Block::default()).collect(),
             scattered: Block::default(),
         };
         for begin in range.clone().step_by(BLOCK) {
