@@ -12,16 +12,14 @@ use crate::text::{FAINT, STRONG, print, styled};
 
 /// Draw a graph that the engine saved, as SVG or in graphviz's language DOT
 ///
-/// Dtypes and shapes are inferred by the libraries whose ops the graph calls. Those that are not given with --library
-/// are opened where the graph was made with them. A library is code that runs when it is opened: give the libraries of
-/// a graph that a stranger made.
+/// Dtypes and shapes are inferred by the libraries whose ops the graph calls: give them with --library. A library is
+/// code that runs when it is opened, so the file alone does not say what is opened; with --trust it does.
 ///
 /// Exit status: 0 if the picture is written, 2 if not.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  opsmith graph model.graph
-  opsmith graph model.graph --format dot --output - | dot -Tpdf > model.pdf
-  opsmith graph model.graph --library target/release/libdistances.so")]
+  opsmith graph model.graph --library target/release/libdistances.so
+  opsmith graph model.graph --trust --format dot --output - | dot -Tpdf > model.pdf")]
 pub(crate) struct Options {
     /// A graph, as `Graph::save` writes it
     #[arg(value_name = "FILE")]
@@ -35,6 +33,9 @@ pub(crate) struct Options {
     /// A library whose ops the graph calls; may be given several times
     #[arg(long = "library", value_name = "LIB")]
     libraries: Vec<PathBuf>,
+    /// Open the libraries that are not given where the graph was made with them: their code runs
+    #[arg(long)]
+    trust: bool,
 }
 
 /// A language for pictures.
@@ -96,12 +97,19 @@ fn libraries(options: &Options) -> Result<Vec<Library>> {
     let mut libraries = options.libraries.iter().map(open).collect::<Result<Vec<_>>>()?;
     for needed in needed {
         if libraries.iter().all(|library| library.name() != needed.name) {
-            let opened = open_needed(&needed);
+            let opened = if options.trust { open_needed(&needed) } else { Err(not_opened(&needed)) };
             libraries
                 .push(opened.with_context(|| format!("{}: {}", options.file.display(), lacks(&needed)))?);
         }
     }
     Ok(libraries)
+}
+
+fn not_opened(needed: &SavedLibrary) -> anyhow::Error {
+    anyhow!(
+        "it was at {}\n  → --library LIB says where it is; --trust opens it there, which runs its code",
+        needed.path
+    )
 }
 
 /// The library that the graph was made with, from where it was then.

@@ -7,7 +7,7 @@ use opsmith::{Dim, Shape};
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::linear::{self, Facts, Linear, last_input};
-use crate::parameters::{axis_of, dims};
+use crate::parameters::{axis_of, dims, empty_text};
 use crate::walk::Dims;
 
 ops! {
@@ -254,7 +254,7 @@ impl Linear for Placing {
         let values = context.input(0)?;
         let (shape, places) = places(context, values.shape())?;
         if values.dtype() == DType::String {
-            let mut all: Vec<&[u8]> = vec![&[]; shape.iter().product()];
+            let mut all = empty_text(context, &shape)?;
             places.iter().zip(values.strings()?).for_each(|(&place, text)| all[place] = text);
             return context.set_string_output(0, &shape, &all);
         }

@@ -4,6 +4,7 @@
 use opsmith::prelude::*;
 
 use crate::elementwise::Shared;
+use crate::parameters::empty_text;
 use crate::walk::{Dims, Strides, Walk};
 
 /// A tensor, or a part of it, seen in another way: all its elements are the tensor's.
@@ -173,7 +174,7 @@ fn write_strings(
         "{}: a list of tensors of text is not made here",
         context.signature().name
     );
-    let mut elements: Vec<&[u8]> = vec![&[]; shape.iter().product()];
+    let mut elements = empty_text(context, shape)?;
     for ((part, _), (walk, first)) in parts.iter().zip(places) {
         let (strings, [a, b]) = (part.tensor.strings()?, walk.inner());
         walk.runs(0..walk.len(), |_, [source, target], count| {

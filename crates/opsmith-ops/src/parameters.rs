@@ -75,6 +75,19 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
     count.filter(|&count| count <= isize::MAX as usize / 16)
 }
 
+/// Empty text for every element of a shape.
+pub(crate) fn empty_text<'a>(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<Vec<&'a [u8]>> {
+    let too_much = || {
+        let op = &context.signature().name;
+        Error::new(Code::ResourceExhausted, format!("{op}: there is no memory for text of shape {shape:?}"))
+    };
+    let count = elements(shape).ok_or_else(too_much)?;
+    let mut text: Vec<&[u8]> = Vec::new();
+    text.try_reserve_exact(count).map_err(|_| too_much())?;
+    text.resize(count, &[]);
+    Ok(text)
+}
+
 /// The length of a vector that holds a shape: the rank of that.
 pub(crate) fn length(c: &InferenceContext<'_>, input: usize) -> Result<Option<usize>> {
     let vector = c.with_rank(c.input(input)?, 1)?;

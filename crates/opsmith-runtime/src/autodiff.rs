@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use opsmith_core::dtype::sets;
 use opsmith_core::{Gradient, GradientInput, Result, bail, ensure};
 
-use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output};
+use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, Place};
 use crate::op::Op;
 use crate::standard;
 use crate::tensor::Tensor;
@@ -31,7 +31,7 @@ pub fn gradients(ys: &[&Output], xs: &[&Output], grad_ys: Option<&[&Output]>) ->
             "gradients: {expected} ys need as many grad_ys, got {given}"
         );
     }
-    let mut pass = Backward::new(graph, xs);
+    let mut pass = Backward::new(graph, xs, first.operation().place().clone());
     for (index, y) in ys.iter().enumerate() {
         let gradient = match grad_ys {
             Some(grad_ys) => pass.given(y, grad_ys[index])?,
@@ -54,18 +54,27 @@ struct Backward {
     flowed: HashMap<Endpoint, Vec<Output>>,
     /// The node that a node's gradient came from first.
     from: HashMap<NodeId, NodeId>,
+    /// Where nodes are said to be made that belong to no op on the way.
+    place: Place,
+}
+
+/// Whether an output is of a dtype that has gradients.
+fn is_float(nodes: &[std::sync::Arc<Node>], endpoint: &Endpoint) -> bool {
+    sets::ANY_FLOAT.contains(&nodes[endpoint.node].outputs[endpoint.index].dtype)
 }
 
 impl Backward {
-    fn new(graph: Graph, xs: &[&Output]) -> Backward {
+    fn new(graph: Graph, xs: &[&Output], place: Place) -> Backward {
         let nodes: Vec<_> = (0..graph.num_nodes()).map(|id| graph.node(id)).collect();
         let is_x: HashMap<Endpoint, ()> = xs.iter().map(|x| (x.endpoint(), ())).collect();
         let mut depends = vec![false; nodes.len()];
         xs.iter().for_each(|x| depends[x.endpoint().node] = true);
+        // Along floats only: a comparison, an index or a whole number has no slope.
         for (id, node) in nodes.iter().enumerate() {
-            depends[id] |= node.inputs.iter().flatten().any(|input| depends[input.node]);
+            let is_slope = |input: &Endpoint| depends[input.node] && is_float(&nodes, input);
+            depends[id] |= node.inputs.iter().flatten().any(is_slope);
         }
-        Backward { graph, nodes, depends, is_x, flowed: HashMap::new(), from: HashMap::new() }
+        Backward { graph, nodes, depends, is_x, flowed: HashMap::new(), from: HashMap::new(), place }
     }
 
     /// A gradient of the caller's, which must be like the y.
@@ -93,14 +102,14 @@ impl Backward {
         );
         let one = Tensor::scalar_of(y.dtype(), 1.0)?;
         if y.shape().rank() == Some(0) {
-            return self.graph.constant("one", one);
+            return self.graph.constant_at("one", one, self.place.clone());
         }
         let shape = self.call("Shape", &[y])?;
-        self.call("Fill", &[&shape, &self.graph.constant("one", one)?])
+        self.call("Fill", &[&shape, &self.graph.constant_at("one", one, self.place.clone())?])
     }
 
     fn call(&self, op: &str, args: &[&Output]) -> Result<Output> {
-        let call = self.graph.call(&standard::op(op)?);
+        let call = self.graph.call(&standard::op(op)?).place(self.place.clone());
         args.iter().fold(call, |call, arg| call.arg(*arg)).build()?.output(0)
     }
 
@@ -144,7 +153,9 @@ impl Backward {
 
     /// Lets gradients flow through one node, to those of its inputs that depend on an x.
     fn through(&mut self, id: NodeId, node: &Node, gradients: &[Option<Output>]) -> Result<()> {
-        let reaches = |input: &Endpoint| self.depends[input.node] || self.is_x.contains_key(input);
+        let reaches = |input: &Endpoint| {
+            is_float(&self.nodes, input) && (self.depends[input.node] || self.is_x.contains_key(input))
+        };
         if !node.inputs.iter().flatten().any(reaches) {
             return Ok(());
         }
@@ -165,7 +176,7 @@ impl Backward {
             let first: usize = node.counts[..input].iter().sum();
             for position in first..first + node.counts[input] {
                 let (Some(endpoint), Some(output)) = (node.inputs[position], given.next()) else { continue };
-                if self.depends[endpoint.node] {
+                if self.depends[endpoint.node] && is_float(&self.nodes, &endpoint) {
                     self.arrived(endpoint, output, Some(id));
                 }
             }
@@ -182,7 +193,6 @@ impl Backward {
         inputs: &[GradientInput],
         gradients: &[Option<Output>],
     ) -> Result<Operation> {
-        let Kind::Call { attrs, .. } = &node.kind else { unreachable!("only calls have gradient ops") };
         let mut call = self.graph.call(op).place(node.place.clone());
         for (input, def) in inputs.iter().zip(&op.signature().inputs) {
             let flat: Vec<Option<Output>> = match *input {
@@ -209,8 +219,13 @@ impl Backward {
                 _ => GraphArg::Absent,
             });
         }
-        for (name, value) in attrs.iter().filter(|(name, _)| op.signature().attr_index(name).is_some()) {
-            call = call.attr(name, value.clone());
+        // With their default values: the gradient op may have others.
+        let operation = Operation::new(self.graph.clone(), id);
+        for (name, value) in operation.all_attrs()? {
+            let def = op.signature().attr_index(&name).map(|index| &op.signature().attrs[index]);
+            if def.is_some_and(|def| !def.inferred) {
+                call = call.attr(&name, value);
+            }
         }
         call.name(&format!("{}_grad", node.name.replace('/', "_"))).build()
     }

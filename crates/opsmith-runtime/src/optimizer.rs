@@ -44,7 +44,7 @@ pub trait Optimizer {
             );
             steps.extend(self.step(&graph, variable, gradient)?);
         }
-        graph.group("apply", &steps)
+        graph.group_at("apply", &steps, first.operation().place().clone())
     }
 
     /// The node that takes one step towards a smaller loss, with all variables of the graph that it depends on.
@@ -130,11 +130,12 @@ impl Optimizer for GradientDescent {
     fn step(&self, graph: &Graph, variable: &Variable, gradient: &Output) -> Result<Vec<Operation>> {
         let updated = graph
             .call(&standard::op("GradientDescentStep")?)
+            .place(gradient.operation().place().clone())
             .arg(variable.output())
             .arg(gradient)
             .attr("learning_rate", self.learning_rate)
             .build()?;
-        Ok(vec![variable.assign(&updated.output(0)?)?])
+        assign_all(graph, &[variable], &updated)
     }
 }
 
@@ -147,13 +148,14 @@ impl Optimizer for Momentum {
         let velocity = slot(graph, variable, "velocity")?;
         let updated = graph
             .call(&standard::op("MomentumStep")?)
+            .place(gradient.operation().place().clone())
             .arg(variable.output())
             .arg(gradient)
             .arg(velocity.output())
             .attr("learning_rate", self.learning_rate)
             .attr("momentum", self.momentum)
             .build()?;
-        assign_all(&[variable, &velocity], &updated)
+        assign_all(graph, &[variable, &velocity], &updated)
     }
 }
 
@@ -166,10 +168,14 @@ impl Optimizer for Adam {
         let (mean, square) = (slot(graph, variable, "mean")?, slot(graph, variable, "square")?);
         let steps = graph.variable(&slot_name(variable, "steps"), Tensor::scalar(0.0)?)?;
         let betas = |call: CallBuilder| call.attr("beta1", self.beta1).attr("beta2", self.beta2);
-        let corrections = betas(graph.call(&standard::op("AdamCorrections")?).arg(steps.output())).build()?;
+        let place = gradient.operation().place().clone();
+        let corrections =
+            betas(graph.call(&standard::op("AdamCorrections")?).place(place.clone()).arg(steps.output()));
+        let corrections = corrections.build()?;
         let cast = |index| corrections.output(index)?.cast_to(variable.output().dtype());
         let call = graph
             .call(&standard::op("AdamStep")?)
+            .place(gradient.operation().place().clone())
             .arg(variable.output())
             .arg(gradient)
             .arg(mean.output())
@@ -178,8 +184,8 @@ impl Optimizer for Adam {
             .arg(&cast(2)?)
             .attr("learning_rate", self.learning_rate)
             .attr("epsilon", self.epsilon);
-        let mut assigned = assign_all(&[variable, &mean, &square], &betas(call).build()?)?;
-        assigned.push(steps.assign(&corrections.output(0)?)?);
+        let mut assigned = assign_all(graph, &[variable, &mean, &square], &betas(call).build()?)?;
+        assigned.push(graph.assign_at(&steps, &corrections.output(0)?, place)?);
         Ok(assigned)
     }
 }
@@ -205,7 +211,7 @@ fn slot(graph: &Graph, variable: &Variable, name: &str) -> Result<Variable> {
 }
 
 /// Assigns each output of a call to a variable.
-fn assign_all(variables: &[&Variable], call: &Operation) -> Result<Vec<Operation>> {
+fn assign_all(graph: &Graph, variables: &[&Variable], call: &Operation) -> Result<Vec<Operation>> {
     let pairs = variables.iter().zip(call.outputs());
-    pairs.map(|(variable, output)| variable.assign(&output)).collect()
+    pairs.map(|(variable, output)| graph.assign_at(variable, &output, call.place().clone())).collect()
 }

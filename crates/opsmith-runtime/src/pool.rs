@@ -57,17 +57,16 @@ impl MemoryPool {
         let small = small_list(bytes);
         let bytes = small.map_or(bytes, |(_, size)| size);
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let peak = self.peak.fetch_max(live, Ordering::Relaxed).max(live);
+        let peak = self.peak.load(Ordering::Relaxed).max(live);
         let found = match small {
             Some((list, _)) => self.kept.lock().unpoisoned().small[list].pop(),
             None => self.find(bytes, peak.saturating_sub(live)),
         };
-        match found {
-            Some(memory) => Ok(memory),
-            None => Memory::new(bytes).inspect_err(|_| {
-                self.live.fetch_sub(bytes, Ordering::Relaxed);
-            }),
-        }
+        let memory = found.map_or_else(|| Memory::new(bytes), Ok).inspect_err(|_| {
+            self.live.fetch_sub(bytes, Ordering::Relaxed);
+        })?;
+        self.peak.fetch_max(live, Ordering::Relaxed);
+        Ok(memory)
     }
 
     /// A kept block of this size; where there is none, others are freed until `room` bytes are left.
@@ -113,12 +112,8 @@ impl Kept {
     /// Frees blocks until they take at most `room` bytes.
     fn shrink(&mut self, room: usize) {
         while self.bytes > room {
-            let Some(size) =
-                self.by_size.iter().find(|(_, blocks)| !blocks.is_empty()).map(|(size, _)| *size)
-            else {
-                return;
-            };
-            if let Some(memory) = self.by_size.get_mut(&size).and_then(Vec::pop) {
+            let Some(&size) = self.by_size.keys().next() else { return };
+            for memory in self.by_size.remove(&size).unwrap_or_default() {
                 self.bytes -= memory.size();
                 memory.free();
             }

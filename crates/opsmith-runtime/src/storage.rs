@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith_core::{DType, Error, Result, bail};
 use safetensors::{Dtype, SafeTensors, View};
@@ -109,12 +110,16 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
         _ => Path::new("."),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder.join(format!(".{name}.{}", std::process::id()));
+    static SAVES: AtomicUsize = AtomicUsize::new(0);
+    let number = SAVES.fetch_add(1, Ordering::Relaxed);
+    let temporary = folder.join(format!(".{name}.{}.{number}", std::process::id()));
     let written = || {
         let mut file = std::fs::File::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, path)
+        std::fs::rename(&temporary, path)?;
+        // The name is on the disk when its folder is.
+        std::fs::File::open(folder)?.sync_all()
     };
     written().map_err(|error| {
         let _ = std::fs::remove_file(&temporary);

@@ -142,6 +142,9 @@ impl Tape {
     /// # Errors
     /// As [`gradients`].
     pub fn gradient(&mut self, y: &Traced, xs: &[&Traced]) -> Result<Vec<Option<Traced>>> {
+        for traced in xs.iter().chain([&y]) {
+            self.graph.endpoint(&traced.output, "the tensor")?;
+        }
         let outputs: Vec<&Output> = xs.iter().map(|x| &x.output).collect();
         let before = self.graph.num_nodes();
         let found = gradients(&[&y.output], &outputs, None)?;

@@ -56,6 +56,8 @@ fn names_are_unique_and_scopes_nest() {
     assert_eq!(message.code(), Code::NotFound);
     assert!(message.message().contains("did you mean `layer/inner/x"), "{message}");
     assert!(graph.placeholder("a b", DType::Bool, &shape("?")).is_err());
+    let deep = "a/".repeat(100) + "x";
+    assert!(graph.placeholder(&deep, DType::Bool, &shape("?")).unwrap_err().message().contains("64 scopes"));
     assert!(graph.output("layer/inner/x:1").unwrap_err().message().contains("has 1 outputs"));
 }
 

@@ -38,7 +38,7 @@ def _call(loaded: Loaded, op: Op, *arguments: Any, name: str | None = None) -> A
         )
     named = {attr.name: value for attr, value in zip(op.call_attrs, attrs, strict=False) if value is not None}
     native_op = loaded.native.op(op.index)
-    native = graph._native.call(native_op, tuple(inputs), named, name, [], place())
+    native = graph._native.call(native_op, tuple(inputs), named, name, graph._controls, place())
     return _result(op, Operation(graph, native))
 
 
@@ -70,6 +70,9 @@ def _native_output(graph: Graph, dtype: str | None, value: Any) -> Any:
 
 def _result(op: Op, operation: Operation) -> Any:
     outputs = operation.outputs
+    if not op.outputs:
+        # There is nothing to take: the operation is what can be run.
+        return operation
     if len(op.outputs) == 1 and not op.outputs[0].is_list:
         return outputs[0]
     grouped: list[Any] = []

@@ -6,12 +6,15 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsmith import _native
 from opsmith._errors import InvalidArgumentError
 from opsmith._library import Library
 from opsmith.graph._output import Operation, Output, Variable, place
+
+if TYPE_CHECKING:
+    from opsmith._native import GraphOperation
 
 
 class Graph:
@@ -82,16 +85,36 @@ class Graph:
         """The output that `value` is, or a constant of it."""
         if isinstance(value, Output):
             return value
-        return self.constant(value, dtype)
+        array = _array(value, None)
+        if dtype is not None and not hasattr(value, "dtype"):
+            array = literal(array, value, dtype, "a constant")
+        return self.constant(array)
 
     def group(self, *operations: Operation | Output, name: str = "Group") -> Operation:
         """A node that runs when all these have."""
         natives = [(item.op if isinstance(item, Output) else item)._native for item in operations]
-        return Operation(self, self._native.group(name, natives))
+        return Operation(self, self._native.group(name, natives, place()))
+
+    @contextmanager
+    def after(self, *operations: Operation | Output) -> Iterator[None]:
+        """Within it, new calls of ops run after these, though they take nothing from them."""
+        before = self._controls
+        added = [(item.op if isinstance(item, Output) else item)._native for item in operations]
+        self._scopes.controls = [*before, *added]
+        try:
+            yield
+        finally:
+            self._scopes.controls = before
+
+    @property
+    def _controls(self) -> list[GraphOperation]:
+        """What the calls that the current thread makes run after."""
+        controls: list[GraphOperation] = getattr(self._scopes, "controls", [])
+        return controls
 
     def initializer(self) -> Operation:
         """The node that gives all variables of the graph their initial values."""
-        return Operation(self, self._native.initializer())
+        return Operation(self, self._native.initializer(place()))
 
     @property
     def variables(self) -> list[Variable]:
@@ -137,6 +160,31 @@ def graph_of(outputs: Sequence[Output]) -> Graph:
         if not output.graph._root.is_same(graph._root):
             raise InvalidArgumentError(f"`{output.name}` and `{outputs[0].name}` are of different graphs")
     return graph
+
+
+def literal(array: Any, value: Any, dtype: str, what: str) -> Any:
+    """The array that NumPy makes of a number or a list as an array of `dtype`: nothing of the value is lost.
+
+    Raises `opsmith.InvalidArgumentError` for a value that `dtype` cannot hold.
+    """
+    import numpy as np
+
+    wanted = _numpy_dtype(dtype)
+    whole = wanted.kind in "iub"
+    if array.size and array.dtype != wanted and wanted.kind != "O":
+        kinds = "biufc"
+        fits = array.dtype.kind in kinds and (wanted.kind == "V" or _rank(array.dtype) <= _rank(wanted))
+        if fits and whole and array.dtype.kind in "iu":
+            limits = np.iinfo(wanted)
+            fits = bool((array >= limits.min).all() and (array <= limits.max).all())
+        if not fits:
+            raise InvalidArgumentError(f"{what} must be {dtype}, got {value!r}")
+    return array.astype(wanted) if wanted.kind != "O" else np.asarray(value, wanted)
+
+
+def _rank(dtype: Any) -> int:
+    """Truth values, integers, floats, complex numbers: each can hold those before."""
+    return ["b", "iu", "f", "c"].index({"i": "iu", "u": "iu"}.get(dtype.kind, dtype.kind))
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -242,7 +242,7 @@ class Variable(Output):
     def assign(self, value: Any) -> Operation:
         """A node that makes `value` the variable's value."""
         value = self.graph.convert(value, self.dtype)
-        return Operation(self.graph, self.graph._native.assign(self._native, value._native))
+        return Operation(self.graph, self.graph._native.assign(self._native, value._native, place()))
 
 
 def call(name: str, *inputs: Any, **attrs: Any) -> Output:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opsmith import _native
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
-from opsmith.graph._graph import Graph, _array
+from opsmith.graph._graph import Graph, _array, literal
 from opsmith.graph._output import Operation, Output
 
 _sessions: ContextVar[tuple[Session, ...]] = ContextVar("opsmith_sessions", default=())
@@ -154,6 +154,8 @@ def _collect(fetches: Any, outputs: list[Output], targets: list[Operation]) -> A
     if isinstance(fetches, list | tuple):
         kind = type(fetches)
         parts = [_collect(fetch, outputs, targets) for fetch in fetches]
+        if hasattr(kind, "_make"):
+            return lambda values: kind._make(part(values) for part in parts)
         return lambda values: kind(part(values) for part in parts)
     if isinstance(fetches, dict):
         named = {key: _collect(fetch, outputs, targets) for key, fetch in fetches.items()}
@@ -168,4 +170,4 @@ def _feed(output: Output, value: Any) -> Any:
     """The value as an array: Python's own numbers and lists take the output's dtype, arrays keep theirs."""
     if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
         return _array(value, None)
-    return _array(value, output.dtype)
+    return literal(_array(value, None), value, output.dtype, f"the feed for `{output.name}`")

@@ -191,6 +191,78 @@ def test_a_mistake_names_the_line_that_made_the_node(graph: Graph) -> None:
         x + opsmith.Graph().placeholder("float64", [None, 3])
 
 
+def test_numbers_and_lists_lose_nothing(graph: Graph) -> None:
+    x = graph.placeholder("int32", [None], name="x")
+    session = Session(graph)
+    np.testing.assert_array_equal(session.run(x + 1, {x: [1, 2]}), [2, 3])
+    for wrong in ([1.5], [1 << 40], "abc", [None]):
+        with pytest.raises(opsmith.InvalidArgumentError, match="the feed for `x` must be int32"):
+            session.run(x, {x: wrong})
+    for number in (0.5, 1 << 40):
+        with pytest.raises(opsmith.InvalidArgumentError, match="a constant must be int32"):
+            x + number
+    y = graph.placeholder("bfloat16", [None], name="y")
+    assert session.run(y * 2, {y: [1, 2.5]}).tolist() == [2.0, 5.0]
+
+
+def test_masks_and_indices_have_no_slope(graph: Graph) -> None:
+    x = graph.placeholder("float64", [None], name="x")
+    mask = opsmith.ops.cast(x > 0.0, dtype="float64")
+    whole = x.astype("int32").astype("float64")
+    (gradient,) = opsmith.gradients(x * mask + whole, x)
+    assert gradient is not None
+    np.testing.assert_array_equal(Session(graph).run(gradient, {x: [-1.0, 2.0]}), [0.0, 1.0])
+    i = graph.placeholder("int64", [None], name="i")
+    y = opsmith.ops.gather(x, i)
+    slopes = opsmith.gradients(y, [i, x])
+    assert slopes[0] is None and slopes[1] is not None
+    found = Session(graph).run(slopes[1], {x: [1.0, 2.0, 3.0], i: [2, 2]})
+    np.testing.assert_array_equal(found, [0.0, 0.0, 2.0])
+
+
+def test_a_variable_keeps_its_shape(graph: Graph) -> None:
+    v = graph.variable([0.0, 0.0], name="v")
+    x = graph.placeholder("float64", [None], name="x")
+    with graph.scope("train"):
+        assign = v.assign(x)
+    assert assign.name == "train/Assign" and assign.place[0] == __file__
+    session = Session(graph)
+    session.initialize()
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"variable `v` has shape \[2\]"):
+        session.run(assign, {x: [1.0, 2.0, 3.0]})
+    assert session.run(v).tolist() == [0.0, 0.0]
+    # A variable that is fed has the fed value for the run, whether or not it is run as a node too.
+    assert session.run([v.op, v * 2.0], {v: [5.0, 5.0]})[1].tolist() == [10.0, 10.0]
+    session.run(graph.group(x), {x: [1.0]})
+
+
+def test_what_gives_nothing_can_be_run_and_ordered(graph: Graph) -> None:
+    v = graph.variable([1.0], name="v")
+    changed = opsmith.ops.assign(v, v + 1.0)
+    session = Session(graph)
+    session.run(graph.initializer())
+    session.run(changed)
+    assert session.run(v).tolist() == [2.0]
+    with graph.after(changed):
+        later = v * 1.0
+    session.run(later)
+    assert session.run(v).tolist() == [3.0]
+
+
+def test_saves_from_many_threads_leave_one_whole_file(graph: Graph, tmp_path: Path) -> None:
+    graph.variable(np.arange(1000.0), name="v")
+    session = Session(graph)
+    session.initialize()
+    path = tmp_path / "values"
+    threads = [threading.Thread(target=lambda: [session.save(path) for _ in range(10)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    session.restore(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["values"]
+
+
 def test_saved_drawn_and_traced(graph: Graph, distances: Library, tmp_path: Path) -> None:
     with graph.scope("inputs"):
         x = graph.placeholder("float64", [None, 2], name="x")

@@ -14,7 +14,20 @@ fn folder() -> TempDir {
 }
 
 fn graph(folder: &TempDir, arguments: &[&str]) -> Output {
+    let arguments = arguments.iter().chain([&"--trust"]);
     opsmith().arg("graph").args(arguments).current_dir(folder.path()).output().unwrap()
+}
+
+#[test]
+fn the_file_alone_does_not_say_what_is_opened() {
+    let folder = folder();
+    let output = opsmith().args(["graph", "model.graph"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr(&output);
+    assert!(
+        said.contains("it needs the library `distances`") && said.contains("--trust opens it there"),
+        "{said}"
+    );
 }
 
 #[test]

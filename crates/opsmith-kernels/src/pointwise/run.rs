@@ -86,10 +86,13 @@ pub(crate) struct Task<'a, T> {
     pub(crate) cost: usize,
 }
 
+/// A block of an input, as it lies in memory and as it is computed with.
+type Gathered<T> = (Block<T>, Block<<T as Stored>::Wide>);
+
 /// The blocks that one thread works on: on the stack for the usual bodies, as small calls cost little else.
 struct Room<T: Stored> {
     /// Of each input, as it is gathered and as it is computed with.
-    inputs: SmallVec<[(Block<T>, Block<T::Wide>); 3]>,
+    inputs: SmallVec<[Gathered<T>; 3]>,
     outputs: SmallVec<[Block<T::Wide>; 2]>,
     scattered: Block<T>,
 }

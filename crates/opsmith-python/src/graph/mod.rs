@@ -146,9 +146,11 @@ impl Graph {
         py: Python<'_>,
         variable: &GraphOutput,
         value: &GraphOutput,
+        made_at: PlaceArg,
     ) -> PyResult<GraphOperation> {
         let variable = opsmith_runtime::Variable::from_output(&variable.output);
-        Graph::operation(py, variable.and_then(|variable| variable.assign(&value.output)))
+        let assign = |variable| self.graph.assign_at(&variable, &value.output, place(made_at));
+        Graph::operation(py, variable.and_then(assign))
     }
 
     fn group(
@@ -156,13 +158,14 @@ impl Graph {
         py: Python<'_>,
         name: &str,
         operations: Vec<PyRef<'_, GraphOperation>>,
+        made_at: PlaceArg,
     ) -> PyResult<GraphOperation> {
         let operations: Vec<_> = operations.iter().map(|operation| operation.operation.clone()).collect();
-        Graph::operation(py, self.graph.group(name, &operations))
+        Graph::operation(py, self.graph.group_at(name, &operations, place(made_at)))
     }
 
-    fn initializer(&self, py: Python<'_>) -> PyResult<GraphOperation> {
-        Graph::operation(py, self.graph.initializer())
+    fn initializer(&self, py: Python<'_>, made_at: PlaceArg) -> PyResult<GraphOperation> {
+        Graph::operation(py, self.graph.initializer_at(place(made_at)))
     }
 
     /// Adds a call of an op: for each input an output, a list of outputs, or None; attributes by name.

@@ -246,8 +246,16 @@ impl Graph {
     /// `InvalidArgument` for one of another graph, or a name that is none.
     #[track_caller]
     pub fn group(&self, name: &str, operations: &[Operation]) -> Result<Operation> {
+        self.group_at(name, operations, Location::caller().into())
+    }
+
+    /// As [`group`](Self::group), said to be made elsewhere.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group).
+    pub fn group_at(&self, name: &str, operations: &[Operation], place: Place) -> Result<Operation> {
         let controls = control_inputs(self, operations)?;
-        self.push(name, effect(controls, Location::caller().into()))
+        self.push(name, effect(controls, place))
     }
 
     /// A call of an op, to be given its inputs.

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use opsmith_core::{ArgDTypes, AttrValue, Code, DType, Error, Result, Shape, bail, ensure};
+use opsmith_core::{AttrValue, Code, DType, Error, Result, Shape, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -135,9 +135,10 @@ impl Graph {
                 saved.variable = Some(name(Endpoint { node: *variable, index: 0 }));
             }
             Kind::Group | Kind::Initialize => {}
-            Kind::Call { op, attrs } => {
+            Kind::Call { op, .. } => {
                 saved.library = Some(op.library().name().to_owned());
-                saved.attrs = all_attrs(operation, op, attrs)?;
+                let attrs = operation.all_attrs()?.into_iter();
+                saved.attrs = attrs.map(|(name, value)| (name, value.to_json())).collect();
             }
         }
         Ok(saved)
@@ -169,7 +170,11 @@ impl Graph {
         let path = path.as_ref();
         let saved = Saved::read(&storage::read(path)?).map_err(|error| error.within(path.display()))?;
         let standard = Library::standard()?;
-        Ok(saved.libraries.into_iter().filter(|library| library.name != standard.name()).collect())
+        let is_called = |library: &SavedLibrary| {
+            saved.nodes.iter().any(|node| node.library.as_deref() == Some(&library.name))
+        };
+        let needed = |library: &&SavedLibrary| library.name != standard.name() && is_called(library);
+        Ok(saved.libraries.iter().filter(needed).cloned().collect())
     }
 }
 
@@ -187,39 +192,6 @@ impl Saved {
         );
         Ok(saved)
     }
-}
-
-/// Every attribute that inputs do not decide, with its value.
-fn all_attrs(operation: &Operation, op: &Op, given: &[(String, AttrValue)]) -> Result<Map<String, Value>> {
-    let signature = op.signature();
-    let node = operation.node();
-    let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
-    for (name, value) in given {
-        if let Some(index) = signature.attr_index(name) {
-            attrs[index] = Some(value.clone());
-        }
-    }
-    let dtypes: Vec<Option<DType>> =
-        operation.inputs().iter().map(|input| input.as_ref().map(Output::dtype)).collect();
-    let mut lists = Vec::new();
-    let mut first = 0;
-    for &count in &node.counts {
-        lists.push(dtypes[first..first + count].iter().copied().collect::<Option<Vec<DType>>>());
-        first += count;
-    }
-    let arguments: Vec<ArgDTypes<'_>> = signature
-        .inputs
-        .iter()
-        .zip(&lists)
-        .map(|(def, list)| match list {
-            Some(list) if def.count.is_list() => ArgDTypes::List(list),
-            Some(list) if list.len() == 1 => ArgDTypes::One(list[0]),
-            _ => ArgDTypes::Absent,
-        })
-        .collect();
-    let resolved = signature.resolve(&arguments, &attrs)?;
-    let kept = signature.attrs.iter().zip(&resolved.attrs).filter(|(attr, _)| !attr.inferred);
-    Ok(kept.map(|(attr, value)| (attr.name.clone(), value.to_json())).collect())
 }
 
 /// A tensor of strings as JSON.

@@ -13,7 +13,7 @@ mod output;
 
 mod variables;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, RwLock};
 
@@ -74,6 +74,8 @@ pub(crate) struct Nodes {
     by_name: HashMap<String, NodeId>,
     /// How often a name without a number was asked for.
     asked: HashMap<String, usize>,
+    /// The scopes that handles or nodes have.
+    scopes: HashSet<String>,
     pub(crate) variables: Vec<NodeId>,
 }
 
@@ -195,8 +197,9 @@ impl Graph {
     /// # Errors
     /// `InvalidArgument` for a name that is none: letters, digits and `_ . -`, a letter, digit or `_` first.
     pub fn scope(&self, name: &str) -> Result<Graph> {
-        names::check(name)?;
-        let unique = self.nodes.write().unpoisoned().unique(&format!("{}{name}", self.scope));
+        let full = format!("{}{name}", self.scope);
+        names::check(&full)?;
+        let unique = self.nodes.write().unpoisoned().new_scope(&full);
         Ok(Graph { nodes: self.nodes.clone(), scope: format!("{unique}/").into() })
     }
 
@@ -278,7 +281,7 @@ impl Graph {
 
     /// Adds a node, whose name is made unique; its inputs are there already.
     pub(crate) fn push(&self, name: &str, node: Node) -> Result<Operation> {
-        names::check(name)?;
+        names::check(&format!("{}{name}", self.scope))?;
         let id = {
             let mut nodes = self.nodes.write().unpoisoned();
             let name = nodes.unique(&format!("{}{name}", self.scope));
@@ -294,6 +297,12 @@ impl Nodes {
         let id = self.list.len();
         if matches!(node.kind, Kind::Variable { .. }) {
             self.variables.push(id);
+        }
+        // A scope that a node is in is taken, also where the node came from a file.
+        for (end, _) in node.name.match_indices('/') {
+            if !self.scopes.contains(&node.name[..end]) {
+                self.scopes.insert(node.name[..end].to_owned());
+            }
         }
         self.by_name.insert(node.name.clone(), id);
         self.list.push(Arc::new(node));

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use opsmith_core::{AttrValue, DType, Result, Shape, ensure};
+use opsmith_core::def::ArgDef;
+use opsmith_core::{ArgDTypes, AttrValue, DType, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Node, NodeId, Place};
 use crate::op::Op;
@@ -59,6 +60,42 @@ impl Operation {
             Kind::Call { attrs, .. } => attrs,
             _ => &[],
         }
+    }
+
+    /// Every attribute that callers give and inputs do not decide, with its value: its default where none was given.
+    ///
+    /// # Errors
+    /// None for a node that was made: what the definition says of inputs that do not fit it.
+    pub fn all_attrs(&self) -> Result<Vec<(String, AttrValue)>> {
+        let Some(op) = self.op() else { return Ok(vec![]) };
+        let signature = op.signature();
+        let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
+        for (name, value) in self.attrs() {
+            if let Some(index) = signature.attr_index(name) {
+                attrs[index] = Some(value.clone());
+            }
+        }
+        let dtypes: Vec<Option<DType>> =
+            self.inputs().iter().map(|input| input.as_ref().map(Output::dtype)).collect();
+        let mut lists = Vec::new();
+        let mut first = 0;
+        for &count in &self.node.counts {
+            lists.push(dtypes[first..first + count].iter().copied().collect::<Option<Vec<DType>>>());
+            first += count;
+        }
+        let argument = |(def, list): (&ArgDef, &'_ Option<Vec<DType>>)| match list {
+            Some(list) if list.len() == 1 && !def.count.is_list() => ArgDTypes::One(list[0]),
+            _ => ArgDTypes::Absent,
+        };
+        let mut arguments: Vec<ArgDTypes<'_>> = signature.inputs.iter().zip(&lists).map(argument).collect();
+        for ((argument, def), list) in arguments.iter_mut().zip(&signature.inputs).zip(&lists) {
+            if let (true, Some(list)) = (def.count.is_list(), list) {
+                *argument = ArgDTypes::List(list);
+            }
+        }
+        let resolved = signature.resolve(&arguments, &attrs)?;
+        let kept = signature.attrs.iter().zip(resolved.attrs).filter(|(attr, _)| !attr.inferred);
+        Ok(kept.map(|(attr, value)| (attr.name.clone(), value)).collect())
     }
 
     /// Where in the program it was made.

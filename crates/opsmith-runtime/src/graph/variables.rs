@@ -62,10 +62,7 @@ impl Variable {
     /// `InvalidArgument` for a value of another dtype, graph or of a shape that cannot be the variable's.
     #[track_caller]
     pub fn assign(&self, value: &Output) -> Result<Operation> {
-        let graph = self.output.graph();
-        graph.endpoint(value, "the value")?;
-        self.check(value)?;
-        graph.push("Assign", self.assignment(value, Location::caller().into()))
+        self.output.graph().assign_at(self, value, Location::caller().into())
     }
 }
 
@@ -146,6 +143,17 @@ impl Graph {
         Ok(Variable { output })
     }
 
+    /// As [`Variable::assign`], in the scope of this handle and said to be made elsewhere.
+    ///
+    /// # Errors
+    /// As [`Variable::assign`].
+    pub fn assign_at(&self, variable: &Variable, value: &Output, place: Place) -> Result<Operation> {
+        self.endpoint(variable.output(), "the variable")?;
+        self.endpoint(value, "the value")?;
+        variable.check(value)?;
+        self.push("Assign", variable.assignment(value, place))
+    }
+
     /// The variables, in the order in which they were made.
     pub fn variables(&self) -> Vec<Variable> {
         let nodes = self.shared().read().unpoisoned().variables.clone();
@@ -159,7 +167,14 @@ impl Graph {
     /// None but in a handle whose scope is full.
     #[track_caller]
     pub fn initializer(&self) -> Result<Operation> {
-        let place = Place::from(Location::caller());
+        self.initializer_at(Location::caller().into())
+    }
+
+    /// As [`initializer`](Self::initializer), said to be made elsewhere.
+    ///
+    /// # Errors
+    /// As [`initializer`](Self::initializer).
+    pub fn initializer_at(&self, place: Place) -> Result<Operation> {
         self.push("Initialize", Node { kind: Kind::Initialize, ..effect(vec![], place) })
     }
 }

@@ -204,6 +204,7 @@ impl Run<'_> {
         for (&variable, slot) in variables.iter().zip(&step.inputs) {
             if let Some(value) = slot.and_then(|slot| self.slots[slot].clone()) {
                 let value = value.into_own().map_err(|error| at_node(error, step))?;
+                self.plan.check_value(variable, &value).map_err(|error| at_node(error, step))?;
                 if let Some(&Some(output)) = step.outputs.first() {
                     self.slots[output] = Some(value.clone());
                 }

@@ -9,7 +9,8 @@ use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
 
-/// The most bytes of a constant that is computed when a plan is made: it is kept as long as the plan.
+/// The most bytes of constants that are computed when a plan is made, of each and about so many of all: they are kept as
+/// long as the plan.
 const MOST_FOLDED: usize = 10 << 20;
 
 /// The most bytes of constants that are compared.
@@ -40,14 +41,25 @@ impl Simplified {
 /// What two nodes have in common that compute the same.
 #[derive(PartialEq, Eq, Hash)]
 enum Computes {
-    Call { library: String, op: usize, attrs: String, inputs: Vec<Option<Endpoint>>, counts: Vec<usize> },
-    Constant { dtype: u8, shape: Vec<usize>, bytes: Vec<u8> },
+    Call {
+        library: *const opsmith_abi::OpsmithLibrary,
+        op: usize,
+        attrs: String,
+        inputs: Vec<Option<Endpoint>>,
+        counts: Vec<usize>,
+    },
+    Constant {
+        dtype: u8,
+        shape: Vec<usize>,
+        bytes: Vec<u8>,
+    },
 }
 
 /// Finds nodes of `order` that compute the same as an earlier one, or always the same.
 pub(super) fn simplify(graph: &Needed<'_>, order: &[NodeId], pool: &Arc<MemoryPool>) -> Simplified {
     let mut found = Simplified::default();
     let mut known: HashMap<Computes, NodeId> = HashMap::new();
+    let mut folded = 0;
     for &id in order {
         let node = &*graph.nodes[id];
         let is_fed = |index| graph.feeds.contains(&Endpoint { node: id, index });
@@ -71,7 +83,14 @@ pub(super) fn simplify(graph: &Needed<'_>, order: &[NodeId], pool: &Arc<MemoryPo
             found.same.extend(outputs.map(pair));
             continue;
         }
+        let is_given = matches!(node.kind, Kind::Constant(_));
+        if !is_given && folded > MOST_FOLDED {
+            continue;
+        }
         for (index, tensor) in fold(graph, node, &inputs, &found, pool).into_iter().enumerate() {
+            if !is_given {
+                folded += tensor.num_elements() * tensor.dtype().size();
+            }
             found.constants.insert(Endpoint { node: id, index }, tensor);
         }
     }
@@ -82,7 +101,7 @@ pub(super) fn simplify(graph: &Needed<'_>, order: &[NodeId], pool: &Arc<MemoryPo
 fn computes(node: &Node, inputs: &[Option<Endpoint>]) -> Option<Computes> {
     match &node.kind {
         Kind::Call { op, attrs } => Some(Computes::Call {
-            library: op.library().name().to_owned(),
+            library: op.library().table(),
             op: op.index(),
             attrs: attrs.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect(),
             inputs: inputs.to_vec(),

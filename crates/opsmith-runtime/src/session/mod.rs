@@ -168,11 +168,11 @@ impl Session {
     /// # Errors
     /// What the kernels of initial values say.
     pub fn initialize(&self) -> Result<()> {
-        for variable in self.graph.variables() {
-            let initial = variable.initial();
-            let value = self.run(&[&initial], &[])?.remove(0);
-            self.state.set(variable.id(), value);
-        }
+        let variables = self.graph.variables();
+        let initial: Vec<Output> = variables.iter().map(Variable::initial).collect();
+        let values = self.run(&initial.iter().collect::<Vec<_>>(), &[])?;
+        let _writing = self.state.begin_writing();
+        self.state.write(variables.iter().map(Variable::id).zip(values));
         Ok(())
     }
 
@@ -241,9 +241,7 @@ impl Session {
             ensure!(same, InvalidArgument, "the node `{name}` that is to run is of another graph");
             key.targets.push(target.id());
         }
-        if !key.targets.is_empty() {
-            key.num_variables = self.graph.shared().read().unpoisoned().variables.len();
-        }
+        key.num_variables = self.graph.shared().read().unpoisoned().variables.len();
         if let Some(plan) = self.plans.lock().unpoisoned().get(&key) {
             return Ok(plan.clone());
         }

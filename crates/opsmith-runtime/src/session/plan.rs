@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(super) readers: Vec<u32>,
     /// What every run begins with: the constants.
     constants: Vec<Option<Tensor>>,
+    /// What may be assigned to each variable that is written.
+    shapes: HashMap<NodeId, Arc<Node>>,
     /// Slots of runs that have ended, their constants in them.
     frames: Mutex<Vec<Vec<Option<Tensor>>>>,
 }
@@ -74,12 +76,16 @@ impl Plan {
         options: SessionOptions,
         pool: &Arc<MemoryPool>,
     ) -> Result<Plan> {
-        let nodes = graph.shared().read().unpoisoned();
+        // Not for as long as constant parts are computed: others go on adding nodes meanwhile.
+        let (nodes, variables) = {
+            let nodes = graph.shared().read().unpoisoned();
+            (nodes.list.clone(), nodes.variables.clone())
+        };
         let mut seen = HashSet::new();
         if let Some(twice) = key.feeds.iter().find(|feed| !seen.insert(**feed)) {
-            bail!(InvalidArgument, "`{}` is fed twice", nodes.list[twice.node].name);
+            bail!(InvalidArgument, "`{}` is fed twice", nodes[twice.node].name);
         }
-        let needed = Needed { nodes: &nodes.list, variables: &nodes.variables, feeds: seen };
+        let needed = Needed { nodes: &nodes, variables: &variables, feeds: seen };
         let order = needed.order(key, &HashMap::new())?;
         let simplified = if options.simplify {
             simplify(&needed, &order, pool)
@@ -97,6 +103,21 @@ impl Plan {
     /// The slots of a run, the constants in them.
     pub(super) fn begin(&self) -> Vec<Option<Tensor>> {
         self.frames.lock().unpoisoned().pop().unwrap_or_else(|| self.constants.clone())
+    }
+
+    /// Checks that a value may become that of a variable.
+    pub(super) fn check_value(&self, variable: NodeId, value: &Tensor) -> Result<()> {
+        let Some(node) = self.shapes.get(&variable) else { return Ok(()) };
+        let known = &node.outputs[0];
+        ensure!(
+            may_be(&Shape::known(value.shape()), &known.shape),
+            InvalidArgument,
+            "variable `{}` has shape {}, cannot be assigned a value of shape {:?}",
+            node.name,
+            known.shape,
+            value.shape()
+        );
+        Ok(())
     }
 
     /// Takes back the slots of a run in which nothing is left but the constants.
@@ -148,6 +169,9 @@ impl Needed<'_> {
         while let Some(id) = open.pop() {
             let node = &self.nodes[id];
             if matches!(node.kind, Kind::Placeholder) {
+                if self.feeds.contains(&Endpoint { node: id, index: 0 }) {
+                    continue;
+                }
                 bail!(FailedPrecondition, "placeholder {} has to be fed", quoted(node));
             }
             for input in self.inputs(id) {
@@ -192,6 +216,7 @@ struct Builder<'a> {
     step_of: HashMap<NodeId, usize>,
     made_by: Vec<Option<usize>>,
     reads: Vec<Read>,
+    shapes: HashMap<NodeId, Arc<Node>>,
     writes: bool,
 }
 
@@ -206,6 +231,7 @@ impl<'a> Builder<'a> {
             step_of: HashMap::new(),
             made_by: vec![],
             reads: vec![],
+            shapes: HashMap::new(),
             writes: false,
         }
     }
@@ -235,10 +261,15 @@ impl<'a> Builder<'a> {
         let is_constant = |index| self.simplified.constants.contains_key(&Endpoint { node: id, index });
         match &node.kind {
             Kind::Variable { .. } => {
-                let slot = self.new_slot(Endpoint { node: id, index: 0 }, None);
-                self.reads.push(Read { slot, variable: id, node: node.clone() });
+                let value = Endpoint { node: id, index: 0 };
+                if !self.graph.feeds.contains(&value) {
+                    let slot = self.new_slot(value, None);
+                    self.reads.push(Read { slot, variable: id, node: node.clone() });
+                }
                 return Ok(());
             }
+            // It is fed, or `order` would have said so.
+            Kind::Placeholder => return Ok(()),
             _ if !node.outputs.is_empty() && (0..node.outputs.len()).all(is_constant) => return Ok(()),
             _ => {}
         }
@@ -261,11 +292,10 @@ impl<'a> Builder<'a> {
             })
             .collect();
         let action = self.action(node)?;
-        self.writes |= match &action {
-            Action::Call { .. } => false,
-            Action::Change { .. } => true,
-            Action::Assign { variables } => !variables.is_empty(),
-        };
+        if let Action::Change { variables, .. } | Action::Assign { variables } = &action {
+            self.writes |= !variables.is_empty();
+            self.shapes.extend(variables.iter().map(|&id| (id, self.graph.nodes[id].clone())));
+        }
         self.step_of.insert(id, step);
         self.steps.push(Step { node: node.clone(), action, inputs, outputs, needs, cost: AtomicU32::new(0) });
         Ok(())
@@ -319,6 +349,7 @@ impl<'a> Builder<'a> {
             parallel,
             readers,
             constants: self.constants,
+            shapes: self.shapes,
             frames: Mutex::default(),
         })
     }

@@ -4,9 +4,9 @@
 use std::fmt;
 
 use half::{bf16, f16};
-use ndarray::{Axis, IxDyn};
+use ndarray::{ArrayD, ArrayViewD, Axis, IxDyn};
 use num_complex::Complex;
-use opsmith_core::{DType, Element, Result, bail};
+use opsmith_core::{DType, Element, Error, Result, bail};
 
 use super::Tensor;
 
@@ -20,7 +20,8 @@ const WIDTH: usize = 75;
 
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cells = cells(self).map_err(|_| fmt::Error)?;
+        // Quantised numbers, and text with gaps, have no printed form of their own.
+        let Ok(cells) = cells(self) else { return fmt::Debug::fmt(self, f) };
         if self.shape().is_empty() {
             return f.write_str(cells.first().map_or("", |cell| cell.trim()));
         }
@@ -84,12 +85,12 @@ fn cells(tensor: &Tensor) -> Result<Vec<String>> {
         DType::BFloat16 => floats(&shown::<bf16>(tensor)?, is_scalar),
         DType::Complex64 => complex(&shown::<Complex<f32>>(tensor)?, is_scalar),
         DType::Complex128 => complex(&shown::<Complex<f64>>(tensor)?, is_scalar),
-        DType::Int8 | DType::QInt8 => integers!(i8),
-        DType::Int16 | DType::QInt16 => integers!(i16),
-        DType::Int32 | DType::QInt32 => integers!(i32),
+        DType::Int8 => integers!(i8),
+        DType::Int16 => integers!(i16),
+        DType::Int32 => integers!(i32),
         DType::Int64 => integers!(i64),
-        DType::UInt8 | DType::QUInt8 => integers!(u8),
-        DType::UInt16 | DType::QUInt16 => integers!(u16),
+        DType::UInt8 => integers!(u8),
+        DType::UInt16 => integers!(u16),
         DType::UInt32 => integers!(u32),
         DType::UInt64 => integers!(u64),
         DType::Bool => {
@@ -97,8 +98,10 @@ fn cells(tensor: &Tensor) -> Result<Vec<String>> {
             aligned(shown::<bool>(tensor)?.iter().map(name).collect())
         }
         DType::String => {
+            let texts = ArrayD::from_shape_vec(tensor.shape(), tensor.strings()?)
+                .map_err(|error| Error::internal(error.to_string()))?;
             let quoted = |text: &&[u8]| format!("'{}'", String::from_utf8_lossy(text));
-            tensor.strings()?.iter().map(quoted).collect()
+            edges(tensor, texts.view()).iter().map(quoted).collect()
         }
         other => bail!(Unimplemented, "{other} cannot be printed"),
     })
@@ -106,16 +109,20 @@ fn cells(tensor: &Tensor) -> Result<Vec<String>> {
 
 /// The elements that are shown, row-major.
 fn shown<T: Element>(tensor: &Tensor) -> Result<Vec<T>> {
-    let view = tensor.view::<T, IxDyn>()?;
-    if !tensor.shape().iter().any(|&dim| is_cut(tensor, dim)) {
-        return Ok(view.iter().copied().collect());
-    }
-    let mut picked = view.to_owned();
+    Ok(edges(tensor, tensor.view::<T, IxDyn>()?))
+}
+
+/// Those of the elements of a tensor that are shown, row-major.
+fn edges<T: Clone>(tensor: &Tensor, elements: ArrayViewD<'_, T>) -> Vec<T> {
+    let mut picked: Option<ArrayD<T>> = None;
     for (axis, &dim) in tensor.shape().iter().enumerate().filter(|(_, dim)| is_cut(tensor, **dim)) {
-        let edges: Vec<usize> = (0..EDGE).chain(dim - EDGE..dim).collect();
-        picked = picked.select(Axis(axis), &edges);
+        let places: Vec<usize> = (0..EDGE).chain(dim - EDGE..dim).collect();
+        picked = Some(match picked {
+            None => elements.select(Axis(axis), &places),
+            Some(picked) => picked.select(Axis(axis), &places),
+        });
     }
-    Ok(picked.iter().copied().collect())
+    picked.map_or_else(|| elements.iter().cloned().collect(), |picked| picked.iter().cloned().collect())
 }
 
 fn aligned(texts: Vec<String>) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Sparse tensors: the elements that are not zero, and where they are.
 
 use half::{bf16, f16};
-use ndarray::{Array2, Ix1, Ix2, IxDyn};
+use ndarray::{Ix1, Ix2, IxDyn};
 use num_complex::Complex;
 use opsmith_core::{DType, Element, Result, bail, ensure};
 
@@ -37,6 +37,12 @@ impl SparseTensor {
             let is_inside =
                 place.iter().zip(shape).all(|(&index, &dim)| usize::try_from(index).is_ok_and(|i| i < dim));
             ensure!(is_inside, OutOfRange, "SparseTensor: indices[{at}] = {place} is not in shape {shape:?}");
+        }
+        let places = indices.view::<i64, Ix2>()?;
+        let mut sorted: Vec<Vec<i64>> = places.outer_iter().map(|place| place.to_vec()).collect();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            bail!(InvalidArgument, "SparseTensor: index {:?} is given twice", twice[0]);
         }
         Ok(SparseTensor { indices, values, shape: shape.to_vec() })
     }
@@ -116,14 +122,15 @@ impl SparseTensor {
     fn product<T: Element + ndarray::LinalgScalar>(&self, dense: &Tensor) -> Result<Tensor> {
         let (indices, values) = (self.indices.view::<i64, Ix2>()?, self.values.view::<T, Ix1>()?);
         let dense = dense.view::<T, Ix2>()?;
-        let mut product = Array2::<T>::zeros((self.shape[0], dense.ncols()));
+        let mut result = Tensor::zeros(T::DTYPE, &[self.shape[0], dense.ncols()])?;
+        let mut product = result.view_mut::<T, Ix2>()?;
         for (place, &value) in indices.outer_iter().zip(values) {
             let (row, column) = (place[0] as usize, place[1] as usize);
             product
                 .row_mut(row)
                 .zip_mut_with(&dense.row(column), |sum, &factor| *sum = *sum + value * factor);
         }
-        Ok(Tensor::from(product))
+        Ok(result)
     }
 }
 
@@ -179,6 +186,14 @@ mod tests {
             assert!(error.message().contains("is not in shape [3]"), "{error}");
         }
         assert!(SparseTensor::new(at(0), values, &[3, 3]).is_err());
+        let twice = Tensor::from_slice(&[1i64, 1], &[2, 1]).unwrap();
+        let values = Tensor::from_slice(&[1f32, 2.0], &[2]).unwrap();
+        assert!(SparseTensor::new(twice, values, &[3]).unwrap_err().message().contains("is given twice"));
+        let none = Tensor::zeros(DType::Int64, &[0, 2]).unwrap();
+        let huge =
+            SparseTensor::new(none, Tensor::zeros(DType::Float32, &[0]).unwrap(), &[1 << 60, 3]).unwrap();
+        let factor = Tensor::zeros(DType::Float32, &[3, 1 << 10]).unwrap();
+        assert_eq!(huge.matmul(&factor).unwrap_err().code(), opsmith_core::Code::ResourceExhausted);
         let text = Tensor::from_strings(&["a"], &[1]).unwrap();
         assert!(SparseTensor::from_dense(&text).is_err());
     }

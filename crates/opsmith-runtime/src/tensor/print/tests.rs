@@ -137,3 +137,13 @@ fn scalar_whole() {
     let expected = r"3.0";
     check(&[3.0], &[], expected);
 }
+
+#[test]
+fn text_is_cut_as_numbers_are_and_what_has_no_form_is_named() {
+    let words: Vec<String> = (0..2000).map(|i| format!("s{i}")).collect();
+    let tensor = Tensor::from_strings(&words, &[2000]).unwrap();
+    assert_eq!(tensor.to_string(), "['s0' 's1' 's2' ... 's1997' 's1998' 's1999']");
+    assert_eq!(Tensor::zeros(DType::QInt8, &[2]).unwrap().to_string(), "Tensor(qint8[2])");
+    let turned = Tensor::from_strings(&["a", "b", "c", "d"], &[2, 2]).unwrap().transpose(&[1, 0]).unwrap();
+    assert_eq!(turned.to_string(), "Tensor(string[2, 2])");
+}
