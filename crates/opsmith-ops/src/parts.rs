@@ -84,11 +84,22 @@ impl Linear for Slicing {
             if let (Some(shape), Some(begin), Some(size)) = (input.to_known(), &begin, &size) {
                 return Ok(Shape::known(&region(&c.signature().name, &shape, begin, size)?.1));
             }
-            let dim = |axis: usize| match size.as_ref().and_then(|size| size.get(axis)) {
-                Some(&size) if size >= 0 => Dim::Known(size.unsigned_abs()),
-                _ => Dim::Unknown,
+            let at = |numbers: &Option<Vec<i64>>, axis: usize| numbers.as_ref()?.get(axis).copied();
+            let dim = |axis: usize| {
+                let known = input.dims().and_then(|dims| usize::try_from(dims[axis].value()?).ok());
+                match (known, at(&begin, axis), at(&size, axis)) {
+                    (Some(dim), Some(begin), Some(size)) => {
+                        let part = region(&c.signature().name, &[dim], &[begin], &[size])?;
+                        Ok(Dim::Known(part.1[0] as u64))
+                    }
+                    (.., Some(size @ 0..)) => Ok(Dim::Known(size.unsigned_abs())),
+                    (.., Some(size)) if size < -1 => {
+                        Err(c.error(format!("`size` must be at least -1 along dim {axis}, got {size}")))
+                    }
+                    _ => Ok(Dim::Unknown),
+                }
             };
-            Ok((0..rank).map(dim).collect())
+            Ok((0..rank).map(dim).collect::<Result<Vec<Dim>>>()?.into())
         },
     };
 
@@ -178,8 +189,10 @@ impl Linear for Padding {
             if let Some(shape) = input.to_known() {
                 return Ok(Shape::known(&padded(&c.signature().name, &shape, &paddings)?.1));
             }
-            let sum =
-                |(dim, pair): (&Dim, &[i64; 2])| c.add(dim, pair[0].unsigned_abs() + pair[1].unsigned_abs());
+            let sum = |(dim, pair): (&Dim, &[i64; 2])| match pair.map(u64::try_from) {
+                [Ok(before), Ok(behind)] => c.add(&c.add(dim, before)?, behind),
+                _ => Err(c.error(format!("`paddings` must not be negative, got {pair:?}"))),
+            };
             Ok(dims.iter().zip(paddings.as_chunks::<2>().0).map(sum).collect::<Result<Vec<_>>>()?.into())
         },
     };

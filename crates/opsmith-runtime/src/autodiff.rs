@@ -11,8 +11,8 @@ use crate::standard;
 use crate::tensor::Tensor;
 
 /// The gradients of the sum of `ys` with respect to each of `xs`, as new nodes of their graph: none for an `x` that no
-/// `y` depends on in a differentiable way. `grad_ys`, where they are given, are the gradients that flow into the
-/// `ys`; else those are ones.
+/// `y` depends on in a differentiable way: along floats, and not through a variable that is assigned. `grad_ys`, where they
+/// are given, are the gradients that flow into the `ys`; else those are ones.
 ///
 /// # Errors
 /// `Unimplemented` for an op on the way that declares no gradient: the error names it, and the way to it. `InvalidArgument`

@@ -160,7 +160,8 @@ impl Tensor {
         if !exclusive {
             *self = self.to_dense()?;
         }
-        // SAFETY: nobody shares the block, the borrow is exclusive, and our own tensors are dense.
+        // SAFETY: nobody shares the block, the borrow is exclusive, and no two indices of one of our own tensors, which
+        // are dense or parts or transposes of dense ones, have the same element.
         Ok(unsafe {
             TensorViewMut::from_raw_parts(self.data, self.dtype, Device::CPU, &self.shape, &self.strides)
         })
