@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import threading
 from pathlib import Path
 
@@ -261,6 +262,15 @@ def test_saves_from_many_threads_leave_one_whole_file(graph: Graph, tmp_path: Pa
         thread.join()
     session.restore(path)
     assert [file.name for file in tmp_path.iterdir()] == ["values"]
+
+
+def test_hostile_graphs_are_refused(tmp_path: Path) -> None:
+    attacks = runpy.run_path(str(Path(__file__).parents[3] / "attacks" / "hostile_graphs.py"))
+    count = 0
+    for name, expected, answer in attacks["answers"](tmp_path):
+        assert expected in answer and not answer.startswith("loaded"), (name, answer)
+        count += 1
+    assert count > 50
 
 
 def test_saved_drawn_and_traced(graph: Graph, distances: Library, tmp_path: Path) -> None:

@@ -221,8 +221,9 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn load(self) -> Result<Graph> {
         for node in &self.saved.nodes {
-            let loaded =
-                self.node(node).map_err(|error| error.within(format_args!("node `{}`", node.name)))?;
+            // As much of the name as is worth showing: it may be anything.
+            let name: String = node.name.chars().take(80).collect();
+            let loaded = self.node(node).map_err(|error| error.within(format_args!("node `{name}`")))?;
             ensure!(
                 loaded.name() == node.name,
                 DataLoss,
