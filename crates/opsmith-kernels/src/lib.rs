@@ -1,5 +1,5 @@
-//! Kernels for bodies that are written once: loops over tensors with broadcasting and strides, reductions and pairwise
-//! folds, on the threads and memory of the call's host, and the ops that they make.
+//! Kernels for bodies that are written once: loops over tensors with broadcasting and strides, reductions, pairwise
+//! folds and products of matrices, on the threads and memory of the call's host, and the ops that they make.
 //!
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
 
@@ -10,8 +10,10 @@ mod map;
 mod operand;
 pub mod pairwise;
 pub mod pointwise;
+mod product;
 pub mod reduce;
 mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes};
 pub use map::{BodyFloat, ComputeExt};
+pub use product::{GemmFloat, gemm};

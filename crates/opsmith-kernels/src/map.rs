@@ -1,6 +1,6 @@
-//! Bodies inside hand-written kernels.
+//! What hand-written kernels compute with: bodies, and products of matrices.
 
-use ndarray::{ArrayView, ArrayViewMut, Dimension};
+use ndarray::{ArrayView, ArrayView2, ArrayViewMut, ArrayViewMut2, Dimension};
 use opsmith_body::{Body, Compiled};
 use opsmith_core::{Compute, Result, bail};
 use smallvec::SmallVec;
@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::axes::{Layout, Space, broadcast_shape};
 use crate::operand::{Sink, Source};
 use crate::pointwise::{Target, Task};
+use crate::product::{GemmFloat, Product};
 use crate::stored::Stored;
 
 /// A float that bodies are applied to: `f32` and `f64`, and `f16` and `bf16`, which are computed in float32.
@@ -15,7 +16,7 @@ pub trait BodyFloat: Stored {}
 
 impl<T: Stored> BodyFloat for T {}
 
-/// What [`Compute`] does with bodies.
+/// What [`Compute`] does with whole arrays.
 pub trait ComputeExt {
     /// Applies a body to every element of inputs, which broadcast to the outputs' shape, on the host's threads.
     ///
@@ -34,6 +35,24 @@ pub trait ComputeExt {
         T: BodyFloat,
         D: Dimension,
         B: Body<IN, OUT> + Send + Sync;
+
+    /// The product of two matrices, `c = alpha · a · b + beta · c`, on the host's threads.
+    ///
+    /// All three may have any strides, so a factor is transposed by `t()`. Where `beta` is 0, `c` is not read: it may be
+    /// uninitialised, as outputs are. float16 and bfloat16 are added up in float32. A loop that is on several threads
+    /// itself calls [`gemm`](crate::gemm), which stays on its thread.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the shapes are not (n, k), (k, m) and (n, m); `ResourceExhausted` when there is no memory
+    /// for the float32 copies of matrices of float16 or bfloat16.
+    fn gemm<T: GemmFloat>(
+        &self,
+        alpha: T,
+        a: ArrayView2<'_, T>,
+        b: ArrayView2<'_, T>,
+        beta: T,
+        c: ArrayViewMut2<'_, T>,
+    ) -> Result<()>;
 }
 
 /// The nanoseconds that a block of an unknown body takes, roughly.
@@ -81,5 +100,16 @@ impl ComputeExt for Compute<'_> {
         let targets: SmallVec<[Target<T>; 8]> = places.iter().enumerate().map(target).collect();
         let blocks = Compiled::<_, IN, OUT>(body);
         Task { blocks: &blocks, space: &space, inputs: &sources, outputs: &targets, cost: COST }.run(self)
+    }
+
+    fn gemm<T: GemmFloat>(
+        &self,
+        alpha: T,
+        a: ArrayView2<'_, T>,
+        b: ArrayView2<'_, T>,
+        beta: T,
+        c: ArrayViewMut2<'_, T>,
+    ) -> Result<()> {
+        T::product(Product::new(alpha, a, b, beta, c)?, Some(self))
     }
 }

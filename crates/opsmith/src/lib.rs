@@ -11,7 +11,35 @@ pub use opsmith_core::{
     Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result, Shape,
     ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, shape_fns,
 };
-pub use opsmith_kernels::{BodyFloat, ComputeExt};
+pub use opsmith_kernels::{BodyFloat, GemmFloat, gemm};
+
+/// What [`Compute`] does with whole arrays: [`map`](ComputeExt::map) applies a body to each element,
+/// [`gemm`](ComputeExt::gemm) multiplies matrices.
+///
+/// ```
+/// use opsmith::GemmFloat;
+/// use opsmith::prelude::*;
+/// use opsmith::testing::call;
+///
+/// /// A dense layer: `x · weightᵀ + bias`.
+/// #[op(shape = "(n,p),(m,p),(m)->(n,m)", strided)]
+/// fn dense<T: AnyFloat + GemmFloat>(
+///     cx: &Compute,
+///     x: ArrayView2<T>,
+///     weight: ArrayView2<T>,
+///     bias: ArrayView1<T>,
+///     mut y: ArrayViewMut2<T>,
+/// ) -> Result<()> {
+///     y.assign(&bias);
+///     cx.gemm(T::one(), x, weight.t(), T::one(), y)
+/// }
+///
+/// let (x, weight, bias) = (array![[1.0, 2.0]], array![[3.0, 4.0], [5.0, 6.0]], array![0.5, 0.25]);
+/// let outputs = call::<dense>().input(&x).input(&weight).input(&bias).run()?;
+/// assert_eq!(outputs.array::<f64, Ix2>("y")?, array![[11.5, 17.25]]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_kernels::ComputeExt;
 
 /// Code that is compiled for several instruction sets, the best of which is chosen at run time: for loops that are written by
 /// hand, as those of bodies do it by themselves.

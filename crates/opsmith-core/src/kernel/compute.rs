@@ -17,7 +17,7 @@ const MIN_CHUNK_COST: usize = 20_000;
 /// A raw view that several threads take their parts of.
 struct Shared<T, D: Dimension>(RawArrayViewMut<T, D>);
 
-// SAFETY: only `parallel_over` has one, and gives each element to one thread.
+// SAFETY: only `try_parallel_over` has one, and gives each element to one thread.
 unsafe impl<T: Send, D: Dimension> Sync for Shared<T, D> {}
 
 impl<T, D: Dimension> Shared<T, D> {
@@ -81,7 +81,7 @@ impl<'a> Compute<'a> {
     /// When `array` has no such axis, and as [`parallel_for`](Self::parallel_for) does.
     pub fn parallel_over<T, D, F>(
         &self,
-        mut array: ArrayViewMut<'_, T, D>,
+        array: ArrayViewMut<'_, T, D>,
         axis: Axis,
         cost_per_unit: usize,
         body: F,
@@ -90,15 +90,44 @@ impl<'a> Compute<'a> {
         D: Dimension,
         F: Fn(Range<usize>, ArrayViewMut<'_, T, D>) + Sync,
     {
+        let done = self.try_parallel_over(array, axis, cost_per_unit, |range, part| {
+            body(range, part);
+            Ok(())
+        });
+        if let Err(error) = done {
+            unwind_with(error);
+        }
+    }
+
+    /// As [`parallel_over`](Self::parallel_over), for a `body` that can fail: ranges not begun are skipped after the
+    /// first error.
+    ///
+    /// # Errors
+    /// The first error of `body`, a panic in it being `Internal`.
+    ///
+    /// # Panics
+    /// When `array` has no such axis.
+    pub fn try_parallel_over<T, D, F>(
+        &self,
+        mut array: ArrayViewMut<'_, T, D>,
+        axis: Axis,
+        cost_per_unit: usize,
+        body: F,
+    ) -> Result<()>
+    where
+        T: Element,
+        D: Dimension,
+        F: Fn(Range<usize>, ArrayViewMut<'_, T, D>) -> Result<()> + Sync,
+    {
         let total = array.len_of(axis);
         let whole = Shared(array.raw_view_mut());
-        self.parallel_for(total, cost_per_unit, |range| {
+        self.try_parallel_for(total, cost_per_unit, |range| {
             let (before, _) = whole.get().split_at(axis, range.end);
             let (_, part) = before.split_at(axis, range.start);
             // SAFETY: the view is borrowed mutably for the whole call, and ranges do not overlap, so nobody else
             // has these elements.
-            body(range, unsafe { part.deref_into_view_mut() });
-        });
+            body(range, unsafe { part.deref_into_view_mut() })
+        })
     }
 
     /// As [`parallel_for`](Self::parallel_for), for a `body` that can fail: ranges not begun are skipped after the

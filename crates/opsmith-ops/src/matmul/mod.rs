@@ -1,7 +1,6 @@
 //! Products of matrices, and of stacks of them.
 
 mod gemm;
-mod vector;
 
 use std::marker::PhantomData;
 

@@ -5,39 +5,54 @@
     reason = "several slices are gone through at once, and all of it is to be inlined into one function"
 )]
 
-use opsmith::isa::{Isa, Kernel, dispatch};
-use opsmith::ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
-use opsmith::prelude::*;
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use opsmith_body::{Isa, Kernel, dispatch};
+use opsmith_core::dtype::Float;
 
-/// `y = x · m`, or with `added` added to `y`. Whether it was done: the numbers of the matrix must lie one after another along
-/// one of its dims.
-pub(super) fn times<T: Float>(
+use super::Product;
+
+/// The product where `c` is a row or a column and the numbers of the matrix lie one after another along one of its dims;
+/// elsewhere it is given back.
+pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Option<Product<'_, T>> {
+    let is_row = product.c.nrows() == 1;
+    if !is_row && product.c.ncols() != 1 {
+        return Some(product);
+    }
+    let (x, m) = match is_row {
+        true => (product.a, product.b),
+        false => (product.b.reversed_axes(), product.a.reversed_axes()),
+    };
+    let by_rows = m.ncols() <= 1 || m.strides()[1] == 1;
+    if !by_rows && m.nrows() > 1 && m.strides()[0] != 1 {
+        return Some(product);
+    }
+    product.scale();
+    let Product { alpha, mut c, .. } = product;
+    times(alpha, x.row(0), m, by_rows, if is_row { c.row_mut(0) } else { c.column_mut(0) });
+    None
+}
+
+/// Adds `alpha · x · m` to `y`. The rows of `m` are dense, or else its columns.
+fn times<T: Float>(
+    alpha: T,
     x: ArrayView1<'_, T>,
     m: ArrayView2<'_, T>,
+    by_rows: bool,
     mut y: ArrayViewMut1<'_, T>,
-    added: bool,
-) -> bool {
-    let (rows, columns) = m.dim();
-    let by_rows = columns <= 1 || m.strides()[1] == 1;
-    if !by_rows && rows > 1 && m.strides()[0] != 1 {
-        return false;
-    }
+) {
     let own: Vec<T>;
     let x = match x.as_slice() {
-        Some(x) => x,
-        None => {
-            own = x.to_vec();
+        Some(x) if alpha.is_one() => x,
+        _ => {
+            own = x.iter().map(|&number| alpha * number).collect();
             &own
         }
     };
-    if !added {
-        y.fill(T::zero());
-    }
     let mut sums = Vec::new();
     let dense = match y.as_slice_mut() {
         Some(y) => y,
         None => {
-            sums = vec![T::zero(); columns];
+            sums.resize(m.ncols(), T::zero());
             &mut sums
         }
     };
@@ -48,7 +63,6 @@ pub(super) fn times<T: Float>(
     if !sums.is_empty() {
         y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
     }
-    true
 }
 
 /// `a * b + c`, rounded once where the processor has that as one operation.

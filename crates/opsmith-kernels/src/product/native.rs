@@ -1,0 +1,51 @@
+//! Products of matrices of float32 and float64 on the calling thread.
+
+use opsmith_core::dtype::Float;
+
+use super::{Product, vector};
+
+/// A float that products are computed in.
+pub(super) trait Native: Float {
+    /// The product, best where the columns of `c` are dense.
+    fn by_columns(product: Product<'_, Self>);
+}
+
+/// The product on the calling thread.
+pub(super) fn product<T: Native>(product: Product<'_, T>) {
+    let Some(Product { alpha, a, b, beta, c }) = vector::product(product) else { return };
+    // The kernels want results whose columns are dense: of others they compute the transpose.
+    if c.strides()[1].abs() < c.strides()[0].abs() {
+        let (a, b, c) = (b.reversed_axes(), a.reversed_axes(), c.reversed_axes());
+        return T::by_columns(Product { alpha, a, b, beta, c });
+    }
+    T::by_columns(Product { alpha, a, b, beta, c });
+}
+
+macro_rules! native {
+    ($($float:ty, $gemm:path;)*) => {$(
+        impl Native for $float {
+            fn by_columns(product: Product<'_, Self>) {
+                let Product { alpha, a, b, beta, mut c } = product;
+                let ((rows, inner), columns) = (a.dim(), b.ncols());
+                let strides = |strides: &[isize]| (strides[0], strides[1]);
+                let ((rsa, csa), (rsb, csb), (rsc, csc)) =
+                    (strides(a.strides()), strides(b.strides()), strides(c.strides()));
+                let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
+                let none = gemm_common::Parallelism::None;
+                // SAFETY: pointers, dims and strides are those of the views, of which the last is the only one of its
+                // memory; the dims fit.
+                unsafe {
+                    $gemm()(
+                        rows, columns, inner, c, csc, rsc, beta != 0.0, a, csa, rsa, b, csb, rsb, beta, alpha, false,
+                        false, false, none,
+                    );
+                }
+            }
+        }
+    )*};
+}
+
+native! {
+    f32, gemm_f32::gemm::f32::get_gemm_fn;
+    f64, gemm_f64::gemm::f64::get_gemm_fn;
+}
