@@ -1,6 +1,6 @@
 //! Bodies whose type is forgotten: what loops over tensors are written against, once for all bodies.
 
-use crate::body::{BLOCK, Block, Body, block};
+use crate::body::{BLOCK, Block, Body, WithBody, block};
 use crate::element::Element;
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 
@@ -56,7 +56,22 @@ fn eval<T: Element, B: Body<IN, OUT>, const IN: usize, const OUT: usize>(
 ) {
     let inputs: [&[T; BLOCK]; IN] = inputs.try_into().expect("a slice for each input");
     let outputs: &mut [Block<T>; OUT] = outputs.try_into().expect("a block for each output");
-    dispatch_at(level, OneBlock { body, inputs, outputs });
+    body.settled(BlockAt { level, inputs, outputs });
+}
+
+struct BlockAt<'a, T, const IN: usize, const OUT: usize> {
+    level: Level,
+    inputs: [&'a [T; BLOCK]; IN],
+    outputs: &'a mut [Block<T>; OUT],
+}
+
+impl<T: Element, const IN: usize, const OUT: usize> WithBody<IN, OUT> for BlockAt<'_, T, IN, OUT> {
+    type Output = ();
+
+    fn call<B: Body<IN, OUT>>(self, body: &B) {
+        let Self { level, inputs, outputs } = self;
+        dispatch_at(level, OneBlock { body, inputs, outputs });
+    }
 }
 
 struct OneBlock<'a, B, T, const IN: usize, const OUT: usize> {

@@ -6,7 +6,7 @@
     reason = "no closures: only what is inlined, whatever happens, is compiled for the instruction set"
 )]
 
-use crate::body::Body;
+use crate::body::{Body, WithBody};
 use crate::dual::Dual;
 use crate::scalar::Scalar;
 
@@ -60,6 +60,27 @@ where
         self.chunk::<S, ALL, 6>(&all, &mut gradients);
         self.chunk::<S, ALL, 7>(&all, &mut gradients);
         gradients
+    }
+
+    #[inline(always)]
+    fn settled<W: WithBody<ALL, IN>>(&self, then: W) -> W::Output {
+        self.0.settled(WithGradient::<W, ALL, N>(then))
+    }
+}
+
+/// What is done with the gradient of a body that is settled.
+struct WithGradient<W, const ALL: usize, const N: usize>(W);
+
+impl<W, const IN: usize, const OUT: usize, const ALL: usize, const N: usize> WithBody<IN, OUT>
+    for WithGradient<W, ALL, N>
+where
+    W: WithBody<ALL, IN>,
+{
+    type Output = W::Output;
+
+    #[inline(always)]
+    fn call<B: Body<IN, OUT>>(self, body: &B) -> W::Output {
+        self.0.call(&Gradient::<&B, IN, OUT, N>(body))
     }
 }
 

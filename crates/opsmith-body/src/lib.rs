@@ -51,7 +51,7 @@ mod term;
 mod tiles;
 
 pub use blocks::{Blocks, Compiled};
-pub use body::{BLOCK, Block, Body, block, map, map_at};
+pub use body::{BLOCK, Block, Body, WithBody, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
 pub use expr::{

@@ -18,6 +18,23 @@ pub trait OneBody: Copy + Send + Sync + 'static {
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self>;
 }
 
+/// The value of a text attribute that is one of `choices`.
+///
+/// # Errors
+/// As [`OpKernelConstruction::attr`].
+pub fn choice(
+    construction: &OpKernelConstruction<'_>,
+    name: &str,
+    choices: &[&'static str],
+) -> Result<&'static str> {
+    let given: String = construction.attr(name)?;
+    let chosen = choices.iter().find(|choice| **choice == given);
+    chosen.copied().ok_or_else(|| {
+        let op = &construction.signature().name;
+        Error::invalid_argument(format!("{op}: attribute `{name}` must be one of {choices:?}, got {given:?}"))
+    })
+}
+
 /// What the function says of the op.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {

@@ -14,6 +14,6 @@ mod product;
 pub mod reduce;
 mod stored;
 
-pub use facts::{Facts, OneBody, OutputShapes};
+pub use facts::{Facts, OneBody, OutputShapes, choice};
 pub use map::{BodyFloat, ComputeExt};
 pub use product::{GemmFloat, gemm};

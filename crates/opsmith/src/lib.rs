@@ -144,7 +144,9 @@ pub use opsmith_macros::op;
 ///
 /// - inputs, of that type: tensors that broadcast by NumPy's rules, of any strides;
 /// - attributes, `#[attr(…)]`, with the options that [`op`](macro@op) has: of the numbers' type, a float, which formulas and
-///   CUDA source name; or of a plain type, `i64 i32 u64 u32 usize f64 f32 bool`, a constant of the body.
+///   CUDA source name; or of a plain type, `i64 i32 u64 u32 usize f64 f32 bool`, a constant of the body; or `&str` with
+///   `one_of`, a text of a set. For each of those texts, and for either value of a `bool`, the function is compiled anew,
+///   so that branching on them costs nothing.
 ///
 /// It returns a number, or a tuple or array of numbers: the outputs, which have the shape that the inputs broadcast to.
 /// Conditions are [`Scalar::select`], not `if`, as the function is compiled once for many elements.
@@ -184,7 +186,7 @@ pub use opsmith_macros::pointwise;
 ///
 /// From matrices of shapes (n, p) and (m, p) comes one of shape (n, m): `z[i, j]` is the sum over `k` of the function of
 /// `x[i, k]` and `y[j, k]`. The function is generic over one type, the numbers, bounded by [`Scalar`]; its parameters are
-/// two inputs and, beside them, attributes as [`pointwise`](macro@pointwise) has them; it returns one number. No memory
+/// two inputs and, beside them, attributes as [`pointwise`](macro@pointwise) has them, but no text; it returns one number. No memory
 /// is needed for the terms, and the result does not depend on the number of threads.
 ///
 /// # Options

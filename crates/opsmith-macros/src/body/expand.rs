@@ -4,6 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::{Attribute, Ident, ItemFn};
 
+use super::choices::settled;
 use super::model::{OneBody, ResultKind};
 use super::parameter::Role;
 use crate::dtypes::rust_type;
@@ -52,7 +53,8 @@ fn marker(body: &OneBody, function: &ItemFn) -> TokenStream {
         body.name
     );
     let fields = body.parameters.iter().filter_map(|parameter| {
-        let kept = &parameter.attribute()?.kept;
+        let attribute = parameter.attribute()?;
+        let kept = attribute.choices().map_or_else(|| attribute.kept.clone(), |_| quote!(&'static str));
         let (field, name) = (&parameter.ident, &parameter.name);
         let doc = match parameter.doc.trim() {
             "" => format!(" The attribute `{name}`."),
@@ -73,9 +75,14 @@ fn marker(body: &OneBody, function: &ItemFn) -> TokenStream {
 /// The facts of the body, and how it is made from an instance's attributes.
 fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
     let read = body.parameters.iter().filter_map(|parameter| {
-        let kept = &parameter.attribute()?.kept;
-        let (field, name) = (&parameter.ident, &parameter.name);
-        Some(quote!(#field: construction.attr::<#kept>(#name)?))
+        let attribute = parameter.attribute()?;
+        let (field, name, kept) = (&parameter.ident, &parameter.name, &attribute.kept);
+        Some(match attribute.choices() {
+            Some(texts) => {
+                quote!(#field: ::opsmith::__private::kernels::choice(construction, #name, &[#(#texts),*])?)
+            }
+            None => quote!(#field: construction.attr::<#kept>(#name)?),
+        })
     });
     let (name, doc, orders) = (&body.name, body.doc_text(), body.orders);
     let attrs = body.attrs().map(ToString::to_string);
@@ -108,12 +115,17 @@ pub(crate) fn plain_body(body: &OneBody, function: &Ident) -> TokenStream {
     let numbers: Vec<Ident> = (0..inputs).map(|position| format_ident!("input{position}")).collect();
     let number = quote!(__S);
     let call = call(body, function, &number, &number, &numbers);
+    let (settled, beside) = settled(body, function);
     quote! {
+        #beside
+
         impl ::opsmith::__private::body::Body<#inputs, #outputs> for #function {
             #[inline(always)]
             fn eval<__S: ::opsmith::Scalar>(&self, [#(#numbers),*]: [__S; #inputs]) -> [__S; #outputs] {
                 #call
             }
+
+            #settled
         }
     }
 }

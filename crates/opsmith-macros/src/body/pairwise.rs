@@ -15,6 +15,7 @@ const FAMILY: Family = Family {
     numbers: "`S`, the function's type parameter",
     number: plain_number,
     own_options: &["fold", "finish"],
+    settles: false,
     output_names: &["z", "y", "output"],
 };
 

@@ -14,6 +14,7 @@ const FAMILY: Family = Family {
     numbers: "`S`, the function's type parameter",
     number: plain_number,
     own_options: &[],
+    settles: true,
     output_names: &["y", "z", "output"],
 };
 

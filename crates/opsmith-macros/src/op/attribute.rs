@@ -58,6 +58,14 @@ impl Attribute {
         }
         Ok(Attribute { def, kept, passing })
     }
+
+    /// The texts that it may be, if it is one text of a set.
+    pub(crate) fn choices(&self) -> Option<&[String]> {
+        match &self.def.allowed {
+            Some(Allowed::Strings(texts)) if !self.def.ty.list => Some(texts),
+            _ => None,
+        }
+    }
 }
 
 /// Checks the definition by itself, as the library will, and points at `place` if it is not well formed.

@@ -36,6 +36,11 @@ fn text_attribute<S: Scalar>(x: S, #[attr] mode: &str) -> S {
 }
 
 #[pointwise]
+fn owned_text<S: Scalar>(x: S, #[attr(one_of = ["a", "b"])] mode: String) -> S {
+    x
+}
+
+#[pointwise]
 fn two_outputs<S: Scalar>(x: S) -> (S, S) {
     (x, x)
 }
