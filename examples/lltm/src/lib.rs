@@ -1,0 +1,152 @@
+//! A recurrent cell with a long-term memory (LLTM), with its gradient.
+//!
+//! An Opsmith library whose ops are a matrix product and one pass over the elements each way; the arithmetic of an
+//! element is in `cell`.
+
+mod cell;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use opsmith::BodyFloat;
+use opsmith::ndarray::ShapeBuilder;
+use opsmith::prelude::*;
+
+use crate::steps::Backward;
+
+/// One step of a recurrent cell with a long-term memory: like an LSTM's, without a forget gate and with an exponential
+/// linear unit.
+///
+/// With `x = [old_h, input]` and `gate_weights = x · weightsᵀ + bias`, cut into three parts `g0`, `g1` and `g2` of `s`
+/// columns: `new_cell = old_cell + elu(g2) · σ(g0)` and `new_h = tanh(new_cell) · σ(g1)`.
+#[op(
+    shape = "(b,f),(3 * s,s + f),(3 * s),(b,s),(b,s)->(b,s),(b,s),(b,s),(b,s),(b,s),(b,s + f),(b,3 * s)",
+    gradient = lltm_grad,
+    strided
+)]
+fn lltm<T: Float + BodyFloat>(
+    cx: &Compute,
+    /// What the step reads: `f` numbers for each element of the batch.
+    input: ArrayView2<T>,
+    /// The weights of the three parts of the gates, one below the other; the columns of the first `s` are for `old_h`.
+    weights: ArrayView2<T>,
+    /// The bias of the three parts of the gates.
+    bias: ArrayView1<T>,
+    /// The output of the step before.
+    old_h: ArrayView2<T>,
+    /// The state after the step before.
+    old_cell: ArrayView2<T>,
+    /// The output.
+    new_h: ArrayViewMut2<T>,
+    /// The state.
+    new_cell: ArrayViewMut2<T>,
+    /// `σ(g0)`.
+    #[saved]
+    input_gate: ArrayViewMut2<T>,
+    /// `σ(g1)`.
+    #[saved]
+    output_gate: ArrayViewMut2<T>,
+    /// `elu(g2)`.
+    #[saved]
+    candidate_cell: ArrayViewMut2<T>,
+    /// `old_h` and `input` side by side.
+    #[saved]
+    mut x: ArrayViewMut2<T>,
+    /// `x · weightsᵀ + bias`.
+    #[saved]
+    mut gate_weights: ArrayViewMut2<T>,
+) -> Result<()> {
+    let (mut left, mut right) = x.view_mut().split_at(Axis(1), old_h.ncols());
+    left.assign(&old_h);
+    right.assign(&input);
+    for mut row in gate_weights.rows_mut() {
+        row.assign(&bias);
+    }
+    product(cx, T::one(), x.view(), weights.reversed_axes(), T::one(), gate_weights.view_mut());
+    let [g0, g1, g2] = steps::parts(gate_weights.view());
+    let outputs = [new_h, new_cell, input_gate, output_gate, candidate_cell];
+    cx.map(&cell::forward {}, [g0, g1, g2, old_cell], outputs)
+}
+
+/// The gradient of `Lltm`.
+///
+/// The gradients of the gates come from one pass, and the others from products of theirs. Nothing is computed that
+/// nobody asks for.
+#[op(
+    shape = "(b,s),(b,s),(b,s),(b,s),(b,s),(b,s),(b,k),(b,3 * s),(3 * s,k)->(b,s),(b,k - s),(3 * s,k),(3 * s),(b,s)",
+    strided
+)]
+fn lltm_grad<T: Float + BodyFloat>(
+    cx: &Compute,
+    /// The gradient with respect to the output.
+    new_h_grad: ArrayView2<T>,
+    /// The gradient with respect to the state.
+    new_cell_grad: ArrayView2<T>,
+    /// The state that the forward call made.
+    new_cell: ArrayView2<T>,
+    /// As the forward call saved it.
+    input_gate: ArrayView2<T>,
+    /// As the forward call saved it.
+    output_gate: ArrayView2<T>,
+    /// As the forward call saved it.
+    candidate_cell: ArrayView2<T>,
+    /// As the forward call saved it.
+    x: ArrayView2<T>,
+    /// As the forward call saved it.
+    gate_weights: ArrayView2<T>,
+    /// The weights of the forward call.
+    weights: ArrayView2<T>,
+    /// The gradient with respect to `old_h`.
+    old_h_grad: Option<ArrayViewMut2<T>>,
+    /// The gradient with respect to `input`.
+    input_grad: Option<ArrayViewMut2<T>>,
+    /// The gradient with respect to `weights`.
+    weights_grad: Option<ArrayViewMut2<T>>,
+    /// The gradient with respect to `bias`.
+    bias_grad: Option<ArrayViewMut1<T>>,
+    /// The gradient with respect to `old_cell`.
+    old_cell_grad: Option<ArrayViewMut2<T>>,
+) -> Result<()> {
+    let [_, _, g2] = steps::parts(gate_weights);
+    let step = Backward { new_h_grad, new_cell_grad, new_cell, input_gate, output_gate, candidate_cell, g2 };
+    let products =
+        old_h_grad.is_some() || input_grad.is_some() || weights_grad.is_some() || bias_grad.is_some();
+    if !products {
+        return old_cell_grad.map_or(Ok(()), |grad| step.old_cell(cx, grad));
+    }
+    let gates_grad = step.gates(cx, old_cell_grad)?;
+    let gates_grad = gates_grad.view();
+    let (for_h, for_input) = weights.split_at(Axis(1), new_cell.ncols());
+    let (one, zero) = (T::one(), T::zero());
+    if let Some(grad) = old_h_grad {
+        product(cx, one, gates_grad, for_h, zero, grad);
+    }
+    if let Some(grad) = input_grad {
+        product(cx, one, gates_grad, for_input, zero, grad);
+    }
+    if let Some(grad) = weights_grad {
+        product(cx, one, gates_grad.reversed_axes(), x, zero, grad);
+    }
+    if let Some(grad) = bias_grad {
+        // The sum over the batch.
+        let rows = gates_grad.nrows();
+        let ones = ArrayView2::from_shape((1, rows).strides((0, 0)), std::slice::from_ref(&one));
+        let ones = ones.map_err(|error| Error::internal(error.to_string()))?;
+        product(cx, one, ones, gates_grad, zero, grad.insert_axis(Axis(0)));
+    }
+    Ok(())
+}
+
+fn product<T: Float>(
+    _: &Compute,
+    alpha: T,
+    a: ArrayView2<T>,
+    b: ArrayView2<T>,
+    beta: T,
+    mut c: ArrayViewMut2<T>,
+) {
+    let p = a.dot(&b);
+    c.zip_mut_with(&p, |c, &p| *c = if beta == T::zero() { alpha * p } else { alpha * p + beta * *c });
+}
+
+opsmith::library! { name = "lltm", ops = [lltm, lltm_grad] }
