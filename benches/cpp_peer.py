@@ -1,21 +1,20 @@
-"""Builds and loads the peers written in C++ (`cpp/peer.cpp`); needs a C++ compiler."""
+"""Builds and loads the peers written in C++ (`cpp/peer.cpp`, `cpp/lltm.cpp`); needs a C++ compiler."""
 
 from __future__ import annotations
 
 from harness import ROOT, Options
 
-SOURCE = ROOT / "benches" / "cpp" / "peer.cpp"
 
-
-def load(options: Options) -> None:
-    """Make `torch.ops.peer` and `torch.ops.peer_autograd` available, compiled with `-O3`."""
+def load(options: Options, source: str = "peer") -> None:
+    """Make the ops of `cpp/<source>.cpp` available, compiled with `-O3`: `torch.ops.peer` and
+    `torch.ops.peer_autograd`, or for `lltm` `torch.ops.peer_lltm`."""
     from torch.utils.cpp_extension import load as load_extension
 
-    folder = options.libraries.parent / "bench-cpp"
+    folder = options.libraries.parent / "bench-cpp" / source
     folder.mkdir(parents=True, exist_ok=True)
     load_extension(
-        "opsmith_bench_peer",
-        [str(SOURCE)],
+        f"opsmith_bench_{source}",
+        [str(ROOT / "benches" / "cpp" / f"{source}.cpp")],
         extra_cflags=["-O3"],
         build_directory=str(folder),
         is_python_module=False,

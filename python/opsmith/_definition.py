@@ -113,6 +113,17 @@ class Op:
         return tuple(i for i, output in enumerate(self.outputs) if not output.saved)
 
     @cached_property
+    def constants(self) -> frozenset[int]:
+        """The positions of the saved outputs through which no gradient flows: the gradient op takes none of
+        theirs."""
+        wired = (
+            {position for kind, position in self.gradient.inputs if kind == "output_gradient"}
+            if self.gradient
+            else set()
+        )
+        return frozenset(i for i, output in enumerate(self.outputs) if output.saved and i not in wired)
+
+    @cached_property
     def has_optional_outputs(self) -> bool:
         """Whether a call can say which outputs are wanted."""
         return any(output.optional for output in self.outputs)

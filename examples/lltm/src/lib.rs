@@ -8,9 +8,9 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use opsmith::BodyFloat;
 use opsmith::ndarray::ShapeBuilder;
 use opsmith::prelude::*;
+use opsmith::{BodyFloat, GemmFloat};
 
 use crate::steps::Backward;
 
@@ -24,7 +24,7 @@ use crate::steps::Backward;
     gradient = lltm_grad,
     strided
 )]
-fn lltm<T: Float + BodyFloat>(
+fn lltm<T: Float + BodyFloat + GemmFloat>(
     cx: &Compute,
     /// What the step reads: `f` numbers for each element of the batch.
     input: ArrayView2<T>,
@@ -62,7 +62,7 @@ fn lltm<T: Float + BodyFloat>(
     for mut row in gate_weights.rows_mut() {
         row.assign(&bias);
     }
-    product(cx, T::one(), x.view(), weights.reversed_axes(), T::one(), gate_weights.view_mut());
+    cx.gemm(T::one(), x.view(), weights.t(), T::one(), gate_weights.view_mut())?;
     let [g0, g1, g2] = steps::parts(gate_weights.view());
     let outputs = [new_h, new_cell, input_gate, output_gate, candidate_cell];
     cx.map(&cell::forward {}, [g0, g1, g2, old_cell], outputs)
@@ -76,7 +76,7 @@ fn lltm<T: Float + BodyFloat>(
     shape = "(b,s),(b,s),(b,s),(b,s),(b,s),(b,s),(b,k),(b,3 * s),(3 * s,k)->(b,s),(b,k - s),(3 * s,k),(3 * s),(b,s)",
     strided
 )]
-fn lltm_grad<T: Float + BodyFloat>(
+fn lltm_grad<T: Float + BodyFloat + GemmFloat>(
     cx: &Compute,
     /// The gradient with respect to the output.
     new_h_grad: ArrayView2<T>,
@@ -119,34 +119,22 @@ fn lltm_grad<T: Float + BodyFloat>(
     let (for_h, for_input) = weights.split_at(Axis(1), new_cell.ncols());
     let (one, zero) = (T::one(), T::zero());
     if let Some(grad) = old_h_grad {
-        product(cx, one, gates_grad, for_h, zero, grad);
+        cx.gemm(one, gates_grad, for_h, zero, grad)?;
     }
     if let Some(grad) = input_grad {
-        product(cx, one, gates_grad, for_input, zero, grad);
+        cx.gemm(one, gates_grad, for_input, zero, grad)?;
     }
     if let Some(grad) = weights_grad {
-        product(cx, one, gates_grad.reversed_axes(), x, zero, grad);
+        cx.gemm(one, gates_grad.reversed_axes(), x, zero, grad)?;
     }
     if let Some(grad) = bias_grad {
         // The sum over the batch.
         let rows = gates_grad.nrows();
         let ones = ArrayView2::from_shape((1, rows).strides((0, 0)), std::slice::from_ref(&one));
         let ones = ones.map_err(|error| Error::internal(error.to_string()))?;
-        product(cx, one, ones, gates_grad, zero, grad.insert_axis(Axis(0)));
+        cx.gemm(one, ones, gates_grad, zero, grad.insert_axis(Axis(0)))?;
     }
     Ok(())
-}
-
-fn product<T: Float>(
-    _: &Compute,
-    alpha: T,
-    a: ArrayView2<T>,
-    b: ArrayView2<T>,
-    beta: T,
-    mut c: ArrayViewMut2<T>,
-) {
-    let p = a.dot(&b);
-    c.zip_mut_with(&p, |c, &p| *c = if beta == T::zero() { alpha * p } else { alpha * p + beta * *c });
 }
 
 opsmith::library! { name = "lltm", ops = [lltm, lltm_grad] }

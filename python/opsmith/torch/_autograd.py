@@ -142,13 +142,14 @@ def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
 
 
 def _constants(op: TorchOp, recorded: _Recorded, output: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs that no gradient flows through: integers, and placeholders of outputs that nobody wants."""
+    """The outputs that no gradient flows through: integers, what is saved and nothing more, and placeholders
+    of outputs that nobody wants."""
     wanted = recorded.kwargs.get(op.wanted, -1) if op.wanted else -1
     constants: list[torch.Tensor] = []
     groups = zip(op.definition.outputs, split(output, recorded.output_counts), strict=True)
     for position, (arg, group) in enumerate(groups):
-        is_wanted = not arg.optional or wanted >> position & 1
-        constants += [t for t in group if not (is_wanted and (t.is_floating_point() or t.is_complex()))]
+        flows = (not arg.optional or wanted >> position & 1) and position not in op.definition.constants
+        constants += [t for t in group if not (flows and (t.is_floating_point() or t.is_complex()))]
     return constants
 
 

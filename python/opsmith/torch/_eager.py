@@ -81,7 +81,12 @@ def _plain(op: Op) -> bool:
 
 def _node(op: TorchOp, gradient: TorchOp, shared: dict[str, Value]) -> Any:
     """An `autograd.Function` without the parts that transforms need."""
-    scope = {**shared, "gradient": gradient.overload, "gradient_operator": gradient.overload._op}
+    scope = {
+        **shared,
+        "filled": _filled,
+        "gradient": gradient.overload,
+        "gradient_operator": gradient.overload._op,
+    }
     text = _forward(op, gradient) + _backward(op, gradient)
     exec(compile(text, f"<opsmith {op.qualified_name}>", "exec"), scope)
     methods = {name: staticmethod(scope[name]) for name in ("forward", "backward")}
@@ -89,6 +94,26 @@ def _node(op: TorchOp, gradient: TorchOp, shared: dict[str, Value]) -> Any:
     # The engine calls this. PyTorch's own looks `backward` up and checks the class in every backward pass.
     node._backward_cls.apply = scope["backward"]
     return node
+
+
+def _given_none(op: TorchOp) -> list[int]:
+    """The outputs whose gradients backward fills up itself, with zeros where there is none.
+
+    Else autograd would make zeros for all outputs in every call, also for those that are only saved."""
+    wiring = op.definition.gradient
+    assert wiring is not None
+    wired = [position for kind, position in wiring.inputs if kind == "output_gradient"]
+    return wired if len(wired) < len(op.definition.outputs) else []
+
+
+def _filled(
+    grads: tuple[torch.Tensor | None, ...], likes: tuple[tuple[torch.Size, torch.dtype, torch.device], ...]
+) -> tuple[torch.Tensor, ...]:
+    """The gradients that arrived, and zeros for those that did not."""
+    return tuple(
+        torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
+        for grad, (shape, dtype, device) in zip(grads, likes, strict=True)
+    )
 
 
 def _kept_attrs(op: TorchOp, gradient: TorchOp) -> dict[str, str]:
@@ -124,13 +149,17 @@ def _forward(op: TorchOp, gradient: TorchOp) -> str:
     # What `save_for_backward` does, without the call.
     text += f"    ctx.to_save = ({', '.join(saved)},)\n" if saved else ""
     text += "".join(f"    ctx.{name} = {name}\n" for name in _kept_attrs(op, gradient).values())
-    integers = [
+    constants = [
         result
-        for result, output in zip(results, definition.outputs, strict=True)
-        if output.dtype is not None and not getattr(torch, output.dtype).is_floating_point
+        for i, (result, output) in enumerate(zip(results, definition.outputs, strict=True))
+        if i in definition.constants
+        or (output.dtype is not None and not getattr(torch, output.dtype).is_floating_point)
     ]
-    if integers:
-        text += f"    ctx.mark_non_differentiable({', '.join(integers)})\n"
+    if constants:
+        text += f"    ctx.mark_non_differentiable({', '.join(constants)})\n"
+    if wired := _given_none(op):
+        likes = (f"({results[p]}.shape, {results[p]}.dtype, {results[p]}.device)" for p in wired)
+        text += f"    ctx.materialize_grads = False\n    ctx.likes = ({', '.join(likes)},)\n"
     return text + "    return result\n\n\n"
 
 
@@ -149,6 +178,10 @@ def _backward(op: TorchOp, gradient: TorchOp) -> str:
     text = f"def backward(ctx, {grads}):\n    needs = ctx.needs_input_grad\n"
     if saved:
         text += f"    {', '.join(saved)}, = ctx.saved_tensors\n"
+    if wired := _given_none(op):
+        given = ", ".join(f"g{p}" for p in wired)
+        none = ", ".join(f"g{p} is None" for p in wired).replace(",", " or")
+        text += f"    if {none}:\n        {given}, = filled(({given},), ctx.likes)\n"
     call = ", ".join(arguments)
     text += f"    if grad_enabled() or {_UNUSUAL}:\n        answer = gradient({call})\n    else:\n"
     text += _BELOW_AUTOGRAD.format(

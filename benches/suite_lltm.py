@@ -1,0 +1,100 @@
+"""One step of an LLTM through PyTorch's autograd, float32, two threads: forward with all gradients wanted,
+and backward alone.
+
+The peers are the step in plain PyTorch, the same compiled by `torch.compile` for these very shapes, and the
+extension in C++ of PyTorch's own tutorial, with its node of autograd in C++. Memory is that of a step forward
+and backward at the larger size: outputs, what is saved, gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import cpp_peer
+from harness import OURS, Case, Options, Target
+
+if TYPE_CHECKING:
+    import torch
+
+TITLE = "An LLTM"
+
+PEERS = ("C++ extension", "torch.compile", "PyTorch")
+SIZES = [((16, 32, 128), 0.6), ((64, 512, 1024), 1.0)]
+
+Step = Callable[..., tuple["torch.Tensor", "torch.Tensor"]]
+
+
+def plain(
+    input: torch.Tensor,
+    weights: torch.Tensor,
+    bias: torch.Tensor,
+    old_h: torch.Tensor,
+    old_cell: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The step in plain PyTorch."""
+    import torch
+
+    gates = torch.nn.functional.linear(torch.cat([old_h, input], 1), weights, bias)
+    g0, g1, g2 = gates.chunk(3, 1)
+    new_cell = old_cell + torch.nn.functional.elu(g2) * torch.sigmoid(g0)
+    return torch.tanh(new_cell) * torch.sigmoid(g1), new_cell
+
+
+def cases(options: Options) -> Iterator[Case]:
+    """Both sizes, forward and backward apart; then memory."""
+    import opsmith
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(2)
+    cpp_peer.load(options, "lltm")
+    steps: dict[str, Step] = {
+        OURS: opsmith.load(options.library("lltm")).lltm,
+        "C++ extension": torch.ops.peer_lltm.lltm,
+        "torch.compile": torch.compile(plain, dynamic=False),
+        "PyTorch": plain,
+    }
+    for (batch, features, size), limit in SIZES:
+        inputs = inputs_of(batch, features, size)
+        upstream = [torch.randn(batch, size) for _ in range(2)]
+        name, target = f"b = {batch}, f = {features}, s = {size}", [Target(limit, PEERS)]
+        check(steps, inputs, upstream)
+        forward = {who: partial(step, *inputs) for who, step in steps.items()}
+        yield Case(f"{name}, forward", forward, target)
+        yield Case(f"{name}, backward", {w: backward(s, inputs, upstream) for w, s in steps.items()}, target)
+
+    def both(step: Step) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(step(*inputs), inputs, upstream)
+
+    yield Case("memory", {who: both(step) for who, step in steps.items()}, [Target(1.0, PEERS)], memory=True)
+
+
+def inputs_of(batch: int, features: int, size: int) -> list[torch.Tensor]:
+    """The inputs of a step, parameters as a module draws them; all want gradients."""
+    import torch
+
+    shapes = [(batch, features), (3 * size, size + features), (3 * size,), (batch, size), (batch, size)]
+    inputs = [torch.randn(shape) for shape in shapes]
+    for parameter in inputs[1:3]:
+        torch.nn.init.uniform_(parameter, -(size**-0.5), size**-0.5)
+    return [x.requires_grad_() for x in inputs]
+
+
+def backward(step: Step, inputs: list[torch.Tensor], upstream: list[torch.Tensor]) -> Callable[[], object]:
+    """Backward alone, of a step that has been made."""
+    import torch
+
+    outputs = step(*inputs)
+    return lambda: torch.autograd.grad(outputs, inputs, upstream, retain_graph=True)
+
+
+def check(steps: dict[str, Step], inputs: list[torch.Tensor], upstream: list[torch.Tensor]) -> None:
+    """All contenders agree, in values and gradients."""
+    import torch
+
+    found = [(*step(*inputs), *backward(step, inputs, upstream)()) for step in steps.values()]
+    for other in found[1:]:
+        for ours, theirs in zip(found[0], other, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
