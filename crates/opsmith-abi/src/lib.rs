@@ -283,7 +283,9 @@ pub struct OpsmithLibrary {
     pub register_host: unsafe extern "C" fn(host: OpsmithStr) -> *mut OpsmithError,
     /// Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
     /// `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
-    /// `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
+    /// `response`: `{"formula": text, "cuda_source": text, "vectors": text, "program": {"graph": text, "like": [input or
+    /// null]} or null}`, a program being a function of each element and `like` the inputs whose shapes its outputs have,
+    /// null for all inputs broadcast; free it with `string_free`.
     pub explain:
         unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
 }

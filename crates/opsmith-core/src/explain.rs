@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::{Value, json};
+
 use crate::attr::AttrValue;
 use crate::def::{Allowed, ArgCount, ArgType};
 use crate::kernel::OpKernelConstruction;
@@ -17,6 +19,35 @@ pub struct Explanation {
     pub cuda_source: String,
     /// The instructions that it runs with on this processor, and how many elements they take: `AVX-512, 16 × float32`.
     pub vectors: String,
+    /// What it computes, for programs; none where it is more than a function of each element.
+    pub program: Option<Program>,
+}
+
+/// A function of each element, as `opsmith_body::Graph::parse` reads it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Program {
+    /// The text of the graph, whose inputs and outputs are those of the op.
+    pub graph: String,
+    /// For each output the input whose shape it has, summed over the dims along which that is repeated; none for an
+    /// output of the shape that all inputs broadcast to.
+    pub like: Vec<Option<usize>>,
+}
+
+impl Program {
+    /// The program as JSON: `{"graph": text, "like": [null or the position of an input]}`.
+    pub fn to_json(&self) -> Value {
+        json!({ "graph": self.graph, "like": self.like })
+    }
+
+    /// The program that [`to_json`](Self::to_json) gave; none of anything else.
+    pub fn from_json(json: &Value) -> Option<Program> {
+        let like = |value: &Value| match value {
+            Value::Null => Some(None),
+            other => Some(Some(usize::try_from(other.as_u64()?).ok()?)),
+        };
+        let like = json["like"].as_array()?.iter().map(like).collect::<Option<_>>()?;
+        Some(Program { graph: json["graph"].as_str()?.to_owned(), like })
+    }
 }
 
 /// What makes the [`Explanation`] of an op for some attributes.
@@ -92,6 +123,14 @@ mod tests {
         let given = [Some(AttrValue::Float(3.0)), Some(AttrValue::Type(DType::Float64))];
         let other = scale.explain(&given).unwrap();
         assert_eq!((other.formula.as_str(), other.vectors.as_str()), ("y = 3 * x", "float64"));
+    }
+
+    #[test]
+    fn programs_are_read_as_they_were_written() {
+        let program = Program { graph: "inputs 1".to_owned(), like: vec![None, Some(2)] };
+        assert_eq!(Program::from_json(&program.to_json()), Some(program));
+        assert_eq!(Program::from_json(&json!({ "graph": "", "like": [-1] })), None);
+        assert_eq!(Program::from_json(&Value::Null), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use attr::AttrValue;
 pub use def::{ArgDTypes, Signature, SignatureBuilder};
 pub use dtype::{DType, Element};
 pub use error::{Code, Error, Result};
-pub use explain::{ExplainFn, Explanation};
+pub use explain::{ExplainFn, Explanation, Program};
 pub use gradient::{Gradient, GradientInput, GradientWiring};
 pub use kernel::{Compute, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 pub use library::Library;

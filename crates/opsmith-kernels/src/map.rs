@@ -5,9 +5,8 @@ use opsmith_body::{Body, Compiled};
 use opsmith_core::{Compute, Result, bail};
 use smallvec::SmallVec;
 
-use crate::axes::{Layout, Space, broadcast_shape};
-use crate::operand::{Sink, Source};
-use crate::pointwise::{Target, Task};
+use crate::axes::{Layout, broadcast_shape};
+use crate::pointwise::each_element;
 use crate::product::{GemmFloat, Product};
 use crate::stored::Stored;
 
@@ -84,22 +83,17 @@ impl ComputeExt for Compute<'_> {
             );
         }
         let places: SmallVec<[*mut T; 8]> = outputs.iter_mut().map(ArrayViewMut::as_mut_ptr).collect();
-        let own = inputs.iter().map(|input| Layout { shape: input.shape(), strides: input.strides() });
-        let others = outputs.iter().map(|output| Layout { shape: output.shape(), strides: output.strides() });
-        let layouts: SmallVec<[Layout<'_>; 16]> = own.chain(others).collect();
-        let space = Space::new(&shape, &layouts);
-        // SAFETY: views reach their elements, which are borrowed for as long as this takes.
-        let source = |(operand, input): (usize, &ArrayView<'_, T, D>)| unsafe {
-            Some(Source::new(&space, operand, input.as_ptr()))
-        };
-        // SAFETY: as above; mutable views are of different elements, at one index each.
-        let target = |(output, &place): (usize, &*mut T)| unsafe {
-            Target::Elements(Sink::new(&space, IN + output, place))
-        };
-        let sources: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().enumerate().map(source).collect();
-        let targets: SmallVec<[Target<T>; 8]> = places.iter().enumerate().map(target).collect();
+        let sources = inputs
+            .iter()
+            .map(|input| (input.as_ptr(), Layout { shape: input.shape(), strides: input.strides() }));
+        let targets = places
+            .iter()
+            .zip(&outputs)
+            .map(|(&place, output)| (place, Layout { shape: output.shape(), strides: output.strides() }));
         let blocks = Compiled::<_, IN, OUT>(body);
-        Task { blocks: &blocks, space: &space, inputs: &sources, outputs: &targets, cost: COST }.run(self)
+        // SAFETY: views reach their elements, which are borrowed for as long as this takes; mutable views are of
+        // different elements, at one index each.
+        unsafe { each_element(self, (&blocks, COST), &shape, sources, targets) }
     }
 
     fn gemm<T: GemmFloat>(

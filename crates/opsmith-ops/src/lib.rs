@@ -16,6 +16,7 @@ mod moved;
 mod parameters;
 pub mod parts;
 pub mod patches;
+pub mod program;
 pub mod reductions;
 pub mod select;
 pub mod sorting;
@@ -100,6 +101,7 @@ macro_rules! __library {
                 $crate::values::ZerosLike,
                 $crate::values::Fill,
                 $crate::values::Assign,
+                $crate::program::Pointwise,
                 $crate::training::gradient_descent_step,
                 $crate::training::momentum_step,
                 $crate::training::adam_corrections,
@@ -145,7 +147,10 @@ mod tests {
         };
         let names: Vec<&str> =
             library.ops().iter().filter(undeclared).map(|op| op.signature().name.as_str()).collect();
-        assert_eq!(names, ["GradientDescentStep", "MomentumStep", "AdamCorrections", "AdamStep"]);
+        assert_eq!(
+            names,
+            ["Pointwise", "GradientDescentStep", "MomentumStep", "AdamCorrections", "AdamStep"]
+        );
     }
 
     #[test]

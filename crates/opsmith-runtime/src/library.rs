@@ -8,6 +8,7 @@ use opsmith_core::def::no_such_op;
 use opsmith_core::{Error, Result, ensure};
 use serde_json::Value;
 
+use crate::ask::Programs;
 use crate::call::take_error;
 use crate::loader;
 use crate::op::{Op, OpInfo};
@@ -24,6 +25,7 @@ struct Loaded {
     version: String,
     description: String,
     ops: Vec<OpInfo>,
+    programs: Programs,
 }
 
 impl Library {
@@ -78,7 +80,15 @@ impl Library {
         };
         let (name, version, description, ops) =
             read().map_err(|error: Error| error.within(path.display()))?;
-        Ok(Library(Arc::new(Loaded { path, table, name, version, description, ops })))
+        Ok(Library(Arc::new(Loaded {
+            path,
+            table,
+            name,
+            version,
+            description,
+            ops,
+            programs: Programs::default(),
+        })))
     }
 
     /// The file, with symbolic links resolved; where the library is part of the program, words that say so.
@@ -147,6 +157,10 @@ impl Library {
 
     pub(crate) fn table(&self) -> &'static OpsmithLibrary {
         self.0.table
+    }
+
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.0.programs
     }
 
     pub(crate) fn op_info(&self, index: usize) -> &OpInfo {

@@ -117,7 +117,7 @@ fn equal_nodes_run_once_and_constant_ones_not_at_all() {
     let _unused = (&x - &two).unwrap();
     let fed = vector(&[1.0, 10.0]);
     for (simplify, calls) in [(true, 2), (false, 5)] {
-        let options = SessionOptions { simplify, ..SessionOptions::default() };
+        let options = SessionOptions { simplify, fuse: false, ..SessionOptions::default() };
         let session = Session::with_options(&graph, options);
         let outcome = session.runner().fetch(&z).feed(&x, &fed).traced().run().unwrap();
         assert_eq!(numbers(&outcome.outputs[0]), [8.0, 80.0]);
@@ -149,10 +149,10 @@ fn steps_that_run_out_of_order_find_what_they_read() {
     let values: Vec<f64> = (0..100_000).map(|i| f64::from(i) * 1e-6).collect();
     let (fed, one) = (vector(&values), Tensor::scalar(1.0).unwrap());
     let feeds = [(&x, &fed), (&y, &one)];
-    let simple = SessionOptions { parallel: false, simplify: false };
+    let simple = SessionOptions { parallel: false, simplify: false, fuse: false };
     let expected = Session::with_options(&graph, simple).run(&fetches, &feeds).unwrap();
     for simplify in [true, false] {
-        let session = Session::with_options(&graph, SessionOptions { parallel: true, simplify });
+        let session = Session::with_options(&graph, SessionOptions { simplify, ..SessionOptions::default() });
         for _ in 0..20 {
             let found = session.run(&fetches, &feeds).unwrap();
             assert!(found.iter().zip(&expected).all(|(a, b)| numbers(a) == numbers(b)));

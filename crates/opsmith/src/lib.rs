@@ -11,6 +11,7 @@ pub use opsmith_core::{
     Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result, Shape,
     ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, shape_fns,
 };
+pub use opsmith_kernels::pointwise::ProgramKernel;
 pub use opsmith_kernels::{BodyFloat, GemmFloat, gemm};
 
 /// What [`Compute`] does with whole arrays: [`map`](ComputeExt::map) applies a body to each element,

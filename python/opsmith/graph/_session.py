@@ -42,9 +42,17 @@ class Session:
     `Operation.run` use.
     """
 
-    def __init__(self, graph: Graph, *, parallel: bool = True, simplify: bool = True) -> None:
+    def __init__(
+        self, graph: Graph, *, parallel: bool = True, simplify: bool = True, fuse: bool = True
+    ) -> None:
+        """Make a session with no variable initialised.
+
+        `parallel` lets nodes that do not depend on each other run at the same time; `simplify` computes
+        constant parts once, and equal nodes once for all; `fuse` computes pointwise operators that follow
+        each other as one, in one pass over memory.
+        """
         self.graph = graph
-        self._native = _native.GraphSession(graph._root, parallel, simplify)
+        self._native = _native.GraphSession(graph._root, parallel, simplify, fuse)
 
     def run(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> Any:
         """Run what the fetches need.
@@ -120,8 +128,11 @@ class Session:
 class InteractiveSession(Session):
     """A session that is the default one from when it is made until it is closed."""
 
-    def __init__(self, graph: Graph, *, parallel: bool = True, simplify: bool = True) -> None:
-        super().__init__(graph, parallel=parallel, simplify=simplify)
+    def __init__(
+        self, graph: Graph, *, parallel: bool = True, simplify: bool = True, fuse: bool = True
+    ) -> None:
+        """As `Session`."""
+        super().__init__(graph, parallel=parallel, simplify=simplify, fuse=fuse)
         self.__enter__()
 
     def close(self) -> None:

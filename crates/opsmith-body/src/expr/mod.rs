@@ -9,6 +9,7 @@ mod reverse;
 mod rows_cuda;
 mod run;
 mod simplify;
+mod text;
 mod trace;
 
 pub use cuda::{CudaType, cuda_functions};

@@ -5,6 +5,7 @@
 //! parts in their order. So results are the same for any number of threads, and a sum of n float32 numbers is within
 //! 2⁻²⁴ of its value plus n · 2⁻⁵³ of the sum of their magnitudes; of float64 numbers within n · 2⁻⁵³ of the latter.
 
+mod program;
 mod run;
 
 use std::marker::PhantomData;
@@ -15,7 +16,7 @@ use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{
     DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
-    Result, Shape, TensorViewMut, bail,
+    Program, Result, Shape, TensorViewMut, bail,
 };
 use smallvec::SmallVec;
 
@@ -24,7 +25,9 @@ use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::operand::{Sink, Source};
 use crate::stored::Stored;
-pub(crate) use run::{Target, Task, Totals};
+pub use program::ProgramKernel;
+use run::Task;
+pub(crate) use run::{Target, Totals, each_element};
 
 /// A body that `#[pointwise]` made, in its compiled forms.
 pub trait Pointwise: OneBody {
@@ -62,7 +65,13 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: &Graph, family: &Fami
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
     let graph = graph.clone().with_names(&inputs, &outputs);
+    let like = family.outputs.iter().map(|output| match output.like {
+        Like::Input(input) => Some(input),
+        Like::Output(_) => None,
+    });
+    let like = like.collect();
     Ok(Explanation {
+        program: graph.to_text().map(|graph| Program { graph, like }),
         formula: graph.formula(),
         cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
         vectors: vectors(dtype),

@@ -7,7 +7,7 @@ use opsmith_body::{BLOCK, Block, Blocks, Level};
 use opsmith_core::{Compute, Error, Result};
 use smallvec::SmallVec;
 
-use crate::axes::Space;
+use crate::axes::{Layout, Space};
 use crate::operand::{Sink, Source, Sums};
 use crate::stored::{Stored, Wide};
 
@@ -95,6 +95,37 @@ struct Room<T: Stored> {
     inputs: SmallVec<[Gathered<T>; 3]>,
     outputs: SmallVec<[Block<T::Wide>; 2]>,
     scattered: Block<T>,
+}
+
+/// Computes blocks at every index of `shape`: from inputs that broadcast to it, to outputs that have it. The cost is the
+/// nanoseconds that a block takes, roughly.
+///
+/// # Safety
+/// Until it returns, the elements that the layouts reach must be readable, those of outputs writable and nobody else's,
+/// and no two indices of outputs may reach the same.
+pub(crate) unsafe fn each_element<'a, T: Stored>(
+    compute: &Compute<'_>,
+    (blocks, cost): (&dyn Blocks, usize),
+    shape: &[usize],
+    inputs: impl Iterator<Item = (*const T, Layout<'a>)>,
+    outputs: impl Iterator<Item = (*mut T, Layout<'a>)>,
+) -> Result<()> {
+    let mut layouts: SmallVec<[Layout<'_>; 16]> = SmallVec::new();
+    let mut layout_of = |layout| {
+        layouts.push(layout);
+        layouts.len() - 1
+    };
+    let read: SmallVec<[_; 8]> = inputs.map(|(data, layout)| (data, layout_of(layout))).collect();
+    let written: SmallVec<[_; 8]> = outputs.map(|(data, layout)| (data, layout_of(layout))).collect();
+    let space = Space::new(shape, &layouts);
+    // SAFETY: promised by the caller.
+    let source = |&(data, operand): &(_, usize)| unsafe { Some(Source::new(&space, operand, data)) };
+    // SAFETY: as above.
+    let target =
+        |&(data, operand): &(_, usize)| unsafe { Target::Elements(Sink::new(&space, operand, data)) };
+    let inputs: SmallVec<[Option<Source<T>>; 8]> = read.iter().map(source).collect();
+    let outputs: SmallVec<[Target<T>; 8]> = written.iter().map(target).collect();
+    Task { blocks, space: &space, inputs: &inputs, outputs: &outputs, cost }.run(compute)
 }
 
 impl<T: Stored> Task<'_, T> {

@@ -21,8 +21,8 @@ type Traced = Option<(String, String)>;
 #[pymethods]
 impl GraphSession {
     #[new]
-    fn new(graph: &Graph, parallel: bool, simplify: bool) -> GraphSession {
-        let options = SessionOptions { parallel, simplify };
+    fn new(graph: &Graph, parallel: bool, simplify: bool, fuse: bool) -> GraphSession {
+        let options = SessionOptions { parallel, simplify, fuse };
         GraphSession { session: opsmith_runtime::Session::with_options(&graph.graph, options) }
     }
 

@@ -1,5 +1,6 @@
 //! Running a plan: step after step, several at once where that is worth it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -7,7 +8,8 @@ use std::time::Instant;
 use opsmith_core::{AttrValue, Code, Error, Result, TensorView};
 use smallvec::SmallVec;
 
-use super::plan::{Action, KEPT, Plan, Step};
+use super::fuse::Fused;
+use super::plan::{Action, KEPT, Plan, Slot, Step};
 use super::schedule::{Batch, next_batch};
 use super::state::State;
 use super::trace::Recorder;
@@ -118,7 +120,7 @@ impl Run<'_> {
 
     fn step(&mut self, step: &Step) -> Result<()> {
         match &step.action {
-            Action::Call { .. } => {
+            Action::Call { .. } | Action::Fused(_) => {
                 let given = self.call(step)?;
                 self.keep(step, given);
             }
@@ -131,19 +133,50 @@ impl Run<'_> {
 
     /// Calls the op of a step, which changes nothing.
     fn call(&self, step: &Step) -> Result<Given> {
-        let Action::Call { op, attrs, wanted } = &step.action else {
-            unreachable!("steps that write variables run by themselves");
-        };
-        let inputs: SmallVec<[Option<&Tensor>; 8]> =
-            step.inputs.iter().map(|slot| slot.and_then(|slot| self.slots[slot].as_ref())).collect();
+        let inputs = self.inputs(step);
         let is_measured = self.plan.parallel && step.cost.load(Ordering::Relaxed) == 0;
         let begin = (is_measured || self.recorder.is_some()).then(Instant::now);
-        let given = call_op(op, attrs, &inputs, &step.node.counts, *wanted, self.pool)
-            .map_err(|error| at_node(error, step))?;
+        let given = match &step.action {
+            Action::Fused(fused) if !fused.fits(&inputs) => return self.one_by_one(step, fused),
+            Action::Fused(Fused { op, attrs, .. }) => {
+                call_op(op, attrs, &inputs, &step.node.counts, u64::MAX, self.pool)
+            }
+            Action::Call { op, attrs, wanted } => {
+                call_op(op, attrs, &inputs, &step.node.counts, *wanted, self.pool)
+            }
+            _ => unreachable!("steps that write variables run by themselves"),
+        };
+        let given = given.map_err(|error| at_node(error, step))?;
         if let Some(begin) = begin {
             self.measured(step, begin, &given);
         }
         Ok(given)
+    }
+
+    fn inputs(&self, step: &Step) -> SmallVec<[Option<&Tensor>; 8]> {
+        step.inputs.iter().map(|slot| slot.and_then(|slot| self.slots[slot].as_ref())).collect()
+    }
+
+    /// Runs the parts of a step whose shapes do not fit together as one.
+    fn one_by_one(&self, step: &Step, fused: &Fused) -> Result<Given> {
+        let begin = Instant::now();
+        let mut made: HashMap<Slot, Tensor> = HashMap::new();
+        for part in &fused.parts {
+            let Action::Call { op, attrs, wanted } = &part.action else { continue };
+            let begin = Instant::now();
+            let given = {
+                let value = |slot: &Slot| made.get(slot).or(self.slots[*slot].as_ref());
+                let inputs: SmallVec<[Option<&Tensor>; 8]> =
+                    part.inputs.iter().map(|slot| slot.as_ref().and_then(value)).collect();
+                call_op(op, attrs, &inputs, &part.node.counts, *wanted, self.pool)
+            };
+            let given = given.map_err(|error| at_node(error, part))?;
+            self.measured(part, begin, &given);
+            made.extend(part.outputs.iter().zip(given).filter_map(|(slot, value)| Some(((*slot)?, value?))));
+        }
+        let microseconds = begin.elapsed().as_micros().min(u32::MAX.into()) as u32;
+        step.cost.store(microseconds.max(1), Ordering::Relaxed);
+        Ok(step.outputs.iter().map(|slot| slot.and_then(|slot| made.remove(&slot))).collect())
     }
 
     /// Notes how long a step took: for the next run, and in the trace.

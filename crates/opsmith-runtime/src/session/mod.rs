@@ -3,6 +3,7 @@
 mod checkpoint;
 mod execute;
 mod fold;
+mod fuse;
 mod plan;
 mod schedule;
 mod state;
@@ -47,11 +48,13 @@ pub struct SessionOptions {
     pub parallel: bool,
     /// Whether constant parts are computed once, and equal nodes once for all.
     pub simplify: bool,
+    /// Whether pointwise operators that follow each other are computed as one.
+    pub fuse: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { parallel: true, simplify: true }
+        SessionOptions { parallel: true, simplify: true, fuse: true }
     }
 }
 

@@ -4,11 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use opsmith_core::{AttrValue, Result, Shape, bail, ensure};
+use opsmith_core::{AttrValue, DType, Result, Shape, bail, ensure};
 
 use super::fold::{Simplified, simplify};
+use super::fuse::{Fused, Slots, fuse};
 use super::{Key, SessionOptions};
-use crate::graph::{Endpoint, Graph, Kind, Node, NodeId, Output, may_be};
+use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, may_be};
 use crate::op::Op;
 use crate::poison::Unpoisoned;
 use crate::pool::MemoryPool;
@@ -65,6 +66,8 @@ pub(super) enum Action {
     Call { op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64 },
     /// As `Call`, of an op that changes these variables: for each `Ref` input of the definition one.
     Change { op: Op, attrs: Arc<[(String, AttrValue)]>, variables: Vec<NodeId> },
+    /// Calls the op that stands for several.
+    Fused(Fused),
     /// Makes each input the value of a variable.
     Assign { variables: Vec<NodeId> },
 }
@@ -97,7 +100,7 @@ impl Plan {
         for node in order {
             builder.add(node)?;
         }
-        builder.finish(key, options.parallel)
+        builder.finish(key, options)
     }
 
     /// The slots of a run, the constants in them.
@@ -320,10 +323,8 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Notes what is read by whom, and so what is not computed and when memory can be given back.
-    fn finish(mut self, key: &Key, parallel: bool) -> Result<Plan> {
-        let feeds: Vec<Slot> = key.feeds.iter().map(|feed| self.slot(feed)).collect();
-        let fetches: Vec<Slot> = key.fetches.iter().map(|fetch| self.slot(fetch)).collect();
+    /// How often each slot is read.
+    fn readers(&self, fetches: &[Slot]) -> Vec<u32> {
         let mut readers = vec![0; self.constants.len()];
         for slot in self.steps.iter().flat_map(|step| step.inputs.iter().flatten()) {
             readers[*slot] += 1;
@@ -332,6 +333,23 @@ impl<'a> Builder<'a> {
         for slot in constants.map(|(slot, _)| slot).chain(fetches.iter().copied()) {
             readers[slot] = KEPT;
         }
+        readers
+    }
+
+    /// What each slot holds, as far as the graph knows.
+    fn known(&self) -> Vec<Known> {
+        let mut known = vec![Known { dtype: DType::Float32, shape: Shape::unknown() }; self.constants.len()];
+        for (endpoint, &slot) in &self.slots {
+            known[slot] = self.graph.nodes[endpoint.node].outputs[endpoint.index].clone();
+        }
+        known
+    }
+
+    /// Notes what is read by whom, and so what is not computed and when memory can be given back.
+    fn finish(mut self, key: &Key, options: SessionOptions) -> Result<Plan> {
+        let feeds: Vec<Slot> = key.feeds.iter().map(|feed| self.slot(feed)).collect();
+        let fetches: Vec<Slot> = key.fetches.iter().map(|fetch| self.slot(fetch)).collect();
+        let mut readers = self.readers(&fetches);
         for step in &mut self.steps {
             for output in &mut step.outputs {
                 *output = output.filter(|slot| readers[*slot] > 0);
@@ -340,6 +358,14 @@ impl<'a> Builder<'a> {
                 *wanted = wanted_outputs(&step.node, &step.outputs);
             }
         }
+        if options.fuse {
+            let steps = std::mem::take(&mut self.steps);
+            let known = self.known();
+            let (constants, made_by) = (&self.constants, &self.made_by);
+            self.steps = fuse(steps, &Slots { constants, readers: &readers, known: &known, made_by })?;
+            readers = self.readers(&fetches);
+        }
+        let parallel = options.parallel;
         Ok(Plan {
             steps: self.steps,
             feeds,

@@ -33,7 +33,7 @@ pub(super) fn next_batch(
 ) -> Batch {
     let is_long = |step: &Step| {
         let cost = step.cost.load(Ordering::Relaxed);
-        matches!(step.action, Action::Call { .. })
+        matches!(step.action, Action::Call { .. } | Action::Fused(_))
             && if cost == 0 { size(step) >= LARGE } else { cost >= LONG }
     };
     let mut batch = Batch { steps: vec![first] };

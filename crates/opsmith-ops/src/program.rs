@@ -1,0 +1,87 @@
+//! Several pointwise operators as one, in one pass over memory.
+
+use opsmith::prelude::*;
+use opsmith::{InferenceContext, ProgramKernel};
+
+use crate::define::ops;
+use crate::elementwise::broadcast_shape;
+
+ops! {
+    /// The op `Pointwise`: a function that is given as a program, of every element.
+    Pointwise = pointwise();
+}
+
+fn pointwise() -> OpDef {
+    OpDef::new("Pointwise")
+        .attr("program: string")
+        .attr("N: int >= 1")
+        .attr("M: int >= 1")
+        .attr("T: {half, bfloat16, float, double}")
+        .input("inputs: N * T")
+        .output("outputs: M * T")
+        .doc(
+            "A function of each element of inputs that broadcast by NumPy's rules: several pointwise operators in one pass \
+             over memory. A session puts it in the place of operators that follow each other.\n\n\
+             program: What is computed, a line for each step: `inputs 2`, then `input 0`, `constant` with the bits of a \
+             float64 in hexadecimal, or an operation with the numbers of the steps that it takes, as in `add 0 1`; \
+             last, for each output, `output` with the number of a step. `explain` tells the program of an operator.\n\
+             N: How many inputs there are.\n\
+             M: How many outputs there are.\n\
+             inputs: Any numbers.\n\
+             outputs: Each of the shape that all inputs broadcast to.",
+        )
+        .shape_fn(infer)
+        .kernels([DType::Float16, DType::BFloat16, DType::Float32, DType::Float64].map(|dtype| {
+            KernelDef::cpu::<ProgramKernel>().strided().dtype_constraint("T", dtype)
+        }))
+}
+
+/// Every output has the shape that all inputs broadcast to.
+fn infer(c: &mut InferenceContext<'_>) -> Result<()> {
+    let shape = broadcast_shape(c)?;
+    (0..c.num_outputs()).try_for_each(|output| c.set_output(output, shape.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith::infer_ok;
+    use opsmith::ndarray::ArrayD;
+    use opsmith::testing;
+
+    use super::*;
+
+    const NORM: &str = "inputs 2\ninput 0\nmul 0 0\ninput 1\nmul 2 2\nadd 1 3\nsqrt 4\noutput 5\noutput 1";
+
+    fn call<'a>(program: &str, outputs: i64, x: &'a ArrayD<f64>, y: &'a ArrayD<f64>) -> testing::Call<'a> {
+        let call = testing::call::<Pointwise>().attr("program", program).attr("M", outputs);
+        call.input_list([testing::view(x), testing::view(y)])
+    }
+
+    #[test]
+    fn a_program_is_run_on_every_element() -> Result<()> {
+        let (x, y) = (array![[3.0], [5.0]].into_dyn(), array![4.0, 12.0].into_dyn());
+        let outputs = call(NORM, 2, &x, &y).run()?;
+        let expected = array![[5.0, 153f64.sqrt()], [41f64.sqrt(), 13.0]];
+        assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, expected);
+        assert_eq!(outputs.element::<f64, Ix2>("outputs", 1)?, array![[9.0, 9.0], [25.0, 25.0]]);
+        Ok(())
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let (x, y) = (array![1.0, 2.0].into_dyn(), array![1.0, 2.0, 3.0].into_dyn());
+        let message = |call: testing::Call<'_>| call.run().unwrap_err().message().to_owned();
+        assert_eq!(
+            message(call("inputs 2\nfrob 1", 1, &x, &x)),
+            "Pointwise: attribute `program` is no program: line 2, `frob 1`: there is no such operation"
+        );
+        assert_eq!(
+            message(call(NORM, 1, &x, &x)),
+            "Pointwise: the program has 2 inputs and 2 outputs, got 2 and 1"
+        );
+        let error = message(call(NORM, 2, &x, &y));
+        assert_eq!(error, "Pointwise: expected inputs that broadcast to one shape, got [2], [3]");
+        let shapes = || testing::shapes::<Pointwise>().attr("program", NORM.into()).attr("M", 2.into());
+        infer_ok!(shapes(), "[?,1];[3]", "[?,3];[?,3]");
+    }
+}
