@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use smallvec::SmallVec;
 
 use crate::attr::AttrValue;
-use crate::kernel::{CallInputs, Host, Instance, KernelDef, OpKernelConstruction, OpKernelContext};
+use crate::kernel::{CallInputs, Compute, Host, Instance, KernelDef, OpKernelConstruction, OpKernelContext};
 use crate::op::Op;
 use crate::tensor::{TensorView, TensorViewMut, row_major_strides};
 use crate::{ArgDTypes, DType, DeviceKind, Error, Result, bail, ensure};
@@ -377,7 +377,7 @@ fn copy_dense<'a>(tensor: TensorView<'a>, strides: &'a [isize], host: &dyn Host)
     let dense = unsafe {
         let mut copy =
             TensorViewMut::from_raw_parts(data, tensor.dtype(), tensor.device(), tensor.shape(), strides);
-        crate::strided::copy_elements(tensor, &mut copy)?;
+        crate::strided::copy_elements(tensor, &mut copy, Some(&Compute::new(host)))?;
         if tensor.dtype() == DType::Bool {
             // Any byte but 0 is true, as hosts have it.
             std::slice::from_raw_parts_mut(data, bytes)

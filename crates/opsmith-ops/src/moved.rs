@@ -144,18 +144,28 @@ fn write(
         // SAFETY: the output has so many bytes, and zeros are a value of every dtype but text.
         unsafe { memory.0.write_bytes(0, shape.iter().product::<usize>() * size) };
     }
-    for ((part, _), (walk, first)) in parts.iter().zip(&places) {
-        let from = Shared(part.tensor.data_ptr().cast_mut());
-        context.compute().parallel_for(walk.len(), 1, |range| {
-            let (from, to) = (&from, &memory);
-            walk.runs(range, |_, [source, target], count| {
-                let from = from.0.wrapping_offset((part.offset + source) * size as isize);
-                let to = to.0.wrapping_offset((first + target) * size as isize);
-                // SAFETY: the part's elements are the tensor's, those of its place the output's, and each is written by
-                // one thread.
-                unsafe { copy(size, (from, to), walk.inner(), count) };
-            });
-        });
+    for ((part, _), (_, first)) in parts.iter().zip(&places) {
+        let (from, to) = (part.tensor.data_ptr(), memory.0);
+        // SAFETY: the part's elements are the tensor's, those of its place the output's, and no two parts have the same.
+        let (from, mut to) = unsafe {
+            (
+                TensorView::from_raw_parts(
+                    from.wrapping_offset(part.offset * size as isize),
+                    part.tensor.dtype(),
+                    part.tensor.device(),
+                    &part.shape,
+                    &part.strides,
+                ),
+                TensorViewMut::from_raw_parts(
+                    to.wrapping_offset(first * size as isize),
+                    part.tensor.dtype(),
+                    part.tensor.device(),
+                    &part.shape,
+                    &strides,
+                ),
+            )
+        };
+        context.copy(from, &mut to)?;
     }
     Ok(())
 }
@@ -205,34 +215,6 @@ fn place(part: &Moved<'_>, start: &[usize], shape: &[usize], strides: &[isize]) 
     }
     let first = start.iter().zip(strides).map(|(&start, stride)| start as isize * stride).sum();
     Some((Walk::new(&part.shape, [(&part.shape, &part.strides), (&part.shape, strides)])?, first))
-}
-
-/// Copies elements of `size` bytes along strides.
-///
-/// # Safety
-/// Both sides must have so many elements.
-unsafe fn copy(size: usize, (from, to): (*const u8, *mut u8), strides: [isize; 2], count: usize) {
-    // SAFETY: promised by the caller; arrays of bytes have no alignment.
-    unsafe {
-        match (size, strides) {
-            (_, [1, 1]) => to.copy_from_nonoverlapping(from, count * size),
-            (1, [a, b]) => copy_each::<1>(from, to, [a, b], count),
-            (2, [a, b]) => copy_each::<2>(from, to, [a, b], count),
-            (4, [a, b]) => copy_each::<4>(from, to, [a, b], count),
-            (8, [a, b]) => copy_each::<8>(from, to, [a, b], count),
-            (_, [a, b]) => copy_each::<16>(from, to, [a, b], count),
-        }
-    }
-}
-
-/// # Safety
-/// As [`copy`], with elements of `SIZE` bytes.
-unsafe fn copy_each<const SIZE: usize>(from: *const u8, to: *mut u8, [a, b]: [isize; 2], count: usize) {
-    let (from, to) = (from.cast::<[u8; SIZE]>(), to.cast::<[u8; SIZE]>());
-    for i in 0..count as isize {
-        // SAFETY: promised by the caller.
-        unsafe { *to.offset(i * b) = *from.offset(i * a) };
-    }
 }
 
 /// The kernel for every dtype, with strides if they are `strided` and elements are memory alone.

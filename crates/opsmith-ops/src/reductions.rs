@@ -144,6 +144,31 @@ mod tests {
     }
 
     #[test]
+    fn rows_across_memory_have_the_bits_of_rows_along_it() -> Result<()> {
+        for (length, rows) in [(57, 33), (300, 64), (2049, 130), (7000, 128), (513, 1400)] {
+            let x = Array::from_shape_fn((length, rows), |(i, j)| {
+                ((i * 7919 + j * 104_729) % 1009) as f32 / 7.0 - 70.0
+            });
+            let along = x.t().as_standard_layout().into_owned();
+            let of = |x: &opsmith::ndarray::Array2<f32>, axis: i64, threads: usize| -> Result<_> {
+                let call = testing::call::<Sum>().input(x).attr("axes", vec![axis]).threads(threads);
+                call.run()?.array::<f32, Ix1>("y")
+            };
+            let expected = of(&along, 1, 1)?;
+            for threads in [1, 3] {
+                assert_eq!(of(&x, 0, threads)?, expected, "{length} terms, {threads} threads");
+            }
+            let call = testing::call::<Min>().input(&x).attr("axes", vec![0]);
+            let least = x.map_axis(Axis(0), |row| row.fold(f32::INFINITY, |a, &b| a.min(b)));
+            assert_eq!(call.run()?.array::<f32, Ix1>("y")?, least);
+            let middle = x.view().insert_axis(Axis(0));
+            let outputs = testing::call::<Sum>().input(&middle).attr("axes", vec![1]).run()?;
+            assert_eq!(outputs.array::<f32, Ix2>("y")?.row(0), expected);
+        }
+        Ok(())
+    }
+
+    #[test]
     fn the_gradient_is_spread_over_the_dims() -> Result<()> {
         let x = numbers();
         let y_grad = Array::from_shape_fn((3, 5), |(i, k)| (i * 5 + k) as f64);

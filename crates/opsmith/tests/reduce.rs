@@ -571,3 +571,31 @@ fn forty_inputs_are_computed() {
         assert_close(&outputs.array(&name).unwrap(), &expected, 1e-12);
     }
 }
+
+/// Numbers of a row on its own scale, in two passes, with outputs of both kinds.
+#[reduce(axes = any, outputs = [scaled, spread])]
+fn scaled<R: Rows>(x: R::Each) -> (R::Each, R::One) {
+    let centred = x - x.mean();
+    let spread = (centred * centred).mean().sqrt();
+    (centred / spread, spread)
+}
+
+#[test]
+fn rows_across_memory_are_computed_as_rows_along_it() {
+    for (length, rows, threads) in [(200, 16, 1), (3000, 40, 3), (2100, 1100, 2)] {
+        let x = numbers(&[length, rows], 60);
+        let along = x.t().as_standard_layout().into_owned();
+        let of = |x: &ArrayD<f64>, axis: i64, weights: &ArrayD<f64>| {
+            let outputs = call::<scaled>().input(x).attr("axes", vec![axis]).threads(threads).run().unwrap();
+            let [scaled, spread]: [ArrayD<f64>; 2] =
+                ["scaled", "spread"].map(|name| outputs.array(name).unwrap());
+            let call = gradient::<scaled>(1).input(x).input(weights).input(&spread);
+            let outputs = call.attr("axes", vec![axis]).threads(threads).run().unwrap();
+            (scaled, spread, outputs.array::<f64, IxDyn>("x_grad").unwrap())
+        };
+        let weights = numbers(&[length, rows], 61);
+        let (scaled, spread, grad) = of(&x, 0, &weights);
+        let expected = of(&along, 1, &weights.t().as_standard_layout().into_owned());
+        assert_eq!((scaled.t(), &spread, grad.t()), (expected.0.view(), &expected.1, expected.2.view()));
+    }
+}

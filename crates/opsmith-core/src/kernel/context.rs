@@ -374,7 +374,7 @@ impl<'a> OpKernelContext<'a> {
             return self.set_string_output(arg, value.shape(), &text);
         }
         let mut output = self.allocate_output(arg, value.shape())?;
-        crate::strided::copy(value, &mut output).map_err(|error| self.about_output(arg, error))
+        self.copy(value, &mut output).map_err(|error| self.about_output(arg, error))
     }
 
     /// Makes a `string` output of this shape from its elements, row-major.

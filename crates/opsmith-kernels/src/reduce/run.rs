@@ -29,7 +29,8 @@ const PART_ROWS: usize = 8;
 pub(crate) struct Task<'a, T> {
     /// What is computed; it keeps nothing where [`is_long`] says that the threads share rows.
     pub(crate) program: &'a Program,
-    /// All positions of all rows, a row after the other; where rows are lanes, the rows at each position.
+    /// All positions of all rows, a row after the other; where rows are lanes or lie across memory, the rows at each
+    /// position.
     pub(crate) positions: &'a Space,
     /// All rows.
     pub(crate) rows: &'a Space,
@@ -37,6 +38,8 @@ pub(crate) struct Task<'a, T> {
     pub(crate) length: usize,
     /// Whether [rows are lanes](super::lanes).
     pub(crate) lanes: bool,
+    /// Whether rows lie [across memory](super::across); then nothing is kept, and no output is summed up.
+    pub(crate) across: bool,
     /// For each input, where it is read in the space that it has; zeros where nowhere.
     pub(crate) inputs: &'a [Option<Source<T>>],
     /// For each output, where it goes; and whether there is one for each row.
@@ -67,6 +70,10 @@ pub(super) struct Room<T: Stored> {
     pub(super) from: Vec<Extents>,
     /// The batch that these are of.
     pub(super) batch: Option<Batch>,
+    /// Of each fold of a pass over rows [across memory](super::across), those of every 128th position of a chunk, and that
+    /// of the chunk.
+    pub(super) sides: Vec<Vec<Block<T::Wide>>>,
+    pub(super) ones_of_chunk: Vec<Block<T::Wide>>,
     /// Of each fold of a pass, those of the row's chunks.
     pub(super) chunks: Vec<Vec<T::Wide>>,
     /// The numbers of which there is one for each row, a lane for each row of a group.
@@ -78,21 +85,23 @@ pub(super) struct Room<T: Stored> {
 }
 
 impl<T: Stored> Room<T> {
-    /// Room for so many blocks of what is kept and of each result of a pass.
-    pub(super) fn new(program: &Program, kept: usize, results: usize) -> Room<T> {
+    /// Room for so many blocks of what is kept, and of each input and each result of a pass.
+    pub(super) fn new(program: &Program, kept: usize, (inputs, results): (usize, usize)) -> Room<T> {
         // Aligned as vectors like it: one that lies across two lines of the cache takes twice as long.
         let blocks = |count: usize| vec![Block::default(); count];
         let strips = |length: usize| vec![blocks(length); program.width];
         Room {
             raw: Block::default(),
             wide: Block::default(),
-            inputs: strips(CHUNK),
+            inputs: strips(inputs),
             results: strips(results),
             read: Vec::new(),
             written: Vec::new(),
             lens: Vec::new(),
             from: Vec::new(),
             batch: None,
+            sides: Vec::new(),
+            ones_of_chunk: Vec::new(),
             chunks: vec![Vec::new(); program.folds],
             ones: blocks(program.ones),
             new_ones: blocks(program.width),
@@ -110,6 +119,10 @@ impl<T: Stored> Task<'_, T> {
         let summed = |(target, _): &(Target<T>, bool)| matches!(target, Target::Sums(..));
         if self.outputs.iter().any(summed) {
             return self.run_with_sums(compute);
+        }
+        if self.across {
+            self.run_across(compute);
+            return Ok(());
         }
         let rows = self.rows.len();
         if is_long(rows, self.length) {
@@ -199,8 +212,12 @@ impl<T: Stored> Task<'_, T> {
     fn room(&self) -> Room<T> {
         let kept = self.program.kept;
         match self.lanes {
-            true => Room::new(self.program, kept * self.length, self.length.max(CHUNK)),
-            false => Room::new(self.program, kept * self.group_size() * self.blocks(), CHUNK),
+            true => Room::new(self.program, kept * self.length, (CHUNK, self.length.max(CHUNK))),
+            false => {
+                // Of a small call, no more than it has: to make room would take longer than to compute.
+                let blocks = self.rows.len().saturating_mul(self.blocks()).clamp(1, CHUNK);
+                Room::new(self.program, kept * self.group_size() * self.blocks(), (blocks, blocks))
+            }
         }
     }
 
@@ -250,7 +267,7 @@ impl<T: Stored> Task<'_, T> {
 
     /// A row that all threads share.
     fn long_row(&self, compute: &Compute<'_>, row: usize) {
-        let mut room = Room::new(self.program, 0, CHUNK);
+        let mut room = Room::new(self.program, 0, (CHUNK, CHUNK));
         self.load_ones(row, 1, &mut room);
         let chunks = self.blocks().div_ceil(CHUNK);
         for pass in &self.program.passes {
@@ -259,7 +276,7 @@ impl<T: Stored> Task<'_, T> {
             let folded = Mutex::new(folded);
             let ones = &room.ones;
             compute.parallel_for(chunks, self.program.cost * CHUNK, |range| {
-                let mut room = Room::new(self.program, 0, CHUNK);
+                let mut room = Room::new(self.program, 0, (CHUNK, CHUNK));
                 room.ones.clone_from(ones);
                 self.splat(pass, 1, &mut room);
                 let begin = range.start;
