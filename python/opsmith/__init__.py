@@ -30,6 +30,7 @@ from opsmith._errors import (
 )
 from opsmith._explain import Explanation, explain
 from opsmith._library import Library, load, standard
+from opsmith._registered import register_gradient
 from opsmith._stubs import stubs
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ __all__ = [
     "UnimplementedError",
     "explain",
     "load",
+    "register_gradient",
     "stubs",
 ]
 

@@ -123,6 +123,16 @@ def definition_of(library: Library) -> Definition:
     return library._opsmith_loaded.definition
 
 
+def op_of(function: object) -> tuple[Library, Op] | None:
+    """The library and the op whose function this is; `None` for any other object."""
+    name = getattr(function, "__name__", None)
+    for library in loaded():
+        for op in definition_of(library).ops if name in library._opsmith_functions else ():
+            if library._opsmith_functions[_wrappers.function_name(op)] is function:
+                return library, op
+    return None
+
+
 def _open_first(file: str) -> None:
     """Let those frameworks open the file that want to be the first."""
     for framework, adapter_name in _dispatch.ADAPTERS.items():

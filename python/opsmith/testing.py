@@ -23,7 +23,7 @@ import numpy as np
 from opsmith import _native
 from opsmith._definition import Arg, Attr, Op
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
-from opsmith._library import Library, definition_of, load
+from opsmith._library import Library, definition_of, load, op_of
 
 __all__ = ["CheckFailed", "Report", "Row", "check"]
 
@@ -156,13 +156,13 @@ def _resolve(op: Callable[..., Any] | Library) -> tuple[Library, tuple[Op, ...]]
     """The library and those of its ops that are meant."""
     if isinstance(op, Library):
         return op, definition_of(op).ops
-    native = getattr(op, "__globals__", {}).get("_native")
-    if not isinstance(native, _native.Op):
+    found = op_of(op)
+    if found is None:
         raise TypeError(
             f"`op` must be a function of a library that `opsmith.load` gave, or a library, got {op!r}"
         )
-    library = load(native.path)
-    return library, (definition_of(library).op(native.name),)
+    library, definition = found
+    return load(library.__file__), (definition,)
 
 
 def _attribute(op: Op, name: str) -> str:

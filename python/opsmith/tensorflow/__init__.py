@@ -84,7 +84,8 @@ def _wire(loaded: Loaded) -> _Wired:
             functions[op.name] = _unavailable(op)
             continue
         tf_op.wrapper.__doc__ = docstring(op)
-        _gradients.register(tf_op, ops.get(op.gradient.op) if op.gradient is not None else None)
+        gradient = ops.get(op.gradient.op) if op.gradient is not None else None
+        _gradients.register(definition.name, tf_op, gradient)
         functions[op.name] = _calls.function(loaded, tf_op)
     return _Wired(loaded, functions)
 

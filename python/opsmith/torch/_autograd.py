@@ -14,6 +14,8 @@ from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
+from opsmith import _registered
+from opsmith.torch import _composed
 from opsmith.torch._op import TorchOp, Value, inferred_by, split
 
 Context: TypeAlias = Any
@@ -105,6 +107,8 @@ def _redispatch(op: TorchOp, recorded: _Recorded, tensors: Sequence[torch.Tensor
 
 
 def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
+    library, may_register = op.overload.namespace, _registered.may_register(op.definition)
+
     def forward(recorded: _Recorded, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         outputs, recorded.output_counts = op.flatten(_redispatch(op, recorded, tensors))
         return outputs
@@ -113,14 +117,21 @@ def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
         recorded, *tensors = inputs
         ctx.recorded = recorded
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*_constants(op, recorded, output))
-        if gradient is not None:
+        flows = _flows(op, recorded, output)
+        ctx.mark_non_differentiable(*(t for t, is_open in zip(output, flows, strict=True) if not is_open))
+        ctx.composed = None
+        if may_register and (function := _registered.find(library, op.definition)) is not None:
+            ctx.save_for_backward(*tensors, *output)
+            ctx.composed = _composed.Composed(function, flows, _wanted(op, recorded), recorded.kwargs)
+        elif gradient is not None:
             _save(op, ctx, tensors, output)
             ctx.inferred = _inferred(op, gradient, recorded, tensors)
         elif not op.definition.differentiable:
             ctx.inputs = [None if t is None else (t.shape, t.dtype, t.device) for t in tensors]
 
     def backward(ctx: Context, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        if ctx.composed is not None:
+            return None, *_composed_gradients(op, ctx, grads)
         if gradient is not None:
             return None, *_gradients(op, gradient, ctx, grads)
         if not op.definition.differentiable:
@@ -141,16 +152,21 @@ def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
     return type(name, (_SingleLevelFunction,), {key: staticmethod(method) for key, method in methods.items()})
 
 
-def _constants(op: TorchOp, recorded: _Recorded, output: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs that no gradient flows through: integers, what is saved and nothing more, and placeholders
-    of outputs that nobody wants."""
-    wanted = recorded.kwargs.get(op.wanted, -1) if op.wanted else -1
-    constants: list[torch.Tensor] = []
+def _wanted(op: TorchOp, recorded: _Recorded) -> int:
+    """Bit i is set when output i of the definition is wanted."""
+    return recorded.kwargs.get(op.wanted, -1) if op.wanted else -1
+
+
+def _flows(op: TorchOp, recorded: _Recorded, output: Sequence[torch.Tensor]) -> list[bool]:
+    """For each tensor of the outputs, whether a gradient flows through it: not through integers, what is
+    saved and nothing more, and placeholders of outputs that nobody wants."""
+    wanted = _wanted(op, recorded)
+    found: list[bool] = []
     groups = zip(op.definition.outputs, split(output, recorded.output_counts), strict=True)
     for position, (arg, group) in enumerate(groups):
-        flows = (not arg.optional or wanted >> position & 1) and position not in op.definition.constants
-        constants += [t for t in group if not (flows and (t.is_floating_point() or t.is_complex()))]
-    return constants
+        is_open = (not arg.optional or wanted >> position & 1) and position not in op.definition.constants
+        found += [bool(is_open) and (t.is_floating_point() or t.is_complex()) for t in group]
+    return found
 
 
 def _input_counts(op: TorchOp, recorded: _Recorded) -> list[int]:
@@ -227,6 +243,26 @@ def _gradients(
         if is_wanted:
             result[starts[target] : starts[target] + counts[target]] = group
     return result
+
+
+def _composed_gradients(
+    op: TorchOp, ctx: Context, grads: Sequence[torch.Tensor | None]
+) -> list[torch.Tensor | None]:
+    """The gradient with respect to each tensor of the call, by a function that a user has registered."""
+    needs = ctx.needs_input_grad[1:]
+    if all(grad is None for grad in grads):
+        return [None] * len(needs)
+    recorded: _Recorded = ctx.recorded
+    tensors = ctx.saved_tensors
+    counts = [1 if count is None else count for count in recorded.layout]
+    found = _composed.gradients(
+        op,
+        ctx.composed,
+        list(split(tensors[: len(needs)], counts)),
+        list(split(tensors[len(needs) :], recorded.output_counts)),
+        list(split(grads, recorded.output_counts)),
+    )
+    return [gradient if is_needed else None for gradient, is_needed in zip(found, needs, strict=True)]
 
 
 def _gradient_inputs(

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from opsmith.torch import _composed
 from opsmith.torch._op import Call, TorchOp, Value, dtype_name
 
 Size: TypeAlias = int | torch.SymInt
@@ -27,6 +28,7 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str]) -> Callable[
         return json.loads(infer_shapes(request))
 
     def fake(*args: Value, **kwargs: Value) -> Value:
+        _composed.keep_uncached(op)
         call = op.bind(args, kwargs)
         device = _device(op, call)
         symbols = _Symbols()

@@ -46,6 +46,12 @@ def testops() -> opsmith.Library:
     return load("opsmith_testops")
 
 
+@pytest.fixture(scope="session")
+def ops() -> opsmith.Library:
+    """The standard operators, for tensors of frameworks."""
+    return load("opsmith_ops")
+
+
 @pytest.fixture
 def half() -> Iterator[None]:
     """JAX as it comes, without 64-bit dtypes."""

@@ -37,6 +37,12 @@ def testops() -> opsmith.Library:
     return load("opsmith_testops")
 
 
+@pytest.fixture(scope="session")
+def ops() -> opsmith.Library:
+    """The standard operators, for tensors of frameworks."""
+    return load("opsmith_ops")
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """The same numbers in every run, and nothing compiled before."""

@@ -1,0 +1,160 @@
+"""Gradients that users give to ops which declare none, as functions of tensors."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+from opsmith._definition import Arg, Op
+from opsmith._errors import AlreadyExistsError, InvalidArgumentError
+from opsmith._library import definition_of, op_of
+
+Function: TypeAlias = Callable[[list[Any], list[Any], dict[str, Any], list[Any]], Sequence[Any]]
+"""Takes inputs, outputs, attributes and the outputs' gradients; gives a gradient or `None` for each input."""
+
+_F = TypeVar("_F", bound=Function)
+
+_registered: dict[tuple[str, str], Function] = {}
+_lock = threading.Lock()
+
+
+def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Callable[[_F], _F]:
+    """Give a gradient to an op of a library that declares none, in PyTorch and TensorFlow.
+
+    `op` is a function of the library. What this returns takes the gradient, so that it serves as a decorator:
+
+        @opsmith.register_gradient(library.squares)
+        def squares_gradient(inputs, outputs, attributes, grads):
+            return [2.0 * inputs[0] * grads[0]]
+
+    The function is called with tensors of whichever framework differentiates, and composes its result of that
+    framework's functions or of ops of libraries, so that it can be differentiated in turn:
+
+    - `inputs` has one item for each input: a tensor, a list of tensors, or None for an optional one that is
+      absent;
+    - `outputs` likewise for each output, those among them that only serve the gradient; None for one that was
+      not asked for;
+    - `attributes` has the value of each attribute that callers may pass, defaults too, by the definition's
+      name; dtypes are the framework's, an unknown dim of a shape is None;
+    - `grads` has, for each output, the gradient that arrives, of the output's form, and zeros where none
+      does; None where none can, for integers and for what only serves the gradient.
+
+    It returns a list with one item for each input, of the input's form, of its shape and dtype; None, for a
+    whole input or for a tensor of a list, where there is no gradient, as for integers.
+
+    It holds for calls made from then on, by `torch.ops` and `tf.load_op_library` too; with `replace` it takes
+    the place of one registered before, save in what has been compiled or traced already.
+
+    Raises `opsmith.InvalidArgumentError` for what is no function of a library, and for an op that changes an
+    input in place or has none, and `opsmith.AlreadyExistsError` for an op that declares a gradient, or to be
+    not differentiable, and for one that has had a gradient registered, unless `replace` is true. A result
+    that does not fit is an `opsmith.InvalidArgumentError` of the backward pass; what the function raises is
+    passed on.
+    """
+    found = op_of(op)
+    if found is None:
+        raise InvalidArgumentError(
+            f"`register_gradient` takes a function of a library that `opsmith.load` gave, got {op!r}"
+        )
+    library, definition = found
+    _check(definition)
+    key = (definition_of(library).name, definition.name)
+
+    def register(function: _F) -> _F:
+        if not callable(function):
+            raise InvalidArgumentError(
+                f"{definition.name}: its gradient must be a function, got {function!r}"
+            )
+        with _lock:
+            if key in _registered and not replace:
+                raise AlreadyExistsError(
+                    f"{definition.name}: has a registered gradient, {_name(_registered[key])}; "
+                    "`replace=True` takes its place"
+                )
+            _registered[key] = function
+        return function
+
+    return register
+
+
+def find(library: str, op: Op) -> Function | None:
+    """The gradient that has been registered for an op of the library of this name."""
+    return _registered.get((library, op.name))
+
+
+def may_register(op: Op) -> bool:
+    """Whether the op declares nothing of its gradient."""
+    return op.gradient is None and op.differentiable
+
+
+def evaluate(
+    op: Op,
+    function: Function,
+    inputs: list[Any],
+    outputs: list[Any],
+    attributes: dict[str, Any],
+    grads: list[Any],
+    mismatch: Callable[[Any, Any], str | None],
+) -> list[list[Any]]:
+    """The gradients of the tensors of each input: lists of one where an input is no list.
+
+    `mismatch` says what is wrong with a gradient of a tensor. Raises `InvalidArgumentError` for a result that
+    does not fit the inputs.
+    """
+    found = function(list(inputs), outputs, attributes, grads)
+    expected = len(op.inputs)
+    if not isinstance(found, list | tuple) or len(found) != expected:
+        plural = "s" if expected > 1 else ""
+        raise InvalidArgumentError(
+            f"{op.name}: its registered gradient must return a list of {expected} gradient{plural}, one for "
+            f"each input, got {_form(found)}"
+        )
+    return [
+        _group(op, arg, tensors, gradients, mismatch)
+        for arg, tensors, gradients in zip(op.inputs, inputs, found, strict=True)
+    ]
+
+
+def _check(op: Op) -> None:
+    changed = next((arg.name for arg in op.inputs if arg.ref), None)
+    if changed is not None:
+        raise InvalidArgumentError(f"{op.name}: changes `{changed}` in place, so it cannot have a gradient")
+    if not op.inputs:
+        raise InvalidArgumentError(f"{op.name}: has no inputs, so it cannot have a gradient")
+    if op.gradient is not None:
+        raise AlreadyExistsError(f"{op.name}: declares a gradient, the op {op.gradient.op}")
+    if not op.differentiable:
+        raise AlreadyExistsError(f"{op.name}: declares that it is not differentiable")
+
+
+def _group(
+    op: Op, arg: Arg, tensors: Any, gradients: Any, mismatch: Callable[[Any, Any], str | None]
+) -> list[Any]:
+    if not arg.is_list:
+        tensors, gradients = [tensors], [gradients]
+    elif gradients is None:
+        return [None] * len(tensors)
+    elif not isinstance(gradients, list | tuple) or len(gradients) != len(tensors):
+        raise InvalidArgumentError(
+            f"{op.name}: the registered gradient of input `{arg.name}` must be a list of {len(tensors)}, one "
+            f"for each of its tensors, or None, got {_form(gradients)}"
+        )
+    for position, (tensor, gradient) in enumerate(zip(tensors, gradients, strict=True)):
+        if gradient is None:
+            continue
+        wrong = "must be None, for the input is absent" if tensor is None else mismatch(tensor, gradient)
+        if wrong is not None:
+            place = f"{arg.name}[{position}]" if arg.is_list else arg.name
+            raise InvalidArgumentError(f"{op.name}: the registered gradient of input `{place}` {wrong}")
+    return list(gradients)
+
+
+def _form(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _name(function: Function) -> str:
+    return f"`{getattr(function, '__qualname__', None) or type(function).__name__}`"
