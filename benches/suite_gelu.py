@@ -1,0 +1,122 @@
+"""GELU on 10^7 elements, float32: exact, and approximated by tanh.
+
+The peers are PyTorch's own function, compiled by `torch.compile` for this very shape and as it is, and what
+moves as many bytes and computes next to nothing: forward a copy (`x.clone()`, which allocates, as all
+contenders do), backward a sum of the two tensors that are read. 80 % of their bandwidth is a ratio of 1.25.
+In new memory every contender pays the system for its pages; "memory that is there" is the same with an
+allocator that keeps what it once had.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from harness import OURS, Case, Options, Target
+
+if TYPE_CHECKING:
+    import torch
+
+TITLE = "GELU in one pass"
+
+SIZE = 10**7
+COMPILED, PYTORCH = "torch.compile", "PyTorch"
+COPY, SUM, BOTH = "a copy", "a sum of two", "a copy and a sum"
+OF_BANDWIDTH = 1.25
+"""80 % of the bandwidth of what only moves memory."""
+MEMORY_SLACK = 1.1
+
+M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
+"""Of `mallopt`: how much free memory goes back to the system, and how many allocations may be mappings."""
+
+Unary = dict[str, "Callable[[torch.Tensor], torch.Tensor]"]
+
+
+def contenders_of(library: object, approximate: str) -> Unary:
+    """The function, by name of who computes it."""
+    import torch
+
+    def ours(x: torch.Tensor) -> torch.Tensor:
+        return library.gelu(x, approximate=approximate)  # type: ignore[attr-defined, no-any-return]
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x, approximate=approximate)
+
+    return {OURS: ours, COMPILED: torch.compile(theirs, dynamic=False), PYTORCH: theirs}
+
+
+def cases(options: Options) -> Iterator[Case]:
+    """Forward, backward and both, in new memory and in memory that is there, and how much memory it is."""
+    import opsmith
+    import torch
+
+    torch.manual_seed(0)
+    library = opsmith.load(options.library("gelu"))
+    x, upstream = torch.randn(SIZE), torch.randn(SIZE)
+    exact, approximated = contenders_of(library, "none"), contenders_of(library, "tanh")
+    for functions in (exact, approximated):
+        wanted = x.clone().requires_grad_()
+        expected = functions[PYTORCH](wanted)
+        (grad,) = torch.autograd.grad(expected, wanted, upstream)
+        for function in functions.values():
+            y = function(wanted)
+            torch.testing.assert_close(y, expected)
+            torch.testing.assert_close(torch.autograd.grad(y, wanted, upstream)[0], grad)
+    yield forward("forward", exact, x, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (COPY,))])
+    yield backward("backward", exact, x, upstream, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (SUM,))])
+    yield both("forward and backward", exact, x, upstream)
+    yield both("forward and backward, tanh", approximated, x, upstream)
+    alone: dict[str, Callable[[], object]] = {
+        OURS: lambda: library.gelu(x),
+        "the output alone": lambda: torch.ones(SIZE),
+        PYTORCH: lambda: exact[PYTORCH](x),
+    }
+    limit = [Target(MEMORY_SLACK, ("the output alone",))]
+    yield Case("peak extra memory, forward", alone, limit, memory=True)
+    libc = ctypes.CDLL(None)
+    assert libc.mallopt(M_MMAP_MAX, 0) == 1 and libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1) == 1
+    for name, functions in (("", exact), (", tanh", approximated)):
+        yield forward(f"forward{name}, memory that is there", functions, x)
+        yield backward(f"backward{name}, memory that is there", functions, x, upstream)
+
+
+def forward(name: str, functions: Unary, x: torch.Tensor, targets: Sequence[Target] = ()) -> Case:
+    """The function alone, and a copy."""
+    contenders: dict[str, Callable[[], object]] = {
+        name: lambda function=function: function(x)  # type: ignore[misc]
+        for name, function in functions.items()
+    }
+    contenders[COPY] = lambda: x.clone()
+    return Case(name, contenders, targets)
+
+
+def backward(
+    name: str, functions: Unary, x: torch.Tensor, upstream: torch.Tensor, targets: Sequence[Target] = ()
+) -> Case:
+    """The gradient alone, and the sum of what it reads."""
+    import torch
+
+    wanted = x.clone().requires_grad_()
+
+    def gradient(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], object]:
+        y = function(wanted)
+        return lambda: torch.autograd.grad(y, wanted, upstream, retain_graph=True)
+
+    contenders = {name: gradient(function) for name, function in functions.items()}
+    contenders[SUM] = lambda: x + upstream
+    return Case(name, contenders, targets)
+
+
+def both(name: str, functions: Unary, x: torch.Tensor, upstream: torch.Tensor) -> Case:
+    """The function and its gradient."""
+    import torch
+
+    wanted = x.clone().requires_grad_()
+
+    def contender(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], object]:
+        return lambda: torch.autograd.grad(function(wanted), wanted, upstream)
+
+    contenders = {name: contender(function) for name, function in functions.items()}
+    contenders[BOTH] = lambda: (x.clone(), x + upstream)
+    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (BOTH,))])
