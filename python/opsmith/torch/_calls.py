@@ -40,7 +40,7 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
     if eager is not None:
         names |= eager
         lines.append(f"    if {' and '.join(f'type({x}) in PLAIN' for x in inputs)}:")
-        lines += textwrap.indent(_eager.source(op, arguments, "record" in eager), "    ").splitlines()
+        lines += textwrap.indent(_eager.source(op, "record" in eager), "    ").splitlines()
     checks = [_is_tensor(arg, x) for arg, x in zip(op.definition.inputs, inputs, strict=True)]
     if checks:
         given = f"({', '.join(attrs.values())},)" if attrs else "None"
@@ -55,6 +55,7 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
 def _conversions(op: Op, names: dict[str, Any]) -> list[str]:
     """Lines that make the attributes what the schema takes; what they refer to goes into `names`."""
     lines = []
+    names["EMPTY"] = ()
     for i, attr in enumerate(op.call_attrs):
         names[f"convert{i}"] = partial(attribute, op, attr)
         lines.append(f"    {_conversion(attr, f'a{i}', f'convert{i}')}")
@@ -70,6 +71,9 @@ def _is_tensor(arg: Arg, name: str) -> str:
 
 def _conversion(attr: Attr, name: str, convert: str) -> str:
     exact = {"int": "int", "float": "float", "bool": "bool", "string": "str"}.get(attr.type)
+    if attr.is_list and attr.has_default and attr.default == []:
+        # The default of the wrappers, and the one empty tuple there is.
+        return f"if {name} is not EMPTY: {name} = {convert}({name})"
     if exact is None or attr.is_list:
         return f"{name} = {convert}({name})"
     return f"if type({name}) is not {exact}: {name} = {convert}({name})"

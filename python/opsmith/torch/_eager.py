@@ -15,7 +15,7 @@ from torch import _C
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
-from opsmith._definition import Op
+from opsmith._definition import Attr, Op
 from opsmith.torch._op import TorchOp, Value, inferred_by
 
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
@@ -27,7 +27,7 @@ _UNUSUAL = "transforming() or excluded(AUTOGRAD) or forward_ad._current_level >=
 _BELOW_AUTOGRAD = """\
 {indent}exclude(AUTOGRAD, True)
 {indent}try:
-{indent}    {name} = {operator}({arguments})
+{indent}    {name} = {call}
 {indent}finally:
 {indent}    exclude(AUTOGRAD, False)
 """
@@ -55,9 +55,9 @@ def names(op: TorchOp, gradient: TorchOp | None) -> dict[str, Value] | None:
     return shared
 
 
-def source(op: TorchOp, arguments: str, record: bool) -> str:
-    """The lines at the beginning of a function whose parameters are `x0`, `x1`, … and attributes,
-    `arguments` being what the op is called with. They return for a plain call, and else fall through."""
+def source(op: TorchOp, record: bool) -> str:
+    """The lines at the beginning of a function whose parameters are `x0`, `x1`, … and attributes. They
+    return for a plain call, and else fall through."""
     inputs = [f"x{i}" for i in range(len(op.definition.inputs))]
     needs_gradient = " or ".join(f"{x}.requires_grad" for x in inputs)
     attrs = [f"a{i}" for i in range(len(op.definition.call_attrs))]
@@ -68,8 +68,33 @@ def source(op: TorchOp, arguments: str, record: bool) -> str:
     else:
         lines += f"        if not ({needs_gradient}):\n"
         indent = " " * 12
-    lines += _BELOW_AUTOGRAD.format(indent=indent, name="result", operator="operator", arguments=arguments)
+    lines += _BELOW_AUTOGRAD.format(indent=indent, name="result", call=_call(op))
     return f"{lines}{indent}return result\n"
+
+
+def _call(op: TorchOp) -> str:
+    """The call of the op. One with keywords takes about a microsecond more, so that attributes which all
+    have their defaults are left out."""
+    inputs = [f"x{i}" for i in range(len(op.definition.inputs))]
+    parameters = {attr.name: f"a{i}" for i, attr in enumerate(op.definition.call_attrs)}
+    attrs = [(name, attr, parameters[attr.name]) for name, attr in op.keyword_attrs.items()]
+    keyword = [f"{name}={parameter}" for name, _, parameter in attrs]
+    call = f"operator({', '.join(inputs + keyword)})"
+    defaults = [_is_default(attr, parameter) for _, attr, parameter in attrs]
+    if not attrs or None in defaults:
+        return call
+    return f"operator({', '.join(inputs)}) if {' and '.join(map(str, defaults))} else {call}"
+
+
+def _is_default(attr: Attr, parameter: str) -> str | None:
+    """Whether an attribute has its default, as an expression; `None` where that takes more than a look."""
+    if not attr.has_default:
+        return None
+    if attr.is_list:
+        return f"not {parameter}" if attr.default == [] else None
+    if attr.type == "bool":
+        return parameter if attr.default else f"not {parameter}"
+    return f"{parameter} == {attr.default!r}" if attr.type in ("int", "string") else None
 
 
 def _plain(op: Op) -> bool:
@@ -131,7 +156,6 @@ def _forward(op: TorchOp, gradient: TorchOp) -> str:
     assert definition.gradient is not None
     inputs = [f"x{i}" for i in range(len(definition.inputs))]
     attrs = {attr.name: f"a{i}" for i, attr in enumerate(definition.call_attrs)}
-    keyword = [f"{name}={attrs[attr.name]}" for name, attr in op.keyword_attrs.items()]
     results = (
         [f"result[{i}]" for i in range(len(definition.outputs))]
         if len(definition.outputs) > 1
@@ -143,9 +167,7 @@ def _forward(op: TorchOp, gradient: TorchOp) -> str:
         if kind != "output_gradient"
     ]
     text = f"def forward(ctx, {', '.join([*inputs, *attrs.values()])}):\n"
-    text += _BELOW_AUTOGRAD.format(
-        indent="    ", name="result", operator="operator", arguments=", ".join(inputs + keyword)
-    )
+    text += _BELOW_AUTOGRAD.format(indent="    ", name="result", call=_call(op))
     # What `save_for_backward` does, without the call.
     text += f"    ctx.to_save = ({', '.join(saved)},)\n" if saved else ""
     text += "".join(f"    ctx.{name} = {name}\n" for name in _kept_attrs(op, gradient).values())
@@ -184,9 +206,7 @@ def _backward(op: TorchOp, gradient: TorchOp) -> str:
         text += f"    if {none}:\n        {given}, = filled(({given},), ctx.likes)\n"
     call = ", ".join(arguments)
     text += f"    if grad_enabled() or {_UNUSUAL}:\n        answer = gradient({call})\n    else:\n"
-    text += _BELOW_AUTOGRAD.format(
-        indent=" " * 8, name="answer", operator="gradient_operator", arguments=call
-    )
+    text += _BELOW_AUTOGRAD.format(indent=" " * 8, name="answer", call=f"gradient_operator({call})")
     single = len(wiring.outputs) == 1
     found = {target: "answer" if single else f"answer[{i}]" for i, target in enumerate(wiring.outputs)}
     results = [
