@@ -53,6 +53,7 @@ fn is_differentiable(dtype: DType) -> bool {
 }
 
 /// How far an element is moved, and what the difference of two numbers may be.
+#[derive(Clone, Copy)]
 struct Steps {
     step: f64,
     tolerance: Tolerance,
@@ -166,7 +167,8 @@ fn compare(
             if !is_differentiable(tensor.dtype) {
                 continue;
             }
-            let place = Place { input, element, tensor, gradient: numbers(gradient) };
+            let steps = Steps::of(weights.coarser(tensor.dtype));
+            let place = Place { input, element, tensor, gradient: numbers(gradient), steps };
             match place.compare(lab, setting, case, weights)? {
                 0 => refused = "the op is not smooth where it was tried".into(),
                 elements => compared += elements,
@@ -214,6 +216,13 @@ impl Weights {
         sum
     }
 
+    /// The coarser of a dtype and those of the outputs in the sum, which may be of another one than the inputs.
+    fn coarser(&self, dtype: DType) -> DType {
+        let counts = |weight: &TensorValue| numbers(weight).iter().any(|&weight| weight != 0.0);
+        let mut coarse = self.0.iter().flatten().filter(|weight| weight.dtype == DType::Float32);
+        if coarse.any(counts) { DType::Float32 } else { dtype }
+    }
+
     /// The gradient op, and the call of it.
     fn gradient_call<'a>(
         &self,
@@ -249,6 +258,7 @@ struct Place<'a> {
     element: usize,
     tensor: &'a Arc<TensorValue>,
     gradient: Vec<f64>,
+    steps: Steps,
 }
 
 impl Place<'_> {
@@ -260,7 +270,7 @@ impl Place<'_> {
         case: &Case,
         weights: &Weights,
     ) -> Result<u32, Trouble> {
-        let Steps { step, tolerance } = Steps::of(self.tensor.dtype);
+        let Steps { step, tolerance } = self.steps;
         let tolerance = setting.tolerance(tolerance);
         let values = numbers(self.tensor);
         let stride = values.len().div_ceil(ELEMENTS).max(1);
@@ -292,7 +302,7 @@ impl Place<'_> {
         i: usize,
         difference: f64,
     ) -> Result<bool, Trouble> {
-        let Steps { step, tolerance } = Steps::of(self.tensor.dtype);
+        let Steps { step, tolerance } = self.steps;
         let moves = [0.0, step, -step, step / 4.0, -step / 4.0, step * 4.0, -step * 4.0].map(|by| (i, by));
         let sums = self.sums(lab, setting, case, weights, &moves)?;
         let slope = |a: usize, b: usize| (sums[a].sum - sums[b].sum) / (sums[a].at - sums[b].at);
