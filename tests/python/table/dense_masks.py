@@ -32,7 +32,7 @@ def random_masks(rng: np.random.Generator, batch: int, masks: int, x: int, y: in
 
 
 def random_cases(count: int, dtype: Any = np.float64, seed: int = 0, most: int = 40) -> Iterator[Case]:
-    """Cases of all kinds of sizes: vectors of 1 to 40 numbers, columns of less than a block and of several."""
+    """Cases of all kinds of sizes: vectors of 1 to 40 numbers, columns of less than a block and more."""
     rng = np.random.default_rng(seed)
     for number in range(count):
         batch, masks, x = rng.integers(1, 4), rng.integers(1, 6), rng.integers(1, 8)
