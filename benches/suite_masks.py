@@ -1,10 +1,10 @@
 """Masks on embeddings, float32: a batch of 4, 512 x 512 places of 16 numbers, 64 elliptic cells.
 
 Averages are compared with dense masks, which are there before the clock starts, already divided by their
-numbers of places. The discriminative loss is compared with plain PyTorch, forward and backward: with the places
-that are in masks and the mask of each, also there before the clock starts, by `index_select` and `index_add`; the
-same compiled by `torch.compile` for these very shapes; and with dense masks as matrices. Memory is the peak beyond
-the inputs.
+numbers of places. The discriminative loss is compared with plain PyTorch, forward and backward: with the
+places in masks and the mask of each, also there before the clock starts, by `index_select` and `index_add`;
+the same compiled by `torch.compile` for these very shapes; and with dense masks as matrices. Memory is the
+peak beyond the inputs.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ pub(crate) fn fused<I: Isa, T: Real>(a: T, b: T, c: T) -> T {
 
 /// Into how many sums the numbers of a run go: a multiple of `d`, and where `d` allows of the vectors' width.
 pub(crate) fn sums(d: usize) -> usize {
-    let common = (1..=LANES).map(|times| times * d).find(|sums| sums % LANES == 0).unwrap_or(d);
+    let common = (1..=LANES).map(|times| times * d).find(|sums| sums.is_multiple_of(LANES)).unwrap_or(d);
     let common = if common == LANES { 2 * LANES } else { common };
     if common <= MOST_VECTORS * LANES { common } else { d }
 }
@@ -52,7 +52,7 @@ pub(crate) fn sums(d: usize) -> usize {
 /// Adds the numbers of a run: number `i` to sum `i` modulo the number of sums, which [`sums`] says.
 #[inline(always)]
 pub(crate) fn add<T: Real>(rows: &[T], sums: &mut [f64]) {
-    match sums.len() / LANES * usize::from(sums.len() % LANES == 0) {
+    match sums.len() / LANES * usize::from(sums.len().is_multiple_of(LANES)) {
         2 => add_vectors::<T, 2>(rows, sums),
         3 => add_vectors::<T, 3>(rows, sums),
         4 => add_vectors::<T, 4>(rows, sums),

@@ -3,11 +3,12 @@
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use opsmith::isa::{Isa, Kernel, dispatch};
 use opsmith::ndarray::{ArrayViewMut1, aview_mut1};
 use opsmith::prelude::*;
 
-/// Roughly the nanoseconds that it takes to look at a run.
-const LOOK: usize = 1;
+/// How many runs are looked at in a nanosecond, roughly.
+const LOOKS: usize = 4;
 
 /// A dtype of run-length-encoded masks.
 pub(crate) trait Place: Integer + Into<i64> + Display {}
@@ -98,14 +99,13 @@ impl<S: Place> Table<'_, S> {
         let counts = cx.temp::<u64>(batch * self.masks)?;
         let size = i64::try_from(y).unwrap_or(i64::MAX);
         let outside = AtomicBool::new(false);
-        cx.parallel_over(aview_mut1(counts), Axis(0), LOOK * self.x, |range, mut counts| {
+        cx.parallel_over(aview_mut1(counts), Axis(0), self.x / LOOKS, |range, mut counts| {
             for (count, mask) in counts.iter_mut().zip(range) {
-                let runs = &self.runs[mask * self.x..][..self.x];
-                if runs.iter().fold(false, |any, &run| any | leaves(run, size)) {
+                let look = dispatch(Look { runs: &self.runs[mask * self.x..][..self.x], size });
+                *count = look.unwrap_or_else(|| {
                     outside.store(true, Ordering::Relaxed);
-                    return;
-                }
-                *count = runs.iter().map(|&run| length(run)).fold(0, u64::saturating_add);
+                    0
+                });
             }
         });
         match self.runs.iter().position(|&run| leaves(run, size)).filter(|_| outside.into_inner()) {
@@ -128,7 +128,7 @@ impl<S: Place> Table<'_, S> {
     fn offsets<'c>(&self, cx: &Compute<'c>, batch: usize) -> Result<&'c [u64]> {
         let offsets = cx.temp::<u64>(batch * self.x + 1)?;
         let numbers: ArrayViewMut1<'_, u64> = aview_mut1(&mut offsets[1..]);
-        cx.parallel_over(numbers, Axis(0), LOOK * self.masks, |columns, mut numbers| {
+        cx.parallel_over(numbers, Axis(0), self.masks / LOOKS, |columns, mut numbers| {
             let numbers = numbers.as_slice_mut().expect("a part of a slice");
             self.visit(columns.clone(), |column, _, run| {
                 numbers[column - columns.start] += u64::from(length(run) > 0);
@@ -177,6 +177,27 @@ impl<S: Place> Table<'_, S> {
     }
 }
 
+/// How many places runs have in columns of `size` places; `None` if one leaves its column.
+struct Look<'a, S> {
+    runs: &'a [[S; 2]],
+    size: i64,
+}
+
+impl<S: Place> Kernel for Look<'_, S> {
+    type Output = Option<u64>;
+
+    #[inline(always)]
+    fn run<I: Isa>(self) -> Option<u64> {
+        let (mut leaving, mut places) = (false, 0u64);
+        for &run in self.runs {
+            leaving |= leaves(run, self.size);
+            // Where a run leaves its column, or there are more places than memory could hold, the sum is of no account.
+            places = places.wrapping_add(length(run));
+        }
+        (!leaving).then_some(places)
+    }
+}
+
 /// Whether a run begins or ends outside a column of `size` places.
 #[inline(always)]
 fn leaves<S: Place>(run: [S; 2], size: i64) -> bool {
@@ -187,5 +208,5 @@ fn leaves<S: Place>(run: [S; 2], size: i64) -> bool {
 /// How many places a run has that does not leave its column.
 #[inline(always)]
 fn length<S: Place>([start, end]: [S; 2]) -> u64 {
-    (end.into() - start.into()).max(0) as u64
+    end.into().wrapping_sub(start.into()).max(0) as u64
 }
