@@ -15,7 +15,7 @@ from conftest import load
 from dense_masks import DELTAS, OPS, Case, Dense, bad_calls, random_cases, tolerance
 from jax.test_util import check_grads
 
-CASES = 4
+CASES = 2
 
 
 @pytest.fixture(scope="module")
