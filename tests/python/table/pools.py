@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def random_cases(count: int, seed: int) -> list[Pool]:
     return found
 
 
-def images(pool: Pool, dtype: object, seed: int = 0, *, distinct: bool = False) -> np.ndarray:
+def images(pool: Pool, dtype: npt.DTypeLike, seed: int = 0, *, distinct: bool = False) -> np.ndarray:
     """Images of small whole numbers, of which many are equal, or none where they are to be distinct."""
     rng = np.random.default_rng([seed, *pool.shape])
     if distinct:
