@@ -22,8 +22,11 @@ def check(source: str, architecture: str, job: tuple[str, str]) -> None:
     assert complaints is None, f"{job} for {architecture}:\n{complaints}\n{source}"
 
 
-@pytest.mark.parametrize("name", ["activations"])
-def test_every_source_compiles(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "attrs"),
+    [("activations", {}), ("gelu", {"approximate": "none"}), ("gelu", {"approximate": "tanh"})],
+)
+def test_every_source_compiles(name: str, attrs: dict[str, str]) -> None:
     """Each op with each dtype, for one architecture in turn; with `OPSMITH_EVERY_SOURCE` for all of them."""
     path = LIBRARIES / f"lib{name}.so"
     assert path.exists(), f"{path} is missing: cargo build --release"
@@ -32,7 +35,7 @@ def test_every_source_compiles(name: str) -> None:
     every = os.environ.get("OPSMITH_EVERY_SOURCE")
     jobs = []
     for index, job in enumerate(product(ops, DTYPES)):
-        source = opsmith.explain(library, job[0], T=job[1]).cuda_source
+        source = opsmith.explain(library, job[0], T=job[1], **attrs).cuda_source
         turn = ARCHITECTURES if every else [ARCHITECTURES[index % 4]]
         jobs += [(source, architecture, job) for architecture in turn]
     assert jobs
