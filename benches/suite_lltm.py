@@ -3,7 +3,7 @@ and backward alone.
 
 The peers are the step in plain PyTorch, the same compiled by `torch.compile` for these very shapes, and the
 extension in C++ of PyTorch's own tutorial, with its node of autograd in C++. Memory is that of a step forward
-and backward at the larger size: outputs, what is saved, gradients.
+and backward at the larger size, and what the definition makes: outputs, what is saved, gradients.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TITLE = "An LLTM"
 
 PEERS = ("C++ extension", "torch.compile", "PyTorch")
+NEED = "what its definition needs"
 SIZES = [((16, 32, 128), 0.6), ((64, 512, 1024), 1.0)]
 
 Step = Callable[..., tuple["torch.Tensor", "torch.Tensor"]]
@@ -68,7 +69,18 @@ def cases(options: Options) -> Iterator[Case]:
     def both(step: Step) -> Callable[[], object]:
         return lambda: torch.autograd.grad(step(*inputs), inputs, upstream)
 
-    yield Case("memory", {who: both(step) for who, step in steps.items()}, [Target(1.0, PEERS)], memory=True)
+    contenders = {**{who: both(step) for who, step in steps.items()}, NEED: partial(needed, *SIZES[-1][0])}
+    yield Case("memory", contenders, [Target(1.1, (NEED,))], memory=True)
+
+
+def needed(batch: int, features: int, size: int) -> object:
+    """Memory for all that the definition makes: outputs, what is saved, gradients of gates and of inputs."""
+    import torch
+
+    of_state = [torch.zeros(batch, size) for _ in range(2 + 3 + 2)]
+    of_gates = [torch.zeros(batch, 3 * size) for _ in range(2)]
+    others = [torch.zeros(batch, size + features), torch.zeros(batch, features)]
+    return of_state, of_gates, others, torch.zeros(3 * size, size + features), torch.zeros(3 * size)
 
 
 def inputs_of(batch: int, features: int, size: int) -> list[torch.Tensor]:

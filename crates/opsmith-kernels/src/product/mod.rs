@@ -1,5 +1,6 @@
 //! Products of matrices.
 
+mod few_rows;
 mod native;
 #[cfg(test)]
 mod tests;

@@ -1,18 +1,17 @@
 //! Products of matrices of float32 and float64 on the calling thread.
 
-use opsmith_core::dtype::Float;
-
-use super::{Product, vector};
+use super::{Product, few_rows, vector};
 
 /// A float that products are computed in.
-pub(super) trait Native: Float {
+pub(super) trait Native: few_rows::Tiles {
     /// The product, best where the columns of `c` are dense.
     fn by_columns(product: Product<'_, Self>);
 }
 
 /// The product on the calling thread.
 pub(super) fn product<T: Native>(product: Product<'_, T>) {
-    let Some(Product { alpha, a, b, beta, c }) = vector::product(product) else { return };
+    let Some(product) = vector::product(product).and_then(few_rows::product) else { return };
+    let Product { alpha, a, b, beta, c } = product;
     // The kernels want results whose columns are dense: of others they compute the transpose.
     if c.strides()[1].abs() < c.strides()[0].abs() {
         let (a, b, c) = (b.reversed_axes(), a.reversed_axes(), c.reversed_axes());

@@ -1,0 +1,238 @@
+//! Products with few rows of a matrix whose columns are dense, as in layers of networks: `x · weightsᵀ`.
+//!
+//! The matrix is large beside the rest, and its columns are read as they lie, number by number, each multiplied with all rows
+//! at once. Kernels for products of any size copy it first, and that takes longer than such a product.
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::*;
+
+use std::ops::Range;
+
+use ndarray::{ArrayView2, Axis};
+#[cfg(target_arch = "x86_64")]
+use opsmith_body::Level;
+use opsmith_core::dtype::Float;
+
+use super::Product;
+
+/// The most rows.
+const ROWS: usize = 64;
+
+/// How many times as many columns there are at least: else copies of the matrix are no matter.
+const COLUMNS_PER_ROW: usize = 2;
+
+/// The most numbers of a tile.
+const TILE: usize = 512;
+
+/// Adds up products for a tile: from numbers in panels, each so many numbers further on, and columns, to the sums of one
+/// column after another.
+///
+/// # Safety
+/// There must be that many numbers everywhere, and a processor that has what the function is compiled for.
+type Sum<T> = unsafe fn(panels: *const T, inner: usize, columns: *const T, step: isize, sums: &mut [T; TILE]);
+
+/// A tile of some panels and columns.
+pub(super) struct Tile<T> {
+    panels: usize,
+    columns: usize,
+    sum: Sum<T>,
+    /// The same for one column.
+    sum_of_one: Sum<T>,
+}
+
+/// A float with tiles.
+pub(super) trait Tiles: Float {
+    /// How many rows are side by side in a panel, and the tiles, of most panels first, the last one of one.
+    fn tiles() -> Option<(usize, &'static [Tile<Self>])>;
+}
+
+#[cfg(target_arch = "x86_64")]
+macro_rules! tiles {
+    ($number:ty: $($level:ident $features:literal $sum:ident $lanes:literal $zero:ident $load:ident $splat:ident $fused:ident
+        $store:ident [$($panels:literal x $columns:literal),*];)*) => {
+        $(
+            #[target_feature(enable = $features)]
+            unsafe fn $sum<const PANELS: usize, const COLUMNS: usize>(
+                panels: *const $number,
+                inner: usize,
+                columns: *const $number,
+                step: isize,
+                sums: &mut [$number; TILE],
+            ) {
+                const { assert!(PANELS * COLUMNS * $lanes <= TILE) }
+                let mut tile = [[$zero(); PANELS]; COLUMNS];
+                for at in 0..inner {
+                    let mut rows = [$zero(); PANELS];
+                    for (panel, row) in rows.iter_mut().enumerate() {
+                        // SAFETY: the caller promised that these numbers are there.
+                        *row = unsafe { $load(panels.add((panel * inner + at) * $lanes)) };
+                    }
+                    for (column, sums) in tile.iter_mut().enumerate() {
+                        // SAFETY: as above.
+                        let factor = $splat(unsafe { *columns.offset(column as isize * step).add(at) });
+                        for (sum, &row) in sums.iter_mut().zip(&rows) {
+                            *sum = $fused(row, factor, *sum);
+                        }
+                    }
+                }
+                for (place, &sum) in sums.as_chunks_mut::<$lanes>().0.iter_mut().zip(tile.as_flattened()) {
+                    // SAFETY: the place has as many numbers.
+                    unsafe { $store(place.as_mut_ptr(), sum) };
+                }
+            }
+        )*
+
+        impl Tiles for $number {
+            fn tiles() -> Option<(usize, &'static [Tile<Self>])> {
+                match Level::best() {
+                    $(Level::$level => Some((
+                        $lanes,
+                        const {
+                            &[$(Tile {
+                                panels: $panels,
+                                columns: $columns,
+                                sum: $sum::<$panels, $columns>,
+                                sum_of_one: $sum::<$panels, 1>,
+                            }),*]
+                        },
+                    )),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+tiles! { f32:
+    Avx512 "avx512f" sum_f32_avx512 16 _mm512_setzero_ps _mm512_loadu_ps _mm512_set1_ps _mm512_fmadd_ps _mm512_storeu_ps
+        [4 x 6, 2 x 8, 1 x 8];
+    Avx2 "avx2,fma" sum_f32_avx2 8 _mm256_setzero_ps _mm256_loadu_ps _mm256_set1_ps _mm256_fmadd_ps _mm256_storeu_ps
+        [2 x 5, 1 x 8];
+}
+
+#[cfg(target_arch = "x86_64")]
+tiles! { f64:
+    Avx512 "avx512f" sum_f64_avx512 8 _mm512_setzero_pd _mm512_loadu_pd _mm512_set1_pd _mm512_fmadd_pd _mm512_storeu_pd
+        [4 x 6, 2 x 12, 1 x 12];
+    Avx2 "avx2,fma" sum_f64_avx2 4 _mm256_setzero_pd _mm256_loadu_pd _mm256_set1_pd _mm256_fmadd_pd _mm256_storeu_pd
+        [2 x 5, 1 x 8];
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! no_tiles {
+    ($($number:ty)*) => {$(
+        impl Tiles for $number {
+            fn tiles() -> Option<(usize, &'static [Tile<Self>])> {
+                None
+            }
+        }
+    )*};
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+no_tiles! { f32 f64 }
+
+/// The product where it is one of few rows, or few columns, of that kind; elsewhere it is given back.
+pub(super) fn product<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
+    let fits = |rows: usize, columns: usize| rows <= ROWS && columns >= COLUMNS_PER_ROW * rows;
+    let (rows, columns) = product.c.dim();
+    if product.b.strides()[0] == 1 && product.b.strides()[1] != 1 && fits(rows, columns) {
+        return by_rows(product);
+    }
+    if product.a.strides()[1] == 1 && product.a.strides()[0] != 1 && fits(columns, rows) {
+        let Product { alpha, a, b, beta, c } = product;
+        let turned =
+            Product { alpha, a: b.reversed_axes(), b: a.reversed_axes(), beta, c: c.reversed_axes() };
+        let Product { a, b, c, .. } = by_rows(turned)?;
+        return Some(Product {
+            alpha,
+            a: b.reversed_axes(),
+            b: a.reversed_axes(),
+            beta,
+            c: c.reversed_axes(),
+        });
+    }
+    Some(product)
+}
+
+fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
+    let Some((lanes, tiles)) = T::tiles() else { return Some(product) };
+    let Some(panels) = panels(product.a, lanes) else { return Some(product) };
+    let mut product = product;
+    let (inner, columns) = product.b.dim();
+    let count = product.a.nrows().div_ceil(lanes);
+    let mut sums = [T::zero(); TILE];
+    let mut first = 0;
+    while first < count {
+        let Some(tile) = tiles.iter().find(|tile| tile.panels <= count - first) else { break };
+        let mut column = 0;
+        while column < columns {
+            let (width, sum) = match columns - column {
+                rest if rest >= tile.columns => (tile.columns, tile.sum),
+                _ => (1, tile.sum_of_one),
+            };
+            let (from, step) =
+                (product.b.slice_axis(Axis(1), (column..).into()).as_ptr(), product.b.strides()[1]);
+            // SAFETY: the panels from this one on, of `inner` times `lanes` numbers each, are at least as many as those of the
+            // tile; the columns are dense, and as many. The processor has the level.
+            unsafe { sum(panels[first * inner * lanes..].as_ptr(), inner, from, step, &mut sums) };
+            product.store(first * lanes, column..column + width, tile.panels * lanes, &sums);
+            column += width;
+        }
+        first += tile.panels;
+    }
+    None
+}
+
+/// The rows of a matrix side by side, so many at a time: `[panel][column][row]`, with zeros for rows that are none. Nothing if
+/// there is no memory for that.
+fn panels<T: Float>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
+    let len = a.nrows().next_multiple_of(lanes).checked_mul(a.ncols())?;
+    let mut panels = Vec::new();
+    panels.try_reserve_exact(len).ok()?;
+    panels.resize(len, T::zero());
+    for (rows, panel) in a.axis_chunks_iter(Axis(0), lanes).zip(panels.chunks_exact_mut(lanes * a.ncols())) {
+        for (lane, row) in rows.outer_iter().enumerate() {
+            for (place, &number) in panel[lane..].iter_mut().step_by(lanes).zip(row) {
+                *place = number;
+            }
+        }
+    }
+    Some(panels)
+}
+
+impl<T: Float> Product<'_, T> {
+    /// Stores sums of some columns from a row on; those of each column are `height` numbers.
+    fn store(&mut self, first: usize, columns: Range<usize>, height: usize, sums: &[T; TILE]) {
+        match self.beta.is_zero() {
+            true => self.store_or_add::<false>(first, columns, height, sums),
+            false => self.store_or_add::<true>(first, columns, height, sums),
+        }
+    }
+
+    fn store_or_add<const ADD: bool>(
+        &mut self,
+        first: usize,
+        columns: Range<usize>,
+        height: usize,
+        sums: &[T; TILE],
+    ) {
+        let (rows, width) = (height.min(self.c.nrows() - first), columns.len());
+        assert!(height * width <= TILE && columns.end <= self.c.ncols());
+        let (down, along) = (self.c.strides()[0], self.c.strides()[1]);
+        let (alpha, beta) = (self.alpha, self.beta);
+        let corner =
+            self.c.as_mut_ptr().wrapping_offset(first as isize * down + columns.start as isize * along);
+        for row in 0..rows {
+            for column in 0..width {
+                // SAFETY: the row and the column are those of an element of `c`, which nobody else has; there are as many sums.
+                unsafe {
+                    let sum = alpha * *sums.get_unchecked(column * height + row);
+                    let place = corner.offset(row as isize * down + column as isize * along);
+                    *place = if ADD { sum + beta * *place } else { sum };
+                }
+            }
+        }
+    }
+}
