@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -66,6 +67,38 @@ _CANONICAL: dict[str, Callable[[Any], Hashable]] = {
     "type": _dtype,
     "shape": _shape,
     "tensor": _tensor,
+}
+
+
+def plain(op: Op, attr: Attr, value: Any) -> Any:
+    """A canonical value as a person would write it; `None` stands for the default."""
+    if value is None:
+        value = canonical(op, attr, attr.default)
+    if value is None:
+        # A shape of unknown rank, by default.
+        return None
+    read = _READERS.get(attr.type, lambda value: value)
+    return [read(element) for element in value] if attr.is_list else read(value)
+
+
+def _read_dtype(name: str) -> Any:
+    return name if name == "string" else np.dtype(getattr(ml_dtypes, name, name))
+
+
+def _read_shape(shape: tuple[int, ...] | str) -> list[int | None] | None:
+    return None if isinstance(shape, str) else [None if dim == -1 else dim for dim in shape]
+
+
+def _read_tensor(value: tuple[str, tuple[int, ...], bytes]) -> Any:
+    name, shape, data = value
+    return jnp.asarray(np.frombuffer(data, _read_dtype(name)).reshape(shape))
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "float": float.fromhex,
+    "type": _read_dtype,
+    "shape": _read_shape,
+    "tensor": _read_tensor,
 }
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from opsmith import _dispatch
+from opsmith import _dispatch, _registered
 from opsmith._definition import Arg, Attr, Loaded, Op
 from opsmith._errors import Error, InvalidArgumentError
 from opsmith.jax._attributes import canonical
@@ -37,9 +37,11 @@ def function(loaded: Loaded, op: Op, differentiable: Differentiable) -> Callable
     other = partial(_dispatch.call, loaded, op) if op.inputs else partial(general, loaded, op, differentiable)
     inputs = [f"x{i}" for i in range(len(op.inputs))]
     attrs = [f"a{i}" for i in range(len(op.call_attrs))]
+    # One that may come to have a gradient has to be asked for its function every time.
+    keyed = bool(attrs) or _registered.may_register(op)
     scope: dict[str, Any] = {
         "other": other,
-        "function": differentiable.function if attrs else differentiable.function(()),
+        "function": differentiable.function if keyed else differentiable.function(()),
         "PLAIN": PLAIN,
         "DataDependentShape": DataDependentShape,
     }
@@ -47,7 +49,7 @@ def function(loaded: Loaded, op: Op, differentiable: Differentiable) -> Callable
     for i, attr in enumerate(op.call_attrs):
         scope[f"canonical{i}"] = partial(canonical, op, attr)
         keys.append(_key(attr, f"a{i}", f"canonical{i}"))
-    compiled = f"function(({', '.join(keys)},))" if attrs else "function"
+    compiled = f"function(({''.join(f'{key}, ' for key in keys)}))" if keyed else "function"
     checks = [_is_plain(arg, x) for arg, x in zip(op.inputs, inputs, strict=True)]
     only = "[0]" if len(op.outputs) == 1 and not any(arg.ref for arg in op.inputs) else ""
     lines = [f"def call({', '.join([*inputs, *attrs, 'name=None'])}):"]

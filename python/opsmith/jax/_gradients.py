@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero, zero_from_primal
 
+from opsmith import _registered
 from opsmith._definition import Arg, Op
 from opsmith._errors import UnimplementedError
+from opsmith.jax._attributes import plain
 from opsmith.jax._op import ALL, JaxOp, Value
 
 _CACHED = 256
@@ -43,14 +45,21 @@ class Differentiable:
     def __init__(self, op: JaxOp, others: Mapping[str, Differentiable]) -> None:
         self.op = op
         self._others = others
-        self.function = functools.lru_cache(_CACHED)(self._function)
+        self._cached = functools.lru_cache(_CACHED)(self._function)
+        self.function = self._newest if _registered.may_register(op.definition) else self._cached
 
-    def _function(self, attrs: tuple[Any, ...], wanted: int = ALL) -> Function:
+    def _newest(self, attrs: tuple[Any, ...], wanted: int = ALL) -> Function:
+        """The function with the gradient that is registered now."""
+        return self._cached(attrs, wanted, _registered.find(self.op.library, self.op.definition))
+
+    def _function(
+        self, attrs: tuple[Any, ...], wanted: int = ALL, registered: _registered.Function | None = None
+    ) -> Function:
         """The function for these canonical attributes, compiled when it is called on arrays."""
         function: Function = functools.partial(self._call, attrs, wanted)
         # JAX allows no effects inside of `custom_vjp`.
         if not self.op.definition.stateful:
-            function = self._differentiable(attrs, wanted)
+            function = self._differentiable(attrs, wanted, registered)
         name = self.op.definition.snake_name
 
         def call(*inputs: Value) -> tuple[Value, ...]:
@@ -78,7 +87,9 @@ class Differentiable:
             inputs = jax.lax.stop_gradient(inputs)
         return self.op.call(inputs, attrs, wanted)
 
-    def _differentiable(self, attrs: tuple[Any, ...], wanted: int) -> Function:
+    def _differentiable(
+        self, attrs: tuple[Any, ...], wanted: int, registered: _registered.Function | None
+    ) -> Function:
         function = jax.custom_vjp(functools.partial(self._call, attrs, wanted))
 
         def forward(*primals: Value) -> tuple[tuple[Value, ...], Any]:
@@ -89,11 +100,16 @@ class Differentiable:
             needed = [any(jax.tree.leaves(group)) for group in perturbed]
             dtypes = _grouped(_map(lambda x: x.dtype.name, inputs))
             zeros = _grouped(_map(lambda x: zero_from_primal(x, symbolic_zeros=True).aval, inputs))
-            return outputs, (self._saved(inputs, outputs), _as_shape(needed), _Static(dtypes, zeros))
+            saved = self._saved(inputs, outputs) if registered is None else [inputs, list(outputs)]
+            return outputs, (saved, _as_shape(needed), _Static(dtypes, zeros))
 
         def backward(residuals: Any, gradients: tuple[Value, ...]) -> tuple[Value, ...]:
             saved, needed, static = residuals
-            found = self._backward(attrs, saved, _from_shape(needed), static, gradients)
+            needs = _from_shape(needed)
+            if registered is None:
+                found = self._backward(attrs, saved, needs, static, gradients)
+            else:
+                found = self._composed(attrs, registered, saved, needs, gradients)
             # Zeros that are there, not `None`: JAX 0.5 wants the same structure every time.
             return tuple(
                 _filled(*each) for each in zip(self.op.definition.inputs, found, static.zeros, strict=True)
@@ -138,11 +154,62 @@ class Differentiable:
         found = dict(zip(op.gradient.outputs, answer, strict=True))
         return tuple(found.get(i) if needed[i] else None for i in range(len(op.inputs)))
 
+    def _composed(
+        self,
+        attrs: tuple[Any, ...],
+        function: _registered.Function,
+        saved: list[Value],
+        needed: list[bool],
+        gradients: tuple[Value, ...],
+    ) -> tuple[Value, ...]:
+        """The gradient of each input by a function that a user has registered."""
+        op = self.op.definition
+        if not any(needed) or all(map(_is_zero, jax.tree.leaves(gradients, is_leaf=_is_zero))):
+            return (None,) * len(op.inputs)
+        inputs, outputs = saved
+        arriving = [
+            None
+            if position in op.constants
+            else jax.tree.map(lambda like, grad: _arriving(grad, like), likes, grads)
+            for position, (likes, grads) in enumerate(zip(outputs, gradients, strict=True))
+        ]
+        attributes = {
+            attr.name: plain(op, attr, value) for attr, value in zip(op.call_attrs, attrs, strict=True)
+        }
+        groups = _registered.evaluate(op, function, inputs, outputs, attributes, arriving, _mismatch)
+        return tuple(
+            None if not needed[i] else groups[i] if arg.is_list else groups[i][0]
+            for i, arg in enumerate(op.inputs)
+        )
+
+
+def _arriving(grad: Value, like: Value) -> Value:
+    # Who asks for a `vjp` may give NumPy arrays.
+    return jnp.asarray(_materialised(grad)) if jnp.issubdtype(like.dtype, jnp.inexact) else None
+
+
+def _mismatch(tensor: Value, gradient: object) -> str | None:
+    """What is wrong with the gradient of an array."""
+    if not jnp.issubdtype(tensor.dtype, jnp.inexact):
+        return f"must be None, for the input is {tensor.dtype}"
+    if not isinstance(gradient, jax.Array):
+        return f"must be a JAX array or None, got {type(gradient).__name__}"
+    if (gradient.dtype, gradient.shape) == (tensor.dtype, tensor.shape):
+        return None
+    return f"must be {_description(tensor)} as the input is, got {_description(gradient)}"
+
+
+def _description(tensor: Value) -> str:
+    return f"{tensor.dtype} of shape {tensor.shape}"
+
 
 def _filled(arg: Arg, found: Value, zeros: tuple[Any, ...] | None) -> Value:
-    if found is not None or zeros is None:
+    if zeros is None:
         return found
-    return [SymbolicZero(aval) for aval in zeros] if arg.is_list else SymbolicZero(zeros[0])
+    if not arg.is_list:
+        return SymbolicZero(zeros[0]) if found is None else found
+    given = [None] * len(zeros) if found is None else found
+    return [SymbolicZero(aval) if x is None else x for x, aval in zip(given, zeros, strict=True)]
 
 
 def _as_shape(truths: list[bool]) -> np.ndarray[Any, Any]:

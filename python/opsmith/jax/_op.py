@@ -29,6 +29,7 @@ class JaxOp:
 
     def __init__(self, loaded: Loaded, definition: Op) -> None:
         self.definition = definition
+        self.library = loaded.definition.name
         self.target = _targets.name(loaded, definition)
         self._infer = _shapes.inference(
             definition, lambda text: loaded.native.infer_shapes(definition.index, text)

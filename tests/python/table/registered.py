@@ -64,7 +64,10 @@ MISFITS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "nothing": (lambda x, y: None, "must return a list of 2 gradients, one for each input, got None"),
     "too few": (lambda x, y: [x], "must return a list of 2 gradients, one for each input, got a list of 1"),
     "another shape": (lambda x, y: [x, x], r"Pairwise: the registered gradient of input `y` must be float32"),
-    "no tensor": (lambda x, y: [x, 0.5], "gradient of input `y` must be a tensor or None, got float"),
+    "no tensor": (
+        lambda x, y: [x, 0.5],
+        "gradient of input `y` must be a (tensor|JAX array) or None, got float",
+    ),
 }
 """What a gradient of `Pairwise` makes of float32 inputs of other shapes, and what the error says."""
 
