@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -222,6 +223,14 @@ def test_an_exception_is_passed_on(testops: opsmith.Library) -> None:
     x = torch.rand(3, dtype=torch.float64, requires_grad=True)
     with pytest.raises(ZeroDivisionError, match="mine"):
         testops.squares(x).sum().backward()
+
+
+def test_the_function_in_the_guide(testops: opsmith.Library) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "hosts.md"
+    section = guide.read_text(encoding="utf-8").split("\n## Gradients for ops that declare none\n")[1]
+    exec(section.split("```python\n")[1].split("```")[0], {"opsmith": opsmith, "library": testops})
+    x = torch.rand(3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(testops.squares, x)
 
 
 def test_before_torch_is_imported(testops: opsmith.Library) -> None:
