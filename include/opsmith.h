@@ -250,6 +250,11 @@
 #define OPSMITH_ATTR_TENSOR 6
 
 /**
+ * A call worked out: its attributes and dtypes, and the kernel that they lead to. Only the library knows what is in it.
+ */
+typedef struct OpsmithPlan OpsmithPlan;
+
+/**
  * A run of bytes, UTF-8 where it is text, with no NUL at its end.
  */
 typedef struct OpsmithStr {
@@ -422,6 +427,10 @@ typedef struct OpsmithCall {
    * The length of `output_counts`.
    */
   size_t num_outputs;
+  /**
+   * What `plan` gave for a call like this one, which then reads no attributes; null where there is none.
+   */
+  const struct OpsmithPlan *plan;
 } OpsmithCall;
 
 /**
@@ -509,6 +518,16 @@ typedef struct OpsmithLibrary {
    * null for all inputs broadcast; free it with `string_free`.
    */
   struct OpsmithError *(*explain)(size_t op, struct OpsmithStr request, struct OpsmithStr *response);
+  /**
+   * Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
+   * becomes: they may come from any number of threads at a time, and have other shapes. Of the tensors only dtypes and
+   * devices are read, and no service of the host. Free it with `plan_free`.
+   */
+  struct OpsmithError *(*plan)(const struct OpsmithCall *call, struct OpsmithPlan **plan);
+  /**
+   * Frees a plan that no call uses any more; null is fine.
+   */
+  void (*plan_free)(struct OpsmithPlan *plan);
 } OpsmithLibrary;
 
 /**

@@ -142,7 +142,9 @@ class Graph:
 
 @final
 class GraphSession:
-    def __init__(self, graph: Graph, parallel: bool, simplify: bool, fuse: bool) -> None: ...
+    def __init__(
+        self, graph: Graph, parallel: bool, simplify: bool, fuse: bool, threads: int | None
+    ) -> None: ...
     def run(
         self,
         fetches: list[GraphOutput],

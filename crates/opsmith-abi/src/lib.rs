@@ -244,7 +244,12 @@ pub struct OpsmithCall {
     pub output_counts: *mut usize,
     /// The length of `output_counts`.
     pub num_outputs: usize,
+    /// What `plan` gave for a call like this one, which then reads no attributes; null where there is none.
+    pub plan: *const OpsmithPlan,
 }
+
+/// A call worked out: its attributes and dtypes, and the kernel that they lead to. Only the library knows what is in it.
+pub enum OpsmithPlan {}
 
 /// What a library exports as `opsmith_library_v1`. All functions may be called from any thread.
 #[repr(C)]
@@ -288,6 +293,13 @@ pub struct OpsmithLibrary {
     /// null for all inputs broadcast; free it with `string_free`.
     pub explain:
         unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
+    /// Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
+    /// becomes: they may come from any number of threads at a time, and have other shapes. Of the tensors only dtypes and
+    /// devices are read, and no service of the host. Free it with `plan_free`.
+    pub plan:
+        unsafe extern "C" fn(call: *const OpsmithCall, plan: *mut *mut OpsmithPlan) -> *mut OpsmithError,
+    /// Frees a plan that no call uses any more; null is fine.
+    pub plan_free: unsafe extern "C" fn(plan: *mut OpsmithPlan),
 }
 
 // SAFETY: the table and the text that it points to never change.

@@ -49,14 +49,17 @@ struct Key {
 
 impl Key {
     fn matches(&self, request: &Request<'_>) -> bool {
-        let flat = request.inputs.flat;
-        self.device == request.device
-            && self.dtypes.len() == flat.len()
-            && self.dtypes.iter().zip(flat).all(|(a, b)| *a == b.as_ref().map(TensorView::dtype))
-            // Element by element: a call of `memcmp` costs more than these few words.
-            && self.counts.iter().eq(request.inputs.counts)
+        self.fits(request.inputs, request.device)
             && self.attrs.iter().eq(request.attrs)
             && same_label(&self.label, request.label)
+    }
+
+    fn fits(&self, inputs: CallInputs<'_>, device: DeviceKind) -> bool {
+        self.device == device
+            && self.dtypes.len() == inputs.flat.len()
+            && self.dtypes.iter().zip(inputs.flat).all(|(a, b)| *a == b.as_ref().map(TensorView::dtype))
+            // Element by element: a call of `memcmp` costs more than these few words.
+            && self.counts.iter().eq(inputs.counts)
     }
 }
 
@@ -300,6 +303,11 @@ impl Plan {
 
     pub(crate) fn input_offset(&self, arg: usize) -> usize {
         self.input_offsets[arg]
+    }
+
+    /// Whether it is for tensors of these dtypes and counts, on this kind of device.
+    pub fn is_for(&self, inputs: CallInputs<'_>, device: DeviceKind) -> bool {
+        self.key.fits(inputs, device)
     }
 
     /// Runs the kernel. `wanted` has bit `i` set when output `i` of the definition is wanted; it matters for

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::parallel::SharedLoop;
 use crate::pool;
 
 /// How many threads [`parallel_for`] uses at most, the calling one included.
@@ -14,4 +15,36 @@ pub fn num_threads() -> usize {
 /// aborts the process: it must not unwind.
 pub fn parallel_for(total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
     pool::parallel_for(total, grain, body);
+}
+
+/// As [`parallel_for`], on at most so many threads, the calling one included.
+pub fn parallel_for_on(threads: usize, total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+    let threads = threads.min(num_threads());
+    if threads <= 1 {
+        return body(0..total);
+    }
+    let shared = SharedLoop::new(total, grain, threads, body);
+    pool::parallel_for(shared.workers(threads), 1, &|range| range.for_each(|_| shared.work()));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_loop_stays_on_as_many_threads_as_it_may() {
+        for threads in [1, 2, 3] {
+            let (count, ids) = (AtomicUsize::new(0), Mutex::new(HashSet::new()));
+            parallel_for_on(threads, 10_000, 7, &|range| {
+                count.fetch_add(range.len(), Ordering::Relaxed);
+                ids.lock().unwrap().insert(std::thread::current().id());
+            });
+            assert_eq!(count.into_inner(), 10_000);
+            assert!(ids.into_inner().unwrap().len() <= threads);
+        }
+    }
 }

@@ -1,6 +1,8 @@
 //! One call across the C ABI: tensors in, memory for outputs lent, errors back.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -11,6 +13,7 @@ use smallvec::SmallVec;
 
 use crate::attrs::{Named, with_abi_attrs};
 use crate::buffer::Block;
+use crate::op::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::{Tensor, byte_size};
 
@@ -61,20 +64,103 @@ pub trait OutputMemory {
 /// What the callbacks of a call work on.
 struct Services<'a, M> {
     memory: &'a mut M,
+    threads: usize,
     /// The first failure of a callback, which says more than the library can about a null pointer.
     failure: Option<Error>,
 }
 
-/// Makes a call of the op at a position, whose name is for errors. `counts_out`, one for each output of the definition, gets how many tensors it holds.
+/// What is called, but for the tensors.
+#[derive(Clone, Copy)]
+pub(crate) struct Called<'a> {
+    pub(crate) op: &'a Op,
+    /// The attributes that do not have their default value.
+    pub(crate) attrs: &'a [Named<'a>],
+    /// The outputs of the definition that are wanted, as bits.
+    pub(crate) wanted: u64,
+    /// The call worked out before, with these attributes: they are not looked at then.
+    pub(crate) prepared: Option<&'a Prepared>,
+    /// On how many threads it runs at most; on those of the pool where that is not said.
+    pub(crate) threads: Option<NonZeroUsize>,
+}
+
+/// A call that its library worked out once, for tensors of the same dtypes.
+pub(crate) struct Prepared {
+    table: &'static OpsmithLibrary,
+    plan: *mut OpsmithPlan,
+}
+
+// SAFETY: the ABI lets plans be used by any number of threads at a time, and freed by any.
+unsafe impl Send for Prepared {}
+// SAFETY: as above.
+unsafe impl Sync for Prepared {}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: the library gave it, and no call uses it any more.
+        unsafe { (self.table.plan_free)(self.plan) };
+    }
+}
+
+/// Works out a call for tensors like these.
+pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Prepared> {
+    let table = called.op.library().table();
+    let mut plan = std::ptr::null_mut();
+    let host = OpsmithHost {
+        size: size_of::<OpsmithHost>(),
+        context: std::ptr::null_mut(),
+        allocate_output: None,
+        num_threads: None,
+        parallel_for: None,
+        keep_string: None,
+    };
+    // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
+    let error =
+        with_abi_call(called, inputs, &mut [], &host, |call| unsafe { (table.plan)(call, &raw mut plan) });
+    // SAFETY: the library gave the error, and it is taken once.
+    unsafe { take_error(table, error) }?;
+    Ok(Prepared { table, plan })
+}
+
+/// Makes a call. `counts_out`, one for each output of the definition, gets how many tensors it holds.
 pub(crate) fn call<M: OutputMemory>(
-    table: &OpsmithLibrary,
-    (op, name): (usize, &str),
+    called: &Called<'_>,
     inputs: CallInputs<'_>,
-    attrs: &[Named<'_>],
-    wanted: u64,
     counts_out: &mut [usize],
     memory: &mut M,
 ) -> Result<()> {
+    let table = called.op.library().table();
+    let threads = called.threads.map_or(0, NonZeroUsize::get);
+    let mut services = Services { memory, threads, failure: None };
+    let mut host = OpsmithHost {
+        size: size_of::<OpsmithHost>(),
+        context: (&raw mut services).cast(),
+        allocate_output: Some(allocate_output::<M>),
+        num_threads: None,
+        parallel_for: None,
+        keep_string: Some(keep_string::<M>),
+    };
+    if threads > 0 {
+        host.num_threads = Some(num_threads::<M>);
+        host.parallel_for = Some(parallel_for::<M>);
+    }
+    // SAFETY: everything that the call points to is valid until it returns, as the ABI asks.
+    let error = with_abi_call(called, inputs, counts_out, &host, |call| unsafe { (table.call)(call) });
+    // SAFETY: the library gave the error, and it is taken once.
+    let result = unsafe { take_error(table, error) };
+    match services.failure {
+        Some(failure) if result.is_err() => Err(failure.within(&called.op.signature().name)),
+        _ => result,
+    }
+}
+
+/// Lends `body` a call in the form of the ABI.
+fn with_abi_call<R>(
+    called: &Called<'_>,
+    inputs: CallInputs<'_>,
+    counts_out: &mut [usize],
+    host: &OpsmithHost,
+    body: impl FnOnce(*const OpsmithCall) -> R,
+) -> R {
     // Filled where they lie: collected ones would be copied.
     let mut tensors: SmallVec<[OpsmithTensor; 4]> = SmallVec::new();
     tensors.extend(inputs.flat.iter().map(|tensor| tensor.as_ref().map_or(ABSENT, to_abi_tensor)));
@@ -84,39 +170,25 @@ pub(crate) fn call<M: OutputMemory>(
         None => std::ptr::null(),
     };
     pointers.extend(inputs.flat.iter().zip(&tensors).map(pointer));
-    let mut services = Services { memory, failure: None };
-    let host = OpsmithHost {
-        size: size_of::<OpsmithHost>(),
-        context: (&raw mut services).cast(),
-        allocate_output: Some(allocate_output::<M>),
-        num_threads: None,
-        parallel_for: None,
-        keep_string: Some(keep_string::<M>),
-    };
-    let error = with_abi_attrs(attrs, |attrs| {
+    let attrs = if called.prepared.is_some() { &[] } else { called.attrs };
+    with_abi_attrs(attrs, |attrs| {
         let call = OpsmithCall {
             size: size_of::<OpsmithCall>(),
-            op,
+            op: called.op.index(),
             tensors: pointers.as_ptr(),
             num_tensors: pointers.len(),
             counts: inputs.counts.as_ptr(),
             num_arguments: inputs.counts.len(),
             attrs: attrs.as_ptr(),
             num_attrs: attrs.len(),
-            wanted,
-            host: &raw const host,
+            wanted: called.wanted,
+            host: std::ptr::from_ref(host),
             output_counts: counts_out.as_mut_ptr(),
             num_outputs: counts_out.len(),
+            plan: called.prepared.map_or(std::ptr::null(), |prepared| prepared.plan),
         };
-        // SAFETY: everything that the call points to is valid until it returns, as the ABI asks.
-        unsafe { (table.call)(&raw const call) }
-    });
-    // SAFETY: the library gave the error, and it is taken once.
-    let result = unsafe { take_error(table, error) };
-    match services.failure {
-        Some(failure) if result.is_err() => Err(failure.within(name)),
-        _ => result,
-    }
+        body(&raw const call)
+    })
 }
 
 /// Stands for an absent optional input; nothing points to it.
@@ -178,6 +250,27 @@ unsafe extern "C" fn allocate_output<M: OutputMemory>(
         memory.allocate(index, dtype, shape)
     });
     made.cast()
+}
+
+unsafe extern "C" fn num_threads<M>(context: *mut c_void) -> usize {
+    // SAFETY: `call` passed a pointer to its `Services<M>`; the field does not change.
+    let threads = unsafe { (&raw const (*context.cast::<Services<'_, M>>()).threads).read() };
+    threads.min(opsmith_host::threads::num_threads())
+}
+
+unsafe extern "C" fn parallel_for<M>(
+    context: *mut c_void,
+    total: usize,
+    grain: usize,
+    body: OpsmithParallelBody,
+    body_context: *mut c_void,
+) {
+    // SAFETY: as above.
+    let threads = unsafe { num_threads::<M>(context) };
+    let body_context = body_context as usize;
+    // SAFETY: the library lets its body be called on ranges within the loop, from any thread, until this returns.
+    let body = |range: Range<usize>| unsafe { body(range.start, range.end, body_context as *mut c_void) };
+    opsmith_host::threads::parallel_for_on(threads, total, grain, &body);
 }
 
 unsafe extern "C" fn keep_string<M: OutputMemory>(context: *mut c_void, bytes: OpsmithStr) -> *const c_char {

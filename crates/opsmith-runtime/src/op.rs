@@ -8,7 +8,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{Arg, CallInputs, EngineMemory, OutputMemory, call};
+use crate::call::{Arg, CallInputs, Called, EngineMemory, OutputMemory, call};
 use crate::gradient;
 use crate::library::Library;
 use crate::tensor::Tensor;
@@ -201,8 +201,12 @@ impl Op {
         output_counts: &mut [usize],
         memory: &mut M,
     ) -> Result<()> {
-        let op = (self.index, self.signature().name.as_str());
-        call(self.library.table(), op, inputs, attrs, wanted, output_counts, memory)
+        call(
+            &Called { op: self, attrs, wanted, prepared: None, threads: None },
+            inputs,
+            output_counts,
+            memory,
+        )
     }
 
     pub(crate) fn check_count(&self, given: usize) -> Result<()> {

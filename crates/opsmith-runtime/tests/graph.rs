@@ -3,6 +3,8 @@
 mod common;
 
 use opsmith_core::{Code, DType, Result, Shape};
+use std::num::NonZeroUsize;
+
 use opsmith_runtime::{Graph, Library, Output, Session, SessionOptions, Tensor, Variable};
 
 fn shape(text: &str) -> Shape {
@@ -149,7 +151,8 @@ fn steps_that_run_out_of_order_find_what_they_read() {
     let values: Vec<f64> = (0..100_000).map(|i| f64::from(i) * 1e-6).collect();
     let (fed, one) = (vector(&values), Tensor::scalar(1.0).unwrap());
     let feeds = [(&x, &fed), (&y, &one)];
-    let simple = SessionOptions { parallel: false, simplify: false, fuse: false };
+    let simple =
+        SessionOptions { parallel: false, simplify: false, fuse: false, threads: NonZeroUsize::new(1) };
     let expected = Session::with_options(&graph, simple).run(&fetches, &feeds).unwrap();
     for simplify in [true, false] {
         let session = Session::with_options(&graph, SessionOptions { simplify, ..SessionOptions::default() });

@@ -131,8 +131,12 @@ static OpsmithAttr int_attr(const char *name, const int64_t *value)
     return attr;
 }
 
-/* Calls an op with at most one tensor and at most one attribute. */
-static OpsmithError *call(size_t op, const OpsmithTensor *input, const OpsmithAttr *attr, Outputs *outputs)
+/*
+ * Calls an op with at most one tensor and at most one attribute, by a plan if there is one; or only works the call out,
+ * where there is a place for its plan.
+ */
+static OpsmithError *request(size_t op, const OpsmithTensor *input, const OpsmithAttr *attr, Outputs *outputs,
+                             const OpsmithPlan *plan, OpsmithPlan **new_plan)
 {
     OpsmithHost host = {0};
     host.size = sizeof host;
@@ -149,7 +153,13 @@ static OpsmithError *call(size_t op, const OpsmithTensor *input, const OpsmithAt
     request.num_attrs = attr != NULL;
     request.wanted = UINT64_MAX;
     request.host = &host;
-    return library->call(&request);
+    request.plan = plan;
+    return new_plan != NULL ? library->plan(&request, new_plan) : library->call(&request);
+}
+
+static OpsmithError *call(size_t op, const OpsmithTensor *input, const OpsmithAttr *attr, Outputs *outputs)
+{
+    return request(op, input, attr, outputs, NULL, NULL);
 }
 
 static void print(const char *what, const Output *output)
@@ -228,6 +238,34 @@ static void calls(void)
     call_and_print("Counter again", find_op("Counter"), NULL, NULL);
 }
 
+/* A call that is made often is worked out once: its attributes then need not be given again. */
+static void plans(void)
+{
+    const int64_t four = 4, three_by_two[] = {3, 2};
+    size_t op = find_op("ZeroOutReal");
+    OpsmithTensor dense = tensor(matrix, OPSMITH_FLOAT32, 2, two_by_three, NULL);
+    OpsmithAttr preserve_index = int_attr("preserve_index", &four);
+    OpsmithPlan *plan = NULL;
+    if (failed("a plan", request(op, &dense, &preserve_index, NULL, NULL, &plan))) {
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        Outputs outputs = {0};
+        dense.shape = i == 0 ? two_by_three : three_by_two;
+        if (!failed("by a plan", request(op, &dense, NULL, &outputs, plan, NULL))) {
+            print(i == 0 ? "by a plan, element 4 preserved" : "by the same plan, a 3x2 matrix", &outputs.made[0]);
+        }
+        free_outputs(&outputs);
+    }
+    Outputs outputs = {0};
+    OpsmithTensor doubles = tensor(matrix, OPSMITH_FLOAT64, 0, NULL, NULL);
+    failed("a plan for another dtype", request(op, &doubles, NULL, &outputs, plan, NULL));
+    failed("a plan for another op", request(find_op("NonZero"), &dense, NULL, &outputs, plan, NULL));
+    library->plan_free(plan);
+    OpsmithAttr unknown = int_attr("preserve_indx", &four);
+    failed("a plan for an unknown attribute", request(op, &dense, &unknown, NULL, NULL, &plan));
+}
+
 static void shapes(void)
 {
     infer("Repeat of n elements, 3 times", "Repeat",
@@ -297,6 +335,7 @@ int main(int argc, char **argv)
     }
     printf("library %.*s\n", (int)library->name.len, library->name.data);
     calls();
+    plans();
     shapes();
     mistakes();
     return EXIT_SUCCESS;

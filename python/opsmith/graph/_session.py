@@ -43,16 +43,28 @@ class Session:
     """
 
     def __init__(
-        self, graph: Graph, *, parallel: bool = True, simplify: bool = True, fuse: bool = True
+        self,
+        graph: Graph,
+        *,
+        parallel: bool = True,
+        simplify: bool = True,
+        fuse: bool = True,
+        threads: int | None = None,
     ) -> None:
         """Make a session with no variable initialised.
 
         `parallel` lets nodes that do not depend on each other run at the same time; `simplify` computes
         constant parts once, and equal nodes once for all; `fuse` computes pointwise operators that follow
-        each other as one, in one pass over memory.
+        each other as one, in one pass over memory. `threads` limits on how many threads a node runs, and
+        how many nodes run at the same time; without it they are those of the process, which
+        `OPSMITH_NUM_THREADS` sizes.
+
+        Raises `opsmith.InvalidArgumentError` for a number of threads that is not positive.
         """
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
+            raise InvalidArgumentError(f"Session: `threads` must be a positive integer, got {threads!r}")
         self.graph = graph
-        self._native = _native.GraphSession(graph._root, parallel, simplify, fuse)
+        self._native = _native.GraphSession(graph._root, parallel, simplify, fuse, threads)
 
     def run(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> Any:
         """Run what the fetches need.
@@ -129,10 +141,16 @@ class InteractiveSession(Session):
     """A session that is the default one from when it is made until it is closed."""
 
     def __init__(
-        self, graph: Graph, *, parallel: bool = True, simplify: bool = True, fuse: bool = True
+        self,
+        graph: Graph,
+        *,
+        parallel: bool = True,
+        simplify: bool = True,
+        fuse: bool = True,
+        threads: int | None = None,
     ) -> None:
         """As `Session`."""
-        super().__init__(graph, parallel=parallel, simplify=simplify, fuse=fuse)
+        super().__init__(graph, parallel=parallel, simplify=simplify, fuse=fuse, threads=threads)
         self.__enter__()
 
     def close(self) -> None:

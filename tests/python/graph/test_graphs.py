@@ -344,3 +344,30 @@ def test_gradients_name_the_op_that_has_none(graph: Graph) -> None:
     second = opsmith.gradients(opsmith.gradients(x * x * x, x)[0], x)[0]  # type: ignore[arg-type]
     assert second is not None
     np.testing.assert_allclose(Session(graph).run(second, {x: [1.0, 2.0, 3.0]}), [6.0, 12.0, 18.0])
+
+
+def test_a_session_has_as_many_threads_as_it_may() -> None:
+    graph = Graph()
+    x = graph.placeholder("float32", [None])
+    y = opsmith.ops.tanh(x * 2.0) + x
+    fed = np.linspace(-3, 3, 300_001, dtype="float32")
+    expected = Session(graph).run(y, {x: fed})
+    for threads in (1, 2, 1000):
+        np.testing.assert_array_equal(Session(graph, threads=threads).run(y, {x: fed}), expected)
+    for threads in (0, -1, 1.5, "2"):
+        with pytest.raises(opsmith.InvalidArgumentError, match="`threads` must be a positive integer, got"):
+            Session(graph, threads=threads)  # type: ignore[arg-type]
+
+
+def test_a_session_with_and_without_fusing_gives_the_same() -> None:
+    graph = Graph()
+    x = graph.placeholder("float64", [None, 3])
+    y = opsmith.ops.exp(x * 0.5) - x
+    loss = (y * y).sum()
+    (slope,) = opsmith.gradients(loss, [x])
+    fed = np.random.default_rng(0).standard_normal((50, 3))
+    fused, trace = Session(graph).run_traced([y, loss, slope], {x: fed})
+    plain, plain_trace = Session(graph, fuse=False).run_traced([y, loss, slope], {x: fed})
+    for a, b in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-14)
+    assert "Pointwise" in trace.summary and "Pointwise" not in plain_trace.summary

@@ -2,10 +2,12 @@
 
 use std::ptr::NonNull;
 
-use opsmith_abi::{OpsmithCall, OpsmithHost, OpsmithStr, OpsmithTensor};
+use opsmith_abi::{OpsmithCall, OpsmithHost, OpsmithPlan, OpsmithStr, OpsmithTensor};
 use opsmith_core::kernel::{CallInputs, Host};
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{AttrValue, DType, Device, Error, Request, Result, Signature, TensorView, ensure};
+use opsmith_core::{
+    AttrValue, DType, Device, Error, Op, Plan, PlanRef, Request, Result, Signature, TensorView, ensure,
+};
 use smallvec::SmallVec;
 
 use super::read;
@@ -23,6 +25,100 @@ const ONES: [usize; 64] = [1; 64];
 #[inline]
 pub(super) unsafe fn run(library: &'static StaticLibrary, call: *const OpsmithCall) -> Result<()> {
     // SAFETY: promised by the caller.
+    unsafe { with_inputs(library, call, |called, inputs, device| called.run(inputs, device)) }
+}
+
+/// A plan for calls like this one.
+///
+/// # Safety
+/// As for [`run`].
+pub(super) unsafe fn plan(
+    library: &'static StaticLibrary,
+    call: *const OpsmithCall,
+) -> Result<*mut OpsmithPlan> {
+    let make = |called: Called<'_>, inputs: CallInputs<'_>, device: Device| {
+        // SAFETY: promised by the caller.
+        let attrs = unsafe { attributes(called.op.signature(), called.call) }?;
+        let plan = called.op.plan(&Request { inputs, attrs: &attrs, device: device.kind, label: "" })?;
+        Ok(Box::into_raw(Box::new(Planned { op: called.op, plan })).cast())
+    };
+    // SAFETY: promised by the caller.
+    unsafe { with_inputs(library, call, make) }
+}
+
+/// Frees a plan.
+///
+/// # Safety
+/// `plan` must be null or one that [`plan`] gave and nobody freed or uses.
+pub(super) unsafe extern "C" fn free_plan(plan: *mut OpsmithPlan) {
+    if !plan.is_null() {
+        // SAFETY: promised by the caller.
+        drop(unsafe { Box::from_raw(plan.cast::<Planned>()) });
+    }
+}
+
+/// What is behind an [`OpsmithPlan`].
+struct Planned {
+    op: &'static Op,
+    plan: PlanRef<'static>,
+}
+
+/// A call whose op is known.
+struct Called<'a> {
+    op: &'static Op,
+    call: &'a OpsmithCall,
+    host: &'a OpsmithHost,
+}
+
+impl Called<'_> {
+    #[inline]
+    fn run(&self, inputs: CallInputs<'_>, device: Device) -> Result<()> {
+        // SAFETY: the caller of the C ABI gives none, or a plan of this library that is not freed meanwhile.
+        let Some(planned) = (unsafe { self.call.plan.cast::<Planned>().as_ref() }) else {
+            // SAFETY: the call's attributes are valid, as its caller promised.
+            let attrs = unsafe { attributes(self.op.signature(), self.call) }?;
+            let plan = self.op.plan(&Request { inputs, attrs: &attrs, device: device.kind, label: "" })?;
+            return self.run_plan(&plan, inputs, device);
+        };
+        ensure!(
+            std::ptr::eq(planned.op, self.op) && planned.plan.is_for(inputs, device.kind),
+            InvalidArgument,
+            "{}: the plan of the call is for another op, or for tensors of other dtypes",
+            self.op.signature().name
+        );
+        self.run_plan(&planned.plan, inputs, device)
+    }
+
+    #[inline]
+    fn run_plan(&self, plan: &Plan, inputs: CallInputs<'_>, device: Device) -> Result<()> {
+        let call = self.call;
+        if !call.output_counts.is_null() {
+            for arg in 0..call.num_outputs.min(self.op.signature().outputs.len()) {
+                let count = plan.output_offset(arg + 1) - plan.output_offset(arg);
+                // SAFETY: the caller gives room for `num_outputs` counts.
+                unsafe { call.output_counts.add(arg).write(count) };
+            }
+        }
+        plan.run(
+            self.op,
+            inputs,
+            call.wanted,
+            &CallHost { host: self.host, device, scratch: Scratch::default() },
+        )
+    }
+}
+
+/// Reads the tensors of a call.
+///
+/// # Safety
+/// As for [`run`].
+#[inline]
+unsafe fn with_inputs<R>(
+    library: &'static StaticLibrary,
+    call: *const OpsmithCall,
+    body: impl FnOnce(Called<'_>, CallInputs<'_>, Device) -> Result<R>,
+) -> Result<R> {
+    // SAFETY: promised by the caller.
     let (call, host) = unsafe {
         let call = read::structure(call, "the call")?;
         (call, read::structure(call.host, "the call's host")?)
@@ -31,16 +127,15 @@ pub(super) unsafe fn run(library: &'static StaticLibrary, call: *const OpsmithCa
     let op = ops.get(call.op).ok_or_else(|| {
         Error::not_found(format!("library `{}` has {} ops, no op {}", library.name(), ops.len(), call.op))
     })?;
-    let signature = op.signature();
-    let named = |error: Error| error.within(&signature.name);
+    let named = |error: Error| error.within(&op.signature().name);
     // SAFETY: promised by the caller.
-    let (pointers, counts, attrs) = unsafe {
+    let (pointers, counts) = unsafe {
         let pointers = read::slice(call.tensors, call.num_tensors, "the list of tensors").map_err(named)?;
         let counts = match call.counts.is_null() {
             true => ONES.get(..call.num_tensors).unwrap_or(&[]),
             false => read::slice(call.counts, call.num_arguments, "the list of counts").map_err(named)?,
         };
-        (pointers, counts, attributes(signature, call)?)
+        (pointers, counts)
     };
     let mut tensors: SmallVec<[Option<Given<'_>>; 8]> = SmallVec::new();
     // The strides that the caller left out, tensor after tensor.
@@ -68,15 +163,7 @@ pub(super) unsafe fn run(library: &'static StaticLibrary, call: *const OpsmithCa
     }
     let inputs = CallInputs { flat: &inputs, counts };
     let device = one_device(inputs.flat).map_err(named)?;
-    let plan = op.plan(&Request { inputs, attrs: &attrs, device: device.kind, label: "" })?;
-    if !call.output_counts.is_null() {
-        for arg in 0..call.num_outputs.min(signature.outputs.len()) {
-            let count = plan.output_offset(arg + 1) - plan.output_offset(arg);
-            // SAFETY: the caller gives room for `num_outputs` counts.
-            unsafe { call.output_counts.add(arg).write(count) };
-        }
-    }
-    plan.run(op, inputs, call.wanted, &CallHost { host, device, scratch: Scratch::default() })
+    body(Called { op, call, host }, inputs, device)
 }
 
 /// A tensor that was passed, and its dims.

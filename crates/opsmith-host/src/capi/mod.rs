@@ -7,7 +7,7 @@ mod read;
 
 use std::ffi::CString;
 
-use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithStr};
+use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithStr};
 use opsmith_core::{Error, Result, ensure, panic};
 
 use crate::{Root, StaticLibrary};
@@ -28,6 +28,8 @@ pub const fn table<R: Root>(name: &'static str, version: &'static str) -> Opsmit
         string_free,
         register_host: register_host::<R>,
         explain: explain::<R>,
+        plan: plan::<R>,
+        plan_free: call::free_plan,
     }
 }
 
@@ -78,6 +80,26 @@ unsafe extern "C" fn call<R: Root>(call: *const OpsmithCall) -> *mut OpsmithErro
 unsafe fn call_in(library: &'static StaticLibrary, call: *const OpsmithCall) -> *mut OpsmithError {
     // SAFETY: the caller passes a call whose pointers are valid as the header says.
     guard(|| unsafe { call::run(library, call) })
+}
+
+unsafe extern "C" fn plan<R: Root>(
+    call: *const OpsmithCall,
+    plan: *mut *mut OpsmithPlan,
+) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    unsafe { plan_in(R::library(), call, plan) }
+}
+
+unsafe fn plan_in(
+    library: &'static StaticLibrary,
+    call: *const OpsmithCall,
+    plan: *mut *mut OpsmithPlan,
+) -> *mut OpsmithError {
+    guard(|| {
+        ensure!(!plan.is_null(), InvalidArgument, "{NO_PLACE}");
+        // SAFETY: the caller passes a call whose pointers are valid as the header says, and a place to write to.
+        unsafe { give(plan, call::plan(library, call)?) }
+    })
 }
 
 unsafe extern "C" fn infer_shapes<R: Root>(

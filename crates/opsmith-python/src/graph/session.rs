@@ -1,5 +1,6 @@
 //! Sessions.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use opsmith_runtime::{SessionOptions, Tensor};
@@ -21,8 +22,14 @@ type Traced = Option<(String, String)>;
 #[pymethods]
 impl GraphSession {
     #[new]
-    fn new(graph: &Graph, parallel: bool, simplify: bool, fuse: bool) -> GraphSession {
-        let options = SessionOptions { parallel, simplify, fuse };
+    fn new(
+        graph: &Graph,
+        parallel: bool,
+        simplify: bool,
+        fuse: bool,
+        threads: Option<NonZeroUsize>,
+    ) -> GraphSession {
+        let options = SessionOptions { parallel, simplify, fuse, threads };
         GraphSession { session: opsmith_runtime::Session::with_options(&graph.graph, options) }
     }
 

@@ -1,8 +1,9 @@
 //! Running a plan: step after step, several at once where that is worth it.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use opsmith_core::{AttrValue, Code, Error, Result, TensorView};
@@ -14,7 +15,7 @@ use super::schedule::{Batch, next_batch};
 use super::state::State;
 use super::trace::Recorder;
 use crate::attrs::Named;
-use crate::call::{CallInputs, EngineMemory};
+use crate::call::{CallInputs, Called, EngineMemory, Prepared, call, prepare};
 use crate::graph::NodeId;
 use crate::op::Op;
 use crate::pool::MemoryPool;
@@ -108,7 +109,7 @@ impl Run<'_> {
     /// Runs steps that do not depend on each other. When one fails, those that have not begun do not.
     fn batch(&mut self, batch: &Batch) -> Result<()> {
         let this = &*self;
-        let given = batch.run(|index| this.call(&this.plan.steps[index]))?;
+        let given = batch.run(self.plan.threads, |index| this.call(&this.plan.steps[index]))?;
         for (&index, given) in batch.steps.iter().zip(given) {
             self.keep(&self.plan.steps[index], given);
         }
@@ -136,16 +137,14 @@ impl Run<'_> {
         let inputs = self.inputs(step);
         let is_measured = self.plan.parallel && step.cost.load(Ordering::Relaxed) == 0;
         let begin = (is_measured || self.recorder.is_some()).then(Instant::now);
-        let given = match &step.action {
+        let (op, attrs, wanted) = match &step.action {
             Action::Fused(fused) if !fused.fits(&inputs) => return self.one_by_one(step, fused),
-            Action::Fused(Fused { op, attrs, .. }) => {
-                call_op(op, attrs, &inputs, &step.node.counts, u64::MAX, self.pool)
-            }
-            Action::Call { op, attrs, wanted } => {
-                call_op(op, attrs, &inputs, &step.node.counts, *wanted, self.pool)
-            }
+            Action::Fused(Fused { op, attrs, .. }) => (op, attrs, u64::MAX),
+            Action::Call { op, attrs, wanted } => (op, attrs, *wanted),
             _ => unreachable!("steps that write variables run by themselves"),
         };
+        let call = OpCall { op, attrs, counts: &step.node.counts, wanted, threads: self.plan.threads };
+        let given = call.run(&inputs, Some(&step.prepared), self.pool);
         let given = given.map_err(|error| at_node(error, step))?;
         if let Some(begin) = begin {
             self.measured(step, begin, &given);
@@ -168,7 +167,9 @@ impl Run<'_> {
                 let value = |slot: &Slot| made.get(slot).or(self.slots[*slot].as_ref());
                 let inputs: SmallVec<[Option<&Tensor>; 8]> =
                     part.inputs.iter().map(|slot| slot.as_ref().and_then(value)).collect();
-                call_op(op, attrs, &inputs, &part.node.counts, *wanted, self.pool)
+                let (counts, threads) = (&part.node.counts, self.plan.threads);
+                let call = OpCall { op, attrs, counts, wanted: *wanted, threads };
+                call.run(&inputs, Some(&part.prepared), self.pool)
             };
             let given = given.map_err(|error| at_node(error, part))?;
             self.measured(part, begin, &given);
@@ -294,24 +295,47 @@ fn at_node(error: Error, step: &Step) -> Error {
     Error::new(error.code(), format!("{}: {}", step.node.described(), error.message()))
 }
 
-/// Calls an op on flat inputs.
-pub(super) fn call_op(
-    op: &Op,
-    attrs: &[(String, AttrValue)],
-    inputs: &[Option<&Tensor>],
-    counts: &[usize],
-    wanted: u64,
-    pool: &Arc<MemoryPool>,
-) -> Result<Given> {
-    let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
-    flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));
-    let named: SmallVec<[Named<'_>; 4]> = attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
-    let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, op.signature().outputs.len());
-    let mut memory = EngineMemory::pooled(pool);
-    let inputs = CallInputs { flat: &flat, counts };
-    // SAFETY: an op with `Ref` inputs goes through `call_in_place`.
-    unsafe { op.call_into(inputs, &named, wanted, &mut output_counts, &mut memory) }?;
-    Ok(memory.into_tensors(output_counts.iter().sum()).collect())
+/// What a step calls.
+pub(super) struct OpCall<'a> {
+    pub(super) op: &'a Op,
+    pub(super) attrs: &'a [(String, AttrValue)],
+    /// How many tensors each input of the definition holds.
+    pub(super) counts: &'a [usize],
+    /// The outputs that are wanted, as bits.
+    pub(super) wanted: u64,
+    /// On how many threads it runs at most.
+    pub(super) threads: Option<NonZeroUsize>,
+}
+
+impl OpCall<'_> {
+    /// Calls the op on flat inputs. What is worked out of the call stays in `prepared`, where it may.
+    pub(super) fn run(
+        &self,
+        inputs: &[Option<&Tensor>],
+        prepared: Option<&OnceLock<Option<Prepared>>>,
+        pool: &Arc<MemoryPool>,
+    ) -> Result<Given> {
+        let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+        flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));
+        let inputs = CallInputs { flat: &flat, counts: self.counts };
+        let mut called =
+            Called { op: self.op, attrs: &[], wanted: self.wanted, prepared: None, threads: self.threads };
+        called.prepared = prepared.and_then(|place| place.get()?.as_ref());
+        let named: SmallVec<[Named<'_>; 4]>;
+        if called.prepared.is_none() {
+            named = self.attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+            called.attrs = &named;
+            // The state of stateful ops is the library's to find; what cannot be worked out fails in the call.
+            if let Some(place) = prepared.filter(|_| !self.op.signature().stateful) {
+                called.prepared = place.get_or_init(|| prepare(&called, inputs).ok()).as_ref();
+            }
+        }
+        let mut output_counts: SmallVec<[usize; 8]> =
+            SmallVec::from_elem(0, self.op.signature().outputs.len());
+        let mut memory = EngineMemory::pooled(pool);
+        call(&called, inputs, &mut output_counts, &mut memory)?;
+        Ok(memory.into_tensors(output_counts.iter().sum()).collect())
+    }
 }
 
 /// The error of a step that did not run because another one failed.

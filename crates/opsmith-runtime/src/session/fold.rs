@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::execute::call_op;
+use super::execute::OpCall;
 use super::plan::Needed;
 use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::pool::MemoryPool;
@@ -142,6 +142,7 @@ fn fold(
     let Some(values) = inputs.iter().map(value).collect::<Option<Vec<_>>>().filter(|_| small) else {
         return vec![];
     };
-    let outputs = call_op(op, attrs, &values, &node.counts, u64::MAX, pool);
+    let call = OpCall { op, attrs, counts: &node.counts, wanted: u64::MAX, threads: None };
+    let outputs = call.run(&values, None, pool);
     outputs.ok().and_then(|outputs| outputs.into_iter().collect()).unwrap_or_default()
 }

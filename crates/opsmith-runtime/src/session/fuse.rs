@@ -5,8 +5,8 @@
 //! shape. Where that is not known before the run, it is checked in the run, and steps that do not fit run one by one.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, OnceLock};
 
 use opsmith_body::{Expr, Scalar, compose};
 use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
@@ -262,7 +262,8 @@ impl Regions<'_> {
         fused.proven =
             shapes.is_some_and(|shapes| fused.fit(&shapes.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         let outputs = outputs.into_iter().map(Some).collect();
-        Ok(Step { node, action: Action::Fused(fused), inputs, outputs, needs, cost: AtomicU32::new(0) })
+        let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
+        Ok(Step { node, action: Action::Fused(fused), inputs, outputs, needs, cost, prepared })
     }
 
     /// What stands in traces and errors for the nodes of steps that are one.

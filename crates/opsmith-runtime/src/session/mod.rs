@@ -10,6 +10,7 @@ mod state;
 mod trace;
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 
 use opsmith_core::{Result, ensure};
@@ -50,11 +51,14 @@ pub struct SessionOptions {
     pub simplify: bool,
     /// Whether pointwise operators that follow each other are computed as one.
     pub fuse: bool,
+    /// On how many threads a node runs at most, and how many nodes at the same time; on those of the process's pool where
+    /// nothing is said, which `OPSMITH_NUM_THREADS` sizes.
+    pub threads: Option<NonZeroUsize>,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { parallel: true, simplify: true, fuse: true }
+        SessionOptions { parallel: true, simplify: true, fuse: true, threads: None }
     }
 }
 

@@ -1,14 +1,16 @@
 //! What one choice of fetches and feeds needs: the steps, in order, and when memory can be given back.
 
 use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use opsmith_core::{AttrValue, DType, Result, Shape, bail, ensure};
 
 use super::fold::{Simplified, simplify};
 use super::fuse::{Fused, Slots, fuse};
 use super::{Key, SessionOptions};
+use crate::call::Prepared;
 use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, may_be};
 use crate::op::Op;
 use crate::poison::Unpoisoned;
@@ -30,6 +32,8 @@ pub(super) struct Plan {
     /// Whether it writes variables.
     pub(super) writes: bool,
     pub(super) parallel: bool,
+    /// On how many threads a step runs at most.
+    pub(super) threads: Option<NonZeroUsize>,
     /// How often each slot is read; [`KEPT`] for one whose tensor stays to the end of the run.
     pub(super) readers: Vec<u32>,
     /// What every run begins with: the constants.
@@ -58,6 +62,8 @@ pub(super) struct Step {
     pub(super) needs: Vec<usize>,
     /// How long it took, in microseconds, when it was last measured.
     pub(super) cost: AtomicU32,
+    /// Its call, worked out when it is first run.
+    pub(super) prepared: OnceLock<Option<Prepared>>,
 }
 
 /// What a step does.
@@ -300,7 +306,8 @@ impl<'a> Builder<'a> {
             self.shapes.extend(variables.iter().map(|&id| (id, self.graph.nodes[id].clone())));
         }
         self.step_of.insert(id, step);
-        self.steps.push(Step { node: node.clone(), action, inputs, outputs, needs, cost: AtomicU32::new(0) });
+        let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
+        self.steps.push(Step { node: node.clone(), action, inputs, outputs, needs, cost, prepared });
         Ok(())
     }
 
@@ -365,14 +372,14 @@ impl<'a> Builder<'a> {
             self.steps = fuse(steps, &Slots { constants, readers: &readers, known: &known, made_by })?;
             readers = self.readers(&fetches);
         }
-        let parallel = options.parallel;
         Ok(Plan {
             steps: self.steps,
             feeds,
             fetches,
             variables: self.reads,
             writes: self.writes,
-            parallel,
+            parallel: options.parallel,
+            threads: options.threads,
             readers,
             constants: self.constants,
             shapes: self.shapes,

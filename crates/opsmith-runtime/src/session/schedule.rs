@@ -1,5 +1,6 @@
 //! Which steps run at the same time.
 
+use std::num::NonZeroUsize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -49,15 +50,20 @@ pub(super) fn next_batch(
 }
 
 impl Batch {
-    /// Runs `body` for each step, on as many threads as there are, and gives what each gave.
+    /// Runs `body` for each step, on as many threads as there are and may be, and gives what each gave.
     ///
     /// # Errors
     /// The first that a step gave; steps that have not begun by then do not run.
-    pub(super) fn run(&self, body: impl Fn(usize) -> Result<Given> + Sync) -> Result<Vec<Given>> {
+    pub(super) fn run(
+        &self,
+        threads: Option<NonZeroUsize>,
+        body: impl Fn(usize) -> Result<Given> + Sync,
+    ) -> Result<Vec<Given>> {
         let failed = AtomicBool::new(false);
         let results: Vec<Mutex<Option<Result<Given>>>> =
             self.steps.iter().map(|_| Mutex::default()).collect();
-        opsmith_host::threads::parallel_for(self.steps.len(), 1, &|range| {
+        let threads = threads.map_or(usize::MAX, NonZeroUsize::get);
+        opsmith_host::threads::parallel_for_on(threads, self.steps.len(), 1, &|range| {
             for at in range {
                 let result =
                     if failed.load(Ordering::Relaxed) { Err(cancelled()) } else { body(self.steps[at]) };
