@@ -72,7 +72,7 @@ def pictures(rng: np.random.Generator, count: int, size: int) -> tuple[torch.Ten
 class Network(nn.Module):
     """Convolutions that see some 60 pixels around each; the pixel's place is an input too."""
 
-    def __init__(self, width: int = 16) -> None:
+    def __init__(self, width: int = 24) -> None:
         super().__init__()
         layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1), nn.ReLU()]
         for dilation in [1, 2, 4, 8, 4, 2, 1]:
@@ -114,7 +114,7 @@ class Learned:
 
 
 def learn(
-    library: opsmith.Library, steps: int = 250, size: int = 64, batch: int = 4, seed: int = 0
+    library: opsmith.Library, steps: int = 200, size: int = 64, batch: int = 4, seed: int = 0
 ) -> Learned:
     """Train on new pictures in each step; the score is of others."""
     torch.manual_seed(seed)
@@ -176,7 +176,7 @@ def main() -> None:
     """Learn, print and draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", type=Path, default=ROOT / "target" / "release" / "libmasks.so")
-    parser.add_argument("--steps", type=int, default=250)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--picture", type=Path, help="a PNG to write")
     arguments = parser.parse_args()
     started = time.perf_counter()
