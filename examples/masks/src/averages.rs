@@ -128,6 +128,8 @@ struct SumWeighted<'a, T> {
 }
 
 impl<T: Real> Visit<T> for SumWeighted<'_, T> {
+    const ALONG: bool = false;
+
     #[inline(always)]
     fn visit<I: Isa, const D: usize>(&mut self, places: Places<'_, T>, sums: &mut [f64]) {
         let weights = block_of(self.weights, &places);

@@ -102,6 +102,8 @@ struct Pull<'a, T> {
 }
 
 impl<T: Real> Visit<T> for Pull<'_, T> {
+    const ALONG: bool = false;
+
     #[inline(always)]
     fn visit<I: Isa, const D: usize>(&mut self, places: Places<'_, T>, sums: &mut [f64]) {
         let mean = self.means.of(places.mask);

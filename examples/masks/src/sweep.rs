@@ -59,7 +59,7 @@ impl<'a, T: Real> Scene<'a, T> {
                 let (element, part) = (part / parts, part % parts);
                 let columns = element * x + part * x / parts..element * x + (part + 1) * x / parts;
                 let sums = sums.as_slice_mut().expect("a row of a slice");
-                dispatch(Walk { scene: *self, columns, width, output: sums, visit: visit(), along: false });
+                dispatch(Walk { scene: *self, columns, width, output: sums, visit: visit() });
             }
         });
         let view = ArrayViewMut::<f64, Ix3>::from_shape((batch, parts, masks * width), all);
@@ -88,7 +88,7 @@ impl<'a, T: Real> Scene<'a, T> {
         cx.parallel_over(view, Axis(0), self.cost(), |columns, mut view| {
             let width = view.ncols();
             let output = view.as_slice_mut().expect("rows of a slice");
-            dispatch(Walk { scene: *self, columns, width, output, visit: visit(), along: true });
+            dispatch(Walk { scene: *self, columns, width, output, visit: visit() });
         });
         Ok(())
     }
@@ -149,6 +149,8 @@ pub(crate) struct Places<'a, T> {
 pub(crate) trait Visit<T, O = f64> {
     /// Whether it takes runs in blocks, and is compiled for the usual `d` apart.
     const BLOCKS: bool = true;
+    /// Whether the output lies along the columns; else it is sums for each mask.
+    const ALONG: bool = true;
 
     /// Adds to `output`: to the sums of the mask, or to what the output has for these places.
     fn visit<I: Isa, const D: usize>(&mut self, places: Places<'_, T>, output: &mut [O]);
@@ -159,6 +161,7 @@ struct Sum;
 
 impl<T: Real> Visit<T> for Sum {
     const BLOCKS: bool = false;
+    const ALONG: bool = false;
 
     #[inline(always)]
     fn visit<I: Isa, const D: usize>(&mut self, places: Places<'_, T>, sums: &mut [f64]) {
@@ -175,8 +178,6 @@ struct Walk<'a, 'o, T, O, V> {
     width: usize,
     output: &'o mut [O],
     visit: V,
-    /// Whether the output lies along the columns.
-    along: bool,
 }
 
 impl<T: Real, O: Copy + Default, V: Visit<T, O>> Kernel for Walk<'_, '_, T, O, V> {
@@ -184,8 +185,8 @@ impl<T: Real, O: Copy + Default, V: Visit<T, O>> Kernel for Walk<'_, '_, T, O, V
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        // Each is code of its own for each instruction set, so the least of these has but one. From 5 on vectors along a row
-        // are better than the vectors across rows that the compiler makes of rows of a known length.
+        // Each is code of its own for each instruction set, so the least of these has but one. An output of long rows is bound by
+        // memory, whatever the code.
         if !(V::BLOCKS && I::FUSED) {
             return self.walk::<I, 0>();
         }
@@ -193,6 +194,8 @@ impl<T: Real, O: Copy + Default, V: Visit<T, O>> Kernel for Walk<'_, '_, T, O, V
             2 => self.walk::<I, 2>(),
             3 => self.walk::<I, 3>(),
             4 => self.walk::<I, 4>(),
+            8 if !V::ALONG => self.walk::<I, 8>(),
+            16 if !V::ALONG => self.walk::<I, 16>(),
             _ => self.walk::<I, 0>(),
         }
     }
@@ -204,7 +207,7 @@ impl<T: Real, O: Copy + Default, V: Visit<T, O>> Walk<'_, '_, T, O, V> {
         let Scene { embedding, runs, y, d } = self.scene;
         let block = if V::BLOCKS { BLOCK } else { usize::MAX };
         for (index, column) in self.columns.enumerate() {
-            if self.along {
+            if V::ALONG {
                 self.output[index * self.width..][..self.width].fill(O::default());
             }
             for run in runs.of_column(column) {
@@ -214,7 +217,7 @@ impl<T: Real, O: Copy + Default, V: Visit<T, O>> Walk<'_, '_, T, O, V> {
                     let end = start.saturating_add(block).min(run.end);
                     let places = column * y + start..column * y + end;
                     let rows = &embedding[places.start * d..places.end * d];
-                    let part = if self.along {
+                    let part = if V::ALONG {
                         let each = self.width / y;
                         index * self.width + start * each..index * self.width + end * each
                     } else {
