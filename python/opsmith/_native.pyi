@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 def crate_sources() -> list[tuple[str, str]]: ...
 def processor_feature() -> str | None: ...
@@ -58,11 +58,20 @@ class Op:
     ) -> Any: ...
     def set_fallback(self, fallback: Callable[[tuple[object, ...], object], object] | None) -> None: ...
 
+Compose: TypeAlias = Callable[[GraphOperation, list[GraphOutput | None]], list[GraphOutput | None] | None]
+
 def gradients(
-    ys: list[GraphOutput], xs: list[GraphOutput], grad_ys: list[GraphOutput] | None
+    ys: list[GraphOutput],
+    xs: list[GraphOutput],
+    grad_ys: list[GraphOutput] | None,
+    compose: Compose | None = None,
 ) -> list[GraphOutput | None]: ...
 def minimize(
-    optimizer: str, numbers: list[float], loss: GraphOutput, variables: list[GraphOutput] | None
+    optimizer: str,
+    numbers: list[float],
+    loss: GraphOutput,
+    variables: list[GraphOutput] | None,
+    compose: Compose | None = None,
 ) -> GraphOperation: ...
 
 @final
@@ -88,6 +97,12 @@ class GraphOperation:
     def name(self) -> str: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def library(self) -> str | None: ...
+    @property
+    def attributes(self) -> str: ...
+    @property
+    def input_counts(self) -> list[int]: ...
     @property
     def graph(self) -> Graph: ...
     @property

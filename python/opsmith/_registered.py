@@ -20,7 +20,7 @@ _lock = threading.Lock()
 
 
 def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Callable[[_F], _F]:
-    """Give a gradient to an op of a library that declares none, in PyTorch, TensorFlow and JAX.
+    """Give a gradient to an op of a library that declares none, in all frameworks and graphs.
 
     `op` is a function of the library. What this returns takes the gradient, so that it serves as a decorator:
 

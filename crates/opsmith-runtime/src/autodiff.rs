@@ -10,6 +10,10 @@ use crate::op::Op;
 use crate::standard;
 use crate::tensor::Tensor;
 
+/// Gives gradients to ops that declare none. Called with a node and the gradients that have arrived for its outputs, it
+/// makes the gradients of its inputs as nodes of the same graph, one for each tensor, or tells that it knows of none.
+pub type Compose<'a> = dyn FnMut(&Operation, &[Option<Output>]) -> Result<Option<Vec<Option<Output>>>> + 'a;
+
 /// The gradients of the sum of `ys` with respect to each of `xs`, as new nodes of their graph: none for an `x` that no
 /// `y` depends on in a differentiable way: along floats, and not through a variable that is assigned. `grad_ys`, where they
 /// are given, are the gradients that flow into the `ys`; else those are ones.
@@ -18,6 +22,19 @@ use crate::tensor::Tensor;
 /// `Unimplemented` for an op on the way that declares no gradient: the error names it, and the way to it. `InvalidArgument`
 /// for outputs of several graphs, or of dtypes that have no gradients.
 pub fn gradients(ys: &[&Output], xs: &[&Output], grad_ys: Option<&[&Output]>) -> Result<Vec<Option<Output>>> {
+    gradients_with(ys, xs, grad_ys, &mut |_, _| Ok(None))
+}
+
+/// As [`gradients`], with `compose` asked for the gradients of ops that declare none.
+///
+/// # Errors
+/// As [`gradients`]; what `compose` says, and `InvalidArgument` for gradients of it that do not fit the inputs.
+pub fn gradients_with(
+    ys: &[&Output],
+    xs: &[&Output],
+    grad_ys: Option<&[&Output]>,
+    compose: &mut Compose<'_>,
+) -> Result<Vec<Option<Output>>> {
     let Some(first) = ys.first() else { return Ok(vec![None; xs.len()]) };
     let graph = first.graph().scope("gradients")?;
     for output in ys.iter().chain(xs).chain(grad_ys.unwrap_or_default()) {
@@ -39,7 +56,7 @@ pub fn gradients(ys: &[&Output], xs: &[&Output], grad_ys: Option<&[&Output]>) ->
         };
         pass.arrived(y.endpoint(), gradient, None);
     }
-    pass.run()?;
+    pass.run(compose)?;
     xs.iter().map(|x| pass.total(x.endpoint())).collect()
 }
 
@@ -134,7 +151,7 @@ impl Backward {
     }
 
     /// From the last node to the first, through those that depend on an x.
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self, compose: &mut Compose<'_>) -> Result<()> {
         for id in (0..self.nodes.len()).rev() {
             if !self.depends[id] {
                 continue;
@@ -145,14 +162,20 @@ impl Backward {
                 totals.push(self.total(Endpoint { node: id, index })?);
             }
             if totals.iter().any(Option::is_some) {
-                self.through(id, &node, &totals)?;
+                self.through(id, &node, &totals, compose)?;
             }
         }
         Ok(())
     }
 
     /// Lets gradients flow through one node, to those of its inputs that depend on an x.
-    fn through(&mut self, id: NodeId, node: &Node, gradients: &[Option<Output>]) -> Result<()> {
+    fn through(
+        &mut self,
+        id: NodeId,
+        node: &Node,
+        gradients: &[Option<Output>],
+        compose: &mut Compose<'_>,
+    ) -> Result<()> {
         let reaches = |input: &Endpoint| {
             is_float(&self.nodes, input) && (self.depends[input.node] || self.is_x.contains_key(input))
         };
@@ -165,7 +188,13 @@ impl Backward {
         };
         match op.declared_gradient() {
             Gradient::NotDifferentiable => return Ok(()),
-            Gradient::Undeclared => self.no_gradient(id, node)?,
+            Gradient::Undeclared => {
+                let operation = Operation::new(self.graph.clone(), id);
+                return match compose(&operation, gradients)? {
+                    Some(found) => self.composed(id, node, found),
+                    None => self.no_gradient(id, node),
+                };
+            }
             Gradient::Op(_) => {}
         }
         let Some(wiring) = op.gradient_wiring() else { return self.no_gradient(id, node) };
@@ -179,6 +208,35 @@ impl Backward {
                 if self.depends[endpoint.node] && is_float(&self.nodes, &endpoint) {
                     self.arrived(endpoint, output, Some(id));
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets gradients that were made for a node flow to its inputs.
+    fn composed(&mut self, id: NodeId, node: &Node, found: Vec<Option<Output>>) -> Result<()> {
+        let (op, expected, given) = (node.kind.name(), node.inputs.len(), found.len());
+        ensure!(
+            given == expected,
+            InvalidArgument,
+            "{op}: has {expected} input tensors, got {given} gradients"
+        );
+        for (input, gradient) in node.inputs.iter().zip(found) {
+            let (Some(endpoint), Some(gradient)) = (*input, gradient) else { continue };
+            self.graph.endpoint(&gradient, op)?;
+            let input = Output::new(&self.graph, endpoint);
+            ensure!(
+                gradient.dtype() == input.dtype() && crate::graph::may_be(gradient.shape(), input.shape()),
+                InvalidArgument,
+                "{op}: the gradient of `{}` must be {}{}, got {}{}",
+                input.name(),
+                input.dtype(),
+                input.shape(),
+                gradient.dtype(),
+                gradient.shape()
+            );
+            if self.depends[endpoint.node] && is_float(&self.nodes, &endpoint) {
+                self.arrived(endpoint, gradient, Some(id));
             }
         }
         Ok(())

@@ -39,7 +39,7 @@ mod storage;
 mod tape;
 mod tensor;
 
-pub use autodiff::gradients;
+pub use autodiff::{Compose, gradients, gradients_with};
 pub use buffer::Owner;
 pub use call::{Arg, CallInputs, OutputMemory};
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};

@@ -3,7 +3,7 @@
 use opsmith_core::dtype::sets;
 use opsmith_core::{Result, ensure};
 
-use crate::autodiff::gradients;
+use crate::autodiff::{Compose, gradients_with};
 use crate::graph::{CallBuilder, Graph, Operation, Output, Variable};
 use crate::standard;
 use crate::tensor::Tensor;
@@ -50,7 +50,7 @@ pub trait Optimizer {
     /// The node that takes one step towards a smaller loss, with all variables of the graph that it depends on.
     ///
     /// # Errors
-    /// As [`gradients`]; `InvalidArgument` for a loss that is no float scalar or depends on no variable.
+    /// As [`gradients`](crate::gradients); `InvalidArgument` for a loss that is no float scalar or depends on no variable.
     fn minimize(&self, loss: &Output) -> Result<Operation> {
         self.minimize_with(loss, &loss.graph().variables())
     }
@@ -60,6 +60,19 @@ pub trait Optimizer {
     /// # Errors
     /// As [`minimize`](Self::minimize).
     fn minimize_with(&self, loss: &Output, variables: &[Variable]) -> Result<Operation> {
+        self.minimize_composed(loss, variables, &mut |_, _| Ok(None))
+    }
+
+    /// As [`minimize_with`](Self::minimize_with), with `compose` asked for the gradients of ops that declare none.
+    ///
+    /// # Errors
+    /// As [`gradients_with`].
+    fn minimize_composed(
+        &self,
+        loss: &Output,
+        variables: &[Variable],
+        compose: &mut Compose<'_>,
+    ) -> Result<Operation> {
         ensure!(
             loss.shape().rank().is_none_or(|rank| rank == 0) && sets::ANY_FLOAT.contains(&loss.dtype()),
             InvalidArgument,
@@ -72,7 +85,7 @@ pub trait Optimizer {
         let is_float = |variable: &&Variable| sets::ANY_FLOAT.contains(&variable.output().dtype());
         let variables: Vec<&Variable> = variables.iter().filter(is_float).collect();
         let xs: Vec<&Output> = variables.iter().map(|variable| variable.output()).collect();
-        let found = gradients(&[loss], &xs, None)?.into_iter().zip(variables);
+        let found = gradients_with(&[loss], &xs, None, compose)?.into_iter().zip(variables);
         let pairs: Vec<(Output, Variable)> =
             found.filter_map(|(gradient, variable)| Some((gradient?, variable.clone()))).collect();
         ensure!(

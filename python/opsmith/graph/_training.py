@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opsmith import _native
+from opsmith.graph._composed import composing
 from opsmith.graph._graph import graph_of
 from opsmith.graph._output import Operation, Output, Variable
 
@@ -28,7 +29,7 @@ def gradients(
         listed = grad_ys if isinstance(grad_ys, list | tuple) else [grad_ys]
         pairs = [graph.convert(value, y.dtype) for value, y in zip(listed, ys, strict=True)]
         given = [output._native for output in pairs]
-    found = _native.gradients([y._native for y in ys], [x._native for x in xs], given)
+    found = _native.gradients([y._native for y in ys], [x._native for x in xs], given, composing(graph))
     return [None if native is None else Output(graph, native) for native in found]
 
 
@@ -37,7 +38,9 @@ def minimize(
 ) -> Operation:
     """The node that takes a step of an optimiser of the engine's."""
     natives = None if variables is None else [variable._native for variable in variables]
-    return Operation(loss.graph, _native.minimize(optimizer, numbers, loss._native, natives))
+    return Operation(
+        loss.graph, _native.minimize(optimizer, numbers, loss._native, natives, composing(loss.graph))
+    )
 
 
 def _list(outputs: Output | Sequence[Output]) -> list[Output]:

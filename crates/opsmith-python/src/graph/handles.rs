@@ -31,6 +31,26 @@ impl GraphOperation {
         self.operation.kind()
     }
 
+    /// The library of the op that it calls; None where it calls none.
+    #[getter]
+    fn library(&self) -> Option<String> {
+        self.operation.op().map(|op| op.library().name().to_owned())
+    }
+
+    /// Every attribute that callers may give, as JSON.
+    #[getter]
+    fn attributes(&self, py: Python<'_>) -> PyResult<String> {
+        let attrs = self.operation.all_attrs().map_err(|error| to_python(py, &error))?;
+        let pairs = attrs.into_iter().map(|(name, value)| (name, value.to_json()));
+        Ok(serde_json::Value::Object(pairs.collect()).to_string())
+    }
+
+    /// How many of the inputs each input of the definition holds.
+    #[getter]
+    fn input_counts(&self) -> Vec<usize> {
+        self.operation.input_counts().to_vec()
+    }
+
     #[getter]
     fn graph(&self) -> Graph {
         Graph { graph: self.operation.graph().clone() }

@@ -119,6 +119,11 @@ impl Operation {
         self.node.outputs.len()
     }
 
+    /// How many tensors each input of the definition holds: one for an optional one that is absent.
+    pub fn input_counts(&self) -> &[usize] {
+        &self.node.counts
+    }
+
     /// How many tensors each output of the definition holds.
     pub fn output_counts(&self) -> &[usize] {
         &self.node.output_counts
