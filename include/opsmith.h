@@ -514,8 +514,8 @@ typedef struct OpsmithLibrary {
    * Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
    * `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
    * `response`: `{"formula": text, "cuda_source": text, "vectors": text, "program": {"graph": text, "like": [input or
-   * null]} or null}`, a program being a function of each element and `like` the inputs whose shapes its outputs have,
-   * null for all inputs broadcast; free it with `string_free`.
+   * null], "whole": [input]} or null}`, a program being a function of each element, `like` the inputs whose shapes its
+   * outputs have, null for all inputs broadcast, and `whole` those that do not broadcast; free it with `string_free`.
    */
   struct OpsmithError *(*explain)(size_t op, struct OpsmithStr request, struct OpsmithStr *response);
   /**

@@ -23,10 +23,11 @@ class LLTMCell(keras.layers.Layer):
     def build(self, input_shape: Sequence[int | None]) -> None:
         """Make the parameters, drawn from ±1/√units."""
         limit = self.units**-0.5 if self.units else 0.0
-        draw = keras.initializers.RandomUniform(-limit, limit)
         columns = self.units + input_shape[-1]
-        self.kernel = self.add_weight(name="kernel", shape=(3 * self.units, columns), initializer=draw)
-        self.bias = self.add_weight(name="bias", shape=(3 * self.units,), initializer=draw)
+        for name, shape in [("kernel", (3 * self.units, columns)), ("bias", (3 * self.units,))]:
+            # An initialiser of its own for each: one draws the same numbers every time.
+            draw = keras.initializers.RandomUniform(-limit, limit)
+            setattr(self, name, self.add_weight(name=name, shape=shape, initializer=draw))
         self.built = True
 
     def call(self, inputs: tf.Tensor, states: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:

@@ -289,8 +289,8 @@ pub struct OpsmithLibrary {
     /// Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
     /// `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
     /// `response`: `{"formula": text, "cuda_source": text, "vectors": text, "program": {"graph": text, "like": [input or
-    /// null]} or null}`, a program being a function of each element and `like` the inputs whose shapes its outputs have,
-    /// null for all inputs broadcast; free it with `string_free`.
+    /// null], "whole": [input]} or null}`, a program being a function of each element, `like` the inputs whose shapes its
+    /// outputs have, null for all inputs broadcast, and `whole` those that do not broadcast; free it with `string_free`.
     pub explain:
         unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
     /// Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it

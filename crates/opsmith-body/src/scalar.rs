@@ -134,8 +134,7 @@ pub trait Scalar:
     /// The usual approximation of [`gelu`](Self::gelu): x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
     #[inline(always)]
     fn gelu_tanh(self) -> Self {
-        let inner = (self * self * GELU_CUBIC + 1.0) * self * GELU_LINEAR;
-        self * inner.sigmoid()
+        gelu_tanh(self)
     }
     /// log(1 + eˣ).
     #[inline(always)]
@@ -158,6 +157,13 @@ pub trait Scalar:
         let power = power.unwrap_or(Self::of(1.0));
         if exponent < 0 { Self::of(1.0) / power } else { power }
     }
+}
+
+/// [`Scalar::gelu_tanh`] from other functions.
+#[inline(always)]
+pub(crate) fn gelu_tanh<S: Scalar>(x: S) -> S {
+    let inner = (x * x * GELU_CUBIC + 1.0) * x * GELU_LINEAR;
+    x * inner.sigmoid()
 }
 
 /// 2 √(2/π), in the argument of the sigmoid of [`Scalar::gelu_tanh`].

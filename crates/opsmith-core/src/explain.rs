@@ -31,22 +31,27 @@ pub struct Program {
     /// For each output the input whose shape it has, summed over the dims along which that is repeated; none for an
     /// output of the shape that all inputs broadcast to.
     pub like: Vec<Option<usize>>,
+    /// The inputs that do not broadcast, as gradients do not: in a call where the shapes of these are the one that all inputs
+    /// broadcast to, every shape fits.
+    pub whole: Vec<usize>,
 }
 
 impl Program {
-    /// The program as JSON: `{"graph": text, "like": [null or the position of an input]}`.
+    /// The program as JSON: `{"graph": text, "like": [null or an input], "whole": [an input]}`, inputs by position.
     pub fn to_json(&self) -> Value {
-        json!({ "graph": self.graph, "like": self.like })
+        json!({ "graph": self.graph, "like": self.like, "whole": self.whole })
     }
 
     /// The program that [`to_json`](Self::to_json) gave; none of anything else.
     pub fn from_json(json: &Value) -> Option<Program> {
+        let input = |value: &Value| usize::try_from(value.as_u64()?).ok();
         let like = |value: &Value| match value {
             Value::Null => Some(None),
-            other => Some(Some(usize::try_from(other.as_u64()?).ok()?)),
+            other => input(other).map(Some),
         };
         let like = json["like"].as_array()?.iter().map(like).collect::<Option<_>>()?;
-        Some(Program { graph: json["graph"].as_str()?.to_owned(), like })
+        let whole = json["whole"].as_array()?.iter().map(input).collect::<Option<_>>()?;
+        Some(Program { graph: json["graph"].as_str()?.to_owned(), like, whole })
     }
 }
 
@@ -127,9 +132,9 @@ mod tests {
 
     #[test]
     fn programs_are_read_as_they_were_written() {
-        let program = Program { graph: "inputs 1".to_owned(), like: vec![None, Some(2)] };
+        let program = Program { graph: "inputs 1".to_owned(), like: vec![None, Some(2)], whole: vec![1] };
         assert_eq!(Program::from_json(&program.to_json()), Some(program));
-        assert_eq!(Program::from_json(&json!({ "graph": "", "like": [-1] })), None);
+        assert_eq!(Program::from_json(&json!({ "graph": "", "like": [-1], "whole": [] })), None);
         assert_eq!(Program::from_json(&Value::Null), None);
     }
 

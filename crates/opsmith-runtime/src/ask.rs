@@ -21,6 +21,8 @@ pub(crate) struct OpProgram {
     pub(crate) graph: Graph,
     /// For each output, the input whose shape it has; none where it has that of all.
     pub(crate) like: Vec<Option<usize>>,
+    /// The inputs that do not broadcast.
+    pub(crate) whole: Vec<usize>,
 }
 
 /// The programs of ops that were asked for, by position and attributes.
@@ -75,9 +77,10 @@ impl Op {
         let read = || {
             let program = self.explain(&all).ok()?.program?;
             let graph = Graph::parse(&program.graph).ok()?;
-            let fits = program.like.iter().flatten().all(|&input| input < graph.input_count());
+            let mut inputs = program.like.iter().flatten().chain(&program.whole);
+            let fits = inputs.all(|&input| input < graph.input_count());
             let fits = fits && program.like.len() == graph.outputs().len();
-            fits.then(|| Arc::new(OpProgram { graph, like: program.like }))
+            fits.then(|| Arc::new(OpProgram { graph, like: program.like, whole: program.whole }))
         };
         let program = read();
         programs.lock().unpoisoned().insert((self.index(), key), program.clone());

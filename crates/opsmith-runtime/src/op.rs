@@ -1,5 +1,7 @@
 //! An op of a loaded library, to be called.
 
+use std::num::NonZeroUsize;
+
 use opsmith_core::def::ArgDef;
 use opsmith_core::{
     AttrValue, Gradient, GradientWiring, Result, Signature, TensorView, TensorViewMut, bail, ensure,
@@ -100,7 +102,7 @@ impl Op {
             let (op, input) = (&self.signature().name, &changed.name);
             bail!(InvalidArgument, "{op}: input `{input}` is changed in place; call it by `call_in_place`");
         }
-        self.call_args(args, &mut [], attrs, wanted)
+        self.call_args(args, &mut [], attrs, (wanted, None))
     }
 
     /// Calls an op that changes inputs in place: `changed` has a tensor for each `Ref` input of the definition, `args` one
@@ -111,6 +113,17 @@ impl Op {
     /// As [`call`](Self::call); after one, a tensor in `changed` may be partly changed.
     pub fn call_in_place(
         &self,
+        changed: &mut [&mut Tensor],
+        args: &[Arg<'_>],
+        attrs: &[(&str, AttrValue)],
+    ) -> Result<Vec<Tensor>> {
+        self.call_in_place_on(None, changed, args, attrs)
+    }
+
+    /// As [`call_in_place`](Self::call_in_place), on so many threads at most.
+    pub(crate) fn call_in_place_on(
+        &self,
+        threads: Option<NonZeroUsize>,
         changed: &mut [&mut Tensor],
         args: &[Arg<'_>],
         attrs: &[(&str, AttrValue)],
@@ -126,7 +139,7 @@ impl Op {
         );
         let mut views =
             changed.iter_mut().map(|tensor| tensor.as_view_mut()).collect::<Result<SmallVec<[_; 2]>>>()?;
-        let outputs = self.call_args(args, &mut views, attrs, ALL)?;
+        let outputs = self.call_args(args, &mut views, attrs, (ALL, threads))?;
         Ok(outputs.into_iter().flatten().collect())
     }
 
@@ -136,7 +149,7 @@ impl Op {
         args: &[Arg<'_>],
         changed: &mut [TensorViewMut<'_>],
         attrs: &[(&str, AttrValue)],
-        wanted: u64,
+        (wanted, threads): (u64, Option<NonZeroUsize>),
     ) -> Result<Vec<Option<Tensor>>> {
         self.check_count(changed.len() + args.len())?;
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
@@ -155,8 +168,9 @@ impl Op {
         let mut memory = EngineMemory::default();
         let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.signature().outputs.len());
         let inputs = CallInputs { flat: &flat, counts: &counts };
-        // SAFETY: `Ref` inputs come from mutable views, which nobody else uses.
-        unsafe { self.call_into(inputs, &named, wanted, &mut output_counts, &mut memory) }?;
+        // `Ref` inputs come from mutable views, which nobody else uses.
+        let called = Called { op: self, attrs: &named, wanted, prepared: None, threads };
+        call(&called, inputs, &mut output_counts, &mut memory)?;
         Ok(memory.into_tensors(output_counts.iter().sum()).collect())
     }
 

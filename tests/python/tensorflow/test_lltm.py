@@ -152,3 +152,13 @@ def test_training_takes_the_curve_of_numpy(lltm: opsmith.Library) -> None:
 
     assert lltm is not None
     np.testing.assert_allclose(with_tensorflow(30, "float64").losses, losses(30), rtol=1e-9)
+
+
+def test_a_cells_parameters_are_drawn_apart() -> None:
+    from lltm_keras import LLTMCell
+
+    cell = LLTMCell(4)
+    cell.build((None, 3))
+    kernel, bias = (np.ravel(variable.value) for variable in cell.trainable_variables)
+    assert (abs(kernel) <= 0.5).all() and (abs(bias) <= 0.5).all()
+    assert not np.isclose(kernel[: len(bias)], bias).any()

@@ -190,6 +190,8 @@ pub struct Graph {
     pub(crate) attributes: Vec<(&'static str, f64)>,
     pub(crate) inputs: Vec<Argument>,
     pub(crate) results: Vec<Argument>,
+    /// Whether each function that was traced is a node.
+    pub(crate) is_faithful: bool,
 }
 
 /// An input or an output of a graph.
@@ -256,7 +258,14 @@ impl Graph {
             attributes,
             inputs: arguments.0,
             results: arguments.1,
+            is_faithful: true,
         }
+    }
+
+    /// Whether the graph computes what the traced body does, function by function: it used none that is rounded once
+    /// as a whole and more often as several nodes, as `mul_add` and `gelu` are.
+    pub fn is_faithful(&self) -> bool {
+        self.is_faithful
     }
 
     /// The nodes; each comes after those that it is computed from.

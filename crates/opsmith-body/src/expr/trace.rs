@@ -6,7 +6,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 use crate::body::Body;
 use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Kind, Node, Unary};
-use crate::scalar::{Mask, Scalar};
+use crate::scalar::{Mask, Scalar, gelu_tanh};
 
 /// A graph that is being recorded.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(crate) struct Recorder {
     pub(crate) nodes: Vec<Node>,
     known: HashMap<Node, Id>,
     attributes: Vec<(&'static str, f64)>,
+    /// Whether a function was taken apart that numbers compute as a whole.
+    is_taken_apart: bool,
     /// How often each node is there, and each input.
     kinds: Vec<Kind>,
     inputs: Vec<Kind>,
@@ -78,7 +80,9 @@ pub(crate) fn record(
     let results: Vec<Id> = computation(&numbers).into_iter().map(|output| output.0).collect();
     let recorder = RECORDER.take().unwrap_or_default();
     drop(restore);
-    Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs))
+    let mut graph = Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs));
+    graph.is_faithful = !recorder.is_taken_apart;
+    graph
 }
 
 /// Traces a body.
@@ -153,6 +157,11 @@ pub(crate) fn kind_of(id: Id) -> Kind {
 
 pub(crate) fn node(node: Node) -> Expr {
     Expr(with(|r| r.add(node)))
+}
+
+/// Notes that a function has no node of its own: as several nodes it is rounded more often.
+fn taken_apart() {
+    with(|r| r.is_taken_apart = true);
 }
 
 fn mask(node: Node) -> MaskExpr {
@@ -251,5 +260,17 @@ impl Scalar for Expr {
     }
     fn detached(self) -> Self {
         node(Node::Detached(self.0))
+    }
+    fn mul_add(self, factor: Self, term: Self) -> Self {
+        taken_apart();
+        self * factor + term
+    }
+    fn gelu(self) -> Self {
+        taken_apart();
+        self * self.normal_cdf()
+    }
+    fn gelu_tanh(self) -> Self {
+        taken_apart();
+        gelu_tanh(self)
     }
 }

@@ -43,7 +43,9 @@ pub trait Pointwise: OneBody {
 pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let kernel = KernelDef::cpu::<PointwiseKernel<B, ORDER>>().strided();
     B::FACTS.def(ORDER, output_shapes::<B>, &kernel).explain(|construction| {
-        explain(construction, &graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
+        let body = B::new(construction)?;
+        let forward = body.trace().is_faithful().then_some(B::FACTS.inputs.len());
+        explain(construction, &graph::<B>(&body, ORDER), &B::FACTS.family(ORDER), forward)
     })
 }
 
@@ -52,7 +54,25 @@ fn graph<B: Pointwise>(body: &B, order: usize) -> Graph {
     (0..order).fold(body.trace(), |graph, _| graph.gradient())
 }
 
-fn explain(construction: &OpKernelConstruction<'_>, graph: &Graph, family: &Family) -> Result<Explanation> {
+/// What an op of the family computes of each element, as a program; `forward` is how many inputs the forward op has.
+fn program(graph: String, family: &Family, forward: usize) -> Program {
+    let input = |like| match like {
+        Like::Input(input) => Some(input),
+        Like::Output(_) => None,
+    };
+    let like = family.outputs.iter().map(|output| input(output.like)).collect();
+    let others = family.inputs.iter().enumerate().skip(forward);
+    let whole = others.flat_map(|(position, argument)| input(argument.like).into_iter().chain([position]));
+    Program { graph, like, whole: whole.collect() }
+}
+
+/// Explains an op of a family. There is a program of it where it is said how many inputs the forward op has.
+fn explain(
+    construction: &OpKernelConstruction<'_>,
+    graph: &Graph,
+    family: &Family,
+    forward: Option<usize>,
+) -> Result<Explanation> {
     let dtype: DType = construction.attr("T")?;
     let signature = construction.signature();
     let Some(cuda) = cuda_type(dtype) else {
@@ -65,13 +85,8 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: &Graph, family: &Fami
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
     let graph = graph.clone().with_names(&inputs, &outputs);
-    let like = family.outputs.iter().map(|output| match output.like {
-        Like::Input(input) => Some(input),
-        Like::Output(_) => None,
-    });
-    let like = like.collect();
     Ok(Explanation {
-        program: graph.to_text().map(|graph| Program { graph, like }),
+        program: forward.and_then(|forward| Some(program(graph.to_text()?, family, forward))),
         formula: graph.formula(),
         cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
         vectors: vectors(dtype),

@@ -23,6 +23,8 @@ pub struct ProgramKernel {
     cost: usize,
 }
 
+// Who forgets to implement the trait is not helped by hearing of this one.
+#[diagnostic::do_not_recommend]
 impl OpKernel for ProgramKernel {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
         let text: String = construction.attr("program")?;

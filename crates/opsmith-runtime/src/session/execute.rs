@@ -160,6 +160,15 @@ impl Run<'_> {
     fn one_by_one(&self, step: &Step, fused: &Fused) -> Result<Given> {
         let begin = Instant::now();
         let mut made: HashMap<Slot, Tensor> = HashMap::new();
+        let mut readers: HashMap<Slot, usize> = HashMap::new();
+        for &slot in fused
+            .parts
+            .iter()
+            .flat_map(|part| part.inputs.iter().flatten())
+            .chain(step.outputs.iter().flatten())
+        {
+            *readers.entry(slot).or_default() += 1;
+        }
         for part in &fused.parts {
             let Action::Call { op, attrs, wanted } = &part.action else { continue };
             let begin = Instant::now();
@@ -173,6 +182,13 @@ impl Run<'_> {
             };
             let given = given.map_err(|error| at_node(error, part))?;
             self.measured(part, begin, &given);
+            for slot in part.inputs.iter().flatten() {
+                let left = readers.entry(*slot).or_default();
+                *left -= 1;
+                if *left == 0 {
+                    made.remove(slot);
+                }
+            }
             made.extend(part.outputs.iter().zip(given).filter_map(|(slot, value)| Some(((*slot)?, value?))));
         }
         let microseconds = begin.elapsed().as_micros().min(u32::MAX.into()) as u32;
@@ -223,7 +239,9 @@ impl Run<'_> {
             })
             .collect();
         let mut places: Vec<&mut Tensor> = changed.iter_mut().collect();
-        let given = op.call_in_place(&mut places, &args, &named).map_err(|error| at_node(error, step))?;
+        let given = op
+            .call_in_place_on(self.plan.threads, &mut places, &args, &named)
+            .map_err(|error| at_node(error, step))?;
         for (&variable, value) in variables.iter().zip(changed) {
             self.set(variable, value);
         }

@@ -1,6 +1,7 @@
 //! What a plan can leave out: nodes that compute the same as another, and nodes whose inputs are constants.
 
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use super::execute::OpCall;
@@ -15,6 +16,9 @@ const MOST_FOLDED: usize = 10 << 20;
 
 /// The most bytes of constants that are compared.
 const MOST_COMPARED: usize = 256;
+
+/// The threads that constants are computed on, at most, and the memory for them.
+pub(super) type Resources<'a> = (Option<NonZeroUsize>, &'a Arc<MemoryPool>);
 
 /// What was found out.
 #[derive(Default)]
@@ -56,7 +60,7 @@ enum Computes {
 }
 
 /// Finds nodes of `order` that compute the same as an earlier one, or always the same.
-pub(super) fn simplify(graph: &Needed<'_>, order: &[NodeId], pool: &Arc<MemoryPool>) -> Simplified {
+pub(super) fn simplify(graph: &Needed<'_>, order: &[NodeId], (threads, pool): Resources<'_>) -> Simplified {
     let mut found = Simplified::default();
     let mut known: HashMap<Computes, NodeId> = HashMap::new();
     let mut folded = 0;
@@ -87,7 +91,7 @@ pub(super) fn simplify(graph: &Needed<'_>, order: &[NodeId], pool: &Arc<MemoryPo
         if !is_given && folded > MOST_FOLDED {
             continue;
         }
-        for (index, tensor) in fold(graph, node, &inputs, &found, pool).into_iter().enumerate() {
+        for (index, tensor) in fold(graph, node, &inputs, &found, (threads, pool)).into_iter().enumerate() {
             if !is_given {
                 folded += tensor.num_elements() * tensor.dtype().size();
             }
@@ -122,7 +126,7 @@ fn fold(
     node: &Node,
     inputs: &[Option<Endpoint>],
     found: &Simplified,
-    pool: &Arc<MemoryPool>,
+    (threads, pool): Resources<'_>,
 ) -> Vec<Tensor> {
     let (op, attrs) = match &node.kind {
         Kind::Constant(tensor) => return vec![tensor.clone()],
@@ -142,7 +146,7 @@ fn fold(
     let Some(values) = inputs.iter().map(value).collect::<Option<Vec<_>>>().filter(|_| small) else {
         return vec![];
     };
-    let call = OpCall { op, attrs, counts: &node.counts, wanted: u64::MAX, threads: None };
+    let call = OpCall { op, attrs, counts: &node.counts, wanted: u64::MAX, threads };
     let outputs = call.run(&values, None, pool);
     outputs.ok().and_then(|outputs| outputs.into_iter().collect()).unwrap_or_default()
 }

@@ -183,6 +183,7 @@ impl Regions<'_> {
         if !is_float
             || !outputs.all(|other| like(other, &known))
             || !inputs.clone().all(|&slot| broadcasts(&self.slots.known[slot], &known))
+            || inputs.clone().all(|&slot| self.single(slot).is_some())
         {
             return None;
         }
@@ -331,7 +332,9 @@ impl Build {
     /// Notes what a step reads, and what that asks of shapes.
     fn add(&mut self, step: &Step, program: &OpProgram, regions: &Regions<'_>) {
         let wanted = step.outputs.iter().zip(&program.like).filter(|(slot, _)| slot.is_some());
-        let like: HashSet<Slot> = wanted.filter_map(|(_, like)| step.inputs[(*like)?]).collect();
+        let like = wanted.filter_map(|(_, like)| step.inputs[(*like)?]);
+        let whole = program.whole.iter().filter_map(|&input| step.inputs[input]);
+        let full: HashSet<Slot> = like.chain(whole).collect();
         let mut outside = Vec::new();
         let mut has_own = false;
         for &slot in step.inputs.iter().flatten() {
@@ -341,16 +344,17 @@ impl Build {
                 continue;
             }
             match regions.single(slot) {
-                Some(number) if !like.contains(&slot) => _ = self.numbers.insert(slot, number),
+                Some(number) if !full.contains(&slot) => _ = self.numbers.insert(slot, number),
                 _ => outside.push(self.input(slot)),
             }
         }
         // What it makes has the shape of all, and so has what it reads of that.
-        let full = like.iter().filter(|slot| !self.made.contains(slot)).copied().collect::<Vec<_>>();
-        full.into_iter().for_each(|slot| {
-            let input = self.input(slot);
-            self.full.push(input);
-        });
+        for slot in full {
+            if !self.made.contains(&slot) {
+                let input = self.input(slot);
+                self.full.push(input);
+            }
+        }
         if !has_own {
             self.whole.push(outside);
         }

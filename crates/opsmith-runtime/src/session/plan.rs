@@ -97,7 +97,7 @@ impl Plan {
         let needed = Needed { nodes: &nodes, variables: &variables, feeds: seen };
         let order = needed.order(key, &HashMap::new())?;
         let simplified = if options.simplify {
-            simplify(&needed, &order, pool)
+            simplify(&needed, &order, (options.threads, pool))
         } else {
             Simplified::nothing(&needed, &order)
         };
