@@ -72,5 +72,13 @@ def dims(value: Any) -> list[int | None] | None:
     return None if value is None else [None if dim is None or dim == -1 else _int(dim) for dim in value]
 
 
+def tensor_values(value: Mapping[str, Any]) -> list[Any]:
+    """The elements of a tensor that is a default, as the definition's JSON has it: row-major."""
+    return [
+        complex(*map(float, x)) if isinstance(x, list) else float(x) if isinstance(x, str) else x
+        for x in value["values"]
+    ]
+
+
 PLAIN: Mapping[str, Callable[[Any], Any]] = {"string": _string, "int": _int, "float": _float, "bool": _bool}
 """The conversions of what Python has itself."""

@@ -113,9 +113,10 @@ pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Pre
         parallel_for: None,
         keep_string: None,
     };
-    // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
-    let error =
-        with_abi_call(called, inputs, &mut [], &host, |call| unsafe { (table.plan)(call, &raw mut plan) });
+    let error = with_abi_call(called, inputs, &mut [], &host, |call| {
+        // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
+        unsafe { (table.plan)(call, &raw mut plan) }
+    });
     // SAFETY: the library gave the error, and it is taken once.
     unsafe { take_error(table, error) }?;
     Ok(Prepared { table, plan })

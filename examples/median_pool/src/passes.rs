@@ -85,8 +85,8 @@ pub(crate) fn backward<T: Differentiable>(
     let (height, len) = (pool.height, pool.width * pool.channels);
     let rows = table(x_grad, pool.batch * height, len)?;
     let band = BAND.max(8 * how.windows.ksize[0]);
-    cx.parallel_over(rows, Axis(0), 2 * how.cost(pool), |range, mut rows| {
-        let Some(mut to) = rows.as_slice_mut() else { return };
+    cx.try_parallel_over(rows, Axis(0), 2 * how.cost(pool), |range, mut rows| {
+        let Some(mut to) = rows.as_slice_mut() else { return Ok(()) };
         let mut sums = Vec::new();
         let mut next = range.start;
         while next < range.end {
@@ -94,6 +94,10 @@ pub(crate) fn backward<T: Differentiable>(
             let end = (first + band).min(height).min(first + range.end - next);
             let (now, rest) = std::mem::take(&mut to).split_at_mut((end - first) * len);
             sums.clear();
+            // Of large windows it is much of an image: there may be no memory for it.
+            sums.try_reserve_exact(now.len()).map_err(|_| {
+                Error::resource_exhausted(format!("cannot allocate {} sums of a gradient", now.len()))
+            })?;
             sums.resize(now.len(), T::Sum::default());
             let y_grad = &y_grad[image * pool.rows * pool.row_len()..];
             dispatch(Scatter { images: &images, image, band: first..end, y_grad, sums: &mut sums });
@@ -102,8 +106,8 @@ pub(crate) fn backward<T: Differentiable>(
             }
             (to, next) = (rest, next + end - first);
         }
-    });
-    Ok(())
+        Ok(())
+    })
 }
 
 struct Scatter<'a, T: Differentiable> {

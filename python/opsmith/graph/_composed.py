@@ -110,10 +110,7 @@ def _attribute_values(op: Op, values: dict[str, Any]) -> dict[str, Any]:
 def _tensor(value: dict[str, Any]) -> Any:
     import numpy as np
 
-    values = [
-        complex(*map(float, x)) if isinstance(x, list) else float(x) if isinstance(x, str) else x
-        for x in value["values"]
-    ]
+    values = _attributes.tensor_values(value)
     return np.array(values, _numpy_dtype(value["dtype"])).reshape(value["shape"])
 
 

@@ -128,11 +128,7 @@ def _dtype(value: Any) -> torch.dtype:
 def _tensor(value: Any) -> torch.Tensor:
     if isinstance(value, torch.Tensor):
         return value
-    # A default, as the definition's JSON has it.
-    values = [
-        complex(*map(float, x)) if isinstance(x, list) else float(x) if isinstance(x, str) else x
-        for x in value["values"]
-    ]
+    values = _attributes.tensor_values(value)
     return torch.tensor(values, dtype=_dtype(value["dtype"])).reshape(value["shape"])
 
 

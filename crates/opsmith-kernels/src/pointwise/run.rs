@@ -120,9 +120,10 @@ pub(crate) unsafe fn each_element<'a, T: Stored>(
     let space = Space::new(shape, &layouts);
     // SAFETY: promised by the caller.
     let source = |&(data, operand): &(_, usize)| unsafe { Some(Source::new(&space, operand, data)) };
-    // SAFETY: as above.
-    let target =
-        |&(data, operand): &(_, usize)| unsafe { Target::Elements(Sink::new(&space, operand, data)) };
+    let target = |&(data, operand): &(_, usize)| {
+        // SAFETY: as above.
+        Target::Elements(unsafe { Sink::new(&space, operand, data) })
+    };
     let inputs: SmallVec<[Option<Source<T>>; 8]> = read.iter().map(source).collect();
     let outputs: SmallVec<[Target<T>; 8]> = written.iter().map(target).collect();
     Task { blocks, space: &space, inputs: &inputs, outputs: &outputs, cost }.run(compute)
