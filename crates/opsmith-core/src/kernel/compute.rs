@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use ndarray::{ArrayViewMut, Axis, Dimension, RawArrayViewMut};
 
 use super::host::Host;
 use crate::panic::{catch, unwind_with};
-use crate::{Device, Element, Error, Result};
+use crate::{Device, DeviceKind, Element, Error, Result};
 
 /// The least work, in nanoseconds, that is worth handing to another thread.
 const MIN_CHUNK_COST: usize = 20_000;
@@ -166,7 +167,20 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Scratch memory for `len` elements, zeroed, freed when the call ends.
+    /// Scratch memory of so many bytes on the call's device, uninitialised, that the host takes back when the work that the
+    /// call puts on the stream is done.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` on the CPU, which [`temp`](Self::temp) is for; `Unimplemented` where the host lends none;
+    /// `ResourceExhausted` when it has none left.
+    pub fn device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        if self.device().kind == DeviceKind::Cpu {
+            return Err(Error::failed_precondition("the call runs on the CPU; `temp` gives memory there"));
+        }
+        self.host.allocate_device_temp(bytes)
+    }
+
+    /// Scratch memory for `len` elements, in main memory, zeroed, freed when the call ends.
     ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::{DType, Device, Result};
+use crate::{DType, Device, Error, Result};
 
 /// The services that a host lends to one call of a kernel.
 ///
@@ -19,7 +19,7 @@ use crate::{DType, Device, Result};
 /// Who has a host vouches for its calls: it goes to [`Plan::run`](crate::Plan::run) only with the op that gave the plan,
 /// and with tensors for `Ref` inputs that the kernel may write and nobody else uses.
 pub unsafe trait Host {
-    /// Where outputs and temporaries are made.
+    /// Where outputs are made.
     fn device(&self) -> Device {
         Device::CPU
     }
@@ -39,11 +39,20 @@ pub unsafe trait Host {
         None
     }
 
-    /// Scratch memory, aligned to 64 bytes, that the host frees when the call ends.
+    /// Scratch memory, aligned to 64 bytes, that the host frees when the call ends: main memory, wherever the call runs.
     ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.
     fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>>;
+
+    /// Scratch memory on the call's device where that is not the CPU, aligned to 256 bytes. The host takes it back when the
+    /// work that the call puts on its stream is done.
+    ///
+    /// # Errors
+    /// `Unimplemented` where the host lends none; `ResourceExhausted` when the memory cannot be had.
+    fn allocate_device_temp(&self, _bytes: usize) -> Result<NonNull<u8>> {
+        Err(Error::unimplemented("the host lends no temporary memory on the device"))
+    }
 
     /// Keeps a copy of `bytes` until the outputs have been read: the text of an element of a `string` output.
     ///

@@ -1,0 +1,33 @@
+//! CUDA for kernels of Opsmith's: sources compiled at their first use by NVRTC, kept on disk, and launched on the host's
+//! stream.
+//!
+//! Nothing of NVIDIA's is linked. The driver and NVRTC are opened when the first kernel is launched, so a library with CUDA
+//! kernels loads on a machine that has neither, and says what is missing only when a tensor on a card arrives.
+//!
+//! - [`Source`], a text and where its author wrote it; [`Nvrtc`] compiles it;
+//! - [`CudaCall`], a call on a card: [`kernel`](CudaCall::kernel) begins a launch;
+//! - [`DeviceView`], [`DeviceViewMut`], tensors on a card; [`Arguments`], what kernels get of them;
+//! - [`with_launches_to`], for tests without a card.
+
+mod arguments;
+mod cache;
+mod call;
+mod digest;
+mod driver;
+mod find;
+mod launch;
+mod nvrtc;
+mod shared_object;
+mod source;
+pub mod testing;
+mod view;
+
+pub use arguments::Arguments;
+pub use cache::{VARIABLE as CACHE_VARIABLE, folder as cache_folder};
+pub use call::{BLOCK, CudaCall, KernelCall, Temp};
+pub use driver::Driver;
+pub use find::VARIABLE as NVRTC_VARIABLE;
+pub use launch::{FLAGS_VARIABLE, Launch, MAX_GRID, compiled, with_launches_to};
+pub use nvrtc::Nvrtc;
+pub use source::{Architecture, Compiled, HEADER, HEADER_NAME, Source, Target};
+pub use view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};

@@ -1,0 +1,159 @@
+//! CUDA C++ sources, and what is made of them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::digest::Digest;
+
+/// The header that sources include as `opsmith.cuh`.
+pub const HEADER: &str = include_str!("opsmith.cuh");
+
+/// The name by which sources include [`HEADER`].
+pub const HEADER_NAME: &str = "opsmith.cuh";
+
+/// A CUDA C++ source, and where its author wrote it.
+///
+/// ```
+/// use opsmith_cuda::Source;
+///
+/// static DOUBLED: Source = Source::new("doubled.cu", "__global__ void doubled(float *x) { *x *= 2; }").beside(file!());
+/// assert!(DOUBLED.file().ends_with("doubled.cu"));
+/// ```
+pub struct Source {
+    name: Cow<'static, str>,
+    text: Cow<'static, str>,
+    first_line: u32,
+    beside: &'static str,
+    key: OnceLock<u128>,
+}
+
+impl Source {
+    /// A source whose text is known when the library is compiled.
+    pub const fn new(name: &'static str, text: &'static str) -> Source {
+        Source {
+            name: Cow::Borrowed(name),
+            text: Cow::Borrowed(text),
+            first_line: 1,
+            beside: "",
+            key: OnceLock::new(),
+        }
+    }
+
+    /// A source that is made at run time.
+    pub fn generated(name: impl Into<String>, text: impl Into<String>) -> Source {
+        Source { name: Cow::Owned(name.into()), text: Cow::Owned(text.into()), ..Source::new("", "") }
+    }
+
+    /// The same source, whose file lies in the folder of the Rust file at this path, which `file!()` gives.
+    #[must_use]
+    pub const fn beside(mut self, rust_file: &'static str) -> Source {
+        self.beside = rust_file;
+        self
+    }
+
+    /// The same source, whose first line is this one of the file: of a text that is written into another.
+    #[must_use]
+    pub const fn first_line(mut self, line: u32) -> Source {
+        self.first_line = line;
+        self
+    }
+
+    /// Its name, the last part of its file's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its text, as its author wrote it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its author's file, which messages name.
+    pub fn file(&self) -> String {
+        match Path::new(self.beside).parent() {
+            Some(folder) if !self.beside.is_empty() => {
+                folder.join(&*self.name).to_string_lossy().into_owned()
+            }
+            _ => self.name.clone().into_owned(),
+        }
+    }
+
+    /// What the compiler reads: the text, behind a line that says where it comes from.
+    pub(crate) fn program(&self) -> String {
+        let file = self.file().replace('\\', "\\\\").replace('"', "\\\"");
+        format!("#line {} \"{file}\"\n{}", self.first_line, self.text)
+    }
+
+    /// A digest of all that decides what it means.
+    pub(crate) fn key(&self) -> u128 {
+        *self
+            .key
+            .get_or_init(|| Digest::new().part(HEADER.as_bytes()).part(self.program().as_bytes()).finish())
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({})", self.file())
+    }
+}
+
+/// The generation of a card: `sm_90` is 90.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Architecture(pub u32);
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}", self.0)
+    }
+}
+
+/// What a kernel is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// Machine code of this generation of cards.
+    Machine(Architecture),
+    /// PTX, which the driver compiles for cards of this generation and later ones.
+    Portable(Architecture),
+}
+
+impl Target {
+    /// The compiler's option.
+    pub(crate) fn option(self) -> String {
+        match self {
+            Target::Machine(architecture) => format!("--gpu-architecture={architecture}"),
+            Target::Portable(Architecture(number)) => format!("--gpu-architecture=compute_{number}"),
+        }
+    }
+}
+
+/// A kernel, compiled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// Its name in the image, of which C++ makes more than the author wrote.
+    pub symbol: String,
+    /// Machine code, or PTX ended by a NUL.
+    pub image: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_name_the_authors_file() {
+        let source = Source::new("a.cu", "int x;").beside("crates/a/src/lib.rs").first_line(7);
+        assert_eq!(source.file(), "crates/a/src/a.cu");
+        assert_eq!(source.program(), "#line 7 \"crates/a/src/a.cu\"\nint x;");
+        assert_eq!(Source::generated("gelu.cu", "").file(), "gelu.cu");
+    }
+
+    #[test]
+    fn keys_differ_where_the_text_does() {
+        let key = |text: &'static str| Source::new("a.cu", text).key();
+        assert_eq!(key("a"), key("a"));
+        assert_ne!(key("a"), key("b"));
+    }
+}

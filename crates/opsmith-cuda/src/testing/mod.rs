@@ -1,0 +1,40 @@
+//! What tests of CUDA kernels need on a machine without a card.
+
+mod resources;
+
+use std::env;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+pub use resources::{Resources, resources};
+
+use crate::nvrtc::Nvrtc;
+use crate::source::Architecture;
+
+/// The generations of cards that kernels are compiled for in tests.
+pub const ARCHITECTURES: [Architecture; 4] =
+    [Architecture(75), Architecture(80), Architecture(90), Architecture(100)];
+
+/// The compiler, also from a `.venv` in the current folder or one above it; where there is none, says on standard error that
+/// the test is skipped.
+pub fn nvrtc() -> Option<&'static Nvrtc> {
+    static FOUND: OnceLock<Option<Nvrtc>> = OnceLock::new();
+    match Nvrtc::get() {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(error) => {
+            let found = FOUND.get_or_init(|| environments().iter().find_map(|place| Nvrtc::open(place).ok()));
+            if found.is_none() {
+                eprintln!("skipped, as CUDA sources cannot be compiled here: {}", error.message());
+            }
+            found.as_ref()
+        }
+    }
+}
+
+/// Python environments that belong to this place.
+fn environments() -> Vec<PathBuf> {
+    let current = env::current_dir().unwrap_or_default();
+    let own = current.ancestors().map(|folder| folder.join(".venv"));
+    let said = [crate::find::VARIABLE, "VIRTUAL_ENV"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    said.chain(own).filter(|place| place.is_dir()).collect()
+}

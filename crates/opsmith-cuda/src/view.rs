@@ -1,0 +1,230 @@
+//! Tensors on a card as launch functions see them, and as kernels get them.
+
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+use opsmith_core::tensor::checked_num_elements;
+use opsmith_core::{Element, Result, TensorView, TensorViewMut, ensure};
+
+/// Types of elements that kernels have.
+pub trait CudaElement: Element {
+    /// The type's name in CUDA C++.
+    const NAME: &'static str;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $cuda:literal),* $(,)?) => {
+        $(impl CudaElement for $rust {
+            const NAME: &'static str = $cuda;
+        })*
+    };
+}
+
+elements! {
+    f32 => "float", f64 => "double", f16 => "opsmith::half", bf16 => "opsmith::bfloat16",
+    i8 => "signed char", i16 => "short", i32 => "int", i64 => "long long",
+    u8 => "unsigned char", u16 => "unsigned short", u32 => "unsigned", u64 => "unsigned long long",
+    bool => "bool",
+}
+
+/// Where a tensor lies on a card.
+#[derive(Debug, Clone, Copy)]
+pub struct DeviceLayout<'a> {
+    pub(crate) data: *mut u8,
+    pub(crate) shape: &'a [usize],
+    pub(crate) strides: &'a [isize],
+}
+
+impl DeviceLayout<'_> {
+    /// Whether all places, dims and counts can be told in 32 bits with a sign.
+    fn fits_32_bits(&self) -> bool {
+        let most = i32::MAX as usize;
+        if self.shape.contains(&0) {
+            return self.shape.iter().all(|&dim| dim <= most);
+        }
+        let far = self.shape.iter().zip(self.strides).try_fold(0usize, |far, (&dim, stride)| {
+            far.checked_add(stride.unsigned_abs().checked_mul(dim - 1)?)
+        });
+        let count = checked_num_elements(self.shape);
+        far.is_some_and(|far| far <= most) && count.is_some_and(|count| count <= most)
+    }
+
+    /// A stride as it is packed: of a dim of one element, which leads nowhere, hosts leave anything.
+    pub(crate) fn stride(&self, dim: usize) -> isize {
+        if self.shape[dim] > 1 { self.strides[dim] } else { 0 }
+    }
+}
+
+/// A tensor on a card.
+pub trait DeviceTensor {
+    /// The type of its elements as a kernel's parameter has it: `const float`.
+    fn element(&self) -> String;
+
+    /// Where it lies.
+    fn layout(&self) -> DeviceLayout<'_>;
+
+    /// How many elements it has.
+    fn num_elements(&self) -> usize {
+        self.layout().shape.iter().product()
+    }
+
+    /// Its dims, which are `N`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when they are not.
+    fn dims<const N: usize>(&self) -> Result<[usize; N]>
+    where
+        Self: Sized,
+    {
+        let shape = self.layout().shape;
+        let dims = shape.try_into().ok();
+        ensure!(
+            dims.is_some(),
+            InvalidArgument,
+            "expected rank {N}, got rank {} (shape {shape:?})",
+            shape.len()
+        );
+        Ok(dims.unwrap_or([0; N]))
+    }
+}
+
+macro_rules! views {
+    ($($(#[$doc:meta])* $view:ident of $tensor:ident by $prefix:literal;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub struct $view<'a, T> {
+                layout: DeviceLayout<'a>,
+                elements: PhantomData<&'a T>,
+            }
+
+            impl<'a, T: CudaElement> $view<'a, T> {
+                /// The view of a tensor, whose elements nobody reads here.
+                ///
+                /// # Errors
+                /// `InvalidArgument` when the dtype is not `T`.
+                pub fn new(tensor: $tensor<'a>) -> Result<Self> {
+                    let (dtype, expected) = (tensor.dtype(), T::DTYPE);
+                    ensure!(dtype == expected, InvalidArgument, "expected dtype {expected}, got {dtype}");
+                    let (data, shape, strides) = (tensor.data_ptr(), tensor.shape(), tensor.strides());
+                    let layout = DeviceLayout { data: data as *mut u8, shape, strides };
+                    Ok($view { layout, elements: PhantomData })
+                }
+
+                /// The dims.
+                pub fn shape(&self) -> &'a [usize] {
+                    self.layout.shape
+                }
+
+                /// The strides, in elements.
+                pub fn strides(&self) -> &'a [isize] {
+                    self.layout.strides
+                }
+
+                /// The address on the card of the element at index 0 of every dim.
+                pub fn data_ptr(&self) -> *mut T {
+                    self.layout.data.cast()
+                }
+            }
+
+            impl<T: CudaElement> DeviceTensor for $view<'_, T> {
+                fn element(&self) -> String {
+                    format!(concat!($prefix, "{}"), T::NAME)
+                }
+
+                fn layout(&self) -> DeviceLayout<'_> {
+                    self.layout
+                }
+            }
+        )*
+    };
+}
+
+views! {
+    /// An input on a card, of any strides.
+    DeviceView of TensorView by "const ";
+    /// An output or a temporary on a card.
+    DeviceViewMut of TensorViewMut by "";
+}
+
+impl<T> Clone for DeviceView<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DeviceView<'_, T> {}
+
+/// The bits of a kernel's indices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Index {
+    /// `int`.
+    Bits32,
+    /// `long long`.
+    Bits64,
+}
+
+impl Index {
+    /// What all these tensors fit: 32 bits wherever they do, for a card computes faster with them.
+    pub fn of(tensors: &[&dyn DeviceTensor]) -> Index {
+        match tensors.iter().all(|tensor| tensor.layout().fits_32_bits()) {
+            true => Index::Bits32,
+            false => Index::Bits64,
+        }
+    }
+
+    /// The type's name in CUDA C++.
+    pub fn name(self) -> &'static str {
+        match self {
+            Index::Bits32 => "int",
+            Index::Bits64 => "long long",
+        }
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn size(self) -> usize {
+        match self {
+            Index::Bits32 => 4,
+            Index::Bits64 => 8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_core::{DType, Device, DeviceKind};
+
+    use super::*;
+
+    fn index(shape: &[usize], strides: &[isize]) -> Index {
+        let device = Device { kind: DeviceKind::Cuda, index: 0 };
+        // SAFETY: nobody reads the elements.
+        let tensor =
+            unsafe { TensorView::from_raw_parts(4096 as *const u8, DType::Float32, device, shape, strides) };
+        Index::of(&[&DeviceView::<f32>::new(tensor).unwrap()])
+    }
+
+    #[test]
+    fn more_than_32_bits_hold_takes_64() {
+        let most = i32::MAX as usize;
+        assert_eq!(index(&[most], &[1]), Index::Bits32);
+        assert_eq!(index(&[most + 1], &[1]), Index::Bits64, "the count does not fit");
+        assert_eq!(index(&[2], &[1 << 31]), Index::Bits64, "the place does not fit");
+        assert_eq!(index(&[2, 1], &[(1 << 31) - 1, 1 << 40]), Index::Bits32, "a dim of one leads nowhere");
+        assert_eq!(index(&[2, 2], &[-(1 << 30), -(1 << 30)]), Index::Bits64, "places below count too");
+        assert_eq!(index(&[1 << 20, 1 << 20], &[0, 0]), Index::Bits64, "repeated elements are counted");
+        assert_eq!(index(&[0, 7], &[1 << 40, 1 << 40]), Index::Bits32);
+        assert_eq!(index(&[], &[]), Index::Bits32);
+    }
+
+    #[test]
+    fn dtypes_are_checked() {
+        let device = Device { kind: DeviceKind::Cuda, index: 0 };
+        // SAFETY: there are no elements.
+        let tensor =
+            unsafe { TensorView::from_raw_parts(std::ptr::null(), DType::Int32, device, &[0], &[1]) };
+        assert_eq!(DeviceView::<i32>::new(tensor).unwrap().element(), "const int");
+        let error = DeviceView::<f32>::new(tensor).unwrap_err();
+        assert_eq!(error.message(), "expected dtype float32, got int32");
+    }
+}
