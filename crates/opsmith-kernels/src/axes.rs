@@ -17,6 +17,10 @@ pub(crate) struct Layout<'a> {
 pub(crate) fn broadcast_shape<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Option<Extents> {
     let mut all = Extents::new();
     for shape in shapes {
+        if all.is_empty() {
+            all.extend_from_slice(shape);
+            continue;
+        }
         if shape.len() > all.len() {
             let missing = shape.len() - all.len();
             all.insert_many(0, std::iter::repeat_n(1, missing));

@@ -55,6 +55,8 @@ pub trait Stored: Float + Element {
         from: *const Self,
         room: &mut Block<Self::Wide>,
     ) -> *const [Self::Wide; BLOCK];
+    /// Puts a few elements, at most [`BLOCK`], at the beginning of a block.
+    fn widen_few(level: Level, from: &[Self], to: &mut Block<Self::Wide>);
     /// Stores the first numbers of a block, as many as `to` has room for.
     fn narrow(level: Level, from: &Block<Self::Wide>, to: &mut [Self]);
 }
@@ -67,6 +69,10 @@ macro_rules! stored_as_it_is {
 
             unsafe fn widen(_: Level, from: *const Self, _: &mut Block<Self>) -> *const [Self; BLOCK] {
                 from.cast()
+            }
+
+            fn widen_few(_: Level, from: &[Self], to: &mut Block<Self>) {
+                to.0[..from.len()].copy_from_slice(from);
             }
 
             fn narrow(_: Level, from: &Block<Self>, to: &mut [Self]) {
@@ -86,6 +92,12 @@ macro_rules! stored_as_half {
                 // SAFETY: promised by the caller.
                 dispatch_at(level, Widen { from: unsafe { &*from.cast::<[Self; BLOCK]>() }, to: room });
                 &room.0
+            }
+
+            fn widen_few(level: Level, from: &[Self], to: &mut Block<f32>) {
+                let mut block = Block::<Self>::default();
+                block.0[..from.len()].copy_from_slice(from);
+                dispatch_at(level, Widen { from: &block.0, to });
             }
 
             fn narrow(level: Level, from: &Block<f32>, to: &mut [Self]) {

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use opsmith_core::tensor::{Extents, checked_num_elements};
 use opsmith_core::{DType, Error, Result};
-use opsmith_runtime::OutputMemory;
+use opsmith_runtime::{OutputMemory, prefer_huge_pages};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -41,6 +41,8 @@ impl Block {
         // pointer's size before it is in the block too, and aligned because `address` is.
         unsafe {
             let data = start.add(address - start as usize);
+            // Before the block's first page is written.
+            prefer_huge_pages(data, bytes);
             data.cast::<*mut u8>().sub(1).write(start);
             NonNull::new(data).map(Block)
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use opsmith_core::{Error, Result};
 
+use crate::huge_pages::prefer_huge_pages;
 use crate::pool::MemoryPool;
 
 /// What keeps foreign memory alive: dropped when the last tensor that uses the memory is.
@@ -23,9 +24,22 @@ pub(crate) struct Block {
 }
 
 /// Memory from the global allocator, which whoever holds it gives back.
+///
+/// It is cut from a block that is a little larger: asked for memory of this alignment, allocators take several times as long
+/// as for any other, and do not know which they have zeroed already.
 pub(crate) struct Memory {
     data: NonNull<u8>,
-    layout: Layout,
+    /// How far into what the allocator gave `data` is.
+    offset: usize,
+    size: usize,
+}
+
+/// The alignment that allocators give without being asked.
+const USUAL: usize = 2 * size_of::<usize>();
+
+/// What the global allocator is asked for, for memory of so many bytes.
+fn around(size: usize) -> Option<Layout> {
+    Layout::from_size_align(size.checked_add(ALIGNMENT - USUAL)?, USUAL).ok()
 }
 
 // SAFETY: it is plain memory that only its holder reaches.
@@ -42,20 +56,26 @@ impl Memory {
 
     fn with(bytes: usize, allocate: impl FnOnce(Layout) -> *mut u8) -> Result<Memory> {
         let too_much = || Error::resource_exhausted(format!("cannot allocate a tensor of {bytes} bytes"));
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| too_much())?;
-        let data = NonNull::new(allocate(layout)).ok_or_else(too_much)?;
-        Ok(Memory { data, layout })
+        let size = bytes.max(1);
+        let layout = around(size).ok_or_else(too_much)?;
+        let start = NonNull::new(allocate(layout)).ok_or_else(too_much)?;
+        let offset = start.align_offset(ALIGNMENT);
+        // SAFETY: addresses that are aligned to `USUAL` are at most the difference of both before an aligned one.
+        let data = unsafe { start.add(offset) };
+        prefer_huge_pages(data.as_ptr(), size);
+        Ok(Memory { data, offset, size })
     }
 
     /// How many bytes.
     pub(crate) fn size(&self) -> usize {
-        self.layout.size()
+        self.size
     }
 
     /// Gives it back to the global allocator.
     pub(crate) fn free(self) {
+        let Some(layout) = around(self.size) else { return };
         // SAFETY: it came from the global allocator with this layout, and nobody holds it any more.
-        unsafe { dealloc(self.data.as_ptr(), self.layout) };
+        unsafe { dealloc(self.data.as_ptr().sub(self.offset), layout) };
     }
 }
 
@@ -86,7 +106,7 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         // The block is not used again, so this is the only holder of the memory.
-        let memory = Memory { data: self.memory.data, layout: self.memory.layout };
+        let memory = Memory { ..self.memory };
         match &self.pool {
             Some(pool) => pool.give_back(memory),
             None => memory.free(),

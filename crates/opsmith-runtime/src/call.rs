@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use opsmith_abi::*;
-use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Code, DType, Error, Result, TensorView};
 use smallvec::SmallVec;
 
@@ -299,10 +298,13 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
     Err(ours)
 }
 
+/// The outputs of a call, `None` where one was not made.
+pub(crate) type Made = SmallVec<[Option<Tensor>; 1]>;
+
 /// Outputs as the engine's own tensors.
 #[derive(Default)]
 pub(crate) struct EngineMemory {
-    outputs: SmallVec<[Option<(Block, DType, Extents)>; 1]>,
+    outputs: Made,
     strings: Vec<Box<[u8]>>,
     /// Where the memory comes from; the global allocator where there is none.
     pool: Option<Arc<MemoryPool>>,
@@ -320,7 +322,7 @@ impl OutputMemory for EngineMemory {
         if self.outputs.len() <= index {
             self.outputs.resize_with(index + 1, || None);
         }
-        self.outputs[index] = Some((block, dtype, shape.into()));
+        self.outputs[index] = Some(Tensor::own(block, dtype, shape));
         Ok(data)
     }
 
@@ -336,19 +338,14 @@ impl EngineMemory {
         EngineMemory { pool: Some(pool.clone()), ..EngineMemory::default() }
     }
 
-    /// The `count` outputs of a call that succeeded, `None` where one was not made.
-    pub(crate) fn into_tensors(mut self, count: usize) -> impl Iterator<Item = Option<Tensor>> {
+    /// The `count` outputs of a call that succeeded.
+    pub(crate) fn into_tensors(mut self, count: usize) -> Made {
         self.outputs.resize_with(count, || None);
-        let text = Arc::new(self.strings);
-        let tensor = move |(block, dtype, shape): (Block, DType, Extents)| {
-            if dtype != DType::String {
-                return Tensor::own(block, dtype, &shape);
-            }
-            let data = block.as_ptr();
-            let strides: Strides = opsmith_core::tensor::row_major_strides(&shape);
-            // SAFETY: the block holds the elements and `text` what they point to; the owner keeps both.
-            unsafe { Tensor::from_foreign(Arc::new((block, text.clone())), data, dtype, &shape, &strides) }
-        };
-        self.outputs.into_iter().map(move |output| output.map(&tensor))
+        if !self.strings.is_empty() {
+            let text = Arc::new(self.strings);
+            let texts = self.outputs.iter_mut().flatten().filter(|tensor| tensor.dtype() == DType::String);
+            texts.for_each(|tensor| tensor.keep(text.clone()));
+        }
+        self.outputs
     }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{Arg, CallInputs, Called, EngineMemory, OutputMemory, call};
+use crate::call::{Arg, CallInputs, Called, EngineMemory, Made, OutputMemory, call};
 use crate::gradient;
 use crate::library::Library;
 use crate::tensor::Tensor;
@@ -82,8 +82,8 @@ impl Op {
     /// `InvalidArgument` when inputs or attributes do not fit the definition, or when the op changes an input in place,
     /// for which there is [`call_in_place`](Self::call_in_place); and whatever the kernel says.
     pub fn call(&self, args: &[Arg<'_>], attrs: &[(&str, AttrValue)]) -> Result<Vec<Tensor>> {
-        let outputs = self.call_wanted(args, attrs, ALL)?;
-        Ok(outputs.into_iter().flatten().collect())
+        self.refuse_changes()?;
+        self.call_args(args, &mut [], attrs, (ALL, None)).map(all)
     }
 
     /// Calls the op as [`call`](Self::call) does, for the outputs of the definition whose bits in `wanted` are set;
@@ -97,12 +97,18 @@ impl Op {
         attrs: &[(&str, AttrValue)],
         wanted: u64,
     ) -> Result<Vec<Option<Tensor>>> {
+        self.refuse_changes()?;
+        self.call_args(args, &mut [], attrs, (wanted, None)).map(SmallVec::into_vec)
+    }
+
+    /// Refuses an op that changes inputs in place.
+    fn refuse_changes(&self) -> Result<()> {
         let changed = self.signature().inputs.iter().find(|def| def.is_ref);
         if let Some(changed) = changed {
             let (op, input) = (&self.signature().name, &changed.name);
             bail!(InvalidArgument, "{op}: input `{input}` is changed in place; call it by `call_in_place`");
         }
-        self.call_args(args, &mut [], attrs, (wanted, None))
+        Ok(())
     }
 
     /// Calls an op that changes inputs in place: `changed` has a tensor for each `Ref` input of the definition, `args` one
@@ -139,8 +145,7 @@ impl Op {
         );
         let mut views =
             changed.iter_mut().map(|tensor| tensor.as_view_mut()).collect::<Result<SmallVec<[_; 2]>>>()?;
-        let outputs = self.call_args(args, &mut views, attrs, (ALL, threads))?;
-        Ok(outputs.into_iter().flatten().collect())
+        self.call_args(args, &mut views, attrs, (ALL, threads)).map(all)
     }
 
     /// Calls the op with the `Ref` inputs from `changed` and the others from `args`.
@@ -150,7 +155,7 @@ impl Op {
         changed: &mut [TensorViewMut<'_>],
         attrs: &[(&str, AttrValue)],
         (wanted, threads): (u64, Option<NonZeroUsize>),
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Made> {
         self.check_count(changed.len() + args.len())?;
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
         let mut counts: SmallVec<[usize; 8]> = SmallVec::new();
@@ -171,7 +176,7 @@ impl Op {
         // `Ref` inputs come from mutable views, which nobody else uses.
         let called = Called { op: self, attrs: &named, wanted, prepared: None, threads };
         call(&called, inputs, &mut output_counts, &mut memory)?;
-        Ok(memory.into_tensors(output_counts.iter().sum()).collect())
+        Ok(memory.into_tensors(output_counts.iter().sum()))
     }
 
     fn push_arg<'a>(
@@ -236,4 +241,11 @@ impl Op {
         );
         Ok(())
     }
+}
+
+/// The outputs that were made.
+fn all(made: Made) -> Vec<Tensor> {
+    let mut tensors = Vec::with_capacity(made.len());
+    tensors.extend(made.into_iter().flatten());
+    tensors
 }

@@ -61,20 +61,22 @@ impl<'a> OpKernelContext<'a> {
         wanted: u64,
         host: &'a dyn Host,
     ) -> Self {
-        let slots = plan.output_dtypes().iter().map(|_| OnceCell::new()).collect();
         let compute = Compute::new(host);
-        OpKernelContext {
+        let mut context = OpKernelContext {
             op,
             plan,
             inputs,
             wanted,
             host,
             compute,
-            slots,
+            slots: SmallVec::new(),
             // The host would give the memory of the original for an output, not that of the copy.
             read: Cell::new(copied),
             written: Cell::new(0),
-        }
+        };
+        // Where they lie: collected before, all that they have room for would be copied.
+        context.slots.resize_with(plan.output_dtypes().len(), OnceCell::new);
+        context
     }
 
     /// The definition of the op.

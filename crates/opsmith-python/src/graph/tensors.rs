@@ -52,7 +52,8 @@ pub(super) fn to_array(py: Python<'_>, tensor: Tensor) -> PyResult<Bound<'_, PyA
         return strings(py, &tensor);
     }
     let failed = |error| to_python(py, &error);
-    let mut tensor = tensor.to_contiguous().map_err(failed)?;
+    // A second tensor, even of the same memory, would have it copied below.
+    let mut tensor = if tensor.is_contiguous() { tensor } else { tensor.to_contiguous().map_err(failed)? };
     // What others share, a variable's value say, is copied here: who gets the array may write to it.
     let data = tensor.as_view_mut().map_err(failed)?.data_ptr();
     let (dtype, shape) = (tensor.dtype(), tensor.shape().into());

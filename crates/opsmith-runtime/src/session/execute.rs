@@ -15,14 +15,14 @@ use super::schedule::{Batch, next_batch};
 use super::state::State;
 use super::trace::Recorder;
 use crate::attrs::Named;
-use crate::call::{CallInputs, Called, EngineMemory, Prepared, call, prepare};
+use crate::call::{CallInputs, Called, EngineMemory, Made, Prepared, call, prepare};
 use crate::graph::NodeId;
 use crate::op::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
 
 /// The tensors that a step gave, one for each of its outputs; none for one that was not wanted.
-pub(super) type Given = SmallVec<[Option<Tensor>; 2]>;
+pub(super) type Given = Made;
 
 /// Runs a plan, and gives what is fetched.
 pub(super) fn run(
@@ -352,7 +352,7 @@ impl OpCall<'_> {
             SmallVec::from_elem(0, self.op.signature().outputs.len());
         let mut memory = EngineMemory::pooled(pool);
         call(&called, inputs, &mut output_counts, &mut memory)?;
-        Ok(memory.into_tensors(output_counts.iter().sum()).collect())
+        Ok(memory.into_tensors(output_counts.iter().sum()))
     }
 }
 

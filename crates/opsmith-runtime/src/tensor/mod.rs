@@ -103,6 +103,11 @@ impl Tensor {
         Tensor { buffer, data, dtype, shape: shape.into(), strides: row_major_strides(shape) }
     }
 
+    /// Keeps what the elements point to for as long as the memory: the text of strings.
+    pub(crate) fn keep(&mut self, owner: Owner) {
+        self.buffer = Buffer::Foreign(Arc::new((self.buffer.clone(), owner)));
+    }
+
     /// The type of the elements.
     pub fn dtype(&self) -> DType {
         self.dtype

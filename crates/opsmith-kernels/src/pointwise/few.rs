@@ -1,0 +1,54 @@
+//! Calls on few elements, whose time is what is around them: one block, no walk over dims, no threads.
+
+use opsmith_body::{BLOCK, Block, Level};
+use opsmith_core::{OpKernelContext, Result};
+use smallvec::SmallVec;
+
+use super::{Computation, Shapes};
+use crate::stored::{Stored, Wide};
+
+impl Computation {
+    /// Computes a call whose elements all fit one block, where each input has as many, one after another, or a single one,
+    /// and no output is a sum. Says whether it was such a call; nothing has been made if not.
+    pub(super) fn few<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<bool> {
+        let count = |shape: &[usize]| shape.iter().product::<usize>();
+        let len = count(&shapes.all);
+        if len > BLOCK || !self.are_whole(shapes, len) {
+            return Ok(false);
+        }
+        let level = Level::best();
+        let mut inputs: SmallVec<[Block<T::Wide>; 3]> = SmallVec::new();
+        for (input, shape) in shapes.inputs.iter().enumerate() {
+            inputs.push(Block::default());
+            let Some(view) = context.optional_input(input)? else { continue };
+            if !view.is_contiguous() {
+                return Ok(false);
+            }
+            let (elements, block) = (view.as_slice::<T>()?, &mut inputs[input]);
+            T::widen_few(level, elements, block);
+            if shape.map_or(0, count) == 1 {
+                let number = block.0[0];
+                block.0[..len].fill(number);
+            }
+        }
+        let mut outputs: SmallVec<[Block<T::Wide>; 2]> = SmallVec::new();
+        outputs.resize_with(self.family.outputs.len(), Block::default);
+        let read: SmallVec<[&[T::Wide; BLOCK]; 8]> = inputs.iter().map(|block| &block.0).collect();
+        T::Wide::eval(&*self.blocks, level, &read, &mut outputs);
+        for (index, (argument, numbers)) in self.family.outputs.iter().zip(&outputs).enumerate() {
+            if context.output_wanted(index)? {
+                let shape = shapes.like(argument.like).unwrap_or_default();
+                T::narrow(level, numbers, context.allocate_output(index, shape)?.as_slice_mut()?);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether all outputs have `len` elements, and each input that many or one.
+    fn are_whole(&self, shapes: &Shapes<'_>, len: usize) -> bool {
+        let count = |shape: &[usize]| shape.iter().product::<usize>();
+        let inputs = shapes.inputs.iter().flatten().map(|shape| count(shape));
+        let outputs = self.family.outputs.iter().map(|output| shapes.like(output.like).map_or(len, count));
+        inputs.clone().all(|own| own == len || own == 1) && { outputs }.all(|own| own == len)
+    }
+}
