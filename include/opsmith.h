@@ -373,6 +373,16 @@ typedef struct OpsmithHost {
    * where there are no string tensors; null back when the memory cannot be had.
    */
   const char *(*keep_string)(void *context, struct OpsmithStr bytes);
+  /**
+   * The stream that the call's work is put on, of the device that the tensors are on: a `CUstream` on CUDA, null for the
+   * default one. Nothing waits for it.
+   */
+  void *stream;
+  /**
+   * Memory on that device for the library's own use, aligned to 256 bytes, until the work that the call puts on the stream
+   * is done. Null where there is none, and on the CPU; null back when the memory cannot be had.
+   */
+  void *(*allocate_temp)(void *context, size_t bytes);
 } OpsmithHost;
 
 /**

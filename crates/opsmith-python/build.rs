@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// What `opsmith` is made of.
-const CRATES: [&str; 7] = [
+const CRATES: [&str; 8] = [
     "opsmith",
     "opsmith-abi",
     "opsmith-body",
     "opsmith-core",
+    "opsmith-cuda",
     "opsmith-host",
     "opsmith-kernels",
     "opsmith-macros",

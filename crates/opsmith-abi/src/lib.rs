@@ -215,6 +215,12 @@ pub struct OpsmithHost {
     /// Copies bytes to where they stay until the outputs have been read: an element of a `string` output. Null
     /// where there are no string tensors; null back when the memory cannot be had.
     pub keep_string: Option<unsafe extern "C" fn(context: *mut c_void, bytes: OpsmithStr) -> *const c_char>,
+    /// The stream that the call's work is put on, of the device that the tensors are on: a `CUstream` on CUDA, null for the
+    /// default one. Nothing waits for it.
+    pub stream: *mut c_void,
+    /// Memory on that device for the library's own use, aligned to 256 bytes, until the work that the call puts on the stream
+    /// is done. Null where there is none, and on the CPU; null back when the memory cannot be had.
+    pub allocate_temp: Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> *mut c_void>,
 }
 
 /// One call of an op.

@@ -199,8 +199,8 @@ fn check_kernel(signature: &Signature, kernel: &KernelDef) -> Result<()> {
         }
     }
     for arg in &kernel.host_memory {
-        if signature.input_index(arg).or(signature.output_index(arg)).is_none() {
-            bail!(InvalidArgument, "{op}: a kernel keeps `{arg}` in host memory, which is not an argument");
+        if signature.input_index(arg).is_none() {
+            bail!(InvalidArgument, "{op}: a kernel keeps `{arg}` in host memory, which is not an input");
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::attr::AttrValue;
 use crate::kernel::{CallInputs, Compute, Host, Instance, KernelDef, OpKernelConstruction, OpKernelContext};
 use crate::op::Op;
 use crate::tensor::{TensorView, TensorViewMut, row_major_strides};
-use crate::{ArgDTypes, DType, DeviceKind, Error, Result, bail, ensure};
+use crate::{ArgDTypes, DType, Device, DeviceKind, Error, Result, bail, ensure};
 
 /// How many plans an op keeps for good, where they are found without a lock.
 const PINNED_PLANS: usize = 8;
@@ -83,6 +83,8 @@ pub struct Plan {
     instance: Arc<dyn Instance>,
     strided: bool,
     has_ref: bool,
+    /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in main memory.
+    host_memory: u64,
     input_offsets: SmallVec<[usize; 8]>,
     output_offsets: SmallVec<[usize; 8]>,
     output_dtypes: SmallVec<[DType; 8]>,
@@ -205,6 +207,11 @@ impl Op {
             },
             instance,
             strided: self.kernels[kernel].strided,
+            host_memory: self.kernels[kernel]
+                .host_memory
+                .iter()
+                .filter_map(|name| signature.input_index(name))
+                .fold(0, |bits, input| bits | 1 << input),
             has_ref: signature.inputs.iter().any(|arg| arg.is_ref),
             input_offsets,
             output_offsets: offsets(resolved.output_dtypes.iter().map(Vec::len)),
@@ -320,12 +327,48 @@ impl Plan {
             if self.has_ref {
                 refuse_overlap(op, self, inputs.flat)?;
             }
+            if self.key.device != DeviceKind::Cpu {
+                // Nothing is copied on a device.
+                self.check_places(op, inputs.flat, host.device())?;
+                return self.compute(op, inputs.flat, 0, wanted, host);
+            }
             if inputs.flat.iter().flatten().all(|tensor| self.takes(tensor)) {
                 return self.compute(op, inputs.flat, 0, wanted, host);
             }
             self.compute_dense(op, inputs, wanted, host)
         };
         crate::panic::catch(run).map_err(|error| op.name_in(error))
+    }
+
+    /// That each input of a call on another device than the CPU is where the kernel takes it.
+    fn check_places(&self, op: &Op, inputs: &[Option<TensorView<'_>>], device: Device) -> Result<()> {
+        for (arg, def) in op.signature().inputs.iter().enumerate() {
+            let in_main_memory = self.host_memory >> arg & 1 == 1;
+            for tensor in inputs[self.input_offsets[arg]..self.input_offsets[arg + 1]].iter().flatten() {
+                let (name, place) = (&def.name, tensor.device());
+                if in_main_memory {
+                    ensure!(
+                        place.kind == DeviceKind::Cpu,
+                        InvalidArgument,
+                        "input `{name}` is on {place}; the {} kernel reads it in CPU memory",
+                        device.kind
+                    );
+                } else {
+                    ensure!(
+                        place == device,
+                        InvalidArgument,
+                        "input `{name}` is on {place}, but others are on {device}; move it there"
+                    );
+                }
+                // What a card holds is not looked into; what is in main memory has to be values.
+                ensure!(
+                    tensor.is_aligned() && tensor.is_well_formed(),
+                    InvalidArgument,
+                    "input `{name}` is not aligned for its dtype, or is bool with bytes other than 0 and 1"
+                );
+            }
+        }
+        Ok(())
     }
 
     fn compute(

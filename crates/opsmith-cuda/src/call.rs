@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 use std::marker::PhantomData;
 
-use opsmith_core::kernel::OpKernelContext;
+use opsmith_core::kernel::{ArgKey, OpKernelContext};
 use opsmith_core::{Device, Error, Result};
 
 use crate::arguments::Arguments;
 use crate::launch::Launch;
 use crate::source::Source;
-use crate::view::{CudaElement, DeviceLayout, DeviceTensor, Index};
+use crate::view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};
 
 /// How many threads a block has where nothing else is said.
 pub const BLOCK: usize = 256;
@@ -36,6 +36,30 @@ impl<'a> CudaCall<'a> {
     /// The stream that the call's work goes on, a `CUstream`.
     pub fn stream(&self) -> *mut c_void {
         self.context.stream()
+    }
+
+    /// An input on the card.
+    ///
+    /// # Errors
+    /// As [`OpKernelContext::input`], and `InvalidArgument` when the dtype is not `T`.
+    pub fn input<T: CudaElement>(&self, key: impl ArgKey) -> Result<DeviceView<'a, T>> {
+        DeviceView::new(self.context.input(key)?)
+    }
+
+    /// An optional input on the card, `None` when it is absent.
+    ///
+    /// # Errors
+    /// As [`input`](Self::input).
+    pub fn optional_input<T: CudaElement>(&self, key: impl ArgKey) -> Result<Option<DeviceView<'a, T>>> {
+        self.context.optional_input(key)?.map(DeviceView::new).transpose()
+    }
+
+    /// Makes an output on the card, dense, row-major and uninitialised.
+    ///
+    /// # Errors
+    /// As [`OpKernelContext::allocate_output`], and `InvalidArgument` when the dtype is not `T`.
+    pub fn output<T: CudaElement>(&self, key: impl ArgKey, shape: &[usize]) -> Result<DeviceViewMut<'a, T>> {
+        DeviceViewMut::new(self.context.allocate_output(key, shape)?)
     }
 
     /// Memory on the card for `len` elements, uninitialised, which the host takes back when the work that the call puts on
@@ -157,6 +181,12 @@ impl KernelCall<'_> {
     /// The address of the first element of a tensor whose elements lie one after another: a pointer.
     pub fn pointer(mut self, tensor: &dyn DeviceTensor) -> Self {
         self.launch.arguments.address(tensor.layout().data.cast());
+        self
+    }
+
+    /// Any address on the card, or null.
+    pub fn address(mut self, address: *const c_void) -> Self {
+        self.launch.arguments.address(address);
         self
     }
 

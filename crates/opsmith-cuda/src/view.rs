@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use half::{bf16, f16};
 use opsmith_core::tensor::checked_num_elements;
-use opsmith_core::{Element, Result, TensorView, TensorViewMut, ensure};
+use opsmith_core::{Element, Error, Result, TensorView, TensorViewMut, ensure};
 
 /// Types of elements that kernels have.
 pub trait CudaElement: Element {
@@ -62,30 +62,6 @@ pub trait DeviceTensor {
 
     /// Where it lies.
     fn layout(&self) -> DeviceLayout<'_>;
-
-    /// How many elements it has.
-    fn num_elements(&self) -> usize {
-        self.layout().shape.iter().product()
-    }
-
-    /// Its dims, which are `N`.
-    ///
-    /// # Errors
-    /// `InvalidArgument` when they are not.
-    fn dims<const N: usize>(&self) -> Result<[usize; N]>
-    where
-        Self: Sized,
-    {
-        let shape = self.layout().shape;
-        let dims = shape.try_into().ok();
-        ensure!(
-            dims.is_some(),
-            InvalidArgument,
-            "expected rank {N}, got rank {} (shape {shape:?})",
-            shape.len()
-        );
-        Ok(dims.unwrap_or([0; N]))
-    }
 }
 
 macro_rules! views {
@@ -114,6 +90,24 @@ macro_rules! views {
                 /// The dims.
                 pub fn shape(&self) -> &'a [usize] {
                     self.layout.shape
+                }
+
+                /// The dims, which are `N`.
+                ///
+                /// # Errors
+                /// `InvalidArgument` when they are not.
+                pub fn dims<const N: usize>(&self) -> Result<[usize; N]> {
+                    let shape = self.layout.shape;
+                    let wrong = || {
+                        let rank = shape.len();
+                        Error::invalid_argument(format!("expected rank {N}, got rank {rank} (shape {shape:?})"))
+                    };
+                    shape.try_into().map_err(|_| wrong())
+                }
+
+                /// How many elements it has.
+                pub fn num_elements(&self) -> usize {
+                    self.layout.shape.iter().product()
                 }
 
                 /// The strides, in elements.

@@ -111,6 +111,8 @@ pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Pre
         num_threads: None,
         parallel_for: None,
         keep_string: None,
+        stream: std::ptr::null_mut(),
+        allocate_temp: None,
     };
     let error = with_abi_call(called, inputs, &mut [], &host, |call| {
         // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
@@ -138,6 +140,8 @@ pub(crate) fn call<M: OutputMemory>(
         num_threads: None,
         parallel_for: None,
         keep_string: Some(keep_string::<M>),
+        stream: std::ptr::null_mut(),
+        allocate_temp: None,
     };
     if threads > 0 {
         host.num_threads = Some(num_threads::<M>);

@@ -74,6 +74,17 @@ pub mod isa {
     pub use opsmith_body::{Isa, Kernel, dispatch};
 }
 
+/// CUDA kernels: what launch functions are given, and what they launch.
+///
+/// An op gets a CUDA kernel by `cuda = "file.cu"` in its [`op`](macro@op) options, and a function beside it that launches what is in the
+/// file. It has the name of the op's function with `_cuda` behind it, and its parameters, but for three things: the first is
+/// `&CudaCall`, inputs are [`DeviceView`](cuda::DeviceView)s and outputs [`DeviceViewMut`](cuda::DeviceViewMut)s, of any rank, and it
+/// returns a `Result<()>`. Shapes are checked and outputs made before, as on the CPU; inputs come with any strides. An input
+/// that is marked `#[host]` stays in CPU memory, and is an array view there too. `docs/cuda.md` tells the rest.
+pub mod cuda {
+    pub use opsmith_cuda::*;
+}
+
 /// Element types: the sets that bounds name, and the types that Rust itself lacks.
 pub mod dtype {
     pub use half::{bf16, f16};
@@ -110,6 +121,7 @@ pub mod dtype {
 /// - `dtypes(T = [f32, i32])`: the dtypes of a type parameter, where its bound says too many or nothing.
 /// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
 /// - `stateful`: calls have effects or memory, and are never merged or dropped.
+/// - `cuda = "file.cu"`: CUDA kernels in a file beside this one, which the function `<name>_cuda` launches: see [`cuda`].
 /// - `strided`: inputs come with any strides; without it, one that is not row-major is copied first.
 ///
 /// The function's documentation is the op's; the list under a heading `Arguments`, lines `name: text`, and comments on

@@ -10,7 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
-pub use argument::CallInputs;
+pub use argument::{ArgKey, CallInputs};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
@@ -64,8 +64,18 @@ pub struct KernelDef {
 impl KernelDef {
     /// A CPU kernel: `KernelDef::cpu::<ZeroOut<f32>>().type_constraint::<f32>("T")`.
     pub fn cpu<K: OpKernel>() -> KernelDef {
+        KernelDef::on::<K>(DeviceKind::Cpu)
+    }
+
+    /// A CUDA kernel. Its inputs and outputs are on one card, but for inputs of [`host_memory`](Self::host_memory), and come
+    /// with any strides: nothing is copied first.
+    pub fn cuda<K: OpKernel>() -> KernelDef {
+        KernelDef::on::<K>(DeviceKind::Cuda).strided()
+    }
+
+    fn on<K: OpKernel>(device: DeviceKind) -> KernelDef {
         KernelDef {
-            device: DeviceKind::Cpu,
+            device,
             factory: |construction| Ok(Arc::new(K::new(construction)?)),
             constraints: Vec::new(),
             label: "",
@@ -83,6 +93,11 @@ impl KernelDef {
     /// The `type` attributes that it is restricted by, each with its dtype.
     pub fn constraints(&self) -> &[(&'static str, DType)] {
         &self.constraints
+    }
+
+    /// The arguments that it keeps in main memory.
+    pub fn host_memory_arguments(&self) -> &[&'static str] {
+        &self.host_memory
     }
 
     /// Its label; empty for one without.
@@ -122,7 +137,7 @@ impl KernelDef {
         self
     }
 
-    /// Keeps the input or output `arg` in main memory on a device that has memory of its own.
+    /// Keeps the input `arg` in main memory on a device that has memory of its own.
     #[must_use]
     pub fn host_memory(mut self, arg: &'static str) -> KernelDef {
         self.host_memory.push(arg);

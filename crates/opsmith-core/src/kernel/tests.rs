@@ -17,6 +17,7 @@ struct Lender {
     texts: RefCell<Vec<Box<[u8]>>>,
     /// The memory of the inputs that nobody else reads.
     to_give: Vec<Option<*mut u8>>,
+    device: Option<Device>,
 }
 
 impl Lender {
@@ -29,6 +30,10 @@ impl Lender {
 
 // SAFETY: every block is new, large enough for the small tensors below, and kept; the loop is one range.
 unsafe impl Host for Lender {
+    fn device(&self) -> Device {
+        self.device.unwrap_or(Device::CPU)
+    }
+
     fn allocate_output(&self, _: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
         let byte = if dtype == DType::String { 0 } else { 0xFF };
         Ok(self.lend(shape.iter().product::<usize>() * dtype.size(), byte))
@@ -220,4 +225,79 @@ fn a_list_is_changed_in_place_by_one_hand_alone() {
     assert!(error.message().contains("`xs` is changed in place and shares memory"), "{error}");
     // SAFETY: the array is alive, and nobody writes to it now.
     assert_eq!(unsafe { own.cast::<[f32; 3]>().read() }, [2.0, 3.0, 1.0]);
+}
+
+const CARD: Device = Device { kind: DeviceKind::Cuda, index: 1 };
+
+/// Looks at its arguments, as a launch does.
+struct OnCard;
+
+impl OpKernel for OnCard {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        assert_eq!(construction.device(), DeviceKind::Cuda);
+        Ok(OnCard)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let (x, sizes) = (context.input("x")?, context.view::<f32, Ix1>("sizes")?);
+        assert_eq!((x.device(), x.strides(), sizes[0]), (CARD, &[2][..], 7.0), "nothing is copied");
+        let error = context.view::<f32, Ix1>("x").unwrap_err();
+        assert_eq!(error.message(), "Placed: input `x`: expected a tensor in CPU memory, got one on CUDA");
+        let error = context.device_temp(8).unwrap_err();
+        assert_eq!(error.message(), "the host lends no temporary memory on the device");
+        let y = context.allocate_output("y", x.shape())?;
+        assert_eq!(y.device(), CARD);
+        Ok(())
+    }
+}
+
+#[test]
+fn inputs_of_a_card_are_where_its_kernel_takes_them() {
+    let def = || OpDef::new("Placed").input("x: float").input("sizes: float").output("y: float");
+    let kernel = || KernelDef::cuda::<OnCard>();
+    let op = def().kernel(kernel().host_memory("sizes")).build().unwrap();
+    let (data, sizes) = ([0f32; 4], [7f32]);
+    let view = |device, shift: usize| {
+        // SAFETY: two elements of the array; of a shifted one nobody reads them.
+        unsafe {
+            TensorView::from_raw_parts(
+                data.as_ptr().cast::<u8>().add(shift),
+                DType::Float32,
+                device,
+                &[2],
+                &[2],
+            )
+        }
+    };
+    let sizes_on = |device| {
+        // SAFETY: one element.
+        unsafe { TensorView::from_raw_parts(sizes.as_ptr().cast(), DType::Float32, device, &[1], &[1]) }
+    };
+    let run = |op: &Op, x, sizes| {
+        let flat = [Some(x), Some(sizes)];
+        let inputs = CallInputs { flat: &flat, counts: &[1, 1] };
+        let plan = op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cuda, label: "" })?;
+        plan.run(op, inputs, u64::MAX, &Lender { device: Some(CARD), ..Lender::default() })
+    };
+    run(&op, view(CARD, 0), sizes_on(Device::CPU)).unwrap();
+    let wrong = |x, sizes| run(&op, x, sizes).unwrap_err().message().to_owned();
+    assert_eq!(
+        wrong(view(Device::CPU, 0), sizes_on(Device::CPU)),
+        "Placed: input `x` is on CPU:0, but others are on CUDA:1; move it there"
+    );
+    assert_eq!(
+        wrong(view(CARD, 0), sizes_on(CARD)),
+        "Placed: input `sizes` is on CUDA:1; the CUDA kernel reads it in CPU memory"
+    );
+    assert_eq!(
+        wrong(view(Device { index: 0, ..CARD }, 0), sizes_on(Device::CPU)),
+        "Placed: input `x` is on CUDA:0, but others are on CUDA:1; move it there"
+    );
+    let message = wrong(view(CARD, 1), sizes_on(Device::CPU));
+    assert!(message.starts_with("Placed: input `x` is not aligned for its dtype"), "{message}");
+    let without = def().kernel(KernelDef::cpu::<OnCard>()).build().unwrap();
+    let error = run(&without, view(CARD, 0), sizes_on(CARD)).unwrap_err();
+    assert_eq!(error.to_string(), "Unimplemented: Placed: has no CUDA kernel");
+    let error = def().kernel(kernel().host_memory("y")).build().err().unwrap();
+    assert_eq!(error.message(), "Placed: a kernel keeps `y` in host memory, which is not an input");
 }

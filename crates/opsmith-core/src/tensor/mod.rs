@@ -50,6 +50,12 @@ impl Device {
     pub const CPU: Device = Device { kind: DeviceKind::Cpu, index: 0 };
 }
 
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.kind, self.index)
+    }
+}
+
 /// A string element as it lies in a `string` tensor: bytes that live as long as the tensor.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
@@ -135,11 +141,17 @@ impl<'a> TensorView<'a> {
         is_row_major(self.shape, self.strides)
     }
 
+    /// Whether the elements are aligned for the dtype.
+    #[inline]
+    pub fn is_aligned(&self) -> bool {
+        (self.data as usize).is_multiple_of(self.dtype.size().min(size_of::<u64>()))
+    }
+
     /// Whether the elements can be read as Rust values where they lie: aligned for the dtype and, for `bool`, bytes of
     /// 0 and 1 only. Hosts lend tensors of which neither is sure.
     #[inline]
     pub fn is_well_formed(&self) -> bool {
-        let is_aligned = (self.data as usize).is_multiple_of(self.dtype.size().min(size_of::<u64>()));
+        let is_aligned = self.is_aligned();
         if is_aligned && self.dtype != DType::Bool {
             return true;
         }

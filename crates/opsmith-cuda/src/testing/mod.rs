@@ -1,5 +1,6 @@
 //! What tests of CUDA kernels need on a machine without a card.
 
+pub mod processor;
 mod resources;
 
 use std::env;

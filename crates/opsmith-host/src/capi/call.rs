@@ -1,5 +1,6 @@
 //! One call through the C ABI, and the services that its caller lends.
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use opsmith_abi::{OpsmithCall, OpsmithHost, OpsmithPlan, OpsmithStr, OpsmithTensor};
@@ -121,7 +122,7 @@ unsafe fn with_inputs<R>(
     // SAFETY: promised by the caller.
     let (call, host) = unsafe {
         let call = read::structure(call, "the call")?;
-        (call, read::structure(call.host, "the call's host")?)
+        (call, read::host(call.host)?)
     };
     let ops = library.get()?.ops();
     let op = ops.get(call.op).ok_or_else(|| {
@@ -162,8 +163,8 @@ unsafe fn with_inputs<R>(
         });
     }
     let inputs = CallInputs { flat: &inputs, counts };
-    let device = one_device(inputs.flat).map_err(named)?;
-    body(Called { op, call, host }, inputs, device)
+    let device = one_device(op, inputs.flat).map_err(named)?;
+    body(Called { op, call, host: &host }, inputs, device)
 }
 
 /// A tensor that was passed, and its dims.
@@ -215,17 +216,31 @@ unsafe fn attributes(signature: &Signature, call: &OpsmithCall) -> Result<SmallV
     Ok(attrs)
 }
 
-/// The device of all tensors; main memory when there are none.
+/// The device of all tensors; main memory when there are none. Where a kernel reads inputs in main memory, that of the
+/// others: the plan sees to which are where.
 #[inline]
-fn one_device(tensors: &[Option<TensorView<'_>>]) -> Result<Device> {
+fn one_device(op: &Op, tensors: &[Option<TensorView<'_>>]) -> Result<Device> {
     let mut devices = tensors.iter().flatten().map(TensorView::device);
     let Some(first) = devices.next() else { return Ok(Device::CPU) };
     match devices.find(|device| *device != first) {
-        Some(other) => Err(Error::invalid_argument(format!(
-            "inputs are on {}:{} and {}:{}; all must be on one device",
-            first.kind, first.index, other.kind, other.index
-        ))),
+        Some(other) => main_device(op, tensors, first, other),
         None => Ok(first),
+    }
+}
+
+#[cold]
+fn main_device(op: &Op, tensors: &[Option<TensorView<'_>>], first: Device, other: Device) -> Result<Device> {
+    let reads_main_memory = op
+        .kernels()
+        .iter()
+        .any(|kernel| kernel.device() != Device::CPU.kind && !kernel.host_memory_arguments().is_empty());
+    let mut cards = tensors.iter().flatten().map(TensorView::device).filter(|device| *device != Device::CPU);
+    let card = cards.next();
+    match card.filter(|card| reads_main_memory && cards.all(|device| device == *card)) {
+        Some(card) => Ok(card),
+        None => Err(Error::invalid_argument(format!(
+            "inputs are on {first} and {other}; all must be on one device"
+        ))),
     }
 }
 
@@ -258,6 +273,24 @@ unsafe impl Host for CallHost<'_> {
 
     fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
         self.scratch.allocate(bytes)
+    }
+
+    fn allocate_device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let Some(allocate) = self.host.allocate_temp else {
+            return Err(Error::unimplemented("the caller lends no `allocate_temp`, memory on the device"));
+        };
+        // SAFETY: the caller's function gets its own context.
+        let data = unsafe { allocate(self.host.context, bytes) };
+        NonNull::new(data.cast()).ok_or_else(|| {
+            Error::resource_exhausted(format!(
+                "cannot allocate a temporary of {bytes} bytes on {}",
+                self.device
+            ))
+        })
+    }
+
+    fn stream(&self) -> *mut c_void {
+        self.host.stream
     }
 
     fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use opsmith_abi::{
     OPSMITH_ATTR_BOOL, OPSMITH_ATTR_FLOAT, OPSMITH_ATTR_INT, OPSMITH_ATTR_SHAPE, OPSMITH_ATTR_STRING,
     OPSMITH_ATTR_TENSOR, OPSMITH_ATTR_TYPE, OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithAttr,
-    OpsmithShape, OpsmithStr, OpsmithTensor,
+    OpsmithHost, OpsmithShape, OpsmithStr, OpsmithTensor,
 };
 use opsmith_core::attr::{PartialShape, TensorValue};
 use opsmith_core::tensor::{StrRef, row_major_strides};
@@ -44,6 +44,31 @@ pub(super) unsafe fn structure<'a, T>(pointer: *const T, what: &str) -> Result<&
     );
     // SAFETY: it is at least as large as `T`.
     Ok(unsafe { &*pointer })
+}
+
+/// The caller's services. Of a caller that was built before some were added, those are absent.
+///
+/// # Safety
+/// As for [`structure`].
+#[inline]
+pub(super) unsafe fn host(pointer: *const OpsmithHost) -> Result<OpsmithHost> {
+    /// How large it was at first.
+    const FIRST: usize = std::mem::offset_of!(OpsmithHost, stream);
+    ensure!(!pointer.is_null(), InvalidArgument, "the call's host is null");
+    // SAFETY: every structure of the ABI begins with its size.
+    let size = unsafe { *pointer.cast::<usize>() };
+    ensure!(
+        size >= FIRST,
+        InvalidArgument,
+        "the call's host says it has {size} bytes; version 1 of the ABI has {FIRST}"
+    );
+    let mut host = std::mem::MaybeUninit::<OpsmithHost>::zeroed();
+    // SAFETY: the caller's structure has `size` bytes, and all fields but the size may be null.
+    unsafe {
+        let bytes = size.min(size_of::<OpsmithHost>());
+        host.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(pointer.cast(), bytes);
+        Ok(host.assume_init())
+    }
 }
 
 /// A slice that the caller passes; an empty one may be null.

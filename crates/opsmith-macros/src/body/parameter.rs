@@ -46,6 +46,9 @@ impl Parameter {
         if let Some(saved) = marks.saved {
             return Err(syn::Error::new_spanned(saved, "#[saved] is for outputs of #[op]"));
         }
+        if let Some(host) = marks.host {
+            return Err(syn::Error::new_spanned(host, "#[host] is for inputs of #[op]"));
+        }
         let number = (family.number)(generic, &ty);
         let role = match (number, marks.attr) {
             (Some(number), None) => Role::Input(number),

@@ -14,6 +14,11 @@ use super::parameter::{Parameter, Tensor};
 /// Finds what is wrong with an op, as far as the macro can see it.
 pub(crate) fn check(op: &Op) -> Result<()> {
     check_names(op)?;
+    if let (None, Some((parameter, _))) = (&op.cuda, op.inputs().find(|(_, tensor)| tensor.host)) {
+        let message =
+            format!("`{}` is #[host], but the op has no CUDA kernel: cuda = \"file.cu\"", parameter.name);
+        return Err(Error::new(parameter.ident.span(), message));
+    }
     let shapes = parse_shapes(&op.shape)?;
     let inputs: Vec<_> = op.inputs().collect();
     let outputs: Vec<_> = op.outputs().collect();

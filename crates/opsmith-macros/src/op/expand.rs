@@ -6,7 +6,8 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Ident, ItemFn};
 
-use super::attribute::Passing;
+use super::attribute::{Attribute as Attr, Passing};
+use super::cuda;
 use super::model::{Op, camel_case, spec};
 use super::options::Gradient;
 use super::parameter::{Element, Parameter, Role, Tensor};
@@ -16,7 +17,8 @@ use crate::dtypes::rust_type;
 pub(crate) fn expand(op: &Op, function: &ItemFn) -> TokenStream {
     let cfgs: Vec<&Attribute> = function.attrs.iter().filter(|attr| attr.path().is_ident("cfg")).collect();
     let marker = marker(op, function);
-    let kernel = kernel(op, function);
+    let kernel = kernel_type(op, function, "__Kernel", None, &compute(op, &function.sig.ident));
+    let cuda = cuda::kernel(op, function);
     let definition = definition(op, &function.sig.ident);
     quote! {
         #[allow(clippy::too_many_arguments)]
@@ -28,6 +30,7 @@ pub(crate) fn expand(op: &Op, function: &ItemFn) -> TokenStream {
         #(#cfgs)*
         const _: () = {
             #kernel
+            #cuda
             #definition
         };
     }
@@ -44,7 +47,15 @@ fn marker(op: &Op, function: &ItemFn) -> TokenStream {
     }
 }
 
-fn kernel(op: &Op, function: &ItemFn) -> TokenStream {
+/// A type that implements `OpKernel`: the attributes, and `body` for a call. `bound` is one more on the dtypes.
+pub(super) fn kernel_type(
+    op: &Op,
+    function: &ItemFn,
+    name: &str,
+    bound: Option<TokenStream>,
+    body: &TokenStream,
+) -> TokenStream {
+    let kernel = format_ident!("{name}");
     let (impl_generics, type_generics, where_clause) = function.sig.generics.split_for_impl();
     let predicates = where_clause.map(|clause| &clause.predicates).into_iter().flatten();
     let params: Vec<&Ident> = op.type_params.iter().map(|param| &param.name).collect();
@@ -58,21 +69,20 @@ fn kernel(op: &Op, function: &ItemFn) -> TokenStream {
         .collect();
     let fields = attrs.iter().map(|(ident, _, kept)| quote!(#ident: #kept));
     let read = attrs.iter().map(|(ident, name, kept)| quote!(#ident: construction.attr::<#kept>(#name)?));
-    let body = compute(op, &function.sig.ident);
     quote! {
-        struct __Kernel #type_generics {
+        struct #kernel #type_generics {
             #(#fields,)*
             __types: ::core::marker::PhantomData<fn() -> (#(#params,)*)>,
         }
 
-        impl #impl_generics ::opsmith::OpKernel for __Kernel #type_generics
+        impl #impl_generics ::opsmith::OpKernel for #kernel #type_generics
         where
             #(#predicates,)*
-            #(#params: ::opsmith::Element,)*
+            #(#params: ::opsmith::Element #bound,)*
         {
             fn new(construction: &mut ::opsmith::OpKernelConstruction<'_>) -> ::opsmith::Result<Self> {
                 let _ = &construction;
-                ::core::result::Result::Ok(__Kernel { #(#read,)* __types: ::core::marker::PhantomData })
+                ::core::result::Result::Ok(#kernel { #(#read,)* __types: ::core::marker::PhantomData })
             }
 
             fn compute(&self, context: &mut ::opsmith::OpKernelContext<'_>) -> ::opsmith::Result<()> {
@@ -94,12 +104,7 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
             Role::Input(tensor) => input(parameter, tensor, inputs.next().unwrap_or_default()),
             Role::Output(tensor) => output(parameter, tensor, outputs.next().unwrap_or_default()),
             Role::Attr(attribute) => {
-                let field = &parameter.ident;
-                arguments.push(match attribute.passing {
-                    Passing::Copy => quote!(self.#field),
-                    Passing::Clone => quote!(::core::clone::Clone::clone(&self.#field)),
-                    Passing::Borrow => quote!(&self.#field),
-                });
+                arguments.push(passed(&parameter.ident, attribute));
                 continue;
             }
         };
@@ -127,6 +132,15 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
     }
 }
 
+/// The kept value of an attribute, as it is passed to functions.
+pub(super) fn passed(field: &Ident, attribute: &Attr) -> TokenStream {
+    match attribute.passing {
+        Passing::Copy => quote!(self.#field),
+        Passing::Clone => quote!(::core::clone::Clone::clone(&self.#field)),
+        Passing::Borrow => quote!(&self.#field),
+    }
+}
+
 fn input(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
     let method = if tensor.optional { quote!(optional_view) } else { quote!(view) };
@@ -151,7 +165,7 @@ fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
 }
 
 /// The types of a view's elements and dims.
-fn view_types(tensor: &Tensor) -> (TokenStream, TokenStream) {
+pub(super) fn view_types(tensor: &Tensor) -> (TokenStream, TokenStream) {
     let element = match &tensor.element {
         Element::Param(param) => quote!(#param),
         Element::Fixed(dtype) => rust_type(*dtype).unwrap_or_default(),
@@ -231,12 +245,13 @@ fn instances(op: &Op) -> Vec<TokenStream> {
     let strided = op.strided.then(|| quote!(.strided()));
     combinations
         .iter()
-        .map(|dtypes| {
+        .flat_map(|dtypes| {
             let types: Vec<_> = dtypes.iter().filter_map(|dtype| rust_type(*dtype)).collect();
             let names = op.type_params.iter().map(|param| param.name.to_string());
-            quote_spanned! {place=>
+            let cpu = quote_spanned! {place=>
                 ::opsmith::KernelDef::cpu::<__Kernel<#(#types),*>>()#(.type_constraint::<#types>(#names))* #strided
-            }
+            };
+            [cpu].into_iter().chain(cuda::registration(op, dtypes, &types))
         })
         .collect()
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod attribute;
 mod check;
+mod cuda;
 pub(crate) mod doc;
 mod expand;
 mod generics;

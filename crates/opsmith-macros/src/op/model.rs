@@ -25,6 +25,8 @@ pub(crate) struct Op {
     pub(crate) gradient: Gradient,
     pub(crate) stateful: bool,
     pub(crate) strided: bool,
+    /// The file with the CUDA kernels.
+    pub(crate) cuda: Option<LitStr>,
     /// The type that the function returns, where it is a `Result`.
     pub(crate) result: Option<Type>,
 }
@@ -59,6 +61,7 @@ impl Op {
             gradient: options.gradient,
             stateful: options.stateful,
             strided: options.strided,
+            cuda: options.cuda,
             result: result_type(&function.sig.output)?,
         })
     }

@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) gradient: Gradient,
     pub(crate) stateful: bool,
     pub(crate) strided: bool,
+    /// The file with the CUDA kernels.
+    pub(crate) cuda: Option<LitStr>,
     /// For type parameters whose dtypes are listed: the list.
     pub(crate) dtypes: Vec<(Ident, Vec<DType>)>,
 }
@@ -36,6 +38,7 @@ struct Given {
     gradient: Option<Gradient>,
     stateful: bool,
     strided: bool,
+    cuda: Option<LitStr>,
     dtypes: Vec<(Ident, Vec<DType>)>,
     seen: Vec<Ident>,
 }
@@ -60,6 +63,7 @@ impl Parse for Options {
             gradient: given.gradient.unwrap_or(Gradient::Undeclared),
             stateful: given.stateful,
             strided: given.strided,
+            cuda: given.cuda,
             dtypes: given.dtypes,
         })
     }
@@ -79,9 +83,10 @@ impl Given {
             "not_differentiable" => self.set_gradient(&key, Gradient::NotDifferentiable)?,
             "stateful" => self.stateful = true,
             "strided" => self.strided = true,
+            "cuda" => self.cuda = Some(assigned(input)?),
             "dtypes" => self.dtypes = dtype_lists(input)?,
             _ => {
-                let known = "shape, gradient, not_differentiable, name, stateful, strided and dtypes";
+                let known = "shape, gradient, not_differentiable, name, stateful, strided, cuda and dtypes";
                 let message = format!("`{key}` is not an option of #[op]; there are {known}");
                 return Err(syn::Error::new(key.span(), message));
             }

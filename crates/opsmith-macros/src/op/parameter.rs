@@ -38,6 +38,8 @@ pub(crate) struct Tensor {
     pub(crate) rank: Option<usize>,
     pub(crate) optional: bool,
     pub(crate) saved: bool,
+    /// Whether the CUDA kernel reads it in main memory.
+    pub(crate) host: bool,
 }
 
 /// The type of a tensor's elements.
@@ -51,7 +53,15 @@ impl Parameter {
     /// Reads a parameter, and takes away those of its attributes that are for `#[op]`.
     pub(crate) fn new(argument: &mut FnArg, position: usize, params: &[TypeParam]) -> syn::Result<Parameter> {
         let Written { marks, ident, name, ty } = Written::new(argument)?;
-        let role = role(&ty, &name, marks.attr, marks.saved.as_ref(), params)?;
+        let mut role = role(&ty, &name, marks.attr, marks.saved.as_ref(), params)?;
+        match (&mut role, &marks.host) {
+            (Role::Input(tensor), Some(_)) => tensor.host = true,
+            (_, Some(host)) => {
+                let message = "#[host] keeps an input in CPU memory for the CUDA kernel; this is no input";
+                return Err(syn::Error::new_spanned(host, message));
+            }
+            _ => {}
+        }
         if matches!(role, Role::Compute) && position != 0 {
             return Err(syn::Error::new_spanned(&ty, "`&Compute` is the first parameter where it is taken"));
         }
@@ -100,13 +110,14 @@ impl Written {
 pub(crate) struct Marks {
     pub(crate) attr: Option<Meta>,
     pub(crate) saved: Option<Path>,
+    pub(crate) host: Option<Path>,
     pub(crate) doc: String,
 }
 
 impl Marks {
     /// Takes them away from the parameter.
     pub(crate) fn take(typed: &mut PatType) -> syn::Result<Marks> {
-        let mut marks = Marks { attr: None, saved: None, doc: String::new() };
+        let mut marks = Marks { attr: None, saved: None, host: None, doc: String::new() };
         let mut others = Vec::new();
         for attribute in std::mem::take(&mut typed.attrs) {
             let path = attribute.path();
@@ -118,6 +129,9 @@ impl Marks {
             } else if path.is_ident("saved") {
                 attribute.meta.require_path_only()?;
                 marks.saved = Some(path.clone());
+            } else if path.is_ident("host") {
+                attribute.meta.require_path_only()?;
+                marks.host = Some(path.clone());
             } else if let Some(line) = doc_line(&attribute.meta) {
                 marks.doc.push_str(&line);
                 marks.doc.push('\n');
@@ -168,7 +182,7 @@ fn role(
         return Err(syn::Error::new_spanned(ty, message));
     };
     let element = element_of(element, params)?;
-    let tensor = Tensor { element, rank, optional, saved: saved.is_some() };
+    let tensor = Tensor { element, rank, optional, saved: saved.is_some(), host: false };
     Ok(if mutable { Role::Output(tensor) } else { Role::Input(tensor) })
 }
 

@@ -78,15 +78,17 @@ pub(super) struct TestHost {
     scratch: RefCell<Vec<Block>>,
     texts: RefCell<Vec<Block>>,
     threads: usize,
+    device: Device,
 }
 
 impl TestHost {
-    pub(super) fn new(outputs: usize, threads: usize) -> TestHost {
+    pub(super) fn new(outputs: usize, threads: usize, device: Device) -> TestHost {
         TestHost {
             made: RefCell::new((0..outputs).map(|_| None).collect()),
             scratch: RefCell::default(),
             texts: RefCell::default(),
             threads,
+            device,
         }
     }
 
@@ -98,6 +100,14 @@ impl TestHost {
 
 // SAFETY: every block is new, of the size asked for, and kept; the scope ends when all ranges are done.
 unsafe impl Host for TestHost {
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn allocate_device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.allocate_temp(bytes)
+    }
+
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
         let bytes = checked_num_elements(shape).and_then(|count| count.checked_mul(dtype.size()));
         let bytes =

@@ -3,6 +3,7 @@
 //! The host here is made for finding mistakes: outputs begin as NaN, so an element that the kernel forgets shows, and
 //! the shapes of outputs must be those that inference gives.
 
+pub mod cuda;
 mod host;
 
 use ndarray::{Array, ArrayBase, Data, DataMut, Dimension, RawData};
@@ -12,8 +13,8 @@ use opsmith_core::{Dim, Request};
 
 use self::host::{Block, Made, TestHost};
 use crate::{
-    AttrValue, Device, DeviceKind, Element, Error, InferenceContext, Op, OpDef, OpDefinition, Result, Shape,
-    TensorView, bail, ensure,
+    AttrValue, Device, Element, Error, InferenceContext, Op, OpDef, OpDefinition, Result, Shape, TensorView,
+    bail, ensure,
 };
 
 /// A call of the op that `O` stands for: an `#[op]` function, or a type that implements [`OpDefinition`].
@@ -93,6 +94,7 @@ pub struct Call<'a> {
     unwanted: Vec<&'a str>,
     label: &'a str,
     threads: usize,
+    device: Device,
 }
 
 impl<'a> Call<'a> {
@@ -107,6 +109,7 @@ impl<'a> Call<'a> {
             unwanted: Vec::new(),
             label: "",
             threads: 1,
+            device: Device::CPU,
         }
     }
 
@@ -173,12 +176,13 @@ impl<'a> Call<'a> {
     /// when the kernel makes an output of another shape than inference says.
     pub fn run(self) -> Result<Outputs> {
         let op = self.def.clone().build()?;
-        let inputs = CallInputs { flat: &self.flat, counts: &self.counts };
+        let placed = self.placed(&op);
+        let inputs = CallInputs { flat: &placed, counts: &self.counts };
         let attrs = self.attr_values(&op)?;
-        let request = Request { inputs, attrs: &attrs, device: DeviceKind::Cpu, label: self.label };
+        let request = Request { inputs, attrs: &attrs, device: self.device.kind, label: self.label };
         let plan = op.plan(&request)?;
         self.check_lent(&op)?;
-        let host = TestHost::new(plan.output_dtypes().len(), self.threads);
+        let host = TestHost::new(plan.output_dtypes().len(), self.threads, self.device);
         plan.run(&op, inputs, self.wanted(&op)?, &host)?;
         let offsets = (0..=op.signature().outputs.len()).map(|output| plan.output_offset(output)).collect();
         let names = op.signature().outputs.iter().map(|output| output.name.clone()).collect();
@@ -186,6 +190,28 @@ impl<'a> Call<'a> {
         let outputs = Outputs { names, offsets, made, _texts: texts };
         outputs.check_shapes(&op, self.infer(&op, plan.attrs())?)?;
         Ok(outputs)
+    }
+
+    /// The inputs, on the call's device but for those that its kernels read in main memory.
+    fn placed(&self, op: &Op) -> Vec<Option<TensorView<'a>>> {
+        if self.device == Device::CPU {
+            return self.flat.clone();
+        }
+        let kernels = op.kernels().iter().filter(|kernel| kernel.device() == self.device.kind);
+        let host: Vec<&str> = kernels.flat_map(|kernel| kernel.host_memory_arguments()).copied().collect();
+        let inputs = op.signature().inputs.iter().zip(&self.counts);
+        let is_host =
+            inputs.flat_map(|(input, &count)| std::iter::repeat_n(host.contains(&&*input.name), count));
+        let place = |(tensor, is_host): (&Option<TensorView<'a>>, bool)| {
+            let tensor = tensor.as_ref()?;
+            let device = if is_host { Device::CPU } else { self.device };
+            // SAFETY: it is the same tensor. A kernel on another device than the CPU gets no typed view of it.
+            Some(unsafe {
+                let (data, dtype) = (tensor.data_ptr(), tensor.dtype());
+                TensorView::from_raw_parts(data, dtype, device, tensor.shape(), tensor.strides())
+            })
+        };
+        self.flat.iter().zip(is_host.chain(std::iter::repeat(false))).map(place).collect()
     }
 
     fn attr_values(&self, op: &Op) -> Result<Vec<Option<AttrValue>>> {

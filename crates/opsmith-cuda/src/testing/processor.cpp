@@ -1,0 +1,128 @@
+// What stands before a CUDA source so that a C++ compiler makes a library of it that runs a kernel on the processor. The threads
+// of a block are fibers that take turns at barriers, forwards and backwards, so that a barrier that is missing shows. It shows
+// what a kernel computes, and neither how fast it is nor what a card's own arithmetic rounds.
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+struct Three {
+    unsigned x, y, z;
+};
+typedef Three uint3;
+typedef Three dim3;
+static Three threadIdx, blockIdx, blockDim, gridDim;
+
+namespace processor {
+static std::vector<ucontext_t> fibers;
+static ucontext_t scheduler;
+static std::vector<char> done;
+static std::vector<int> lines;
+static std::vector<unsigned long long> words;
+static std::vector<unsigned long long> dynamic;
+static unsigned current;
+static void (*body)(void *);
+static void *body_context;
+
+static void begin() {
+    body(body_context);
+    done[current] = 1;
+    swapcontext(&fibers[current], &scheduler);
+}
+
+static void barrier(int line) {
+    lines[current] = line;
+    swapcontext(&fibers[current], &scheduler);
+}
+
+// Runs the threads of a block: 0, or the line of a barrier that not all of them came to.
+static int block(unsigned threads, std::vector<char> &stacks, size_t stack) {
+    for (unsigned t = 0; t < threads; t++) {
+        getcontext(&fibers[t]);
+        fibers[t].uc_stack = {&stacks[t * stack], 0, stack};
+        fibers[t].uc_link = nullptr;
+        makecontext(&fibers[t], begin, 0);
+        done[t] = 0;
+    }
+    for (unsigned round = 0, finished = 0; finished < threads; round++) {
+        for (unsigned n = 0; n < threads; n++) {
+            current = round % 2 ? threads - 1 - n : n;
+            threadIdx = {current % blockDim.x, current / blockDim.x % blockDim.y, current / blockDim.x / blockDim.y};
+            lines[current] = 0;
+            swapcontext(&scheduler, &fibers[current]);
+            finished += done[current];
+        }
+        for (unsigned t = 1; t < threads; t++)
+            if (lines[t] != lines[0]) return lines[t] ? lines[t] : lines[0];
+    }
+    return 0;
+}
+
+template <typename T> T exchange(T x, unsigned from, int line) {
+    static_assert(sizeof(T) <= sizeof(unsigned long long));
+    std::memcpy(&words[current], &x, sizeof(T));
+    barrier(line);
+    if (from / 32 == current / 32) std::memcpy(&x, &words[from], sizeof(T));
+    barrier(line);
+    return x;
+}
+
+// 0; the line of a barrier that not all came to; or minus the position, from 1, of an argument of another size.
+template <typename... P>
+int launch(void (*kernel)(P...), void **arguments, const size_t *sizes, size_t count, const unsigned *grid,
+           const unsigned *threads, unsigned shared) {
+    if (count != sizeof...(P)) return -1000;
+    const size_t expected[] = {sizeof(P)..., 0};
+    for (size_t a = 0; a < count; a++)
+        if (sizes[a] != expected[a]) return -1 - (int)a;
+    auto call = [&] {
+        [&]<size_t... I>(std::index_sequence<I...>) { kernel(*(P *)arguments[I]...); }
+        (std::index_sequence_for<P...>());
+    };
+    body = [](void *context) { (*(decltype(call) *)context)(); };
+    body_context = &call;
+    gridDim = {grid[0], grid[1], grid[2]}, blockDim = {threads[0], threads[1], threads[2]};
+    const unsigned all = threads[0] * threads[1] * threads[2];
+    const size_t stack = 64 << 10;
+    fibers.resize(all), done.resize(all), lines.resize(all), words.resize(all), dynamic.resize(shared / 8 + 1);
+    std::vector<char> stacks(all * stack);
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y = 0; y < grid[1]; y++)
+            for (unsigned x = 0; x < grid[0]; x++) {
+                blockIdx = {x, y, z};
+                std::memset(dynamic.data(), 0xFF, dynamic.size() * 8);
+                if (int line = block(all, stacks, stack)) return line;
+            }
+    return 0;
+}
+}  // namespace processor
+
+template <typename To, typename From> static To same_bits(From from) {
+    To to;
+    std::memcpy(&to, &from, sizeof(to));
+    return to;
+}
+static inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
+static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
+static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
+static inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
+static inline float normcdff(float x) { return (float)normcdf((double)x); }
+static inline double rsqrt(double x) { return 1 / std::sqrt(x); }
+static inline float rsqrtf(float x) { return (float)rsqrt((double)x); }
+
+#define __CUDACC_RTC__ 1
+#define __device__
+#define __global__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__
+#define __shared__ static
+#define __syncthreads() processor::barrier(__LINE__)
+#define __shfl_down_sync(mask, x, offset) processor::exchange(x, processor::current + (offset), __LINE__)
+#define __shfl_xor_sync(mask, x, bits) processor::exchange(x, processor::current ^ (bits), __LINE__)
+#define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.data()
+// Conversions of half precision are a card's own instructions.
+#define asm(...) (void)0

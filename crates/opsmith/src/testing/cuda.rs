@@ -1,0 +1,73 @@
+//! CUDA kernels in tests on a machine without a card: what would be launched is compiled for four generations of cards, or run
+//! on the processor.
+//!
+//! ```no_run
+//! # use opsmith::prelude::*;
+//! # #[op(shape = "(n)->(n)")]
+//! # fn doubled(x: ArrayView1<f32>, mut y: ArrayViewMut1<f32>) { y.assign(&x); }
+//! use opsmith::testing::call;
+//!
+//! let x = array![1f32, 2.0, 3.0];
+//! let plain = call::<doubled>().input(&x).run()?.array::<f32, Ix1>("y")?;
+//! call::<doubled>().input(&x).compile_for_cuda()?;
+//! if let Some(outputs) = call::<doubled>().input(&x).run_cuda_on_processor()? {
+//!     assert_eq!(outputs.array::<f32, Ix1>("y")?, plain);
+//! }
+//! # Ok::<(), Error>(())
+//! ```
+
+use opsmith_cuda::testing::{ARCHITECTURES, nvrtc, processor, resources};
+use opsmith_cuda::{Architecture, Launch, Target, with_launches_to};
+
+use super::{Call, Outputs};
+use crate::{Device, DeviceKind, Result};
+
+/// The generation of cards that resources are told for.
+const SHOWN: Architecture = Architecture(90);
+
+impl Call<'_> {
+    /// Makes the call with the op's CUDA kernel, up to its launches, which `sink` gets. The addresses that they have are those of
+    /// main memory, and of outputs that are filled with NaN.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and what the sink says.
+    pub fn launches(mut self, sink: &mut dyn FnMut(&mut Launch<'_>) -> Result<()>) -> Result<Outputs> {
+        self.device = Device { kind: DeviceKind::Cuda, index: 0 };
+        with_launches_to(sink, || self.run())
+    }
+
+    /// Compiles every kernel that the call would launch, for four generations of cards, and prints what it takes of one: registers,
+    /// shared memory, spills. Gives the kernels' names; none, and says so, where there is no NVRTC.
+    ///
+    /// # Errors
+    /// As [`launches`](Self::launches), and the compiler's messages.
+    pub fn compile_for_cuda(self) -> Result<Vec<String>> {
+        let Some(nvrtc) = nvrtc() else { return Ok(Vec::new()) };
+        let mut kernels = Vec::new();
+        self.launches(&mut |launch| {
+            for architecture in ARCHITECTURES {
+                nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[])?;
+            }
+            let taken = resources(nvrtc, launch.source, &launch.kernel, SHOWN)?;
+            let taken = taken.map_or_else(|| "no ptxas to ask".to_owned(), |taken| taken.to_string());
+            println!("{} of {} for {SHOWN}: {taken}", launch.kernel, launch.source.name());
+            kernels.push(launch.kernel.clone());
+            Ok(())
+        })?;
+        Ok(kernels)
+    }
+
+    /// Makes the call with the op's CUDA kernels run on the processor, thread after thread. None, and says so, where there is no
+    /// C++ compiler.
+    ///
+    /// # Errors
+    /// As [`launches`](Self::launches), and as [`processor::run`].
+    pub fn run_cuda_on_processor(self) -> Result<Option<Outputs>> {
+        if !processor::can_run() {
+            return Ok(None);
+        }
+        // SAFETY: the call's tensors and temporaries are in main memory, and there until it is over.
+        let run = |launch: &mut Launch<'_>| unsafe { processor::run(launch) };
+        self.launches(&mut { run }).map(Some)
+    }
+}
