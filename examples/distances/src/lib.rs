@@ -1,11 +1,15 @@
 //! Pairwise Manhattan (L1) distances, with gradients of two orders.
 //!
 //! An Opsmith library whose kernels are written by hand: the definitions are here, the arithmetic is in `kernels`,
-//! which knows nothing of operators.
+//! which knows nothing of operators; the CUDA kernels are in `distances.cu`, and how they are launched in `launches`.
 
 mod kernels;
+mod launches;
+#[cfg(test)]
+mod tests;
 
 use kernels::Kernel;
+use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut};
 use opsmith::prelude::*;
 
 /// Pairwise Manhattan (L1) distances between the rows of `x` and the rows of `y`:
@@ -13,7 +17,7 @@ use opsmith::prelude::*;
 ///
 /// Needs next to no memory beyond the output: some sums over the rows of `x`. NaN and infinities propagate as in NumPy, and the result does not depend on the
 /// number of threads.
-#[op(shape = "(n,p),(m,p)->(n,m)", gradient = pairwise_manhattan_distance_grad)]
+#[op(shape = "(n,p),(m,p)->(n,m)", gradient = pairwise_manhattan_distance_grad, cuda = "distances.cu")]
 fn pairwise_manhattan_distance<T: Float + Kernel>(
     cx: &Compute,
     /// Points, one a row.
@@ -28,11 +32,21 @@ fn pairwise_manhattan_distance<T: Float + Kernel>(
     Ok(())
 }
 
+fn pairwise_manhattan_distance_cuda<T: CudaElement>(
+    call: &CudaCall,
+    x: DeviceView<T>,
+    y: DeviceView<T>,
+    z: DeviceViewMut<T>,
+) -> Result<()> {
+    launches::forward(call, x, y, z)
+}
+
 /// The gradient of `PairwiseManhattanDistance`: `x_grad[i, k] = Σⱼ z_grad[i, j] · sign(x[i, k] − y[j, k])` and
 /// `y_grad[j, k] = Σᵢ z_grad[i, j] · sign(y[j, k] − x[i, k])`, with `sign(0) = 0` and the sign of NaN NaN.
 #[op(
     shape = "(n,p),(m,p),(n,m)->(n,p),(m,p)",
-    gradient = pairwise_manhattan_distance_grad_grad
+    gradient = pairwise_manhattan_distance_grad_grad,
+    cuda = "distances.cu"
 )]
 fn pairwise_manhattan_distance_grad<T: Float + Kernel>(
     cx: &Compute,
@@ -57,11 +71,29 @@ fn pairwise_manhattan_distance_grad<T: Float + Kernel>(
     Ok(())
 }
 
+fn pairwise_manhattan_distance_grad_cuda<T: CudaElement>(
+    call: &CudaCall,
+    x: DeviceView<T>,
+    y: DeviceView<T>,
+    z_grad: DeviceView<T>,
+    _a: i64,
+    x_grad: Option<DeviceViewMut<T>>,
+    y_grad: Option<DeviceViewMut<T>>,
+) -> Result<()> {
+    if let Some(x_grad) = &x_grad {
+        launches::backward(call, (&x, &y), &z_grad, false, x_grad)?;
+    }
+    match &y_grad {
+        Some(y_grad) => launches::backward(call, (&y, &x), &z_grad, true, y_grad),
+        None => Ok(()),
+    }
+}
+
 /// The gradient of `PairwiseManhattanDistanceGrad` with respect to `z_grad`:
 /// `z_grad_grad[i, j] = Σₖ (x_grad_grad[i, k] − y_grad_grad[j, k]) · sign(x[i, k] − y[j, k])`.
 ///
 /// With respect to `x` and `y` it is zero wherever it is defined.
-#[op(shape = "(n,p),(m,p),(n,p),(m,p)->(n,m)")]
+#[op(shape = "(n,p),(m,p),(n,p),(m,p)->(n,m)", cuda = "distances.cu")]
 fn pairwise_manhattan_distance_grad_grad<T: Float + Kernel>(
     cx: &Compute,
     /// The points of the forward call.
@@ -81,6 +113,17 @@ fn pairwise_manhattan_distance_grad_grad<T: Float + Kernel>(
     let z_grad_grad = dense_mut(z_grad_grad)?;
     kernels::second_order(cx, dense(x)?, dense(y)?, x_grad_grad, y_grad_grad, z_grad_grad, n, m, p);
     Ok(())
+}
+
+fn pairwise_manhattan_distance_grad_grad_cuda<T: CudaElement>(
+    call: &CudaCall,
+    x: DeviceView<T>,
+    y: DeviceView<T>,
+    x_grad_grad: Option<DeviceView<T>>,
+    y_grad_grad: Option<DeviceView<T>>,
+    z_grad_grad: DeviceViewMut<T>,
+) -> Result<()> {
+    launches::second_order(call, (x, y), x_grad_grad, y_grad_grad, z_grad_grad)
 }
 
 /// The elements of an input, which are row-major since no op here asks for strides.

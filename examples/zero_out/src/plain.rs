@@ -1,6 +1,9 @@
-//! The first op: one dtype, no attributes.
+//! The first op: one dtype, no attributes; a kernel for each device.
 
+use opsmith::cuda::{CudaCall, Source};
 use opsmith::prelude::*;
+
+use crate::launches::keep;
 
 /// `ZeroOut(to_zero: int32) -> (zeroed: int32)`: any rank, output shaped like the input.
 ///
@@ -14,6 +17,7 @@ impl OpDefinition for ZeroOut {
             .output("zeroed: int32")
             .shape_fn(shape_fns::unchanged)
             .kernel(KernelDef::cpu::<ZeroOut>())
+            .kernel(KernelDef::cuda::<ZeroOutOnCuda>())
             .not_differentiable()
             .doc(
                 "Copies the input and sets every element but the first to zero.\n\
@@ -38,6 +42,26 @@ impl OpKernel for ZeroOut {
             *kept = first;
         }
         Ok(())
+    }
+}
+
+/// The CUDA source, as `#[op(cuda = "zero_out.cu")]` would write it.
+static SOURCE: Source = Source::new("zero_out.cu", include_str!("zero_out.cu")).beside(file!());
+
+/// The kernel of [`ZeroOut`] on a card.
+struct ZeroOutOnCuda;
+
+impl OpKernel for ZeroOutOnCuda {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(ZeroOutOnCuda)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let call = CudaCall::new(context, &SOURCE);
+        let to_zero = call.input::<i32>("to_zero")?;
+        let zeroed = call.output::<i32>("zeroed", to_zero.shape())?;
+        // One row, all of it.
+        keep(&call, &to_zero, to_zero.num_elements().max(1), 0, &zeroed)
     }
 }
 

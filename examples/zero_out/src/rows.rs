@@ -4,12 +4,15 @@
 //! spell out. `...` stands for any number of dims in front, so a batch of calls is one call, and `vmap` needs nothing
 //! from the author.
 
+use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut};
 use opsmith::prelude::*;
+
+use crate::launches::keep;
 
 /// Copies `to_zero` and sets every element of each row but that at `preserve_index` to zero.
 ///
 /// A row is what the last dim holds. An index outside it is an error.
-#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad, dtypes(T = [f32, f64, i32, i64]))]
+#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad, dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu")]
 pub fn zero_out_rows<T: RealNumber>(
     /// Rows of any length above `preserve_index`.
     to_zero: ArrayViewD<T>,
@@ -23,7 +26,7 @@ pub fn zero_out_rows<T: RealNumber>(
 }
 
 /// The gradient of `zero_out_rows`: of each row only the element that was kept gets any.
-#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad_grad, dtypes(T = [f32, f64, i32, i64]))]
+#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad_grad, dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu")]
 pub fn zero_out_rows_grad<T: RealNumber>(
     zeroed_grad: ArrayViewD<T>,
     #[attr(default = 0, min = 0)] preserve_index: usize,
@@ -33,7 +36,7 @@ pub fn zero_out_rows_grad<T: RealNumber>(
 }
 
 /// The gradient of `zero_out_rows_grad`: of each row only the element that was kept gets any.
-#[op(shape = "(...,n)->(...,n)", dtypes(T = [f32, f64, i32, i64]))]
+#[op(shape = "(...,n)->(...,n)", dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu")]
 pub fn zero_out_rows_grad_grad<T: RealNumber>(
     to_zero_grad_grad: ArrayViewD<T>,
     #[attr(default = 0, min = 0)] preserve_index: usize,
@@ -42,13 +45,55 @@ pub fn zero_out_rows_grad_grad<T: RealNumber>(
     keep_column(to_zero_grad_grad, preserve_index, zeroed_grad_grad)
 }
 
-fn keep_column<T: RealNumber>(from: ArrayViewD<T>, index: usize, mut to: ArrayViewMutD<T>) -> Result<()> {
-    let length = from.shape()[from.ndim() - 1];
+/// The length of a row, which the index must be below.
+fn row_length(shape: &[usize], index: usize) -> Result<usize> {
+    let length = shape[shape.len() - 1];
     ensure!(
         index < length,
         InvalidArgument,
         "attribute `preserve_index` must be below the length of a row, {length}, got {index}"
     );
+    Ok(length)
+}
+
+fn keep_on_card<T: CudaElement>(
+    call: &CudaCall,
+    from: DeviceView<T>,
+    index: usize,
+    to: DeviceViewMut<T>,
+) -> Result<()> {
+    keep(call, &from, row_length(from.shape(), index)?, index, &to)
+}
+
+fn zero_out_rows_cuda<T: CudaElement>(
+    call: &CudaCall,
+    to_zero: DeviceView<T>,
+    preserve_index: usize,
+    zeroed: DeviceViewMut<T>,
+) -> Result<()> {
+    keep_on_card(call, to_zero, preserve_index, zeroed)
+}
+
+fn zero_out_rows_grad_cuda<T: CudaElement>(
+    call: &CudaCall,
+    zeroed_grad: DeviceView<T>,
+    preserve_index: usize,
+    to_zero_grad: DeviceViewMut<T>,
+) -> Result<()> {
+    keep_on_card(call, zeroed_grad, preserve_index, to_zero_grad)
+}
+
+fn zero_out_rows_grad_grad_cuda<T: CudaElement>(
+    call: &CudaCall,
+    to_zero_grad_grad: DeviceView<T>,
+    preserve_index: usize,
+    zeroed_grad_grad: DeviceViewMut<T>,
+) -> Result<()> {
+    keep_on_card(call, to_zero_grad_grad, preserve_index, zeroed_grad_grad)
+}
+
+fn keep_column<T: RealNumber>(from: ArrayViewD<T>, index: usize, mut to: ArrayViewMutD<T>) -> Result<()> {
+    let length = row_length(from.shape(), index)?;
     // Without `strided` inputs come row-major, as outputs always do, so both are slices.
     let (Some(from), Some(to)) = (from.as_slice(), to.as_slice_mut()) else {
         bail!(Internal, "a tensor is not row-major");
