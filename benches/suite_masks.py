@@ -1,10 +1,10 @@
 """Masks on embeddings, float32: a batch of 4, 512 x 512 places of 16 numbers, 64 elliptic cells.
 
 Averages are compared with dense masks, which are there before the clock starts, already divided by their
-numbers of places. The discriminative loss is compared with plain PyTorch, forward and backward: with the
-places in masks and the mask of each, also there before the clock starts, by `index_select` and `index_add`;
-the same compiled by `torch.compile` for these very shapes; and with dense masks as matrices. Memory is the
-peak beyond the inputs.
+numbers of places. The loss of each place (`average_embedding_mask`) is compared with the same in plain
+PyTorch, with the places in masks and the mask of each, also there before the clock starts, by `index_select`
+and `index_add`, and compiled by `torch.compile` for these very shapes. So is the discriminative loss, forward
+and backward, and with dense masks as matrices. Memory is the peak beyond the inputs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BATCH, SIZE, DIMS, GRID = 4, 512, 16, 8
 MASKS = GRID * GRID
 DELTA_V, DELTA_D, GAMMA = 0.5, 1.5, 0.001
 MEMORY_SLACK = 1.1
-"""Pages, and what the allocator keeps, over the gradient's own 64 MiB."""
+"""Pages, and what the allocator keeps, over the gradient's own 64 MiB, or the 4 MiB of each place's loss."""
 
 
 def cells() -> np.ndarray:
@@ -101,7 +101,11 @@ def cases(options: Options) -> Iterator[Case]:
     inside = ((places >= runs[..., :1]) & (places < runs[..., 1:])).float()
     counts = inside.sum((2, 3))
     yield from averages(library, embedding, runs, inside / counts[:, :, None, None])
-    yield from losses(library, embedding, runs, inside, counts)
+    label = inside.argmax(1) + torch.arange(BATCH)[:, None, None] * MASKS
+    places = inside.any(1).flatten().nonzero()[:, 0]
+    owners = label.flatten().index_select(0, places)
+    yield from of_places(library, embedding, runs, places, owners, counts.flatten())
+    yield from losses(library, embedding, runs, inside, places, owners, counts)
 
 
 def averages(
@@ -129,15 +133,58 @@ def averages(
     yield Case("masked averages, peak extra memory", contenders, memory=True)
 
 
+def of_places(
+    library: Any,
+    embedding: torch.Tensor,
+    runs: torch.Tensor,
+    places: torch.Tensor,
+    owners: torch.Tensor,
+    counts: torch.Tensor,
+) -> Iterator[Case]:
+    """Half the square of what is between each place and the average of its mask, time and memory."""
+    import torch
+
+    def by_index() -> torch.Tensor:
+        flat = embedding.reshape(-1, DIMS).index_select(0, places)
+        means = flat.new_zeros(BATCH * MASKS, DIMS).index_add(0, owners, flat) / counts[:, None]
+        halves = (flat - means.index_select(0, owners)).square().sum(-1) / 2
+        return flat.new_zeros(embedding.shape[:3].numel()).index_copy(0, places, halves)
+
+    compiled = torch.compile(by_index, dynamic=False)
+
+    def ours() -> torch.Tensor:
+        loss: torch.Tensor = library.average_embedding_mask(embedding, runs)
+        return loss
+
+    for function in (by_index, compiled):
+        torch.testing.assert_close(ours().flatten(), function(), rtol=1e-4, atol=1e-5)
+    contenders: dict[str, Callable[[], object]] = {
+        OURS: ours,
+        "index_add": by_index,
+        "torch.compile": compiled,
+    }
+    yield Case("average embedding mask", contenders, [Target(0.3, ("index_add", "torch.compile"))])
+    contenders = {
+        OURS: ours,
+        "the output alone": lambda: embedding.new_ones(embedding.shape[:3]),
+        "index_add": by_index,
+    }
+    targets = [Target(MEMORY_SLACK, ("the output alone",))]
+    yield Case("average embedding mask, peak extra memory", contenders, targets, memory=True)
+
+
 def losses(
-    library: Any, embedding: torch.Tensor, runs: torch.Tensor, inside: torch.Tensor, counts: torch.Tensor
+    library: Any,
+    embedding: torch.Tensor,
+    runs: torch.Tensor,
+    inside: torch.Tensor,
+    places: torch.Tensor,
+    owners: torch.Tensor,
+    counts: torch.Tensor,
 ) -> Iterator[Case]:
     """The discriminative loss with its gradient, time and memory."""
     import torch
 
-    label = inside.argmax(1) + torch.arange(BATCH)[:, None, None] * MASKS
-    places = inside.any(1).flatten().nonzero()[:, 0]
-    owners = label.flatten().index_select(0, places)
     matrices = inside.reshape(BATCH, MASKS, -1)
     flat_counts = counts.flatten()
     compiled = torch.compile(by_index, dynamic=False)

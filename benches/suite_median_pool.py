@@ -26,10 +26,11 @@ TORCH, MEDIAN, TENSORFLOW, SCIPY = (
     "TensorFlow, patches and top-k",
     "SciPy",
 )
+OUTPUT, RESULTS = "the output alone", "the output and the gradient alone"
 LIMIT = 0.2
 ROUNDS = 5
 MEMORY_SLACK = 1.1
-"""Pages and scratch memory over the output's own 6 MB."""
+"""Pages and scratch memory over the output's own 6 MB, and the gradient's as many."""
 
 
 def windows(x: torch.Tensor, side: int, stride: int) -> torch.Tensor:
@@ -91,7 +92,7 @@ def cases(options: Options) -> Iterator[Case]:
     ]:
         yield forward(ours, torch.randn(shape), side, stride)
     yield with_gradient(ours, torch.randn(8, 256, 256, 3))
-    yield memory(ours, torch.randn(8, 256, 256, 3))
+    yield from memory(ours, torch.randn(8, 256, 256, 3))
 
 
 def forward(ours: Callable[..., torch.Tensor], x: torch.Tensor, side: int, stride: int) -> Case:
@@ -143,15 +144,21 @@ def with_gradient(ours: Callable[..., torch.Tensor], x: torch.Tensor) -> Case:
     return Case(name, contenders, [Target(LIMIT, (TORCH, MEDIAN))], rounds=ROUNDS)
 
 
-def memory(ours: Callable[..., torch.Tensor], x: torch.Tensor) -> Case:
-    """Peak extra memory of one call."""
+def memory(ours: Callable[..., torch.Tensor], x: torch.Tensor) -> Iterator[Case]:
+    """Peak extra memory of one call, and of one with its gradient."""
     import torch
 
     contenders: dict[str, Callable[[], object]] = {
         OURS: lambda: ours(x, ksize=[5, 5]),
-        "the output alone": lambda: torch.ones(8, 252, 252, 3),
+        OUTPUT: lambda: torch.ones(8, 252, 252, 3),
         TORCH: lambda: top_k(x, 5, 1),
     }
-    return Case(
-        "peak extra memory, 5 x 5", contenders, [Target(MEMORY_SLACK, ("the output alone",))], memory=True
-    )
+    yield Case("peak extra memory, 5 x 5", contenders, [Target(MEMORY_SLACK, (OUTPUT,))], memory=True)
+    wanted, upstream = x.clone().requires_grad_(), torch.randn(8, 252, 252, 3)
+    contenders = {
+        OURS: lambda: torch.autograd.grad(ours(wanted, ksize=[5, 5]), wanted, upstream),
+        RESULTS: lambda: (torch.ones(8, 252, 252, 3), torch.ones(8, 256, 256, 3)),
+        TORCH: lambda: torch.autograd.grad(top_k(wanted, 5, 1), wanted, upstream),
+    }
+    name = "peak extra memory, 5 x 5, forward and backward"
+    yield Case(name, contenders, [Target(MEMORY_SLACK, (RESULTS,))], memory=True)

@@ -28,7 +28,7 @@ ADAPTERS = {
 - where the framework wants to open a library's file before anybody else does, `open_first(path)`;
 - where the framework looks into functions, `mark(function)`, which tells it not to.
 
-All give every output of the op, saved ones too."""
+All give the outputs of the op, saved ones too, of which those at the end may be missing."""
 
 # The types are looked up in the modules that the user has imported: a tensor cannot exist without its module.
 _TENSOR_TYPES = {

@@ -31,35 +31,54 @@ pub(crate) fn chunk_size(total: usize, grain: usize, threads: usize) -> usize {
     total.div_ceil(chunks).max(1)
 }
 
-/// A loop that several workers share: each takes the next chunk until none is left.
+/// The most shares that a loop is cut into; more workers begin at shares that others have too.
+const SHARES: usize = 16;
+
+/// A loop that several workers share: each takes the chunks of its own share, then what is left of the others'.
+///
+/// So a worker which is held up does not hold up the loop, and one that is not finds in its caches what it had there the
+/// last time: the part of a model's weights, say, that it has multiplied with before.
 pub(crate) struct SharedLoop<'a> {
     body: Body<'a>,
     total: usize,
     chunk: usize,
-    next: AtomicUsize,
+    shares: usize,
+    /// For each share, how many of its chunks are taken.
+    taken: [AtomicUsize; SHARES],
 }
 
 impl<'a> SharedLoop<'a> {
     /// The loop over `0..total` in chunks of at least `grain`, for at most `threads` workers.
     pub(crate) fn new(total: usize, grain: usize, threads: usize, body: Body<'a>) -> SharedLoop<'a> {
-        SharedLoop { body, total, chunk: chunk_size(total, grain, threads), next: AtomicUsize::new(0) }
+        let chunk = chunk_size(total, grain, threads);
+        let shares = workers(total, chunk, threads).min(SHARES);
+        SharedLoop { body, total, chunk, shares, taken: [const { AtomicUsize::new(0) }; SHARES] }
     }
 
     /// How many workers have something to do when `threads` are to be had.
     pub(crate) fn workers(&self, threads: usize) -> usize {
-        self.total.div_ceil(self.chunk).min(threads).max(1)
+        workers(self.total, self.chunk, threads)
     }
 
-    /// Works until no chunk is left.
-    pub(crate) fn work(&self) {
-        loop {
-            let begin = self.next.fetch_add(self.chunk, Ordering::Relaxed);
-            if begin >= self.total {
-                return;
+    /// Has the worker with this number work until no chunk is left.
+    pub(crate) fn work(&self, worker: usize) {
+        let chunks = self.total.div_ceil(self.chunk);
+        for share in (worker..worker + self.shares).map(|share| share % self.shares) {
+            let first_of = |share: usize| share * chunks / self.shares;
+            loop {
+                let index = first_of(share) + self.taken[share].fetch_add(1, Ordering::Relaxed);
+                if index >= first_of(share + 1) {
+                    break;
+                }
+                let begin = index * self.chunk;
+                (self.body)(begin..self.total.min(begin + self.chunk));
             }
-            (self.body)(begin..self.total.min(begin + self.chunk));
         }
     }
+}
+
+fn workers(total: usize, chunk: usize, threads: usize) -> usize {
+    total.div_ceil(chunk).min(threads).max(1)
 }
 
 #[cfg(test)]
@@ -75,10 +94,25 @@ mod tests {
             let body = |range: Range<usize>| ranges.lock().unwrap().push(range);
             let shared = SharedLoop::new(total, grain, threads, &body);
             assert!(shared.workers(threads) <= threads);
-            shared.work();
+            shared.work(0);
             let ranges = ranges.into_inner().unwrap();
             assert!(ranges.iter().rev().skip(1).all(|range| range.len() >= grain));
             assert_eq!(ranges.into_iter().flatten().collect::<Vec<_>>(), (0..total).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_worker_begins_with_its_own_share_and_takes_what_is_left() {
+        let starts = Mutex::new(Vec::new());
+        let body = |range: Range<usize>| starts.lock().unwrap().push(range.start);
+        let shared = SharedLoop::new(80, 10, 2, &body);
+        shared.work(1);
+        shared.work(0);
+        assert_eq!(starts.into_inner().unwrap(), [40, 50, 60, 70, 0, 10, 20, 30]);
+        let count = AtomicUsize::new(0);
+        let body = |range: Range<usize>| _ = count.fetch_add(range.len(), Ordering::Relaxed);
+        let shared = SharedLoop::new(1000, 1, 3 * SHARES, &body);
+        (0..shared.workers(3 * SHARES)).rev().for_each(|worker| shared.work(worker));
+        assert_eq!(count.into_inner(), 1000);
     }
 }

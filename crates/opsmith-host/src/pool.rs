@@ -126,10 +126,11 @@ unsafe extern "C" fn own_parallel_for(total: usize, grain: usize, body: RawBody,
     let Some(pool) = pool else { return body(0..total) };
     // The caller works too, and the scope ends only when every helper has: nobody touches `shared` after that.
     pool.in_place_scope(|scope| {
-        for _ in 0..helpers {
-            scope.spawn(|_| shared.work());
+        for helper in 1..=helpers {
+            let shared = &shared;
+            scope.spawn(move |_| shared.work(helper));
         }
-        shared.work();
+        shared.work(0);
     });
 }
 

@@ -24,7 +24,7 @@ pub fn parallel_for_on(threads: usize, total: usize, grain: usize, body: &(dyn F
         return body(0..total);
     }
     let shared = SharedLoop::new(total, grain, threads, body);
-    pool::parallel_for(shared.workers(threads), 1, &|range| range.for_each(|_| shared.work()));
+    pool::parallel_for(shared.workers(threads), 1, &|range| range.for_each(|worker| shared.work(worker)));
 }
 
 #[cfg(test)]

@@ -39,8 +39,9 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
     """Register the ops of a library with PyTorch, and what the definition says about them.
 
     Gives, by the op's CamelCase name, functions that take inputs and attributes in the definition's order
-    and give all outputs. Doing it twice is fine. Raises `opsmith.AlreadyExistsError` when another library
-    of this name is there, and `opsmith.UnimplementedError` when the library was built without PyTorch.
+    and give all outputs, but for saved ones at the end. Doing it twice is fine. Raises
+    `opsmith.AlreadyExistsError` when another library of this name is there, and
+    `opsmith.UnimplementedError` when the library was built without PyTorch.
     """
     definition = loaded.definition
     with _lock:

@@ -2,7 +2,8 @@
 
 The kernel in `_autograd` serves every call through `torch.ops`, at the price of a call into Python from the
 dispatcher for each. A generated function knows enough to spare it: it calls the op with the autograd keys
-switched off and, when a gradient is wanted, from within a node of its own. Whatever is out of the ordinary
+switched off and, when a gradient is wanted, from within a node of its own, which does not tell PyTorch of
+outputs that are saved and nothing more: each would cost about a microsecond. Whatever is out of the ordinary
 takes the long way: tracing, `torch.func`, forward mode, tensor subclasses, lists and optional tensors.
 """
 
@@ -57,7 +58,8 @@ def names(op: TorchOp, gradient: TorchOp | None) -> dict[str, Value] | None:
 
 def source(op: TorchOp, record: bool) -> str:
     """The lines at the beginning of a function whose parameters are `x0`, `x1`, … and attributes. They
-    return for a plain call, and else fall through."""
+    return for a plain call, and else fall through. Where a gradient is wanted, outputs that come last and are
+    saved and nothing more are missing in what they return."""
     inputs = [f"x{i}" for i in range(len(op.definition.inputs))]
     needs_gradient = " or ".join(f"{x}.requires_grad" for x in inputs)
     attrs = [f"a{i}" for i in range(len(op.definition.call_attrs))]
@@ -128,7 +130,13 @@ def _given_none(op: TorchOp) -> list[int]:
     wiring = op.definition.gradient
     assert wiring is not None
     wired = [position for kind, position in wiring.inputs if kind == "output_gradient"]
-    return wired if len(wired) < len(op.definition.outputs) else []
+    return wired if len(wired) < _shown(op) else []
+
+
+def _shown(op: TorchOp) -> int:
+    """How many outputs a node has: all, but for those at the end that are saved and nothing more."""
+    definition = op.definition
+    return 1 + max((i for i in range(len(definition.outputs)) if i not in definition.constants), default=0)
 
 
 def _filled(
@@ -156,24 +164,21 @@ def _forward(op: TorchOp, gradient: TorchOp) -> str:
     assert definition.gradient is not None
     inputs = [f"x{i}" for i in range(len(definition.inputs))]
     attrs = {attr.name: f"a{i}" for i, attr in enumerate(definition.call_attrs)}
-    results = (
-        [f"result[{i}]" for i in range(len(definition.outputs))]
-        if len(definition.outputs) > 1
-        else ["result"]
-    )
+    results = [f"r{i}" for i in range(len(definition.outputs))]
     saved = [
         f"x{position}" if kind == "input" else results[position]
         for kind, position in definition.gradient.inputs
         if kind != "output_gradient"
     ]
     text = f"def forward(ctx, {', '.join([*inputs, *attrs.values()])}):\n"
-    text += _BELOW_AUTOGRAD.format(indent="    ", name="result", call=_call(op))
+    text += _BELOW_AUTOGRAD.format(indent="    ", name=", ".join(results), call=_call(op))
     # What `save_for_backward` does, without the call.
     text += f"    ctx.to_save = ({', '.join(saved)},)\n" if saved else ""
     text += "".join(f"    ctx.{name} = {name}\n" for name in _kept_attrs(op, gradient).values())
+    shown = results[: _shown(op)]
     constants = [
         result
-        for i, (result, output) in enumerate(zip(results, definition.outputs, strict=True))
+        for i, (result, output) in enumerate(zip(shown, definition.outputs, strict=False))
         if i in definition.constants
         or (output.dtype is not None and not getattr(torch, output.dtype).is_floating_point)
     ]
@@ -182,7 +187,8 @@ def _forward(op: TorchOp, gradient: TorchOp) -> str:
     if wired := _given_none(op):
         likes = (f"({results[p]}.shape, {results[p]}.dtype, {results[p]}.device)" for p in wired)
         text += f"    ctx.materialize_grads = False\n    ctx.likes = ({', '.join(likes)},)\n"
-    return text + "    return result\n\n\n"
+    result = ", ".join(shown) if len(results) == 1 else f"({', '.join(shown)},)"
+    return f"{text}    return {result}\n\n\n"
 
 
 def _backward(op: TorchOp, gradient: TorchOp) -> str:
@@ -196,7 +202,7 @@ def _backward(op: TorchOp, gradient: TorchOp) -> str:
     if gradient.wanted is not None:
         bits = " | ".join(f"needs[{target}] << {i}" for i, target in enumerate(wiring.outputs))
         arguments.append(f"{gradient.wanted}={bits}")
-    grads = ", ".join(f"g{i}" for i in range(len(op.definition.outputs)))
+    grads = ", ".join(f"g{i}" for i in range(_shown(op)))
     text = f"def backward(ctx, {grads}):\n    needs = ctx.needs_input_grad\n"
     if saved:
         text += f"    {', '.join(saved)}, = ctx.saved_tensors\n"

@@ -55,6 +55,23 @@ def test_a_window_of_odd_size_is_scipys_filter(library: opsmith.Library, side: i
     np.testing.assert_array_equal(same[:, edge:-edge, edge:-edge], y)
 
 
+@pytest.mark.parametrize("sides", [(5, 10), (7, 9), (13, 13), (16, 32), (17, 30), (19, 27)])
+@pytest.mark.parametrize("levels", [0, 7])
+def test_large_windows_are_scipys_filter(
+    library: opsmith.Library, sides: tuple[int, int], levels: int
+) -> None:
+    """Windows of 50 to 513 elements, even ones too, of numbers with ties and without."""
+    x = np.random.default_rng(sides[0]).normal(size=(2, 45, 70, 2)).astype(np.float32)
+    if levels:
+        x = np.round(x * levels)
+    height, width = (n - side + 1 for n, side in zip(x.shape[1:3], sides, strict=True))
+    top, left = (side // 2 for side in sides)
+    expected = median_filter(x, size=(1, *sides, 1))[:, top : top + height, left : left + width]
+    np.testing.assert_array_equal(library.median_pool(x, ksize=sides), expected)
+    strided = library.median_pool(x, ksize=sides, strides=(3, 2))
+    np.testing.assert_array_equal(strided, expected[:, ::3, ::2])
+
+
 def test_strides_of_memory_and_four_numbers(library: opsmith.Library) -> None:
     x = np.random.default_rng(1).normal(size=(3, 40, 2, 30)).transpose(0, 3, 1, 2)[:, ::-1, ::2]
     pool = Pool(x.shape, (3, 2), (2, 1), "SAME")

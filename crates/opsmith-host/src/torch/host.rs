@@ -149,7 +149,7 @@ unsafe impl Host for TorchHost<'_> {
             return crate::pool::parallel_for(total, grain, body);
         };
         // PyTorch gives each thread one equal range. A range here is a worker that takes chunks until none is left, so
-        // that a thread which is held up does not hold up the loop.
+        // that a thread which is held up does not hold up the loop. The same thread is the same worker every time.
         let threads = self.num_threads();
         let shared = SharedLoop::new(total, grain, threads, body);
         let workers = shared.workers(threads);
@@ -164,7 +164,7 @@ unsafe impl Host for TorchHost<'_> {
 unsafe extern "C" fn run_workers(begin: i64, end: i64, context: *mut c_void) {
     // SAFETY: the context is the one that `parallel_for` above passes, alive until it returns.
     let shared = unsafe { &*context.cast::<SharedLoop<'_>>() };
-    (begin..end).for_each(|_| shared.work());
+    (begin..end).for_each(|worker| shared.work(worker as usize));
 }
 
 /// Whether this process is a fork of one that had PyTorch: its threads did not come along, and PyTorch's pool waits

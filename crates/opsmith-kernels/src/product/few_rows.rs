@@ -21,6 +21,9 @@ const ROWS: usize = 64;
 /// How many times as many columns there are at least: else copies of the matrix are no matter.
 const COLUMNS_PER_ROW: usize = 2;
 
+/// The columns of the tiles for what is left of a matrix, as long as there are as many.
+const FEW: usize = 4;
+
 /// The most numbers of a tile.
 const TILE: usize = 512;
 
@@ -36,7 +39,8 @@ pub(super) struct Tile<T> {
     panels: usize,
     columns: usize,
     sum: Sum<T>,
-    /// The same for one column.
+    /// The same for [`FEW`] columns, and for one: what is left of the matrix.
+    sum_of_few: Sum<T>,
     sum_of_one: Sum<T>,
 }
 
@@ -92,6 +96,7 @@ macro_rules! tiles {
                                 panels: $panels,
                                 columns: $columns,
                                 sum: $sum::<$panels, $columns>,
+                                sum_of_few: $sum::<$panels, FEW>,
                                 sum_of_one: $sum::<$panels, 1>,
                             }),*]
                         },
@@ -106,7 +111,7 @@ macro_rules! tiles {
 #[cfg(target_arch = "x86_64")]
 tiles! { f32:
     Avx512 "avx512f" sum_f32_avx512 16 _mm512_setzero_ps _mm512_loadu_ps _mm512_set1_ps _mm512_fmadd_ps _mm512_storeu_ps
-        [4 x 6, 2 x 8, 1 x 8];
+        [4 x 6, 2 x 8, 1 x 16];
     Avx2 "avx2,fma" sum_f32_avx2 8 _mm256_setzero_ps _mm256_loadu_ps _mm256_set1_ps _mm256_fmadd_ps _mm256_storeu_ps
         [2 x 5, 1 x 8];
 }
@@ -170,6 +175,7 @@ fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
         while column < columns {
             let (width, sum) = match columns - column {
                 rest if rest >= tile.columns => (tile.columns, tile.sum),
+                rest if rest >= FEW => (FEW, tile.sum_of_few),
                 _ => (1, tile.sum_of_one),
             };
             let (from, step) =
@@ -193,9 +199,12 @@ fn panels<T: Float>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
     panels.try_reserve_exact(len).ok()?;
     panels.resize(len, T::zero());
     for (rows, panel) in a.axis_chunks_iter(Axis(0), lanes).zip(panels.chunks_exact_mut(lanes * a.ncols())) {
-        for (lane, row) in rows.outer_iter().enumerate() {
-            for (place, &number) in panel[lane..].iter_mut().step_by(lanes).zip(row) {
-                *place = number;
+        let (start, down, along) = (rows.as_ptr(), rows.strides()[0], rows.strides()[1]);
+        // Stores lie side by side, and each of the few rows is read from its begin to its end.
+        for (column, places) in panel.chunks_exact_mut(lanes).enumerate() {
+            for (row, place) in places[..rows.nrows()].iter_mut().enumerate() {
+                // SAFETY: the row and the column are those of an element.
+                *place = unsafe { *start.offset(row as isize * down + column as isize * along) };
             }
         }
     }
@@ -205,32 +214,50 @@ fn panels<T: Float>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
 impl<T: Float> Product<'_, T> {
     /// Stores sums of some columns from a row on; those of each column are `height` numbers.
     fn store(&mut self, first: usize, columns: Range<usize>, height: usize, sums: &[T; TILE]) {
-        match self.beta.is_zero() {
-            true => self.store_or_add::<false>(first, columns, height, sums),
-            false => self.store_or_add::<true>(first, columns, height, sums),
-        }
-    }
-
-    fn store_or_add<const ADD: bool>(
-        &mut self,
-        first: usize,
-        columns: Range<usize>,
-        height: usize,
-        sums: &[T; TILE],
-    ) {
         let (rows, width) = (height.min(self.c.nrows() - first), columns.len());
         assert!(height * width <= TILE && columns.end <= self.c.ncols());
         let (down, along) = (self.c.strides()[0], self.c.strides()[1]);
-        let (alpha, beta) = (self.alpha, self.beta);
         let corner =
             self.c.as_mut_ptr().wrapping_offset(first as isize * down + columns.start as isize * along);
-        for row in 0..rows {
-            for column in 0..width {
-                // SAFETY: the row and the column are those of an element of `c`, which nobody else has; there are as many sums.
+        let (alpha, beta) = (self.alpha, self.beta);
+        let block = Block { corner, rows, width, down, height };
+        // SAFETY: the places are those of elements of `c`, which nobody else has, and there are as many sums.
+        unsafe {
+            match (along, alpha.is_one(), beta.is_zero(), beta.is_one()) {
+                (1, true, true, _) => block.each(1, sums, |place, sum| *place = sum),
+                (1, true, _, true) => block.each(1, sums, |place, sum| *place += sum),
+                (_, _, true, _) => block.each(along, sums, |place, sum| *place = alpha * sum),
+                _ => block.each(along, sums, |place, sum| *place = alpha * sum + beta * *place),
+            }
+        }
+    }
+}
+
+/// Where the sums of a tile go.
+struct Block<T> {
+    corner: *mut T,
+    rows: usize,
+    width: usize,
+    /// From a row to the next.
+    down: isize,
+    /// How many sums each column has.
+    height: usize,
+}
+
+impl<T: Float> Block<T> {
+    /// Calls a function with each place, the next one in a row so far `along`, and its sum.
+    ///
+    /// # Safety
+    /// The places must be there, and nobody else's, and so must the sums.
+    #[inline(always)]
+    unsafe fn each(&self, along: isize, sums: &[T; TILE], store: impl Fn(&mut T, T)) {
+        for row in 0..self.rows {
+            let line = self.corner.wrapping_offset(row as isize * self.down);
+            for column in 0..self.width {
+                // SAFETY: promised by the caller.
                 unsafe {
-                    let sum = alpha * *sums.get_unchecked(column * height + row);
-                    let place = corner.offset(row as isize * down + column as isize * along);
-                    *place = if ADD { sum + beta * *place } else { sum };
+                    let sum = *sums.get_unchecked(column * self.height + row);
+                    store(&mut *line.offset(column as isize * along), sum);
                 }
             }
         }
