@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use opsmith_core::{Result, ensure};
+use opsmith_core::{Error, Result, ensure};
 
 use crate::view::{CudaElement, DeviceTensor, Index};
 
@@ -36,9 +36,9 @@ impl Arguments {
     /// # Errors
     /// `InvalidArgument` when it does not.
     pub fn index(&mut self, value: usize, index: Index) -> Result<&mut Arguments> {
-        let mut bytes = Vec::new();
-        push_index(&mut bytes, value as i128, index)?;
-        Ok(self.raw(&bytes))
+        let mut bytes = Structure::new(index);
+        bytes.index(value as i128)?;
+        Ok(self.raw(&bytes.bytes))
     }
 
     /// Adds an address on the card.
@@ -58,15 +58,15 @@ impl Arguments {
         let layout = tensor.layout();
         let rank = layout.shape.len();
         ensure!(rank == N, InvalidArgument, "expected rank {N}, got rank {rank} (shape {:?})", layout.shape);
-        let mut bytes = (layout.data as u64).to_ne_bytes().to_vec();
+        let mut packed = Structure::new(index);
+        packed.address(layout.data.cast());
         for &dim in layout.shape {
-            push_index(&mut bytes, dim as i128, index)?;
+            packed.index(dim as i128)?;
         }
         for dim in 0..rank {
-            push_index(&mut bytes, layout.stride(dim) as i128, index)?;
+            packed.index(layout.stride(dim) as i128)?;
         }
-        pad(&mut bytes);
-        Ok(self.raw(&bytes))
+        Ok(self.raw(&packed.finish()))
     }
 
     /// Adds a tensor of up to 8 dims as a `FlatAccessor`: the address, the number of elements, the rank, and dims and strides,
@@ -96,18 +96,15 @@ impl Arguments {
             layout.shape
         );
         dims.resize(FLAT_RANK, (1, 0));
-        let mut bytes = (layout.data as u64).to_ne_bytes().to_vec();
-        push_index(&mut bytes, count as i128, index)?;
-        bytes.extend((rank as i32).to_ne_bytes());
-        bytes.resize(bytes.len().next_multiple_of(index.size()), 0);
+        let mut packed = Structure::new(index);
+        packed.address(layout.data.cast()).index(count as i128)?.int(rank as i32);
         for &(size, _) in &dims {
-            push_index(&mut bytes, size as i128, index)?;
+            packed.index(size as i128)?;
         }
         for &(_, stride) in &dims {
-            push_index(&mut bytes, stride as i128, index)?;
+            packed.index(stride as i128)?;
         }
-        pad(&mut bytes);
-        Ok(self.raw(&bytes))
+        Ok(self.raw(&packed.finish()))
     }
 
     /// Adds a structure by its bytes, padding and all.
@@ -152,23 +149,83 @@ impl Arguments {
 /// The most dims of a `FlatAccessor`.
 const FLAT_RANK: usize = 8;
 
-fn push_index(bytes: &mut Vec<u8>, value: i128, index: Index) -> Result<()> {
-    let fits = match index {
-        Index::Bits32 => i32::try_from(value).map(|value| bytes.extend(value.to_ne_bytes())).is_ok(),
-        Index::Bits64 => i64::try_from(value).map(|value| bytes.extend(value.to_ne_bytes())).is_ok(),
-    };
-    ensure!(
-        fits,
-        InvalidArgument,
-        "{value} does not fit an index of type {}; take `Index::of` all tensors",
-        index.name()
-    );
-    Ok(())
+/// A structure of C++ in the making, member after member, each where the compiler would put it.
+///
+/// ```
+/// use opsmith_cuda::{Index, Structure};
+///
+/// // struct { int rank; long long count; }
+/// let mut structure = Structure::new(Index::Bits64);
+/// structure.int(2).index(7)?;
+/// assert_eq!(structure.finish(), [&2i64.to_ne_bytes()[..], &7i64.to_ne_bytes()].concat());
+/// # Ok::<(), opsmith_core::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Structure {
+    bytes: Vec<u8>,
+    index: Index,
 }
 
-/// Structures end at a multiple of an address's size.
-fn pad(bytes: &mut Vec<u8>) {
-    bytes.resize(bytes.len().next_multiple_of(size_of::<u64>()), 0);
+impl Structure {
+    /// One without members, whose indices are of this type.
+    pub fn new(index: Index) -> Structure {
+        Structure { bytes: Vec::new(), index }
+    }
+
+    /// An address.
+    pub fn address(&mut self, address: *const c_void) -> &mut Structure {
+        self.member(&(address as u64).to_ne_bytes())
+    }
+
+    /// A `double`.
+    pub fn double(&mut self, value: f64) -> &mut Structure {
+        self.member(&value.to_ne_bytes())
+    }
+
+    /// An `int`.
+    pub fn int(&mut self, value: i32) -> &mut Structure {
+        self.member(&value.to_ne_bytes())
+    }
+
+    /// An index, with a sign or without: one without is below what an index with a sign holds.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the type does not hold it.
+    pub fn index(&mut self, value: i128) -> Result<&mut Structure> {
+        let name = self.index.name();
+        let wrong = || {
+            let message =
+                format!("{value} does not fit an index of type {name}; take `Index::of` all tensors");
+            Error::invalid_argument(message)
+        };
+        match self.index {
+            Index::Bits32 => Ok(self.int(i32::try_from(value).map_err(|_| wrong())?)),
+            Index::Bits64 => Ok(self.member(&i64::try_from(value).map_err(|_| wrong())?.to_ne_bytes())),
+        }
+    }
+
+    /// The bytes of a structure with an address, or a number of 8 bytes, to a multiple of which it goes on.
+    pub fn finish(mut self) -> Vec<u8> {
+        self.align(size_of::<u64>());
+        self.bytes
+    }
+
+    /// The bytes of a structure of indices, and of what is no larger.
+    pub fn finish_without_address(mut self) -> Vec<u8> {
+        self.align(if self.index == Index::Bits32 { size_of::<i32>() } else { size_of::<i64>() });
+        self.bytes
+    }
+
+    /// Members are aligned to their size.
+    fn member(&mut self, bytes: &[u8]) -> &mut Structure {
+        self.align(bytes.len());
+        self.bytes.extend(bytes);
+        self
+    }
+
+    fn align(&mut self, size: usize) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(size), 0);
+    }
 }
 
 #[cfg(test)]

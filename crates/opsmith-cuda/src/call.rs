@@ -99,6 +99,13 @@ pub struct Temp<T> {
     elements: PhantomData<T>,
 }
 
+impl<T> Temp<T> {
+    /// Where it begins on the card.
+    pub fn address(&self) -> *mut u8 {
+        self.data
+    }
+}
+
 impl<T: CudaElement> DeviceTensor for Temp<T> {
     fn element(&self) -> String {
         T::NAME.to_owned()

@@ -6,7 +6,7 @@
 //!
 //! - [`Source`], a text and where its author wrote it; [`Nvrtc`] compiles it;
 //! - [`CudaCall`], a call on a card: [`kernel`](CudaCall::kernel) begins a launch;
-//! - [`DeviceView`], [`DeviceViewMut`], tensors on a card; [`Arguments`], what kernels get of them;
+//! - [`DeviceView`], [`DeviceViewMut`], tensors on a card; [`Arguments`], what kernels get of them, [`Structure`], any other;
 //! - [`with_launches_to`], for tests without a card.
 
 mod arguments;
@@ -22,7 +22,7 @@ mod source;
 pub mod testing;
 mod view;
 
-pub use arguments::Arguments;
+pub use arguments::{Arguments, Structure};
 pub use cache::{VARIABLE as CACHE_VARIABLE, folder as cache_folder};
 pub use call::{BLOCK, CudaCall, KernelCall, Temp};
 pub use driver::Driver;

@@ -102,24 +102,24 @@ template <typename Index> OPSMITH_INLINE constexpr Index ceil_div(Index a, Index
 // A loop over `count` elements by a grid of one dim and any size: `OPSMITH_GRID_LOOP(Index, i, count) { … }`. What `i` goes on
 // by may not fit a 32-bit index beyond the last element, so the rest is looked at instead.
 template <typename Index> struct GridLoop {
-    Index i, count, step;
-    bool more;
+    Index at_, count_, step_;
+    bool more_;
 
-    OPSMITH_INLINE explicit GridLoop(Index count) : count(count) {
+    OPSMITH_INLINE explicit GridLoop(Index count) : count_(count) {
         const long long first = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-        more = first < (long long)count;
-        i = more ? (Index)first : 0;
+        more_ = first < (long long)count;
+        at_ = more_ ? (Index)first : 0;
         const long long whole = (long long)gridDim.x * blockDim.x;
-        step = whole < (long long)count ? (Index)whole : count;
+        step_ = whole < (long long)count ? (Index)whole : count;
     }
     OPSMITH_INLINE void next() {
-        more = count - i > step;
-        if (more) i += step;
+        more_ = count_ - at_ > step_;
+        if (more_) at_ += step_;
     }
 };
-#define OPSMITH_GRID_LOOP(Index, i, count)                                                         \
-    for (opsmith::GridLoop<Index> opsmith_loop(count); opsmith_loop.more; opsmith_loop.next())      \
-        if (const Index i = opsmith_loop.i; true)
+#define OPSMITH_GRID_LOOP(Type, name, total)                                                              \
+    for (opsmith::GridLoop<Type> opsmith_loop_(total); opsmith_loop_.more_; opsmith_loop_.next())          \
+        if (const Type name = opsmith_loop_.at_; true)
 
 // float16 as it lies in memory; computed with as a float.
 struct half {

@@ -174,14 +174,6 @@ impl Index {
             Index::Bits64 => "long long",
         }
     }
-
-    /// How many bytes it has.
-    pub(crate) fn size(self) -> usize {
-        match self {
-            Index::Bits32 => 4,
-            Index::Bits64 => 8,
-        }
-    }
 }
 
 #[cfg(test)]

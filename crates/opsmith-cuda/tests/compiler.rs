@@ -70,7 +70,7 @@ __global__ void rows(opsmith::PackedAccessor<const T, 2, Index> x, opsmith::Pack
         sum = opsmith::block_fold(sum, opsmith::Larger());
         if (threadIdx.x == 0) sums[i] = T(sum), shared[0] = T(sum), *last = T(sum);
     }
-    OPSMITH_GRID_LOOP(Index, i, all.count()) all[i] = T(Number(opsmith::ceil_div<Index>(i, 2)));
+    OPSMITH_GRID_LOOP(Index, count, all.count()) all[count] = T(Number(opsmith::ceil_div<Index>(count, 2)));
 }
 "#;
 

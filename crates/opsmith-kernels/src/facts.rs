@@ -64,8 +64,8 @@ impl Facts {
         Family::new(self.inputs, self.outputs).order(order)
     }
 
-    /// The statement of the op of this order, with `kernel` for each dtype.
-    pub fn def(&self, order: usize, shapes: OutputShapes, kernel: &KernelDef) -> OpDef {
+    /// The statement of the op of this order, with each of `kernels` for each dtype.
+    pub fn def(&self, order: usize, shapes: OutputShapes, kernels: &[KernelDef]) -> OpDef {
         let family = self.family(order);
         let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
         let mut def = OpDef::new(&op_name(self.name, order)).doc(&self.doc_of(order));
@@ -85,7 +85,11 @@ impl Facts {
         if order < self.orders {
             def = def.gradient(&op_name(self.name, order + 1));
         }
-        let kernels = self.dtypes.iter().map(|&dtype| kernel.clone().dtype_constraint("T", dtype));
+        let of = |kernel: &KernelDef| {
+            let kernel = kernel.clone();
+            self.dtypes.iter().map(move |&dtype| kernel.clone().dtype_constraint("T", dtype))
+        };
+        let kernels = kernels.iter().flat_map(of);
         def.kernels(kernels).shape_fn(move |context| infer(context, &family, order, shapes))
     }
 

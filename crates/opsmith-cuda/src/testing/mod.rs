@@ -3,14 +3,18 @@
 pub mod processor;
 mod resources;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use opsmith_core::Result;
 
 pub use resources::{Resources, resources};
 
+use crate::launch::Launch;
 use crate::nvrtc::Nvrtc;
-use crate::source::Architecture;
+use crate::source::{Architecture, Target};
 
 /// The generations of cards that kernels are compiled for in tests.
 pub const ARCHITECTURES: [Architecture; 4] =
@@ -30,6 +34,28 @@ pub fn nvrtc() -> Option<&'static Nvrtc> {
             found.as_ref()
         }
     }
+}
+
+/// Compiles the kernel of a launch for every generation of [`ARCHITECTURES`], and prints what it takes of one; each kernel of a
+/// source once in a process.
+///
+/// # Errors
+/// As [`Nvrtc::compile`], and as [`resources()`].
+pub fn compile_everywhere(nvrtc: &Nvrtc, launch: &Launch<'_>) -> Result<()> {
+    /// The generation that resources are told for.
+    const SHOWN: Architecture = Architecture(90);
+    static DONE: Mutex<BTreeSet<(u128, String)>> = Mutex::new(BTreeSet::new());
+    let key = (launch.source.key(), launch.kernel.clone());
+    if !DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
+        return Ok(());
+    }
+    for architecture in ARCHITECTURES {
+        nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[])?;
+    }
+    let taken = resources(nvrtc, launch.source, &launch.kernel, SHOWN)?;
+    let taken = taken.map_or_else(|| "there is no ptxas to ask".to_owned(), |taken| taken.to_string());
+    println!("{} of {} for {SHOWN}: {taken}", launch.kernel, launch.source.name());
+    Ok(())
 }
 
 /// Python environments that belong to this place.

@@ -2,7 +2,7 @@
 
 use opsmith_core::attr::AttrValue;
 use opsmith_core::def::{Allowed, ArgDef, ArgType, AttrDef};
-use opsmith_core::{DType, KernelDef, Op, Signature};
+use opsmith_core::{DType, DeviceKind, KernelDef, Op, Signature};
 
 /// An op as TensorFlow knows it.
 pub(super) struct Binding {
@@ -97,7 +97,9 @@ fn narrowed(attr: &AttrDef, kernels: &[KernelDef]) -> AttrDef {
         kernel.constraints().iter().find(|(name, _)| *name == attr.name).map(|(_, dtype)| *dtype)
     };
     let mut narrowed = attr.clone();
-    let Some(dtypes) = kernels.iter().map(constraint).collect::<Option<Vec<DType>>>() else {
+    // Only kernels of the CPU are registered.
+    let on_cpu = kernels.iter().filter(|kernel| kernel.device() == DeviceKind::Cpu);
+    let Some(dtypes) = on_cpu.map(constraint).collect::<Option<Vec<DType>>>() else {
         return narrowed;
     };
     let default_is_served = match &attr.default {

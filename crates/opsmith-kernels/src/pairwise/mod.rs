@@ -61,7 +61,7 @@ impl Body<1, 1> for Same {
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
     let kernel = KernelDef::cpu::<PairwiseKernel<B, ORDER>>();
-    B::FACTS.def(ORDER, output_shapes, &kernel).explain(|construction| {
+    B::FACTS.def(ORDER, output_shapes, &[kernel]).explain(|construction| {
         let program = parts(B::new(construction)?).program(ORDER);
         explain::explain(construction, &program, &B::FACTS.family(ORDER))
     })

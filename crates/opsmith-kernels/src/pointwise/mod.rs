@@ -5,6 +5,7 @@
 //! parts in their order. So results are the same for any number of threads, and a sum of n float32 numbers is within
 //! 2⁻²⁴ of its value plus n · 2⁻⁵³ of the sum of their magnitudes; of float64 numbers within n · 2⁻⁵³ of the latter.
 
+mod cuda;
 mod few;
 mod program;
 mod run;
@@ -42,8 +43,9 @@ pub trait Pointwise: OneBody {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
-    let kernel = KernelDef::cpu::<PointwiseKernel<B, ORDER>>().strided();
-    B::FACTS.def(ORDER, output_shapes::<B>, &kernel).explain(|construction| {
+    let on_cpu = KernelDef::cpu::<PointwiseKernel<B, ORDER>>().strided();
+    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
+    B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
         let body = B::new(construction)?;
         let forward = body.trace().is_faithful().then_some(B::FACTS.inputs.len());
         explain(construction, &graph::<B>(&body, ORDER), &B::FACTS.family(ORDER), forward)
@@ -167,7 +169,7 @@ struct Shapes<'a> {
 impl Computation {
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
-        let Some(shapes) = self.shapes(context) else {
+        let Some(shapes) = Shapes::of(context, &self.family, self.forward_inputs) else {
             return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
         };
         match self.dtype {
@@ -177,18 +179,6 @@ impl Computation {
             DType::BFloat16 => self.run::<bf16>(context, &shapes),
             other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
         }
-    }
-
-    /// The shapes, if they fit. It does not count as reading the inputs, whose memory may become outputs'.
-    fn shapes<'a>(&self, context: &OpKernelContext<'a>) -> Option<Shapes<'a>> {
-        let inputs: SmallVec<[Option<&[usize]>; 8]> =
-            (0..self.family.inputs.len()).map(|input| context.input_shape(input).ok()).collect();
-        let forward = inputs[..self.forward_inputs].iter().copied().collect::<Option<SmallVec<[_; 8]>>>()?;
-        let shapes = Shapes { all: broadcast_shape(forward)?, inputs };
-        let fits = |(input, shape): (usize, &Option<&[usize]>)| {
-            shape.is_none_or(|shape| Some(shape) == shapes.like(self.family.inputs[input].like))
-        };
-        shapes.inputs.iter().enumerate().skip(self.forward_inputs).all(fits).then_some(shapes)
     }
 
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
@@ -290,7 +280,19 @@ fn layout<'a>(view: &TensorViewMut<'a>) -> Layout<'a> {
     Layout { shape: view.shape(), strides: view.strides() }
 }
 
-impl Shapes<'_> {
+impl<'a> Shapes<'a> {
+    /// The shapes, if they fit. It does not count as reading the inputs, whose memory may become outputs'.
+    fn of(context: &OpKernelContext<'a>, family: &Family, forward_inputs: usize) -> Option<Shapes<'a>> {
+        let inputs: SmallVec<[Option<&[usize]>; 8]> =
+            (0..family.inputs.len()).map(|input| context.input_shape(input).ok()).collect();
+        let forward = inputs[..forward_inputs].iter().copied().collect::<Option<SmallVec<[_; 8]>>>()?;
+        let shapes = Shapes { all: broadcast_shape(forward)?, inputs };
+        let fits = |(input, shape): (usize, &Option<&[usize]>)| {
+            shape.is_none_or(|shape| Some(shape) == shapes.like(family.inputs[input].like))
+        };
+        shapes.inputs.iter().enumerate().skip(forward_inputs).all(fits).then_some(shapes)
+    }
+
     /// The shape that an argument must have, if it is known.
     fn like(&self, like: Like) -> Option<&[usize]> {
         match like {

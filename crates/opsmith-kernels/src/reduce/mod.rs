@@ -55,7 +55,7 @@ const KEEP: usize = 1 << 18;
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let kernel = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
-    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernel);
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &[kernel]);
     RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
         explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
     })

@@ -16,14 +16,11 @@
 //! # Ok::<(), Error>(())
 //! ```
 
-use opsmith_cuda::testing::{ARCHITECTURES, nvrtc, processor, resources};
-use opsmith_cuda::{Architecture, Launch, Target, with_launches_to};
+use opsmith_cuda::testing::{compile_everywhere, nvrtc, processor};
+use opsmith_cuda::{Launch, with_launches_to};
 
 use super::{Call, Outputs};
 use crate::{Device, DeviceKind, Result};
-
-/// The generation of cards that resources are told for.
-const SHOWN: Architecture = Architecture(90);
 
 impl Call<'_> {
     /// Makes the call with the op's CUDA kernel, up to its launches, which `sink` gets. The addresses that they have are those of
@@ -45,12 +42,7 @@ impl Call<'_> {
         let Some(nvrtc) = nvrtc() else { return Ok(Vec::new()) };
         let mut kernels = Vec::new();
         self.launches(&mut |launch| {
-            for architecture in ARCHITECTURES {
-                nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[])?;
-            }
-            let taken = resources(nvrtc, launch.source, &launch.kernel, SHOWN)?;
-            let taken = taken.map_or_else(|| "no ptxas to ask".to_owned(), |taken| taken.to_string());
-            println!("{} of {} for {SHOWN}: {taken}", launch.kernel, launch.source.name());
+            compile_everywhere(nvrtc, launch)?;
             kernels.push(launch.kernel.clone());
             Ok(())
         })?;

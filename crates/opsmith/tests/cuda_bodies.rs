@@ -1,0 +1,166 @@
+//! Bodies that are written once, on CUDA: their sources compiled, and run on the processor with the arguments that a card would
+//! get, against the kernels of the CPU.
+
+use opsmith::ndarray::{Array, Array1, Array2, Array3, Dimension};
+use opsmith::prelude::*;
+use opsmith::testing::{Call, call};
+
+/// The Gaussian error linear unit.
+#[pointwise]
+fn gelu<S: Scalar>(x: S, #[attr(default = "none", one_of = ["none", "tanh"])] approximate: &str) -> S {
+    if approximate == "tanh" { x.gelu_tanh() } else { x.gelu() }
+}
+
+/// A number of an attribute, inputs that broadcast, and two outputs.
+#[pointwise(outputs = [scaled, gated])]
+fn mixed<S: Scalar>(
+    x: S,
+    y: S,
+    #[attr(default = 0.5)] slope: S,
+    #[attr(default = true)] flip: bool,
+) -> (S, S) {
+    let z = S::select(x.gt(S::of(0.0)), x, x * slope) * y;
+    (z + y, if flip { -z.sigmoid() } else { z.tanh() })
+}
+
+/// Numbers between -2 and 2, of which some are 0.
+fn numbers<D: Dimension>(array: Array<f64, D>) -> Array<f64, D> {
+    let mut next = 0;
+    array.mapv(|_| {
+        next = (next * 29 + 17) % 67;
+        (next as f64 - 33.0) / 16.0
+    })
+}
+
+/// Compares outputs of a call on both devices; false where that cannot be done here.
+fn compare<T: Float, D: Dimension>(
+    form: &dyn Fn() -> Call<'static>,
+    outputs: &[&str],
+    error: f64,
+) -> Result<bool> {
+    form().compile_for_cuda()?;
+    let Some(own) = form().run_cuda_on_processor()? else { return Ok(false) };
+    let expected = form().run()?;
+    for name in outputs {
+        let (own, expected) = (own.array::<T, D>(name)?, expected.array::<T, D>(name)?);
+        assert_eq!(own.raw_dim(), expected.raw_dim());
+        for (own, expected) in own.iter().zip(&expected) {
+            let difference = (*own - *expected).to_f64().unwrap_or(f64::NAN).abs();
+            assert!(difference <= error, "{name}: {own:?} where {expected:?} is expected");
+        }
+    }
+    Ok(true)
+}
+
+/// An array that lives as long as the tests.
+fn kept<T, D: Dimension>(array: Array<T, D>) -> &'static Array<T, D> {
+    Box::leak(Box::new(array))
+}
+
+/// The gradient op of an order.
+fn gradient<O: OpDefinition>(order: usize) -> Call<'static> {
+    Call::new(O::COMPANIONS[order - 1]())
+}
+
+#[test]
+fn a_body_has_a_kernel_for_each_device_and_dtype() -> Result<()> {
+    for def in [gelu::def(), gelu::COMPANIONS[0](), gelu::COMPANIONS[1]()] {
+        let op = def.build()?;
+        let on = |kind| op.kernels().iter().filter(|kernel| kernel.device() == kind).count();
+        assert_eq!((on(opsmith::DeviceKind::Cpu), on(opsmith::DeviceKind::Cuda)), (4, 4));
+    }
+    Ok(())
+}
+
+#[test]
+fn elements_one_by_one() -> Result<()> {
+    let x = kept(numbers(Array2::zeros((7, 301))));
+    for approximate in ["none", "tanh"] {
+        let forward = move || call::<gelu>().input(x).attr("approximate", approximate);
+        if !compare::<f64, Ix2>(&forward, &["y"], 1e-14)? {
+            return Ok(());
+        }
+        let first = move || gradient::<gelu>(1).input(x).input(x).attr("approximate", approximate);
+        compare::<f64, Ix2>(&first, &["x_grad"], 1e-13)?;
+        let second = move || gradient::<gelu>(2).input(x).input(x).input(x).attr("approximate", approximate);
+        compare::<f64, Ix2>(&second, &["x_grad", "y_grad_grad"], 1e-12)?;
+    }
+    let single = kept(x.mapv(|x| x as f32));
+    compare::<f32, Ix2>(&move || call::<gelu>().input(single), &["y"], 1e-6)?;
+    let flat = kept(single.iter().copied().collect::<Array1<f32>>());
+    for begin in 0..3 {
+        // Not aligned to 16 bytes, and of a length that is no multiple of 4.
+        let part = kept(flat.slice(s![begin..begin + 1001]).to_owned());
+        compare::<f32, Ix1>(&move || call::<gelu>().input(part), &["y"], 1e-6)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn inputs_broadcast_and_have_any_strides() -> Result<()> {
+    let x = kept(numbers(Array3::zeros((5, 4, 33))));
+    let y = kept(numbers(Array2::zeros((4, 1))));
+    let outputs = ["scaled", "gated"];
+    let forward = move || call::<mixed>().input(x).input(y).attr("slope", 0.25);
+    if !compare::<f64, Ix3>(&forward, &outputs, 1e-14)? {
+        return Ok(());
+    }
+    compare::<f64, Ix3>(&move || forward().attr("flip", false), &outputs, 1e-14)?;
+    // The reversed axes of arrays, as they lie.
+    let turned = kept(x.clone().reversed_axes());
+    let row = kept(numbers(Array1::zeros(5)));
+    compare::<f64, Ix3>(&move || call::<mixed>().input(turned).input(row), &outputs, 1e-14)?;
+    let none = kept(Array3::<f64>::zeros((5, 0, 33)));
+    compare::<f64, Ix3>(&move || call::<mixed>().input(none).input(row_of(33)), &outputs, 0.0)?;
+    Ok(())
+}
+
+fn row_of(length: usize) -> &'static Array1<f64> {
+    kept(numbers(Array1::zeros(length)))
+}
+
+#[test]
+fn gradients_of_what_was_repeated_are_summed() -> Result<()> {
+    let x = kept(numbers(Array3::zeros((6, 4, 50))));
+    let g = kept(numbers(Array3::zeros((6, 4, 50))));
+    // Over dims before, between and behind; over all of them; many sums, and long ones.
+    let column = kept(numbers(Array2::zeros((4, 1))));
+    let grad = move || gradient::<mixed>(1).input(x).input(column).input(g).input(g);
+    if !compare::<f64, Ix2>(&grad, &["y_grad"], 1e-12)? {
+        return Ok(());
+    }
+    compare::<f64, Ix3>(&grad, &["x_grad"], 1e-13)?;
+    compare::<f64, Ix2>(&move || grad().without("x_grad"), &["y_grad"], 1e-12)?;
+    let row = row_of(50);
+    compare::<f64, Ix1>(
+        &move || gradient::<mixed>(1).input(x).input(row).input(g).input(g),
+        &["y_grad"],
+        1e-12,
+    )?;
+    let one = kept(numbers(Array1::zeros(1)));
+    compare::<f64, Ix1>(
+        &move || gradient::<mixed>(1).input(x).input(one).input(g).input(g),
+        &["y_grad"],
+        1e-11,
+    )?;
+    // One of two outputs has no gradient, which then is zero.
+    let half = move || gradient::<mixed>(1).input(x).input(row).absent().input(g);
+    compare::<f64, Ix1>(&half, &["y_grad"], 1e-12)?;
+    let (wide, narrow) = (kept(numbers(Array2::zeros((3, 5000)))), row_of(5000));
+    let many = move || gradient::<mixed>(1).input(wide).input(narrow).input(wide).input(wide);
+    compare::<f64, Ix1>(&many, &["y_grad"], 1e-12)?;
+    let (empty, lone) = (kept(Array2::<f64>::zeros((0, 4))), row_of(4));
+    let none = move || gradient::<mixed>(1).input(empty).input(lone).input(empty).input(empty);
+    compare::<f64, Ix1>(&none, &["y_grad"], 0.0)?;
+    Ok(())
+}
+
+#[test]
+fn half_precision_compiles() -> Result<()> {
+    let x = kept(Array2::<opsmith::dtype::f16>::zeros((2, 3)));
+    let row = kept(Array1::<opsmith::dtype::f16>::zeros(3));
+    call::<mixed>().input(x).input(row).compile_for_cuda()?;
+    gradient::<mixed>(1).input(x).input(row).input(x).input(x).compile_for_cuda()?;
+    let x = kept(Array2::<opsmith::dtype::bf16>::zeros((2, 3)));
+    gradient::<gelu>(1).input(x).input(x).compile_for_cuda().map(drop)
+}
