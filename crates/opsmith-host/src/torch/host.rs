@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use opsmith_core::kernel::Host;
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{DType, Error, Plan, Result, Signature, bail};
+use opsmith_core::{DType, Device, DeviceKind, Error, Plan, Result, Signature, bail};
 use smallvec::SmallVec;
 
 use super::shim::Shim;
@@ -21,6 +21,11 @@ pub(super) struct TorchHost<'s> {
     shim: &'s Shim,
     outputs: RefCell<SmallVec<[Option<OwnedTensor<'s>>; 4]>>,
     scratch: Scratch,
+    device: Device,
+    /// That of the card, for a call there.
+    stream: *mut c_void,
+    /// Temporary memory on the card. PyTorch's allocator gives it to nobody else before the stream is through with it.
+    temps: RefCell<Vec<OwnedTensor<'s>>>,
 }
 
 /// An output as it goes to PyTorch, still ours.
@@ -30,10 +35,24 @@ enum Word<'s> {
 }
 
 impl<'s> TorchHost<'s> {
-    /// The services of a call that has `outputs` output tensors.
-    pub(super) fn new(shim: &'s Shim, outputs: usize) -> TorchHost<'s> {
+    /// The services of a call on `device` that has `outputs` output tensors.
+    ///
+    /// # Errors
+    /// As [`Shim::cuda_stream`].
+    pub(super) fn new(shim: &'s Shim, outputs: usize, device: Device) -> Result<TorchHost<'s>> {
         let outputs = std::iter::repeat_with(|| None).take(outputs).collect();
-        TorchHost { shim, outputs: RefCell::new(outputs), scratch: Scratch::default() }
+        let stream = match device.kind {
+            DeviceKind::Cpu => std::ptr::null_mut(),
+            DeviceKind::Cuda => shim.cuda_stream(device.index)?,
+        };
+        Ok(TorchHost {
+            shim,
+            outputs: RefCell::new(outputs),
+            scratch: Scratch::default(),
+            device,
+            stream,
+            temps: RefCell::default(),
+        })
     }
 
     /// Writes the outputs to the stack, each now PyTorch's; those nobody wanted are empty.
@@ -49,7 +68,7 @@ impl<'s> TorchHost<'s> {
         let mut next = || -> Result<OwnedTensor<'s>> {
             match tensors.next() {
                 Some((_, Some(tensor))) => Ok(tensor),
-                Some((flat, None)) => empty(self.shim, plan.output_dtypes()[flat], &[0]),
+                Some((flat, None)) => empty(self.shim, self.device, plan.output_dtypes()[flat], &[0]),
                 None => Err(Error::internal("an output is missing")),
             }
         };
@@ -79,11 +98,15 @@ impl<'s> TorchHost<'s> {
 }
 
 /// A new tensor, dense and row-major, its elements not set.
-fn empty<'s>(shim: &'s Shim, dtype: DType, shape: &[usize]) -> Result<OwnedTensor<'s>> {
+fn empty<'s>(shim: &'s Shim, device: Device, dtype: DType, shape: &[usize]) -> Result<OwnedTensor<'s>> {
     let Some(code) = shim.dtype_code(dtype) else {
         bail!(Unimplemented, "PyTorch has no plain tensors of dtype {dtype}");
     };
     let strides = row_major_strides(shape);
+    let (kind, index) = match device.kind {
+        DeviceKind::Cpu => (shim.cpu, 0),
+        DeviceKind::Cuda => (shim.cuda, device.index),
+    };
     let mut handle = std::ptr::null_mut();
     // SAFETY: shape and strides have as many elements as said, and a usize reads as an i64; the pointer is to a
     // local of the right type.
@@ -93,8 +116,8 @@ fn empty<'s>(shim: &'s Shim, dtype: DType, shape: &[usize]) -> Result<OwnedTenso
             shape.as_ptr().cast(),
             strides.as_ptr().cast(),
             code,
-            shim.cpu,
-            0,
+            kind,
+            index,
             &mut handle,
         )
     };
@@ -106,18 +129,41 @@ fn empty<'s>(shim: &'s Shim, dtype: DType, shape: &[usize]) -> Result<OwnedTenso
     Ok(unsafe { OwnedTensor::new(shim, handle) })
 }
 
+/// Where a tensor's elements are, to be written.
+fn memory(shim: &Shim, tensor: &OwnedTensor<'_>) -> Result<*mut u8> {
+    let mut data = std::ptr::null_mut();
+    // SAFETY: the tensor is live and the pointer is to a local of the right type.
+    if unsafe { (shim.functions.aoti_torch_get_data_ptr)(tensor.handle(), &mut data) } != 0 {
+        bail!(Internal, "a new tensor has no memory: {}", shim.last_error());
+    }
+    Ok(data.cast())
+}
+
 // SAFETY: PyTorch's allocator and loops are as the trait asks, and `Scratch` keeps temporaries.
 unsafe impl Host for TorchHost<'_> {
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn stream(&self) -> *mut c_void {
+        self.stream
+    }
+
+    fn allocate_device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let tensor = empty(self.shim, self.device, DType::UInt8, &[bytes.max(1)])?;
+        let data = memory(self.shim, &tensor)?;
+        self.temps.borrow_mut().push(tensor);
+        NonNull::new(data).ok_or_else(|| Error::internal("a new tensor has no memory"))
+    }
+
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
-        let tensor = empty(self.shim, dtype, shape)?;
-        let mut data = std::ptr::null_mut();
-        // SAFETY: the tensor is live and the pointer is to a local of the right type.
-        if unsafe { (self.shim.functions.aoti_torch_get_data_ptr)(tensor.handle(), &mut data) } != 0 {
-            bail!(Internal, "a new tensor has no memory: {}", self.shim.last_error());
-        }
+        let tensor = empty(self.shim, self.device, dtype, shape)?;
+        let data = memory(self.shim, &tensor)?;
         self.outputs.borrow_mut()[index] = Some(tensor);
-        crate::pages::prefer_large(data.cast(), dtype.size() * shape.iter().product::<usize>());
-        Ok(data.cast())
+        if self.device == Device::CPU {
+            crate::pages::prefer_large(data, dtype.size() * shape.iter().product::<usize>());
+        }
+        Ok(data)
     }
 
     fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {

@@ -15,7 +15,7 @@ mod stack;
 mod value;
 
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::{DeviceKind, Op, Request, Result, Signature, TensorView, bail};
+use opsmith_core::{Device, Op, Request, Result, Signature, TensorView, bail};
 use smallvec::SmallVec;
 
 use self::host::TorchHost;
@@ -139,9 +139,12 @@ unsafe fn run(registered: &Registered, op: &Op, binding: &Binding, stack: *mut u
         refuse_gradients(shim, signature, &arguments)?;
     }
     let inputs = CallInputs { flat: &views, counts: &arguments.counts };
-    let request = Request { inputs, attrs: &arguments.attrs, device: DeviceKind::Cpu, label: "" };
+    // A call with a tensor on a card runs there; the plan sees to where the others are.
+    let on_card = views.iter().flatten().map(TensorView::device).find(|device| *device != Device::CPU);
+    let device = on_card.unwrap_or(Device::CPU);
+    let request = Request { inputs, attrs: &arguments.attrs, device: device.kind, label: "" };
     let plan = op.plan(&request)?;
-    let host = TorchHost::new(shim, plan.output_dtypes().len());
+    let host = TorchHost::new(shim, plan.output_dtypes().len(), device)?;
     let outcome = plan.run(op, inputs, arguments.wanted, &host);
     if binding.changes_inputs {
         // The kernel may have written before it failed.

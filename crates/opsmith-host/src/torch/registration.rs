@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use opsmith_core::{Error, Library, Op, Result, bail};
+use opsmith_core::{DeviceKind, Error, Library, Op, Result, bail};
 
 use super::schema::Binding;
 use super::shim::{Kernel, LibraryHandle, Shim};
@@ -121,6 +121,7 @@ struct Namespace {
     shim: &'static Shim,
     definitions: LibraryHandle,
     cpu: LibraryHandle,
+    cuda: LibraryHandle,
     any_device: LibraryHandle,
     autograd: Option<LibraryHandle>,
 }
@@ -138,6 +139,7 @@ impl Namespace {
             shim,
             definitions,
             cpu: implementations(shim, &name, c"CPU")?,
+            cuda: implementations(shim, &name, c"CUDA")?,
             any_device: implementations(shim, &name, c"CompositeExplicitAutograd")?,
             autograd: match shim.autograd {
                 Some(_) => Some(implementations(shim, &name, c"Autograd")?),
@@ -156,6 +158,10 @@ impl Namespace {
         }
         let refused = || format!("PyTorch refuses its kernel: {}", self.shim.last_error());
         if binding.may_have_tensors && self.implement(self.cpu, &name, kernel) != 0 {
+            return Err(refused());
+        }
+        let on_cuda = op.kernels().iter().any(|kernel| kernel.device() == DeviceKind::Cuda);
+        if on_cuda && binding.may_have_tensors && self.implement(self.cuda, &name, kernel) != 0 {
             return Err(refused());
         }
         if binding.may_lack_tensors && self.implement(self.any_device, &name, kernel) != 0 {

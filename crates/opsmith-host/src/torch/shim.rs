@@ -25,6 +25,8 @@ pub(super) type ParallelBody = unsafe extern "C" fn(begin: i64, end: i64, contex
 const LIBTORCH: &CStr = c"libtorch_cpu.dylib";
 #[cfg(not(target_os = "macos"))]
 const LIBTORCH: &CStr = c"libtorch_cpu.so";
+/// Where PyTorch's functions for cards are, in a build that has them.
+const LIBTORCH_CUDA: &CStr = c"libtorch_cuda.so";
 
 macro_rules! functions {
     (
@@ -101,6 +103,7 @@ functions! {
         torch_parallel_for: fn(i64, i64, i64, ParallelBody, *mut c_void) -> i32;
         torch_get_num_threads: fn(*mut u32) -> i32;
         torch_exception_get_what_without_backtrace: fn() -> *const c_char;
+        aoti_torch_get_device_index: fn(TensorHandle, *mut i32) -> i32;
     }
 }
 
@@ -118,7 +121,7 @@ pub(super) struct Shim {
     pub(super) cpp: CppRuntime,
     pub(super) autograd: Option<super::autograd::Fallback>,
     pub(super) cpu: i32,
-    cuda: i32,
+    pub(super) cuda: i32,
     meta: i32,
     from_code: [Option<DType>; CODES],
     to_code: [Option<i32>; 32],
@@ -191,6 +194,40 @@ impl Shim {
     /// PyTorch's number for a dtype, `None` for one that its plain tensors do not have.
     pub(super) fn dtype_code(&self, dtype: DType) -> Option<i32> {
         self.to_code[dtype as usize]
+    }
+
+    /// PyTorch's stream of this thread on a card, a `cudaStream_t`.
+    ///
+    /// # Errors
+    /// `Unimplemented` where PyTorch is built without CUDA, `Internal` when it has no stream.
+    pub(super) fn cuda_stream(&self, index: i32) -> Result<*mut c_void> {
+        type GetStream = unsafe extern "C" fn(i32, *mut *mut c_void) -> i32;
+        static FOUND: OnceLock<Option<GetStream>> = OnceLock::new();
+        let get = FOUND.get_or_init(|| {
+            // SAFETY: the name is a C string; with RTLD_NOLOAD nothing is loaded and no code runs.
+            let handle = unsafe { libc::dlopen(LIBTORCH_CUDA.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+            let address = if handle.is_null() {
+                std::ptr::null_mut()
+            } else {
+                symbol(handle, "aoti_torch_get_current_cuda_stream")
+            };
+            // SAFETY: a symbol of this name is a function of this type in every release that has it.
+            unsafe { std::mem::transmute::<*mut c_void, Option<GetStream>>(address) }
+        });
+        let Some(get) = get else {
+            return Err(Error::unimplemented(
+                "this PyTorch is built without CUDA, so it has no stream for a card",
+            ));
+        };
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local of the right type.
+        match unsafe { get(index, &mut stream) } {
+            0 => Ok(stream),
+            _ => Err(Error::internal(format!(
+                "PyTorch gives no stream of card {index}: {}",
+                self.last_error()
+            ))),
+        }
     }
 
     /// The word for a kind of device.

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue, PartialShape, TensorValue};
-use opsmith_core::{Device, Error, Result, TensorView, bail};
+use opsmith_core::{Device, DeviceKind, Error, Result, TensorView, bail};
 
 use super::shim::{ListHandle, Shim, StringHandle, TensorHandle};
 
@@ -44,7 +44,7 @@ impl Drop for OwnedTensor<'_> {
 /// A tensor's memory and layout. `changed` says that the kernel will write to it.
 ///
 /// # Errors
-/// `InvalidArgument` when it is not a strided tensor in main memory of a dtype that Opsmith has.
+/// `InvalidArgument` when it is not a strided tensor in main memory or on a card, of a dtype that Opsmith has.
 ///
 /// # Safety
 /// `handle` must be live for `'a`.
@@ -62,9 +62,11 @@ pub(super) unsafe fn view<'a>(shim: &Shim, handle: TensorHandle, changed: bool) 
             | (functions.aoti_torch_get_sizes)(handle, &mut sizes)
     };
     let dtype = match shim.dtype(code) {
-        Some(dtype) if failed == 0 && device == shim.cpu => dtype,
+        Some(dtype) if failed == 0 && (device == shim.cpu || device == shim.cuda) => dtype,
         _ => return Err(unreadable(shim, failed, device, code)),
     };
+    // SAFETY: the handle is live.
+    let place = if device == shim.cpu { Device::CPU } else { unsafe { card(shim, handle) }? };
     // SAFETY: as above. A tensor that is only read is not asked for mutable memory: that would end the sharing of
     // one that is copied on write.
     let failed = unsafe {
@@ -81,7 +83,7 @@ pub(super) unsafe fn view<'a>(shim: &Shim, handle: TensorHandle, changed: bool) 
     let (sizes, strides): (&[usize], &[isize]) = if rank == 0 {
         (&[], &[])
     } else {
-        // SAFETY: sizes and strides have `rank` elements and live as long as the tensor. A CPU tensor's sizes are
+        // SAFETY: sizes and strides have `rank` elements and live as long as the tensor. A tensor's sizes are
         // not negative, so an i64 reads as a usize of the same width.
         unsafe {
             (
@@ -96,7 +98,24 @@ pub(super) unsafe fn view<'a>(shim: &Shim, handle: TensorHandle, changed: bool) 
     }
     // SAFETY: PyTorch keeps the memory of a tensor valid for its sizes and strides; the caller keeps the tensor. The
     // plan copies what is not aligned. That nobody writes to it meanwhile is its caller's to see to, as for any op.
-    Ok(unsafe { TensorView::from_raw_parts(data.cast(), dtype, Device::CPU, sizes, strides) })
+    Ok(unsafe { TensorView::from_raw_parts(data.cast(), dtype, place, sizes, strides) })
+}
+
+/// The card that a tensor is on.
+///
+/// # Safety
+/// `handle` must be live, of a tensor on a card.
+#[cold]
+unsafe fn card(shim: &Shim, handle: TensorHandle) -> Result<Device> {
+    let Some(get) = shim.functions.aoti_torch_get_device_index else {
+        bail!(Unimplemented, "this PyTorch does not tell which card a tensor is on");
+    };
+    let mut index = 0;
+    // SAFETY: the handle is live and the pointer is to a local of the right type.
+    match unsafe { get(handle, &mut index) } {
+        0 => Ok(Device { kind: DeviceKind::Cuda, index }),
+        _ => bail!(Internal, "PyTorch does not tell which card a tensor is on: {}", shim.last_error()),
+    }
 }
 
 /// Why a tensor cannot be given to a kernel.
@@ -108,7 +127,9 @@ fn unreadable(shim: &Shim, failed: i32, device: i32, code: i32) -> Error {
     }
     if device != shim.cpu {
         let name = shim.device_name(device);
-        return Error::unimplemented(format!("expected a tensor on device cpu, got one on device {name}"));
+        return Error::unimplemented(format!(
+            "expected a tensor on device cpu or cuda, got one on device {name}"
+        ));
     }
     Error::invalid_argument(format!("has PyTorch's dtype number {code}, which Opsmith does not have"))
 }
@@ -356,6 +377,9 @@ unsafe fn take_tensor(shim: &Shim, word: u64) -> Result<Arc<TensorValue>> {
     let tensor = unsafe { OwnedTensor::new(shim, word as TensorHandle) };
     // SAFETY: the tensor lives until the end of this function.
     let view = unsafe { view(shim, tensor.handle(), false) }?;
+    if view.device() != Device::CPU {
+        bail!(InvalidArgument, "expected a tensor on device cpu, got one on {}", view.device());
+    }
     Ok(Arc::new(TensorValue {
         dtype: view.dtype(),
         shape: view.shape().to_vec(),
