@@ -8,11 +8,10 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use opsmith::ndarray::ShapeBuilder;
 use opsmith::prelude::*;
 use opsmith::{BodyFloat, GemmFloat};
 
-use crate::steps::Backward;
+use crate::steps::{Backward, Products, Wanted};
 
 /// One step of a recurrent cell with a long-term memory: like an LSTM's, without a forget gate and with an exponential
 /// linear unit.
@@ -115,26 +114,8 @@ fn lltm_grad<T: Float + BodyFloat + GemmFloat>(
         return old_cell_grad.map_or(Ok(()), |grad| step.old_cell(cx, grad));
     }
     let gates_grad = step.gates(cx, old_cell_grad)?;
-    let gates_grad = gates_grad.view();
-    let (for_h, for_input) = weights.split_at(Axis(1), new_cell.ncols());
-    let (one, zero) = (T::one(), T::zero());
-    if let Some(grad) = old_h_grad {
-        cx.gemm(one, gates_grad, for_h, zero, grad)?;
-    }
-    if let Some(grad) = input_grad {
-        cx.gemm(one, gates_grad, for_input, zero, grad)?;
-    }
-    if let Some(grad) = weights_grad {
-        cx.gemm(one, gates_grad.reversed_axes(), x, zero, grad)?;
-    }
-    if let Some(grad) = bias_grad {
-        // The sum over the batch.
-        let rows = gates_grad.nrows();
-        let ones = ArrayView2::from_shape((1, rows).strides((0, 0)), std::slice::from_ref(&one));
-        let ones = ones.map_err(|error| Error::internal(error.to_string()))?;
-        cx.gemm(one, ones, gates_grad, zero, grad.insert_axis(Axis(0)))?;
-    }
-    Ok(())
+    let wanted = Wanted { old_h: old_h_grad, input: input_grad, weights: weights_grad, bias: bias_grad };
+    Products { gates_grad: gates_grad.view(), weights, x }.compute(cx, wanted)
 }
 
 opsmith::library! { name = "lltm", ops = [lltm, lltm_grad] }

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use ndarray::{ArrayViewMut, Axis, Dimension, RawArrayViewMut};
 
@@ -24,6 +24,30 @@ unsafe impl<T: Send, D: Dimension> Sync for Shared<T, D> {}
 impl<T, D: Dimension> Shared<T, D> {
     fn get(&self) -> RawArrayViewMut<T, D> {
         self.0.clone()
+    }
+}
+
+/// A function that is called once, by any thread.
+enum Step<F, R> {
+    Waits(F),
+    Runs,
+    Done(R),
+}
+
+impl<F: FnOnce() -> R, R> Step<F, R> {
+    fn run(step: &Mutex<Self>) {
+        // A range is handed out once, so nobody waits for the lock.
+        let mut step = step.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Step::Waits(function) = std::mem::replace(&mut *step, Step::Runs) {
+            *step = Step::Done(function());
+        }
+    }
+
+    fn result(step: Mutex<Self>) -> R {
+        match step.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Step::Done(result) => result,
+            Step::Waits(_) | Step::Runs => panic!("the host's loop left a function out"),
+        }
     }
 }
 
@@ -165,6 +189,30 @@ impl<'a> Compute<'a> {
             Ok(Some(error)) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// Calls two functions, the second on another thread where the host has one, and gives what they return.
+    ///
+    /// It is for two pieces of work that take some microseconds or more, and about as long as each other: where one loop is too
+    /// short for several threads, two may be long enough for two.
+    ///
+    /// # Panics
+    /// A panic in a function ends the whole call, as in [`parallel_for`](Self::parallel_for).
+    pub fn join<A: Send, B: Send>(
+        &self,
+        first: impl FnOnce() -> A + Send,
+        second: impl FnOnce() -> B + Send,
+    ) -> (A, B) {
+        let (first, second) = (Mutex::new(Step::Waits(first)), Mutex::new(Step::Waits(second)));
+        self.parallel_for(2, MIN_CHUNK_COST, |range| {
+            for index in range {
+                match index {
+                    0 => Step::run(&first),
+                    _ => Step::run(&second),
+                }
+            }
+        });
+        (Step::result(first), Step::result(second))
     }
 
     /// Scratch memory of so many bytes on the call's device, uninitialised, that the host takes back when the work that the

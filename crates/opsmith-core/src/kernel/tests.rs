@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use ndarray::Ix1;
 
-use super::{CallInputs, Host, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
+use super::{CallInputs, Compute, Host, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use crate::tensor::{StrRef, TensorView};
 use crate::{DType, Device, DeviceKind, Error, Op, OpDef, Request, Result};
 
@@ -300,4 +300,59 @@ fn inputs_of_a_card_are_where_its_kernel_takes_them() {
     assert_eq!(error.to_string(), "Unimplemented: Placed: has no CUDA kernel");
     let error = def().kernel(kernel().host_memory("y")).build().err().unwrap();
     assert_eq!(error.message(), "Placed: a kernel keeps `y` in host memory, which is not an input");
+}
+
+/// A host with two threads, and nothing to lend.
+struct Two;
+
+// SAFETY: it lends no memory, and the scope ends when all ranges are done.
+unsafe impl Host for Two {
+    fn allocate_output(&self, _: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
+        Err(Error::internal("no outputs here"))
+    }
+
+    fn allocate_temp(&self, _: usize) -> Result<NonNull<u8>> {
+        Err(Error::internal("no memory here"))
+    }
+
+    fn keep_string(&self, _: &[u8]) -> Result<NonNull<u8>> {
+        Err(Error::internal("no strings here"))
+    }
+
+    fn num_threads(&self) -> usize {
+        2
+    }
+
+    fn parallel_for(&self, total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
+        std::thread::scope(|scope| {
+            for begin in (0..total).step_by(grain) {
+                scope.spawn(move || body(begin..total.min(begin + grain)));
+            }
+        });
+    }
+}
+
+#[test]
+fn two_functions_are_joined() {
+    let barrier = std::sync::Barrier::new(2);
+    let (mut numbers, text) = ([1, 2, 3], String::from("moved"));
+    // Each waits for the other, so they are on two threads.
+    let (sum, text) = Compute::new(&Two).join(
+        || {
+            barrier.wait();
+            numbers[0] = 7;
+            numbers.iter().sum::<i32>()
+        },
+        || {
+            barrier.wait();
+            text
+        },
+    );
+    assert_eq!((sum, text.as_str(), numbers[0]), (12, "moved", 7));
+    assert_eq!(Compute::new(&Lender::default()).join(|| 1, || "two"), (1, "two"));
+    let error = crate::panic::catch(|| {
+        Compute::new(&Two).join(|| assert_eq!(numbers[1], 0, "in the first"), || ());
+        Ok(())
+    });
+    assert!(error.unwrap_err().message().contains("in the first"));
 }
