@@ -24,6 +24,29 @@ pub trait Blocks: Send + Sync {
     /// # Panics
     /// As [`eval_f32`](Self::eval_f32).
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]);
+    /// Computes `count` blocks in float32, to where they belong: of the first input all blocks, then of the second, and so
+    /// on, and of the outputs the same.
+    ///
+    /// # Panics
+    /// If there are more or fewer blocks than so many of each input and output.
+    fn eval_many_f32(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[f32; BLOCK]],
+        outputs: &mut [&mut [f32; BLOCK]],
+    );
+    /// Computes `count` blocks in float64, to where they belong.
+    ///
+    /// # Panics
+    /// As [`eval_many_f32`](Self::eval_many_f32).
+    fn eval_many_f64(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[f64; BLOCK]],
+        outputs: &mut [&mut [f64; BLOCK]],
+    );
 }
 
 /// A [`Body`] as [`Blocks`], compiled for every instruction set.
@@ -45,6 +68,46 @@ impl<B: Body<IN, OUT> + Send + Sync, const IN: usize, const OUT: usize> Blocks f
 
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]) {
         eval(level, &self.0, inputs, outputs);
+    }
+
+    fn eval_many_f32(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[f32; BLOCK]],
+        outputs: &mut [&mut [f32; BLOCK]],
+    ) {
+        one_by_one::<_, _, IN, OUT>(level, &self.0, count, inputs, outputs);
+    }
+
+    fn eval_many_f64(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[f64; BLOCK]],
+        outputs: &mut [&mut [f64; BLOCK]],
+    ) {
+        one_by_one::<_, _, IN, OUT>(level, &self.0, count, inputs, outputs);
+    }
+}
+
+/// Computes blocks in blocks of our own, and copies them to where they belong: of memory that nobody else knows the compiler
+/// can tell that it is no input's, and a copy out of the first cache costs next to nothing.
+fn one_by_one<T: Element, B: Body<IN, OUT>, const IN: usize, const OUT: usize>(
+    level: Level,
+    body: &B,
+    count: usize,
+    inputs: &[&[T; BLOCK]],
+    outputs: &mut [&mut [T; BLOCK]],
+) {
+    assert_eq!((inputs.len(), outputs.len()), (count * IN, count * OUT), "so many blocks of each");
+    let mut results = [Block::default(); OUT];
+    for at in 0..count {
+        let read: [&[T; BLOCK]; IN] = std::array::from_fn(|input| inputs[input * count + at]);
+        eval(level, body, &read, &mut results);
+        for (output, result) in results.iter().enumerate() {
+            *outputs[output * count + at] = result.0;
+        }
     }
 }
 

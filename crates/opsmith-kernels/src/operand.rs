@@ -12,6 +12,16 @@ pub(crate) struct Source<T> {
     order: Order,
 }
 
+/// The elements of an operand along a space.
+pub(crate) enum Plain<T> {
+    /// One after another from here on.
+    Dense(*const T),
+    /// All are this one.
+    Same(T),
+    /// In some other way.
+    Strided,
+}
+
 // SAFETY: it is read only, by whoever promised when it was made that it may be.
 unsafe impl<T: Sync> Sync for Source<T> {}
 
@@ -70,6 +80,16 @@ impl<T: Stored> Source<T> {
             _ => return None,
         };
         Some(self.data.wrapping_offset(place))
+    }
+
+    /// How its elements lie along the space, and where, if not in some way with strides.
+    pub(crate) fn plain(&self) -> Plain<T> {
+        match self.order {
+            Order::Dense => Plain::Dense(self.data),
+            // SAFETY: a space has an index, and its element is there.
+            Order::Same => Plain::Same(unsafe { *self.data }),
+            Order::Strided => Plain::Strided,
+        }
     }
 
     /// Whether it is the same elements from both coordinates on, of two rows that are as long.

@@ -8,6 +8,14 @@ use opsmith_core::Element;
 pub trait Wide: Float + Element + Temporary {
     /// Computes a block of a body.
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]);
+    /// Computes `count` blocks of a body, to where they belong.
+    fn eval_many(
+        blocks: &dyn Blocks,
+        level: Level,
+        count: usize,
+        inputs: &[&[Self; BLOCK]],
+        outputs: &mut [&mut [Self; BLOCK]],
+    );
     /// As a double.
     fn double(self) -> f64;
     /// The nearest to a double.
@@ -17,6 +25,15 @@ pub trait Wide: Float + Element + Temporary {
 impl Wide for f32 {
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
         blocks.eval_f32(level, inputs, outputs);
+    }
+    fn eval_many(
+        blocks: &dyn Blocks,
+        level: Level,
+        count: usize,
+        inputs: &[&[Self; BLOCK]],
+        outputs: &mut [&mut [Self; BLOCK]],
+    ) {
+        blocks.eval_many_f32(level, count, inputs, outputs);
     }
     #[inline(always)]
     fn double(self) -> f64 {
@@ -30,6 +47,15 @@ impl Wide for f32 {
 impl Wide for f64 {
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
         blocks.eval_f64(level, inputs, outputs);
+    }
+    fn eval_many(
+        blocks: &dyn Blocks,
+        level: Level,
+        count: usize,
+        inputs: &[&[Self; BLOCK]],
+        outputs: &mut [&mut [Self; BLOCK]],
+    ) {
+        blocks.eval_many_f64(level, count, inputs, outputs);
     }
     #[inline(always)]
     fn double(self) -> f64 {

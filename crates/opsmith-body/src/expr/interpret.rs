@@ -210,6 +210,20 @@ impl Interpreted {
         });
     }
 
+    fn eval_whole<T: Temporary>(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[T; BLOCK]],
+        outputs: &mut [&mut [T; BLOCK]],
+    ) {
+        const MOST: usize = 64;
+        match count <= MOST {
+            true => self.eval_many(level, &[BLOCK; MOST][..count], inputs, outputs),
+            false => self.eval_many(level, &vec![BLOCK; count], inputs, outputs),
+        }
+    }
+
     // Once for each type: it has the loops for the least instruction set in it.
     #[inline(never)]
     fn run<T: Temporary>(&self, level: Level, run: Run<'_, T>) {
@@ -232,6 +246,26 @@ impl Blocks for Interpreted {
 
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]) {
         self.eval(level, inputs, outputs);
+    }
+
+    fn eval_many_f32(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[f32; BLOCK]],
+        outputs: &mut [&mut [f32; BLOCK]],
+    ) {
+        self.eval_whole(level, count, inputs, outputs);
+    }
+
+    fn eval_many_f64(
+        &self,
+        level: Level,
+        count: usize,
+        inputs: &[&[f64; BLOCK]],
+        outputs: &mut [&mut [f64; BLOCK]],
+    ) {
+        self.eval_whole(level, count, inputs, outputs);
     }
 }
 

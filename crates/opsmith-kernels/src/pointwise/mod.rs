@@ -9,6 +9,7 @@ mod cuda;
 mod few;
 mod program;
 mod run;
+mod whole;
 
 use std::marker::PhantomData;
 

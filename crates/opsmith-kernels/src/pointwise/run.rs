@@ -193,6 +193,10 @@ impl<T: Stored> Task<'_, T> {
 
     /// Computes a range of indices that begins with a block.
     fn range(&self, range: Range<usize>, sums: &mut [Sums]) {
+        let range = self.whole_blocks(range);
+        if range.is_empty() {
+            return;
+        }
         // Filled where they lie: collected ones would be copied, which takes a small call longer than computing.
         let mut room =
             Room::<T> { inputs: SmallVec::new(), outputs: SmallVec::new(), scattered: Block::default() };
