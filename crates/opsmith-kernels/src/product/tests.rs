@@ -149,6 +149,28 @@ fn large_products_are_cut() {
 }
 
 #[test]
+fn the_product_of_a_vector_is_the_same_on_any_number_of_threads() {
+    let number = |at: usize| ((at * 7919 % 1000) as f32 / 1000.0 - 0.5).exp();
+    let x = Array2::from_shape_fn((1, 1027), |(_, column)| number(column));
+    let m = Array2::from_shape_fn((1027, 515), |(row, column)| number(row * 515 + column));
+    let product = |threads| {
+        let mut y = Array2::zeros((1, 515));
+        Compute::new(&Threads(threads)).gemm(1.0, x.view(), m.view(), 0.0, y.view_mut()).unwrap();
+        let mut turned = Array2::zeros((515, 1));
+        let (m, x) = (m.view().reversed_axes(), x.view().reversed_axes());
+        Compute::new(&Threads(threads)).gemm(1.0, m, x, 0.0, turned.view_mut()).unwrap();
+        assert_eq!(turned.view().reversed_axes(), y);
+        y
+    };
+    let alone = product(1);
+    let exact = x.mapv(f64::from).dot(&m.mapv(f64::from));
+    assert!(
+        (&alone.mapv(f64::from) - &exact).iter().zip(&exact).all(|(off, exact)| off.abs() < 1e-6 * exact)
+    );
+    (2..6).for_each(|threads| assert_eq!(product(threads), alone));
+}
+
+#[test]
 fn halves_are_added_up_in_float32() {
     use half::{bf16, f16};
 
