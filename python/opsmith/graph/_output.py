@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from opsmith import _native
 from opsmith._errors import InvalidArgumentError, OutOfRangeError
@@ -200,7 +201,7 @@ class Output:
         return call("greater_equal", self, other)
 
     def __getitem__(self, key: Any) -> Output:
-        return _part(self, key if isinstance(key, tuple) else (key,))
+        return _part(self, tuple(map(_index, key if isinstance(key, tuple) else (key,))))
 
     @property
     def T(self) -> Output:
@@ -209,7 +210,7 @@ class Output:
 
     def reshape(self, *shape: int | Sequence[int]) -> Output:
         """The same elements in another shape, of which one dim may be -1."""
-        dims = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
         return call("reshape", self, self.graph.constant(dims, "int64", name="shape"))
 
     def sum(self, axes: int | Sequence[int] = (), keep_dims: bool = False) -> Output:
@@ -254,7 +255,12 @@ def call(name: str, *inputs: Any, **attrs: Any) -> Output:
 
 
 def _ints(axes: int | Sequence[int]) -> list[int]:
-    return [axes] if isinstance(axes, int) else list(axes)
+    return list(axes) if isinstance(axes, Iterable) else [axes]
+
+
+def _index(index: Any) -> Any:
+    """An index of `output[...]`, as an integer of Python's where it is one of whatever kind."""
+    return operator.index(index) if isinstance(index, SupportsIndex) else index
 
 
 def _part(output: Output, key: tuple[Any, ...]) -> Output:

@@ -43,6 +43,8 @@ def test_operators_build_nodes_that_compute_as_numpy_does(graph: Graph) -> None:
         "column": (x[:, 1], a[:, 1]),
         "part": (x[1:3, :2], a[1:3, :2]),
         "row": (x[2], a[2]),
+        "row by an integer of NumPy's": (x[np.int32(2)], a[2]),
+        "sum of columns": (x.sum(np.int64(0)), a.sum(0)),
         "ellipsis": (x[..., 0:2], a[..., 0:2]),
         "exp": (opsmith.ops.exp(x), np.exp(a)),
     }
@@ -332,6 +334,43 @@ def _resident_bytes() -> int:
     """How much memory this process takes."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_what_is_fetched_is_the_sessions_memory_until_the_array_is_gone(graph: Graph) -> None:
+    x = graph.placeholder("float32", [None], name="x")
+    session = Session(graph)
+    fed = np.linspace(0.0, 1.0, 1 << 20, dtype=np.float32)
+    array = session.run(x + x, {x: fed})
+    # A copy would be NumPy's memory, or a second block.
+    assert session.memory[0] == array.nbytes
+    array += 1.0
+    np.testing.assert_array_equal(session.run(x + x, {x: fed}), fed + fed)
+    part = array[10:20]
+    del array
+    assert session.memory[0] == fed.nbytes
+    np.testing.assert_array_equal(part, fed[10:20] + fed[10:20] + 1.0)
+    del part
+    assert session.memory[0] == 0
+    w = graph.variable(fed, name="w")
+    session.initialize()
+    value = session.run(w)
+    value[:] = 0.0
+    np.testing.assert_array_equal(session.run(w), fed)
+
+
+def test_a_session_on_one_thread_runs_all_nodes_on_it(graph: Graph) -> None:
+    x = graph.placeholder("float64", [None, None], name="x")
+    fed = np.random.default_rng(0).normal(size=(300, 300))
+    branches = [(x * float(i)) @ x for i in range(1, 5)]
+
+    def threads(session: Session) -> set[int]:
+        ids: set[int] = set()
+        for _ in range(5):
+            _, trace = session.run_traced(branches, {x: fed})
+            ids |= {event["tid"] for event in json.loads(trace.chrome_json)["traceEvents"]}
+        return ids
+
+    assert len(threads(Session(graph, threads=1))) == 1
 
 
 def test_gradients_name_the_op_that_has_none(graph: Graph) -> None:
