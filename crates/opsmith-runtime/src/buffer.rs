@@ -62,7 +62,8 @@ impl Memory {
         let offset = start.align_offset(ALIGNMENT);
         // SAFETY: addresses that are aligned to `USUAL` are at most the difference of both before an aligned one.
         let data = unsafe { start.add(offset) };
-        prefer_huge_pages(data.as_ptr(), size);
+        // SAFETY: that many bytes follow in what the allocator gave.
+        unsafe { prefer_huge_pages(data.as_ptr(), size) };
         Ok(Memory { data, offset, size })
     }
 

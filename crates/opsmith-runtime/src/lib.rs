@@ -42,6 +42,9 @@ mod tensor;
 
 pub use autodiff::{Compose, gradients, gradients_with};
 pub use buffer::Owner;
+/// A tensor in the form of DLPack, as [`Tensor::into_dlpack`] gives it.
+pub use dlpark::versioned::Dlpack;
+
 pub use call::{Arg, CallInputs, OutputMemory};
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use huge_pages::prefer_huge_pages;

@@ -1,12 +1,13 @@
 //! Tensors in files: the safetensors format, written whole or not at all.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{DType, Error, Result, bail};
-use safetensors::{Dtype, SafeTensors, View};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
 
 use crate::buffer::Block;
 use crate::tensor::Tensor;
@@ -97,13 +98,17 @@ pub(crate) fn write(path: &Path, contents: Contents) -> Result<()> {
         stored.push((name, Stored { tensor: tensor.to_contiguous()?, dtype: *dtype }));
     }
     let texts = Some(contents.texts).filter(|texts| !texts.is_empty());
-    let bytes = safetensors::serialize(stored, texts)
-        .map_err(|error| Error::invalid_argument(format!("{}: {error}", path.display())))?;
-    replace(path, &bytes)
+    // From where the tensors are: there need not be memory for all of them again.
+    replace(path, |temporary| {
+        safetensors::serialize_to_file(stored, texts, temporary).map_err(|error| match error {
+            SafeTensorError::IoError(error) => in_file(path, &error),
+            other => Error::invalid_argument(format!("{}: {other}", path.display())),
+        })
+    })
 }
 
-/// Makes `bytes` the content of a file, at one moment.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Makes what `write` puts into a file that of `path`, at one moment.
+fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let failed = |error: std::io::Error| in_file(path, &error);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -113,23 +118,21 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     static SAVES: AtomicUsize = AtomicUsize::new(0);
     let number = SAVES.fetch_add(1, Ordering::Relaxed);
     let temporary = folder.join(format!(".{name}.{}.{number}", std::process::id()));
-    let written = || {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
+    let put = || {
+        std::fs::File::open(&temporary)?.sync_all()?;
         std::fs::rename(&temporary, path)?;
         // The name is on the disk when its folder is.
         std::fs::File::open(folder)?.sync_all()
     };
-    written().map_err(|error| {
+    write(&temporary).and_then(|()| put().map_err(failed)).inspect_err(|_| {
         let _ = std::fs::remove_file(&temporary);
-        failed(error)
     })
 }
 
-/// Reads a file that [`write`] wrote, or another program in the same format.
+/// Reads a file that [`write`] wrote, or another program in the same format. The tensors share the memory that it was read
+/// into, but for those that are not aligned in it.
 pub(crate) fn read(path: &Path) -> Result<Contents> {
-    let bytes = std::fs::read(path).map_err(|error| in_file(path, &error))?;
+    let bytes = Arc::new(std::fs::read(path).map_err(|error| in_file(path, &error))?);
     let damaged = |error: safetensors::SafeTensorError| {
         let size = bytes.len();
         let what = "is no file of tensors (safetensors), or a damaged one";
@@ -156,9 +159,17 @@ pub(crate) fn read(path: &Path) -> Result<Contents> {
         if *dtype == DType::Bool && view.data().iter().any(|byte| *byte > 1) {
             bail!(DataLoss, "{}: `{name}` is bool and has bytes other than 0 and 1", path.display());
         }
-        contents.tensors.push((name, from_bytes(view.data(), *dtype, view.shape())?));
+        contents.tensors.push((name, part(&bytes, view.data(), *dtype, view.shape())?));
     }
     Ok(contents)
+}
+
+/// A tensor over a part of these bytes, or with a copy of it where its elements are not aligned.
+fn part(bytes: &Arc<Vec<u8>>, own: &[u8], dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    // SAFETY: the bytes are those of a dense tensor, which its owner keeps and nobody writes.
+    let tensor =
+        unsafe { Tensor::from_foreign(bytes.clone(), own.as_ptr(), dtype, shape, &row_major_strides(shape)) };
+    if tensor.as_view().is_well_formed() { Ok(tensor) } else { from_bytes(own, dtype, shape) }
 }
 
 /// A tensor with a copy of these bytes, which are as many as its elements have.
@@ -204,6 +215,10 @@ mod tests {
         back.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(back[0].1.shape(), [0, 3]);
         assert_eq!(back[1].1.to_vec::<f32>().unwrap(), [1., 3., 2., 4.]);
+        // They live on when the file is gone, and are copied when they are written.
+        std::fs::remove_file(&path).unwrap();
+        back[1].1.view_mut::<f32, ndarray::Ix2>().unwrap()[[0, 0]] = 9.0;
+        assert_eq!(back[1].1.to_vec::<f32>().unwrap(), [9., 3., 2., 4.]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -37,18 +37,18 @@ impl<T: Stored> Task<'_, T> {
             inputs.clear();
             outputs.clear();
             let places = (0..count).map(|block| begin + block * BLOCK);
+            // SAFETY: these are whole blocks of the range, whose elements the operand has.
+            let block = |data: *const T::Wide, at: usize| unsafe { &*data.add(at).cast() };
             for from in &read {
                 match *from {
-                    // SAFETY: these are whole blocks of the range, whose elements the operand has.
-                    From::Dense(data) => {
-                        inputs.extend(places.clone().map(|at| unsafe { &*data.add(at).cast() }))
-                    }
+                    From::Dense(data) => inputs.extend(places.clone().map(|at| block(data, at))),
                     From::Block(index) => inputs.extend((0..count).map(|_| &same[index].0)),
                 }
             }
+            // SAFETY: as above; they are this thread's, and no input's.
+            let block = |data: *mut T::Wide, at: usize| unsafe { &mut *data.add(at).cast() };
             for &data in &written {
-                // SAFETY: as above; they are this thread's, and no input's.
-                outputs.extend(places.clone().map(|at| unsafe { &mut *data.add(at).cast() }));
+                outputs.extend(places.clone().map(|at| block(data, at)));
             }
             T::Wide::eval_many(self.blocks, Level::best(), count, &inputs, &mut outputs);
         }

@@ -1,5 +1,6 @@
 //! The engine's tensors: a dtype, a shape, strides and a shared buffer, copied when written while shared.
 
+mod dlpack;
 mod print;
 mod sparse;
 mod views;
@@ -158,11 +159,7 @@ impl Tensor {
     /// `InvalidArgument` for a `string` tensor, `ResourceExhausted` when there is no memory for the copy.
     pub fn as_view_mut(&mut self) -> Result<TensorViewMut<'_>> {
         ensure!(self.dtype != DType::String, InvalidArgument, "a string tensor cannot be changed in place");
-        let exclusive = match &mut self.buffer {
-            Buffer::Own(block) => Arc::get_mut(block).is_some(),
-            Buffer::Foreign(_) => false,
-        };
-        if !exclusive {
+        if !self.is_exclusive() {
             *self = self.to_dense()?;
         }
         // SAFETY: nobody shares the block, the borrow is exclusive, and no two indices of one of our own tensors, which
@@ -178,6 +175,14 @@ impl Tensor {
     /// `InvalidArgument` when the dtype is not `string` or the elements do not lie row-major without gaps.
     pub fn strings(&self) -> Result<Vec<&[u8]>> {
         self.as_view().strings()
+    }
+
+    /// Whether the memory is our own and no other tensor's.
+    fn is_exclusive(&mut self) -> bool {
+        match &mut self.buffer {
+            Buffer::Own(block) => Arc::get_mut(block).is_some(),
+            Buffer::Foreign(_) => false,
+        }
     }
 
     /// Whether the memory is our own.
