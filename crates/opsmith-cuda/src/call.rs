@@ -99,18 +99,7 @@ pub struct Temp<T> {
     elements: PhantomData<T>,
 }
 
-impl<T> Temp<T> {
-    /// Where it begins on the card.
-    pub fn address(&self) -> *mut u8 {
-        self.data
-    }
-}
-
 impl<T: CudaElement> DeviceTensor for Temp<T> {
-    fn element(&self) -> String {
-        T::NAME.to_owned()
-    }
-
     fn layout(&self) -> DeviceLayout<'_> {
         DeviceLayout { data: self.data, shape: &self.shape, strides: &[1] }
     }

@@ -12,6 +12,9 @@ use crate::source::{Architecture, Compiled, HEADER, HEADER_NAME, Source, Target}
 
 type Program = *mut c_void;
 
+/// The stack that sources are compiled on: NVRTC takes more than the 2 MiB that threads of some hosts have.
+const STACK: usize = 64 << 20;
+
 function_table! {
     /// The functions of NVRTC; each gives 0 when it succeeds.
     Functions {
@@ -154,6 +157,26 @@ impl Nvrtc {
     /// # Errors
     /// `Internal` with the compiler's messages, which name the author's file and lines.
     pub fn compile(
+        &self,
+        source: &Source,
+        kernel: &str,
+        target: Target,
+        flags: &[String],
+    ) -> Result<Compiled> {
+        let compile = || self.compile_here(source, kernel, target, flags);
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("NVRTC".to_owned()).stack_size(STACK);
+            match thread.spawn_scoped(scope, compile) {
+                Ok(thread) => thread.join().unwrap_or_else(|_| Err(Error::internal("NVRTC panicked"))),
+                Err(error) => {
+                    Err(Error::resource_exhausted(format!("there is no thread for NVRTC: {error}")))
+                }
+            }
+        })
+    }
+
+    /// As [`compile`](Self::compile), on this thread.
+    fn compile_here(
         &self,
         source: &Source,
         kernel: &str,

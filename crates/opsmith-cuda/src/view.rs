@@ -57,15 +57,12 @@ impl DeviceLayout<'_> {
 
 /// A tensor on a card.
 pub trait DeviceTensor {
-    /// The type of its elements as a kernel's parameter has it: `const float`.
-    fn element(&self) -> String;
-
     /// Where it lies.
     fn layout(&self) -> DeviceLayout<'_>;
 }
 
 macro_rules! views {
-    ($($(#[$doc:meta])* $view:ident of $tensor:ident by $prefix:literal;)*) => {
+    ($($(#[$doc:meta])* $view:ident of $tensor:ident;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug)]
@@ -122,10 +119,6 @@ macro_rules! views {
             }
 
             impl<T: CudaElement> DeviceTensor for $view<'_, T> {
-                fn element(&self) -> String {
-                    format!(concat!($prefix, "{}"), T::NAME)
-                }
-
                 fn layout(&self) -> DeviceLayout<'_> {
                     self.layout
                 }
@@ -136,9 +129,9 @@ macro_rules! views {
 
 views! {
     /// An input on a card, of any strides.
-    DeviceView of TensorView by "const ";
+    DeviceView of TensorView;
     /// An output or a temporary on a card.
-    DeviceViewMut of TensorViewMut by "";
+    DeviceViewMut of TensorViewMut;
 }
 
 impl<T> Clone for DeviceView<'_, T> {
@@ -209,7 +202,7 @@ mod tests {
         // SAFETY: there are no elements.
         let tensor =
             unsafe { TensorView::from_raw_parts(std::ptr::null(), DType::Int32, device, &[0], &[1]) };
-        assert_eq!(DeviceView::<i32>::new(tensor).unwrap().element(), "const int");
+        assert_eq!(DeviceView::<i32>::new(tensor).unwrap().num_elements(), 0);
         let error = DeviceView::<f32>::new(tensor).unwrap_err();
         assert_eq!(error.message(), "expected dtype float32, got int32");
     }

@@ -109,14 +109,24 @@ fn compiled(launch: &Launch<'_>) -> Result<Kernel> {
     fs::create_dir_all(&folder).map_err(failed)?;
     fs::write(folder.join(HEADER_NAME), HEADER).map_err(failed)?;
     let text = format!(
-        "{PRELUDE}{}\nextern \"C\" int opsmith_run(void **a, const size_t *s, size_t n, const unsigned *g, const unsigned *b, \
+        "{PRELUDE}{}\nextern \"C\" __attribute__((visibility(\"default\"))) int opsmith_run(void **a, const size_t *s, size_t n, const unsigned *g, const unsigned *b, \
          unsigned m) {{\n    return processor::launch({}, a, s, n, g, b, m);\n}}\n",
         launch.source.program(),
         launch.kernel
     );
     fs::write(&source, text).map_err(failed)?;
+    // Hidden, as static variables of templates would else be one in all libraries of the process.
     let output = Command::new(compiler())
-        .args(["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-o"])
+        .args([
+            "-std=c++20",
+            "-O1",
+            "-w",
+            "-fvisibility=hidden",
+            "-shared",
+            "-fPIC",
+            "-ffp-contract=off",
+            "-o",
+        ])
         .args([&library, &source])
         .output();
     let output = output.map_err(failed)?;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{DType, OpKernelContext, Result, bail, ensure};
-use opsmith_cuda::{CudaCall, Index, Source, Structure};
+use opsmith_core::{DType, OpKernelContext, Result, TensorView, bail, ensure};
+use opsmith_cuda::{CudaCall, CudaElement, DeviceView, Index, Source, Structure};
 use smallvec::SmallVec;
 
 use crate::axes::Space;
@@ -83,11 +83,37 @@ pub(crate) fn attributes(values: &[(&'static str, f64)]) -> Vec<u8> {
 
 /// A place to read zero from, for what is absent.
 pub(crate) fn zero(context: &OpKernelContext<'_>) -> Result<*mut u8> {
+    let place = context.device_temp(16)?.as_ptr();
+    zeros(context, place, 16)?;
+    Ok(place)
+}
+
+/// Sets bytes on a card to zero.
+pub(crate) fn zeros(context: &OpKernelContext<'_>, to: *mut u8, bytes: usize) -> Result<()> {
     let call = CudaCall::new(context, &SUMS);
-    let temp = call.temp::<u64>(2)?;
-    // SAFETY: the kernel writes as many words as the block has threads.
-    unsafe { call.kernel("zero").block([2, 1, 1]).pointer(&temp).launch() }?;
-    Ok(temp.address())
+    // By words where they are as many; memory of hosts is aligned to more than that.
+    let (element, count) = match bytes % 4 {
+        0 => ("unsigned", bytes / 4),
+        _ => ("unsigned char", bytes),
+    };
+    let launch =
+        call.kernel(format!("zeros<{element}>")).for_each(count).address(to.cast()).value(count as i64);
+    // SAFETY: these are the kernel's parameters, and there are so many elements.
+    unsafe { launch.launch() }
+}
+
+/// Copies a tensor to where its elements lie one after another.
+pub(crate) fn copy<T: CudaElement>(
+    context: &OpKernelContext<'_>,
+    tensor: TensorView<'_>,
+    to: *mut u8,
+) -> Result<()> {
+    let (call, view) = (CudaCall::new(context, &SUMS), DeviceView::<T>::new(tensor)?);
+    let index = Index::of(&[&view]);
+    let launch = call.kernel(format!("copy<{}, {}>", T::NAME, index.name()));
+    let launch = launch.for_each(view.num_elements()).flat(&view, index).address(to.cast());
+    // SAFETY: these are the kernel's parameters, and there is room for as many elements.
+    unsafe { launch.launch() }
 }
 
 /// Dims of a dense array, the last first.
@@ -160,14 +186,25 @@ pub(crate) fn layout(space: &Space, operands: usize, index: Index) -> Result<Vec
     );
     let mut structure = Structure::new(index);
     structure.index(space.len() as i128)?.int(rank as i32);
-    let rest = MAX_RANK - rank;
-    for &dim in space.dims().iter().chain(std::iter::repeat_n(&1, rest)) {
+    push_dims(&mut structure, space)?;
+    push_strides(&mut structure, space, operands)?;
+    Ok(structure.finish_without_address())
+}
+
+/// Adds the dims of a space, as many as kernels have.
+pub(crate) fn push_dims(structure: &mut Structure, space: &Space) -> Result<()> {
+    for &dim in space.dims().iter().chain(std::iter::repeat(&1)).take(MAX_RANK) {
         structure.index(dim as i128)?;
     }
+    Ok(())
+}
+
+/// Adds the strides of the operands of a space.
+pub(crate) fn push_strides(structure: &mut Structure, space: &Space, operands: usize) -> Result<()> {
     for operand in 0..operands {
-        for &stride in space.strides(operand).iter().chain(std::iter::repeat_n(&0, rest)) {
+        for &stride in space.strides(operand).iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
             structure.index(stride as i128)?;
         }
     }
-    Ok(structure.finish_without_address())
+    Ok(())
 }

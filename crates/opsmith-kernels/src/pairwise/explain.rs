@@ -29,7 +29,7 @@ pub(crate) fn explain(
 }
 
 /// A name for each value: those of arguments, and `s0`, `s1`, … for what comes between.
-fn names(program: &Program, family: &Family) -> Vec<String> {
+pub(crate) fn names(program: &Program, family: &Family) -> Vec<String> {
     let mut names: Vec<String> = family.inputs.iter().map(|input| input.name.clone()).collect();
     for value in program.inputs..program.values.len() {
         let output = program.outputs.iter().position(|output| *output == Some(value));
@@ -105,8 +105,9 @@ fn over(stage: &Stage, axes: Axes) -> String {
 /// The parameters are structures by value: `Operands`, the addresses of the stage's operands, then of its outputs,
 /// where what is no argument of the op is of the type that is computed with;
 /// `Attributes`; and `Sizes`, the rows of `x` and of `y` and the elements of each, as 64-bit integers. The threads of a
-/// block are 16 x 16, but for a stage of elements any number in one dimension; any grid will do.
-fn cuda_source(program: &Program, names: &[String], name: &str, dtype: CudaType) -> String {
+/// block are 16 x 16, but for a stage of elements any number in one dimension; any grid will do. `-DONLY=` with the number that
+/// [`only`] gives compiles one of them.
+pub(crate) fn cuda_source(program: &Program, names: &[String], name: &str, dtype: CudaType) -> String {
     let stages: Vec<Stage> = program.stages.iter().map(|stage| stage.clone().tidy()).collect();
     let bodies: Vec<String> = (0..stages.len()).map(|number| format!("body_{number}")).collect();
     let graphs: Vec<_> =
@@ -147,6 +148,11 @@ fn between(program: &Program, stage: &Stage) -> String {
     all.join(", ")
 }
 
+/// What `ONLY` is defined as to have nothing compiled but the kernel of a stage and an output.
+pub(crate) fn only(stage: usize, output: usize) -> usize {
+    1000 * stage + output
+}
+
 fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usize, name: &str) -> String {
     let axes = |axes: Axes| match axes {
         Axes::X => "X",
@@ -180,15 +186,16 @@ fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usiz
         if kinds.is_empty() { "DEPTH".to_owned() } else { kinds.join(", ") },
         between(program, stage),
     );
-    let mut kernel = |suffix: String, call: String| {
+    let mut kernel = |suffix: String, only: usize, call: String| {
         let _ = writeln!(
             source,
-            "extern \"C\" __global__ void {name}_{number}{suffix}(Operands operands, Attributes attributes, \
-             Sizes sizes) {{\n    {call}(operands, attributes, sizes);\n}}"
+            "#if !defined(ONLY) || ONLY == {only}\n\
+             extern \"C\" __global__ void {name}_{number}{suffix}(Operands operands, Attributes attributes, \
+             Sizes sizes) {{\n    {call}(operands, attributes, sizes);\n}}\n#endif"
         );
     };
     if let Space::Elements(_) = stage.space {
-        kernel(String::new(), format!("elements<Stage{number}>"));
+        kernel(String::new(), only(number, 0), format!("elements<Stage{number}>"));
         return source;
     }
     let fold = match stage.fold {
@@ -201,7 +208,7 @@ fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usiz
             Axes::Pair => format!("fold_pairs<Stage{number}, {position}, {fold}>"),
             outer => format!("sum_rows<Stage{number}, {position}, {}>", axes(outer)),
         };
-        kernel(format!("_{position}"), call);
+        kernel(format!("_{position}"), only(number, position), call);
     }
     source
 }

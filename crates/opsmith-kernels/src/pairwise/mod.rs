@@ -7,6 +7,7 @@
 //! far they are off at most.
 
 mod convert;
+mod cuda;
 mod differences;
 mod elements;
 mod explain;
@@ -60,8 +61,9 @@ impl Body<1, 1> for Same {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
-    let kernel = KernelDef::cpu::<PairwiseKernel<B, ORDER>>();
-    B::FACTS.def(ORDER, output_shapes, &[kernel]).explain(|construction| {
+    let on_cpu = KernelDef::cpu::<PairwiseKernel<B, ORDER>>();
+    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
+    B::FACTS.def(ORDER, output_shapes, &kernels).explain(|construction| {
         let program = parts(B::new(construction)?).program(ORDER);
         explain::explain(construction, &program, &B::FACTS.family(ORDER))
     })
@@ -149,6 +151,27 @@ impl<B: Pairwise, const ORDER: usize> OpKernel for PairwiseKernel<B, ORDER> {
     }
 }
 
+/// The sizes of a call, whose inputs all fit them.
+fn sizes(context: &OpKernelContext<'_>, family: &Family, order: usize, fold: Fold) -> Result<Sizes> {
+    let wrong = || shape_error(context, &[], family, order, output_shapes);
+    let (&[n, p], &[m, other]) = (context.input_shape(0)?, context.input_shape(1)?) else {
+        return Err(wrong());
+    };
+    let sizes = Sizes { n, m, p };
+    for (index, argument) in family.inputs.iter().enumerate().skip(2) {
+        let input = context.optional_input(index)?;
+        if input.is_some_and(|tensor| tensor.shape() != sizes.of(argument.like)) {
+            return Err(wrong());
+        }
+    }
+    if p != other {
+        return Err(wrong());
+    }
+    let nothing = p == 0 && fold != Fold::Sum && n > 0 && m > 0;
+    ensure!(!nothing, InvalidArgument, "rows have no elements, of which none is the largest or smallest");
+    Ok(sizes)
+}
+
 impl Computation {
     fn new(
         construction: &OpKernelConstruction<'_>,
@@ -168,11 +191,7 @@ impl Computation {
     }
 
     fn compute(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let Some(sizes) = self.sizes(context)? else {
-            return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
-        };
-        let nothing = sizes.p == 0 && self.fold != Fold::Sum && sizes.n > 0 && sizes.m > 0;
-        ensure!(!nothing, InvalidArgument, "rows have no elements, of which none is the largest or smallest");
+        let sizes = sizes(context, &self.family, self.order, self.fold)?;
         match self.dtype {
             DType::Float32 => self.compute_for::<f32>(context, sizes),
             DType::Float64 => self.compute_for::<f64>(context, sizes),
@@ -180,21 +199,6 @@ impl Computation {
             DType::BFloat16 => self.compute_for::<bf16>(context, sizes),
             other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
         }
-    }
-
-    /// The sizes, if all inputs fit them.
-    fn sizes(&self, context: &OpKernelContext<'_>) -> Result<Option<Sizes>> {
-        let (&[n, p], &[m, other]) = (context.input_shape(0)?, context.input_shape(1)?) else {
-            return Ok(None);
-        };
-        let sizes = Sizes { n, m, p };
-        for (index, argument) in self.family.inputs.iter().enumerate().skip(2) {
-            let input = context.optional_input(index)?;
-            if input.is_some_and(|tensor| tensor.shape() != sizes.of(argument.like)) {
-                return Ok(None);
-            }
-        }
-        Ok((p == other).then_some(sizes))
     }
 
     fn compute_for<S>(&self, context: &OpKernelContext<'_>, sizes: Sizes) -> Result<()>

@@ -6,6 +6,7 @@
 
 mod across;
 mod batch;
+mod cuda;
 mod folds;
 mod lanes;
 mod program;
@@ -54,8 +55,9 @@ const KEEP: usize = 1 << 18;
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
-    let kernel = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
-    let def = B::FACTS.def(ORDER, output_shapes::<B>, &[kernel]);
+    let on_cpu = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
+    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
     RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
         explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
     })
@@ -134,18 +136,7 @@ struct Computation {
 
 impl<B: Reduction, const ORDER: usize> OpKernel for ReductionKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
-        let computation = Computation {
-            graph: graph(&B::new(construction)?, ORDER),
-            programs: Mutex::default(),
-            dtype: construction.attr("T")?,
-            row_dims: RowDims::new(construction, B::ANY_AXES)?,
-            order: ORDER,
-            family: B::FACTS.family(ORDER),
-            kinds: (B::INPUT_KINDS, B::OUTPUT_KINDS),
-            attrs: attrs.collect::<Result<_>>()?,
-        };
-        Ok(ReductionKernel { computation, body: PhantomData })
+        Ok(ReductionKernel { computation: Computation::new::<B, ORDER>(construction)?, body: PhantomData })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
@@ -180,6 +171,20 @@ struct Place<T> {
 }
 
 impl Computation {
+    fn new<B: Reduction, const ORDER: usize>(construction: &OpKernelConstruction<'_>) -> Result<Computation> {
+        let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
+        Ok(Computation {
+            graph: graph(&B::new(construction)?, ORDER),
+            programs: Mutex::default(),
+            dtype: construction.attr("T")?,
+            row_dims: RowDims::new(construction, B::ANY_AXES)?,
+            order: ORDER,
+            family: B::FACTS.family(ORDER),
+            kinds: (B::INPUT_KINDS, B::OUTPUT_KINDS),
+            attrs: attrs.collect::<Result<_>>()?,
+        })
+    }
+
     /// Computes a call. It is not generic, so that it is compiled once, here, for all reductions.
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
         let Some(shapes) = self.shapes(context) else {

@@ -1,0 +1,245 @@
+//! Pairwise ops on a card: a launch for each stage of the program, or for each output of a stage that folds.
+
+use std::marker::PhantomData;
+
+use half::{bf16, f16};
+use opsmith_body::{CudaType, Fold};
+use opsmith_core::family::Family;
+use opsmith_core::tensor::row_major_strides;
+use opsmith_core::{
+    DType, Device, DeviceKind, OpKernel, OpKernelConstruction, OpKernelContext, Result, TensorView, bail,
+};
+use opsmith_cuda::{BLOCK, CudaCall, CudaElement, Index, Source, Structure};
+use smallvec::SmallVec;
+
+use super::explain::{cuda_source, names, only};
+use super::program::{Axes, Operand, Program, Space, Stage};
+use super::shared::Sizes;
+use super::{Pairwise, parts, sizes};
+use crate::cuda::{Sources, attributes, copy, operands, zeros};
+use crate::explain::cuda_type;
+
+/// Threads of a block along either side, for a stage that folds.
+const SIDE: usize = 16;
+/// The most blocks along either side: they go on by the size of the grid.
+const MOST: usize = 65_535;
+
+/// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
+pub(super) struct CudaKernel<B, const ORDER: usize> {
+    on_card: OnCard,
+    body: PhantomData<fn() -> B>,
+}
+
+impl<B: Pairwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        let parts = parts(B::new(construction)?);
+        let (program, fold) = (parts.program(ORDER), parts.tiles.fold());
+        let on_card = OnCard::new(construction, program, fold, B::FACTS.family(ORDER), ORDER)?;
+        Ok(CudaKernel { on_card, body: PhantomData })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        match self.on_card.dtype {
+            DType::Float32 => self.on_card.compute::<f32>(context),
+            DType::Float64 => self.on_card.compute::<f64>(context),
+            DType::Float16 => self.on_card.compute::<f16>(context),
+            DType::BFloat16 => self.on_card.compute::<bf16>(context),
+            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
+        }
+    }
+}
+
+/// What an instance computes with, whatever the body.
+struct OnCard {
+    program: Program,
+    /// As the source has them.
+    stages: Vec<Stage>,
+    attributes: Vec<(&'static str, f64)>,
+    fold: Fold,
+    family: Family,
+    order: usize,
+    dtype: DType,
+    element: CudaType,
+    name: String,
+    sources: Sources,
+}
+
+impl OnCard {
+    fn new(
+        construction: &OpKernelConstruction<'_>,
+        program: Program,
+        fold: Fold,
+        family: Family,
+        order: usize,
+    ) -> Result<OnCard> {
+        let (signature, dtype) = (construction.signature(), construction.attr("T")?);
+        let Some(element) = cuda_type(dtype) else {
+            bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+        };
+        let stages: Vec<Stage> = program.stages.iter().map(|stage| stage.clone().tidy()).collect();
+        let mut attributes: Vec<(&'static str, f64)> = Vec::new();
+        for own in stages.iter().flat_map(|stage| stage.graph.attributes()) {
+            if attributes.iter().all(|(name, _)| *name != own.0) {
+                attributes.push(*own);
+            }
+        }
+        let (name, sources) = (signature.snake_name(), Sources::default());
+        Ok(OnCard { program, stages, attributes, fold, family, order, dtype, element, name, sources })
+    }
+
+    fn compute<T: CudaElement>(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        let sizes = sizes(context, &self.family, self.order, self.fold)?;
+        let mut values: Vec<*mut u8> = Vec::with_capacity(self.program.values.len());
+        for (input, argument) in self.family.inputs.iter().enumerate() {
+            let bytes = sizes.of(argument.like).iter().product::<usize>() * size_of::<T>();
+            values.push(match context.optional_input(input)? {
+                Some(tensor) if tensor.is_contiguous() => tensor.data_ptr().cast_mut(),
+                Some(tensor) => {
+                    let dense = context.device_temp(bytes.max(1))?.as_ptr();
+                    copy::<T>(context, tensor, dense)?;
+                    dense
+                }
+                None => {
+                    let none = context.device_temp(bytes.max(1))?.as_ptr();
+                    zeros(context, none, bytes)?;
+                    none
+                }
+            });
+        }
+        let mut made: SmallVec<[Option<*mut u8>; 4]> = SmallVec::new();
+        for (output, argument) in self.family.outputs.iter().enumerate() {
+            let wanted = context.output_wanted(output)?;
+            let make = || context.allocate_output(output, &sizes.of(argument.like));
+            made.push(if wanted { Some(make()?.data_ptr()) } else { None });
+        }
+        let wanted: Vec<bool> = made.iter().map(Option::is_some).collect();
+        let live = self.program.live(&wanted);
+        let written = self.written(&live);
+        for (value, is_written) in written.into_iter().enumerate().skip(self.program.inputs) {
+            let mut outputs = self.program.outputs.iter().zip(&made);
+            let own = outputs.find(|(output, made)| **output == Some(value) && made.is_some());
+            values.push(match own {
+                Some((_, Some(output))) => *output,
+                _ if is_written => context.device_temp(self.bytes::<T>(value, sizes).max(1))?.as_ptr(),
+                _ => std::ptr::null_mut(),
+            });
+        }
+        for number in 0..self.stages.len() {
+            self.stage(context, sizes, number, &values, &live)?;
+        }
+        self.rest::<T>(context, sizes, &values, &made)
+    }
+
+    /// Which values are written: of a stage of elements all, where one is needed.
+    fn written(&self, live: &[bool]) -> Vec<bool> {
+        let mut written = live.to_vec();
+        for stage in self.stages.iter().filter(|stage| stage.space != Space::Triples) {
+            let outputs = || stage.outputs.iter().flatten();
+            let any = outputs().any(|value| live[*value]);
+            outputs().for_each(|value| written[*value] |= any);
+        }
+        written
+    }
+
+    /// What the numbers of a value take; those that only go from stage to stage are not rounded.
+    fn bytes<T: CudaElement>(&self, value: usize, sizes: Sizes) -> usize {
+        let size = if self.program.is_between(value) { size_of::<T>().max(4) } else { size_of::<T>() };
+        sizes.along(self.program.values[value]).iter().product::<usize>() * size
+    }
+
+    /// The source of one kernel.
+    fn source(&self, only: usize) -> Source {
+        let names = names(&self.program, &self.family);
+        let text = cuda_source(&self.program, &names, &self.name, self.element);
+        Source::generated(format!("{}.cu", self.name), format!("#define ONLY {only}\n{text}"))
+    }
+
+    /// Launches the kernels of a stage: one for each output that is folded, where it is needed; else one.
+    fn stage(
+        &self,
+        context: &OpKernelContext<'_>,
+        sizes: Sizes,
+        number: usize,
+        values: &[*mut u8],
+        live: &[bool],
+    ) -> Result<()> {
+        let stage = &self.stages[number];
+        let read = stage.operands.iter().map(|operand| match *operand {
+            Operand::Value(value) => values[value],
+            Operand::Depth => std::ptr::null_mut(),
+        });
+        let outputs: SmallVec<[usize; 4]> = stage.outputs.iter().flatten().copied().collect();
+        let mut data: SmallVec<[*mut u8; 8]> =
+            read.chain(outputs.iter().map(|value| values[*value])).collect();
+        let most = self.stages.iter().map(|stage| stage.operands.len() + stage.outputs.len()).max();
+        data.resize(most.unwrap_or(1), std::ptr::null_mut());
+        let mut counts = Structure::new(Index::Bits64);
+        counts.index(sizes.n as i128)?.index(sizes.m as i128)?.index(sizes.p as i128)?;
+        let counts = counts.finish();
+        let launch = |suffix: String, only: usize, grid: [usize; 3], block: [u32; 3]| {
+            let source = self.sources.get((0, only), || self.source(only));
+            let call = CudaCall::new(context, &source);
+            let launch = call.kernel(format!("{}_{number}{suffix}", self.name)).grid(grid).block(block);
+            let launch = launch.raw(&operands(&data)).raw(&attributes(&self.attributes)).raw(&counts);
+            // SAFETY: these are the parameters of the kernels of `cuda_source`, and the operands are as large as the sizes say.
+            unsafe { launch.launch() }
+        };
+        let blocks = |count: usize, size: usize| count.div_ceil(size).min(MOST);
+        if outputs.iter().all(|value| !live[*value]) {
+            return Ok(());
+        }
+        if let Space::Elements(axes) = stage.space {
+            let count: usize = sizes.along(axes).iter().product();
+            return launch(
+                String::new(),
+                only(number, 0),
+                [blocks(count, BLOCK), 1, 1],
+                [BLOCK as u32, 1, 1],
+            );
+        }
+        for (position, &value) in outputs.iter().enumerate().filter(|(_, value)| live[**value]) {
+            let [rows, columns] = sizes.along(self.program.values[value]);
+            let grid = [blocks(columns, SIDE), blocks(rows, SIDE), 1];
+            launch(format!("_{position}"), only(number, position), grid, [SIDE as u32, SIDE as u32, 1])?;
+        }
+        Ok(())
+    }
+
+    /// Outputs that no stage has written: zeros, and those that are another value too.
+    fn rest<T: CudaElement>(
+        &self,
+        context: &OpKernelContext<'_>,
+        sizes: Sizes,
+        values: &[*mut u8],
+        made: &[Option<*mut u8>],
+    ) -> Result<()> {
+        let device = Device { kind: DeviceKind::Cuda, index: context.device().index };
+        for ((output, made), argument) in self.program.outputs.iter().zip(made).zip(&self.family.outputs) {
+            let (Some(made), shape) = (*made, sizes.of(argument.like)) else { continue };
+            match *output {
+                None => zeros(context, made, shape.iter().product::<usize>() * size_of::<T>())?,
+                Some(value) if values[value] != made => {
+                    let strides = row_major_strides(&shape);
+                    // SAFETY: the value has this shape, dense, and nobody reads it here.
+                    let from = unsafe {
+                        TensorView::from_raw_parts(values[value], self.dtype, device, &shape, &strides)
+                    };
+                    copy::<T>(context, from, made)?;
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sizes {
+    /// The dims of a value that is known for these.
+    fn along(self, axes: Axes) -> [usize; 2] {
+        match axes {
+            Axes::X => [self.n, self.p],
+            Axes::Y => [self.m, self.p],
+            Axes::Pair => [self.n, self.m],
+        }
+    }
+}

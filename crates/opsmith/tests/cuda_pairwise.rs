@@ -1,0 +1,94 @@
+//! Pairwise ops that are written once, on CUDA: compiled, and run on the processor against the kernels of the CPU.
+
+#[path = "common/cuda.rs"]
+mod support;
+
+use opsmith::ndarray::Array2;
+use opsmith::prelude::*;
+use opsmith::testing::call;
+use support::{compare, gradient, kept, numbers};
+
+/// Manhattan distances.
+#[pairwise]
+fn manhattan<S: Scalar>(x: S, y: S) -> S {
+    (x - y).abs()
+}
+
+fn root<S: Scalar>(sum: S) -> S {
+    S::select(sum.gt(S::of(0.0)), sum.sqrt(), S::of(0.0))
+}
+
+/// Euclidean distances, of some weight.
+#[pairwise(finish = root)]
+fn euclidean<S: Scalar>(x: S, y: S, #[attr(default = 1.0)] weight: S) -> S {
+    (x - y) * (x - y) * weight
+}
+
+/// The largest difference.
+#[pairwise(fold = max)]
+fn chebyshev<S: Scalar>(x: S, y: S) -> S {
+    (x - y).abs()
+}
+
+/// The mean of products.
+#[pairwise(fold = mean)]
+fn similarity<S: Scalar>(x: S, y: S) -> S {
+    x * y.tanh()
+}
+
+/// Both gradients of an op, for matrices of these sizes, after the forward op.
+fn all_orders<O: OpDefinition>(n: usize, m: usize, p: usize) -> Result<bool> {
+    let (x, y) = (kept(numbers(Array2::zeros((n, p)))), kept(numbers(Array2::zeros((m, p))) + 0.125));
+    let (g, u) = (kept(numbers(Array2::zeros((n, m)))), kept(numbers(Array2::zeros((n, p))) * 0.5));
+    if !compare::<f64, Ix2>(&move || call::<O>().input(x).input(y), &["z"], 1e-12)? {
+        return Ok(false);
+    }
+    let first = move || gradient::<O>(1).input(x).input(y).input(g);
+    compare::<f64, Ix2>(&first, &["x_grad", "y_grad"], 1e-11)?;
+    compare::<f64, Ix2>(&move || first().without("x_grad"), &["y_grad"], 1e-11)?;
+    let second = move || gradient::<O>(2).input(x).input(y).input(g).input(u);
+    compare::<f64, Ix2>(&move || second().input(y), &["x_grad", "y_grad", "z_grad_grad"], 1e-10)?;
+    compare::<f64, Ix2>(&move || second().absent().without("x_grad"), &["y_grad", "z_grad_grad"], 1e-10)
+}
+
+#[test]
+fn every_order_of_every_fold() -> Result<()> {
+    for (n, m, p) in [(17, 5, 33), (3, 20, 16)] {
+        all_orders::<manhattan>(n, m, p)?;
+        all_orders::<euclidean>(n, m, p)?;
+        all_orders::<chebyshev>(n, m, p)?;
+        all_orders::<similarity>(n, m, p)?;
+    }
+    all_orders::<manhattan>(0, 3, 2)?;
+    all_orders::<manhattan>(2, 3, 0)?;
+    Ok(())
+}
+
+#[test]
+fn inputs_of_any_strides_and_attributes() -> Result<()> {
+    let x = kept(numbers(Array2::zeros((9, 20))).reversed_axes());
+    let y = kept(numbers(Array2::zeros((9, 7))).reversed_axes());
+    let forward = move || call::<euclidean>().input(x).input(y).attr("weight", 2.5);
+    compare::<f64, Ix2>(&forward, &["z"], 1e-12)?;
+    let (x, y) = (kept(x.mapv(|x| x as f32)), kept(y.mapv(|y| y as f32)));
+    compare::<f32, Ix2>(&move || call::<manhattan>().input(x).input(y), &["z"], 1e-5)?;
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_is_wrong_on_both_devices() {
+    let (x, y) = (array![[1.0, 2.0]], array![[1.0]]);
+    let form = || call::<manhattan>().input(&x).input(&y);
+    assert_eq!(form().launches(&mut |_| Ok(())).unwrap_err(), form().run().unwrap_err());
+    let none = Array2::<f64>::zeros((2, 0));
+    let form = || call::<chebyshev>().input(&none).input(&none);
+    assert_eq!(form().launches(&mut |_| Ok(())).unwrap_err(), form().run().unwrap_err());
+}
+
+#[test]
+fn half_precision_compiles() -> Result<()> {
+    let x = kept(Array2::<opsmith::dtype::f16>::zeros((2, 3)));
+    let g = kept(Array2::<opsmith::dtype::f16>::zeros((2, 2)));
+    call::<euclidean>().input(x).input(x).compile_for_cuda()?;
+    gradient::<euclidean>(1).input(x).input(x).input(g).compile_for_cuda().map(drop)
+}
