@@ -24,7 +24,9 @@ BATCH, SIZE, DIMS, GRID = 4, 512, 16, 8
 MASKS = GRID * GRID
 DELTA_V, DELTA_D, GAMMA = 0.5, 1.5, 0.001
 MEMORY_SLACK = 1.1
-"""Pages, and what the allocator keeps, over the gradient's own 64 MiB, or the 4 MiB of each place's loss."""
+"""Pages, and what the allocator keeps, over the gradient's own 64 MiB, or the 5 MiB of each place's loss and
+the runs, which are sorted by columns."""
+OUTPUT = "the output and the runs alone"
 
 
 def cells() -> np.ndarray:
@@ -166,10 +168,10 @@ def of_places(
     yield Case("average embedding mask", contenders, [Target(0.3, ("index_add", "torch.compile"))])
     contenders = {
         OURS: ours,
-        "the output alone": lambda: embedding.new_ones(embedding.shape[:3]),
+        OUTPUT: lambda: (embedding.new_ones(embedding.shape[:3]), runs.clone()),
         "index_add": by_index,
     }
-    targets = [Target(MEMORY_SLACK, ("the output alone",))]
+    targets = [Target(MEMORY_SLACK, (OUTPUT,))]
     yield Case("average embedding mask, peak extra memory", contenders, targets, memory=True)
 
 
