@@ -257,16 +257,26 @@ impl Computation {
         program
     }
 
-    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
-        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
-        let mut views: SmallVec<[TensorViewMut<'_>; 8]> = SmallVec::new();
+    /// The outputs that are wanted, made.
+    fn outputs<'a>(&self, context: &'a OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<Made<'a>> {
+        let mut made = Made::default();
         for (output, argument) in self.family.outputs.iter().enumerate() {
             if context.output_wanted(output)? {
                 let shape = shapes.like(argument.like, self.kind(argument.like)).unwrap_or_default();
-                wanted.push(output);
-                views.push(context.allocate_output(output, shape)?);
+                made.0.push(output);
+                made.1.push(context.allocate_output(output, shape)?);
             }
         }
+        Ok(made)
+    }
+
+    /// The inputs, of which some may be absent, then the outputs.
+    fn operands<'a>(
+        &self,
+        context: &OpKernelContext<'a>,
+        wanted: &[usize],
+        views: &'a [TensorViewMut<'_>],
+    ) -> Result<SmallVec<[Option<Operand<'a>>; 8]>> {
         let mut operands: SmallVec<[Option<Operand<'_>>; 8]> = SmallVec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
             let kind = self.kind(argument.like);
@@ -275,11 +285,17 @@ impl Computation {
                 Operand { kind, data: view.data_ptr().cast_mut(), layout }
             }));
         }
-        for (&output, view) in wanted.iter().zip(&views) {
+        for (&output, view) in wanted.iter().zip(views) {
             let layout = Layout { shape: view.shape(), strides: view.strides() };
             let kind = self.kind(self.family.outputs[output].like);
             operands.push(Some(Operand { kind, data: view.data_ptr(), layout }));
         }
+        Ok(operands)
+    }
+
+    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
+        let (wanted, views) = self.outputs(context, shapes)?;
+        let operands = self.operands(context, &wanted, &views)?;
         let turned: SmallVec<[Option<(Extents, Strides)>; 8]> =
             operands.iter().map(|operand| shapes.turned(operand.as_ref()?)).collect();
         let mut layouts: [SmallVec<[Layout<'_>; 8]>; 2] = Default::default();
@@ -341,6 +357,9 @@ impl Computation {
         task.run(&context.compute())
     }
 }
+
+/// The positions of the outputs that are made, and their tensors.
+type Made<'a> = (SmallVec<[usize; 8]>, SmallVec<[TensorViewMut<'a>; 8]>);
 
 /// Whether an output has fewer elements than are computed for it, and their sums.
 fn is_summed<T>(
