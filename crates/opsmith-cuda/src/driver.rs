@@ -1,5 +1,6 @@
 //! The driver, opened at run time: no machine needs it to load a library.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -42,8 +43,6 @@ function_table! {
 const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED: c_int = 8;
-/// Up to here a block has shared memory without asking.
-pub(crate) const PLAIN_SHARED: u32 = 48 * 1024;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_int = 2;
 
@@ -52,6 +51,8 @@ pub struct Driver {
     functions: Functions,
     version: (i32, i32),
     cards: Mutex<Vec<Card>>,
+    /// How much dynamic shared memory each kernel may have, by its address.
+    shared: Mutex<HashMap<usize, u32>>,
 }
 
 /// A card whose primary context is ours to use: the one that frameworks use too.
@@ -103,7 +104,8 @@ impl Driver {
         let functions = unsafe { Functions::resolve(object) }.map_err(|missing| {
             Error::failed_precondition(format!("the NVIDIA driver is too old: it lacks {missing}; update it"))
         })?;
-        let driver = |version| Driver { functions, version, cards: Mutex::default() };
+        let driver =
+            |version| Driver { functions, version, cards: Mutex::default(), shared: Mutex::default() };
         let mut number = 0;
         // SAFETY: the pointer is to a local of the right type.
         driver((0, 0)).check("cuDriverGetVersion", unsafe { (functions.version)(&mut number) })?;
@@ -214,13 +216,7 @@ impl Driver {
     ) -> Result<()> {
         let Geometry { grid, block, shared } = *geometry;
         self.on(card, || {
-            if shared > PLAIN_SHARED {
-                // SAFETY: the function is loaded.
-                let status = unsafe {
-                    (self.functions.set_function_attribute)(function.0, DYNAMIC_SHARED, shared as c_int)
-                };
-                self.check("cuFuncSetAttribute (shared memory)", status)?;
-            }
+            self.allow_shared(function, shared)?;
             // SAFETY: promised by the caller.
             let status = unsafe {
                 (self.functions.launch)(
@@ -239,6 +235,25 @@ impl Driver {
             };
             self.check("cuLaunchKernel", status)
         })
+    }
+
+    /// Lets a kernel have so much dynamic shared memory. What it may have is raised only: another thread may be about to
+    /// launch it with more. It is said whatever the size, since what is allowed unsaid counts static memory too.
+    fn allow_shared(&self, function: Function, shared: u32) -> Result<()> {
+        if shared == 0 {
+            return Ok(());
+        }
+        let mut allowed = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = allowed.entry(function.0 as usize).or_insert(0);
+        if shared > *most {
+            // SAFETY: the function is loaded.
+            let status = unsafe {
+                (self.functions.set_function_attribute)(function.0, DYNAMIC_SHARED, shared as c_int)
+            };
+            self.check("cuFuncSetAttribute (shared memory)", status)?;
+            *most = shared;
+        }
+        Ok(())
     }
 
     /// An error that says what to do.

@@ -11,7 +11,6 @@ pub mod jax;
 mod memory;
 #[cfg(any(feature = "torch", feature = "tensorflow"))]
 mod names;
-#[cfg(feature = "torch")]
 mod pages;
 mod parallel;
 pub mod pool;
@@ -21,6 +20,7 @@ pub mod threads;
 #[cfg(feature = "torch")]
 pub mod torch;
 
+pub use pages::prefer_large_pages;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 

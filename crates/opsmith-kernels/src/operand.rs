@@ -83,10 +83,13 @@ impl<T: Stored> Source<T> {
     }
 
     /// How its elements lie along the space, and where, if not in some way with strides.
-    pub(crate) fn plain(&self) -> Plain<T> {
+    ///
+    /// # Safety
+    /// The space must have an index.
+    pub(crate) unsafe fn plain(&self) -> Plain<T> {
         match self.order {
             Order::Dense => Plain::Dense(self.data),
-            // SAFETY: a space has an index, and its element is there.
+            // SAFETY: the caller promised an index, and `new` that its element is there.
             Order::Same => Plain::Same(unsafe { *self.data }),
             Order::Strided => Plain::Strided,
         }

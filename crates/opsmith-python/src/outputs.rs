@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use opsmith_core::tensor::{Extents, checked_num_elements};
 use opsmith_core::{DType, Error, Result};
-use opsmith_runtime::{OutputMemory, prefer_huge_pages};
+use opsmith_runtime::{OutputMemory, prefer_large_pages};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
@@ -42,7 +42,7 @@ impl Block {
         unsafe {
             let data = start.add(address - start as usize);
             // Before the block's first page is written.
-            prefer_huge_pages(data, bytes);
+            prefer_large_pages(data, bytes);
             data.cast::<*mut u8>().sub(1).write(start);
             NonNull::new(data).map(Block)
         }

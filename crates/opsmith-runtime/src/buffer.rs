@@ -6,8 +6,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_core::{Error, Result};
+use opsmith_host::prefer_large_pages;
 
-use crate::huge_pages::prefer_huge_pages;
 use crate::pool::MemoryPool;
 
 /// What keeps foreign memory alive: dropped when the last tensor that uses the memory is.
@@ -63,7 +63,7 @@ impl Memory {
         // SAFETY: addresses that are aligned to `USUAL` are at most the difference of both before an aligned one.
         let data = unsafe { start.add(offset) };
         // SAFETY: that many bytes follow in what the allocator gave.
-        unsafe { prefer_huge_pages(data.as_ptr(), size) };
+        unsafe { prefer_large_pages(data.as_ptr(), size) };
         Ok(Memory { data, offset, size })
     }
 

@@ -26,7 +26,6 @@ mod call;
 mod elf;
 mod gradient;
 mod graph;
-mod huge_pages;
 mod library;
 mod loader;
 mod op;
@@ -47,9 +46,9 @@ pub use dlpark::versioned::Dlpack;
 
 pub use call::{Arg, CallInputs, OutputMemory};
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
-pub use huge_pages::prefer_huge_pages;
 pub use library::Library;
 pub use op::Op;
+pub use opsmith_host::prefer_large_pages;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};

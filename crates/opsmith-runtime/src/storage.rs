@@ -100,16 +100,27 @@ pub(crate) fn write(path: &Path, contents: Contents) -> Result<()> {
     let texts = Some(contents.texts).filter(|texts| !texts.is_empty());
     // From where the tensors are: there need not be memory for all of them again.
     replace(path, |temporary| {
+        let failed = |error: std::io::Error| in_file(path, &error);
+        // The crate's own file is for nobody else to read; this one is for whom new files are.
+        let permissions =
+            std::fs::File::create(temporary).and_then(|file| file.metadata()).map_err(failed)?.permissions();
         safetensors::serialize_to_file(stored, texts, temporary).map_err(|error| match error {
-            SafeTensorError::IoError(error) => in_file(path, &error),
+            SafeTensorError::IoError(error) => failed(error),
             other => Error::invalid_argument(format!("{}: {other}", path.display())),
-        })
+        })?;
+        std::fs::set_permissions(temporary, permissions).map_err(failed)
     })
 }
 
 /// Makes what `write` puts into a file that of `path`, at one moment.
 fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let failed = |error: std::io::Error| in_file(path, &error);
+    // Where a link leads to is replaced, not the link; and what is no file stays what it is.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if std::fs::metadata(&target).is_ok_and(|there| !there.is_file()) {
+        bail!(InvalidArgument, "{}: is there and is no file, so it is not replaced", path.display());
+    }
+    let path = target.as_path();
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -219,6 +230,27 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         back[1].1.view_mut::<f32, ndarray::Ix2>().unwrap()[[0, 0]] = 9.0;
         assert_eq!(back[1].1.to_vec::<f32>().unwrap(), [9., 3., 2., 4.]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_file_is_for_whom_new_files_are() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = folder("mode");
+        let (path, other) = (folder.join("tensors"), folder.join("other"));
+        save_tensors(&path, &[("a", &Tensor::zeros(DType::Int8, &[3]).unwrap())]).unwrap();
+        std::fs::write(&other, "").unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode(&path), mode(&other));
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "nothing else is left");
+        let (link, tensor) = (folder.join("link"), Tensor::zeros(DType::Int8, &[5]).unwrap());
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        save_tensors(&link, &[("a", &tensor)]).unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(load_tensors(&path).unwrap()[0].1.shape(), [5]);
+        assert_eq!(save_tensors(&folder, &[("a", &tensor)]).unwrap_err().code(), Code::InvalidArgument);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

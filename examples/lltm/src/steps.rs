@@ -78,7 +78,10 @@ impl<T: Float + GemmFloat> Products<'_, T> {
         let Wanted { old_h, input, weights, bias } = wanted;
         let (rows, gates) = self.gates_grad.dim();
         let of_x = old_h.is_some() || input.is_some();
-        if of_x && weights.is_some() && rows * gates * self.x.ncols() <= SIDE_BY_SIDE {
+        if of_x
+            && weights.is_some()
+            && rows.saturating_mul(gates).saturating_mul(self.x.ncols()) <= SIDE_BY_SIDE
+        {
             let product = |a: ArrayView2<'_, T>, b: ArrayView2<'_, T>, c: ArrayViewMut2<'_, T>| {
                 opsmith::gemm(T::one(), a, b, T::zero(), c)
             };

@@ -9,7 +9,7 @@
 //! 4. [`gradient`]: the gradient as an op, and the gradient of the gradient;
 //! 5. [`in_place`]: an input that is changed in place;
 //! 6. [`rows`]: the same as a function, with `#[op]`;
-//! 7. [`launches`]: how the CUDA kernel of 1 and 6 is launched, which stands in `zero_out.cu`;
+//! 7. `launches`: how the CUDA kernel of 1 and 6 is launched, which stands in `zero_out.cu`;
 //! 8. [`attributes`], [`lists`], [`outputs`] and [`state`]: everything that `ZeroOut` does not need.
 
 pub mod attributes;

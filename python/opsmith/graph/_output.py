@@ -260,7 +260,15 @@ def _ints(axes: int | Sequence[int]) -> list[int]:
 
 def _index(index: Any) -> Any:
     """An index of `output[...]`, as an integer of Python's where it is one of whatever kind."""
-    return operator.index(index) if isinstance(index, SupportsIndex) else index
+    if isinstance(index, slice):
+        return slice(*map(_index, (index.start, index.stop, index.step)))
+    if isinstance(index, bool) or not isinstance(index, SupportsIndex):
+        return index
+    try:
+        return operator.index(index)
+    except TypeError:
+        # An array of several integers.
+        return index
 
 
 def _part(output: Output, key: tuple[Any, ...]) -> Output:
@@ -268,8 +276,8 @@ def _part(output: Output, key: tuple[Any, ...]) -> Output:
     shape = output.shape
     if shape is None:
         raise InvalidArgumentError(f"`{output.name}` has an unknown rank, so it cannot be indexed")
-    if Ellipsis in key:
-        at = key.index(Ellipsis)
+    at = next((at for at, index in enumerate(key) if index is Ellipsis), None)
+    if at is not None:
         missing = len(shape) - (len(key) - 1)
         key = key[:at] + (slice(None),) * missing + key[at + 1 :]
     if len(key) > len(shape):
@@ -297,13 +305,16 @@ def _part(output: Output, key: tuple[Any, ...]) -> Output:
 
 def _range(output: Output, dim: int, index: Any, length: int | None) -> tuple[int, int]:
     """The first index and the number of them, -1 for all that follow."""
-    if isinstance(index, int):
+    if isinstance(index, int) and not isinstance(index, bool):
         if length is not None and not -length <= index < length:
             raise OutOfRangeError(f"`{output.name}`: dim {dim} has size {length}, there is no index {index}")
         if index < 0 and length is None:
             raise InvalidArgumentError(f"`{output.name}`: dim {dim} has an unknown size, got index {index}")
         return (index if index >= 0 else index + (length or 0)), 1
-    if not isinstance(index, slice) or index.step not in (None, 1):
+    bounds = (index.start, index.stop) if isinstance(index, slice) else (True,)
+    if any(isinstance(bound, bool) or not isinstance(bound, int | None) for bound in bounds) or (
+        index.step not in (None, 1)
+    ):
         raise InvalidArgumentError(
             f"`{output.name}`: an index must be an integer, `...` or a slice of step 1, got {index!r}"
         )

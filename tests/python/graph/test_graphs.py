@@ -358,6 +358,16 @@ def test_what_is_fetched_is_the_sessions_memory_until_the_array_is_gone(graph: G
     np.testing.assert_array_equal(session.run(w), fed)
 
 
+def test_an_array_is_no_index(graph: Graph) -> None:
+    x = graph.placeholder("float64", [4])
+    with pytest.raises(opsmith.InvalidArgumentError, match="an index must be an integer"):
+        x[np.array([0, 1])]
+    unknown = graph.placeholder("float64", [None])
+    for index in [True, slice(1.9, None), slice(None, 2.9)]:
+        with pytest.raises(opsmith.InvalidArgumentError, match="an index must be an integer"):
+            unknown[index]
+
+
 def test_a_session_on_one_thread_runs_all_nodes_on_it(graph: Graph) -> None:
     x = graph.placeholder("float64", [None, None], name="x")
     fed = np.random.default_rng(0).normal(size=(300, 300))

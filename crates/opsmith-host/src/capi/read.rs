@@ -65,7 +65,8 @@ pub(super) unsafe fn host(pointer: *const OpsmithHost) -> Result<OpsmithHost> {
     let mut host = std::mem::MaybeUninit::<OpsmithHost>::zeroed();
     // SAFETY: the caller's structure has `size` bytes, and all fields but the size may be null.
     unsafe {
-        let bytes = size.min(size_of::<OpsmithHost>());
+        // Whole fields, each of which has a pointer's size: half a function's address is none.
+        let bytes = size.min(size_of::<OpsmithHost>()) / size_of::<usize>() * size_of::<usize>();
         host.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(pointer.cast(), bytes);
         Ok(host.assume_init())
     }

@@ -161,7 +161,9 @@ unsafe impl Host for TorchHost<'_> {
         let data = memory(self.shim, &tensor)?;
         self.outputs.borrow_mut()[index] = Some(tensor);
         if self.device == Device::CPU {
-            crate::pages::prefer_large(data, dtype.size() * shape.iter().product::<usize>());
+            let bytes = dtype.size() * shape.iter().product::<usize>();
+            // SAFETY: the new tensor has as many.
+            unsafe { crate::prefer_large_pages(data, bytes) };
         }
         Ok(data)
     }
@@ -195,7 +197,7 @@ unsafe impl Host for TorchHost<'_> {
             return crate::pool::parallel_for(total, grain, body);
         };
         // PyTorch gives each thread one equal range. A range here is a worker that takes chunks until none is left, so
-        // that a thread which is held up does not hold up the loop. The same thread is the same worker every time.
+        // that a thread which is held up does not hold up the loop. The same thread is the same worker, usually.
         let threads = self.num_threads();
         let shared = SharedLoop::new(total, grain, threads, body);
         let workers = shared.workers(threads);

@@ -125,7 +125,7 @@ fn unreadable(shim: &Shim, failed: i32, device: i32, code: i32) -> Error {
         let reason = shim.last_error();
         return Error::invalid_argument(format!("is not a tensor that a kernel can read: {reason}"));
     }
-    if device != shim.cpu {
+    if device != shim.cpu && device != shim.cuda {
         let name = shim.device_name(device);
         return Error::unimplemented(format!(
             "expected a tensor on device cpu or cuda, got one on device {name}"

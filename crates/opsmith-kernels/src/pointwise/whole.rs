@@ -15,7 +15,7 @@ const BLOCKS: usize = 8;
 
 /// Where the numbers of an input are.
 #[derive(Clone, Copy)]
-enum From<W> {
+enum Numbers<W> {
     /// One after another.
     Dense(*const W),
     /// In a block of our own, which is that of all indices.
@@ -41,8 +41,8 @@ impl<T: Stored> Task<'_, T> {
             let block = |data: *const T::Wide, at: usize| unsafe { &*data.add(at).cast() };
             for from in &read {
                 match *from {
-                    From::Dense(data) => inputs.extend(places.clone().map(|at| block(data, at))),
-                    From::Block(index) => inputs.extend((0..count).map(|_| &same[index].0)),
+                    Numbers::Dense(data) => inputs.extend(places.clone().map(|at| block(data, at))),
+                    Numbers::Block(index) => inputs.extend((0..count).map(|_| &same[index].0)),
                 }
             }
             // SAFETY: as above; they are this thread's, and no input's.
@@ -72,14 +72,16 @@ impl<T: Stored> Task<'_, T> {
         range: Range<usize>,
         written: &[*mut T::Wide],
         same: &mut SmallVec<[Block<T::Wide>; 2]>,
-    ) -> Option<SmallVec<[From<T::Wide>; 4]>> {
+    ) -> Option<SmallVec<[Numbers<T::Wide>; 4]>> {
         let memory = |data: *const T::Wide| {
             let begin = data.wrapping_add(range.start) as usize;
             begin..begin + range.len() * size_of::<T>()
         };
         let mut read = SmallVec::new();
         for source in self.inputs {
-            let block = match source.as_ref().map(|source| source.plain()) {
+            // SAFETY: the range is not empty.
+            let plain = source.as_ref().map(|source| unsafe { source.plain() });
+            let block = match plain {
                 None => Block::default(),
                 Some(Plain::Dense(data)) => {
                     let (data, own) = (data.cast::<T::Wide>(), memory(data.cast()));
@@ -90,7 +92,7 @@ impl<T: Stored> Task<'_, T> {
                     if written.iter().any(meets) {
                         return None;
                     }
-                    read.push(From::Dense(data));
+                    read.push(Numbers::Dense(data));
                     continue;
                 }
                 Some(Plain::Same(element)) => {
@@ -100,7 +102,7 @@ impl<T: Stored> Task<'_, T> {
                 }
                 Some(Plain::Strided) => return None,
             };
-            read.push(From::Block(same.len()));
+            read.push(Numbers::Block(same.len()));
             same.push(block);
         }
         Some(read)

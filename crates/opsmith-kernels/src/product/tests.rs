@@ -171,6 +171,29 @@ fn the_product_of_a_vector_is_the_same_on_any_number_of_threads() {
 }
 
 #[test]
+fn long_scalar_products_are_as_exact_as_sums_in_lanes() {
+    let k = 1_000_003;
+    let number = |at: usize| (at * 7919 % 1000) as f32 / 1000.0 - 0.25;
+    let x = Array2::from_shape_fn((1, k), |(_, at)| number(at));
+    let memory = Array2::from_shape_fn((k, 2), |(at, column)| number(at + 13 * column));
+    for m in [
+        memory.slice_axis(Axis(1), Slice::from(..1)).to_owned().view(),
+        memory.slice_axis(Axis(1), Slice::from(1..)),
+    ] {
+        let exact: f64 = x.iter().zip(&m).map(|(&x, &m)| f64::from(x) * f64::from(m)).sum();
+        for threads in [0, 1, 2] {
+            let mut y = Array2::zeros((1, 1));
+            match threads {
+                0 => gemm(1.0, x.view(), m, 0.0, y.view_mut()).unwrap(),
+                _ => Compute::new(&Threads(threads)).gemm(1.0, x.view(), m, 0.0, y.view_mut()).unwrap(),
+            }
+            let off = (f64::from(y[[0, 0]]) - exact).abs() / exact;
+            assert!(off < 2e-6, "{off:e} on {threads} threads");
+        }
+    }
+}
+
+#[test]
 fn halves_are_added_up_in_float32() {
     use half::{bf16, f16};
 

@@ -22,7 +22,8 @@ pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Option<Product<'
         true => (product.a, product.b),
         false => (product.b.reversed_axes(), product.a.reversed_axes()),
     };
-    let by_rows = m.ncols() <= 1 || m.strides()[1] == 1;
+    // A single column is summed up in many lanes: one sum after another would be less exact, and slower.
+    let by_rows = m.ncols() > 1 && m.strides()[1] == 1;
     if !by_rows && m.nrows() > 1 && m.strides()[0] != 1 {
         return Some(product);
     }

@@ -14,9 +14,6 @@ use crate::cuda::{MAX_RANK, Sources, attributes, index_of, operands, push_dims, 
 use crate::explain::cuda_type;
 use crate::facts::{OutputShapes, shape_error};
 
-/// Up to how many numbers a row has 256 threads.
-const SHORT: usize = 4096;
-
 /// The kernel of a reduction's gradient of an order on a card; of the reduction itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
     on_card: OnCard,
@@ -146,7 +143,8 @@ impl OnCard {
             let text = graph.with_outputs(wanted).rows_cuda_source(&self.name, self.element);
             Source::generated(format!("{}.cu", self.name), format!("#define ONLY {variant}\n{text}"))
         });
-        let threads = row.len().next_multiple_of(32).clamp(32, if row.len() <= SHORT { 256 } else { 512 });
+        // As many have room for all registers that a kernel may use.
+        let threads = row.len().next_multiple_of(32).clamp(32, 256);
         let call = CudaCall::new(context, &source);
         let launch = call.kernel(format!("{}_rows_{suffix}", self.name));
         let launch = launch.grid([rows.len().min(1 << 16), 1, 1]).block([threads as u32, 1, 1]);

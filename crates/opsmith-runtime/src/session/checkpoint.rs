@@ -41,7 +41,8 @@ impl Session {
             };
             plan::check_fed(variable.output(), &value, "the value of variable")
                 .map_err(|error| error.within(path.display()))?;
-            values.push((variable.id(), value));
+            // In memory of its own: what one variable keeps is not the whole file.
+            values.push((variable.id(), value.into_own()?));
         }
         let mut left: Vec<&String> = tensors.keys().collect();
         left.sort();

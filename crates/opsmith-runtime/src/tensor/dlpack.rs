@@ -66,7 +66,7 @@ impl Tensor {
             strides: std::ptr::null_mut(),
             byte_offset: 0,
         };
-        let mut exported = Box::new(Exported {
+        let exported = Box::into_raw(Box::new(Exported {
             shape: dims(self.shape()),
             strides: self.strides().iter().map(|&stride| stride as i64).collect(),
             managed: DLManagedTensorVersioned {
@@ -77,13 +77,12 @@ impl Tensor {
                 dl_tensor: tensor,
             },
             _tensor: self,
-        });
-        exported.managed.dl_tensor.shape = exported.shape.as_mut_ptr();
-        exported.managed.dl_tensor.strides = exported.strides.as_mut_ptr();
-        let exported = Box::into_raw(exported);
+        }));
         // SAFETY: the box stays where it is until `delete`, which the pointer is taken back by.
         unsafe {
             (*exported).managed.manager_ctx = exported.cast();
+            (*exported).managed.dl_tensor.shape = (*exported).shape.as_mut_ptr();
+            (*exported).managed.dl_tensor.strides = (*exported).strides.as_mut_ptr();
             Dlpack::from_raw(&raw mut (*exported).managed)
                 .map_err(|error| Error::internal(format!("DLPack: {error}")))
         }

@@ -97,7 +97,7 @@ impl Tensor {
         }
     }
 
-    /// A dense tensor in a block of its own, whose elements are initialised.
+    /// A dense tensor in a block of its own, whose elements are initialised before anybody reads them.
     pub(crate) fn own(block: Block, dtype: DType, shape: &[usize]) -> Tensor {
         let data = block.as_ptr();
         let buffer = Buffer::Own(Arc::new(block));
