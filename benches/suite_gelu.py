@@ -4,8 +4,8 @@ The peers are PyTorch's own function, compiled by `torch.compile` for this very 
 moves as many bytes and computes next to nothing: forward a copy (`x.clone()`, which allocates, as all
 contenders do), backward a sum of the two tensors that are read. 80 % of their bandwidth is a ratio of 1.25.
 In new memory every contender pays the system for its pages; "memory that is there" is the same with an
-allocator that keeps what it once had. Both have the same targets. Memory is the peak beyond the inputs, and of a
-forward and a backward pass beyond what the output and the gradient take.
+allocator that keeps what it once had. Both have the same targets. Memory is the peak beyond the inputs,
+and of a forward and a backward pass beyond what the output and the gradient take.
 """
 
 from __future__ import annotations
