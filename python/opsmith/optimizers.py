@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
+from math import inf, ulp
+from numbers import Real
 
+from opsmith._errors import InvalidArgumentError
 from opsmith.graph import Operation, Output, Variable
 from opsmith.graph._training import minimize
 
@@ -12,7 +15,18 @@ __all__ = ["Adam", "GradientDescent", "Momentum"]
 
 
 class _Optimizer:
-    def minimize(self, loss: Output, variables: Sequence[Variable] | None = None) -> Operation:
+    def __post_init__(self) -> None:
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            # Rates and the least divisor are positive; the weights of running means are less than 1.
+            above, below = (0.0, inf) if field.name in ("learning_rate", "epsilon") else (-ulp(0.0), 1.0)
+            if isinstance(value, bool) or not isinstance(value, Real) or not above < float(value) < below:
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}: `{field.name}` must be a number "
+                    f"{'above 0' if below == inf else 'from 0 to below 1'}, got {value!r}"
+                )
+
+    def minimize(self, loss: Output, variables: Variable | Sequence[Variable] | None = None) -> Operation:
         """The node that takes one step towards a smaller `loss`, a float scalar, with these
         variables; with all that it depends on unless they are given."""
         numbers = [float(number) for number in astuple(self)]  # type: ignore[call-overload]

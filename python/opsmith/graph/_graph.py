@@ -76,9 +76,11 @@ class Graph:
 
     def variable(self, initial: Any, dtype: Any = None, name: str = "Variable") -> Variable:
         """A tensor that a session keeps from run to run. `initial`, an array or an output of the
-        graph, is its value when it is initialised."""
+        graph, is its value when it is initialised, cast to `dtype` where one is given."""
         if not isinstance(initial, Output):
             initial = self.constant(initial, dtype, name=f"{name}/initial")
+        elif dtype is not None and _dtype_name(dtype) != initial.dtype:
+            initial = initial.astype(_dtype_name(dtype))
         return Variable(self, self._native.variable(name, initial._native, place()))
 
     def convert(self, value: Any, dtype: Any = None) -> Output:

@@ -122,11 +122,13 @@ class Session:
         targets: list[Operation] = []
         rebuild = _collect(fetches, outputs, targets)
         fed = []
+        if not isinstance(feeds, Mapping | None):
+            raise InvalidArgumentError(
+                f"feeds must be a dict of outputs and their values, got {type(feeds).__name__}"
+            )
         for output, value in (feeds or {}).items():
             if not isinstance(output, Output):
-                raise InvalidArgumentError(
-                    f"feeds are for outputs of the graph, got {type(output).__name__} {output!r}"
-                )
+                raise InvalidArgumentError(f"feeds are for outputs of the graph, got {_described(output)}")
             fed.append((output._native, _feed(output, value)))
         values, trace = self._native.run(
             [output._native for output in outputs], [target._native for target in targets], fed, traced
@@ -191,8 +193,15 @@ def _collect(fetches: Any, outputs: list[Output], targets: list[Operation]) -> A
         return lambda values: {key: part(values) for key, part in named.items()}
     raise InvalidArgumentError(
         "a fetch must be an output, an operation, or a list, tuple or dict of them, "
-        f"got {type(fetches).__name__}"
+        f"got {_described(fetches)}"
     )
+
+
+def _described(given: Any) -> str:
+    """What was given where an output was expected."""
+    if isinstance(given, str):
+        return f"str {given!r}; `graph.output({given!r})` is the output of that name"
+    return type(given).__name__
 
 
 def _feed(output: Output, value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from opsmith import _native
+from opsmith._errors import InvalidArgumentError
 from opsmith.graph._composed import composing
 from opsmith.graph._graph import graph_of
 from opsmith.graph._output import Operation, Output, Variable
@@ -20,7 +21,7 @@ def gradients(
     the ys; ones unless they are given. Raises `opsmith.UnimplementedError` for an op on the way that declares
     no gradient: the message names it, and the way to it.
     """
-    ys, xs = _list(ys), _list(xs)
+    ys, xs = _list(ys, "ys"), _list(xs, "xs")
     if not ys or not xs:
         return [None] * len(xs)
     graph = graph_of([*ys, *xs])
@@ -34,14 +35,20 @@ def gradients(
 
 
 def minimize(
-    optimizer: str, numbers: list[float], loss: Output, variables: Sequence[Variable] | None
+    optimizer: str, numbers: list[float], loss: Output, variables: Variable | Sequence[Variable] | None
 ) -> Operation:
     """The node that takes a step of an optimiser of the engine's."""
-    natives = None if variables is None else [variable._native for variable in variables]
+    if not isinstance(loss, Output):
+        raise InvalidArgumentError(f"{optimizer}: `loss` must be an output, got {type(loss).__name__}")
+    natives = None if variables is None else [variable._native for variable in _list(variables, "variables")]
     return Operation(
         loss.graph, _native.minimize(optimizer, numbers, loss._native, natives, composing(loss.graph))
     )
 
 
-def _list(outputs: Output | Sequence[Output]) -> list[Output]:
-    return [outputs] if isinstance(outputs, Output) else list(outputs)
+def _list(outputs: Output | Sequence[Output], what: str) -> list[Output]:
+    listed = [outputs] if isinstance(outputs, Output) else list(outputs)
+    for output in listed:
+        if not isinstance(output, Output):
+            raise InvalidArgumentError(f"`{what}` must be outputs of a graph, got {type(output).__name__}")
+    return listed

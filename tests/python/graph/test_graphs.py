@@ -368,6 +368,37 @@ def test_an_array_is_no_index(graph: Graph) -> None:
             unknown[index]
 
 
+def test_what_training_does_not_take_is_named(graph: Graph) -> None:
+    x = graph.placeholder("float64", [2], name="x")
+    w = graph.variable(np.ones(2), name="w")
+    loss = (w * x).sum()
+    optimizers = opsmith.optimizers
+    for make, name in [
+        (lambda: optimizers.GradientDescent("0.1"), "learning_rate"),  # type: ignore[arg-type]
+        (lambda: optimizers.GradientDescent(-0.1), "learning_rate"),
+        (lambda: optimizers.GradientDescent(x), "learning_rate"),  # type: ignore[arg-type]
+        (lambda: optimizers.Momentum(0.1, 5.0), "momentum"),
+        (lambda: optimizers.Adam(float("nan")), "learning_rate"),
+        (lambda: optimizers.Adam(epsilon=0.0), "epsilon"),
+    ]:
+        with pytest.raises(opsmith.InvalidArgumentError, match=f"`{name}` must be a number"):
+            make()
+    step = optimizers.Momentum(0.5, 0.0).minimize(loss, w)
+    session = Session(graph)
+    session.initialize()
+    session.run(step, {x: [1.0, 2.0]})
+    np.testing.assert_array_equal(session.run(w), [0.5, 0.0])
+    with pytest.raises(opsmith.InvalidArgumentError, match="`xs` must be outputs of a graph, got float64"):
+        opsmith.gradients(loss, np.ones(3))  # type: ignore[arg-type]
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"got str 'x'; `graph.output\('x'\)`"):
+        session.run(w, {"x": [1.0, 2.0]})  # type: ignore[dict-item]
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"got str 'w'; `graph.output\('w'\)`"):
+        session.run("w")
+    with pytest.raises(opsmith.InvalidArgumentError, match="feeds must be a dict"):
+        session.run(w, [np.ones(2)])  # type: ignore[arg-type]
+    assert graph.variable(w * 2.0, dtype="float32").dtype == "float32"
+
+
 def test_a_session_on_one_thread_runs_all_nodes_on_it(graph: Graph) -> None:
     x = graph.placeholder("float64", [None, None], name="x")
     fed = np.random.default_rng(0).normal(size=(300, 300))
