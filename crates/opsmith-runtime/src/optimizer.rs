@@ -158,7 +158,7 @@ impl Optimizer for Momentum {
     }
 
     fn step(&self, graph: &Graph, variable: &Variable, gradient: &Output) -> Result<Vec<Operation>> {
-        let velocity = slot(graph, variable, "velocity")?;
+        let velocity = slot(graph, variable, "velocity", gradient)?;
         let updated = graph
             .call(&standard::op("MomentumStep")?)
             .place(gradient.operation().place().clone())
@@ -178,10 +178,13 @@ impl Optimizer for Adam {
     }
 
     fn step(&self, graph: &Graph, variable: &Variable, gradient: &Output) -> Result<Vec<Operation>> {
-        let (mean, square) = (slot(graph, variable, "mean")?, slot(graph, variable, "square")?);
-        let steps = graph.variable(&slot_name(variable, "steps"), Tensor::scalar(0.0)?)?;
-        let betas = |call: CallBuilder| call.attr("beta1", self.beta1).attr("beta2", self.beta2);
+        let (mean, square) =
+            (slot(graph, variable, "mean", gradient)?, slot(graph, variable, "square", gradient)?);
+        let name = slot_name(variable, "steps");
         let place = gradient.operation().place().clone();
+        let none = graph.constant_at(&format!("{name}/initial"), Tensor::scalar(0.0)?, place.clone())?;
+        let steps = graph.variable_at(&name, &none, place.clone())?;
+        let betas = |call: CallBuilder| call.attr("beta1", self.beta1).attr("beta2", self.beta2);
         let corrections =
             betas(graph.call(&standard::op("AdamCorrections")?).place(place.clone()).arg(steps.output()));
         let corrections = corrections.build()?;
@@ -214,13 +217,19 @@ fn slot_name(variable: &Variable, name: &str) -> String {
     format!("{}/{name}", variable.name())
 }
 
-/// A variable of zeros like another one, which an optimiser keeps beside it.
-fn slot(graph: &Graph, variable: &Variable, name: &str) -> Result<Variable> {
+/// A variable of zeros like another one, which an optimiser keeps beside it: made where the gradient was asked for.
+fn slot(graph: &Graph, variable: &Variable, name: &str, gradient: &Output) -> Result<Variable> {
+    let place = gradient.operation().place().clone();
     let zeros = match variable.output().shape().to_known() {
-        Some(shape) => graph.constant("zeros", Tensor::zeros(variable.output().dtype(), &shape)?)?,
-        None => graph.call(&standard::op("ZerosLike")?).arg(&variable.initial()).build()?.output(0)?,
+        Some(shape) => {
+            graph.constant_at("zeros", Tensor::zeros(variable.output().dtype(), &shape)?, place.clone())?
+        }
+        None => {
+            let call = graph.call(&standard::op("ZerosLike")?).place(place.clone());
+            call.arg(&variable.initial()).build()?.output(0)?
+        }
     };
-    graph.variable_from(&slot_name(variable, name), &zeros)
+    graph.variable_at(&slot_name(variable, name), &zeros, place)
 }
 
 /// Assigns each output of a call to a variable.

@@ -70,7 +70,8 @@ class Differentiable:
 
         def named(*inputs: Value) -> tuple[Value, ...]:
             try:
-                return compiled(*inputs)
+                outputs: tuple[Value, ...] = compiled(*inputs)
+                return outputs
             except TypeError as error:
                 # JAX's own message does not tell of which function.
                 if "custom_vjp" in str(error) and "forward-mode" in str(error):

@@ -70,7 +70,7 @@ impl Run<'_> {
         for (read, value) in reads.iter().zip(values) {
             let value = value.ok_or_else(|| {
                 Error::failed_precondition(format!(
-                    "variable {} has no value yet: initialise it first",
+                    "variable {} has no value yet: initialise it first, after all variables, an optimiser's too, are made",
                     read.node.described().trim_start_matches("node ")
                 ))
             })?;
