@@ -158,9 +158,7 @@ impl Property {
                 let none = setting.author.borrow().reference.is_none();
                 none.then(|| "the author gives none".into())
             }
-            Property::Cuda if subject.has_cuda => {
-                Some("the embedded engine, which makes these calls, has no memory on a GPU".into())
-            }
+            Property::Cuda if subject.has_cuda => Some("the engine that calls has no memory on a GPU".into()),
             Property::Cuda => Some("it has no CUDA kernel".into()),
             _ => None,
         }
