@@ -4,7 +4,7 @@
 //! Every library exports the slot `opsmith_thread_pool_v1`. The pool of the process is that of the first object, in
 //! the order in which objects were opened, that exports one: all libraries come to the same answer without a lock.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::Once;
@@ -60,40 +60,52 @@ fn slot() -> &'static PoolSlot {
     unsafe { &*found }
 }
 
+/// The slot of the first object that exports one, in the order in which objects were opened: ours at the latest.
 fn first_slot() -> *const PoolSlot {
-    let mut first: *const PoolSlot = &raw const opsmith_thread_pool_v1;
-    // SAFETY: the callback gets back the address of `first`, which outlives the walk.
-    unsafe { libc::dl_iterate_phdr(Some(look_into), (&raw mut first).cast()) };
-    first
+    objects().iter().find_map(|name| slot_of(name)).unwrap_or(&raw const opsmith_thread_pool_v1)
 }
 
-/// Stops the walk at the first object that exports a slot we can use.
-unsafe extern "C" fn look_into(info: *mut libc::dl_phdr_info, _: usize, first: *mut c_void) -> c_int {
+/// The names of the objects that are open, in the order in which they were opened.
+fn objects() -> Vec<CString> {
+    let mut names: Vec<CString> = Vec::new();
+    // SAFETY: the callback gets back the address of `names`, which outlives the walk.
+    unsafe { libc::dl_iterate_phdr(Some(keep_name), (&raw mut names).cast()) };
+    names
+}
+
+/// Keeps a name, and looks no further: the walk holds one of the loader's locks, which a thread that opens a library
+/// waits for while it holds the other, the one that `dlopen` and `dlsym` wait for.
+unsafe extern "C" fn keep_name(info: *mut libc::dl_phdr_info, _: usize, names: *mut c_void) -> c_int {
     // SAFETY: the loader gives a valid record, whose name is a C string or null.
     let name = unsafe { (*info).dlpi_name };
-    if name.is_null() {
-        return 0;
+    if !name.is_null() {
+        // SAFETY: as above; `names` is the vector of `objects`.
+        unsafe { (*names.cast::<Vec<CString>>()).push(CStr::from_ptr(name).to_owned()) };
     }
-    // SAFETY: as above.
-    let name = unsafe { CStr::from_ptr(name) };
+    0
+}
+
+/// The slot of the open object of that name, if it exports one that we can use.
+fn slot_of(name: &CStr) -> Option<*const PoolSlot> {
+    // The program itself, whose exports are those of any object.
     if name.is_empty() {
-        return 0;
+        return None;
     }
-    // SAFETY: with NOLOAD the object, already open, only gains a reference, which is never given back: a pool in
-    // use must stay. A symbol of this name is a `PoolSlot`, whose size is read before anything else.
+    // SAFETY: with NOLOAD the object, if it is still open, only gains a reference, which is not given back where the
+    // slot is used: a pool in use must stay. A symbol of this name is a `PoolSlot`, whose size is read before
+    // anything else.
     unsafe {
         let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
         if handle.is_null() {
-            return 0;
+            return None;
         }
         let slot = libc::dlsym(handle, c"opsmith_thread_pool_v1".as_ptr()).cast::<PoolSlot>();
         if slot.is_null() || (*slot).size < size_of::<PoolSlot>() {
             libc::dlclose(handle);
-            return 0;
+            return None;
         }
-        *first.cast::<*const PoolSlot>() = slot;
+        Some(slot)
     }
-    1
 }
 
 /// The pool that this library owns; null before first use and in a child that has not used it yet.
@@ -185,6 +197,36 @@ mod tests {
             for grain in [1, 3, 1000] {
                 assert_eq!(sum_to(total, grain), (total as u64) * (total as u64).saturating_sub(1) / 2);
             }
+        }
+    }
+
+    /// The two locks of the loader are taken in one order by who opens a library and by who looks for the slot.
+    #[test]
+    fn libraries_are_opened_while_the_slot_is_looked_for() {
+        use std::sync::mpsc::channel;
+        use std::time::Duration;
+
+        let (done, finished) = channel();
+        let open = || {
+            for _ in 0..2000 {
+                // SAFETY: an empty library of the C library's, which nothing else here uses.
+                unsafe {
+                    let handle = libc::dlopen(c"libutil.so.1".as_ptr(), libc::RTLD_NOW);
+                    assert!(!handle.is_null());
+                    libc::dlclose(handle);
+                }
+            }
+        };
+        let look = || (0..2000).for_each(|_| assert!(!first_slot().is_null()));
+        for work in [Box::new(open) as Box<dyn Fn() + Send>, Box::new(look)] {
+            let done = done.clone();
+            std::thread::spawn(move || {
+                work();
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            finished.recv_timeout(Duration::from_secs(60)).expect("both threads end");
         }
     }
 
