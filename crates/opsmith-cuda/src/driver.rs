@@ -282,7 +282,15 @@ fn advice(status: c_int, (major, minor): (i32, i32)) -> (Code, String) {
     let text = |text: &str| format!("; {text}");
     match status {
         2 => (Code::ResourceExhausted, text("the card's memory is full: use smaller tensors or free some")),
-        3 | 34 | 803 | 804 => (
+        3 => (
+            Code::FailedPrecondition,
+            text(
+                "in a process that was forked from one that had used CUDA, the driver does not work: start workers by `spawn` \
+                 (`multiprocessing.get_context(\"spawn\")`, a data loader's `multiprocessing_context=\"spawn\"`), or use the card in \
+                 the parent only",
+            ),
+        ),
+        34 | 803 | 804 => (
             Code::FailedPrecondition,
             text("the NVIDIA driver does not work here: look what `nvidia-smi` says, and update the driver"),
         ),
@@ -325,7 +333,17 @@ mod tests {
         let (code, text) = advice(222, (12, 4));
         assert_eq!(code, Code::FailedPrecondition);
         assert!(text.contains("serves CUDA up to 12.4") && text.contains("update the driver"), "{text}");
+        let (code, text) = advice(3, (12, 4));
+        assert_eq!(code, Code::FailedPrecondition);
+        assert!(text.contains("forked") && text.contains("`spawn`"), "{text}");
         assert_eq!(advice(12345, (12, 4)), (Code::Internal, String::new()));
+    }
+
+    #[test]
+    fn a_function_that_is_missing_is_named_as_it_is_in_the_driver() {
+        let object = SharedObject::open(Path::new("libc.so.6")).unwrap();
+        // SAFETY: the C library has none of these functions, and none is called.
+        assert_eq!(unsafe { Functions::resolve(object) }.err(), Some("cuInit"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ impl SharedObject {
     fn open_with(path: &Path, flags: i32) -> Result<SharedObject, String> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| "its name has a NUL".to_owned())?;
         // SAFETY: the name is a C string. The libraries that are opened here are NVIDIA's own, whose initialisers ask
-        // nothing of the process.
+        // nothing of the process, or the file that the user names in `OPSMITH_NVRTC` and answers for.
         let handle = unsafe { libc::dlopen(name.as_ptr(), flags) };
         NonNull::new(handle).map(SharedObject).ok_or_else(|| {
             // SAFETY: `dlerror` gives null or a C string that is valid until this thread's next call of its kind.
@@ -44,6 +44,14 @@ impl SharedObject {
     pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle is open and the name a C string.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+}
+
+/// A symbol's name as text: `cuInit`.
+pub(crate) const fn name_of(symbol: &'static CStr) -> &'static str {
+    match symbol.to_str() {
+        Ok(name) => name,
+        Err(_) => "a function whose name is no text",
     }
 }
 
@@ -65,7 +73,9 @@ macro_rules! function_table {
                 object: $crate::shared_object::SharedObject,
             ) -> ::core::result::Result<$table, &'static str> {
                 $(
-                    let symbol = object.symbol($symbol).ok_or(stringify!($symbol))?;
+                    let symbol = object
+                        .symbol($symbol)
+                        .ok_or($crate::shared_object::name_of($symbol))?;
                     // SAFETY: promised by the caller.
                     let $name = unsafe {
                         ::core::mem::transmute::<*mut ::core::ffi::c_void, unsafe extern "C" fn($($arg),*) -> $ret>(

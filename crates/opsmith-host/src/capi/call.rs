@@ -74,6 +74,9 @@ struct Called<'a> {
 impl Called<'_> {
     #[inline]
     fn run(&self, inputs: CallInputs<'_>, device: Device) -> Result<()> {
+        if device != Device::CPU && !read::has_stream(self.host) {
+            return Err(self.without_stream(device));
+        }
         // SAFETY: the caller of the C ABI gives none, or a plan of this library that is not freed meanwhile.
         let Some(planned) = (unsafe { self.call.plan.cast::<Planned>().as_ref() }) else {
             // SAFETY: the call's attributes are valid, as its caller promised.
@@ -88,6 +91,17 @@ impl Called<'_> {
             self.op.signature().name
         );
         self.run_plan(&planned.plan, inputs, device)
+    }
+
+    /// Work on a card goes on its caller's stream: any other would not be waited for.
+    #[cold]
+    fn without_stream(&self, device: Device) -> Error {
+        Error::failed_precondition(format!(
+            "{}: the call is on {device}, and its host, of {} bytes, has no `stream`: it is of a version of the ABI before calls on \
+             a card; build the caller with a newer opsmith.h",
+            self.op.signature().name,
+            self.host.size
+        ))
     }
 
     #[inline]

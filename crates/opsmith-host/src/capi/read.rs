@@ -72,6 +72,12 @@ pub(super) unsafe fn host(pointer: *const OpsmithHost) -> Result<OpsmithHost> {
     }
 }
 
+/// Whether the caller's table goes as far as `stream`: null is a stream too, the default one.
+#[inline]
+pub(super) fn has_stream(host: &OpsmithHost) -> bool {
+    host.size >= std::mem::offset_of!(OpsmithHost, allocate_temp)
+}
+
 /// A slice that the caller passes; an empty one may be null.
 ///
 /// # Safety

@@ -11,7 +11,10 @@ use opsmith_core::tensor::{Strides, checked_num_elements, row_major_strides};
 
 use crate::{DType, Device, Error, Result, TensorView};
 
+/// How a host aligns memory on the CPU.
 const ALIGNMENT: usize = 64;
+/// How a host aligns memory on a card, as `cudaMalloc` does.
+const DEVICE_ALIGNMENT: usize = 256;
 
 /// Memory of our own.
 pub(super) struct Block {
@@ -22,8 +25,12 @@ pub(super) struct Block {
 impl Block {
     /// `bytes` zero bytes.
     fn new(bytes: usize) -> Result<Block> {
+        Block::aligned(bytes, ALIGNMENT)
+    }
+
+    fn aligned(bytes: usize, alignment: usize) -> Result<Block> {
         let too_much = || Error::resource_exhausted(format!("cannot allocate {bytes} bytes"));
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| too_much())?;
+        let layout = Layout::from_size_align(bytes.max(1), alignment).map_err(|_| too_much())?;
         // SAFETY: the size is not zero.
         let data = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(too_much)?;
         Ok(Block { data, layout })
@@ -92,6 +99,13 @@ impl TestHost {
         }
     }
 
+    /// Keeps temporary memory until the call ends.
+    fn keep(&self, block: Block) -> Result<NonNull<u8>> {
+        let data = block.data;
+        self.scratch.borrow_mut().push(block);
+        Ok(data)
+    }
+
     /// The outputs that were made, and the text that the elements of `string` outputs point to.
     pub(super) fn into_made(self) -> (Vec<Option<Made>>, Vec<Block>) {
         (self.made.into_inner(), self.texts.into_inner())
@@ -105,7 +119,7 @@ unsafe impl Host for TestHost {
     }
 
     fn allocate_device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
-        self.allocate_temp(bytes)
+        self.keep(Block::aligned(bytes, DEVICE_ALIGNMENT)?)
     }
 
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
@@ -124,10 +138,7 @@ unsafe impl Host for TestHost {
     }
 
     fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let block = Block::new(bytes)?;
-        let data = block.data;
-        self.scratch.borrow_mut().push(block);
-        Ok(data)
+        self.keep(Block::new(bytes)?)
     }
 
     fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
@@ -151,5 +162,19 @@ unsafe impl Host for TestHost {
             }
             body(0..total.min(step));
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_memory_is_aligned_as_hosts_align_it() {
+        let host = TestHost::new(0, 1, Device::CPU);
+        for bytes in [0, 1, 300, 4096] {
+            assert_eq!(host.allocate_device_temp(bytes).unwrap().as_ptr() as usize % 256, 0);
+            assert_eq!(host.allocate_temp(bytes).unwrap().as_ptr() as usize % 64, 0);
+        }
     }
 }

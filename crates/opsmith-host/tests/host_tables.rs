@@ -1,0 +1,304 @@
+//! What a caller of the C ABI lends, `OpsmithHost`, has grown: tables of every size that callers have been built with, on the CPU
+//! and for a card. The kernel "on the card" here computes in main memory; it is about what reaches it, and no proof of a card.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_void};
+use std::mem::offset_of;
+
+use opsmith_abi::*;
+use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
+use opsmith_core::{Code, OpDef, Result, shape_fns};
+use opsmith_host::{Root, StaticLibrary, capi};
+
+/// The size of the first table: before `stream`.
+const FIRST: usize = offset_of!(OpsmithHost, stream);
+const FULL: usize = size_of::<OpsmithHost>();
+/// Every size that ends within or after a field which was added later, and that of a caller of the future.
+const SIZES: [usize; 5] = [FIRST, FIRST + 4, FIRST + 8, FULL, FULL + 8];
+/// What a caller lends as its stream.
+const STREAM: usize = 0x5EED;
+
+/// What a kernel on a card has seen: its stream, and its temporary memory or why there is none.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    stream: usize,
+    temp: std::result::Result<usize, String>,
+}
+
+thread_local! {
+    static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
+}
+
+/// Twice the input.
+struct Twice;
+
+impl OpKernel for Twice {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Twice)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let x = context.slice::<f32>("x")?;
+        let mut y = context.allocate_output("y", context.input("x")?.shape())?;
+        y.as_slice_mut::<f32>()?.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x);
+        Ok(())
+    }
+}
+
+/// The same, and it notes what a launch would be given.
+struct TwiceOnCard;
+
+impl OpKernel for TwiceOnCard {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(TwiceOnCard)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let temp = context.device_temp(300).map(|data| data.as_ptr() as usize);
+        let temp = temp.map_err(|error| error.message().to_owned());
+        SEEN.set(Some(Seen { stream: context.stream() as usize, temp }));
+        let x = context.input("x")?;
+        let y = context.allocate_output("y", x.shape())?;
+        assert_eq!(y.device(), x.device());
+        let (from, to) = (x.data_ptr().cast::<f32>(), y.data_ptr().cast::<f32>());
+        for i in 0..x.num_elements() {
+            // SAFETY: the test's tensors lie in main memory, whatever they are said to be on, and are dense.
+            unsafe { *to.add(i) = 2.0 * *from.add(i) };
+        }
+        Ok(())
+    }
+}
+
+fn twice() -> OpDef {
+    OpDef::new("Twice")
+        .input("x: float")
+        .output("y: float")
+        .shape_fn(shape_fns::unchanged)
+        .kernel(KernelDef::cpu::<Twice>())
+        .kernel(KernelDef::cuda::<TwiceOnCard>())
+}
+
+/// With an input that the card's kernel has in main memory.
+fn twice_of_sizes() -> OpDef {
+    OpDef::new("TwiceOfSizes")
+        .input("x: float")
+        .input("sizes: float")
+        .output("y: float")
+        .shape_fn(shape_fns::unchanged)
+        .kernel(KernelDef::cpu::<Twice>())
+        .kernel(KernelDef::cuda::<TwiceOnCard>().host_memory("sizes"))
+}
+
+static LIBRARY: StaticLibrary = StaticLibrary::new("host_tables", "1.0.0", &[twice, twice_of_sizes]);
+static TABLE: OpsmithLibrary = capi::table::<Tables>("host_tables", "1.0.0");
+
+struct Tables;
+
+// SAFETY: there is one.
+unsafe impl Root for Tables {
+    fn library() -> &'static StaticLibrary {
+        &LIBRARY
+    }
+}
+
+#[repr(C, align(256))]
+struct Memory([f32; 128]);
+
+/// What a caller's functions make: one of each in a call here.
+#[derive(Default)]
+struct Caller {
+    output: Option<Box<Memory>>,
+    temp: Option<Box<Memory>>,
+}
+
+unsafe extern "C" fn allocate_output(
+    context: *mut c_void,
+    _: usize,
+    _: i32,
+    _: i32,
+    _: *const i64,
+) -> *mut c_void {
+    // SAFETY: the tables below have a `Caller` as their context.
+    let caller = unsafe { &mut *context.cast::<Caller>() };
+    caller.output.insert(Box::new(Memory([f32::NAN; 128]))).0.as_mut_ptr().cast()
+}
+
+unsafe extern "C" fn allocate_temp(context: *mut c_void, bytes: usize) -> *mut c_void {
+    assert!(bytes <= size_of::<Memory>());
+    // SAFETY: as above.
+    let caller = unsafe { &mut *context.cast::<Caller>() };
+    caller.temp.insert(Box::new(Memory([f32::NAN; 128]))).0.as_mut_ptr().cast()
+}
+
+/// The words of a table whose size says `size`. What is behind it in memory is no part of it: here an address that nothing may
+/// be called at, and a stream that nobody lent.
+fn table(caller: &mut Caller, size: usize) -> [usize; FULL / 8 + 1] {
+    let host = OpsmithHost {
+        size,
+        context: std::ptr::from_mut(caller).cast(),
+        allocate_output: Some(allocate_output),
+        num_threads: None,
+        parallel_for: None,
+        keep_string: None,
+        stream: STREAM as *mut c_void,
+        allocate_temp: Some(allocate_temp),
+    };
+    let mut words = [0xDEAD; FULL / 8 + 1];
+    // SAFETY: the array is larger than the structure, which is made of words.
+    unsafe { words.as_mut_ptr().cast::<OpsmithHost>().write(host) };
+    words[size.div_ceil(8).min(FULL / 8)..].fill(0xDEAD);
+    words
+}
+
+/// An input: three numbers, on a device of this kind and number.
+fn input(data: &mut [f32; 3], (kind, index): (i32, i32)) -> OpsmithTensor {
+    OpsmithTensor {
+        size: size_of::<OpsmithTensor>(),
+        data: data.as_mut_ptr().cast(),
+        dtype: OPSMITH_FLOAT32,
+        device_kind: kind,
+        device_index: index,
+        rank: 1,
+        shape: SHAPE.as_ptr(),
+        strides: std::ptr::null(),
+    }
+}
+
+static SHAPE: [i64; 1] = [3];
+
+const CPU: (i32, i32) = (OPSMITH_DEVICE_CPU, 0);
+const CARD: (i32, i32) = (OPSMITH_DEVICE_CUDA, 0);
+
+type Failure = (i32, String);
+
+/// Calls the op at this position with inputs on these devices and a table of this size: the output, or the error's code and message.
+fn call(
+    op: usize,
+    devices: &[(i32, i32)],
+    size: usize,
+    planned: bool,
+) -> std::result::Result<[f32; 3], Failure> {
+    SEEN.set(None);
+    let mut data = [[1.0, -2.0, 3.5]; 2];
+    let tensors: Vec<_> = data.iter_mut().zip(devices).map(|(data, device)| input(data, *device)).collect();
+    let pointers: Vec<_> = tensors.iter().map(std::ptr::from_ref).collect();
+    let mut caller = Caller::default();
+    let host = table(&mut caller, size);
+    let mut call = OpsmithCall {
+        size: size_of::<OpsmithCall>(),
+        op,
+        tensors: pointers.as_ptr(),
+        num_tensors: pointers.len(),
+        counts: std::ptr::null(),
+        num_arguments: pointers.len(),
+        attrs: std::ptr::null(),
+        num_attrs: 0,
+        wanted: u64::MAX,
+        host: host.as_ptr().cast(),
+        output_counts: std::ptr::null_mut(),
+        num_outputs: 0,
+        plan: std::ptr::null(),
+    };
+    let mut plan = std::ptr::null_mut();
+    if planned {
+        // SAFETY: all that the call points to is alive, and `plan` is a place to write to.
+        taken(unsafe { (TABLE.plan)(&call, &mut plan) })?;
+        call.plan = plan;
+    }
+    // SAFETY: as above, and the plan is one of the library's, freed once.
+    let result = unsafe {
+        let result = taken((TABLE.call)(&call));
+        (TABLE.plan_free)(plan);
+        result
+    };
+    let output = caller.output.map_or([f32::NAN; 128], |memory| memory.0);
+    result.map(|()| [output[0], output[1], output[2]])
+}
+
+/// An error of the library's, freed.
+fn taken(error: *mut OpsmithError) -> std::result::Result<(), Failure> {
+    if error.is_null() {
+        return Ok(());
+    }
+    // SAFETY: the library gave the error, and it is freed once.
+    unsafe {
+        let failure = ((*error).code, CStr::from_ptr((*error).message).to_string_lossy().into_owned());
+        (TABLE.error_free)(error);
+        Err(failure)
+    }
+}
+
+#[test]
+fn calls_on_the_cpu_are_the_same_with_tables_of_every_size() {
+    for size in SIZES {
+        for planned in [false, true] {
+            assert_eq!(call(0, &[CPU], size, planned), Ok([2.0, -4.0, 7.0]), "{size} bytes");
+            assert_eq!(call(1, &[CPU, CPU], size, planned), Ok([2.0, -4.0, 7.0]), "{size} bytes");
+        }
+    }
+    let (code, message) = call(0, &[CPU], FIRST - 8, false).unwrap_err();
+    assert_eq!(code, Code::InvalidArgument as i32);
+    assert_eq!(message, "the call's host says it has 40 bytes; version 1 of the ABI has 48");
+}
+
+#[test]
+fn a_kernel_on_a_card_has_the_stream_and_the_memory_that_are_lent() {
+    for planned in [false, true] {
+        for size in [FULL, FULL + 8] {
+            assert_eq!(call(0, &[CARD], size, planned), Ok([2.0, -4.0, 7.0]));
+            let seen = SEEN.take().unwrap();
+            assert_eq!(seen.stream, STREAM);
+            assert!(seen.temp.is_ok_and(|temp| temp != 0 && temp % 256 == 0));
+        }
+        assert_eq!(call(0, &[CARD], FIRST + 8, planned), Ok([2.0, -4.0, 7.0]));
+        let none = "the caller lends no `allocate_temp`, memory on the device".to_owned();
+        assert_eq!(SEEN.take(), Some(Seen { stream: STREAM, temp: Err(none) }));
+    }
+}
+
+#[test]
+fn a_call_on_a_card_with_a_table_from_before_streams_is_an_error() {
+    for size in [FIRST, FIRST + 4] {
+        for planned in [false, true] {
+            let (code, message) = call(0, &[CARD], size, planned).unwrap_err();
+            assert_eq!(code, Code::FailedPrecondition as i32);
+            assert_eq!(
+                message,
+                format!(
+                    "Twice: the call is on CUDA:0, and its host, of {size} bytes, has no `stream`: it is of a version of the \
+                     ABI before calls on a card; build the caller with a newer opsmith.h"
+                )
+            );
+            assert_eq!(SEEN.take(), None, "no kernel has run");
+        }
+    }
+}
+
+#[test]
+fn inputs_on_different_devices_are_refused_whatever_the_table() {
+    for size in SIZES {
+        let refused = |op, devices: &[(i32, i32)], text: &str| {
+            let (code, message) = call(op, devices, size, false).unwrap_err();
+            assert_eq!((code, message.as_str()), (Code::InvalidArgument as i32, text));
+            assert_eq!(SEEN.take(), None, "no kernel has run");
+        };
+        refused(
+            1,
+            &[CARD, (OPSMITH_DEVICE_CUDA, 1)],
+            "TwiceOfSizes: inputs are on CUDA:0 and CUDA:1; all must be on one device",
+        );
+        if size >= FIRST + 8 {
+            let text = "TwiceOfSizes: input `x` is on CPU:0, but others are on CUDA:0; move it there";
+            refused(1, &[CPU, CARD], text);
+            let text = "TwiceOfSizes: input `sizes` is on CUDA:0; the CUDA kernel reads it in CPU memory";
+            refused(1, &[CARD, CARD], text);
+            assert_eq!(call(1, &[CARD, CPU], size, false), Ok([2.0, -4.0, 7.0]));
+            assert_eq!(SEEN.take().map(|seen| seen.stream), Some(STREAM));
+        }
+    }
+    let (code, message) = call(0, &[(7, 0)], FULL, false).unwrap_err();
+    assert_eq!(
+        (code, message.as_str()),
+        (Code::InvalidArgument as i32, "Twice: a tensor is on a device of unknown kind 7")
+    );
+}
