@@ -17,6 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from opsmith import _native
 from opsmith._errors import (
     AlreadyExistsError,
     Error,
@@ -63,13 +64,23 @@ __all__ = [
     "stubs",
 ]
 
+__version__: str = _native.VERSION
+"""The release of the package."""
+
+# Only those who build just in time, check ops or make graphs need what that needs.
+_MODULES = ("graph", "jit", "optimizers", "testing")
+_OF_GRAPHS = ("Graph", "InteractiveSession", "Session", "gradients")
+
 
 def __getattr__(name: str) -> Any:
-    # Only those who build just in time, check ops or make graphs need what that needs.
-    if name in ("jit", "testing", "graph", "optimizers"):
+    if name in _MODULES:
         return import_module(f"opsmith.{name}")
-    if name in ("Graph", "InteractiveSession", "Session", "gradients"):
+    if name in _OF_GRAPHS:
         return getattr(import_module("opsmith.graph"), name)
     if name == "ops":
         return standard()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_OF_GRAPHS, "ops"})

@@ -102,6 +102,17 @@ class Op:
         """The attributes that callers pass, in the definition's order."""
         return tuple(attr for attr in self.attrs if not attr.inferred)
 
+    def dtype_of_empty(self, arg: Arg, value: Any) -> str | None:
+        """The dtype of a list without elements, which says nothing of it, where nothing else decides it: the
+        default, or one that is allowed. `None` for any other value."""
+        is_empty = isinstance(value, list | tuple) and not value
+        attr = next((attr for attr in self.attrs if attr.name == arg.type_attr), None)
+        if not is_empty or attr is None:
+            return None
+        if attr.has_default:
+            return str(attr.default)
+        return None if attr.allowed is None else str(attr.allowed[0])
+
     @cached_property
     def default_attrs(self) -> tuple[None, ...]:
         """What stands for the default of each attribute that callers pass."""

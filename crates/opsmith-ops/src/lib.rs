@@ -19,6 +19,7 @@ pub mod patches;
 pub mod program;
 pub mod reductions;
 pub mod select;
+pub mod slice;
 pub mod sorting;
 mod sums;
 pub mod training;
@@ -84,7 +85,7 @@ macro_rules! __library {
                 $crate::layout::Transpose,
                 $crate::layout::BroadcastTo,
                 $crate::layout::SumTo,
-                $crate::parts::Slice,
+                $crate::slice::Slice,
                 $crate::parts::Pad,
                 $crate::parts::Concat,
                 $crate::parts::Stack,

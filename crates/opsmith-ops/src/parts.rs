@@ -6,12 +6,10 @@ use opsmith::{Dim, Shape};
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
-use crate::parameters::{axis_of, elements, integers, known_integers, length};
+use crate::parameters::{axis_of, elements, known_integers};
 use crate::walk::Dims;
 
 ops! {
-    /// The op `Slice`: a part of a tensor.
-    Slice = linear::forward::<Slicing>(), with &[linear::gradient::<Slicing>, linear::second::<Slicing>];
     /// The op `Pad`: a tensor with zeros around it.
     Pad = linear::forward::<Padding>(), with &[linear::gradient::<Padding>, linear::second::<Padding>];
     /// The op `Concat`: tensors one after another along a dim.
@@ -20,105 +18,6 @@ ops! {
     Stack = stack(), with &[stack_grad, stack_grad_grad];
     /// The op `Split`: a tensor cut in equal parts along a dim.
     Split = split(), with &[split_grad, split_grad_grad];
-}
-
-struct Slicing;
-
-/// Where a slice begins and how large it is.
-fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64]) -> Result<(Dims, Dims)> {
-    ensure!(
-        begin.len() == shape.len() && size.len() == shape.len(),
-        InvalidArgument,
-        "{op}: `begin` and `size` must have a number for each dim of an input of shape {shape:?}, got {begin:?} and {size:?}"
-    );
-    let mut region = (Dims::new(), Dims::new());
-    for (axis, &dim) in shape.iter().enumerate() {
-        let from_start =
-            if begin[axis] < 0 { begin[axis].saturating_add_unsigned(dim as u64) } else { begin[axis] };
-        let start = usize::try_from(from_start).ok().filter(|&start| start <= dim);
-        let length = start.and_then(|start| match size[axis] {
-            -1 => Some(dim - start),
-            size => usize::try_from(size).ok().filter(|&size| size <= dim - start),
-        });
-        let (Some(start), Some(length)) = (start, length) else {
-            bail!(
-                InvalidArgument,
-                "{op}: the part from {} of size {} along dim {axis} is not in an input of shape {shape:?}",
-                begin[axis],
-                size[axis]
-            );
-        };
-        region.0.push(start);
-        region.1.push(length);
-    }
-    Ok(region)
-}
-
-impl Slicing {
-    fn region(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Dims, Dims)> {
-        let (begin, size) = (integers(context, "begin")?, integers(context, "size")?);
-        region(&context.signature().name, shape, &begin, &size)
-    }
-}
-
-impl Linear for Slicing {
-    const FACTS: Facts = Facts {
-        name: "Slice",
-        x: "x",
-        attrs: &["Index: {int32, int64} = DT_INT64"],
-        dtypes: "type",
-        parameters: &["begin: Index", "size: Index"],
-        host: &["begin", "size"],
-        doc: "A part of a tensor.\n\n\
-              x: Any tensor.\n\
-              begin: Along each dim, where the part begins; counted from the end where negative.\n\
-              size: Along each dim, how large the part is; -1 is up to the end.\n\
-              y: The part.",
-        shape: |c| {
-            let (input, begin, size) = (c.input(0)?, known_integers(c, 1), known_integers(c, 2));
-            let rank = match (input.rank(), length(c, 1)?) {
-                (Some(rank), _) | (None, Some(rank)) => rank,
-                (None, None) => return Ok(Shape::unknown()),
-            };
-            let input = c.with_rank(input, rank)?;
-            if let (Some(shape), Some(begin), Some(size)) = (input.to_known(), &begin, &size) {
-                return Ok(Shape::known(&region(&c.signature().name, &shape, begin, size)?.1));
-            }
-            let at = |numbers: &Option<Vec<i64>>, axis: usize| numbers.as_ref()?.get(axis).copied();
-            let dim = |axis: usize| {
-                let known = input.dims().and_then(|dims| usize::try_from(dims[axis].value()?).ok());
-                match (known, at(&begin, axis), at(&size, axis)) {
-                    (Some(dim), Some(begin), Some(size)) => {
-                        let part = region(&c.signature().name, &[dim], &[begin], &[size])?;
-                        Ok(Dim::Known(part.1[0] as u64))
-                    }
-                    (.., Some(size @ 0..)) => Ok(Dim::Known(size.unsigned_abs())),
-                    (.., Some(size)) if size < -1 => {
-                        Err(c.error(format!("`size` must be at least -1 along dim {axis}, got {size}")))
-                    }
-                    _ => Ok(Dim::Unknown),
-                }
-            };
-            Ok((0..rank).map(dim).collect::<Result<Vec<Dim>>>()?.into())
-        },
-    };
-
-    fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
-        Ok(Slicing)
-    }
-
-    fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let input = context.input(0)?;
-        let (start, length) = Slicing::region(context, input.shape())?;
-        make(context, (0, 0), Moved::new(input).region(&start, &length))
-    }
-
-    fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let shape = context.input_shape(0)?;
-        let (start, length) = Slicing::region(context, shape)?;
-        let gradient = last_input(context, &length)?;
-        assemble(context, (0, 0), shape, vec![(Moved::new(gradient), start)], true)
-    }
 }
 
 struct Padding;
@@ -489,16 +388,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_in_the_tensor() -> Result<()> {
+    fn paddings_are_not_negative() -> Result<()> {
         let x = array![[1, 2, 3], [4, 5, 6]];
-        let call = || testing::call::<Slice>().input(&x);
-        let (begin, size) = (array![0, -2], array![-1, 1]);
-        assert_eq!(call().input(&begin).input(&size).run()?.array::<i32, Ix2>("y")?, array![[2], [5]]);
-        for (begin, size) in [([0, 2], [2, 2]), ([-3, 0], [1, 1]), ([0, 0], [-2, 1])] {
-            let (begin, size) = (array![begin[0], begin[1]], array![size[0], size[1]]);
-            let error = call().input(&begin).input(&size).run().unwrap_err();
-            assert!(error.message().contains("is not in an input of shape [2, 3]"), "{error}");
-        }
         let error = testing::call::<Pad>().input(&x).input(&array![[0, 0], [-1, 0]]).run().unwrap_err();
         assert!(error.message().contains("two numbers, which are not negative"));
         Ok(())

@@ -196,6 +196,11 @@ impl<'py> Natural<'py> {
         Ok(Natural { literal, array })
     }
 
+    /// Whether it is a list without elements, which says nothing of their dtype.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.array.getattr("size").and_then(|size| size.extract::<usize>()).is_ok_and(|size| size == 0)
+    }
+
     /// The dtype that NumPy gives it; `None` for one that no op takes.
     pub(crate) fn dtype(&self) -> Option<DType> {
         let dtype = self.array.getattr("dtype").ok()?;
@@ -225,7 +230,7 @@ impl<'py> Natural<'py> {
             let dtype = self.array.getattr("dtype")?;
             return Err(place.invalid(py, format!("has values of dtype {dtype}, which no op takes")));
         };
-        let is_empty = self.array.getattr("size")?.extract::<usize>()? == 0;
+        let is_empty = self.is_empty();
         if !fits(natural, dtype) && !is_empty {
             return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal))));
         }

@@ -191,14 +191,16 @@ impl<'py> Inputs<'py> {
             let same = |arg: &ArgDef| arg.dtype == ArgType::Attr(attr);
             if known[attr].is_none() {
                 let naturals = literals.iter().filter(|(_, arg, ..)| same(arg)).map(|(.., natural)| natural);
-                known[attr] = choose(signature, attr, Natural::common(naturals)?);
+                let says = naturals.clone().any(|natural| !natural.is_empty());
+                let telling = naturals.filter(|natural| !says || !natural.is_empty());
+                known[attr] = choose(signature, attr, Natural::common(telling)?, !says);
             }
         }
         for (at, arg, place, natural) in literals {
             let dtype = match arg.dtype {
                 ArgType::Fixed(dtype) => Some(dtype),
                 ArgType::Attr(attr) => known[attr],
-                ArgType::List(attr) => choose(signature, attr, natural.dtype()),
+                ArgType::List(attr) => choose(signature, attr, natural.dtype(), natural.is_empty()),
             };
             let array = natural.into_array(&place, dtype)?;
             self.elements[at] = Some(self.keep(&place, array)?);
@@ -235,14 +237,16 @@ impl<'py> Inputs<'py> {
 }
 
 /// The dtype that literals take where a `type` attribute is not decided by arrays: its default if they fit it, else
-/// what NumPy makes of them if the definition allows that, else the first usual dtype that it allows and they fit.
-fn choose(signature: &Signature, attr: usize, natural: Option<DType>) -> Option<DType> {
+/// what NumPy makes of them if the definition allows that, else the first usual dtype that it allows and they fit. Those
+/// without elements fit any.
+fn choose(signature: &Signature, attr: usize, natural: Option<DType>, is_empty: bool) -> Option<DType> {
     const USUAL: [DType; 6] =
         [DType::Int64, DType::Int32, DType::Float64, DType::Float32, DType::Complex128, DType::Complex64];
     let natural = natural?;
     let attr = &signature.attrs[attr];
+    let fits = |dtype| is_empty || convert::fits(natural, dtype);
     if let Some(AttrValue::Type(default)) = attr.default
-        && convert::fits(natural, default)
+        && fits(default)
     {
         return Some(default);
     }
@@ -251,5 +255,5 @@ fn choose(signature: &Signature, attr: usize, natural: Option<DType>) -> Option<
         return Some(natural);
     }
     let usual = USUAL.iter().filter(|dtype| allowed.contains(dtype));
-    usual.chain(allowed).find(|dtype| convert::fits(natural, **dtype)).copied().or(Some(natural))
+    usual.chain(allowed).find(|dtype| fits(**dtype)).copied().or(Some(natural))
 }

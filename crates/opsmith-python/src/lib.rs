@@ -36,6 +36,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         let names = opsmith_check::Property::ALL.map(opsmith_check::Property::name);
-        module.add("PROPERTIES", names.to_vec())
+        module.add("PROPERTIES", names.to_vec())?;
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -224,6 +224,30 @@ fn variables_are_the_sessions_and_change_when_a_run_succeeds() {
 }
 
 #[test]
+fn what_a_variable_is_after_a_run_is_clear() {
+    let graph = Graph::new();
+    let w = graph.variable("w", vector(&[1.0])).unwrap();
+    let first = w.assign(&(w.output() + w.output()).unwrap()).unwrap();
+    let second = w.assign(&(w.output() * w.output()).unwrap()).unwrap();
+    let session = Session::new(&graph);
+    session.initialize().unwrap();
+    let both = graph.group("both", &[first.clone(), second.clone()]).unwrap();
+    let again = graph.group("again", &[first.clone(), graph.initializer().unwrap()]).unwrap();
+    for twice in [&both, &again] {
+        let error = session.execute(twice, &[]).unwrap_err();
+        assert!(
+            error.message().starts_with("variable `w` is written twice in one run, by node `Assign`"),
+            "{error}"
+        );
+    }
+    assert_eq!(numbers(&session.value(&w).unwrap()), [1.0]);
+    let doubled = first.output(0).unwrap();
+    let third = w.assign(&(&doubled + &doubled).unwrap()).unwrap();
+    session.execute(&graph.group("in_order", &[first, third]).unwrap(), &[]).unwrap();
+    assert_eq!(numbers(&session.value(&w).unwrap()), [4.0]);
+}
+
+#[test]
 fn runs_from_many_threads_lose_no_update_and_no_memory() {
     let graph = Graph::new();
     let w = graph.variable("w", vector(&[0.0])).unwrap();

@@ -31,7 +31,7 @@ def _call(loaded: Loaded, op: Op, *arguments: Any, name: str | None = None) -> A
     dtypes = _dtypes(op, given)
     inputs = []
     for arg, value in zip(op.inputs, given, strict=True):
-        dtype = arg.dtype or dtypes.get(arg.type_attr or "")
+        dtype = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, value)
         convert = partial(_native_output, graph, dtype)
         inputs.append(
             None if value is None else [convert(item) for item in value] if arg.is_list else convert(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -67,7 +68,7 @@ class Graph:
     ) -> Output:
         """A tensor that is fed when the graph runs. `None` stands for a dim that is not known yet,
         or for a shape of which nothing is known."""
-        dims = None if shape is None else [None if dim is None or dim == -1 else int(dim) for dim in shape]
+        dims = None if shape is None else _dims(shape)
         return Output(self, self._native.placeholder(name, _dtype_name(dtype), dims, place()))
 
     def constant(self, value: Any, dtype: Any = None, name: str = "Constant") -> Output:
@@ -181,12 +182,29 @@ def literal(array: Any, value: Any, dtype: str, what: str) -> Any:
             fits = bool((array >= limits.min).all() and (array <= limits.max).all())
         if not fits:
             raise InvalidArgumentError(f"{what} must be {dtype}, got {value!r}")
-    return array.astype(wanted) if wanted.kind != "O" else np.asarray(value, wanted)
+    if wanted.kind == "O":
+        return np.asarray(value, wanted)
+    with np.errstate(over="ignore"):
+        converted = array.astype(wanted)
+    if not whole and array.dtype.kind in "iufc" and bool((np.isinf(converted) & ~np.isinf(array)).any()):
+        raise InvalidArgumentError(f"{what} must be {dtype}, which cannot hold {value!r}")
+    return converted
 
 
 def _rank(dtype: Any) -> int:
     """Truth values, integers, floats, complex numbers: each can hold those before."""
     return ["b", "iu", "f", "c"].index({"i": "iu", "u": "iu"}.get(dtype.kind, dtype.kind))
+
+
+def _dims(shape: Any) -> list[int | None]:
+    """The dims of a shape; -1 stands for one that is not known, too."""
+    try:
+        dims = [None if dim is None or dim == -1 else operator.index(dim) for dim in shape]
+        if all(dim is None or dim >= 0 for dim in dims):
+            return dims
+    except TypeError:
+        pass
+    raise InvalidArgumentError(f"a shape must be a sequence of sizes, or None for one unknown, got {shape!r}")
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -210,7 +210,13 @@ class Output:
 
     def reshape(self, *shape: int | Sequence[int]) -> Output:
         """The same elements in another shape, of which one dim may be -1."""
-        dims = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
+        given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
+        try:
+            dims = [operator.index(dim) for dim in given]  # type: ignore[arg-type]
+        except TypeError:
+            raise InvalidArgumentError(
+                f"reshape: a shape must be integers, of which one may be -1, got {given!r}"
+            ) from None
         return call("reshape", self, self.graph.constant(dims, "int64", name="shape"))
 
     def sum(self, axes: int | Sequence[int] = (), keep_dims: bool = False) -> Output:
@@ -283,24 +289,35 @@ def _part(output: Output, key: tuple[Any, ...]) -> Output:
     if len(key) > len(shape):
         raise OutOfRangeError(f"`{output.name}` has {len(shape)} dims, got {len(key)} indices")
     key += (slice(None),) * (len(shape) - len(key))
-    begin, size, dropped = [], [], []
+    parts, clipped, dropped = [], [], []
     for dim, (index, length) in enumerate(zip(key, shape, strict=True)):
         first, count = _range(output, dim, index, length)
-        begin.append(first)
-        size.append(count)
+        whole = (first, count) == (0, length) and isinstance(index, slice)
+        wanted = (0, -1) if whole else (first, count)
+        # How much of a dim of unknown size there is of a slice shows when the graph runs.
+        shows = length is None and isinstance(index, slice)
+        parts.append((0, -1) if shows else wanted)
+        clipped.append(wanted if shows else (0, -1))
         if isinstance(index, int):
             dropped.append(dim)
-    graph = output.graph
-    part = output
-    if any(begin) or any(count != -1 for count in size):
-        part = call("slice", output, graph.constant(begin, "int64"), graph.constant(size, "int64"))
+    part = _slice(_slice(output, parts, False), clipped, True)
     if not dropped:
         return part
     left = [dim for dim in range(len(shape)) if dim not in dropped]
-    dims = [size[dim] if size[dim] != -1 else shape[dim] for dim in left]
+    dims = [parts[dim][1] if parts[dim][1] != -1 else shape[dim] for dim in left]
     if dims.count(None) > 1:
-        raise InvalidArgumentError(f"`{output.name}` has several unknown dims, so an index cannot drop one")
+        for dim in reversed(dropped):
+            part = call("gather", part, output.graph.constant(0, "int64"), axis=dim)
+        return part
     return part.reshape([-1 if dim is None else dim for dim in dims])
+
+
+def _slice(output: Output, parts: list[tuple[int, int]], clip: bool) -> Output:
+    """The part from an index on with so many elements of each dim, all of them where it is -1."""
+    if all(part == (0, -1) for part in parts):
+        return output
+    begin, size = (output.graph.constant(numbers, "int64") for numbers in zip(*parts, strict=True))
+    return call("slice", output, begin, size, clip=clip)
 
 
 def _range(output: Output, dim: int, index: Any, length: int | None) -> tuple[int, int]:
@@ -322,6 +339,6 @@ def _range(output: Output, dim: int, index: Any, length: int | None) -> tuple[in
     if length is not None:
         first, last, _ = index.indices(length)
         return first, max(last - first, 0)
-    if start < 0 or (stop is not None and stop < 0):
+    if (start < 0 and stop is not None) or (stop is not None and stop < 0):
         raise InvalidArgumentError(f"`{output.name}`: dim {dim} has an unknown size, got {index}")
     return start, -1 if stop is None else max(stop - start, 0)

@@ -61,7 +61,9 @@ class Session:
 
         Raises `opsmith.InvalidArgumentError` for a number of threads that is not positive.
         """
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
+        if not isinstance(graph, Graph):
+            raise InvalidArgumentError(f"Session: expected an opsmith.Graph, got {graph!r}")
+        if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise InvalidArgumentError(f"Session: `threads` must be a positive integer, got {threads!r}")
         self.graph = graph
         self._native = _native.GraphSession(graph._root, parallel, simplify, fuse, threads)

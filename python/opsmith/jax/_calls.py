@@ -145,7 +145,7 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
     def convert(arg: Arg, x: Any) -> jax.Array:
         if isinstance(x, jax.Array):
             return x
-        dtype = arg.dtype or dtypes.get(arg.type_attr or "")
+        dtype = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
         try:
             if x is None:
                 raise TypeError("it is None")

@@ -235,7 +235,8 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
             )
         dtype = None
         if _dispatch.framework_of(value) is None:
-            dtype = tf.as_dtype(arg.dtype) if arg.dtype else by_attr.get(arg.type_attr or "")
+            name = arg.dtype or op.dtype_of_empty(arg, value)
+            dtype = by_attr.get(arg.type_attr or "") or (tf.as_dtype(name) if name else None)
         try:
             return tf.convert_to_tensor(value, dtype=dtype)
         except (TypeError, ValueError, tf.errors.OpError) as error:

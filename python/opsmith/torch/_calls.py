@@ -92,7 +92,8 @@ def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
     def convert(arg: Arg, value: Any) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
             return value
-        dtype = getattr(torch, arg.dtype) if arg.dtype else by_attr.get(arg.type_attr or "")
+        name = arg.dtype or op.dtype_of_empty(arg, value)
+        dtype = by_attr.get(arg.type_attr or "") or (getattr(torch, name) if name else None)
         try:
             return torch.as_tensor(value, dtype=dtype, device=example.device)
         except (TypeError, ValueError, RuntimeError) as error:

@@ -7,6 +7,7 @@ import os
 import runpy
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import opsmith
@@ -237,6 +238,75 @@ def test_a_variable_keeps_its_shape(graph: Graph) -> None:
     # A variable that is fed has the fed value for the run, whether or not it is run as a node too.
     assert session.run([v.op, v * 2.0], {v: [5.0, 5.0]})[1].tolist() == [10.0, 10.0]
     session.run(graph.group(x), {x: [1.0]})
+
+
+def test_slices_of_dims_of_unknown_size_end_where_the_dims_do(graph: Graph) -> None:
+    x = graph.placeholder("float64", [None, 4, None], name="x")
+    a = np.arange(24.0).reshape(2, 4, 3)
+    keys: list[Any] = [
+        np.s_[:5],
+        np.s_[1:9, 2],
+        np.s_[-7:],
+        np.s_[5:],
+        np.s_[:, -2:, :2],
+        np.s_[1, ..., -2:],
+        np.s_[:, :, 7:9],
+    ]
+    session = Session(graph)
+    for key in keys:
+        part = x[key]
+        value = session.run(part, {x: a})
+        np.testing.assert_array_equal(value, a[key], err_msg=str(key))
+        assert part.shape is not None and len(part.shape) == value.ndim
+        slope = session.run(opsmith.gradients([part.sum()], [x])[0], {x: a})
+        expected = np.zeros_like(a)
+        expected[key] = 1.0
+        np.testing.assert_array_equal(slope, expected, err_msg=str(key))
+    with pytest.raises(opsmith.InvalidArgumentError, match="Slice"):
+        session.run(x[2], {x: a})
+    assert x[:, :] == x
+
+
+def test_two_assignments_in_one_run_are_told(graph: Graph) -> None:
+    w = graph.variable([1.0], name="w")
+    both = graph.group(w.assign(w + 1.0), w.assign(w + 2.0))
+    session = Session(graph)
+    session.initialize()
+    with pytest.raises(opsmith.InvalidArgumentError, match="`w` is written twice in one run"):
+        session.run(both)
+
+
+def test_numbers_that_a_dtype_cannot_hold_are_told(graph: Graph) -> None:
+    x = graph.placeholder("float16", [None], name="x")
+    for number in (1e6, 70_000, [1.0, -1e5]):
+        with pytest.raises(opsmith.InvalidArgumentError, match="float16, which cannot hold"):
+            x + number
+    assert np.isinf(Session(graph).run(x + np.inf, {x: [1.0]})).all()
+
+
+def test_lists_without_elements_have_the_dtype_that_is_wanted(graph: Graph) -> None:
+    x = graph.placeholder("float64", [1], name="x")
+    one = opsmith.ops.reshape(x, [])
+    assert one.shape == () and Session(graph).run(one, {x: [2.0]}) == 2.0
+    value = opsmith.ops.reshape(np.ones(1, "float32"), [])
+    assert value.shape == () and value.dtype == np.float32
+    assert opsmith.ops.concat([[], [1, 2]], axis=0).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("shape", [3, "33", [2.7], [-2]])
+def test_shapes_are_checked(graph: Graph, shape: Any) -> None:
+    with pytest.raises(opsmith.InvalidArgumentError, match="a shape must be"):
+        graph.placeholder("float64", shape)
+    with pytest.raises(opsmith.InvalidArgumentError, match="a shape must be integers"):
+        graph.constant([1.0]).reshape(1.9)  # type: ignore[arg-type]
+
+
+def test_sessions_are_of_graphs(graph: Graph) -> None:
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"expected an opsmith\.Graph, got None"):
+        Session(None)  # type: ignore[arg-type]
+    with pytest.raises(opsmith.InvalidArgumentError, match="`threads` must be"):
+        Session(graph, threads=True)
+    assert {"Graph", "Session", "ops", "optimizers"} <= set(dir(opsmith)) and opsmith.__version__
 
 
 def test_what_gives_nothing_can_be_run_and_ordered(graph: Graph) -> None:

@@ -236,8 +236,9 @@ def matrices(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
 
 
 def product(a: np.ndarray, b: np.ndarray, transpose_a: bool = False, transpose_b: bool = False) -> np.ndarray:
-    """The product in double precision."""
-    a, b = a.astype("float64"), b.astype("float64")
+    """The product: of floats in double precision."""
+    if a.dtype.kind == "f":
+        a, b = a.astype("float64"), b.astype("float64")
     return (np.swapaxes(a, -1, -2) if transpose_a else a) @ (np.swapaxes(b, -1, -2) if transpose_b else b)
 
 
@@ -531,7 +532,7 @@ def _reductions() -> list[Op]:
             tolerance=4,
             **soft,
         ),
-        Op("mat_mul", product, matrices, FLOATS, torch_product, (0, 1), tolerance=20),
+        Op("mat_mul", product, matrices, (*FLOATS, *INTS), torch_product, (0, 1), tolerance=20),
     ]
 
 

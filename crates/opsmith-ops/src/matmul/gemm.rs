@@ -5,10 +5,10 @@ use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::ArrayViewMut2;
 use opsmith::prelude::*;
 
-use super::Stack;
+use super::{Stack, integers};
 
 /// The element type of a matrix.
-pub(super) trait Gemm: AnyFloat {
+pub(super) trait Gemm: RealNumber {
     /// Sets each matrix of `output`, which is transposed if it says so, to the sum of the products of those of the terms.
     ///
     /// All broadcast to the dims `stack`; the products of matrices of `stack` that are one of `output` are added up.
@@ -31,13 +31,31 @@ macro_rules! native {
                 output: ArrayViewMutD<'_, Self>,
                 transposed: bool,
             ) -> Result<()> {
-                add_products(cx, stack, terms, output, transposed)
+                add_products(cx, stack, terms, output, transposed, multiply)
             }
         }
     )*};
 }
 
 native! { f32 f64 }
+
+macro_rules! integer {
+    ($($int:ty)*) => {$(
+        impl Gemm for $int {
+            fn add_products(
+                cx: &Compute<'_>,
+                stack: &[usize],
+                terms: &[(Stack<'_, Self>, Stack<'_, Self>)],
+                output: ArrayViewMutD<'_, Self>,
+                transposed: bool,
+            ) -> Result<()> {
+                add_products(cx, stack, terms, output, transposed, integers::multiply)
+            }
+        }
+    )*};
+}
+
+integer! { i8 i16 i32 i64 u8 u16 u32 u64 }
 
 macro_rules! half {
     ($($half:ty)*) => {$(
@@ -59,7 +77,7 @@ macro_rules! half {
                 let wide: Vec<_> = wide.iter().map(|(a, b)| (a.view(), b.view())).collect();
                 let mut sum = ArrayViewMutD::from_shape(output.raw_dim(), cx.temp::<f32>(output.len())?)
                     .map_err(|error| Error::internal(error.to_string()))?;
-                add_products(cx, stack, &wide, sum.view_mut(), transposed)?;
+                add_products(cx, stack, &wide, sum.view_mut(), transposed, multiply)?;
                 azip!((half in &mut output, sum in &sum) *half = <$half>::from_f32(*sum));
                 Ok(())
             }
@@ -98,15 +116,35 @@ fn place(own: &[usize], dims: &[usize], mut index: usize) -> usize {
     place
 }
 
+/// Sets a matrix to the product of two, or adds that to it, on the threads of the call if there are any.
+type Multiply<T> =
+    fn(ArrayView2<'_, T>, ArrayView2<'_, T>, bool, ArrayViewMut2<'_, T>, Option<&Compute<'_>>) -> Result<()>;
+
+/// `c = a · b`, or `c + a · b` if it is added.
+fn multiply<T: GemmFloat + Float>(
+    a: ArrayView2<'_, T>,
+    b: ArrayView2<'_, T>,
+    added: bool,
+    c: ArrayViewMut2<'_, T>,
+    cx: Option<&Compute<'_>>,
+) -> Result<()> {
+    let of_c = if added { T::one() } else { T::zero() };
+    match cx {
+        Some(cx) => cx.gemm(T::one(), a, b, of_c, c),
+        None => opsmith::gemm(T::one(), a, b, of_c, c),
+    }
+}
+
 /// How many multiplications with an addition are done in a nanosecond.
 const PER_NANOSECOND: usize = 64;
 
-fn add_products<T: GemmFloat + Float>(
+fn add_products<T: Gemm>(
     cx: &Compute<'_>,
     stack: &[usize],
     terms: &[(Stack<'_, T>, Stack<'_, T>)],
     mut output: ArrayViewMutD<'_, T>,
     transposed: bool,
+    multiply: Multiply<T>,
 ) -> Result<()> {
     let rank = output.ndim();
     let own = output.shape()[..rank - 2].to_vec();
@@ -128,11 +166,7 @@ fn add_products<T: GemmFloat + Float>(
         let mut output = if transposed { output.reversed_axes() } else { output };
         for (number, (a, b)) in terms.iter().enumerate() {
             let (a, b) = (matrix(a, stack, index), matrix(b, stack, index));
-            let of_output = if added || number > 0 { T::one() } else { T::zero() };
-            match cx {
-                Some(cx) => cx.gemm(T::one(), a, b, of_output, output.view_mut())?,
-                None => opsmith::gemm(T::one(), a, b, of_output, output.view_mut())?,
-            }
+            multiply(a, b, added || number > 0, output.view_mut(), cx)?;
         }
         Ok(())
     };

@@ -1,9 +1,11 @@
 //! Products of matrices, and of stacks of them.
 
 mod gemm;
+mod integers;
 
 use std::marker::PhantomData;
 
+use opsmith::dtype::sets;
 use opsmith::prelude::*;
 use opsmith::{Dim, Shape};
 
@@ -31,7 +33,7 @@ fn forward() -> OpDef {
         .doc(
             "The product of two matrices, or of each two of stacks of them.\n\n\
              The last two dims are those of matrices; dims in front broadcast by NumPy's rules. A product over an inner \
-             dim of 0 is zero. float16 and bfloat16 are added up in float32.\n\n\
+             dim of 0 is zero. float16 and bfloat16 are added up in float32; sums and products of integers wrap around.\n\n\
              a: A matrix of shape (n, k), or a stack of them; (k, n) if it is transposed first.\n\
              b: A matrix of shape (k, m), or a stack of them; (m, k) if it is transposed first.\n\
              transpose_a: Whether `a` is transposed first.\n\
@@ -43,7 +45,8 @@ fn forward() -> OpDef {
             c.set_output(0, shape)
         })
         .gradient("MatMulGrad")
-        .kernels(kernels!(Forward<T> for T in AnyFloat).into_iter().map(KernelDef::strided))
+        .more_dtypes("T", sets::INTEGER)
+        .kernels(kernels!(Forward<T> for T in RealNumber).into_iter().map(KernelDef::strided))
 }
 
 fn gradient() -> OpDef {
@@ -104,7 +107,7 @@ fn like_the_factors(c: &mut InferenceContext<'_>) -> Result<()> {
 fn product_shape(c: &mut InferenceContext<'_>) -> Result<Shape> {
     let (rows, inner_a, stack_a) = factor_dims(c, 0, "transpose_a")?;
     let (inner_b, columns, stack_b) = factor_dims(c, 1, "transpose_b")?;
-    c.assume_equal(&inner_b, &inner_a, "the inner dims of `a` and `b` must be equal")?;
+    c.assume_equal(&inner_a, &inner_b, "the inner dims of `a` and `b` must be equal")?;
     let stack = c.broadcast(&stack_a, &stack_b)?;
     let matrix = c.matrix(rows, columns);
     Ok(c.concatenate(&stack, &matrix))
@@ -368,6 +371,21 @@ mod tests {
         let ones = Array2::from_elem((1, 4096), f16::ONE);
         let outputs = testing::call::<MatMul>().input(&ones).input(&ones).attr("transpose_b", true).run()?;
         assert_eq!(outputs.array::<f16, Ix2>("product")?[[0, 0]], f16::from_f32(4096.0));
+        Ok(())
+    }
+
+    #[test]
+    fn integers_wrap_around() -> Result<()> {
+        let (a, b) = (Array2::from_elem((2, 3), 100i8), Array2::from_elem((3, 9), 100i8));
+        let outputs = testing::call::<MatMul>().input(&a).input(&b).run()?;
+        assert_eq!(outputs.array::<i8, Ix2>("product")?, Array2::from_elem((2, 9), 30_000i32 as i8));
+        let a = Array2::from_shape_fn((70, 45), |(i, k)| (i * 31 + k * 17) as i64 - 700);
+        let b = Array2::from_shape_fn((45, 600), |(k, j)| (k * 13 + j * 7) as i64 - 900);
+        for columns in [1, 7, 600] {
+            let b = b.slice(s![.., ..columns]).to_owned();
+            let outputs = testing::call::<MatMul>().input(&a).input(&b).run()?;
+            assert_eq!(outputs.array::<i64, Ix2>("product")?, a.dot(&b));
+        }
         Ok(())
     }
 

@@ -226,7 +226,8 @@ struct Builder<'a> {
     made_by: Vec<Option<usize>>,
     reads: Vec<Read>,
     shapes: HashMap<NodeId, Arc<Node>>,
-    writes: bool,
+    /// The last step that writes each variable.
+    writers: HashMap<NodeId, usize>,
 }
 
 impl<'a> Builder<'a> {
@@ -241,7 +242,7 @@ impl<'a> Builder<'a> {
             made_by: vec![],
             reads: vec![],
             shapes: HashMap::new(),
-            writes: false,
+            writers: HashMap::new(),
         }
     }
 
@@ -302,13 +303,44 @@ impl<'a> Builder<'a> {
             .collect();
         let action = self.action(node)?;
         if let Action::Change { variables, .. } | Action::Assign { variables } = &action {
-            self.writes |= !variables.is_empty();
+            let changes = matches!(action, Action::Change { .. });
+            for &variable in variables {
+                self.check_writers(variable, node, &needs, changes)?;
+                self.writers.insert(variable, step);
+            }
             self.shapes.extend(variables.iter().map(|&id| (id, self.graph.nodes[id].clone())));
         }
         self.step_of.insert(id, step);
         let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
         self.steps.push(Step { node: node.clone(), action, inputs, outputs, needs, cost, prepared });
         Ok(())
+    }
+
+    /// Checks that what a variable is after a run is clear: who assigns it comes after whoever writes it too. Ops that
+    /// change it one after another are in the order in which they were made.
+    fn check_writers(&self, variable: NodeId, node: &Node, needs: &[usize], changes: bool) -> Result<()> {
+        let Some(&before) = self.writers.get(&variable) else { return Ok(()) };
+        let writer = &self.steps[before];
+        if changes && matches!(writer.action, Action::Change { .. }) {
+            return Ok(());
+        }
+        let (mut left, mut seen) = (needs.to_vec(), HashSet::new());
+        while let Some(step) = left.pop() {
+            if step == before {
+                return Ok(());
+            }
+            if seen.insert(step) {
+                left.extend(&self.steps[step].needs);
+            }
+        }
+        bail!(
+            InvalidArgument,
+            "variable `{}` is written twice in one run, by {} and by {}, of which neither comes after the other: run one of \
+             them only, or let one read what the other gives",
+            self.graph.nodes[variable].name,
+            writer.node.described(),
+            node.described()
+        )
     }
 
     fn action(&self, node: &Node) -> Result<Action> {
@@ -377,7 +409,7 @@ impl<'a> Builder<'a> {
             feeds,
             fetches,
             variables: self.reads,
-            writes: self.writes,
+            writes: !self.writers.is_empty(),
             parallel: options.parallel,
             threads: options.threads,
             readers,
