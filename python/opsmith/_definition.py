@@ -96,6 +96,12 @@ class Op:
     shape: str | None
     batchable: bool
     """Whether leading dims may be added to every argument."""
+    autocast: str | None = None
+    """What PyTorch's autocast does with the inputs: `float32`, `lower`, `widest`, or nothing."""
+    cuda: bool = False
+    """Whether there is a CUDA kernel."""
+    host_inputs: frozenset[int] = frozenset()
+    """The positions of the inputs that CUDA kernels read in CPU memory."""
 
     @cached_property
     def call_attrs(self) -> tuple[Attr, ...]:
@@ -238,6 +244,8 @@ def _attr(data: dict[str, Any]) -> Attr:
 
 def _op(index: int, data: dict[str, Any]) -> Op:
     gradient = data["gradient"]
+    on_cuda = [kernel for kernel in data["kernels"] if kernel["device"] == "CUDA"]
+    kept = {name for kernel in on_cuda for name in kernel.get("host_memory", ())}
     wiring = None
     if isinstance(gradient, dict):
         sources = tuple((kind, position) for kind, position in gradient["inputs"])
@@ -255,4 +263,7 @@ def _op(index: int, data: dict[str, Any]) -> Op:
         differentiable=gradient != "not_differentiable",
         shape=data["shape"],
         batchable=data["batchable"],
+        autocast=data.get("autocast"),
+        cuda=bool(on_cuda),
+        host_inputs=frozenset(i for i, arg in enumerate(data["inputs"]) if arg["name"] in kept),
     )

@@ -7,6 +7,7 @@
 //! for the [`Plan`] of a call and runs it with its [`Host`](kernel::Host) services.
 
 pub mod attr;
+mod autocast;
 pub mod def;
 pub mod dtype;
 mod error;
@@ -24,6 +25,7 @@ pub mod strided;
 pub mod tensor;
 
 pub use attr::AttrValue;
+pub use autocast::Autocast;
 pub use def::{ArgDTypes, Signature, SignatureBuilder};
 pub use dtype::{DType, Element};
 pub use error::{Code, Error, Result};

@@ -89,7 +89,9 @@ impl Library {
     /// `gradient` (`null`, `"not_differentiable"`, or `{op, inputs, outputs}` where an input is
     /// `["input" | "output" | "output_gradient", position]` and an output the position of a forward input),
     /// `shape` (the shape signature or `null`), `batchable` (whether leading dims may be added to every argument),
-    /// `explained` (whether [`Op::explain`] has something to say) and `kernels` (`[{device, types}]`).
+    /// `explained` (whether [`Op::explain`] has something to say), `autocast` (the name of an
+    /// [`Autocast`](crate::Autocast), or `null`) and `kernels` (`[{device, types, host_memory}]`, the last the names of inputs
+    /// that the kernel reads in main memory).
     pub fn to_json(&self) -> Value {
         let ops: Vec<Value> = self.ops.iter().map(op_to_json).collect();
         json!({ "name": self.name, "version": self.version, "ops": ops })
@@ -126,13 +128,15 @@ fn op_to_json(op: &Op) -> Value {
     value["shape"] = op.shape_signature().map_or(Value::Null, |shapes| json!(shapes.to_string()));
     value["explained"] = json!(op.explain_fn().is_some());
     value["batchable"] = json!(op.shape_signature().is_some_and(|shapes| shapes.is_batchable()));
+    value["autocast"] = op.autocast().map_or(Value::Null, |policy| json!(policy.name()));
     let kernels = op.kernels().iter().map(|kernel| {
         let types: serde_json::Map<String, Value> = kernel
             .constraints
             .iter()
             .map(|(attr, dtype)| ((*attr).to_owned(), json!(dtype.name())))
             .collect();
-        json!({ "device": kernel.device.to_string(), "types": types })
+        let device = kernel.device.to_string();
+        json!({ "device": device, "types": types, "host_memory": kernel.host_memory_arguments() })
     });
     value["kernels"] = kernels.collect();
     value

@@ -8,7 +8,7 @@ use crate::kernel::{KernelDef, OpKernelConstruction};
 use crate::plan::{Plans, SharedInstance};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
-use crate::{DType, Error, Result, Signature, SignatureBuilder, bail};
+use crate::{Autocast, DType, Error, Result, Signature, SignatureBuilder, bail};
 
 /// The statement of an op: its definition, shape function, kernels and gradient.
 ///
@@ -30,6 +30,7 @@ pub struct OpDef {
     shapes: Shapes,
     kernels: Vec<KernelDef>,
     gradient: Gradient,
+    autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
 }
 
@@ -48,6 +49,7 @@ impl OpDef {
             shapes: Shapes::Unknown,
             kernels: Vec::new(),
             gradient: Gradient::Undeclared,
+            autocast: None,
             explain: None,
         }
     }
@@ -137,6 +139,12 @@ impl OpDef {
         self
     }
 
+    /// Says what PyTorch's autocast does with the inputs.
+    pub fn autocast(mut self, policy: Autocast) -> OpDef {
+        self.autocast = Some(policy);
+        self
+    }
+
     /// Says what the kernel is made of, for [`Op::explain`].
     pub fn explain(
         mut self,
@@ -166,12 +174,16 @@ impl OpDef {
         for kernel in &self.kernels {
             check_kernel(&signature, kernel)?;
         }
+        if let Some(policy) = self.autocast {
+            policy.check(&signature)?;
+        }
         Ok(Op {
             signature,
             shape_fn,
             shape_signature,
             kernels: self.kernels,
             gradient: self.gradient,
+            autocast: self.autocast,
             explain: self.explain,
             wiring: None,
             plans: Plans::default(),
@@ -225,6 +237,7 @@ pub struct Op {
     shape_signature: Option<ShapeSignature>,
     pub(crate) kernels: Vec<KernelDef>,
     gradient: Gradient,
+    autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
     wiring: Option<GradientWiring>,
     pub(crate) plans: Plans,
@@ -251,6 +264,11 @@ impl Op {
     /// How its gradient op is wired, for an op that has one.
     pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
         self.wiring.as_ref()
+    }
+
+    /// What PyTorch's autocast does with its inputs, where it says so.
+    pub fn autocast(&self) -> Option<Autocast> {
+        self.autocast
     }
 
     pub(crate) fn explain_fn(&self) -> Option<&ExplainFn> {

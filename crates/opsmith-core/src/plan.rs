@@ -82,6 +82,7 @@ pub struct Plan {
     attrs: Vec<AttrValue>,
     instance: Arc<dyn Instance>,
     strided: bool,
+    capturable: bool,
     has_ref: bool,
     /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in main memory.
     host_memory: u64,
@@ -207,6 +208,7 @@ impl Op {
             },
             instance,
             strided: self.kernels[kernel].strided,
+            capturable: self.kernels[kernel].capturable,
             host_memory: self.kernels[kernel]
                 .host_memory
                 .iter()
@@ -301,6 +303,11 @@ impl Plan {
     /// The dtype of every output tensor, flat.
     pub fn output_dtypes(&self) -> &[DType] {
         &self.output_dtypes
+    }
+
+    /// Whether the kernel says of itself that it is [`capturable`](crate::KernelDef::capturable).
+    pub fn is_capturable(&self) -> bool {
+        self.capturable
     }
 
     /// Where the tensors of output `arg` begin in the flat order; of the position past the last, where they end.

@@ -3,6 +3,7 @@
 mod arguments;
 mod attributes;
 mod calls;
+mod devices;
 mod failures;
 
 /// A type for each definition, so that `library!` can list it.
@@ -78,5 +79,11 @@ opsmith::library! {
         ops::StringLength,
         ops::Quote,
         ops::Forgets,
+        devices::scaled,
+        devices::scaled_grad,
+        devices::square_sum,
+        devices::square_sum_grad,
+        devices::product_lower,
+        devices::product_widest,
     ]
 }

@@ -17,7 +17,12 @@ use opsmith::prelude::*;
 ///
 /// Needs next to no memory beyond the output: some sums over the rows of `x`. NaN and infinities propagate as in NumPy, and the result does not depend on the
 /// number of threads.
-#[op(shape = "(n,p),(m,p)->(n,m)", gradient = pairwise_manhattan_distance_grad, cuda = "distances.cu")]
+#[op(
+    shape = "(n,p),(m,p)->(n,m)",
+    gradient = pairwise_manhattan_distance_grad,
+    cuda = "distances.cu",
+    autocast = "float32"
+)]
 fn pairwise_manhattan_distance<T: Float + Kernel>(
     cx: &Compute,
     /// Points, one a row.

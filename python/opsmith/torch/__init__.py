@@ -16,7 +16,7 @@ import torch
 
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
-from opsmith.torch import _autograd, _calls, _fake, _vmap
+from opsmith.torch import _autocast, _autograd, _calls, _fake, _vmap
 from opsmith.torch._eager import PLAIN
 from opsmith.torch._op import TorchOp
 
@@ -101,6 +101,9 @@ def _register(
     if op.takes_tensors:
         library.impl(op.overload, _autograd.kernel(op, gradient), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         torch.library.register_vmap(op.qualified_name, _vmap.rule(op), lib=library)
+    if op.definition.autocast is not None:
+        for device, key in _autocast.KEYS.items():
+            library.impl(op.overload, _autocast.kernel(op, device), key)  # type: ignore[no-untyped-call]
 
 
 def _unavailable(op: Op) -> Callable[..., NoReturn]:

@@ -14,7 +14,7 @@ from opsmith import _attributes, _dispatch
 from opsmith._definition import Arg, Attr, Loaded, Op
 from opsmith._errors import InvalidArgumentError
 from opsmith.torch import _eager
-from opsmith.torch._op import TorchOp, Value
+from opsmith.torch._op import TorchOp, Value, device_of
 
 
 def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[..., Value]:
@@ -80,31 +80,33 @@ def _conversion(attr: Attr, name: str, convert: str) -> str:
 
 
 def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
-    """The inputs with lists and scalars made tensors, of the dtype and on the device of those beside them."""
-    present = [value for arg, x in zip(op.inputs, inputs, strict=True) for value in _elements(arg, x)]
-    example = next(value for value in present if isinstance(value, torch.Tensor))
+    """The inputs with lists and scalars made tensors, of the dtype and on the device of those beside them; in
+    CPU memory where a CUDA kernel reads them there."""
+    others = device_of(op, inputs)
     by_attr: dict[str, torch.dtype] = {}
     for arg, x in zip(op.inputs, inputs, strict=True):
         for value in _elements(arg, x):
             if isinstance(value, torch.Tensor) and arg.type_attr is not None:
                 by_attr.setdefault(arg.type_attr, value.dtype)
 
-    def convert(arg: Arg, value: Any) -> torch.Tensor:
+    def convert(arg: Arg, value: Any, device: torch.device) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
             return value
         name = arg.dtype or op.dtype_of_empty(arg, value)
         dtype = by_attr.get(arg.type_attr or "") or (getattr(torch, name) if name else None)
         try:
-            return torch.as_tensor(value, dtype=dtype, device=example.device)
+            return torch.as_tensor(value, dtype=dtype, device=device)
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidArgumentError(f"{op.name}: input `{arg.name}` is not a tensor: {error}") from error
 
     converted: list[Value] = []
-    for arg, x in zip(op.inputs, inputs, strict=True):
+    for position, (arg, x) in enumerate(zip(op.inputs, inputs, strict=True)):
+        in_cpu_memory = position in op.host_inputs and others.type == "cuda"
+        device = torch.device("cpu") if in_cpu_memory else others
         if arg.is_list:
-            converted.append([convert(arg, value) for value in _elements(arg, x)])
+            converted.append([convert(arg, value, device) for value in _elements(arg, x)])
         else:
-            converted.append(None if x is None and arg.optional else convert(arg, x))
+            converted.append(None if x is None and arg.optional else convert(arg, x, device))
     return converted
 
 

@@ -4,7 +4,8 @@ The kernel in `_autograd` serves every call through `torch.ops`, at the price of
 dispatcher for each. A generated function knows enough to spare it: it calls the op with the autograd keys
 switched off and, when a gradient is wanted, from within a node of its own, which does not tell PyTorch of
 outputs that are saved and nothing more: each would cost about a microsecond. Whatever is out of the ordinary
-takes the long way: tracing, `torch.func`, forward mode, tensor subclasses, lists and optional tensors.
+takes the long way: tracing, `torch.func`, forward mode, autocast of an op that has a policy for it, tensor
+subclasses, lists and optional tensors.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ def names(op: TorchOp, gradient: TorchOp | None) -> dict[str, Value] | None:
         "grad_enabled": torch.is_grad_enabled,
         "transforming": _C._are_functorch_transforms_active,
         "compiling": torch.compiler.is_dynamo_compiling,
+        "autocasting": _C._is_any_autocast_enabled,
     }
     is_simple = gradient is not None and _plain(gradient.definition) and not gradient.tensor_attrs
     if gradient is not None and is_simple and not inferred_by(op, gradient):
@@ -63,7 +65,8 @@ def source(op: TorchOp, record: bool) -> str:
     inputs = [f"x{i}" for i in range(len(op.definition.inputs))]
     needs_gradient = " or ".join(f"{x}.requires_grad" for x in inputs)
     attrs = [f"a{i}" for i in range(len(op.definition.call_attrs))]
-    lines = f"    if not (compiling() or {_UNUSUAL}):\n"
+    casting = "" if op.definition.autocast is None else " or autocasting()"
+    lines = f"    if not (compiling() or {_UNUSUAL}{casting}):\n"
     if record:
         lines += f"        if {needs_gradient}:\n            return record({', '.join(inputs + attrs)})\n"
         indent = " " * 8

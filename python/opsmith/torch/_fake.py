@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from opsmith.torch import _composed
-from opsmith.torch._op import Call, TorchOp, Value, dtype_name
+from opsmith.torch._op import Call, TorchOp, Value, device_of, dtype_name
 
 Size: TypeAlias = int | torch.SymInt
 
@@ -112,18 +112,24 @@ def _check(constraint: dict[str, Any], symbols: _Symbols) -> None:
 
 
 def _device(op: TorchOp, call: Call) -> torch.device:
-    """The device of all tensors. Kernels have one device; without this check a meta tensor would hide a
-    mistake."""
-    found: torch.device | None = None
-    for arg, value in zip(op.definition.inputs, call.inputs, strict=True):
+    """The device of all tensors, but for those that a CUDA kernel reads in CPU memory. Kernels have one
+    device; without this check a meta tensor would hide a mistake."""
+    found = device_of(op.definition, call.inputs)
+    host_inputs = op.definition.host_inputs if found.type == "cuda" else frozenset()
+    for position, (arg, value) in enumerate(zip(op.definition.inputs, call.inputs, strict=True)):
         for tensor in _tensors(value):
-            if found is not None and tensor.device != found:
+            if position in host_inputs:
+                if tensor.device.type != "cpu":
+                    raise RuntimeError(
+                        f"{op.name}: input `{arg.name}` is on {tensor.device}; the CUDA kernel reads it "
+                        "in CPU memory"
+                    )
+            elif tensor.device != found:
                 raise RuntimeError(
                     f"{op.name}: all inputs must be on one device, but `{arg.name}` is on {tensor.device} "
                     f"and another on {found}"
                 )
-            found = tensor.device
-    return found or torch.device("cpu")
+    return found
 
 
 def _tensors(value: Value) -> list[torch.Tensor]:

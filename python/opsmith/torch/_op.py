@@ -99,6 +99,17 @@ class TorchOp:
         return tuple(results) if results else None
 
 
+def device_of(op: Op, inputs: Sequence[Value]) -> torch.device:
+    """Where a call with these arguments runs: where its tensors are. Those that a CUDA kernel reads in CPU
+    memory count only when there are no others."""
+    others = [value for i, value in enumerate(inputs) if i not in op.host_inputs]
+    for value in (*others, *inputs):
+        for tensor in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(tensor, torch.Tensor):
+                return tensor.device
+    return torch.device("cpu")
+
+
 def split(values: Sequence[Value], counts: Sequence[int]) -> Iterator[Sequence[Value]]:
     """Consecutive slices of these lengths."""
     start = 0

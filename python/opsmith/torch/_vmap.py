@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from opsmith.torch._op import TorchOp, Value
+from opsmith.torch._op import TorchOp, Value, device_of
 
 
 def rule(op: TorchOp) -> Callable[..., tuple[Value, Value]]:
@@ -75,7 +75,7 @@ def _empty(op: TorchOp, in_dims: Sequence[Value], args: Sequence[Value], kwargs:
         return tensor.new_empty(shape, device="meta")
 
     result = op.overload(*_map(element, args, in_dims), **kwargs)
-    device = next(leaf.device for leaf in pytree.tree_leaves(list(args)) if isinstance(leaf, torch.Tensor))
+    device = device_of(op.definition, args)
     return pytree.tree_map(lambda t: t.new_empty((0, *t.shape), device=device), result)
 
 

@@ -55,12 +55,19 @@ impl<F: FnOnce() -> R, R> Step<F, R> {
 #[derive(Clone, Copy)]
 pub struct Compute<'a> {
     host: &'a dyn Host,
+    /// Whether the kernel has said that it needs no temporary memory on a device.
+    capturable: bool,
 }
 
 impl<'a> Compute<'a> {
     /// The handle for a call whose services are `host`.
     pub fn new(host: &'a dyn Host) -> Compute<'a> {
-        Compute { host }
+        Compute { host, capturable: false }
+    }
+
+    /// The handle for a call of a kernel that says whether it is [`capturable`](crate::KernelDef::capturable).
+    pub(crate) fn of_kernel(host: &'a dyn Host, capturable: bool) -> Compute<'a> {
+        Compute { host, capturable }
     }
 
     /// Where the call runs.
@@ -219,11 +226,18 @@ impl<'a> Compute<'a> {
     /// call puts on the stream is done.
     ///
     /// # Errors
-    /// `FailedPrecondition` on the CPU, which [`temp`](Self::temp) is for; `Unimplemented` where the host lends none;
+    /// `FailedPrecondition` on the CPU, which [`temp`](Self::temp) is for; `Internal` for a kernel that says of itself that it is
+    /// [`capturable`](crate::KernelDef::capturable), and so needs none; `Unimplemented` where the host lends none;
     /// `ResourceExhausted` when it has none left.
     pub fn device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
         if self.device().kind == DeviceKind::Cpu {
             return Err(Error::failed_precondition("the call runs on the CPU; `temp` gives memory there"));
+        }
+        if self.capturable {
+            return Err(Error::internal(
+                "the kernel is declared `capturable`, and asks for temporary memory, which is gone when what was recorded is \
+                 replayed: take the declaration away",
+            ));
         }
         self.host.allocate_device_temp(bytes)
     }

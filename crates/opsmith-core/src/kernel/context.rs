@@ -61,7 +61,7 @@ impl<'a> OpKernelContext<'a> {
         wanted: u64,
         host: &'a dyn Host,
     ) -> Self {
-        let compute = Compute::new(host);
+        let compute = Compute::of_kernel(host, plan.is_capturable());
         let mut context = OpKernelContext {
             op,
             plan,

@@ -59,6 +59,7 @@ pub struct KernelDef {
     pub(crate) priority: i32,
     pub(crate) host_memory: Vec<&'static str>,
     pub(crate) strided: bool,
+    pub(crate) capturable: bool,
 }
 
 impl KernelDef {
@@ -82,6 +83,7 @@ impl KernelDef {
             priority: 0,
             host_memory: Vec::new(),
             strided: false,
+            capturable: false,
         }
     }
 
@@ -141,6 +143,20 @@ impl KernelDef {
     #[must_use]
     pub fn host_memory(mut self, arg: &'static str) -> KernelDef {
         self.host_memory.push(arg);
+        self
+    }
+
+    /// Whether calls may be recorded once and replayed: see [`capturable`](Self::capturable).
+    pub fn is_capturable(&self) -> bool {
+        self.capturable
+    }
+
+    /// Says that the work that a call puts on its stream follows from shapes, attributes and addresses alone, and needs no
+    /// temporary memory. So it may be recorded once and replayed, as JAX's command buffers are: temporary memory is gone by
+    /// then. A call that asks for some all the same is an error, on every host.
+    #[must_use]
+    pub fn capturable(mut self) -> KernelDef {
+        self.capturable = true;
         self
     }
 

@@ -251,6 +251,38 @@ impl OpKernel for OnCard {
     }
 }
 
+/// Asks for temporary memory.
+struct Asks;
+
+impl OpKernel for Asks {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Asks)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        context.device_temp(8).map(drop)
+    }
+}
+
+#[test]
+fn what_may_be_recorded_gets_no_temporary_memory() {
+    let message = |kernel: KernelDef| {
+        let op = OpDef::new("Asks").kernel(kernel).build().unwrap();
+        let inputs = CallInputs { flat: &[], counts: &[] };
+        let request = Request { inputs, attrs: &[], device: DeviceKind::Cuda, label: "" };
+        let plan = op.plan(&request).unwrap();
+        let host = Lender { device: Some(CARD), ..Lender::default() };
+        plan.run(&op, inputs, 0, &host).unwrap_err().to_string()
+    };
+    let plain = message(KernelDef::cuda::<Asks>());
+    assert_eq!(plain, "Unimplemented: Asks: the host lends no temporary memory on the device");
+    let error = message(KernelDef::cuda::<Asks>().capturable());
+    assert!(
+        error.starts_with("Internal: Asks: the kernel is declared `capturable`, and asks for"),
+        "{error}"
+    );
+}
+
 #[test]
 fn inputs_of_a_card_are_where_its_kernel_takes_them() {
     let def = || OpDef::new("Placed").input("x: float").input("sizes: float").output("y: float");

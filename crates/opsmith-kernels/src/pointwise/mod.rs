@@ -45,7 +45,9 @@ pub trait Pointwise: OneBody {
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<PointwiseKernel<B, ORDER>>().strided();
-    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
+    let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
+    // A gradient may sum in temporary memory; the op itself needs none.
+    let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
     B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
         let body = B::new(construction)?;
         let forward = body.trace().is_faithful().then_some(B::FACTS.inputs.len());

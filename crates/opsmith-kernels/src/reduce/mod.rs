@@ -56,7 +56,9 @@ const KEEP: usize = 1 << 18;
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
-    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
+    let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
+    // A gradient may sum in temporary memory; the op itself needs none.
+    let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
     let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
     RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
         explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))

@@ -8,6 +8,7 @@ use super::choices::settled;
 use super::model::{OneBody, ResultKind};
 use super::parameter::Role;
 use crate::dtypes::rust_type;
+use crate::op::options::Policy;
 
 /// The function; the op's marker type, whose fields are the attributes, so that it is the body as well; what the family
 /// adds for it; and the definitions of the op and its gradients, by `kernels::<module>::def`.
@@ -21,6 +22,7 @@ pub(crate) fn expand(body: &OneBody, function: &ItemFn, module: &str, family: &T
     let module = format_ident!("{module}");
     let def = quote!(::opsmith::__private::kernels::#module::def);
     let orders = 1..=body.orders;
+    let autocast = body.autocast.map(Policy::declaration);
     quote! {
         #[allow(clippy::too_many_arguments)]
         #inline
@@ -38,7 +40,7 @@ pub(crate) fn expand(body: &OneBody, function: &ItemFn, module: &str, family: &T
                 const COMPANIONS: &'static [fn() -> ::opsmith::OpDef] = &[#(#def::<#ident, #orders>),*];
 
                 fn def() -> ::opsmith::OpDef {
-                    #def::<#ident, 0>()
+                    #def::<#ident, 0>()#autocast
                 }
             }
         };

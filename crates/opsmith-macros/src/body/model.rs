@@ -13,6 +13,7 @@ use super::parameter::{Number, Parameter, Role, results};
 use crate::op::attribute::dtype_attr;
 use crate::op::doc::Doc;
 use crate::op::model::{camel_case, check_qualifiers, doc_text, one_line};
+use crate::op::options::Policy;
 
 /// The most arguments that hosts take.
 const MAX_ARGUMENTS: usize = 64;
@@ -34,6 +35,8 @@ pub(crate) struct OneBody {
     pub(crate) dtypes: Vec<DType>,
     /// Of how many orders there are gradient ops.
     pub(crate) orders: usize,
+    /// What PyTorch's autocast does with the inputs.
+    pub(crate) autocast: Option<Policy>,
 }
 
 /// An output of the op.
@@ -89,6 +92,7 @@ impl OneBody {
             result: result_kind(&function.sig.output),
             dtypes: options.dtypes.clone(),
             orders: 0,
+            autocast: options.autocast,
         };
         body.orders = body.possible_orders(options)?;
         body.check(name_span)?;
@@ -163,7 +167,10 @@ impl OneBody {
             for output in &family.outputs {
                 builder = builder.output(format!("{}: T", output.name));
             }
-            builder.build().map_err(|error| syn::Error::new(place, error.message()))?;
+            let signature = builder.build().map_err(|error| syn::Error::new(place, error.message()))?;
+            if let (0, Some(Policy { policy, place })) = (order, self.autocast) {
+                policy.check(&signature).map_err(|error| syn::Error::new(place, error.message()))?;
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use syn::{Expr, Ident, LitInt, LitStr, Token, bracketed};
 
 use super::Family;
 use crate::dtypes;
-use crate::op::options::assigned;
+use crate::op::options::{Policy, assigned};
 
 /// What the author says about an op beside its function.
 pub(crate) struct Options {
@@ -18,6 +18,7 @@ pub(crate) struct Options {
     pub(crate) dtypes: Vec<DType>,
     /// Of how many orders there are gradient ops, where it is given.
     pub(crate) orders: Option<LitInt>,
+    pub(crate) autocast: Option<Policy>,
     /// The options that only this family has.
     pub(crate) own: Vec<(Ident, Expr)>,
 }
@@ -30,6 +31,7 @@ impl Options {
             outputs: None,
             dtypes: sets::ANY_FLOAT.to_vec(),
             orders: None,
+            autocast: None,
             own: Vec::new(),
         };
         let mut seen: Vec<Ident> = Vec::new();
@@ -60,9 +62,10 @@ impl Options {
             "outputs" => self.outputs = Some(names(input)?),
             "dtypes" => self.dtypes = float_dtypes(input)?,
             "orders" => self.orders = Some(assigned(input)?),
+            "autocast" => self.autocast = Some(assigned(input)?),
             own if family.own_options.contains(&own) => self.own.push((key.clone(), assigned(input)?)),
             _ => {
-                let common = ["name", "output", "outputs", "dtypes", "orders"];
+                let common = ["name", "output", "outputs", "dtypes", "orders", "autocast"];
                 let known: Vec<&str> = common.iter().chain(family.own_options).copied().collect();
                 let (last, others) = known.split_last().unwrap_or((&"", &[]));
                 let message = format!(

@@ -9,6 +9,7 @@ use proc_macro2::{Literal, Span};
 use syn::{Error, LitStr, Result};
 
 use super::model::Op;
+use super::options::Policy;
 use super::parameter::{Parameter, Tensor};
 
 /// Finds what is wrong with an op, as far as the macro can see it.
@@ -19,6 +20,10 @@ pub(crate) fn check(op: &Op) -> Result<()> {
             format!("`{}` is #[host], but the op has no CUDA kernel: cuda = \"file.cu\"", parameter.name);
         return Err(Error::new(parameter.ident.span(), message));
     }
+    if let (None, Some(place)) = (&op.cuda, op.capturable) {
+        let message = "`capturable` speaks of a CUDA kernel, and the op has none: cuda = \"file.cu\"";
+        return Err(Error::new(place, message));
+    }
     let shapes = parse_shapes(&op.shape)?;
     let inputs: Vec<_> = op.inputs().collect();
     let outputs: Vec<_> = op.outputs().collect();
@@ -26,6 +31,9 @@ pub(crate) fn check(op: &Op) -> Result<()> {
     check_shapes(&op.shape, "output", &outputs, shapes.outputs())?;
     // The rest the library will check; here it is told at compile time.
     let signature = op.signature().build().map_err(|error| Error::new(op.name_span, error.message()))?;
+    if let Some(Policy { policy, place }) = op.autocast {
+        policy.check(&signature).map_err(|error| Error::new(place, error.message()))?;
+    }
     check_attr_names(op, &signature, &shapes)?;
     shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))
 }

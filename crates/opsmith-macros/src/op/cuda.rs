@@ -97,10 +97,12 @@ pub(crate) fn registration(op: &Op, dtypes: &[DType], types: &[TokenStream]) -> 
         return None;
     }
     let names = op.type_params.iter().map(|param| param.name.to_string());
+    let capturable = op.capturable.map(|_| quote!(.capturable()));
     let host = op.inputs().filter(|(_, tensor)| tensor.host).map(|(parameter, _)| parameter.name.as_str());
     Some(quote! {
         ::opsmith::KernelDef::cuda::<#kernel<#(#types),*>>()
             #(.type_constraint::<#types>(#names))*
             #(.host_memory(#host))*
+            #capturable
     })
 }

@@ -9,7 +9,7 @@ use syn::{Attribute, Ident, ItemFn};
 use super::attribute::{Attribute as Attr, Passing};
 use super::cuda;
 use super::model::{Op, camel_case, spec};
-use super::options::Gradient;
+use super::options::{Gradient, Policy};
 use super::parameter::{Element, Parameter, Role, Tensor};
 use crate::dtypes::rust_type;
 
@@ -187,6 +187,7 @@ fn definition(op: &Op, marker: &Ident) -> TokenStream {
     let saved = marked(op, |tensor| tensor.saved);
     let shape = &op.shape;
     let stateful = op.stateful.then(|| quote!(.stateful()));
+    let autocast = op.autocast.map(Policy::declaration);
     let (gradient, gradient_check) = gradient(op);
     let kernels = instances(op);
     quote! {
@@ -204,6 +205,7 @@ fn definition(op: &Op, marker: &Ident) -> TokenStream {
                     .shape(#shape)
                     #stateful
                     #gradient
+                    #autocast
                     #(.kernel(#kernels))*
             }
         }

@@ -9,7 +9,7 @@ use syn::{Ident, ItemFn, LitStr, ReturnType, Safety, Type};
 use super::attribute::dtype_attr;
 use super::doc::Doc;
 use super::generics::{TypeParam, type_params};
-use super::options::{Gradient, Options};
+use super::options::{Gradient, Options, Policy};
 use super::parameter::{Element, Parameter, Role, Tensor, last_segment, type_arguments};
 
 /// An op as its author wrote it.
@@ -27,6 +27,9 @@ pub(crate) struct Op {
     pub(crate) strided: bool,
     /// The file with the CUDA kernels.
     pub(crate) cuda: Option<LitStr>,
+    /// Where it says that the CUDA kernel may be recorded and replayed.
+    pub(crate) capturable: Option<Span>,
+    pub(crate) autocast: Option<Policy>,
     /// The type that the function returns, where it is a `Result`.
     pub(crate) result: Option<Type>,
 }
@@ -62,6 +65,8 @@ impl Op {
             stateful: options.stateful,
             strided: options.strided,
             cuda: options.cuda,
+            capturable: options.capturable,
+            autocast: options.autocast,
             result: result_type(&function.sig.output)?,
         })
     }

@@ -1,7 +1,8 @@
 //! The options of `#[op(…)]`.
 
-use opsmith_core::DType;
-use proc_macro2::Span;
+use opsmith_core::{Autocast, DType};
+use proc_macro2::{Span, TokenStream};
+use quote::quote;
 use syn::parse::{Parse, ParseStream};
 use syn::{Ident, LitStr, Path, Token, parenthesized};
 
@@ -16,6 +17,9 @@ pub(crate) struct Options {
     pub(crate) strided: bool,
     /// The file with the CUDA kernels.
     pub(crate) cuda: Option<LitStr>,
+    /// Where it says that the CUDA kernel may be recorded and replayed.
+    pub(crate) capturable: Option<Span>,
+    pub(crate) autocast: Option<Policy>,
     /// For type parameters whose dtypes are listed: the list.
     pub(crate) dtypes: Vec<(Ident, Vec<DType>)>,
 }
@@ -30,6 +34,37 @@ pub(crate) enum Gradient {
     Named(LitStr),
 }
 
+/// What PyTorch's autocast does with the inputs, and where that is said.
+#[derive(Clone, Copy)]
+pub(crate) struct Policy {
+    pub(crate) policy: Autocast,
+    pub(crate) place: Span,
+}
+
+impl Policy {
+    /// The call that declares it.
+    pub(crate) fn declaration(self) -> TokenStream {
+        let policy = match self.policy {
+            Autocast::Float32 => quote!(Float32),
+            Autocast::Lower => quote!(Lower),
+            Autocast::Widest => quote!(Widest),
+        };
+        quote!(.autocast(::opsmith::Autocast::#policy))
+    }
+}
+
+impl Parse for Policy {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Policy> {
+        let name: LitStr = input.parse()?;
+        let known = Autocast::ALL.map(|policy| format!("{:?}", policy.name())).join(", ");
+        let unknown = || format!("{:?} is no policy of autocast; there are {known}", name.value());
+        match Autocast::parse(&name.value()) {
+            Some(policy) => Ok(Policy { policy, place: name.span() }),
+            None => Err(syn::Error::new(name.span(), unknown())),
+        }
+    }
+}
+
 /// Options in the course of parsing: each may be given once.
 #[derive(Default)]
 struct Given {
@@ -39,6 +74,8 @@ struct Given {
     stateful: bool,
     strided: bool,
     cuda: Option<LitStr>,
+    capturable: Option<Span>,
+    autocast: Option<Policy>,
     dtypes: Vec<(Ident, Vec<DType>)>,
     seen: Vec<Ident>,
 }
@@ -64,6 +101,8 @@ impl Parse for Options {
             stateful: given.stateful,
             strided: given.strided,
             cuda: given.cuda,
+            capturable: given.capturable,
+            autocast: given.autocast,
             dtypes: given.dtypes,
         })
     }
@@ -84,9 +123,12 @@ impl Given {
             "stateful" => self.stateful = true,
             "strided" => self.strided = true,
             "cuda" => self.cuda = Some(assigned(input)?),
+            "capturable" => self.capturable = Some(key.span()),
+            "autocast" => self.autocast = Some(assigned(input)?),
             "dtypes" => self.dtypes = dtype_lists(input)?,
             _ => {
-                let known = "shape, gradient, not_differentiable, name, stateful, strided, cuda and dtypes";
+                let known = "shape, gradient, not_differentiable, name, stateful, strided, cuda, capturable, autocast \
+                             and dtypes";
                 let message = format!("`{key}` is not an option of #[op]; there are {known}");
                 return Err(syn::Error::new(key.span(), message));
             }
