@@ -4,9 +4,11 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 
 use opsmith_core::kernel::{ArgKey, OpKernelContext};
-use opsmith_core::{Device, Error, Result};
+use opsmith_core::tensor::checked_num_elements;
+use opsmith_core::{Device, Error, Result, ensure};
 
 use crate::arguments::Arguments;
+use crate::array::DeviceArray;
 use crate::launch::Launch;
 use crate::source::Source;
 use crate::view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};
@@ -26,6 +28,11 @@ impl<'a> CudaCall<'a> {
     /// The call of this context, with the kernels of a source.
     pub fn new(context: &'a OpKernelContext<'a>, source: &'a Source) -> CudaCall<'a> {
         CudaCall { context, source }
+    }
+
+    /// The same call, with the kernels of another source.
+    pub fn with<'s>(&'s self, source: &'s Source) -> CudaCall<'s> {
+        CudaCall { context: self.context, source }
     }
 
     /// The card.
@@ -97,6 +104,22 @@ pub struct Temp<T> {
     data: *mut u8,
     shape: [usize; 1],
     elements: PhantomData<T>,
+}
+
+impl<T: CudaElement> Temp<T> {
+    /// The memory as a dense, row-major array of this shape.
+    ///
+    /// # Errors
+    /// `Internal` when it has not as many elements.
+    pub fn array(&self, shape: &[usize]) -> Result<DeviceArray<'_, T>> {
+        let [len] = self.shape;
+        ensure!(
+            checked_num_elements(shape) == Some(len),
+            Internal,
+            "a temporary of {len} elements has not the shape {shape:?}"
+        );
+        Ok(DeviceArray::dense(self.data.cast(), shape))
+    }
 }
 
 impl<T: CudaElement> DeviceTensor for Temp<T> {

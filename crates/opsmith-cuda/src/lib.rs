@@ -6,15 +6,18 @@
 //!
 //! - [`Source`], a text and where its author wrote it; [`Nvrtc`] compiles it;
 //! - [`CudaCall`], a call on a card: [`kernel`](CudaCall::kernel) begins a launch;
-//! - [`DeviceView`], [`DeviceViewMut`], tensors on a card; [`Arguments`], what kernels get of them, [`Structure`], any other;
+//! - [`DeviceView`], [`DeviceViewMut`], tensors on a card, and [`DeviceArray`], parts and transposes of them, which
+//!   [`gemm`](CudaCall::gemm) multiplies; [`Arguments`], what kernels get of them, [`Structure`], any other;
 //! - [`with_launches_to`], for tests without a card.
 
 mod arguments;
+mod array;
 mod cache;
 mod call;
 mod digest;
 mod driver;
 mod find;
+mod gemm;
 mod launch;
 mod nvrtc;
 mod shared_object;
@@ -23,11 +26,13 @@ pub mod testing;
 mod view;
 
 pub use arguments::{Arguments, Structure};
+pub use array::DeviceArray;
 pub use cache::{VARIABLE as CACHE_VARIABLE, folder as cache_folder};
 pub use call::{BLOCK, CudaCall, KernelCall, Temp};
 pub use driver::Driver;
 pub use find::VARIABLE as NVRTC_VARIABLE;
+pub use gemm::CudaFloat;
 pub use launch::{FLAGS_VARIABLE, Launch, MAX_GRID, compiled, with_launches_to};
 pub use nvrtc::Nvrtc;
-pub use source::{Architecture, Compiled, HEADER, HEADER_NAME, Source, Target};
+pub use source::{Architecture, Compiled, HEADERS, Source, Target};
 pub use view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};

@@ -8,7 +8,7 @@ use opsmith_core::{Error, Result, bail};
 
 use crate::find;
 use crate::shared_object::{SharedObject, function_table};
-use crate::source::{Architecture, Compiled, HEADER, HEADER_NAME, Source, Target};
+use crate::source::{Architecture, Compiled, HEADERS, Source, Target};
 
 type Program = *mut c_void;
 
@@ -216,17 +216,20 @@ struct RawProgram<'f> {
 impl<'f> RawProgram<'f> {
     fn new(functions: &'f Functions, source: &Source) -> Result<RawProgram<'f>> {
         let (text, name) = (c_string(&source.program())?, c_string(&source.file())?);
-        let (header, header_name) = (c_string(HEADER)?, c_string(HEADER_NAME)?);
+        let headers = HEADERS.map(|(name, text)| Ok((c_string(name)?, c_string(text)?)));
+        let headers = headers.into_iter().collect::<Result<Vec<_>>>()?;
+        let (names, texts): (Vec<_>, Vec<_>) =
+            headers.iter().map(|(name, text)| (name.as_ptr(), text.as_ptr())).unzip();
         let mut raw = std::ptr::null_mut();
-        // SAFETY: all are C strings, of which the compiler makes copies; there is one header of each kind.
+        // SAFETY: all are C strings, of which the compiler makes copies; there are as many texts of headers as names.
         let status = unsafe {
             (functions.create)(
                 &mut raw,
                 text.as_ptr(),
                 name.as_ptr(),
-                1,
-                [header.as_ptr()].as_ptr(),
-                [header_name.as_ptr()].as_ptr(),
+                names.len() as c_int,
+                texts.as_ptr(),
+                names.as_ptr(),
             )
         };
         check(functions, "nvrtcCreateProgram", status)?;

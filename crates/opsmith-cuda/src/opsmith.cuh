@@ -15,6 +15,12 @@
     T *const name = (T *)opsmith_dynamic_shared_memory
 #endif
 
+// A card's own instructions.
+#ifndef OPSMITH_FLOAT_TO_HALF
+#define OPSMITH_FLOAT_TO_HALF(bits, x) asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x))
+#define OPSMITH_HALF_TO_FLOAT(x, bits) asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits))
+#endif
+
 namespace opsmith {
 
 // One dim fewer of a tensor: `a[i]` of an accessor `a` with at least two dims.
@@ -126,10 +132,10 @@ struct half {
     unsigned short bits;
 
     half() = default;
-    OPSMITH_INLINE half(float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x)); }
+    OPSMITH_INLINE half(float x) { OPSMITH_FLOAT_TO_HALF(bits, x); }
     OPSMITH_INLINE operator float() const {
         float x;
-        asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(bits));
+        OPSMITH_HALF_TO_FLOAT(x, bits);
         return x;
     }
 };

@@ -7,11 +7,9 @@ use std::sync::OnceLock;
 
 use crate::digest::Digest;
 
-/// The header that sources include as `opsmith.cuh`.
-pub const HEADER: &str = include_str!("opsmith.cuh");
-
-/// The name by which sources include [`HEADER`].
-pub const HEADER_NAME: &str = "opsmith.cuh";
+/// The headers that sources may include: their names, and their texts.
+pub const HEADERS: [(&str, &str); 2] =
+    [("opsmith.cuh", include_str!("opsmith.cuh")), ("opsmith_gemm.cuh", include_str!("opsmith_gemm.cuh"))];
 
 /// A CUDA C++ source, and where its author wrote it.
 ///
@@ -88,9 +86,11 @@ impl Source {
 
     /// A digest of all that decides what it means.
     pub(crate) fn key(&self) -> u128 {
-        *self
-            .key
-            .get_or_init(|| Digest::new().part(HEADER.as_bytes()).part(self.program().as_bytes()).finish())
+        *self.key.get_or_init(|| {
+            let headers =
+                HEADERS.iter().fold(Digest::new(), |digest, (_, text)| digest.part(text.as_bytes()));
+            headers.part(self.program().as_bytes()).finish()
+        })
     }
 }
 

@@ -107,6 +107,25 @@ template <typename To, typename From> static To same_bits(From from) {
 static inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
 static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }
 static inline float __uint_as_float(unsigned x) { return same_bits<float>(x); }
+namespace processor {
+// float16 by its bits, rounded to nearest, ties to even.
+static inline float float_of(unsigned short half) {
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
+    const float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+                                      : std::ldexp((float)(exponent ? 1024 + fraction : fraction), (exponent ? exponent : 1) - 25);
+    return half >> 15 ? -size : size;
+}
+static inline unsigned short half_of(float x) {
+    const unsigned short sign = __float_as_uint(x) >> 31 << 15;
+    if (x != x) return 0x7fff;
+    const float size = std::fabs(x);
+    if (size >= 65520.0f) return sign | 31 << 10;
+    int exponent = size < 0x1p-14f ? -14 : std::ilogb(size);
+    // The sum carries over into the exponent where rounding does.
+    const unsigned fraction = (unsigned)std::nearbyint(std::ldexp(size, 10 - exponent));
+    return sign | (unsigned short)((exponent + 14) * 1024 + fraction);
+}
+}  // namespace processor
 static inline double normcdf(double x) { return 0.5 * std::erfc(-x * 0.70710678118654752440); }
 static inline float normcdff(float x) { return (float)normcdf((double)x); }
 static inline double rsqrt(double x) { return 1 / std::sqrt(x); }
@@ -124,5 +143,5 @@ static inline float rsqrtf(float x) { return (float)rsqrt((double)x); }
 #define __shfl_down_sync(mask, x, offset) processor::exchange(x, processor::current + (offset), __LINE__)
 #define __shfl_xor_sync(mask, x, bits) processor::exchange(x, processor::current ^ (bits), __LINE__)
 #define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.data()
-// Conversions of half precision are a card's own instructions.
-#define asm(...) (void)0
+#define OPSMITH_FLOAT_TO_HALF(bits, x) bits = processor::half_of(x)
+#define OPSMITH_HALF_TO_FLOAT(x, bits) x = processor::float_of(bits)

@@ -13,7 +13,7 @@ use opsmith_core::{Error, Result, bail, ensure};
 
 use crate::launch::Launch;
 use crate::shared_object::SharedObject;
-use crate::source::{HEADER, HEADER_NAME};
+use crate::source::HEADERS;
 
 /// What stands before a source.
 const PRELUDE: &str = include_str!("processor.cpp");
@@ -107,7 +107,9 @@ fn compiled(launch: &Launch<'_>) -> Result<Kernel> {
     let failed = |error: std::io::Error| Error::internal(format!("{}: {error}", folder.display()));
     let (source, library) = (folder.join("kernel.cpp"), folder.join("kernel.so"));
     fs::create_dir_all(&folder).map_err(failed)?;
-    fs::write(folder.join(HEADER_NAME), HEADER).map_err(failed)?;
+    for (name, text) in HEADERS {
+        fs::write(folder.join(name), text).map_err(failed)?;
+    }
     let text = format!(
         "{PRELUDE}{}\nextern \"C\" __attribute__((visibility(\"default\"))) int opsmith_run(void **a, const size_t *s, size_t n, const unsigned *g, const unsigned *b, \
          unsigned m) {{\n    return processor::launch({}, a, s, n, g, b, m);\n}}\n",

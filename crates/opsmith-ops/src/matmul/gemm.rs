@@ -1,11 +1,48 @@
 //! Sums of matrix products, stack by stack, on the threads of the call.
 
+use std::marker::PhantomData;
+
 use opsmith::GemmFloat;
 use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::ArrayViewMut2;
 use opsmith::prelude::*;
 
-use super::{Stack, integers};
+use super::{Place, integers};
+
+/// A matrix, or a stack of them.
+type Stack<'a, T> = ArrayViewD<'a, T>;
+
+/// Tensors in main memory.
+pub(super) struct OnCpu<T>(PhantomData<fn() -> T>);
+
+impl<T: Gemm> Place for OnCpu<T> {
+    type Stack<'a> = Stack<'a, T>;
+
+    fn input<'a>(context: &OpKernelContext<'a>, name: &'static str) -> Result<Option<Stack<'a, T>>> {
+        context.optional_view::<T, IxDyn>(name)
+    }
+
+    fn shape<'s>(stack: &'s Stack<'_, T>) -> &'s [usize] {
+        stack.shape()
+    }
+
+    fn transposed<'a>(stack: &Self::Stack<'a>) -> Result<Self::Stack<'a>> {
+        let (mut stack, rank) = (stack.clone(), stack.ndim());
+        stack.swap_axes(rank - 2, rank - 1);
+        Ok(stack)
+    }
+
+    fn make(
+        context: &OpKernelContext<'_>,
+        name: &'static str,
+        (shape, transposed): (&[usize], bool),
+        stack: &[usize],
+        terms: &[(Stack<'_, T>, Stack<'_, T>)],
+    ) -> Result<()> {
+        let output = context.output_view::<T, IxDyn>(name, shape)?;
+        T::add_products(&context.compute(), stack, terms, output, transposed)
+    }
+}
 
 /// The element type of a matrix.
 pub(super) trait Gemm: RealNumber {

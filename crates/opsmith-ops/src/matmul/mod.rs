@@ -1,15 +1,19 @@
 //! Products of matrices, and of stacks of them.
 
+mod cuda;
+#[cfg(test)]
+mod cuda_tests;
 mod gemm;
 mod integers;
 
 use std::marker::PhantomData;
 
-use opsmith::dtype::sets;
+use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
 use opsmith::{Dim, Shape};
 
-use self::gemm::Gemm;
+use self::cuda::OnCard;
+use self::gemm::OnCpu;
 use crate::define::ops;
 
 ops! {
@@ -25,6 +29,18 @@ fn def(name: &str) -> OpDef {
         .attr("T: {float16, bfloat16, float32, float64}")
         .input("a: T")
         .input("b: T")
+}
+
+/// The registrations of a kernel on a card.
+macro_rules! on_card {
+    ($kernel:ident) => {
+        [
+            KernelDef::cuda::<$kernel<OnCard<f16>>>().type_constraint::<f16>("T"),
+            KernelDef::cuda::<$kernel<OnCard<bf16>>>().type_constraint::<bf16>("T"),
+            KernelDef::cuda::<$kernel<OnCard<f32>>>().type_constraint::<f32>("T"),
+            KernelDef::cuda::<$kernel<OnCard<f64>>>().type_constraint::<f64>("T"),
+        ]
+    };
 }
 
 fn forward() -> OpDef {
@@ -46,7 +62,8 @@ fn forward() -> OpDef {
         })
         .gradient("MatMulGrad")
         .more_dtypes("T", sets::INTEGER)
-        .kernels(kernels!(Forward<T> for T in RealNumber).into_iter().map(KernelDef::strided))
+        .kernels(kernels!(Forward<OnCpu<T>> for T in RealNumber).into_iter().map(KernelDef::strided))
+        .kernels(on_card!(Forward))
 }
 
 fn gradient() -> OpDef {
@@ -63,7 +80,8 @@ fn gradient() -> OpDef {
             like_the_factors(c)
         })
         .gradient("MatMulGradGrad")
-        .kernels(kernels!(Gradient<T> for T in AnyFloat).into_iter().map(KernelDef::strided))
+        .kernels(kernels!(Gradient<OnCpu<T>> for T in AnyFloat).into_iter().map(KernelDef::strided))
+        .kernels(on_card!(Gradient))
 }
 
 fn second_gradient() -> OpDef {
@@ -92,7 +110,8 @@ fn second_gradient() -> OpDef {
             c.set_output(2, shape)?;
             like_the_factors(c)
         })
-        .kernels(kernels!(SecondGradient<T> for T in AnyFloat).into_iter().map(KernelDef::strided))
+        .kernels(kernels!(SecondGradient<OnCpu<T>> for T in AnyFloat).into_iter().map(KernelDef::strided))
+        .kernels(on_card!(SecondGradient))
 }
 
 fn like_the_factors(c: &mut InferenceContext<'_>) -> Result<()> {
@@ -154,44 +173,65 @@ fn shape_error(context: &OpKernelContext<'_>, transposed: Transposed) -> Error {
     ))
 }
 
-/// A matrix, or a stack of them, and whether it is transposed.
-type Stack<'a, T> = ArrayViewD<'a, T>;
+/// Where the tensors of a call are, and what multiplies them there.
+trait Place: Sized + Send + Sync + 'static {
+    /// A matrix, or a stack of them, of any strides.
+    type Stack<'a>: Clone;
 
-fn transposed_if<T>(mut stack: Stack<'_, T>, transposed: bool) -> Stack<'_, T> {
-    if transposed {
-        let rank = stack.ndim();
-        stack.swap_axes(rank - 2, rank - 1);
-    }
-    stack
+    /// An input, if it is there.
+    fn input<'a>(context: &OpKernelContext<'a>, name: &'static str) -> Result<Option<Self::Stack<'a>>>;
+
+    /// The dims.
+    fn shape<'s>(stack: &'s Self::Stack<'_>) -> &'s [usize];
+
+    /// With each matrix transposed; there are two dims at least.
+    fn transposed<'a>(stack: &Self::Stack<'a>) -> Result<Self::Stack<'a>>;
+
+    /// Makes an output of this shape, whose matrices are transposed if it says so, of the sum of the products of those of the
+    /// terms, of which there are at most two. All broadcast to the dims `stack`, and what belongs to one matrix of the output is
+    /// added up.
+    fn make(
+        context: &OpKernelContext<'_>,
+        name: &'static str,
+        output: (&[usize], bool),
+        stack: &[usize],
+        terms: &[(Self::Stack<'_>, Self::Stack<'_>)],
+    ) -> Result<()>;
+}
+
+fn transposed_if<'a, P: Place>(stack: &P::Stack<'a>, transposed: bool) -> Result<P::Stack<'a>> {
+    if transposed { P::transposed(stack) } else { Ok(stack.clone()) }
 }
 
 /// What a call of one of the ops multiplies: the factors as they are multiplied, and the dims of the stack that both
 /// broadcast to.
-struct Call<'a, T> {
-    a: Stack<'a, T>,
-    b: Stack<'a, T>,
+struct Call<'a, P: Place> {
+    a: P::Stack<'a>,
+    b: P::Stack<'a>,
     stack: Vec<usize>,
     transposed: Transposed,
 }
 
-impl<'a, T: Gemm> Call<'a, T> {
-    fn new(context: &OpKernelContext<'a>, transposed: Transposed) -> Result<Call<'a, T>> {
-        let (a, b) = (context.view::<T, IxDyn>("a")?, context.view::<T, IxDyn>("b")?);
+impl<'a, P: Place> Call<'a, P> {
+    fn new(context: &OpKernelContext<'a>, transposed: Transposed) -> Result<Call<'a, P>> {
         let error = || shape_error(context, transposed);
-        if a.ndim() < 2 || b.ndim() < 2 {
+        let factor = |name, transposed| {
+            let factor = P::input(context, name)?.filter(has_matrices::<P>).ok_or_else(error)?;
+            transposed_if::<P>(&factor, transposed)
+        };
+        let (a, b) = (factor("a", transposed.a)?, factor("b", transposed.b)?);
+        let (left, right) = (P::shape(&a), P::shape(&b));
+        if left[left.len() - 1] != right[right.len() - 2] {
             return Err(error());
         }
-        let (a, b) = (transposed_if(a, transposed.a), transposed_if(b, transposed.b));
-        if a.shape()[a.ndim() - 1] != b.shape()[b.ndim() - 2] {
-            return Err(error());
-        }
-        let stack = broadcast(&a.shape()[..a.ndim() - 2], &b.shape()[..b.ndim() - 2]).ok_or_else(error)?;
+        let stack = broadcast(&left[..left.len() - 2], &right[..right.len() - 2]).ok_or_else(error)?;
         Ok(Call { a, b, stack, transposed })
     }
 
     fn product_shape(&self) -> Vec<usize> {
-        let (rows, columns) = (self.a.shape()[self.a.ndim() - 2], self.b.shape()[self.b.ndim() - 1]);
-        self.stack.iter().copied().chain([rows, columns]).collect()
+        let (left, right) = (P::shape(&self.a), P::shape(&self.b));
+        let matrix = [left[left.len() - 2], right[right.len() - 1]];
+        self.stack.iter().copied().chain(matrix).collect()
     }
 
     /// An optional input that has the shape of what it is the gradient of.
@@ -201,14 +241,12 @@ impl<'a, T: Gemm> Call<'a, T> {
         name: &'static str,
         shape: &[usize],
         transposed: bool,
-    ) -> Result<Option<Stack<'a, T>>> {
-        let Some(gradient) = context.optional_view::<T, IxDyn>(name)? else { return Ok(None) };
-        let gradient = match gradient.ndim() {
-            0 | 1 => gradient,
-            _ => transposed_if(gradient, transposed),
-        };
-        ensure_shape(context, self.transposed, gradient.shape(), shape)?;
-        Ok(Some(gradient))
+    ) -> Result<Option<P::Stack<'a>>> {
+        let Some(gradient) = P::input(context, name)? else { return Ok(None) };
+        let error = || shape_error(context, self.transposed);
+        let gradient = Some(gradient).filter(has_matrices::<P>).ok_or_else(error)?;
+        let gradient = transposed_if::<P>(&gradient, transposed)?;
+        if P::shape(&gradient) == shape { Ok(Some(gradient)) } else { Err(error()) }
     }
 
     /// Makes an output of this shape, as it is before transposition, from the sum of products; nothing if nobody wants it.
@@ -217,7 +255,7 @@ impl<'a, T: Gemm> Call<'a, T> {
         context: &OpKernelContext<'_>,
         name: &'static str,
         (shape, transposed): (&[usize], bool),
-        terms: &[(Stack<'_, T>, Stack<'_, T>)],
+        terms: &[(P::Stack<'_>, P::Stack<'_>)],
     ) -> Result<()> {
         if !context.output_wanted(name)? {
             return Ok(());
@@ -227,18 +265,13 @@ impl<'a, T: Gemm> Call<'a, T> {
             let rank = given.len();
             given.swap(rank - 2, rank - 1);
         }
-        let output = context.output_view::<T, IxDyn>(name, &given)?;
-        T::add_products(&context.compute(), &self.stack, terms, output, transposed)
+        P::make(context, name, (&given, transposed), &self.stack, terms)
     }
 }
 
-fn ensure_shape(
-    context: &OpKernelContext<'_>,
-    transposed: Transposed,
-    got: &[usize],
-    expected: &[usize],
-) -> Result<()> {
-    if got == expected { Ok(()) } else { Err(shape_error(context, transposed)) }
+/// Whether there are two dims at least.
+fn has_matrices<P: Place>(stack: &P::Stack<'_>) -> bool {
+    P::shape(stack).len() >= 2
 }
 
 /// The dims that two lists of dims broadcast to by NumPy's rules.
@@ -260,15 +293,15 @@ fn broadcast(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
 /// A kernel of one of the ops.
 macro_rules! kernel {
     ($name:ident, |$call:ident, $context:ident| $compute:expr) => {
-        struct $name<T>(Transposed, PhantomData<fn() -> T>);
+        struct $name<P>(Transposed, PhantomData<fn() -> P>);
 
-        impl<T: Gemm> OpKernel for $name<T> {
+        impl<P: Place> OpKernel for $name<P> {
             fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
                 Ok($name(Transposed::new(construction)?, PhantomData))
             }
 
             fn compute(&self, $context: &mut OpKernelContext<'_>) -> Result<()> {
-                let $call = Call::<T>::new($context, self.0)?;
+                let $call = Call::<P>::new($context, self.0)?;
                 $compute
             }
         }
@@ -276,7 +309,7 @@ macro_rules! kernel {
 }
 
 kernel!(Forward, |call, context| {
-    let terms = [(call.a.view(), call.b.view())];
+    let terms = [(call.a.clone(), call.b.clone())];
     call.write(context, "product", (&call.product_shape(), false), &terms)
 });
 
@@ -285,10 +318,10 @@ kernel!(Gradient, |call, context| {
     let Some(product) = call.gradient(context, "product_grad", &call.product_shape(), false)? else {
         return Err(shape_error(context, call.transposed));
     };
-    let of_a = [(product.view(), transposed_if(call.b.view(), true))];
-    call.write(context, "a_grad", (call.a.shape(), a), &of_a)?;
-    let of_b = [(transposed_if(call.a.view(), true), product.view())];
-    call.write(context, "b_grad", (call.b.shape(), b), &of_b)
+    let of_a = [(product.clone(), P::transposed(&call.b)?)];
+    call.write(context, "a_grad", (P::shape(&call.a), a), &of_a)?;
+    let of_b = [(P::transposed(&call.a)?, product.clone())];
+    call.write(context, "b_grad", (P::shape(&call.b), b), &of_b)
 });
 
 // With U and V for the gradients of the gradients of A and B, and G for that of the product, it is of ⟨U, G·Bᵀ⟩ + ⟨V, Aᵀ·G⟩.
@@ -298,20 +331,20 @@ kernel!(SecondGradient, |call, context| {
     let Some(product) = call.gradient(context, "product_grad", &shape, false)? else {
         return Err(shape_error(context, call.transposed));
     };
-    let u = call.gradient(context, "a_grad_grad", call.a.shape(), a)?;
-    let v = call.gradient(context, "b_grad_grad", call.b.shape(), b)?;
+    let u = call.gradient(context, "a_grad_grad", P::shape(&call.a), a)?;
+    let v = call.gradient(context, "b_grad_grad", P::shape(&call.b), b)?;
     let mut of_product = Vec::new();
     let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
     if let Some(u) = &u {
-        of_product.push((u.view(), call.b.view()));
-        of_b.push((transposed_if(u.view(), true), product.view()));
+        of_product.push((u.clone(), call.b.clone()));
+        of_b.push((P::transposed(u)?, product.clone()));
     }
     if let Some(v) = &v {
-        of_product.push((call.a.view(), v.view()));
-        of_a.push((product.view(), transposed_if(v.view(), true)));
+        of_product.push((call.a.clone(), v.clone()));
+        of_a.push((product.clone(), P::transposed(v)?));
     }
-    call.write(context, "a_grad", (call.a.shape(), a), &of_a)?;
-    call.write(context, "b_grad", (call.b.shape(), b), &of_b)?;
+    call.write(context, "a_grad", (P::shape(&call.a), a), &of_a)?;
+    call.write(context, "b_grad", (P::shape(&call.b), b), &of_b)?;
     call.write(context, "product_grad_grad", (&shape, false), &of_product)
 });
 
