@@ -61,6 +61,8 @@ impl Linear for Reshaping {
         },
     };
 
+    const ON_CARD: bool = true;
+
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Reshaping)
     }
@@ -147,6 +149,8 @@ impl Linear for Transposition {
             Ok(order.iter().map(|&axis| dims[axis].clone()).collect())
         },
     };
+
+    const ON_CARD: bool = true;
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Transposition { order: construction.attr("perm")? })

@@ -13,6 +13,9 @@ pub mod layout;
 mod linear;
 pub mod matmul;
 mod moved;
+mod moved_on_card;
+#[cfg(test)]
+mod moved_tests;
 mod parameters;
 pub mod parts;
 pub mod patches;

@@ -8,6 +8,7 @@ use opsmith::dtype::sets;
 use opsmith::prelude::*;
 
 use crate::moved::for_every_dtype;
+use crate::moved_on_card::moves;
 
 /// What is to be said of such an op.
 pub(crate) struct Facts {
@@ -45,6 +46,9 @@ pub(crate) trait Linear: Send + Sync + Sized + 'static {
 
     /// Whether inputs may have any strides.
     const STRIDED: bool = true;
+
+    /// Whether all that it does is to move elements, which is done on a card too.
+    const ON_CARD: bool = false;
 
     /// The kernels of the op.
     fn kernels() -> Vec<KernelDef> {
@@ -98,7 +102,9 @@ pub(crate) fn forward<L: Linear>() -> OpDef {
             c.set_output(0, shape)
         })
         .gradient(&format!("{}Grad", L::FACTS.name))
-        .kernels(L::kernels().into_iter().map(in_host_memory::<L>))
+        .kernels(
+            L::kernels().into_iter().chain(moved_on_card::<L, Forward<L>>(|_| true)).map(in_host_memory::<L>),
+        )
 }
 
 /// Its gradient: of the inputs, the first one's shape is what counts.
@@ -116,6 +122,7 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
         })
         .gradient(&format!("{name}GradGrad"))
         .kernels(floats_with::<Backward<L>>(L::STRIDED).map(in_host_memory::<L>))
+        .kernels(moved_on_card::<L, Backward<L>>(is_float).map(in_host_memory::<L>))
 }
 
 /// The gradient's gradient.
@@ -129,6 +136,17 @@ pub(crate) fn second<L: Linear>() -> OpDef {
             c.set_output(0, shape)
         })
         .kernels(floats_with::<Forward<L>>(L::STRIDED).map(in_host_memory::<L>))
+        .kernels(moved_on_card::<L, Forward<L>>(is_float).map(in_host_memory::<L>))
+}
+
+fn is_float(dtype: DType) -> bool {
+    sets::ANY_FLOAT.contains(&dtype)
+}
+
+/// The kernel on a card for the dtypes that can be moved there and are asked for; none of an op that does more.
+fn moved_on_card<L: Linear, K: OpKernel>(dtypes: fn(DType) -> bool) -> impl Iterator<Item = KernelDef> {
+    let all = DType::ALL.into_iter().filter(move |&dtype| L::ON_CARD && moves(dtype) && dtypes(dtype));
+    all.map(|dtype| KernelDef::cuda::<K>().dtype_constraint("T", dtype))
 }
 
 /// The kernel for each float dtype, whose inputs may have any strides.

@@ -1,9 +1,11 @@
 //! Moving elements without looking at them: views of tensors that are permuted, cut and repeated, and copies of them into
 //! outputs, of any dtype.
 
+use opsmith::DeviceKind;
 use opsmith::prelude::*;
 
 use crate::elementwise::Shared;
+use crate::moved_on_card::Move;
 use crate::parameters::empty_text;
 use crate::walk::{Dims, Strides, Walk};
 
@@ -139,6 +141,9 @@ fn write(
         return write_strings(context, (output, element), shape, parts, &places);
     }
     let to = context.allocate_output_at(output, element, shape)?;
+    if context.device().kind == DeviceKind::Cuda {
+        return write_on_card(context, &to, seen, parts, zeros);
+    }
     let (size, memory) = (to.dtype().size(), Shared(to.data_ptr()));
     if zeros && !shape.contains(&0) {
         // SAFETY: the output has so many bytes, and zeros are a value of every dtype but text.
@@ -166,6 +171,32 @@ fn write(
             )
         };
         context.copy(from, &mut to)?;
+    }
+    Ok(())
+}
+
+/// As [`write`], on a card: with `zeros`, the first part brings those around it along.
+fn write_on_card(
+    context: &OpKernelContext<'_>,
+    to: &TensorViewMut<'_>,
+    seen: &[usize],
+    parts: &Parts<'_>,
+    zeros: bool,
+) -> Result<()> {
+    let (size, strides) = (to.dtype().size(), row_major(seen));
+    let none = Dims::from_elem(0, seen.len());
+    for (number, (part, start)) in parts.iter().enumerate() {
+        let own =
+            Move { dims: &part.shape, start: &none, size: &part.shape, from: &part.strides, to: &strides };
+        let (all, first) = match zeros && number == 0 {
+            true => (Move { dims: seen, start, ..own }, 0),
+            false => (own, start.iter().zip(&strides).map(|(&start, stride)| start as isize * stride).sum()),
+        };
+        let at = |data: *const u8, offset: isize| data.wrapping_offset(offset * size as isize).cast();
+        // SAFETY: the part's elements are the tensor's, and its place, which has been checked, is in the output.
+        unsafe {
+            all.launch(context, size, at(part.tensor.data_ptr(), part.offset), at(to.data_ptr(), first))?
+        };
     }
     Ok(())
 }

@@ -96,6 +96,8 @@ impl Linear for Padding {
         },
     };
 
+    const ON_CARD: bool = true;
+
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Padding)
     }

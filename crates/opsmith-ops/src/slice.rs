@@ -105,6 +105,8 @@ impl Linear for Slicing {
         },
     };
 
+    const ON_CARD: bool = true;
+
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Slicing { clip: construction.attr("clip")? })
     }

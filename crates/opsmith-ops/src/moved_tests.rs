@@ -1,0 +1,96 @@
+//! Ops that move elements on a card without one: compiled, and run on the processor against the kernels of the CPU.
+
+use opsmith::ndarray::{Array, Array3};
+use opsmith::prelude::*;
+use opsmith::testing::{Call, call};
+
+use crate::layout::{Reshape, Transpose};
+use crate::parts::Pad;
+use crate::slice::Slice;
+
+/// The ops of an op's gradients of two orders, which come into a library with it.
+fn companion<O: OpDefinition>(order: usize) -> OpDef {
+    O::COMPANIONS[order - 1]()
+}
+
+/// Runs both kernels of a call, if that can be done here, and compares the output, which may be of any rank.
+fn compare<'a, T: Element + PartialEq + std::fmt::Debug + Clone>(
+    form: impl Fn() -> Call<'a>,
+    output: &str,
+) -> Result<()> {
+    let Some(own) = form().run_cuda_on_processor()? else { return Ok(()) };
+    assert_eq!(own.array::<T, IxDyn>(output)?, form().run()?.array::<T, IxDyn>(output)?);
+    Ok(())
+}
+
+fn numbers() -> Array3<f32> {
+    Array::from_shape_fn((3, 4, 5), |(i, j, k)| (1 + i * 100 + j * 10 + k) as f32)
+}
+
+#[test]
+fn paddings_are_read_in_main_memory_and_zeros_put_around() -> Result<()> {
+    let x = numbers();
+    for paddings in [[[0i64, 0], [0, 0], [0, 0]], [[1, 2], [0, 3], [4, 0]], [[0, 0], [700, 0], [0, 1]]] {
+        let paddings = opsmith::ndarray::arr2(&paddings);
+        for x in [
+            x.view(),
+            x.slice(s![1..;2, ..;-1, ..]),
+            x.view().permuted_axes([2, 0, 1]),
+            x.slice(s![..1, .., 2..3]),
+            x.slice(s![.., ..0, ..]),
+        ] {
+            compare::<f32>(|| call::<Pad>().input(&x).input(&paddings), "y")?;
+            let padded = call::<Pad>().input(&x).input(&paddings).run()?.array::<f32, Ix3>("y")?;
+            let turned = padded.mapv(|number| number + 1.0).reversed_axes();
+            let (x, grad) = (&x, turned.t());
+            compare::<f32>(
+                || Call::new(companion::<Pad>(1)).input(x).input(&paddings).input(&grad),
+                "x_grad",
+            )?;
+            compare::<f32>(|| Call::new(companion::<Pad>(2)).input(x).input(&paddings), "y_grad_grad")?;
+        }
+    }
+    let (bytes, number) = (array![true, false], array![[1i32, 2]]);
+    compare::<bool>(|| call::<Pad>().input(&bytes).input(&number), "y")?;
+    let (none, empty) = (opsmith::ndarray::arr0(7i64), opsmith::ndarray::Array2::<i64>::zeros((0, 2)));
+    compare::<i64>(|| call::<Pad>().input(&none).input(&empty), "y")
+}
+
+#[test]
+fn wrong_paddings_are_errors_on_both_devices() {
+    let (x, paddings) = (numbers(), array![[0, 0], [-1, 0], [0, 0]]);
+    let form = || call::<Pad>().input(&x).input(&paddings);
+    assert_eq!(form().launches(&mut |_| Ok(())).unwrap_err(), form().run().unwrap_err());
+}
+
+#[test]
+fn parts_shapes_and_orders_of_dims() -> Result<()> {
+    let x = numbers();
+    let (begin, size) = (array![1i64, -3, 0], array![2i64, 2, -1]);
+    compare::<f32>(|| call::<Slice>().input(&x).input(&begin).input(&size), "y")?;
+    let part = call::<Slice>().input(&x).input(&begin).input(&size).run()?.array::<f32, Ix3>("y")?;
+    let grad = || Call::new(companion::<Slice>(1)).input(&x).input(&begin).input(&size).input(&part);
+    compare::<f32>(grad, "x_grad")?;
+    let (turned, shape) = (x.t(), array![6i32, -1]);
+    compare::<f32>(|| call::<Reshape>().input(&turned).input(&shape), "y")?;
+    compare::<f32>(|| call::<Transpose>().input(&x).attr("perm", vec![1, 0, 2]), "y")
+}
+
+#[test]
+fn the_kernel_compiles_for_every_size_of_elements() -> Result<()> {
+    fn every<T: Number>() -> Result<()> {
+        let (one, none) = (Array::<T, _>::zeros(1), array![[0i64, 1]]);
+        call::<Pad>().input(&one).input(&none).compile_for_cuda()?;
+        Ok(())
+    }
+    every::<i8>()?;
+    every::<i16>()?;
+    every::<f32>()?;
+    every::<f64>()?;
+    // Places beyond 31 bits, of memory that nobody touches.
+    let many = Array::<u8, _>::zeros((1 << 31) + 1);
+    let (apart, begin, size) = (many.slice(s![..;1 << 30]), array![0i64], array![-1i64]);
+    let kernels = call::<Slice>().input(&apart).input(&begin).input(&size).compile_for_cuda()?;
+    assert!(kernels.iter().all(|kernel| kernel == "move<unsigned char, long long>"), "{kernels:?}");
+    Ok(())
+}
