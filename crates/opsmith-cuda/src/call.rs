@@ -203,6 +203,11 @@ impl KernelCall<'_> {
         self
     }
 
+    /// As [`pointer`](Self::pointer), null for a tensor that is absent.
+    pub fn optional_pointer(self, tensor: Option<&dyn DeviceTensor>) -> Self {
+        self.address(tensor.map_or(std::ptr::null(), |tensor| tensor.layout().data.cast_const().cast()))
+    }
+
     /// Any address on the card, or null.
     pub fn address(mut self, address: *const c_void) -> Self {
         self.launch.arguments.address(address);

@@ -6,10 +6,11 @@
 namespace opsmith {
 
 // A tile of a product that a block of 16 × 16 threads computes, each thread `A` of its rows times `B` of its columns, fed from
-// shared memory. `T` is the type that it is computed in.
-template <typename T, int A, int B> struct BlockProduct {
-    static constexpr int SIDE = 16;    // a block has SIDE × SIDE threads
-    static constexpr int DEPTH = 16;   // how many terms are in shared memory at a time
+// shared memory, where `DEPTH` terms are at a time: small tiles, of which there are few, wait less with more of them. `T` is the
+// type that it is computed in.
+template <typename T, int A, int B, int DEPTH = 16> struct BlockProduct {
+    static constexpr int SIDE = 16;   // a block has SIDE × SIDE threads, a multiple of DEPTH
+    static constexpr int LOADS_A = A * DEPTH / SIDE, LOADS_B = B * DEPTH / SIDE;   // numbers that a thread fetches at a time
     static constexpr int ROWS = SIDE * A, COLUMNS = SIDE * B;
 
     T sums[A][B];
@@ -28,26 +29,26 @@ template <typename T, int A, int B> struct BlockProduct {
     OPSMITH_INLINE void add(Index depth, FactorA a, FactorB b) {
         alignas(16) __shared__ T as[2][DEPTH][ROWS + 4], bs[2][DEPTH][COLUMNS + 4];
         const int thread = threadIdx.y * SIDE + threadIdx.x;
-        T next_a[A], next_b[B];
+        T next_a[LOADS_A], next_b[LOADS_B];
         // The tiles are filled in turns: what comes next is on its way while the present one is computed with.
         auto fetch = [&](Index k0) {
             const Index left = depth - k0;
 #pragma unroll
-            for (int e = 0; e < A; e++) {
+            for (int e = 0; e < LOADS_A; e++) {
                 const int r = along<A_ROWS, ROWS>(thread, e), k = across<A_ROWS, ROWS>(thread, e);
                 next_a[e] = k < left ? a(r, k0 + k) : T(0);
             }
 #pragma unroll
-            for (int e = 0; e < B; e++) {
+            for (int e = 0; e < LOADS_B; e++) {
                 const int c = along<B_COLUMNS, COLUMNS>(thread, e), k = across<B_COLUMNS, COLUMNS>(thread, e);
                 next_b[e] = k < left ? b(k0 + k, c) : T(0);
             }
         };
         auto keep = [&](int half) {
 #pragma unroll
-            for (int e = 0; e < A; e++) as[half][across<A_ROWS, ROWS>(thread, e)][along<A_ROWS, ROWS>(thread, e)] = next_a[e];
+            for (int e = 0; e < LOADS_A; e++) as[half][across<A_ROWS, ROWS>(thread, e)][along<A_ROWS, ROWS>(thread, e)] = next_a[e];
 #pragma unroll
-            for (int e = 0; e < B; e++)
+            for (int e = 0; e < LOADS_B; e++)
                 bs[half][across<B_COLUMNS, COLUMNS>(thread, e)][along<B_COLUMNS, COLUMNS>(thread, e)] = next_b[e];
         };
         if (depth <= 0) return;
@@ -82,7 +83,7 @@ template <typename T, int A, int B> struct BlockProduct {
 private:
     // Which row or column of a factor, and which term, a thread fetches.
     template <bool SIDE_BY_SIDE, int SIZE> static OPSMITH_INLINE int along(int thread, int e) {
-        return SIDE_BY_SIDE ? (thread + e * SIDE * SIDE) % SIZE : thread / DEPTH + e * SIDE;
+        return SIDE_BY_SIDE ? (thread + e * SIDE * SIDE) % SIZE : thread / DEPTH + e * (SIDE * SIDE / DEPTH);
     }
     template <bool SIDE_BY_SIDE, int SIZE> static OPSMITH_INLINE int across(int thread, int e) {
         return SIDE_BY_SIDE ? (thread + e * SIDE * SIDE) / SIZE : thread % DEPTH;

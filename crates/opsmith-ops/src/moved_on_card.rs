@@ -74,7 +74,7 @@ impl Move<'_> {
             })
         };
         // Places of the input are computed outside of it too, before they are found to be there.
-        let from = self.from_strides();
+        let from = self.input_strides();
         let far = reach(self.dims, &from).max(reach(self.dims, self.to));
         let start = reach(self.start, &from);
         let fits = far.max(start).max(self.dims.iter().product()) <= most
@@ -83,7 +83,7 @@ impl Move<'_> {
     }
 
     /// The strides of the input, 0 along a dim of one element, which leads nowhere: hosts leave anything there.
-    fn from_strides(&self) -> Strides {
+    fn input_strides(&self) -> Strides {
         self.size.iter().zip(self.from).map(|(&size, &stride)| if size > 1 { stride } else { 0 }).collect()
     }
 
@@ -101,7 +101,7 @@ impl Move<'_> {
             (of(self.dims), 1),
             (of(self.start), 0),
             (of(self.size), 1),
-            (strides(&self.from_strides()), 0),
+            (strides(&self.input_strides()), 0),
             (strides(self.to), 0),
         ] {
             for &number in numbers.iter().chain(std::iter::repeat(&rest)).take(MAX_RANK) {

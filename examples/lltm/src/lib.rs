@@ -4,10 +4,14 @@
 //! element is in `cell`.
 
 mod cell;
+#[cfg(test)]
+mod cuda_tests;
+mod launches;
 mod steps;
 #[cfg(test)]
 mod tests;
 
+use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut};
 use opsmith::prelude::*;
 use opsmith::{BodyFloat, GemmFloat};
 
@@ -21,7 +25,8 @@ use crate::steps::{Backward, Products, Wanted};
 #[op(
     shape = "(b,f),(3 * s,s + f),(3 * s),(b,s),(b,s)->(b,s),(b,s),(b,s),(b,s),(b,s),(b,s + f),(b,3 * s)",
     gradient = lltm_grad,
-    strided
+    strided,
+    cuda = "lltm.cu"
 )]
 fn lltm<T: Float + BodyFloat + GemmFloat>(
     cx: &Compute,
@@ -67,13 +72,34 @@ fn lltm<T: Float + BodyFloat + GemmFloat>(
     cx.map(&cell::forward {}, [g0, g1, g2, old_cell], outputs)
 }
 
+#[expect(clippy::too_many_arguments, reason = "it has the op's parameters")]
+fn lltm_cuda<T: CudaElement>(
+    call: &CudaCall,
+    input: DeviceView<T>,
+    weights: DeviceView<T>,
+    bias: DeviceView<T>,
+    old_h: DeviceView<T>,
+    old_cell: DeviceView<T>,
+    new_h: DeviceViewMut<T>,
+    new_cell: DeviceViewMut<T>,
+    input_gate: DeviceViewMut<T>,
+    output_gate: DeviceViewMut<T>,
+    candidate_cell: DeviceViewMut<T>,
+    x: DeviceViewMut<T>,
+    gate_weights: DeviceViewMut<T>,
+) -> Result<()> {
+    let made = [new_h, new_cell, input_gate, output_gate, candidate_cell, x, gate_weights];
+    launches::Step { input, weights, bias, old: [old_h, old_cell], made }.launch(call)
+}
+
 /// The gradient of `Lltm`.
 ///
 /// The gradients of the gates come from one pass, and the others from products of theirs. Nothing is computed that
 /// nobody asks for.
 #[op(
     shape = "(b,s),(b,s),(b,s),(b,s),(b,s),(b,s),(b,k),(b,3 * s),(3 * s,k)->(b,s),(b,k - s),(3 * s,k),(3 * s),(b,s)",
-    strided
+    strided,
+    cuda = "lltm.cu"
 )]
 fn lltm_grad<T: Float + BodyFloat + GemmFloat>(
     cx: &Compute,
@@ -116,6 +142,30 @@ fn lltm_grad<T: Float + BodyFloat + GemmFloat>(
     let gates_grad = step.gates(cx, old_cell_grad)?;
     let wanted = Wanted { old_h: old_h_grad, input: input_grad, weights: weights_grad, bias: bias_grad };
     Products { gates_grad: gates_grad.view(), weights, x }.compute(cx, wanted)
+}
+
+#[expect(clippy::too_many_arguments, reason = "it has the op's parameters")]
+fn lltm_grad_cuda<T: CudaElement>(
+    call: &CudaCall,
+    new_h_grad: DeviceView<T>,
+    new_cell_grad: DeviceView<T>,
+    new_cell: DeviceView<T>,
+    input_gate: DeviceView<T>,
+    output_gate: DeviceView<T>,
+    candidate_cell: DeviceView<T>,
+    x: DeviceView<T>,
+    gate_weights: DeviceView<T>,
+    weights: DeviceView<T>,
+    old_h: Option<DeviceViewMut<T>>,
+    input: Option<DeviceViewMut<T>>,
+    weights_grad: Option<DeviceViewMut<T>>,
+    bias: Option<DeviceViewMut<T>>,
+    old_cell: Option<DeviceViewMut<T>>,
+) -> Result<()> {
+    let elements =
+        [new_h_grad, new_cell_grad, new_cell, input_gate, output_gate, candidate_cell, gate_weights];
+    let wanted = launches::Wanted { old_h, input, weights: weights_grad, bias, old_cell };
+    launches::Backward { elements, x, weights }.launch(call, &wanted)
 }
 
 opsmith::library! { name = "lltm", ops = [lltm, lltm_grad] }
