@@ -219,13 +219,18 @@ class Output:
             ) from None
         return call("reshape", self, self.graph.constant(dims, "int64", name="shape"))
 
-    def sum(self, axes: int | Sequence[int] = (), keep_dims: bool = False) -> Output:
-        """The sum over these dims, over all where none is given."""
-        return call("sum", self, axes=_ints(axes), keep_dims=keep_dims)
+    def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Output:
+        """The sum over these dims, over all where none is named, as NumPy's."""
+        return self._reduced("sum", axis, keepdims)
 
-    def mean(self, axes: int | Sequence[int] = (), keep_dims: bool = False) -> Output:
-        """The mean over these dims, over all where none is given."""
-        return call("mean", self, axes=_ints(axes), keep_dims=keep_dims)
+    def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Output:
+        """The mean over these dims, over all where none is named, as NumPy's."""
+        return self._reduced("mean", axis, keepdims)
+
+    def _reduced(self, name: str, axis: int | Sequence[int] | None, keepdims: bool) -> Output:
+        axes = [] if axis is None else list(axis) if isinstance(axis, Iterable) else [axis]
+        # No dims are all dims to the op, and none to NumPy.
+        return self if axis is not None and not axes else call(name, self, axes=axes, keep_dims=keepdims)
 
     def astype(self, dtype: str) -> Output:
         """The elements as numbers of another type."""
@@ -258,10 +263,6 @@ def call(name: str, *inputs: Any, **attrs: Any) -> Output:
 
     output: Output = getattr(opsmith.ops, name)(*inputs, **attrs)
     return output
-
-
-def _ints(axes: int | Sequence[int]) -> list[int]:
-    return list(axes) if isinstance(axes, Iterable) else [axes]
 
 
 def _index(index: Any) -> Any:
