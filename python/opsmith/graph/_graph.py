@@ -41,8 +41,11 @@ class Graph:
 
         Its ops are those of the standard operators and of `libraries`, which may be of other
         releases than those that it was made with. Raises `opsmith.NotFoundError` where a library is
-        missing.
+        missing, `opsmith.InvalidArgumentError` for what is no library that `opsmith.load` gave.
         """
+        wrong = [library for library in libraries if not isinstance(library, Library)]
+        if wrong:
+            raise InvalidArgumentError(f"Graph.load: a library is what opsmith.load gives, got {wrong[0]!r}")
         natives = [library._opsmith_loaded.native for library in libraries]
         return Graph(_native.Graph.load(path, natives))
 

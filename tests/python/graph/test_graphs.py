@@ -308,6 +308,8 @@ def test_sessions_are_of_graphs(graph: Graph) -> None:
         Session(None)  # type: ignore[arg-type]
     with pytest.raises(opsmith.InvalidArgumentError, match="`threads` must be"):
         Session(graph, threads=True)
+    with pytest.raises(opsmith.InvalidArgumentError, match="a library is what opsmith"):
+        Graph.load("any", ["libdistances.so"])  # type: ignore[list-item]
     assert {"Graph", "Session", "ops", "optimizers"} <= set(dir(opsmith)) and opsmith.__version__
 
 
