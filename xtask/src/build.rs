@@ -23,7 +23,8 @@ pub(crate) fn everything(workspace: &Workspace, venv: &Venv, package: Option<&st
     venv.install_wheel(workspace, &wheel, hash_file(&wheel)?)
 }
 
-fn libraries(workspace: &Workspace, package: Option<&str>) -> Result<()> {
+/// Builds the operator library of one package, or of all for `None`.
+pub(crate) fn libraries(workspace: &Workspace, package: Option<&str>) -> Result<()> {
     let mut command = workspace.cargo(&["build", "--release", "--lib"]);
     let packages = workspace.libraries.iter().map(|library| library.package.as_str());
     for package in packages.filter(|name| package.is_none_or(|only| only == *name)) {

@@ -6,6 +6,7 @@
 mod bench;
 mod build;
 mod demo;
+mod gpu;
 mod header;
 mod lint;
 mod matrix;
@@ -57,6 +58,11 @@ enum Task {
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
     /// environment in .venv-matrix (about 7 GB each).
     Matrix,
+    /// Run everything that needs a card: values, gradients, streams, graphs, the sanitizer, times
+    ///
+    /// Where a card is, it builds what is not built, and writes a report into target/gpu/report. Elsewhere `--prepare
+    /// FOLDER` builds it all into a folder that needs nothing but PyTorch on the machine with the card.
+    Gpu(gpu::Options),
     /// Generate the C header include/opsmith.h from the ABI crate
     Header {
         /// Write nothing; fail if the file is out of date
@@ -73,6 +79,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::bench(&workspace, options),
         Task::Lint => lint::lint(&workspace),
         Task::Matrix => matrix::matrix(&workspace),
+        Task::Gpu(options) => gpu::gpu(&workspace, options),
         Task::Header { check } => header::header(&workspace, *check),
     });
     match outcome {

@@ -1,0 +1,284 @@
+"""Calls of every op that has, or is to have, a CUDA kernel: shapes, layouts and attributes.
+
+Gradients are not listed: they are reached through autograd from the ops that they are the gradients of. An op
+with a CUDA kernel that is neither listed nor reached is a failure of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor of a call."""
+
+    shape: Shape
+    layout: str = "dense"
+    """How it lies in memory: dense, transposed, strided, shifted (not aligned for wide loads) or repeated."""
+    domain: str = "real"
+    """real, positive, or distinct: no two numbers alike, also in half precision."""
+    values: Any = None
+    """The numbers themselves, where they are not drawn."""
+    dtype: str | None = None
+    """Where it is not the definition that says it."""
+    host: bool = False
+    """Whether the CUDA kernel has it in CPU memory."""
+
+    def base(self, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+        """The memory that the tensor is a view of."""
+        import torch
+
+        if self.values is not None:
+            return torch.tensor(self.values, dtype=dtype).reshape(self.shape)
+        shape, count = self._base_shape(), math.prod(self._base_shape())
+        if not dtype.is_floating_point:
+            return torch.randint(-9, 10, shape, generator=generator).to(dtype)
+        if self.domain == "distinct":
+            numbers = (torch.randperm(count, generator=generator, dtype=torch.float64) - count // 2) / 64
+            return numbers.reshape(shape).to(dtype)
+        numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return (numbers.abs() + 0.1 if self.domain == "positive" else numbers).to(dtype)
+
+    def _base_shape(self) -> Shape:
+        match self.layout if self.shape else "dense":
+            case "transposed":
+                return self.shape[::-1]
+            case "strided":
+                return (*self.shape[:-1], 2 * self.shape[-1])
+            case "shifted":
+                return (math.prod(self.shape) + 1,)
+            case "repeated":
+                return (1, *self.shape[1:])
+        return self.shape
+
+    def view(self, base: torch.Tensor) -> torch.Tensor:
+        """The tensor."""
+        match self.layout if self.shape else "dense":
+            case "transposed":
+                return base.permute(*reversed(range(base.dim())))
+            case "strided":
+                return base[..., ::2]
+            case "shifted":
+                return base[1:].view(self.shape)
+            case "repeated":
+                return base.expand(self.shape)
+        return base
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call of an op."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    large: bool = False
+    """Left out of quick runs."""
+    rough: float = 1.0
+    """How many times the usual error it may have: long sums."""
+
+
+def pointwise(count: int = 1, domain: str = "real", **attrs: Any) -> list[Case]:
+    """Of an op of `count` inputs that broadcast."""
+
+    def same(name: str, shape: Shape, *layouts: str, large: bool = False) -> Case:
+        cycle = layouts or ("dense",)
+        inputs = tuple(Input(shape, cycle[i % len(cycle)], domain) for i in range(count))
+        return Case(name, inputs, attrs, large)
+
+    cases = [
+        same("odd", (33, 65)),
+        same("aligned", (64, 64)),
+        same("views", (33, 17), "transposed", "strided"),
+        same("shifted", (1025,), "shifted"),
+        same("repeated", (19, 33), "repeated"),
+        same("a number", ()),
+        same("empty", (0, 5)),
+        same("large", ((1 << 20) + 3,), large=True),
+    ]
+    if count > 1:
+        shapes = [(4, 1, 65), (7, 65), (1, 1), (4, 7, 65)]
+        inputs = tuple(Input(shapes[i % 4], "dense", domain) for i in range(count))
+        cases.append(Case("broadcast", inputs, attrs, rough=4))
+    return cases
+
+
+def same_shape(count: int, domain: str = "real", **attrs: Any) -> list[Case]:
+    """Of a step of an optimiser, say: inputs of one shape."""
+    return [case for case in pointwise(count, domain, **attrs) if case.name != "broadcast"]
+
+
+def rows(*, domain: str = "real", vectors: int = 0, **attrs: Any) -> list[Case]:
+    """Of a reduction of the last dim, with `vectors` more inputs that have the shape of a row."""
+
+    def case(name: str, shape: Shape, layout: str = "dense", rough: float = 1.0, **more: Any) -> Case:
+        row = Input(shape[len(shape) - more.get("axes", 1) :])
+        return Case(
+            name,
+            (Input(shape, layout, domain), *[row] * vectors),
+            attrs | more,
+            math.prod(shape) > 1e5,
+            rough,
+        )
+
+    return [
+        case("odd", (5, 33)),
+        case("aligned", (8, 256)),
+        case("views", (17, 12), "transposed"),
+        case("two dims", (3, 4, 17), axes=2),
+        case("one row", (1000,), rough=4),
+        case("long rows", (2, 60_000), rough=16),
+        case("many rows", (20_000, 7), rough=4),
+        case("no rows", (0, 5)),
+    ]
+
+
+def sums(domain: str = "real", **attrs: Any) -> list[Case]:
+    """Of a reduction over any dims."""
+    x = Input((6, 5, 33), domain=domain)
+    return [
+        Case("all", (x,), attrs, rough=4),
+        Case("first", (x,), attrs | {"axes": [0]}),
+        Case("last", (x,), attrs | {"axes": [-1]}),
+        Case("two, kept", (x,), attrs | {"axes": [0, 2], "keep_dims": True}),
+        Case("views", (replace(x, layout="transposed"),), attrs | {"axes": [1]}),
+        Case("long", (Input((2, 60_000), domain=domain),), attrs | {"axes": [1]}, large=True, rough=16),
+    ]
+
+
+def pairs(domain: str = "real", **attrs: Any) -> list[Case]:
+    """Of all pairs of rows."""
+
+    def case(name: str, n: int, m: int, p: int, layout: str = "dense", rough: float = 1.0) -> Case:
+        inputs = (
+            Input((n, p), layout, domain),
+            Input((m, p), "strided" if layout != "dense" else "dense", domain),
+        )
+        return Case(name, inputs, attrs, n * m * p > 1e6, rough)
+
+    return [
+        case("small", 5, 3, 4),
+        case("odd", 131, 67, 73, rough=4),
+        case("views", 37, 70, 33, "transposed", rough=4),
+        case("long rows", 3, 5, 3000, rough=16),
+        case("aligned", 256, 192, 128, rough=4),
+        case("no rows", 0, 3, 4),
+    ]
+
+
+def products() -> list[Case]:
+    """Of products of matrices."""
+
+    def case(name: str, a: Shape, b: Shape, layout: str = "dense", **attrs: bool) -> Case:
+        return Case(name, (Input(a, layout), Input(b, layout)), attrs, math.prod(a) > 1e5, rough=4)
+
+    return [
+        case("odd", (33, 17), (17, 65)),
+        case("both transposed", (17, 33), (65, 17), transpose_a=True, transpose_b=True),
+        case("views", (33, 17), (17, 65), "transposed"),
+        case("stacks", (3, 1, 9, 17), (2, 17, 8)),
+        case("a vector", (1, 300), (300, 129)),
+        case("no inner dim", (3, 0), (0, 4)),
+        case("large", (513, 700), (700, 300)),
+    ]
+
+
+def masks(**attrs: Any) -> list[Case]:
+    """Of runs of places in an image: two masks that overlap, an empty one, and one at the edge."""
+    runs = [[[0, 4], [1, 5], [2, 2]], [[3, 6], [0, 0], [0, 7]], [[2, 1], [0, 0], [3, 3]]]
+    embedding = Input((2, 3, 7, 5))
+    place = [
+        replace(Input((2, 3, 3, 2), values=[runs, runs[::-1]]), dtype=name) for name in ("int32", "int64")
+    ]
+    return [Case(f"places of {x.dtype}", (embedding, x), attrs, rough=4) for x in place]
+
+
+def cell(batch: int, features: int, size: int) -> Case:
+    """Of an LLTM."""
+    shapes = [(batch, features), (3 * size, size + features), (3 * size,), (batch, size), (batch, size)]
+    return Case(f"{batch}, {features}, {size}", tuple(map(Input, shapes)), large=batch * size > 2000, rough=8)
+
+
+def integers(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
+    """Of one input of any dtype."""
+    layouts = ["dense", "transposed", "strided"]
+    return [Case(f"{s}, {x}", (Input(s, x),), attrs) for s in shapes for x in layouts if s or x == "dense"]
+
+
+SHAPES = [(33, 65), (4, 5, 6), (), (0, 3)]
+PADDINGS = Input((2, 2), values=[[1, 2], [0, 3]], dtype="int64", host=True)
+
+CASES: dict[str, dict[str, list[Case]]] = {
+    "example": {"Example": integers(SHAPES)},
+    "zero_out": {
+        "ZeroOut": integers(SHAPES),
+        "ZeroOutRows": integers([(33, 65), (4, 5, 6)], preserve_index=2),
+    },
+    "distances": {"PairwiseManhattanDistance": pairs()},
+    "gelu": {"Gelu": [*pointwise(), *pointwise(approximate="tanh")]},
+    "activations": {
+        "Gelu": pointwise(),
+        "LeakyRelu": pointwise(slope=0.25),
+        "Swiglu": pointwise(2),
+        "Entropy": pointwise(domain="positive"),
+        "LltmCell": pointwise(4),
+    },
+    "pairwise": {
+        "Manhattan": pairs(),
+        "SquaredEuclidean": pairs(),
+        "Euclidean": pairs(),
+        "Chebyshev": pairs(),
+        "Canberra": pairs("positive"),
+        "MinkowskiPower": pairs(order=2.5),
+        "MeanSquared": pairs(),
+    },
+    "reductions": {
+        "Norm": rows(),
+        "Softmax": rows(),
+        "LogSumExp": rows(),
+        "LayerNorm": rows(vectors=2),
+        "Range": rows(domain="distinct"),
+    },
+    "lltm": {"Lltm": [cell(3, 4, 5), cell(16, 32, 128), cell(64, 100, 300)]},
+    "masks": {
+        "MaskedAverages": masks(),
+        "AverageEmbeddingMask": masks(),
+        "DiscriminativeLoss": masks(delta_v=0.3, delta_d=1.5),
+    },
+    "opsmith": {
+        **{name: pointwise(2) for name in ("Add", "Sub", "Mul")},
+        **{name: pointwise(2, "positive") for name in ("Div", "Pow")},
+        **{name: pointwise(2) for name in ("Maximum", "Minimum")},
+        **{
+            name: pointwise()
+            for name in (
+                *("Neg", "Abs", "Sign", "Square", "Exp", "Expm1", "Sin", "Cos", "Tanh", "Sigmoid"),
+                *("Erf", "Floor", "Softplus", "Relu"),
+            )
+        },
+        **{name: pointwise(domain="positive") for name in ("Sqrt", "Rsqrt", "Log", "Log1p")},
+        "Elu": pointwise(alpha=0.5),
+        "Gelu": [*pointwise(), *pointwise(approximate=True)],
+        **{name: sums() for name in ("Sum", "Mean")},
+        **{name: sums("distinct") for name in ("Max", "Min")},
+        **{name: rows() for name in ("Softmax", "LogSoftmax")},
+        "GradientDescentStep": same_shape(2, learning_rate=0.1),
+        "MomentumStep": same_shape(3, learning_rate=0.1, momentum=0.9),
+        "AdamCorrections": same_shape(1, "positive", beta1=0.9, beta2=0.999),
+        "AdamStep": same_shape(6, "positive", learning_rate=0.1, beta1=0.9, beta2=0.999, epsilon=1e-3),
+        "MatMul": products(),
+        "Pad": [
+            Case("a matrix", (Input((3, 4)), PADDINGS)),
+            Case("a view", (Input((3, 4), "transposed"), PADDINGS)),
+        ],
+    },
+}

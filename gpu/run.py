@@ -1,0 +1,192 @@
+"""Everything that needs a card, in one go: values, gradients, streams, graphs, misuse, the sanitizer, times.
+
+    python gpu/run.py                   # on a machine with a card
+    python gpu/run.py --device cpu      # a dry run on the processor, which shows nothing of a card
+
+It needs PyTorch for CUDA with NumPy, and uses JAX where it is installed. It compiles nothing but kernels:
+`cargo xtask gpu --prepare FOLDER` has put the libraries and the package beside it. Each section has a process
+of its own, so that one which ends its process, or breaks the card's context, leaves the others. The exit
+status is 0 where all that ran passed and met its targets, 1 where something failed, 2 where there is no card
+or something else is missing. What was not run is listed, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import devices
+from results import FAILED, NOT_RUN, Results, markdown
+
+HERE = Path(__file__).resolve().parent
+SECTIONS = {
+    "values": "values",
+    "streams": "streams",
+    "misuse": "misuse",
+    "compiled": "torch.compile",
+    "with_jax": "JAX",
+    "sanitizer": "compute-sanitizer",
+    "speed": "times",
+}
+"""The modules of the sections, and what their rows call them."""
+NO_CARD = 2
+SECTION_SECONDS = 3600
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu is a dry run")
+    parser.add_argument("--quick", action="store_true", help="fewer calls and rounds")
+    parser.add_argument(
+        "--only", action="append", choices=list(SECTIONS), help="this section; may be repeated"
+    )
+    parser.add_argument(
+        "--libraries", type=Path, default=HERE.parent / "libraries", help="the built libraries"
+    )
+    parser.add_argument("--out", type=Path, default=Path.cwd(), help="where gpu.md and gpu.json are written")
+    parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run what is asked for; the exit status."""
+    options = arguments()
+    package = HERE.parent / "package"
+    if package.is_dir():
+        sys.path.insert(0, str(package))
+    if options.section:
+        return one_section(options)
+    problem = missing(options)
+    if problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return NO_CARD
+    results = Results(facts=facts(options))
+    for name in options.only or SECTIONS:
+        print(f"{SECTIONS[name]}:", flush=True)
+        results.add(in_a_process(name, options))
+    return conclude(results, options)
+
+
+def missing(options: argparse.Namespace) -> str | None:
+    """What stands in the way of the run, and what to do about it."""
+    if options.device == "cuda" and (problem := devices.look()):
+        return (
+            f"{problem}\n  → run it on a machine with a card: `cargo xtask gpu --prepare FOLDER` makes a "
+            "folder to take there; or try the steps on the processor by --device cpu"
+        )
+    try:
+        import torch
+    except ImportError as error:
+        return (
+            f"PyTorch is not here ({error})\n  → pip install torch, or start this with a Python that has it"
+        )
+    if options.device == "cuda" and not torch.cuda.is_available():
+        return (
+            f"PyTorch {torch.__version__} cannot use the card: it is built for CUDA {torch.version.cuda}\n"
+            "  → install a build for CUDA that the driver serves"
+        )
+    prepared = "`cargo xtask gpu --prepare FOLDER` makes a folder with all of it"
+    if not sorted(options.libraries.glob("lib*.so")):
+        return f"there are no libraries in {options.libraries}\n  → {prepared}; or name them by --libraries"
+    try:
+        import opsmith  # noqa: F401
+    except ImportError as error:
+        return f"the package opsmith is not here ({error})\n  → {prepared}; or install its wheel"
+    return None
+
+
+def facts(options: argparse.Namespace) -> dict[str, Any]:
+    """What a reader must know of the machine and of what was run."""
+    import numpy
+    import torch
+
+    found: dict[str, Any] = {"date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d}"}
+    manifest = HERE.parent / "manifest.json"
+    if manifest.exists():
+        found |= json.loads(manifest.read_text())
+    if options.device == "cuda":
+        cards = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+        found["cards"] = ", ".join(
+            f"{x.name} (sm_{x.major}{x.minor}, {x.multi_processor_count} multiprocessors, "
+            f"{x.total_memory >> 30} GiB)"
+            for x in cards
+        )
+        found["driver"] = driver()
+    else:
+        found["cards"] = "none: **a dry run on the processor, which shows nothing of a card**"
+    found["packages"] = f"torch {torch.__version__}, CUDA {torch.version.cuda}, numpy {numpy.__version__}"
+    found["system"] = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return found
+
+
+def driver() -> str:
+    """The driver's version, and the clocks, as `nvidia-smi` tells them."""
+    query = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "not told: nvidia-smi is not here"
+
+
+def one_section(options: argparse.Namespace) -> int:
+    """A section in this process: its results go to the file that `--json` names."""
+    results = Results()
+    device = devices.Card() if options.device == "cuda" else devices.Processor()
+    module = importlib.import_module(options.section)
+    module.run(device, options.libraries.resolve(), options.quick, results)
+    if options.json:
+        results.write(options.json)
+    return 1 if results.of(FAILED) else 0
+
+
+def in_a_process(name: str, options: argparse.Namespace) -> Results:
+    """A section in a process of its own; one that ends without results has failed."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.json"
+        command = [sys.executable, str(HERE / "run.py"), "--section", name, "--json", str(file)]
+        command += ["--device", options.device, "--libraries", str(options.libraries.resolve())]
+        command += ["--quick"] if options.quick else []
+        # The cache of compiled kernels is the run's own: whether the compiler works here is looked at too.
+        environment = os.environ | {"OPSMITH_CACHE_DIR": str(Path(folder) / "cache")}
+        done = subprocess.run(command, env=environment, check=False)
+        if file.exists():
+            return Results.read(file)
+        results = Results()
+        results.say(
+            SECTIONS[name], "everything", FAILED, f"its process ended with exit status {done.returncode}"
+        )
+        return results
+
+
+def conclude(results: Results, options: argparse.Namespace) -> int:
+    """Write the reports, sum up, and give the exit status."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    results.write(options.out / "gpu.json")
+    (options.out / "gpu.md").write_text(markdown(results))
+    failed, skipped = results.of(FAILED), results.of(NOT_RUN)
+    print(f"\n{markdown(results)}")
+    for line in results.missed:
+        print(f"target missed: {line}")
+    passed = len(results.rows) - len(failed) - len(skipped)
+    print(
+        f"{passed} passed, {len(failed)} failed, {len(skipped)} not run, {len(results.missed)} targets missed"
+    )
+    print(f"wrote {options.out / 'gpu.md'} and gpu.json; put the former into docs/cuda.md")
+    return 1 if failed or results.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The values' calls again under each tool of NVIDIA's `compute-sanitizer`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from devices import Device
+from results import FAILED, NOT_RUN, PASSED, Results
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+FOUND_SOMETHING = 86
+"""The exit status by which the sanitizer says so: none of ours."""
+TAIL = 40
+
+
+def program() -> str | None:
+    """Where the sanitizer is."""
+    folders = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
+    beside = os.pathsep.join(str(Path(folder) / "bin") for folder in folders if folder)
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=beside)
+
+
+def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+    """Run each tool, in processes of their own."""
+    sanitizer = program()
+    if sanitizer is None:
+        message = (
+            "compute-sanitizer is not here: it comes with the CUDA toolkit; put it into PATH or set CUDA_HOME"
+        )
+        results.say("compute-sanitizer", "everything", NOT_RUN, message)
+        return
+    own = [sys.executable, str(Path(__file__).with_name("run.py")), "--libraries", str(folder), "--quick"]
+    own += ["--device", "cuda" if device.is_card else "cpu", "--section", "values"]
+    # The caching allocator hides the bounds of tensors from it.
+    environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OPSMITH_CUDA_FLAGS": "-lineinfo"}
+    for tool in TOOLS:
+        command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND_SOMETHING), *own]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        lines = (done.stdout + done.stderr).splitlines()
+        summary = next((line.strip("= ") for line in reversed(lines) if "ERROR SUMMARY" in line), "")
+        if done.returncode == 0 and summary:
+            results.say("compute-sanitizer", tool, PASSED)
+            continue
+        marked = [line for line in lines if line.startswith("=========")] or lines
+        text = f"exit status {done.returncode}, {summary or 'no summary'}: {' '.join(marked[:TAIL])}"
+        results.say("compute-sanitizer", tool, FAILED, text)

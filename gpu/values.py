@@ -1,0 +1,210 @@
+"""Values and gradients of two orders: the card's against the CPU's, for every op with a CUDA kernel, each of
+its dtypes, and layouts of all kinds.
+
+What is expected is computed by the CPU's kernel in float64 from the same, rounded inputs, where the op has
+float64.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import opsmith
+import torch
+from cases import CASES, Case
+from devices import Device, tensors
+from results import FAILED, NOT_RUN, PASSED, Results
+
+TOLERANCES = {torch.float64: 1e-9, torch.float32: 3e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An op of a loaded library."""
+
+    library: Any
+    op: dict[str, Any]
+    """As the library describes it."""
+    by_name: dict[str, dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        """The op's name."""
+        return str(self.op["name"])
+
+    @property
+    def function(self) -> Any:
+        """Its function."""
+        return getattr(self.library, self.op["snake_name"])
+
+    def gradient(self) -> Subject | None:
+        """The op of its gradient."""
+        gradient = self.op.get("gradient")
+        name = gradient.get("op") if isinstance(gradient, dict) else None
+        return Subject(self.library, self.by_name[name], self.by_name) if name in self.by_name else None
+
+    def types(self) -> list[dict[str, str]]:
+        """The dtypes of its CUDA kernels, by type attribute."""
+        found = [kernel["types"] for kernel in self.op["kernels"] if kernel["device"] == "CUDA"]
+        return [types for i, types in enumerate(found) if types not in found[:i]]
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether the CPU's kernels take float64: what is expected is computed so."""
+        on_cpu = [kernel["types"] for kernel in self.op["kernels"] if kernel["device"] == "CPU"]
+        return any("float64" in types.values() for types in on_cpu)
+
+    @property
+    def has_cuda(self) -> bool:
+        """Whether it has a CUDA kernel."""
+        return any(kernel["device"] == "CUDA" for kernel in self.op["kernels"])
+
+
+def subjects(library: Any) -> dict[str, Subject]:
+    """The ops of a library, by name."""
+    ops = json.loads(library._opsmith_loaded.native.describe())["ops"]
+    by_name = {op["name"]: op for op in ops}
+    return {name: Subject(library, op, by_name) for name, op in by_name.items()}
+
+
+def libraries(folder: Path) -> Iterator[Any]:
+    """The built libraries, loaded: those that are here for tests only are left out."""
+    for path in sorted(folder.glob("lib*.so")):
+        if path.stem not in ("lib_native", "libopsmith_testops", "libopsmith_faulty"):
+            yield opsmith.load(path)
+
+
+def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+    """Look at every op of every library."""
+    for library in libraries(folder):
+        ops = subjects(library)
+        listed = CASES.get(library.__name__, {})
+        reached: set[str] = set()
+        for name, cases in listed.items():
+            subject = ops.get(name)
+            if subject is None:
+                results.say("values", f"{library.__name__}.{name}", FAILED, "the library has no such op")
+                continue
+            reached |= look_at(subject, cases, device, quick, results)
+        for name, subject in ops.items():
+            if subject.has_cuda and name not in reached:
+                message = "it has a CUDA kernel, and gpu/cases.py has no calls of it"
+                results.say("values", f"{library.__name__}.{name}", FAILED, message)
+
+
+def look_at(subject: Subject, cases: list[Case], device: Device, quick: bool, results: Results) -> set[str]:
+    """Make the calls of an op in each dtype; the names of the ops that they reached, gradients among them."""
+    what = f"{subject.library.__name__}.{subject.name}"
+    if not subject.has_cuda:
+        results.say("values", what, NOT_RUN, "the op has no CUDA kernel")
+        return set()
+    chosen = [case for case in cases if not (quick and case.large)]
+    chain = [subject]
+    while len(chain) < 3 and (gradient := chain[-1].gradient()):
+        chain.append(gradient)
+    for types in subject.types():
+        fitting = [case for case in chosen if fits(subject, case, types)]
+        problem = next(
+            (text for case in fitting if (text := compare(subject, case, types, device, len(chain) - 1))), ""
+        )
+        label = f"{what} {' '.join(types.values())}".strip()
+        results.say("values", label, FAILED if problem else PASSED, problem, len(fitting))
+    return {link.name for link in chain}
+
+
+def fits(subject: Subject, case: Case, types: dict[str, str]) -> bool:
+    """Whether the case's own dtypes are those of a kernel."""
+    args = zip(subject.op["inputs"], case.inputs, strict=True)
+    return all(x.dtype is None or types.get(arg.get("type_attr"), x.dtype) == x.dtype for arg, x in args)
+
+
+def compare(subject: Subject, case: Case, types: dict[str, str], device: Device, orders: int) -> str:
+    """What is wrong with a call; empty if nothing is."""
+    try:
+        actual = outcome(subject, case, types, device.torch, orders, exact=False)
+        expected = outcome(subject, case, types, torch.device("cpu"), orders, subject.has_float64)
+        device.synchronize()
+        differ(actual, expected, types, case.rough)
+    except Exception as error:
+        return f"{case.name}: {type(error).__name__}: {error}"
+    return ""
+
+
+def differ(
+    actual: list[tuple[str, torch.Tensor | None]],
+    expected: list[tuple[str, torch.Tensor | None]],
+    types: dict[str, str],
+    rough: float,
+) -> None:
+    """Raise where the two are not the same within what rounding explains."""
+    assert [name for name, _ in actual] == [name for name, _ in expected]
+    coarsest = max((TOLERANCES.get(getattr(torch, name), 0.0) for name in types.values()), default=0.0)
+    for (name, ours), (_, theirs) in zip(actual, expected, strict=True):
+        assert (ours is None) == (theirs is None), f"{name} is there on one device only"
+        if ours is None or theirs is None:
+            continue
+        left, right = ours.detach().cpu().double(), theirs.detach().double()
+        finite = right[right.isfinite()].abs()
+        # An output may be coarser than what it is made of.
+        own = max(coarsest, TOLERANCES.get(ours.dtype, 0.0))
+        tolerance = rough * own if ours.is_floating_point() else 0.0
+        scale = float(finite.max()) if finite.numel() else 0.0
+        try:
+            torch.testing.assert_close(
+                left, right, rtol=tolerance, atol=tolerance * max(1.0, scale), equal_nan=True
+            )
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+
+
+def outcome(
+    subject: Subject, case: Case, types: dict[str, str], place: torch.device, orders: int, exact: bool
+) -> list[tuple[str, torch.Tensor | None]]:
+    """Outputs and gradients of a call on a device; with `exact`, of the same numbers in float64."""
+    bases, views = inputs_of(subject, case, types, place, exact)
+    outputs = tensors(subject.function(*views, **case.attrs))
+    found: list[tuple[str, torch.Tensor | None]] = [(f"output {i}", x) for i, x in enumerate(outputs)]
+    wanted = [x for x in bases if x.requires_grad]
+    sources = [x for x in outputs if x.requires_grad]
+    if orders == 0 or not wanted or not sources:
+        return found
+    upstream = [probe(x, i, place) for i, x in enumerate(sources)]
+    first = torch.autograd.grad(sources, wanted, upstream, create_graph=orders > 1, allow_unused=True)
+    found += [(f"gradient {i}", x) for i, x in enumerate(first)]
+    again = [x for x in first if x is not None and x.requires_grad]
+    if orders > 1 and again:
+        probes = [probe(x, 7 + i, place).detach() for i, x in enumerate(again)]
+        second = torch.autograd.grad(again, [*wanted, *upstream], probes, allow_unused=True)
+        found += [(f"second gradient {i}", x) for i, x in enumerate(second)]
+    return found
+
+
+def probe(like: torch.Tensor, number: int, place: torch.device) -> torch.Tensor:
+    """What flows back into an output: numbers that every float type has, the same on every device."""
+    count = like.numel()
+    numbers = ((torch.arange(count) * 37 + 11 * number) % 64 - 31).double() / 32
+    return numbers.reshape(like.shape).to(like.dtype).to(place).requires_grad_()
+
+
+def inputs_of(
+    subject: Subject, case: Case, types: dict[str, str], place: torch.device, exact: bool
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """The memory of a call's tensors, which wants gradients, and the tensors."""
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{subject.name} {case.name}".encode()))
+    bases, views = [], []
+    for arg, given in zip(subject.op["inputs"], case.inputs, strict=True):
+        name = given.dtype or arg.get("dtype") or types[arg["type_attr"]]
+        base = given.base(getattr(torch, name), generator)
+        if exact and base.is_floating_point():
+            base = base.double()
+        base = base if given.host else base.to(place)
+        if base.is_floating_point():
+            base.requires_grad_()
+        bases.append(base)
+        views.append(given.view(base))
+    return bases, views

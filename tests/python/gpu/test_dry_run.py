@@ -1,0 +1,187 @@
+"""Every check that is made on a card, made on the processor by the same programs. It shows that the programs
+run and can fail, and nothing of a card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import cases
+import misuse
+import pytest
+import results
+import sanitizer
+import speed
+import torch
+import values
+from conftest import LIBRARIES, PROGRAMS
+from devices import Processor
+from results import FAILED, NOT_RUN, PASSED, Results
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `gpu/run.py` as a user does."""
+    command = [sys.executable, str(PROGRAMS / "run.py"), *arguments]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+
+
+def dry(out: Path, libraries: Path, *sections: str) -> Results:
+    """The results of a dry run of sections, which must succeed."""
+    only = [word for section in sections for word in ("--only", section)]
+    done = start("--device", "cpu", "--quick", "--libraries", str(libraries), "--out", str(out), *only)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a dry run on the processor" in (out / "gpu.md").read_text()
+    return Results.read(out / "gpu.json")
+
+
+def test_without_a_card_it_says_so_and_what_to_do() -> None:
+    done = start("--libraries", str(LIBRARIES), CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ") and "--prepare" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_without_libraries_it_says_so_and_what_to_do(tmp_path: Path) -> None:
+    done = start("--device", "cpu", "--libraries", str(tmp_path))
+    assert done.returncode == 2
+    assert f"there are no libraries in {tmp_path}" in done.stderr
+
+
+def test_every_op_with_a_cuda_kernel_is_called_and_right(tmp_path: Path) -> None:
+    found = dry(tmp_path, LIBRARIES, "values")
+    assert sum(row.cases for row in found.of(PASSED)) > 1000
+    assert all(row.message == "the op has no CUDA kernel" for row in found.of(NOT_RUN))
+
+
+def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
+    found = dry(tmp_path, few, "streams", "misuse", "compiled", "with_jax")
+    sections = {row.section for row in found.of(PASSED)}
+    assert sections == {"streams", "misuse", "torch.compile", "JAX"}
+    reasons = {row.message for row in found.of(NOT_RUN)}
+    assert reasons <= {
+        "the dry run has no card",
+        "the dry run has no second card",
+        "it takes 16 GiB: on a card, and not in a quick run",
+    }
+
+
+def test_a_section_that_ends_its_process_has_failed(tmp_path: Path, few: Path) -> None:
+    (few / "libbroken.so").write_text("no library")
+    try:
+        done = start("--device", "cpu", "--libraries", str(few), "--out", str(tmp_path), "--only", "values")
+    finally:
+        (few / "libbroken.so").unlink()
+    assert done.returncode == 1
+    (row,) = Results.read(tmp_path / "gpu.json").rows
+    assert (row.verdict, row.message) == (FAILED, "its process ended with exit status 1")
+
+
+def test_times_are_compared_and_targets_judged(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processor, "is_card", True)
+    found = Results()
+    bench = speed.Bench(Processor(), few, speed.DRY, speed.Limits(1e12, 1e12), found)
+    bench.time(
+        "sums",
+        {
+            "Opsmith": lambda: torch.ones(200_000).sum(),
+            "PyTorch": lambda: torch.ones(10).sum(),
+            "broken": lambda: torch.ones(2) @ torch.ones(3),
+        },
+        (("PyTorch", 0.5), ("Opsmith", 2.0)),
+        speed.of_bandwidth(800_000),
+    )
+    (timing,) = found.timings
+    assert [(who, met) for who, _, _, met in timing.targets] == [("PyTorch", False), ("Opsmith", True)]
+    assert timing.share.endswith("of the bandwidth")
+    assert len(found.missed) == 1 and found.missed[0].startswith("sums: ")
+    assert [row.subject for row in found.of(FAILED)] == ["sums, broken"]
+    text = results.markdown(found)
+    assert "| sums | PyTorch |" in text and "**no**" in text and "sums, broken" in text
+
+
+def test_the_table_of_times_is_whole(few: Path) -> None:
+    found = Results()
+    bench = speed.Bench(Processor(), few, speed.DRY, speed.Limits(1e12, 1e12), found)
+    speed.pointwise(bench)
+    assert not found.of(FAILED), found.rows
+    assert [set(timing.seconds) for timing in found.timings] == [{"Opsmith", "PyTorch", "torch.compile"}] * 4
+    assert not found.missed, "a dry run judges no targets"
+
+
+def subject(name: str) -> values.Subject:
+    return values.subjects(misuse.load(LIBRARIES, "distances"))[name]
+
+
+def test_an_op_without_calls_is_a_failure(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(cases.CASES, "distances", {})
+    found = Results()
+    values.run(Processor(), few, True, found)
+    names = {row.subject for row in found.of(FAILED)}
+    assert names == {f"distances.PairwiseManhattanDistance{end}" for end in ("", "Grad", "GradGrad")}
+
+
+@pytest.mark.parametrize("place", [0, 1, 5])
+def test_a_wrong_number_is_a_failure(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = values.outcome
+
+    def wrong(*arguments: Any, **more: Any) -> Any:
+        found = right(*arguments, **more)
+        if more.get("exact") is False:
+            name, value = found[place]
+            value = value.detach().clone()
+            value.view(-1)[0] += 0.01
+            found[place] = (name, value)
+        return found
+
+    monkeypatch.setattr(values, "outcome", wrong)
+    case = cases.CASES["distances"]["PairwiseManhattanDistance"][0]
+    message = values.compare(subject("PairwiseManhattanDistance"), case, {"T": "float32"}, Processor(), 2)
+    assert "not close" in message
+
+
+def test_views_are_what_they_are_called() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for layout in ("dense", "transposed", "strided", "shifted", "repeated"):
+        given = cases.Input((4, 6), layout)
+        base = given.base(torch.float32, generator)
+        view = given.view(base)
+        assert view.shape == (4, 6)
+        assert view.is_contiguous() == (layout in ("dense", "shifted"))
+        assert (view.storage_offset() == 1) == (layout == "shifted")
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict"),
+    [
+        ('echo "========= ERROR SUMMARY: 0 errors"; exit 0', PASSED),
+        (
+            'echo "========= Invalid __global__ read"; echo "========= ERROR SUMMARY: 1 error"; exit 86',
+            FAILED,
+        ),
+        ("exit 0", FAILED),
+    ],
+)
+def test_the_sanitizer_is_believed_when_it_sums_up(
+    script: str, verdict: str, tmp_path: Path, few: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "compute-sanitizer"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    found = Results()
+    sanitizer.run(Processor(), few, True, found)
+    assert [row.verdict for row in found.rows] == [verdict] * len(sanitizer.TOOLS)
+
+
+def test_without_the_sanitizer_it_says_where_it_comes_from(
+    few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sanitizer, "program", lambda: None)
+    found = Results()
+    sanitizer.run(Processor(), few, True, found)
+    (row,) = found.rows
+    assert row.verdict == NOT_RUN and "CUDA toolkit" in row.message
