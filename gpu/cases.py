@@ -214,8 +214,29 @@ def integers(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
     return [Case(f"{s}, {x}", (Input(s, x),), attrs) for s in shapes for x in layouts if s or x == "dense"]
 
 
+def moved() -> dict[str, list[Case]]:
+    """Of ops that only move elements, of any dtype, as integers in CPU memory say."""
+
+    def host(*numbers: Any, dtype: str = "int64") -> Input:
+        shape = (len(numbers), len(numbers[0])) if isinstance(numbers[0], tuple) else (len(numbers),)
+        return Input(shape, values=numbers, dtype=dtype, host=True)
+
+    def over(shape: Shape, *parameters: Input, **attrs: Any) -> list[Case]:
+        layouts = ("dense", "transposed", "strided")
+        return [Case(f"{shape}, {x}", (Input(shape, x), *parameters), attrs) for x in layouts]
+
+    return {
+        "Pad": [
+            *over((3, 4), host((1, 2), (0, 3))),
+            *over((2, 3, 65), host((0, 0), (1, 0), (5, 7), dtype="int32")),
+        ],
+        "Slice": [*over((5, 6), host(1, 2), host(3, 4)), *over((4, 3, 65), host(0, 1, 7), host(4, 1, 40))],
+        "Reshape": [*over((6, 4), host(3, 8)), *over((4, 3, 6), host(-1, 2))],
+        "Transpose": [*over((33, 65), perm=[1, 0]), *over((4, 5, 6), perm=[2, 0, 1])],
+    }
+
+
 SHAPES = [(33, 65), (4, 5, 6), (), (0, 3)]
-PADDINGS = Input((2, 2), values=[[1, 2], [0, 3]], dtype="int64", host=True)
 
 CASES: dict[str, dict[str, list[Case]]] = {
     "example": {"Example": integers(SHAPES)},
@@ -276,9 +297,6 @@ CASES: dict[str, dict[str, list[Case]]] = {
         "AdamCorrections": same_shape(1, "positive", beta1=0.9, beta2=0.999),
         "AdamStep": same_shape(6, "positive", learning_rate=0.1, beta1=0.9, beta2=0.999, epsilon=1e-3),
         "MatMul": products(),
-        "Pad": [
-            Case("a matrix", (Input((3, 4)), PADDINGS)),
-            Case("a view", (Input((3, 4), "transposed"), PADDINGS)),
-        ],
+        **moved(),
     },
 }

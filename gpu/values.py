@@ -108,6 +108,9 @@ def look_at(subject: Subject, cases: list[Case], device: Device, quick: bool, re
     while len(chain) < 3 and (gradient := chain[-1].gradient()):
         chain.append(gradient)
     for types in subject.types():
+        if missing := next((name for name in types.values() if not is_plain(name)), None):
+            results.say("values", f"{what} {missing}", NOT_RUN, "PyTorch has no plain tensors of this dtype")
+            continue
         fitting = [case for case in chosen if fits(subject, case, types)]
         problem = next(
             (text for case in fitting if (text := compare(subject, case, types, device, len(chain) - 1))), ""
@@ -115,6 +118,11 @@ def look_at(subject: Subject, cases: list[Case], device: Device, quick: bool, re
         label = f"{what} {' '.join(types.values())}".strip()
         results.say("values", label, FAILED if problem else PASSED, problem, len(fitting))
     return {link.name for link in chain}
+
+
+def is_plain(dtype: str) -> bool:
+    """Whether PyTorch has tensors of a dtype that are no more than their elements: not of quantised ones."""
+    return hasattr(torch, dtype) and not dtype.startswith(("qint", "quint"))
 
 
 def fits(subject: Subject, case: Case, types: dict[str, str]) -> bool:
@@ -148,7 +156,8 @@ def differ(
         assert (ours is None) == (theirs is None), f"{name} is there on one device only"
         if ours is None or theirs is None:
             continue
-        left, right = ours.detach().cpu().double(), theirs.detach().double()
+        wide = torch.complex128 if ours.is_complex() else torch.float64
+        left, right = ours.detach().cpu().to(wide), theirs.detach().to(wide)
         finite = right[right.isfinite()].abs()
         # An output may be coarser than what it is made of.
         own = max(coarsest, TOLERANCES.get(ours.dtype, 0.0))

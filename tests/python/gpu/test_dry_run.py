@@ -53,7 +53,8 @@ def test_without_libraries_it_says_so_and_what_to_do(tmp_path: Path) -> None:
 def test_every_op_with_a_cuda_kernel_is_called_and_right(tmp_path: Path) -> None:
     found = dry(tmp_path, LIBRARIES, "values")
     assert sum(row.cases for row in found.of(PASSED)) > 1000
-    assert all(row.message == "the op has no CUDA kernel" for row in found.of(NOT_RUN))
+    reasons = {row.message for row in found.of(NOT_RUN)}
+    assert reasons <= {"the op has no CUDA kernel", "PyTorch has no plain tensors of this dtype"}
 
 
 def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
