@@ -14,6 +14,18 @@ template <> OPSMITH_INLINE double absolute(double x) { return fabs(x); }
 // g times the sign of d; 0 at 0, and NaN of NaN.
 template <typename T> OPSMITH_INLINE T signed_as(T d, T g) { return d > 0 ? g : d < 0 ? -g : d * g; }
 
+// The first row and the first column of a block's tile: tiles lie along x, row after row of them, as there are more blocks along x
+// than along y.
+template <int EDGE, typename Index> struct Tile {
+    Index row, column;
+
+    OPSMITH_INLINE explicit Tile(Index columns) {
+        const Index across = opsmith::ceil_div(columns, (Index)(SIDE * EDGE));
+        row = (Index)blockIdx.x / across * (SIDE * EDGE);
+        column = (Index)blockIdx.x % across * (SIDE * EDGE);
+    }
+};
+
 // Numbers that lie together in a tile of registers: quads, so that a thread reads shared memory 16 bytes at a time, and the
 // threads of a warp neighbouring ones.
 OPSMITH_INLINE constexpr int quad_place(int thread, int number) { return number / 4 * 4 * SIDE + thread * 4 + number % 4; }
@@ -49,7 +61,8 @@ __global__ void __launch_bounds__(SIDE * SIDE) distances(
     opsmith::PackedAccessor<T, 2, Index> z) {
     constexpr int ROWS = SIDE * EDGE;
     alignas(16) __shared__ T xs[DEPTH][ROWS + 4], ys[DEPTH][ROWS + 4];
-    const Index i0 = (Index)blockIdx.y * ROWS, j0 = (Index)blockIdx.x * ROWS;
+    const Tile<EDGE, Index> tile(z.size(1));
+    const Index i0 = tile.row, j0 = tile.column;
     T sums[EDGE][EDGE] = {};
     for (Index k0 = 0; k0 < x.size(1); k0 += DEPTH) {
         load_columns<ROWS>(xs, x, i0, k0);
@@ -87,7 +100,8 @@ __global__ void __launch_bounds__(SIDE * SIDE) gradient(
     opsmith::PackedAccessor<const T, 2, Index> z_grad, opsmith::PackedAccessor<T, 2, Index> a_grad) {
     constexpr int ROWS = SIDE * EDGE;
     alignas(16) __shared__ T gs[DEPTH][ROWS + 4], bs[DEPTH][ROWS + 4];
-    const Index i0 = (Index)blockIdx.y * ROWS, k0 = (Index)blockIdx.x * ROWS;
+    const Tile<EDGE, Index> tile(a.size(1));
+    const Index i0 = tile.row, k0 = tile.column;
     T own[EDGE][EDGE], sums[EDGE][EDGE] = {};
 #pragma unroll
     for (int i = 0; i < EDGE; i++)
@@ -134,7 +148,8 @@ __global__ void __launch_bounds__(SIDE * SIDE) second_order(
     bool has_y, opsmith::PackedAccessor<T, 2, Index> z_grad_grad) {
     constexpr int ROWS = SIDE * EDGE;
     alignas(16) __shared__ T xs[DEPTH][ROWS + 4], ys[DEPTH][ROWS + 4], us[DEPTH][ROWS + 4], vs[DEPTH][ROWS + 4];
-    const Index i0 = (Index)blockIdx.y * ROWS, j0 = (Index)blockIdx.x * ROWS;
+    const Tile<EDGE, Index> tile(z_grad_grad.size(1));
+    const Index i0 = tile.row, j0 = tile.column;
     T sums[EDGE][EDGE] = {};
     for (Index k0 = 0; k0 < x.size(1); k0 += DEPTH) {
         load_columns<ROWS>(xs, x, i0, k0);

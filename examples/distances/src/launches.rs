@@ -23,7 +23,9 @@ fn tiles<'a, T: CudaElement>(
     let edge = edge::<T>(rows, columns);
     let kernel = format!("{kernel}<{}, {}, {edge}{more}>", T::NAME, index.name());
     let blocks = |size: usize| size.div_ceil(SIDE * edge);
-    call.kernel(kernel).grid([blocks(columns), blocks(rows), 1]).block([SIDE as u32, SIDE as u32, 1])
+    // All along x: a card has 65,535 blocks at most along y.
+    let blocks = blocks(rows).saturating_mul(blocks(columns));
+    call.kernel(kernel).grid([blocks, 1, 1]).block([SIDE as u32, SIDE as u32, 1])
 }
 
 pub(crate) fn forward<T: CudaElement>(

@@ -74,7 +74,12 @@ fn large_tiles_compute_the_same() -> Result<()> {
     let (x, y, g) = (points::<f32>(130, 20, 0), points::<f32>(70, 20, 1), points::<f32>(130, 70, 2));
     let large = |launch: &mut Launch<'_>| {
         launch.kernel = launch.kernel.replace(", 4", ", 8");
-        launch.grid = launch.grid.map(|blocks| blocks.div_ceil(2));
+        // Outputs of 130 × 70, and gradients of as many rows as there are points, with 20 columns.
+        launch.grid = match () {
+            () if launch.kernel.starts_with("distances") => [2, 1, 1],
+            () if launch.kernel.ends_with("true>") => [1, 1, 1],
+            () => [2, 1, 1],
+        };
         // SAFETY: the call's tensors are in main memory until it is over.
         unsafe { opsmith::cuda::testing::processor::run(launch) }
     };
@@ -97,20 +102,53 @@ fn infinities_and_nan_go_through() -> Result<()> {
     Ok(())
 }
 
-/// Every kernel that a call may launch, for both sizes of tiles.
+/// Every kernel that a call may launch, for both sizes of tiles and both indices.
 #[test]
 fn cuda_kernels_compile_for_every_dtype() -> Result<()> {
-    fn every<T: Float>(rows: usize) -> Result<()> {
-        // Nothing is computed, so nothing is filled.
-        let (x, g) = (Array2::<T>::zeros((rows, 1)), Array2::<T>::zeros((rows, rows)));
-        call::<Forward>().input(&x).input(&x).compile_for_cuda()?;
-        call::<Grad>().input(&x).input(&x).input(&g).compile_for_cuda()?;
-        call::<GradGrad>().input(&x).input(&x).input(&x).input(&x).compile_for_cuda()?;
-        Ok(())
+    fn every<T: Float>(rows: usize, columns: usize) -> Result<Vec<String>> {
+        let Some(nvrtc) = opsmith::cuda::testing::nvrtc() else { return Ok(Vec::new()) };
+        let mut kernels = Vec::new();
+        let mut compile = |launch: &mut Launch<'_>| {
+            for index in [", int", ", long long"] {
+                launch.kernel = launch.kernel.replace(", int", index);
+                opsmith::cuda::testing::compile_everywhere(nvrtc, launch)?;
+                kernels.push(launch.kernel.clone());
+            }
+            Ok(())
+        };
+        // One number, repeated: nothing is computed.
+        let one = Array2::<T>::zeros((1, 1));
+        let repeated = |rows, columns| one.broadcast((rows, columns)).unwrap_or_else(|| one.view());
+        let (x, g) = (repeated(rows, columns), repeated(rows, rows));
+        call::<Forward>().input(&x).input(&x).launches(&mut compile)?;
+        call::<Grad>().input(&x).input(&x).input(&g).launches(&mut compile)?;
+        call::<GradGrad>().input(&x).input(&x).input(&x).input(&x).launches(&mut compile)?;
+        Ok(kernels)
     }
-    every::<f32>(1)?;
-    every::<f64>(1)?;
-    every::<f32>(2048)
+    every::<f32>(1, 1)?;
+    every::<f64>(1, 1)?;
+    let kernels = every::<f32>(2048, 2048)?;
+    assert!(kernels.iter().all(|kernel| kernel.contains(", 8")), "{kernels:?}");
+    Ok(())
+}
+
+#[test]
+fn many_rows_are_no_more_blocks_than_a_card_has() -> Result<()> {
+    let one = Array2::<f32>::zeros((1, 1));
+    let rows = 5_000_000;
+    let x = one.broadcast((rows, 1)).unwrap_or_else(|| one.view());
+    let mut grids = Vec::new();
+    call::<Forward>().input(&x).input(&one).launches(&mut |launch| {
+        grids.push((launch.kernel.clone(), launch.grid));
+        Ok(())
+    })?;
+    assert_eq!(grids, [("distances<float, int, 8>".to_owned(), [rows.div_ceil(128) as u32, 1, 1])]);
+    call::<Forward>().input(&one).input(&x).launches(&mut |launch| {
+        grids.push((launch.kernel.clone(), launch.grid));
+        Ok(())
+    })?;
+    assert_eq!(grids[1], grids[0]);
+    Ok(())
 }
 
 #[test]

@@ -171,12 +171,21 @@ fn large_tiles_compute_the_same() -> Result<()> {
     with::<f64>("1, 1, 32>", "2, 2, 16>", [2, 2])
 }
 
+/// For both dtypes, sizes of tiles and indices.
 #[test]
 fn every_kernel_compiles() -> Result<()> {
     fn every<T: Float + BodyFloat>(batch: usize) -> Result<()> {
+        let Some(nvrtc) = opsmith::cuda::testing::nvrtc() else { return Ok(()) };
+        let mut compile = |launch: &mut Launch<'_>| {
+            for index in [", int", ", long long"] {
+                launch.kernel = launch.kernel.replace(", int", index);
+                opsmith::cuda::testing::compile_everywhere(nvrtc, launch)?;
+            }
+            Ok(())
+        };
         let step = Step::<T>::new(batch, 1, 300);
-        step.forward().compile_for_cuda()?;
-        step.backward(&[]).compile_for_cuda().map(drop)
+        step.forward().launches(&mut compile)?;
+        step.backward(&[]).launches(&mut compile).map(drop)
     }
     every::<f32>(1)?;
     every::<f32>(1100)?;

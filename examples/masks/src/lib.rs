@@ -4,13 +4,17 @@
 //! `averages` and `discriminative` put them together.
 
 mod averages;
+#[cfg(test)]
+mod cuda_tests;
 mod discriminative;
+mod launches;
 mod rows;
 mod runs;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
+use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut};
 use opsmith::ndarray::{ArrayView, ArrayViewMut, Dimension};
 use opsmith::prelude::*;
 
@@ -22,11 +26,13 @@ use sweep::Scene;
 /// The mean of an embedding over each mask, zero for a mask without places.
 ///
 /// A mask is a run of places `start..end` along y for each x, empty where `end <= start`. Masks may overlap. There is no
-/// dense mask in memory: the embedding is read once.
+/// dense mask in memory: the embedding is read once. A run that leaves its column is an error; on a card, which cannot tell of
+/// one, it makes the mask's mean NaN.
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2)->(batch,max_masks,d)",
     dtypes(S = [i32, i64]),
-    gradient = masked_averages_grad
+    gradient = masked_averages_grad,
+    cuda = "masks.cu"
 )]
 fn masked_averages<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -44,12 +50,22 @@ fn masked_averages<T: Float + Real, S: Place>(
     }
 }
 
+fn masked_averages_cuda<T: CudaElement, S: CudaElement>(
+    call: &CudaCall,
+    embedding: DeviceView<T>,
+    rle_mask: DeviceView<S>,
+    mean: DeviceViewMut<T>,
+) -> Result<()> {
+    launches::means(call, embedding, rle_mask, mean)
+}
+
 /// The gradient of `MaskedAverages`: each place gets, of each mask that it is in, the mean's gradient over the number of
 /// the mask's places.
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2),(batch,max_masks,d)->(batch,x,y,d)",
     dtypes(S = [i32, i64]),
-    gradient = masked_averages_grad_grad
+    gradient = masked_averages_grad_grad,
+    cuda = "masks.cu"
 )]
 fn masked_averages_grad<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -69,10 +85,21 @@ fn masked_averages_grad<T: Float + Real, S: Place>(
     }
 }
 
+fn masked_averages_grad_cuda<T: CudaElement, S: CudaElement>(
+    call: &CudaCall,
+    _: DeviceView<T>,
+    rle_mask: DeviceView<S>,
+    mean_grad: DeviceView<T>,
+    embedding_grad: DeviceViewMut<T>,
+) -> Result<()> {
+    launches::means_backward(call, rle_mask, mean_grad, embedding_grad)
+}
+
 /// The gradient of `MaskedAveragesGrad` with respect to `mean_grad`: means over the masks.
 #[op(
     shape = "(batch,max_masks,x,2),(batch,x,y,d)->(batch,max_masks,d)",
-    dtypes(S = [i32, i64])
+    dtypes(S = [i32, i64]),
+    cuda = "masks.cu"
 )]
 fn masked_averages_grad_grad<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -84,6 +111,15 @@ fn masked_averages_grad_grad<T: Float + Real, S: Place>(
     mean_grad_grad: ArrayViewMut3<T>,
 ) -> Result<()> {
     masked_averages(cx, embedding_grad_grad, rle_mask, mean_grad_grad)
+}
+
+fn masked_averages_grad_grad_cuda<T: CudaElement, S: CudaElement>(
+    call: &CudaCall,
+    rle_mask: DeviceView<S>,
+    embedding_grad_grad: DeviceView<T>,
+    mean_grad_grad: DeviceViewMut<T>,
+) -> Result<()> {
+    launches::means(call, embedding_grad_grad, rle_mask, mean_grad_grad)
 }
 
 /// Half the squared distance of each place from the mean of its mask, 0 outside all masks.
