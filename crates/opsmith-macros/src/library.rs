@@ -3,7 +3,7 @@
 use opsmith_core::MAX_COMPANIONS;
 use opsmith_core::def::snake_case;
 use proc_macro2::{Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -158,7 +158,10 @@ fn for_hosts(
     // How many ops there are is known only when the macro's code is compiled: functions are named for as many as there may
     // be, and those of ops that there are not are never made.
     let positions: Vec<usize> = (0..(ops.len() * (1 + MAX_COMPANIONS)).max(1)).collect();
-    let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| quote!(#index #symbol));
+    let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| {
+        let on_cuda = format_ident!("{symbol}_cuda");
+        quote!(#index #symbol #on_cuda)
+    });
     let library = quote! {
         ::opsmith::__private::with_tensorflow_functions!(
             ::opsmith::__private::with_torch_kernels!(

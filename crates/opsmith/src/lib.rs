@@ -421,8 +421,9 @@ macro_rules! __with_torch_kernels {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __jax_handlers {
-    ($root:ident, $count:ident, [$($position:literal),*], $($index:literal $symbol:ident),*) => {
+    ($root:ident, $count:ident, [$($position:literal),*], $($index:literal $symbol:ident $on_cuda:ident),*) => {
         const _: () = {
+            use $crate::DeviceKind;
             use $crate::__private::host::{Root, family, jax};
 
             static HANDLERS: [jax::Handler; $count] =
@@ -433,11 +434,25 @@ macro_rules! __jax_handlers {
                 HANDLERS.get(op).copied()
             }
 
+            static CUDA_HANDLERS: [jax::Handler; $count] =
+                family::first([$(jax::cuda_handler::<$root, $position> as jax::Handler),*]);
+
+            #[unsafe(no_mangle)]
+            extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<jax::Handler> {
+                CUDA_HANDLERS.get(op).copied()
+            }
+
             $(
                 #[unsafe(no_mangle)]
                 unsafe extern "C" fn $symbol(frame: *mut jax::CallFrame) -> *mut jax::ErrorHandle {
                     // SAFETY: passed on from XLA.
-                    unsafe { jax::handle($root::library(), $index, frame) }
+                    unsafe { jax::handle($root::library(), $index, DeviceKind::Cpu, frame) }
+                }
+
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn $on_cuda(frame: *mut jax::CallFrame) -> *mut jax::ErrorHandle {
+                    // SAFETY: passed on from XLA.
+                    unsafe { jax::handle($root::library(), $index, DeviceKind::Cuda, frame) }
                 }
             )*
         };

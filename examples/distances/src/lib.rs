@@ -21,6 +21,7 @@ use opsmith::prelude::*;
     shape = "(n,p),(m,p)->(n,m)",
     gradient = pairwise_manhattan_distance_grad,
     cuda = "distances.cu",
+    capturable,
     autocast = "float32"
 )]
 fn pairwise_manhattan_distance<T: Float + Kernel>(
@@ -51,7 +52,8 @@ fn pairwise_manhattan_distance_cuda<T: CudaElement>(
 #[op(
     shape = "(n,p),(m,p),(n,m)->(n,p),(m,p)",
     gradient = pairwise_manhattan_distance_grad_grad,
-    cuda = "distances.cu"
+    cuda = "distances.cu",
+    capturable
 )]
 fn pairwise_manhattan_distance_grad<T: Float + Kernel>(
     cx: &Compute,
@@ -98,7 +100,7 @@ fn pairwise_manhattan_distance_grad_cuda<T: CudaElement>(
 /// `z_grad_grad[i, j] = Σₖ (x_grad_grad[i, k] − y_grad_grad[j, k]) · sign(x[i, k] − y[j, k])`.
 ///
 /// With respect to `x` and `y` it is zero wherever it is defined.
-#[op(shape = "(n,p),(m,p),(n,p),(m,p)->(n,m)", cuda = "distances.cu")]
+#[op(shape = "(n,p),(m,p),(n,p),(m,p)->(n,m)", cuda = "distances.cu", capturable)]
 fn pairwise_manhattan_distance_grad_grad<T: Float + Kernel>(
     cx: &Compute,
     /// The points of the forward call.

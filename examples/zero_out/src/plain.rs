@@ -17,7 +17,7 @@ impl OpDefinition for ZeroOut {
             .output("zeroed: int32")
             .shape_fn(shape_fns::unchanged)
             .kernel(KernelDef::cpu::<ZeroOut>())
-            .kernel(KernelDef::cuda::<ZeroOutOnCuda>())
+            .kernel(KernelDef::cuda::<ZeroOutOnCuda>().capturable())
             .not_differentiable()
             .doc(
                 "Copies the input and sets every element but the first to zero.\n\

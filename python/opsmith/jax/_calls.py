@@ -14,6 +14,7 @@ from opsmith import _dispatch, _registered
 from opsmith._definition import Arg, Attr, Loaded, Op
 from opsmith._errors import Error, InvalidArgumentError
 from opsmith.jax._attributes import canonical
+from opsmith.jax._constants import Constant
 from opsmith.jax._gradients import Differentiable
 from opsmith.jax._op import Value, result, wide_dtype
 from opsmith.jax._shapes import DataDependentShape, host_error
@@ -132,7 +133,8 @@ def _to_numpy(arg: Arg, x: jax.Array) -> np.ndarray[Any, Any]:
 
 
 def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
-    """The inputs with lists and scalars made arrays, of the dtype of those beside them.
+    """The inputs with lists and scalars made arrays, of the dtype of those beside them; or made part of the
+    program, where a CUDA kernel reads an input in CPU memory.
 
     Raises `InvalidArgumentError` for what cannot be an array.
     """
@@ -142,17 +144,20 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
             if isinstance(x, jax.Array) and arg.type_attr is not None:
                 dtypes.setdefault(arg.type_attr, x.dtype)
 
-    def convert(arg: Arg, x: Any) -> jax.Array:
-        if isinstance(x, jax.Array):
+    def convert(arg: Arg, x: Any) -> Value:
+        if isinstance(x, jax.Array | Constant):
             return x
         dtype = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
         try:
             if x is None:
                 raise TypeError("it is None")
+            if arg in in_cpu_memory:
+                return Constant.of(x, dtype)
             return jnp.asarray(x, dtype and jax.dtypes.canonicalize_dtype(dtype))
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgumentError(f"{op.name}: input `{arg.name}` is not an array: {error}") from error
 
+    in_cpu_memory = [op.inputs[i] for i in op.host_inputs if not op.inputs[i].is_list]
     converted: list[Value] = []
     for arg, value in zip(op.inputs, inputs, strict=True):
         if value is None and arg.optional:

@@ -16,6 +16,7 @@ from opsmith import _registered
 from opsmith._definition import Arg, Op
 from opsmith._errors import UnimplementedError
 from opsmith.jax._attributes import plain
+from opsmith.jax._constants import Constant
 from opsmith.jax._op import ALL, JaxOp, Value
 
 _CACHED = 256
@@ -99,8 +100,11 @@ class Differentiable:
             outputs = function(*inputs)
             perturbed = _map(lambda primal: primal.perturbed, primals)
             needed = [any(jax.tree.leaves(group)) for group in perturbed]
-            dtypes = _grouped(_map(lambda x: x.dtype.name, inputs))
-            zeros = _grouped(_map(lambda x: zero_from_primal(x, symbolic_zeros=True).aval, inputs))
+            traced = [None if isinstance(x, Constant) else x for x in inputs]
+            names = _map(lambda x: x.dtype.name, traced)
+            both = zip(inputs, names, strict=True)
+            dtypes = _grouped([x.dtype.name if isinstance(x, Constant) else name for x, name in both])
+            zeros = _grouped(_map(lambda x: zero_from_primal(x, symbolic_zeros=True).aval, traced))
             saved = self._saved(inputs, outputs) if registered is None else [inputs, list(outputs)]
             return outputs, (saved, _as_shape(needed), _Static(dtypes, zeros))
 
@@ -167,7 +171,8 @@ class Differentiable:
         op = self.op.definition
         if not any(needed) or all(map(_is_zero, jax.tree.leaves(gradients, is_leaf=_is_zero))):
             return (None,) * len(op.inputs)
-        inputs, outputs = saved
+        inputs = [jnp.asarray(x) if isinstance(x, Constant) else x for x in saved[0]]
+        outputs = saved[1]
         arriving = [
             None
             if position in op.constants

@@ -13,9 +13,10 @@ from jax import lax
 from opsmith._definition import Arg, Loaded, Op
 from opsmith._errors import UnimplementedError
 from opsmith.jax import _attributes, _shapes, _targets
+from opsmith.jax._constants import Constant
 
 Value: TypeAlias = Any
-"""An input or output: an array or tracer, a list of them, or `None`."""
+"""An input or output: an array or tracer, a list of them, `None`, or an input that is a `Constant`."""
 
 ALL = -1
 """The mask of wanted outputs that wants them all."""
@@ -58,14 +59,21 @@ class JaxOp:
         changed = [
             like for arg, group in zip(op.inputs, likes, strict=True) if arg.ref for like in group or []
         ]
-        flat = [x for group in groups for x in group or []]
+        constants = {
+            arg.name: x.text()
+            for arg, group in zip(op.inputs, groups, strict=True)
+            for x in group or []
+            if isinstance(x, Constant)
+        }
+        flat = [x for group in groups for x in group or [] if not isinstance(x, Constant)]
         outputs = jax.ffi.ffi_call(
             self.target,
             [*results, *changed],
             has_side_effect=op.stateful,
-            vmap_method="broadcast_all" if op.batchable else "sequential",
+            # What is part of the program has no batch dim.
+            vmap_method="broadcast_all" if op.batchable and not constants else "sequential",
             input_output_aliases=self._aliases(groups, len(results)),
-        )(*flat, **encoded, **self._structure(groups, wanted))
+        )(*flat, **encoded, **constants, **self._structure(groups, wanted))
         return self._unflatten([_narrowed(x) for x in outputs], shapes, groups)
 
     def _structure(self, groups: list[list[Value] | None], wanted: int) -> dict[str, Any]:
@@ -88,10 +96,10 @@ class JaxOp:
         aliases: dict[int, int] = {}
         position = 0
         for arg, group in zip(self.definition.inputs, groups, strict=True):
-            for _ in group or []:
+            for x in group or []:
                 if arg.ref:
                     aliases[position] = first + len(aliases)
-                position += 1
+                position += not isinstance(x, Constant)
         return aliases
 
     def _unflatten(
@@ -137,7 +145,7 @@ def wide_dtype(arg: Arg, dtype: Any) -> str | None:
 
 def _widened(arg: Arg, x: Value) -> Value:
     wide = wide_dtype(arg, x.dtype)
-    if wide is None:
+    if wide is None or isinstance(x, Constant):
         return x
     with enable_x64(True):
         return lax.convert_element_type(x, np.dtype(wide))

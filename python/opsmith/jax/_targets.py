@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import jax
 
@@ -34,10 +35,25 @@ def register(loaded: Loaded) -> None:
         ) from None
     handler_of.argtypes, handler_of.restype = [ctypes.c_size_t], ctypes.c_void_p
     handlers = {name(loaded, op): handler_of(op.index) for op in loaded.definition.ops}
+    # Libraries of before have none.
+    cuda_handler_of = getattr(library, "opsmith_jax_cuda_handler", None)
+    if cuda_handler_of is not None:
+        cuda_handler_of.argtypes, cuda_handler_of.restype = [ctypes.c_size_t], ctypes.c_void_p
     for target, address in handlers.items():
         if _registered.get(target, address) != address:
             raise AlreadyExistsError(f"JAX has a target `{target}` already, from a library loaded before")
-    for target, address in handlers.items():
-        if target not in _registered:
-            jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(address), platform="cpu")
-            _registered[target] = address
+    for op in loaded.definition.ops:
+        target = name(loaded, op)
+        if target in _registered:
+            continue
+        jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handlers[target]), platform="cpu")
+        if cuda_handler_of is not None:
+            jax.ffi.register_ffi_target(target, on_cuda(op, cuda_handler_of(op.index)), platform="CUDA")
+        _registered[target] = handlers[target]
+
+
+def on_cuda(op: Op, address: int) -> Any:
+    """What is registered for cards. Of an op without a CUDA kernel the handler is asked when a program is
+    compiled too, and says then that there is none."""
+    handler = jax.ffi.pycapsule(address)
+    return handler if op.cuda else {"instantiate": handler, "execute": handler}

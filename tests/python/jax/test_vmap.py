@@ -69,6 +69,15 @@ SAMPLES: dict[str, dict[str, Sample]] = {
         "AddInto": Sample((((4,), F32), ((4,), F32))),
         "Lambda": Sample((((2,), F32),)),
         "Squares": Sample((((7,), F64),)),
+        "Scaled": Sample((((1,), F64), ((2, 3), F32))),
+        "ScaledGrad": Sample((((1,), F64), ((2, 3), F32))),
+        "SquareSum": Sample((((4,), F64), ((1,), F32))),
+        "SquareSumGrad": Sample((((4,), F64), ((), F64))),
+        **{
+            f"Product{policy}{gradient}": Sample((((2, 3), F64),) * count)
+            for policy in ("Lower", "Widest")
+            for gradient, count in (("", 2), ("Grad", 3), ("GradGrad", 5))
+        },
     },
 }
 WITHOUT: dict[str, set[str]] = {

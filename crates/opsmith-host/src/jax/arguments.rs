@@ -1,6 +1,10 @@
 //! A call's tensors. Inputs come one after the other, lists flattened, absent ones left out; so do the results, those
 //! that nobody wants left out, and behind them what the op changes in place.
 
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use opsmith_core::attr::TensorValue;
 use opsmith_core::def::{ArgCount, ArgDef};
 use opsmith_core::tensor::{Strides, row_major_strides};
 use opsmith_core::{AttrValue, Device, Error, Plan, Result, Signature, TensorView, bail, ensure};
@@ -8,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::attrs::Attributes;
 use super::ffi::{self, Buffer};
+use crate::memory::Scratch;
 
 /// How many tensors each input holds, an absent one being one. What a list's attribute does not tell follows from the
 /// number of buffers.
@@ -25,7 +30,7 @@ pub(super) fn counts(
             _ => None,
         },
     };
-    let absent = (0..inputs.len()).filter(|arg| !attrs.has(*arg)).count();
+    let absent = (0..inputs.len()).filter(|arg| !attrs.has_buffer(*arg)).count();
     let (mut rest, mut lists) = (Some(buffers + absent), SmallVec::<[&ArgDef; 4]>::new());
     for def in inputs {
         match told(def) {
@@ -44,7 +49,8 @@ pub(super) fn counts(
     let each = rest.unwrap_or(0) / lists.len().max(1);
     if rest != Some(each * lists.len()) {
         let names: Vec<&str> = inputs.iter().map(|arg| arg.name.as_str()).collect();
-        let absent = if absent == 0 { String::new() } else { format!(", {absent} of them absent") };
+        let absent =
+            if absent == 0 { String::new() } else { format!(", {absent} of them absent or given as text") };
         bail!(InvalidArgument, "has the inputs [{}]{absent}, got {buffers} tensors", names.join(", "));
     }
     Ok(inputs.iter().map(|def| told(def).unwrap_or(each)).collect())
@@ -65,6 +71,36 @@ pub(super) unsafe fn strides(buffers: &[&Buffer]) -> SmallVec<[Strides; 8]> {
     buffers.iter().map(|buffer| row_major_strides(unsafe { buffer.shape() })).collect()
 }
 
+/// An input whose value is part of the program, in main memory.
+pub(super) struct Constant<'a> {
+    input: usize,
+    value: &'a TensorValue,
+    strides: Strides,
+    data: NonNull<u8>,
+}
+
+/// The inputs whose values are part of the program, copied to where their elements are aligned.
+pub(super) fn constants<'a>(attrs: &'a Attributes, scratch: &Scratch) -> Result<SmallVec<[Constant<'a>; 2]>> {
+    let copy = |(input, value): &'a (usize, Arc<TensorValue>)| {
+        let data = scratch.allocate(value.bytes.len())?;
+        // SAFETY: the new block is as large.
+        unsafe { data.as_ptr().copy_from_nonoverlapping(value.bytes.as_ptr(), value.bytes.len()) };
+        Ok(Constant { input: *input, value, strides: row_major_strides(&value.shape), data })
+    };
+    attrs.constants.iter().map(copy).collect()
+}
+
+/// The inputs of a call.
+pub(super) struct Given<'a> {
+    /// Where the buffers are.
+    pub(super) device: Device,
+    pub(super) buffers: &'a [&'a Buffer],
+    pub(super) strides: &'a [Strides],
+    /// The results for what is changed in place.
+    pub(super) changed: &'a [&'a Buffer],
+    pub(super) constants: &'a [Constant<'a>],
+}
+
 /// The inputs where they lie; what is changed in place, where the result for it lies.
 ///
 /// # Safety
@@ -73,15 +109,21 @@ pub(super) unsafe fn views<'a>(
     signature: &Signature,
     attrs: &Attributes,
     counts: &[usize],
-    buffers: &'a [&'a Buffer],
-    strides: &'a [Strides],
-    changed: &[&Buffer],
+    given: &Given<'a>,
 ) -> Result<SmallVec<[Option<TensorView<'a>>; 8]>> {
     let mut views = SmallVec::new();
-    let (mut inputs, mut changed) = (buffers.iter().zip(strides), changed.iter());
+    let (mut inputs, mut changed) = (given.buffers.iter().zip(given.strides), given.changed.iter());
     for (arg, (def, &count)) in signature.inputs.iter().zip(counts).enumerate() {
         if !attrs.has(arg) {
             views.push(None);
+            continue;
+        }
+        if let Some(constant) = given.constants.iter().find(|constant| constant.input == arg) {
+            let Constant { value, strides, data, .. } = constant;
+            let (data, shape) = (data.as_ptr(), value.shape.as_slice());
+            // SAFETY: the block has the elements of the value, row-major, and stays for the call.
+            let view = unsafe { TensorView::from_raw_parts(data, value.dtype, Device::CPU, shape, strides) };
+            views.push(Some(view));
             continue;
         }
         for (buffer, strides) in inputs.by_ref().take(count) {
@@ -89,11 +131,11 @@ pub(super) unsafe fn views<'a>(
             // SAFETY: promised by the caller.
             unsafe {
                 let data = match def.is_ref {
-                    true => copied(buffer, changed.next().copied()).map_err(about)?,
+                    true => copied(buffer, changed.next().copied(), given.device).map_err(about)?,
                     false => buffer.data,
                 };
                 let dtype = ffi::dtype(buffer.dtype).map_err(about)?;
-                let view = TensorView::from_raw_parts(data, dtype, Device::CPU, buffer.shape(), strides);
+                let view = TensorView::from_raw_parts(data, dtype, given.device, buffer.shape(), strides);
                 views.push(Some(view));
             }
         }
@@ -105,7 +147,7 @@ pub(super) unsafe fn views<'a>(
 ///
 /// # Safety
 /// The buffers must be XLA's, of the call that runs.
-unsafe fn copied(input: &Buffer, result: Option<&Buffer>) -> Result<*mut u8> {
+unsafe fn copied(input: &Buffer, result: Option<&Buffer>, device: Device) -> Result<*mut u8> {
     let Some(result) = result else {
         bail!(InvalidArgument, "is changed in place; its new value is a result, behind those of the outputs");
     };
@@ -118,6 +160,11 @@ unsafe fn copied(input: &Buffer, result: Option<&Buffer>) -> Result<*mut u8> {
             "is changed in place and has shape {expected:?}, but the result for it has shape {shape:?} or another dtype"
         );
         if input.data != result.data {
+            ensure!(
+                device == Device::CPU,
+                InvalidArgument,
+                "is changed in place, and on a card nothing is copied: give `input_output_aliases` for it"
+            );
             let bytes = expected.iter().product::<usize>() * ffi::dtype(input.dtype)?.size();
             std::ptr::copy_nonoverlapping(input.data, result.data, bytes);
         }

@@ -2,9 +2,10 @@
 //! which definitions write defaults: `[true, false]`, `{ dim { size: -1 } }`.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
-use opsmith_core::attr::{AttrBase, AttrType};
-use opsmith_core::def::AttrDef;
+use opsmith_core::attr::{AttrBase, AttrType, TensorValue};
+use opsmith_core::def::{ArgDef, AttrDef};
 use opsmith_core::{AttrValue, DType, Error, Result, Signature, bail};
 use smallvec::SmallVec;
 
@@ -16,6 +17,8 @@ pub(super) struct Attributes {
     pub(super) values: SmallVec<[Option<AttrValue>; 4]>,
     /// Bit `i` is set when output `i` of the definition is wanted.
     pub(super) wanted: u64,
+    /// The inputs whose values are part of the program, by the definition's indices.
+    pub(super) constants: SmallVec<[(usize, Arc<TensorValue>); 2]>,
     /// Bit `i` is set when input `i` of the definition is present.
     present: u64,
 }
@@ -26,6 +29,11 @@ impl Attributes {
         self.present >> input & 1 == 1
     }
 
+    /// Whether a buffer, or several of a list, come with the call for the input at this position.
+    pub(super) fn has_buffer(&self, input: usize) -> bool {
+        self.has(input) && !self.constants.iter().any(|(constant, _)| *constant == input)
+    }
+
     /// Reads them.
     ///
     /// # Errors
@@ -34,7 +42,12 @@ impl Attributes {
     /// # Safety
     /// They must come from XLA, and its call still run.
     pub(super) unsafe fn read(signature: &Signature, attrs: &ffi::Attrs) -> Result<Attributes> {
-        let mut read = Attributes { values: SmallVec::new(), wanted: u64::MAX, present: u64::MAX };
+        let mut read = Attributes {
+            values: SmallVec::new(),
+            wanted: u64::MAX,
+            constants: SmallVec::new(),
+            present: u64::MAX,
+        };
         read.values.resize_with(signature.attrs.len(), || None);
         for i in 0..attrs.size as usize {
             // SAFETY: XLA gives as many kinds, names and values as it says.
@@ -43,6 +56,13 @@ impl Attributes {
             let named = |error: Error| error.within(format_args!("attribute `{name}`"));
             // The definition's own names go before ours.
             let Some(index) = signature.attr_index(name) else {
+                if let (ffi::STRING, Some(input)) = (kind, signature.input_index(name)) {
+                    // SAFETY: the kind is that of the value.
+                    let text = unsafe { text(&*value.cast()) }?;
+                    let about = |error: Error| error.within(format_args!("input `{name}`"));
+                    read.constants.push((input, constant(&signature.inputs[input], text).map_err(about)?));
+                    continue;
+                }
                 let mask = match name {
                     "wanted" => &mut read.wanted,
                     "present" => &mut read.present,
@@ -61,6 +81,28 @@ impl Attributes {
             read.values[index] = Some(value.map_err(named)?);
         }
         Ok(read)
+    }
+}
+
+/// The value of an input that is part of the program, as a definition writes one.
+fn constant(input: &ArgDef, text: &str) -> Result<Arc<TensorValue>> {
+    if input.count.is_list() || input.is_ref {
+        bail!(InvalidArgument, "is a list or changed in place, and so comes as an array, not as text");
+    }
+    let tensor = AttrDef {
+        name: input.name.clone(),
+        ty: AttrType { base: AttrBase::Tensor, list: false },
+        allowed: None,
+        min: None,
+        max: None,
+        min_len: None,
+        default: None,
+        inferred: false,
+        doc: String::new(),
+    };
+    match tensor.parse_value(text)? {
+        AttrValue::Tensor(value) if value.dtype != DType::String => Ok(value),
+        other => bail!(InvalidArgument, "expected a tensor of numbers as text, got {other}"),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Every structure that XLA passes begins with the size that XLA knows of it. A call's is asked for whole, and the thread
 //! pool's functions are called only where the size of XLA's table covers them.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 
 use opsmith_core::{DType, Error};
@@ -53,6 +53,10 @@ impl ApiVersion {
     };
 }
 
+/// The bit of [`Metadata::traits`] that says that the calls' work on a card may be recorded once and replayed, in a CUDA
+/// graph.
+pub(super) const COMMAND_BUFFER_COMPATIBLE: u32 = 1;
+
 /// A call of a handler.
 #[repr(C)]
 pub struct CallFrame {
@@ -66,6 +70,8 @@ pub struct CallFrame {
     pub(super) attrs: Attrs,
 }
 
+/// The stage in which a program is compiled: there are attributes, and no tensors yet.
+pub(super) const INSTANTIATE: i32 = 0;
 /// The stage in which a handler computes; the other stages prepare.
 pub(super) const EXECUTE: i32 = 3;
 
@@ -134,11 +140,23 @@ pub(super) struct Api {
     pub(super) version: ApiVersion,
     internal: *const c_void,
     error_create: unsafe extern "C" fn(*mut ErrorCreateArgs) -> *mut ErrorHandle,
-    error_get_message: *const c_void,
+    error_get_message: unsafe extern "C" fn(*mut ErrorGetMessageArgs),
     error_destroy: unsafe extern "C" fn(*mut ErrorDestroyArgs),
-    others: [*const c_void; 8],
+    handler_register: *const c_void,
+    stream_get: unsafe extern "C" fn(*mut StreamArgs) -> *mut ErrorHandle,
+    others: [*const c_void; 4],
+    device_memory_allocate: unsafe extern "C" fn(*mut AllocateArgs) -> *mut ErrorHandle,
+    device_memory_free: unsafe extern "C" fn(*mut FreeArgs) -> *mut ErrorHandle,
     thread_pool_schedule: unsafe extern "C" fn(*mut ScheduleArgs) -> *mut ErrorHandle,
     thread_pool_num_threads: unsafe extern "C" fn(*mut NumThreadsArgs) -> *mut ErrorHandle,
+}
+
+/// XLA's functions with those that later releases have behind them.
+#[repr(C)]
+struct LaterApi {
+    first: Api,
+    others: [*const c_void; 4],
+    device_ordinal_get: unsafe extern "C" fn(*mut OrdinalArgs) -> *mut ErrorHandle,
 }
 
 /// An error as XLA keeps it.
@@ -160,6 +178,49 @@ struct ErrorDestroyArgs {
     struct_size: usize,
     extension: *mut Extension,
     error: *mut ErrorHandle,
+}
+
+#[repr(C)]
+struct ErrorGetMessageArgs {
+    struct_size: usize,
+    extension: *mut Extension,
+    error: *mut ErrorHandle,
+    message: *const c_char,
+}
+
+#[repr(C)]
+struct StreamArgs {
+    struct_size: usize,
+    extension: *mut Extension,
+    context: *mut c_void,
+    stream: *mut c_void,
+}
+
+#[repr(C)]
+struct AllocateArgs {
+    struct_size: usize,
+    extension: *mut Extension,
+    context: *mut c_void,
+    size: usize,
+    alignment: usize,
+    data: *mut c_void,
+}
+
+#[repr(C)]
+struct FreeArgs {
+    struct_size: usize,
+    extension: *mut Extension,
+    context: *mut c_void,
+    size: usize,
+    data: *mut c_void,
+}
+
+#[repr(C)]
+struct OrdinalArgs {
+    struct_size: usize,
+    extension: *mut Extension,
+    context: *mut c_void,
+    ordinal: i32,
 }
 
 /// What a scheduled task is.
@@ -278,6 +339,112 @@ impl Api {
         };
         // SAFETY: the function is there, and copies what it needs.
         unsafe { self.forget((self.thread_pool_schedule)(&mut args)) }
+    }
+
+    /// The card that a call runs on, and its stream there, a `CUstream`.
+    ///
+    /// # Errors
+    /// `FailedPrecondition` for a release that does not tell the card, `Internal` with XLA's own message.
+    ///
+    /// # Safety
+    /// XLA must have passed this and `context`, with a call for CUDA.
+    pub(super) unsafe fn card(&self, context: *mut c_void) -> Result<(i32, *mut c_void), Error> {
+        if self.struct_size < size_of::<LaterApi>() {
+            return Err(Error::failed_precondition(
+                "this release of JAX does not tell which card a call runs on; update JAX",
+            ));
+        }
+        // SAFETY: XLA's structure is as large as it says, and begins with what this refers to.
+        let later = unsafe { &*std::ptr::from_ref(self).cast::<LaterApi>() };
+        let mut ordinal = OrdinalArgs {
+            struct_size: size_to!(OrdinalArgs, ordinal: i32),
+            extension: std::ptr::null_mut(),
+            context,
+            ordinal: 0,
+        };
+        let mut stream = StreamArgs {
+            struct_size: size_of::<StreamArgs>(),
+            extension: std::ptr::null_mut(),
+            context,
+            stream: std::ptr::null_mut(),
+        };
+        let lacks = |what: &str, reason: String| Error::internal(format!("XLA gives no {what}: {reason}"));
+        // SAFETY: the functions are there, and the arguments are locals of the right types.
+        unsafe {
+            self.outcome((later.device_ordinal_get)(&mut ordinal)).map_err(|why| lacks("card", why))?;
+            self.outcome((self.stream_get)(&mut stream)).map_err(|why| lacks("stream", why))?;
+        }
+        Ok((ordinal.ordinal, stream.stream))
+    }
+
+    /// Memory on the call's card, aligned to 16 bytes.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` with XLA's own message.
+    ///
+    /// # Safety
+    /// [`card`](Self::card) must have given the call's card.
+    pub(super) unsafe fn allocate(&self, context: *mut c_void, size: usize) -> Result<*mut u8, Error> {
+        let mut args = AllocateArgs {
+            struct_size: size_of::<AllocateArgs>(),
+            extension: std::ptr::null_mut(),
+            context,
+            size,
+            // XLA takes no larger one here.
+            alignment: 16,
+            data: std::ptr::null_mut(),
+        };
+        // SAFETY: the function is there where a later one is, and the arguments are a local of the right type.
+        let outcome = unsafe { self.outcome((self.device_memory_allocate)(&mut args)) };
+        let reason = match outcome {
+            Ok(()) if args.data.is_null() => "it gives none".to_owned(),
+            Ok(()) => return Ok(args.data.cast()),
+            Err(reason) => reason,
+        };
+        Err(Error::resource_exhausted(format!("cannot allocate a temporary of {size} bytes: {reason}")))
+    }
+
+    /// Gives memory back that [`allocate`](Self::allocate) gave. Work on the call's stream may still use it: what XLA gives it to
+    /// next comes after that on the stream.
+    ///
+    /// # Safety
+    /// It must be of this call and size, and not be used by later work.
+    pub(super) unsafe fn free(&self, context: *mut c_void, data: *mut u8, size: usize) {
+        let mut args = FreeArgs {
+            struct_size: size_of::<FreeArgs>(),
+            extension: std::ptr::null_mut(),
+            context,
+            size,
+            data: data.cast(),
+        };
+        // SAFETY: promised by the caller.
+        unsafe { self.forget((self.device_memory_free)(&mut args)) };
+    }
+
+    /// What came of a call of XLA's: on failure, its message.
+    ///
+    /// # Safety
+    /// As for [`forget`](Self::forget).
+    unsafe fn outcome(&self, error: *mut ErrorHandle) -> Result<(), String> {
+        if error.is_null() {
+            return Ok(());
+        }
+        let mut args = ErrorGetMessageArgs {
+            struct_size: size_of::<ErrorGetMessageArgs>(),
+            extension: std::ptr::null_mut(),
+            error,
+            message: std::ptr::null(),
+        };
+        // SAFETY: promised by the caller; the message is a C string that lives as long as the error.
+        unsafe {
+            (self.error_get_message)(&mut args);
+            let message = match args.message.is_null() {
+                true => String::new(),
+                false => CStr::from_ptr(args.message).to_string_lossy().into_owned(),
+            };
+            self.forget(error);
+            Err(message)
+        }
     }
 
     /// Frees an error; gives true when there is none.

@@ -1,5 +1,6 @@
-//! XLA's services for one call: the outputs, made before the call, and threads.
+//! XLA's services for one call: the outputs, made before the call, threads, and on a card its stream and memory.
 
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{Thread, current, park};
 
 use opsmith_core::kernel::Host;
-use opsmith_core::{DType, Result, bail};
+use opsmith_core::{DType, Device, DeviceKind, Error, Result, bail};
 use smallvec::SmallVec;
 
 use super::ffi::{self, Api, Buffer};
@@ -22,16 +23,106 @@ pub(super) struct JaxHost<'a> {
     pub(super) context: *mut c_void,
     /// For each output tensor its buffer, or `None` where it is not wanted.
     pub(super) outputs: SmallVec<[Option<&'a Buffer>; 4]>,
-    pub(super) scratch: Scratch,
+    pub(super) scratch: &'a Scratch,
+    pub(super) place: Place,
+    /// Whether XLA may replay the call's work, when temporary memory is gone.
+    pub(super) capturable: bool,
+    pub(super) temps: DeviceTemps<'a>,
+}
+
+/// Where a call runs.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) device: Device,
+    /// That of the card; null on the CPU.
+    pub(super) stream: *mut c_void,
+}
+
+impl Place {
+    /// That of a call.
+    ///
+    /// # Errors
+    /// As [`Api::card`].
+    ///
+    /// # Safety
+    /// `api` and `context` must be XLA's, of a call for this kind of device.
+    pub(super) unsafe fn of(kind: DeviceKind, api: &Api, context: *mut c_void) -> Result<Place> {
+        match kind {
+            DeviceKind::Cpu => Ok(Place { device: Device::CPU, stream: std::ptr::null_mut() }),
+            DeviceKind::Cuda => {
+                // SAFETY: promised by the caller.
+                let (index, stream) = unsafe { api.card(context) }?;
+                Ok(Place { device: Device { kind, index }, stream })
+            }
+        }
+    }
+}
+
+/// Temporary memory on the call's card, given back when the call ends, as XLA's own handlers do.
+pub(super) struct DeviceTemps<'a> {
+    api: &'a Api,
+    context: *mut c_void,
+    blocks: RefCell<Vec<(*mut u8, usize)>>,
+}
+
+impl<'a> DeviceTemps<'a> {
+    /// None so far.
+    ///
+    /// # Safety
+    /// `api` and `context` must be XLA's, of the call that runs as long as this is there.
+    pub(super) unsafe fn new(api: &'a Api, context: *mut c_void) -> DeviceTemps<'a> {
+        DeviceTemps { api, context, blocks: RefCell::default() }
+    }
+
+    /// # Safety
+    /// [`Api::card`] must have given the call's card.
+    unsafe fn allocate(&self, bytes: usize) -> Result<NonNull<u8>> {
+        /// What a kernel counts on, and more than XLA promises.
+        const ALIGNMENT: usize = 256;
+        let size = bytes.max(1) + ALIGNMENT;
+        // SAFETY: promised by the caller.
+        let data = unsafe { self.api.allocate(self.context, size) }?;
+        self.blocks.borrow_mut().push((data, size));
+        let gap = data.addr().next_multiple_of(ALIGNMENT) - data.addr();
+        NonNull::new(data.wrapping_add(gap)).ok_or_else(|| Error::internal("XLA gives no memory"))
+    }
+}
+
+impl Drop for DeviceTemps<'_> {
+    fn drop(&mut self) {
+        for (data, size) in self.blocks.get_mut().drain(..) {
+            // SAFETY: it is of this call, and all of its work is on the stream.
+            unsafe { self.api.free(self.context, data, size) };
+        }
+    }
 }
 
 // SAFETY: a buffer is given out only if it has the dtype and shape asked for, and the core asks once; `Scratch` keeps
 // temporaries, and `Work` tells when no thread works any more.
 unsafe impl Host for JaxHost<'_> {
+    fn device(&self) -> Device {
+        self.place.device
+    }
+
+    fn stream(&self) -> *mut c_void {
+        self.place.stream
+    }
+
+    fn allocate_device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        // SAFETY: only a call on a card asks, and its card is known.
+        unsafe { self.temps.allocate(bytes) }
+    }
+
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
         let Some(buffer) = self.outputs[index] else {
             let bytes = shape.iter().product::<usize>() * dtype.size();
-            return Ok(self.scratch.allocate(bytes)?.as_ptr());
+            if self.place.device == Device::CPU {
+                return Ok(self.scratch.allocate(bytes)?.as_ptr());
+            }
+            if self.capturable {
+                bail!(Internal, "a kernel that is declared `capturable` makes an output that nobody wants");
+            }
+            return Ok(self.allocate_device_temp(bytes)?.as_ptr());
         };
         // SAFETY: the buffer is XLA's, of the call that runs.
         let (expected, prepared) = (unsafe { buffer.shape() }, ffi::dtype(buffer.dtype)?);
