@@ -92,6 +92,12 @@ _ERRORS = (tf.errors.OpError, TypeError, ValueError, OverflowError)
 """What TensorFlow raises for arguments that do not fit."""
 
 
+_NO_GPU = (
+    "TensorFlow's GPU device cannot be reached through its C API, so ops of libraries run on the CPU there: "
+    "take the call out of `tf.device`, or leave `tf.config.set_soft_device_placement` on"
+)
+
+
 class _General:
     """Calls of an op with arguments of every kind."""
 
@@ -152,6 +158,8 @@ class _General:
         op = self._op.definition
         if f"{op.name}: " in str(error):
             return
+        if isinstance(error, tf.errors.OpError) and "device:GPU" in str(error):
+            raise type(error)(None, None, f"{op.name}: {_NO_GPU}\n{error.message}") from None
         try:
             _shapes.infer(op, self._infer, inputs, self._converted(given))
         except Error as better:

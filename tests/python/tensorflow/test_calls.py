@@ -195,6 +195,25 @@ def test_an_op_that_tensorflow_cannot_have_says_why(
     assert array.tolist() == [[1, 0], [0, 0]]
 
 
+def test_a_gpu_that_is_asked_for_is_out_of_reach(distances: opsmith.Library) -> None:
+    x = tf.ones((2, 3))
+
+    def call() -> tf.Tensor:
+        with tf.device("/GPU:0"):
+            return distances.pairwise_manhattan_distance(x, x)
+
+    assert "CPU" in call().device
+    tf.config.set_soft_device_placement(False)
+    try:
+        with pytest.raises(
+            tf.errors.InvalidArgumentError,
+            match=r"PairwiseManhattanDistance: TensorFlow's GPU device cannot be reached through its C API",
+        ):
+            call()
+    finally:
+        tf.config.set_soft_device_placement(True)
+
+
 def test_tensors_are_attributes_eagerly_too(testops: opsmith.Library) -> None:
     x = tf.constant([1.0, 2.0])
     assert testops.add_constant(x).numpy().tolist() == [3.5, 4.5]
