@@ -19,6 +19,9 @@ use crate::{StaticLibrary, pool};
 /// The most arguments of an op whose caller need not say how many tensors each holds.
 const ONES: [usize; 64] = [1; 64];
 
+/// The attributes of a call that gives none.
+static NO_ATTRS: [Option<AttrValue>; 16] = [const { None }; 16];
+
 /// Runs a call.
 ///
 /// # Safety
@@ -79,9 +82,18 @@ impl Called<'_> {
         }
         // SAFETY: the caller of the C ABI gives none, or a plan of this library that is not freed meanwhile.
         let Some(planned) = (unsafe { self.call.plan.cast::<Planned>().as_ref() }) else {
-            // SAFETY: the call's attributes are valid, as its caller promised.
-            let attrs = unsafe { attributes(self.op.signature(), self.call) }?;
-            let plan = self.op.plan(&Request { inputs, attrs: &attrs, device: device.kind, label: "" })?;
+            let given;
+            let num_attrs = self.op.signature().attrs.len();
+            let attrs = match NO_ATTRS.get(..num_attrs) {
+                // Most calls give none, and a list of them would be copied about.
+                Some(none) if self.call.num_attrs == 0 => none,
+                _ => {
+                    // SAFETY: the call's attributes are valid, as its caller promised.
+                    given = unsafe { attributes(self.op.signature(), self.call) }?;
+                    &given
+                }
+            };
+            let plan = self.op.plan(&Request { inputs, attrs, device: device.kind, label: "" })?;
             return self.run_plan(&plan, inputs, device);
         };
         ensure!(

@@ -2,10 +2,12 @@
 
 use opsmith_body::{BLOCK, Block, Level};
 use opsmith_core::{OpKernelContext, Result};
-use smallvec::SmallVec;
 
 use super::{Computation, Shapes};
 use crate::stored::{Stored, Wide};
+
+/// The most inputs and outputs of such a call: their blocks are on the stack.
+const MOST: (usize, usize) = (3, 2);
 
 impl Computation {
     /// Computes a call whose elements all fit one block, where each input has as many, one after another, or a single one,
@@ -13,13 +15,13 @@ impl Computation {
     pub(super) fn few<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<bool> {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let len = count(&shapes.all);
-        if len > BLOCK || !self.are_whole(shapes, len) {
+        let (num_inputs, num_outputs) = (shapes.inputs.len(), self.family.outputs.len());
+        if len > BLOCK || num_inputs > MOST.0 || num_outputs > MOST.1 || !self.are_whole(shapes, len) {
             return Ok(false);
         }
         let level = Level::best();
-        let mut inputs: SmallVec<[Block<T::Wide>; 3]> = SmallVec::new();
+        let mut inputs: [Block<T::Wide>; MOST.0] = std::array::from_fn(|_| Block::default());
         for (input, shape) in shapes.inputs.iter().enumerate() {
-            inputs.push(Block::default());
             let Some(view) = context.optional_input(input)? else { continue };
             if !view.is_contiguous() {
                 return Ok(false);
@@ -31,11 +33,11 @@ impl Computation {
                 block.0[..len].fill(number);
             }
         }
-        let mut outputs: SmallVec<[Block<T::Wide>; 2]> = SmallVec::new();
-        outputs.resize_with(self.family.outputs.len(), Block::default);
-        let read: SmallVec<[&[T::Wide; BLOCK]; 8]> = inputs.iter().map(|block| &block.0).collect();
-        T::Wide::eval(&*self.blocks, level, &read, &mut outputs);
-        for (index, (argument, numbers)) in self.family.outputs.iter().zip(&outputs).enumerate() {
+        let mut outputs: [Block<T::Wide>; MOST.1] = std::array::from_fn(|_| Block::default());
+        let outputs = &mut outputs[..num_outputs];
+        let read = inputs.each_ref().map(|block| &block.0);
+        T::Wide::eval(&*self.blocks, level, &read[..num_inputs], outputs);
+        for (index, (argument, numbers)) in self.family.outputs.iter().zip(outputs).enumerate() {
             if context.output_wanted(index)? {
                 let shape = shapes.like(argument.like).unwrap_or_default();
                 T::narrow(level, numbers, context.allocate_output(index, shape)?.as_slice_mut()?);

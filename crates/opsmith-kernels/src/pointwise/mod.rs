@@ -286,10 +286,14 @@ fn layout<'a>(view: &TensorViewMut<'a>) -> Layout<'a> {
 impl<'a> Shapes<'a> {
     /// The shapes, if they fit. It does not count as reading the inputs, whose memory may become outputs'.
     fn of(context: &OpKernelContext<'a>, family: &Family, forward_inputs: usize) -> Option<Shapes<'a>> {
-        let inputs: SmallVec<[Option<&[usize]>; 8]> =
-            (0..family.inputs.len()).map(|input| context.input_shape(input).ok()).collect();
-        let forward = inputs[..forward_inputs].iter().copied().collect::<Option<SmallVec<[_; 8]>>>()?;
-        let shapes = Shapes { all: broadcast_shape(forward)?, inputs };
+        // Filled where it lies: a collected one would be copied.
+        let mut inputs: SmallVec<[Option<&[usize]>; 8]> = SmallVec::new();
+        inputs.extend((0..family.inputs.len()).map(|input| context.input_shape(input).ok()));
+        let forward = &inputs[..forward_inputs];
+        if forward.iter().any(Option::is_none) {
+            return None;
+        }
+        let shapes = Shapes { all: broadcast_shape(forward.iter().flatten().copied())?, inputs };
         let fits = |(input, shape): (usize, &Option<&[usize]>)| {
             shape.is_none_or(|shape| Some(shape) == shapes.like(family.inputs[input].like))
         };
