@@ -122,6 +122,8 @@ pub mod dtype {
 /// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
 /// - `stateful`: calls have effects or memory, and are never merged or dropped.
 /// - `cuda = "file.cu"`: CUDA kernels in a file beside this one, which the function `<name>_cuda` launches: see [`cuda`].
+/// - `capturable`: the work of its CUDA kernel may be recorded once and replayed: see [`KernelDef::capturable`].
+/// - `autocast = "float32"`, `"lower"` or `"widest"`: what PyTorch's autocast does with the inputs: see [`Autocast`].
 /// - `strided`: inputs come with any strides; without it, one that is not row-major is copied first.
 ///
 /// The function's documentation is the op's; the list under a heading `Arguments`, lines `name: text`, and comments on
@@ -174,6 +176,7 @@ pub use opsmith_macros::op;
 ///   `output` where arguments have those names.
 /// - `dtypes = [f32, f64]`: fewer dtypes.
 /// - `orders = 1`: of how many orders there are gradients, 0 to 4; 2 unless it is given.
+/// - `autocast = "float32"`: as for [`op`](macro@op).
 /// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
 ///
 /// The function's documentation is the op's, as for [`op`](macro@op).

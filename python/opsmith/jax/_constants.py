@@ -33,6 +33,13 @@ class Constant:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.frombuffer(self.data, self.dtype).reshape(self.shape).astype(dtype or self.dtype)
 
+    def to_json(self) -> Any:
+        """As shape inference takes it; `None` for what it does not ask for."""
+        if self.dtype.kind not in "biu":
+            return None
+        values = np.frombuffer(self.data, self.dtype).tolist()
+        return {"dtype": self.dtype.name, "shape": list(self.shape), "values": values}
+
     def text(self) -> str:
         """As a handler takes it."""
         return _language.tensor(self.dtype.name, self.shape, self.data)

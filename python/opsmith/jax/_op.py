@@ -52,8 +52,13 @@ class JaxOp:
             if value is not None
         }
         likes = [group and [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in group] for group in groups]
+        told = [
+            x.to_json() if isinstance(x, Constant) else None
+            for group in groups
+            for x in ([None] if group is None else group)
+        ]
         shapes = self._infer(
-            likes, {name: _attributes.to_json(value) for name, value in encoded.items()}, wanted
+            likes, told, {name: _attributes.to_json(value) for name, value in encoded.items()}, wanted
         )
         results = [like for group in shapes for like in group]
         changed = [

@@ -31,7 +31,8 @@ def host_error(error: Error) -> jax.errors.JaxRuntimeError:
 
 
 def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[list[jax.ShapeDtypeStruct]]]:
-    """A function of the inputs and the encoded attributes, as JSON: each output's shapes and dtypes.
+    """A function of the inputs, the values of their tensors where they are known, and the encoded attributes,
+    both as JSON, and of which outputs are wanted: each output's shapes and dtypes.
 
     `infer_shapes` takes and gives JSON, as the C ABI says.
     """
@@ -44,7 +45,10 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
             raise host_error(error) from None
 
     def outputs(
-        inputs: Sequence[list[jax.ShapeDtypeStruct] | None], attrs: dict[str, Any], wanted: int
+        inputs: Sequence[list[jax.ShapeDtypeStruct] | None],
+        values: list[Any],
+        attrs: dict[str, Any],
+        wanted: int,
     ) -> list[list[jax.ShapeDtypeStruct]]:
         symbols: dict[str, Size] = {}
         request: dict[str, Any] = {
@@ -54,6 +58,8 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
             "dtypes": [group and [like.dtype.name for like in group] for group in inputs],
             "attrs": attrs,
         }
+        if any(value is not None for value in values):
+            request["values"] = values
         answer = infer(json.dumps(request))
         for constraint in answer["constraints"]:
             _check(constraint, symbols)

@@ -145,3 +145,16 @@ def test_without_a_card_xla_has_no_stream(on_cuda: Callable[..., Any]) -> None:
     factor = "{ dtype: float64 tensor_shape { dim { size: 1 } } double_val: [2.5] }"
     with pytest.raises(JaxRuntimeError, match=r"Scaled: XLA gives no (stream|card): \w+"):
         on_cuda("scaled", X, factor=factor).compile()(X)
+
+
+def test_a_shape_that_such_a_number_decides_is_known(ops: opsmith.Library) -> None:
+    def pad(x: jax.Array) -> jax.Array:
+        return ops.pad(x, [[1, 0], [0, 2]])
+
+    expected = jnp.pad(X, [[1, 0], [0, 2]])
+    np.testing.assert_array_equal(pad(X), expected)
+    np.testing.assert_array_equal(jax.jit(pad)(X), expected)
+    np.testing.assert_array_equal(jax.grad(lambda x: (pad(x) ** 2).sum())(X), 2 * X)
+    text = for_a_card(jax.grad(lambda x: (pad(x) ** 2).sum()), X)
+    calls = [line for line in text.splitlines() if "custom_call @" in line]
+    assert len(calls) == 2 and all("paddings = " in call for call in calls)
