@@ -8,6 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
 use opsmith_core::{Result, ensure};
 
+use crate::ahead;
 use crate::arguments::Arguments;
 use crate::cache;
 use crate::digest::Digest;
@@ -126,9 +127,15 @@ fn function(driver: &Driver, card: &Card, source: &Source, kernel: &str) -> Resu
     if let Some(function) = find() {
         return Ok(function);
     }
-    let nvrtc = Nvrtc::get()?;
-    let compiled = compiled(nvrtc, source, kernel, nvrtc.target_for(card.architecture)?)?;
-    let function = driver.load(card, &compiled)?;
+    // The driver may be too old for what was compiled ahead, and not for what is compiled here.
+    let ahead = compiled_ahead(source, kernel, card).and_then(|compiled| driver.load(card, &compiled).ok());
+    let function = match ahead {
+        Some(function) => function,
+        None => {
+            let nvrtc = Nvrtc::get()?;
+            driver.load(card, &compiled(nvrtc, source, kernel, nvrtc.target_for(card.architecture)?)?)?
+        }
+    };
     loaded.write().unwrap_or_else(PoisonError::into_inner).insert(key, function);
     Ok(function)
 }
@@ -157,6 +164,11 @@ pub fn compiled(nvrtc: &Nvrtc, source: &Source, kernel: &str, target: Target) ->
         let _ = cache::write(&folder, key, &compiled);
     }
     Ok(compiled)
+}
+
+/// A kernel that was compiled ahead of time; none where the environment asks for other options than that was done with.
+fn compiled_ahead(source: &Source, kernel: &str, card: &Card) -> Option<Compiled> {
+    if flags().is_empty() { ahead::find(source, kernel, card.architecture) } else { None }
 }
 
 /// The options that the environment adds.

@@ -10,6 +10,7 @@
 //!   [`gemm`](CudaCall::gemm) multiplies; [`Arguments`], what kernels get of them, [`Structure`], any other;
 //! - [`with_launches_to`], for tests without a card.
 
+pub mod ahead;
 mod arguments;
 mod array;
 mod cache;

@@ -8,10 +8,11 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use opsmith_core::Result;
+use opsmith_core::{Error, Result};
 
 pub use resources::{Resources, resources};
 
+use crate::ahead;
 use crate::launch::Launch;
 use crate::nvrtc::Nvrtc;
 use crate::source::{Architecture, Target};
@@ -37,7 +38,7 @@ pub fn nvrtc() -> Option<&'static Nvrtc> {
 }
 
 /// Compiles the kernel of a launch for every generation of [`ARCHITECTURES`], and prints what it takes of one; each kernel of a
-/// source once in a process.
+/// source once in a process. Where the environment names a folder for kernels compiled ahead of time, they are kept there.
 ///
 /// # Errors
 /// As [`Nvrtc::compile`], and as [`resources()`].
@@ -49,8 +50,13 @@ pub fn compile_everywhere(nvrtc: &Nvrtc, launch: &Launch<'_>) -> Result<()> {
     if !DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
         return Ok(());
     }
+    let folder = ahead::named();
     for architecture in ARCHITECTURES {
-        nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[])?;
+        let compiled = nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[])?;
+        if let Some(folder) = &folder {
+            let kept = ahead::write(folder, launch.source, &launch.kernel, architecture, &compiled);
+            kept.map_err(|error| Error::internal(format!("{}: {error}", folder.display())))?;
+        }
     }
     let taken = resources(nvrtc, launch.source, &launch.kernel, SHOWN)?;
     let taken = taken.map_or_else(|| "there is no ptxas to ask".to_owned(), |taken| taken.to_string());

@@ -1,0 +1,91 @@
+//! Kernels compiled ahead of time: in a folder beside the library, which is looked into before anything is compiled.
+//!
+//! A file is found by the source, the headers, the instance of the template and the generation of cards, as those of the cache
+//! are, so one of another source is never taken. The compiler is not part of that: machine code is the card's whoever made it.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::{env, io};
+
+use crate::cache;
+use crate::digest::Digest;
+use crate::source::{Architecture, Compiled, Source};
+
+/// The environment variable that says where the folder is: in tests, which then fill it, and where it is not beside the library.
+pub const VARIABLE: &str = "OPSMITH_CUDA_KERNELS";
+
+/// What the name of the folder has behind the library's.
+const SUFFIX: &str = ".kernels";
+
+/// The folder that the environment names.
+pub(crate) fn named() -> Option<PathBuf> {
+    env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The folder of the library that this code is in.
+fn beside() -> Option<PathBuf> {
+    static HERE: u8 = 0;
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
+    // SAFETY: the address is one of this library's, and the structure is filled where the function says that it found it; the name
+    // is a C string, which lives as long as the library does.
+    let name = unsafe {
+        if libc::dladdr((&raw const HERE).cast::<c_void>(), found.as_mut_ptr()) == 0 {
+            return None;
+        }
+        let name = found.assume_init().dli_fname;
+        if name.is_null() {
+            return None;
+        }
+        CStr::from_ptr(name)
+    };
+    let mut folder = OsStr::from_bytes(name.to_bytes()).to_owned();
+    folder.push(SUFFIX);
+    Some(PathBuf::from(folder))
+}
+
+/// The kernel for a card of this generation, if it has been compiled ahead: for this one, or an earlier one of its family. The
+/// folder is the one that the environment names, or the one beside the library.
+pub fn find(source: &Source, kernel: &str, card: Architecture) -> Option<Compiled> {
+    let folder = named().or_else(beside)?;
+    // Machine code runs on later cards of the same family.
+    let family = card.0 / 10 * 10;
+    (family..=card.0).rev().find_map(|number| read(&folder, source, kernel, Architecture(number)))
+}
+
+/// The kernel for exactly this generation.
+pub fn read(folder: &Path, source: &Source, kernel: &str, architecture: Architecture) -> Option<Compiled> {
+    cache::read(folder, key(source, kernel, architecture))
+}
+
+/// Puts a kernel into a folder, machine code of this generation.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write(
+    folder: &Path,
+    source: &Source,
+    kernel: &str,
+    architecture: Architecture,
+    compiled: &Compiled,
+) -> io::Result<()> {
+    cache::write(folder, key(source, kernel, architecture), compiled)
+}
+
+fn key(source: &Source, kernel: &str, architecture: Architecture) -> u128 {
+    let digest = Digest::new().part(b"ahead of time").part(&source.key().to_le_bytes());
+    digest.part(kernel.as_bytes()).part(architecture.to_string().as_bytes()).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_lies_beside_the_library() {
+        // Tests are a program, not a library; its name is as good.
+        let folder = beside().expect("this code is in a file");
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        assert!(name.starts_with("opsmith_cuda-") && name.ends_with(SUFFIX), "{name}");
+    }
+}
