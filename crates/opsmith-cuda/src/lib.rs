@@ -35,5 +35,5 @@ pub use find::VARIABLE as NVRTC_VARIABLE;
 pub use gemm::CudaFloat;
 pub use launch::{FLAGS_VARIABLE, Launch, MAX_GRID, compiled, with_launches_to};
 pub use nvrtc::Nvrtc;
-pub use source::{Architecture, Compiled, HEADERS, Source, Target};
+pub use source::{Architecture, Compiled, HEADERS, Header, Source, Target};
 pub use view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};

@@ -8,7 +8,7 @@ use opsmith_core::{Error, Result, bail};
 
 use crate::find;
 use crate::shared_object::{SharedObject, function_table};
-use crate::source::{Architecture, Compiled, HEADERS, Source, Target};
+use crate::source::{Architecture, Compiled, Source, Target};
 
 type Program = *mut c_void;
 
@@ -216,8 +216,8 @@ struct RawProgram<'f> {
 impl<'f> RawProgram<'f> {
     fn new(functions: &'f Functions, source: &Source) -> Result<RawProgram<'f>> {
         let (text, name) = (c_string(&source.program())?, c_string(&source.file())?);
-        let headers = HEADERS.map(|(name, text)| Ok((c_string(name)?, c_string(text)?)));
-        let headers = headers.into_iter().collect::<Result<Vec<_>>>()?;
+        let headers = source.headers().iter().map(|(name, text)| Ok((c_string(name)?, c_string(text)?)));
+        let headers = headers.collect::<Result<Vec<_>>>()?;
         let (names, texts): (Vec<_>, Vec<_>) =
             headers.iter().map(|(name, text)| (name.as_ptr(), text.as_ptr())).unzip();
         let mut raw = std::ptr::null_mut();

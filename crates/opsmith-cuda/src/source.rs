@@ -7,9 +7,66 @@ use std::sync::OnceLock;
 
 use crate::digest::Digest;
 
-/// The headers that sources may include: their names, and their texts.
-pub const HEADERS: [(&str, &str); 2] =
-    [("opsmith.cuh", include_str!("opsmith.cuh")), ("opsmith_gemm.cuh", include_str!("opsmith_gemm.cuh"))];
+/// A header's name, and its text.
+pub type Header = (&'static str, &'static str);
+
+/// A header without its comments, which a library need not carry; lines stay where they are.
+macro_rules! header {
+    ($name:literal) => {{
+        const TEXT: &str = include_str!($name);
+        const STRIPPED: [u8; stripped(TEXT.as_bytes(), &mut [])] = {
+            let mut bytes = [0; stripped(TEXT.as_bytes(), &mut [])];
+            stripped(TEXT.as_bytes(), &mut bytes);
+            bytes
+        };
+        match std::str::from_utf8(&STRIPPED) {
+            Ok(text) => ($name, text),
+            Err(_) => panic!("comments end with a line"),
+        }
+    }};
+}
+
+/// The headers that sources may include, those that others include first.
+pub static HEADERS: [Header; 2] = [header!("opsmith.cuh"), header!("opsmith_gemm.cuh")];
+
+/// What a source has that does not include the header of products, which is then in no library without them.
+static BASE: [Header; 1] = [header!("opsmith.cuh")];
+
+/// Writes a text without its line comments, as far as there is room; gives the whole length.
+const fn stripped(text: &[u8], to: &mut [u8]) -> usize {
+    let (mut at, mut len) = (0, 0);
+    while at < text.len() {
+        if text[at] == b'/' && at + 1 < text.len() && text[at + 1] == b'/' {
+            while at < text.len() && text[at] != b'\n' {
+                at += 1;
+            }
+            continue;
+        }
+        if len < to.len() {
+            to[len] = text[at];
+        }
+        len += 1;
+        at += 1;
+    }
+    len
+}
+
+/// Whether a text has the name of the header of products.
+const fn includes_products(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"\"opsmith_gemm.cuh\"";
+    let mut at = 0;
+    while at + NAME.len() <= text.len() {
+        let mut same = 0;
+        while same < NAME.len() && text[at + same] == NAME[same] {
+            same += 1;
+        }
+        if same == NAME.len() {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
 
 /// A CUDA C++ source, and where its author wrote it.
 ///
@@ -24,6 +81,7 @@ pub struct Source {
     text: Cow<'static, str>,
     first_line: u32,
     beside: &'static str,
+    headers: &'static [Header],
     key: OnceLock<u128>,
 }
 
@@ -35,11 +93,14 @@ impl Source {
             text: Cow::Borrowed(text),
             first_line: 1,
             beside: "",
+            headers: if includes_products(text.as_bytes()) { &HEADERS } else { &BASE },
             key: OnceLock::new(),
         }
     }
 
     /// A source that is made at run time.
+    ///
+    /// It may include `opsmith.cuh` and no other header.
     pub fn generated(name: impl Into<String>, text: impl Into<String>) -> Source {
         Source { name: Cow::Owned(name.into()), text: Cow::Owned(text.into()), ..Source::new("", "") }
     }
@@ -68,6 +129,11 @@ impl Source {
         &self.text
     }
 
+    /// The headers that it may include.
+    pub(crate) fn headers(&self) -> &'static [Header] {
+        self.headers
+    }
+
     /// Its author's file, which messages name.
     pub fn file(&self) -> String {
         match Path::new(self.beside).parent() {
@@ -88,7 +154,7 @@ impl Source {
     pub(crate) fn key(&self) -> u128 {
         *self.key.get_or_init(|| {
             let headers =
-                HEADERS.iter().fold(Digest::new(), |digest, (_, text)| digest.part(text.as_bytes()));
+                self.headers.iter().fold(Digest::new(), |digest, (_, text)| digest.part(text.as_bytes()));
             headers.part(self.program().as_bytes()).finish()
         })
     }
@@ -148,6 +214,15 @@ mod tests {
         assert_eq!(source.file(), "crates/a/src/a.cu");
         assert_eq!(source.program(), "#line 7 \"crates/a/src/a.cu\"\nint x;");
         assert_eq!(Source::generated("gelu.cu", "").file(), "gelu.cu");
+    }
+
+    #[test]
+    fn headers_have_no_comments_and_are_there_where_they_are_included() {
+        let [(_, base), (_, products)] = HEADERS;
+        assert!(!base.contains("//") && !products.contains("//"));
+        assert_eq!(base.lines().count(), include_str!("opsmith.cuh").lines().count());
+        assert_eq!(Source::new("a.cu", "#include \"opsmith.cuh\"").headers().len(), 1);
+        assert_eq!(Source::new("a.cu", "#include \"opsmith_gemm.cuh\"").headers().len(), 2);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use opsmith_core::{Error, Result, bail, ensure};
 
 use crate::launch::Launch;
 use crate::shared_object::SharedObject;
-use crate::source::HEADERS;
 
 /// What stands before a source.
 const PRELUDE: &str = include_str!("processor.cpp");
@@ -107,7 +106,7 @@ fn compiled(launch: &Launch<'_>) -> Result<Kernel> {
     let failed = |error: std::io::Error| Error::internal(format!("{}: {error}", folder.display()));
     let (source, library) = (folder.join("kernel.cpp"), folder.join("kernel.so"));
     fs::create_dir_all(&folder).map_err(failed)?;
-    for (name, text) in HEADERS {
+    for (name, text) in launch.source.headers() {
         fs::write(folder.join(name), text).map_err(failed)?;
     }
     let text = format!(
