@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
+use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use opsmith_core::{Code, Error, Result, bail};
@@ -32,6 +33,12 @@ function_table! {
         load_module = c"cuModuleLoadData": fn(*mut Module, *const c_void) -> c_int;
         module_function = c"cuModuleGetFunction": fn(*mut RawFunction, Module, *const c_char) -> c_int;
         set_function_attribute = c"cuFuncSetAttribute": fn(RawFunction, c_int, c_int) -> c_int;
+        allocate = c"cuMemAlloc_v2": fn(*mut u64, usize) -> c_int;
+        free = c"cuMemFree_v2": fn(u64) -> c_int;
+        copy_in = c"cuMemcpyHtoDAsync_v2": fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+        copy_out = c"cuMemcpyDtoHAsync_v2": fn(*mut c_void, u64, usize, *mut c_void) -> c_int;
+        new_stream = c"cuStreamCreate": fn(*mut *mut c_void, c_uint) -> c_int;
+        wait = c"cuStreamSynchronize": fn(*mut c_void) -> c_int;
         launch = c"cuLaunchKernel": fn(
             RawFunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
             *mut *mut c_void, *mut *mut c_void
@@ -43,6 +50,8 @@ function_table! {
 const CAPABILITY: [c_int; 2] = [75, 76];
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED: c_int = 8;
+/// `CU_STREAM_NON_BLOCKING`: it does not wait for the default stream.
+const NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
 const RELAXED: c_int = 2;
 
@@ -76,6 +85,14 @@ pub(crate) struct Function(RawFunction);
 unsafe impl Send for Function {}
 // SAFETY: as above.
 unsafe impl Sync for Function {}
+
+/// A stream of a card.
+pub(crate) struct Stream(pub(crate) *mut c_void);
+
+// SAFETY: work may be put on a stream by any thread, and it is never destroyed.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
 
 /// How a kernel is launched.
 pub(crate) struct Geometry {
@@ -235,6 +252,75 @@ impl Driver {
             };
             self.check("cuLaunchKernel", status)
         })
+    }
+
+    /// A stream, for good, that waits for no other.
+    pub(crate) fn new_stream(&self, card: &Card) -> Result<Stream> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local of the right type.
+        let mut create = || unsafe { (self.functions.new_stream)(&mut stream, NON_BLOCKING) };
+        self.on(card, || self.check("cuStreamCreate", create()))?;
+        Ok(Stream(stream))
+    }
+
+    /// Memory of a card.
+    pub(crate) fn allocate(&self, card: &Card, bytes: usize) -> Result<NonNull<u8>> {
+        let mut address = 0;
+        // SAFETY: the pointer is to a local of the right type.
+        let mut allocate = || unsafe { (self.functions.allocate)(&mut address, bytes) };
+        self.on(card, || self.check("cuMemAlloc", allocate()))?;
+        NonNull::new(address as *mut u8).ok_or_else(|| Error::internal("cuMemAlloc gave the address 0"))
+    }
+
+    /// Gives memory of a card back. That fails only where the card does not work any more, which the next call says.
+    ///
+    /// # Safety
+    /// It came from [`allocate`](Self::allocate) for this card, and nobody uses it any more.
+    pub(crate) unsafe fn free(&self, card: &Card, data: NonNull<u8>) {
+        // SAFETY: promised by the caller.
+        let free = || unsafe { (self.functions.free)(data.as_ptr() as u64) };
+        let _ = self.on(card, || self.check("cuMemFree", free()));
+    }
+
+    /// Copies to a card, and waits until that is done.
+    ///
+    /// # Safety
+    /// Both must be memory of so many bytes, `to` of the card, whose stream it is.
+    pub(crate) unsafe fn copy_in(
+        &self,
+        card: &Card,
+        stream: &Stream,
+        to: NonNull<u8>,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: promised by the caller; it waits for the copy, so the memory is there for long enough.
+        let status = || unsafe { (self.functions.copy_in)(to.as_ptr() as u64, from.cast(), bytes, stream.0) };
+        self.on(card, || self.check("cuMemcpyHtoDAsync", status()).and_then(|()| self.wait(stream)))
+    }
+
+    /// Copies from a card, and waits until that is done.
+    ///
+    /// # Safety
+    /// Both must be memory of so many bytes, `from` of the card, whose stream it is.
+    pub(crate) unsafe fn copy_out(
+        &self,
+        card: &Card,
+        stream: &Stream,
+        to: *mut u8,
+        from: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: as above.
+        let status =
+            || unsafe { (self.functions.copy_out)(to.cast(), from.as_ptr() as u64, bytes, stream.0) };
+        self.on(card, || self.check("cuMemcpyDtoHAsync", status()).and_then(|()| self.wait(stream)))
+    }
+
+    /// Waits for what is on a stream.
+    fn wait(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: streams are never destroyed.
+        self.check("cuStreamSynchronize", unsafe { (self.functions.wait)(stream.0) })
     }
 
     /// Lets a kernel have so much dynamic shared memory. What it may have is raised only: another thread may be about to

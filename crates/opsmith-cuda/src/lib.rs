@@ -8,6 +8,7 @@
 //! - [`CudaCall`], a call on a card: [`kernel`](CudaCall::kernel) begins a launch;
 //! - [`DeviceView`], [`DeviceViewMut`], tensors on a card, and [`DeviceArray`], parts and transposes of them, which
 //!   [`gemm`](CudaCall::gemm) multiplies; [`Arguments`], what kernels get of them, [`Structure`], any other;
+//! - [`CardMemory`], memory and a stream for a host that has no framework to ask;
 //! - [`with_launches_to`], for tests without a card.
 
 pub mod ahead;
@@ -20,6 +21,7 @@ mod driver;
 mod find;
 mod gemm;
 mod launch;
+mod memory;
 mod nvrtc;
 mod shared_object;
 mod source;
@@ -34,6 +36,7 @@ pub use driver::Driver;
 pub use find::VARIABLE as NVRTC_VARIABLE;
 pub use gemm::CudaFloat;
 pub use launch::{FLAGS_VARIABLE, Launch, MAX_GRID, compiled, with_launches_to};
+pub use memory::CardMemory;
 pub use nvrtc::Nvrtc;
 pub use source::{Architecture, Compiled, HEADERS, Header, Source, Target};
 pub use view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};

@@ -58,6 +58,20 @@ pub trait OutputMemory {
     /// # Errors
     /// `Unimplemented` where there are no string tensors.
     fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8>;
+
+    /// The stream that the call's work is put on, where it is on a card; none on the CPU.
+    fn stream(&self) -> Option<*mut c_void> {
+        None
+    }
+
+    /// Memory of the card for the library's own use, aligned to 256 bytes, until the work that the call puts on the stream is
+    /// done. Asked for only where there is a stream.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the memory cannot be had.
+    fn allocate_temp(&mut self, _bytes: usize) -> Result<*mut u8> {
+        Err(Error::unimplemented("the caller lends no temporary memory on a card"))
+    }
 }
 
 /// What the callbacks of a call work on.
@@ -132,6 +146,7 @@ pub(crate) fn call<M: OutputMemory>(
 ) -> Result<()> {
     let table = called.op.library().table();
     let threads = called.threads.map_or(0, NonZeroUsize::get);
+    let stream = memory.stream();
     let mut services = Services { memory, threads, failure: None };
     let mut host = OpsmithHost {
         size: size_of::<OpsmithHost>(),
@@ -140,9 +155,12 @@ pub(crate) fn call<M: OutputMemory>(
         num_threads: None,
         parallel_for: None,
         keep_string: Some(keep_string::<M>),
-        stream: std::ptr::null_mut(),
+        stream: stream.unwrap_or(std::ptr::null_mut()),
         allocate_temp: None,
     };
+    if stream.is_some() {
+        host.allocate_temp = Some(allocate_temp::<M>);
+    }
     if threads > 0 {
         host.num_threads = Some(num_threads::<M>);
         host.parallel_for = Some(parallel_for::<M>);
@@ -254,6 +272,10 @@ unsafe extern "C" fn allocate_output<M: OutputMemory>(
         memory.allocate(index, dtype, shape)
     });
     made.cast()
+}
+
+unsafe extern "C" fn allocate_temp<M: OutputMemory>(context: *mut c_void, bytes: usize) -> *mut c_void {
+    guarded(context, |memory: &mut M| memory.allocate_temp(bytes)).cast()
 }
 
 unsafe extern "C" fn num_threads<M>(context: *mut c_void) -> usize {

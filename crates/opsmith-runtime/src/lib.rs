@@ -23,6 +23,7 @@ mod attrs;
 mod autodiff;
 mod buffer;
 mod call;
+mod card;
 mod elf;
 mod gradient;
 mod graph;
@@ -45,6 +46,7 @@ pub use buffer::Owner;
 pub use dlpark::versioned::Dlpack;
 
 pub use call::{Arg, CallInputs, OutputMemory};
+pub use card::{Card, CardArg, CardTensor};
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use library::Library;
 pub use op::Op;

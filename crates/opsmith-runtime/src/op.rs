@@ -102,7 +102,7 @@ impl Op {
     }
 
     /// Refuses an op that changes inputs in place.
-    fn refuse_changes(&self) -> Result<()> {
+    pub(crate) fn refuse_changes(&self) -> Result<()> {
         let changed = self.signature().inputs.iter().find(|def| def.is_ref);
         if let Some(changed) = changed {
             let (op, input) = (&self.signature().name, &changed.name);

@@ -146,7 +146,7 @@ fn the_table_says_what_is_wrong_and_the_status_that_something_is() {
     assert!(table.ends_with("0 passed, 1 failed, 0 skipped\n"), "{table}");
     let output = check("distances", &["--op", "pairwise_manhattan_distance", "--property", "cuda"]);
     assert_eq!(output.status.code(), Some(0));
-    let why = "  skipped  cuda         the engine that calls has no memory on a GPU\n";
+    let why = "  skipped  cuda         checks are made on the CPU only\n";
     assert!(stdout(&output).contains(why), "{}", stdout(&output));
     let output = check("opsmith_faulty", &["--op", "swapped_dims", "--property", "cuda"]);
     assert!(stdout(&output).contains("  skipped  cuda         it has no CUDA kernel\n"));

@@ -191,7 +191,7 @@ impl Tensor {
     }
 
     /// A copy in a block of its own.
-    fn to_dense(&self) -> Result<Tensor> {
+    pub(crate) fn to_dense(&self) -> Result<Tensor> {
         let block = Block::new(byte_size(self.dtype, &self.shape)?)?;
         let dense = Tensor::own(block, self.dtype, &self.shape);
         // SAFETY: the block is new, so nobody else reaches it, and it has room for every element.

@@ -1,0 +1,205 @@
+//! Memory of a card that is used again: asking the driver takes long, and giving back waits for the card.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use opsmith_core::{Code, Error, Result};
+use opsmith_cuda::CardMemory;
+
+use crate::poison::Unpoisoned;
+use crate::pool::MemoryUse;
+
+/// Blocks are of multiples of this many bytes.
+const STEP: usize = 512;
+
+/// From this many bytes on, of multiples of it: few sizes are kept, and each serves many tensors.
+const LARGE_STEP: usize = 1 << 20;
+
+/// A block serves a tensor if at most so much of the block, one part in eight, would not be used.
+const SPARE: usize = 8;
+
+/// The memory of a card, as the driver gives it, and what copies to it and from it.
+///
+/// # Safety
+/// Memory that it gives is aligned to 256 bytes, of the size that was asked for, nobody else's until it is freed, and may be used
+/// by kernels on the stream.
+pub(crate) unsafe trait RawMemory: Send + Sync {
+    /// The stream that all work is put on.
+    fn stream(&self) -> *mut c_void;
+
+    /// So many bytes, at least one.
+    fn allocate(&self, bytes: usize) -> Result<NonNull<u8>>;
+
+    /// Gives memory back, when the work that is on the stream is done.
+    ///
+    /// # Safety
+    /// It came from here, and nobody uses it any more.
+    unsafe fn free(&self, data: NonNull<u8>);
+
+    /// Copies from main memory, after what is on the stream, and waits for it.
+    ///
+    /// # Safety
+    /// `from` is readable, and `to` memory from here, for so many bytes.
+    unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()>;
+
+    /// Copies to main memory, after what is on the stream, and waits for it.
+    ///
+    /// # Safety
+    /// `to` is writable, and `from` memory from here, for so many bytes.
+    unsafe fn copy_out(&self, to: *mut u8, from: NonNull<u8>, bytes: usize) -> Result<()>;
+}
+
+// SAFETY: it is what the driver promises of its memory.
+unsafe impl RawMemory for CardMemory {
+    fn stream(&self) -> *mut c_void {
+        CardMemory::stream(self)
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<NonNull<u8>> {
+        CardMemory::allocate(self, bytes)
+    }
+
+    unsafe fn free(&self, data: NonNull<u8>) {
+        // SAFETY: promised by the caller.
+        unsafe { CardMemory::free(self, data) };
+    }
+
+    unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: promised by the caller.
+        unsafe { CardMemory::copy_in(self, to, from, bytes) }
+    }
+
+    unsafe fn copy_out(&self, to: *mut u8, from: NonNull<u8>, bytes: usize) -> Result<()> {
+        // SAFETY: promised by the caller.
+        unsafe { CardMemory::copy_out(self, to, from, bytes) }
+    }
+}
+
+/// Gives out blocks, and keeps what comes back by its size. All work is on one stream, so a block may serve again while the work
+/// that used it before is not done: what comes then comes after it.
+pub(crate) struct Allocator {
+    raw: Box<dyn RawMemory>,
+    kept: Mutex<Kept>,
+}
+
+/// An address on a card.
+struct Address(NonNull<u8>);
+
+// SAFETY: it is a number to whoever is not on the card.
+unsafe impl Send for Address {}
+
+#[derive(Default)]
+struct Kept {
+    by_size: BTreeMap<usize, Vec<Address>>,
+    live: usize,
+    peak: usize,
+}
+
+/// A block of a card's memory, which goes back when it is dropped.
+pub(crate) struct Block {
+    data: NonNull<u8>,
+    size: usize,
+    allocator: Arc<Allocator>,
+}
+
+// SAFETY: a block gives nothing but its address.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+/// The size of the block for so many bytes; none where that is no number.
+fn rounded(bytes: usize) -> Option<usize> {
+    let step = if bytes < LARGE_STEP { STEP } else { LARGE_STEP };
+    bytes.max(1).checked_next_multiple_of(step)
+}
+
+impl Allocator {
+    pub(crate) fn new(raw: Box<dyn RawMemory>) -> Arc<Allocator> {
+        Arc::new(Allocator { raw, kept: Mutex::default() })
+    }
+
+    pub(crate) fn raw(&self) -> &dyn RawMemory {
+        &*self.raw
+    }
+
+    /// A block of at least so many bytes. When the card has no more, what is kept goes back to it first.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Block> {
+        let size = rounded(bytes).ok_or_else(|| {
+            Error::resource_exhausted(format!("{bytes} bytes are more than a card can have"))
+        })?;
+        let found = self.kept.lock().unpoisoned().take(size);
+        if let Some((size, data)) = found {
+            return Ok(self.block(data, size));
+        }
+        let data = match self.raw.allocate(size) {
+            Err(error) if error.code() == Code::ResourceExhausted && self.release() => {
+                self.raw.allocate(size)?
+            }
+            result => result?,
+        };
+        Ok(self.block(data, size))
+    }
+
+    fn block(self: &Arc<Self>, data: NonNull<u8>, size: usize) -> Block {
+        let mut kept = self.kept.lock().unpoisoned();
+        kept.live += size;
+        kept.peak = kept.peak.max(kept.live);
+        Block { data, size, allocator: self.clone() }
+    }
+
+    /// Gives what is kept back to the card; whether that was anything.
+    pub(crate) fn release(&self) -> bool {
+        let kept = std::mem::take(&mut self.kept.lock().unpoisoned().by_size);
+        let mut found = false;
+        for Address(data) in kept.into_values().flatten() {
+            found = true;
+            // SAFETY: it came from there, and no block has it.
+            unsafe { self.raw.free(data) };
+        }
+        found
+    }
+
+    pub(crate) fn memory_use(&self) -> MemoryUse {
+        let kept = self.kept.lock().unpoisoned();
+        MemoryUse { live: kept.live, peak: kept.peak }
+    }
+}
+
+impl Kept {
+    /// The smallest block that fits and is not much too large.
+    fn take(&mut self, size: usize) -> Option<(usize, NonNull<u8>)> {
+        let (&found, list) = self.by_size.range_mut(size..=size.saturating_add(size / SPARE)).next()?;
+        let data = list.pop();
+        if list.is_empty() {
+            self.by_size.remove(&found);
+        }
+        data.map(|Address(data)| (found, data))
+    }
+}
+
+impl Drop for Allocator {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl Block {
+    pub(crate) fn data(&self) -> NonNull<u8> {
+        self.data
+    }
+
+    /// The memory that it is of.
+    pub(crate) fn raw(&self) -> &dyn RawMemory {
+        self.allocator.raw()
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut kept = self.allocator.kept.lock().unpoisoned();
+        kept.live -= self.size;
+        kept.by_size.entry(self.size).or_default().push(Address(self.data));
+    }
+}

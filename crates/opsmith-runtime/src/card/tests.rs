@@ -1,0 +1,232 @@
+//! A double of a card in main memory: that memory is used again, given back and never twice, and what reaches a kernel. It shows
+//! nothing of a card, or of the driver.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ndarray::{Ix1, Ix2, array};
+use opsmith_core::Code;
+use opsmith_cuda::testing::processor;
+use opsmith_cuda::{Launch, with_launches_to};
+
+use super::memory::RawMemory;
+use super::*;
+use crate::Arg;
+use crate::library::Library;
+
+/// What a double has lent, and may lend.
+#[derive(Default)]
+struct Ledger {
+    bytes: AtomicUsize,
+    asked: AtomicUsize,
+    capacity: usize,
+}
+
+struct Double(Arc<Ledger>);
+
+fn layout(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, 256).unwrap()
+}
+
+/// In front of each block, its size.
+const HEAD: usize = 256;
+
+// SAFETY: blocks are from the global allocator, aligned to 256 bytes.
+unsafe impl RawMemory for Double {
+    fn stream(&self) -> *mut c_void {
+        0x5EED as *mut c_void
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<NonNull<u8>> {
+        let Ledger { bytes: lent, asked, capacity } = &*self.0;
+        asked.fetch_add(1, Ordering::Relaxed);
+        if lent.load(Ordering::Relaxed) + bytes > *capacity {
+            return Err(Error::resource_exhausted("the double is full"));
+        }
+        lent.fetch_add(bytes, Ordering::Relaxed);
+        // SAFETY: the layout is not empty, and the head has room for a number.
+        unsafe {
+            let start = alloc(layout(HEAD + bytes));
+            start.cast::<usize>().write(bytes);
+            // NaN: nobody may count on zeros.
+            start.add(HEAD).write_bytes(0xFF, bytes);
+            Ok(NonNull::new(start).unwrap().add(HEAD))
+        }
+    }
+
+    unsafe fn free(&self, data: NonNull<u8>) {
+        // SAFETY: it came from `allocate`.
+        unsafe {
+            let start = data.as_ptr().sub(HEAD);
+            let bytes = start.cast::<usize>().read();
+            self.0.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            dealloc(start, layout(HEAD + bytes));
+        }
+    }
+
+    unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: promised by the caller; an empty tensor may have no memory.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(from, bytes) };
+        Ok(())
+    }
+
+    unsafe fn copy_out(&self, to: *mut u8, from: NonNull<u8>, bytes: usize) -> Result<()> {
+        // SAFETY: promised by the caller.
+        unsafe { to.copy_from_nonoverlapping(from.as_ptr(), bytes) };
+        Ok(())
+    }
+}
+
+fn card_of(capacity: usize, index: i32) -> (Card, Arc<Ledger>) {
+    let ledger = Arc::new(Ledger { capacity, ..Ledger::default() });
+    let allocator = Allocator::new(Box::new(Double(ledger.clone())));
+    (Card { allocator, device: Device { kind: DeviceKind::Cuda, index } }, ledger)
+}
+
+fn card() -> (Card, Arc<Ledger>) {
+    card_of(1 << 30, 0)
+}
+
+/// Runs what is launched on the processor; nothing, where there is no compiler for it.
+fn on_processor<R>(body: impl FnOnce() -> R) -> Option<R> {
+    if !processor::can_run() {
+        return None;
+    }
+    // SAFETY: the double's memory is main memory.
+    let run = |launch: &mut Launch<'_>| unsafe { processor::run(launch) };
+    Some(with_launches_to(&mut { run }, body))
+}
+
+fn op(name: &str) -> Op {
+    Library::standard().and_then(|library| library.op(name)).unwrap()
+}
+
+#[test]
+fn tensors_go_in_and_come_out_as_they_are() {
+    let (card, _) = card();
+    let x = Tensor::from(array![[1f32, 2., 3.], [4., 5., 6.]].reversed_axes());
+    let there = card.put(&x).unwrap();
+    assert_eq!((there.dtype(), there.shape(), there.device()), (DType::Float32, &[3, 2][..], card.device()));
+    assert_eq!(format!("{there:?}"), "CardTensor(float32[3, 2] on CUDA:0)");
+    assert_eq!(there.get().unwrap().view::<f32, Ix2>().unwrap(), array![[1., 4.], [2., 5.], [3., 6.]]);
+    let none = Tensor::zeros(DType::Float64, &[0, 3]).unwrap();
+    assert_eq!(card.put(&none).unwrap().get().unwrap().shape(), [0, 3]);
+    let one = Tensor::from_slice(&[7i64], &[]).unwrap();
+    assert_eq!(card.put(&one).unwrap().get().unwrap().to_vec::<i64>().unwrap(), [7]);
+    let error = card.put(&Tensor::from_strings(&["a"], &[1]).unwrap()).unwrap_err();
+    assert_eq!(error.message(), "a string tensor cannot be on CUDA:0");
+}
+
+#[test]
+fn memory_is_shared_by_clones_and_serves_again_when_the_last_is_gone() {
+    let (card, ledger) = card();
+    let x = Tensor::zeros(DType::Float32, &[1000]).unwrap();
+    let first = card.put(&x).unwrap();
+    let clone = first.clone();
+    assert_eq!(card.memory_use(), MemoryUse { live: 4096, peak: 4096 });
+    let address = first.block.data();
+    drop(first);
+    let second = card.put(&x).unwrap();
+    assert_ne!(second.block.data(), address, "the clone has it still");
+    drop(clone);
+    // Of nearly the size, it serves; for what is much smaller it is kept.
+    let third = card.put(&Tensor::zeros(DType::Float32, &[950]).unwrap()).unwrap();
+    assert_eq!(third.block.data(), address);
+    drop(second);
+    let small = card.put(&Tensor::zeros(DType::Float32, &[10]).unwrap()).unwrap();
+    assert_eq!(ledger.asked.load(Ordering::Relaxed), 3);
+    assert_eq!(card.memory_use(), MemoryUse { live: 4096 + 512, peak: 8192 });
+    card.release_memory();
+    assert_eq!(ledger.bytes.load(Ordering::Relaxed), 4096 + 512, "what is in use stays");
+    drop((third, small));
+    drop(card);
+    assert_eq!(ledger.bytes.load(Ordering::Relaxed), 0, "all went back");
+}
+
+#[test]
+fn a_full_card_first_gets_back_what_is_kept() {
+    let (card, ledger) = card_of(8192, 0);
+    let of = |count: usize| Tensor::zeros(DType::UInt8, &[count]).unwrap();
+    drop(card.put(&of(6000)).unwrap());
+    let large = card.put(&of(8000)).unwrap();
+    assert_eq!(ledger.bytes.load(Ordering::Relaxed), 8192);
+    let error = card.put(&of(1)).unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::ResourceExhausted, "the double is full"));
+    drop(large);
+    assert!(card.put(&of(1)).is_ok());
+}
+
+#[test]
+fn a_call_runs_the_cuda_kernel_on_the_cards_memory() {
+    let (card, _) = card();
+    let x = Tensor::from(array![[1f32, -2., 3.], [-4., 5., 6.]]);
+    let y = Tensor::from(array![0.5f32, 2., -1.]);
+    let (there, beside) = (card.put(&x).unwrap(), card.put(&y).unwrap());
+    // With the temporary memory that sums of what was repeated take.
+    let attrs = [];
+    let args = [(&there).into(), (&beside).into(), (&there).into()];
+    let Some(found) = on_processor(|| card.call(&op("MulGrad"), &args, &attrs)) else { return };
+    let expected = op("MulGrad").call(&[Arg::from(&x), Arg::from(&y), Arg::from(&x)], &[]).unwrap();
+    let found = found.unwrap();
+    assert_eq!(found.len(), 2);
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_eq!(found.device(), card.device());
+        let (found, expected) =
+            (found.get().unwrap().to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+        let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs().max(1.0));
+        assert!(close, "{found:?} {expected:?}");
+    }
+    // What one call gave goes into the next, where it is.
+    let chained = on_processor(|| {
+        let doubled = card.call(&op("Add"), &[(&there).into(), (&there).into()], &[])?;
+        card.call(&op("Sum"), &[(&doubled[0]).into()], &[("axes", AttrValue::Ints(vec![1]))])
+    });
+    let sums = chained.unwrap().unwrap()[0].get().unwrap();
+    assert_eq!(sums.view::<f32, Ix1>().unwrap(), array![4., 14.]);
+}
+
+#[test]
+fn an_input_that_the_kernel_has_in_main_memory_stays_there() {
+    let (card, _) = card();
+    let x = card.put(&Tensor::from(array![1f32, 2.])).unwrap();
+    let paddings = Tensor::from(array![[1i64, 2]]);
+    let called = on_processor(|| card.call(&op("Pad"), &[(&x).into(), (&paddings).into()], &[]));
+    let Some(padded) = called else { return };
+    let padded = padded.unwrap()[0].get().unwrap();
+    assert_eq!(padded.to_vec::<f32>().unwrap(), [0., 1., 2., 0., 0.]);
+}
+
+#[test]
+fn what_cannot_run_on_the_card_is_refused_before_anything_is_written() {
+    let (card, _) = card();
+    let other = card_of(1 << 20, 1).0;
+    let x = Tensor::from(array![1f32, 2.]);
+    let (here, there) = (card.put(&x).unwrap(), other.put(&x).unwrap());
+    let refused = |op: &Op, args: &[CardArg<'_>]| card.call(op, args, &[]).unwrap_err().message().to_owned();
+    assert_eq!(refused(&op("Neg"), &[(&x).into()]), "Neg: no input is on CUDA:0");
+    assert_eq!(
+        refused(&op("Add"), &[(&here).into(), (&there).into()]),
+        "Add: an input is on CUDA:1, and the call on CUDA:0"
+    );
+    assert_eq!(
+        refused(&op("Add"), &[(&here).into(), (&x).into()]),
+        "Add: inputs are on CUDA:0 and CPU:0; all must be on one device"
+    );
+    assert_eq!(refused(&op("Add"), &[(&here).into()]), "Add: takes 2 inputs (x, y), got 1");
+    let list = [here.clone()];
+    assert_eq!(refused(&op("Neg"), &[list[..].into()]), "Neg: input `x` must be one tensor, got a list");
+    let error = card.call(&op("Concat"), &[list[..].into()], &[]).unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::Unimplemented, "Concat: has no CUDA kernel"));
+}
+
+#[test]
+fn without_a_driver_a_card_is_an_error_that_says_what_to_do() {
+    match Card::open(0) {
+        Ok(card) => assert_eq!(card.device(), Device { kind: DeviceKind::Cuda, index: 0 }),
+        Err(error) => {
+            assert_eq!(error.code(), Code::FailedPrecondition);
+            assert!(error.message().contains("NVIDIA driver"), "{error}");
+        }
+    }
+}
