@@ -95,7 +95,16 @@ fn prepare(workspace: &Workspace, venv: &Venv, folder: &Path) -> Result<()> {
     replace(&folder.join(PROGRAMS), &programs)?;
     let libraries: Vec<PathBuf> =
         workspace.libraries.iter().map(|library| workspace.library_folder().join(&library.file)).collect();
-    replace(&folder.join("libraries"), &libraries)?;
+    let kept = folder.join("libraries");
+    replace(&kept, &libraries)?;
+    // Kernels that were compiled ahead of time lie beside their library.
+    for library in &workspace.libraries {
+        let kernels = workspace.library_folder().join(format!("{}.kernels", library.file));
+        if kernels.is_dir() {
+            let name = kernels.file_name().context("a folder has no name")?;
+            replace(&kept.join(name), &files(&kernels, "")?)?;
+        }
+    }
     let package = folder.join("package");
     replace(&package, &[])?;
     let mut unpack = venv.program(workspace, "python");
