@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from values import libraries, subjects
 
 def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
     """Compile a function around each of some ops."""
+    if device.is_card and not any(map(shutil.which, [os.environ.get("CC", "cc"), "gcc", "clang"])):
+        message = "torch.compile needs a C compiler for Triton, and there is none: install gcc, or set CC"
+        results.say("torch.compile", "everything", NOT_RUN, message)
+        return
     for library in libraries(folder):
         for name, shapes in SUBJECTS.get(library.__name__, {}).items():
             subject, what = subjects(library)[name], f"{library.__name__}.{name}"

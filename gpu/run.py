@@ -77,6 +77,9 @@ def main() -> int:
     for name in options.only or SECTIONS:
         print(f"{SECTIONS[name]}:", flush=True)
         results.add(in_a_process(name, options))
+        # What ends the run leaves what there is by then.
+        options.out.mkdir(parents=True, exist_ok=True)
+        results.write(options.out / "gpu.json")
     return conclude(results, options)
 
 
@@ -87,12 +90,16 @@ def missing(options: argparse.Namespace) -> str | None:
             f"{problem}\n  → run it on a machine with a card: `cargo xtask gpu --prepare FOLDER` makes a "
             "folder to take there; or try the steps on the processor by --device cpu"
         )
-    try:
-        import torch
-    except ImportError as error:
-        return (
-            f"PyTorch is not here ({error})\n  → pip install torch, or start this with a Python that has it"
-        )
+    for module, package in (("torch", "PyTorch"), ("numpy", "NumPy")):
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            return (
+                f"{package} is not here ({error})\n  → pip install {module}, or start this with a Python that "
+                "has it"
+            )
+    import torch
+
     if options.device == "cuda" and not torch.cuda.is_available():
         return (
             f"PyTorch {torch.__version__} cannot use the card: it is built for CUDA {torch.version.cuda}\n"
@@ -161,13 +168,15 @@ def in_a_process(name: str, options: argparse.Namespace) -> Results:
         command += ["--quick"] if options.quick else []
         # The cache of compiled kernels is the run's own: whether the compiler works here is looked at too.
         environment = os.environ | {"OPSMITH_CACHE_DIR": str(Path(folder) / "cache")}
-        done = subprocess.run(command, env=environment, check=False)
+        try:
+            done = subprocess.run(command, env=environment, check=False, timeout=SECTION_SECONDS)
+            problem = f"its process ended with exit status {done.returncode}"
+        except subprocess.TimeoutExpired:
+            problem = f"its process did not end within {SECTION_SECONDS} s"
         if file.exists():
             return Results.read(file)
         results = Results()
-        results.say(
-            SECTIONS[name], "everything", FAILED, f"its process ended with exit status {done.returncode}"
-        )
+        results.say(SECTIONS[name], "everything", FAILED, problem)
         return results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from results import FAILED, NOT_RUN, PASSED, Results
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FOUND_SOMETHING = 86
 """The exit status by which the sanitizer says so: none of ours."""
+SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY")
+TOOL_SECONDS = 3600
 TAIL = 40
 
 
@@ -39,10 +42,16 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OPSMITH_CUDA_FLAGS": "-lineinfo"}
     for tool in TOOLS:
         command = [sanitizer, "--tool", tool, "--error-exitcode", str(FOUND_SOMETHING), *own]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            results.say("compute-sanitizer", tool, FAILED, f"it did not end within {TOOL_SECONDS} s")
+            continue
         lines = (done.stdout + done.stderr).splitlines()
-        summary = next((line.strip("= ") for line in reversed(lines) if "ERROR SUMMARY" in line), "")
-        if done.returncode == 0 and summary:
+        summary = next((line.strip("= ") for line in reversed(lines) if SUMMARY.search(line)), "")
+        if done.returncode == 0 and re.search(r"\b0 errors", summary):
             results.say("compute-sanitizer", tool, PASSED)
             continue
         marked = [line for line in lines if line.startswith("=========")] or lines

@@ -74,11 +74,13 @@ def on_a_side_stream(device: Device, function: Function, shapes: tuple[tuple[int
     """A stream that is busy: what is launched anywhere else reads its inputs before they are there."""
     inputs = drawn(shapes, 1)
     with_gradients(function, [x.to(device.torch) for x in inputs])
-    places = [torch.zeros_like(x, device=device.torch) for x in inputs]
+    # From memory of the card: a copy from the processor's may wait for the stream, and then nothing could be too early.
+    there = [x.to(device.torch) for x in inputs]
+    places = [torch.zeros_like(x) for x in there]
     device.synchronize()
     with device.stream():
-        for place, x in zip(places, inputs, strict=True):
-            place.copy_(x, non_blocking=True)
+        for place, x in zip(places, there, strict=True):
+            place.copy_(x)
         found = with_gradients(function, places)
     same(found, with_gradients(function, inputs))
 
@@ -102,9 +104,11 @@ def from_threads(device: Device, function: Function, shapes: tuple[tuple[int, ..
 
     def work(seed: int) -> None:
         inputs = drawn(shapes, seed)
+        there = [x.to(device.torch) for x in inputs]
+        device.synchronize()
         for _ in range(5):
             with device.stream():
-                found = with_gradients(function, [x.to(device.torch) for x in inputs])
+                found = with_gradients(function, [x.clone() for x in there])
             same(found, with_gradients(function, inputs))
 
     with ThreadPoolExecutor(WORKERS) as pool:

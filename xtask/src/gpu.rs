@@ -13,13 +13,15 @@ use crate::{VENV, build, run};
 
 /// The folder in the repository with the programs that look at a card.
 const PROGRAMS: &str = "gpu";
+/// The file that tells where a prepared folder is from.
+const MANIFEST: &str = "manifest.json";
 
 /// What to do with a card.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Build the libraries and the package into this folder, and run nothing: no card is needed
     ///
-    /// `python gpu/run.py` there does everything on a machine with a card, and needs PyTorch only.
+    /// `python gpu/run.py` there does everything on a machine with a card, and needs PyTorch and NumPy only.
     #[arg(long, value_name = "FOLDER")]
     prepare: Option<PathBuf>,
     /// The Python to run with, which has PyTorch for CUDA; .venv with the tests' frameworks if none is named
@@ -35,6 +37,7 @@ pub(crate) fn gpu(workspace: &Workspace, options: &Options) -> Result<()> {
     if let Some(folder) = &options.prepare {
         // Programs run in the repository, wherever the user is.
         let folder = std::path::absolute(folder)?;
+        refuse_foreign(workspace, &folder)?;
         let venv = Venv::open(workspace, VENV)?;
         venv.install_lock(workspace, "demo")?;
         prepare(workspace, &venv, &folder)?;
@@ -53,6 +56,8 @@ pub(crate) fn gpu(workspace: &Workspace, options: &Options) -> Result<()> {
     let folder = workspace.target.join("gpu");
     prepare(workspace, &venv, &folder)?;
     let mut command = match &options.python {
+        // A path is from where the user is; a name is looked up.
+        Some(python) if python.components().count() > 1 => Command::new(std::path::absolute(python)?),
         Some(python) => Command::new(python),
         None => venv.program(workspace, "python"),
     };
@@ -86,6 +91,22 @@ fn look(workspace: &Workspace, venv: &Venv) -> Result<()> {
     )
 }
 
+/// Refuses a folder that holds anything but what was prepared in it before: parts of it are made anew.
+fn refuse_foreign(workspace: &Workspace, folder: &Path) -> Result<()> {
+    if workspace.root.starts_with(folder) || workspace.root.join(PROGRAMS).starts_with(folder) {
+        bail!("{} holds this repository: name an empty folder, or a new one", folder.display());
+    }
+    let is_ours = folder.join(MANIFEST).is_file();
+    let is_empty = || fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    if folder.exists() && !is_ours && !is_empty() {
+        bail!(
+            "{} is not empty, and not made by this command: name an empty folder, or a new one",
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
 /// Puts the programs, the libraries, the package and where they are from into a folder.
 fn prepare(workspace: &Workspace, venv: &Venv, folder: &Path) -> Result<()> {
     build::libraries(workspace, None)?;
@@ -111,7 +132,7 @@ fn prepare(workspace: &Workspace, venv: &Venv, folder: &Path) -> Result<()> {
     unpack.args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&package);
     run::quietly("Unpacking the Python package", &mut unpack)?;
     let manifest = json!({ "commit": commit(workspace) });
-    let file = folder.join("manifest.json");
+    let file = folder.join(MANIFEST);
     fs::write(&file, format!("{manifest}\n")).with_context(|| format!("could not write {}", file.display()))
 }
 
@@ -160,6 +181,28 @@ mod tests {
         let dry = |words: &[&str]| is_dry(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>());
         assert!(dry(&["--quick", "--device", "cpu"]) && dry(&["--device=cpu"]));
         assert!(!dry(&[]) && !dry(&["--device", "cuda"]) && !dry(&["--only", "cpu"]));
+    }
+
+    #[test]
+    fn folders_of_others_are_left_alone() {
+        let workspace = Workspace::find().unwrap();
+        for holds_it in [workspace.root.as_path(), workspace.root.parent().unwrap()] {
+            assert!(
+                refuse_foreign(&workspace, holds_it)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("holds this repository")
+            );
+        }
+        let root = std::env::temp_dir().join(format!("opsmith-xtask-foreign-{}", std::process::id()));
+        assert!(refuse_foreign(&workspace, &root).is_ok());
+        fs::create_dir_all(&root).unwrap();
+        assert!(refuse_foreign(&workspace, &root).is_ok());
+        fs::write(root.join("letter.txt"), "dear").unwrap();
+        assert!(refuse_foreign(&workspace, &root).unwrap_err().to_string().contains("is not empty"));
+        fs::write(root.join(MANIFEST), "{}").unwrap();
+        assert!(refuse_foreign(&workspace, &root).is_ok());
+        fs::remove_dir_all(&root).unwrap();
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{env, io};
 
 use crate::cache;
 use crate::digest::Digest;
+use crate::nvrtc::LANGUAGE;
 use crate::source::{Architecture, Compiled, Source};
 
 /// The environment variable that says where the folder is: in tests, which then fill it, and where it is not beside the library.
@@ -73,7 +74,8 @@ pub fn write(
 }
 
 fn key(source: &Source, kernel: &str, architecture: Architecture) -> u128 {
-    let digest = Digest::new().part(b"ahead of time").part(&source.key().to_le_bytes());
+    let digest = Digest::new().part(b"ahead of time").part(LANGUAGE.as_bytes());
+    let digest = digest.part(&source.key().to_le_bytes());
     digest.part(kernel.as_bytes()).part(architecture.to_string().as_bytes()).finish()
 }
 

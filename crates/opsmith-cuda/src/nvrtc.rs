@@ -14,6 +14,8 @@ type Program = *mut c_void;
 
 /// The stack that sources are compiled on: NVRTC takes more than the 2 MiB that threads of some hosts have.
 const STACK: usize = 64 << 20;
+/// The option that says which C++ the sources are.
+pub(crate) const LANGUAGE: &str = "--std=c++17";
 
 function_table! {
     /// The functions of NVRTC; each gives 0 when it succeeds.
@@ -145,7 +147,7 @@ impl Nvrtc {
     /// The options that a source is compiled with, in the order in which they are given.
     pub(crate) fn options(&self, target: Target, flags: &[String]) -> Vec<String> {
         let include = self.include.iter().map(|folder| format!("--include-path={}", folder.display()));
-        [target.option(), "--std=c++17".to_owned()]
+        [target.option(), LANGUAGE.to_owned()]
             .into_iter()
             .chain(include)
             .chain(flags.iter().cloned())

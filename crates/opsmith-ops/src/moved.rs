@@ -183,6 +183,12 @@ fn write_on_card(
     parts: &Parts<'_>,
     zeros: bool,
 ) -> Result<()> {
+    ensure!(
+        !zeros || !parts.is_empty(),
+        Internal,
+        "{}: zeros come with the first part, and there is none",
+        context.signature().name
+    );
     let (size, strides) = (to.dtype().size(), row_major(seen));
     let none = Dims::from_elem(0, seen.len());
     for (number, (part, start)) in parts.iter().enumerate() {

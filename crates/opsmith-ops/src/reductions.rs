@@ -64,7 +64,7 @@ pub fn min<R: Rows>(
 /// The softmax: the exponential over the sum of the exponentials along the last dims.
 ///
 /// axes: How many of the last dims are a row.
-#[reduce]
+#[reduce(autocast = "float32")]
 pub fn softmax<R: Rows>(
     /// Any numbers.
     x: R::Each,
@@ -76,7 +76,7 @@ pub fn softmax<R: Rows>(
 /// The logarithm of the softmax along the last dims, without overflow.
 ///
 /// axes: How many of the last dims are a row.
-#[reduce]
+#[reduce(autocast = "float32")]
 pub fn log_softmax<R: Rows>(
     /// Any numbers.
     x: R::Each,

@@ -29,19 +29,15 @@ fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64], clip: bool) ->
     for (axis, &dim) in shape.iter().enumerate() {
         let from_start =
             if begin[axis] < 0 { begin[axis].saturating_add_unsigned(dim as u64) } else { begin[axis] };
-        let start = match usize::try_from(from_start) {
-            Ok(start) if start <= dim => Some(start),
-            Ok(_) if clip => Some(dim),
-            Err(_) if clip => Some(0),
-            _ => None,
+        let found = match clip {
+            true => clipped(from_start, size[axis], dim),
+            false => usize::try_from(from_start).ok().filter(|&start| start <= dim).and_then(|start| {
+                let rest = dim - start;
+                let length = if size[axis] == -1 { Some(rest) } else { usize::try_from(size[axis]).ok() };
+                length.filter(|&length| length <= rest).map(|length| (start, length))
+            }),
         };
-        let length = start.and_then(|start| match (usize::try_from(size[axis]), size[axis]) {
-            (_, -1) => Some(dim - start),
-            (Ok(size), _) if size <= dim - start => Some(size),
-            (Ok(_), _) if clip => Some(dim - start),
-            _ => None,
-        });
-        let (Some(start), Some(length)) = (start, length) else {
+        let Some((start, length)) = found else {
             bail!(
                 InvalidArgument,
                 "{op}: the part from {} of size {} along dim {axis} is not in an input of shape {shape:?}",
@@ -53,6 +49,18 @@ fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64], clip: bool) ->
         region.1.push(length);
     }
     Ok(region)
+}
+
+/// The part of a dim from `start` on that is in it, as NumPy's slices have it; none for a size below -1.
+fn clipped(start: i64, size: i64, dim: usize) -> Option<(usize, usize)> {
+    let end = match size {
+        ..-1 => return None,
+        -1 => i64::MAX,
+        size => start.saturating_add(size),
+    };
+    let inside = |place: i64| usize::try_from(place).map_or(0, |place| place.min(dim));
+    let first = inside(start);
+    Some((first, inside(end).saturating_sub(first)))
 }
 
 impl Slicing {
@@ -152,7 +160,8 @@ mod tests {
         let call = || testing::call::<Slice>().input(&x).attr("clip", true);
         for (begin, size, expected) in [
             ([0, 2], [2, 2], array![[3], [6]]),
-            ([-3, 0], [1, 9], array![[1, 2, 3]]),
+            ([-3, 0], [2, 9], array![[1, 2, 3]]),
+            ([-3, 0], [1, 9], opsmith::ndarray::Array2::zeros((0, 3))),
             ([7, 1], [-1, i32::MAX], opsmith::ndarray::Array2::zeros((0, 2))),
         ] {
             let (begin, size) = (array![begin[0], begin[1]], array![size[0], size[1]]);

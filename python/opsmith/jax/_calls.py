@@ -104,7 +104,20 @@ def general(
     except DataDependentShape:
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
             raise
+        _refuse_cards(op, values)
         return _through_numpy(loaded, op, values, attrs)
+
+
+def _refuse_cards(op: Op, values: Sequence[Value]) -> None:
+    """Raise `InvalidArgumentError` for arrays on a card: nothing is copied back from there unasked."""
+    for arg, value in zip(op.inputs, values, strict=True):
+        for x in _elements(op, arg, value):
+            if isinstance(x, jax.Array) and any(place.platform != "cpu" for place in x.devices()):
+                raise InvalidArgumentError(
+                    f"{op.name}: the shape of an output is decided by values, and input `{arg.name}` is on "
+                    f"{next(iter(x.devices()))}: give what decides it as a list or a number, or move the arrays "
+                    "to the CPU by jax.device_put"
+                )
 
 
 def _through_numpy(loaded: Loaded, op: Op, values: Sequence[Value], attrs: Sequence[Any]) -> Value:

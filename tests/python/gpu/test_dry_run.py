@@ -159,6 +159,11 @@ def test_views_are_what_they_are_called() -> None:
     [
         ('echo "========= ERROR SUMMARY: 0 errors"; exit 0', PASSED),
         (
+            'echo "========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"; exit 0',
+            PASSED,
+        ),
+        ('echo "========= ERROR SUMMARY: 10 errors"; exit 0', FAILED),
+        (
             'echo "========= Invalid __global__ read"; echo "========= ERROR SUMMARY: 1 error"; exit 86',
             FAILED,
         ),

@@ -15,12 +15,11 @@ torch.ops.load_library(sys.argv[1])
 ops = torch.ops.opsmith
 a, b = torch.randn(3, 4), torch.randn(4, 5)
 torch.testing.assert_close(ops.mat_mul(a, b), a @ b)
-assert ops.reshape(torch.ones(1), []).shape == ()
 torch.testing.assert_close(ops.add(a, torch.ones(4)), a + 1)
 torch.testing.assert_close(ops.sum(a, axes=[0]), a.sum(0))
 assert ops.arg_max(a, axes=[1]).tolist() == a.argmax(1).tolist()
 import opsmith
-opsmith.load(sys.argv[1])
+assert opsmith.load(sys.argv[1]).reshape(torch.ones(1), []).shape == ()
 a.requires_grad_(), b.requires_grad_()
 ours = torch.autograd.grad(ops.tanh(ops.mat_mul(a, b)).sum(), (a, b))
 theirs = torch.autograd.grad(torch.tanh(a @ b).sum(), (a, b))

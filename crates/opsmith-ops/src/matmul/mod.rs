@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
-use opsmith::{Dim, Shape};
+use opsmith::{Autocast, Dim, Shape};
 
 use self::cuda::OnCard;
 use self::gemm::OnCpu;
@@ -61,6 +61,7 @@ fn forward() -> OpDef {
             c.set_output(0, shape)
         })
         .gradient("MatMulGrad")
+        .autocast(Autocast::Lower)
         .more_dtypes("T", sets::INTEGER)
         .kernels(kernels!(Forward<OnCpu<T>> for T in RealNumber).into_iter().map(KernelDef::strided))
         .kernels(on_card!(Forward))
