@@ -94,10 +94,7 @@ def missing(options: argparse.Namespace) -> str | None:
         try:
             importlib.import_module(module)
         except ImportError as error:
-            return (
-                f"{package} is not here ({error})\n  → pip install {module}, or start this with a Python that "
-                "has it"
-            )
+            return f"{package} is not here ({error})\n  → pip install {module}, or use a Python that has it"
     import torch
 
     if options.device == "cuda" and not torch.cuda.is_available():

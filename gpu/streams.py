@@ -74,7 +74,8 @@ def on_a_side_stream(device: Device, function: Function, shapes: tuple[tuple[int
     """A stream that is busy: what is launched anywhere else reads its inputs before they are there."""
     inputs = drawn(shapes, 1)
     with_gradients(function, [x.to(device.torch) for x in inputs])
-    # From memory of the card: a copy from the processor's may wait for the stream, and then nothing could be too early.
+    # From memory of the card: a copy from the processor's may wait for the stream, and then nothing would be
+    # too early.
     there = [x.to(device.torch) for x in inputs]
     places = [torch.zeros_like(x) for x in there]
     device.synchronize()

@@ -23,7 +23,7 @@ from results import FAILED, NOT_RUN, PASSED, Results
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 3e-5}
 """For dtypes that are summed up in themselves, times how rough a case is."""
 ROUNDED = {torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}
-"""For those that are summed up in float32 and rounded, a few times where there are gradients: four of their steps."""
+"""For those that are summed up in float32 and rounded, a few times where there are gradients: four steps."""
 
 
 @dataclass(frozen=True)

@@ -115,8 +115,8 @@ def _refuse_cards(op: Op, values: Sequence[Value]) -> None:
             if isinstance(x, jax.Array) and any(place.platform != "cpu" for place in x.devices()):
                 raise InvalidArgumentError(
                     f"{op.name}: the shape of an output is decided by values, and input `{arg.name}` is on "
-                    f"{next(iter(x.devices()))}: give what decides it as a list or a number, or move the arrays "
-                    "to the CPU by jax.device_put"
+                    f"{next(iter(x.devices()))}: give what decides it as a list or a number, or move the "
+                    "arrays to the CPU by jax.device_put"
                 )
 
 
