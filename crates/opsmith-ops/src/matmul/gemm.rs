@@ -59,8 +59,8 @@ pub(super) trait Gemm: RealNumber {
 }
 
 macro_rules! native {
-    ($($float:ty)*) => {$(
-        impl Gemm for $float {
+    ($multiply:path: $($number:ty)*) => {$(
+        impl Gemm for $number {
             fn add_products(
                 cx: &Compute<'_>,
                 stack: &[usize],
@@ -68,31 +68,14 @@ macro_rules! native {
                 output: ArrayViewMutD<'_, Self>,
                 transposed: bool,
             ) -> Result<()> {
-                add_products(cx, stack, terms, output, transposed, multiply)
+                add_products(cx, stack, terms, output, transposed, $multiply)
             }
         }
     )*};
 }
 
-native! { f32 f64 }
-
-macro_rules! integer {
-    ($($int:ty)*) => {$(
-        impl Gemm for $int {
-            fn add_products(
-                cx: &Compute<'_>,
-                stack: &[usize],
-                terms: &[(Stack<'_, Self>, Stack<'_, Self>)],
-                output: ArrayViewMutD<'_, Self>,
-                transposed: bool,
-            ) -> Result<()> {
-                add_products(cx, stack, terms, output, transposed, integers::multiply)
-            }
-        }
-    )*};
-}
-
-integer! { i8 i16 i32 i64 u8 u16 u32 u64 }
+native! { multiply: f32 f64 }
+native! { integers::multiply: i8 i16 i32 i64 u8 u16 u32 u64 }
 
 macro_rules! half {
     ($($half:ty)*) => {$(
