@@ -151,8 +151,8 @@ impl KernelDef {
         self.capturable
     }
 
-    /// Says that the work that a call puts on its stream follows from shapes, attributes and addresses alone, and needs no
-    /// temporary memory. So it may be recorded once and replayed, as JAX's command buffers are: temporary memory is gone by
+    /// Says that the work that a call puts on its stream follows from shapes, attributes, what inputs in CPU memory hold, and
+    /// addresses alone, and needs no temporary memory. So it may be recorded once and replayed, as JAX's command buffers are: temporary memory is gone by
     /// then. A call that asks for some all the same is an error, on every host.
     #[must_use]
     pub fn capturable(mut self) -> KernelDef {
