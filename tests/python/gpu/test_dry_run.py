@@ -98,7 +98,10 @@ def test_times_are_compared_and_targets_judged(few: Path, monkeypatch: pytest.Mo
     assert [(who, met) for who, _, _, met in timing.targets] == [("PyTorch", False), ("Opsmith", True)]
     assert timing.share.endswith("of the bandwidth")
     assert len(found.missed) == 1 and found.missed[0].startswith("sums: ")
-    assert [row.subject for row in found.of(FAILED)] == ["sums, broken"]
+    # A peer that does not run is told; ours has to.
+    assert [row.subject for row in found.of(NOT_RUN)] == ["sums, broken"] and not found.of(FAILED)
+    bench.time("ours", {"Opsmith": lambda: torch.ones(2) @ torch.ones(3)})
+    assert [row.subject for row in found.of(FAILED)] == ["ours, Opsmith"]
     text = results.markdown(found)
     assert "| sums | PyTorch |" in text and "**no**" in text and "sums, broken" in text
 
