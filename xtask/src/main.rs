@@ -61,7 +61,7 @@ enum Task {
     /// Run everything that needs a card: values, gradients, streams, graphs, the sanitizer, times
     ///
     /// Where a card is, it builds what is not built, and writes a report into target/gpu/report. Elsewhere `--prepare
-    /// FOLDER` builds it all into a folder that needs nothing but PyTorch on the machine with the card.
+    /// FOLDER` builds it all into a folder that needs nothing but PyTorch and NumPy on the machine with the card.
     Gpu(gpu::Options),
     /// Generate the C header include/opsmith.h from the ABI crate
     Header {

@@ -160,17 +160,7 @@ impl Named {
         ];
         let base = BASES.into_iter().find(|base| base.name() == self.ty);
         let base = base.ok_or_else(|| Error::internal(format!("no attribute type `{}`", self.ty)))?;
-        let def = AttrDef {
-            name: self.name.clone(),
-            ty: AttrType { base, list: self.list },
-            allowed: None,
-            min: None,
-            max: None,
-            min_len: None,
-            default: None,
-            inferred: false,
-            doc: String::new(),
-        };
+        let def = AttrDef::new(&self.name, AttrType { base, list: self.list });
         def.parse_value(&self.text)
     }
 }

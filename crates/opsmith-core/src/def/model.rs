@@ -91,6 +91,23 @@ pub struct AttrDef {
     pub doc: String,
 }
 
+impl AttrDef {
+    /// An attribute of which nothing else is said: any value of the type, which callers pass.
+    pub fn new(name: impl Into<String>, ty: AttrType) -> AttrDef {
+        AttrDef {
+            name: name.into(),
+            ty,
+            allowed: None,
+            min: None,
+            max: None,
+            min_len: None,
+            default: None,
+            inferred: false,
+            doc: String::new(),
+        }
+    }
+}
+
 /// A closed set of values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowed {

@@ -45,17 +45,8 @@ pub(super) fn attr(text: &str) -> Result<ParsedAttr, Fault> {
         cursor.expect(")", "after the type of the list's elements")?;
     }
     let ty = AttrType { base, list: is_list };
-    let mut def = AttrDef {
-        name: name.to_owned(),
-        ty,
-        allowed,
-        min: None,
-        max: None,
-        min_len: None,
-        default: None,
-        inferred: false,
-        doc: String::new(),
-    };
+    let mut def = AttrDef::new(name, ty);
+    def.allowed = allowed;
     bounds(&mut cursor, &mut def)?;
     let mut default_span = 0..0;
     if cursor.eat("=") {

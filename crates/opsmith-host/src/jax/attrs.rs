@@ -89,17 +89,7 @@ fn constant(input: &ArgDef, text: &str) -> Result<Arc<TensorValue>> {
     if input.count.is_list() || input.is_ref {
         bail!(InvalidArgument, "is a list or changed in place, and so comes as an array, not as text");
     }
-    let tensor = AttrDef {
-        name: input.name.clone(),
-        ty: AttrType { base: AttrBase::Tensor, list: false },
-        allowed: None,
-        min: None,
-        max: None,
-        min_len: None,
-        default: None,
-        inferred: false,
-        doc: String::new(),
-    };
+    let tensor = AttrDef::new(&input.name, AttrType { base: AttrBase::Tensor, list: false });
     match tensor.parse_value(text)? {
         AttrValue::Tensor(value) if value.dtype != DType::String => Ok(value),
         other => bail!(InvalidArgument, "expected a tensor of numbers as text, got {other}"),
