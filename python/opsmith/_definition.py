@@ -110,14 +110,15 @@ class Op:
 
     def dtype_of_empty(self, arg: Arg, value: Any) -> str | None:
         """The dtype of a list without elements, which says nothing of it, where nothing else decides it: the
-        default, or one that is allowed. `None` for any other value."""
+        default, or one that is allowed where those that hosts give it are not. `None` for any other value."""
         is_empty = isinstance(value, list | tuple) and not value
         attr = next((attr for attr in self.attrs if attr.name == arg.type_attr), None)
         if not is_empty or attr is None:
             return None
         if attr.has_default:
             return str(attr.default)
-        return None if attr.allowed is None else str(attr.allowed[0])
+        usual = attr.allowed is None or {"float32", "float64"} <= set(attr.allowed)
+        return None if usual or not attr.allowed else str(attr.allowed[0])
 
     @cached_property
     def default_attrs(self) -> tuple[None, ...]:
