@@ -14,7 +14,7 @@ from results import FAILED, NOT_RUN, PASSED, Results
 LARGE = (1 << 31) + 5
 """More elements than 32 bits count."""
 ROOM = 20 << 30
-"""Bytes of free memory that the large call takes, roughly."""
+"""Bytes of free memory that the large calls take, roughly."""
 
 
 class Missing(Exception):
@@ -23,7 +23,7 @@ class Missing(Exception):
 
 def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
     """Every check, each followed by a call that must succeed."""
-    for check in (no_kernel, two_devices, two_cards, no_memory, beyond_32_bits):
+    for check in (no_kernel, two_devices, two_cards, no_memory, far_views, beyond_32_bits):
         what = (check.__doc__ or "").rstrip(".")
         try:
             check(device, folder, quick)
@@ -38,7 +38,10 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
 
 def load(folder: Path, name: str) -> Any:
     """A built library."""
-    return opsmith.load(folder / f"lib{name}.so")
+    path = folder / f"lib{name}.so"
+    if not path.exists():
+        raise Missing(f"{path.name} is not among the libraries")
+    return opsmith.load(path)
 
 
 def usual(device: Device, folder: Path) -> None:
@@ -96,13 +99,55 @@ def no_memory(device: Device, folder: Path, quick: bool) -> None:
     refused(lambda: op(x, x), "memory" if device.is_card else "")
 
 
+def far_views(device: Device, folder: Path, quick: bool) -> None:
+    """Few elements that lie farther apart than 32 bits count."""
+    needs_room(device)
+    # On a processor the memory between the rows is never touched, and so never there.
+    base = torch.empty(LARGE + 300, device=device.torch)
+    far = base.as_strided((2, 300), (LARGE, 1))
+    far.copy_(torch.linspace(-3, 3, 600, device=device.torch).reshape(2, 300))
+    near = far.clone()
+    distances, opsmith_ops = load(folder, "distances"), load(folder, "opsmith_ops")
+    calls: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "example": load(folder, "example").example,
+        "distances": lambda x: distances.pairwise_manhattan_distance(x, x),
+        "add": lambda x: opsmith_ops.add(x, x),
+        "softmax": opsmith_ops.softmax,
+        "sum": lambda x: opsmith_ops.sum(x, axes=[0]),
+        "mat_mul": lambda x: opsmith_ops.mat_mul(x, x, transpose_b=True),
+        "transpose": lambda x: opsmith_ops.transpose(x, perm=[1, 0]),
+        "pad": lambda x: opsmith_ops.pad(x, [[1, 0], [0, 2]]),
+        "slice": lambda x: opsmith_ops.slice(x, [1, 7], [1, 40]),
+    }
+    try:
+        for name, call in calls.items():
+            ours, expected = (differentiated(call, x) for x in (far, near))
+            for left, right in zip(ours, expected, strict=True):
+                assert torch.equal(left, right), f"{name} gives others than of dense tensors"
+    finally:
+        del base, far
+        device.release()
+
+
+def differentiated(call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:
+    """The output of a call, and the gradient."""
+    x = x.detach().requires_grad_()
+    y = call(x)
+    return [y, *torch.autograd.grad(y, x, torch.ones_like(y))] if y.requires_grad else [y]
+
+
+def needs_room(device: Device) -> None:
+    """A card that is too small for the large calls cannot make them."""
+    free = torch.cuda.mem_get_info(device.torch)[0] if device.is_card else ROOM
+    if free < ROOM:
+        raise Missing(f"it takes {ROOM >> 30} GiB of the card's memory, {free >> 30} GiB are free")
+
+
 def beyond_32_bits(device: Device, folder: Path, quick: bool) -> None:
     """More elements than 32 bits count."""
     if not device.is_card or quick:
         raise Missing("it takes 16 GiB: on a card, and not in a quick run")
-    free, _ = torch.cuda.mem_get_info(device.torch)
-    if free < ROOM:
-        raise Missing(f"it takes {ROOM >> 30} GiB of the card's memory, {free >> 30} GiB are free")
+    needs_room(device)
     x = torch.zeros(LARGE, dtype=torch.int32, device=device.torch)
     x[-3:] = torch.tensor([1, 2, 3], dtype=torch.int32)
     y = load(folder, "example").example(x)

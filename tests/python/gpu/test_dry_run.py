@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cases
@@ -66,7 +67,21 @@ def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
         "the dry run has no card",
         "the dry run has no second card",
         "it takes 16 GiB: on a card, and not in a quick run",
+        "libopsmith_ops.so is not among the libraries",
     }
+
+
+def test_views_that_lie_far_apart_are_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    misuse.far_views(Processor(), LIBRARIES, True)
+    load = misuse.load
+
+    def wrong(folder: Path, name: str) -> Any:
+        library = load(folder, name)
+        return SimpleNamespace(example=lambda x: 2 * x + x.stride(0)) if name == "example" else library
+
+    monkeypatch.setattr(misuse, "load", wrong)
+    with pytest.raises(AssertionError, match="example gives others than of dense tensors"):
+        misuse.far_views(Processor(), LIBRARIES, True)
 
 
 def test_a_section_that_ends_its_process_has_failed(tmp_path: Path, few: Path) -> None:
