@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +56,8 @@ class Request:
     cuda: tuple[Source, ...]
     flags: tuple[str, ...]
 
-    def identity(self) -> str:
-        """A digest of all that the library's code depends on."""
+    def key(self) -> str:
+        """A digest of all that the library's code depends on, but for files that sources name themselves."""
         files = [part for source in (*self.sources, *self.cuda) for part in (str(source.path), source.text)]
         settings = [self.toolchain.version, self.crates.state, self.wanted.state, *_FLAGS, *self.flags]
         return digest([str(len(self.sources)), *files, *settings])
@@ -75,38 +76,53 @@ def read_source(path: Path) -> Source:
         raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def inline_source(cache: Path, name: str, text: str) -> Source:
-    """A source that has no file, as the file in the cache that it gets when it is compiled."""
-    return Source(cache / "sources" / digest([text]) / name, text, is_inline=True)
+def inline_sources(cache: Path, texts: Mapping[str, str]) -> list[Source]:
+    """Sources that have no files, as the files in the cache that they get when they are compiled: side by
+    side, where one finds the other by its name alone."""
+    folder = cache / "sources" / digest(part for text in texts.items() for part in text)
+    return [Source(folder / name, text, is_inline=True) for name, text in texts.items()]
+
+
+def identity(request: Request) -> str | None:
+    """A digest of all that the library's code depends on; none while it is not known which files that are,
+    or one of them is gone."""
+    others = read_json(_inputs_file(request))
+    if not isinstance(others, list):
+        return None
+    digests = [digest_of_file(Path(path)) for path in others]
+    if None in digests:
+        return None
+    parts = [part for pair in zip(others, digests, strict=True) for part in pair if part is not None]
+    return digest([request.key(), *parts])
 
 
 def library_file(request: Request, name: str, progress: Progress) -> Path:
     """The built library of this name, from the cache or compiled now."""
-    key = digest([request.identity(), name])
-    cache = request.cache
-    if found := _found(cache, name, key):
+    if found := _found(request, name):
         progress.step(f"unchanged: {found}")
         return found
-    with locked(cache, key, lambda: progress.waiting("the same library")):
-        if found := _found(cache, name, key):
+    key = digest([request.key(), name])
+    with locked(request.cache, key, lambda: progress.waiting("the same library")):
+        if found := _found(request, name):
             progress.step(f"built by another process: {found}")
             return found
         return _build(request, name, key, progress)
 
 
-def _place(cache: Path, name: str, key: str, others: list[str]) -> Path | None:
-    """Where a library lies whose compilation read `others` besides its sources; none if one is gone."""
-    digests = [digest_of_file(Path(path)) for path in others]
-    if None in digests:
-        return None
-    parts = [part for pair in zip(others, digests, strict=True) for part in pair if part is not None]
-    return cache / "libraries" / f"{name}-{digest([key, *parts])[:16]}"
+def _inputs_file(request: Request) -> Path:
+    """Where it is noted which files the compiler read besides the sources."""
+    return request.cache / "inputs" / f"{request.key()}.json"
 
 
-def _found(cache: Path, name: str, key: str) -> Path | None:
+def _place(request: Request, name: str) -> Path | None:
+    """Where a library lies, once it is known what it is made of."""
+    whole = identity(request)
+    return whole and request.cache / "libraries" / f"{name}-{digest([whole, name])[:16]}"
+
+
+def _found(request: Request, name: str) -> Path | None:
     """The library, if it is in the cache and whole."""
-    others = read_json(cache / "inputs" / f"{key}.json")
-    place = _place(cache, name, key, others) if isinstance(others, list) else None
+    place = _place(request, name)
     entry = read_json(place / "entry.json") if place is not None else None
     if place is None or not isinstance(entry, dict):
         return None
@@ -138,13 +154,13 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> Path:
             "sources": [str(source.path) for source in request.sources],
         }
         write_atomically(made / "entry.json", json.dumps(entry, indent=1))
-        place = _place(cache, name, key, others)
+        write_atomically(_inputs_file(request), json.dumps(others))
+        place = _place(request, name)
         if place is None:
             raise BuildError(
                 f"a file was removed while it was compiled, one of {', '.join(others)}\n  → try again"
             )
         put(made, place)
-        write_atomically(cache / "inputs" / f"{key}.json", json.dumps(others))
     progress.step(f"built {place / file.name}")
     return place / file.name
 
@@ -189,10 +205,23 @@ def _compile(request: Request, name: str, folder: Path, compiled: Compiled, prog
         raise BuildError(f"{NO_LINKER}\n\n{said}")
     if done.returncode < 0:
         said += f"\n\nthe compiler was killed by signal {-done.returncode}"
+    said += _where_kernels_are(said, request.cuda)
     raise BuildError(f"`{name}` cannot be compiled:\n\n{said}")
 
 
 _SIGXFSZ = 25
+
+
+def _where_kernels_are(said: str, cuda: tuple[Source, ...]) -> str:
+    """What to write where an op names a file for CUDA that is not there; nothing where none does."""
+    missing = re.search(r"couldn't read `([^`]*\.cu)`", said)
+    if missing is None:
+        return ""
+    folder = os.path.dirname(missing[1])
+    given = ", ".join(f'"{os.path.relpath(source.path, folder)}"' for source in cuda)
+    if not given:
+        return "\n\n  → put the file beside that in Rust, or give it as `cuda_source`"
+    return f"\n\n  → `cuda` is a path from the file in Rust; from there, the CUDA sources given are {given}"
 
 
 def _root(request: Request, name: str) -> str:

@@ -42,8 +42,8 @@ def load(
 
     A source is a file of functions under `#[op]`, `#[pointwise]`, `#[reduce]` or `#[pairwise]`, and of
     whatever else in Rust they need; the prelude is in scope. Each file is a module of its name, so one refers
-    to another as `crate::other::function`. Files that end in `.cu` are carried along as
-    `crate::CUDA_SOURCES`.
+    to another as `crate::other::function`. Files that end in `.cu` are CUDA C++: an op names the one with its
+    kernel by the path from its own file, `#[op(cuda = "distances.cu")]`; they are also `crate::CUDA_SOURCES`.
 
     `dependencies` maps names of crates to versions, `{"rand": "0.9"}`, or to tables as in `Cargo.toml`,
     `{"rand": {"version": "0.9", "features": ["small_rng"]}}`. `flags` are added to the compiler's arguments.
@@ -78,24 +78,27 @@ def load_inline(
 ) -> Library:
     """Build the library `name` from sources in strings, unless that has been done before, and load it.
 
-    All else is as in `load`. The compiler's messages name a file in the cache which has the source.
+    All else is as in `load`. The sources are files `name.rs` and, of `cuda_source`, `name.cu`, side by side:
+    an op names its kernel's by `#[op(cuda = "name.cu")]`; of a list the second are `name_2.rs` and
+    `name_2.cu`. The messages of both compilers name these files, which are in the cache.
     """
     _check_name(name)
     cache = cache_folder()
-    rust = _inline(cache, name, "rs", rust_source)
-    cuda = _inline(cache, name, "cu", cuda_source or ())
+    rust = _named(name, "rs", rust_source)
     if not rust:
         raise InvalidArgumentError("there is no source in Rust; give at least one string of ops")
-    return _load(name, rust, cuda, verbose, dependencies, flags)
+    sources = _build.inline_sources(cache, rust | _named(name, "cu", cuda_source or ()))
+    return _load(name, sources[: len(rust)], sources[len(rust) :], verbose, dependencies, flags)
 
 
-def _inline(cache: Path, name: str, ending: str, texts: str | Sequence[str]) -> list[Source]:
+def _named(name: str, ending: str, texts: str | Sequence[str]) -> dict[str, str]:
+    """The texts by the names of their files: `name.ending`, `name_2.ending` and so on."""
     listed = [texts] if isinstance(texts, str) else list(texts)
     for text in listed:
         if not isinstance(text, str):
             raise InvalidArgumentError(f"a source is a string, not {type(text).__name__}")
     names = [f"{name}.{ending}", *(f"{name}_{number}.{ending}" for number in range(2, len(listed) + 1))]
-    return [_build.inline_source(cache, file, text) for file, text in zip(names, listed, strict=False)]
+    return dict(zip(names, listed, strict=False))
 
 
 def _load(
@@ -114,13 +117,15 @@ def _load(
     with explained(cache):
         wanted = _dependencies.wanted(dependencies or {})
         request = _build.request(cache, rust, cuda, wanted, tuple(flags))
-        identity = request.identity()
         with _lock:
-            library = _built.get((name, identity))
+            identity = _build.identity(request)
+            library = _built.get((name, identity)) if identity else None
             if library is None:
-                own_name = _name_in_process(name, identity)
+                own_name = _name_in_process(name, identity or request.key())
                 file = _build.library_file(request, own_name, progress)
                 library = _opened(name, file, progress)
+                # What the sources include is known by now.
+                identity = _build.identity(request) or request.key()
                 _built[name, identity] = library
                 _first.setdefault(name, identity)
             else:

@@ -192,10 +192,88 @@ def test_files_are_modules_and_may_include_others(name: str, tmp_path: Path) -> 
     assert child(command).stdout == "[2.25]\n"
 
 
+# Its kernel for the CPU adds 0, that for a card doubles; `FILE` is where the latter is.
+ON_CARDS = """
+use opsmith::cuda::{CudaCall, DeviceView, DeviceViewMut, Index};
+
+#[op(shape = "(n)->(n)", strided, cuda = "FILE")]
+fn shifted(x: ArrayView1<f64>, mut y: ArrayViewMut1<f64>) {
+    y.assign(&x);
+}
+
+fn shifted_cuda(call: &CudaCall, x: DeviceView<f64>, y: DeviceViewMut<f64>) -> Result<()> {
+    let index = Index::of(&[&x, &y]);
+    let kernel = call.kernel(format!("doubled<{}>", index.name()));
+    // SAFETY: the kernel takes these two.
+    unsafe { kernel.for_each(y.num_elements()).flat(&x, index).flat(&y, index).launch() }
+}
+"""
+KERNEL = """#include "opsmith.cuh"
+template <typename Index>
+using To = opsmith::FlatAccessor<double, Index>;
+template <typename Index>
+__global__ void doubled(opsmith::FlatAccessor<const double, Index> x, To<Index> y) {
+    OPSMITH_GRID_LOOP(Index, i, y.count()) y[i] = 2 * x[i];
+}
+"""
+
+
 def test_cuda_sources_are_carried_along(name: str) -> None:
     text = source(0).replace("+ 0.0", "+ crate::CUDA_SOURCES.concat().len() as f64")
     assert added(jit.load_inline(name, text, "__global__ void f() {}")) == len("__global__ void f() {}")
     assert added(jit.load_inline(name, text, "// changed")) == len("// changed")
+
+
+def test_an_op_finds_its_kernel_in_the_strings_beside_it(name: str) -> None:
+    """The CPU's goes on as ever, and the library has the source and the file that messages are to name."""
+    second = ON_CARDS.replace("shifted", "moved").replace("FILE", f"{name}_2.cu")
+    rust = [ON_CARDS.replace("FILE", f"{name}.cu"), second]
+    library = jit.load_inline(name, rust, [KERNEL, KERNEL + "// the second"])
+    assert added(library) == 0 and library.moved(np.ones(1))[0] == 1
+    content = Path(library.__file__).read_bytes()
+    assert KERNEL.encode() in content and b"// the second" in content
+    folder = next(CACHE.glob(f"sources/*/{name}_2.cu")).parent
+    assert (folder / f"{name}.cu").read_text() == KERNEL
+    assert bytes(folder / f"{name}.rs") in content
+    changed = jit.load_inline(name, rust, [KERNEL.replace("2 * x", "3 * x"), KERNEL])
+    assert changed is not library and b"3 * x" in Path(changed.__file__).read_bytes()
+    assert jit.load_inline(name, rust, [KERNEL, KERNEL + "// the second"]) is library
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_changed_kernel_is_a_new_library(name: str, tmp_path: Path, listed: bool) -> None:
+    """Also where the file is not given but found by the op that names it, beside its own."""
+    ops, kernel = tmp_path / "ops.rs", tmp_path / "kernels.cu"
+    ops.write_text(ON_CARDS.replace("FILE", "kernels.cu"))
+    kernel.write_text(KERNEL)
+    files = [ops, kernel] if listed else [ops]
+    first = jit.load(name, files)
+    assert jit.load(name, files) is first
+    assert bytes(ops) in Path(first.__file__).read_bytes()
+    kernel.write_text(KERNEL.replace("2 * x", "3 * x"))
+    second = jit.load(name, files)
+    assert second is not first and second.__name__ != first.__name__
+    assert b"3 * x" in Path(second.__file__).read_bytes()
+    assert added(first) == added(second) == 0
+    kernel.write_text(KERNEL)
+    assert jit.load(name, files) is first
+
+
+def test_a_kernel_that_is_elsewhere_is_told_where(name: str, tmp_path: Path) -> None:
+    (tmp_path / "rust").mkdir()
+    ops, kernel = tmp_path / "rust" / "ops.rs", tmp_path / "kernels.cu"
+    ops.write_text(ON_CARDS.replace("FILE", "kernels.cu"))
+    kernel.write_text(KERNEL)
+    with pytest.raises(
+        jit.BuildError, match=r'(?s)ops\.rs:4.*→ `cuda` is a path .*given are "\.\./kernels\.cu"'
+    ):
+        jit.load(name, [ops, kernel])
+    ops.write_text(ON_CARDS.replace("FILE", "../kernels.cu"))
+    assert added(jit.load(name, [ops, kernel])) == 0
+    with pytest.raises(
+        jit.BuildError, match="→ put the file beside that in Rust, or give it as `cuda_source`"
+    ):
+        jit.load_inline(name, ops.read_text())
 
 
 def test_crates_can_be_added(name: str) -> None:
