@@ -11,8 +11,9 @@ template <typename T> OPSMITH_INLINE T absolute(T x) { return x < 0 ? -x : x == 
 template <> OPSMITH_INLINE float absolute(float x) { return fabsf(x); }
 template <> OPSMITH_INLINE double absolute(double x) { return fabs(x); }
 
-// g times the sign of d; 0 at 0, and NaN of NaN.
-template <typename T> OPSMITH_INLINE T signed_as(T d, T g) { return d > 0 ? g : d < 0 ? -g : d * g; }
+// 1 with the sign of d; 0 of 0, and NaN of NaN. A product with it is exact, so it costs nothing to add one up.
+OPSMITH_INLINE float sign_of(float d) { return fabsf(d) > 0 ? copysignf(1, d) : d; }
+OPSMITH_INLINE double sign_of(double d) { return fabs(d) > 0 ? copysign(1.0, d) : d; }
 
 // The first row and the first column of a block's tile: tiles lie along x, row after row of them, as there are more blocks along x
 // than along y.
@@ -52,6 +53,11 @@ OPSMITH_INLINE void load_rows(T (*tile)[COLUMNS + 4], const opsmith::PackedAcces
         const bool inside = r < m.size(0) - row && c < m.size(1) - column;
         tile[r][c] = inside ? m[row + r][column + c] : T(0);
     }
+}
+
+// A tile of zeros.
+template <int ROWS, typename T> OPSMITH_INLINE void clear(T (*tile)[ROWS + 4]) {
+    for (int at = threadIdx.y * SIDE + threadIdx.x; at < ROWS * DEPTH; at += SIDE * SIDE) tile[at / ROWS][at % ROWS] = T(0);
 }
 
 // z[i][j] = Σₖ |x[i][k] − y[j][k]|, a block for (SIDE EDGE)² of them, a thread for EDGE².
@@ -127,7 +133,7 @@ __global__ void __launch_bounds__(SIDE * SIDE) gradient(
 #pragma unroll
             for (int i = 0; i < EDGE; i++)
 #pragma unroll
-                for (int k = 0; k < EDGE; k++) sums[i][k] += signed_as(own[i][k] - other[k], g[i]);
+                for (int k = 0; k < EDGE; k++) sums[i][k] += sign_of(own[i][k] - other[k]) * g[i];
         }
         __syncthreads();
     }
@@ -151,6 +157,8 @@ __global__ void __launch_bounds__(SIDE * SIDE) second_order(
     const Tile<EDGE, Index> tile(z_grad_grad.size(1));
     const Index i0 = tile.row, j0 = tile.column;
     T sums[EDGE][EDGE] = {};
+    if (!has_x) clear<ROWS>(us);
+    if (!has_y) clear<ROWS>(vs);
     for (Index k0 = 0; k0 < x.size(1); k0 += DEPTH) {
         load_columns<ROWS>(xs, x, i0, k0);
         load_columns<ROWS>(ys, y, j0, k0);
@@ -159,14 +167,16 @@ __global__ void __launch_bounds__(SIDE * SIDE) second_order(
         __syncthreads();
         const int count = x.size(1) - k0 < DEPTH ? (int)(x.size(1) - k0) : DEPTH;
         for (int k = 0; k < count; k++) {
+            T a[EDGE], b[EDGE], u[EDGE], v[EDGE];
+#pragma unroll
+            for (int e = 0; e < EDGE; e++) {
+                const int r = quad_place(threadIdx.y, e), c = quad_place(threadIdx.x, e);
+                a[e] = xs[k][r], b[e] = ys[k][c], u[e] = us[k][r], v[e] = vs[k][c];
+            }
 #pragma unroll
             for (int i = 0; i < EDGE; i++)
 #pragma unroll
-                for (int j = 0; j < EDGE; j++) {
-                    const int r = quad_place(threadIdx.y, i), c = quad_place(threadIdx.x, j);
-                    const T u = has_x ? us[k][r] : T(0), v = has_y ? vs[k][c] : T(0);
-                    sums[i][j] += signed_as(xs[k][r] - ys[k][c], u - v);
-                }
+                for (int j = 0; j < EDGE; j++) sums[i][j] += sign_of(a[i] - b[j]) * (u[i] - v[j]);
         }
         __syncthreads();
     }
