@@ -49,7 +49,8 @@ impl Library {
         loader::check(path.as_ref())
     }
 
-    /// The library that is part of this program: what `opsmith::library!` with `embedded = true` gives as its `table()`.
+    /// The library that is part of this program: what `opsmith::library!` with `embedded = true` gives as its `table()`. The same
+    /// table gives the same library, and so does another with the same name and definitions.
     ///
     /// ```ignore
     /// // SAFETY: the macro made the table, and it is a static.
@@ -57,13 +58,14 @@ impl Library {
     /// ```
     ///
     /// # Errors
-    /// `FailedPrecondition` when it is of another ABI version; what is wrong with its definitions.
+    /// `FailedPrecondition` when it is of another ABI version; `AlreadyExists` when another library of this name is defined
+    /// differently; what is wrong with its definitions.
     ///
     /// # Safety
     /// The table's functions and texts must do and be what `docs/abi.md` says, as those do that the macro makes.
     pub unsafe fn from_table(table: &'static OpsmithLibrary) -> Result<Library> {
         // SAFETY: it is a table that stays.
-        Library::new(PathBuf::from("this program"), unsafe { loader::check_table(table) }?)
+        loader::embedded(unsafe { loader::check_table(table) }?)
     }
 
     /// The library behind a checked table.

@@ -16,13 +16,14 @@ use crate::library::Library;
 /// What a library exports.
 const SYMBOL: &str = "opsmith_library_v1";
 
-/// The libraries of this process, in the order in which they were loaded.
+/// The libraries of this process but the standard one, in the order in which they were loaded.
 static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
 
-/// A file that was opened, and the library that stands for it.
+/// A file that was opened, or a part of the program, and the library that stands for it.
 struct Loaded {
     path: PathBuf,
-    version: FileVersion,
+    /// None for a part of the program.
+    version: Option<FileVersion>,
     library: Library,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
     let path = path.canonicalize().map_err(cannot_open)?;
     let version = FileVersion::from(&path.metadata().map_err(cannot_open)?);
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = loaded.iter().find(|known| known.version == version) {
+    if let Some(known) = loaded.iter().find(|known| known.version == Some(version)) {
         return Ok(known.library.clone());
     }
     ensure!(
@@ -66,6 +67,27 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
         path.display()
     );
     let library = Library::new(path.clone(), open_table(&path)?)?;
+    keep(&mut loaded, path, Some(version), library)
+}
+
+/// The library behind a table of this program: the one that stands for it already, where it was asked for before.
+pub(crate) fn embedded(table: &'static OpsmithLibrary) -> Result<Library> {
+    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = loaded.iter().find(|known| std::ptr::eq(known.library.table(), table)) {
+        return Ok(known.library.clone());
+    }
+    let path = PathBuf::from("this program");
+    let library = Library::new(path.clone(), table)?;
+    keep(&mut loaded, path, None, library)
+}
+
+/// Notes a library: the one that is known already, where that has the same name and definitions.
+fn keep(
+    loaded: &mut Vec<Loaded>,
+    path: PathBuf,
+    version: Option<FileVersion>,
+    library: Library,
+) -> Result<Library> {
     let library = match loaded.iter().find(|known| known.library.name() == library.name()) {
         None => library,
         Some(known) if known.library.same_definitions(&library) => known.library.clone(),

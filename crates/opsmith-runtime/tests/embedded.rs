@@ -1,0 +1,57 @@
+//! Libraries that are part of the program.
+
+use opsmith::Code;
+use opsmith_runtime::Library;
+
+/// Doubles, as a library of one name.
+mod doubling {
+    use opsmith::prelude::*;
+
+    #[pointwise]
+    fn scaled<S: Scalar>(x: S) -> S {
+        x + x
+    }
+
+    opsmith::library! { name = "embedded_numbers", version = "1.0.0", ops = [scaled], embedded = true }
+}
+
+/// The same definitions under the same name.
+mod doubling_too {
+    use opsmith::prelude::*;
+
+    #[pointwise]
+    fn scaled<S: Scalar>(x: S) -> S {
+        x + x
+    }
+
+    opsmith::library! { name = "embedded_numbers", version = "1.0.1", ops = [scaled], embedded = true }
+}
+
+/// Another op under the same name.
+mod adding {
+    use opsmith::prelude::*;
+
+    #[pointwise]
+    fn scaled<S: Scalar>(x: S, y: S) -> S {
+        x + y
+    }
+
+    opsmith::library! { name = "embedded_numbers", version = "1.0.0", ops = [scaled], embedded = true }
+}
+
+#[test]
+fn a_name_stands_for_one_library() {
+    // SAFETY: the macro made these tables, and they are statics.
+    let [first, again, same, other] =
+        [doubling::table(), doubling::table(), doubling_too::table(), adding::table()]
+            .map(|table| unsafe { Library::from_table(table) });
+    let first = first.unwrap();
+    for library in [again, same] {
+        assert_eq!(library.unwrap().version(), first.version(), "it is the first one");
+    }
+    let error = other.unwrap_err();
+    assert_eq!(error.code(), Code::AlreadyExists);
+    for part in ["this program", "`embedded_numbers`", "other definitions"] {
+        assert!(error.message().contains(part), "{error}");
+    }
+}
