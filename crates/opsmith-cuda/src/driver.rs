@@ -282,10 +282,11 @@ impl Driver {
         let _ = self.on(card, || self.check("cuMemFree", free()));
     }
 
-    /// Copies to a card, and waits until that is done.
+    /// Puts a copy to a card on its stream.
     ///
     /// # Safety
-    /// Both must be memory of so many bytes, `to` of the card, whose stream it is.
+    /// Both must be memory of so many bytes, `to` of the card, whose stream it is; `from` must stay as it is until the stream
+    /// was waited for.
     pub(crate) unsafe fn copy_in(
         &self,
         card: &Card,
@@ -294,15 +295,16 @@ impl Driver {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // SAFETY: promised by the caller; it waits for the copy, so the memory is there for long enough.
+        // SAFETY: promised by the caller.
         let status = || unsafe { (self.functions.copy_in)(to.as_ptr() as u64, from.cast(), bytes, stream.0) };
-        self.on(card, || self.check("cuMemcpyHtoDAsync", status()).and_then(|()| self.wait(stream)))
+        self.on(card, || self.check("cuMemcpyHtoDAsync", status()))
     }
 
-    /// Copies from a card, and waits until that is done.
+    /// Puts a copy from a card on its stream.
     ///
     /// # Safety
-    /// Both must be memory of so many bytes, `from` of the card, whose stream it is.
+    /// Both must be memory of so many bytes, `from` of the card, whose stream it is; nobody may use `to` until the stream was
+    /// waited for.
     pub(crate) unsafe fn copy_out(
         &self,
         card: &Card,
@@ -314,13 +316,14 @@ impl Driver {
         // SAFETY: as above.
         let status =
             || unsafe { (self.functions.copy_out)(to.cast(), from.as_ptr() as u64, bytes, stream.0) };
-        self.on(card, || self.check("cuMemcpyDtoHAsync", status()).and_then(|()| self.wait(stream)))
+        self.on(card, || self.check("cuMemcpyDtoHAsync", status()))
     }
 
-    /// Waits for what is on a stream.
-    fn wait(&self, stream: &Stream) -> Result<()> {
+    /// Waits for what is on a stream of a card.
+    pub(crate) fn wait(&self, card: &Card, stream: &Stream) -> Result<()> {
         // SAFETY: streams are never destroyed.
-        self.check("cuStreamSynchronize", unsafe { (self.functions.wait)(stream.0) })
+        let status = || unsafe { (self.functions.wait)(stream.0) };
+        self.on(card, || self.check("cuStreamSynchronize", status()))
     }
 
     /// Lets a kernel have so much dynamic shared memory. What it may have is raised only: another thread may be about to

@@ -48,27 +48,37 @@ impl CardMemory {
         unsafe { self.driver.free(&self.card, data) };
     }
 
-    /// Copies from main memory, after all that is on the stream, and waits for it.
+    /// Puts a copy from main memory on the stream.
     ///
     /// # Errors
     /// `Internal` for what went wrong on the card before.
     ///
     /// # Safety
-    /// `from` must be readable, and `to` memory of the card, for so many bytes.
+    /// `from` must be readable and stay as it is until [`wait`](Self::wait) returns, and `to` memory of the card, for so many
+    /// bytes.
     pub unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: promised by the caller.
         unsafe { self.driver.copy_in(&self.card, &self.stream, to, from, bytes) }
     }
 
-    /// Copies to main memory, after all that is on the stream, and waits for it.
+    /// Puts a copy to main memory on the stream.
     ///
     /// # Errors
     /// `Internal` for what went wrong on the card before.
     ///
     /// # Safety
-    /// `to` must be writable, and `from` memory of the card, for so many bytes.
+    /// `to` must be writable and nobody else's until [`wait`](Self::wait) returns, and `from` memory of the card, for so many
+    /// bytes.
     pub unsafe fn copy_out(&self, to: *mut u8, from: NonNull<u8>, bytes: usize) -> Result<()> {
         // SAFETY: promised by the caller.
         unsafe { self.driver.copy_out(&self.card, &self.stream, to, from, bytes) }
+    }
+
+    /// Waits for all that is on the stream.
+    ///
+    /// # Errors
+    /// `Internal` for what went wrong on the card until then.
+    pub fn wait(&self) -> Result<()> {
+        self.driver.wait(&self.card, &self.stream)
     }
 }

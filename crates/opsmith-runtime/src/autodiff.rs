@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use opsmith_core::dtype::sets;
-use opsmith_core::{Gradient, GradientInput, Result, bail, ensure};
+use opsmith_core::{Device, Gradient, GradientInput, Result, bail, ensure};
 
 use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, Place};
 use crate::op::Op;
@@ -121,12 +121,17 @@ impl Backward {
         if y.shape().rank() == Some(0) {
             return self.graph.constant_at("one", one, self.place.clone());
         }
-        let shape = self.call("Shape", &[y])?;
-        self.call("Fill", &[&shape, &self.graph.constant_at("one", one, self.place.clone())?])
+        // On the CPU: nothing of it is read from where the y is but the shape.
+        let graph = self.graph.with_device(Device::CPU);
+        let one = graph.constant_at("one", one, self.place.clone())?;
+        let shape = self.call("Shape", &[&y.within(&graph)?])?;
+        self.call("Fill", &[&shape, &one])
     }
 
+    /// A call, placed where new nodes of its first argument are.
     fn call(&self, op: &str, args: &[&Output]) -> Result<Output> {
-        let call = self.graph.call(&standard::op(op)?).place(self.place.clone());
+        let graph = self.graph.with_device(args[0].graph().device_of_new());
+        let call = graph.call(&standard::op(op)?).place(self.place.clone());
         args.iter().fold(call, |call, arg| call.arg(*arg)).build()?.output(0)
     }
 
@@ -251,7 +256,7 @@ impl Backward {
         inputs: &[GradientInput],
         gradients: &[Option<Output>],
     ) -> Result<Operation> {
-        let mut call = self.graph.call(op).place(node.place.clone());
+        let mut call = self.graph.with_device(node.device).call(op).place(node.place.clone());
         for (input, def) in inputs.iter().zip(&op.signature().inputs) {
             let flat: Vec<Option<Output>> = match *input {
                 GradientInput::Input(at) => {

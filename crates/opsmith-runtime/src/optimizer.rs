@@ -1,7 +1,7 @@
 //! Optimisers: nodes that change variables so that a loss becomes smaller.
 
 use opsmith_core::dtype::sets;
-use opsmith_core::{Result, ensure};
+use opsmith_core::{Device, Result, ensure};
 
 use crate::autodiff::{Compose, gradients_with};
 use crate::graph::{CallBuilder, Graph, Operation, Output, Variable};
@@ -13,7 +13,8 @@ pub trait Optimizer {
     /// Its name: the scope of the nodes that it adds.
     fn name(&self) -> &'static str;
 
-    /// Adds the step of one variable, and whatever variables of its own it needs, to the graph.
+    /// Adds the step of one variable, and whatever variables of its own it needs, to the graph, which places them where the
+    /// variable is.
     ///
     /// # Errors
     /// `InvalidArgument` for a gradient that does not fit the variable.
@@ -42,7 +43,7 @@ pub trait Optimizer {
                 gradient.dtype(),
                 gradient.shape()
             );
-            steps.extend(self.step(&graph, variable, gradient)?);
+            steps.extend(self.step(&graph.with_device(output.device()), variable, gradient)?);
         }
         graph.group_at("apply", &steps, first.operation().place().clone())
     }
@@ -182,11 +183,13 @@ impl Optimizer for Adam {
             (slot(graph, variable, "mean", gradient)?, slot(graph, variable, "square", gradient)?);
         let name = slot_name(variable, "steps");
         let place = gradient.operation().place().clone();
-        let none = graph.constant_at(&format!("{name}/initial"), Tensor::scalar(0.0)?, place.clone())?;
-        let steps = graph.variable_at(&name, &none, place.clone())?;
+        // A few numbers, which are counted on the CPU wherever the variable is.
+        let counting = graph.with_device(Device::CPU);
+        let none = counting.constant_at(&format!("{name}/initial"), Tensor::scalar(0.0)?, place.clone())?;
+        let steps = counting.variable_at(&name, &none, place.clone())?;
         let betas = |call: CallBuilder| call.attr("beta1", self.beta1).attr("beta2", self.beta2);
         let corrections =
-            betas(graph.call(&standard::op("AdamCorrections")?).place(place.clone()).arg(steps.output()));
+            betas(counting.call(&standard::op("AdamCorrections")?).place(place.clone()).arg(steps.output()));
         let corrections = corrections.build()?;
         let cast = |index| corrections.output(index)?.cast_to(variable.output().dtype());
         let call = graph
@@ -201,7 +204,7 @@ impl Optimizer for Adam {
             .attr("learning_rate", self.learning_rate)
             .attr("epsilon", self.epsilon);
         let mut assigned = assign_all(graph, &[variable, &mean, &square], &betas(call).build()?)?;
-        assigned.push(graph.assign_at(&steps, &corrections.output(0)?, place)?);
+        assigned.push(counting.assign_at(&steps, &corrections.output(0)?, place)?);
         Ok(assigned)
     }
 }
@@ -225,6 +228,8 @@ fn slot(graph: &Graph, variable: &Variable, name: &str, gradient: &Output) -> Re
             graph.constant_at("zeros", Tensor::zeros(variable.output().dtype(), &shape)?, place.clone())?
         }
         None => {
+            // Once, and copied to where the variable is.
+            let graph = graph.with_device(Device::CPU);
             let call = graph.call(&standard::op("ZerosLike")?).place(place.clone());
             call.arg(&variable.initial()).build()?.output(0)?
         }

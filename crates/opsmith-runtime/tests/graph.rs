@@ -151,8 +151,13 @@ fn steps_that_run_out_of_order_find_what_they_read() {
     let values: Vec<f64> = (0..100_000).map(|i| f64::from(i) * 1e-6).collect();
     let (fed, one) = (vector(&values), Tensor::scalar(1.0).unwrap());
     let feeds = [(&x, &fed), (&y, &one)];
-    let simple =
-        SessionOptions { parallel: false, simplify: false, fuse: false, threads: NonZeroUsize::new(1) };
+    let simple = SessionOptions {
+        parallel: false,
+        simplify: false,
+        fuse: false,
+        threads: NonZeroUsize::new(1),
+        ..SessionOptions::default()
+    };
     let expected = Session::with_options(&graph, simple).run(&fetches, &feeds).unwrap();
     for simplify in [true, false] {
         let session = Session::with_options(&graph, SessionOptions { simplify, ..SessionOptions::default() });

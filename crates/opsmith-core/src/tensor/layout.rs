@@ -3,8 +3,8 @@
 use ndarray::Dimension;
 use smallvec::SmallVec;
 
-use super::{Device, DeviceKind, Strides};
-use crate::{DType, Element, Result, bail, ensure};
+use super::Strides;
+use crate::{DType, Device, DeviceKind, Element, Result, bail, ensure};
 
 /// The number of elements of a shape, or `None` where it does not fit a pointer's offset.
 #[inline]

@@ -10,51 +10,12 @@ use smallvec::SmallVec;
 
 use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, typed_layout};
 pub use self::layout::{checked_num_elements, is_row_major, row_major_strides};
-use crate::{DType, Element, Result, ensure};
+use crate::{DType, Device, DeviceKind, Element, Result, ensure};
 
 /// The dims of a concrete shape; no heap for the usual ranks.
 pub type Extents = SmallVec<[usize; 6]>;
 /// Strides in elements; no heap for the usual ranks.
 pub type Strides = SmallVec<[isize; 6]>;
-
-/// The kind of a device. The numbers are DLPack's and cross the C ABI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(i32)]
-pub enum DeviceKind {
-    /// Main memory.
-    Cpu = 1,
-    /// An NVIDIA GPU.
-    Cuda = 2,
-}
-
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DeviceKind::Cpu => "CPU",
-            DeviceKind::Cuda => "CUDA",
-        })
-    }
-}
-
-/// A device: its kind, and which one of several.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Device {
-    /// The kind.
-    pub kind: DeviceKind,
-    /// Which one, from 0.
-    pub index: i32,
-}
-
-impl Device {
-    /// Main memory.
-    pub const CPU: Device = Device { kind: DeviceKind::Cpu, index: 0 };
-}
-
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.kind, self.index)
-    }
-}
 
 /// A string element as it lies in a `string` tensor: bytes that live as long as the tensor.
 #[derive(Debug, Clone, Copy)]

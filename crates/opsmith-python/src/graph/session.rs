@@ -28,8 +28,9 @@ impl GraphSession {
         simplify: bool,
         fuse: bool,
         threads: Option<NonZeroUsize>,
+        allow_soft_placement: bool,
     ) -> GraphSession {
-        let options = SessionOptions { parallel, simplify, fuse, threads };
+        let options = SessionOptions { parallel, simplify, fuse, threads, allow_soft_placement };
         GraphSession { session: opsmith_runtime::Session::with_options(&graph.graph, options) }
     }
 

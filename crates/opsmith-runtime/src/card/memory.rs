@@ -10,6 +10,7 @@ use opsmith_cuda::CardMemory;
 
 use crate::poison::Unpoisoned;
 use crate::pool::MemoryUse;
+use crate::tensor::Tensor;
 
 /// Blocks are of multiples of this many bytes.
 const STEP: usize = 512;
@@ -38,17 +39,20 @@ pub(crate) unsafe trait RawMemory: Send + Sync {
     /// It came from here, and nobody uses it any more.
     unsafe fn free(&self, data: NonNull<u8>);
 
-    /// Copies from main memory, after what is on the stream, and waits for it.
+    /// Puts a copy from main memory on the stream.
     ///
     /// # Safety
-    /// `from` is readable, and `to` memory from here, for so many bytes.
+    /// `from` is readable and stays as it is until `wait` returns, and `to` is memory from here, for so many bytes.
     unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()>;
 
-    /// Copies to main memory, after what is on the stream, and waits for it.
+    /// Puts a copy to main memory on the stream.
     ///
     /// # Safety
-    /// `to` is writable, and `from` memory from here, for so many bytes.
+    /// `to` is writable and nobody else's until `wait` returns, and `from` is memory from here, for so many bytes.
     unsafe fn copy_out(&self, to: *mut u8, from: NonNull<u8>, bytes: usize) -> Result<()>;
+
+    /// Waits for all that is on the stream.
+    fn wait(&self) -> Result<()>;
 }
 
 // SAFETY: it is what the driver promises of its memory.
@@ -75,6 +79,10 @@ unsafe impl RawMemory for CardMemory {
         // SAFETY: promised by the caller.
         unsafe { CardMemory::copy_out(self, to, from, bytes) }
     }
+
+    fn wait(&self) -> Result<()> {
+        CardMemory::wait(self)
+    }
 }
 
 /// Gives out blocks, and keeps what comes back by its size. All work is on one stream, so a block may serve again while the work
@@ -82,7 +90,19 @@ unsafe impl RawMemory for CardMemory {
 pub(crate) struct Allocator {
     raw: Box<dyn RawMemory>,
     kept: Mutex<Kept>,
+    copied: Mutex<Copied>,
 }
+
+/// What is being copied to the card: it stays as it is until the card was waited for, since nobody writes to memory that is
+/// shared.
+#[derive(Default)]
+struct Copied {
+    from: Vec<Tensor>,
+    bytes: usize,
+}
+
+/// So many bytes are kept for copies at most before they are waited for.
+const MOST_COPIED: usize = 64 << 20;
 
 /// An address on a card.
 struct Address(NonNull<u8>);
@@ -117,11 +137,36 @@ fn rounded(bytes: usize) -> Option<usize> {
 
 impl Allocator {
     pub(crate) fn new(raw: Box<dyn RawMemory>) -> Arc<Allocator> {
-        Arc::new(Allocator { raw, kept: Mutex::default() })
+        Arc::new(Allocator { raw, kept: Mutex::default(), copied: Mutex::default() })
     }
 
     pub(crate) fn raw(&self) -> &dyn RawMemory {
         &*self.raw
+    }
+
+    /// Puts a copy of a dense tensor to a block on the stream. It waits only where much would be kept for copies; memory that
+    /// is not the engine's own may change once this has returned, unless [`wait`](Self::wait) is called.
+    pub(crate) fn copy_in(&self, to: &Block, from: Tensor) -> Result<()> {
+        let (data, bytes) = (from.as_view().data_ptr(), from.num_elements() * from.dtype().size());
+        let kept = {
+            // Locked while the copy is put on the stream: who waits then has it on the stream, or leaves the tensor here.
+            let copied = &mut *self.copied.lock().unpoisoned();
+            copied.from.push(from);
+            copied.bytes += bytes;
+            // SAFETY: the tensor is kept until the stream was waited for, and the block is large enough.
+            unsafe { self.raw.copy_in(to.data, data, bytes) }?;
+            copied.bytes
+        };
+        if kept > MOST_COPIED { self.wait() } else { Ok(()) }
+    }
+
+    /// Waits for all that is on the stream.
+    pub(crate) fn wait(&self) -> Result<()> {
+        // What comes to be copied from now on is not waited for.
+        let copied = std::mem::take(&mut *self.copied.lock().unpoisoned());
+        let waited = self.raw.wait();
+        drop(copied);
+        waited
     }
 
     /// A block of at least so many bytes. When the card has no more, what is kept goes back to it first.
@@ -188,11 +233,6 @@ impl Drop for Allocator {
 impl Block {
     pub(crate) fn data(&self) -> NonNull<u8> {
         self.data
-    }
-
-    /// The memory that it is of.
-    pub(crate) fn raw(&self) -> &dyn RawMemory {
-        self.allocator.raw()
     }
 }
 

@@ -1,11 +1,13 @@
 //! Tensors on a card, and calls of ops there.
 //!
 //! A [`Card`] has memory that is used again and one stream, on which all work goes; [`CardTensor`]s share their memory, which
-//! kernels write once. Copies in and out are asked for, and nothing moves by itself. Graphs run on the CPU.
+//! kernels write once. Copies in and out are asked for, and nothing moves by itself; sessions ask for them where a value of a
+//! graph goes from one device to another.
 
+mod kernels;
 mod memory;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -13,12 +15,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{AttrValue, DType, Device, DeviceKind, Error, Result, TensorView, bail, ensure};
+use opsmith_core::{AttrValue, DType, Device, Error, Result, TensorView, bail, ensure};
 use opsmith_cuda::CardMemory;
 use smallvec::SmallVec;
 
+pub(crate) use self::kernels::{CudaKernel, kernel_for};
 use self::memory::{Allocator, Block};
 use crate::attrs::Named;
+use crate::buffer;
 use crate::call::{CallInputs, Called, OutputMemory, call};
 use crate::op::{ALL, Op};
 use crate::poison::Unpoisoned;
@@ -37,7 +41,7 @@ pub struct Card {
 pub struct CardTensor {
     block: Arc<Block>,
     dtype: DType,
-    device: Device,
+    card: Card,
     shape: Extents,
     strides: Strides,
 }
@@ -87,7 +91,7 @@ impl Card {
             return Ok(card.clone());
         }
         let allocator = Allocator::new(Box::new(CardMemory::open(index)?));
-        let card = Card { allocator, device: Device { kind: DeviceKind::Cuda, index } };
+        let card = Card { allocator, device: Device::cuda(index) };
         open.insert(index, card.clone());
         Ok(card)
     }
@@ -97,35 +101,64 @@ impl Card {
         self.device
     }
 
-    /// Copies a tensor to the card.
+    /// Copies a tensor to the card. It waits for what is on the card's stream only where the tensor's memory is not the
+    /// engine's own, as an array's of NumPy's, which may change after this.
     ///
     /// # Errors
     /// `InvalidArgument` for one of strings; `ResourceExhausted` when the card has no memory for it.
     pub fn put(&self, tensor: &Tensor) -> Result<CardTensor> {
+        let made = self.put_lent(tensor);
+        if !tensor.is_own() {
+            self.wait()?;
+        }
+        made
+    }
+
+    /// As [`put`](Self::put), of a tensor whose memory stays as it is until the card was waited for.
+    pub(crate) fn put_lent(&self, tensor: &Tensor) -> Result<CardTensor> {
         ensure!(
             tensor.dtype() != DType::String,
             InvalidArgument,
             "a string tensor cannot be on {}",
             self.device
         );
-        let dense;
-        let from = if tensor.as_view().is_contiguous() {
-            tensor.as_view()
-        } else {
-            dense = tensor.to_dense()?;
-            dense.as_view()
-        };
+        let from = if tensor.as_view().is_contiguous() { tensor.clone() } else { tensor.to_dense()? };
         let made = self.empty(tensor.dtype(), tensor.shape())?;
-        // SAFETY: the view is dense, and the block new and as large.
-        unsafe { self.allocator.raw().copy_in(made.block.data(), from.data_ptr(), made.num_bytes()) }?;
+        self.allocator.copy_in(&made.block, from)?;
         Ok(made)
+    }
+
+    /// Copies tensors of this card to main memory, and waits once.
+    pub(crate) fn get_all(&self, tensors: &[&CardTensor]) -> Result<Vec<Tensor>> {
+        let mut made = Vec::with_capacity(tensors.len());
+        for tensor in tensors {
+            let block = buffer::Block::new(byte_size(tensor.dtype, &tensor.shape)?)?;
+            made.push(Tensor::own(block, tensor.dtype, &tensor.shape));
+        }
+        let started = tensors.iter().zip(&mut made).try_for_each(|(from, to)| {
+            let to = to.as_view_mut()?.data_ptr();
+            // SAFETY: the tensor is new and nobody else's, both have as many bytes, and it is waited for below. Nobody reads it
+            // before.
+            unsafe { self.allocator.raw().copy_out(to, from.block.data(), from.num_bytes()) }
+        });
+        // Also where one did not start: others write to what was made here.
+        self.wait()?;
+        started.map(|()| made)
+    }
+
+    /// Waits until all that was put on the card's stream is done: for who measures.
+    ///
+    /// # Errors
+    /// `Internal` for what went wrong on the card until then.
+    pub fn wait(&self) -> Result<()> {
+        self.allocator.wait()
     }
 
     /// A tensor whose elements are anything.
     fn empty(&self, dtype: DType, shape: &[usize]) -> Result<CardTensor> {
         let block = Arc::new(self.allocator.allocate(byte_size(dtype, shape)?)?);
         let strides = row_major_strides(shape);
-        Ok(CardTensor { block, dtype, device: self.device, shape: shape.into(), strides })
+        Ok(CardTensor { block, dtype, card: self.clone(), shape: shape.into(), strides })
     }
 
     /// Calls an op on the card: one [`CardArg`] for each input of the definition, and the attributes that do not have their
@@ -167,11 +200,23 @@ impl Card {
         self.check_devices(op, &flat)?;
         let named: SmallVec<[Named<'_>; 4]> = attrs.iter().map(|(name, value)| (*name, value)).collect();
         let called = Called { op, attrs: &named, wanted: ALL, prepared: None, threads: None };
+        let made = self.call_flat(&called, CallInputs { flat: &flat, counts: &counts })?;
+        Ok(made.into_iter().flatten().collect())
+    }
+
+    /// A call of which at least one input is on this card, and none on another one: the tensors that it gave, none for one that
+    /// was not made.
+    pub(crate) fn call_flat(
+        &self,
+        called: &Called<'_>,
+        inputs: CallInputs<'_>,
+    ) -> Result<Vec<Option<CardTensor>>> {
         let mut memory = CallMemory { card: self, outputs: Vec::new(), temps: Vec::new() };
-        let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, signature.outputs.len());
-        let inputs = CallInputs { flat: &flat, counts: &counts };
-        call(&called, inputs, &mut output_counts, &mut memory)?;
-        Ok(memory.outputs.into_iter().flatten().collect())
+        let mut output_counts: SmallVec<[usize; 8]> =
+            SmallVec::from_elem(0, called.op.signature().outputs.len());
+        call(called, inputs, &mut output_counts, &mut memory)?;
+        memory.outputs.resize_with(output_counts.iter().sum(), || None);
+        Ok(memory.outputs)
     }
 
     /// Checks that the call runs here: outputs are made in this card's memory, and a library that finds its inputs elsewhere
@@ -217,7 +262,12 @@ impl CardTensor {
 
     /// Where it is.
     pub fn device(&self) -> Device {
-        self.device
+        self.card.device
+    }
+
+    /// The card that it is on.
+    pub(crate) fn card(&self) -> &Card {
+        &self.card
     }
 
     /// Copies it to main memory, when what computes it is done.
@@ -225,28 +275,25 @@ impl CardTensor {
     /// # Errors
     /// `ResourceExhausted` without memory; `Internal` for what went wrong on the card until then.
     pub fn get(&self) -> Result<Tensor> {
-        let mut tensor = Tensor::zeros(self.dtype, &self.shape)?;
-        let to = tensor.as_view_mut()?.data_ptr();
-        // SAFETY: the tensor is new, and both have as many bytes.
-        unsafe { self.block.raw().copy_out(to, self.block.data(), self.num_bytes()) }?;
-        Ok(tensor)
+        let mut found = self.card.get_all(&[self])?;
+        found.pop().ok_or_else(|| Error::internal("what was copied is missing"))
     }
 
-    fn num_bytes(&self) -> usize {
+    pub(crate) fn num_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
 
-    fn as_view(&self) -> TensorView<'_> {
+    pub(crate) fn as_view(&self) -> TensorView<'_> {
         let data = self.block.data().as_ptr();
         // SAFETY: the block was made for this dtype and shape, and `&self` keeps it; kernels wrote all elements, or will have
         // before others on the stream read them.
-        unsafe { TensorView::from_raw_parts(data, self.dtype, self.device, &self.shape, &self.strides) }
+        unsafe { TensorView::from_raw_parts(data, self.dtype, self.device(), &self.shape, &self.strides) }
     }
 }
 
 impl fmt::Debug for CardTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CardTensor({}{:?} on {})", self.dtype, self.shape(), self.device)
+        write!(f, "CardTensor({}{:?} on {})", self.dtype, self.shape(), self.device())
     }
 }
 

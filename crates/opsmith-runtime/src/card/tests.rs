@@ -17,9 +17,14 @@ use crate::library::Library;
 
 /// What a double has lent, and may lend.
 #[derive(Default)]
-struct Ledger {
-    bytes: AtomicUsize,
-    asked: AtomicUsize,
+pub(crate) struct Ledger {
+    pub(crate) bytes: AtomicUsize,
+    pub(crate) asked: AtomicUsize,
+    pub(crate) copied_in: AtomicUsize,
+    pub(crate) copied_out: AtomicUsize,
+    pub(crate) waited: AtomicUsize,
+    /// Copies out, which come when they are waited for and not before.
+    coming: Mutex<Vec<(usize, Vec<u8>)>>,
     capacity: usize,
 }
 
@@ -39,7 +44,7 @@ unsafe impl RawMemory for Double {
     }
 
     fn allocate(&self, bytes: usize) -> Result<NonNull<u8>> {
-        let Ledger { bytes: lent, asked, capacity } = &*self.0;
+        let Ledger { bytes: lent, asked, capacity, .. } = &*self.0;
         asked.fetch_add(1, Ordering::Relaxed);
         if lent.load(Ordering::Relaxed) + bytes > *capacity {
             return Err(Error::resource_exhausted("the double is full"));
@@ -66,22 +71,34 @@ unsafe impl RawMemory for Double {
     }
 
     unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()> {
+        self.0.copied_in.fetch_add(1, Ordering::Relaxed);
         // SAFETY: promised by the caller; an empty tensor may have no memory.
         unsafe { to.as_ptr().copy_from_nonoverlapping(from, bytes) };
         Ok(())
     }
 
     unsafe fn copy_out(&self, to: *mut u8, from: NonNull<u8>, bytes: usize) -> Result<()> {
+        self.0.copied_out.fetch_add(1, Ordering::Relaxed);
         // SAFETY: promised by the caller.
-        unsafe { to.copy_from_nonoverlapping(from.as_ptr(), bytes) };
+        let now = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes) }.to_vec();
+        self.0.coming.lock().unwrap().push((to as usize, now));
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.0.waited.fetch_add(1, Ordering::Relaxed);
+        for (to, bytes) in self.0.coming.lock().unwrap().drain(..) {
+            // SAFETY: promised by who asked for the copy, until now.
+            unsafe { (to as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        }
         Ok(())
     }
 }
 
-fn card_of(capacity: usize, index: i32) -> (Card, Arc<Ledger>) {
+pub(crate) fn card_of(capacity: usize, index: i32) -> (Card, Arc<Ledger>) {
     let ledger = Arc::new(Ledger { capacity, ..Ledger::default() });
     let allocator = Allocator::new(Box::new(Double(ledger.clone())));
-    (Card { allocator, device: Device { kind: DeviceKind::Cuda, index } }, ledger)
+    (Card { allocator, device: Device::cuda(index) }, ledger)
 }
 
 fn card() -> (Card, Arc<Ledger>) {
@@ -89,7 +106,7 @@ fn card() -> (Card, Arc<Ledger>) {
 }
 
 /// Runs what is launched on the processor; nothing, where there is no compiler for it.
-fn on_processor<R>(body: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn on_processor<R>(body: impl FnOnce() -> R) -> Option<R> {
     if !processor::can_run() {
         return None;
     }
@@ -223,7 +240,7 @@ fn what_cannot_run_on_the_card_is_refused_before_anything_is_written() {
 #[test]
 fn without_a_driver_a_card_is_an_error_that_says_what_to_do() {
     match Card::open(0) {
-        Ok(card) => assert_eq!(card.device(), Device { kind: DeviceKind::Cuda, index: 0 }),
+        Ok(card) => assert_eq!(card.device(), Device::cuda(0)),
         Err(error) => {
             assert_eq!(error.code(), Code::FailedPrecondition);
             assert!(error.message().contains("NVIDIA driver"), "{error}");

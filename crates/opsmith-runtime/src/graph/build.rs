@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use opsmith_core::{AttrValue, DType, Result, Shape, ensure};
+use opsmith_core::{AttrValue, DType, Device, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Known, Node, NodeId, Operation, Output, Place};
 use crate::op::Op;
@@ -130,6 +130,7 @@ impl CallBuilder {
             outputs: outputs.into_iter().flatten().map(|(dtype, shape)| Known { dtype, shape }).collect(),
             output_counts,
             place: self.place,
+            device: self.graph.device,
         };
         self.graph.push(self.name.as_deref().unwrap_or(&signature.name), node)
     }
@@ -187,6 +188,7 @@ pub(super) fn leaf(kind: Kind, dtype: DType, shape: Shape, place: Place) -> Node
         outputs: vec![Known { dtype, shape }],
         output_counts: vec![1],
         place,
+        device: Device::CPU,
     }
 }
 
@@ -201,6 +203,7 @@ pub(super) fn effect(controls: Vec<NodeId>, place: Place) -> Node {
         outputs: vec![],
         output_counts: vec![],
         place,
+        device: Device::CPU,
     }
 }
 

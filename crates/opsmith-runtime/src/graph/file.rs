@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use opsmith_core::{AttrValue, Code, DType, Error, Result, Shape, bail, ensure};
+use opsmith_core::{AttrValue, Code, DType, Device, Error, Result, Shape, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -69,6 +69,9 @@ struct SavedNode {
     /// What an assignment writes to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     variable: Option<String>,
+    /// Where it is placed, if not on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     file: String,
     #[serde(default)]
@@ -110,6 +113,7 @@ impl Graph {
         let mut saved = SavedNode {
             name: node.name.clone(),
             kind: node.kind.name().to_owned(),
+            device: (node.device != Device::CPU).then(|| node.device.name()),
             file: node.place.file.to_string(),
             line: node.place.line,
             controls: operation.controls().iter().map(|control| control.name().to_owned()).collect(),
@@ -223,7 +227,10 @@ impl Loader<'_> {
         for node in &self.saved.nodes {
             // As much of the name as is worth showing: it may be anything.
             let name: String = node.name.chars().take(80).collect();
-            let loaded = self.node(node).map_err(|error| error.within(format_args!("node `{name}`")))?;
+            let loaded = self
+                .graph_of(node)
+                .and_then(|graph| self.node(&graph, node))
+                .map_err(|error| error.within(format_args!("node `{name}`")))?;
             ensure!(
                 loaded.name() == node.name,
                 DataLoss,
@@ -234,12 +241,16 @@ impl Loader<'_> {
         Ok(self.graph)
     }
 
-    fn node(&self, node: &SavedNode) -> Result<Operation> {
+    /// The graph, in which new nodes are placed where this one is.
+    fn graph_of(&self, node: &SavedNode) -> Result<Graph> {
+        node.device.as_deref().map_or_else(|| Ok(self.graph.clone()), |name| self.graph.device(name))
+    }
+
+    fn node(&self, graph: &Graph, node: &SavedNode) -> Result<Operation> {
         let place = Place { file: node.file.as_str().into(), line: node.line };
         if node.library.is_some() {
-            return self.call(node, place);
+            return self.call(graph, node, place);
         }
-        let graph = &self.graph;
         Ok(match node.kind.as_str() {
             "Placeholder" => {
                 let dtype = node.dtype.as_deref().and_then(DType::parse);
@@ -255,7 +266,7 @@ impl Loader<'_> {
                 let initial = self.one_input(node)?;
                 graph.variable_at(&node.name, &initial, place)?.output().operation().clone()
             }
-            "Assign" => self.assign(node, place)?,
+            "Assign" => self.assign(graph, node, place)?,
             "Group" | "Initialize" => {
                 let kind = if node.kind == "Group" { Kind::Group } else { Kind::Initialize };
                 let controls = self.controls(node)?.iter().map(Operation::id).collect();
@@ -273,18 +284,18 @@ impl Loader<'_> {
         tensor.map(|tensor| (*tensor).clone()).ok_or_else(|| damaged("its value is missing"))
     }
 
-    fn assign(&self, node: &SavedNode, place: Place) -> Result<Operation> {
+    fn assign(&self, graph: &Graph, node: &SavedNode, place: Place) -> Result<Operation> {
         let variable = self.output(node.variable.as_deref().unwrap_or_default())?;
         let variable = super::Variable::from_output(&variable)?;
         let value = self.one_input(node)?;
         variable.check(&value)?;
-        self.graph.push(&node.name, variable.assignment(&value, place))
+        graph.push(&node.name, variable.assignment(&value, place))
     }
 
-    fn call(&self, node: &SavedNode, place: Place) -> Result<Operation> {
+    fn call(&self, graph: &Graph, node: &SavedNode, place: Place) -> Result<Operation> {
         let op = self.op(node)?;
         let signature = op.signature();
-        let mut call = self.graph.call(&op).name(&node.name).place(place);
+        let mut call = graph.call(&op).name(&node.name).place(place);
         for (index, def) in signature.inputs.iter().enumerate() {
             let outputs = match node.inputs.get(index).and_then(Option::as_ref) {
                 Some(names) => Some(names.iter().map(|name| self.output(name)).collect::<Result<Vec<_>>>()?),

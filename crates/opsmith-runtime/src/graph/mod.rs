@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 use std::panic::Location;
 use std::sync::{Arc, RwLock};
 
-use opsmith_core::{AttrValue, DType, Error, Result, Shape, ensure};
+use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure};
 
 pub use build::{CallBuilder, GraphArg};
 pub use file::SavedLibrary;
@@ -30,7 +30,8 @@ use crate::poison::Unpoisoned;
 use crate::tensor::Tensor;
 
 /// A graph of ops, to which nodes are only ever added. Cloning gives the same graph; so does
-/// [`scope`](Self::scope), with a prefix for the names of the nodes that are added through it.
+/// [`scope`](Self::scope), with a prefix for the names of the nodes that are added through it, and
+/// [`device`](Self::device), with the device that they are placed on.
 ///
 /// ```
 /// use opsmith_core::{DType, Shape};
@@ -55,6 +56,8 @@ pub struct Graph {
     nodes: Arc<RwLock<Nodes>>,
     /// The prefix of new names: empty, or ended by a slash.
     scope: Arc<str>,
+    /// Where new nodes are placed.
+    device: Device,
 }
 
 /// The place of a node in its graph.
@@ -100,6 +103,8 @@ pub(crate) struct Node {
     /// How many of the outputs each output of the definition holds.
     pub(crate) output_counts: Vec<usize>,
     pub(crate) place: Place,
+    /// Where it is to run.
+    pub(crate) device: Device,
 }
 
 /// What a node does.
@@ -188,7 +193,7 @@ impl Default for Graph {
 impl Graph {
     /// A graph with no nodes.
     pub fn new() -> Graph {
-        Graph { nodes: Arc::default(), scope: "".into() }
+        Graph { nodes: Arc::default(), scope: "".into(), device: Device::CPU }
     }
 
     /// The same graph, in which the names of new nodes begin with `name` and a slash, after the scope that this handle has.
@@ -200,17 +205,38 @@ impl Graph {
         let full = format!("{}{name}", self.scope);
         names::check(&full)?;
         let unique = self.nodes.write().unpoisoned().new_scope(&full);
-        Ok(Graph { nodes: self.nodes.clone(), scope: format!("{unique}/").into() })
+        Ok(Graph { scope: format!("{unique}/").into(), ..self.clone() })
     }
 
     /// The same graph, in which the names of new nodes have no scope in front.
     pub fn unscoped(&self) -> Graph {
-        Graph { nodes: self.nodes.clone(), scope: "".into() }
+        Graph { scope: "".into(), ..self.clone() }
     }
 
     /// The scope of this handle: empty, or names ended by slashes.
     pub fn scope_name(&self) -> &str {
         &self.scope
+    }
+
+    /// The same graph, in which new nodes are placed on the device of this name: `cuda:0`, or `cpu`, where nodes are that
+    /// nothing is said of. The scope is as it was.
+    ///
+    /// Nothing is looked for here: whether there is such a card, and a CUDA kernel, is found out by a session.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for what is not the name of a device.
+    pub fn device(&self, name: &str) -> Result<Graph> {
+        Ok(self.with_device(name.parse()?))
+    }
+
+    /// As [`device`](Self::device), of a device that is known.
+    pub fn with_device(&self, device: Device) -> Graph {
+        Graph { device, ..self.clone() }
+    }
+
+    /// Where nodes are placed that are added through this handle.
+    pub fn device_of_new(&self) -> Device {
+        self.device
     }
 
     /// How many nodes it has.
@@ -285,7 +311,7 @@ impl Graph {
         let id = {
             let mut nodes = self.nodes.write().unpoisoned();
             let name = nodes.unique(&format!("{}{name}", self.scope));
-            nodes.push(Node { name, ..node })
+            nodes.push(Node { name, device: self.device, ..node })
         };
         Ok(Operation::new(self.clone(), id))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use opsmith_core::def::ArgDef;
-use opsmith_core::{ArgDTypes, AttrValue, DType, Result, Shape, ensure};
+use opsmith_core::{ArgDTypes, AttrValue, DType, Device, DeviceKind, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Node, NodeId, Place};
 use crate::op::Op;
@@ -27,8 +27,8 @@ pub struct Output {
 impl Operation {
     pub(crate) fn new(graph: Graph, id: NodeId) -> Operation {
         let node = graph.node(id);
-        // What is made of its outputs goes to no scope, unless it is said otherwise.
-        Operation { graph: graph.unscoped(), id, node }
+        // What is made of its outputs goes to no scope, and where it is itself, unless it is said otherwise.
+        Operation { graph: graph.unscoped().with_device(node.device), id, node }
     }
 
     /// The graph that it is of.
@@ -68,34 +68,16 @@ impl Operation {
     /// None for a node that was made: what the definition says of inputs that do not fit it.
     pub fn all_attrs(&self) -> Result<Vec<(String, AttrValue)>> {
         let Some(op) = self.op() else { return Ok(vec![]) };
-        let signature = op.signature();
-        let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
-        for (name, value) in self.attrs() {
-            if let Some(index) = signature.attr_index(name) {
-                attrs[index] = Some(value.clone());
-            }
-        }
         let dtypes: Vec<Option<DType>> =
             self.inputs().iter().map(|input| input.as_ref().map(Output::dtype)).collect();
-        let mut lists = Vec::new();
-        let mut first = 0;
-        for &count in &self.node.counts {
-            lists.push(dtypes[first..first + count].iter().copied().collect::<Option<Vec<DType>>>());
-            first += count;
-        }
-        let argument = |(def, list): (&ArgDef, &'_ Option<Vec<DType>>)| match list {
-            Some(list) if list.len() == 1 && !def.count.is_list() => ArgDTypes::One(list[0]),
-            _ => ArgDTypes::Absent,
-        };
-        let mut arguments: Vec<ArgDTypes<'_>> = signature.inputs.iter().zip(&lists).map(argument).collect();
-        for ((argument, def), list) in arguments.iter_mut().zip(&signature.inputs).zip(&lists) {
-            if let (true, Some(list)) = (def.count.is_list(), list) {
-                *argument = ArgDTypes::List(list);
-            }
-        }
-        let resolved = signature.resolve(&arguments, &attrs)?;
-        let kept = signature.attrs.iter().zip(resolved.attrs).filter(|(attr, _)| !attr.inferred);
+        let resolved = self.node.resolve(&dtypes)?;
+        let kept = op.signature().attrs.iter().zip(resolved).filter(|(attr, _)| !attr.inferred);
         Ok(kept.map(|(attr, value)| (attr.name.clone(), value)).collect())
+    }
+
+    /// Where it is placed. Constants and what is fed are in main memory, and copied to where they are read.
+    pub fn device(&self) -> Device {
+        self.node.device
     }
 
     /// Where in the program it was made.
@@ -153,6 +135,41 @@ impl Operation {
     }
 }
 
+impl Node {
+    /// Every attribute of the op that it calls, in the definition's order, from the dtypes of its inputs; none of a node that
+    /// calls none.
+    ///
+    /// # Errors
+    /// None for a node that was made: what the definition says of inputs that do not fit it.
+    pub(crate) fn resolve(&self, dtypes: &[Option<DType>]) -> Result<Vec<AttrValue>> {
+        let Kind::Call { op, attrs: given } = &self.kind else { return Ok(vec![]) };
+        let signature = op.signature();
+        let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
+        for (name, value) in &**given {
+            if let Some(index) = signature.attr_index(name) {
+                attrs[index] = Some(value.clone());
+            }
+        }
+        let mut lists = Vec::new();
+        let mut first = 0;
+        for &count in &self.counts {
+            lists.push(dtypes[first..first + count].iter().copied().collect::<Option<Vec<DType>>>());
+            first += count;
+        }
+        let argument = |(def, list): (&ArgDef, &'_ Option<Vec<DType>>)| match list {
+            Some(list) if list.len() == 1 && !def.count.is_list() => ArgDTypes::One(list[0]),
+            _ => ArgDTypes::Absent,
+        };
+        let mut arguments: Vec<ArgDTypes<'_>> = signature.inputs.iter().zip(&lists).map(argument).collect();
+        for ((argument, def), list) in arguments.iter_mut().zip(&signature.inputs).zip(&lists) {
+            if let (true, Some(list)) = (def.count.is_list(), list) {
+                *argument = ArgDTypes::List(list);
+            }
+        }
+        Ok(signature.resolve(&arguments, &attrs)?.attrs)
+    }
+}
+
 impl Output {
     pub(crate) fn new(graph: &Graph, endpoint: Endpoint) -> Output {
         Output { operation: Operation::new(graph.clone(), endpoint.node), index: endpoint.index }
@@ -163,7 +180,8 @@ impl Output {
         &self.operation.graph
     }
 
-    /// The same output, of which new nodes are made in the scope of `graph`: its methods and operators add them there.
+    /// The same output, of which new nodes are made in the scope of `graph` and on its device: its methods and operators add
+    /// them there.
     ///
     /// # Errors
     /// `InvalidArgument` where it is not an output of `graph`.
@@ -189,6 +207,11 @@ impl Output {
             0 => self.operation.name().to_owned(),
             index => format!("{}:{index}", self.operation.name()),
         }
+    }
+
+    /// Where its node is placed.
+    pub fn device(&self) -> Device {
+        self.operation.device()
     }
 
     /// The type of its elements.
@@ -224,12 +247,24 @@ impl Eq for Output {}
 
 impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Operation({} {})", self.name(), self.kind())
+        write!(f, "Operation({} {}", self.name(), self.kind())?;
+        write_device(f, self.device())?;
+        f.write_str(")")
     }
 }
 
 impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Output({} {}{})", self.name(), self.dtype(), self.shape())
+        write!(f, "Output({} {}{}", self.name(), self.dtype(), self.shape())?;
+        write_device(f, self.device())?;
+        f.write_str(")")
+    }
+}
+
+/// Says where a node is, unless it is where most are.
+fn write_device(f: &mut fmt::Formatter<'_>, device: Device) -> fmt::Result {
+    match device.kind {
+        DeviceKind::Cpu => Ok(()),
+        DeviceKind::Cuda => write!(f, " on {}", device.name()),
     }
 }

@@ -34,15 +34,16 @@ impl Session {
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let mut tensors: HashMap<_, _> = storage::read(path)?.tensors.into_iter().collect();
+        let variables = self.graph().variables();
         let mut values = Vec::new();
-        for variable in self.graph().variables() {
+        for variable in &variables {
             let Some(value) = tensors.remove(variable.name()) else {
                 bail!(NotFound, "{}: has no value for variable `{}`", path.display(), variable.name());
             };
             plan::check_fed(variable.output(), &value, "the value of variable")
                 .map_err(|error| error.within(path.display()))?;
             // In memory of its own: what one variable keeps is not the whole file.
-            values.push((variable.id(), value.into_own()?));
+            values.push(value.into_own()?);
         }
         let mut left: Vec<&String> = tensors.keys().collect();
         left.sort();
@@ -53,8 +54,6 @@ impl Session {
             path.display(),
             left[0]
         );
-        let _writing = self.state.begin_writing();
-        self.state.write(values.into_iter());
-        Ok(())
+        self.set_all(variables.iter().zip(values))
     }
 }

@@ -6,17 +6,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use opsmith_core::{AttrValue, Code, Error, Result, TensorView};
+use opsmith_core::{AttrValue, Code, Device, Error, Result, TensorView};
 use smallvec::SmallVec;
 
 use super::fuse::Fused;
 use super::plan::{Action, KEPT, Plan, Slot, Step};
 use super::schedule::{Batch, next_batch};
-use super::state::State;
-use super::trace::Recorder;
+use super::state::{State, Written};
+use super::trace::{Did, Recorder};
 use crate::attrs::Named;
 use crate::call::{CallInputs, Called, EngineMemory, Made, Prepared, call, prepare};
-use crate::graph::NodeId;
+use crate::card::CardTensor;
+use crate::graph::{Node, NodeId};
 use crate::op::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
@@ -34,13 +35,14 @@ pub(super) fn run(
 ) -> Result<Vec<Tensor>> {
     let _writing = plan.writes.then(|| state.begin_writing());
     let left = plan.readers.clone();
-    let mut run = Run { plan, slots: plan.begin(), left, written: vec![], pool, recorder };
+    let (slots, on_card) = (plan.begin(), plan.begin_on_cards());
+    let mut run = Run { plan, slots, on_card, left, written: Written::default(), pool, recorder };
     for (&slot, value) in plan.feeds.iter().zip(feeds) {
         run.slots[slot] = Some(value);
     }
-    let outcome = run.read_variables(state).and_then(|()| run.steps()).and_then(|()| run.fetch());
-    if outcome.is_ok() && !run.written.is_empty() {
-        state.write(run.written.drain(..));
+    let outcome = run.begin(state).and_then(|()| run.steps()).and_then(|()| run.fetch());
+    if outcome.is_ok() && plan.writes {
+        state.write(std::mem::take(&mut run.written));
     }
     if outcome.is_ok() {
         run.leave();
@@ -49,34 +51,32 @@ pub(super) fn run(
 }
 
 /// One run of a plan.
-struct Run<'a> {
-    plan: &'a Plan,
-    slots: Vec<Option<Tensor>>,
+pub(super) struct Run<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) slots: Vec<Option<Tensor>>,
+    /// As `slots`, of tensors on cards; empty where nothing is on one.
+    pub(super) on_card: Vec<Option<CardTensor>>,
     /// How many readers each slot still has: steps do not always run in their order.
     left: Vec<u32>,
     /// The variables that were written, and their new values.
-    written: Vec<(NodeId, Tensor)>,
+    pub(super) written: Written,
     pool: &'a Arc<MemoryPool>,
-    recorder: Option<&'a Recorder>,
+    pub(super) recorder: Option<&'a Recorder>,
 }
 
 impl Run<'_> {
-    fn read_variables(&mut self, state: &State) -> Result<()> {
+    /// Fills the slots of variables, and copies to cards what is fed there.
+    fn begin(&mut self, state: &State) -> Result<()> {
         let reads = &self.plan.variables;
-        if reads.is_empty() {
-            return Ok(());
+        if !reads.is_empty() || self.plan.on_cards.is_some() {
+            let values = state.read();
+            for read in reads {
+                let value = values.in_memory.get(&read.variable).ok_or_else(|| read.has_no_value())?;
+                self.slots[read.slot] = Some(value.clone());
+            }
+            self.read_on_cards(&values)?;
         }
-        let values = state.read(reads.iter().map(|read| read.variable));
-        for (read, value) in reads.iter().zip(values) {
-            let value = value.ok_or_else(|| {
-                Error::failed_precondition(format!(
-                    "variable {} has no value yet: initialise it first, after all variables, an optimiser's too, are made",
-                    read.node.described().trim_start_matches("node ")
-                ))
-            })?;
-            self.slots[read.slot] = Some(value);
-        }
-        Ok(())
+        self.feed_cards()
     }
 
     fn steps(&mut self) -> Result<()> {
@@ -127,6 +127,8 @@ impl Run<'_> {
             }
             Action::Change { op, attrs, variables } => self.change(step, op, attrs, variables)?,
             Action::Assign { variables } => self.assign(step, variables)?,
+            Action::OnCard { .. } => self.call_on_card(step)?,
+            Action::Cross(crossing) => self.cross(step, crossing)?,
         }
         self.release(step);
         Ok(())
@@ -145,7 +147,7 @@ impl Run<'_> {
         };
         let call = OpCall { op, attrs, counts: &step.node.counts, wanted, threads: self.plan.threads };
         let given = call.run(&inputs, Some(&step.prepared), self.pool);
-        let given = given.map_err(|error| at_node(error, step))?;
+        let given = given.map_err(|error| at_node(error, &step.node))?;
         if let Some(begin) = begin {
             self.measured(step, begin, &given);
         }
@@ -180,7 +182,7 @@ impl Run<'_> {
                 let call = OpCall { op, attrs, counts, wanted: *wanted, threads };
                 call.run(&inputs, Some(&part.prepared), self.pool)
             };
-            let given = given.map_err(|error| at_node(error, part))?;
+            let given = given.map_err(|error| at_node(error, &part.node))?;
             self.measured(part, begin, &given);
             for slot in part.inputs.iter().flatten() {
                 let left = readers.entry(*slot).or_default();
@@ -201,7 +203,8 @@ impl Run<'_> {
         let microseconds = begin.elapsed().as_micros().min(u32::MAX.into()) as u32;
         step.cost.store(microseconds.max(1), Ordering::Relaxed);
         if let Some(recorder) = self.recorder {
-            recorder.note(&step.node, begin, given);
+            let bytes = given.iter().flatten().map(Tensor::num_bytes).sum();
+            recorder.note(&step.node, Did::Call, Device::CPU, (begin, bytes));
         }
     }
 
@@ -224,8 +227,8 @@ impl Run<'_> {
             let values: Vec<Tensor> =
                 slots.iter().filter_map(|slot| slot.and_then(|slot| self.slots[slot].clone())).collect();
             if def.is_ref {
-                let written = self.written.iter().rev().find(|(id, _)| *id == variables[changed.len()]);
-                changed.extend(written.map(|(_, value)| value.clone()).or(values.into_iter().next()));
+                let written = self.written.get(variables[changed.len()]);
+                changed.extend(written.cloned().or(values.into_iter().next()));
             } else {
                 args.push((values, def.count.is_list()));
             }
@@ -241,9 +244,9 @@ impl Run<'_> {
         let mut places: Vec<&mut Tensor> = changed.iter_mut().collect();
         let given = op
             .call_in_place_on(self.plan.threads, &mut places, &args, &named)
-            .map_err(|error| at_node(error, step))?;
+            .map_err(|error| at_node(error, &step.node))?;
         for (&variable, value) in variables.iter().zip(changed) {
-            self.set(variable, value);
+            self.written.set(variable, value);
         }
         let given = given.into_iter().map(Some).collect();
         self.measured(step, begin, &given);
@@ -254,21 +257,20 @@ impl Run<'_> {
     /// Makes each input of a step the value of a variable. What was lent for the run is copied: it may change after it.
     fn assign(&mut self, step: &Step, variables: &[NodeId]) -> Result<()> {
         for (&variable, slot) in variables.iter().zip(&step.inputs) {
-            if let Some(value) = slot.and_then(|slot| self.slots[slot].clone()) {
-                let value = value.into_own().map_err(|error| at_node(error, step))?;
-                self.plan.check_value(variable, &value).map_err(|error| at_node(error, step))?;
+            let Some(slot) = *slot else { continue };
+            if self.assign_on_card(step, variable, slot)? {
+                continue;
+            }
+            if let Some(value) = self.slots[slot].clone() {
+                let value = value.into_own().map_err(|error| at_node(error, &step.node))?;
+                self.plan.check_value(variable, value.shape()).map_err(|error| at_node(error, &step.node))?;
                 if let Some(&Some(output)) = step.outputs.first() {
                     self.slots[output] = Some(value.clone());
                 }
-                self.set(variable, value);
+                self.written.set(variable, value);
             }
         }
         Ok(())
-    }
-
-    fn set(&mut self, variable: NodeId, value: Tensor) {
-        self.written.retain(|(id, _)| *id != variable);
-        self.written.push((variable, value));
     }
 
     fn keep(&mut self, step: &Step, given: Given) {
@@ -285,15 +287,23 @@ impl Run<'_> {
             self.left[slot] -= 1;
             if self.left[slot] == 0 {
                 self.slots[slot] = None;
+                if let Some(there) = self.on_card.get_mut(slot) {
+                    *there = None;
+                }
             }
         }
     }
 
     fn fetch(&self) -> Result<Vec<Tensor>> {
-        let value = |&slot: &usize| {
-            self.slots[slot].clone().ok_or_else(|| Error::internal("a fetched tensor was not computed"))
-        };
-        self.plan.fetches.iter().map(value).collect()
+        if self.on_card.is_empty() {
+            return self.plan.fetches.iter().map(|&slot| self.fetched(slot)).collect();
+        }
+        self.fetch_from_cards()
+    }
+
+    /// A fetched tensor that is in main memory.
+    pub(super) fn fetched(&self, slot: Slot) -> Result<Tensor> {
+        self.slots[slot].clone().ok_or_else(|| Error::internal("a fetched tensor was not computed"))
     }
 
     /// Gives the slots back for the next run, with nothing in them but constants.
@@ -309,8 +319,8 @@ impl Run<'_> {
 }
 
 /// The error with the node that it happened at.
-fn at_node(error: Error, step: &Step) -> Error {
-    Error::new(error.code(), format!("{}: {}", step.node.described(), error.message()))
+pub(super) fn at_node(error: Error, node: &Node) -> Error {
+    Error::new(error.code(), format!("{}: {}", node.described(), error.message()))
 }
 
 /// What a step calls.
@@ -336,6 +346,21 @@ impl OpCall<'_> {
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
         flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));
         let inputs = CallInputs { flat: &flat, counts: self.counts };
+        let mut output_counts: SmallVec<[usize; 8]> =
+            SmallVec::from_elem(0, self.op.signature().outputs.len());
+        let mut memory = EngineMemory::pooled(pool);
+        self.prepared(inputs, prepared, |called| call(called, inputs, &mut output_counts, &mut memory))?;
+        Ok(memory.into_tensors(output_counts.iter().sum()))
+    }
+
+    /// Gives `body` the call of the op, worked out before where it may be.
+    #[inline]
+    pub(super) fn prepared<R>(
+        &self,
+        inputs: CallInputs<'_>,
+        prepared: Option<&OnceLock<Option<Prepared>>>,
+        body: impl FnOnce(&Called<'_>) -> R,
+    ) -> R {
         let mut called =
             Called { op: self.op, attrs: &[], wanted: self.wanted, prepared: None, threads: self.threads };
         called.prepared = prepared.and_then(|place| place.get()?.as_ref());
@@ -348,11 +373,7 @@ impl OpCall<'_> {
                 called.prepared = place.get_or_init(|| prepare(&called, inputs).ok()).as_ref();
             }
         }
-        let mut output_counts: SmallVec<[usize; 8]> =
-            SmallVec::from_elem(0, self.op.signature().outputs.len());
-        let mut memory = EngineMemory::pooled(pool);
-        call(&called, inputs, &mut output_counts, &mut memory)?;
-        Ok(memory.into_tensors(output_counts.iter().sum()))
+        body(&called)
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use opsmith_core::Device;
+
 use super::execute::OpCall;
 use super::plan::Needed;
 use crate::graph::{Endpoint, Kind, Node, NodeId};
@@ -51,6 +53,7 @@ enum Computes {
         attrs: String,
         inputs: Vec<Option<Endpoint>>,
         counts: Vec<usize>,
+        device: Device,
     },
     Constant {
         dtype: u8,
@@ -110,6 +113,7 @@ fn computes(node: &Node, inputs: &[Option<Endpoint>]) -> Option<Computes> {
             attrs: attrs.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect(),
             inputs: inputs.to_vec(),
             counts: node.counts.clone(),
+            device: node.device,
         }),
         Kind::Constant(tensor) if tensor.num_elements() * tensor.dtype().size() <= MOST_COMPARED => {
             let value = crate::shapes::tensor_value(tensor).ok().filter(|value| value.strings.is_empty())?;

@@ -285,6 +285,7 @@ impl Regions<'_> {
             outputs: outputs.iter().map(|&slot| self.slots.known[slot].clone()).collect(),
             output_counts: vec![outputs.len()],
             place: last.place.clone(),
+            device: last.device,
         }
     }
 }

@@ -1,9 +1,13 @@
 //! Sessions: they run graphs, and keep the values of variables.
 
+#[cfg(test)]
+mod card_tests;
 mod checkpoint;
 mod execute;
 mod fold;
 mod fuse;
+mod on_card;
+mod place;
 mod plan;
 mod schedule;
 mod state;
@@ -22,8 +26,9 @@ use crate::poison::Unpoisoned;
 use crate::pool::{MemoryPool, MemoryUse};
 use crate::tensor::Tensor;
 
+use place::Cards;
 use plan::Plan;
-use state::State;
+use state::{State, Written};
 
 /// The most plans that a session keeps: as many as there are ways in which a program runs its graph, it is thought.
 const MOST_PLANS: usize = 256;
@@ -39,6 +44,7 @@ pub struct Session {
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
     state: State,
     pool: Arc<MemoryPool>,
+    cards: Cards,
     options: SessionOptions,
 }
 
@@ -54,11 +60,20 @@ pub struct SessionOptions {
     /// On how many threads a node runs at most, and how many nodes at the same time; on those of the process's pool where
     /// nothing is said, which `OPSMITH_NUM_THREADS` sizes.
     pub threads: Option<NonZeroUsize>,
+    /// Whether a node that is placed on a card and cannot run there, since its op has no CUDA kernel or there is no such card,
+    /// runs on the CPU; without it that is an error.
+    pub allow_soft_placement: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { parallel: true, simplify: true, fuse: true, threads: None }
+        SessionOptions {
+            parallel: true,
+            simplify: true,
+            fuse: true,
+            threads: None,
+            allow_soft_placement: false,
+        }
     }
 }
 
@@ -121,7 +136,9 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// `InvalidArgument` for a feed that does not fit, an output of another graph or one that is fed twice;
     /// `FailedPrecondition` for a placeholder that is needed and not fed, or a variable that has no value; what a kernel
-    /// says, with the node and where it was made. After an error variables are as they were.
+    /// says, with the node and where it was made. Where a node is placed on a card: `Unimplemented` for one without a CUDA
+    /// kernel, `FailedPrecondition` without a driver, `NotFound` where there is no such card. After an error variables are as
+    /// they were.
     pub fn run(self) -> Result<Outcome> {
         self.session.run_all(&self.fetches, &self.targets, &self.feeds, self.traced)
     }
@@ -135,11 +152,16 @@ impl Session {
 
     /// As [`new`](Self::new), with options.
     pub fn with_options(graph: &Graph, options: SessionOptions) -> Session {
+        Session::on(graph, options, Cards::new(options.allow_soft_placement))
+    }
+
+    fn on(graph: &Graph, options: SessionOptions, cards: Cards) -> Session {
         Session {
             graph: graph.clone(),
             plans: Mutex::default(),
             state: State::default(),
             pool: Arc::default(),
+            cards,
             options,
         }
     }
@@ -178,8 +200,24 @@ impl Session {
         let variables = self.graph.variables();
         let initial: Vec<Output> = variables.iter().map(Variable::initial).collect();
         let values = self.run(&initial.iter().collect::<Vec<_>>(), &[])?;
+        self.set_all(variables.iter().zip(values))
+    }
+
+    /// Makes these the values of variables, all at one moment, where the variables are.
+    fn set_all<'a>(&self, new: impl Iterator<Item = (&'a Variable, Tensor)>) -> Result<()> {
+        let mut new_values = Written::default();
+        for (variable, value) in new {
+            let node = variable.output().operation().node();
+            match self.cards.of_variable(node)? {
+                Some(card) => {
+                    let there = card.put(&value).map_err(|error| execute::at_node(error, node))?;
+                    new_values.set_on_card(variable.id(), there);
+                }
+                None => new_values.set(variable.id(), value),
+            }
+        }
         let _writing = self.state.begin_writing();
-        self.state.write(variables.iter().map(Variable::id).zip(values));
+        self.state.write(new_values);
         Ok(())
     }
 
@@ -198,8 +236,7 @@ impl Session {
     pub fn set_value(&self, variable: &Variable, value: &Tensor) -> Result<()> {
         self.graph.endpoint(variable.output(), "variable")?;
         plan::check_fed(variable.output(), value, "the value of variable")?;
-        self.state.set(variable.id(), value.clone());
-        Ok(())
+        self.set_all(std::iter::once((variable, value.clone())))
     }
 
     /// How much memory the tensors of this session take.
@@ -252,7 +289,8 @@ impl Session {
         if let Some(plan) = self.plans.lock().unpoisoned().get(&key) {
             return Ok(plan.clone());
         }
-        let plan = Arc::new(Plan::new(&self.graph, &key, self.options, &self.pool)?);
+        let plan = Plan::new(&self.graph, &key, self.options, (&self.pool, &self.cards))?;
+        let plan = Arc::new(plan);
         let mut plans = self.plans.lock().unpoisoned();
         if plans.len() >= MOST_PLANS {
             plans.clear();

@@ -1,16 +1,21 @@
 //! What one choice of fetches and feeds needs: the steps, in order, and when memory can be given back.
 
+mod slots;
+
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use opsmith_core::{AttrValue, DType, Result, Shape, bail, ensure};
+use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, bail, ensure};
 
 use super::fold::{Simplified, simplify};
 use super::fuse::{Fused, Slots, fuse};
+use super::on_card::{Crossing, OnCards};
+use super::place::{Cards, Placement};
 use super::{Key, SessionOptions};
 use crate::call::Prepared;
+use crate::card::Card;
 use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, may_be};
 use crate::op::Op;
 use crate::poison::Unpoisoned;
@@ -42,6 +47,8 @@ pub(super) struct Plan {
     shapes: HashMap<NodeId, Arc<Node>>,
     /// Slots of runs that have ended, their constants in them.
     frames: Mutex<Vec<Vec<Option<Tensor>>>>,
+    /// What is on cards; none of a run that is on the CPU alone.
+    pub(super) on_cards: Option<OnCards>,
 }
 
 /// A variable that a run reads.
@@ -49,6 +56,16 @@ pub(super) struct Read {
     pub(super) slot: Slot,
     pub(super) variable: NodeId,
     pub(super) node: Arc<Node>,
+}
+
+impl Read {
+    /// The error that the variable has no value.
+    pub(super) fn has_no_value(&self) -> Error {
+        Error::failed_precondition(format!(
+            "variable {} has no value yet: initialise it first, after all variables, an optimiser's too, are made",
+            quoted(&self.node)
+        ))
+    }
 }
 
 /// One node's turn.
@@ -76,6 +93,10 @@ pub(super) enum Action {
     Fused(Fused),
     /// Makes each input the value of a variable.
     Assign { variables: Vec<NodeId> },
+    /// As `Call`, on a card.
+    OnCard { card: Card, op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64 },
+    /// Copies its input from one device to another.
+    Cross(Crossing),
 }
 
 impl Plan {
@@ -83,7 +104,7 @@ impl Plan {
         graph: &Graph,
         key: &Key,
         options: SessionOptions,
-        pool: &Arc<MemoryPool>,
+        (pool, cards): (&Arc<MemoryPool>, &Cards),
     ) -> Result<Plan> {
         // Not for as long as constant parts are computed: others go on adding nodes meanwhile.
         let (nodes, variables) = {
@@ -96,13 +117,14 @@ impl Plan {
         }
         let needed = Needed { nodes: &nodes, variables: &variables, feeds: seen };
         let order = needed.order(key, &HashMap::new())?;
+        let placement = Placement::new(&needed, &order, cards)?;
         let simplified = if options.simplify {
             simplify(&needed, &order, (options.threads, pool))
         } else {
             Simplified::nothing(&needed, &order)
         };
         let order = needed.order(key, &simplified.same)?;
-        let mut builder = Builder::new(&needed, &simplified);
+        let mut builder = Builder::new(&needed, &simplified, &placement);
         for node in order {
             builder.add(node)?;
         }
@@ -114,17 +136,16 @@ impl Plan {
         self.frames.lock().unpoisoned().pop().unwrap_or_else(|| self.constants.clone())
     }
 
-    /// Checks that a value may become that of a variable.
-    pub(super) fn check_value(&self, variable: NodeId, value: &Tensor) -> Result<()> {
+    /// Checks that a value of this shape may become that of a variable.
+    pub(super) fn check_value(&self, variable: NodeId, shape: &[usize]) -> Result<()> {
         let Some(node) = self.shapes.get(&variable) else { return Ok(()) };
         let known = &node.outputs[0];
         ensure!(
-            may_be(&Shape::known(value.shape()), &known.shape),
+            may_be(&Shape::known(shape), &known.shape),
             InvalidArgument,
-            "variable `{}` has shape {}, cannot be assigned a value of shape {:?}",
+            "variable `{}` has shape {}, cannot be assigned a value of shape {shape:?}",
             node.name,
-            known.shape,
-            value.shape()
+            known.shape
         );
         Ok(())
     }
@@ -153,7 +174,7 @@ pub(super) fn check_fed(output: &Output, value: &Tensor, what: &str) -> Result<(
 /// The graph as a plan sees it.
 pub(super) struct Needed<'a> {
     pub(super) nodes: &'a [Arc<Node>],
-    variables: &'a [NodeId],
+    pub(super) variables: &'a [NodeId],
     pub(super) feeds: HashSet<Endpoint>,
 }
 
@@ -218,8 +239,13 @@ fn quoted(node: &Node) -> String {
 struct Builder<'a> {
     graph: &'a Needed<'a>,
     simplified: &'a Simplified,
-    slots: HashMap<Endpoint, Slot>,
+    placement: &'a Placement,
+    /// Where an endpoint is read on a device.
+    slots: HashMap<(Endpoint, Device), Slot>,
+    /// Where what stands in for one that is on a card is read from: a tensor of its shape.
+    stand_ins: HashMap<Endpoint, Slot>,
     constants: Vec<Option<Tensor>>,
+    on_cards: OnCards,
     steps: Vec<Step>,
     /// The step that runs a node, and that fills a slot.
     step_of: HashMap<NodeId, usize>,
@@ -231,12 +257,15 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: &'a Needed<'a>, simplified: &'a Simplified) -> Builder<'a> {
+    fn new(graph: &'a Needed<'a>, simplified: &'a Simplified, placement: &'a Placement) -> Builder<'a> {
         Builder {
             graph,
             simplified,
+            placement,
             slots: HashMap::new(),
+            stand_ins: HashMap::new(),
             constants: vec![],
+            on_cards: OnCards::default(),
             steps: vec![],
             step_of: HashMap::new(),
             made_by: vec![],
@@ -246,26 +275,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn new_slot(&mut self, endpoint: Endpoint, made_by: Option<usize>) -> Slot {
-        self.constants.push(None);
-        self.made_by.push(made_by);
-        self.slots.insert(endpoint, self.constants.len() - 1);
-        self.constants.len() - 1
-    }
-
-    /// Where an endpoint is read from: made where it is fed or constant and was not read before.
-    fn slot(&mut self, endpoint: &Endpoint) -> Slot {
-        let endpoint = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
-        if let Some(&slot) = self.slots.get(&endpoint) {
-            return slot;
-        }
-        let slot = self.new_slot(endpoint, None);
-        if !self.graph.feeds.contains(&endpoint) {
-            self.constants[slot] = self.simplified.constants.get(&endpoint).cloned();
-        }
-        slot
-    }
-
     fn add(&mut self, id: NodeId) -> Result<()> {
         let node = &self.graph.nodes[id];
         let is_constant = |index| self.simplified.constants.contains_key(&Endpoint { node: id, index });
@@ -273,8 +282,11 @@ impl<'a> Builder<'a> {
             Kind::Variable { .. } => {
                 let value = Endpoint { node: id, index: 0 };
                 if !self.graph.feeds.contains(&value) {
-                    let slot = self.new_slot(value, None);
-                    self.reads.push(Read { slot, variable: id, node: node.clone() });
+                    let at = self.placement.device(node, id);
+                    let slot = self.new_slot(value, at, None);
+                    let reads =
+                        if at == Device::CPU { &mut self.reads } else { &mut self.on_cards.variables };
+                    reads.push(Read { slot, variable: id, node: node.clone() });
                 }
                 return Ok(());
             }
@@ -283,11 +295,9 @@ impl<'a> Builder<'a> {
             _ if !node.outputs.is_empty() && (0..node.outputs.len()).all(is_constant) => return Ok(()),
             _ => {}
         }
+        let inputs = self.inputs(id)?;
         let step = self.steps.len();
-        let inputs: Vec<Option<Slot>> = match node.kind {
-            Kind::Initialize => self.graph.inputs(id).iter().map(|input| Some(self.slot(input))).collect(),
-            _ => node.inputs.iter().map(|input| input.as_ref().map(|input| self.slot(input))).collect(),
-        };
+        let at = self.placement.device(node, id);
         let of_inputs = inputs.iter().flatten().filter_map(|&slot| self.made_by[slot]);
         let of_controls = node.controls.iter().filter_map(|control| self.step_of.get(control).copied());
         let mut needs: Vec<usize> = of_inputs.chain(of_controls).collect();
@@ -298,10 +308,10 @@ impl<'a> Builder<'a> {
         let outputs: Vec<Option<Slot>> = outputs
             .map(|endpoint| {
                 let is_fed = self.graph.feeds.contains(&endpoint);
-                (!is_fed).then(|| self.new_slot(endpoint, Some(step)))
+                (!is_fed).then(|| self.new_slot(endpoint, at, Some(step)))
             })
             .collect();
-        let action = self.action(node)?;
+        let action = self.action(id, node)?;
         if let Action::Change { variables, .. } | Action::Assign { variables } = &action {
             let changes = matches!(action, Action::Change { .. });
             for &variable in variables {
@@ -343,9 +353,13 @@ impl<'a> Builder<'a> {
         )
     }
 
-    fn action(&self, node: &Node) -> Result<Action> {
+    fn action(&self, id: NodeId, node: &Node) -> Result<Action> {
         Ok(match &node.kind {
             Kind::Call { op, attrs } => {
+                if let Some(card) = self.placement.card(id) {
+                    let (card, op, attrs) = (card.clone(), op.clone(), attrs.clone());
+                    return Ok(Action::OnCard { card, op, attrs, wanted: 0 });
+                }
                 let changed: Vec<NodeId> = changed_inputs(op, node).map(|input| input.node).collect();
                 if changed.is_empty() {
                     Action::Call { op: op.clone(), attrs: attrs.clone(), wanted: 0 }
@@ -369,7 +383,8 @@ impl<'a> Builder<'a> {
             readers[*slot] += 1;
         }
         let constants = self.constants.iter().enumerate().filter(|(_, constant)| constant.is_some());
-        for slot in constants.map(|(slot, _)| slot).chain(fetches.iter().copied()) {
+        let on_cards = self.on_cards.constants.iter().map(|(slot, _)| *slot);
+        for slot in constants.map(|(slot, _)| slot).chain(on_cards).chain(fetches.iter().copied()) {
             readers[slot] = KEPT;
         }
         readers
@@ -378,7 +393,10 @@ impl<'a> Builder<'a> {
     /// What each slot holds, as far as the graph knows.
     fn known(&self) -> Vec<Known> {
         let mut known = vec![Known { dtype: DType::Float32, shape: Shape::unknown() }; self.constants.len()];
-        for (endpoint, &slot) in &self.slots {
+        let stand_ins = self.stand_ins.iter();
+        for (endpoint, &slot) in
+            self.slots.iter().map(|((endpoint, _), slot)| (endpoint, slot)).chain(stand_ins)
+        {
             known[slot] = self.graph.nodes[endpoint.node].outputs[endpoint.index].clone();
         }
         known
@@ -386,14 +404,16 @@ impl<'a> Builder<'a> {
 
     /// Notes what is read by whom, and so what is not computed and when memory can be given back.
     fn finish(mut self, key: &Key, options: SessionOptions) -> Result<Plan> {
-        let feeds: Vec<Slot> = key.feeds.iter().map(|feed| self.slot(feed)).collect();
-        let fetches: Vec<Slot> = key.fetches.iter().map(|fetch| self.slot(fetch)).collect();
+        let feeds: Vec<Slot> =
+            key.feeds.iter().map(|feed| self.slot(feed, Device::CPU)).collect::<Result<_>>()?;
+        let fetches: Vec<Slot> =
+            key.fetches.iter().map(|fetch| self.fetched(fetch)).collect::<Result<_>>()?;
         let mut readers = self.readers(&fetches);
         for step in &mut self.steps {
             for output in &mut step.outputs {
                 *output = output.filter(|slot| readers[*slot] > 0);
             }
-            if let Action::Call { wanted, .. } = &mut step.action {
+            if let Action::Call { wanted, .. } | Action::OnCard { wanted, .. } = &mut step.action {
                 *wanted = wanted_outputs(&step.node, &step.outputs);
             }
         }
@@ -416,12 +436,13 @@ impl<'a> Builder<'a> {
             constants: self.constants,
             shapes: self.shapes,
             frames: Mutex::default(),
+            on_cards: (!self.placement.is_empty()).then_some(self.on_cards),
         })
     }
 }
 
 /// The inputs of a node that its op changes in place.
-fn changed_inputs<'a>(op: &'a Op, node: &'a Node) -> impl Iterator<Item = Endpoint> + 'a {
+pub(super) fn changed_inputs<'a>(op: &'a Op, node: &'a Node) -> impl Iterator<Item = Endpoint> + 'a {
     let mut first = 0;
     let defs = op.signature().inputs.iter().zip(&node.counts);
     defs.filter_map(move |(def, count)| {

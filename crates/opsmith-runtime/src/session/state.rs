@@ -1,8 +1,9 @@
 //! The values of variables in a session.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, RwLock};
+use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
+use crate::card::CardTensor;
 use crate::graph::NodeId;
 use crate::poison::Unpoisoned;
 use crate::tensor::Tensor;
@@ -10,27 +11,55 @@ use crate::tensor::Tensor;
 /// The values of the variables that have one.
 #[derive(Default)]
 pub(super) struct State {
-    values: RwLock<HashMap<NodeId, Tensor>>,
+    values: RwLock<Values>,
     /// Held by a run that writes variables, so that none is lost between its reads and its writes.
     writer: Mutex<()>,
 }
 
+/// Values of variables, each where its variable is.
+#[derive(Default)]
+pub(super) struct Values {
+    pub(super) in_memory: HashMap<NodeId, Tensor>,
+    pub(super) on_card: HashMap<NodeId, CardTensor>,
+}
+
+/// New values of variables, one for each.
+#[derive(Default)]
+pub(super) struct Written {
+    in_memory: Vec<(NodeId, Tensor)>,
+    on_card: Vec<(NodeId, CardTensor)>,
+}
+
+impl Written {
+    /// The new value of a variable in main memory, where it has one.
+    pub(super) fn get(&self, variable: NodeId) -> Option<&Tensor> {
+        self.in_memory.iter().find(|(id, _)| *id == variable).map(|(_, value)| value)
+    }
+
+    /// Makes this the new value of a variable in main memory.
+    pub(super) fn set(&mut self, variable: NodeId, value: Tensor) {
+        self.in_memory.retain(|(id, _)| *id != variable);
+        self.in_memory.push((variable, value));
+    }
+
+    /// As [`set`](Self::set), of a variable on a card.
+    pub(super) fn set_on_card(&mut self, variable: NodeId, value: CardTensor) {
+        self.on_card.retain(|(id, _)| *id != variable);
+        self.on_card.push((variable, value));
+    }
+}
+
 impl State {
-    /// The values of these variables, all of one moment; none for one that has no value.
-    pub(super) fn read(&self, variables: impl Iterator<Item = NodeId>) -> Vec<Option<Tensor>> {
-        let values = self.values.read().unpoisoned();
-        variables.map(|variable| values.get(&variable).cloned()).collect()
+    /// The values, all of one moment.
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Values> {
+        self.values.read().unpoisoned()
     }
 
     /// Makes these the values, all at one moment.
-    pub(super) fn write(&self, new: impl Iterator<Item = (NodeId, Tensor)>) {
-        self.values.write().unpoisoned().extend(new);
-    }
-
-    /// Gives a variable a value.
-    pub(super) fn set(&self, variable: NodeId, value: Tensor) {
-        let _writer = self.begin_writing();
-        self.write(std::iter::once((variable, value)));
+    pub(super) fn write(&self, new: Written) {
+        let mut values = self.values.write().unpoisoned();
+        values.in_memory.extend(new.in_memory);
+        values.on_card.extend(new.on_card);
     }
 
     /// Waits until no other run writes.

@@ -1,24 +1,30 @@
 //! What ran when: for Chrome's trace viewer, and as a table.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Mutex;
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
+use opsmith_core::Device;
 use serde_json::json;
 
-use super::execute::Given;
 use crate::graph::Node;
 use crate::poison::Unpoisoned;
+
+/// What the name of a copy begins with.
+const COPY: &str = "CopyTo ";
 
 /// One node's turn in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceEvent {
     /// The node's name.
     pub node: String,
-    /// The op that it called.
+    /// The op that it called; `CopyTo cuda:0`, or `CopyTo cpu`, for what it gave being copied there.
     pub op: String,
+    /// Where it was called, or copied to. On a card the time is that until the work was put on the card's stream.
+    pub device: Device,
     /// When it began, from the beginning of the run.
     pub start: Duration,
     /// How long it took.
@@ -38,6 +44,14 @@ pub struct Trace {
     pub total: Duration,
 }
 
+/// What a step did.
+pub(super) enum Did {
+    /// It called the node's op.
+    Call,
+    /// It copied what the node gave.
+    Copy,
+}
+
 /// Notes what runs.
 pub(super) struct Recorder {
     begin: Instant,
@@ -45,11 +59,9 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Notes a step that has just ended.
-    pub(super) fn note(&self, node: &Node, begin: Instant, given: &Given) {
+    /// Notes a step that has just ended, which began then and gave so many bytes.
+    pub(super) fn note(&self, node: &Node, did: Did, device: Device, (begin, bytes): (Instant, usize)) {
         let duration = begin.elapsed();
-        let size = |tensor: &crate::Tensor| tensor.num_elements() * tensor.dtype().size();
-        let bytes = given.iter().flatten().map(size).sum();
         let this_thread = std::thread::current().id();
         let (events, threads) = &mut *self.events.lock().unpoisoned();
         let thread = threads.iter().position(|thread| *thread == this_thread).unwrap_or_else(|| {
@@ -58,7 +70,11 @@ impl Recorder {
         });
         events.push(TraceEvent {
             node: node.name.clone(),
-            op: node.kind.name().to_owned(),
+            op: match did {
+                Did::Call => node.kind.name().to_owned(),
+                Did::Copy => format!("{COPY}{}", device.name()),
+            },
+            device,
             start: begin.duration_since(self.begin),
             duration,
             thread,
@@ -71,6 +87,16 @@ impl Recorder {
         let (mut events, _) = self.events.into_inner().unpoisoned();
         events.sort_by_key(|event| event.start);
         Trace { events, total: self.begin.elapsed() }
+    }
+}
+
+impl TraceEvent {
+    /// The op, and where it was called unless that is the CPU, or the op says so itself.
+    fn what(&self) -> Cow<'_, str> {
+        if self.device == Device::CPU || self.op.starts_with(COPY) {
+            return Cow::Borrowed(&self.op);
+        }
+        Cow::Owned(format!("{} on {}", self.op, self.device.name()))
     }
 }
 
@@ -91,7 +117,7 @@ impl Trace {
                 "dur": microseconds(event.duration),
                 "pid": 1,
                 "tid": event.thread,
-                "args": { "node": event.node, "bytes": event.bytes },
+                "args": { "node": event.node, "bytes": event.bytes, "device": event.device.name() },
             })
         };
         let events: Vec<_> = self.events.iter().map(event).collect();
@@ -102,9 +128,9 @@ impl Trace {
 /// A table of the ops: how often each was called, how long it took in all, and how many bytes it made.
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut by_op: BTreeMap<&str, (usize, Duration, usize)> = BTreeMap::new();
+        let mut by_op: BTreeMap<Cow<'_, str>, (usize, Duration, usize)> = BTreeMap::new();
         for event in &self.events {
-            let (calls, time, bytes) = by_op.entry(&event.op).or_default();
+            let (calls, time, bytes) = by_op.entry(event.what()).or_default();
             *calls += 1;
             *time += event.duration;
             *bytes += event.bytes;

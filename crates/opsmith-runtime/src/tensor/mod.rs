@@ -129,6 +129,11 @@ impl Tensor {
         self.shape.iter().product()
     }
 
+    /// How many bytes its elements have, the text of strings aside.
+    pub(crate) fn num_bytes(&self) -> usize {
+        self.num_elements() * self.dtype.size()
+    }
+
     /// The tensor as an op sees it.
     pub fn as_view(&self) -> TensorView<'_> {
         // SAFETY: whoever made the tensor promised valid elements while the buffer lives, and `&self` keeps it.
@@ -186,7 +191,7 @@ impl Tensor {
     }
 
     /// Whether the memory is our own.
-    fn is_own(&self) -> bool {
+    pub(crate) fn is_own(&self) -> bool {
         matches!(self.buffer, Buffer::Own(_))
     }
 

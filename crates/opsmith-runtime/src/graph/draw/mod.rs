@@ -6,7 +6,7 @@ mod svg;
 
 use std::collections::BTreeMap;
 
-use opsmith_core::{Result, bail};
+use opsmith_core::{DeviceKind, Result, bail};
 
 use super::{Graph, Kind, Node, Output};
 
@@ -152,6 +152,9 @@ impl Drawn {
             node.outputs.iter().map(|known| format!("{}{}", known.dtype, known.shape)).collect();
         if !outputs.is_empty() {
             lines.push(outputs.join(", "));
+        }
+        if node.device.kind != DeviceKind::Cpu {
+            lines.push(node.device.name());
         }
         let kind = match node.kind {
             Kind::Placeholder => "placeholder",

@@ -1,0 +1,200 @@
+//! Where the nodes of a run are: on the CPU, or on which card.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result, bail, ensure};
+
+use super::plan::{Needed, changed_inputs};
+use crate::card::{Card, kernel_for};
+use crate::graph::{Kind, Node, NodeId};
+use crate::library::Library;
+use crate::op::Op;
+use crate::poison::Unpoisoned;
+
+/// The cards of a session. What came of opening one is kept, so that nodes and variables stay where they are.
+#[derive(Default)]
+pub(super) struct Cards {
+    opened: Mutex<HashMap<i32, Result<Card>>>,
+    /// Whether a node that cannot be on a card is on the CPU.
+    soft: bool,
+}
+
+impl Cards {
+    pub(super) fn new(soft: bool) -> Cards {
+        Cards { opened: Mutex::default(), soft }
+    }
+
+    /// Cards that are opened already.
+    #[cfg(test)]
+    pub(super) fn of(soft: bool, cards: &[Card]) -> Cards {
+        let opened = cards.iter().map(|card| (card.device().index, Ok(card.clone()))).collect();
+        Cards { opened: Mutex::new(opened), soft }
+    }
+
+    fn open(&self, index: i32) -> Result<Card> {
+        self.opened.lock().unpoisoned().entry(index).or_insert_with(|| Card::open(index)).clone()
+    }
+
+    /// The card that the values of a variable are on; none for one in main memory.
+    pub(super) fn of_variable(&self, node: &Node) -> Result<Option<Card>> {
+        let holds = || {
+            let dtype = node.outputs[0].dtype;
+            ensure!(dtype != DType::String, Unimplemented, "a string tensor cannot be on a card");
+            Ok(())
+        };
+        Ok(self.place(node, holds)?.map(|(card, ())| card))
+    }
+
+    /// The card that a node is placed on, and what `check` says of it there; none for one on the CPU. No driver is opened for a
+    /// node that cannot be on a card anyway.
+    fn place<T>(&self, node: &Node, check: impl FnOnce() -> Result<T>) -> Result<Option<(Card, T)>> {
+        if node.device.kind == DeviceKind::Cpu {
+            return Ok(None);
+        }
+        match check().and_then(|found| Ok((self.open(node.device.index)?, found))) {
+            Ok(placed) => Ok(Some(placed)),
+            Err(error) if self.soft && is_of_place(&error) => Ok(None),
+            Err(error) => {
+                let (node, device) = (node.described(), node.device.name());
+                let advice = "place it on the CPU, or have the session do so by `allow_soft_placement`";
+                let message = format!("{node}: {}; it is placed on {device}: {advice}", error.message());
+                Err(Error::new(error.code(), message))
+            }
+        }
+    }
+}
+
+/// Whether an error says that something cannot be on a card: there is no kernel, no driver or no such card.
+fn is_of_place(error: &Error) -> bool {
+    matches!(error.code(), Code::Unimplemented | Code::FailedPrecondition | Code::NotFound)
+}
+
+/// Where each node of a run is. Constants and what is fed are in main memory, and are copied to where they are read.
+#[derive(Default)]
+pub(super) struct Placement {
+    on_card: HashMap<NodeId, Placed>,
+}
+
+/// A call or a variable on a card.
+struct Placed {
+    card: Card,
+    /// The inputs of the definition that its kernel reads in main memory, as bits.
+    in_main_memory: u64,
+}
+
+impl Placement {
+    /// Places the nodes of `order`.
+    ///
+    /// # Errors
+    /// As opening the card of a node; `Unimplemented` for a node that the card cannot run.
+    pub(super) fn new(graph: &Needed<'_>, order: &[NodeId], cards: &Cards) -> Result<Placement> {
+        let mut placement = Placement::default();
+        for &id in order {
+            match &graph.nodes[id].kind {
+                Kind::Call { op, .. } => placement.add_call(graph, id, op, cards)?,
+                Kind::Variable { .. } => placement.add_variable(graph, id, cards)?,
+                Kind::Assign { variable } => placement.add_variable(graph, *variable, cards)?,
+                Kind::Initialize => {
+                    graph.variables.iter().try_for_each(|&id| placement.add_variable(graph, id, cards))?;
+                }
+                Kind::Constant(_) | Kind::Placeholder | Kind::Group => {}
+            }
+        }
+        Ok(placement)
+    }
+
+    fn add_variable(&mut self, graph: &Needed<'_>, id: NodeId, cards: &Cards) -> Result<()> {
+        if let Some(card) = cards.of_variable(&graph.nodes[id])? {
+            self.on_card.insert(id, Placed { card, in_main_memory: 0 });
+        }
+        Ok(())
+    }
+
+    fn add_call(&mut self, graph: &Needed<'_>, id: NodeId, op: &Op, cards: &Cards) -> Result<()> {
+        if asks_for_shapes(op) {
+            return Ok(());
+        }
+        let node = &*graph.nodes[id];
+        if let Some((card, in_main_memory)) = cards.place(node, || main_memory(graph.nodes, node, op))? {
+            self.on_card.insert(id, Placed { card, in_main_memory });
+            return Ok(());
+        }
+        for variable in changed_inputs(op, node).map(|input| input.node) {
+            let changed = &graph.nodes[variable];
+            if let Some(card) = cards.of_variable(changed)? {
+                bail!(
+                    Unimplemented,
+                    "{}: {}: changes variable `{}` in place, which is on {}: place the variable on the CPU",
+                    node.described(),
+                    op.signature().name,
+                    changed.name,
+                    card.device().name()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// The card that a device of these nodes is; none of the CPU.
+    pub(super) fn card_at(&self, device: Device) -> Option<&Card> {
+        self.on_card.values().map(|placed| &placed.card).find(|card| card.device() == device)
+    }
+
+    /// Whether nothing is on a card.
+    pub(super) fn is_empty(&self) -> bool {
+        self.on_card.is_empty()
+    }
+
+    /// The card that runs a node, or has a variable.
+    pub(super) fn card(&self, id: NodeId) -> Option<&Card> {
+        self.on_card.get(&id).map(|placed| &placed.card)
+    }
+
+    /// Where what a node gives is.
+    pub(super) fn device(&self, node: &Node, id: NodeId) -> Device {
+        let id = if let Kind::Assign { variable } = node.kind { variable } else { id };
+        self.card(id).map_or(Device::CPU, Card::device)
+    }
+
+    /// Where a call reads each of its tensors.
+    pub(super) fn reads(&self, node: &Node, id: NodeId) -> Vec<Device> {
+        let Some(placed) = self.on_card.get(&id) else { return vec![Device::CPU; node.inputs.len()] };
+        let at = |arg: usize| {
+            if placed.in_main_memory >> arg & 1 == 1 { Device::CPU } else { placed.card.device() }
+        };
+        let counts = node.counts.iter().enumerate();
+        counts.flat_map(|(arg, &count)| std::iter::repeat_n(at(arg), count)).collect()
+    }
+}
+
+/// Whether an op reads no element of its input. Wherever it is placed, it runs on the CPU, and its input stays where it is.
+pub(super) fn asks_for_shapes(op: &Op) -> bool {
+    let is_one = matches!(op.signature().name.as_str(), "Shape" | "ZerosLike");
+    is_one && Library::standard().is_ok_and(|standard| std::ptr::eq(standard.table(), op.library().table()))
+}
+
+/// The inputs of the definition that the CUDA kernel for a node reads in main memory, as bits.
+///
+/// # Errors
+/// `Unimplemented` where a card cannot run the node.
+fn main_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
+    let dtype =
+        |input: &Option<crate::graph::Endpoint>| input.map(|it| nodes[it.node].outputs[it.index].dtype);
+    let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
+    let bits = kernel_for(op, &node.resolve(&dtypes)?)?.in_main_memory;
+    let name = &op.signature().name;
+    ensure!(
+        changed_inputs(op, node).next().is_none(),
+        Unimplemented,
+        "{name}: changes variables in place, which the engine does on the CPU only"
+    );
+    let mut first = 0;
+    let mut is_there = false;
+    for (arg, &count) in node.counts.iter().enumerate() {
+        is_there |= bits >> arg & 1 == 0 && node.inputs[first..first + count].iter().any(Option::is_some);
+        first += count;
+    }
+    ensure!(is_there, Unimplemented, "{name}: takes no tensor that would be on the card");
+    Ok(bits)
+}
