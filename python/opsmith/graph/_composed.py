@@ -29,6 +29,18 @@ def _compose(
     function = None if op is None else _registered.find(native.library or "", op)
     if op is None or function is None:
         return None
+    # A registered gradient is where the op is that it is of.
+    with graph.device(native.device):
+        return _gradients(graph, native, grads, op, function)
+
+
+def _gradients(
+    graph: Graph,
+    native: _native.GraphOperation,
+    grads: Sequence[_native.GraphOutput | None],
+    op: Op,
+    function: Callable[..., Any],
+) -> list[_native.GraphOutput | None]:
     operation = Operation(graph, native)
     inputs, outputs = operation.inputs, operation.outputs
     arriving = [

@@ -31,7 +31,7 @@ class Graph:
 
     @property
     def _native(self) -> _native.Graph:
-        """The graph with the scope that the current thread is in."""
+        """The graph with the scope and the device that the current thread is in."""
         scopes: list[_native.Graph] = getattr(self._scopes, "stack", [])
         return scopes[-1] if scopes else self._root
 
@@ -59,10 +59,29 @@ class Graph:
         there is such a scope already, has a number behind it. Gives the whole name. Scopes are
         those of a thread."""
         inner = self._native.scope(name)
+        with self._within(inner):
+            yield inner.scope_name
+
+    @contextmanager
+    def device(self, name: str) -> Iterator[None]:
+        """Within it, new nodes are placed on the device of this name: `cuda:0`, or `cpu`, where nodes are
+        that nothing is said of. Gradients are where the nodes are that they are of.
+
+        Nothing is looked for here: whether there is such a card, and a CUDA kernel, a session finds out.
+        Like scopes it is of a thread. Raises `opsmith.InvalidArgumentError` for what is no device.
+        """
+        if not isinstance(name, str):
+            raise InvalidArgumentError(f"Graph.device: expected a name such as 'cuda:0', got {name!r}")
+        with self._within(self._native.device(name)):
+            yield
+
+    @contextmanager
+    def _within(self, inner: _native.Graph) -> Iterator[None]:
+        """Within it, nodes that the current thread makes are made through this handle."""
         stack: list[_native.Graph] = self._scopes.__dict__.setdefault("stack", [])
         stack.append(inner)
         try:
-            yield inner.scope_name
+            yield
         finally:
             stack.remove(inner)
 

@@ -31,6 +31,11 @@ def place() -> tuple[str, int]:
     return "", 0
 
 
+def _on(device: str) -> str:
+    """Says where something is, unless it is where most are."""
+    return "" if device == "cpu" else f" on {device}"
+
+
 class Operation:
     """A node of a graph: an op that is called when the graph runs."""
 
@@ -50,6 +55,12 @@ class Operation:
         """What it does: the op's name, or `Placeholder`, `Constant`, `Variable`, `Assign`, `Group`,
         `Initialize`."""
         return self._native.kind
+
+    @property
+    def device(self) -> str:
+        """Where it is placed: `cpu`, or `cuda:0` and so on. Constants and what is fed are in main memory
+        wherever they are placed, and copied to where they are read."""
+        return self._native.device
 
     @property
     def place(self) -> tuple[str, int]:
@@ -79,7 +90,7 @@ class Operation:
         return hash(self._native)
 
     def __repr__(self) -> str:
-        return f"<operation {self.name!r} {self.kind}>"
+        return f"<operation {self.name!r} {self.kind}{_on(self.device)}>"
 
 
 class Output:
@@ -109,6 +120,11 @@ class Output:
         return Operation(self.graph, self._native.operation)
 
     @property
+    def device(self) -> str:
+        """Where its node is placed: `cpu`, or `cuda:0` and so on."""
+        return self._native.device
+
+    @property
     def dtype(self) -> str:
         """The name of the type of its elements."""
         return self._native.dtype
@@ -128,7 +144,7 @@ class Output:
 
     def __repr__(self) -> str:
         shape = "?" if self.shape is None else list(self.shape)
-        return f"<{type(self).__name__.lower()} {self.name!r} {self.dtype}{shape}>"
+        return f"<{type(self).__name__.lower()} {self.name!r} {self.dtype}{shape}{_on(self.device)}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Output) and self._native == other._native

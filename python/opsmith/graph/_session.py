@@ -50,6 +50,7 @@ class Session:
         simplify: bool = True,
         fuse: bool = True,
         threads: int | None = None,
+        allow_soft_placement: bool = False,
     ) -> None:
         """Make a session with no variable initialised.
 
@@ -57,7 +58,9 @@ class Session:
         constant parts once, and equal nodes once for all; `fuse` computes pointwise operators that follow
         each other as one, in one pass over memory. `threads` limits on how many threads a node runs, and
         how many nodes run at the same time; without it they are those of the process, which
-        `OPSMITH_NUM_THREADS` sizes.
+        `OPSMITH_NUM_THREADS` sizes. `allow_soft_placement` has a node that is placed on a card, and cannot
+        run there, run on the CPU: its op has no CUDA kernel, or there is no such card. Without it, that is
+        an error of the run.
 
         Raises `opsmith.InvalidArgumentError` for a number of threads that is not positive.
         """
@@ -66,14 +69,20 @@ class Session:
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise InvalidArgumentError(f"Session: `threads` must be a positive integer, got {threads!r}")
         self.graph = graph
-        self._native = _native.GraphSession(graph._root, parallel, simplify, fuse, threads)
+        self._native = _native.GraphSession(
+            graph._root, parallel, simplify, fuse, threads, allow_soft_placement
+        )
 
     def run(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> Any:
         """Run what the fetches need.
 
         `fetches` is an output, an operation, or a list, tuple or dict of fetches; the answer has
         the same form, with an array for each output and `None` for each operation. `feeds` gives
-        outputs their values for the run, placeholders or any others.
+        outputs their values for the run, placeholders or any others. What is on a card is copied there
+        and back.
+
+        Raises `opsmith.UnimplementedError` for a node that is placed on a card and has no CUDA kernel, and
+        `opsmith.FailedPreconditionError` or `opsmith.NotFoundError` where there is no driver or no such card.
         """
         return self._run(fetches, feeds, traced=False)[0]
 
@@ -152,9 +161,17 @@ class InteractiveSession(Session):
         simplify: bool = True,
         fuse: bool = True,
         threads: int | None = None,
+        allow_soft_placement: bool = False,
     ) -> None:
         """As `Session`."""
-        super().__init__(graph, parallel=parallel, simplify=simplify, fuse=fuse, threads=threads)
+        super().__init__(
+            graph,
+            parallel=parallel,
+            simplify=simplify,
+            fuse=fuse,
+            threads=threads,
+            allow_soft_placement=allow_soft_placement,
+        )
         self.__enter__()
 
     def close(self) -> None:

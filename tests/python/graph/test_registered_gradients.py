@@ -50,6 +50,15 @@ def test_two_orders_through_a_chain(graph: Graph, testops: Library) -> None:
     np.testing.assert_allclose(values([second])[0], 2 * np.sin(2 * inner) + 8 * inner * np.cos(2 * inner))
 
 
+def test_a_gradient_is_placed_where_its_op_is(graph: Graph, testops: Library) -> None:
+    opsmith.register_gradient(testops.squares)(registered.of_squares)
+    x = graph.constant(X)
+    with graph.device("cuda:3"):
+        y = testops.squares(x)
+    (gradient,) = opsmith.gradients(y.sum(), x)
+    assert gradient is not None and gradient.device == "cuda:3"
+
+
 def test_an_optimiser(graph: Graph, testops: Library) -> None:
     opsmith.register_gradient(testops.squares)(registered.of_squares)
     w = graph.variable(X)

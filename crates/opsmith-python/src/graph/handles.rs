@@ -56,6 +56,12 @@ impl GraphOperation {
         Graph { graph: self.operation.graph().clone() }
     }
 
+    /// The name of the device that it is placed on.
+    #[getter]
+    fn device(&self) -> String {
+        self.operation.device().name()
+    }
+
     /// The file and the line where it was made.
     #[getter]
     fn place(&self) -> (String, u32) {
@@ -109,6 +115,12 @@ impl GraphOutput {
     #[getter]
     fn operation(&self) -> GraphOperation {
         GraphOperation { operation: self.output.operation().clone() }
+    }
+
+    /// The name of the device that its node is placed on.
+    #[getter]
+    fn device(&self) -> String {
+        self.output.device().name()
     }
 
     #[getter]

@@ -28,7 +28,7 @@ fn place((file, line): PlaceArg) -> Place {
     Place { file: file.as_str().into(), line }
 }
 
-/// A graph, with the scope that new nodes are added to.
+/// A graph, with the scope that new nodes are added to, and the device.
 #[pyclass(frozen, module = "opsmith._native")]
 pub(crate) struct Graph {
     pub(crate) graph: opsmith_runtime::Graph,
@@ -72,6 +72,11 @@ impl Graph {
     #[getter]
     fn scope_name(&self) -> &str {
         self.graph.scope_name()
+    }
+
+    /// The same graph, in which new nodes are placed on the device of this name.
+    fn device(&self, py: Python<'_>, name: &str) -> PyResult<Graph> {
+        self.graph.device(name).map(|graph| Graph { graph }).map_err(|error| to_python(py, &error))
     }
 
     fn is_same(&self, other: &Graph) -> bool {
