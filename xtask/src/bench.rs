@@ -31,5 +31,5 @@ pub(crate) fn bench(workspace: &Workspace, options: &Options) -> Result<()> {
     if finished.success() {
         return Ok(());
     }
-    bail!("the benchmarks failed ({})", run::status(finished.code))
+    bail!("the benchmarks failed ({})", finished.status())
 }

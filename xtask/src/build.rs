@@ -33,10 +33,13 @@ pub(crate) fn libraries(workspace: &Workspace, package: Option<&str>) -> Result<
     run::quietly("Building the operators", &mut command).map(drop)
 }
 
-/// Builds the program `opsmith`, quickly: it is for tests.
-pub(crate) fn program(workspace: &Workspace) -> Result<()> {
-    run::quietly("Building the command line", &mut workspace.cargo(&["build", "--package", "opsmith-cli"]))
-        .map(drop)
+/// Builds the programs that Python's tests run, quickly.
+///
+/// An example among them has Cargo choose the features of all crates as for the Rust tests: nothing is compiled twice.
+pub(crate) fn programs(workspace: &Workspace) -> Result<()> {
+    let mut command =
+        workspace.cargo(&["build", "--workspace", "--bin", "opsmith", "--example", "random_bodies"]);
+    run::quietly("Building the programs", &mut command).map(drop)
 }
 
 /// Builds the `opsmith` wheel unless its sources are those of the one already built; returns its path.

@@ -17,5 +17,5 @@ pub(crate) fn demo(workspace: &Workspace) -> Result<()> {
     if finished.success() {
         return Ok(());
     }
-    bail!("the demo failed ({})", run::status(finished.code))
+    bail!("the demo failed ({})", finished.status())
 }

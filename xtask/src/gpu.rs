@@ -68,7 +68,7 @@ pub(crate) fn gpu(workspace: &Workspace, options: &Options) -> Result<()> {
     if finished.success() {
         return Ok(());
     }
-    bail!("not everything passed on this machine ({})", run::status(finished.code))
+    bail!("not everything passed on this machine ({})", finished.status())
 }
 
 /// Whether the run is one on the processor.

@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod demo;
 mod gpu;
+mod hang;
 mod header;
 mod lint;
 mod matrix;
@@ -45,7 +46,8 @@ enum Task {
     /// Run every Rust and Python test, each Python host in its own process
     ///
     /// Makes .venv, installs the pinned frameworks (about 7 GB the first time), builds, tests, and ends with
-    /// the runners' own summaries. All suites run even when one fails.
+    /// the runners' own summaries. Two suites run at a time; all run even when one fails. One that says nothing for
+    /// 20 minutes is ended, its stacks are shown, and it has failed.
     Test(test::Options),
     /// Measure against the peers and write the tables and charts into docs/benchmarks
     Bench(bench::Options),

@@ -1,18 +1,26 @@
-//! Runs other programs: quietly with a progress line, or with their output passed on.
+//! Runs other programs: quietly with a progress line, or with their output passed on or shown whole.
 
-use std::io::{BufRead, BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::hang;
 
 /// How many lines of a failed program's output are shown.
 const TAIL: usize = 60;
 /// Without a terminal, a quiet program tells this often that it still runs.
 const HEARTBEAT: Duration = Duration::from_secs(30);
+/// A program that says nothing for this long hangs: no compilation and no test takes half of it.
+const SILENCE: Duration = Duration::from_secs(20 * 60);
+
+/// The progress lines of the programs that run at the moment.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// What a program did.
 pub(crate) struct Finished {
@@ -20,12 +28,22 @@ pub(crate) struct Finished {
     pub(crate) code: Option<i32>,
     /// Standard output and standard error, line by line as they came.
     pub(crate) lines: Vec<String>,
+    /// How long it had said nothing when it was ended for that.
+    pub(crate) silent: Option<Duration>,
 }
 
 impl Finished {
     /// Whether the program said that it succeeded.
     pub(crate) fn success(&self) -> bool {
         self.code == Some(0)
+    }
+
+    /// How it ended, in words.
+    pub(crate) fn status(&self) -> String {
+        if let Some(silent) = self.silent {
+            return format!("ended, as it said nothing for {} s", silent.as_secs());
+        }
+        self.code.map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit status {code}"))
     }
 }
 
@@ -36,29 +54,43 @@ impl Finished {
 pub(crate) fn quietly(label: &str, command: &mut Command) -> Result<Finished> {
     let started = Instant::now();
     let progress = Progress::start(label);
-    let finished = execute(command, |line| progress.say(line), || progress.beat(started))?;
+    let finished = execute(command, Some(SILENCE), |line| progress.say(line), || progress.beat(started))?;
     progress.finish(started, finished.success());
     if finished.success() {
         return Ok(finished);
     }
     let tail = &finished.lines[finished.lines.len().saturating_sub(TAIL)..];
     let advice = advice(&finished.lines).map(|text| format!("\n  → {text}")).unwrap_or_default();
-    bail!("{} failed ({}):\n{}{advice}", describe(command), status(finished.code), tail.join("\n"));
+    bail!("{} failed ({}):\n{}{advice}", describe(command), finished.status(), tail.join("\n"));
 }
 
-/// Runs `command` with its output passed on as it comes; a failure is for the caller to judge.
+/// Runs `command` with its output passed on as it comes, for somebody who looks on; a failure is for the caller to judge.
 pub(crate) fn streaming(label: &str, command: &mut Command) -> Result<Finished> {
     println!("\n── {label}: {}", describe(command));
-    execute(command, |line| println!("{line}"), || {})
+    execute(command, None, |line| println!("{line}"), || {})
 }
 
-/// A program's exit status in words.
-pub(crate) fn status(code: Option<i32>) -> String {
-    code.map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit status {code}"))
+/// Runs `command` behind a progress line and then shows all that it said; a failure is for the caller to judge.
+///
+/// That is for programs that run at once, whose outputs would be mixed.
+pub(crate) fn whole(label: &str, command: &mut Command) -> Result<Finished> {
+    let started = Instant::now();
+    let progress = Progress::start(label);
+    let finished = execute(command, Some(SILENCE), |line| progress.say(line), || progress.beat(started))?;
+    progress.clear();
+    BARS.suspend(|| -> std::io::Result<()> {
+        // Nobody else prints meanwhile.
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "\n── {label}: {}", describe(command))?;
+        finished.lines.iter().try_for_each(|line| writeln!(out, "{line}"))
+    })?;
+    progress.finish(started, finished.success());
+    Ok(finished)
 }
 
 fn execute(
     command: &mut Command,
+    patience: Option<Duration>,
     mut on_line: impl FnMut(&str),
     mut on_idle: impl FnMut(),
 ) -> Result<Finished> {
@@ -69,29 +101,31 @@ fn execute(
         .spawn()
         .with_context(|| format!("could not start {}", describe(command)))?;
     let (sender, receiver) = mpsc::channel();
-    let readers = [
-        child.stdout.take().map(|pipe| forward(pipe, sender.clone())),
-        child.stderr.take().map(|pipe| forward(pipe, sender)),
-    ];
+    child.stdout.take().into_iter().for_each(|pipe| forward(pipe, sender.clone()));
+    child.stderr.take().into_iter().for_each(|pipe| forward(pipe, sender.clone()));
+    drop(sender);
     let mut lines = Vec::new();
+    let mut spoke = Instant::now();
     loop {
         match receiver.recv_timeout(Duration::from_secs(1)) {
             Ok(line) => {
+                spoke = Instant::now();
                 on_line(&line);
                 lines.push(line);
+            }
+            Err(RecvTimeoutError::Timeout) if patience.is_some_and(|limit| spoke.elapsed() >= limit) => {
+                lines.extend(hang::end(&mut child, &receiver)?);
+                return Ok(Finished { code: None, lines, silent: patience });
             }
             Err(RecvTimeoutError::Timeout) => on_idle(),
             Err(RecvTimeoutError::Disconnected) => break,
         }
     }
-    for reader in readers.into_iter().flatten() {
-        // A reader has nothing to report: it ends when its pipe does.
-        let _ = reader.join();
-    }
-    Ok(Finished { code: child.wait()?.code(), lines })
+    Ok(Finished { code: child.wait()?.code(), lines, silent: None })
 }
 
-fn forward(pipe: impl Read + Send + 'static, sender: Sender<String>) -> thread::JoinHandle<()> {
+/// Sends the lines from a pipe on until it ends or nobody wants them.
+fn forward(pipe: impl Read + Send + 'static, sender: Sender<String>) {
     thread::spawn(move || {
         let mut reader = BufReader::new(pipe);
         let mut bytes = Vec::new();
@@ -102,7 +136,7 @@ fn forward(pipe: impl Read + Send + 'static, sender: Sender<String>) -> thread::
             }
             bytes.clear();
         }
-    })
+    });
 }
 
 fn describe(command: &Command) -> String {
@@ -143,7 +177,7 @@ enum Progress {
 impl Progress {
     fn start(label: &str) -> Self {
         if std::io::stdout().is_terminal() {
-            let bar = ProgressBar::new_spinner();
+            let bar = BARS.add(ProgressBar::new_spinner());
             let style = ProgressStyle::with_template("{spinner} {prefix} [{elapsed}] {wide_msg:.dim}");
             bar.set_style(style.expect("the template is constant and well formed"));
             bar.set_prefix(label.to_owned());
@@ -170,13 +204,20 @@ impl Progress {
         }
     }
 
+    /// Ends the line without a word.
+    fn clear(&self) {
+        if let Self::Bar(bar, _) = self {
+            bar.finish_and_clear();
+        }
+    }
+
     fn finish(&self, started: Instant, success: bool) {
         let mark = if success { "✓" } else { "✗" };
         let seconds = started.elapsed().as_secs_f64();
         match self {
             Self::Bar(bar, label) => {
                 bar.finish_and_clear();
-                println!("{mark} {label} ({seconds:.1} s)");
+                BARS.suspend(|| println!("{mark} {label} ({seconds:.1} s)"));
             }
             Self::Plain(label, ..) => println!("{mark} {label} ({seconds:.1} s)"),
         }

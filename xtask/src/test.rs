@@ -1,7 +1,8 @@
-//! `cargo xtask test`: every Rust test, then every Python suite in a process of its own.
+//! `cargo xtask test`: every Rust test, and every Python suite in a process of its own, two processes at a time.
 
-use std::fs;
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::{fs, panic, thread, vec};
 
 use anyhow::{Context, Result, bail};
 
@@ -13,6 +14,8 @@ use crate::{VENV, build};
 
 /// Pytest's exit status when it found nothing to run.
 const NO_TESTS: i32 = 5;
+/// The suite of all Rust tests.
+const RUST: &str = "rust";
 
 /// What to test.
 #[derive(clap::Args)]
@@ -38,22 +41,70 @@ pub(crate) struct Outcome {
 }
 
 /// Runs the suites; all of them run even when one fails.
+///
+/// There are two lanes, since most tests keep one processor busy. The first one builds what Python needs and goes on with the
+/// Python suites; the second one runs the Rust tests and then helps.
 pub(crate) fn test(workspace: &Workspace, options: &Options) -> Result<()> {
     let filter = options.filter.as_deref();
-    let mut outcomes = Vec::new();
-    if !options.python_only {
-        outcomes.push(rust(workspace, filter)?);
-    }
-    if !options.rust_only {
-        let venv = Venv::open(workspace, VENV)?;
-        venv.install_lock(workspace, "test")?;
-        build::everything(workspace, &venv, None)?;
-        build::program(workspace)?;
-        for suite in suites(workspace)? {
-            outcomes.push(python(workspace, &venv, &suite, filter)?);
+    let mut outcomes = thread::scope(|scope| {
+        let (ready, waiting) = mpsc::channel::<Arc<Suites<'_>>>();
+        let (installing, installed) = mpsc::channel::<()>();
+        let helper = scope.spawn(move || -> Result<Vec<Outcome>> {
+            let mut outcomes = Vec::new();
+            if !options.python_only {
+                outcomes.push(rust(workspace, filter, &installed)?);
+            }
+            // There is nothing to help with if no suite is wanted, or if what they need could not be built.
+            if let Ok(suites) = waiting.recv() {
+                outcomes.extend(suites.run()?);
+            }
+            Ok(outcomes)
+        });
+        let mut outcomes = Vec::new();
+        if options.rust_only {
+            drop(installing);
+        } else {
+            let venv = Venv::open(workspace, VENV)?;
+            venv.install_lock(workspace, "test")?;
+            drop(installing);
+            let suites = Arc::new(Suites::prepare(workspace, venv, filter)?);
+            // Received unless the helper has failed, which is told below.
+            let _ = ready.send(Arc::clone(&suites));
+            outcomes.extend(suites.run()?);
         }
-    }
+        drop(ready);
+        outcomes.extend(helper.join().unwrap_or_else(|reason| panic::resume_unwind(reason))?);
+        anyhow::Ok(outcomes)
+    })?;
+    // That of Rust comes first.
+    outcomes.sort_by_key(|outcome| (outcome.name != RUST, outcome.name.clone()));
     conclude(&outcomes)
+}
+
+/// The Python suites that nobody has taken yet, and what they need.
+struct Suites<'a> {
+    workspace: &'a Workspace,
+    venv: Venv,
+    filter: Option<&'a str>,
+    left: Mutex<vec::IntoIter<String>>,
+}
+
+impl<'a> Suites<'a> {
+    /// Builds what the suites need.
+    fn prepare(workspace: &'a Workspace, venv: Venv, filter: Option<&'a str>) -> Result<Self> {
+        build::everything(workspace, &venv, None)?;
+        build::programs(workspace)?;
+        let left = Mutex::new(suites(workspace)?.into_iter());
+        Ok(Self { workspace, venv, filter, left })
+    }
+
+    /// Runs one suite after another until all are taken.
+    fn run(&self) -> Result<Vec<Outcome>> {
+        let next = || self.left.lock().unwrap_or_else(PoisonError::into_inner).next();
+        std::iter::from_fn(next)
+            .map(|suite| python(self.workspace, &self.venv, &suite, self.filter))
+            .collect()
+    }
 }
 
 /// The Python suites: the folders of `tests/python` that hold tests, by name.
@@ -81,9 +132,12 @@ pub(crate) fn python(
     filter: Option<&str>,
 ) -> Result<Outcome> {
     let mut command = venv.program(workspace, "python");
-    command.args(["-m", "pytest", "-ra", "--durations=5", &format!("tests/python/{suite}")]);
+    // Without a cache of results, which suites that run at once would share.
+    command.args(["-m", "pytest", "-ra", "--durations=5", "-p", "no:cacheprovider"]);
+    command.arg(format!("tests/python/{suite}"));
     command.env("OPSMITH_LIB_DIR", workspace.library_folder());
     command.env("OPSMITH_PROGRAM", workspace.program());
+    command.env("OPSMITH_RANDOM_BODIES", workspace.random_bodies());
     if let Some(filter) = filter {
         command.args(["-k", filter]);
     }
@@ -91,16 +145,26 @@ pub(crate) fn python(
     suite_outcome(format!("python/{suite}"), &mut command, |code| empty_is_fine && code == NO_TESTS)
 }
 
-fn rust(workspace: &Workspace, filter: Option<&str>) -> Result<Outcome> {
+/// Runs the Rust tests. They are built meanwhile, but begin when the environment is complete, whose end `installed` tells: those
+/// of CUDA kernels use the compiler that is in it.
+fn rust(workspace: &Workspace, filter: Option<&str>, installed: &mpsc::Receiver<()>) -> Result<Outcome> {
+    let mut build = workspace.cargo(&["test", "--workspace", "--no-run"]);
+    if let Err(error) = run::quietly("Building the Rust tests", &mut build) {
+        println!("{error:#}");
+        let failure = Some("they could not be built".to_owned());
+        return Ok(Outcome { name: RUST.to_owned(), failure, summary: Vec::new() });
+    }
+    // Nothing is sent: the other end is dropped.
+    let _ = installed.recv();
     let mut command = workspace.cargo(&["test", "--workspace", "--no-fail-fast"]);
     command.args(filter);
-    suite_outcome("rust".to_owned(), &mut command, |_| false)
+    suite_outcome(RUST.to_owned(), &mut command, |_| false)
 }
 
 fn suite_outcome(name: String, command: &mut Command, also_fine: impl Fn(i32) -> bool) -> Result<Outcome> {
-    let finished = run::streaming(&name, command)?;
+    let finished = run::whole(&name, command)?;
     let passed = finished.success() || finished.code.is_some_and(also_fine);
-    let failure = (!passed).then(|| run::status(finished.code));
+    let failure = (!passed).then(|| finished.status());
     Ok(Outcome { name, failure, summary: summary_lines(&finished.lines) })
 }
 

@@ -62,6 +62,11 @@ impl Workspace {
         self.target.join("debug/opsmith")
     }
 
+    /// The example that tells random bodies, as the tests build it.
+    pub(crate) fn random_bodies(&self) -> PathBuf {
+        self.target.join("debug/examples/random_bodies")
+    }
+
     /// Where the built operator libraries lie.
     pub(crate) fn library_folder(&self) -> PathBuf {
         self.target.join("release")

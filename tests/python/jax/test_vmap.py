@@ -104,12 +104,13 @@ def array(shape: tuple[int, ...], dtype: str) -> jax.Array:
 
 def combinations(sample: Sample) -> Iterator[tuple[tuple[int, ...], list[int | None]]]:
     """For each tensor of a call its axis, `None` where it is not batched: all that are possible, of more than
-    two tensors those at the ends."""
+    two tensors those at the ends, and of more than three those where no more than two are batched, or all."""
     pairs = [pair for value in sample.inputs for pair in (value if isinstance(value, list) else [value])]
     axes_of = (lambda rank: range(rank + 1)) if len(pairs) <= 2 else (lambda rank: sorted({0, rank}))
     choices = [[None, *axes_of(len(shape))] for shape, _ in pairs]
     for axes in itertools.product(*choices):
-        if any(axis is not None for axis in axes):
+        batched = sum(axis is not None for axis in axes)
+        if batched and (batched <= 2 or len(pairs) <= 3 or batched == len(pairs)):
             yield pairs, list(axes)
 
 
