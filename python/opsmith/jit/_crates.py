@@ -48,7 +48,9 @@ def find(cache: Path) -> Crates:
         state = digest([fingerprint(_CLONE / "crates"), str(_CLONE), *features])
         return Crates(_CLONE, features, state, is_clone=True)
     sources = _packaged_state()
-    return Crates(cache / "crates" / sources, features, digest([sources, *features]), is_clone=False)
+    # By its own name, whatever links lead to it: under another one Cargo compiles the crates again.
+    folder = (cache / "crates").resolve() / sources
+    return Crates(folder, features, digest([sources, *features]), is_clone=False)
 
 
 @lru_cache

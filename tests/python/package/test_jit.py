@@ -1,4 +1,7 @@
-"""Just-in-time builds, in a cache of the tests' own whose compiled dependencies are kept between runs."""
+"""Just-in-time builds, in a cache of these tests' own, whose compiled dependencies are kept between runs.
+
+The dependencies are those of the cache that other suites use.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ from opsmith.jit import _dependencies, _toolchain
 
 ROOT = Path(__file__).parents[3]
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", ROOT / "target" / "release"))
-CACHE = LIBRARIES.parent / "tests" / "jit"
+SHARED = LIBRARIES.parent / "tests" / "jit"
+CACHE = LIBRARIES.parent / "tests" / "jit-package"
 
 # Compiled in a fraction of a second; `VALUE` tells one library from another.
 SOURCE = """
@@ -47,6 +51,11 @@ def dependencies() -> Path:
     """The cache, with the dependencies compiled and no libraries."""
     for part in ["libraries", "inputs", "sources", "building"]:
         shutil.rmtree(CACHE / part, ignore_errors=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    for part in ["dependencies", "crates", "locks"]:
+        (SHARED / part).mkdir(parents=True, exist_ok=True)
+        if not (CACHE / part).exists():
+            (CACHE / part).symlink_to(SHARED / part)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPSMITH_CACHE_DIR", str(CACHE))
         jit.load_inline("first", source(0))
@@ -385,9 +394,8 @@ def test_a_path_with_spaces_and_more_than_ascii(name: str, tmp_path: Path, depen
     cache = tmp_path / "mit Leerzeichen und Größe"
     cache.mkdir()
     # The dependencies are those of the other cache: only what is made for this library has the path.
-    (cache / "dependencies").symlink_to(dependencies / "dependencies")
-    if (dependencies / "crates").exists():
-        (cache / "crates").symlink_to(dependencies / "crates")
+    for part in ["dependencies", "crates"]:
+        (cache / part).symlink_to(SHARED / part)
     code = f"from numpy import zeros; print(jit.load_inline({name!r}, source(4)).shifted(zeros(1)))"
     done = child(code, OPSMITH_CACHE_DIR=str(cache))
     assert done.stdout == "[4.]\n", done.stderr
