@@ -342,6 +342,78 @@ typedef struct OpsmithTensor {
 typedef void (*OpsmithParallelBody)(size_t begin, size_t end, void *body_context);
 
 /**
+ * A text that a CUDA source may include.
+ */
+typedef struct OpsmithHeader {
+  /**
+   * What it is included as.
+   */
+  struct OpsmithStr name;
+  /**
+   * The text.
+   */
+  struct OpsmithStr text;
+} OpsmithHeader;
+
+/**
+ * A CUDA kernel that a call would put on the stream. It is there until `launch` returns.
+ */
+typedef struct OpsmithLaunch {
+  /**
+   * `sizeof(OpsmithLaunch)`.
+   */
+  size_t size;
+  /**
+   * The file of the source, for the compiler's messages.
+   */
+  struct OpsmithStr file;
+  /**
+   * The source in CUDA C++.
+   */
+  struct OpsmithStr source;
+  /**
+   * What the source may include.
+   */
+  const struct OpsmithHeader *headers;
+  /**
+   * How many there are.
+   */
+  size_t num_headers;
+  /**
+   * Which kernel of the source: `doubled`, or of a template `doubled<float, int>`.
+   */
+  struct OpsmithStr kernel;
+  /**
+   * The arguments, each the address of its bytes.
+   */
+  const void *const *arguments;
+  /**
+   * How many bytes each of them has.
+   */
+  const size_t *argument_sizes;
+  /**
+   * How many there are.
+   */
+  size_t num_arguments;
+  /**
+   * How many blocks, along x, y and z.
+   */
+  uint32_t grid[3];
+  /**
+   * How many threads a block has, along x, y and z.
+   */
+  uint32_t block[3];
+  /**
+   * How many bytes of shared memory a block gets beside what the kernel declares.
+   */
+  uint32_t shared;
+  /**
+   * The number in `file` of the source's first line.
+   */
+  uint32_t line;
+} OpsmithLaunch;
+
+/**
  * What the caller lends to a call. Functions get `context` back.
  */
 typedef struct OpsmithHost {
@@ -383,6 +455,11 @@ typedef struct OpsmithHost {
    * is done. Null where there is none, and on the CPU; null back when the memory cannot be had.
    */
   void *(*allocate_temp)(void *context, size_t bytes);
+  /**
+   * Gets each CUDA kernel that the call would put on the stream, and no driver does: for tools that have no card, of whose
+   * tensors the library reads no element then. 0 when that is done; else the call fails. Null where kernels are to run.
+   */
+  int32_t (*launch)(void *context, const struct OpsmithLaunch *launch);
 } OpsmithHost;
 
 /**

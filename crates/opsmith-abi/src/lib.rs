@@ -221,6 +221,50 @@ pub struct OpsmithHost {
     /// Memory on that device for the library's own use, aligned to 256 bytes, until the work that the call puts on the stream
     /// is done. Null where there is none, and on the CPU; null back when the memory cannot be had.
     pub allocate_temp: Option<unsafe extern "C" fn(context: *mut c_void, bytes: usize) -> *mut c_void>,
+    /// Gets each CUDA kernel that the call would put on the stream, and no driver does: for tools that have no card, of whose
+    /// tensors the library reads no element then. 0 when that is done; else the call fails. Null where kernels are to run.
+    pub launch: Option<unsafe extern "C" fn(context: *mut c_void, launch: *const OpsmithLaunch) -> i32>,
+}
+
+/// A text that a CUDA source may include.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithHeader {
+    /// What it is included as.
+    pub name: OpsmithStr,
+    /// The text.
+    pub text: OpsmithStr,
+}
+
+/// A CUDA kernel that a call would put on the stream. It is there until `launch` returns.
+#[repr(C)]
+pub struct OpsmithLaunch {
+    /// `sizeof(OpsmithLaunch)`.
+    pub size: usize,
+    /// The file of the source, for the compiler's messages.
+    pub file: OpsmithStr,
+    /// The source in CUDA C++.
+    pub source: OpsmithStr,
+    /// What the source may include.
+    pub headers: *const OpsmithHeader,
+    /// How many there are.
+    pub num_headers: usize,
+    /// Which kernel of the source: `doubled`, or of a template `doubled<float, int>`.
+    pub kernel: OpsmithStr,
+    /// The arguments, each the address of its bytes.
+    pub arguments: *const *const c_void,
+    /// How many bytes each of them has.
+    pub argument_sizes: *const usize,
+    /// How many there are.
+    pub num_arguments: usize,
+    /// How many blocks, along x, y and z.
+    pub grid: [u32; 3],
+    /// How many threads a block has, along x, y and z.
+    pub block: [u32; 3],
+    /// How many bytes of shared memory a block gets beside what the kernel declares.
+    pub shared: u32,
+    /// The number in `file` of the source's first line.
+    pub line: u32,
 }
 
 /// One call of an op.

@@ -16,7 +16,7 @@ use crate::case::{Case, Inputs};
 use crate::layout::Layout;
 use crate::ranks::Pattern;
 use crate::subject::Subject;
-use crate::values::{Values, is_float};
+use crate::values::{Values, is_float, mix};
 
 /// How many sizes of dims are generated where no signature names them.
 const FREE_DIMS: usize = 8;
@@ -69,7 +69,7 @@ pub(crate) struct Dials {
     attrs: Vec<Option<AttrValue>>,
     lengths: Vec<usize>,
     present: Vec<bool>,
-    dims: Vec<usize>,
+    pub(crate) dims: Vec<usize>,
     batch: Vec<usize>,
     ranks: usize,
     mode: Mode,
@@ -84,7 +84,20 @@ impl Dials {
     pub(crate) fn resized(&self, size: usize) -> Dials {
         Dials { dims: vec![size; self.dims.len()], ..self.clone() }
     }
+
+    /// How the tensor at a flat position lies.
+    pub(crate) fn layout(&self, position: usize) -> Layout {
+        self.layouts.get(position).copied().unwrap_or(Layout::Dense)
+    }
+
+    /// Bits for outputs, by which some are wanted.
+    pub(crate) fn wanted(&self) -> u64 {
+        mix(self.author.0, 0)
+    }
 }
+
+/// The dtype and shape of each tensor of each input, `None` for one that is absent.
+pub(crate) type Tensors = Vec<Vec<Option<(DType, Vec<usize>)>>>;
 
 /// How the shapes of an op's inputs hang together where a function says it.
 #[derive(Debug, Clone, Copy)]
@@ -203,22 +216,33 @@ impl Generator<'_, '_> {
             let attrs = self.attrs(dials, &types, true);
             return Ok(Ok(Case { inputs, attrs, layouts }));
         }
-        let attrs = self.attrs(dials, &types, false);
-        let Some(shapes) = self.shapes(dials, &types, &attrs) else {
+        let Some((tensors, attrs)) = self.tensors_of(dials, &types) else {
             return Ok(Err("no shapes were found that fit its shape function"));
         };
         let mut position = 0;
-        let mut tensors = |shapes: Vec<Option<Vec<usize>>>, def: &ArgDef| {
-            let tensor = |(element, shape): (usize, Option<Vec<usize>>)| {
-                position += 1;
-                let dtype = types.dtype(def, element);
-                shape.map(|shape| Arc::new(dials.values.tensor(dtype, &shape, position - 1)))
-            };
-            shapes.into_iter().enumerate().map(tensor).collect::<Vec<_>>()
+        let mut value = |tensor: Option<(DType, Vec<usize>)>| {
+            position += 1;
+            tensor.map(|(dtype, shape)| Arc::new(dials.values.tensor(dtype, &shape, position - 1)))
         };
-        let defs = &self.subject.signature.inputs;
-        let inputs = shapes.into_iter().zip(defs).map(|(shapes, def)| tensors(shapes, def)).collect();
+        let inputs = tensors.into_iter().map(|list| list.into_iter().map(&mut value).collect()).collect();
         Ok(Ok(Case { inputs, attrs, layouts }))
+    }
+
+    /// The tensors of the call that the dials say, and its attributes; `None` where they say none.
+    pub(crate) fn tensors(&self, dials: &Dials) -> Option<(Tensors, Vec<(String, AttrValue)>)> {
+        self.tensors_of(dials, &self.types(dials)?)
+    }
+
+    fn tensors_of(&self, dials: &Dials, types: &Types) -> Option<(Tensors, Vec<(String, AttrValue)>)> {
+        let attrs = self.attrs(dials, types, false);
+        let shapes = self.shapes(dials, types, &attrs)?;
+        let list = |(shapes, def): (Vec<Option<Vec<usize>>>, &ArgDef)| {
+            let tensor =
+                |(element, shape): (usize, Option<Vec<usize>>)| Some((types.dtype(def, element), shape?));
+            shapes.into_iter().enumerate().map(tensor).collect()
+        };
+        let tensors = shapes.into_iter().zip(&self.subject.signature.inputs).map(list).collect();
+        Some((tensors, attrs))
     }
 
     /// The values of type attributes and the lengths of lists; `None` where no kernel has allowed dtypes.

@@ -103,7 +103,9 @@ impl Outcome {
         match answer {
             Answer::Given(given) => Outputs::new(given).map(Outcome::Given),
             Answer::Refused(refusal) => Ok(Outcome::Refused(refusal)),
-            Answer::Opened | Answer::Inferred(_) => Err(Error::internal("a call gave something else")),
+            Answer::Opened | Answer::Inferred(_) | Answer::Launched(_) => {
+                Err(Error::internal("a call gave something else"))
+            }
         }
     }
 

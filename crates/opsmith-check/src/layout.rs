@@ -76,7 +76,7 @@ impl Layout {
     }
 
     /// The strides, the position of the first element, and how many elements the buffer has.
-    fn strides(self, shape: &[usize]) -> (Vec<isize>, usize, usize) {
+    pub(crate) fn strides(self, shape: &[usize]) -> (Vec<isize>, usize, usize) {
         let elements: usize = shape.iter().product();
         let dense = || row_major_strides(shape).to_vec();
         match self {

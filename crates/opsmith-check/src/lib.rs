@@ -3,7 +3,7 @@
 //! [`check`] generates calls of each op of a library from its shape signature, its dtypes and its attributes' constraints,
 //! and looks whether what holds of every op holds of this one ([`Property`]). A case that fails is shrunk.
 //!
-//! [`Sampler`] generates calls at any size, for those who measure them.
+//! [`Sampler`] generates calls at any size, for those who measure them, and [`cuda_kernels`] finds which CUDA kernels calls launch.
 //!
 //! Calls are made in a process of their own ([`work`]), with tensors that lie before memory which nobody may touch: a
 //! kernel that crashes, hangs, or reads outside its tensors is a failure like any other.
@@ -12,7 +12,9 @@ mod attrs;
 mod case;
 mod check;
 mod generate;
+mod kernels;
 mod lab;
+mod launched;
 mod layout;
 mod memory;
 mod process;
@@ -29,6 +31,7 @@ mod worker;
 pub use case::Inputs;
 pub use check::{Options, check};
 pub use generate::{Author, MakeInputs, Reference};
+pub use kernels::{Kernel, Kernels, Unreached, cuda_kernels};
 pub use process::Start;
 pub use properties::Property;
 pub use report::{Emphasis, Failure, Look, Plain, Report, Row, Verdict};

@@ -23,7 +23,16 @@ pub(crate) struct Subject {
     pub(crate) wiring: Option<GradientWiring>,
     /// The CPU kernels: for each, dtypes of type attributes by their index.
     pub(crate) kernels: Vec<Vec<(usize, DType)>>,
-    pub(crate) has_cuda: bool,
+    pub(crate) cuda: Vec<CudaKernel>,
+}
+
+/// A CUDA kernel as a library describes it.
+#[derive(Debug, Clone)]
+pub(crate) struct CudaKernel {
+    /// Dtypes of type attributes by their index.
+    pub(crate) types: Vec<(usize, DType)>,
+    /// The inputs that it reads in main memory.
+    pub(crate) host: Vec<String>,
 }
 
 impl Subject {
@@ -55,6 +64,10 @@ impl Subject {
             };
             pairs.filter_map(pair).collect::<Vec<_>>()
         };
+        let host = |kernel: &Value| {
+            let names = kernel["host_memory"].as_array().into_iter().flatten();
+            names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+        };
         Ok(Subject {
             library: path.to_owned(),
             index,
@@ -62,9 +75,15 @@ impl Subject {
             declares_zero_gradient: *op.declared_gradient() == opsmith_core::Gradient::NotDifferentiable,
             wiring: op.gradient_wiring().cloned(),
             kernels: on("CPU").map(types).collect(),
-            has_cuda: on("CUDA").next().is_some(),
+            cuda: on("CUDA").map(|kernel| CudaKernel { types: types(kernel), host: host(kernel) }).collect(),
             signature,
         })
+    }
+
+    /// The same op with its CUDA kernels in place of those for the CPU; none where it has none.
+    pub(crate) fn on_cuda(&self) -> Option<Subject> {
+        let kernels: Vec<_> = self.cuda.iter().map(|kernel| kernel.types.clone()).collect();
+        (!kernels.is_empty()).then(|| Subject { kernels, ..self.clone() })
     }
 
     /// The attributes that decide the dtype of some input that holds floats where they may.

@@ -17,6 +17,36 @@ pub(crate) enum Request {
     Infer { op: usize, request: String },
     /// A call.
     Call(Call),
+    /// What a call would launch on a card.
+    Launches(Outline),
+}
+
+/// A call of an op on a card, of which nobody reads or computes an element.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Outline {
+    pub(crate) op: usize,
+    /// How many tensors each input has.
+    pub(crate) counts: Vec<usize>,
+    /// The tensors, `None` for an absent one.
+    pub(crate) tensors: Vec<Option<Placed>>,
+    pub(crate) attrs: Vec<Named>,
+    /// How many outputs the definition has.
+    pub(crate) outputs: usize,
+    /// A bit for each output that is to be computed.
+    pub(crate) wanted: u64,
+}
+
+/// A tensor as it would lie on a card.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    pub(crate) dtype: String,
+    pub(crate) shape: Vec<usize>,
+    /// In elements.
+    pub(crate) strides: Vec<isize>,
+    /// Whether it begins one element behind what allocators align to.
+    pub(crate) unaligned: bool,
+    /// In place of all that, a tensor that the kernel reads in main memory.
+    pub(crate) host: Option<Laid>,
 }
 
 /// A call of an op.
@@ -76,8 +106,30 @@ pub(crate) enum Answer {
     Inferred(String),
     /// What the call gave.
     Given(Given),
+    /// What the call would launch.
+    Launched(Vec<Launched>),
     /// An error of the op's, or of Opsmith's.
     Refused(Refusal),
+}
+
+/// A CUDA kernel that a call would launch.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Launched {
+    /// What tells its source from others.
+    pub(crate) source: String,
+    /// The source, the first time that there is something of it.
+    pub(crate) text: Option<SourceText>,
+    /// Which kernel of the source.
+    pub(crate) kernel: String,
+}
+
+/// A source in CUDA C++.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SourceText {
+    pub(crate) file: String,
+    pub(crate) line: u32,
+    pub(crate) text: String,
+    pub(crate) headers: Vec<(String, String)>,
 }
 
 /// An error: its code and its message.
@@ -178,11 +230,14 @@ pub(crate) trait Message: Serialize + DeserializeOwned {
 
 impl Message for Vec<Request> {
     fn buffers(&mut self) -> Vec<(&mut Vec<u8>, usize)> {
-        let calls = self.iter_mut().filter_map(|request| match request {
-            Request::Call(call) => Some(call),
-            Request::Open { .. } | Request::Infer { .. } => None,
+        let tensors = self.iter_mut().flat_map(|request| match request {
+            Request::Call(call) => call.tensors.iter_mut().flatten().collect(),
+            Request::Launches(call) => {
+                let placed = call.tensors.iter_mut().flatten();
+                placed.filter_map(|tensor| tensor.host.as_mut()).collect()
+            }
+            Request::Open { .. } | Request::Infer { .. } => Vec::new(),
         });
-        let tensors = calls.flat_map(|call| call.tensors.iter_mut().flatten());
         tensors.map(|tensor| (&mut tensor.buffer, tensor.bytes)).collect()
     }
 }
@@ -191,7 +246,7 @@ impl Message for Vec<Answer> {
     fn buffers(&mut self) -> Vec<(&mut Vec<u8>, usize)> {
         let given = self.iter_mut().filter_map(|answer| match answer {
             Answer::Given(given) => Some(given),
-            Answer::Opened | Answer::Inferred(_) | Answer::Refused(_) => None,
+            Answer::Opened | Answer::Inferred(_) | Answer::Launched(_) | Answer::Refused(_) => None,
         });
         let buffers = given.flat_map(|Given { outputs, changed, .. }| {
             outputs.iter_mut().flatten().map(|output| &mut output.data).chain(changed)

@@ -1,5 +1,6 @@
 //! The process that calls ops, so that one that crashes or hangs takes nobody with it.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::os::fd::FromRawFd;
@@ -9,6 +10,7 @@ use opsmith_core::tensor::StrRef;
 use opsmith_core::{AttrValue, Code, DType, Device, Error, Result, TensorView};
 use opsmith_runtime::{CallInputs, Library, OutputMemory};
 
+use crate::launched;
 use crate::memory::Guarded;
 use crate::wire::{Answer, Call, Given, Laid, Refusal, Request, read_dtype, receive, send};
 
@@ -23,9 +25,9 @@ const ALIGNMENT: usize = 64;
 pub fn work() -> io::Result<()> {
     let mut answers = BufWriter::new(take_standard_output()?);
     let mut requests = BufReader::new(io::stdin().lock());
-    let mut library = None;
+    let (mut library, mut known) = (None, HashSet::new());
     while let Some(batch) = receive::<Vec<Request>>(&mut requests)? {
-        let answer = |request| answer(&mut library, request).unwrap_or_else(refusal);
+        let answer = |request| answer(&mut library, &mut known, request).unwrap_or_else(refusal);
         let mut batch: Vec<Answer> = batch.into_iter().map(answer).collect();
         send(&mut answers, &mut batch)?;
     }
@@ -50,7 +52,8 @@ fn refusal(error: Error) -> Answer {
     Answer::Refused(Refusal { code: error.code() as i32, message: error.message().to_owned() })
 }
 
-fn answer(library: &mut Option<Library>, request: Request) -> Result<Answer> {
+/// Answers a request; `known` are the CUDA sources that the other side has.
+fn answer(library: &mut Option<Library>, known: &mut HashSet<u128>, request: Request) -> Result<Answer> {
     let opened = |library: &Option<Library>| {
         library.clone().ok_or_else(|| Error::new(Code::FailedPrecondition, "no library is open"))
     };
@@ -63,11 +66,12 @@ fn answer(library: &mut Option<Library>, request: Request) -> Result<Answer> {
             opened(library)?.op_at(op)?.infer_shapes_json(&request).map(Answer::Inferred)
         }
         Request::Call(call) => run(&opened(library)?, call).map(Answer::Given),
+        Request::Launches(call) => launched::run(&opened(library)?, call, known).map(Answer::Launched),
     }
 }
 
 /// A tensor of a call, in memory that is guarded.
-struct Input {
+pub(crate) struct Input {
     memory: Guarded,
     _strings: Vec<Vec<u8>>,
     dtype: DType,
@@ -75,7 +79,7 @@ struct Input {
 }
 
 impl Input {
-    fn new(mut laid: Laid) -> Result<Input> {
+    pub(crate) fn new(mut laid: Laid) -> Result<Input> {
         let dtype = read_dtype(&laid.dtype)?;
         let strings = std::mem::take(&mut laid.strings);
         let refs = strings.iter().map(|text| StrRef { data: text.as_ptr(), len: text.len() });
@@ -89,7 +93,7 @@ impl Input {
         Ok(Input { memory, _strings: strings, dtype, laid })
     }
 
-    fn view(&self) -> TensorView<'_> {
+    pub(crate) fn view(&self) -> TensorView<'_> {
         let first = self.memory.as_ptr().wrapping_add(self.laid.offset * self.dtype.size());
         // SAFETY: the buffer holds every element that the strides reach: whoever laid it out made it so.
         unsafe {

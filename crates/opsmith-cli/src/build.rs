@@ -7,18 +7,25 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
+use opsmith_cuda::Architecture;
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::kernels::{self, Made};
 use crate::source::{Source, read_apart};
 use crate::text::{FAINT, STRONG, print, styled, wrapped};
 
 /// Build the library of a crate of operators, and say where it is and what is in it
 ///
 /// Cargo does the work; its progress and the compiler's messages are shown as they come.
+///
+/// With --cuda-kernels, calls of each op are generated from its definition, and the CUDA kernels that they would launch are
+/// compiled into the folder LIB.kernels: no card is needed. It takes NVRTC: pip install nvidia-cuda-nvrtc.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   opsmith build --release
+  opsmith build --release --cuda-kernels
+  opsmith build --cuda-kernels --library libmy_ops.so --cuda-arch 80,90
   opsmith build --manifest-path my_ops/Cargo.toml --json")]
 pub(crate) struct Options {
     /// Build with optimisations, into target/release
@@ -27,6 +34,21 @@ pub(crate) struct Options {
     /// The crate's Cargo.toml, or that of a workspace [default: the nearest one, from this folder up]
     #[arg(long, value_name = "FILE")]
     manifest_path: Option<PathBuf>,
+    /// Compile its CUDA kernels ahead of time, too
+    #[arg(long)]
+    cuda_kernels: bool,
+    /// The generations of cards to compile them for
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "75,80,90,100",
+        requires = "cuda_kernels"
+    )]
+    cuda_arch: Vec<u32>,
+    /// Compile those of a library that has been built
+    #[arg(long, value_name = "LIB", requires = "cuda_kernels", conflicts_with_all = ["release", "manifest_path"])]
+    library: Option<PathBuf>,
     /// Write JSON, for programs
     #[arg(long)]
     json: bool,
@@ -41,11 +63,25 @@ struct Built {
 
 /// Builds, looks into the libraries, and prints.
 pub(crate) fn build(options: &Options) -> Result<Outcome> {
-    let manifest = locate(options.manifest_path.as_deref())?;
-    let Some(artifacts) = run_cargo(options)? else { return Ok(Outcome::Fault) };
-    let built = shared_objects(&artifacts, &manifest)?;
-    let libraries = built.iter().map(look_into).collect::<Result<Vec<_>>>()?;
-    print(&if options.json { as_json(&libraries)? } else { as_text(&libraries)? })?;
+    let libraries = match &options.library {
+        Some(path) => vec![read_apart(path)?],
+        None => {
+            let manifest = locate(options.manifest_path.as_deref())?;
+            let Some(artifacts) = run_cargo(options)? else { return Ok(Outcome::Fault) };
+            let built = shared_objects(&artifacts, &manifest)?;
+            built.iter().map(look_into).collect::<Result<Vec<_>>>()?
+        }
+    };
+    let mut kernels = Vec::new();
+    if options.cuda_kernels {
+        let architectures: Vec<Architecture> =
+            options.cuda_arch.iter().map(|number| Architecture(*number)).collect();
+        for library in &libraries {
+            let Some(made) = kernels::make(&library.path, &architectures)? else { return Ok(Outcome::Fault) };
+            kernels.push(made);
+        }
+    }
+    print(&if options.json { as_json(&libraries, &kernels)? } else { as_text(&libraries, &kernels)? })?;
     Ok(Outcome::Good)
 }
 
@@ -142,9 +178,10 @@ fn look_into(built: &Built) -> Result<Source> {
     Ok(source)
 }
 
-fn as_text(libraries: &[Source]) -> Result<String> {
+/// What was built, and for each library its kernels where they were asked for.
+fn as_text(libraries: &[Source], kernels: &[Made]) -> Result<String> {
     let mut text = String::new();
-    for Source { path, definitions, .. } in libraries {
+    for (at, Source { path, definitions, .. }) in libraries.iter().enumerate() {
         let here = std::env::current_dir().unwrap_or_default();
         let place = path.strip_prefix(here).unwrap_or(path).display();
         let size = human_size(path.metadata()?.len());
@@ -152,26 +189,31 @@ fn as_text(libraries: &[Source]) -> Result<String> {
         let about = format!("{size}, {} {}", definitions.name, definitions.version);
         let _ = writeln!(text, "{}  {}", styled(STRONG, place), styled(FAINT, about));
         let _ = writeln!(text, "{}", wrapped(&ops.join(", "), 2));
+        text += &kernels.get(at).map(Made::text).unwrap_or_default();
     }
     Ok(text)
 }
 
-fn as_json(libraries: &[Source]) -> Result<String> {
-    let one = |Source { path, definitions, .. }: &Source| {
-        anyhow::Ok(json!({
+fn as_json(libraries: &[Source], kernels: &[Made]) -> Result<String> {
+    let one = |(at, Source { path, definitions, .. }): (usize, &Source)| {
+        let mut json = json!({
             "path": path,
             "bytes": path.metadata()?.len(),
             "name": definitions.name,
             "version": definitions.version,
             "ops": definitions.ops.iter().map(|op| op.name()).collect::<Vec<_>>(),
-        }))
+        });
+        if let Some(made) = kernels.get(at) {
+            json["cuda_kernels"] = made.json();
+        }
+        anyhow::Ok(json)
     };
-    let list = libraries.iter().map(one).collect::<Result<Value>>()?;
+    let list = libraries.iter().enumerate().map(one).collect::<Result<Value>>()?;
     Ok(format!("{list:#}\n"))
 }
 
 /// `512 kB`, `1.3 MB`.
-fn human_size(bytes: u64) -> String {
+pub(crate) fn human_size(bytes: u64) -> String {
     match bytes as f64 / 1000.0 {
         kilobytes if kilobytes < 999.5 => format!("{kilobytes:.0} kB"),
         kilobytes => format!("{:.1} MB", kilobytes / 1000.0),

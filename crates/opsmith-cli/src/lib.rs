@@ -12,6 +12,7 @@ pub mod compat;
 pub mod definitions;
 mod graph;
 mod inspect;
+mod kernels;
 mod new;
 mod source;
 mod text;

@@ -8,10 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::{env, io};
 
+use opsmith_core::{Error, Result};
+
 use crate::cache;
 use crate::digest::Digest;
-use crate::nvrtc::LANGUAGE;
-use crate::source::{Architecture, Compiled, Source};
+use crate::nvrtc::{LANGUAGE, Nvrtc};
+use crate::source::{Architecture, Compiled, Source, Target};
 
 /// The environment variable that says where the folder is: in tests, which then fill it, and where it is not beside the library.
 pub const VARIABLE: &str = "OPSMITH_CUDA_KERNELS";
@@ -40,9 +42,31 @@ fn beside() -> Option<PathBuf> {
         }
         CStr::from_ptr(name)
     };
-    let mut folder = OsStr::from_bytes(name.to_bytes()).to_owned();
+    Some(folder_of(Path::new(OsStr::from_bytes(name.to_bytes()))))
+}
+
+/// The folder of the library in this file.
+pub fn folder_of(library: &Path) -> PathBuf {
+    let mut folder = library.as_os_str().to_owned();
     folder.push(SUFFIX);
-    Some(PathBuf::from(folder))
+    PathBuf::from(folder)
+}
+
+/// Compiles a kernel into a folder; gives how many bytes of machine code that is.
+///
+/// # Errors
+/// As [`Nvrtc::compile`], and those of the file system.
+pub fn make(
+    nvrtc: &Nvrtc,
+    folder: &Path,
+    source: &Source,
+    kernel: &str,
+    architecture: Architecture,
+) -> Result<usize> {
+    let compiled = nvrtc.compile(source, kernel, Target::Machine(architecture), &[])?;
+    write(folder, source, kernel, architecture, &compiled)
+        .map_err(|error| Error::internal(format!("{}: {error}", folder.display())))?;
+    Ok(compiled.image.len())
 }
 
 /// The kernel for a card of this generation, if it has been compiled ahead: for this one, or an earlier one of its family. The

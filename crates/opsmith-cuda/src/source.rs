@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::digest::Digest;
 
 /// A header's name, and its text.
-pub type Header = (&'static str, &'static str);
+pub type Header = (Cow<'static, str>, Cow<'static, str>);
 
 /// A header without its comments, which a library need not carry; lines stay where they are.
 macro_rules! header {
@@ -20,7 +20,7 @@ macro_rules! header {
             bytes
         };
         match std::str::from_utf8(&STRIPPED) {
-            Ok(text) => ($name, text),
+            Ok(text) => (Cow::Borrowed($name), Cow::Borrowed(text)),
             Err(_) => panic!("comments end with a line"),
         }
     }};
@@ -81,7 +81,7 @@ pub struct Source {
     text: Cow<'static, str>,
     first_line: u32,
     beside: &'static str,
-    headers: &'static [Header],
+    headers: Cow<'static, [Header]>,
     key: OnceLock<u128>,
 }
 
@@ -93,7 +93,7 @@ impl Source {
             text: Cow::Borrowed(text),
             first_line: 1,
             beside: "",
-            headers: if includes_products(text.as_bytes()) { &HEADERS } else { &BASE },
+            headers: Cow::Borrowed(if includes_products(text.as_bytes()) { &HEADERS } else { &BASE }),
             key: OnceLock::new(),
         }
     }
@@ -103,6 +103,12 @@ impl Source {
     /// It may include `opsmith.cuh` and no other header.
     pub fn generated(name: impl Into<String>, text: impl Into<String>) -> Source {
         Source { name: Cow::Owned(name.into()), text: Cow::Owned(text.into()), ..Source::new("", "") }
+    }
+
+    /// A source of another library, as [`file`](Self::file), [`line`](Self::line), [`text`](Self::text) and
+    /// [`headers`](Self::headers) tell it there.
+    pub fn of_library(file: String, line: u32, text: String, headers: Vec<Header>) -> Source {
+        Source { headers: Cow::Owned(headers), ..Source::generated(file, text).first_line(line) }
     }
 
     /// The same source, whose file lies in the folder of the Rust file at this path, which `file!()` gives.
@@ -130,8 +136,13 @@ impl Source {
     }
 
     /// The headers that it may include.
-    pub(crate) fn headers(&self) -> &'static [Header] {
-        self.headers
+    pub fn headers(&self) -> &[Header] {
+        &self.headers
+    }
+
+    /// The number of its first line in its file.
+    pub fn line(&self) -> u32 {
+        self.first_line
     }
 
     /// Its author's file, which messages name.
@@ -151,7 +162,7 @@ impl Source {
     }
 
     /// A digest of all that decides what it means.
-    pub(crate) fn key(&self) -> u128 {
+    pub fn key(&self) -> u128 {
         *self.key.get_or_init(|| {
             let headers =
                 self.headers.iter().fold(Digest::new(), |digest, (_, text)| digest.part(text.as_bytes()));
@@ -218,11 +229,19 @@ mod tests {
 
     #[test]
     fn headers_have_no_comments_and_are_there_where_they_are_included() {
-        let [(_, base), (_, products)] = HEADERS;
+        let [(_, base), (_, products)] = &HEADERS;
         assert!(!base.contains("//") && !products.contains("//"));
         assert_eq!(base.lines().count(), include_str!("opsmith.cuh").lines().count());
         assert_eq!(Source::new("a.cu", "#include \"opsmith.cuh\"").headers().len(), 1);
         assert_eq!(Source::new("a.cu", "#include \"opsmith_gemm.cuh\"").headers().len(), 2);
+    }
+
+    #[test]
+    fn a_source_of_another_library_is_the_same() {
+        let own = Source::new("a.cu", "#include \"opsmith.cuh\"").beside("crates/a/src/lib.rs").first_line(7);
+        let headers = own.headers().to_vec();
+        let other = Source::of_library(own.file(), own.line(), own.text().to_owned(), headers);
+        assert_eq!((other.file(), other.program(), other.key()), (own.file(), own.program(), own.key()));
     }
 
     #[test]

@@ -8,13 +8,16 @@ use std::mem::offset_of;
 use opsmith_abi::*;
 use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use opsmith_core::{Code, OpDef, Result, shape_fns};
+use opsmith_cuda::{CudaCall, Index, Source};
 use opsmith_host::{Root, StaticLibrary, capi};
 
 /// The size of the first table: before `stream`.
 const FIRST: usize = offset_of!(OpsmithHost, stream);
+/// That of the second: before `launch`.
+const SECOND: usize = offset_of!(OpsmithHost, launch);
 const FULL: usize = size_of::<OpsmithHost>();
 /// Every size that ends within or after a field which was added later, and that of a caller of the future.
-const SIZES: [usize; 5] = [FIRST, FIRST + 4, FIRST + 8, FULL, FULL + 8];
+const SIZES: [usize; 7] = [FIRST, FIRST + 4, FIRST + 8, SECOND, SECOND + 4, FULL, FULL + 8];
 /// What a caller lends as its stream.
 const STREAM: usize = 0x5EED;
 
@@ -89,7 +92,47 @@ fn twice_of_sizes() -> OpDef {
         .kernel(KernelDef::cuda::<TwiceOnCard>().host_memory("sizes"))
 }
 
-static LIBRARY: StaticLibrary = StaticLibrary::new("host_tables", "1.0.0", &[twice, twice_of_sizes]);
+static SOURCE: Source =
+    Source::new("kernels.cu", "// #include \"opsmith.cuh\"").beside("crates/a/src/lib.rs");
+
+/// Launches a kernel of the name that the attribute says.
+struct Launches(String);
+
+impl OpKernel for Launches {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        construction.attr("kernel").map(Launches)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let call = CudaCall::new(context, &SOURCE);
+        let x = call.input::<f32>("x")?;
+        call.output::<f32>("y", x.shape())?;
+        let kernel = call.kernel(self.0.clone()).grid([2, 3, 4]).block([32, 2, 1]).shared(48);
+        // SAFETY: the tests take the launch, and no card does.
+        unsafe { kernel.value(7u8).index(3, Index::Bits64).launch() }
+    }
+}
+
+fn launched() -> OpDef {
+    launching("Launched", "welcome")
+}
+
+fn unwelcome() -> OpDef {
+    launching("Unwelcome", "unwelcome")
+}
+
+fn launching(name: &str, kernel: &str) -> OpDef {
+    OpDef::new(name)
+        .attr(&format!("kernel: string = '{kernel}'"))
+        .input("x: float")
+        .output("y: float")
+        .shape_fn(shape_fns::unchanged)
+        .kernel(KernelDef::cpu::<Twice>())
+        .kernel(KernelDef::cuda::<Launches>())
+}
+
+static LIBRARY: StaticLibrary =
+    StaticLibrary::new("host_tables", "1.0.0", &[twice, twice_of_sizes, launched, unwelcome]);
 static TABLE: OpsmithLibrary = capi::table::<Tables>("host_tables", "1.0.0");
 
 struct Tables;
@@ -109,6 +152,43 @@ struct Memory([f32; 128]);
 struct Caller {
     output: Option<Box<Memory>>,
     temp: Option<Box<Memory>>,
+    launched: Vec<Launched>,
+}
+
+/// A launch that a caller got: file and line, source, headers, kernel, geometry, arguments.
+#[derive(Debug, PartialEq)]
+struct Launched {
+    place: (String, u32),
+    source: String,
+    headers: Vec<String>,
+    kernel: String,
+    geometry: ([u32; 3], [u32; 3], u32),
+    arguments: Vec<Vec<u8>>,
+}
+
+/// Notes the launch; a kernel called `unwelcome` fails.
+unsafe extern "C" fn launch(context: *mut c_void, launch: *const OpsmithLaunch) -> i32 {
+    // SAFETY: the tables below have a `Caller` as their context, and the library's launch is whole.
+    let (caller, launch) = unsafe { (&mut *context.cast::<Caller>(), &*launch) };
+    assert_eq!(launch.size, size_of::<OpsmithLaunch>());
+    // SAFETY: texts and lists are as long as they say.
+    unsafe {
+        let text = |text: OpsmithStr| String::from_utf8(text.as_bytes().to_vec()).unwrap();
+        let headers = std::slice::from_raw_parts(launch.headers, launch.num_headers);
+        let arguments = (0..launch.num_arguments).map(|at| {
+            let (data, size) = (*launch.arguments.add(at), *launch.argument_sizes.add(at));
+            std::slice::from_raw_parts(data.cast::<u8>(), size).to_vec()
+        });
+        caller.launched.push(Launched {
+            place: (text(launch.file), launch.line),
+            source: text(launch.source),
+            headers: headers.iter().map(|header| text(header.name)).collect(),
+            kernel: text(launch.kernel),
+            geometry: (launch.grid, launch.block, launch.shared),
+            arguments: arguments.collect(),
+        });
+        if text(launch.kernel) == "unwelcome" { 7 } else { 0 }
+    }
 }
 
 unsafe extern "C" fn allocate_output(
@@ -142,6 +222,7 @@ fn table(caller: &mut Caller, size: usize) -> [usize; FULL / 8 + 1] {
         keep_string: None,
         stream: STREAM as *mut c_void,
         allocate_temp: Some(allocate_temp),
+        launch: Some(launch),
     };
     let mut words = [0xDEAD; FULL / 8 + 1];
     // SAFETY: the array is larger than the structure, which is made of words.
@@ -162,6 +243,11 @@ fn input(data: &mut [f32; 3], (kind, index): (i32, i32)) -> OpsmithTensor {
         shape: SHAPE.as_ptr(),
         strides: std::ptr::null(),
     }
+}
+
+thread_local! {
+    /// What the last call launched.
+    static LAUNCHED: RefCell<Vec<Launched>> = const { RefCell::new(Vec::new()) };
 }
 
 static SHAPE: [i64; 1] = [3];
@@ -211,6 +297,7 @@ fn call(
         (TABLE.plan_free)(plan);
         result
     };
+    LAUNCHED.set(caller.launched);
     let output = caller.output.map_or([f32::NAN; 128], |memory| memory.0);
     result.map(|()| [output[0], output[1], output[2]])
 }
@@ -244,7 +331,7 @@ fn calls_on_the_cpu_are_the_same_with_tables_of_every_size() {
 #[test]
 fn a_kernel_on_a_card_has_the_stream_and_the_memory_that_are_lent() {
     for planned in [false, true] {
-        for size in [FULL, FULL + 8] {
+        for size in [SECOND, SECOND + 4, FULL, FULL + 8] {
             assert_eq!(call(0, &[CARD], size, planned), Ok([2.0, -4.0, 7.0]));
             let seen = SEEN.take().unwrap();
             assert_eq!(seen.stream, STREAM);
@@ -301,4 +388,25 @@ fn inputs_on_different_devices_are_refused_whatever_the_table() {
         (code, message.as_str()),
         (Code::InvalidArgument as i32, "Twice: a tensor is on a device of unknown kind 7")
     );
+}
+
+#[test]
+fn a_caller_that_takes_launches_gets_each_with_all_that_it_is_made_of() {
+    for (size, planned) in [(FULL, false), (FULL + 8, true)] {
+        assert!(call(2, &[CARD], size, planned).is_ok());
+        let launched = Launched {
+            place: ("crates/a/src/kernels.cu".to_owned(), 1),
+            source: "// #include \"opsmith.cuh\"".to_owned(),
+            headers: vec!["opsmith.cuh".to_owned()],
+            kernel: "welcome".to_owned(),
+            geometry: ([2, 3, 4], [32, 2, 1], 48),
+            arguments: vec![vec![7], 3i64.to_ne_bytes().to_vec()],
+        };
+        assert_eq!(LAUNCHED.take(), [launched]);
+        assert_eq!(call(2, &[CPU], size, planned), Ok([2.0, -4.0, 7.0]));
+        assert_eq!(LAUNCHED.take(), [], "on the CPU there is nothing to launch");
+    }
+    let (code, message) = call(3, &[CARD], FULL, false).unwrap_err();
+    let text = "Unwelcome: kernel `unwelcome`: the caller, who takes launches, failed with 7";
+    assert_eq!((code, message.as_str()), (Code::Internal as i32, text));
 }

@@ -4,14 +4,17 @@ use std::ffi::{CStr, c_char, c_void};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_abi::*;
 use opsmith_core::{Code, DType, Error, Result, TensorView};
+use opsmith_cuda::Launch;
 use smallvec::SmallVec;
 
 use crate::attrs::{Named, with_abi_attrs};
 use crate::buffer::Block;
+use crate::launch::with_launch;
 use crate::op::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::{Tensor, byte_size};
@@ -72,6 +75,19 @@ pub trait OutputMemory {
     fn allocate_temp(&mut self, _bytes: usize) -> Result<*mut u8> {
         Err(Error::unimplemented("the caller lends no temporary memory on a card"))
     }
+
+    /// Whether [`launch`](Self::launch) gets the CUDA kernels of the call, and no card.
+    fn takes_launches(&self) -> bool {
+        false
+    }
+
+    /// Gets a CUDA kernel that the call would put on the stream.
+    ///
+    /// # Errors
+    /// Whatever is to fail the call.
+    fn launch(&mut self, launch: &mut Launch<'_>) -> Result<()> {
+        Err(Error::unimplemented(format!("kernel `{}`: the caller takes no launches", launch.kernel)))
+    }
 }
 
 /// What the callbacks of a call work on.
@@ -127,6 +143,7 @@ pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Pre
         keep_string: None,
         stream: std::ptr::null_mut(),
         allocate_temp: None,
+        launch: None,
     };
     let error = with_abi_call(called, inputs, &mut [], &host, |call| {
         // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
@@ -146,7 +163,7 @@ pub(crate) fn call<M: OutputMemory>(
 ) -> Result<()> {
     let table = called.op.library().table();
     let threads = called.threads.map_or(0, NonZeroUsize::get);
-    let stream = memory.stream();
+    let (stream, takes_launches) = (memory.stream(), memory.takes_launches());
     let mut services = Services { memory, threads, failure: None };
     let mut host = OpsmithHost {
         size: size_of::<OpsmithHost>(),
@@ -157,9 +174,13 @@ pub(crate) fn call<M: OutputMemory>(
         keep_string: Some(keep_string::<M>),
         stream: stream.unwrap_or(std::ptr::null_mut()),
         allocate_temp: None,
+        launch: None,
     };
     if stream.is_some() {
         host.allocate_temp = Some(allocate_temp::<M>);
+    }
+    if takes_launches {
+        host.launch = Some(launch::<M>);
     }
     if threads > 0 {
         host.num_threads = Some(num_threads::<M>);
@@ -276,6 +297,15 @@ unsafe extern "C" fn allocate_output<M: OutputMemory>(
 
 unsafe extern "C" fn allocate_temp<M: OutputMemory>(context: *mut c_void, bytes: usize) -> *mut c_void {
     guarded(context, |memory: &mut M| memory.allocate_temp(bytes)).cast()
+}
+
+unsafe extern "C" fn launch<M: OutputMemory>(context: *mut c_void, launch: *const OpsmithLaunch) -> i32 {
+    let taken = guarded(context, |memory: &mut M| {
+        // SAFETY: the library's launch is as the ABI has it, and there until this returns.
+        unsafe { with_launch(launch, |launch| memory.launch(launch)) }?;
+        Ok(NonNull::<u8>::dangling().as_ptr())
+    });
+    i32::from(taken.is_null())
 }
 
 unsafe extern "C" fn num_threads<M>(context: *mut c_void) -> usize {

@@ -27,6 +27,7 @@ mod card;
 mod elf;
 mod gradient;
 mod graph;
+mod launch;
 mod library;
 mod loader;
 mod op;

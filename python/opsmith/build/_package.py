@@ -92,4 +92,18 @@ def _files(library: Library, built: Path, editable: bool) -> dict[str, bytes]:
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
     if not editable:
         files[f"lib{name}.so"] = built.read_bytes()
+        files |= {f"lib{name}.so.kernels/{file}": data for file, data in _cuda_kernels(built).items()}
     return {f"{name}/{file}": data for file, data in files.items()}
+
+
+def _cuda_kernels(built: Path) -> dict[str, bytes]:
+    """The CUDA kernels that were compiled ahead of time, from the folder beside the library."""
+    folder = built.with_name(f"{built.name}.kernels")
+    kernels = {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file()}
+    if kernels and folder.stat().st_mtime < built.stat().st_mtime:
+        print(
+            f"opsmith: {folder} is older than the library; kernels whose source has changed are compiled at "
+            "their first use\n  → `opsmith build --release --cuda-kernels` compiles them now",
+            file=sys.stderr,
+        )
+    return kernels

@@ -7,10 +7,11 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
 REPOSITORY = Path(__file__).parents[3]
+LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", REPOSITORY / "target" / "release"))
 EXAMPLE = REPOSITORY / "examples" / "distances"
 PROGRAM = Path(os.environ.get("OPSMITH_PROGRAM", REPOSITORY / "target" / "debug" / "opsmith"))
 OPS = [f"pairwise_manhattan_distance{ending}" for ending in ("", "_grad", "_grad_grad")]
@@ -34,7 +36,9 @@ def test_it_has_the_module_the_library_and_what_describes_them(wheel: Path) -> N
     info = "distances-0.1.0.dist-info"
     module = ["__init__.py", "__init__.pyi", "libdistances.so", "py.typed"]
     about = ["licenses/LICENSE-APACHE", "licenses/LICENSE-MIT", "METADATA", "WHEEL", "RECORD"]
-    assert list(content) == [*(f"distances/{name}" for name in module), *(f"{info}/{name}" for name in about)]
+    # Whoever runs the tests may have compiled kernels ahead of time.
+    names = [name for name in content if ".so.kernels/" not in name]
+    assert names == [*(f"distances/{name}" for name in module), *(f"{info}/{name}" for name in about)]
     assert modes["distances/libdistances.so"] == 0o100755 and modes["distances/__init__.py"] == 0o100644
     for line in content[f"{info}/RECORD"].decode().splitlines():
         name, digest, size = line.split(",")
@@ -130,6 +134,61 @@ def test_installed_it_runs(framework: str, run: Run, installed: Path) -> None:
     path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
     done = run(sys.executable, "-c", USE, framework, installed, PYTHONPATH=path)
     assert done.stdout == "right\n", done.stderr
+
+
+# Where the library itself looks: beside the file that its own code is in.
+LOOKS = """
+import ctypes
+import distances
+
+class Found(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), *((each, ctypes.c_void_p) for each in ("base", "symbol", "at"))]
+
+library, found = ctypes.CDLL(distances._library.__file__), Found()
+own = ctypes.c_char.in_dll(library, "opsmith_library_v1")
+assert ctypes.CDLL(None).dladdr(ctypes.byref(own), ctypes.byref(found))
+print(found.name.decode() + ".kernels")
+"""
+
+
+@pytest.fixture
+def kernels(wheel: Path) -> Iterator[Path]:
+    """The folder of kernels beside the library that Cargo makes, which is older than the library."""
+    library = LIBRARIES.parent / "release" / "libdistances.so"
+    folder, kept = library.with_name("libdistances.so.kernels"), library.with_name("kernels-kept-by-test")
+    if folder.exists():
+        folder.rename(kept)
+    folder.mkdir()
+    (folder / "0123.kernel").write_bytes(b"compiled")
+    (folder / "kernels.json").write_text("{}")
+    os.utime(folder, (0, 0))
+    yield folder
+    shutil.rmtree(folder)
+    if kept.exists():
+        kept.rename(folder)
+
+
+def test_kernels_compiled_ahead_of_time_are_where_the_library_looks(
+    run: Run, build: Run, kernels: Path, tmp_path: Path
+) -> None:
+    done = build(EXAMPLE, "--out", tmp_path)
+    assert done.returncode == 0 and f"opsmith: {kernels} is older than the library" in done.stderr
+    os.utime(kernels)
+    done = build(EXAMPLE, "--out", tmp_path)
+    assert done.returncode == 0 and "older" not in done.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--no-deps", "--no-index"]
+    done = run(*pip, "--target", installed, wheel)
+    assert done.returncode == 0, done.stderr
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    done = run(sys.executable, "-c", LOOKS, PYTHONPATH=path)
+    folder = Path(done.stdout.strip())
+    assert folder == installed / "distances" / "libdistances.so.kernels", done.stderr
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == {
+        "0123.kernel": b"compiled",
+        "kernels.json": b"{}",
+    }
 
 
 TYPED = """\

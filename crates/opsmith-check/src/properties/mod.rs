@@ -158,7 +158,7 @@ impl Property {
                 let none = setting.author.borrow().reference.is_none();
                 none.then(|| "the author gives none".into())
             }
-            Property::Cuda if subject.has_cuda => Some("checks are made on the CPU only".into()),
+            Property::Cuda if !subject.cuda.is_empty() => Some("checks are made on the CPU only".into()),
             Property::Cuda => Some("it has no CUDA kernel".into()),
             _ => None,
         }

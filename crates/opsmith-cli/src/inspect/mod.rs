@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::Outcome;
 use crate::definitions::Op;
+use crate::kernels;
 use crate::source::{Source, read};
 use crate::text::{FAINT, STRONG, print, styled};
 
@@ -90,7 +91,9 @@ fn pages(source: &Source, with_head: bool) -> String {
         let plural = if count == 1 { "" } else { "s" };
         let name = styled(STRONG, format_args!("{} {}", definitions.name, definitions.version));
         let place = styled(FAINT, format_args!("{}", source.path.display()));
-        pages.push(format!("{name}, {count} op{plural}, {place}\n"));
+        let kernels = kernels::beside(&source.path);
+        let kernels = kernels.map(|line| format!("  {}\n", styled(FAINT, line))).unwrap_or_default();
+        pages.push(format!("{name}, {count} op{plural}, {place}\n{kernels}"));
     }
     pages.extend(definitions.ops.iter().map(page::page));
     pages.join("\n")

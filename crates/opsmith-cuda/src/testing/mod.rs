@@ -8,7 +8,7 @@ use std::env;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use opsmith_core::{Error, Result};
+use opsmith_core::Result;
 
 pub use resources::{Resources, resources};
 
@@ -52,10 +52,13 @@ pub fn compile_everywhere(nvrtc: &Nvrtc, launch: &Launch<'_>) -> Result<()> {
     }
     let folder = ahead::named();
     for architecture in ARCHITECTURES {
-        let compiled = nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[])?;
-        if let Some(folder) = &folder {
-            let kept = ahead::write(folder, launch.source, &launch.kernel, architecture, &compiled);
-            kept.map_err(|error| Error::internal(format!("{}: {error}", folder.display())))?;
+        match &folder {
+            Some(folder) => {
+                ahead::make(nvrtc, folder, launch.source, &launch.kernel, architecture).map(drop)?
+            }
+            None => {
+                nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[]).map(drop)?;
+            }
         }
     }
     let taken = resources(nvrtc, launch.source, &launch.kernel, SHOWN)?;

@@ -107,7 +107,7 @@ fn compiled(launch: &Launch<'_>) -> Result<Kernel> {
     let (source, library) = (folder.join("kernel.cpp"), folder.join("kernel.so"));
     fs::create_dir_all(&folder).map_err(failed)?;
     for (name, text) in launch.source.headers() {
-        fs::write(folder.join(name), text).map_err(failed)?;
+        fs::write(folder.join(&**name), &**text).map_err(failed)?;
     }
     let text = format!(
         "{PRELUDE}{}\nextern \"C\" __attribute__((visibility(\"default\"))) int opsmith_run(void **a, const size_t *s, size_t n, const unsigned *g, const unsigned *b, \

@@ -11,6 +11,7 @@ use opsmith_core::{
 };
 use smallvec::SmallVec;
 
+use super::launch::with_launches_of;
 use super::read;
 use crate::memory::Scratch;
 use crate::parallel::{Body, body_context, call_body};
@@ -126,12 +127,9 @@ impl Called<'_> {
                 unsafe { call.output_counts.add(arg).write(count) };
             }
         }
-        plan.run(
-            self.op,
-            inputs,
-            call.wanted,
-            &CallHost { host: self.host, device, scratch: Scratch::default() },
-        )
+        let host = CallHost { host: self.host, device, scratch: Scratch::default() };
+        let run = || plan.run(self.op, inputs, call.wanted, &host);
+        if device == Device::CPU { run() } else { with_launches_of(self.host, run) }
     }
 }
 

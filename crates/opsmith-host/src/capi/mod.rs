@@ -3,6 +3,7 @@
 mod call;
 mod explain;
 mod infer;
+mod launch;
 mod read;
 
 use std::ffi::CString;

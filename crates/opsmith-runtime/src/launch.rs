@@ -1,0 +1,54 @@
+//! Launches that a library gives its caller, in place of a card.
+
+use std::slice;
+
+use opsmith_abi::{OpsmithLaunch, OpsmithStr};
+use opsmith_core::{Error, Result};
+use opsmith_cuda::{Arguments, Launch, Source};
+
+/// Reads a launch, and lends it to `body`.
+///
+/// # Safety
+/// `launch` must point to one as the ABI has it, which is there until this returns.
+pub(crate) unsafe fn with_launch<R>(
+    launch: *const OpsmithLaunch,
+    body: impl FnOnce(&mut Launch<'_>) -> Result<R>,
+) -> Result<R> {
+    // SAFETY: promised by the caller.
+    let given = unsafe { &*launch };
+    if given.size < size_of::<OpsmithLaunch>() {
+        let message = format!("a launch of {} bytes; version 1 of the ABI has more", given.size);
+        return Err(Error::failed_precondition(message));
+    }
+    // SAFETY: the library's texts, headers and arguments are as many as it says, and there until this returns; an argument has
+    // as many bytes as its size says.
+    let (source, arguments) = unsafe {
+        let headers = list(given.headers, given.num_headers).iter();
+        let headers = headers.map(|header| (text(header.name).into(), text(header.text).into())).collect();
+        let source = Source::of_library(text(given.file), given.line, text(given.source), headers);
+        let mut arguments = Arguments::default();
+        let sizes = list(given.argument_sizes, given.num_arguments);
+        for (&data, &size) in list(given.arguments, given.num_arguments).iter().zip(sizes) {
+            arguments.raw(list(data.cast::<u8>(), size));
+        }
+        (source, arguments)
+    };
+    let OpsmithLaunch { grid, block, shared, .. } = *given;
+    // SAFETY: as above.
+    let kernel = unsafe { text(given.kernel) };
+    body(&mut Launch { source: &source, kernel, grid, block, shared, arguments })
+}
+
+/// # Safety
+/// The text must be readable.
+unsafe fn text(text: OpsmithStr) -> String {
+    // SAFETY: promised by the caller.
+    String::from_utf8_lossy(unsafe { text.as_bytes() }).into_owned()
+}
+
+/// # Safety
+/// There must be as many elements for `'a`, where it is not 0.
+unsafe fn list<'a, T>(data: *const T, len: usize) -> &'a [T] {
+    // SAFETY: promised by the caller.
+    if len == 0 { &[] } else { unsafe { slice::from_raw_parts(data, len) } }
+}
