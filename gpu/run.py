@@ -1,4 +1,4 @@
-"""Everything that needs a card, in one go: values, gradients, streams, graphs, misuse, the sanitizer, times.
+"""Everything that needs a card, in one go: values, gradients, streams, misuse, graphs, the sanitizer, times.
 
     python gpu/run.py                   # on a machine with a card
     python gpu/run.py --device cpu      # a dry run on the processor, which shows nothing of a card
@@ -34,6 +34,7 @@ SECTIONS = {
     "misuse": "misuse",
     "compiled": "torch.compile",
     "with_jax": "JAX",
+    "engine": "engine",
     "sanitizer": "compute-sanitizer",
     "speed": "times",
 }

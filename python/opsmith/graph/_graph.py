@@ -15,6 +15,7 @@ from opsmith._library import Library
 from opsmith.graph._output import Operation, Output, Variable, place
 
 if TYPE_CHECKING:
+    from opsmith._native import Graph as NativeGraph
     from opsmith._native import GraphOperation
 
 
@@ -76,7 +77,7 @@ class Graph:
             yield
 
     @contextmanager
-    def _within(self, inner: _native.Graph) -> Iterator[None]:
+    def _within(self, inner: NativeGraph) -> Iterator[None]:
         """Within it, nodes that the current thread makes are made through this handle."""
         stack: list[_native.Graph] = self._scopes.__dict__.setdefault("stack", [])
         stack.append(inner)

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import cases
+import engine
 import misuse
+import opsmith
 import pytest
 import results
 import sanitizer
@@ -59,9 +61,9 @@ def test_every_op_with_a_cuda_kernel_is_called_and_right(tmp_path: Path) -> None
 
 
 def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
-    found = dry(tmp_path, few, "streams", "misuse", "compiled", "with_jax")
+    found = dry(tmp_path, few, "streams", "misuse", "compiled", "with_jax", "engine")
     sections = {row.section for row in found.of(PASSED)}
-    assert sections == {"streams", "misuse", "torch.compile", "JAX"}
+    assert sections == {"streams", "misuse", "torch.compile", "JAX", "engine"}
     reasons = {row.message for row in found.of(NOT_RUN)}
     assert reasons <= {
         "the dry run has no card",
@@ -69,6 +71,31 @@ def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
         "it takes 16 GiB: on a card, and not in a quick run",
         "libopsmith_ops.so is not among the libraries",
     }
+
+
+@pytest.mark.parametrize("name", engine.FUNCTIONS)
+def test_graphs_of_the_engine_can_be_on_a_card(name: str) -> None:
+    with pytest.raises((opsmith.FailedPreconditionError, opsmith.NotFoundError), match="node `"):
+        engine.compare(name, engine.NO_SUCH_CARD, engine.FUNCTIONS[name], "float32")
+
+
+@pytest.mark.parametrize("optimizer", engine.OPTIMIZERS)
+def test_training_can_be_on_a_card(optimizer: str) -> None:
+    network = engine.Network(engine.NO_SUCH_CARD, "float32", engine.OPTIMIZERS[optimizer]())
+    session = opsmith.Session(network.graph)
+    # Were there no kernel for one of the nodes, it would be said before a card is looked for.
+    with pytest.raises((opsmith.FailedPreconditionError, opsmith.NotFoundError), match="node `"):
+        session.run([network.loss, network.train], network.feeds("float32", 0))
+
+
+def test_wrong_numbers_of_the_engine_are_a_failure(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    factors = iter([1.0, 1.001])
+    monkeypatch.setattr(engine, "CHECKS", (engine.functions, engine.no_card))
+    monkeypatch.setattr(engine, "FUNCTIONS", {"wrong": lambda x, y: x * next(factors)})
+    found = Results()
+    engine.run(Processor(), few, True, found)
+    assert [row.verdict for row in found.rows] == [FAILED, PASSED]
+    assert "wrong in float64, output 0" in found.rows[0].message
 
 
 def test_views_that_lie_far_apart_are_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,30 +38,32 @@ impl Cards {
 
     /// The card that the values of a variable are on; none for one in main memory.
     pub(super) fn of_variable(&self, node: &Node) -> Result<Option<Card>> {
-        let holds = || {
-            let dtype = node.outputs[0].dtype;
-            ensure!(dtype != DType::String, Unimplemented, "a string tensor cannot be on a card");
-            Ok(())
-        };
-        Ok(self.place(node, holds)?.map(|(card, ())| card))
-    }
-
-    /// The card that a node is placed on, and what `check` says of it there; none for one on the CPU. No driver is opened for a
-    /// node that cannot be on a card anyway.
-    fn place<T>(&self, node: &Node, check: impl FnOnce() -> Result<T>) -> Result<Option<(Card, T)>> {
         if node.device.kind == DeviceKind::Cpu {
             return Ok(None);
         }
-        match check().and_then(|found| Ok((self.open(node.device.index)?, found))) {
-            Ok(placed) => Ok(Some(placed)),
-            Err(error) if self.soft && is_of_place(&error) => Ok(None),
-            Err(error) => {
-                let (node, device) = (node.described(), node.device.name());
-                let advice = "place it on the CPU, or have the session do so by `allow_soft_placement`";
-                let message = format!("{node}: {}; it is placed on {device}: {advice}", error.message());
-                Err(Error::new(error.code(), message))
-            }
+        if node.outputs[0].dtype == DType::String {
+            return self.unless_soft(node, Error::unimplemented("a string tensor cannot be on a card"));
         }
+        self.of_node(node)
+    }
+
+    /// The card that a node is placed on, if there is one.
+    fn of_node(&self, node: &Node) -> Result<Option<Card>> {
+        match self.open(node.device.index) {
+            Ok(card) => Ok(Some(card)),
+            Err(error) => self.unless_soft(node, error),
+        }
+    }
+
+    /// Nothing, for a node that cannot be on its card and may be on the CPU; else the error, with the node.
+    fn unless_soft<T>(&self, node: &Node, error: Error) -> Result<Option<T>> {
+        if self.soft && is_of_place(&error) {
+            return Ok(None);
+        }
+        let (node, device) = (node.described(), node.device.name());
+        let advice = "place it on the CPU, or have the session do so by `allow_soft_placement`";
+        let message = format!("{node}: {}; it is placed on {device}: {advice}", error.message());
+        Err(Error::new(error.code(), message))
     }
 }
 
@@ -90,9 +92,23 @@ impl Placement {
     /// As opening the card of a node; `Unimplemented` for a node that the card cannot run.
     pub(super) fn new(graph: &Needed<'_>, order: &[NodeId], cards: &Cards) -> Result<Placement> {
         let mut placement = Placement::default();
+        // Kernels first: what a card could not run is said without one too.
+        let mut kernels = HashMap::new();
+        for &id in order {
+            let node = &*graph.nodes[id];
+            let Kind::Call { op, .. } = &node.kind else { continue };
+            if node.device.kind == DeviceKind::Cpu || asks_for_shapes(op) {
+                continue;
+            }
+            let in_main_memory = match main_memory(graph.nodes, node, op) {
+                Ok(bits) => Some(bits),
+                Err(error) => cards.unless_soft(node, error)?,
+            };
+            kernels.extend(in_main_memory.map(|bits| (id, bits)));
+        }
         for &id in order {
             match &graph.nodes[id].kind {
-                Kind::Call { op, .. } => placement.add_call(graph, id, op, cards)?,
+                Kind::Call { op, .. } => placement.add_call((graph, id, op), kernels.get(&id), cards)?,
                 Kind::Variable { .. } => placement.add_variable(graph, id, cards)?,
                 Kind::Assign { variable } => placement.add_variable(graph, *variable, cards)?,
                 Kind::Initialize => {
@@ -111,12 +127,16 @@ impl Placement {
         Ok(())
     }
 
-    fn add_call(&mut self, graph: &Needed<'_>, id: NodeId, op: &Op, cards: &Cards) -> Result<()> {
-        if asks_for_shapes(op) {
-            return Ok(());
-        }
+    fn add_call(
+        &mut self,
+        (graph, id, op): (&Needed<'_>, NodeId, &Op),
+        kernel: Option<&u64>,
+        cards: &Cards,
+    ) -> Result<()> {
         let node = &*graph.nodes[id];
-        if let Some((card, in_main_memory)) = cards.place(node, || main_memory(graph.nodes, node, op))? {
+        if let Some(&in_main_memory) = kernel
+            && let Some(card) = cards.of_node(node)?
+        {
             self.on_card.insert(id, Placed { card, in_main_memory });
             return Ok(());
         }
