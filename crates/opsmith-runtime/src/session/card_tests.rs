@@ -273,7 +273,9 @@ fn variables_are_set_saved_and_restored_where_they_are() {
     assert!(error.message().starts_with("variable `there`, made at"), "{error}");
     session.execute(&graph.initializer().unwrap(), &[]).unwrap();
     assert_eq!(numbers(&session.value(&there).unwrap()), [1.0, 2.0]);
+    assert_eq!(card.memory_use().live, 512, "no copy of the initial value is kept");
     session.set_value(&there, &tensor(&[3.0, 4.0], &[2])).unwrap();
+    assert_eq!(card.memory_use().live, 512);
     let path =
         std::env::temp_dir().join(format!("opsmith-card-variables-{}.safetensors", std::process::id()));
     session.save(&path).unwrap();

@@ -14,9 +14,15 @@ use crate::graph::{Endpoint, Kind, NodeId};
 
 impl Builder<'_> {
     pub(super) fn new_slot(&mut self, endpoint: Endpoint, at: Device, made_by: Option<usize>) -> Slot {
+        let slot = self.unnamed_slot(made_by);
+        self.slots.insert((endpoint, at), slot);
+        slot
+    }
+
+    /// A slot that is not where others read an endpoint.
+    fn unnamed_slot(&mut self, made_by: Option<usize>) -> Slot {
         self.constants.push(None);
         self.made_by.push(made_by);
-        self.slots.insert((endpoint, at), self.constants.len() - 1);
         self.constants.len() - 1
     }
 
@@ -97,11 +103,24 @@ impl Builder<'_> {
             return Ok(slot);
         }
         let from = self.slot(&endpoint, home)?;
-        self.constants.push(None);
-        self.made_by.push(Some(self.steps.len()));
-        let slot = self.constants.len() - 1;
+        let slot = self.unnamed_slot(Some(self.steps.len()));
         self.stand_ins.insert(endpoint, slot);
         self.cross(endpoint, Crossing::Shape, from, slot);
+        Ok(slot)
+    }
+
+    /// Where an assignment reads an endpoint: a constant, an initial value say, is copied in the run, and not kept on the card for
+    /// runs to come.
+    fn assigned_slot(&mut self, endpoint: &Endpoint, at: Device) -> Result<Slot> {
+        let same = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
+        let card = self.placement.card_at(at).filter(|_| self.simplified.constants.contains_key(&same));
+        let Some(card) = card.filter(|_| !self.graph.feeds.contains(&same)) else {
+            return self.slot(&same, at);
+        };
+        let crossing = Crossing::In(card.clone());
+        let from = self.slot(&same, Device::CPU)?;
+        let slot = self.unnamed_slot(Some(self.steps.len()));
+        self.cross(same, crossing, from, slot);
         Ok(slot)
     }
 
@@ -126,7 +145,13 @@ impl Builder<'_> {
             }
             _ => node.inputs.iter().copied().zip(self.placement.reads(node, id)).collect(),
         };
-        read.iter().map(|(input, at)| input.as_ref().map(|input| self.slot(input, *at)).transpose()).collect()
+        let assigns = matches!(node.kind, Kind::Initialize | Kind::Assign { .. });
+        let mut slot = |(input, at): (Option<Endpoint>, Device)| match input {
+            Some(input) if assigns => self.assigned_slot(&input, at).map(Some),
+            Some(input) => self.slot(&input, at).map(Some),
+            None => Ok(None),
+        };
+        read.into_iter().map(&mut slot).collect()
     }
 
     /// Where a fetched endpoint is read from: in main memory where it is there anyway, else where it was made.
