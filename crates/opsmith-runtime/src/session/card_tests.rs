@@ -11,11 +11,11 @@ use crate::library::Library;
 use crate::{Adam, Card, GradientDescent, GraphArg, Momentum, Optimizer};
 
 /// A session on these doubles.
-fn session_on(graph: &Graph, cards: &[Card], options: SessionOptions) -> Session {
+pub(super) fn session_on(graph: &Graph, cards: &[Card], options: SessionOptions) -> Session {
     Session::on(graph, options, Cards::of(options.allow_soft_placement, cards))
 }
 
-fn card() -> (Card, Arc<Ledger>) {
+pub(super) fn card() -> (Card, Arc<Ledger>) {
     card_of(1 << 24, 0)
 }
 
@@ -34,7 +34,7 @@ fn numbers(tensor: &Tensor) -> Vec<f32> {
 }
 
 #[track_caller]
-fn assert_close(found: &Tensor, expected: &Tensor) {
+pub(super) fn assert_close(found: &Tensor, expected: &Tensor) {
     assert_eq!(found.shape(), expected.shape());
     let (found, expected) = (numbers(found), numbers(expected));
     let close = found.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= 1e-5 * b.abs().max(1.0));

@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod card_tests;
+#[cfg(test)]
+mod card_values_tests;
 mod checkpoint;
 mod execute;
 mod fold;
