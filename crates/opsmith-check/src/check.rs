@@ -133,6 +133,15 @@ fn check_one(
     if let Some(why) = property.skipped(setting, patterns) {
         return Ok((Verdict::Skipped(why), 0));
     }
+    let on_cuda = if property == Property::Cuda { setting.subject.on_cuda() } else { None };
+    let setting = &Setting { subject: on_cuda.as_ref().unwrap_or(setting.subject), ..*setting };
+    if on_cuda.is_some()
+        && let Err(why) = lab.has_card()?
+    {
+        // What is to be done about it, and the system's own words, are for who calls an op on a card.
+        let why = why.split([':', '(']).next().unwrap_or_default().trim();
+        return Ok((Verdict::Skipped(format!("not run: {why}")), 0));
+    }
     let profile = property.profile(setting.subject);
     let generator = Generator { subject: setting.subject, profile, patterns, author: setting.author };
     let trial = RefCell::new(Trial {

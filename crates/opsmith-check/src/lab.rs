@@ -134,6 +134,8 @@ pub(crate) fn is_panic(refusal: &Refusal) -> bool {
 /// The processes that calls are made in.
 pub(crate) struct Lab<'a> {
     main: Process<'a>,
+    /// One of its own for calls on a card.
+    card: Process<'a>,
     /// Processes whose kernels use 1, 2 and 16 threads.
     pub(crate) threaded: [(usize, Process<'a>); 3],
 }
@@ -142,7 +144,11 @@ impl<'a> Lab<'a> {
     /// Processes for the library at `path`, none of which runs yet. A call takes at most `limit`.
     pub(crate) fn new(start: &'a Start<'a>, path: &Path, limit: Duration) -> Lab<'a> {
         let process = |threads| Process::new(start, path.to_owned(), threads, limit);
-        Lab { main: process(None), threaded: [1, 2, 16].map(|threads| (threads, process(Some(threads)))) }
+        Lab {
+            main: process(None),
+            card: process(None),
+            threaded: [1, 2, 16].map(|threads| (threads, process(Some(threads)))),
+        }
     }
 
     /// Starts the process and opens the library in it.
@@ -163,6 +169,27 @@ impl<'a> Lab<'a> {
     /// Makes a call.
     pub(crate) fn call(&mut self, call: Call) -> Result<Outcome, Error> {
         ask_one(&mut self.main, call)
+    }
+
+    /// Whether there is a card; `Err` says in words why there is none.
+    pub(crate) fn has_card(&mut self) -> Result<Result<(), String>, Error> {
+        match self.card.ask(vec![Request::Card])? {
+            Ok(answers) => match answers.into_iter().next() {
+                Some(Answer::Refused(refusal)) => Ok(Err(refusal.message)),
+                _ => Ok(Ok(())),
+            },
+            Err(death) => Ok(Err(format!("the process that opened a card {}", death.how))),
+        }
+    }
+
+    /// Makes a call on a card.
+    pub(crate) fn on_card(&mut self, call: Call, in_main_memory: Vec<bool>) -> Result<Outcome, Error> {
+        let outcome = ask_for(&mut self.card, Request::OnCard { call, in_main_memory })?;
+        // A kernel that went wrong leaves the card of no use to its process.
+        if matches!(&outcome, Outcome::Refused(refusal) if is_panic(refusal)) {
+            self.card.end();
+        }
+        Ok(outcome)
     }
 
     /// Makes several calls in a row; one that dies takes the rest along.
@@ -201,7 +228,11 @@ pub(crate) const FILL: u8 = 0xFF;
 
 /// Makes a call in a process.
 pub(crate) fn ask_one(process: &mut Process<'_>, call: Call) -> Result<Outcome, Error> {
-    match process.ask(vec![Request::Call(call)])? {
+    ask_for(process, Request::Call(call))
+}
+
+fn ask_for(process: &mut Process<'_>, request: Request) -> Result<Outcome, Error> {
+    match process.ask(vec![request])? {
         Ok(mut answers) if answers.len() == 1 => Outcome::new(answers.remove(0)),
         Ok(_) => Err(Error::internal("a call gave no answer")),
         Err(death) => Ok(Outcome::Died(death)),

@@ -17,6 +17,7 @@ mod lab;
 mod launched;
 mod layout;
 mod memory;
+mod on_card;
 mod process;
 mod properties;
 mod python;

@@ -69,6 +69,11 @@ impl<'a> Process<'a> {
         }
     }
 
+    /// Ends the process, if it runs: the next request gets a new one.
+    pub(crate) fn end(&mut self) {
+        self.running = None;
+    }
+
     fn started(&self) -> Result<Running> {
         let mut command = (self.start)();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

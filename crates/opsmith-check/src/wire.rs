@@ -19,6 +19,10 @@ pub(crate) enum Request {
     Call(Call),
     /// What a call would launch on a card.
     Launches(Outline),
+    /// Whether there is a card.
+    Card,
+    /// A call on a card, but for the inputs that stay in main memory.
+    OnCard { call: Call, in_main_memory: Vec<bool> },
 }
 
 /// A call of an op on a card, of which nobody reads or computes an element.
@@ -100,7 +104,7 @@ pub(crate) struct Named {
 /// What the process answers to one request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The library is open.
+    /// The library is open, or the card.
     Opened,
     /// What inference gave.
     Inferred(String),
@@ -231,12 +235,12 @@ pub(crate) trait Message: Serialize + DeserializeOwned {
 impl Message for Vec<Request> {
     fn buffers(&mut self) -> Vec<(&mut Vec<u8>, usize)> {
         let tensors = self.iter_mut().flat_map(|request| match request {
-            Request::Call(call) => call.tensors.iter_mut().flatten().collect(),
+            Request::Call(call) | Request::OnCard { call, .. } => call.tensors.iter_mut().flatten().collect(),
             Request::Launches(call) => {
                 let placed = call.tensors.iter_mut().flatten();
                 placed.filter_map(|tensor| tensor.host.as_mut()).collect()
             }
-            Request::Open { .. } | Request::Infer { .. } => Vec::new(),
+            Request::Open { .. } | Request::Infer { .. } | Request::Card => Vec::new(),
         });
         tensors.map(|tensor| (&mut tensor.buffer, tensor.bytes)).collect()
     }

@@ -107,7 +107,7 @@ fn values(inputs: &[Option<Vec<Argument>>]) -> Result<Value> {
         };
         for argument in list {
             values.push(match argument.value.as_ref().filter(|value| is_told(value)) {
-                Some(value) => AttrValue::Tensor(tensor_value(value)?.into()).to_json(),
+                Some(value) => AttrValue::Tensor(value.to_value()?.into()).to_json(),
                 None => Value::Null,
             });
         }
@@ -138,18 +138,21 @@ impl Tensor {
         );
         from_bytes(&value.bytes, dtype, shape)
     }
-}
 
-/// The tensor as an attribute holds one.
-pub(crate) fn tensor_value(tensor: &Tensor) -> Result<TensorValue> {
-    let mut value =
-        TensorValue { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), bytes: vec![], strings: vec![] };
-    if tensor.dtype() == DType::String {
-        value.strings = tensor.strings()?.into_iter().map(<[u8]>::to_vec).collect();
-    } else {
-        value.bytes = tensor.to_contiguous()?.bytes().to_vec();
+    /// The tensor as an attribute holds one.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` when the memory cannot be had.
+    pub fn to_value(&self) -> Result<TensorValue> {
+        let mut value =
+            TensorValue { dtype: self.dtype(), shape: self.shape().to_vec(), bytes: vec![], strings: vec![] };
+        if self.dtype() == DType::String {
+            value.strings = self.strings()?.into_iter().map(<[u8]>::to_vec).collect();
+        } else {
+            value.bytes = self.to_contiguous()?.bytes().to_vec();
+        }
+        Ok(value)
     }
-    Ok(value)
 }
 
 fn read(response: &Value) -> Option<Inferred> {
@@ -175,7 +178,7 @@ mod tests {
         let text =
             TensorValue { dtype: DType::String, shape: vec![], bytes: vec![], strings: vec![vec![0xFF]] };
         for value in [&number, &text] {
-            assert_eq!(tensor_value(&Tensor::from_value(value).unwrap()).unwrap(), *value);
+            assert_eq!(Tensor::from_value(value).unwrap().to_value().unwrap(), *value);
         }
         let short = TensorValue { shape: vec![3], ..number.clone() };
         let message = Tensor::from_value(&short).unwrap_err();

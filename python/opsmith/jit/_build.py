@@ -117,7 +117,9 @@ def _inputs_file(request: Request) -> Path:
 def _place(request: Request, name: str) -> Path | None:
     """Where a library lies, once it is known what it is made of."""
     whole = identity(request)
-    return whole and request.cache / "libraries" / f"{name}-{digest([whole, name])[:16]}"
+    if whole is None:
+        return None
+    return request.cache / "libraries" / f"{name}-{digest([whole, name])[:16]}"
 
 
 def _found(request: Request, name: str) -> Path | None:

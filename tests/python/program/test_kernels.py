@@ -67,7 +67,7 @@ def library(name: str, tmp_path: Path, refuse: str = "", kernel: str = KERNEL) -
 
 def compiled(file: Path, *arguments: str, status: int = 0) -> str:
     """What the program says that compiles the kernels of a library."""
-    command = [PROGRAM, "build", "--cuda-kernels", "--library", file, *arguments]
+    command: list[str | Path] = [PROGRAM, "build", "--cuda-kernels", "--library", file, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stderr if status else done.stdout
@@ -137,7 +137,7 @@ def test_what_cannot_be_compiled_for_is_an_error(tmp_path: Path) -> None:
     said = compiled(Path(plain.__file__), status=2)
     assert "has no CUDA kernels" in said and "→ leave out --cuda-kernels" in said
     nowhere = os.environ | {"OPSMITH_NVRTC": str(tmp_path)}
-    command = [PROGRAM, "build", "--cuda-kernels", "--library", file]
+    command: list[str | Path] = [PROGRAM, "build", "--cuda-kernels", "--library", file]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=nowhere)
     assert done.returncode == 2 and "where there is no libnvrtc.so" in done.stderr
     assert not list(tmp_path.glob("*.kernels*"))

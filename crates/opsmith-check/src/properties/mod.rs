@@ -1,5 +1,6 @@
 //! What is checked of every op.
 
+mod cuda;
 mod gradient;
 mod ill_formed;
 mod shapes;
@@ -44,6 +45,14 @@ impl<'a> Setting<'a, '_> {
         Tolerance {
             relative: self.relative.unwrap_or(ours.relative),
             absolute: self.absolute.unwrap_or(ours.absolute),
+        }
+    }
+
+    /// What may be left of computing with other functions, in another order.
+    fn of_other_arithmetic(&self) -> impl Fn(DType) -> Tolerance {
+        |dtype| {
+            let Tolerance { relative, absolute } = Tolerance::of_rounding(dtype);
+            self.tolerance(Tolerance { relative: relative * 10.0, absolute: absolute * 10.0 })
         }
     }
 
@@ -158,8 +167,7 @@ impl Property {
                 let none = setting.author.borrow().reference.is_none();
                 none.then(|| "the author gives none".into())
             }
-            Property::Cuda if !subject.cuda.is_empty() => Some("checks are made on the CPU only".into()),
-            Property::Cuda => Some("it has no CUDA kernel".into()),
+            Property::Cuda => cuda::skipped(subject),
             _ => None,
         }
     }
@@ -181,6 +189,7 @@ impl Property {
                 Profile { dims: (1, threads_dims(subject)), numbers: Numbers::Formula, ..plain }
             }
             Property::Extremes => Profile { numbers: Numbers::Extreme, ..plain },
+            Property::Cuda => Profile { dims: (1, threads_dims(subject).min(70)), ..plain },
             Property::Gradient => Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), ..plain },
             _ => plain,
         }
@@ -190,12 +199,11 @@ impl Property {
     pub(crate) fn cases(self) -> u32 {
         match self {
             Property::Shapes | Property::Strided => 48,
-            Property::Determinism | Property::Extremes | Property::Reference => 32,
+            Property::Determinism | Property::Extremes | Property::Reference | Property::Cuda => 32,
             Property::Empty | Property::Scalars => 16,
             Property::Gradient | Property::Wanted => 16,
             Property::Threads => 4,
             Property::IllFormed => 6,
-            Property::Cuda => 0,
         }
     }
 
@@ -219,7 +227,7 @@ impl Property {
             Property::Wanted => wanted::others_are_the_same(lab, setting, case).map(|()| 1),
             Property::IllFormed => ill_formed::is_refused(lab, setting, case),
             Property::Reference => values::reference(lab, setting, case).map(|()| 1),
-            Property::Cuda => Ok(0),
+            Property::Cuda => cuda::is_that_of_the_cpu(lab, setting, case).map(|()| 1),
         }
     }
 }

@@ -136,11 +136,8 @@ pub(super) fn reference(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Cas
     };
     let expected: Vec<Arc<TensorValue>> =
         expected.into_iter().enumerate().map(|(i, value)| as_dtype_of(got.values.get(i), value)).collect();
-    let loose = |dtype| {
-        let Tolerance { relative, absolute } = Tolerance::of_rounding(dtype);
-        setting.tolerance(Tolerance { relative: relative * 10.0, absolute: absolute * 10.0 })
-    };
-    match difference(&setting.names(&got.counts), &got.values, &expected, loose) {
+    let names = setting.names(&got.counts);
+    match difference(&names, &got.values, &expected, setting.of_other_arithmetic()) {
         Some(difference) => Err(Trouble::fail(format!("{difference}, which the reference gives"), case)),
         None => Ok(()),
     }

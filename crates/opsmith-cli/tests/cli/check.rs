@@ -45,7 +45,8 @@ fn the_distances_pass() {
     let (report, _) = report("distances", &["--cases", "3"]);
     let skipped = rows(&report, "skipped");
     let cuda = skipped.iter().filter(|(_, property)| property == "cuda").count();
-    assert_eq!((cuda, skipped.len()), (3, 9), "{skipped:?}");
+    // Where there is a card, they are called on it.
+    assert!(matches!((cuda, skipped.len()), (3, 9) | (0, 6)), "{skipped:?}");
 }
 
 #[test]
@@ -146,8 +147,9 @@ fn the_table_says_what_is_wrong_and_the_status_that_something_is() {
     assert!(table.ends_with("0 passed, 1 failed, 0 skipped\n"), "{table}");
     let output = check("distances", &["--op", "pairwise_manhattan_distance", "--property", "cuda"]);
     assert_eq!(output.status.code(), Some(0));
-    let why = "  skipped  cuda         checks are made on the CPU only\n";
-    assert!(stdout(&output).contains(why), "{}", stdout(&output));
+    let not_run = "  skipped  cuda         not run: there is no NVIDIA driver on this machine\n";
+    let with_card = "  passed   cuda         32 cases\n";
+    assert!([not_run, with_card].iter().any(|row| stdout(&output).contains(row)), "{}", stdout(&output));
     let output = check("opsmith_faulty", &["--op", "swapped_dims", "--property", "cuda"]);
     assert!(stdout(&output).contains("  skipped  cuda         it has no CUDA kernel\n"));
     // The path in the line of Python is as long as it is, everything else keeps to 80 columns.

@@ -14,7 +14,6 @@ use super::build::effect;
 use super::{Endpoint, Graph, GraphArg, Kind, Node, Operation, Output, Place};
 use crate::library::Library;
 use crate::op::Op;
-use crate::shapes::tensor_value;
 use crate::storage::{self, Contents};
 use crate::tensor::Tensor;
 
@@ -200,7 +199,7 @@ impl Saved {
 
 /// A tensor of strings as JSON.
 fn json_value(tensor: &Tensor) -> Result<Value> {
-    let value = tensor_value(tensor)?;
+    let value = tensor.to_value()?;
     ensure!(
         value.strings.iter().all(|bytes| std::str::from_utf8(bytes).is_ok()),
         Unimplemented,

@@ -116,7 +116,7 @@ fn computes(node: &Node, inputs: &[Option<Endpoint>]) -> Option<Computes> {
             device: node.device,
         }),
         Kind::Constant(tensor) if tensor.num_elements() * tensor.dtype().size() <= MOST_COMPARED => {
-            let value = crate::shapes::tensor_value(tensor).ok().filter(|value| value.strings.is_empty())?;
+            let value = tensor.to_value().ok().filter(|value| value.strings.is_empty())?;
             Some(Computes::Constant { dtype: value.dtype as u8, shape: value.shape, bytes: value.bytes })
         }
         _ => None,
