@@ -128,6 +128,13 @@ fn a_training_step_copies_what_is_fed_and_fetched_and_waits_for_the_fetched_alon
     assert_eq!(counted(&ledger), (2, 1, 1), "x and the target; the loss; the loss");
     let (x, target) = Network::fed();
     let feeds = [(&network.x, &x), (&network.target, &target)];
+    let runner = session.runner().fetch(&network.loss).feed(&network.x, &x).feed(&network.target, &target);
+    let trace = on_processor(|| runner.traced().run()).unwrap().unwrap().trace.unwrap();
+    let copies = trace.events.iter().filter(|event| event.op.starts_with("CopyTo"));
+    let copies: Vec<String> =
+        copies.map(|event| format!("{} {} {}", event.op, event.node, event.bytes)).collect();
+    assert_eq!(copies, ["CopyTo cuda:0 x 60", "CopyTo cuda:0 target 40", "CopyTo cpu Mean 4"]);
+    counted(&ledger);
     on_processor(|| session.execute(&network.train, &feeds)).unwrap().unwrap();
     assert_eq!(counted(&ledger).2, 0);
     counted(&ledger);

@@ -81,14 +81,32 @@ impl Run<'_> {
             if !value.is_own() && lent.iter().all(|known| known.device() != card.device()) {
                 lent.push(card);
             }
+            let begin = Instant::now();
             match card.put_lent(value) {
-                Ok(there) => self.on_card[*to] = Some(there),
+                Ok(there) => {
+                    self.note_copy(Some(node), card.device(), (begin, there.num_bytes()));
+                    self.on_card[*to] = Some(there);
+                }
                 Err(error) => copied = Err(at_node(error, node)),
             }
         }
         // Also after an error: what was lent may change when the run ends.
-        let waited = lent.into_iter().try_for_each(Card::wait);
-        copied.and(waited)
+        lent.into_iter().fold(copied, |done, card| done.and(card.wait()))
+    }
+
+    /// Notes in a trace that what a node gave was copied to a device.
+    fn note_copy(&self, node: Option<&Arc<Node>>, device: Device, copy: (Instant, usize)) {
+        if let (Some(node), Some(recorder)) = (node, self.recorder) {
+            recorder.note(node, Did::Copy, device, copy);
+        }
+    }
+
+    /// The node that gave what is in a slot on a card.
+    fn node_of(&self, slot: Slot) -> Option<&Arc<Node>> {
+        let steps = self.plan.steps.iter();
+        let made = steps.filter(|step| step.outputs.contains(&Some(slot))).map(|step| &step.node);
+        let read = self.plan.on_cards.iter().flat_map(|on_cards| &on_cards.variables);
+        made.chain(read.filter(|read| read.slot == slot).map(|read| &read.node)).next()
     }
 
     /// Where a slot's tensor lies.
@@ -127,7 +145,7 @@ impl Run<'_> {
         let (Some(&Some(from)), Some(&to)) = (step.inputs.first(), step.outputs.first()) else {
             return Ok(());
         };
-        let begin = self.recorder.map(|_| Instant::now());
+        let begin = Instant::now();
         let mut copy = || -> Result<(Device, usize)> {
             Ok(match crossing {
                 Crossing::In(card) => {
@@ -152,8 +170,8 @@ impl Run<'_> {
             })
         };
         let (device, bytes) = copy().map_err(|error| at_node(error, &step.node))?;
-        if let (Some(begin), Some(recorder), false) = (begin, self.recorder, bytes == 0) {
-            recorder.note(&step.node, Did::Copy, device, (begin, bytes));
+        if bytes > 0 {
+            self.note_copy(Some(&step.node), device, (begin, bytes));
         }
         Ok(())
     }
@@ -185,7 +203,15 @@ impl Run<'_> {
         for (card, slots) in by_card {
             let there: Vec<&CardTensor> =
                 slots.iter().filter_map(|slot| self.on_card[*slot].as_ref()).collect();
-            copied.extend(slots.into_iter().zip(card.get_all(&there)?));
+            let begin = Instant::now();
+            let here = card.get_all(&there)?;
+            if self.recorder.is_some() {
+                let bytes = here.iter().map(Tensor::num_bytes);
+                for (&slot, bytes) in slots.iter().zip(bytes) {
+                    self.note_copy(self.node_of(slot), Device::CPU, (begin, bytes));
+                }
+            }
+            copied.extend(slots.into_iter().zip(here));
         }
         let fetches = self.plan.fetches.iter();
         fetches.map(|&slot| copied.get(&slot).cloned().map_or_else(|| self.fetched(slot), Ok)).collect()
