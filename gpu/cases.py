@@ -171,6 +171,8 @@ def pairs(domain: str = "real", **attrs: Any) -> list[Case]:
         case("views", 37, 70, 33, "transposed", rough=4),
         case("long rows", 3, 5, 3000, rough=16),
         case("aligned", 256, 192, 128, rough=4),
+        case("many pairs", 1000, 900, 17, rough=4),
+        case("many elements", 900, 5, 800, "transposed", rough=16),
         case("no rows", 0, 3, 4),
     ]
 

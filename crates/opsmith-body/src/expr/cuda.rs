@@ -146,7 +146,7 @@ const HELPERS: [(Unary, &str); 4] = [
          Number e = Number(0.3989422804014327) * exp@(Number(-0.5) * square);\n    \
          return e == 0 ? e : fma@(e, Number(-0.5) * rest, e);\n}\n",
     ),
-    (Unary::Sign, "DEVICE Number sign(Number x) { return x > 0 ? Number(1) : x < 0 ? Number(-1) : x; }\n"),
+    (Unary::Sign, "DEVICE Number sign(Number x) { return fabs(x) > 0 ? copysign(Number(1), x) : x; }\n"),
 ];
 
 fn variable(id: Id) -> String {

@@ -12,7 +12,7 @@ use opsmith_core::{
 use opsmith_cuda::{BLOCK, CudaCall, CudaElement, Index, Source, Structure};
 use smallvec::SmallVec;
 
-use super::explain::{cuda_source, names, only};
+use super::explain::{cuda_source, edge, names, only};
 use super::program::{Axes, Operand, Program, Space, Stage};
 use super::shared::Sizes;
 use super::{Pairwise, parts, sizes};
@@ -21,6 +21,8 @@ use crate::explain::cuda_type;
 
 /// Threads of a block along either side, for a stage that folds.
 const SIDE: usize = 16;
+/// So many blocks keep a card busy, also where each has several outputs for a thread.
+const BUSY: usize = 128;
 /// The most blocks along either side: they go on by the size of the grid.
 const MOST: usize = 65_535;
 
@@ -192,15 +194,20 @@ impl OnCard {
             let count: usize = sizes.along(axes).iter().product();
             return launch(
                 String::new(),
-                only(number, 0),
+                only(number, 0, false),
                 [blocks(count, BLOCK), 1, 1],
                 [BLOCK as u32, 1, 1],
             );
         }
         for (position, &value) in outputs.iter().enumerate().filter(|(_, value)| live[**value]) {
             let [rows, columns] = sizes.along(self.program.values[value]);
-            let grid = [blocks(columns, SIDE), blocks(rows, SIDE), 1];
-            launch(format!("_{position}"), only(number, position), grid, [SIDE as u32, SIDE as u32, 1])?;
+            let edge = edge(stage, self.element);
+            let tiles = [columns, rows].map(|count| count.div_ceil(SIDE * edge));
+            let is_tiled = edge > 1 && tiles[0].saturating_mul(tiles[1]) >= BUSY;
+            let (suffix, size) = if is_tiled { ("_tiled", SIDE * edge) } else { ("", SIDE) };
+            let grid = [blocks(columns, size), blocks(rows, size), 1];
+            let suffix = format!("_{position}{suffix}");
+            launch(suffix, only(number, position, is_tiled), grid, [SIDE as u32, SIDE as u32, 1])?;
         }
         Ok(())
     }

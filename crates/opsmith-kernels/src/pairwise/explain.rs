@@ -100,7 +100,8 @@ fn over(stage: &Stage, axes: Axes) -> String {
 }
 
 /// CUDA C++ source of a kernel for each output of each stage, `NAME_STAGE_OUTPUT`, to be launched in that order; of one
-/// without an output's number for a stage of elements.
+/// without an output's number for a stage of elements. `NAME_STAGE_OUTPUT_tiled` is the same for many outputs: a thread computes
+/// several, as [`edge`] says.
 ///
 /// The parameters are structures by value: `Operands`, the addresses of the stage's operands, then of its outputs,
 /// where what is no argument of the op is of the type that is computed with;
@@ -118,7 +119,7 @@ pub(crate) fn cuda_source(program: &Program, names: &[String], name: &str, dtype
     source += FOLDS;
     source += include_str!("kernels.cu");
     for (number, stage) in stages.iter().enumerate() {
-        source += &stage_source(program, names, stage, number, name);
+        source += &stage_source(program, names, stage, number, name, edge(stage, dtype));
     }
     source
 }
@@ -149,11 +150,32 @@ fn between(program: &Program, stage: &Stage) -> String {
 }
 
 /// What `ONLY` is defined as to have nothing compiled but the kernel of a stage and an output.
-pub(crate) fn only(stage: usize, output: usize) -> usize {
-    1000 * stage + output
+pub(crate) fn only(stage: usize, output: usize, is_tiled: bool) -> usize {
+    1000 * stage + 2 * output + usize::from(is_tiled)
 }
 
-fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usize, name: &str) -> String {
+/// How many outputs along either side a thread computes where there are many: the more, the fewer numbers it reads for each.
+/// It is bounded by the memory that a block shares, and by how much code that makes.
+pub(crate) fn edge(stage: &Stage, dtype: CudaType) -> usize {
+    const SIDE: usize = 16;
+    const SHARED: usize = 48 << 10;
+    const NODES: usize = 512;
+    let number = if dtype == CudaType::Double { 8 } else { 4 };
+    let fits = |edge: usize| {
+        let shared = stage.operands.len().max(1) * SIDE * (SIDE * edge + 4) * number;
+        shared <= SHARED && stage.graph.nodes().len() * edge * edge <= NODES
+    };
+    [4, 2].into_iter().find(|edge| fits(*edge)).unwrap_or(1)
+}
+
+fn stage_source(
+    program: &Program,
+    names: &[String],
+    stage: &Stage,
+    number: usize,
+    name: &str,
+    edge: usize,
+) -> String {
     let axes = |axes: Axes| match axes {
         Axes::X => "X",
         Axes::Y => "Y",
@@ -195,7 +217,7 @@ fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usiz
         );
     };
     if let Space::Elements(_) = stage.space {
-        kernel(String::new(), only(number, 0), format!("elements<Stage{number}>"));
+        kernel(String::new(), only(number, 0, false), format!("elements<Stage{number}>"));
         return source;
     }
     let fold = match stage.fold {
@@ -204,11 +226,12 @@ fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usiz
         Fold::Min => 2,
     };
     for (position, value) in outputs.iter().enumerate() {
-        let call = match program.values[*value] {
-            Axes::Pair => format!("fold_pairs<Stage{number}, {position}, {fold}>"),
-            outer => format!("sum_rows<Stage{number}, {position}, {}>", axes(outer)),
-        };
-        kernel(format!("_{position}"), only(number, position), call);
+        let over = axes(program.values[*value]);
+        let call = |edge| format!("fold_triples<Stage{number}, {position}, {fold}, {over}, {edge}>");
+        kernel(format!("_{position}"), only(number, position, false), call(1));
+        if edge > 1 {
+            kernel(format!("_{position}_tiled"), only(number, position, true), call(edge));
+        }
     }
     source
 }

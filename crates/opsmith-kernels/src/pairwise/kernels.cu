@@ -31,93 +31,88 @@ template <class S> DEVICE void elements(const Operands &operands, const Attribut
     }
 }
 
-// Folds over the elements of pairs of rows: blocks of SIDE x SIDE threads, one for a pair, with tiles of the rows in
-// shared memory.
-template <class S, int OUTPUT, int FOLD>
-DEVICE void fold_pairs(const Operands &operands, const Attributes &attributes, const Sizes &sizes) {
-    __shared__ Number tiles[S::INPUTS + 1][SIDE][SIDE + 1];
-    const int tx = threadIdx.x, ty = threadIdx.y;
-    for (Index i0 = (Index)blockIdx.y * SIDE; i0 < sizes.n; i0 += (Index)gridDim.y * SIDE)
-        for (Index j0 = (Index)blockIdx.x * SIDE; j0 < sizes.m; j0 += (Index)gridDim.x * SIDE) {
-            const Index i = i0 + ty, j = j0 + tx;
-            const bool inside = i < sizes.n && j < sizes.m;
-            Number in[S::INPUTS + 1], out[S::OUTPUTS], total = identity<FOLD>();
-#pragma unroll
-            for (int t = 0; t < S::INPUTS; t++) {
-                if (S::axes(t) == DEPTH) in[t] = (Number)sizes.p;
-                if (S::axes(t) == PAIR) in[t] = inside ? number<S>(operands, t, i * sizes.m + j) : Number(0);
-            }
-            for (Index k0 = 0; k0 < sizes.p; k0 += SIDE) {
-#pragma unroll
-                for (int t = 0; t < S::INPUTS; t++) {
-                    if (S::axes(t) == PAIR || S::axes(t) == DEPTH) continue;
-                    const Index row = (S::axes(t) == X ? i0 : j0) + ty, rows = S::axes(t) == X ? sizes.n : sizes.m;
-                    const bool there = row < rows && k0 + tx < sizes.p;
-                    tiles[t][ty][tx] = there ? number<S>(operands, t, row * sizes.p + k0 + tx) : Number(0);
-                }
-                __syncthreads();
-                const int len = sizes.p - k0 < SIDE ? (int)(sizes.p - k0) : SIDE;
-                Number part = identity<FOLD>();
-                for (int k = 0; k < len; k++) {
-#pragma unroll
-                    for (int t = 0; t < S::INPUTS; t++) {
-                        if (S::axes(t) == X) in[t] = tiles[t][ty][k];
-                        if (S::axes(t) == Y) in[t] = tiles[t][tx][k];
-                    }
-                    S::body(in, out, attributes);
-                    part = fold<FOLD>(part, out[OUTPUT]);
-                }
-                total = fold<FOLD>(total, part);
-                __syncthreads();
-            }
-            if (inside) result<S>(operands, OUTPUT, i * sizes.m + j, total);
-        }
+// Folds of triples of a row of x, a row of y and an element, along that letter of the three which the output has not. The
+// output is for `OVER`, its own letters are a and b, the third is c: operands for a and b are in registers, and the others in
+// tiles in shared memory, SIDE places of c at a time. A block is of SIDE x SIDE threads, each for EDGE x EDGE of a and b.
+template <int OVER> DEVICE Index place(int axes, Index a, Index b, Index c, const Sizes &sizes) {
+    const Index i = OVER == Y ? c : a, j = OVER == X ? c : OVER == Y ? a : b, k = OVER == PAIR ? c : b;
+    return axes == PAIR ? i * sizes.m + j : (axes == X ? i : j) * sizes.p + k;
 }
+// Whether an operand is in tiles, along a or else along b, and whether its neighbours in memory are along c.
+template <int OVER> DEVICE constexpr bool in_tiles(int axes) { return axes != OVER && axes != DEPTH; }
+template <int OVER> DEVICE constexpr bool along_a(int axes) { return axes == (OVER == PAIR ? X : PAIR); }
+template <int OVER> DEVICE constexpr bool along_c(int axes) { return OVER == PAIR || (OVER == X && axes == PAIR); }
 
-// Sums over the rows of the other matrix: blocks of SIDE x SIDE threads, one for an element of a row, with tiles of the
-// other rows and of the pairs in shared memory. OUTER is X or Y.
-template <class S, int OUTPUT, int OUTER>
-DEVICE void sum_rows(const Operands &operands, const Attributes &attributes, const Sizes &sizes) {
-    __shared__ Number tiles[S::INPUTS + 1][SIDE][SIDE + 1];
-    const int tx = threadIdx.x, ty = threadIdx.y;
-    const Index outer = OUTER == X ? sizes.n : sizes.m, inner = OUTER == X ? sizes.m : sizes.n;
-    for (Index a0 = (Index)blockIdx.y * SIDE; a0 < outer; a0 += (Index)gridDim.y * SIDE)
-        for (Index k0 = (Index)blockIdx.x * SIDE; k0 < sizes.p; k0 += (Index)gridDim.x * SIDE) {
-            const Index a = a0 + ty, k = k0 + tx;
-            const bool inside = a < outer && k < sizes.p;
-            Number in[S::INPUTS + 1], out[S::OUTPUTS], total = 0;
+template <class S, int OUTPUT, int FOLD, int OVER, int EDGE>
+DEVICE void fold_triples(const Operands &operands, const Attributes &attributes, const Sizes &sizes) {
+    constexpr int ROWS = SIDE * EDGE;
+    alignas(16) __shared__ Number tiles[S::INPUTS][SIDE][ROWS + (EDGE > 1 ? 4 : 1)];
+    const int thread = threadIdx.y * SIDE + threadIdx.x, row = threadIdx.y * EDGE, column = threadIdx.x * EDGE;
+    const Index end_a = OVER == Y ? sizes.m : sizes.n, end_b = OVER == PAIR ? sizes.m : sizes.p;
+    const Index end_c = OVER == PAIR ? sizes.p : OVER == X ? sizes.m : sizes.n;
+    for (Index a0 = (Index)blockIdx.y * ROWS; a0 < end_a; a0 += (Index)gridDim.y * ROWS)
+        for (Index b0 = (Index)blockIdx.x * ROWS; b0 < end_b; b0 += (Index)gridDim.x * ROWS) {
+            Number own[S::INPUTS][EDGE][EDGE], totals[EDGE][EDGE];
 #pragma unroll
-            for (int t = 0; t < S::INPUTS; t++) {
-                if (S::axes(t) == DEPTH) in[t] = (Number)sizes.p;
-                if (S::axes(t) == OUTER) in[t] = inside ? number<S>(operands, t, a * sizes.p + k) : Number(0);
+            for (int ij = 0; ij < EDGE * EDGE; ij++) {
+                const Index a = a0 + row + ij / EDGE, b = b0 + column + ij % EDGE;
+#pragma unroll
+                for (int t = 0; t < S::INPUTS; t++)
+                    if (S::axes(t) == OVER)
+                        own[t][ij / EDGE][ij % EDGE] =
+                            a < end_a && b < end_b ? number<S>(operands, t, place<OVER>(OVER, a, b, 0, sizes)) : Number(0);
+                totals[ij / EDGE][ij % EDGE] = identity<FOLD>();
             }
-            for (Index b0 = 0; b0 < inner; b0 += SIDE) {
+            for (Index c0 = 0; c0 < end_c; c0 += SIDE) {
 #pragma unroll
                 for (int t = 0; t < S::INPUTS; t++) {
-                    if (S::axes(t) == OUTER || S::axes(t) == DEPTH) continue;
-                    if (S::axes(t) == PAIR) {
-                        const Index b = b0 + tx, at = OUTER == X ? a * sizes.m + b : b * sizes.m + a;
-                        tiles[t][ty][tx] = a < outer && b < inner ? number<S>(operands, t, at) : Number(0);
-                    } else {
-                        const bool there = b0 + ty < inner && k < sizes.p;
-                        tiles[t][ty][tx] = there ? number<S>(operands, t, (b0 + ty) * sizes.p + k) : Number(0);
+                    const int axes = S::axes(t);
+                    if (!in_tiles<OVER>(axes)) continue;
+#pragma unroll
+                    for (int at = thread; at < ROWS * SIDE; at += SIDE * SIDE) {
+                        const int c = along_c<OVER>(axes) ? at % SIDE : at / ROWS, r = along_c<OVER>(axes) ? at / SIDE : at % ROWS;
+                        const Index a = a0 + r, b = b0 + r;
+                        const bool inside = c0 + c < end_c && (along_a<OVER>(axes) ? a < end_a : b < end_b);
+                        tiles[t][c][r] =
+                            inside ? number<S>(operands, t, place<OVER>(axes, a, b, c0 + c, sizes)) : Number(0);
                     }
                 }
                 __syncthreads();
-                const int len = inner - b0 < SIDE ? (int)(inner - b0) : SIDE;
-                Number part = 0;
-                for (int b = 0; b < len; b++) {
+                // Of few numbers each, so that what is rounded off a long sum stays small.
+                Number parts[EDGE][EDGE];
 #pragma unroll
-                    for (int t = 0; t < S::INPUTS; t++) {
-                        if (S::axes(t) == PAIR) in[t] = tiles[t][ty][b];
-                        else if (S::axes(t) != OUTER && S::axes(t) != DEPTH) in[t] = tiles[t][b][tx];
+                for (int ij = 0; ij < EDGE * EDGE; ij++) parts[ij / EDGE][ij % EDGE] = identity<FOLD>();
+                const int len = end_c - c0 < SIDE ? (int)(end_c - c0) : SIDE;
+                for (int c = 0; c < len; c++) {
+                    Number near[S::INPUTS][EDGE], in[S::INPUTS], out[S::OUTPUTS];
+#pragma unroll
+                    for (int t = 0; t < S::INPUTS; t++)
+                        if (in_tiles<OVER>(S::axes(t)))
+#pragma unroll
+                            for (int e = 0; e < EDGE; e++)
+                                near[t][e] = tiles[t][c][(along_a<OVER>(S::axes(t)) ? row : column) + e];
+#pragma unroll
+                    for (int ij = 0; ij < EDGE * EDGE; ij++) {
+                        const int i = ij / EDGE, j = ij % EDGE;
+#pragma unroll
+                        for (int t = 0; t < S::INPUTS; t++)
+                            in[t] = S::axes(t) == DEPTH ? (Number)sizes.p
+                                  : S::axes(t) == OVER  ? own[t][i][j]
+                                                        : near[t][along_a<OVER>(S::axes(t)) ? i : j];
+                        S::body(in, out, attributes);
+                        parts[i][j] = fold<FOLD>(parts[i][j], out[OUTPUT]);
                     }
-                    S::body(in, out, attributes);
-                    part += out[OUTPUT];
                 }
-                total += part;
+#pragma unroll
+                for (int ij = 0; ij < EDGE * EDGE; ij++)
+                    totals[ij / EDGE][ij % EDGE] = fold<FOLD>(totals[ij / EDGE][ij % EDGE], parts[ij / EDGE][ij % EDGE]);
                 __syncthreads();
             }
-            if (inside) result<S>(operands, OUTPUT, a * sizes.p + k, total);
+#pragma unroll
+            for (int ij = 0; ij < EDGE * EDGE; ij++) {
+                const Index a = a0 + row + ij / EDGE, b = b0 + column + ij % EDGE;
+                if (a < end_a && b < end_b)
+                    result<S>(operands, OUTPUT, place<OVER>(OVER, a, b, 0, sizes), totals[ij / EDGE][ij % EDGE]);
+            }
         }
 }
