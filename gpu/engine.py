@@ -147,7 +147,7 @@ class Network:
         return {self.x: numbers((64, 16), dtype, seed=step), self.target: target}
 
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, Callable[[], Any]] = {
     "GradientDescent": lambda: opsmith.optimizers.GradientDescent(0.1),
     "Momentum": lambda: opsmith.optimizers.Momentum(0.05, 0.9),
     "Adam": lambda: opsmith.optimizers.Adam(0.01),
@@ -179,7 +179,7 @@ def checkpoints(place: str, folder: Path) -> int:
     with tempfile.TemporaryDirectory() as files:
         file = Path(files) / "variables"
         for first, second in ((place, "cpu"), ("cpu", place)):
-            values = []
+            values: list[Any] = []
             for device in (first, second):
                 network = Network(device, "float32", OPTIMIZERS["Momentum"]())
                 session = opsmith.Session(network.graph)
