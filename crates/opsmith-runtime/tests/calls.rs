@@ -2,9 +2,6 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::Command;
-
 use common::library;
 use ndarray::{Array, IxDyn, array};
 use opsmith_core::attr::TensorValue;
@@ -249,19 +246,9 @@ fn sixteen_threads_agree_with_one() {
     });
 }
 
-/// An example's library. Cargo does not build it for a test by itself, since it is a C library and nothing else.
-fn distances() -> Library {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let arguments = ["build", "--profile", "dev", "--package", "distances", "--target-dir"];
-    let folder = env!("CARGO_MANIFEST_DIR");
-    let built = Command::new(env!("CARGO")).args(arguments).arg(target).current_dir(folder).output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    Library::open(target.join("debug/libdistances.so")).unwrap()
-}
-
 #[test]
 fn a_gradient_is_that_of_the_gradient_op_and_only_what_is_wanted() {
-    let library = distances();
+    let library = Library::open(common::path().with_file_name("libdistances.so")).unwrap();
     let op = library.op("pairwise_manhattan_distance").unwrap();
     let x = Tensor::from(array![[0.0, 5.0], [1.0, -2.0]]);
     let y = Tensor::from(array![[1.0, 1.0]]);

@@ -13,13 +13,9 @@ fn include() -> PathBuf {
     Path::new(CRATE).join("../../include")
 }
 
-/// Builds the library: Cargo builds one that is a C library and nothing else for no test, not even its own.
+/// The library: Cargo puts it beside the programs of the tests, since they depend on it.
 fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let arguments = ["build", "--profile", "dev", "--package", "zero_out", "--target-dir"];
-    let built = Command::new(env!("CARGO")).args(arguments).arg(target).current_dir(CRATE).output().unwrap();
-    assert!(built.status.success(), "{}", text(&built.stderr));
-    target.join("debug").join(format!("{DLL_PREFIX}zero_out{DLL_SUFFIX}"))
+    std::env::current_exe().unwrap().with_file_name(format!("{DLL_PREFIX}zero_out{DLL_SUFFIX}"))
 }
 
 /// Runs a compiler, or says visibly that there is none.
