@@ -26,7 +26,7 @@ use crate::subject::{CudaKernel, Subject};
 use crate::values::Values;
 use crate::wire::{Answer, Launched, Named, Outline, Placed, Request};
 
-/// As many rounds of calls are generated for each kernel of an op, in each one call for each of [`Size::ALL`].
+/// As many rounds of calls are generated for each kernel of an op, in each calls for each of [`Size::ALL`].
 const ROUNDS: usize = 12;
 /// The most elements of a tensor in main memory.
 const MOST_IN_MAIN_MEMORY: usize = 1 << 16;
@@ -78,14 +78,12 @@ enum Size {
     Large,
     /// One dim is.
     Long,
-    /// Small or not, but rows lie farther apart than 32 bits count.
-    Far,
     /// One dim is more than 32 bits count.
     Huge,
 }
 
 impl Size {
-    const ALL: [Size; 6] = [Size::Small, Size::Medium, Size::Large, Size::Long, Size::Far, Size::Huge];
+    const ALL: [Size; 5] = [Size::Small, Size::Medium, Size::Large, Size::Long, Size::Huge];
 
     /// The sizes of dims, from numbers of 1 to 4.
     fn dims(self, small: &[usize], round: usize) -> Vec<usize> {
@@ -99,7 +97,6 @@ impl Size {
             Size::Medium => pick([5, 33, 64, 100]),
             Size::Large => pick([128, 300, 1024, 4000]),
             Size::Long => with_one(1 << 20),
-            Size::Far => [Size::Small, Size::Medium, Size::Large][round % 3].dims(small, round),
             Size::Huge => with_one((1 << 31) + 8),
         }
     }
@@ -155,19 +152,20 @@ impl Found {
                 let mut dials = tree.map_err(|reason| Error::internal(reason.to_string()))?.current();
                 dials.kernel = at;
                 dials.dims = size.dims(&dials.dims, round);
-                let Some(call) = outline(&generator, &dials, kernel, size, round) else { continue };
-                let is_wide = call.tensors.iter().flatten().any(takes_wide_indices);
-                match lab.ask(vec![Request::Launches(call)])? {
-                    Ok(answers) => match answers.into_iter().next() {
-                        Some(Answer::Launched(launched)) => {
-                            reached |= !launched.is_empty();
-                            reached_wide |= is_wide && !launched.is_empty();
-                            self.keep(launched)?;
+                let Some(call) = outline(&generator, &dials, kernel, round) else { continue };
+                let far = far_apart(&call);
+                for call in [Some(call), far].into_iter().flatten() {
+                    let is_wide = call.tensors.iter().flatten().any(takes_wide_indices);
+                    match self.ask(lab, call)? {
+                        Ok(launched) => {
+                            reached |= launched;
+                            reached_wide |= is_wide && launched;
                         }
-                        Some(Answer::Refused(refusal)) => why = refusal.message,
-                        _ => return Err(Error::internal("a call gave something else")),
-                    },
-                    Err(death) => why = format!("a call {}", death.how),
+                        Err(refused) => {
+                            why = refused;
+                            break;
+                        }
+                    }
                 }
             }
             if !reached || !reached_wide {
@@ -176,6 +174,23 @@ impl Found {
             }
         }
         Ok(())
+    }
+
+    /// Keeps what a call launches, and tells whether that is anything; or, in words, why the call is refused.
+    fn ask(&mut self, lab: &mut Lab<'_>, call: Outline) -> Result<Result<bool, String>> {
+        let answers = match lab.ask(vec![Request::Launches(call)])? {
+            Ok(answers) => answers,
+            Err(death) => return Ok(Err(format!("a call {}", death.how))),
+        };
+        match answers.into_iter().next() {
+            Some(Answer::Launched(launched)) => {
+                let is_any = !launched.is_empty();
+                self.keep(launched)?;
+                Ok(Ok(is_any))
+            }
+            Some(Answer::Refused(refusal)) => Ok(Err(refusal.message)),
+            _ => Err(Error::internal("a call gave something else")),
+        }
     }
 
     fn keep(&mut self, launched: Vec<Launched>) -> Result<()> {
@@ -213,7 +228,6 @@ fn outline(
     generator: &Generator<'_, '_>,
     dials: &Dials,
     kernel: &CudaKernel,
-    size: Size,
     round: usize,
 ) -> Option<Outline> {
     let subject = generator.subject;
@@ -231,7 +245,7 @@ fn outline(
             let layout = if round.is_multiple_of(2) { Layout::Dense } else { dials.layout(at) };
             placed.push(Some(match is_host {
                 true => host(dials.values, *dtype, shape, at)?,
-                false => on_card(*dtype, shape, layout, size)?,
+                false => on_card(*dtype, shape, layout)?,
             }));
         }
     }
@@ -244,6 +258,19 @@ fn outline(
         outputs: subject.signature.outputs.len(),
         wanted,
     })
+}
+
+/// The same call with tensors whose rows lie farther apart than 32 bits count; none where no tensor has two of them.
+fn far_apart(call: &Outline) -> Option<Outline> {
+    let mut call = call.clone();
+    let mut is_any = false;
+    for tensor in call.tensors.iter_mut().flatten().filter(|tensor| tensor.host.is_none()) {
+        if let Some(rows) = tensor.shape.iter().position(|dim| *dim > 1) {
+            tensor.strides[rows] = FAR;
+            is_any = true;
+        }
+    }
+    is_any.then_some(call)
 }
 
 /// Whether 32 bits do not count the elements of a tensor, or what lies between them.
@@ -260,15 +287,12 @@ fn host(values: Values, dtype: DType, shape: &[usize], at: usize) -> Option<Plac
     Some(Placed { host: Some(laid), ..Placed::default() })
 }
 
-fn on_card(dtype: DType, shape: &[usize], layout: Layout, size: Size) -> Option<Placed> {
+fn on_card(dtype: DType, shape: &[usize], layout: Layout) -> Option<Placed> {
     let bytes = checked_num_elements(shape)?.checked_mul(dtype.size())?;
     if bytes > MOST_BYTES {
         return None;
     }
-    let mut strides = layout.strides(shape).0;
-    if let (Size::Far, Some(rows)) = (size, shape.iter().position(|dim| *dim > 1)) {
-        strides[rows] = FAR;
-    }
+    let strides = layout.strides(shape).0;
     let unaligned = layout == Layout::Unaligned;
     Some(Placed { dtype: dtype.name().to_owned(), shape: shape.to_vec(), strides, unaligned, host: None })
 }

@@ -23,6 +23,9 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The file of the folder that says what is in it.
 const INDEX: &str = "kernels.json";
 
+/// As many characters are shown of what an op said.
+const MOST_SHOWN: usize = 200;
+
 /// What was compiled.
 pub(crate) struct Made {
     folder: PathBuf,
@@ -188,5 +191,11 @@ impl Made {
 fn described(Unreached { op, types, only_wide, why }: &Unreached) -> String {
     let types = if types.is_empty() { String::new() } else { format!(" for {types}") };
     let what = if *only_wide { " with indices of 64 bits" } else { "" };
+    // Some say all numbers of a tensor.
+    let mut why: String = why.chars().take(MOST_SHOWN + 1).collect();
+    if why.chars().count() > MOST_SHOWN {
+        why.pop();
+        why.push('…');
+    }
     format!("not reached: {op}{types}{what}: {why}")
 }
