@@ -133,6 +133,14 @@ impl Error {
         Error { code, message: message.into() }
     }
 
+    /// What `bail!` makes: out of the way of what succeeds, and once for all that fail.
+    #[doc(hidden)]
+    #[cold]
+    #[inline(never)]
+    pub fn formatted(code: Code, message: fmt::Arguments<'_>) -> Error {
+        Error::new(code, message.as_str().map_or_else(|| message.to_string().into(), Cow::Borrowed))
+    }
+
     /// The kind of failure.
     pub fn code(&self) -> Code {
         self.code
@@ -146,6 +154,7 @@ impl Error {
     /// The same error with `context` and a colon before its message: the op's name, say.
     #[must_use]
     pub fn within(self, context: impl fmt::Display) -> Error {
+        let context: &dyn fmt::Display = &context;
         Error { code: self.code, message: format!("{context}: {}", self.message).into() }
     }
 
@@ -175,9 +184,9 @@ impl std::error::Error for Error {}
 #[macro_export]
 macro_rules! bail {
     ($code:ident, $($message:tt)+) => {
-        return ::core::result::Result::Err($crate::Error::new(
+        return ::core::result::Result::Err($crate::Error::formatted(
             $crate::Code::$code,
-            ::std::format!($($message)+),
+            ::core::format_args!($($message)+),
         ))
     };
 }

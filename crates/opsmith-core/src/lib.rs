@@ -33,7 +33,7 @@ pub use dtype::{DType, Element};
 pub use error::{Code, Error, Result};
 pub use explain::{ExplainFn, Explanation, Program};
 pub use gradient::{Gradient, GradientInput, GradientWiring};
-pub use kernel::{Compute, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
+pub use kernel::{Compute, KernelDef, KernelRow, OpKernel, OpKernelConstruction, OpKernelContext};
 pub use library::Library;
 pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition};
 pub use plan::{Plan, PlanRef, Request};

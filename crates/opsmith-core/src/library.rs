@@ -130,11 +130,11 @@ fn op_to_json(op: &Op) -> Value {
     value["batchable"] = json!(op.shape_signature().is_some_and(|shapes| shapes.is_batchable()));
     value["autocast"] = op.autocast().map_or(Value::Null, |policy| json!(policy.name()));
     let kernels = op.kernels().iter().map(|kernel| {
-        let types: serde_json::Map<String, Value> = kernel
-            .constraints
-            .iter()
-            .map(|(attr, dtype)| ((*attr).to_owned(), json!(dtype.name())))
-            .collect();
+        // One by one: to collect a map sorts, which takes a sorter's code.
+        let mut types = serde_json::Map::new();
+        for (attr, dtype) in &kernel.constraints {
+            types.insert((*attr).to_owned(), json!(dtype.name()));
+        }
         let device = kernel.device.to_string();
         json!({ "device": device, "types": types, "host_memory": kernel.host_memory_arguments() })
     });

@@ -129,7 +129,7 @@ impl Copy {
         if axes.iter().any(|axis| axis.len == 0) {
             return None;
         }
-        axes.sort_by_key(|axis| std::cmp::Reverse(axis.to.unsigned_abs()));
+        sort_by_stride(&mut axes);
         // Axes that both sides walk as if they were one are one.
         axes.dedup_by(|inner, outer| {
             let merges =
@@ -276,6 +276,16 @@ unsafe fn transpose<const SIZE: usize>(from: *const u8, to: *mut u8, row: Axis, 
                 }
             }
         }
+    }
+}
+
+/// Largest strides of `to` first, others as they are. By insertion: there are few, and what sorts many is larger than all of
+/// this file.
+fn sort_by_stride(axes: &mut [Axis]) {
+    for end in 1..axes.len() {
+        let stride = axes[end].to.unsigned_abs();
+        let at = axes[..end].iter().position(|axis| axis.to.unsigned_abs() < stride).unwrap_or(end);
+        axes[at..=end].rotate_right(1);
     }
 }
 

@@ -64,9 +64,11 @@ fn in_packages(packages: &Path) -> Vec<PathBuf> {
 fn folders_in(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let is_it = |name: &OsStr| name.as_bytes().starts_with(prefix.as_bytes());
-    let mut folders: Vec<PathBuf> =
-        entries.filter(|entry| is_it(&entry.file_name())).map(|entry| entry.path()).collect();
-    folders.sort();
+    let mut folders: Vec<PathBuf> = Vec::new();
+    // Put where they belong one by one: there are few, and every library carries this.
+    for folder in entries.filter(|entry| is_it(&entry.file_name())).map(|entry| entry.path()) {
+        folders.insert(folders.partition_point(|other| *other < folder), folder);
+    }
     folders
 }
 

@@ -40,16 +40,16 @@ impl Parse for Kernels {
 pub(crate) fn expand(Kernels { kernel, parameters }: &Kernels) -> TokenStream {
     let names: Vec<&Ident> = parameters.iter().map(|(name, _)| name).collect();
     let labels = names.iter().map(|name| name.to_string());
-    let register = quote! {
-        kernels.push(::opsmith::KernelDef::cpu::<#kernel>()#(.type_constraint::<#names>(#labels))*);
+    let row = quote! {
+        ::opsmith::KernelDef::row::<#kernel>(
+            &[#((#labels, <#names as ::opsmith::Element>::DTYPE)),*]
+        )
     };
-    let registrations = parameters.iter().rev().fold(register, |inner, (name, set)| {
-        let types = set.rust_types();
-        quote!(#({ type #name = #types; #inner })*)
+    let rows = parameters.iter().rev().fold(vec![row], |rows, (name, set)| {
+        let typed = |rust_type: TokenStream| {
+            rows.iter().map(|row| quote!({ type #name = #rust_type; #row })).collect::<Vec<TokenStream>>()
+        };
+        set.rust_types().flat_map(typed).collect()
     });
-    quote! {{
-        let mut kernels: ::std::vec::Vec<::opsmith::KernelDef> = ::std::vec::Vec::new();
-        #registrations
-        kernels
-    }}
+    quote!(::opsmith::__private::KernelRow::register(const { &[#(#rows),*] }))
 }

@@ -90,22 +90,27 @@ impl<'a> OpKernelContext<'a> {
     }
 
     fn input_index(&self, key: impl ArgKey) -> Result<usize> {
-        key.input_of(self.signature()).ok_or_else(|| {
-            Error::not_found(format!("{}: has no input {}", self.signature().name, key.text()))
-        })
+        key.input_of(self.signature()).ok_or_else(|| self.unknown("input", &key.text()))
     }
 
     fn output_index(&self, key: impl ArgKey) -> Result<usize> {
-        key.output_of(self.signature()).ok_or_else(|| {
-            Error::not_found(format!("{}: has no output {}", self.signature().name, key.text()))
-        })
+        key.output_of(self.signature()).ok_or_else(|| self.unknown("output", &key.text()))
     }
 
+    #[cold]
+    fn unknown(&self, what: &str, key: &str) -> Error {
+        Error::not_found(format!("{}: has no {what} {key}", self.signature().name))
+    }
+
+    #[cold]
+    #[inline(never)]
     fn about_input(&self, arg: usize, error: Error) -> Error {
         let signature = self.signature();
         error.within(format_args!("{}: input `{}`", signature.name, signature.inputs[arg].name))
     }
 
+    #[cold]
+    #[inline(never)]
     fn about_output(&self, arg: usize, error: Error) -> Error {
         let signature = self.signature();
         error.within(format_args!("{}: output `{}`", signature.name, signature.outputs[arg].name))
@@ -200,7 +205,16 @@ impl<'a> OpKernelContext<'a> {
     /// As [`input`](Self::input), and `InvalidArgument` when the dtype differs or the elements are not row-major.
     pub fn slice<T: Element>(&self, key: impl ArgKey) -> Result<&'a [T]> {
         let arg = self.input_index(key)?;
-        self.read_present(arg)?.as_slice().map_err(|error| self.about_input(arg, error))
+        let (tensor, count) = self.flat_input(arg, T::DTYPE)?;
+        // SAFETY: these are the elements of this tensor, checked for this dtype.
+        Ok(unsafe { tensor.flat(count) })
+    }
+
+    /// An input whose elements make a slice of this dtype, and their number. Of what asks there is one for each type; of this, one.
+    fn flat_input(&self, arg: usize, dtype: DType) -> Result<(&'a TensorView<'a>, usize)> {
+        let tensor = self.read_present(arg)?;
+        let count = tensor.check_flat(dtype).map_err(|error| self.about_input(arg, error))?;
+        Ok((tensor, count))
     }
 
     /// The tensor of a `Ref` input, to be changed in place. It is lent once a call, and not after it was given out to

@@ -47,6 +47,11 @@ impl<K: OpKernel> Instance for K {
     }
 }
 
+/// Builds an instance and forgets its type.
+fn build<K: OpKernel>(construction: &mut OpKernelConstruction<'_>) -> Result<Arc<dyn Instance>> {
+    Ok(Arc::new(K::new(construction)?))
+}
+
 pub(crate) type Factory = fn(&mut OpKernelConstruction<'_>) -> Result<Arc<dyn Instance>>;
 
 /// The registration of a kernel: for which device and dtypes, and what it asks of its inputs.
@@ -62,10 +67,36 @@ pub struct KernelDef {
     pub(crate) capturable: bool,
 }
 
+/// A CPU kernel with the dtypes that it is for, as a constant: what `kernels!` lists. There may be many, and code that
+/// registers each would be larger than some kernels.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct KernelRow {
+    factory: Factory,
+    constraints: &'static [(&'static str, DType)],
+}
+
+impl KernelRow {
+    /// The registrations.
+    pub fn register(rows: &[KernelRow]) -> Vec<KernelDef> {
+        let register = |row: &KernelRow| KernelDef {
+            constraints: row.constraints.to_vec(),
+            ..KernelDef::made_by(row.factory, DeviceKind::Cpu)
+        };
+        rows.iter().map(register).collect()
+    }
+}
+
 impl KernelDef {
     /// A CPU kernel: `KernelDef::cpu::<ZeroOut<f32>>().type_constraint::<f32>("T")`.
     pub fn cpu<K: OpKernel>() -> KernelDef {
         KernelDef::on::<K>(DeviceKind::Cpu)
+    }
+
+    /// What `kernels!` lists: a CPU kernel for calls in which each of these attributes is that dtype.
+    #[doc(hidden)]
+    pub const fn row<K: OpKernel>(constraints: &'static [(&'static str, DType)]) -> KernelRow {
+        KernelRow { factory: build::<K>, constraints }
     }
 
     /// A CUDA kernel. Its inputs and outputs are on one card, but for inputs of [`host_memory`](Self::host_memory), and come
@@ -75,9 +106,13 @@ impl KernelDef {
     }
 
     fn on<K: OpKernel>(device: DeviceKind) -> KernelDef {
+        KernelDef::made_by(build::<K>, device)
+    }
+
+    fn made_by(factory: Factory, device: DeviceKind) -> KernelDef {
         KernelDef {
             device,
-            factory: |construction| Ok(Arc::new(K::new(construction)?)),
+            factory,
             constraints: Vec::new(),
             label: "",
             priority: 0,

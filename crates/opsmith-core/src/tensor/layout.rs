@@ -4,7 +4,7 @@ use ndarray::Dimension;
 use smallvec::SmallVec;
 
 use super::Strides;
-use crate::{DType, Device, DeviceKind, Element, Result, bail, ensure};
+use crate::{DType, Device, DeviceKind, Element, Error, Result, bail, ensure};
 
 /// The number of elements of a shape, or `None` where it does not fit a pointer's offset.
 #[inline]
@@ -57,14 +57,43 @@ pub(super) struct Layout<D> {
 }
 
 #[inline]
-pub(super) fn check_typed<T: Element>(dtype: DType, device: Device) -> Result<()> {
-    ensure!(T::DTYPE == dtype, InvalidArgument, "expected dtype {}, got {dtype}", T::DTYPE);
-    ensure!(
-        device.kind == DeviceKind::Cpu,
-        InvalidArgument,
-        "expected a tensor in CPU memory, got one on {}",
-        device.kind
-    );
+pub(super) fn check_typed(expected: DType, dtype: DType, device: Device) -> Result<()> {
+    if expected == dtype && device.kind == DeviceKind::Cpu {
+        return Ok(());
+    }
+    Err(not_typed(expected, dtype, device))
+}
+
+/// What is wrong with a tensor for a view of `expected`. Not a part of what asks, of which there is one for each type.
+#[cold]
+#[inline(never)]
+fn not_typed(expected: DType, dtype: DType, device: Device) -> Error {
+    if expected == dtype {
+        let kind = device.kind;
+        return Error::invalid_argument(format!("expected a tensor in CPU memory, got one on {kind}"));
+    }
+    Error::invalid_argument(format!("expected dtype {expected}, got {dtype}"))
+}
+
+/// That elements do not lie row-major without gaps.
+#[cold]
+#[inline(never)]
+pub(super) fn not_contiguous(strides: &[isize]) -> Error {
+    Error::invalid_argument(format!("expected a contiguous tensor, got strides {strides:?}"))
+}
+
+/// Checks that a shape is one that `ndarray` can have, with `rank` dims unless any number will do.
+fn check_shape(shape: &[usize], rank: Option<usize>) -> Result<()> {
+    ensure!(shape.len() <= 64, InvalidArgument, "expected at most 64 dims, got {}", shape.len());
+    // An expanded tensor may claim more elements than memory could hold, and `ndarray` counts on that not being so.
+    let dims = shape.iter().filter(|dim| **dim != 0);
+    let count = dims.fold(1usize, |count, &dim| count.saturating_mul(dim));
+    ensure!(count <= isize::MAX as usize, InvalidArgument, "expected fewer elements, got shape {shape:?}");
+    if let Some(rank) = rank
+        && rank != shape.len()
+    {
+        bail!(InvalidArgument, "expected rank {rank}, got rank {} (shape {shape:?})", shape.len());
+    }
     Ok(())
 }
 
@@ -75,17 +104,8 @@ pub(super) fn typed_layout<T: Element, D: Dimension>(
     shape: &[usize],
     strides: &[isize],
 ) -> Result<(D, Layout<D>)> {
-    check_typed::<T>(dtype, device)?;
-    ensure!(shape.len() <= 64, InvalidArgument, "expected at most 64 dims, got {}", shape.len());
-    // An expanded tensor may claim more elements than memory could hold, and `ndarray` counts on that not being so.
-    let dims = shape.iter().filter(|dim| **dim != 0);
-    let count = dims.fold(1usize, |count, &dim| count.saturating_mul(dim));
-    ensure!(count <= isize::MAX as usize, InvalidArgument, "expected fewer elements, got shape {shape:?}");
-    if let Some(rank) = D::NDIM
-        && rank != shape.len()
-    {
-        bail!(InvalidArgument, "expected rank {rank}, got rank {} (shape {shape:?})", shape.len());
-    }
+    check_typed(T::DTYPE, dtype, device)?;
+    check_shape(shape, D::NDIM)?;
     let mut dim = D::zeros(shape.len());
     let mut layout = Layout { strides: D::zeros(shape.len()), offset: 0, inverted: 0 };
     for (axis, (&size, &stride)) in shape.iter().zip(strides).enumerate() {

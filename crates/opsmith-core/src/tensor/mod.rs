@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, ShapeBuilder};
 use smallvec::SmallVec;
 
-use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, typed_layout};
+use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, not_contiguous, typed_layout};
 pub use self::layout::{checked_num_elements, is_row_major, row_major_strides};
 use crate::{DType, Device, DeviceKind, Element, Result, ensure};
 
@@ -182,16 +182,33 @@ impl<'a> TensorView<'a> {
     ///
     /// # Errors
     /// `InvalidArgument` when the dtype is not `T` or the elements do not lie row-major without gaps.
+    #[inline(never)]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
-        check_typed::<T>(self.dtype, self.device)?;
-        ensure!(
-            self.is_contiguous(),
-            InvalidArgument,
-            "expected a contiguous tensor, got strides {:?}",
-            self.strides
-        );
-        // SAFETY: dtype, device and contiguity are checked above; the constructor promised valid memory.
-        Ok(unsafe { std::slice::from_raw_parts(self.anchor::<T>(0), self.num_elements()) })
+        let count = self.check_flat(T::DTYPE)?;
+        // SAFETY: this is the number that was asked for.
+        Ok(unsafe { self.flat(count) })
+    }
+
+    /// The elements as one slice, unchecked.
+    ///
+    /// # Safety
+    /// [`check_flat`](Self::check_flat) has given `count` for the dtype of `T`.
+    pub(crate) unsafe fn flat<T: Element>(&self, count: usize) -> &'a [T] {
+        if count == 0 {
+            return &[];
+        }
+        // SAFETY: dtype, device and contiguity are checked; the constructor promised valid memory.
+        unsafe { std::slice::from_raw_parts(self.data.cast(), count) }
+    }
+
+    /// The number of elements, if they are of this dtype, in CPU memory, and row-major without gaps. Of what asks there is one for
+    /// each type; of this, one.
+    pub(crate) fn check_flat(&self, expected: DType) -> Result<usize> {
+        check_typed(expected, self.dtype, self.device)?;
+        if !self.is_contiguous() {
+            return Err(not_contiguous(self.strides));
+        }
+        Ok(self.num_elements())
     }
 
     /// The value of a tensor with one element.
@@ -199,7 +216,7 @@ impl<'a> TensorView<'a> {
     /// # Errors
     /// `InvalidArgument` when the dtype is not `T` or there is not exactly one element.
     pub fn scalar<T: Element>(&self) -> Result<T> {
-        check_typed::<T>(self.dtype, self.device)?;
+        check_typed(T::DTYPE, self.dtype, self.device)?;
         ensure!(
             self.num_elements() == 1,
             InvalidArgument,
@@ -344,17 +361,14 @@ impl<'a> TensorViewMut<'a> {
     ///
     /// # Errors
     /// `InvalidArgument` when the dtype is not `T` or the elements do not lie row-major without gaps.
+    #[inline(never)]
     pub fn into_slice<T: Element>(self) -> Result<&'a mut [T]> {
-        check_typed::<T>(self.dtype, self.device)?;
-        ensure!(
-            is_row_major(self.shape, self.strides),
-            InvalidArgument,
-            "expected a contiguous tensor, got strides {:?}",
-            self.strides
-        );
-        let data = anchor::<T>(self.data, self.shape, 0);
+        let count = self.as_view().check_flat(T::DTYPE)?;
+        if count == 0 {
+            return Ok(&mut []);
+        }
         // SAFETY: dtype, device and contiguity are checked; the constructor promised exclusive, valid memory.
-        Ok(unsafe { std::slice::from_raw_parts_mut(data, self.num_elements()) })
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.data.cast(), count) })
     }
 
     /// The elements as one slice.
