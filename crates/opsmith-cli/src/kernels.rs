@@ -42,6 +42,12 @@ pub(crate) struct Made {
 pub(crate) fn make(library: &Path, architectures: &[Architecture]) -> Result<Option<Made>> {
     let nvrtc = compiler(architectures)?;
     let (start, bar) = (starter()?, progress());
+    // A library that was built before hosts had `launch` would launch, at made-up addresses: it must find no card.
+    let start = || {
+        let mut command = start();
+        command.env("CUDA_VISIBLE_DEVICES", "");
+        command
+    };
     let told = |error: Error| anyhow!("{}", error.message());
     let found =
         cuda_kernels(library, &start, LIMIT, &mut |op| bar.set_message(op.to_owned())).map_err(told)?;
