@@ -16,7 +16,7 @@ use crate::hang;
 const TAIL: usize = 60;
 /// Without a terminal, a quiet program tells this often that it still runs.
 const HEARTBEAT: Duration = Duration::from_secs(30);
-/// A program that says nothing for this long hangs: no compilation and no test takes half of it.
+/// A suite that says nothing for this long hangs: no test takes half of it.
 const SILENCE: Duration = Duration::from_secs(20 * 60);
 
 /// The progress lines of the programs that run at the moment.
@@ -50,11 +50,12 @@ impl Finished {
 /// Runs `command` behind one progress line and fails with the end of its output if it fails.
 ///
 /// On a terminal the line shows what the program says at the moment; elsewhere one plain line tells the
-/// beginning, one the end, and a heartbeat every half minute that it goes on.
+/// beginning, one the end, and a heartbeat every half minute that it goes on. It may be silent for as long as it likes: pip says
+/// nothing while it downloads, and how long that takes is up to the line.
 pub(crate) fn quietly(label: &str, command: &mut Command) -> Result<Finished> {
     let started = Instant::now();
     let progress = Progress::start(label);
-    let finished = execute(command, Some(SILENCE), |line| progress.say(line), || progress.beat(started))?;
+    let finished = execute(command, None, |line| progress.say(line), || progress.beat(started))?;
     progress.finish(started, finished.success());
     if finished.success() {
         return Ok(finished);
@@ -72,7 +73,8 @@ pub(crate) fn streaming(label: &str, command: &mut Command) -> Result<Finished> 
 
 /// Runs `command` behind a progress line and then shows all that it said; a failure is for the caller to judge.
 ///
-/// That is for programs that run at once, whose outputs would be mixed.
+/// That is for suites of tests, which run at once, so that their outputs would be mixed. One that says nothing for 20 minutes is
+/// ended.
 pub(crate) fn whole(label: &str, command: &mut Command) -> Result<Finished> {
     let started = Instant::now();
     let progress = Progress::start(label);
