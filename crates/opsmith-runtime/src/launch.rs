@@ -3,23 +3,29 @@
 use std::slice;
 
 use opsmith_abi::{OpsmithLaunch, OpsmithStr};
-use opsmith_core::{Error, Result};
+use opsmith_core::{Result, ensure};
 use opsmith_cuda::{Arguments, Launch, Source};
 
 /// Reads a launch, and lends it to `body`.
 ///
 /// # Safety
-/// `launch` must point to one as the ABI has it, which is there until this returns.
+/// `launch` must be null or point to one as the ABI has it, of as many bytes as it says itself, which is there until this
+/// returns.
 pub(crate) unsafe fn with_launch<R>(
     launch: *const OpsmithLaunch,
     body: impl FnOnce(&mut Launch<'_>) -> Result<R>,
 ) -> Result<R> {
-    // SAFETY: promised by the caller.
+    ensure!(!launch.is_null(), InvalidArgument, "a launch is null");
+    // SAFETY: every structure of the ABI begins with its size.
+    let size = unsafe { (&raw const (*launch).size).read() };
+    let needed = size_of::<OpsmithLaunch>();
+    ensure!(
+        size >= needed,
+        FailedPrecondition,
+        "a launch of {size} bytes; version 1 of the ABI has {needed}"
+    );
+    // SAFETY: it is at least as large as this version's.
     let given = unsafe { &*launch };
-    if given.size < size_of::<OpsmithLaunch>() {
-        let message = format!("a launch of {} bytes; version 1 of the ABI has more", given.size);
-        return Err(Error::failed_precondition(message));
-    }
     // SAFETY: the library's texts, headers and arguments are as many as it says, and there until this returns; an argument has
     // as many bytes as its size says.
     let (source, arguments) = unsafe {

@@ -24,6 +24,8 @@ struct Loaded {
     path: PathBuf,
     /// None for a part of the program.
     version: Option<FileVersion>,
+    /// Its own, which is not the library's where that was known before.
+    table: &'static OpsmithLibrary,
     library: Library,
 }
 
@@ -73,7 +75,7 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
 /// The library behind a table of this program: the one that stands for it already, where it was asked for before.
 pub(crate) fn embedded(table: &'static OpsmithLibrary) -> Result<Library> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = loaded.iter().find(|known| std::ptr::eq(known.library.table(), table)) {
+    if let Some(known) = loaded.iter().find(|known| std::ptr::eq(known.table, table)) {
         return Ok(known.library.clone());
     }
     let path = PathBuf::from("this program");
@@ -88,6 +90,7 @@ fn keep(
     version: Option<FileVersion>,
     library: Library,
 ) -> Result<Library> {
+    let table = library.table();
     let library = match loaded.iter().find(|known| known.library.name() == library.name()) {
         None => library,
         Some(known) if known.library.same_definitions(&library) => known.library.clone(),
@@ -99,7 +102,7 @@ fn keep(
             known.path.display()
         ),
     };
-    loaded.push(Loaded { path, version, library: library.clone() });
+    loaded.push(Loaded { path, version, table, library: library.clone() });
     Ok(library)
 }
 

@@ -1,6 +1,9 @@
 //! Libraries that are part of the program.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use opsmith::Code;
+use opsmith_abi::{OpsmithError, OpsmithLibrary, OpsmithStr};
 use opsmith_runtime::Library;
 
 /// Doubles, as a library of one name.
@@ -54,4 +57,27 @@ fn a_name_stands_for_one_library() {
     for part in ["this program", "`embedded_numbers`", "other definitions"] {
         assert!(error.message().contains(part), "{error}");
     }
+}
+
+/// How often the table below was asked what is in it.
+static DESCRIBED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn counted_describe(json: *mut OpsmithStr) -> *mut OpsmithError {
+    DESCRIBED.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: promised by the caller.
+    unsafe { (doubling_too::table().describe)(json) }
+}
+
+#[test]
+fn a_second_table_of_the_same_definitions_is_read_once() {
+    // SAFETY: the macro made the table, and it is a static.
+    unsafe { Library::from_table(doubling::table()) }.unwrap();
+    let table: &OpsmithLibrary =
+        Box::leak(Box::new(OpsmithLibrary { describe: counted_describe, ..*doubling_too::table() }));
+    for _ in 0..3 {
+        // SAFETY: it is that of the macro, but for who describes it.
+        let library = unsafe { Library::from_table(table) }.unwrap();
+        assert_eq!(library.version(), "1.0.0", "it is the first one");
+    }
+    assert_eq!(DESCRIBED.load(Ordering::Relaxed), 1);
 }

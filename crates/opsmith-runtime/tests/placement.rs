@@ -93,10 +93,20 @@ fn files_keep_the_place_and_older_ones_mean_the_cpu() {
     assert_eq!(places(&loaded), places(&graph));
     assert_eq!(loaded.device_of_new(), Device::CPU);
     assert!(graph.to_dot().unwrap().contains("cuda:1") && graph.to_svg().unwrap().contains("cuda:1"));
-    // What nothing is said of has no word in the file: those from before placement are read as ever.
     let text = std::fs::read(&path).unwrap();
     let places = String::from_utf8_lossy(&text).matches("cuda:1").count();
     assert_eq!(places, 4, "the variable, its initial value, the sum and the assignment");
+    // A file from before there were places: the same without the field.
+    let mut older = text.clone();
+    let field = br#",\"device\":\"cuda:1\""#;
+    while let Some(at) = older.windows(field.len()).position(|bytes| bytes == field) {
+        older[at..at + field.len()].fill(b' ');
+    }
+    assert!(!String::from_utf8_lossy(&older).contains("device"));
+    std::fs::write(&path, older).unwrap();
+    let found = Graph::load(&path, &[]).unwrap();
+    assert_eq!(found.num_nodes(), graph.num_nodes());
+    assert!(found.operations().iter().all(|it| it.device() == Device::CPU));
     // A file that says what is no device.
     let mut wrong = text;
     while let Some(at) = wrong.windows(6).position(|bytes| bytes == b"cuda:1") {
