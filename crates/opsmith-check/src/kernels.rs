@@ -22,7 +22,7 @@ use crate::lab::Lab;
 use crate::layout::Layout;
 use crate::process::Start;
 use crate::properties::Setting;
-use crate::subject::{CudaKernel, Subject};
+use crate::subject::Subject;
 use crate::values::Values;
 use crate::wire::{Answer, Launched, Named, Outline, Placed, Request};
 
@@ -142,7 +142,7 @@ impl Found {
         let setting = Setting { subject, library, author: &author, relative: None, absolute: None };
         let patterns = patterns_of(lab, &setting)?;
         let generator = Generator { subject, profile: PROFILE, patterns: &patterns, author: &author };
-        for (at, kernel) in subject.cuda.iter().enumerate() {
+        for (at, types) in subject.kernels.iter().enumerate() {
             let mut runner = runner();
             let dials = generator.dials();
             let (mut reached, mut reached_wide) = (false, false);
@@ -152,7 +152,7 @@ impl Found {
                 let mut dials = tree.map_err(|reason| Error::internal(reason.to_string()))?.current();
                 dials.kernel = at;
                 dials.dims = size.dims(&dials.dims, round);
-                let Some(call) = outline(&generator, &dials, kernel, round) else { continue };
+                let Some(call) = outline(&generator, &dials, round) else { continue };
                 let far = far_apart(&call);
                 for call in [Some(call), far].into_iter().flatten() {
                     let is_wide = call.tensors.iter().flatten().any(takes_wide_indices);
@@ -169,7 +169,7 @@ impl Found {
                 }
             }
             if !reached || !reached_wide {
-                let (op, types) = (subject.signature.name.clone(), types_of(subject, kernel));
+                let (op, types) = (subject.signature.name.clone(), types_of(subject, types));
                 self.unreached.push(Unreached { op, types, only_wide: reached, why });
             }
         }
@@ -217,24 +217,20 @@ fn runner() -> TestRunner {
 }
 
 /// `T = float32, N = int64`.
-fn types_of(subject: &Subject, kernel: &CudaKernel) -> String {
+fn types_of(subject: &Subject, types: &[(usize, DType)]) -> String {
     let name = |attr: usize| &subject.signature.attrs[attr].name;
-    let types = kernel.types.iter().map(|(attr, dtype)| format!("{} = {dtype}", name(*attr)));
+    let types = types.iter().map(|(attr, dtype)| format!("{} = {dtype}", name(*attr)));
     types.collect::<Vec<_>>().join(", ")
 }
 
 /// The call that the dials say; none where they say none, or one that is too large.
-fn outline(
-    generator: &Generator<'_, '_>,
-    dials: &Dials,
-    kernel: &CudaKernel,
-    round: usize,
-) -> Option<Outline> {
+fn outline(generator: &Generator<'_, '_>, dials: &Dials, round: usize) -> Option<Outline> {
     let subject = generator.subject;
     let (tensors, attrs): (Tensors, _) = generator.tensors(dials)?;
+    let dtype = |tensor: &Option<(DType, Vec<usize>)>| tensor.as_ref().map(|(dtype, _)| *dtype);
+    let dtypes: Vec<Vec<_>> = tensors.iter().map(|list| list.iter().map(dtype).collect()).collect();
     let mut placed = Vec::new();
-    for (def, list) in subject.signature.inputs.iter().zip(&tensors) {
-        let is_host = kernel.host.contains(&def.name);
+    for (is_host, list) in subject.in_main_memory(&dtypes, &attrs).into_iter().zip(&tensors) {
         for tensor in list {
             let at = placed.len();
             let Some((dtype, shape)) = tensor else {

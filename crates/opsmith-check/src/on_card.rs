@@ -20,6 +20,7 @@ enum Argument {
     OnCard(CardTensor),
     List(Vec<CardTensor>),
     Host(Tensor),
+    HostList(Vec<Tensor>),
     Absent,
 }
 
@@ -27,6 +28,9 @@ impl Argument {
     /// Puts the tensors of an input where the kernel has them.
     fn new(card: &Card, def: &ArgDef, is_host: bool, tensors: Vec<Option<Laid>>) -> Result<Argument> {
         let mut tensors = tensors.into_iter().flatten().map(dense).collect::<Result<Vec<_>>>()?;
+        if def.count.is_list() && is_host {
+            return Ok(Argument::HostList(tensors));
+        }
         if def.count.is_list() {
             return tensors.iter().map(|tensor| card.put(tensor)).collect::<Result<_>>().map(Argument::List);
         }
@@ -42,6 +46,7 @@ impl Argument {
             Argument::OnCard(tensor) => CardArg::Tensor(tensor),
             Argument::List(tensors) => CardArg::List(tensors),
             Argument::Host(tensor) => CardArg::Host(tensor),
+            Argument::HostList(tensors) => CardArg::HostList(tensors),
             Argument::Absent => CardArg::Absent,
         }
     }

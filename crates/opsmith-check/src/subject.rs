@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use opsmith_core::def::{Allowed, ArgCount, ArgDef, ArgType, AttrDef};
-use opsmith_core::{DType, Error, GradientWiring, Result, ShapeSignature, Signature};
-use opsmith_runtime::Library;
+use opsmith_core::{AttrValue, DType, DeviceKind, Error, GradientWiring, Result, ShapeSignature, Signature};
+use opsmith_runtime::{Library, Op};
 use serde_json::Value;
 
 /// Dtypes for where a definition allows all.
@@ -23,16 +23,7 @@ pub(crate) struct Subject {
     pub(crate) wiring: Option<GradientWiring>,
     /// The CPU kernels: for each, dtypes of type attributes by their index.
     pub(crate) kernels: Vec<Vec<(usize, DType)>>,
-    pub(crate) cuda: Vec<CudaKernel>,
-}
-
-/// A CUDA kernel as a library describes it.
-#[derive(Debug, Clone)]
-pub(crate) struct CudaKernel {
-    /// Dtypes of type attributes by their index.
-    pub(crate) types: Vec<(usize, DType)>,
-    /// The inputs that it reads in main memory.
-    pub(crate) host: Vec<String>,
+    pub(crate) op: Op,
 }
 
 impl Subject {
@@ -52,38 +43,41 @@ impl Subject {
         let shape = json["shape"].as_str().map(ShapeSignature::parse).transpose();
         let shape =
             shape.map_err(|error| Error::internal(format!("{}: {}", signature.name, error.message)))?;
-        let kernels = json["kernels"].as_array().map_or(&[][..], Vec::as_slice);
-        let on = |device: &str| {
-            let device = device.to_owned();
-            kernels.iter().filter(move |kernel| kernel["device"].as_str() == Some(&device))
-        };
-        let types = |kernel: &Value| {
-            let pairs = kernel["types"].as_object().into_iter().flatten();
-            let pair = |(attr, dtype): (&String, &Value)| {
-                Some((signature.attr_index(attr)?, DType::parse(dtype.as_str()?)?))
-            };
-            pairs.filter_map(pair).collect::<Vec<_>>()
-        };
-        let host = |kernel: &Value| {
-            let names = kernel["host_memory"].as_array().into_iter().flatten();
-            names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
-        };
         Ok(Subject {
             library: path.to_owned(),
             index,
             shape,
             declares_zero_gradient: *op.declared_gradient() == opsmith_core::Gradient::NotDifferentiable,
             wiring: op.gradient_wiring().cloned(),
-            kernels: on("CPU").map(types).collect(),
-            cuda: on("CUDA").map(|kernel| CudaKernel { types: types(kernel), host: host(kernel) }).collect(),
+            kernels: types_of_kernels(&op, DeviceKind::Cpu),
             signature,
+            op,
         })
     }
 
     /// The same op with its CUDA kernels in place of those for the CPU; none where it has none.
     pub(crate) fn on_cuda(&self) -> Option<Subject> {
-        let kernels: Vec<_> = self.cuda.iter().map(|kernel| kernel.types.clone()).collect();
+        let kernels = types_of_kernels(&self.op, DeviceKind::Cuda);
         (!kernels.is_empty()).then(|| Subject { kernels, ..self.clone() })
+    }
+
+    /// Whether it has a CUDA kernel.
+    pub(crate) fn has_cuda(&self) -> bool {
+        self.op.kernels(DeviceKind::Cuda).next().is_some()
+    }
+
+    /// For each input, whether the CUDA kernel that serves a call with such inputs and attributes reads it in main memory; none
+    /// does where no kernel serves it.
+    pub(crate) fn in_main_memory(
+        &self,
+        dtypes: &[Vec<Option<DType>>],
+        attrs: &[(String, AttrValue)],
+    ) -> Vec<bool> {
+        let counts: Vec<usize> = dtypes.iter().map(Vec::len).collect();
+        let kernel = self.op.kernel_for(DeviceKind::Cuda, (&counts, &dtypes.concat()), attrs).ok();
+        (0..counts.len())
+            .map(|input| kernel.is_some_and(|kernel| kernel.reads_in_main_memory(input)))
+            .collect()
     }
 
     /// The attributes that decide the dtype of some input that holds floats where they may.
@@ -126,4 +120,9 @@ impl Subject {
         };
         least.unwrap_or(1)
     }
+}
+
+/// The dtypes of type attributes that each kernel on a kind of device is for.
+fn types_of_kernels(op: &Op, device: DeviceKind) -> Vec<Vec<(usize, DType)>> {
+    op.kernels(device).map(|kernel| kernel.types().to_vec()).collect()
 }

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 
 use crate::attrs::Named;
 use crate::call::{Arg, CallInputs, Called, EngineMemory, Made, OutputMemory, call};
-use crate::card::CudaKernel;
 use crate::gradient;
+use crate::kernel::KernelInfo;
 use crate::library::Library;
 use crate::tensor::Tensor;
 
@@ -24,7 +24,7 @@ pub(crate) struct OpInfo {
     pub(crate) signature: Signature,
     pub(crate) gradient: Gradient,
     pub(crate) wiring: Option<GradientWiring>,
-    cuda: Vec<CudaKernel>,
+    pub(crate) kernels: Vec<KernelInfo>,
 }
 
 impl OpInfo {
@@ -32,8 +32,8 @@ impl OpInfo {
         let signature = Signature::from_json(json)?;
         let (gradient, wiring) = gradient::from_json(&signature, &json["gradient"])
             .map_err(|error| error.within(&signature.name))?;
-        let cuda = CudaKernel::all(&signature, json);
-        Ok(OpInfo { signature, gradient, wiring, cuda })
+        let kernels = KernelInfo::all(&signature, json);
+        Ok(OpInfo { signature, gradient, wiring, kernels })
     }
 }
 
@@ -72,11 +72,6 @@ impl Op {
     /// How its gradient op is wired to it; none where no op computes its gradient.
     pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
         self.info().wiring.as_ref()
-    }
-
-    /// The CUDA kernels that it has.
-    pub(crate) fn cuda_kernels(&self) -> &[CudaKernel] {
-        &self.info().cuda
     }
 
     pub(crate) fn info(&self) -> &OpInfo {

@@ -1,5 +1,9 @@
 //! A card gives what the CPU gives.
 
+use std::sync::Arc;
+
+use opsmith_core::attr::TensorValue;
+
 use super::Setting;
 use crate::case::Case;
 use crate::lab::{FILL, Lab, Outcome, Trouble};
@@ -10,7 +14,7 @@ use crate::values::difference;
 pub(super) fn skipped(subject: &Subject) -> Option<String> {
     let changed = subject.signature.inputs.iter().find(|input| input.is_ref);
     match changed {
-        _ if subject.cuda.is_empty() => Some("it has no CUDA kernel".into()),
+        _ if !subject.has_cuda() => Some("it has no CUDA kernel".into()),
         _ if subject.kernels.is_empty() => Some("it has no CPU kernel to compare with".into()),
         _ if subject.signature.stateful => Some("it is stateful: two calls may differ".into()),
         Some(changed) => Some(format!("it changes `{}` in place", changed.name)),
@@ -26,8 +30,9 @@ pub(super) fn is_that_of_the_cpu(
 ) -> Result<(), Trouble> {
     let subject = setting.subject;
     let expected = lab.accepted(subject, case)?;
-    let is_host = |name: &String| subject.cuda.iter().any(|kernel| kernel.host.contains(name));
-    let in_main_memory = subject.signature.inputs.iter().map(|input| is_host(&input.name)).collect();
+    let dtype = |tensor: &Option<Arc<TensorValue>>| tensor.as_ref().map(|tensor| tensor.dtype);
+    let dtypes: Vec<Vec<_>> = case.inputs.iter().map(|list| list.iter().map(dtype).collect()).collect();
+    let in_main_memory = subject.in_main_memory(&dtypes, &case.attrs);
     let got = match lab.on_card(case.call(subject, FILL), in_main_memory)? {
         Outcome::Refused(refusal) => {
             let message = format!("the CPU takes it, but on a card it is an error: {}", refusal.message);

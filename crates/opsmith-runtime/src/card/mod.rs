@@ -4,7 +4,6 @@
 //! kernels write once. Copies in and out are asked for, and nothing moves by itself; sessions ask for them where a value of a
 //! graph goes from one device to another.
 
-mod kernels;
 mod memory;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -19,7 +18,6 @@ use opsmith_core::{AttrValue, DType, Device, Error, Result, TensorView, bail, en
 use opsmith_cuda::CardMemory;
 use smallvec::SmallVec;
 
-pub(crate) use self::kernels::{CudaKernel, kernel_for};
 use self::memory::{Allocator, Block};
 use crate::attrs::Named;
 use crate::buffer;
@@ -55,6 +53,8 @@ pub enum CardArg<'a> {
     List(&'a [CardTensor]),
     /// A tensor that the CUDA kernel has in main memory.
     Host(&'a Tensor),
+    /// A list of tensors that the CUDA kernel has in main memory.
+    HostList(&'a [Tensor]),
     /// An optional input that is not given.
     Absent,
 }
@@ -74,6 +74,12 @@ impl<'a> From<&'a [CardTensor]> for CardArg<'a> {
 impl<'a> From<&'a Tensor> for CardArg<'a> {
     fn from(tensor: &'a Tensor) -> CardArg<'a> {
         CardArg::Host(tensor)
+    }
+}
+
+impl<'a> From<&'a [Tensor]> for CardArg<'a> {
+    fn from(tensors: &'a [Tensor]) -> CardArg<'a> {
+        CardArg::HostList(tensors)
     }
 }
 
@@ -180,7 +186,7 @@ impl Card {
         let mut counts: SmallVec<[usize; 8]> = SmallVec::new();
         for (arg, def) in args.iter().zip(&signature.inputs) {
             let before = flat.len();
-            let is_list = matches!(arg, CardArg::List(_));
+            let is_list = matches!(arg, CardArg::List(_) | CardArg::HostList(_));
             ensure!(
                 is_list == def.count.is_list(),
                 InvalidArgument,
@@ -193,6 +199,9 @@ impl Card {
                 CardArg::Tensor(tensor) => flat.push(Some(tensor.as_view())),
                 CardArg::List(tensors) => flat.extend(tensors.iter().map(|tensor| Some(tensor.as_view()))),
                 CardArg::Host(tensor) => flat.push(Some(tensor.as_view())),
+                CardArg::HostList(tensors) => {
+                    flat.extend(tensors.iter().map(|tensor| Some(tensor.as_view())));
+                }
                 CardArg::Absent => flat.push(None),
             }
             counts.push(flat.len() - before);

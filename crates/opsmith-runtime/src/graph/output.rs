@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use opsmith_core::def::ArgDef;
-use opsmith_core::{ArgDTypes, AttrValue, DType, Device, DeviceKind, Result, Shape, ensure};
+use opsmith_core::{AttrValue, DType, Device, DeviceKind, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Node, NodeId, Place};
+use crate::kernel::resolve;
 use crate::op::Op;
 
 /// A node of a graph: an op that is called when the graph runs.
@@ -143,30 +143,7 @@ impl Node {
     /// None for a node that was made: what the definition says of inputs that do not fit it.
     pub(crate) fn resolve(&self, dtypes: &[Option<DType>]) -> Result<Vec<AttrValue>> {
         let Kind::Call { op, attrs: given } = &self.kind else { return Ok(vec![]) };
-        let signature = op.signature();
-        let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
-        for (name, value) in &**given {
-            if let Some(index) = signature.attr_index(name) {
-                attrs[index] = Some(value.clone());
-            }
-        }
-        let mut lists = Vec::new();
-        let mut first = 0;
-        for &count in &self.counts {
-            lists.push(dtypes[first..first + count].iter().copied().collect::<Option<Vec<DType>>>());
-            first += count;
-        }
-        let argument = |(def, list): (&ArgDef, &'_ Option<Vec<DType>>)| match list {
-            Some(list) if list.len() == 1 && !def.count.is_list() => ArgDTypes::One(list[0]),
-            _ => ArgDTypes::Absent,
-        };
-        let mut arguments: Vec<ArgDTypes<'_>> = signature.inputs.iter().zip(&lists).map(argument).collect();
-        for ((argument, def), list) in arguments.iter_mut().zip(&signature.inputs).zip(&lists) {
-            if let (true, Some(list)) = (def.count.is_list(), list) {
-                *argument = ArgDTypes::List(list);
-            }
-        }
-        Ok(signature.resolve(&arguments, &attrs)?.attrs)
+        resolve(op.signature(), (&self.counts, dtypes), given)
     }
 }
 

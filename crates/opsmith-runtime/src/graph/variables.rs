@@ -110,6 +110,13 @@ pub(crate) fn may_be(shape: &Shape, expected: &Shape) -> bool {
         })
 }
 
+impl Node {
+    /// A node that gives all variables their initial values.
+    pub(crate) fn initializer(place: Place) -> Node {
+        Node { kind: Kind::Initialize, ..effect(vec![], place) }
+    }
+}
+
 impl Graph {
     /// A variable that has `initial` when it is initialised. Its shape is that of `initial`, and stays.
     ///
@@ -175,6 +182,6 @@ impl Graph {
     /// # Errors
     /// As [`initializer`](Self::initializer).
     pub fn initializer_at(&self, place: Place) -> Result<Operation> {
-        self.push("Initialize", Node { kind: Kind::Initialize, ..effect(vec![], place) })
+        self.push("Initialize", Node::initializer(place))
     }
 }

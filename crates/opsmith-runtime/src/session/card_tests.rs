@@ -20,16 +20,16 @@ pub(super) fn card() -> (Card, Arc<Ledger>) {
 }
 
 /// How many copies went in, came out, and how often it was waited, since it was last asked.
-fn counted(ledger: &Ledger) -> (usize, usize, usize) {
+pub(super) fn counted(ledger: &Ledger) -> (usize, usize, usize) {
     let taken = |count: &std::sync::atomic::AtomicUsize| count.swap(0, Ordering::Relaxed);
     (taken(&ledger.copied_in), taken(&ledger.copied_out), taken(&ledger.waited))
 }
 
-fn tensor(values: &[f32], shape: &[usize]) -> Tensor {
+pub(super) fn tensor(values: &[f32], shape: &[usize]) -> Tensor {
     Tensor::from_slice(values, shape).unwrap()
 }
 
-fn numbers(tensor: &Tensor) -> Vec<f32> {
+pub(super) fn numbers(tensor: &Tensor) -> Vec<f32> {
     tensor.to_vec().unwrap()
 }
 
@@ -380,7 +380,8 @@ fn a_full_card_is_an_error_of_the_node_and_the_session_goes_on() {
     let error = session.initialize().unwrap_err();
     assert_eq!(error.code(), Code::ResourceExhausted);
     assert!(
-        error.message().starts_with("node `large`, made at") && error.message().contains("double is full"),
+        error.message().starts_with("node `large/initial`, made at")
+            && error.message().contains("double is full"),
         "{error}"
     );
     assert!(session.value(&large).is_err());

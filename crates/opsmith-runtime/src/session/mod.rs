@@ -1,6 +1,10 @@
 //! Sessions: they run graphs, and keep the values of variables.
 
 #[cfg(test)]
+mod card_choice_tests;
+#[cfg(test)]
+mod card_plan_tests;
+#[cfg(test)]
 mod card_tests;
 #[cfg(test)]
 mod card_values_tests;
@@ -80,11 +84,13 @@ impl Default for SessionOptions {
 }
 
 /// What one way of running a graph is known by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) fetches: Vec<Endpoint>,
     pub(crate) targets: Vec<NodeId>,
     pub(crate) feeds: Vec<Endpoint>,
+    /// Whether all variables get their initial values.
+    pub(crate) initializes: bool,
     /// What `Initialize` initialises.
     num_variables: usize,
 }
@@ -197,12 +203,10 @@ impl Session {
     /// Gives every variable of the graph its initial value.
     ///
     /// # Errors
-    /// What the kernels of initial values say.
+    /// What the kernels of initial values say; where a variable is placed on a card, as [`Runner::run`].
     pub fn initialize(&self) -> Result<()> {
-        let variables = self.graph.variables();
-        let initial: Vec<Output> = variables.iter().map(Variable::initial).collect();
-        let values = self.run(&initial.iter().collect::<Vec<_>>(), &[])?;
-        self.set_all(variables.iter().zip(values))
+        let plan = self.plan_of(Key { initializes: true, ..Key::default() })?;
+        execute::run(&plan, std::iter::empty(), &self.state, &self.pool, None).map(|_| ())
     }
 
     /// Makes these the values of variables, all at one moment, where the variables are.
@@ -268,7 +272,7 @@ impl Session {
         Ok(Outcome { outputs, trace: recorder.take().map(trace::Recorder::finish) })
     }
 
-    /// The plan for these fetches and feeds, made once.
+    /// The plan for these fetches and feeds.
     fn plan(
         &self,
         fetches: &[&Output],
@@ -280,13 +284,18 @@ impl Session {
             fetches: fetches.iter().map(|output| endpoint(output, "the fetch")).collect::<Result<_>>()?,
             targets: Vec::with_capacity(targets.len()),
             feeds: feeds.iter().map(|(output, _)| endpoint(output, "the feed")).collect::<Result<_>>()?,
-            num_variables: 0,
+            ..Key::default()
         };
         for target in targets {
             let (same, name) = (self.graph.is_same(target.graph()), target.name());
             ensure!(same, InvalidArgument, "the node `{name}` that is to run is of another graph");
             key.targets.push(target.id());
         }
+        self.plan_of(key)
+    }
+
+    /// The plan that is known by a key, made once for each number of variables.
+    fn plan_of(&self, mut key: Key) -> Result<Arc<Plan>> {
         key.num_variables = self.graph.shared().read().unpoisoned().variables.len();
         if let Some(plan) = self.plans.lock().unpoisoned().get(&key) {
             return Ok(plan.clone());

@@ -33,7 +33,7 @@ pub(super) enum Crossing {
 #[derive(Default)]
 pub(super) struct OnCards {
     /// Copies of constants, which every run begins with.
-    pub(super) constants: Vec<(Slot, CardTensor)>,
+    pub(super) constants: Vec<(Slot, Arc<CardTensor>)>,
     /// What is fed and where it is copied to.
     pub(super) feeds: Vec<Fed>,
     /// The variables that a run reads on cards.
@@ -54,7 +54,7 @@ impl Plan {
         let Some(on_cards) = &self.on_cards else { return vec![] };
         let mut slots = vec![None; self.readers.len()];
         for (slot, constant) in &on_cards.constants {
-            slots[*slot] = Some(constant.clone());
+            slots[*slot] = Some(CardTensor::clone(constant));
         }
         slots
     }
@@ -98,6 +98,22 @@ impl Run<'_> {
     fn note_copy(&self, node: Option<&Arc<Node>>, device: Device, copy: (Instant, usize)) {
         if let (Some(node), Some(recorder)) = (node, self.recorder) {
             recorder.note(node, Did::Copy, device, copy);
+        }
+    }
+
+    /// Notes in a trace what was copied out at once: one value after the other, each for its part of the bytes.
+    fn note_batch(&self, begin: Instant, slots: &[Slot], here: &[Tensor]) {
+        let Some(recorder) = self.recorder else { return };
+        let took = begin.elapsed();
+        let all = here.iter().map(Tensor::num_bytes).sum::<usize>().max(1) as f64;
+        let mut before = 0;
+        for (&slot, bytes) in slots.iter().zip(here.iter().map(Tensor::num_bytes)) {
+            let share = |bytes: usize| took.mul_f64(bytes as f64 / all);
+            if let Some(node) = self.node_of(slot) {
+                let copy = (begin + share(before), share(bytes), bytes);
+                recorder.note_lasting(node, Did::Copy, Device::CPU, copy);
+            }
+            before += bytes;
         }
     }
 
@@ -205,12 +221,7 @@ impl Run<'_> {
                 slots.iter().filter_map(|slot| self.on_card[*slot].as_ref()).collect();
             let begin = Instant::now();
             let here = card.get_all(&there)?;
-            if self.recorder.is_some() {
-                let bytes = here.iter().map(Tensor::num_bytes);
-                for (&slot, bytes) in slots.iter().zip(bytes) {
-                    self.note_copy(self.node_of(slot), Device::CPU, (begin, bytes));
-                }
-            }
+            self.note_batch(begin, &slots, &here);
             copied.extend(slots.into_iter().zip(here));
         }
         let fetches = self.plan.fetches.iter();

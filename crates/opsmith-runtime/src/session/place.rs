@@ -1,39 +1,71 @@
 //! Where the nodes of a run are: on the CPU, or on which card.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result, bail, ensure};
 
 use super::plan::{Needed, changed_inputs};
-use crate::card::{Card, kernel_for};
-use crate::graph::{Kind, Node, NodeId};
+use crate::card::{Card, CardTensor};
+use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::library::Library;
 use crate::op::Op;
 use crate::poison::Unpoisoned;
+use crate::tensor::Tensor;
 
-/// The cards of a session. What came of opening one is kept, so that nodes and variables stay where they are.
+/// The cards of a session. Which ones there are, and are not, is kept, so that nodes and variables stay where they are.
 #[derive(Default)]
 pub(super) struct Cards {
     opened: Mutex<HashMap<i32, Result<Card>>>,
+    /// Copies of constants, for as long as some plan has them.
+    constants: Mutex<HashMap<(Endpoint, Device), Weak<CardTensor>>>,
     /// Whether a node that cannot be on a card is on the CPU.
     soft: bool,
 }
 
 impl Cards {
     pub(super) fn new(soft: bool) -> Cards {
-        Cards { opened: Mutex::default(), soft }
+        Cards { soft, ..Cards::default() }
     }
 
     /// Cards that are opened already.
     #[cfg(test)]
     pub(super) fn of(soft: bool, cards: &[Card]) -> Cards {
         let opened = cards.iter().map(|card| (card.device().index, Ok(card.clone()))).collect();
-        Cards { opened: Mutex::new(opened), soft }
+        Cards { opened: Mutex::new(opened), soft, ..Cards::default() }
     }
 
-    fn open(&self, index: i32) -> Result<Card> {
-        self.opened.lock().unpoisoned().entry(index).or_insert_with(|| Card::open(index)).clone()
+    /// The card of this number, opened by `open` where what came of that is not known yet. An error that may pass, of a card
+    /// that is full say, is not kept.
+    fn opened(&self, index: i32, open: impl FnOnce(i32) -> Result<Card>) -> Result<Card> {
+        let mut opened = self.opened.lock().unpoisoned();
+        if let Some(known) = opened.get(&index) {
+            return known.clone();
+        }
+        let found = open(index);
+        if found.as_ref().err().is_none_or(is_of_place) {
+            opened.insert(index, found.clone());
+        }
+        found
+    }
+
+    /// The copy of a constant on a card: one for all plans of the session.
+    pub(super) fn constant(
+        &self,
+        endpoint: Endpoint,
+        card: &Card,
+        value: &Tensor,
+    ) -> Result<Arc<CardTensor>> {
+        // Locked while it is copied, so that who asks at the same time gets the same.
+        let mut constants = self.constants.lock().unpoisoned();
+        let key = (endpoint, card.device());
+        if let Some(there) = constants.get(&key).and_then(Weak::upgrade) {
+            return Ok(there);
+        }
+        let there = Arc::new(card.put(value)?);
+        constants.retain(|_, copy| copy.strong_count() > 0);
+        constants.insert(key, Arc::downgrade(&there));
+        Ok(there)
     }
 
     /// The card that the values of a variable are on; none for one in main memory.
@@ -49,7 +81,7 @@ impl Cards {
 
     /// The card that a node is placed on, if there is one.
     fn of_node(&self, node: &Node) -> Result<Option<Card>> {
-        match self.open(node.device.index) {
+        match self.opened(node.device.index, Card::open) {
             Ok(card) => Ok(Some(card)),
             Err(error) => self.unless_soft(node, error),
         }
@@ -199,10 +231,10 @@ pub(super) fn asks_for_shapes(op: &Op) -> bool {
 /// # Errors
 /// `Unimplemented` where a card cannot run the node.
 fn main_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
-    let dtype =
-        |input: &Option<crate::graph::Endpoint>| input.map(|it| nodes[it.node].outputs[it.index].dtype);
+    let dtype = |input: &Option<Endpoint>| input.map(|it| nodes[it.node].outputs[it.index].dtype);
     let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
-    let bits = kernel_for(op, &node.resolve(&dtypes)?)?.in_main_memory;
+    let Kind::Call { attrs, .. } = &node.kind else { return Ok(0) };
+    let bits = op.kernel_for(DeviceKind::Cuda, (&node.counts, &dtypes), attrs)?.in_main_memory();
     let name = &op.signature().name;
     ensure!(
         changed_inputs(op, node).next().is_none(),
@@ -217,4 +249,23 @@ fn main_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
     }
     ensure!(is_there, Unimplemented, "{name}: takes no tensor that would be on the card");
     Ok(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card::tests::card_of;
+
+    #[test]
+    fn a_card_that_could_not_be_opened_for_a_while_is_opened_later() {
+        let cards = Cards::new(true);
+        let passing = |_| Err(Error::resource_exhausted("full"));
+        assert_eq!(cards.opened(0, passing).unwrap_err().code(), Code::ResourceExhausted);
+        let (card, _) = card_of(1 << 10, 0);
+        assert!(cards.opened(0, |_| Ok(card.clone())).is_ok());
+        assert!(cards.opened(0, passing).is_ok(), "it is open");
+        // That there is none lasts: nodes and variables stay where they are.
+        assert_eq!(cards.opened(1, |_| Err(Error::not_found("no"))).unwrap_err().code(), Code::NotFound);
+        assert_eq!(cards.opened(1, |_| Ok(card.clone())).unwrap_err().code(), Code::NotFound);
+    }
 }

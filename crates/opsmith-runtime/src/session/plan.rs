@@ -16,7 +16,7 @@ use super::place::{Cards, Placement};
 use super::{Key, SessionOptions};
 use crate::call::Prepared;
 use crate::card::Card;
-use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, may_be};
+use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, Place, may_be};
 use crate::op::Op;
 use crate::poison::Unpoisoned;
 use crate::pool::MemoryPool;
@@ -107,10 +107,20 @@ impl Plan {
         (pool, cards): (&Arc<MemoryPool>, &Cards),
     ) -> Result<Plan> {
         // Not for as long as constant parts are computed: others go on adding nodes meanwhile.
-        let (nodes, variables) = {
+        let (mut nodes, variables) = {
             let nodes = graph.shared().read().unpoisoned();
             (nodes.list.clone(), nodes.variables.clone())
         };
+        let mut key = key.clone();
+        if key.initializes {
+            // A node of the plan's own, as the graph's initialisers are.
+            key.targets.push(nodes.len());
+            nodes.push(Arc::new(Node {
+                name: "Initialize".to_owned(),
+                ..Node::initializer(Place::unknown())
+            }));
+        }
+        let key = &key;
         let mut seen = HashSet::new();
         if let Some(twice) = key.feeds.iter().find(|feed| !seen.insert(**feed)) {
             bail!(InvalidArgument, "`{}` is fed twice", nodes[twice.node].name);
@@ -124,7 +134,7 @@ impl Plan {
             Simplified::nothing(&needed, &order)
         };
         let order = needed.order(key, &simplified.same)?;
-        let mut builder = Builder::new(&needed, &simplified, &placement);
+        let mut builder = Builder::new(&needed, &simplified, (&placement, cards));
         for node in order {
             builder.add(node)?;
         }
@@ -240,6 +250,7 @@ struct Builder<'a> {
     graph: &'a Needed<'a>,
     simplified: &'a Simplified,
     placement: &'a Placement,
+    cards: &'a Cards,
     /// Where an endpoint is read on a device.
     slots: HashMap<(Endpoint, Device), Slot>,
     /// Where what stands in for one that is on a card is read from: a tensor of its shape.
@@ -257,11 +268,16 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: &'a Needed<'a>, simplified: &'a Simplified, placement: &'a Placement) -> Builder<'a> {
+    fn new(
+        graph: &'a Needed<'a>,
+        simplified: &'a Simplified,
+        (placement, cards): (&'a Placement, &'a Cards),
+    ) -> Builder<'a> {
         Builder {
             graph,
             simplified,
             placement,
+            cards,
             slots: HashMap::new(),
             stand_ins: HashMap::new(),
             constants: vec![],

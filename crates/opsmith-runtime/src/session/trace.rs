@@ -27,7 +27,7 @@ pub struct TraceEvent {
     pub device: Device,
     /// When it began, from the beginning of the run.
     pub start: Duration,
-    /// How long it took.
+    /// How long it took; of several values that were copied at once from a card, each its share by bytes.
     pub duration: Duration,
     /// Which of the threads it ran on, from 0.
     pub thread: usize,
@@ -61,7 +61,17 @@ pub(super) struct Recorder {
 impl Recorder {
     /// Notes a step that has just ended, which began then and gave so many bytes.
     pub(super) fn note(&self, node: &Node, did: Did, device: Device, (begin, bytes): (Instant, usize)) {
-        let duration = begin.elapsed();
+        self.note_lasting(node, did, device, (begin, begin.elapsed(), bytes));
+    }
+
+    /// As [`note`](Self::note), of what took so long.
+    pub(super) fn note_lasting(
+        &self,
+        node: &Node,
+        did: Did,
+        device: Device,
+        (begin, duration, bytes): (Instant, Duration, usize),
+    ) {
         let this_thread = std::thread::current().id();
         let (events, threads) = &mut *self.events.lock().unpoisoned();
         let thread = threads.iter().position(|thread| *thread == this_thread).unwrap_or_else(|| {
@@ -91,9 +101,14 @@ impl Recorder {
 }
 
 impl TraceEvent {
+    /// Whether it is a copy to another device, and no call.
+    fn is_copy(&self) -> bool {
+        self.op.starts_with(COPY)
+    }
+
     /// The op, and where it was called unless that is the CPU, or the op says so itself.
     fn what(&self) -> Cow<'_, str> {
-        if self.device == Device::CPU || self.op.starts_with(COPY) {
+        if self.device == Device::CPU || self.is_copy() {
             return Cow::Borrowed(&self.op);
         }
         Cow::Owned(format!("{} on {}", self.op, self.device.name()))
@@ -146,6 +161,11 @@ impl fmt::Display for Trace {
             writeln!(f, "{op:width$} {calls:>8} {time:>12.1} {share:>7.1} {bytes:>14}")?;
         }
         let (ops, total) = (in_ops.as_secs_f64() * 1e6, self.total.as_secs_f64() * 1e6);
-        write!(f, "{} calls took {ops:.1} us, the run {total:.1} us", self.events.len())
+        let copies = self.events.iter().filter(|event| event.is_copy()).count();
+        write!(f, "{} calls", self.events.len() - copies)?;
+        if copies > 0 {
+            write!(f, " and {copies} copies")?;
+        }
+        write!(f, " took {ops:.1} us, the run {total:.1} us")
     }
 }

@@ -54,7 +54,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Has an endpoint copied to a device: a constant once for all runs, what is fed before the run's first step. From card to
+    /// Has an endpoint copied to a device: a constant once for all runs of the session, what is fed before the run's first step. From card to
     /// card it goes through main memory.
     fn crossed(&mut self, endpoint: Endpoint, at: Device) -> Result<Slot> {
         let node = &self.graph.nodes[endpoint.node];
@@ -62,7 +62,8 @@ impl Builder<'_> {
         let from = self.slot(&endpoint, if at == Device::CPU { home } else { Device::CPU })?;
         let card = self.placement.card_at(at);
         if let (Some(card), Some(constant)) = (card, &self.constants[from]) {
-            let there = card.put(constant).map_err(|error| at_node(error, node))?;
+            let there =
+                self.cards.constant(endpoint, card, constant).map_err(|error| at_node(error, node))?;
             let slot = self.new_slot(endpoint, at, None);
             self.on_cards.constants.push((slot, there));
             return Ok(slot);
