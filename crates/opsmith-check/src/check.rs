@@ -40,7 +40,7 @@ pub struct Options {
     pub relative: Option<f64>,
     /// The same in absolute terms.
     pub absolute: Option<f64>,
-    /// How long a call may take.
+    /// How long a call may take; on a card, where its kernel may have to be compiled first, two minutes at least.
     pub limit: Duration,
     /// How long a property may be checked: after that no more cases are tried.
     pub budget: Duration,
@@ -138,22 +138,11 @@ fn check_one(
     if on_cuda.is_some()
         && let Err(why) = lab.has_card()?
     {
-        // What is to be done about it, and the system's own words, are for who calls an op on a card.
-        let why = why.split([':', '(']).next().unwrap_or_default().trim();
-        return Ok((Verdict::Skipped(format!("not run: {why}")), 0));
+        return Ok((Verdict::Skipped(format!("not run: {}", reason_alone(&why))), 0));
     }
     let profile = property.profile(setting.subject);
     let generator = Generator { subject: setting.subject, profile, patterns, author: setting.author };
-    let trial = RefCell::new(Trial {
-        lab,
-        seen: 0,
-        refused: String::new(),
-        tried: vec![],
-        hangs: 0,
-        fault: None,
-        failed: None,
-        broken: None,
-    });
+    let trial = RefCell::new(Trial::new(lab));
     let started = Instant::now();
     let mut runner = runner(setting, property, options);
     let outcome = runner.run(&generator.dials(), |dials| {
@@ -170,19 +159,19 @@ fn check_one(
         trial.hangs += u32::from(begun.elapsed() >= options.limit);
         outcome
     });
-    let Trial { seen, refused, fault, broken, .. } = trial.into_inner();
-    match (broken, outcome) {
-        (Some(error), _) => Err(error),
-        (None, Err(TestError::Fail(reason, _))) => {
-            let failure = fault.map(|fault| failure(setting, &fault));
-            let failure =
-                failure.unwrap_or_else(|| Failure { message: reason.to_string(), python: String::new() });
-            Ok((Verdict::Failed(failure), seen))
+    trial.into_inner().verdict(setting, outcome)
+}
+
+/// Why there is no card, without what is to be done about it and the system's own words, which are for who calls an op on one:
+/// of `cuInit: CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected` what is behind the comma.
+fn reason_alone(why: &str) -> &str {
+    let reason = match why.split_once(": ") {
+        Some((function, error)) if !function.contains(' ') => {
+            error.split_once(", ").map_or(error, |(_, reason)| reason)
         }
-        _ if seen == 0 && refused.is_empty() => Ok((Verdict::Skipped("no case was found in time".into()), 0)),
-        _ if seen == 0 => Ok((Verdict::Skipped(format!("no call was accepted: {refused}")), 0)),
-        _ => Ok((Verdict::Passed, seen)),
-    }
+        _ => why,
+    };
+    reason.split([':', ';', '(']).next().unwrap_or_default().trim()
 }
 
 fn runner(setting: &Setting<'_, '_>, property: Property, options: &Options) -> TestRunner {
@@ -225,7 +214,43 @@ struct Trial<'a, 'b> {
     broken: Option<Error>,
 }
 
-impl Trial<'_, '_> {
+impl<'a, 'b> Trial<'a, 'b> {
+    fn new(lab: &'a mut Lab<'b>) -> Trial<'a, 'b> {
+        Trial {
+            lab,
+            seen: 0,
+            refused: String::new(),
+            tried: vec![],
+            hangs: 0,
+            fault: None,
+            failed: None,
+            broken: None,
+        }
+    }
+
+    /// What the cases say of the property, and in how many it holds.
+    fn verdict(
+        self,
+        setting: &Setting<'_, '_>,
+        outcome: std::result::Result<(), TestError<Dials>>,
+    ) -> Result<(Verdict, u32)> {
+        let Trial { seen, refused, fault, broken, .. } = self;
+        match (broken, outcome) {
+            (Some(error), _) => Err(error),
+            (None, Err(TestError::Fail(reason, _))) => {
+                let failure = fault.map(|fault| failure(setting, &fault));
+                let failure =
+                    failure.unwrap_or_else(|| Failure { message: reason.to_string(), python: String::new() });
+                Ok((Verdict::Failed(failure), seen))
+            }
+            _ if seen == 0 && refused.is_empty() => {
+                Ok((Verdict::Skipped("no case was found in time".into()), 0))
+            }
+            _ if seen == 0 => Ok((Verdict::Skipped(format!("no call was accepted: {refused}")), 0)),
+            _ => Ok((Verdict::Passed, seen)),
+        }
+    }
+
     fn run(
         &mut self,
         property: Property,
@@ -303,4 +328,35 @@ fn failure(setting: &Setting<'_, '_>, fault: &Fault) -> Failure {
     });
     let (subject, case) = by_another.unwrap_or((setting.subject, &fault.case));
     Failure { message: fault.message.clone(), python: python::line(subject, case) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reason_alone;
+
+    #[test]
+    fn the_reason_why_there_is_no_card_is_in_plain_words() {
+        for (why, reason) in [
+            (
+                "there is no NVIDIA driver on this machine (libcuda.so.1: cannot open): install it, or give",
+                "there is no NVIDIA driver on this machine",
+            ),
+            (
+                "cuInit: CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected",
+                "no CUDA-capable device is detected",
+            ),
+            (
+                "cuInit: CUDA_ERROR_NOT_INITIALIZED, initialization error; the process was forked",
+                "initialization error",
+            ),
+            ("cuInit: error 999, error 999", "error 999"),
+            ("there is no CUDA device 0: the driver has 0", "there is no CUDA device 0"),
+            (
+                "the process that opened a card crashed by signal 11 (SIGSEGV: it read)",
+                "the process that opened a card crashed by signal 11",
+            ),
+        ] {
+            assert_eq!(reason_alone(why), reason);
+        }
+    }
 }

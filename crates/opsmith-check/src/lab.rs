@@ -131,6 +131,9 @@ pub(crate) fn is_panic(refusal: &Refusal) -> bool {
     Code::from_i32(refusal.code) == Code::Internal
 }
 
+/// So long a call on a card may take at least: the first one waits for the driver, the first of each kernel for its compiler.
+const ON_CARD: Duration = Duration::from_secs(120);
+
 /// The processes that calls are made in.
 pub(crate) struct Lab<'a> {
     main: Process<'a>,
@@ -141,12 +144,14 @@ pub(crate) struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Processes for the library at `path`, none of which runs yet. A call takes at most `limit`.
+    /// Processes for the library at `path`, none of which runs yet. A call takes at most `limit`, on a card [`ON_CARD`] if
+    /// that is more.
     pub(crate) fn new(start: &'a Start<'a>, path: &Path, limit: Duration) -> Lab<'a> {
         let process = |threads| Process::new(start, path.to_owned(), threads, limit);
+        let on_card = Process::new(start, path.to_owned(), None, limit.max(ON_CARD));
         Lab {
             main: process(None),
-            card: process(None),
+            card: on_card,
             threaded: [1, 2, 16].map(|threads| (threads, process(Some(threads)))),
         }
     }

@@ -1,8 +1,8 @@
 //! CUDA kernels compiled ahead of time: `opsmith build --cuda-kernels` finds out which ones calls would launch, and puts them
 //! beside the library, where it looks before it compiles any.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -54,27 +54,58 @@ pub(crate) fn make(library: &Path, architectures: &[Architecture]) -> Result<Opt
     if found.ops == 0 {
         bail!("{}: has no CUDA kernels\n  → leave out --cuda-kernels", library.display());
     }
-    let folder = ahead::folder_of(library);
-    let part = folder.with_extension(format!("kernels-{}", process::id()));
-    let cannot = || format!("{}: cannot be written", part.display());
-    fs::create_dir_all(&part).with_context(cannot)?;
+    let folder = folder_of(library)?;
+    let part = Part::new(&folder)?;
     bar.set_message(format!("{} kernels", found.kernels.len()));
-    let outcome = compile_all(nvrtc, &part, &found.kernels, architectures);
+    let outcome = compile_all(nvrtc, &part.0, &found.kernels, architectures);
     bar.finish_and_clear();
     let bytes = match outcome {
         Ok(bytes) => bytes,
         Err(errors) => {
             errors.into_iter().for_each(|error| print_error(&anyhow!("{}", error.message())));
-            fs::remove_dir_all(&part).with_context(cannot)?;
             return Ok(None);
         }
     };
-    fs::write(part.join(INDEX), index(&found.kernels, architectures)).with_context(cannot)?;
+    let cannot = || format!("{}: cannot be written", part.0.display());
+    fs::write(part.0.join(INDEX), index(&found.kernels, architectures)).with_context(cannot)?;
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("{}: cannot be replaced", folder.display()))?;
     }
-    fs::rename(&part, &folder).with_context(cannot)?;
+    fs::rename(&part.0, &folder).with_context(cannot)?;
     Ok(Some(Made { folder, architectures: architectures.to_vec(), found, bytes }))
+}
+
+/// The folder beside a library: beside the file itself, where a link to it is given, since that is where it looks.
+fn folder_of(library: &Path) -> Result<PathBuf> {
+    let file = library.canonicalize().with_context(|| format!("{}: cannot be read", library.display()))?;
+    Ok(ahead::folder_of(&file))
+}
+
+/// A new folder that gets another's content and then its name; removed where it does not come to that.
+struct Part(PathBuf);
+
+impl Part {
+    fn new(folder: &Path) -> Result<Part> {
+        // One that is there already is what is left of a process of this number that was killed.
+        for attempt in 0_u64.. {
+            let part = folder.with_extension(format!("kernels-{}-{attempt}", process::id()));
+            match fs::create_dir(&part) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| format!("{}: cannot be made", part.display()));
+                }
+                Ok(()) => return Ok(Part(part)),
+            }
+        }
+        bail!("{}: there are too many folders beside it", folder.display());
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Renamed, there is nothing; else it is of no use to anybody, and what went wrong is told already.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }
 
 /// NVRTC, which has to know the generations.
@@ -137,7 +168,7 @@ fn index(kernels: &[Kernel], architectures: &[Architecture]) -> String {
 /// What lies beside a library, for a person: `compiled ahead of time: 4 CUDA kernels for sm_80, sm_90`. None where there is
 /// nothing.
 pub(crate) fn beside(library: &Path) -> Option<String> {
-    let folder = ahead::folder_of(library);
+    let folder = folder_of(library).ok()?;
     let index = fs::read_to_string(folder.join(INDEX)).ok();
     let index: Value = index.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let list = |key: &str| index[key].as_array();
@@ -179,16 +210,15 @@ impl Made {
 
     /// The same for programs.
     pub(crate) fn json(&self) -> Value {
-        let names_of = |kernels: &[Kernel]| {
-            let names: BTreeSet<&str> = kernels.iter().map(|kernel| kernel.name.as_str()).collect();
-            names.into_iter().map(str::to_owned).collect::<Vec<_>>()
-        };
+        // One for each kernel, as they are counted: two sources may have kernels of one name.
+        let mut kernels: Vec<&str> = self.found.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+        kernels.sort_unstable();
         let unreached = |Unreached { op, types, only_wide, why }: &Unreached| json!({ "op": op, "types": types, "only_64_bit_indices": only_wide, "why": why });
         json!({
             "folder": self.folder,
             "bytes": self.bytes,
             "architectures": names(&self.architectures),
-            "kernels": names_of(&self.found.kernels),
+            "kernels": kernels,
             "not_reached": self.found.unreached.iter().map(unreached).collect::<Vec<_>>(),
         })
     }

@@ -147,9 +147,14 @@ fn the_table_says_what_is_wrong_and_the_status_that_something_is() {
     assert!(table.ends_with("0 passed, 1 failed, 0 skipped\n"), "{table}");
     let output = check("distances", &["--op", "pairwise_manhattan_distance", "--property", "cuda"]);
     assert_eq!(output.status.code(), Some(0));
-    let not_run = "  skipped  cuda         not run: there is no NVIDIA driver on this machine\n";
-    let with_card = "  passed   cuda         32 cases\n";
-    assert!([not_run, with_card].iter().any(|row| stdout(&output).contains(row)), "{}", stdout(&output));
+    // Why not depends on the machine, and is in words: never the name of a driver's function.
+    let said = stdout(&output);
+    let not_run =
+        said.split_once("  skipped  cuda         not run: ").and_then(|(_, why)| why.lines().next());
+    match not_run {
+        Some(why) => assert!(why.contains(' ') && !why.contains("cuInit"), "{said}"),
+        None => assert!(said.contains("  passed   cuda         32 cases\n"), "{said}"),
+    }
     let output = check("opsmith_faulty", &["--op", "swapped_dims", "--property", "cuda"]);
     assert!(stdout(&output).contains("  skipped  cuda         it has no CUDA kernel\n"));
     // The path in the line of Python is as long as it is, everything else keeps to 80 columns.
