@@ -21,7 +21,8 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
 
 /// The lines with which Cargo's test runner and pytest sum up, out of everything they printed.
 ///
-/// Cargo's lines for test binaries that had nothing to run are left out.
+/// Cargo's lines for test binaries that had nothing to run are left out. What Rust's tests say of those that do nothing here, which
+/// pass in Cargo's eyes, stands at the end, each reason once.
 pub(crate) fn summary_lines(output: &[String]) -> Vec<String> {
     let idle = "0 passed; 0 failed; 0 ignored";
     let rust = |line: &str| line.starts_with("test result:") && !line.contains(idle);
@@ -29,7 +30,13 @@ pub(crate) fn summary_lines(output: &[String]) -> Vec<String> {
     let pytest = |line: &str| {
         line.starts_with("==") && line.contains(" in ") && words.iter().any(|word| line.contains(word))
     };
-    output.iter().filter(|line| rust(line) || pytest(line)).cloned().collect()
+    let mut lines: Vec<String> = output.iter().filter(|line| rust(line) || pytest(line)).cloned().collect();
+    for line in output.iter().filter(|line| line.starts_with("skipped, as ")) {
+        if !lines.contains(line) {
+            lines.push(line.clone());
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -53,9 +60,11 @@ mod tests {
             "running 2 tests",
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
             "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "skipped, as there is no C++ compiler `g++`: kernels run on the processor",
+            "skipped, as there is no C++ compiler `g++`: kernels run on the processor",
             "======== short test summary info in brief ========",
             "================== 3 passed, 1 skipped in 0.12s ==================",
         ]);
-        assert_eq!(summary_lines(&output), [output[1].clone(), output[4].clone()]);
+        assert_eq!(summary_lines(&output), [output[1].clone(), output[6].clone(), output[3].clone()]);
     }
 }

@@ -1,7 +1,7 @@
 //! Sources through NVRTC, which needs no card; where it is not to be had, these tests say so and pass.
 
 use opsmith_core::Code;
-use opsmith_cuda::testing::{ARCHITECTURES, nvrtc, resources};
+use opsmith_cuda::testing::{ARCHITECTURES, nvrtc, resources, skipped};
 use opsmith_cuda::{Architecture, Source, Target};
 
 /// Structures of the header have the sizes and places that `Arguments` packs.
@@ -97,7 +97,7 @@ fn the_header_compiles_for_every_type_and_generation() {
             assert!(resources.registers > 0 && resources.spilled == (0, 0), "{resources}");
             eprintln!("rows<float, int> for sm_90: {resources}");
         }
-        None => eprintln!("skipped, as there is no ptxas: what the kernels take of a card"),
+        None => skipped("there is no ptxas: what the kernels take of a card"),
     }
 }
 

@@ -148,7 +148,7 @@ fn what_is_checked_on_the_cpu_is_checked_for_a_card() {
 #[test]
 fn without_a_driver_a_call_says_what_is_missing() {
     if opsmith::cuda::Driver::get().is_ok() {
-        eprintln!("skipped, as there is a driver: what a call says without one");
+        opsmith_cuda::testing::skipped("there is a driver: what a call says without one");
         return;
     }
     static SOURCE: Source = Source::new("a.cu", "");

@@ -5,6 +5,7 @@ mod resources;
 
 use std::collections::BTreeSet;
 use std::env;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -21,6 +22,16 @@ use crate::source::{Architecture, Target};
 pub const ARCHITECTURES: [Architecture; 4] =
     [Architecture(75), Architecture(80), Architecture(90), Architecture(100)];
 
+/// Says why a test does nothing, each reason once in a process: on standard error itself, as the test harness keeps to itself what
+/// a test that passes prints by macros. `cargo xtask test` has these lines in its summary.
+pub fn skipped(why: &str) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(why.to_owned()) {
+        // Where nobody listens there is nobody to be told.
+        let _ = writeln!(io::stderr(), "skipped, as {why}");
+    }
+}
+
 /// The compiler, also from a `.venv` in the current folder or one above it; where there is none, says on standard error that
 /// the test is skipped.
 pub fn nvrtc() -> Option<&'static Nvrtc> {
@@ -30,7 +41,7 @@ pub fn nvrtc() -> Option<&'static Nvrtc> {
         Err(error) => {
             let found = FOUND.get_or_init(|| environments().iter().find_map(|place| Nvrtc::open(place).ok()));
             if found.is_none() {
-                eprintln!("skipped, as CUDA sources cannot be compiled here: {}", error.message());
+                skipped(&format!("CUDA sources cannot be compiled here: {}", error.message()));
             }
             found.as_ref()
         }

@@ -37,7 +37,7 @@ pub fn can_run() -> bool {
         version.is_ok_and(|status| status.success())
     });
     if !found {
-        eprintln!("skipped, as there is no C++ compiler `{}`: kernels run on the processor", compiler());
+        super::skipped(&format!("there is no C++ compiler `{}`: kernels run on the processor", compiler()));
     }
     found
 }
