@@ -8,7 +8,8 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from opsmith._errors import InvalidArgumentError, NotFoundError
@@ -24,7 +25,7 @@ from opsmith.jit._cache import (
 )
 from opsmith.jit._crates import Crates
 from opsmith.jit._dependencies import NO_LINKER, Compiled, Wanted
-from opsmith.jit._errors import BuildError, disk_full, says_disk_full
+from opsmith.jit._errors import BuildError, ChangedError, disk_full, says_disk_full
 from opsmith.jit._progress import Progress
 from opsmith.jit._toolchain import Toolchain
 
@@ -43,6 +44,10 @@ class Source:
     text: str
     is_inline: bool = False
 
+    def read_again(self) -> Source:
+        """The source with the text that the file has now."""
+        return self if self.is_inline else read_source(self.path)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -56,8 +61,12 @@ class Request:
     cuda: tuple[Source, ...]
     flags: tuple[str, ...]
 
+    @cached_property
     def key(self) -> str:
-        """A digest of all that the library's code depends on, but for files that sources name themselves."""
+        """A digest of all that the library's code depends on, but for files that sources name themselves.
+
+        It is that of the moment when it was first asked for: crates that lie in folders may change later.
+        """
         files = [part for source in (*self.sources, *self.cuda) for part in (str(source.path), source.text)]
         settings = [self.toolchain.version, self.crates.state, self.wanted.state, *_FLAGS, *self.flags]
         return digest([str(len(self.sources)), *files, *settings])
@@ -86,53 +95,64 @@ def inline_sources(cache: Path, texts: Mapping[str, str]) -> list[Source]:
 def identity(request: Request) -> str | None:
     """A digest of all that the library's code depends on; none while it is not known which files that are,
     or one of them is gone."""
-    others = read_json(_inputs_file(request))
-    if not isinstance(others, list):
-        return None
-    digests = [digest_of_file(Path(path)) for path in others]
-    if None in digests:
-        return None
-    parts = [part for pair in zip(others, digests, strict=True) for part in pair if part is not None]
-    return digest([request.key(), *parts])
+    others = _noted_inputs(request)
+    return None if others is None else _identity(request, _digests(others))
 
 
-def library_file(request: Request, name: str, progress: Progress) -> Path:
-    """The built library of this name, from the cache or compiled now."""
+def _identity(request: Request, inputs: Mapping[str, str | None]) -> str | None:
+    parts = [part for pair in inputs.items() for part in pair]
+    return None if None in parts else digest([request.key, *(part for part in parts if part is not None)])
+
+
+def _digests(paths: list[str]) -> dict[str, str | None]:
+    return {path: digest_of_file(Path(path)) for path in paths}
+
+
+def library_file(request: Request, name: str, progress: Progress) -> tuple[Path, str]:
+    """The built library of this name, from the cache or compiled now, and its identity.
+
+    Raises `ChangedError` where a file was changed meanwhile.
+    """
     if found := _found(request, name):
-        progress.step(f"unchanged: {found}")
+        progress.step(f"unchanged: {found[0]}")
         return found
-    key = digest([request.key(), name])
+    key = digest([request.key, name])
     with locked(request.cache, key, lambda: progress.waiting("the same library")):
         if found := _found(request, name):
-            progress.step(f"built by another process: {found}")
+            progress.step(f"built by another process: {found[0]}")
             return found
         return _build(request, name, key, progress)
 
 
 def _inputs_file(request: Request) -> Path:
     """Where it is noted which files the compiler read besides the sources."""
-    return request.cache / "inputs" / f"{request.key()}.json"
+    return request.cache / "inputs" / f"{request.key}.json"
 
 
-def _place(request: Request, name: str) -> Path | None:
-    """Where a library lies, once it is known what it is made of."""
-    whole = identity(request)
-    if whole is None:
-        return None
+def _noted_inputs(request: Request) -> list[str] | None:
+    noted = read_json(_inputs_file(request))
+    return noted if isinstance(noted, list) else None
+
+
+def _place(request: Request, name: str, whole: str) -> Path:
+    """Where a library lies that is made of what `whole` is the digest of."""
     return request.cache / "libraries" / f"{name}-{digest([whole, name])[:16]}"
 
 
-def _found(request: Request, name: str) -> Path | None:
-    """The library, if it is in the cache and whole."""
-    place = _place(request, name)
-    entry = read_json(place / "entry.json") if place is not None else None
-    if place is None or not isinstance(entry, dict):
+def _found(request: Request, name: str) -> tuple[Path, str] | None:
+    """The library and its identity, if it is in the cache and whole."""
+    whole = identity(request)
+    if whole is None:
+        return None
+    place = _place(request, name, whole)
+    entry = read_json(place / "entry.json")
+    if not isinstance(entry, dict):
         return None
     file = place / f"lib{name}.so"
-    return file if digest_of_file(file) == entry.get("checksum") else None
+    return (file, whole) if digest_of_file(file) == entry.get("checksum") else None
 
 
-def _build(request: Request, name: str, key: str, progress: Progress) -> Path:
+def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[Path, str]:
     cache = request.cache
     progress.step(f"compiling with {request.toolchain.version.splitlines()[0]}")
     compiled = _compiled(request, progress)
@@ -140,6 +160,7 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> Path:
         if source.is_inline and digest_of_file(source.path) != digest([source.text.encode()]):
             write_atomically(source.path, source.text)
     with workplace(cache, key) as made:
+        before, began = _digests(_noted_inputs(request) or []), time.time_ns()
         started = time.perf_counter()
         try:
             _compile(request, name, made, compiled, progress)
@@ -157,14 +178,32 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> Path:
         }
         write_atomically(made / "entry.json", json.dumps(entry, indent=1))
         write_atomically(_inputs_file(request), json.dumps(others))
-        place = _place(request, name)
-        if place is None:
-            raise BuildError(
-                f"a file was removed while it was compiled, one of {', '.join(others)}\n  → try again"
-            )
+        # Filed under what was compiled: what is saved from now on is another library.
+        inputs = _digests(others)
+        changed, whole = _changed(request, before, began, inputs), _identity(request, inputs)
+        if changed is not None or whole is None:
+            raise ChangedError(f"{changed} was changed while it was compiled\n  → try again")
+        place = _place(request, name, whole)
         put(made, place)
     progress.step(f"built {place / file.name}")
-    return place / file.name
+    return place / file.name, whole
+
+
+def _changed(
+    request: Request, before: Mapping[str, str | None], began: int, inputs: Mapping[str, str | None]
+) -> str | None:
+    """What may not be what the compiler has read any more, of all that it reads."""
+    for source in (*request.sources, *request.cuda):
+        if source.read_again().text != source.text:
+            return str(source.path)
+    for path, now in inputs.items():
+        if now is None:
+            return path
+        # Of one that nobody knew of there is only the time, which another machine's clock may have given;
+        # by the next try it is known.
+        if before[path] != now if path in before else os.stat(path).st_ctime_ns >= began:
+            return path
+    return None if replace(request).key == request.key else "a crate in a folder"
 
 
 def _compiled(request: Request, progress: Progress, again: bool = False) -> Compiled:

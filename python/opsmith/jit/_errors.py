@@ -16,6 +16,10 @@ class BuildError(Error):
     code = "FailedPrecondition"
 
 
+class ChangedError(BuildError):
+    """A file was changed while it was compiled: nobody knows which text the library has."""
+
+
 MOVE_CACHE = "set OPSMITH_CACHE_DIR to a folder that can be written to and has room"
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

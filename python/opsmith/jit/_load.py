@@ -14,9 +14,9 @@ from opsmith import _library
 from opsmith._errors import AlreadyExistsError, InvalidArgumentError
 from opsmith._library import Library
 from opsmith.jit import _build, _dependencies
-from opsmith.jit._build import Source
+from opsmith.jit._build import Request, Source
 from opsmith.jit._cache import cache_folder
-from opsmith.jit._errors import explained
+from opsmith.jit._errors import ChangedError, explained
 from opsmith.jit._progress import Progress
 
 Dependencies = Mapping[str, str | Mapping[str, Any]]
@@ -25,9 +25,12 @@ Dependencies = Mapping[str, str | Mapping[str, Any]]
 _TAKEN = frozenset({"aten", "jax", "numpy", "opsmith", "prim", "prims", "tensorflow", "tf", "torch"})
 
 _lock = threading.Lock()
-# What was built in this process, by what it was built from; and the first of each name.
+# What was built in this process, by the name asked for and what it was built from; and the names it got.
 _built: dict[tuple[str, str], Library] = {}
-_first: dict[str, str] = {}
+_names: set[str] = set()
+
+# As often is compiled what somebody saves while it is compiled.
+_TRIES = 5
 
 
 def load(
@@ -116,20 +119,30 @@ def _load(
     progress = Progress(name, verbose)
     with explained(cache):
         wanted = _dependencies.wanted(dependencies or {})
-        request = _build.request(cache, rust, cuda, wanted, tuple(flags))
-        with _lock:
-            identity = _build.identity(request)
-            library = _built.get((name, identity)) if identity else None
-            if library is None:
-                own_name = _name_in_process(name, identity or request.key())
-                file = _build.library_file(request, own_name, progress)
-                library = _opened(name, file, progress)
-                # What the sources include is known by now.
-                identity = _build.identity(request) or request.key()
-                _built[name, identity] = library
-                _first.setdefault(name, identity)
-            else:
-                progress.step(f"unchanged, and loaded already: {library.__file__}")
+        for again in reversed(range(_TRIES)):
+            request = _build.request(cache, rust, cuda, wanted, tuple(flags))
+            try:
+                with _lock:
+                    return _found_or_built(name, request, progress)
+            except ChangedError as error:
+                if not again:
+                    raise
+                progress.step(f"{str(error).splitlines()[0]}: once more")
+            rust, cuda = ([source.read_again() for source in sources] for sources in (rust, cuda))
+    raise AssertionError("the last try returns or raises")
+
+
+def _found_or_built(name: str, request: Request, progress: Progress) -> Library:
+    identity = _build.identity(request)
+    library = _built.get((name, identity)) if identity else None
+    if library is not None:
+        progress.step(f"unchanged, and loaded already: {library.__file__}")
+        return library
+    own_name = _name_in_process(name, request.key, identity)
+    file, identity = _build.library_file(request, own_name, progress)
+    library = _opened(name, file, progress)
+    _built[name, identity] = library
+    _names.add(own_name)
     return library
 
 
@@ -142,18 +155,21 @@ def _opened(name: str, file: Path, progress: Progress) -> Library:
     return library
 
 
-def _name_in_process(name: str, identity: str) -> str:
-    """The library's name: the one asked for, unless this process has another of that name."""
-    first = _first.get(name)
-    if first is not None and first != identity:
-        return f"{name}_{identity[:8]}"
-    if first is None:
-        for library in _library.loaded():
-            if library.__name__ == name:
-                raise AlreadyExistsError(
-                    f"the name `{name}` is taken in this process, by the library {library.__file__}\n"
-                    "  → choose another name"
-                )
+def _name_in_process(name: str, key: str, identity: str | None) -> str:
+    """The library's name: the one asked for, unless this process has another of that name.
+
+    Then it has the digest that is the same whether or not this has been built before. Where an earlier one
+    has that too, as one that differs only in files that the sources include, it has that of all files.
+    """
+    if name in _names:
+        by_key = f"{name}_{key[:8]}"
+        return by_key if by_key not in _names else f"{name}_{(identity or key)[:8]}"
+    for library in _library.loaded():
+        if library.__name__ == name:
+            raise AlreadyExistsError(
+                f"the name `{name}` is taken in this process, by the library {library.__file__}\n"
+                "  → choose another name"
+            )
     return name
 
 

@@ -5,6 +5,7 @@ The dependencies are those of the cache that other suites use.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -19,7 +20,7 @@ import numpy as np
 import opsmith
 import pytest
 from opsmith import jit
-from opsmith.jit import _dependencies, _toolchain
+from opsmith.jit import _build, _dependencies, _toolchain
 
 ROOT = Path(__file__).parents[3]
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", ROOT / "target" / "release"))
@@ -46,16 +47,22 @@ def added(library: opsmith.Library) -> float:
     return float(library.shifted(np.zeros(1))[0])
 
 
+def link_dependencies(cache: Path) -> None:
+    """Give a cache the dependencies of the shared one, and its locks: whoever compiles them holds one."""
+    for part in ["dependencies", "crates", "locks"]:
+        (SHARED / part).mkdir(parents=True, exist_ok=True)
+        # A link whose folder somebody removed does not exist, but is there.
+        if not (cache / part).is_symlink():
+            (cache / part).symlink_to(SHARED / part)
+
+
 @pytest.fixture(scope="session")
 def dependencies() -> Path:
     """The cache, with the dependencies compiled and no libraries."""
     for part in ["libraries", "inputs", "sources", "building"]:
         shutil.rmtree(CACHE / part, ignore_errors=True)
     CACHE.mkdir(parents=True, exist_ok=True)
-    for part in ["dependencies", "crates", "locks"]:
-        (SHARED / part).mkdir(parents=True, exist_ok=True)
-        if not (CACHE / part).exists():
-            (CACHE / part).symlink_to(SHARED / part)
+    link_dependencies(CACHE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPSMITH_CACHE_DIR", str(CACHE))
         jit.load_inline("first", source(0))
@@ -268,6 +275,54 @@ def test_a_changed_kernel_is_a_new_library(name: str, tmp_path: Path, listed: bo
     assert jit.load(name, files) is first
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_kernel_saved_while_it_is_compiled_is_compiled_again(
+    name: str, tmp_path: Path, listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ops, kernel = tmp_path / "ops.rs", tmp_path / "kernels.cu"
+    ops.write_text(ON_CARDS.replace("FILE", "kernels.cu"))
+    kernel.write_text(KERNEL)
+    files = [ops, kernel] if listed else [ops]
+    later = [KERNEL.replace("2 * x", f"{factor} * x") for factor in (3, 4)]
+    saved = iter(later)
+
+    def compile_and_save(*arguments: object) -> None:
+        ours(*arguments)  # type: ignore[arg-type]
+        if (text := next(saved, None)) is not None:
+            kernel.write_text(text)
+
+    ours = _build._compile
+    monkeypatch.setattr(_build, "_compile", compile_and_save)
+    last = jit.load(name, files)
+    assert b"4 * x" in Path(last.__file__).read_bytes()
+    assert jit.load(name, files) is last
+    # Nothing is filed under a text that it was not compiled from.
+    for text in (KERNEL, later[0]):
+        kernel.write_text(text)
+        library = jit.load(name, files)
+        assert library is not last and text.encode() in Path(library.__file__).read_bytes()
+    # Nor is there an end without one: somebody writes it all the time.
+    saved = (f"{KERNEL}// {number}" for number in itertools.count())
+    kernel.write_text(KERNEL + "// new")
+    with pytest.raises(jit.BuildError, match=r"kernels\.cu was changed while it was compiled\n  → try again"):
+        jit.load(name, files)
+
+
+def test_a_second_version_has_the_same_name_tomorrow(name: str, tmp_path: Path) -> None:
+    """Whether or not it has been built before; a third one that differs only in what it includes, another."""
+    ops, more = tmp_path / "ops.rs", tmp_path / "more.txt"
+    ops.write_text(source(0).replace("+ 0.0", '+ include_str!("more.txt").parse::<f64>().unwrap()'))
+    code = f"jit.load_inline({name!r}, source(1))\n"
+    for value in ["2", "3"]:
+        code += f"open({str(more)!r}, 'w').write({value!r})\n"
+        code += f"print(jit.load({name!r}, {str(ops)!r}).__name__)\n"
+    today, tomorrow = child(code), child(code)
+    assert today.returncode == 0 and today.stdout == tomorrow.stdout, today.stderr
+    second, third = today.stdout.split()
+    assert re.fullmatch(name + "_[0-9a-f]{8}", second) and re.fullmatch(name + "_[0-9a-f]{8}", third)
+    assert second != third
+
+
 def test_a_kernel_that_is_elsewhere_is_told_where(name: str, tmp_path: Path) -> None:
     (tmp_path / "rust").mkdir()
     ops, kernel = tmp_path / "rust" / "ops.rs", tmp_path / "kernels.cu"
@@ -394,8 +449,7 @@ def test_a_path_with_spaces_and_more_than_ascii(name: str, tmp_path: Path, depen
     cache = tmp_path / "mit Leerzeichen und Größe"
     cache.mkdir()
     # The dependencies are those of the other cache: only what is made for this library has the path.
-    for part in ["dependencies", "crates"]:
-        (cache / part).symlink_to(SHARED / part)
+    link_dependencies(cache)
     code = f"from numpy import zeros; print(jit.load_inline({name!r}, source(4)).shifted(zeros(1)))"
     done = child(code, OPSMITH_CACHE_DIR=str(cache))
     assert done.stdout == "[4.]\n", done.stderr
