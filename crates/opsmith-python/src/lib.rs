@@ -24,7 +24,10 @@ mod _native {
     #[pymodule_export]
     use crate::check::{check_worker, run_checks};
     #[pymodule_export]
-    use crate::graph::{Graph, GraphOperation, GraphOutput, GraphSession, gradients, minimize};
+    use crate::graph::{
+        Graph, GraphOperation, GraphOutput, GraphSession, card_memory, gradients, minimize,
+        release_card_memory,
+    };
     #[pymodule_export]
     use crate::just_in_time::{crate_sources, processor_feature};
     #[pymodule_export]

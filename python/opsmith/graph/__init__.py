@@ -19,6 +19,7 @@ own get into graphs. `docs/engine.md` is the guide.
 
 from __future__ import annotations
 
+from opsmith.graph._cards import card_memory, release_card_memory
 from opsmith.graph._graph import Graph
 from opsmith.graph._output import Operation, Output, Variable
 from opsmith.graph._session import InteractiveSession, Session, Trace, default_session
@@ -32,6 +33,8 @@ __all__ = [
     "Session",
     "Trace",
     "Variable",
+    "card_memory",
     "default_session",
     "gradients",
+    "release_card_memory",
 ]

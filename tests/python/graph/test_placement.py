@@ -136,3 +136,15 @@ def test_a_card_that_there_is_not_is_an_error_of_the_run_or_the_cpu(tmp_path: Pa
         session.close()
     for ours, theirs in zip(values["cpu"], values["cuda:99"], strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_the_memory_of_a_card_is_told_and_given_back() -> None:
+    for ask in (opsmith.graph.card_memory, opsmith.graph.release_card_memory):
+        with pytest.raises(opsmith.InvalidArgumentError, match="`cpu` is no card: expected one"):
+            ask("cpu")
+        with pytest.raises(opsmith.InvalidArgumentError, match="`gpu` is not a device"):
+            ask("gpu")
+        with pytest.raises(opsmith.InvalidArgumentError, match="expected the name of a card"):
+            ask(0)  # type: ignore[arg-type]
+        with pytest.raises((opsmith.FailedPreconditionError, opsmith.NotFoundError)):
+            ask("cuda:99")

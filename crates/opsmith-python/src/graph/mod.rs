@@ -1,5 +1,6 @@
 //! The engine's graphs and sessions as Python objects: the bare minimum, which the package `opsmith.graph` dresses.
 
+mod card;
 mod handles;
 mod session;
 mod tensors;
@@ -12,6 +13,7 @@ use opsmith_runtime::{GraphArg, Place};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
+pub(crate) use card::{card_memory, release_card_memory};
 pub(crate) use handles::{GraphOperation, GraphOutput};
 pub(crate) use session::GraphSession;
 pub(crate) use training::{gradients, minimize};
