@@ -7,11 +7,12 @@ import hashlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -151,30 +152,41 @@ print(found.name.decode() + ".kernels")
 """
 
 
+# Says that Cargo made a library elsewhere than it did: what lies beside it is the user's.
+ELSEWHERE = """\
+#!/bin/sh
+told=$({cargo} "$@")
+status=$?
+printf '%s\\n' "$told" | sed 's|{made}|{copy}|g'
+exit $status
+"""
+
+
 @pytest.fixture
-def kernels(wheel: Path) -> Iterator[Path]:
-    """The folder of kernels beside the library that Cargo makes, which is older than the library."""
-    library = LIBRARIES.parent / "release" / "libdistances.so"
-    folder, kept = library.with_name("libdistances.so.kernels"), library.with_name("kernels-kept-by-test")
-    if folder.exists():
-        folder.rename(kept)
-    folder.mkdir()
+def kernels(wheel: Path, tmp_path: Path) -> Path:
+    """A folder of kernels, older than the library, beside a copy of what Cargo makes."""
+    made = LIBRARIES.parent / "release" / "libdistances.so"
+    copy, cargo = tmp_path / "built" / made.name, tmp_path / "cargo"
+    folder = copy.with_name(f"{copy.name}.kernels")
+    folder.mkdir(parents=True)
+    shutil.copyfile(made, copy)
     (folder / "0123.kernel").write_bytes(b"compiled")
     (folder / "kernels.json").write_text("{}")
     os.utime(folder, (0, 0))
-    yield folder
-    shutil.rmtree(folder)
-    if kept.exists():
-        kept.rename(folder)
+    real = shlex.quote(os.environ.get("CARGO", "cargo"))
+    cargo.write_text(ELSEWHERE.format(cargo=real, made=made, copy=copy))
+    cargo.chmod(0o755)
+    return folder
 
 
 def test_kernels_compiled_ahead_of_time_are_where_the_library_looks(
     run: Run, build: Run, kernels: Path, tmp_path: Path
 ) -> None:
-    done = build(EXAMPLE, "--out", tmp_path)
+    cargo = str(tmp_path / "cargo")
+    done = build(EXAMPLE, "--out", tmp_path, CARGO=cargo)
     assert done.returncode == 0 and f"opsmith: {kernels} is older than the library" in done.stderr
     os.utime(kernels)
-    done = build(EXAMPLE, "--out", tmp_path)
+    done = build(EXAMPLE, "--out", tmp_path, CARGO=cargo)
     assert done.returncode == 0 and "older" not in done.stderr
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
