@@ -51,9 +51,12 @@ def link_dependencies(cache: Path) -> None:
     """Give a cache the dependencies of the shared one, and its locks: whoever compiles them holds one."""
     for part in ["dependencies", "crates", "locks"]:
         (SHARED / part).mkdir(parents=True, exist_ok=True)
-        # A link whose folder somebody removed does not exist, but is there.
-        if not (cache / part).is_symlink():
-            (cache / part).symlink_to(SHARED / part)
+        place = cache / part
+        # A link of a folder that was moved is there, though what it leads to is not.
+        if place.is_symlink() and place.readlink() != SHARED / part:
+            place.unlink()
+        if not place.exists():
+            place.symlink_to(SHARED / part)
 
 
 @pytest.fixture(scope="session")

@@ -114,6 +114,21 @@ def test_a_kernel_that_does_not_compile_is_told_with_the_authors_file_and_line(t
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == [Path(f"{file}.kernels")]
 
 
+def test_they_are_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    """Where the library looks; and nothing else is left."""
+    (tmp_path / "links").mkdir()
+    file, _ = library("ahead_linked", tmp_path)
+    link = tmp_path / "links" / "link.so"
+    link.symlink_to(file)
+    told: dict[str, Any] = json.loads(compiled(link, "--json", "--cuda-arch", "90"))[0]["cuda_kernels"]
+    assert told["folder"] == f"{file}.kernels" and told["kernels"] == NAMES
+    assert "compiled ahead of time: 4 CUDA kernels for sm_90\n" in inspected(link)
+    assert list((tmp_path / "links").iterdir()) == [link]
+    assert [path for path in tmp_path.iterdir() if path.is_dir() and path.name != "links"] == [
+        Path(f"{file}.kernels")
+    ]
+
+
 def test_what_no_call_launches_is_told(tmp_path: Path) -> None:
     refuse = 'ensure!(index.name() == "int" && T::NAME == "float", Unimplemented, "not {}", T::NAME);'
     file, _ = library("ahead_refusing", tmp_path, refuse)
