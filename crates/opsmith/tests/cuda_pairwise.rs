@@ -14,6 +14,12 @@ fn manhattan<S: Scalar>(x: S, y: S) -> S {
     (x - y).abs()
 }
 
+/// What depends on neither row.
+#[pairwise]
+fn level<S: Scalar>(_x: S, _y: S, #[attr(default = 0.5)] each: S) -> S {
+    each
+}
+
 fn root<S: Scalar>(sum: S) -> S {
     S::select(sum.gt(S::of(0.0)), sum.sqrt(), S::of(0.0))
 }
@@ -59,6 +65,8 @@ fn every_order_of_every_fold() -> Result<()> {
         all_orders::<chebyshev>(n, m, p)?;
         all_orders::<similarity>(n, m, p)?;
     }
+    let (x, y) = (kept(numbers(Array2::zeros((7, 3)))), kept(numbers(Array2::zeros((5, 3)))));
+    compare::<f64, Ix2>(&move || call::<level>().input(x).input(y), &["z"], 1e-12)?;
     all_orders::<manhattan>(0, 3, 2)?;
     all_orders::<manhattan>(2, 3, 0)?;
     Ok(())

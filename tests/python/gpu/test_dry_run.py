@@ -70,6 +70,7 @@ def test_the_other_sections_run_too(tmp_path: Path, few: Path) -> None:
         "the dry run has no second card",
         "it takes 16 GiB: on a card, and not in a quick run",
         "libopsmith_ops.so is not among the libraries",
+        "it takes 8 GiB of addresses, which are not to be had here",
     }
 
 
@@ -99,7 +100,10 @@ def test_wrong_numbers_of_the_engine_are_a_failure(few: Path, monkeypatch: pytes
 
 
 def test_views_that_lie_far_apart_are_as_dense_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    misuse.far_views(Processor(), LIBRARIES, True)
+    try:
+        misuse.far_views(Processor(), LIBRARIES, True)
+    except misuse.Missing as missing:
+        pytest.skip(str(missing))
     load = misuse.load
 
     def wrong(folder: Path, name: str) -> Any:

@@ -119,7 +119,8 @@ pub(crate) fn cuda_source(program: &Program, names: &[String], name: &str, dtype
     source += FOLDS;
     source += include_str!("kernels.cu");
     for (number, stage) in stages.iter().enumerate() {
-        source += &stage_source(program, names, stage, number, name, edge(stage, dtype));
+        source += &stage_source(program, names, stage, number);
+        source += &stage_kernels(program, stage, number, name, edge(stage, dtype));
     }
     source
 }
@@ -168,31 +169,28 @@ pub(crate) fn edge(stage: &Stage, dtype: CudaType) -> usize {
     [4, 2].into_iter().find(|edge| fits(*edge)).unwrap_or(1)
 }
 
-fn stage_source(
-    program: &Program,
-    names: &[String],
-    stage: &Stage,
-    number: usize,
-    name: &str,
-    edge: usize,
-) -> String {
-    let axes = |axes: Axes| match axes {
+/// The name of axes in `kernels.cu`.
+fn axes_name(axes: Axes) -> &'static str {
+    match axes {
         Axes::X => "X",
         Axes::Y => "Y",
         Axes::Pair => "PAIR",
-    };
+    }
+}
+
+/// What the kernels of a stage have in common: what it reads and writes, and its body.
+fn stage_source(program: &Program, names: &[String], stage: &Stage, number: usize) -> String {
     let operand = |operand: &Operand| match *operand {
-        Operand::Value(value) => (names[value].as_str(), axes(program.values[value])),
+        Operand::Value(value) => (names[value].as_str(), axes_name(program.values[value])),
         Operand::Depth => ("p", "DEPTH"),
     };
     let (operands, kinds): (Vec<&str>, Vec<&str>) = stage.operands.iter().map(operand).unzip();
-    let outputs: Vec<usize> = stage.outputs.iter().flatten().copied().collect();
-    let written: Vec<&str> = outputs.iter().map(|value| names[*value].as_str()).collect();
+    let written: Vec<&str> = stage.outputs.iter().flatten().map(|value| names[*value].as_str()).collect();
     let space = match stage.space {
-        Space::Elements(space) => axes(space),
+        Space::Elements(space) => axes_name(space),
         Space::Triples => "DEPTH",
     };
-    let mut source = format!(
+    format!(
         "\n// From {} to {}.\nstruct Stage{number} {{\n    \
          static const int INPUTS = {}, OUTPUTS = {}, SPACE = {space};\n    \
          DEVICE static constexpr int axes(int input) {{\n        \
@@ -204,10 +202,15 @@ fn stage_source(
         operands.join(", "),
         written.join(", "),
         operands.len(),
-        outputs.len(),
+        written.len(),
         if kinds.is_empty() { "DEPTH".to_owned() } else { kinds.join(", ") },
         between(program, stage),
-    );
+    )
+}
+
+/// The kernels of a stage: for each output, those where a thread computes one and `edge` along either side.
+fn stage_kernels(program: &Program, stage: &Stage, number: usize, name: &str, edge: usize) -> String {
+    let mut source = String::new();
     let mut kernel = |suffix: String, only: usize, call: String| {
         let _ = writeln!(
             source,
@@ -225,8 +228,8 @@ fn stage_source(
         Fold::Max => 1,
         Fold::Min => 2,
     };
-    for (position, value) in outputs.iter().enumerate() {
-        let over = axes(program.values[*value]);
+    for (position, value) in stage.outputs.iter().flatten().enumerate() {
+        let over = axes_name(program.values[*value]);
         let call = |edge| format!("fold_triples<Stage{number}, {position}, {fold}, {over}, {edge}>");
         kernel(format!("_{position}"), only(number, position, false), call(1));
         if edge > 1 {

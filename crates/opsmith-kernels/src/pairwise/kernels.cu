@@ -45,14 +45,15 @@ template <int OVER> DEVICE constexpr bool along_c(int axes) { return OVER == PAI
 
 template <class S, int OUTPUT, int FOLD, int OVER, int EDGE>
 DEVICE void fold_triples(const Operands &operands, const Attributes &attributes, const Sizes &sizes) {
-    constexpr int ROWS = SIDE * EDGE;
-    alignas(16) __shared__ Number tiles[S::INPUTS][SIDE][ROWS + (EDGE > 1 ? 4 : 1)];
+    // An array has at least one element, also where the body reads nothing.
+    constexpr int ROWS = SIDE * EDGE, INPUTS = S::INPUTS > 0 ? S::INPUTS : 1;
+    alignas(16) __shared__ Number tiles[INPUTS][SIDE][ROWS + (EDGE > 1 ? 4 : 1)];
     const int thread = threadIdx.y * SIDE + threadIdx.x, row = threadIdx.y * EDGE, column = threadIdx.x * EDGE;
     const Index end_a = OVER == Y ? sizes.m : sizes.n, end_b = OVER == PAIR ? sizes.m : sizes.p;
     const Index end_c = OVER == PAIR ? sizes.p : OVER == X ? sizes.m : sizes.n;
     for (Index a0 = (Index)blockIdx.y * ROWS; a0 < end_a; a0 += (Index)gridDim.y * ROWS)
         for (Index b0 = (Index)blockIdx.x * ROWS; b0 < end_b; b0 += (Index)gridDim.x * ROWS) {
-            Number own[S::INPUTS][EDGE][EDGE], totals[EDGE][EDGE];
+            Number own[INPUTS][EDGE][EDGE], totals[EDGE][EDGE];
 #pragma unroll
             for (int ij = 0; ij < EDGE * EDGE; ij++) {
                 const Index a = a0 + row + ij / EDGE, b = b0 + column + ij % EDGE;
@@ -84,7 +85,7 @@ DEVICE void fold_triples(const Operands &operands, const Attributes &attributes,
                 for (int ij = 0; ij < EDGE * EDGE; ij++) parts[ij / EDGE][ij % EDGE] = identity<FOLD>();
                 const int len = end_c - c0 < SIDE ? (int)(end_c - c0) : SIDE;
                 for (int c = 0; c < len; c++) {
-                    Number near[S::INPUTS][EDGE], in[S::INPUTS], out[S::OUTPUTS];
+                    Number near[INPUTS][EDGE], in[INPUTS], out[S::OUTPUTS];
 #pragma unroll
                     for (int t = 0; t < S::INPUTS; t++)
                         if (in_tiles<OVER>(S::axes(t)))
