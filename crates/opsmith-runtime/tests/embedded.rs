@@ -44,10 +44,12 @@ mod adding {
 
 #[test]
 fn a_name_stands_for_one_library() {
-    // SAFETY: the macro made these tables, and they are statics.
+    let open = |table| {
+        // SAFETY: the macro made these tables, and they are statics.
+        unsafe { Library::from_table(table) }
+    };
     let [first, again, same, other] =
-        [doubling::table(), doubling::table(), doubling_too::table(), adding::table()]
-            .map(|table| unsafe { Library::from_table(table) });
+        [doubling::table(), doubling::table(), doubling_too::table(), adding::table()].map(open);
     let first = first.unwrap();
     for library in [again, same] {
         assert_eq!(library.unwrap().version(), first.version(), "it is the first one");

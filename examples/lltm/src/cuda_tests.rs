@@ -117,23 +117,14 @@ fn what_is_not_a_number_stays_in_its_row() -> Result<()> {
 }
 
 /// As many launches as a call can do with: one forward, three back.
-fn kernels<'a>(form: Call<'a>) -> Result<Vec<String>> {
-    let mut kernels = Vec::new();
-    form.launches(&mut |launch| {
-        kernels.push(launch.kernel.clone());
-        Ok(())
-    })?;
-    Ok(kernels)
-}
-
 #[test]
 fn launches_are_few() -> Result<()> {
     let step = Step::<f32>::new(16, 32, 128);
-    assert_eq!(kernels(step.forward())?, ["forward<float, int, 1, 1, 64>"]);
+    assert_eq!(step.forward().kernels_launched()?, ["forward<float, int, 1, 1, 64>"]);
     let back = ["elements<float, int>", "inputs<float, int, 1, 64>", "parameters<float, int, 1, 64>"];
-    assert_eq!(kernels(step.backward(&[]))?, back);
+    assert_eq!(step.backward(&[]).kernels_launched()?, back);
     let unwanted = ["old_h_grad", "input_grad", "weights_grad", "bias_grad"];
-    assert_eq!(kernels(step.backward(&unwanted))?, back[..1]);
+    assert_eq!(step.backward(&unwanted).kernels_launched()?, back[..1]);
     Ok(())
 }
 

@@ -226,14 +226,7 @@ impl AttrOptions {
 /// The definition of the dtype attribute that a type parameter stands for.
 pub(crate) fn dtype_attr(name: String, dtypes: &[DType]) -> AttrDef {
     AttrDef {
-        name,
-        ty: AttrType { base: AttrBase::Type, list: false },
         allowed: Some(Allowed::Types(dtypes.to_vec())),
-        min: None,
-        max: None,
-        min_len: None,
-        default: None,
-        inferred: false,
-        doc: String::new(),
+        ..AttrDef::new(name, AttrType { base: AttrBase::Type, list: false })
     }
 }

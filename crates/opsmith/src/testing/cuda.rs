@@ -33,6 +33,19 @@ impl Call<'_> {
         with_launches_to(sink, || self.run())
     }
 
+    /// The names of the kernels that the call would launch, in order.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn kernels_launched(self) -> Result<Vec<String>> {
+        let mut kernels = Vec::new();
+        self.launches(&mut |launch| {
+            kernels.push(launch.kernel.clone());
+            Ok(())
+        })?;
+        Ok(kernels)
+    }
+
     /// Compiles every kernel that the call would launch, for four generations of cards, and prints what it takes of one: registers,
     /// shared memory, spills. Gives the kernels' names; none, and says so, where there is no NVRTC.
     ///
