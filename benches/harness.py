@@ -47,6 +47,10 @@ class Options:
         """The path of the built library `name`, such as `"distances"`."""
         return str(self.libraries / f"lib{name}.so")
 
+    def kept(self, suite: str) -> Path:
+        """The file that keeps what has been measured of a suite, beside the folder of the libraries."""
+        return self.libraries.parent / "bench" / f"{suite}.json"
+
 
 @dataclass(frozen=True)
 class Target:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -20,9 +21,27 @@ class SuiteReport:
     """A suite's title, explanation and results."""
 
     name: str
-    title: str
-    text: str
-    results: list[Result]
+    title: str = ""
+    text: str = ""
+    results: list[Result] = field(default_factory=list)
+    failure: str = ""
+
+    def keep(self, path: Path) -> None:
+        """Write the report into a file, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(asdict(self), indent=1))
+        draft.replace(path)
+
+    @classmethod
+    def kept(cls, path: Path) -> SuiteReport:
+        """The report that a file keeps."""
+        report = cls(**json.loads(path.read_text()))
+        report.title = report.title or report.name
+        report.results = [Result(**result) for result in report.results]  # type: ignore[arg-type]
+        for result in report.results:
+            result.targets = [Target(**target) for target in result.targets]  # type: ignore[arg-type]
+        return report
 
 
 def write(suites: list[SuiteReport], folder: Path) -> Path:
@@ -30,8 +49,10 @@ def write(suites: list[SuiteReport], folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     parts = ["# Benchmarks", "Written by `cargo xtask bench`.", facts()]
     for suite in suites:
-        chart(suite, folder / f"{suite.name}.svg")
-        parts += [f"## {suite.title}", suite.text, tables(suite), f"![{suite.title}]({suite.name}.svg)"]
+        parts += [f"## {suite.title}", suite.text, tables(suite)]
+        if suite.results:
+            chart(suite, folder / f"{suite.name}.svg")
+            parts.append(f"![{suite.title}]({suite.name}.svg)")
     path = folder / "README.md"
     path.write_text("\n\n".join(parts) + "\n")
     return path
@@ -74,7 +95,10 @@ def package(name: str) -> str | None:
 
 
 def tables(suite: SuiteReport) -> str:
-    """The measured values, and if there are any, the targets."""
+    """The measured values, if there are any the targets, and why there are no more."""
+    failure = [f"**Not all of it could be measured**: {suite.failure}"] if suite.failure else []
+    if not suite.results:
+        return "\n\n".join(failure)
     names = list(dict.fromkeys(name for result in suite.results for name in result.values))
     rows = [
         [result.name, *(amount(result.values.get(name), result.memory) for name in names)]
@@ -84,7 +108,7 @@ def tables(suite: SuiteReport) -> str:
     targets = [target_row(result, target) for result in suite.results for target in result.targets]
     if targets:
         parts.append(markdown(["", f"{OURS} against the best of", "ratio", "target", "met"], targets))
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *failure])
 
 
 def target_row(result: Result, target: Target) -> list[str]:

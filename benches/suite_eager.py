@@ -19,7 +19,7 @@ def cases(options: Options) -> Iterator[Case]:
     """The one addition."""
     command = ["cargo", "run", "--quiet", "--release", "--locked", "--manifest-path", str(MANIFEST)]
     command += ["--target-dir", str(options.libraries.parent / "eager")]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     ours, theirs = (float(nanoseconds) / 1e9 for nanoseconds in output.split())
     contenders = {OURS: lambda: ours, "candle": lambda: theirs}
     yield Case("1x1 addition", contenders, [Target(1.0, ("candle",))], rounds=1)

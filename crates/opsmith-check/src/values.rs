@@ -5,6 +5,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 use opsmith_core::DType;
 use opsmith_core::attr::TensorValue;
+use opsmith_core::dtype::ToHalf;
 
 /// Which numbers a generated tensor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +99,8 @@ pub(crate) fn from_numbers(dtype: DType, shape: &[usize], numbers: &[f64]) -> Te
         };
     }
     let bytes = match dtype {
-        DType::Float16 => each!(f16::from_f64),
-        DType::BFloat16 => each!(bf16::from_f64),
+        DType::Float16 => each!(f64::to_f16),
+        DType::BFloat16 => each!(f64::to_bf16),
         DType::Float32 | DType::Complex64 => each!(|x| x as f32),
         DType::Float64 | DType::Complex128 => each!(|x: f64| x),
         DType::Int8 | DType::QInt8 => each!(|x| x as i8),

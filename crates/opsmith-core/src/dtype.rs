@@ -1,11 +1,14 @@
 //! Element types: their names, sizes, numbers on the wire, and the named sets that bounds refer to.
 
+mod rounding;
+
 use std::fmt;
 use std::str::FromStr;
 
 use half::{bf16, f16};
 use num_complex::Complex;
 
+pub use self::rounding::ToHalf;
 use crate::{Error, Result};
 
 /// The type of a tensor's elements. The numbers are those of TensorFlow's `DataType` and cross the C ABI.

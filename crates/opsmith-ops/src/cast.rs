@@ -1,6 +1,6 @@
 //! Conversion between dtypes.
 
-use opsmith::dtype::{bf16, f16};
+use opsmith::dtype::{ToHalf, bf16, f16};
 use opsmith::prelude::*;
 
 use crate::define::ops;
@@ -54,8 +54,8 @@ macro_rules! converted {
 }
 
 converted! {
-    f16: Float, |x| x.to_f64(), |w| f16::from_f64(w as f64);
-    bf16: Float, |x| x.to_f64(), |w| bf16::from_f64(w as f64);
+    f16: Float, |x| x.to_f64(), |w| w.to_f16();
+    bf16: Float, |x| x.to_f64(), |w| w.to_bf16();
     f32: Float, |x| x.into(), |w| w as f32;
     f64: Float, |x| x, |w| w as f64;
     i8: Signed, |x| x.into(), |w| w as i8;
@@ -95,7 +95,7 @@ fn cast() -> OpDef {
         .input("x: S")
         .output("y: dtype")
         .doc(
-            "The same numbers in another dtype. Floats become integers towards zero, and the largest or smallest integer where \
+            "The same numbers in another dtype. To floats numbers are rounded to the nearest. Floats become integers towards zero, and the largest or smallest integer where \
              they are beyond it; NaN becomes 0. Integers wrap around. As `bool`, what is not 0 is true.\n\n\
              x: Any numbers or truth values.\n\
              dtype: The dtype of the result.\n\
@@ -146,6 +146,24 @@ mod tests {
         assert_eq!(outputs.array::<bool, Ix1>("y")?, array![true, true, true, true]);
         let outputs = testing::call::<Cast>().input(&array![-1i64, 256]).attr("dtype", DType::UInt8).run()?;
         assert_eq!(outputs.array::<u8, Ix1>("y")?, array![255, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn floats_of_16_bits_are_rounded_once() -> Result<()> {
+        // A little more than half way from 1 to what follows it; in float32 it is half way.
+        let x = array![1.0 + 2f64.powi(-11) + 2f64.powi(-40)];
+        let outputs = testing::call::<Cast>().input(&x).attr("dtype", DType::Float16).run()?;
+        assert_eq!(outputs.array::<f16, Ix1>("y")?, array![f16::from_bits(0x3C01)]);
+        let x = array![1.0 + 2f64.powi(-8) + 2f64.powi(-40)];
+        let outputs = testing::call::<Cast>().input(&x).attr("dtype", DType::BFloat16).run()?;
+        assert_eq!(outputs.array::<bf16, Ix1>("y")?, array![bf16::from_bits(0x3F81)]);
+        let x = array![(257i64 << 54) + 1, -(257i64 << 54) - 1];
+        let outputs = testing::call::<Cast>().input(&x).attr("dtype", DType::BFloat16).run()?;
+        assert_eq!(
+            outputs.array::<bf16, Ix1>("y")?.mapv(|y| y.to_f64()),
+            array![129.0, -129.0] * 2f64.powi(55)
+        );
         Ok(())
     }
 }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use half::{bf16, f16};
 use serde_json::Value;
 
 use super::AttrDef;
 use crate::attr::{AttrBase, AttrValue, PartialShape, TensorValue};
+use crate::dtype::ToHalf;
 use crate::tensor::checked_num_elements;
 use crate::{DType, Error, Result};
 
@@ -105,8 +105,8 @@ fn element(dtype: DType, json: &Value) -> Option<Vec<u8>> {
         Some([element(base, re)?, element(base, im)?].concat())
     };
     Some(match dtype {
-        DType::Float16 => f16::from_f64(float(json)?).to_ne_bytes().into(),
-        DType::BFloat16 => bf16::from_f64(float(json)?).to_ne_bytes().into(),
+        DType::Float16 => float(json)?.to_f16().to_ne_bytes().into(),
+        DType::BFloat16 => float(json)?.to_bf16().to_ne_bytes().into(),
         DType::Float32 => (float(json)? as f32).to_ne_bytes().into(),
         DType::Float64 => float(json)?.to_ne_bytes().into(),
         DType::Complex64 => pair(DType::Float32)?,

@@ -1,6 +1,6 @@
 //! Tensors that look at the memory of others: parts, transposes, other shapes; and the elements as plain Rust values.
 
-use half::{bf16, f16};
+use opsmith_core::dtype::ToHalf;
 use opsmith_core::tensor::{Strides, checked_num_elements, row_major_strides};
 use opsmith_core::{DType, Element, Result, bail, ensure};
 
@@ -23,8 +23,8 @@ impl Tensor {
         match dtype {
             DType::Float64 => Tensor::scalar(value),
             DType::Float32 => Tensor::scalar(value as f32),
-            DType::Float16 => Tensor::scalar(f16::from_f64(value)),
-            DType::BFloat16 => Tensor::scalar(bf16::from_f64(value)),
+            DType::Float16 => Tensor::scalar(value.to_f16()),
+            DType::BFloat16 => Tensor::scalar(value.to_bf16()),
             other => bail!(Unimplemented, "a number as a tensor has to be a float, not {other}"),
         }
     }
