@@ -24,7 +24,7 @@ ADAPTERS = {
 - `wire(loaded)`, which teaches the framework about a library's ops, may be called again, and gives for each
   op, by its CamelCase name, a function of its inputs, its attributes and a name for the call;
 - `PLAIN`, the classes of the framework's own tensors: what these functions take as first input;
-- `call(loaded, op, inputs, attrs)`, which wires if need be and converts what is not a tensor;
+- `call(loaded, op, inputs, attrs, name)`, which wires if need be and converts what is not a tensor;
 - where the framework wants to open a library's file before anybody else does, `open_first(path)`;
 - where the framework looks into functions, `mark(function)`, which tells it not to.
 
@@ -64,17 +64,21 @@ def module_of(framework: str) -> str:
 
 
 def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
-    """The module that serves the framework of these inputs.
+    """The module that serves the framework of these inputs, beside whose tensors NumPy's arrays may stand.
 
     Raises `InvalidArgumentError` when they are of several frameworks, naming the arguments, or of none.
     """
     found: dict[str, str] = {}
     for argument, value in _tensors(op, inputs):
         framework = framework_of(value)
+        if type(value).__name__ == "MaskedArray":
+            raise InvalidArgumentError(
+                f"{op.name}: input `{argument}` is a masked array, whose mask would be lost; "
+                "pass `.filled(value)` or `.data`"
+            )
         if framework is not None:
             found.setdefault(framework, argument)
-    if GRAPH in found:
-        # Arrays beside outputs of a graph become constants of it.
+    if len(found) > 1:
         found.pop("NumPy", None)
     if len(found) > 1:
         listed = ", ".join(f"`{argument}` is of {framework}" for framework, argument in found.items())
@@ -86,7 +90,9 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
     return import_module(ADAPTERS[framework])
 
 
-def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
+def call(
+    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
+) -> Any:
     """Call `op` on inputs of which at least one belongs to a framework.
 
     Raises `UnimplementedError` for a framework's tensors and a library that has no file.
@@ -97,7 +103,43 @@ def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | N
             f"{op.name}: the standard operators that are part of opsmith serve NumPy and graphs; "
             "for a framework's tensors load libopsmith_ops.so, built of the crate opsmith-ops-library"
         )
-    return adapter.call(loaded, op, inputs, attrs)
+    return adapter.call(loaded, op, inputs, attrs, name)
+
+
+def call_named(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any], name: str) -> Any:
+    """Call `op` on any inputs, with a name for hosts that have named nodes."""
+    if any(framework_of(value) not in (None, "NumPy") for _, value in _tensors(op, inputs)):
+        return call(loaded, op, inputs, attrs, name)
+    return loaded.native.op(op.index).call(tuple(inputs), tuple(attrs) or None)
+
+
+_KINDS = ("bool", "int", "float", "complex")
+"""Kinds of numbers, each of which holds what those before it hold."""
+
+
+def refuse_loss(op: Op, argument: str, value: Any, dtype: str) -> None:
+    """Raise `InvalidArgumentError` where a value holds numbers of a kind that the dtype lacks.
+
+    The frameworks' own conversions make 2 of 2.5 without a word.
+    """
+    held, holds = _kind_in(value), _kind_of(dtype)
+    if held > holds >= 0:
+        raise InvalidArgumentError(
+            f"{op.name}: input `{argument}` holds {_KINDS[held]} values, and must be {dtype}, which has none"
+        )
+
+
+def _kind_in(value: Any) -> int:
+    """The widest kind that a value holds; -1 where it holds no numbers."""
+    if isinstance(value, list | tuple):
+        return max([_kind_in(element) for element in value], default=-1)
+    name = getattr(getattr(value, "dtype", None), "name", None)
+    return _kind_of(name if isinstance(name, str) else type(value).__name__)
+
+
+def _kind_of(dtype: str) -> int:
+    plain = {"bfloat16": "float16"}.get(dtype, dtype).removeprefix("u").rstrip("0123456789")
+    return _KINDS.index(plain) if plain in _KINDS else -1
 
 
 def _tensors(op: Op, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from opsmith import _dispatch, _native, _wrappers
+from opsmith import _dispatch, _native, _pickling, _wrappers
 from opsmith._definition import Definition, Loaded, Op
 from opsmith._errors import UnimplementedError
 from opsmith._hooks import is_imported, when_imported
@@ -51,7 +51,11 @@ class Library:
         functions = {}
         for op in definition.ops:
             names = _names(loaded, op)
-            functions[_wrappers.function_name(op)] = _wrappers.build(op, definition.name, names)
+            name = _wrappers.function_name(op)
+            function = functions[name] = _wrappers.build(op, definition.name, names)
+            # Where `pickle` finds it.
+            function.__module__ = "opsmith" if embedded else "opsmith.libraries"
+            function.__qualname__ = f"ops.{name}" if embedded else _pickling.QualifiedName.of(self, name)
         self._opsmith_functions = functions
         self.__dict__.update(functions)
 
@@ -72,7 +76,9 @@ class Library:
         )
 
     def __reduce__(self) -> tuple[Callable[..., Library], tuple[str, ...]]:
-        return (standard, ()) if self is _loaded.get(_STANDARD) else (load, (self.__file__,))
+        return (
+            (standard, ()) if self._opsmith_loaded.embedded else (_pickling.restored, _pickling.pickled(self))
+        )
 
 
 def load(path: str | os.PathLike[str]) -> Library:
@@ -164,7 +170,8 @@ def _wire(library: Library, adapter_name: str) -> None:
 def _names(loaded: Loaded, op: Op) -> dict[str, Any]:
     native_op = loaded.native.op(op.index)
     native_op.set_fallback(partial(_dispatch.call, loaded, op))
-    return {**_TYPES, "_native": native_op, "_CALLS": {}}
+    named = partial(_dispatch.call_named, loaded, op)
+    return {**_TYPES, "_native": native_op, "_CALLS": {}, "_named": named}
 
 
 def _overview(definition: Definition) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keyword
 import math
-from collections.abc import Callable
 from operator import itemgetter
+from types import FunctionType
 from typing import Any
 
 from opsmith._definition import Arg, Attr, Op
@@ -85,14 +85,17 @@ def parameters(op: Op, array: str) -> list[str]:
         for attr in op.call_attrs
         if attr.has_default
     ]
-    # A parameter without a default cannot stand behind one that has it, unless it is given by keyword.
-    keyword_only = ["*"] if required and any(arg.optional for arg in op.inputs) else []
-    return [*inputs, *keyword_only, *required, *defaulted, "name: str | None = None"]
+    attrs = [*required, *defaulted]
+    # A parameter without a default cannot stand behind one that has it, unless it is given by keyword. The
+    # name always is: an array too many is not to be taken for it.
+    at = 0 if required and any(arg.optional for arg in op.inputs) else len(attrs)
+    return [*inputs, *attrs[:at], "*", *attrs[at:], "name: str | None = None"]
 
 
 def source(op: Op) -> str:
-    """The function's source. It refers to `_native`, the op in the library, and to `_CALLS`, which has for
-    each class of tensors of the frameworks that are there what calls the op on them."""
+    """The function's source. It refers to `_native`, the op in the library, to `_CALLS`, which has for each
+    class of tensors of the frameworks that are there what calls the op on them, and to `_named`, which calls
+    it by a name on whatever the inputs are."""
     inputs = [arg.python_name for arg in op.inputs]
     attrs = [attr.python_name for attr in op.call_attrs]
     before, after = _selection(op)
@@ -105,6 +108,10 @@ def source(op: Op) -> str:
         lines.append(f"    _call = {lookup}")
         lines.append("    if _call is not None:")
         lines.append(f"        return {before}_call({', '.join([*inputs, *attrs, 'name'])}){after}")
+    if inputs:
+        lines.append("    if name is not None:")
+        given = ", ".join(f"({''.join(f'{each}, ' for each in group)})" for group in (inputs, attrs))
+        lines.append(f"        return {before}_named({given}, name){after}")
     packed = [f"attrs=({', '.join(attrs)},)"] if attrs else []
     lines.append(f"    return {before}_native({', '.join(inputs + packed)}){after}")
     return "\n".join(lines) + "\n"
@@ -133,7 +140,7 @@ def _selection(op: Op) -> tuple[str, str]:
     return "_kept(", ")"
 
 
-def build(op: Op, library: str, names: dict[str, Any]) -> Callable[..., Any]:
+def build(op: Op, library: str, names: dict[str, Any]) -> FunctionType:
     """The function, `names` being what its source refers to."""
     text = source(op)
     # A parameter may be called `type`, so what the source needs of Python goes by names that none has.
@@ -144,7 +151,5 @@ def build(op: Op, library: str, names: dict[str, Any]) -> Callable[..., Any]:
         f"from __future__ import annotations\n{text}", f"<opsmith {library}.{op.snake_name}>", "exec"
     )
     exec(code, names)
-    function: Callable[..., Any] = names[function_name(op)]
-    function.__qualname__ = f"{library}.{function.__name__}"
-    function.__module__ = "opsmith"
+    function: FunctionType = names[function_name(op)]
     return function

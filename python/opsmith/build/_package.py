@@ -32,6 +32,11 @@ __all__ = [
 ]
 
 {functions}
+
+# They are this module's, so `pickle` finds them here.
+for _name in __all__:
+    _function = _library.__dict__[_name]
+    _function.__module__, _function.__qualname__ = __name__, _name
 """
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from opsmith import _dispatch
 from opsmith._definition import Loaded, Op
 from opsmith.graph._graph import Graph, graph_of
 from opsmith.graph._output import Operation, Output, Variable, place
@@ -19,14 +20,17 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
     return {op.name: partial(_call, loaded, op) for op in loaded.definition.ops}
 
 
-def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
+def call(
+    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
+) -> Any:
     """Call an op on inputs of which at least one is an output of a graph; the others become constants."""
-    return _call(loaded, op, *inputs, *(attrs if attrs is not None else op.default_attrs))
+    return _call(loaded, op, *inputs, *(attrs if attrs is not None else op.default_attrs), name)
 
 
-def _call(loaded: Loaded, op: Op, *arguments: Any, name: str | None = None) -> Any:
-    given, attrs = arguments[: len(op.inputs)], arguments[len(op.inputs) :]
-    name = arguments[-1] if len(attrs) > len(op.call_attrs) else name
+def _call(loaded: Loaded, op: Op, *arguments: Any) -> Any:
+    given, attrs, name = arguments[: len(op.inputs)], arguments[len(op.inputs) : -1], arguments[-1]
+    # Tensors of frameworks are refused; whatever else is no output becomes a constant.
+    _dispatch.adapter_for(op, given)
     graph = graph_of(list(_outputs(given)))
     dtypes = _dtypes(op, given)
     inputs = []

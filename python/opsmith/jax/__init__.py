@@ -58,9 +58,11 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
         return known.functions
 
 
-def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
-    """Call an op on inputs of which at least one is a JAX array; lists and scalars become arrays beside
-    it."""
+def call(
+    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
+) -> Any:
+    """Call an op on inputs of which at least one is a JAX array; NumPy's, lists and scalars become arrays
+    beside it. JAX has no use for a name."""
     wire(loaded)
     general = _wired[loaded.definition.name].general[op.name]
     return general(inputs, attrs if attrs is not None else op.default_attrs)

@@ -146,22 +146,29 @@ def _to_numpy(arg: Arg, x: jax.Array) -> np.ndarray[Any, Any]:
 
 
 def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
-    """The inputs with lists and scalars made arrays, of the dtype of those beside them; or made part of the
-    program, where a CUDA kernel reads an input in CPU memory.
+    """The inputs with NumPy's arrays, lists and scalars made JAX's; or made part of the program, where a CUDA
+    kernel reads an input in CPU memory. Arrays have the dtype that JAX has for their own, lists and scalars
+    that of what is beside them.
 
     Raises `InvalidArgumentError` for what cannot be an array.
     """
     dtypes: dict[str, Any] = {}
-    for arg, value in zip(op.inputs, inputs, strict=True):
-        for x in _elements(op, arg, value):
-            if isinstance(x, jax.Array) and arg.type_attr is not None:
-                dtypes.setdefault(arg.type_attr, x.dtype)
+    for kind in (jax.Array, np.ndarray):
+        for arg, value in zip(op.inputs, inputs, strict=True):
+            for x in _elements(op, arg, value):
+                if isinstance(x, kind) and arg.type_attr is not None:
+                    dtypes.setdefault(arg.type_attr, x.dtype)
 
     def convert(arg: Arg, x: Any) -> Value:
         if isinstance(x, jax.Array | Constant):
             return x
-        dtype = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
+        dtype: Any = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
+        if dtype and not isinstance(x, np.ndarray):
+            _dispatch.refuse_loss(op, arg.name, x, jax.dtypes.canonicalize_dtype(dtype).name)
         try:
+            if isinstance(x, np.ndarray):
+                own = jax.dtypes.canonicalize_dtype(x.dtype)
+                dtype = wide_dtype(arg, own) or own
             if x is None:
                 raise TypeError("it is None")
             if arg in in_cpu_memory:

@@ -113,12 +113,12 @@ def library_file(request: Request, name: str, progress: Progress) -> tuple[Path,
 
     Raises `ChangedError` where a file was changed meanwhile.
     """
-    if found := _found(request, name):
+    if found := in_cache(request, name):
         progress.step(f"unchanged: {found[0]}")
         return found
     key = digest([request.key, name])
     with locked(request.cache, key, lambda: progress.waiting("the same library")):
-        if found := _found(request, name):
+        if found := in_cache(request, name):
             progress.step(f"built by another process: {found[0]}")
             return found
         return _build(request, name, key, progress)
@@ -139,7 +139,7 @@ def _place(request: Request, name: str, whole: str) -> Path:
     return request.cache / "libraries" / f"{name}-{digest([whole, name])[:16]}"
 
 
-def _found(request: Request, name: str) -> tuple[Path, str] | None:
+def in_cache(request: Request, name: str) -> tuple[Path, str] | None:
     """The library and its identity, if it is in the cache and whole."""
     whole = identity(request)
     if whole is None:
@@ -150,6 +150,11 @@ def _found(request: Request, name: str) -> tuple[Path, str] | None:
         return None
     file = place / f"lib{name}.so"
     return (file, whole) if digest_of_file(file) == entry.get("checksum") else None
+
+
+def is_built(cache: Path, file: Path) -> bool:
+    """Whether the file is a library of this cache."""
+    return file.parent.parent == (cache / "libraries").resolve()
 
 
 def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[Path, str]:

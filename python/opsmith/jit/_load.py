@@ -138,7 +138,7 @@ def _found_or_built(name: str, request: Request, progress: Progress) -> Library:
     if library is not None:
         progress.step(f"unchanged, and loaded already: {library.__file__}")
         return library
-    own_name = _name_in_process(name, request.key, identity)
+    own_name = _name_in_process(name, request, identity)
     file, identity = _build.library_file(request, own_name, progress)
     library = _opened(name, file, progress)
     _built[name, identity] = library
@@ -155,21 +155,28 @@ def _opened(name: str, file: Path, progress: Progress) -> Library:
     return library
 
 
-def _name_in_process(name: str, key: str, identity: str | None) -> str:
+def _name_in_process(name: str, request: Request, identity: str | None) -> str:
     """The library's name: the one asked for, unless this process has another of that name.
 
     Then it has the digest that is the same whether or not this has been built before. Where an earlier one
     has that too, as one that differs only in files that the sources include, it has that of all files.
     """
+    key = request.key
+    loaded = next((library for library in _library.loaded() if library.__name__ == name), None)
+    if loaded is not None and name not in _names:
+        file = Path(loaded.__file__)
+        if not _build.is_built(request.cache, file):
+            raise AlreadyExistsError(
+                f"the name `{name}` is taken in this process, by the library {file}\n  → choose another name"
+            )
+        # A function that was pickled has loaded it: it may be this very library.
+        found = _build.in_cache(request, name)
+        if found is not None and found[0].resolve() == file:
+            return name
+        _names.add(name)
     if name in _names:
         by_key = f"{name}_{key[:8]}"
         return by_key if by_key not in _names else f"{name}_{(identity or key)[:8]}"
-    for library in _library.loaded():
-        if library.__name__ == name:
-            raise AlreadyExistsError(
-                f"the name `{name}` is taken in this process, by the library {library.__file__}\n"
-                "  → choose another name"
-            )
     return name
 
 

@@ -66,10 +66,12 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
         return known.functions
 
 
-def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
-    """Call an op on inputs of which at least one is TensorFlow's; lists and scalars become tensors beside
-    it."""
-    return wire(loaded)[op.name](*inputs, *(attrs if attrs is not None else op.default_attrs))
+def call(
+    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
+) -> Any:
+    """Call an op on inputs of which at least one is TensorFlow's; arrays, lists and scalars become tensors
+    beside it."""
+    return wire(loaded)[op.name](*inputs, *(attrs if attrs is not None else op.default_attrs), name)
 
 
 def _wire(loaded: Loaded) -> _Wired:

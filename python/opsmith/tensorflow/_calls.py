@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf  # type: ignore[import-untyped]
 from tensorflow.python.ops.resource_variable_ops import ResourceVariable  # type: ignore[import-untyped]
 
@@ -113,7 +114,7 @@ class _General:
         count = len(op.inputs)
         inputs, given = arguments[:count], arguments[count : count + len(op.call_attrs)]
         name = arguments[-1] if len(arguments) > count + len(given) else None
-        # Arrays of another framework are refused.
+        # Arrays of another framework than NumPy are refused.
         if any(_dispatch.framework_of(x) not in (None, "TensorFlow") for x in _flat(op, inputs)):
             _dispatch.adapter_for(op, inputs)
         attrs = self._converted(given)
@@ -222,12 +223,14 @@ def _flat(op: Op, inputs: Sequence[Value]) -> list[Value]:
 
 
 def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
-    """The inputs with lists and scalars made tensors, of the dtype of those beside them."""
+    """The inputs with arrays, lists and scalars made tensors, of the dtype of the tensors beside them, as
+    TensorFlow's own functions make them; where there are none, arrays decide."""
     by_attr: dict[str, tf.DType] = {}
-    for arg, value in zip(op.inputs, inputs, strict=True):
-        for x in _elements(arg, value):
-            if arg.type_attr is not None and _dispatch.framework_of(x) is not None:
-                by_attr.setdefault(arg.type_attr, tf.as_dtype(x.dtype))
+    for framework in ("TensorFlow", "NumPy"):
+        for arg, value in zip(op.inputs, inputs, strict=True):
+            for x in _elements(arg, value):
+                if arg.type_attr is not None and _dispatch.framework_of(x) == framework:
+                    by_attr.setdefault(arg.type_attr, x.dtype)
 
     def refuse(arg: Arg, why: str) -> tf.errors.OpError:
         return host_error(InvalidArgumentError(f"{op.name}: input `{arg.name}` {why}"))
@@ -242,11 +245,18 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                 "tf.sparse.to_dense() first",
             )
         dtype = None
-        if _dispatch.framework_of(value) is None:
-            name = arg.dtype or op.dtype_of_empty(arg, value)
-            dtype = by_attr.get(arg.type_attr or "") or (tf.as_dtype(name) if name else None)
+        if _dispatch.framework_of(value) != "TensorFlow":
+            dtype = by_attr.get(arg.type_attr or "") or arg.dtype or op.dtype_of_empty(arg, value)
         try:
+            if isinstance(value, np.ndarray) and tf.as_dtype(value.dtype) == tf.string:
+                # TensorFlow would read the texts, and make NaN of objects.
+                dtype = None
+            elif dtype is not None:
+                dtype = tf.as_dtype(dtype)
+                _refuse_loss(op, arg, value, dtype)
             return tf.convert_to_tensor(value, dtype=dtype)
+        except Error as error:
+            raise host_error(error) from None
         except (TypeError, ValueError, tf.errors.OpError) as error:
             raise refuse(arg, f"is not a tensor: {error}") from error
 
@@ -259,6 +269,19 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
         else:
             raise refuse(arg, f"must be a list of tensors, got {type(value).__name__}")
     return converted
+
+
+def _refuse_loss(op: Op, arg: Arg, value: Value, dtype: tf.DType) -> None:
+    """Raise `InvalidArgumentError` for arrays whose values the dtype lacks: TensorFlow itself checks numbers
+    and lists alone."""
+    _dispatch.refuse_loss(op, arg.name, value, dtype.name)
+    if dtype.is_integer and isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
+        least, greatest = int(value.min()), int(value.max())
+        if least < dtype.min or greatest > dtype.max:
+            wrong = least if least < dtype.min else greatest
+            raise InvalidArgumentError(
+                f"{op.name}: input `{arg.name}` holds {wrong}, and must be {dtype.name}, which does not"
+            )
 
 
 _PYTHON_TYPES = {int: "int64", complex: "complex64"}

@@ -55,9 +55,11 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
         return known.functions
 
 
-def call(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None) -> Any:
-    """Call an op on inputs of which at least one is a PyTorch tensor; lists and scalars become tensors
-    beside it."""
+def call(
+    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
+) -> Any:
+    """Call an op on inputs of which at least one is a PyTorch tensor; arrays, lists and scalars become
+    tensors beside it. PyTorch has no use for a name."""
     return wire(loaded)[op.name](
         *_calls.tensors(op, inputs), *(attrs if attrs is not None else op.default_attrs)
     )

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from opsmith import _attributes, _dispatch
 from opsmith._definition import Arg, Attr, Loaded, Op
-from opsmith._errors import InvalidArgumentError
+from opsmith._errors import InvalidArgumentError, ResourceExhaustedError
 from opsmith.torch import _eager
 from opsmith.torch._op import TorchOp, Value, device_of
 
@@ -33,6 +34,8 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
         "Tensor": torch.Tensor,
         "PLAIN": _eager.PLAIN,
         "general": partial(_dispatch.call, loaded, op.definition),
+        "tensors": partial(tensors, op.definition),
+        "compiling": torch.compiler.is_dynamo_compiling,
     }
     eager = _eager.names(op, gradient)
     lines = [f"def call({', '.join([*inputs, *attrs.values(), 'name=None'])}):"]
@@ -44,8 +47,11 @@ def function(loaded: Loaded, op: TorchOp, gradient: TorchOp | None) -> Callable[
     checks = [_is_tensor(arg, x) for arg, x in zip(op.definition.inputs, inputs, strict=True)]
     if checks:
         given = f"({', '.join(attrs.values())},)" if attrs else "None"
+        listed = f"({', '.join(inputs)},)"
         lines.append(f"    if not ({' and '.join(checks)}):")
-        lines.append(f"        return general(({', '.join(inputs)},), {given})")
+        # The package's dispatch is not for Dynamo to trace.
+        lines.append(f"        if not compiling(): return general({listed}, {given})")
+        lines.append(f"        {listed} = tensors({listed})")
     lines.append(f"    return overload({arguments})")
     exec(compile("\n".join(lines), f"<opsmith {op.qualified_name}>", "exec"), names)
     call: Callable[..., Value] = names["call"]
@@ -80,34 +86,73 @@ def _conversion(attr: Attr, name: str, convert: str) -> str:
 
 
 def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
-    """The inputs with lists and scalars made tensors, of the dtype and on the device of those beside them; in
-    CPU memory where a CUDA kernel reads them there."""
+    """The inputs with arrays, lists and scalars made tensors on the device of those beside them, or in CPU
+    memory where a CUDA kernel reads them there. Arrays have their own dtype, lists and scalars that of what
+    is beside them."""
     others = device_of(op, inputs)
+    devices = [
+        torch.device("cpu") if position in op.host_inputs and others.type == "cuda" else others
+        for position in range(len(op.inputs))
+    ]
+    read = [
+        [_of_numpy(op, arg, x, device) if isinstance(x, np.ndarray) else x for x in _elements(arg, value)]
+        for arg, value, device in zip(op.inputs, inputs, devices, strict=True)
+    ]
     by_attr: dict[str, torch.dtype] = {}
-    for arg, x in zip(op.inputs, inputs, strict=True):
-        for value in _elements(arg, x):
+    for arg, values in zip(op.inputs, read, strict=True):
+        for value in values:
             if isinstance(value, torch.Tensor) and arg.type_attr is not None:
                 by_attr.setdefault(arg.type_attr, value.dtype)
 
     def convert(arg: Arg, value: Any, device: torch.device) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
             return value
+        if arg.ref:
+            kind = type(value).__name__
+            raise _refused(op, arg, f"is changed in place, so it must be a tensor or an array, got {kind}")
         name = arg.dtype or op.dtype_of_empty(arg, value)
         dtype = by_attr.get(arg.type_attr or "") or (getattr(torch, name) if name else None)
+        if dtype is not None:
+            _dispatch.refuse_loss(op, arg.name, value, str(dtype).removeprefix("torch."))
         try:
             return torch.as_tensor(value, dtype=dtype, device=device)
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidArgumentError(f"{op.name}: input `{arg.name}` is not a tensor: {error}") from error
+            raise _refused(op, arg, f"is not a tensor: {error}") from error
 
     converted: list[Value] = []
-    for position, (arg, x) in enumerate(zip(op.inputs, inputs, strict=True)):
-        in_cpu_memory = position in op.host_inputs and others.type == "cuda"
-        device = torch.device("cpu") if in_cpu_memory else others
+    for arg, value, values, device in zip(op.inputs, inputs, read, devices, strict=True):
         if arg.is_list:
-            converted.append([convert(arg, value, device) for value in _elements(arg, x)])
+            converted.append([convert(arg, x, device) for x in values])
         else:
-            converted.append(None if x is None and arg.optional else convert(arg, x, device))
+            absent = value is None and arg.optional
+            converted.append(None if absent else convert(arg, values[0] if values else None, device))
     return converted
+
+
+def _of_numpy(op: Op, arg: Arg, array: Any, device: torch.device) -> torch.Tensor:
+    """An array as a tensor: a copy, for autograd would not notice that the array is changed; the array itself
+    where the op changes it."""
+    if arg.ref and not array.flags.writeable:
+        raise _refused(op, arg, "is changed in place and the array is read-only; pass a copy")
+    if arg.ref and device.type != "cpu":
+        raise _refused(op, arg, f"is changed in place, so it must be a tensor on {device}, got an array")
+    try:
+        if arg.ref:
+            return torch.from_numpy(array)
+        if torch.compiler.is_dynamo_compiling():
+            return torch.as_tensor(array, device=device)
+        plain = array.astype(array.dtype.newbyteorder("="), order="C", subok=False)
+        return torch.as_tensor(plain, device=device)
+    except MemoryError as error:
+        raise ResourceExhaustedError(
+            f"{op.name}: input `{arg.name}`: no memory for a copy: {error}"
+        ) from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _refused(op, arg, f"is no array that PyTorch takes: {error}") from error
+
+
+def _refused(op: Op, arg: Arg, why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{op.name}: input `{arg.name}` {why}")
 
 
 def _elements(arg: Arg, value: Any) -> Sequence[Any]:

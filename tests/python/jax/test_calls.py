@@ -38,6 +38,59 @@ def test_lists_and_scalars_beside_an_array(distances: opsmith.Library, testops: 
     assert testops.add_optional(jnp.ones(2)).tolist() == [1, 1]
 
 
+def test_arrays_beside_an_array(distances: opsmith.Library) -> None:
+    f, x, y = distances.pairwise_manhattan_distance, np.asarray(X), np.asarray(Y)
+    calls = [lambda: f(X, y), lambda: f(x, Y), lambda: f(X, y=y), lambda: f(y=Y, x=x)]
+    calls += [
+        lambda: jax.jit(lambda x: f(x, y))(X),
+        lambda: jax.jit(lambda y: f(x, y))(Y),
+        lambda: f(x, Y, name="z"),
+    ]
+    for z in (call() for call in calls):
+        assert isinstance(z, jax.Array)
+        np.testing.assert_array_equal(z, f(X, Y))
+    own, theirs = (jax.grad(lambda x, y=y: f(x, y).sum())(X) for y in (y, Y))
+    np.testing.assert_array_equal(own, theirs)
+    rows = jax.vmap(lambda row: f(row[None], y)[0])(X)
+    np.testing.assert_array_equal(rows, f(X, Y))
+
+
+def test_arrays_of_64_bits_beside_an_array(half: None, ops: opsmith.Library) -> None:
+    """JAX's own functions take them in 32, unless they are told otherwise."""
+    for total in (
+        ops.add(X, np.ones(4)),
+        ops.add(np.ones(4), X),
+        jax.jit(lambda x: ops.add(x, np.ones(4)))(X),
+    ):
+        assert total.dtype == np.float32
+        np.testing.assert_array_equal(total, X + 1)
+    assert ops.add(jnp.ones(2, np.int32), np.ones(2, np.int64)).dtype == np.int32
+
+
+def test_arrays_that_decide_shapes_are_part_of_the_program(ops: opsmith.Library) -> None:
+    padded = jax.jit(lambda x: ops.pad(x, np.array([[0, 0], [1, 2]])))(X)
+    np.testing.assert_array_equal(padded, np.pad(X, [[0, 0], [1, 2]]))
+
+
+def test_arrays_in_lists_and_optional_inputs(testops: opsmith.Library, zero_out: opsmith.Library) -> None:
+    one = jnp.ones(2)
+    for terms in ([np.ones(2), one], [one, np.ones(2)], [[1, 1], np.ones(2), one]):
+        total = zero_out.sum_all(terms)
+        assert isinstance(total, jax.Array) and total.tolist() == [len(terms)] * 2
+    assert testops.add_optional(one, np.ones(2)).tolist() == [2, 2]
+    assert testops.add_optional(np.ones(2), one).tolist() == [2, 2]
+
+
+def test_numbers_take_the_dtype_beside_them_and_lose_nothing(ops: opsmith.Library) -> None:
+    x = jnp.array([1, 2], np.int32)
+    for number in (np.int64(1), 1, True, [1, 1], np.array([1, 1], np.int32)):
+        for total in (ops.add(x, number), ops.add(number, x)):
+            assert total.dtype == np.int32 and total.tolist() == [2, 3]
+    for number in (np.float64(2.5), 2.5, [2.5, 1]):
+        with pytest.raises(opsmith.InvalidArgumentError, match=r"Add: input `y` holds float .* int32"):
+            ops.add(x, number)
+
+
 def test_saved_outputs_and_names(testops: opsmith.Library, zero_out: opsmith.Library) -> None:
     x = jnp.ones(2, np.float32)
     assert np.array_equal(testops.lambda_(x, from_=3), x)
@@ -82,14 +135,34 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "float8_e5m2",
     ),
     "frameworks": (
-        lambda f: f(X, np.asarray(Y)),
+        lambda f: f(X, opsmith.Graph().constant([[1.0]])),
         opsmith.InvalidArgumentError,
-        "`x` is of JAX, `y` is of NumPy",
+        "PairwiseManhattanDistance: .* `x` is of JAX, `y` is of an Opsmith graph",
     ),
     "frameworks, turned": (
-        lambda f: f(np.asarray(X), Y),
+        lambda f: f(opsmith.Graph().constant([[1.0]]), Y),
         opsmith.InvalidArgumentError,
-        "`x` is of NumPy, `y` is of JAX",
+        "`x` is of an Opsmith graph, `y` is of JAX",
+    ),
+    "an array of another dtype": (
+        lambda f: f(X, np.ones((5, 4))),
+        JaxRuntimeError,
+        "input `y` is float64, but input `x` made T float32",
+    ),
+    "an array of objects": (
+        lambda f: f(X, np.array([[None]])),
+        opsmith.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is not an array: .*object",
+    ),
+    "a masked array": (
+        lambda f: f(X, np.ma.array(np.asarray(Y), mask=Y > 0.5)),
+        opsmith.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is a masked array, whose mask would be lost",
+    ),
+    "one array too many": (
+        lambda f: f(X, Y, Y),
+        TypeError,
+        r"pairwise_manhattan_distance\(\) takes 2 positional arguments but 3 were given",
     ),
     "missing": (lambda f: f(X), TypeError, r"pairwise_manhattan_distance\(\) missing 1 required .*'y'"),
     "unknown": (lambda f: f(X, Y, b=1), TypeError, "unexpected keyword argument 'b'"),
@@ -143,10 +216,8 @@ def test_lists_that_do_not_fit(zero_out: opsmith.Library) -> None:
         zero_out.sum_all([x])
     with pytest.raises(opsmith.InvalidArgumentError, match="SumAll: input `terms` must be a list of tensors"):
         zero_out.sum_all(x)
-    with pytest.raises(
-        opsmith.InvalidArgumentError, match=r"`terms\[0\]` is of JAX, `terms\[1\]` is of NumPy"
-    ):
-        zero_out.sum_all([x, np.ones(2)])
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"`terms\[0\]` is of JAX, `terms\[2\]` is of an"):
+        zero_out.sum_all([x, np.ones(2), opsmith.Graph().constant(1.0)])
 
 
 def test_special_values(distances: opsmith.Library) -> None:

@@ -67,4 +67,19 @@ gradients = [
 ]
 for gradient in gradients:
     np.testing.assert_array_equal(gradient, np.sign(x - y))
+
+# Arrays of two frameworks are an error, whichever is first; NumPy's are beside any.
+for name, (_, to_host, _) in HOSTS.items():
+    for other, (_, to_other, _) in HOSTS.items():
+        if "NumPy" not in (name, other) and name != other:
+            try:
+                pairwise(to_host(x), to_other(y))
+            except opsmith.InvalidArgumentError as error:
+                assert "PairwiseManhattanDistance: all inputs must be of one framework, but `x` is of" in str(
+                    error
+                )
+            else:
+                raise AssertionError(f"{name} beside {other}")
+    for z in (pairwise(to_host(x), y), pairwise(x, to_host(y))):
+        assert isinstance(z, HOSTS[name][0]), (name, type(z))
 print("all work")

@@ -65,6 +65,7 @@ def test_parameters_are_inputs_then_attributes_then_name(library: opsmith.Librar
         required = [attr.python_name for attr in op.call_attrs if not attr.has_default]
         defaulted = [attr.python_name for attr in op.call_attrs if attr.has_default]
         assert [p.name for p in parameters] == [*inputs, *required, *defaulted, "name"]
+        assert parameters[-1].kind is inspect.Parameter.KEYWORD_ONLY
         assert all(p.default is inspect.Parameter.empty for p in parameters if p.name in required)
         assert all(
             p.default is not inspect.Parameter.empty for p in parameters if p.name in [*defaulted, "name"]
@@ -203,6 +204,7 @@ def test_an_optional_input_before_a_required_one_has_no_default() -> None:
         "y_grad: Array | None",
         "x_grad_grad: Array",
         "bias: Array | None = None",
+        "*",
         "name: str | None = None",
     ]
 

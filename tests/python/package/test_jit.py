@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -420,6 +421,26 @@ def test_a_name_that_a_library_from_elsewhere_has(name: str, tmp_path: Path) -> 
     done = child(f"import opsmith; opsmith.load({str(other)!r}); jit.load_inline({name!r}, source(2))")
     assert f"AlreadyExistsError: the name `{name}` is taken" in done.stderr
     assert "→ choose another name" in done.stderr
+
+
+def test_a_pickled_function_is_found_in_the_cache(name: str, tmp_path: Path) -> None:
+    library = jit.load_inline(name, source(1))
+    data = pickle.dumps(library.shifted)
+    load = f"import numpy as np, pickle\nf = pickle.loads({data!r})\n"
+    # The same source is the library that is there, another one a library beside it.
+    code = load + f"again = jit.load_inline({name!r}, source(1))\n"
+    code += f"other = jit.load_inline({name!r}, source(2))\n"
+    code += "print(f is again.shifted, f(np.zeros(1)), other.shifted(np.zeros(1)), other.__name__)"
+    done = child(code)
+    assert re.fullmatch(rf"True \[1\.\] \[2\.\] {name}_[0-9a-f]{{8}}\n", done.stdout), done.stderr
+    # Where another one has the name, it is not taken for it.
+    done = child(f"jit.load_inline({name!r}, source(2))\n{load}")
+    assert "FailedPreconditionError: cannot unpickle" in done.stderr and "the files differ" in done.stderr
+    # On another machine, or when the cache has been emptied.
+    shutil.rmtree(Path(library.__file__).parent)
+    done = child(load)
+    assert f"NotFoundError: cannot unpickle what is of the library `{name}` 0.0.0" in done.stderr
+    assert "was built just in time" in done.stderr
 
 
 @pytest.mark.parametrize("bad", ["My-Ops", "2d", "größe", "a/b", "", "torch", "lambda", 3])

@@ -39,6 +39,47 @@ def test_lists_and_scalars_beside_a_tensor(distances: opsmith.Library, testops: 
     assert testops.add_optional(tf.ones(2, tf.float64), bias=None).numpy().tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("where", [lambda call: call, tf.function], ids=["eager", "in a graph"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, ">f4"])
+def test_arrays_beside_a_tensor(distances: opsmith.Library, dtype: Any, where: Any) -> None:
+    """They take the tensor's dtype, as beside the tensors that TensorFlow's own functions take."""
+    x, y = np.arange(12).reshape(3, 4).astype(dtype), np.ones([5, 4], dtype)
+    own_x, own_y = tf.constant(x.astype(np.float32)), tf.constant(y.astype(np.float32))
+    f = distances.pairwise_manhattan_distance
+    calls = [lambda: f(own_x, y), lambda: f(x, own_y), lambda: f(own_x, y=y), lambda: f(y=own_y, x=x)]
+    for call in calls:
+        z = where(call)()
+        assert isinstance(z, tf.Tensor) and z.dtype == tf.float32
+        np.testing.assert_array_equal(z, expected(x, y))
+    with tf.GradientTape() as tape:
+        tape.watch(own_x)
+        z = f(own_x, y)
+    assert tape.gradient(z, own_x).shape == (3, 4)
+
+
+def test_arrays_in_lists_and_optional_inputs(testops: opsmith.Library, zero_out: opsmith.Library) -> None:
+    one = tf.ones(2, tf.float64)
+    for terms in ([np.ones(2, np.float32), one], [one, np.ones(2)], [[1, 1], np.ones(2), one]):
+        total = zero_out.sum_all(terms)
+        assert total.dtype == tf.float64 and total.numpy().tolist() == [len(terms)] * 2
+    ys, count = testops.pass_all([np.ones(2, np.float32), tf.constant([1], tf.int64), np.array(True)])
+    assert count.numpy() == 3 and [y.dtype for y in ys] == [tf.float32, tf.int64, tf.bool]
+    assert testops.add_optional(one, np.ones(2)).numpy().tolist() == [2, 2]
+    assert testops.add_optional(np.ones(2), one).numpy().tolist() == [2, 2]
+
+
+def test_numbers_take_the_dtype_beside_them_and_lose_nothing(ops: opsmith.Library) -> None:
+    x = tf.constant([1, 2])
+    for number in (np.int64(1), 1, [1, 1], np.array([1, 1])):
+        for total in (ops.add(x, number), ops.add(number, x)):
+            assert total.dtype == tf.int32 and total.numpy().tolist() == [2, 3]
+    for number in (np.float64(2.5), 2.5, [2.5, 1], np.array([2.0, 1.0])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add: input `y` holds float .* int32"):
+            ops.add(x, number)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Add: input `y` holds 1099511627776, .* int32"):
+        ops.add(x, np.array([1, 1 << 40]))
+
+
 @pytest.mark.parametrize("kind", [tf.Variable, keras.Variable, tf.identity])
 def test_variables_are_tensors(distances: opsmith.Library, kind: Callable[[tf.Tensor], Any]) -> None:
     f = distances.pairwise_manhattan_distance
@@ -60,6 +101,8 @@ def test_names_reach_the_graph(distances: opsmith.Library, zero_out: opsmith.Lib
         x = tf.compat.v1.placeholder(tf.float32, [None, 4])
         assert distances.pairwise_manhattan_distance(x, x, name="near").op.name == "near"
         assert zero_out.sum_all([x, x], name="total").op.name == "total"
+        for first in (np.ones([3, 4], np.float32), [[1.0] * 4]):
+            assert distances.pairwise_manhattan_distance(first, x, name="array").op.name.startswith("array")
         assert (
             distances.pairwise_manhattan_distance(x, x).op.name == "DistancesPairwiseManhattanDistance"
             or True
@@ -118,14 +161,29 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         "float8_e5m2",
     ),
     "frameworks": (
-        lambda f: f(X, Y.numpy()),
+        lambda f: f(X, opsmith.Graph().constant([[1.0]])),
         opsmith.InvalidArgumentError,
-        "`x` is of TensorFlow, `y` is of NumPy",
+        "PairwiseManhattanDistance: .* `x` is of TensorFlow, `y` is of an Opsmith graph",
     ),
     "frameworks, turned": (
-        lambda f: f(X.numpy(), Y),
+        lambda f: f(opsmith.Graph().constant([[1.0]]), Y),
         opsmith.InvalidArgumentError,
-        "`x` is of NumPy, `y` is of TensorFlow",
+        "`x` is of an Opsmith graph, `y` is of TensorFlow",
+    ),
+    "an array of objects": (
+        lambda f: f(X, np.array([[None]])),
+        tf.errors.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is not a tensor",
+    ),
+    "a masked array": (
+        lambda f: f(X, np.ma.array(Y.numpy(), mask=Y.numpy() > 0.5)),
+        opsmith.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is a masked array, whose mask would be lost",
+    ),
+    "one array too many": (
+        lambda f: f(X, Y, Y),
+        TypeError,
+        r"pairwise_manhattan_distance\(\) takes 2 positional arguments but 3 were given",
     ),
     "missing": (lambda f: f(X), TypeError, r"pairwise_manhattan_distance\(\) missing 1 required .*'y'"),
     "unknown": (lambda f: f(X, Y, b=1), TypeError, "unexpected keyword argument 'b'"),

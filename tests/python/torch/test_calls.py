@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import io
+import pickle
+from collections.abc import Callable
+
+import numpy as np
 import opsmith
 import pytest
 import torch
@@ -16,6 +22,71 @@ def test_lists_and_scalars_beside_a_tensor(distances: opsmith.Library, testops: 
     assert z.dtype == torch.float64 and z.tolist() == [[1.0], [3.0]]
     assert testops.add_optional(torch.zeros(2, dtype=torch.float64), [1, 2]).tolist() == [1.0, 2.0]
     assert testops.add_optional(torch.ones(2, dtype=torch.float64)).tolist() == [1.0, 1.0]
+
+
+def test_arrays_beside_a_tensor(distances: opsmith.Library) -> None:
+    f, expected = distances.pairwise_manhattan_distance, torch.cdist(X, Y, p=1)
+    x, y = X.numpy(), Y.numpy()
+    for z in (f(X, y), f(x, Y), f(X, y=y), f(y=Y, x=x), f(x, Y, name="z")):
+        assert type(z) is torch.Tensor
+        torch.testing.assert_close(z, expected)
+    read_only = y.copy()
+    read_only.flags.writeable = False
+    for layout in (read_only, y[::-1].copy()[::-1], np.asfortranarray(y), y.astype(">f4")):
+        torch.testing.assert_close(f(X, layout), expected)
+    compiled = torch.compile(lambda x: f(x, y), fullgraph=True)
+    torch.testing.assert_close(compiled(X), expected)
+    torch.testing.assert_close(torch.compile(f)(x, Y), expected)
+
+
+def test_arrays_in_lists_and_optional_inputs(testops: opsmith.Library, zero_out: opsmith.Library) -> None:
+    one = torch.ones(2, dtype=torch.float64)
+    for terms in ([np.ones(2), one], [one, np.ones(2)], [[1, 1], np.ones(2), one]):
+        total = zero_out.sum_all(terms)
+        assert type(total) is torch.Tensor and total.tolist() == [len(terms)] * 2
+    ys, count = testops.pass_all([np.ones(2, np.float32), torch.tensor([1]), np.array(True)])
+    assert count == 3 and [y.dtype for y in ys] == [torch.float32, torch.int64, torch.bool]
+    assert testops.add_optional(one, np.ones(2)).tolist() == [2, 2]
+    assert testops.add_optional(np.ones(2), one).tolist() == [2, 2]
+
+
+def test_an_array_is_changed_in_place(testops: opsmith.Library) -> None:
+    total = np.zeros(2, np.float32)
+    assert testops.add_into(total, torch.ones(2)) == 2 and total.tolist() == [1, 1]
+    total.flags.writeable = False
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"AddInto: input `sum` is changed .* read-only"):
+        testops.add_into(total, torch.ones(2))
+
+
+def test_numbers_take_the_dtype_beside_them_and_lose_nothing(ops: opsmith.Library) -> None:
+    x = torch.tensor([1, 2], dtype=torch.int32)
+    for number in (np.int64(1), 1, True, [1, 1], np.array([1, 1], np.int32)):
+        for total in (ops.add(x, number), ops.add(number, x)):
+            assert total.dtype == torch.int32 and total.tolist() == [2, 3]
+    for number in (np.float64(2.5), 2.5, [2.5, 1]):
+        with pytest.raises(opsmith.InvalidArgumentError, match=r"Add: input `y` holds float .* int32"):
+            ops.add(x, number)
+
+
+class Distance(torch.nn.Module):
+    """What has a library's function as an attribute."""
+
+    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.function, self.centres = function, torch.nn.Parameter(Y.clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, self.centres)
+
+
+def test_modules_with_functions_are_saved_and_copied(distances: opsmith.Library) -> None:
+    module, file = Distance(distances.pairwise_manhattan_distance), io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    saved = torch.load(file, weights_only=False)
+    for again in (saved, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        torch.testing.assert_close(again(X), torch.cdist(X, Y, p=1))
+        assert again.function is module.function
 
 
 def test_parameters_and_subclasses_are_tensors(distances: opsmith.Library) -> None:
@@ -70,14 +141,34 @@ MISTAKES = {
         "all inputs must be on one device, but `y` is on meta",
     ),
     "frameworks": (
-        lambda f: f(X, Y.numpy()),
+        lambda f: f(X, opsmith.Graph().constant(Y.numpy())),
         opsmith.InvalidArgumentError,
-        "`x` is of torch, `y` is of NumPy",
+        "PairwiseManhattanDistance: .* `x` is of torch, `y` is of an Opsmith graph",
     ),
     "frameworks, turned": (
-        lambda f: f(X.numpy(), Y),
+        lambda f: f(opsmith.Graph().constant(X.numpy()), Y),
         opsmith.InvalidArgumentError,
-        "`x` is of NumPy, `y` is of torch",
+        "`x` is of an Opsmith graph, `y` is of torch",
+    ),
+    "an array of another dtype": (
+        lambda f: f(X, Y.double().numpy()),
+        RuntimeError,
+        "input `y` is float64, but input `x` made T float32",
+    ),
+    "an array of objects": (
+        lambda f: f(X, np.array([[None]])),
+        opsmith.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is no array that PyTorch takes: .*object",
+    ),
+    "a masked array": (
+        lambda f: f(X, np.ma.array(Y.numpy(), mask=Y.numpy() > 0.5)),
+        opsmith.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is a masked array, whose mask would be lost",
+    ),
+    "one array too many": (
+        lambda f: f(X, Y, Y),
+        TypeError,
+        r"pairwise_manhattan_distance\(\) takes 2 positional arguments but 3 were given",
     ),
     "missing": (lambda f: f(X), TypeError, r"pairwise_manhattan_distance\(\) missing 1 required .*'y'"),
     "unknown": (

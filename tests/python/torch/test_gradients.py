@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import opsmith
 import pytest
 import torch
@@ -235,3 +236,12 @@ def test_what_inputs_decide_reaches_a_gradient_op_that_cannot_tell(
     x = torch.rand(3, dtype=dtype, requires_grad=True)
     narrowed(x).sum().backward()
     assert x.grad.dtype == dtype and torch.equal(x.grad, torch.ones(3, dtype=dtype))
+
+
+def test_a_gradient_is_of_the_array_as_it_was(distances: opsmith.Library) -> None:
+    x, y = torch.rand(3, 4, requires_grad=True), np.random.default_rng(0).random((5, 4), np.float32)
+    expected = (x.detach()[:, None] - torch.from_numpy(y.copy())).sign().sum(1)
+    z = distances.pairwise_manhattan_distance(x, y)
+    y[:] = 100
+    z.sum().backward()
+    torch.testing.assert_close(x.grad, expected)

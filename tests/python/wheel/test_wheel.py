@@ -137,6 +137,21 @@ def test_installed_it_runs(framework: str, run: Run, installed: Path) -> None:
     assert done.stdout == "right\n", done.stderr
 
 
+def test_installed_its_functions_are_pickled_as_the_modules(run: Run, installed: Path) -> None:
+    path = os.pathsep.join([str(installed), os.environ.get("PYTHONPATH", "")])
+    dumps = """
+import distances, pickle
+data = pickle.dumps(distances.pairwise_manhattan_distance)
+assert b"/" not in data and pickle.dumps(distances.pairwise_manhattan_distance, 0).startswith(b"cdistances")
+print(data)
+"""
+    done = run(sys.executable, "-c", dumps, PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    loads = f"import pickle; print(pickle.loads({done.stdout.strip()})([[1.0]], [[3.0]]))"
+    again = run(sys.executable, "-c", loads, PYTHONPATH=path)
+    assert again.stdout == "[[2.]]\n", again.stderr
+
+
 # Where the library itself looks: beside the file that its own code is in.
 LOOKS = """
 import ctypes
