@@ -15,6 +15,7 @@ from jax.custom_derivatives import CustomVJPPrimal, SymbolicZero, zero_from_prim
 from opsmith import _registered
 from opsmith._definition import Arg, Op
 from opsmith._errors import UnimplementedError
+from opsmith.jax import _varying
 from opsmith.jax._attributes import plain
 from opsmith.jax._constants import Constant
 from opsmith.jax._op import ALL, JaxOp, Value
@@ -64,7 +65,8 @@ class Differentiable:
         name = self.op.definition.snake_name
 
         def call(*inputs: Value) -> tuple[Value, ...]:
-            return function(*inputs)
+            # Outside of `custom_vjp`: what is cast to vary is differentiated by JAX, which sums its gradient.
+            return function(*_varying.over(_varying.axes_of(inputs), inputs))
 
         call.__name__ = call.__qualname__ = name
         compiled = jax.jit(call, inline=True)
@@ -183,6 +185,8 @@ class Differentiable:
             attr.name: plain(op, attr, value) for attr, value in zip(op.call_attrs, attrs, strict=True)
         }
         groups = _registered.evaluate(op, function, inputs, outputs, attributes, arriving, _mismatch)
+        # JAX wants the gradient of what varies to vary too.
+        groups = _varying.over(_varying.axes_of(saved), groups)
         return tuple(
             None if not needed[i] else groups[i] if arg.is_list else groups[i][0]
             for i, arg in enumerate(op.inputs)

@@ -12,7 +12,7 @@ from jax import lax
 
 from opsmith._definition import Arg, Loaded, Op
 from opsmith._errors import UnimplementedError
-from opsmith.jax import _attributes, _shapes, _targets
+from opsmith.jax import _attributes, _shapes, _targets, _varying
 from opsmith.jax._constants import Constant
 
 Value: TypeAlias = Any
@@ -79,7 +79,9 @@ class JaxOp:
             vmap_method="broadcast_all" if op.batchable and not constants else "sequential",
             input_output_aliases=self._aliases(groups, len(results)),
         )(*flat, **encoded, **constants, **self._structure(groups, wanted))
-        return self._unflatten([_narrowed(x) for x in outputs], shapes, groups)
+        # What an op keeps from call to call may differ from device to device.
+        axes = _varying.all_axes() if op.stateful else _varying.axes_of(flat)
+        return self._unflatten(_varying.over(axes, [_narrowed(x) for x in outputs]), shapes, groups)
 
     def _structure(self, groups: list[list[Value] | None], wanted: int) -> dict[str, Any]:
         """What the handler cannot tell from the tensors alone."""

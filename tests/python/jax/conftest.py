@@ -14,6 +14,8 @@ LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "
 
 # Half of the ops' dtypes have 64 bits; what happens without them has tests of its own.
 jax.config.update("jax_enable_x64", True)
+# For arrays in parts.
+jax.config.update("jax_num_cpu_devices", 4)
 
 
 def library_path(name: str) -> Path:
