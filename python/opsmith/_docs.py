@@ -8,6 +8,13 @@ from opsmith._definition import Arg, Attr, Op
 
 _WIDTH = 96
 
+_RAISES = {
+    "opsmith.InvalidArgumentError": "the arguments do not fit the op (NumPy arrays)",
+    "RuntimeError": "the same, for PyTorch tensors",
+    "tf.errors.InvalidArgumentError": "the same, for TensorFlow tensors; ValueError while a graph is built",
+    "jax.errors.JaxRuntimeError": "the same, for JAX arrays, at the latest when the result is read",
+}
+
 
 def docstring(op: Op) -> str:
     """Summary, arguments with dtypes and shapes, what is returned, what is raised."""
@@ -31,14 +38,7 @@ def docstring(op: Op) -> str:
     sections = [summary, "Args:\n" + "\n".join(arguments)]
     if returned:
         sections.append("Returns:\n" + "\n".join(returned))
-    sections.append(
-        "Raises:\n"
-        + _item("opsmith.InvalidArgumentError", ["the arguments do not fit the op (NumPy arrays)"], "")
-        + "\n"
-        + _item("RuntimeError", ["the same, for PyTorch tensors"], "")
-        + "\n"
-        + _item("jax.errors.JaxRuntimeError", ["the same, for JAX arrays"], "")
-    )
+    sections.append("Raises:\n" + "\n".join(_item(name, [why], "") for name, why in _RAISES.items()))
     return "\n\n".join(sections) + "\n"
 
 

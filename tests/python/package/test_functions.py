@@ -79,7 +79,14 @@ def test_docstrings_say_everything(library: opsmith.Library) -> None:
         arguments = [*op.inputs, *op.call_attrs]
         assert all(f"    {argument.python_name}: " in text for argument in arguments)
         assert all(f"    {op.outputs[i].name}: " in text for i in op.returned)
-        assert "Raises:" in text
+        raised = text.split("Raises:\n")[1]
+        for name in (
+            "opsmith.InvalidArgument",
+            "Runtime",
+            "tf.errors.InvalidArgument",
+            "jax.errors.JaxRuntime",
+        ):
+            assert f"    {name}Error: " in raised
 
 
 def test_a_docstring_in_full(distances: opsmith.Library) -> None:
