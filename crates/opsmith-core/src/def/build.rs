@@ -140,6 +140,10 @@ impl SignatureBuilder {
             mark_inferred(arg, &mut attrs);
         }
         let outputs = self.args(&self.outputs, &mut attrs, &mut names)?;
+        if let Some((text, _)) = self.outputs.iter().zip(&outputs).find(|(_, output)| output.is_ref) {
+            let message = "an output cannot be `Ref(…)`: only an input is changed in place";
+            return Err(self.error(text, message, 0..text.len()));
+        }
         for ((text, attr), span) in self.attrs.iter().zip(&attrs).zip(default_spans) {
             if let Some(Err(violation)) = attr.default.as_ref().map(|default| attr.check(default)) {
                 let message = format!("the default of `{}` {violation}", attr.name);

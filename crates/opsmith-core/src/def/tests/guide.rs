@@ -193,9 +193,8 @@ fn compatible_changes_and_whole_examples() {
     );
     assert_eq!(listed.attrs[1].default, Some(AttrValue::Types(vec![])));
 
-    let reference =
-        op("Assign", &["input ref: Ref(T)", "input value: T", "output output_ref: Ref(T)", "attr T: type"]);
-    assert!(reference.inputs[0].is_ref && !reference.inputs[1].is_ref && reference.outputs[0].is_ref);
+    let reference = op("Assign", &["input ref: Ref(T)", "input value: T", "attr T: type"]);
+    assert!(reference.inputs[0].is_ref && !reference.inputs[1].is_ref);
     let references = op("AssignAll", &["input refs: Ref(N * T)", "attr T: type", "attr N: int"]);
     assert_eq!(references.inputs[0].count, ArgCount::Attr(1));
 }

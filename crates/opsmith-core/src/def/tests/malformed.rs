@@ -55,6 +55,18 @@ fn names_of_ops() {
 }
 
 #[test]
+fn only_inputs_are_changed_in_place() {
+    let op = || SignatureBuilder::new("Op").attr("N: int").input("x: Ref(float)");
+    assert_eq!(
+        message(op().output("z: float").output("y: Ref(float)")),
+        "Op: an output cannot be `Ref(…)`: only an input is changed in place\n    y: Ref(float)\n    ^^^^^^^^^^^^^"
+    );
+    let list = message(op().output("ys: Ref(N * float)"));
+    assert!(list.starts_with("Op: an output cannot be `Ref(…)`"), "{list}");
+    assert!(op().build().is_ok());
+}
+
+#[test]
 fn names_are_unique_and_marks_find_them() {
     let op = || {
         SignatureBuilder::new("Op").attr("N: int").input("x: float").input("xs: N * float").output("z: float")
