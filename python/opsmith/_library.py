@@ -75,7 +75,7 @@ class Library:
             f"library `{self.__dict__.get('__name__')}` has no op `{name}`; {hint}", name=name, obj=self
         )
 
-    def __reduce__(self) -> tuple[Callable[..., Library], tuple[str, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Library], tuple[Any, ...]]:
         return (
             (standard, ()) if self._opsmith_loaded.embedded else (_pickling.restored, _pickling.pickled(self))
         )
