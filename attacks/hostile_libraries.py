@@ -55,7 +55,7 @@ def hostile(library: bytes) -> Iterator[tuple[str, bytes, str]]:
     yield "other machine", changed(18, "<H", 243), "RISC-V"
     yield "program headers far away", changed(32, "<Q", 1 << 60), "the program headers"
     yield "section headers far away", changed(40, "<Q", 1 << 40), "the section headers"
-    yield "other symbol", library.replace(SYMBOL, b"opsmith_library_v0"), "does not export"
+    yield "other symbol", library.replace(SYMBOL, b"opsmith_library_v0"), "the hash table of its symbols"
     for length in [5, 63, 64, 500, *range(4096, len(library), max(len(library) // 40, 1)), len(library) - 1]:
         yield f"cut off at {length}", library[:length], "truncated or damaged"
     table = table_offset(library)

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// What `opsmith` is made of.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "opsmith",
     "opsmith-abi",
     "opsmith-body",
     "opsmith-core",
     "opsmith-cuda",
+    "opsmith-files",
     "opsmith-host",
     "opsmith-kernels",
     "opsmith-macros",

@@ -2,7 +2,9 @@
 //! beside the library, where it looks before it compiles any.
 
 use std::fmt::Write;
+use std::fs::DirBuilder;
 use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +24,9 @@ use crate::text::{print_error, progress, wrapped};
 const LIMIT: Duration = Duration::from_secs(10);
 /// The file of the folder that says what is in it.
 const INDEX: &str = "kernels.json";
+
+/// It has at most as many bytes, thousands of kernels.
+const MOST_INDEX: u64 = 16 << 20;
 
 /// As many characters are shown of what an op said.
 const MOST_SHOWN: usize = 200;
@@ -89,7 +94,8 @@ impl Part {
         // One that is there already is what is left of a process of this number that was killed.
         for attempt in 0_u64.. {
             let part = folder.with_extension(format!("kernels-{}-{attempt}", process::id()));
-            match fs::create_dir(&part) {
+            // For whoever gets the library, and for nobody else to write to.
+            match DirBuilder::new().mode(0o755).create(&part) {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("{}: cannot be made", part.display()));
@@ -169,7 +175,7 @@ fn index(kernels: &[Kernel], architectures: &[Architecture]) -> String {
 /// nothing.
 pub(crate) fn beside(library: &Path) -> Option<String> {
     let folder = folder_of(library).ok()?;
-    let index = fs::read_to_string(folder.join(INDEX)).ok();
+    let index = opsmith_files::read_text(&folder.join(INDEX), MOST_INDEX).ok();
     let index: Value = index.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let list = |key: &str| index[key].as_array();
     if let (Some(kernels), Some(architectures)) = (list("kernels"), list("architectures")) {

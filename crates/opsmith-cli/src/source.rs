@@ -1,16 +1,18 @@
 //! Where definitions come from: a library, or a file of JSON that `opsmith inspect --json` wrote.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
-use opsmith_core::Code;
+use opsmith_core::{Code, Error};
 use opsmith_runtime::Library;
 use serde_json::Value;
 
 use crate::definitions::Definitions;
+
+/// A file of definitions has at most as many bytes; that of the standard operators has a hundredth.
+const MOST: u64 = 64 << 20;
 
 /// A library's definitions, and the JSON that they were read from.
 pub(crate) struct Source {
@@ -30,7 +32,7 @@ pub(crate) fn read(path: &Path) -> Result<Source> {
     if is_json(path)? {
         return from_text(path, &read_text(path)?);
     }
-    let library = Library::open(path).map_err(|error| anyhow!("{}", error.message()))?;
+    let library = Library::open(path).map_err(told)?;
     let mut json = from_json_text(path, library.description())?;
     explain(&library, &mut json)?;
     from_json(path, json)
@@ -80,15 +82,19 @@ pub(crate) fn read_apart(path: &Path) -> Result<Source> {
 
 /// Whether the file is to be read as JSON: it begins like that, or is called that.
 fn is_json(path: &Path) -> Result<bool> {
-    let cannot_read = || format!("{}: cannot be read", path.display());
+    let (mut file, _) = opsmith_files::open(path).map_err(told)?;
     let mut begin = [0];
-    let length = File::open(path).and_then(|mut file| file.read(&mut begin)).with_context(cannot_read)?;
+    let length = file.read(&mut begin).with_context(|| format!("{}: cannot be read", path.display()))?;
     let is_json = length == 1 && (begin[0] == b'{' || begin[0].is_ascii_whitespace());
     Ok(is_json || path.extension().is_some_and(|extension| extension == "json"))
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("{}: cannot be read", path.display()))
+    opsmith_files::read_text(path, MOST).map_err(told)
+}
+
+fn told(error: Error) -> anyhow::Error {
+    anyhow!("{}", error.message())
 }
 
 fn from_text(path: &Path, text: &str) -> Result<Source> {

@@ -10,7 +10,7 @@ use std::{env, io};
 
 use opsmith_core::{Error, Result};
 
-use crate::cache;
+use crate::cache::{self, Readers};
 use crate::digest::Digest;
 use crate::nvrtc::{LANGUAGE, Nvrtc};
 use crate::source::{Architecture, Compiled, Source, Target};
@@ -26,8 +26,8 @@ pub(crate) fn named() -> Option<PathBuf> {
     env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// The folder of the library that this code is in.
-fn beside() -> Option<PathBuf> {
+/// The library that this code is in.
+fn library() -> Option<PathBuf> {
     static HERE: u8 = 0;
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: the address is one of this library's, and the structure is filled where the function says that it found it; the name
@@ -42,7 +42,7 @@ fn beside() -> Option<PathBuf> {
         }
         CStr::from_ptr(name)
     };
-    Some(folder_of(Path::new(OsStr::from_bytes(name.to_bytes()))))
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
 }
 
 /// The folder of the library in this file.
@@ -71,16 +71,35 @@ pub fn make(
 
 /// The kernel for a card of this generation, if it has been compiled ahead: for this one, or an earlier one of its family. The
 /// folder is the one that the environment names, or the one beside the library.
-pub fn find(source: &Source, kernel: &str, card: Architecture) -> Option<Compiled> {
-    let folder = named().or_else(beside)?;
+///
+/// # Errors
+/// As [`read`], and for the folder beside the library `PermissionDenied` where others could have put the kernel there than
+/// those who could have put the library there.
+pub fn find(source: &Source, kernel: &str, card: Architecture) -> Result<Option<Compiled>> {
+    let (named, library) = (named(), library());
+    let find = |architecture| match (&named, &library) {
+        (Some(folder), _) => read(folder, source, kernel, architecture),
+        (None, Some(library)) => {
+            cache::read_beside(library, &folder_of(library), key(source, kernel, architecture))
+        }
+        (None, None) => Ok(None),
+    };
     // Machine code runs on later cards of the same family.
     let family = card.0 / 10 * 10;
-    (family..=card.0).rev().find_map(|number| read(&folder, source, kernel, Architecture(number)))
+    (family..=card.0).rev().find_map(|number| find(Architecture(number)).transpose()).transpose()
 }
 
 /// The kernel for exactly this generation.
-pub fn read(folder: &Path, source: &Source, kernel: &str, architecture: Architecture) -> Option<Compiled> {
-    cache::read(folder, key(source, kernel, architecture))
+///
+/// # Errors
+/// `PermissionDenied` where others could have put it there.
+pub fn read(
+    folder: &Path,
+    source: &Source,
+    kernel: &str,
+    architecture: Architecture,
+) -> Result<Option<Compiled>> {
+    cache::read(folder, key(source, kernel, architecture), VARIABLE)
 }
 
 /// Puts a kernel into a folder, machine code of this generation.
@@ -94,7 +113,7 @@ pub fn write(
     architecture: Architecture,
     compiled: &Compiled,
 ) -> io::Result<()> {
-    cache::write(folder, key(source, kernel, architecture), compiled)
+    cache::write(folder, key(source, kernel, architecture), compiled, Readers::All)
 }
 
 fn key(source: &Source, kernel: &str, architecture: Architecture) -> u128 {
@@ -110,7 +129,7 @@ mod tests {
     #[test]
     fn the_folder_lies_beside_the_library() {
         // Tests are a program, not a library; its name is as good.
-        let folder = beside().expect("this code is in a file");
+        let folder = folder_of(&library().expect("this code is in a file"));
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         assert!(name.starts_with("opsmith_cuda-") && name.ends_with(SUFFIX), "{name}");
     }

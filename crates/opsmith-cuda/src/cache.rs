@@ -1,9 +1,15 @@
-//! Compiled kernels on disk. What is there is whole: it is written elsewhere and renamed, and has a checksum.
+//! Compiled kernels on disk. What is there is whole: it is written elsewhere and renamed, and has a checksum. It is code, so it is
+//! taken from a folder only that nobody else can write to.
 
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, io, process};
+
+use opsmith_core::Result;
+use opsmith_files::Trust;
 
 use crate::digest::Digest;
 use crate::source::Compiled;
@@ -13,6 +19,9 @@ pub const VARIABLE: &str = "OPSMITH_CACHE_DIR";
 
 /// What a file begins with.
 const MAGIC: &[u8; 16] = b"opsmith kernel 1";
+
+/// A kernel takes at most as many bytes.
+const MOST: u64 = 256 << 20;
 
 /// The folder of compiled kernels: `cuda` in `$OPSMITH_CACHE_DIR`, else in `$XDG_CACHE_HOME/opsmith`, else in
 /// `~/.cache/opsmith`. None on a machine that says nothing of these.
@@ -24,18 +33,61 @@ pub fn folder() -> Option<PathBuf> {
     Some(own?.join("cuda"))
 }
 
-/// The kernel of this key, if it is there and whole.
-pub(crate) fn read(folder: &Path, key: u128) -> Option<Compiled> {
-    decode(&fs::read(path(folder, key)).ok()?, key)
+/// Who gets at what is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Readers {
+    /// The user alone: a cache.
+    User,
+    /// Everybody: what goes to others beside its library.
+    All,
+}
+
+/// The kernel of this key, if it is there and whole. The folder is the one that the environment variable `variable` says.
+///
+/// # Errors
+/// `PermissionDenied` where others could have put it there.
+pub(crate) fn read(folder: &Path, key: u128, variable: &str) -> Result<Option<Compiled>> {
+    let path = path(folder, key);
+    opsmith_files::check_own(&path, variable)?;
+    Ok(read_file(&path, key))
+}
+
+/// The kernel of this key in a folder beside `library`, if it is there and whole: as trusted as that.
+///
+/// # Errors
+/// `PermissionDenied` where others could have put it there than those who could have put the library there.
+pub(crate) fn read_beside(library: &Path, folder: &Path, key: u128) -> Result<Option<Compiled>> {
+    let path = path(folder, key);
+    let Ok(known) = fs::metadata(library) else { return Ok(None) };
+    for place in [folder, &path] {
+        let Ok(found) = fs::metadata(place) else { return Ok(None) };
+        let advice = format!("give it owner and mode of {}, or delete it", library.display());
+        Trust::like(&known).check(place, &found, &advice)?;
+    }
+    Ok(read_file(&path, key))
+}
+
+fn read_file(path: &Path, key: u128) -> Option<Compiled> {
+    decode(&opsmith_files::read(path, MOST).ok()?, key)
 }
 
 /// Keeps a kernel. It appears at once or not at all.
-pub(crate) fn write(folder: &Path, key: u128, compiled: &Compiled) -> io::Result<()> {
+pub(crate) fn write(folder: &Path, key: u128, compiled: &Compiled, readers: Readers) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    fs::create_dir_all(folder)?;
+    let (folder_mode, mode) = match readers {
+        Readers::User => (0o700, 0o600),
+        Readers::All => (0o755, 0o644),
+    };
+    DirBuilder::new().recursive(true).mode(folder_mode).create(folder)?;
     let own = format!("{}-{}.part", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let part = folder.join(own);
-    let written = fs::File::create(&part)
+    // What is left of a process of this number that was killed.
+    let _ = fs::remove_file(&part);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&part)
         .and_then(|mut file| file.write_all(&encode(key, compiled)))
         .and_then(|()| fs::rename(&part, path(folder, key)));
     if written.is_err() {
@@ -80,11 +132,76 @@ fn checksum(symbol: &[u8], image: &[u8]) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    use opsmith_core::Code;
+
     use super::*;
+
+    fn kernel() -> Compiled {
+        Compiled { symbol: "_Z7doubledPf".to_owned(), image: vec![7; 100] }
+    }
+
+    fn set(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn refused<T: std::fmt::Debug>(read: Result<T>, parts: [&str; 2]) {
+        let error = read.unwrap_err();
+        assert_eq!(error.code(), Code::PermissionDenied);
+        assert!(parts.iter().all(|part| error.message().contains(part)), "{error}");
+    }
+
+    #[test]
+    fn a_kernel_that_others_could_have_put_there_is_refused() {
+        let root = env::temp_dir().join(format!("opsmith-kernels-{}", process::id()));
+        let folder = root.join("cache/cuda");
+        assert_eq!(read(&folder, 5, "CACHE").unwrap(), None);
+        write(&folder, 5, &kernel(), Readers::User).unwrap();
+        assert_eq!(read(&folder, 5, "CACHE").unwrap(), Some(kernel()));
+        let file = path(&folder, 5);
+        for (place, mode) in [(&root, 0o700), (&folder, 0o700), (&file, 0o600)] {
+            assert_eq!(fs::metadata(place).unwrap().mode() & 0o777, mode, "{}", place.display());
+        }
+        set(&file, 0o666);
+        refused(read(&folder, 5, "CACHE"), ["(mode 0666)", "set CACHE"]);
+        set(&file, 0o600);
+        set(&root, 0o755);
+        set(&root.join("cache"), 0o755);
+        set(&folder, 0o777);
+        refused(read(&folder, 6, "CACHE"), ["cuda: others", "(mode 0777)"]);
+        set(&folder, 0o700);
+        if fs::metadata(&root).unwrap().uid() == 0 {
+            chown(&file, Some(65_533), None).unwrap();
+            refused(read(&folder, 5, "CACHE"), ["belongs to user 65533", "set CACHE"]);
+        }
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_kernel_beside_a_library_is_as_trusted_as_that() {
+        let root = env::temp_dir().join(format!("opsmith-kernels-beside-{}", process::id()));
+        let (library, folder) = (root.join("lib.so"), root.join("lib.so.kernels"));
+        write(&folder, 5, &kernel(), Readers::All).unwrap();
+        fs::write(&library, "").unwrap();
+        set(&library, 0o755);
+        assert_eq!(fs::metadata(path(&folder, 5)).unwrap().mode() & 0o777, 0o644);
+        let read = || read_beside(&library, &folder, 5);
+        assert_eq!(read().unwrap(), Some(kernel()));
+        set(&folder, 0o775);
+        refused(read(), ["lib.so.kernels: others", "give it owner and mode of"]);
+        // As installers leave both where new files are for a group to write to.
+        set(&library, 0o775);
+        assert_eq!(read().unwrap(), Some(kernel()));
+        set(&path(&folder, 5), 0o666);
+        refused(read(), [".kernel: others", "(mode 0666)"]);
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn what_is_damaged_is_not_there() {
-        let compiled = Compiled { symbol: "_Z7doubledPf".to_owned(), image: vec![7; 100] };
+        let compiled = kernel();
         let whole = encode(5, &compiled);
         assert_eq!(decode(&whole, 5), Some(compiled));
         assert_eq!(decode(&whole, 6), None);

@@ -72,9 +72,11 @@ fn folders_in(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     folders
 }
 
-/// Files `libnvrtc.so…` of a folder. The compiler's data, `libnvrtc-builtins`, is not one.
+/// Files `libnvrtc.so…` of a folder. The compiler's data, `libnvrtc-builtins`, is not one, and no pipe, which the dynamic loader
+/// would wait for.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     let mut found = folders_in(folder, "libnvrtc.so");
+    found.retain(|path| path.is_file());
     found.reverse();
     found
 }

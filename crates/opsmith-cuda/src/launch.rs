@@ -10,7 +10,7 @@ use opsmith_core::{Result, ensure};
 
 use crate::ahead;
 use crate::arguments::Arguments;
-use crate::cache;
+use crate::cache::{self, Readers};
 use crate::digest::Digest;
 use crate::driver::{Card, Driver, Function, Geometry};
 use crate::nvrtc::Nvrtc;
@@ -128,7 +128,7 @@ fn function(driver: &Driver, card: &Card, source: &Source, kernel: &str) -> Resu
         return Ok(function);
     }
     // The driver may be too old for what was compiled ahead, and not for what is compiled here.
-    let ahead = compiled_ahead(source, kernel, card).and_then(|compiled| driver.load(card, &compiled).ok());
+    let ahead = compiled_ahead(source, kernel, card)?.and_then(|compiled| driver.load(card, &compiled).ok());
     let function = match ahead {
         Some(function) => function,
         None => {
@@ -143,7 +143,7 @@ fn function(driver: &Driver, card: &Card, source: &Source, kernel: &str) -> Resu
 /// A kernel, compiled: from the cache on disk where it is there, else by NVRTC, and put there.
 ///
 /// # Errors
-/// As [`Nvrtc::compile`].
+/// As [`Nvrtc::compile`]; `PermissionDenied` where others could have put kernels into the cache.
 pub fn compiled(nvrtc: &Nvrtc, source: &Source, kernel: &str, target: Target) -> Result<Compiled> {
     let flags = flags();
     let (major, minor) = nvrtc.version();
@@ -155,20 +155,22 @@ pub fn compiled(nvrtc: &Nvrtc, source: &Source, kernel: &str, target: Target) ->
         .part(format!("NVRTC {major}.{minor}").as_bytes())
         .finish();
     let folder = cache::folder();
-    if let Some(found) = folder.as_ref().and_then(|folder| cache::read(folder, key)) {
+    if let Some(folder) = &folder
+        && let Some(found) = cache::read(folder, key, cache::VARIABLE)?
+    {
         return Ok(found);
     }
     let compiled = nvrtc.compile(source, kernel, target, &flags)?;
     if let Some(folder) = folder {
         // A cache that cannot be written to costs time, not the result.
-        let _ = cache::write(&folder, key, &compiled);
+        let _ = cache::write(&folder, key, &compiled, Readers::User);
     }
     Ok(compiled)
 }
 
 /// A kernel that was compiled ahead of time; none where the environment asks for other options than that was done with.
-fn compiled_ahead(source: &Source, kernel: &str, card: &Card) -> Option<Compiled> {
-    if flags().is_empty() { ahead::find(source, kernel, card.architecture) } else { None }
+fn compiled_ahead(source: &Source, kernel: &str, card: &Card) -> Result<Option<Compiled>> {
+    if flags().is_empty() { ahead::find(source, kernel, card.architecture) } else { Ok(None) }
 }
 
 /// The options that the environment adds.

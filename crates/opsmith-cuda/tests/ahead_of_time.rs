@@ -1,6 +1,10 @@
 //! Kernels compiled ahead of time: made, found, and not taken where they are stale. A test program of its own, as it sets the
 //! environment; where there is no NVRTC it says so and passes.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use opsmith_core::Code;
 use opsmith_cuda::testing::{ARCHITECTURES, compile_everywhere, nvrtc};
 use opsmith_cuda::{Architecture, Arguments, Launch, Source, ahead};
 
@@ -18,16 +22,16 @@ fn kernels_are_made_found_and_not_taken_of_another_source() -> Result<(), Box<dy
     let source = Source::generated("set.cu", "template <typename T> __global__ void set(T *x) { *x = 1; }");
     compile_everywhere(nvrtc, &launch(&source))?;
     for architecture in ARCHITECTURES {
-        let found = ahead::read(&folder, &source, "set<int>", architecture).ok_or("it was made")?;
+        let found = ahead::read(&folder, &source, "set<int>", architecture)?.ok_or("it was made")?;
         assert!(found.image.starts_with(b"\x7fELF") && found.symbol.contains("set"), "{}", found.symbol);
     }
-    assert_eq!(ahead::read(&folder, &source, "set<int>", Architecture(86)), None, "of another generation");
-    let of_80 = ahead::read(&folder, &source, "set<int>", Architecture(80));
-    assert_eq!(ahead::find(&source, "set<int>", Architecture(86)), of_80, "the family's");
-    assert_eq!(ahead::find(&source, "set<int>", Architecture(70)), None, "a card runs no later code");
-    assert_eq!(ahead::read(&folder, &source, "set<float>", Architecture(80)), None, "of another instance");
+    assert_eq!(ahead::read(&folder, &source, "set<int>", Architecture(86))?, None, "of another generation");
+    let of_80 = ahead::read(&folder, &source, "set<int>", Architecture(80))?;
+    assert_eq!(ahead::find(&source, "set<int>", Architecture(86))?, of_80, "the family's");
+    assert_eq!(ahead::find(&source, "set<int>", Architecture(70))?, None, "a card runs no later code");
+    assert_eq!(ahead::read(&folder, &source, "set<float>", Architecture(80))?, None, "of another instance");
     let other = Source::generated("set.cu", "template <typename T> __global__ void set(T *x) { *x = 2; }");
-    assert_eq!(ahead::read(&folder, &other, "set<int>", Architecture(80)), None, "the source has changed");
+    assert_eq!(ahead::read(&folder, &other, "set<int>", Architecture(80))?, None, "the source has changed");
     for file in std::fs::read_dir(&folder)? {
         let path = file?.path();
         let mut bytes = std::fs::read(&path)?;
@@ -35,7 +39,11 @@ fn kernels_are_made_found_and_not_taken_of_another_source() -> Result<(), Box<dy
         bytes[last] ^= 1;
         std::fs::write(&path, bytes)?;
     }
-    assert_eq!(ahead::read(&folder, &source, "set<int>", Architecture(80)), None, "it is damaged");
+    assert_eq!(ahead::read(&folder, &source, "set<int>", Architecture(80))?, None, "it is damaged");
+    std::fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
+    let error = ahead::find(&source, "set<int>", Architecture(80)).unwrap_err();
+    assert_eq!(error.code(), Code::PermissionDenied);
+    assert!(error.message().contains("set OPSMITH_CUDA_KERNELS"), "{error}");
     std::fs::remove_dir_all(&folder)?;
     Ok(())
 }

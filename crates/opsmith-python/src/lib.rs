@@ -9,6 +9,7 @@ mod check;
 mod convert;
 mod dtypes;
 mod errors;
+mod files;
 mod graph;
 mod inputs;
 mod just_in_time;
@@ -23,6 +24,8 @@ mod python_values;
 mod _native {
     #[pymodule_export]
     use crate::check::{check_worker, run_checks};
+    #[pymodule_export]
+    use crate::files::{check_own, read_file};
     #[pymodule_export]
     use crate::graph::{
         Graph, GraphOperation, GraphOutput, GraphSession, card_memory, gradients, minimize,

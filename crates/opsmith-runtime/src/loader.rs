@@ -108,10 +108,8 @@ fn keep(
 
 /// Whether the file can be a library of operators, as far as can be told without opening it.
 pub(crate) fn check(path: &Path) -> Result<()> {
-    match elf::check(path, SYMBOL)? {
-        Some(head) => check_head(head.into()).map_err(|error| error.within(path.display())),
-        None => Ok(()),
-    }
+    let head = elf::check(path, SYMBOL)?;
+    check_head(head.into()).map_err(|error| error.within(path.display()))
 }
 
 /// Opens the file for good and checks what it exports.

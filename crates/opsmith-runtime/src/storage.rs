@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{DType, Error, Result, bail};
-use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
+use safetensors::tensor::Metadata;
+use safetensors::{Dtype, SafeTensorError, View};
 
 use crate::buffer::Block;
 use crate::tensor::Tensor;
@@ -29,6 +30,12 @@ const DTYPES: [(DType, Dtype); 14] = [
     (DType::Int64, Dtype::I64),
     (DType::UInt64, Dtype::U64),
 ];
+
+/// The bytes of the number that a file begins with: how long what it says of the tensors is.
+const LENGTH: u64 = size_of::<u64>() as u64;
+
+/// So long that may be, as the format has it.
+const MOST_HEADER: u64 = 100_000_000;
 
 /// A tensor on its way to a file: dense.
 struct Stored {
@@ -143,36 +150,58 @@ fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 /// Reads a file that [`write`] wrote, or another program in the same format. The tensors share the memory that it was read
 /// into, but for those that are not aligned in it.
 pub(crate) fn read(path: &Path) -> Result<Contents> {
-    let bytes = Arc::new(std::fs::read(path).map_err(|error| in_file(path, &error))?);
-    let damaged = |error: safetensors::SafeTensorError| {
-        let size = bytes.len();
+    let (metadata, start, bytes) = read_all(path)?;
+    let bytes = Arc::new(bytes);
+    let mut contents =
+        Contents { tensors: Vec::new(), texts: metadata.metadata().clone().unwrap_or_default() };
+    for (name, info) in metadata.tensors() {
+        let Some((dtype, _)) = DTYPES.iter().find(|(_, theirs)| *theirs == info.dtype) else {
+            bail!(Unimplemented, "{}: `{name}` is {:?}, a dtype not known here", path.display(), info.dtype);
+        };
+        let (from, to) = info.data_offsets;
+        let own = &bytes[start + from..start + to];
+        if *dtype == DType::Bool && own.iter().any(|byte| *byte > 1) {
+            bail!(DataLoss, "{}: `{name}` is bool and has bytes other than 0 and 1", path.display());
+        }
+        contents.tensors.push((name, part(&bytes, own, *dtype, &info.shape)?));
+    }
+    Ok(contents)
+}
+
+/// What a file of tensors says of them, where their bytes begin, and all its bytes: no more are read than the file says that it
+/// has, and only where it has them.
+fn read_all(path: &Path) -> Result<(Metadata, usize, Vec<u8>)> {
+    let (mut file, found) = opsmith_files::open(path)?;
+    let size = found.len();
+    let damaged = |error: SafeTensorError| {
         let what = "is no file of tensors (safetensors), or a damaged one";
         Error::new(
             opsmith_core::Code::DataLoss,
             format!("{}: {what}: {error} ({size} bytes)", path.display()),
         )
     };
-    let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(damaged)?;
-    let tensors = SafeTensors::deserialize(&bytes).map_err(damaged)?;
-    let mut contents = Contents {
-        tensors: Vec::with_capacity(tensors.len()),
-        texts: metadata.metadata().clone().unwrap_or_default(),
-    };
-    for (name, view) in tensors.tensors() {
-        let Some((dtype, _)) = DTYPES.iter().find(|(_, theirs)| *theirs == view.dtype()) else {
-            bail!(
-                Unimplemented,
-                "{}: `{name}` is {:?}, a dtype not known here",
-                path.display(),
-                view.dtype()
-            );
-        };
-        if *dtype == DType::Bool && view.data().iter().any(|byte| *byte > 1) {
-            bail!(DataLoss, "{}: `{name}` is bool and has bytes other than 0 and 1", path.display());
-        }
-        contents.tensors.push((name, part(&bytes, view.data(), *dtype, view.shape())?));
+    let mut bytes = Vec::new();
+    opsmith_files::take(&mut file, &mut bytes, LENGTH.min(size), path)?;
+    let length = *bytes.first_chunk().ok_or_else(|| damaged(SafeTensorError::HeaderTooSmall))?;
+    let length = u64::from_le_bytes(length);
+    if length > MOST_HEADER {
+        return Err(damaged(SafeTensorError::HeaderTooLarge));
     }
-    Ok(contents)
+    if LENGTH + length > size {
+        return Err(damaged(SafeTensorError::InvalidHeaderLength));
+    }
+    opsmith_files::take(&mut file, &mut bytes, length, path)?;
+    let start = bytes.len();
+    let header = std::str::from_utf8(&bytes[LENGTH as usize..]);
+    let header = header.map_err(|error| damaged(SafeTensorError::InvalidHeader(error)))?;
+    let metadata: Metadata = serde_json::from_str(header)
+        .map_err(|error| damaged(SafeTensorError::InvalidHeaderDeserialization(error)))?;
+    let data = metadata.data_len() as u64;
+    if data.checked_add(start as u64) != Some(size) {
+        return Err(damaged(SafeTensorError::MetadataIncompleteBuffer));
+    }
+    opsmith_files::take(&mut file, &mut bytes, data, path)?;
+    Ok((metadata, start, bytes))
 }
 
 /// A tensor over a part of these bytes, or with a copy of it where its elements are not aligned.
@@ -230,6 +259,29 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         back[1].1.view_mut::<f32, ndarray::Ix2>().unwrap()[[0, 0]] = 9.0;
         assert_eq!(back[1].1.to_vec::<f32>().unwrap(), [9., 3., 2., 4.]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn no_more_is_read_than_a_file_says_that_it_has() {
+        let folder = folder("sizes");
+        let path = folder.join("tensors");
+        save_tensors(&path, &[("a", &Tensor::zeros(DType::Int8, &[3]).unwrap())]).unwrap();
+        // Far more than there is memory, and of no blocks.
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(1 << 42).unwrap();
+        assert_eq!(load_tensors(&path).unwrap_err().code(), Code::DataLoss);
+        let header = format!(r#"{{"a":{{"dtype":"I8","shape":[{0}],"data_offsets":[0,{0}]}}}}"#, 1_u64 << 42);
+        std::fs::write(&path, [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()).unwrap();
+        let size = 8 + header.len() as u64 + (1 << 42);
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(size).unwrap();
+        let error = load_tensors(&path).unwrap_err();
+        assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
+        for (place, what) in [(Path::new("/dev/zero"), "is a device"), (&folder, "is a directory")] {
+            let error = load_tensors(place).unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument);
+            assert!(error.message().contains(what), "{error}");
+        }
         std::fs::remove_dir_all(folder).unwrap();
     }
 

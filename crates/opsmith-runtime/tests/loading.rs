@@ -88,7 +88,7 @@ fn elf_files_of_other_kinds_are_named() {
         ("machine", with(18, &243u16.to_le_bytes()), "RISC-V"),
         ("headers", with(32, &u64::MAX.to_le_bytes()), "the program headers"),
         ("sections", with(40, &(1u64 << 40).to_le_bytes()), "the section headers"),
-        ("symbol", patched(&library, b"opsmith_library_v1", b"opsmith_library_v0"), "`opsmith_library_v1`"),
+        ("symbol", patched(&library, b"opsmith_library_v1", b"opsmith_library_v0"), "the hash table"),
     ] {
         let error = refusal(name, &content);
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");

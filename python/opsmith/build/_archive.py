@@ -12,6 +12,7 @@ import time
 import zipfile
 from pathlib import Path
 
+from opsmith._native import read_file
 from opsmith.build._metadata import Metadata
 from opsmith.jit._errors import BuildError
 
@@ -24,7 +25,7 @@ def write_wheel(folder: Path, metadata: Metadata, tag: str, files: dict[str, byt
     info = f"{metadata.stem}.dist-info"
     about = f"Wheel-Version: 1.0\nGenerator: opsmith\nRoot-Is-Purelib: false\nTag: {tag}\n"
     content = dict(sorted(files.items()))
-    content |= {f"{info}/licenses/{name}": path.read_bytes() for name, path in metadata.licences.items()}
+    content |= {f"{info}/licenses/{name}": read_file(path) for name, path in metadata.licences.items()}
     content |= {f"{info}/METADATA": metadata.text().encode(), f"{info}/WHEEL": about.encode()}
     lines = [f"{_field(name)},{_hash(data)},{len(data)}\n" for name, data in content.items()]
     content[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"]).encode()
@@ -74,11 +75,15 @@ def _field(name: str) -> str:
 
 
 def _put(path: Path, data: bytes) -> Path:
+    # Whoever has the former one open goes on reading it.
+    made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Whoever has the former one open goes on reading it.
-        path.unlink(missing_ok=True)
-        path.write_bytes(data)
+        try:
+            made.write_bytes(data)
+            made.replace(path)
+        finally:
+            made.unlink(missing_ok=True)
     except OSError as error:
         why = error.strerror or error
         raise BuildError(

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from opsmith._native import read_file
+
 # What every Linux with glibc has; anything else would have to come with the wheel.
 _EVERYWHERE = re.compile(
     r"(libc|libm|libdl|librt|libpthread|libutil|libresolv|libgcc_s|ld-linux-[a-z0-9-]+)\.so\.\d+"
@@ -54,7 +56,7 @@ class Needs:
 
 def needs(library: Path) -> Needs:
     """Reads a shared library, which has been loaded before: it is whole, and for this kind of machine."""
-    file = _File(library.read_bytes())
+    file = _File(read_file(library))
     return Needs(file.machine, tuple(file.libraries()), frozenset(file.versions()))
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from opsmith._native import read_file
 from opsmith.build._crate import Crate
 from opsmith.jit._errors import BuildError
 
@@ -119,7 +120,7 @@ def _project(crate: Crate) -> Mapping[str, Any]:
         return {}
     tomllib = _toml_reader()
     try:
-        project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        project: dict[str, Any] = tomllib.loads(read_file(file).decode()).get("project", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BuildError(f"{file}: {error}\n  → it is to be TOML, in UTF-8") from error
     if unknown := sorted(project.keys() - _PROJECT):
@@ -232,7 +233,7 @@ def _add_readme(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> Non
         if not file.is_file():
             raise BuildError(f"{file}: there is no such file\n  → correct `readme`")
         try:
-            made.readme = file.read_text(encoding="utf-8")
+            made.readme = read_file(file).decode().replace("\r\n", "\n")
         except UnicodeDecodeError as error:
             raise BuildError(f"{file}: {error}\n  → it is to be in UTF-8") from error
         kind = kind or _README_TYPES.get(file.suffix.lower(), "text/plain")

@@ -9,6 +9,7 @@ from pathlib import Path
 from opsmith import _wrappers
 from opsmith._errors import Error
 from opsmith._library import Library, definition_of, load
+from opsmith._native import read_file
 from opsmith._stubs import stubs
 from opsmith.build import _archive, _crate, _elf, _metadata
 from opsmith.build._crate import Crate
@@ -96,7 +97,7 @@ def _files(library: Library, built: Path, editable: bool) -> dict[str, bytes]:
     stub = f"{stubs(library)}\n__version__: str\n__all__ = {names!r}\n"
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
     if not editable:
-        files[f"lib{name}.so"] = built.read_bytes()
+        files[f"lib{name}.so"] = read_file(built)
         files |= {f"lib{name}.so.kernels/{file}": data for file, data in _cuda_kernels(built).items()}
     return {f"{name}/{file}": data for file, data in files.items()}
 
@@ -104,7 +105,7 @@ def _files(library: Library, built: Path, editable: bool) -> dict[str, bytes]:
 def _cuda_kernels(built: Path) -> dict[str, bytes]:
     """The CUDA kernels that were compiled ahead of time, from the folder beside the library."""
     folder = built.with_name(f"{built.name}.kernels")
-    kernels = {path.name: path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file()}
+    kernels = {path.name: read_file(path) for path in sorted(folder.glob("*")) if path.is_file()}
     if kernels and folder.stat().st_mtime < built.stat().st_mtime:
         print(
             f"opsmith: {folder} is older than the library; kernels whose source has changed are compiled at "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from opsmith._native import read_file
 from opsmith.build import _archive, _crate, _metadata
 from opsmith.build._crate import Crate
 from opsmith.jit._errors import BuildError
@@ -33,6 +34,6 @@ def sdist(crate: Crate, folder: Path) -> Path:
             )
     metadata = _metadata.read(crate)
     paths = {*_crate.files(crate), Path("pyproject.toml")}
-    files = {path.as_posix(): (crate.folder / path).read_bytes() for path in paths}
-    files |= {name: path.read_bytes() for name, path in metadata.licences.items()}
+    files = {path.as_posix(): read_file(crate.folder / path) for path in paths}
+    files |= {name: read_file(path) for name, path in metadata.licences.items()}
     return _archive.write_sdist(folder, metadata, files)

@@ -13,14 +13,17 @@ from functools import cached_property
 from pathlib import Path
 
 from opsmith._errors import InvalidArgumentError, NotFoundError
+from opsmith._native import read_file
 from opsmith.jit import _crates, _dependencies, _toolchain
 from opsmith.jit._cache import (
+    check_own,
     digest,
     digest_of_file,
     locked,
     put,
     read_json,
     workplace,
+    write,
     write_atomically,
 )
 from opsmith.jit._crates import Crates
@@ -31,6 +34,9 @@ from opsmith.jit._toolchain import Toolchain
 
 # Kernels at full speed. Two units are compiled side by side; more would compile what they share again.
 _FLAGS = ("-Copt-level=3", "-Ccodegen-units=2", "-Cstrip=symbols", "-Cdebuginfo=0")
+
+# The longest source that anybody wrote has a tenth.
+_MOST_SOURCE = 64 << 20
 
 # What the compiler says of crates that are not what they were.
 _BROKEN_DEPENDENCY = re.compile(r"error\[E0(46[0-3]|514|519|786)\]|found invalid metadata|malformed archive")
@@ -76,13 +82,13 @@ def read_source(path: Path) -> Source:
     """A source file and its text."""
     path = path.absolute()
     try:
-        return Source(path, path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        text = read_file(path, _MOST_SOURCE).decode()
+    except NotFoundError:
         raise NotFoundError(f"there is no source file {path}") from None
     except UnicodeDecodeError:
         raise InvalidArgumentError(f"{path}: is not UTF-8, which sources in Rust have to be") from None
-    except OSError as error:
-        raise InvalidArgumentError(f"{path}: cannot be read: {error.strerror}") from None
+    # As text files are read: whatever ends the lines.
+    return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def inline_sources(cache: Path, texts: Mapping[str, str]) -> list[Source]:
@@ -149,6 +155,7 @@ def in_cache(request: Request, name: str) -> tuple[Path, str] | None:
     if not isinstance(entry, dict):
         return None
     file = place / f"lib{name}.so"
+    check_own(file)
     return (file, whole) if digest_of_file(file) == entry.get("checksum") else None
 
 
@@ -162,6 +169,8 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[P
     progress.step(f"compiling with {request.toolchain.version.splitlines()[0]}")
     compiled = _compiled(request, progress)
     for source in (*request.sources, *request.cuda):
+        if source.is_inline:
+            check_own(source.path)
         if source.is_inline and digest_of_file(source.path) != digest([source.text.encode()]):
             write_atomically(source.path, source.text)
     with workplace(cache, key) as made:
@@ -219,7 +228,7 @@ def _compiled(request: Request, progress: Progress, again: bool = False) -> Comp
 
 def _compile(request: Request, name: str, folder: Path, compiled: Compiled, progress: Progress) -> None:
     root = folder / "lib.rs"
-    root.write_text(_root(request, name), encoding="utf-8")
+    write(root, _root(request, name))
     command = [request.toolchain.rustc, "--crate-name", f"opsmith_jit_{name}", "--edition", "2024"]
     command += [
         "--crate-type",
@@ -235,6 +244,7 @@ def _compile(request: Request, name: str, folder: Path, compiled: Compiled, prog
             capture_output=True,
             cwd=_toolchain.start_folder(),
             env=_toolchain.environment(),
+            umask=_toolchain.umask(),
             check=False,
         )
     except OSError as error:
@@ -292,7 +302,7 @@ def _rust_text(text: str) -> str:
 
 def _inputs(told: Path, request: Request, made: Path) -> list[str]:
     """The files that the compiler read besides the sources: modules, texts that are included."""
-    listed = told.read_text(encoding="utf-8").splitlines()[0].split(": ", 1)[1]
+    listed = read_file(told).decode().splitlines()[0].split(": ", 1)[1]
     paths = [part.replace("\\ ", " ") for part in re.split(r"(?<!\\) ", listed) if part]
     own = {str(source.path) for source in (*request.sources, *request.cuda)}
     start = _toolchain.start_folder()

@@ -10,7 +10,9 @@
 | `toolchains/` | what compilers say of themselves |
 | `building/`, `locks/` | what is being made, and by whom |
 
-What is made is made in `building` and renamed, so nothing half done is ever found in its place.
+What is made is made in `building` and renamed, so nothing half done is ever found in its place. All of it is
+code, or decides which code runs: nothing is taken from where others than this user and root can write to, and
+what is made is this user's alone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from opsmith._errors import Error, ResourceExhaustedError
+from opsmith._native import check_own, read_file
+
+# What is noted of a build takes some kilobytes.
+_MOST_JSON = 64 << 20
 
 
 def cache_folder() -> Path:
@@ -54,8 +62,10 @@ def digest(parts: Iterable[str | bytes]) -> str:
 def digest_of_file(path: Path) -> str | None:
     """The digest of a file's content; none where it cannot be read."""
     try:
-        return digest([path.read_bytes()])
-    except OSError:
+        return digest([read_file(path)])
+    except ResourceExhaustedError:
+        raise
+    except Error:
         return None
 
 
@@ -72,19 +82,36 @@ def fingerprint(folder: Path, skip: frozenset[str] = frozenset({"target", ".git"
 
 
 def read_json(path: Path) -> Any:
-    """What a file says; none where there is none, or one that cannot be read."""
+    """What a file of the cache says; none where there is none, or one that cannot be read."""
+    check_own(path)
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return json.loads(read_file(path, _MOST_JSON))
+    except (Error, ValueError):
         return None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, this user's alone."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Write a new file, this user's alone."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "w", encoding="utf-8", newline="") as file:
+        file.write(text)
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that nobody ever reads half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     made = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
-        made.write_text(text, encoding="utf-8", newline="")
+        write(made, text)
         made.replace(path)
     except BaseException:
         made.unlink(missing_ok=True)
@@ -98,8 +125,11 @@ def locked(folder: Path, name: str, waiting: Callable[[], None]) -> Iterator[Non
     The system lets go of the lock when its holder dies, however it does.
     """
     locks = folder / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    with open(locks / name, "ab") as file:
+    make_folder(locks)
+    check_own(locks / name)
+    # A pipe in its place would be waited for.
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+    with open(os.open(locks / name, flags, 0o600), "rb+", buffering=0) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -115,12 +145,13 @@ def workplace(folder: Path, key: str) -> Iterator[Path]:
     What killed builds of `key` have left goes as well, so it is to be used under the key's lock.
     """
     building = folder / "building"
-    building.mkdir(parents=True, exist_ok=True)
+    make_folder(building)
+    check_own(building)
     for left in building.glob(f"{key}.*"):
         shutil.rmtree(left, ignore_errors=True)
     # A build whose process was killed may have a compiler that goes on: its folder is never used again.
     made = building / f"{key}.{uuid4().hex}"
-    made.mkdir()
+    made.mkdir(mode=0o700)
     try:
         yield made
     finally:
@@ -129,7 +160,7 @@ def workplace(folder: Path, key: str) -> Iterator[Path]:
 
 def put(made: Path, place: Path) -> None:
     """Move a folder to its place in the cache, in place of a broken one."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(place.parent)
     if place.exists():
         shutil.rmtree(place)
     made.rename(place)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from opsmith import _native
-from opsmith.jit._cache import digest, fingerprint, locked, put, workplace
+from opsmith.jit._cache import check_own, digest, fingerprint, locked, make_folder, put, workplace, write
 
 _CLONE = Path(__file__).resolve().parents[3]
 
@@ -26,7 +26,10 @@ class Crates:
 
     def unpack(self, cache: Path) -> None:
         """See to it that the folder is there."""
-        if self.is_clone or self.folder.exists():
+        if self.is_clone:
+            return
+        check_own(self.folder, tree=True)
+        if self.folder.exists():
             return
         name = f"crates-{self.folder.name}"
         with locked(cache, name, lambda: None):
@@ -35,8 +38,8 @@ class Crates:
             with workplace(cache, name) as made:
                 for name, text in _native.crate_sources():
                     path = made / name
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(text, encoding="utf-8", newline="")
+                    make_folder(path.parent)
+                    write(path, text)
                 put(made, self.folder)
 
 

@@ -14,7 +14,17 @@ from typing import Any
 
 from opsmith._errors import InvalidArgumentError
 from opsmith.jit import _toolchain
-from opsmith.jit._cache import digest, digest_of_file, fingerprint, locked, read_json, write_atomically
+from opsmith.jit._cache import (
+    check_own,
+    digest,
+    digest_of_file,
+    fingerprint,
+    locked,
+    make_folder,
+    read_file,
+    read_json,
+    write_atomically,
+)
 from opsmith.jit._crates import Crates
 from opsmith.jit._errors import BuildError, disk_full, says_disk_full
 from opsmith.jit._progress import Progress
@@ -110,6 +120,8 @@ def compiled(
     folder = cache / "dependencies" / key
     package = folder / digest([str(crates.folder), *crates.features, *wanted.lines])
     state = digest([crates.state, wanted.state])
+    # The compiler runs code of it: macros, and what build scripts were compiled to.
+    check_own(folder, tree=True)
     if not again and (found := _found(package, state)):
         return found
     with locked(cache, f"dependencies-{key}", lambda: progress.waiting("the dependencies")):
@@ -139,7 +151,7 @@ def _found(package: Path, state: str) -> Compiled | None:
 
 
 def _write_package(package: Path, crates: Crates, wanted: Wanted) -> None:
-    package.mkdir(parents=True, exist_ok=True)
+    make_folder(package)
     opsmith = _toml({"path": str(crates.folder / "crates" / "opsmith"), "features": crates.features})
     manifest = [
         "[package]",
@@ -161,8 +173,8 @@ def _write_package(package: Path, crates: Crates, wanted: Wanted) -> None:
     # The releases that Opsmith has been tested with; Cargo leaves out what is not needed and adds what is.
     lock, origin = package / "Cargo.lock", package / "locked.txt"
     known = digest_of_file(crates.folder / "Cargo.lock") or ""
-    if not lock.exists() or not origin.exists() or origin.read_text() != known:
-        shutil.copyfile(crates.folder / "Cargo.lock", lock)
+    if not lock.exists() or not origin.exists() or read_file(origin) != known.encode():
+        write_atomically(lock, read_file(crates.folder / "Cargo.lock").decode())
         write_atomically(origin, known)
 
 
@@ -178,6 +190,7 @@ def _cargo(toolchain: Toolchain, arguments: list[str], results: int) -> subproce
             errors="replace",
             cwd=_toolchain.start_folder(),
             env={**_toolchain.environment(), "RUSTC": toolchain.rustc},
+            umask=_toolchain.umask(),
         )
     except OSError as error:
         raise BuildError(
@@ -194,7 +207,8 @@ def _build(
     # Cargo tells of progress on one stream and of results on the other, so one of them goes to a file.
     results = package / "messages.json"
     said: list[str] = []
-    with progress.dependencies() as told, open(results, "w", encoding="utf-8") as file:
+    write_atomically(results, "")
+    with progress.dependencies() as told, open(results, "a", encoding="utf-8") as file:
         process = _cargo(toolchain, arguments, file.fileno())
         try:
             assert process.stderr is not None
@@ -208,7 +222,7 @@ def _build(
             raise
     if status != 0:
         raise _failure("".join(said), status, cache)
-    lines = results.read_text(encoding="utf-8").splitlines()
+    lines = read_file(results).decode().splitlines()
     results.unlink()
     return [json.loads(line) for line in lines if line.startswith("{")]
 

@@ -71,6 +71,14 @@ def environment() -> dict[str, str]:
     return {**kept, "CARGO_INCREMENTAL": "0", "CARGO_TERM_COLOR": "never"}
 
 
+def umask() -> int:
+    """The mode that programs' files lack: that of this process's, and what would let others write to them."""
+    # To ask the system is to set it, for all threads.
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    told = re.search(r"^Umask:\s*([0-7]+)", status, re.MULTILINE)
+    return int(told[1] if told else "0", 8) | 0o022
+
+
 def start_folder() -> str:
     """Where programs are started: not in the user's folder, which may have settings of its own."""
     return os.path.abspath(os.sep)

@@ -112,6 +112,14 @@ def test_hostile_graphs_are_refused(tmp_path: Path) -> None:
     assert count > 50
 
 
+def test_hostile_files_are_refused_at_once(tmp_path: Path) -> None:
+    attacks = runpy.run_path(str(Path(__file__).parents[3] / "attacks" / "hostile_files.py"))
+    answers = list(attacks["answers"](tmp_path))
+    for name, expected, answer in answers:
+        assert "Error: " in answer and expected in answer, (name, answer)
+    assert len(answers) == 25
+
+
 def test_an_array_is_no_index(graph: Graph) -> None:
     x = graph.placeholder("float64", [4])
     with pytest.raises(opsmith.InvalidArgumentError, match="an index must be an integer"):

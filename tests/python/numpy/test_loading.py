@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
 import subprocess
@@ -24,6 +25,14 @@ def test_hostile_files_are_refused(tmp_path: Path) -> None:
         assert not answer.startswith("loaded"), name
         count += 1
     assert count > 50
+
+
+def test_no_damaged_table_kills_the_process() -> None:
+    command = [sys.executable, str(ATTACKS / "damaged_tables.py"), str(library_path("zero_out")), "900", "1"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+    loaded = re.search(r"^900 files, (\d+) loaded, 0 died$", told.stdout, re.MULTILINE)
+    assert loaded and int(loaded[1]) >= 200, told.stdout
 
 
 def test_files_that_are_not_there_or_not_files(tmp_path: Path) -> None:

@@ -453,7 +453,7 @@ def test_a_bad_name_is_told_a_good_one(bad: str) -> None:
 def test_sources_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     with pytest.raises(opsmith.NotFoundError, match=r"no source file .*nothing\.rs"):
         jit.load(name, tmp_path / "nothing.rs")
-    with pytest.raises(opsmith.InvalidArgumentError, match="cannot be read"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="is a directory"):
         jit.load(name, tmp_path)
     (tmp_path / "latin.rs").write_bytes(b"// gr\xf6sse")
     with pytest.raises(opsmith.InvalidArgumentError, match="not UTF-8"):
@@ -538,13 +538,15 @@ def test_a_full_disk(name: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else, who may not write")
-def test_a_cache_that_is_read_only_serves_what_it_has(name: str, tmp_path: Path) -> None:
+def test_a_cache_that_is_read_only_serves_what_it_has(name: str, cache: Path) -> None:
     """Or, for one that is empty, says what to do."""
     library = jit.load_inline(name, source(7))
     # The compiler may be where only root can see it.
     drop = "import os, numpy; from opsmith.jit import _toolchain\n"
     drop += "found = _toolchain.find(jit.cache_folder()); _toolchain.find = lambda cache: found\n"
     drop += "os.setuid(65534)\n"
+    # As whoever shares a cache opens it to others.
+    subprocess.run(["chmod", "-R", "go+rX", f"{cache}/"], check=True)
     for folder in Path(library.__file__).parents:
         if folder.stat().st_mode & 0o005 != 0o005:
             pytest.skip(f"{folder} is closed to others")
@@ -553,6 +555,80 @@ def test_a_cache_that_is_read_only_serves_what_it_has(name: str, tmp_path: Path)
     said = failure(drop + f"jit.load_inline({name!r}, source(8))")
     assert "cannot be used: Permission denied" in said
     assert "set OPSMITH_CACHE_DIR" in said
+
+
+def refused(path: Path, name: str, value: float) -> str:
+    """What is said of the path, from which no code is taken; the source is that of `value`."""
+    with pytest.raises(opsmith.Error, match=re.escape(f"{path}: ")) as raised:
+        jit.load_inline(name, source(value))
+    assert raised.value.code == "PermissionDenied"
+    assert "set OPSMITH_CACHE_DIR to" in str(raised.value)
+    return str(raised.value)
+
+
+def test_a_cache_that_others_can_write_to_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before a compiler is started that its files name, or a library opened."""
+    cache = tmp_path / "shared" / "cache"
+    cache.mkdir(parents=True)
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(cache))
+    cache.chmod(0o777)
+    assert "(mode 0777)" in refused(cache, name, 1)
+    cache.chmod(0o700)
+    # Whoever can write to the folder above can put another in its place.
+    cache.parent.chmod(0o777)
+    assert "(mode 0777)" in refused(cache.parent, name, 1)
+    cache.parent.chmod(0o755)
+    cache.chmod(0o755)
+    for folder in ["toolchains", "dependencies"]:
+        (cache / folder).mkdir()
+        (cache / folder).chmod(0o777)
+        refused(cache / folder, name, 1)
+        (cache / folder).chmod(0o700)
+    planted = cache / "dependencies" / _dependencies.digest([_toolchain.find(cache).version])
+    (planted / "target").mkdir(parents=True)
+    (planted / "target" / "libplanted.so").touch()
+    (planted / "target" / "libplanted.so").chmod(0o666)
+    assert "(mode 0666)" in refused(planted / "target" / "libplanted.so", name, 1)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_others_put_into_a_cache_is_refused(name: str, cache: Path, tmp_path: Path) -> None:
+    file = Path(jit.load_inline(name, source(2)).__file__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("opsmith.jit._load._built", {})
+        patch.setattr("opsmith.jit._load._names", set())
+        inputs = max((cache / "inputs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        toolchain = next((cache / "toolchains").iterdir())
+        for path in [file, file.with_name("entry.json"), inputs, toolchain]:
+            os.chown(path, 65534, -1)
+            assert "belongs to user 65534" in refused(path, name, 2)
+            os.chown(path, 0, -1)
+        # A link to what somebody else has, under a name that is ours.
+        theirs = tmp_path / "lib.so"
+        shutil.copy(file, theirs)
+        os.chown(theirs, 65534, -1)
+        own = file.read_bytes()
+        file.unlink()
+        file.symlink_to(theirs)
+        refused(theirs, name, 2)
+        file.unlink()
+        file.write_bytes(own)
+
+
+def test_what_is_made_is_this_users_alone(name: str, cache: Path) -> None:
+    """Whatever modes new files have."""
+    made = f"import os; os.umask(0); jit.load_inline({name!r}, source(3))"
+    done = child(made)
+    assert done.returncode == 0, done.stderr
+    for part in ["libraries", "inputs", "sources", "toolchains", "building"]:
+        for path in [cache / part, *(cache / part).rglob("*")]:
+            mode = path.stat().st_mode
+            assert mode & 0o022 == 0, path
+            assert not path.is_dir() or mode & 0o777 in (0o700, 0o755), (path, oct(mode))
+    assert next((cache / "libraries").glob(f"{name}-*")).stat().st_mode & 0o777 == 0o700
 
 
 def test_a_cache_that_is_a_file(name: str, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ pub(super) fn find(wanted: Option<&str>) -> Result<String> {
 
 /// The folder, if it has the crate `opsmith`.
 fn crate_in(folder: &Path) -> Option<PathBuf> {
-    let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+    let manifest = super::read_manifest(&folder.join("Cargo.toml"))?;
     let is_it = manifest.lines().any(|line| line.replace(' ', "") == "name=\"opsmith\"");
     is_it.then(|| folder.canonicalize().ok()).flatten()
 }

@@ -81,11 +81,16 @@ fn fill(folder: &Path, name: &str, opsmith: &str) -> Result<()> {
     Ok(())
 }
 
+/// A manifest that is there; one of more than a megabyte is none.
+fn read_manifest(path: &Path) -> Option<String> {
+    opsmith_files::read_text(path, 1 << 20).ok()
+}
+
 /// Whether a folder above is a workspace, of which Cargo would take the crate to be a part.
 fn is_in_workspace(folder: &Path) -> bool {
     let above = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let manifests = above.ancestors().skip(1).map(|above| above.join("Cargo.toml"));
-    manifests.filter_map(|path| fs::read_to_string(path).ok()).any(|text| text.contains("[workspace"))
+    manifests.filter_map(|path| read_manifest(&path)).any(|text| text.contains("[workspace"))
 }
 
 fn steps(folder: &Path, name: &str) -> String {

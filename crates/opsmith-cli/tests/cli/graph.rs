@@ -106,7 +106,7 @@ fn what_is_no_graph_is_told_with_its_name() {
     fs::write(folder.path().join("text.graph"), "a graph").unwrap();
     opsmith_runtime::save_tensors(folder.path().join("tensors.graph"), &[]).unwrap();
     for (arguments, message) in [
-        (&["none.graph"][..], "none.graph: No such file or directory"),
+        (&["none.graph"][..], "none.graph: there is no such file"),
         (&["cut.graph"], "cut.graph: is no file of tensors (safetensors), or a damaged one"),
         (&["text.graph"], "text.graph: is no file of tensors (safetensors), or a damaged one"),
         (&["tensors.graph"], "tensors.graph: holds tensors but no graph"),

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::common::{library, opsmith, stderr, stdout};
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ fn what_cannot_be_compared_ends_with_status_2() {
     let nothing = folder.path().join("nothing.so");
     let output = run(&[Path::new("compat"), &library("distances"), &nothing]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("nothing.so: cannot be read: No such file"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("nothing.so: there is no such file"), "{}", stderr(&output));
     assert_eq!(run(&[Path::new("compat"), &library("distances")]).status.code(), Some(2));
     assert_eq!(run(&[Path::new("unknown")]).status.code(), Some(2));
 }
@@ -279,6 +279,27 @@ fn help_is_within_80_columns_and_has_examples() {
         assert!(help.contains("Examples:\n  opsmith "), "{help}");
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_file_is_told_and_not_waited_for() {
+    let folder = TempDir::new().unwrap();
+    let pipe = folder.path().join("pipe.json");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let definitions = library("distances");
+    let definitions = definitions.as_path();
+    for command in ["inspect", "graph", "compat", "check", "bench"] {
+        for (path, what) in [(pipe.as_path(), "is a pipe"), (Path::new("/dev/zero"), "is a device")] {
+            let mut call = Command::new("timeout");
+            call.args(["60", env!("CARGO_BIN_EXE_opsmith"), command]).arg(path);
+            if command == "compat" {
+                call.arg(definitions);
+            }
+            let output = call.output().unwrap();
+            assert_eq!(output.status.code(), Some(2), "{command}: {}", stderr(&output));
+            assert!(stderr(&output).contains(what), "{command}: {}", stderr(&output));
         }
     }
 }
