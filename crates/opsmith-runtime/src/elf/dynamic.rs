@@ -68,13 +68,16 @@ const TABLES: [(u64, u64, Option<u64>); 9] = [
     (SECTION_VERNEED, VERNEED, Some(VERNEEDNUM)),
 ];
 
-/// What goes together, and what a value has to be.
-const COMPANIONS: [(u64, &[(u64, Option<u64>)]); 5] = [
-    (STRTAB, &[(STRSZ, None)]),
-    (SYMTAB, &[(SYMENT, Some(24)), (STRTAB, None)]),
-    (RELA, &[(RELASZ, None), (RELAENT, Some(24))]),
-    (JMPREL, &[(PLTRELSZ, None), (PLTREL, Some(RELA))]),
-    (RELR, &[(RELRENT, Some(8))]),
+/// What needs which other entry, and what that has to be.
+const COMPANIONS: [(u64, u64, Option<u64>); 8] = [
+    (STRTAB, STRSZ, None),
+    (SYMTAB, SYMENT, Some(24)),
+    (SYMTAB, STRTAB, None),
+    (RELA, RELASZ, None),
+    (RELA, RELAENT, Some(24)),
+    (JMPREL, PLTRELSZ, None),
+    (JMPREL, PLTREL, Some(RELA)),
+    (RELR, RELRENT, Some(8)),
 ];
 
 /// The dynamic section's entries, and the names that it speaks of.
@@ -160,16 +163,14 @@ impl Dynamic {
             InvalidArgument,
             "is damaged: its dynamic section lacks an entry, or has one of another machine"
         );
-        for (tag, others) in COMPANIONS {
-            for (other, wanted) in others {
-                let found = self.get(*other);
-                ensure!(
-                    found.is_some() >= self.get(tag).is_some()
-                        && (found.is_none() || wanted.is_none() || found == *wanted),
-                    InvalidArgument,
-                    "is damaged: the entries {tag:#x} and {other:#x} of its dynamic section contradict each other"
-                );
-            }
+        for (tag, other, wanted) in COMPANIONS {
+            let found = self.get(other);
+            let is_there = found.is_some() || self.get(tag).is_none();
+            ensure!(
+                is_there && (found.is_none() || wanted.is_none() || found == wanted),
+                InvalidArgument,
+                "is damaged: the entries {tag:#x} and {other:#x} of its dynamic section contradict each other"
+            );
         }
         Ok(())
     }

@@ -130,8 +130,8 @@ fn is_placed(headers: &Headers, symbol: &Symbol) -> bool {
         0 => headers.has_memory(value, 0, 0),
         THREAD_LOCAL => headers.tls_size().is_some_and(|tls| end <= tls),
         // What is only for compilers is not loaded, and found by none.
-        ..=SECTION if !section.is_allocated() => true,
-        ..=SECTION => {
+        OBJECT..=SECTION if !section.is_allocated() => true,
+        OBJECT..=SECTION => {
             let wanted = if kind == FUNCTION { READ | EXECUTE } else { READ };
             section.address <= value && end <= section.end() && headers.has_memory(value, size, wanted)
         }
