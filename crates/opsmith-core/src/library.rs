@@ -91,7 +91,7 @@ impl Library {
     /// `shape` (the shape signature or `null`), `batchable` (whether leading dims may be added to every argument),
     /// `explained` (whether [`Op::explain`] has something to say), `autocast` (the name of an
     /// [`Autocast`](crate::Autocast), or `null`) and `kernels` (`[{device, types, host_memory}]`, the last the names of inputs
-    /// that the kernel reads in main memory; and `label` and `priority` of a kernel that has one, or another than 0).
+    /// that the kernel reads in main memory; and `priority` of a kernel that has another than 0).
     pub fn to_json(&self) -> Value {
         let ops: Vec<Value> = self.ops.iter().map(op_to_json).collect();
         json!({ "name": self.name, "version": self.version, "ops": ops })
@@ -138,9 +138,6 @@ fn op_to_json(op: &Op) -> Value {
         let device = kernel.device.to_string();
         let mut told =
             json!({ "device": device, "types": types, "host_memory": kernel.host_memory_arguments() });
-        if !kernel.label.is_empty() {
-            told["label"] = json!(kernel.label);
-        }
         if kernel.priority != 0 {
             told["priority"] = json!(kernel.priority);
         }

@@ -31,8 +31,6 @@ pub struct Request<'a> {
     pub attrs: &'a [Option<AttrValue>],
     /// Where the call runs.
     pub device: DeviceKind,
-    /// The label of the kernels to choose from; empty for those without one.
-    pub label: &'a str,
 }
 
 /// Where a plan's instance comes from: the kernel's position, the attributes and the device decide it.
@@ -44,14 +42,11 @@ struct Key {
     counts: SmallVec<[usize; 8]>,
     attrs: Vec<Option<AttrValue>>,
     device: DeviceKind,
-    label: String,
 }
 
 impl Key {
     fn matches(&self, request: &Request<'_>) -> bool {
-        self.fits(request.inputs, request.device)
-            && self.attrs.iter().eq(request.attrs)
-            && same_label(&self.label, request.label)
+        self.fits(request.inputs, request.device) && self.attrs.iter().eq(request.attrs)
     }
 
     fn fits(&self, inputs: CallInputs<'_>, device: DeviceKind) -> bool {
@@ -61,12 +56,6 @@ impl Key {
             // Element by element: a call of `memcmp` costs more than these few words.
             && self.counts.iter().eq(inputs.counts)
     }
-}
-
-/// Almost always both are empty, and comparing two empty strings by `memcmp` costs as much as the rest of a lookup:
-/// its masked load from a dangling address makes the processor take a slow path.
-fn same_label(a: &str, b: &str) -> bool {
-    a.len() == b.len() && (a.is_empty() || a == b)
 }
 
 /// A kernel built for some attribute values, shared by all plans that resolve to them.
@@ -166,7 +155,7 @@ impl Op {
     }
 
     fn new_plan(&self, request: &Request<'_>, instance: MakeInstance) -> Result<Plan> {
-        let Request { inputs, attrs, device, label } = *request;
+        let Request { inputs, attrs, device } = *request;
         let signature = self.signature();
         let dtypes: DTypes =
             inputs.flat.iter().map(|tensor| tensor.as_ref().map(TensorView::dtype)).collect();
@@ -196,16 +185,10 @@ impl Op {
             })
             .collect();
         let resolved = signature.resolve(&arguments, attrs)?;
-        let kernel = self.select_kernel(&resolved.attrs, device, label)?;
+        let kernel = self.select_kernel(&resolved.attrs, device)?;
         let instance = instance(self, kernel, &resolved.attrs, device)?;
         Ok(Plan {
-            key: Key {
-                dtypes,
-                counts: inputs.counts.into(),
-                attrs: attrs.to_vec(),
-                device,
-                label: label.to_owned(),
-            },
+            key: Key { dtypes, counts: inputs.counts.into(), attrs: attrs.to_vec(), device },
             instance,
             strided: self.kernels[kernel].strided,
             capturable: self.kernels[kernel].capturable,
@@ -223,10 +206,9 @@ impl Op {
     }
 
     /// The registered kernel for these attributes: the one with the highest priority that fits.
-    fn select_kernel(&self, attrs: &[AttrValue], device: DeviceKind, label: &str) -> Result<usize> {
+    fn select_kernel(&self, attrs: &[AttrValue], device: DeviceKind) -> Result<usize> {
         let fits = |kernel: &KernelDef| {
             kernel.device == device
-                && kernel.label == label
                 && kernel.constraints.iter().all(|(attr, dtype)| {
                     let value = self.signature().attr_index(attr).map(|index| &attrs[index]);
                     match value {

@@ -17,8 +17,8 @@ pub struct KernelInfo {
 }
 
 impl KernelInfo {
-    /// The kernels in the description of an op that calls here may get, the preferred ones first: none that has a label, which
-    /// no call here asks for, or is for a dtype that is not known here, or never comes first.
+    /// The kernels in the description of an op that calls here may get, the preferred ones first: none that is for a dtype that is
+    /// not known here, or never comes first.
     pub(crate) fn all(signature: &Signature, json: &Value) -> Vec<KernelInfo> {
         let described = json["kernels"].as_array().map_or(&[][..], Vec::as_slice);
         let mut found: Vec<_> =
@@ -40,10 +40,6 @@ impl KernelInfo {
             "CUDA" => DeviceKind::Cuda,
             _ => return None,
         };
-        // Of libraries from before they were told, both are absent.
-        if json["label"].as_str().is_some_and(|label| !label.is_empty()) {
-            return None;
-        }
         let priority = json["priority"].as_i64().unwrap_or(0);
         let typed = |(attr, dtype): (&String, &Value)| {
             Some((signature.attr_index(attr)?, DType::parse(dtype.as_str()?)?))

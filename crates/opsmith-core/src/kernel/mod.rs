@@ -60,7 +60,6 @@ pub struct KernelDef {
     pub(crate) device: DeviceKind,
     pub(crate) factory: Factory,
     pub(crate) constraints: Vec<(&'static str, DType)>,
-    pub(crate) label: &'static str,
     pub(crate) priority: i32,
     pub(crate) host_memory: Vec<&'static str>,
     pub(crate) strided: bool,
@@ -114,7 +113,6 @@ impl KernelDef {
             device,
             factory,
             constraints: Vec::new(),
-            label: "",
             priority: 0,
             host_memory: Vec::new(),
             strided: false,
@@ -135,11 +133,6 @@ impl KernelDef {
     /// The arguments that it keeps in main memory.
     pub fn host_memory_arguments(&self) -> &[&'static str] {
         &self.host_memory
-    }
-
-    /// Its label; empty for one without.
-    pub fn label_name(&self) -> &'static str {
-        self.label
     }
 
     /// Its rank among kernels that fit a call.
@@ -164,13 +157,6 @@ impl KernelDef {
     #[must_use]
     pub fn priority(mut self, priority: i32) -> KernelDef {
         self.priority = priority;
-        self
-    }
-
-    /// A label; a kernel with one is used only by calls that ask for it.
-    #[must_use]
-    pub fn label(mut self, label: &'static str) -> KernelDef {
-        self.label = label;
         self
     }
 

@@ -89,12 +89,7 @@ fn op<K: OpKernel>(dtype: &str) -> Op {
 fn run(op: &Op, x: TensorView<'_>, host: &Lender) -> Result<()> {
     let flat = [Some(x)];
     let inputs = CallInputs { flat: &flat, counts: &[1] };
-    op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu, label: "" })?.run(
-        op,
-        inputs,
-        u64::MAX,
-        host,
-    )
+    op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu })?.run(op, inputs, u64::MAX, host)
 }
 
 kernel!(Double, |context| {
@@ -178,7 +173,7 @@ fn one_tensor_is_one() {
         unsafe { TensorView::from_raw_parts(data.as_ptr().cast(), DType::Float32, Device::CPU, &[], &[]) };
     let flat = [Some(x), Some(x)];
     let inputs = CallInputs { flat: &flat, counts: &[2] };
-    let request = Request { inputs, attrs: &[], device: DeviceKind::Cpu, label: "" };
+    let request = Request { inputs, attrs: &[], device: DeviceKind::Cpu };
     let error = op::<Pass>("float").plan(&request).err().unwrap();
     assert_eq!(error.message(), "Test: input `x` must be one tensor, got 2");
 }
@@ -216,7 +211,7 @@ fn a_list_is_changed_in_place_by_one_hand_alone() {
         let op = def().kernel(kernel).build()?;
         let flat = positions.map(|at| Some(x(at)));
         let inputs = CallInputs { flat: &flat, counts: &[3] };
-        let request = Request { inputs, attrs: &[None], device: DeviceKind::Cpu, label: "" };
+        let request = Request { inputs, attrs: &[None], device: DeviceKind::Cpu };
         op.plan(&request)?.run(&op, inputs, 0, &Lender::default())
     };
     run(KernelDef::cpu::<Rotate>(), [0, 1, 2]).unwrap();
@@ -269,7 +264,7 @@ fn what_may_be_recorded_gets_no_temporary_memory() {
     let message = |kernel: KernelDef| {
         let op = OpDef::new("Asks").kernel(kernel).build().unwrap();
         let inputs = CallInputs { flat: &[], counts: &[] };
-        let request = Request { inputs, attrs: &[], device: DeviceKind::Cuda, label: "" };
+        let request = Request { inputs, attrs: &[], device: DeviceKind::Cuda };
         let plan = op.plan(&request).unwrap();
         let host = Lender { device: Some(CARD), ..Lender::default() };
         plan.run(&op, inputs, 0, &host).unwrap_err().to_string()
@@ -308,7 +303,7 @@ fn inputs_of_a_card_are_where_its_kernel_takes_them() {
     let run = |op: &Op, x, sizes| {
         let flat = [Some(x), Some(sizes)];
         let inputs = CallInputs { flat: &flat, counts: &[1, 1] };
-        let plan = op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cuda, label: "" })?;
+        let plan = op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cuda })?;
         plan.run(op, inputs, u64::MAX, &Lender { device: Some(CARD), ..Lender::default() })
     };
     run(&op, view(CARD, 0), sizes_on(Device::CPU)).unwrap();

@@ -44,7 +44,7 @@ pub(super) unsafe fn plan(
     let make = |called: Called<'_>, inputs: CallInputs<'_>, device: Device| {
         // SAFETY: promised by the caller.
         let attrs = unsafe { attributes(called.op.signature(), called.call) }?;
-        let plan = called.op.plan(&Request { inputs, attrs: &attrs, device: device.kind, label: "" })?;
+        let plan = called.op.plan(&Request { inputs, attrs: &attrs, device: device.kind })?;
         Ok(Box::into_raw(Box::new(Planned { op: called.op, plan })).cast())
     };
     // SAFETY: promised by the caller.
@@ -94,7 +94,7 @@ impl Called<'_> {
                     &given
                 }
             };
-            let plan = self.op.plan(&Request { inputs, attrs, device: device.kind, label: "" })?;
+            let plan = self.op.plan(&Request { inputs, attrs, device: device.kind })?;
             return self.run_plan(&plan, inputs, device);
         };
         ensure!(

@@ -174,7 +174,7 @@ unsafe fn run(
     // SAFETY: as above.
     let views = unsafe { arguments::views(signature, &attrs, &counts, &given) }.map_err(named)?;
     let inputs = CallInputs { flat: &views, counts: &counts };
-    let plan = op.plan(&Request { inputs, attrs: &attrs.values, device: kind, label: "" })?;
+    let plan = op.plan(&Request { inputs, attrs: &attrs.values, device: kind })?;
     let outputs = arguments::outputs(signature, &plan, attrs.wanted, results).map_err(named)?;
     // SAFETY: both are XLA's, of the call that runs.
     let temps = unsafe { DeviceTemps::new(api, frame.context) };

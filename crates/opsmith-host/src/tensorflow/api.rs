@@ -97,7 +97,6 @@ functions! {
     TF_NewKernelBuilder: fn(*const c_char, *const c_char, Create, Compute, Delete) -> KernelBuilder;
     TF_KernelBuilder_TypeConstraint: fn(KernelBuilder, *const c_char, i32, RawStatus);
     TF_KernelBuilder_Priority: fn(KernelBuilder, i32);
-    TF_KernelBuilder_Label: fn(KernelBuilder, *const c_char);
     TF_RegisterKernelBuilder: fn(*const c_char, KernelBuilder, RawStatus);
     TF_OpKernelConstruction_GetNodeDef: fn(Construction, RawStatus) -> RawBuffer;
     TF_OpKernelConstruction_Failure: fn(Construction, RawStatus);

@@ -67,7 +67,7 @@ impl Node {
         };
         let flat: Vec<_> = dtypes.iter().copied().map(stand_in).collect();
         let inputs = CallInputs { flat: &flat, counts: &counts };
-        let request = Request { inputs, attrs: &given.attrs, device: DeviceKind::Cpu, label: &given.label };
+        let request = Request { inputs, attrs: &given.attrs, device: DeviceKind::Cpu };
         let plan = op.node_plan(&request)?;
         Ok(Node { api, op, plan, dtypes, counts, wanted: given.wanted })
     }
@@ -143,7 +143,6 @@ struct Given {
     attrs: Vec<Option<AttrValue>>,
     presence: Vec<usize>,
     wanted: u64,
-    label: String,
 }
 
 impl Given {
@@ -152,7 +151,6 @@ impl Given {
             attrs: vec![None; signature.attrs.len()],
             presence: vec![1; signature.inputs.len()],
             wanted: u64::MAX,
-            label: String::new(),
         };
         let int = AttrType { base: AttrBase::Int, list: false };
         for (name, value) in proto::node_attrs(node) {
@@ -177,10 +175,6 @@ impl Given {
             } else if is_it(&binding.wanted) {
                 let AttrValue::Int(bits) = read(int)? else { continue };
                 given.wanted = bits as u64;
-            } else if name == "_kernel"
-                && let AttrValue::String(label) = read(AttrType { base: AttrBase::String, list: false })?
-            {
-                label.to_string().clone_into(&mut given.label);
             }
         }
         Ok(given)

@@ -146,7 +146,6 @@ fn register_kernel(
             status.check()?;
         }
         (c.TF_KernelBuilder_Priority)(builder, kernel.rank());
-        (c.TF_KernelBuilder_Label)(builder, c_string(kernel.label_name())?.as_ptr());
         (c.TF_RegisterKernelBuilder)(op.as_ptr(), builder, status.raw());
     }
     status.check()

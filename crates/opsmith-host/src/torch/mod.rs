@@ -142,7 +142,7 @@ unsafe fn run(registered: &Registered, op: &Op, binding: &Binding, stack: *mut u
     // A call with a tensor on a card runs there; the plan sees to where the others are.
     let on_card = views.iter().flatten().map(TensorView::device).find(|device| *device != Device::CPU);
     let device = on_card.unwrap_or(Device::CPU);
-    let request = Request { inputs, attrs: &arguments.attrs, device: device.kind, label: "" };
+    let request = Request { inputs, attrs: &arguments.attrs, device: device.kind };
     let plan = op.plan(&request)?;
     let host = TorchHost::new(shim, plan.output_dtypes().len(), device)?;
     let outcome = plan.run(op, inputs, arguments.wanted, &host);

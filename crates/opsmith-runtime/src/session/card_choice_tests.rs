@@ -1,5 +1,5 @@
-//! Which of an op's kernels a call on a card gets, and where that reads its inputs, on a double of a card: kernels with labels
-//! and priorities, and lists in main memory.
+//! Which of an op's kernels a call on a card gets, and where that reads its inputs, on a double of a card: kernels with
+//! priorities, and lists in main memory.
 
 use opsmith::prelude::*;
 use opsmith_core::{DeviceKind, shape_fns};
@@ -56,7 +56,7 @@ macro_rules! op {
     };
 }
 
-op!(Labelled, [KernelDef::cuda::<Scaled>().label("fast")]);
+op!(OnCpu, []);
 op!(InMain, [KernelDef::cuda::<Scaled>().host_memory("sizes")]);
 op!(
     Preferred,
@@ -69,7 +69,7 @@ op!(
 op!(First, [KernelDef::cuda::<Scaled>(), KernelDef::cuda::<Scaled>().host_memory("sizes")]);
 
 opsmith::library! {
-    name = "choices", version = "1.0.0", ops = [Labelled, InMain, Preferred, First], embedded = true
+    name = "choices", version = "1.0.0", ops = [OnCpu, InMain, Preferred, First], embedded = true
 }
 
 fn choices() -> Library {
@@ -84,12 +84,12 @@ fn of_several_kernels_the_librarys_choice_is_known() {
         let op = library.op(name).unwrap();
         op.kernels(DeviceKind::Cuda).map(|kernel| kernel.reads_in_main_memory(1)).collect()
     };
-    assert!(chosen("Labelled").is_empty(), "no call asks for it");
+    assert!(chosen("OnCpu").is_empty());
     assert_eq!(
         (chosen("InMain"), chosen("Preferred"), chosen("First")),
         (vec![true], vec![true], vec![false])
     );
-    assert_eq!(library.op("Labelled").unwrap().kernels(DeviceKind::Cpu).count(), 1);
+    assert_eq!(library.op("OnCpu").unwrap().kernels(DeviceKind::Cpu).count(), 1);
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn a_node_gets_the_kernel_that_the_library_takes() {
     };
     assert_eq!(run("Preferred", false).unwrap(), (vec![3.0, 6.0], 1), "x alone");
     assert_eq!(run("First", false).unwrap(), (vec![3.0, 6.0], 2), "the size too");
-    let error = run("Labelled", false).unwrap_err();
+    let error = run("OnCpu", false).unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
-    assert!(error.message().contains("Labelled: has no CUDA kernel; it is placed on cuda:0"), "{error}");
-    assert_eq!(run("Labelled", true).unwrap(), (vec![3.0, 6.0], 0), "on the CPU");
+    assert!(error.message().contains("OnCpu: has no CUDA kernel; it is placed on cuda:0"), "{error}");
+    assert_eq!(run("OnCpu", true).unwrap(), (vec![3.0, 6.0], 0), "on the CPU");
 }

@@ -92,7 +92,6 @@ pub struct Call<'a> {
     lent: Vec<usize>,
     attrs: Vec<(&'a str, AttrValue)>,
     unwanted: Vec<&'a str>,
-    label: &'a str,
     threads: usize,
     device: Device,
 }
@@ -107,7 +106,6 @@ impl<'a> Call<'a> {
             lent: Vec::new(),
             attrs: Vec::new(),
             unwanted: Vec::new(),
-            label: "",
             threads: 1,
             device: Device::CPU,
         }
@@ -157,12 +155,6 @@ impl<'a> Call<'a> {
         self
     }
 
-    /// Chooses among the kernels of this label.
-    pub fn label(mut self, label: &'a str) -> Call<'a> {
-        self.label = label;
-        self
-    }
-
     /// Lets the kernel use this many threads; 1 unless set.
     pub fn threads(mut self, threads: usize) -> Call<'a> {
         self.threads = threads.max(1);
@@ -179,7 +171,7 @@ impl<'a> Call<'a> {
         let placed = self.placed(&op);
         let inputs = CallInputs { flat: &placed, counts: &self.counts };
         let attrs = self.attr_values(&op)?;
-        let request = Request { inputs, attrs: &attrs, device: self.device.kind, label: self.label };
+        let request = Request { inputs, attrs: &attrs, device: self.device.kind };
         let plan = op.plan(&request)?;
         self.check_lent(&op)?;
         let host = TestHost::new(plan.output_dtypes().len(), self.threads, self.device);
