@@ -168,6 +168,25 @@ def test_in_place_is_refused_where_it_is_not_sound(ops: ModuleType) -> None:
     assert torch.equal(transposed, torch.ones(2, 2))
 
 
+def test_in_place_is_refused_for_what_inference_mode_made(ops: ModuleType) -> None:
+    with torch.inference_mode():
+        x = torch.zeros(3)
+        ops.increment(x)
+    for mode in (torch.enable_grad, torch.no_grad):
+        with mode(), pytest.raises(RuntimeError, match="increment: input `x` cannot be changed"):
+            ops.increment(x)
+    with pytest.raises(RuntimeError, match="add_into: input `sum` cannot be changed"):
+        ops.add_into(x, torch.ones(3))
+    assert x.tolist() == [1, 1, 1]
+    # What is only read may be of any mode, and what is not made there may be changed there.
+    total = torch.zeros(3)
+    assert ops.add_into(total, x) == 3
+    with torch.inference_mode():
+        version = total._version
+        ops.increment(total)
+        assert total._version == version + 1
+
+
 def test_in_place_is_refused_where_autograd_records(ops: ModuleType) -> None:
     leaf = torch.ones(2, requires_grad=True)
     for bad in [(leaf,), (leaf * 2,)]:

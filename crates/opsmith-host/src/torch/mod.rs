@@ -145,12 +145,11 @@ unsafe fn run(registered: &Registered, op: &Op, binding: &Binding, stack: *mut u
     let request = Request { inputs, attrs: &arguments.attrs, device: device.kind };
     let plan = op.plan(&request)?;
     let host = TorchHost::new(shim, plan.output_dtypes().len(), device)?;
-    let outcome = plan.run(op, inputs, arguments.wanted, &host);
     if binding.changes_inputs {
-        // The kernel may have written before it failed.
-        count_changes(shim, signature, &arguments);
+        // Before the kernel runs: it must not write to what PyTorch refuses, and may have written when it fails.
+        announce_changes(shim, signature, &arguments)?;
     }
-    outcome?;
+    plan.run(op, inputs, arguments.wanted, &host)?;
     // SAFETY: the stack has room for the outputs, and its arguments have been taken.
     unsafe { host.give(signature, &plan, stack) }
 }
@@ -168,13 +167,21 @@ fn refuse_gradients(shim: &Shim, signature: &Signature, arguments: &Arguments<'_
     )
 }
 
-/// Tells autograd which tensors have changed.
-fn count_changes(shim: &Shim, signature: &Signature, arguments: &Arguments<'_>) {
+/// Tells autograd which tensors change; it refuses those that were made in inference mode and outlive it.
+fn announce_changes(shim: &Shim, signature: &Signature, arguments: &Arguments<'_>) -> Result<()> {
     let mut handles = arguments.tensors.iter();
     for (def, &count) in signature.inputs.iter().zip(&arguments.counts) {
         for &handle in handles.by_ref().take(count).filter(|handle| def.is_ref && !handle.is_null()) {
             // SAFETY: the arguments keep their tensors.
-            unsafe { value::bump_version(shim, handle) };
+            if !unsafe { value::bump_version(shim, handle) } {
+                bail!(
+                    FailedPrecondition,
+                    "input `{}` cannot be changed in place; pass a clone of what was made in inference mode: {}",
+                    def.name,
+                    shim.last_error()
+                );
+            }
         }
     }
+    Ok(())
 }

@@ -157,29 +157,30 @@ pub(super) unsafe fn is_recorded(shim: &Shim, handle: TensorHandle) -> bool {
     }
 }
 
-/// Tells autograd that a tensor's elements have changed, so that a backward pass that saved the old ones fails
-/// instead of using the new ones.
+/// Tells autograd that a tensor's elements change, so that a backward pass that saved the old ones fails instead of
+/// using the new ones. Gives false when PyTorch refuses.
 ///
 /// # Safety
 /// `handle` must be live.
-pub(super) unsafe fn bump_version(shim: &Shim, handle: TensorHandle) {
+pub(super) unsafe fn bump_version(shim: &Shim, handle: TensorHandle) -> bool {
     let functions = &shim.functions;
     let mut own = std::ptr::null_mut();
     // SAFETY: the handle is live; the dispatcher takes the new one over and gives one back, freed here. Swapping a
-    // dim with itself changes nothing but the version, and without gradients it is allowed on a leaf. It fails for a
-    // tensor that has no version, which is what is wanted.
+    // dim with itself changes nothing but the version, and without gradients it is allowed on a leaf.
     unsafe {
         if (functions.aoti_torch_new_tensor_handle)(handle, &mut own) != 0 {
-            return;
+            return false;
         }
         let recording = (functions.aoti_torch_grad_mode_is_enabled)();
         (functions.aoti_torch_grad_mode_set_enabled)(false);
         let mut stack = [own as u64, 0, 0];
         let name = c"aten::transpose_";
-        if (functions.aoti_torch_call_dispatcher)(name.as_ptr(), c"".as_ptr(), stack.as_mut_ptr()) == 0 {
+        let failed = (functions.aoti_torch_call_dispatcher)(name.as_ptr(), c"".as_ptr(), stack.as_mut_ptr());
+        if failed == 0 {
             drop(OwnedTensor::new(shim, stack[0] as TensorHandle));
         }
         (functions.aoti_torch_grad_mode_set_enabled)(recording);
+        failed == 0
     }
 }
 
