@@ -3,7 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::DType;
+use crate::{DType, Result, ensure, memory};
+
+/// The most elements of a list: of an attribute's, and of tensors.
+pub const MAX_LIST: usize = 1 << 16;
+
+/// The most bytes of an attribute that is text.
+pub const MAX_TEXT: usize = 1 << 20;
 
 /// The type of one attribute value, `list(…)` aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +58,27 @@ impl fmt::Display for AttrType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.list { write!(f, "list({})", self.base.name()) } else { f.write_str(self.base.name()) }
     }
+}
+
+/// The elements of a list of so many, as a host gives them.
+///
+/// # Errors
+/// `InvalidArgument` for a list that is longer than [`MAX_LIST`], and what an element's error is.
+pub fn list<T>(length: usize, elements: impl Iterator<Item = Result<T>>) -> Result<Vec<T>> {
+    ensure!(length <= MAX_LIST, InvalidArgument, "must have at most {MAX_LIST} elements, got {length}");
+    memory::try_collected(elements, "a list")
+}
+
+/// Some text, as a host gives it.
+///
+/// # Errors
+/// `InvalidArgument` for more than [`MAX_TEXT`] bytes, and for what is not UTF-8.
+pub fn text(bytes: &[u8]) -> Result<Arc<str>> {
+    let length = bytes.len();
+    ensure!(length <= MAX_TEXT, InvalidArgument, "must have at most {MAX_TEXT} bytes, got {length}");
+    std::str::from_utf8(bytes)
+        .map(Arc::from)
+        .map_err(|_| crate::Error::invalid_argument("must be UTF-8 text"))
 }
 
 /// A shape in an attribute: `None` is an unknown rank, and an inner `None` an unknown dim.

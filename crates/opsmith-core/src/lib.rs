@@ -17,6 +17,7 @@ pub mod family;
 mod gradient;
 pub mod kernel;
 mod library;
+pub mod memory;
 mod op;
 pub mod panic;
 mod plan;

@@ -395,7 +395,10 @@ impl Plan {
                     // A tensor changed in place must stay the caller's own.
                     Some(tensor) if !self.takes(tensor) && !def.is_ref => {
                         copied |= 1 << arg;
-                        Some(copy_dense(*tensor, strides, host)?)
+                        let copy = copy_dense(*tensor, strides, host);
+                        let about =
+                            |error: Error| error.within(format_args!("a dense copy of input `{}`", def.name));
+                        Some(copy.map_err(about)?)
                     }
                     as_it_is => *as_it_is,
                 });

@@ -1,6 +1,7 @@
 //! Blocks of an operand: gathered from a tensor, or scattered to one.
 
 use opsmith_body::{BLOCK, Block, Isa, Kernel, Level, dispatch_at};
+use opsmith_core::{Result, memory};
 
 use crate::axes::{Order, Space};
 use crate::stored::{Stored, Wide};
@@ -191,12 +192,12 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// No numbers yet, for the operand's places from `low` to `high`. Nothing if there is no memory for them.
-    pub(crate) fn new(operand: usize, (low, high): (usize, usize)) -> Option<Sums> {
-        let mut values = Vec::new();
-        values.try_reserve_exact(high - low + 1).ok()?;
-        values.resize(high - low + 1, 0.0);
-        Some(Sums { operand, low, values })
+    /// No numbers yet, for the operand's places from `low` to `high`.
+    ///
+    /// # Errors
+    /// `ResourceExhausted` without memory.
+    pub(crate) fn new(operand: usize, (low, high): (usize, usize)) -> Result<Sums> {
+        Ok(Sums { operand, low, values: memory::filled(0.0, high - low + 1, "the sums of a gradient")? })
     }
 
     /// Adds the first `count` numbers of a block from some coordinates on.

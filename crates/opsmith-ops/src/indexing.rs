@@ -1,13 +1,14 @@
 //! Elements by their positions: taken, put in their places, marked.
 
 use opsmith::dtype::{bf16, f16};
+use opsmith::memory;
 use opsmith::prelude::*;
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::linear::{self, Facts, Linear, last_input};
-use crate::parameters::{axis_of, dims, empty_text};
+use crate::parameters::{axis_of, dims, empty_text, numbers};
 use crate::walk::Dims;
 
 ops! {
@@ -21,8 +22,7 @@ ops! {
 
 /// The numbers of an input of positions, which are from `-dim` to `dim - 1`, as positions from the start.
 fn positions(context: &OpKernelContext<'_>, name: &'static str, dim: usize) -> Result<Vec<usize>> {
-    let all: Vec<i64> = numbers(context, name)?;
-    let position = |(at, &index): (usize, &i64)| {
+    let position = |(at, index): (usize, i64)| {
         let from_start = if index < 0 { index.saturating_add_unsigned(dim as u64) } else { index };
         usize::try_from(from_start).ok().filter(|&index| index < dim).ok_or_else(|| {
             let op = &context.signature().name;
@@ -31,14 +31,16 @@ fn positions(context: &OpKernelContext<'_>, name: &'static str, dim: usize) -> R
             ))
         })
     };
-    all.iter().enumerate().map(position).collect()
-}
-
-fn numbers(context: &OpKernelContext<'_>, name: &'static str) -> Result<Vec<i64>> {
     let tensor = context.input(name)?;
     match tensor.dtype() {
-        DType::Int32 => Ok(tensor.view::<i32, IxDyn>()?.iter().map(|&n| n.into()).collect()),
-        _ => Ok(tensor.view::<i64, IxDyn>()?.iter().copied().collect()),
+        DType::Int32 => {
+            let all = tensor.view::<i32, IxDyn>()?;
+            memory::try_collected(all.iter().map(|&n| n.into()).enumerate().map(position), name)
+        }
+        _ => {
+            let all = tensor.view::<i64, IxDyn>()?;
+            memory::try_collected(all.iter().copied().enumerate().map(position), name)
+        }
     }
 }
 
@@ -107,8 +109,12 @@ impl Linear for Gathering {
             let text = input.strings()?;
             let rows =
                 (0..outer).flat_map(|table| positions.iter().map(move |at| (table * dim + at) * inner));
-            let taken: Vec<&[u8]> =
-                rows.flat_map(|first| text[first..first + inner].iter().copied()).collect();
+            let mut taken: Vec<&[u8]> = empty_text(context, &shape)?;
+            if inner > 0 {
+                taken.chunks_exact_mut(inner).zip(rows).for_each(|(row, first)| {
+                    row.copy_from_slice(&text[first..first + inner]);
+                });
+            }
             return context.set_string_output(0, &shape, &taken);
         }
         let output = context.allocate_output(0, &shape)?;
@@ -206,12 +212,10 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Dims, Vec<
          and {indices:?}",
         shape.len()
     );
-    let all = numbers(context, "indices")?;
-    let mut taken = std::collections::HashSet::new();
-    let mut places = Vec::with_capacity(count);
-    for value in 0..count {
-        let index = &all[value * shape.len()..(value + 1) * shape.len()];
-        let mut place = 0;
+    let all = numbers(context.input("indices")?, "indices")?;
+    let index_of = |value: usize| &all[value * shape.len()..(value + 1) * shape.len()];
+    let place = |value: usize| {
+        let (index, mut place) = (index_of(value), 0);
         for (&at, &dim) in index.iter().zip(&shape) {
             let at = usize::try_from(at).ok().filter(|&at| at < dim);
             let Some(at) = at else {
@@ -222,8 +226,16 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Dims, Vec<
             };
             place = place * dim + at;
         }
-        ensure!(taken.insert(place), InvalidArgument, "{op}: index {index:?} is there twice");
-        places.push(place);
+        Ok(place)
+    };
+    let places = memory::try_collected((0..count).map(place), "places of values")?;
+    if !places.is_sorted_by(|place, next| place < next) {
+        let mut sorted = memory::collected(places.iter().copied(), "places of values in order")?;
+        sorted.sort_unstable();
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            let index = places.iter().position(|place| *place == pair[0]).map(index_of);
+            bail!(InvalidArgument, "{op}: index {:?} is there twice", index.unwrap_or_default());
+        }
     }
     Ok((shape, places))
 }
@@ -306,7 +318,7 @@ impl OpKernel for OneHotKernel {
             "OneHot: a tensor of shape {shape:?} is too large"
         );
         let inner: usize = indices[axis..].iter().product();
-        let positions = numbers(context, "indices")?;
+        let positions = numbers(context.input("indices")?, "indices")?;
         let mut output = context.allocate_output(0, &shape)?;
         let place = |(at, &index): (usize, &i64)| {
             let index = usize::try_from(index).ok().filter(|&index| index < self.depth)?;

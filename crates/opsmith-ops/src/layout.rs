@@ -304,6 +304,19 @@ mod tests {
     }
 
     #[test]
+    fn a_vector_that_is_longer_than_shapes_are_is_not_read() {
+        let (x, one) = (array![[1.0, 2.0]], opsmith::ndarray::arr0(1i64));
+        let shape = one.broadcast(1 << 40).unwrap();
+        let calls = [testing::call::<Reshape>(), testing::call::<BroadcastTo>(), testing::call::<SumTo>()];
+        for call in calls {
+            let error = call.input(&x).input(&shape).run().unwrap_err();
+            let said = "input `shape` must be a vector of at most 254 numbers, one for each dim, got shape [1099511627776]";
+            assert!(error.message().ends_with(said), "{error}");
+        }
+        infer_error!(testing::shapes::<Reshape>(), "no tensor has 1099511627776 dims", "?;[1099511627776]");
+    }
+
+    #[test]
     fn shapes_that_are_inferred() {
         infer_ok!(testing::shapes::<Reshape>(), "[2,3];[2]", "[?,?]");
         infer_ok!(testing::shapes::<Reshape>(), "?;[?]", "?");

@@ -1,9 +1,12 @@
 //! Parameters of ops: axes, and shapes and positions in small tensors of integers.
 
-use opsmith::Dim;
 use opsmith::prelude::*;
+use opsmith::{Dim, MAX_RANK, memory};
 
 use crate::walk::Dims;
+
+/// The length of the longest vector that has a number for each dim.
+const LONGEST: u64 = MAX_RANK as u64;
 
 /// The dim at a position that counts from the end where negative, among `rank` dims.
 pub(crate) fn axis_of(op: &str, axis: i64, rank: usize) -> Result<usize> {
@@ -16,25 +19,31 @@ pub(crate) fn axis_of(op: &str, axis: i64, rank: usize) -> Result<usize> {
     }
 }
 
-/// The numbers of an input, a vector of int32 or int64.
+/// The numbers of an input, a vector of int32 or int64 with at most one for each dim of a tensor.
 pub(crate) fn integers(context: &OpKernelContext<'_>, name: &'static str) -> Result<Vec<i64>> {
     let tensor = context.input(name)?;
     ensure!(
-        tensor.rank() == 1,
+        matches!(tensor.shape(), [..=MAX_RANK]),
         InvalidArgument,
-        "{}: input `{name}` must be a vector, got shape {:?}",
+        "{}: input `{name}` must be a vector of at most {MAX_RANK} numbers, one for each dim, got shape {:?}",
         context.signature().name,
         tensor.shape()
     );
+    numbers(tensor, name)
+}
+
+/// All numbers of a tensor of int32 or int64, in row-major order.
+pub(crate) fn numbers(tensor: TensorView<'_>, what: &str) -> Result<Vec<i64>> {
     match tensor.dtype() {
-        DType::Int32 => Ok(tensor.view::<i32, IxDyn>()?.iter().map(|&n| n.into()).collect()),
-        _ => Ok(tensor.view::<i64, IxDyn>()?.iter().copied().collect()),
+        DType::Int32 => memory::collected(tensor.view::<i32, IxDyn>()?.iter().map(|&n| n.into()), what),
+        _ => memory::collected(tensor.view::<i64, IxDyn>()?.iter().copied(), what),
     }
 }
 
-/// The numbers of an input whose value is known while shapes are inferred.
+/// The numbers of an input whose value is known while shapes are inferred, at most two for each dim of a tensor.
 pub(crate) fn known_integers(c: &InferenceContext<'_>, input: usize) -> Option<Vec<i64>> {
-    let value = c.input_value(input)?;
+    let value =
+        c.input_value(input).filter(|value| value.bytes.len() <= 2 * MAX_RANK * value.dtype.size())?;
     match value.dtype {
         DType::Int32 => {
             Some(value.bytes.as_chunks().0.iter().map(|&bytes| i32::from_ne_bytes(bytes).into()).collect())
@@ -77,22 +86,20 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
 
 /// Empty text for every element of a shape.
 pub(crate) fn empty_text<'a>(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<Vec<&'a [u8]>> {
-    let too_much = || {
-        let op = &context.signature().name;
-        Error::new(Code::ResourceExhausted, format!("{op}: there is no memory for text of shape {shape:?}"))
-    };
-    let count = elements(shape).ok_or_else(too_much)?;
-    let mut text: Vec<&[u8]> = Vec::new();
-    text.try_reserve_exact(count).map_err(|_| too_much())?;
-    text.resize(count, &[]);
-    Ok(text)
+    let op = &context.signature().name;
+    let count = elements(shape)
+        .ok_or_else(|| Error::resource_exhausted(format!("{op}: text of shape {shape:?} is too large")))?;
+    memory::filled(&[], count, "text")
 }
 
 /// The length of a vector that holds a shape: the rank of that.
 pub(crate) fn length(c: &InferenceContext<'_>, input: usize) -> Result<Option<usize>> {
     let vector = c.with_rank(c.input(input)?, 1)?;
-    Ok(match vector.dims() {
-        Some([Dim::Known(length)]) => usize::try_from(*length).ok(),
-        _ => None,
-    })
+    match vector.dims() {
+        Some([Dim::Known(length @ 0..=LONGEST)]) => Ok(Some(*length as usize)),
+        Some([Dim::Known(length)]) => Err(c.error(format!(
+            "input {input} has a number for each dim, and no tensor has {length} dims: at most {MAX_RANK}"
+        ))),
+        _ => Ok(None),
+    }
 }

@@ -6,7 +6,7 @@ use opsmith::{Dim, Shape};
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
-use crate::parameters::{axis_of, elements, known_integers};
+use crate::parameters::{axis_of, elements, known_integers, numbers};
 use crate::walk::Dims;
 
 ops! {
@@ -59,11 +59,7 @@ impl Padding {
             shape.len(),
             tensor.shape()
         );
-        let paddings: Vec<i64> = match tensor.dtype() {
-            DType::Int32 => tensor.view::<i32, IxDyn>()?.iter().map(|&n| n.into()).collect(),
-            _ => tensor.view::<i64, IxDyn>()?.iter().copied().collect(),
-        };
-        padded(op, shape, &paddings)
+        padded(op, shape, &numbers(tensor, "paddings")?)
     }
 }
 

@@ -1,7 +1,6 @@
 //! One of two tensors, element by element.
 
 use opsmith::dtype::Complex;
-use opsmith::ndarray::ArrayD;
 use opsmith::prelude::*;
 
 use crate::define::ops;
@@ -112,7 +111,9 @@ impl OpKernel for SelectionGradient {
             let gradient = gradient.view::<T, IxDyn>()?;
             for (output, shape) in [x, y].into_iter().enumerate() {
                 if context.output_wanted(output)? {
-                    let mut taken = ArrayD::from_elem(gradient.raw_dim(), T::default());
+                    let taken = context.temp::<T>(gradient.len())?;
+                    let mut taken = ArrayViewMutD::from_shape(gradient.raw_dim(), taken)
+                        .map_err(|error| Error::internal(error.to_string()))?;
                     azip!((to in &mut taken, &from in &gradient, &first in &condition) {
                         if first == (output == 0) {
                             *to = from;

@@ -1,6 +1,7 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
 use opsmith::dtype::{bf16, f16, sets};
+use opsmith::memory;
 use opsmith::prelude::*;
 
 use crate::define::ops;
@@ -65,9 +66,16 @@ ordered! {
 /// Numbers and their positions.
 type Keys = Vec<(u64, usize)>;
 
-fn keys<'a, T: Ordered>(numbers: impl IntoIterator<Item = &'a T>, keys: &mut Keys) {
+/// Those of a row of so many numbers.
+fn keys<'a, T: Ordered>(
+    numbers: impl IntoIterator<Item = &'a T>,
+    length: usize,
+    keys: &mut Keys,
+) -> Result<()> {
     keys.clear();
+    memory::reserve(keys, length, "the keys of a row that is sorted")?;
     keys.extend(numbers.into_iter().map(|number| number.key()).zip(0..));
+    Ok(())
 }
 
 struct Sorting {
@@ -86,8 +94,7 @@ impl OpKernel for Sorting {
         let sorted = context.output_view::<i64, IxDyn>(0, tensor.shape())?;
         let descending = self.descending;
         dispatch!(tensor.dtype(), RealNumber, |T| {
-            sort(&context.compute(), tensor.view::<T, IxDyn>()?, sorted, axis, descending);
-            Ok(())
+            sort(&context.compute(), tensor.view::<T, IxDyn>()?, sorted, axis, descending)
         })
     }
 }
@@ -99,21 +106,22 @@ fn sort<T: Ordered>(
     sorted: ArrayViewMutD<'_, i64>,
     axis: Axis,
     descending: bool,
-) {
+) -> Result<()> {
     let sort_all = |numbers: ArrayViewD<'_, T>, mut sorted: ArrayViewMutD<'_, i64>| {
         let mut keyed = Keys::new();
         for (from, to) in numbers.lanes(axis).into_iter().zip(sorted.lanes_mut(axis)) {
-            keys(from, &mut keyed);
+            keys(from, from.len(), &mut keyed)?;
             sort_keys(&mut keyed, descending);
             to.into_iter().zip(&keyed).for_each(|(to, (_, at))| *to = *at as i64);
         }
+        Ok(())
     };
     match (0..numbers.ndim()).map(Axis).find(|&outer| outer != axis && numbers.len_of(outer) > 1) {
         Some(outer) => {
             let cost = numbers.len().saturating_mul(10) / numbers.len_of(outer);
-            cx.parallel_over(sorted, outer, cost, |range, sorted| {
-                sort_all(numbers.slice_axis(outer, range.into()), sorted);
-            });
+            cx.try_parallel_over(sorted, outer, cost, |range, sorted| {
+                sort_all(numbers.slice_axis(outer, range.into()), sorted)
+            })
         }
         None => sort_all(numbers.view(), sorted),
     }
@@ -197,7 +205,7 @@ impl OpKernel for Largest {
                 .zip(indices.as_slice_mut::<i64>()?.chunks_exact_mut(k));
             let mut keyed = Keys::new();
             for (row, (values, indices)) in rows.zip(outputs) {
-                keys(row, &mut keyed);
+                keys(row, length, &mut keyed)?;
                 largest(&mut keyed, k);
                 for ((value, index), &(_, at)) in values.iter_mut().zip(indices).zip(&keyed) {
                     (*value, *index) = (row[at], at as i64);
@@ -247,9 +255,9 @@ fn rows(context: &OpKernelContext<'_>, x: &[usize]) -> Result<(Vec<usize>, usize
     if own != others {
         return Err(error());
     }
-    let position = |&at: &i64| usize::try_from(at).ok().filter(|at| at < length);
-    let positions = indices.as_slice::<i64>()?.iter().map(position).collect::<Option<Vec<_>>>();
-    Ok((positions.ok_or_else(error)?, *length, *k))
+    let position = |&at: &i64| usize::try_from(at).ok().filter(|at| at < length).ok_or_else(error);
+    let positions = memory::try_collected(indices.as_slice::<i64>()?.iter().map(position), "positions")?;
+    Ok((positions, *length, *k))
 }
 
 struct LargestGradient;
@@ -322,6 +330,14 @@ mod tests {
     use opsmith::{infer_ok, testing};
 
     use super::*;
+
+    #[test]
+    fn rows_that_memory_has_no_room_for_are_errors() {
+        let one = opsmith::ndarray::arr0(1i8);
+        let row = one.broadcast(1 << 58).unwrap();
+        let error = testing::call::<TopK>().input(&row).attr("k", 1).run().unwrap_err();
+        assert_eq!(error.code(), Code::ResourceExhausted, "{error}");
+    }
 
     #[test]
     fn nan_is_the_largest_and_equal_numbers_stay_in_order() -> Result<()> {

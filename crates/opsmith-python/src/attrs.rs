@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use opsmith_core::attr::{AttrBase, AttrType, PartialShape, TensorValue};
+use opsmith_core::attr::{AttrBase, AttrType, MAX_LIST, MAX_TEXT, PartialShape, TensorValue};
 use opsmith_core::def::AttrDef;
-use opsmith_core::{AttrValue, DType, Error, Signature};
+use opsmith_core::tensor::MAX_RANK;
+use opsmith_core::{AttrValue, DType, Error, Signature, memory};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 use smallvec::SmallVec;
@@ -95,12 +96,16 @@ fn list(base: AttrBase, value: &Bound<'_, PyAny>) -> PyResult<Result<AttrValue, 
     if is_text {
         return Ok(Err(None));
     }
-    let elements = elements.collect::<PyResult<Vec<_>>>()?;
     macro_rules! each {
         ($read:ident, $variant:ident) => {{
-            let mut values = Vec::with_capacity(elements.len());
-            for element in &elements {
-                match $read(element)? {
+            let mut values = Vec::new();
+            for element in elements {
+                // An iterator may have no end.
+                if values.len() == MAX_LIST {
+                    return Ok(Err(Some(format!("have at most {MAX_LIST} elements"))));
+                }
+                memory::reserve(&mut values, 1, "a list").map_err(|error| to_python(value.py(), &error))?;
+                match $read(&element?)? {
                     Ok(value) => values.push(value),
                     Err(refused) => return Ok(Err(refused)),
                 }
@@ -124,7 +129,10 @@ fn string(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<str>, Refused>> {
     let Some(bytes) = text_to_bytes(value)? else {
         return Ok(Err(if value.is_instance_of::<PyString>() { not_utf8() } else { None }));
     };
-    Ok(String::from_utf8(bytes).map(Arc::from).map_err(|_| not_utf8()))
+    if bytes.len() > MAX_TEXT {
+        return Ok(Err(Some(format!("have at most {MAX_TEXT} bytes"))));
+    }
+    Ok(std::str::from_utf8(&bytes).map(Arc::from).map_err(|_| not_utf8()))
 }
 
 fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, Refused>> {
@@ -187,6 +195,9 @@ fn shape(value: &Bound<'_, PyAny>) -> PyResult<Result<PartialShape, Refused>> {
     let mut dims = Vec::new();
     for element in elements {
         let element = element?;
+        if dims.len() == MAX_RANK {
+            return Ok(Err(Some(format!("be a shape of at most {MAX_RANK} dims"))));
+        }
         if element.is_none() {
             dims.push(None);
             continue;
@@ -203,6 +214,7 @@ fn shape(value: &Bound<'_, PyAny>) -> PyResult<Result<PartialShape, Refused>> {
 fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused>> {
     let py = value.py();
     let refused = || Some("be a tensor: an array, a number or a list".to_owned());
+    let failed = |error| to_python(py, &error);
     let numpy = py.import("numpy")?;
     let Ok(array) = numpy.call_method1("asarray", (value,)) else { return Ok(Err(refused())) };
     let dtype = array.getattr("dtype")?;
@@ -214,6 +226,7 @@ fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused
         let mut strings = Vec::new();
         for element in elements.try_iter()? {
             let Some(text) = text_to_bytes(&element?)? else { return Ok(Err(refused())) };
+            memory::reserve(&mut strings, 1, "a tensor of text").map_err(failed)?;
             strings.push(text);
         }
         return Ok(Ok(Arc::new(TensorValue { dtype: DType::String, shape, bytes: Vec::new(), strings })));
@@ -222,6 +235,7 @@ fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused
         return Ok(Err(refused()));
     };
     let native = array.call_method1("astype", (dtype.call_method1("newbyteorder", ("=",))?,))?;
-    let bytes = native.call_method0("tobytes")?.cast_into::<PyBytes>()?.as_bytes().to_vec();
+    let bytes = native.call_method0("tobytes")?.cast_into::<PyBytes>()?;
+    let bytes = memory::collected(bytes.as_bytes().iter().copied(), "a tensor").map_err(failed)?;
     Ok(Ok(Arc::new(TensorValue { dtype: name, shape, bytes, strings: Vec::new() })))
 }

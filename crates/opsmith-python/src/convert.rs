@@ -1,6 +1,6 @@
 //! Makes arrays of what is none, and readable arrays of those that an op cannot read as they lie.
 
-use opsmith_core::{DType, Error};
+use opsmith_core::{DType, Error, memory};
 use opsmith_runtime::Tensor;
 use pyo3::exceptions::PyUnicodeError;
 use pyo3::prelude::*;
@@ -169,6 +169,7 @@ fn to_text(array: &Bound<'_, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyRes
                 format!("holds Python objects; element {at} must be text (str) or bytes, got {got}");
             return Err(invalid(message));
         };
+        memory::reserve(&mut texts, 1, "a tensor of text").map_err(|error| to_python(py, &error))?;
         texts.push(text);
     }
     Tensor::from_strings(&texts, &shape).map_err(|error| to_python(py, &error))

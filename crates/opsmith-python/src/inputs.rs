@@ -1,5 +1,6 @@
 //! The inputs of a call: what is an array is read where it lies, what is not becomes one as the definition asks.
 
+use opsmith_core::attr::MAX_LIST;
 use opsmith_core::def::{Allowed, ArgDef, ArgType};
 use opsmith_core::{AttrValue, DType, Error, Signature, TensorView};
 use opsmith_runtime::Tensor;
@@ -85,6 +86,11 @@ pub(crate) fn prepare<'py>(
             if !is_list {
                 let kind = type_name(&object);
                 return Err(invalid(format!("input `{}` must be a list of tensors, got {kind}", arg.name)));
+            }
+            let length = object.len()?;
+            if length > MAX_LIST {
+                let message = format!("must be a list of at most {MAX_LIST} tensors, got {length}");
+                return Err(invalid(format!("input `{}` {message}", arg.name)));
             }
             for (position, object) in object.try_iter()?.enumerate() {
                 let item = Item::new(signature, arg, Some(position), object?)?;

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
 use opsmith_core::tensor::{Extents, checked_num_elements};
-use opsmith_core::{DType, Error, Result};
+use opsmith_core::{DType, Error, Result, memory};
 use opsmith_runtime::{OutputMemory, prefer_large_pages};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -105,7 +105,8 @@ impl OutputMemory for NumpyMemory {
     }
 
     fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8> {
-        self.strings.push(bytes.into());
+        memory::reserve(&mut self.strings, 1, "text")?;
+        self.strings.push(memory::copied(bytes, "text")?);
         Ok(self.strings[self.strings.len() - 1].as_ptr())
     }
 }

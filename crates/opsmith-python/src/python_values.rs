@@ -5,6 +5,10 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 
+use opsmith_core::memory;
+
+use crate::errors::to_python;
+
 /// How text that is not UTF-8 goes through Python's `str` and back without loss.
 const ERRORS: &std::ffi::CStr = c"surrogateescape";
 
@@ -20,15 +24,19 @@ pub(crate) fn text_from_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bo
 /// The bytes of a `str` (the inverse of [`text_from_bytes`]) or `bytes`; `None` for any other object, and for text with
 /// half of a surrogate pair, which is the text of no bytes.
 pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
+    let copy = |bytes: &[u8]| {
+        let copy = memory::collected(bytes.iter().copied(), "text");
+        copy.map(Some).map_err(|error| to_python(object.py(), &error))
+    };
     if let Ok(bytes) = object.cast::<PyBytes>() {
-        return Ok(Some(bytes.as_bytes().to_vec()));
+        return copy(bytes.as_bytes());
     }
     let Ok(text) = object.cast::<PyString>() else { return Ok(None) };
     match text.to_str() {
-        Ok(text) => Ok(Some(text.as_bytes().to_vec())),
+        Ok(text) => copy(text.as_bytes()),
         Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(object.py()) => {
             match text.call_method1("encode", ("utf-8", "surrogateescape")) {
-                Ok(bytes) => Ok(Some(bytes.cast_into::<PyBytes>()?.as_bytes().to_vec())),
+                Ok(bytes) => copy(bytes.cast_into::<PyBytes>()?.as_bytes()),
                 Err(error) if error.is_instance_of::<PyUnicodeEncodeError>(object.py()) => Ok(None),
                 Err(error) => Err(error),
             }
@@ -41,7 +49,8 @@ pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8
 pub(crate) fn describe(object: &Bound<'_, PyAny>) -> String {
     const LONGEST: usize = 60;
     let kind = type_name(object);
-    let Ok(text) = object.repr().map(|text| text.to_string_lossy().into_owned()) else { return kind };
+    let Ok(text) = object.repr() else { return kind };
+    let text = text.to_string_lossy();
     let mut short: String = text.chars().take(LONGEST).collect();
     if short.len() < text.len() {
         short.push('…');

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use opsmith_abi::*;
 use opsmith_core::attr::{AttrBase, AttrValue, PartialShape, TensorValue};
 use opsmith_core::tensor::{StrRef, row_major_strides};
-use opsmith_core::{Device, TensorView};
+use opsmith_core::{Device, Result, TensorView, memory};
 use smallvec::SmallVec;
 
 use crate::call::to_abi_tensor;
@@ -34,19 +34,25 @@ struct TensorStorage {
 }
 
 /// Calls `body` with the attributes in the ABI's form, which are valid until it returns.
-pub(crate) fn with_abi_attrs<R>(attrs: &[Named<'_>], body: impl FnOnce(&[*const OpsmithAttr]) -> R) -> R {
+///
+/// # Errors
+/// `ResourceExhausted` without memory, and what `body` says.
+pub(crate) fn with_abi_attrs<R>(
+    attrs: &[Named<'_>],
+    body: impl FnOnce(&[*const OpsmithAttr]) -> Result<R>,
+) -> Result<R> {
     if attrs.is_empty() {
         return body(&[]);
     }
-    let storage: SmallVec<[Storage; 4]> = attrs.iter().map(|(_, value)| store(value)).collect();
+    let storage = attrs.iter().map(|(_, value)| store(value)).collect::<Result<SmallVec<[Storage; 4]>>>()?;
     let abi: SmallVec<[OpsmithAttr; 4]> =
         attrs.iter().zip(&storage).map(|((name, value), storage)| to_abi(name, value, storage)).collect();
     let pointers: SmallVec<[*const OpsmithAttr; 4]> = abi.iter().map(std::ptr::from_ref).collect();
     body(&pointers)
 }
 
-fn store(value: &AttrValue) -> Storage {
-    match value {
+fn store(value: &AttrValue) -> Result<Storage> {
+    Ok(match value {
         AttrValue::Type(dtype) => Storage::Types(SmallVec::from_elem(*dtype as i32, 1)),
         AttrValue::Types(dtypes) => Storage::Types(dtypes.iter().map(|dtype| *dtype as i32).collect()),
         AttrValue::String(text) => Storage::Strings(SmallVec::from_elem(OpsmithStr::new(text), 1)),
@@ -55,15 +61,15 @@ fn store(value: &AttrValue) -> Storage {
         }
         AttrValue::Shape(shape) => store_shapes(std::slice::from_ref(shape)),
         AttrValue::Shapes(shapes) => store_shapes(shapes),
-        AttrValue::Tensor(tensor) => store_tensors(std::slice::from_ref(tensor)),
-        AttrValue::Tensors(tensors) => store_tensors(tensors),
+        AttrValue::Tensor(tensor) => store_tensors(std::slice::from_ref(tensor))?,
+        AttrValue::Tensors(tensors) => store_tensors(tensors)?,
         AttrValue::Int(_)
         | AttrValue::Float(_)
         | AttrValue::Bool(_)
         | AttrValue::Ints(_)
         | AttrValue::Floats(_)
         | AttrValue::Bools(_) => Storage::InPlace,
-    }
+    })
 }
 
 fn store_shapes(shapes: &[PartialShape]) -> Storage {
@@ -76,20 +82,21 @@ fn store_shapes(shapes: &[PartialShape]) -> Storage {
     Storage::Shapes(abi.collect(), dims)
 }
 
-fn store_tensors(tensors: &[std::sync::Arc<TensorValue>]) -> Storage {
-    let stored: Vec<TensorStorage> = tensors.iter().map(|tensor| store_tensor(tensor)).collect();
+fn store_tensors(tensors: &[std::sync::Arc<TensorValue>]) -> Result<Storage> {
+    let stored: Vec<TensorStorage> =
+        tensors.iter().map(|tensor| store_tensor(tensor)).collect::<Result<_>>()?;
     let pointers = stored.iter().map(|stored| std::ptr::from_ref(&*stored.tensor)).collect();
-    Storage::Tensors(stored, pointers)
+    Ok(Storage::Tensors(stored, pointers))
 }
 
-fn store_tensor(value: &TensorValue) -> TensorStorage {
+fn store_tensor(value: &TensorValue) -> Result<TensorStorage> {
     let strides: Box<[isize]> = row_major_strides(&value.shape).into_vec().into();
-    let strings: Box<[StrRef]> =
-        value.strings.iter().map(|bytes| StrRef { data: bytes.as_ptr(), len: bytes.len() }).collect();
+    let strings = value.strings.iter().map(|bytes| StrRef { data: bytes.as_ptr(), len: bytes.len() });
+    let strings = memory::collected(strings, "a tensor of text")?.into_boxed_slice();
     let data = if strings.is_empty() { value.bytes.as_ptr() } else { strings.as_ptr().cast() };
     // SAFETY: only turned into the ABI's form, which the library reads while `value` and what is boxed here live.
     let view = unsafe { TensorView::from_raw_parts(data, value.dtype, Device::CPU, &value.shape, &strides) };
-    TensorStorage { tensor: Box::new(to_abi_tensor(&view)), _strides: strides, _strings: strings }
+    Ok(TensorStorage { tensor: Box::new(to_abi_tensor(&view)), _strides: strides, _strings: strings })
 }
 
 fn to_abi(name: &str, value: &AttrValue, storage: &Storage) -> OpsmithAttr {
@@ -140,7 +147,7 @@ mod tests {
     /// What `read` finds in the ABI's form of `value`.
     fn encoded<R>(value: &AttrValue, read: impl FnOnce(&OpsmithAttr) -> R) -> R {
         // SAFETY: the pointers are valid inside the closure.
-        with_abi_attrs(&[("a", value)], |attrs| read(unsafe { &*attrs[0] }))
+        with_abi_attrs(&[("a", value)], |attrs| Ok(read(unsafe { &*attrs[0] }))).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_abi::*;
-use opsmith_core::{Code, DType, Error, Result, TensorView};
+use opsmith_core::{Code, DType, Error, Result, TensorView, memory};
 use opsmith_cuda::Launch;
 use smallvec::SmallVec;
 
@@ -148,7 +148,7 @@ pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Pre
     let error = with_abi_call(called, inputs, &mut [], &host, |call| {
         // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
         unsafe { (table.plan)(call, &raw mut plan) }
-    });
+    })?;
     // SAFETY: the library gave the error, and it is taken once.
     unsafe { take_error(table, error) }?;
     Ok(Prepared { table, plan })
@@ -187,7 +187,7 @@ pub(crate) fn call<M: OutputMemory>(
         host.parallel_for = Some(parallel_for::<M>);
     }
     // SAFETY: everything that the call points to is valid until it returns, as the ABI asks.
-    let error = with_abi_call(called, inputs, counts_out, &host, |call| unsafe { (table.call)(call) });
+    let error = with_abi_call(called, inputs, counts_out, &host, |call| unsafe { (table.call)(call) })?;
     // SAFETY: the library gave the error, and it is taken once.
     let result = unsafe { take_error(table, error) };
     match services.failure {
@@ -203,7 +203,7 @@ fn with_abi_call<R>(
     counts_out: &mut [usize],
     host: &OpsmithHost,
     body: impl FnOnce(*const OpsmithCall) -> R,
-) -> R {
+) -> Result<R> {
     // Filled where they lie: collected ones would be copied.
     let mut tensors: SmallVec<[OpsmithTensor; 4]> = SmallVec::new();
     tensors.extend(inputs.flat.iter().map(|tensor| tensor.as_ref().map_or(ABSENT, to_abi_tensor)));
@@ -230,7 +230,7 @@ fn with_abi_call<R>(
             num_outputs: counts_out.len(),
             plan: called.prepared.map_or(std::ptr::null(), |prepared| prepared.plan),
         };
-        body(&raw const call)
+        Ok(body(&raw const call))
     })
 }
 
@@ -383,7 +383,8 @@ impl OutputMemory for EngineMemory {
     }
 
     fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8> {
-        self.strings.push(bytes.into());
+        memory::reserve(&mut self.strings, 1, "text")?;
+        self.strings.push(memory::copied(bytes, "text")?);
         Ok(self.strings[self.strings.len() - 1].as_ptr())
     }
 }

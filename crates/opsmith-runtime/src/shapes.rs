@@ -2,7 +2,7 @@
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgDef;
-use opsmith_core::{AttrValue, DType, Error, Result, Shape, ensure};
+use opsmith_core::{AttrValue, DType, Error, Result, Shape, ensure, memory};
 use serde_json::{Map, Value, json};
 
 use crate::op::Op;
@@ -147,9 +147,11 @@ impl Tensor {
         let mut value =
             TensorValue { dtype: self.dtype(), shape: self.shape().to_vec(), bytes: vec![], strings: vec![] };
         if self.dtype() == DType::String {
-            value.strings = self.strings()?.into_iter().map(<[u8]>::to_vec).collect();
+            let text = self.strings()?.into_iter();
+            let text = text.map(|text| memory::collected(text.iter().copied(), "text"));
+            value.strings = memory::try_collected(text, "a tensor of text")?;
         } else {
-            value.bytes = self.to_contiguous()?.bytes().to_vec();
+            value.bytes = memory::collected(self.to_contiguous()?.bytes().iter().copied(), "a tensor")?;
         }
         Ok(value)
     }

@@ -6,10 +6,11 @@ pub mod testing;
 pub use ndarray;
 pub use opsmith_abi::OpsmithLibrary;
 pub use opsmith_body::{Each, Mask, Rows, Scalar};
+pub use opsmith_core::tensor::MAX_RANK;
 pub use opsmith_core::{
     AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext,
     KernelDef, Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result,
-    Shape, ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, shape_fns,
+    Shape, ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, memory, shape_fns,
 };
 pub use opsmith_kernels::pointwise::ProgramKernel;
 pub use opsmith_kernels::{BodyFloat, GemmFloat, gemm};

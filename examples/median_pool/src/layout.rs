@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use opsmith::memory;
+use opsmith::prelude::*;
+
 use crate::windows::Pool;
 
 /// How many windows are done at a time.
@@ -46,7 +49,7 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    pub(crate) fn new(pool: &'a Pool) -> Layout<'a> {
+    pub(crate) fn new(pool: &'a Pool) -> Result<Layout<'a>> {
         let ([_, width], [_, stride], channels) = (pool.windows.ksize, pool.windows.strides, pool.channels);
         let len = pool.row_len();
         let block = |first: usize| {
@@ -58,12 +61,14 @@ impl<'a> Layout<'a> {
             Column { j, inside: windows.start * channels..windows.end * channels }
         };
         let origin = |element: usize| element / channels * stride * channels + element % channels;
-        Layout {
+        let columns = (0..width).map(column).filter(|column| !column.inside.is_empty());
+        let moved = if stride == 1 { 0 } else { len };
+        Ok(Layout {
             pool,
-            blocks: (0..len).step_by(LANES).map(block).collect(),
-            columns: (0..width).map(column).filter(|column| !column.inside.is_empty()).collect(),
-            origins: if stride == 1 { Vec::new() } else { (0..len).map(origin).collect() },
-        }
+            blocks: memory::collected((0..len).step_by(LANES).map(block), "the blocks of a row")?,
+            columns: memory::collected(columns, "the columns of an image")?,
+            origins: memory::collected((0..moved).map(origin), "the windows of a row")?,
+        })
     }
 
     /// The lanes of a block whose windows have a column in the image, and their elements in it at row `y` of the image.

@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use opsmith::memory;
 use opsmith::prelude::*;
 
 use crate::element::Pooled;
@@ -59,17 +60,21 @@ pub(crate) struct Scratch<T: Pooled> {
 }
 
 impl<T: Pooled> Scratch<T> {
-    pub(crate) fn new(how: &Medians) -> Scratch<T> {
+    pub(crate) fn new(how: &Medians, pool: &Pool) -> Result<Scratch<T>> {
         let size = how.windows.size();
         let places = if size <= MOST { size } else { 0 };
-        Scratch {
-            keys: vec![[T::LEAST; LANES]; places],
+        let mut window = Vec::new();
+        if size > MOST {
+            memory::reserve(&mut window, size.min(pool.height * pool.width), "the elements of a window")?;
+        }
+        Ok(Scratch {
+            keys: memory::filled([T::LEAST; LANES], places, "the elements of windows")?,
             nans: [T::zero(); LANES],
             least: [false; LANES],
             gathered: [T::zero(); LANES],
             medians: [T::LEAST; LANES],
-            window: Vec::new(),
-        }
+            window,
+        })
     }
 
     /// The medians of a block of windows that have these rows of the image.

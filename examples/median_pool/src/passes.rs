@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use opsmith::isa::{Isa, Kernel, dispatch};
+use opsmith::memory;
 use opsmith::ndarray::ArrayViewMut2;
 use opsmith::prelude::*;
 
@@ -22,8 +23,8 @@ struct Images<'a, T> {
 }
 
 impl<'a, T: Pooled> Images<'a, T> {
-    fn new(how: &'a Medians, pool: &'a Pool, elements: &'a [T]) -> Images<'a, T> {
-        Images { how, layout: Layout::new(pool), elements }
+    fn new(how: &'a Medians, pool: &'a Pool, elements: &'a [T]) -> Result<Images<'a, T>> {
+        Ok(Images { how, layout: Layout::new(pool)?, elements })
     }
 
     fn image(&self, image: usize) -> &'a [T] {
@@ -40,14 +41,11 @@ pub(crate) fn forward<T: Pooled>(
     x: &[T],
     y: &mut [T],
 ) -> Result<()> {
-    let images = Images::new(how, pool, x);
+    let images = Images::new(how, pool, x)?;
     let rows = table(y, pool.batch * pool.rows, pool.row_len())?;
-    cx.parallel_over(rows, Axis(0), how.cost(pool), |range, mut rows| {
-        if let Some(to) = rows.as_slice_mut() {
-            dispatch(Forward { images: &images, rows: range, to });
-        }
-    });
-    Ok(())
+    cx.try_parallel_over(rows, Axis(0), how.cost(pool), |range, mut rows| {
+        rows.as_slice_mut().map_or(Ok(()), |to| dispatch(Forward { images: &images, rows: range, to }))
+    })
 }
 
 struct Forward<'a, T> {
@@ -57,18 +55,19 @@ struct Forward<'a, T> {
 }
 
 impl<T: Pooled> Kernel for Forward<'_, T> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn run<I: Isa>(self) {
+    fn run<I: Isa>(self) -> Result<()> {
         let Images { how, layout, .. } = self.images;
-        let (pool, mut scratch) = (layout.pool, Scratch::new(how));
+        let (pool, mut scratch) = (layout.pool, Scratch::new(how, layout.pool)?);
         for (row, to) in self.rows.zip(self.to.chunks_exact_mut(pool.row_len())) {
             let (image, rows) = (self.images.image(row / pool.rows), pool.rows_of(row % pool.rows));
             for block in &layout.blocks {
                 scratch.medians(how, layout, image, &rows, block, &mut to[block.range()]);
             }
         }
+        Ok(())
     }
 }
 
@@ -81,7 +80,7 @@ pub(crate) fn backward<T: Differentiable>(
     y_grad: &[T],
     x_grad: &mut [T],
 ) -> Result<()> {
-    let images = Images::new(how, pool, x);
+    let images = Images::new(how, pool, x)?;
     let (height, len) = (pool.height, pool.width * pool.channels);
     let rows = table(x_grad, pool.batch * height, len)?;
     let band = BAND.max(8 * how.windows.ksize[0]);
@@ -95,12 +94,10 @@ pub(crate) fn backward<T: Differentiable>(
             let (now, rest) = std::mem::take(&mut to).split_at_mut((end - first) * len);
             sums.clear();
             // Of large windows it is much of an image: there may be no memory for it.
-            sums.try_reserve_exact(now.len()).map_err(|_| {
-                Error::resource_exhausted(format!("cannot allocate {} sums of a gradient", now.len()))
-            })?;
+            memory::reserve(&mut sums, now.len(), "the sums of a gradient")?;
             sums.resize(now.len(), T::Sum::default());
             let y_grad = &y_grad[image * pool.rows * pool.row_len()..];
-            dispatch(Scatter { images: &images, image, band: first..end, y_grad, sums: &mut sums });
+            dispatch(Scatter { images: &images, image, band: first..end, y_grad, sums: &mut sums })?;
             for (to, &sum) in now.iter_mut().zip(&sums) {
                 *to = T::narrowed(sum);
             }
@@ -121,12 +118,13 @@ struct Scatter<'a, T: Differentiable> {
 }
 
 impl<T: Differentiable> Kernel for Scatter<'_, T> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn run<I: Isa>(self) {
+    fn run<I: Isa>(self) -> Result<()> {
         let Images { how, layout, .. } = self.images;
-        let (pool, mut scratch, mut places) = (layout.pool, Scratch::new(how), Places::new());
+        let (pool, mut places) = (layout.pool, Places::new());
+        let mut scratch = Scratch::new(how, pool)?;
         let image = self.images.image(self.image);
         let first = self.band.start * pool.width * pool.channels;
         let mut medians = [T::zero(); LANES];
@@ -145,6 +143,7 @@ impl<T: Differentiable> Kernel for Scatter<'_, T> {
                 });
             }
         }
+        Ok(())
     }
 }
 
@@ -157,14 +156,11 @@ pub(crate) fn gather<T: Pooled>(
     values: &[T],
     to: &mut [T],
 ) -> Result<()> {
-    let images = Images::new(how, pool, x);
+    let images = Images::new(how, pool, x)?;
     let rows = table(to, pool.batch * pool.rows, pool.row_len())?;
-    cx.parallel_over(rows, Axis(0), 2 * how.cost(pool), |range, mut rows| {
-        if let Some(to) = rows.as_slice_mut() {
-            dispatch(Gather { images: &images, rows: range, values, to });
-        }
-    });
-    Ok(())
+    cx.try_parallel_over(rows, Axis(0), 2 * how.cost(pool), |range, mut rows| {
+        rows.as_slice_mut().map_or(Ok(()), |to| dispatch(Gather { images: &images, rows: range, values, to }))
+    })
 }
 
 struct Gather<'a, T> {
@@ -175,12 +171,13 @@ struct Gather<'a, T> {
 }
 
 impl<T: Pooled> Kernel for Gather<'_, T> {
-    type Output = ();
+    type Output = Result<()>;
 
     #[inline(always)]
-    fn run<I: Isa>(self) {
+    fn run<I: Isa>(self) -> Result<()> {
         let Images { how, layout, .. } = self.images;
-        let (pool, mut scratch, mut places) = (layout.pool, Scratch::new(how), Places::new());
+        let (pool, mut places) = (layout.pool, Places::new());
+        let mut scratch = Scratch::new(how, pool)?;
         let mut medians = [T::zero(); LANES];
         for (row, to) in self.rows.zip(self.to.chunks_exact_mut(pool.row_len())) {
             let (number, rows) = (row / pool.rows, pool.rows_of(row % pool.rows));
@@ -194,6 +191,7 @@ impl<T: Pooled> Kernel for Gather<'_, T> {
                 places.each(layout, &rows, block, |lane, _, element| to[lane] = values[element]);
             }
         }
+        Ok(())
     }
 }
 

@@ -28,6 +28,24 @@ torch.testing.assert_close(ours, theirs)
 def compiled(a, b):
     return ops.softmax(ops.mat_mul(a, b))
 torch.testing.assert_close(compiled(a, b), torch.softmax(a @ b, -1))
+long = torch.ones(1, dtype=torch.int64).expand(1 << 56)
+for op, inputs in [
+    (ops.reshape, (a, long)),
+    (ops.broadcast_to, (a, long)),
+    (ops.sum_to, (a, long)),
+    (ops.fill, (long, a[0, 0])),
+    (ops.slice, (a, long, long)),
+    (ops.pad, (a, long)),
+    (ops.gather, (a, long)),
+    (ops.arg_sort, (long,)),
+    (ops.mat_mul, (long[None], long[:, None])),
+]:
+    try:
+        op(*(x.detach() if x is a else x for x in inputs))
+    except RuntimeError as error:
+        assert any(part in str(error) for part in ["at most 254", "allocate", "must have", "large"]), error
+    else:
+        raise AssertionError(f"{op} of 2^56 numbers")
 """
 
 TENSORFLOW = """

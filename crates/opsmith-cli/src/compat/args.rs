@@ -3,6 +3,7 @@
 //! An argument of the new definition is looked at as graphs of the old one see it: where its dtype or number comes from
 //! an attribute that the old definition lacks, by that attribute's default.
 
+use opsmith_core::attr::MAX_LIST;
 use opsmith_core::def::{ArgCount, ArgDef, ArgType};
 use opsmith_core::{AttrValue, DType, Signature};
 
@@ -10,7 +11,7 @@ use super::change::{Changes, Part};
 use super::rules::Rule;
 
 /// No list holds more tensors: an op refuses to make more, and a definition must not exhaust memory.
-const MOST_TENSORS: i64 = 1 << 16;
+const MOST_TENSORS: i64 = MAX_LIST as i64;
 
 /// Tensors of an argument as graphs of the old definition know them.
 #[derive(Debug, PartialEq)]

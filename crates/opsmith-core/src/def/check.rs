@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::model::{Allowed, AttrDef};
 use super::print::Quoted;
-use crate::attr::{AttrBase, AttrType, AttrValue};
+use crate::attr::{AttrBase, AttrType, AttrValue, MAX_LIST};
 
 /// A constraint that a value breaks: what the value must be, and what it is.
 pub(super) struct Violation {
@@ -51,6 +51,8 @@ impl AttrDef {
     /// # Errors
     /// What is wrong, to follow the attribute's name: "must be at least 1, got 0".
     pub(super) fn check(&self, value: &AttrValue) -> Result<(), Violation> {
+        let length_of_list = length(value).filter(|length| *length > MAX_LIST);
+        refuse(length_of_list, || format!("must have at most {}", counted(MAX_LIST, "element")))?;
         if let (Some(min), Some(length)) = (self.min_len, length(value)) {
             let must = || format!("must have at least {}", counted(min, "element"));
             refuse((length < min).then_some(length), must)?;

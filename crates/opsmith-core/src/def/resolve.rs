@@ -5,11 +5,11 @@ use std::fmt::{self, Display, Formatter};
 use super::check::{a, counted, joined};
 use super::model::{ArgCount, ArgDef, ArgType, AttrDef, Signature};
 use super::suggest::did_you_mean;
-use crate::attr::AttrValue;
+use crate::attr::{AttrValue, MAX_LIST};
 use crate::{DType, Error, Result};
 
-/// The most tensors that an output may hold: a count from a caller must not exhaust memory.
-const MOST_TENSORS: i64 = 1 << 16;
+/// [`MAX_LIST`] as an attribute counts: a count from a caller must not exhaust memory.
+const MOST_TENSORS: i64 = MAX_LIST as i64;
 
 /// What a call gives for one input, as far as dtypes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,10 @@ use smallvec::SmallVec;
 use super::Strides;
 use crate::{DType, Device, DeviceKind, Element, Error, Result, bail, ensure};
 
+/// The most dims that a tensor has: those of TensorFlow, whose tensors have the most. A vector that holds a shape, or a number for
+/// each dim, is not longer.
+pub const MAX_RANK: usize = 254;
+
 /// The number of elements of a shape, or `None` where it does not fit a pointer's offset.
 #[inline]
 pub fn checked_num_elements(shape: &[usize]) -> Option<usize> {

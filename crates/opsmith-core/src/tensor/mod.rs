@@ -8,8 +8,8 @@ use std::marker::PhantomData;
 use ndarray::{ArrayView, ArrayViewMut, Axis, Dimension, ShapeBuilder};
 use smallvec::SmallVec;
 
+pub use self::layout::{MAX_RANK, checked_num_elements, is_row_major, row_major_strides};
 use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, not_contiguous, typed_layout};
-pub use self::layout::{checked_num_elements, is_row_major, row_major_strides};
 use crate::{DType, Device, DeviceKind, Element, Result, ensure};
 
 /// The dims of a concrete shape; no heap for the usual ranks.
@@ -230,7 +230,7 @@ impl<'a> TensorView<'a> {
     /// The elements of a contiguous `string` tensor, row-major.
     ///
     /// # Errors
-    /// `InvalidArgument` when the dtype is not `string` or the elements are not contiguous.
+    /// `InvalidArgument` when the dtype is not `string` or the elements are not contiguous; `ResourceExhausted` without memory.
     pub fn strings(&self) -> Result<Vec<&'a [u8]>> {
         ensure!(self.dtype == DType::String, InvalidArgument, "expected dtype string, got {}", self.dtype);
         ensure!(
@@ -245,7 +245,7 @@ impl<'a> TensorView<'a> {
         }
         // SAFETY: a string tensor holds `StrRef`s whose bytes live as long as the tensor.
         let refs = unsafe { std::slice::from_raw_parts(self.data.cast::<StrRef>(), count) };
-        Ok(refs.iter().map(|s| s.bytes()).collect())
+        crate::memory::collected(refs.iter().map(|s| s.bytes()), "the elements of text")
     }
 
     fn anchor<T>(&self, offset: isize) -> *const T {

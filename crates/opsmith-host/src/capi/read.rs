@@ -7,9 +7,9 @@ use opsmith_abi::{
     OPSMITH_ATTR_TENSOR, OPSMITH_ATTR_TYPE, OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithAttr,
     OpsmithHost, OpsmithShape, OpsmithStr, OpsmithTensor,
 };
-use opsmith_core::attr::{PartialShape, TensorValue};
-use opsmith_core::tensor::{StrRef, row_major_strides};
-use opsmith_core::{AttrValue, DType, Device, DeviceKind, Error, Result, TensorView, bail, ensure};
+use opsmith_core::attr::{PartialShape, TensorValue, list};
+use opsmith_core::tensor::{MAX_RANK, StrRef, row_major_strides};
+use opsmith_core::{AttrValue, DType, Device, DeviceKind, Error, Result, TensorView, bail, ensure, memory};
 
 /// Text that the caller passes.
 ///
@@ -157,13 +157,11 @@ pub(super) unsafe fn attr(attr: &OpsmithAttr) -> Result<AttrValue> {
     unsafe {
         Ok(match (attr.kind, attr.is_list != 0) {
             (OPSMITH_ATTR_INT, false) => AttrValue::Int(values::<i64>(attr)?[0]),
-            (OPSMITH_ATTR_INT, true) => AttrValue::Ints(values::<i64>(attr)?.to_vec()),
+            (OPSMITH_ATTR_INT, true) => AttrValue::Ints(each(values::<i64>(attr)?, |&n| Ok(n))?),
             (OPSMITH_ATTR_FLOAT, false) => AttrValue::Float(values::<f64>(attr)?[0]),
-            (OPSMITH_ATTR_FLOAT, true) => AttrValue::Floats(values::<f64>(attr)?.to_vec()),
+            (OPSMITH_ATTR_FLOAT, true) => AttrValue::Floats(each(values::<f64>(attr)?, |&x| Ok(x))?),
             (OPSMITH_ATTR_BOOL, false) => AttrValue::Bool(values::<u8>(attr)?[0] != 0),
-            (OPSMITH_ATTR_BOOL, true) => {
-                AttrValue::Bools(values::<u8>(attr)?.iter().map(|&byte| byte != 0).collect())
-            }
+            (OPSMITH_ATTR_BOOL, true) => AttrValue::Bools(each(values::<u8>(attr)?, |&byte| Ok(byte != 0))?),
             (OPSMITH_ATTR_TYPE, false) => AttrValue::Type(dtype(values::<i32>(attr)?[0])?),
             (OPSMITH_ATTR_TYPE, true) => {
                 AttrValue::Types(each(values::<i32>(attr)?, |&number| dtype(number))?)
@@ -195,20 +193,21 @@ unsafe fn values<'a, T>(attr: &OpsmithAttr) -> Result<&'a [T]> {
 }
 
 fn each<T, R>(values: &[T], read: impl Fn(&T) -> Result<R>) -> Result<Vec<R>> {
-    values.iter().map(read).collect()
+    list(values.len(), values.iter().map(read))
 }
 
 /// # Safety
 /// The text must be readable.
 unsafe fn string(value: &OpsmithStr) -> Result<Arc<str>> {
     // SAFETY: promised by the caller.
-    unsafe { text(*value) }.map(Arc::from)
+    opsmith_core::attr::text(unsafe { text(*value) }?.as_bytes())
 }
 
 /// # Safety
 /// The dims must be readable.
 unsafe fn shape(value: &OpsmithShape) -> Result<PartialShape> {
     let Ok(rank) = usize::try_from(value.rank) else { return Ok(None) };
+    ensure!(rank <= MAX_RANK, InvalidArgument, "a shape has at most {MAX_RANK} dims, got {rank}");
     // SAFETY: promised by the caller.
     let dims = unsafe { slice(value.dims, rank, "a shape's dims") }?;
     Ok(Some(dims.iter().map(|&dim| u64::try_from(dim).ok()).collect()))
@@ -232,12 +231,16 @@ unsafe fn tensor(pointer: *const OpsmithTensor) -> Result<Arc<TensorValue>> {
         "a tensor attribute must be in main memory"
     );
     let (bytes, strings) = match view.dtype() {
-        DType::String => (Vec::new(), view.strings()?.into_iter().map(<[u8]>::to_vec).collect()),
+        DType::String => {
+            let text =
+                view.strings()?.into_iter().map(|text| memory::collected(text.iter().copied(), "text"));
+            (Vec::new(), memory::try_collected(text, "the elements of text")?)
+        }
         dtype => {
             // SAFETY: a contiguous tensor has this many readable bytes.
             let bytes =
                 unsafe { slice(view.data_ptr(), view.num_elements() * dtype.size(), "a tensor's data") };
-            (bytes?.to_vec(), Vec::new())
+            (memory::collected(bytes?.iter().copied(), "a tensor")?, Vec::new())
         }
     };
     Ok(Arc::new(TensorValue { dtype: view.dtype(), shape: shape.to_vec(), bytes, strings }))

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use opsmith_core::attr::{AttrBase, AttrType, TensorValue};
+use opsmith_core::attr::{AttrBase, AttrType, TensorValue, list};
 use opsmith_core::def::{ArgDef, AttrDef};
 use opsmith_core::{AttrValue, DType, Error, Result, Signature, bail};
 use smallvec::SmallVec;
@@ -144,7 +144,7 @@ unsafe fn numbers(dtype: i32, data: *const c_void, len: usize) -> Result<AttrVal
                 // SAFETY: promised by the caller; the elements need not be aligned.
                 $change(unsafe { elements.add(i).read_unaligned() })
             };
-            AttrValue::$list((0..len).map(read).collect())
+            AttrValue::$list(list(len, (0..len).map(read).map(Ok))?)
         }};
     }
     Ok(match ffi::dtype(dtype)? {

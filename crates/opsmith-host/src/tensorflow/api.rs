@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
+use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{Code, DType, Error, Result};
 
 /// `TF_Status*`, owned.
@@ -438,8 +439,6 @@ impl<'a> Call<'a> {
 
 /// The dims as TensorFlow takes them; it ends the process when there are too many or their product overflows.
 fn checked_dims(shape: &[usize]) -> Result<&[i64]> {
-    /// The most dims that its tensors have.
-    const MAX_RANK: usize = 254;
     let product = shape.iter().try_fold(1i64, |product, &dim| product.checked_mul(i64::try_from(dim).ok()?));
     if shape.len() > MAX_RANK || product.is_none() {
         return Err(Error::resource_exhausted(format!("shape {shape:?} is larger than TensorFlow can have")));

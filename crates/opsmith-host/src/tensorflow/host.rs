@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use opsmith_core::kernel::Host;
 use opsmith_core::tensor::{StrRef, checked_num_elements};
-use opsmith_core::{DType, Error, Plan, Result, TensorView};
+use opsmith_core::{DType, Error, Plan, Result, TensorView, memory};
 use smallvec::SmallVec;
 
 use super::api::{Call, Tensor};
@@ -87,7 +87,7 @@ unsafe impl Host for TfHost<'_> {
             return Ok(tensor.data());
         }
         let empty = StrRef { data: std::ptr::null(), len: 0 };
-        let mut texts = vec![empty; count].into_boxed_slice();
+        let mut texts = memory::filled(empty, count, "the elements of text")?.into_boxed_slice();
         let data = texts.as_mut_ptr();
         self.kept.borrow_mut().strings.push((texts, tensor.data().cast()));
         Ok(data.cast())
@@ -117,9 +117,11 @@ unsafe impl Host for TfHost<'_> {
     }
 
     fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
-        let text: Box<[u8]> = bytes.into();
+        let text = memory::copied(bytes, "text")?;
         let data = NonNull::from(&text[..]).cast();
-        self.kept.borrow_mut().texts.push(text);
+        let mut kept = self.kept.borrow_mut();
+        memory::reserve(&mut kept.texts, 1, "text")?;
+        kept.texts.push(text);
         Ok(data)
     }
 

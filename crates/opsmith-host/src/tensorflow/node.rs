@@ -5,7 +5,7 @@ use opsmith_core::def::{ArgCount, ArgType, AttrDef};
 use opsmith_core::kernel::CallInputs;
 use opsmith_core::tensor::{Extents, StrRef, Strides, row_major_strides};
 use opsmith_core::{
-    DType, Device, DeviceKind, Error, Op, Plan, Request, Result, Signature, TensorView, bail, panic,
+    DType, Device, DeviceKind, Error, Op, Plan, Request, Result, Signature, TensorView, bail, memory, panic,
 };
 use smallvec::SmallVec;
 
@@ -129,7 +129,8 @@ impl Node {
                 let count = if input.data.is_null() { 0 } else { input.shape.iter().product() };
                 let strings = input.data.cast::<TString>();
                 // SAFETY: a string tensor has this many strings, which stay as long as the tensor.
-                input.strings = (0..count).map(|i| unsafe { (*strings.add(i)).as_str_ref() }).collect();
+                let strings = (0..count).map(|i| unsafe { (*strings.add(i)).as_str_ref() });
+                input.strings = memory::collected(strings, "the elements of text")?;
                 input.data = input.strings.as_ptr().cast();
             }
             inputs.push(input);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use opsmith_core::attr::{AttrBase, AttrType, AttrValue, PartialShape, TensorValue};
+use opsmith_core::attr::{AttrBase, AttrType, AttrValue, MAX_LIST, PartialShape, TensorValue};
 use opsmith_core::tensor::checked_num_elements;
-use opsmith_core::{DType, Error, Result};
+use opsmith_core::{DType, Error, Result, ensure, memory};
 
 /// The value of a field.
 #[derive(Clone, Copy)]
@@ -111,9 +111,10 @@ pub(super) fn attr_value(ty: AttrType, message: &[u8]) -> Result<AttrValue> {
     let mut values = Vec::new();
     for (_, value) in Fields(holder).filter(|(field, _)| *field == number) {
         match value {
-            Value::Bytes(packed) if scalars != 0 => unpack(packed, scalars, &mut values),
+            Value::Bytes(packed) if scalars != 0 => unpack(packed, scalars, &mut values)?,
             value => values.push(value),
         }
+        ensure!(values.len() <= MAX_LIST, InvalidArgument, "must have at most {MAX_LIST} elements");
     }
     if !ty.list && values.is_empty() {
         return Err(Error::invalid_argument(format!("is not of type {ty}")));
@@ -136,18 +137,20 @@ pub(super) fn attr_value(ty: AttrType, message: &[u8]) -> Result<AttrValue> {
 }
 
 /// Takes numbers that lie one after the other apart: varints for a size of 1, else `size` bytes each.
-fn unpack<'a>(packed: &'a [u8], size: usize, values: &mut Vec<Value<'a>>) {
+fn unpack<'a>(packed: &'a [u8], size: usize, values: &mut Vec<Value<'a>>) -> Result<()> {
     let mut rest = Fields(packed);
     while !rest.0.is_empty() {
         let next =
             if size == 1 { rest.varint().map(Value::Varint) } else { rest.cut(size).map(Value::Fixed) };
-        let Some(value) = next else { return };
+        let Some(value) = next else { break };
+        memory::reserve(values, 1, "the numbers of an attribute")?;
         values.push(value);
     }
+    Ok(())
 }
 
 fn text(bytes: &[u8]) -> Result<Arc<str>> {
-    std::str::from_utf8(bytes).map(Arc::from).map_err(|_| Error::invalid_argument("expected UTF-8 text"))
+    opsmith_core::attr::text(bytes)
 }
 
 /// TensorFlow keeps 32 bits. The shortest decimal is what somebody has written: 0.1 and not 0.10000000149011612.
@@ -181,6 +184,9 @@ fn shape(message: &[u8]) -> PartialShape {
     )
 }
 
+/// What the memory is for, in errors.
+const TENSOR: &str = "the value of a tensor attribute";
+
 /// A `TensorProto`.
 fn tensor(message: &[u8]) -> Result<TensorValue> {
     const DTYPE: u64 = 1;
@@ -196,19 +202,29 @@ fn tensor(message: &[u8]) -> Result<TensorValue> {
     let count = count.ok_or_else(|| Error::resource_exhausted("a tensor attribute is too large"))?;
     if dtype == DType::String {
         let strings = Fields(message).filter(|(field, _)| *field == STRINGS);
-        value.strings.extend(strings.map(|(_, text)| text.bytes().to_vec()));
-        let last = value.strings.last().cloned().unwrap_or_default();
-        value.strings.resize(count, last);
+        let copy = |text: &[u8]| memory::collected(text.iter().copied(), "text");
+        value.strings = memory::try_collected(strings.map(|(_, text)| copy(text.bytes())), TENSOR)?;
+        let last = copy(value.strings.last().map_or(&[][..], |text| text))?;
+        let missing = count.saturating_sub(value.strings.len());
+        memory::reserve(&mut value.strings, missing, TENSOR)?;
+        for _ in 0..missing {
+            value.strings.push(copy(&last)?);
+        }
+        value.strings.truncate(count);
         return Ok(value);
     }
     value.bytes = match field(message, CONTENT) {
-        Some(content) if !content.bytes().is_empty() => content.bytes().to_vec(),
-        _ => listed_elements(message, dtype),
+        Some(content) if !content.bytes().is_empty() => {
+            memory::collected(content.bytes().iter().copied(), TENSOR)?
+        }
+        _ => listed_elements(message, dtype)?,
     };
     // The last of the values that are listed stands for all that follow.
     let listed = value.bytes.len();
     let last = if listed < size { vec![0; size] } else { value.bytes[listed - size..].to_vec() };
     value.bytes.truncate(count * size);
+    let missing = count * size - value.bytes.len();
+    memory::reserve(&mut value.bytes, missing, TENSOR)?;
     while value.bytes.len() < count * size {
         value.bytes.extend_from_slice(&last);
     }
@@ -216,7 +232,7 @@ fn tensor(message: &[u8]) -> Result<TensorValue> {
 }
 
 /// The elements of a `TensorProto` that lists them in a field of their own type, as bytes.
-fn listed_elements(message: &[u8], dtype: DType) -> Vec<u8> {
+fn listed_elements(message: &[u8], dtype: DType) -> Result<Vec<u8>> {
     let (number, scalars) = match dtype {
         DType::Float32 => (5, 4),
         DType::Float64 => (6, 8),
@@ -232,16 +248,17 @@ fn listed_elements(message: &[u8], dtype: DType) -> Vec<u8> {
     let mut values = Vec::new();
     for (_, value) in Fields(message).filter(|(field, _)| *field == number) {
         match value {
-            Value::Bytes(packed) => unpack(packed, scalars, &mut values),
+            Value::Bytes(packed) => unpack(packed, scalars, &mut values)?,
             value => values.push(value),
         }
     }
     let mut bytes = Vec::new();
     for value in values {
+        memory::reserve(&mut bytes, dtype.size().max(value.bytes().len()), TENSOR)?;
         match value {
             Value::Varint(number) => bytes.extend_from_slice(&number.to_le_bytes()[..dtype.size()]),
             value => bytes.extend_from_slice(value.bytes()),
         }
     }
-    bytes
+    Ok(bytes)
 }

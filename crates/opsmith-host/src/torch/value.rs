@@ -3,8 +3,8 @@
 use std::ffi::c_char;
 use std::sync::Arc;
 
-use opsmith_core::attr::{AttrBase, AttrType, AttrValue, PartialShape, TensorValue};
-use opsmith_core::{Device, DeviceKind, Error, Result, TensorView, bail};
+use opsmith_core::attr::{self, AttrBase, AttrType, AttrValue, PartialShape, TensorValue};
+use opsmith_core::{Device, DeviceKind, Error, Result, TensorView, bail, memory};
 
 use super::shim::{ListHandle, Shim, StringHandle, TensorHandle};
 
@@ -278,10 +278,7 @@ impl OwnedString<'_> {
         }
         // SAFETY: the string has `len` bytes at `data` while it lives.
         let bytes = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len) };
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Ok(text.into()),
-            Err(_) => bail!(InvalidArgument, "expected UTF-8 text"),
-        }
+        attr::text(bytes)
     }
 }
 
@@ -347,7 +344,8 @@ pub(super) unsafe fn take_attr(shim: &Shim, ty: AttrType, word: u64) -> Result<A
 unsafe fn elements<T>(shim: &Shim, word: u64, take: impl Fn(u64) -> Result<T>) -> Result<Vec<T>> {
     // SAFETY: the caller gives the word of a list.
     let list = unsafe { OwnedList::new(shim, word as ListHandle) };
-    (0..list.len()?).map(|index| take(list.get(index)?)).collect()
+    let length = list.len()?;
+    attr::list(length, (0..length).map(|index| take(list.get(index)?)))
 }
 
 unsafe fn take_shape(shim: &Shim, word: u64) -> Result<PartialShape> {
@@ -384,15 +382,16 @@ unsafe fn take_tensor(shim: &Shim, word: u64) -> Result<Arc<TensorValue>> {
     Ok(Arc::new(TensorValue {
         dtype: view.dtype(),
         shape: view.shape().to_vec(),
-        bytes: row_major_bytes(view),
+        bytes: row_major_bytes(view)?,
         strings: Vec::new(),
     }))
 }
 
 /// A copy of a tensor's elements, row-major.
-fn row_major_bytes(view: TensorView<'_>) -> Vec<u8> {
+fn row_major_bytes(view: TensorView<'_>) -> Result<Vec<u8>> {
     let size = view.dtype().size();
-    let mut bytes = Vec::with_capacity(view.num_elements() * size);
+    let mut bytes = Vec::new();
+    memory::reserve(&mut bytes, view.num_elements().saturating_mul(size), "a tensor")?;
     for index in 0..view.num_elements() {
         let (mut rest, mut offset) = (index, 0);
         for (&dim, &stride) in view.shape().iter().zip(view.strides()).rev() {
@@ -404,5 +403,5 @@ fn row_major_bytes(view: TensorView<'_>) -> Vec<u8> {
             std::slice::from_raw_parts(view.data_ptr().offset(offset * size as isize), size)
         });
     }
-    bytes
+    Ok(bytes)
 }

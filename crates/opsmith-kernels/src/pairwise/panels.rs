@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use opsmith_body::{BLOCK, Block, Blocks, Fold, Level, Plain, Scalar, TILE, Tiles};
-use opsmith_core::{Compute, Result};
+use opsmith_core::{Compute, Result, memory};
 
 use super::differences::{RowSums, column_sums};
 use super::elements::{Numbers, elements};
@@ -63,14 +63,13 @@ impl<T: TileNumber> Folds<'_, T> {
             true => RowSums::new(cx, self.sizes, (self.x, self.y), depth)?,
             false => None,
         };
-        cx.parallel_for(across * n.div_ceil(rows), rows * TILE * p.max(1) / 16, |units| {
-            for unit in units {
+        cx.try_parallel_for(across * n.div_ceil(rows), rows * TILE * p.max(1) / 16, |mut units| {
+            units.try_for_each(|unit| {
                 let (i, j) = (unit / across * rows, unit % across * TILE);
                 // SAFETY: units have rows or columns of their own.
-                unsafe { self.rectangle(i..(i + rows).min(n), j..(j + TILE).min(m), sums.as_ref(), &z) };
-            }
-        });
-        Ok(())
+                unsafe { self.rectangle(i..(i + rows).min(n), j..(j + TILE).min(m), sums.as_ref(), &z) }
+            })
+        })
     }
 
     /// Without tiles: for few rows.
@@ -108,14 +107,15 @@ impl<T: TileNumber> Folds<'_, T> {
         columns: Range<usize>,
         sums: Option<&RowSums<'_, T>>,
         z: &Shared<T>,
-    ) {
+    ) -> Result<()> {
         let (level, fold, p) = (Level::best(), self.tiles.fold(), self.sizes.p);
         let depth = DEPTH_BYTES / size_of::<T>();
         let identity = T::store(fold.identity::<T::Number<Plain>>());
         // A whole number of blocks.
-        let mut folds = vec![[identity; TILE]; rows.len().next_multiple_of(BLOCK / TILE)];
+        let whole = rows.len().next_multiple_of(BLOCK / TILE);
+        let mut folds = memory::filled([identity; TILE], whole, "the folds of a tile")?;
         let mut long: Vec<[T; TILE]> = Vec::new();
-        let mut panel = vec![[T::default(); TILE]; depth.min(p)];
+        let mut panel = memory::filled([T::default(); TILE], depth.min(p), "a panel of rows")?;
         let mut weights = [T::default(); TILE];
         for (number, k) in (0..p).step_by(depth).enumerate() {
             let len = depth.min(p - k);
@@ -128,11 +128,11 @@ impl<T: TileNumber> Folds<'_, T> {
                 T::fold(self.tiles, level, x, p, &panel[..len], &mut folds[..rows.len()]);
             }
             if fold == Fold::Sum && number % SHORT == SHORT - 1 {
-                add_short(&mut long, &mut folds);
+                add_short(&mut long, &mut folds)?;
             }
         }
         if !long.is_empty() {
-            add_short(&mut long, &mut folds);
+            add_short(&mut long, &mut folds)?;
             folds = long;
         }
         if let Some(sums) = sums {
@@ -144,6 +144,7 @@ impl<T: TileNumber> Folds<'_, T> {
             let own = unsafe { z.slice(i * self.sizes.m + columns.start, columns.len()) };
             own.copy_from_slice(&folds[..columns.len()]);
         }
+        Ok(())
     }
 
     /// Copies some rows of `y`, transposed; what is beyond them is the last again.
@@ -181,10 +182,12 @@ fn divided<T: TileNumber>(fold: T, divisor: T) -> T {
 }
 
 /// Adds the short sums to the long ones, and begins them anew.
-fn add_short<T: TileNumber>(long: &mut Vec<[T; TILE]>, short: &mut [[T; TILE]]) {
+fn add_short<T: TileNumber>(long: &mut Vec<[T; TILE]>, short: &mut [[T; TILE]]) -> Result<()> {
+    memory::reserve(long, short.len() - long.len(), "the long sums of a tile")?;
     long.resize(short.len(), [T::default(); TILE]);
     for (sum, term) in long.as_flattened_mut().iter_mut().zip(short.as_flattened_mut()) {
         *sum = T::store(sum.load::<Plain>() + term.load::<Plain>());
         *term = T::store(T::Number::<Plain>::of(0.0));
     }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use opsmith_body::{Fold, GradientTile, Level, Plain, TILE, Tiles};
-use opsmith_core::{Compute, Result};
+use opsmith_core::{Compute, Result, memory};
 
 use super::shared::{Shared, Sizes, add_parts};
 use super::tiled::TileNumber;
@@ -65,8 +65,8 @@ pub(crate) fn gradient<T: TileNumber>(
         (Some(sums), _) | (None, Some(sums)) => Some(Shared::new(sums)),
         (None, None) => None,
     };
-    cx.parallel_for(strips * parts, part * n.min(m) * TILE / 8, |units| {
-        for unit in units {
+    cx.try_parallel_for(strips * parts, part * n.min(m) * TILE / 8, |mut units| {
+        units.try_for_each(|unit| {
             let (strip, number) = (unit / parts, unit % parts);
             let cut = (number * part).min(side)..((number + 1) * part).min(side);
             let k = strip * TILE;
@@ -76,9 +76,9 @@ pub(crate) fn gradient<T: TileNumber>(
                 if by_x { (cut, 0..m, own, to_sum) } else { (0..n, cut, to_sum, own) };
             let work = Strip { arrays, tiles, level: Level::best(), k, len: TILE.min(p - k), x_to, y_to };
             // SAFETY: units differ in their strips or in their parts.
-            unsafe { work.run(&rows, &columns) };
-        }
-    });
+            unsafe { work.run(&rows, &columns) }
+        })
+    })?;
     if let (Some(summed), Some(partial)) = (summed, &partial) {
         add_parts(cx, summed, partial);
     }
@@ -102,13 +102,12 @@ struct Strip<'a, T> {
 impl<T: TileNumber> Strip<'_, T> {
     /// # Safety
     /// Nobody else writes to the strip's gradients of these rows.
-    unsafe fn run(&self, rows: &Range<usize>, columns: &Range<usize>) {
+    unsafe fn run(&self, rows: &Range<usize>, columns: &Range<usize>) -> Result<()> {
         let mut x = [[T::default(); TILE]; ROWS];
         let mut x_grads = x;
         let band = BAND.min(columns.len());
-        let mut y = vec![[T::default(); TILE]; band];
-        let mut y_short = y.clone();
-        let mut y_long = y.clone();
+        let strip = || memory::filled([T::default(); TILE], band, "a band of rows");
+        let (mut y, mut y_short, mut y_long) = (strip()?, strip()?, strip()?);
         for first in columns.clone().step_by(BAND) {
             let band = first..(first + BAND).min(columns.end);
             self.pack(self.arrays.y, &band, &mut y);
@@ -132,6 +131,7 @@ impl<T: TileNumber> Strip<'_, T> {
             // SAFETY: promised by the caller.
             unsafe { self.add(self.y_to, &band, &y_long[..band.len()]) };
         }
+        Ok(())
     }
 
     /// Some rows of `x` with a band of rows of `y`.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use opsmith_body::{BLOCK, Block, Blocks, Level};
-use opsmith_core::{Compute, Error, Result};
+use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
 use crate::axes::{Layout, Space};
@@ -146,16 +146,14 @@ impl<T: Stored> Task<'_, T> {
     fn run_with_sums(&self, compute: &Compute<'_>) -> Result<()> {
         let len = self.space.len();
         let size = self.part_size();
-        let parts: Vec<OnceLock<Vec<Sums>>> = (0..len.div_ceil(size)).map(|_| OnceLock::new()).collect();
+        let parts: Vec<OnceLock<Vec<Sums>>> =
+            memory::collected((0..len.div_ceil(size)).map(|_| OnceLock::new()), "the sums of a gradient")?;
         compute.try_parallel_for(parts.len(), self.cost * (size / BLOCK), |range| {
             for index in range {
                 let (begin, end) = (index * size, len.min((index + 1) * size));
                 let reach = |operand| self.space.reach(operand, begin, end);
                 let summed = self.summed().map(|(operand, _)| Sums::new(operand, reach(operand)));
-                let sums: Option<Vec<Sums>> = summed.collect();
-                let mut sums = sums.ok_or_else(|| {
-                    Error::resource_exhausted("there is no memory for the sums of a gradient")
-                })?;
+                let mut sums: Vec<Sums> = summed.collect::<Result<_>>()?;
                 self.range(begin..end, &mut sums);
                 // It is empty: each index is in one range.
                 let _ = parts[index].set(sums);

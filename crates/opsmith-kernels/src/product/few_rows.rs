@@ -12,6 +12,7 @@ use ndarray::{ArrayView2, Axis};
 #[cfg(target_arch = "x86_64")]
 use opsmith_body::Level;
 use opsmith_core::dtype::Float;
+use opsmith_core::memory;
 
 use super::Product;
 
@@ -195,9 +196,7 @@ fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
 /// there is no memory for that.
 fn panels<T: Float>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
     let len = a.nrows().next_multiple_of(lanes).checked_mul(a.ncols())?;
-    let mut panels = Vec::new();
-    panels.try_reserve_exact(len).ok()?;
-    panels.resize(len, T::zero());
+    let mut panels = memory::filled(T::zero(), len, "panels of rows").ok()?;
     for (rows, panel) in a.axis_chunks_iter(Axis(0), lanes).zip(panels.chunks_exact_mut(lanes * a.ncols())) {
         let (start, down, along) = (rows.as_ptr(), rows.strides()[0], rows.strides()[1]);
         // Stores lie side by side, and each of the few rows is read from its begin to its end.

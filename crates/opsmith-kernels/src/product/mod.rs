@@ -2,6 +2,7 @@
 
 mod few_rows;
 mod native;
+mod room;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -10,7 +11,7 @@ mod vector;
 use half::{bf16, f16};
 use ndarray::{ArrayView2, ArrayViewMut2, azip};
 use opsmith_core::dtype::{AnyFloat, Float};
-use opsmith_core::{Compute, Error, Result, ensure};
+use opsmith_core::{Compute, Error, Result, ensure, memory};
 
 /// A float that matrices are multiplied in: `f32` and `f64`, and `f16` and `bf16`, which are added up in float32.
 pub trait GemmFloat: AnyFloat {
@@ -89,10 +90,7 @@ macro_rules! native {
     ($($float:ty)*) => {$(
         impl GemmFloat for $float {
             fn product(mut product: Product<'_, Self>, compute: Option<&Compute<'_>>) -> Result<()> {
-                if !product.is_trivial() {
-                    threads::product(product, compute);
-                }
-                Ok(())
+                if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
             }
         }
     )*};
@@ -115,7 +113,7 @@ macro_rules! half {
                 azip!((wide in &mut wide_b, half in b) *wide = half.to_f32());
                 let wide =
                     Product { alpha, a: wide_a.view(), b: wide_b.view(), beta: 0.0, c: wide_c.view_mut() };
-                threads::product(wide, compute);
+                threads::product(wide, compute)?;
                 if beta == 0.0 {
                     azip!((half in &mut c, wide in &wide_c) *half = <$half>::from_f32(*wide));
                 } else {
@@ -131,12 +129,7 @@ half! { f16 bf16 }
 
 /// A matrix of zeros.
 fn zeros<T: Float>(rows: usize, columns: usize) -> Result<ndarray::Array2<T>> {
-    let error =
-        || Error::resource_exhausted(format!("a temporary matrix of shape ({rows}, {columns}) is too large"));
-    let count = rows.checked_mul(columns).ok_or_else(error)?;
-    let mut numbers = Vec::new();
-    numbers.try_reserve_exact(count).map_err(|_| error())?;
-    numbers.resize(count, T::zero());
+    let numbers = memory::filled(T::zero(), rows.saturating_mul(columns), "a matrix of float32")?;
     ndarray::Array2::from_shape_vec((rows, columns), numbers)
         .map_err(|error| Error::internal(error.to_string()))
 }

@@ -1,29 +1,35 @@
 //! Products of matrices of float32 and float64 on the calling thread.
 
+use opsmith_core::Result;
+
+use super::room::Room;
 use super::{Product, few_rows, vector};
 
 /// A float that products are computed in.
 pub(super) trait Native: few_rows::Tiles {
     /// The product, best where the columns of `c` are dense.
-    fn by_columns(product: Product<'_, Self>);
+    fn by_columns(product: Product<'_, Self>) -> Result<()>;
 }
 
 /// The product on the calling thread.
-pub(super) fn product<T: Native>(product: Product<'_, T>) {
-    let Some(product) = vector::product(product).and_then(few_rows::product) else { return };
+///
+/// # Errors
+/// `ResourceExhausted` without memory for copies of factors.
+pub(super) fn product<T: Native>(product: Product<'_, T>) -> Result<()> {
+    let Some(product) = vector::product(product)?.and_then(few_rows::product) else { return Ok(()) };
     let Product { alpha, a, b, beta, c } = product;
     // The kernels want results whose columns are dense: of others they compute the transpose.
     if c.strides()[1].abs() < c.strides()[0].abs() {
         let (a, b, c) = (b.reversed_axes(), a.reversed_axes(), c.reversed_axes());
         return T::by_columns(Product { alpha, a, b, beta, c });
     }
-    T::by_columns(Product { alpha, a, b, beta, c });
+    T::by_columns(Product { alpha, a, b, beta, c })
 }
 
 macro_rules! native {
     ($($float:ty, $gemm:path;)*) => {$(
         impl Native for $float {
-            fn by_columns(product: Product<'_, Self>) {
+            fn by_columns(product: Product<'_, Self>) -> Result<()> {
                 let Product { alpha, a, b, beta, mut c } = product;
                 let ((rows, inner), columns) = (a.dim(), b.ncols());
                 let strides = |strides: &[isize]| (strides[0], strides[1]);
@@ -31,6 +37,7 @@ macro_rules! native {
                     (strides(a.strides()), strides(b.strides()), strides(c.strides()));
                 let (a, b, c) = (a.as_ptr(), b.as_ptr(), c.as_mut_ptr());
                 let none = gemm_common::Parallelism::None;
+                let _room = Room::new((rows, inner, columns), size_of::<Self>())?;
                 // SAFETY: pointers, dims and strides are those of the views, of which the last is the only one of its
                 // memory; the dims fit.
                 unsafe {
@@ -39,6 +46,7 @@ macro_rules! native {
                         false, false, none,
                     );
                 }
+                Ok(())
             }
         }
     )*};

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use ndarray::{ArrayViewMut2, Axis, Slice};
-use opsmith_core::Compute;
+use opsmith_core::{Compute, Result, memory};
 
 use super::Product;
 use super::native::{self, Native};
@@ -29,9 +29,12 @@ const LEAST_ROWS: usize = 32;
 const READ_PER_NANOSECOND: usize = 8;
 
 /// The product, on the threads of `compute` if there are any.
-pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compute<'_>>) {
+///
+/// # Errors
+/// As [`native::product`] has them.
+pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compute<'_>>) -> Result<()> {
     let Some(compute) = compute else { return native::product(product) };
-    let Some(product) = vector_by_rows(product, compute) else { return };
+    let Some(product) = vector_by_rows(product, compute)? else { return Ok(()) };
     let Product { alpha, a, b, beta, mut c } = product;
     let (rows, columns) = c.dim();
     // Of a square, halves of the columns: 5 % faster than halves of the rows.
@@ -44,7 +47,7 @@ pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compu
     let size = length.div_ceil(parts).next_multiple_of(GRANULE);
     let parts: Vec<_> = c.axis_chunks_iter_mut(axis, size).map(|part| Mutex::new(Some(part))).collect();
     // Each part is worth a thread, whatever it takes.
-    compute.parallel_for(parts.len(), WORTH_A_THREAD, |range| {
+    compute.try_parallel_for(parts.len(), WORTH_A_THREAD, |range| {
         for index in range {
             let Some(c) = parts[index].lock().ok().and_then(|mut part| part.take()) else { continue };
             let part = Slice::from(index * size..index * size + c.len_of(axis));
@@ -52,45 +55,48 @@ pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compu
                 Axis(0) => (a.slice_axis(axis, part), b),
                 _ => (a, b.slice_axis(axis, part)),
             };
-            native::product(Product { alpha, a, b, beta, c });
+            native::product(Product { alpha, a, b, beta, c })?;
         }
-    });
+        Ok(())
+    })
 }
 
 /// The product of a vector and a matrix with dense rows (or of one with dense columns and a vector), by parts of the rows:
 /// each part is read from one end to the other. Parts of columns would leave sets of the caches unused, as the parts of a row
 /// lie as far apart as the rows are long. How many parts there are is a matter of the shape alone, and their sums are added
 /// up in their order, so the result does not depend on the number of threads. Elsewhere the product is given back.
-fn vector_by_rows<'a, T: Native>(product: Product<'a, T>, compute: &Compute<'_>) -> Option<Product<'a, T>> {
+fn vector_by_rows<'a, T: Native>(
+    product: Product<'a, T>,
+    compute: &Compute<'_>,
+) -> Result<Option<Product<'a, T>>> {
     let (inner, outer) = (product.a.ncols(), product.c.len());
     let parts = (inner.saturating_mul(outer) / PART).min(inner / LEAST_ROWS);
     let is_row = product.c.nrows() == 1 && product.b.strides()[1] == 1;
     let is_column = product.c.ncols() == 1 && product.a.strides()[0] == 1;
     if parts < 2 || !(is_row || is_column) {
-        return Some(product);
+        return Ok(Some(product));
     }
-    let mut sums: Vec<T> = Vec::new();
-    if sums.try_reserve_exact(parts.saturating_mul(outer)).is_err() {
-        return Some(product);
-    }
-    sums.resize(parts * outer, T::zero());
+    let mut sums =
+        memory::filled(T::zero(), parts.saturating_mul(outer), "the sums of a product with a vector")?;
     let size = inner.div_ceil(parts);
     let Product { alpha, a, b, .. } = &product;
-    let rooms: Vec<_> = sums.chunks_mut(outer).map(|room| Mutex::new(Some(room))).collect();
-    compute.parallel_for(parts, size.saturating_mul(outer) / READ_PER_NANOSECOND, |range| {
+    let rooms = sums.chunks_mut(outer).map(|room| Mutex::new(Some(room)));
+    let rooms = memory::collected(rooms, "the parts of a product with a vector")?;
+    compute.try_parallel_for(parts, size.saturating_mul(outer) / READ_PER_NANOSECOND, |range| {
         for index in range {
             let Some(room) = rooms[index].lock().ok().and_then(|mut room| room.take()) else { continue };
             let part = Slice::from(inner.min(index * size)..inner.min((index + 1) * size));
             let shape = if is_row { (1, outer) } else { (outer, 1) };
             let Ok(c) = ArrayViewMut2::from_shape(shape, room) else { continue };
             let (a, b) = (a.slice_axis(Axis(1), part), b.slice_axis(Axis(0), part));
-            native::product(Product { alpha: *alpha, a, b, beta: T::zero(), c });
+            native::product(Product { alpha: *alpha, a, b, beta: T::zero(), c })?;
         }
-    });
+        Ok(())
+    })?;
     let mut product = product;
     product.scale();
     for part in sums.chunks(outer) {
         product.c.iter_mut().zip(part).for_each(|(to, &sum)| *to += sum);
     }
-    None
+    Ok(None)
 }

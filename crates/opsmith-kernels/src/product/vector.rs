@@ -8,15 +8,19 @@
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use opsmith_body::{Isa, Kernel, dispatch};
 use opsmith_core::dtype::Float;
+use opsmith_core::{Result, memory};
 
 use super::Product;
 
 /// The product where `c` is a row or a column and the numbers of the matrix lie one after another along one of its dims;
 /// elsewhere it is given back.
-pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Option<Product<'_, T>> {
+///
+/// # Errors
+/// `ResourceExhausted` without memory for a vector.
+pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Result<Option<Product<'_, T>>> {
     let is_row = product.c.nrows() == 1;
     if !is_row && product.c.ncols() != 1 {
-        return Some(product);
+        return Ok(Some(product));
     }
     let (x, m) = match is_row {
         true => (product.a, product.b),
@@ -25,12 +29,12 @@ pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Option<Product<'
     // A single column is summed up in many lanes: one sum after another would be less exact, and slower.
     let by_rows = m.ncols() > 1 && m.strides()[1] == 1;
     if !by_rows && m.nrows() > 1 && m.strides()[0] != 1 {
-        return Some(product);
+        return Ok(Some(product));
     }
     product.scale();
     let Product { alpha, mut c, .. } = product;
-    times(alpha, x.row(0), m, by_rows, if is_row { c.row_mut(0) } else { c.column_mut(0) });
-    None
+    times(alpha, x.row(0), m, by_rows, if is_row { c.row_mut(0) } else { c.column_mut(0) })?;
+    Ok(None)
 }
 
 /// Adds `alpha · x · m` to `y`. The rows of `m` are dense, or else its columns.
@@ -40,12 +44,12 @@ fn times<T: Float>(
     m: ArrayView2<'_, T>,
     by_rows: bool,
     mut y: ArrayViewMut1<'_, T>,
-) {
+) -> Result<()> {
     let own: Vec<T>;
     let x = match x.as_slice() {
         Some(x) if alpha.is_one() => x,
         _ => {
-            own = x.iter().map(|&number| alpha * number).collect();
+            own = memory::collected(x.iter().map(|&number| alpha * number), "a vector")?;
             &own
         }
     };
@@ -53,7 +57,7 @@ fn times<T: Float>(
     let dense = match y.as_slice_mut() {
         Some(y) => y,
         None => {
-            sums.resize(m.ncols(), T::zero());
+            sums = memory::filled(T::zero(), m.ncols(), "the sums of a product with a vector")?;
             &mut sums
         }
     };
@@ -64,6 +68,7 @@ fn times<T: Float>(
     if !sums.is_empty() {
         y.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum);
     }
+    Ok(())
 }
 
 /// `a * b + c`, rounded once where the processor has that as one operation.

@@ -8,13 +8,13 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use opsmith_body::{BLOCK, Block, Level, Source as Read};
-use opsmith_core::Compute;
 use opsmith_core::tensor::Extents;
+use opsmith_core::{Compute, Result, memory};
 
 use super::folds::{CHUNK, fold_blocks, identity, of_chunk_blocks, of_lanes};
 use super::lanes::Lanes;
 use super::program::{Folded, PassProgram};
-use super::run::{Room, Task, before};
+use super::run::{Room, Task, before, of_every_chunk};
 use crate::axes::Space;
 use crate::operand::Source;
 use crate::stored::Stored;
@@ -38,24 +38,25 @@ pub(crate) fn are_across(positions: &Space, turned: &Space, operands: usize) -> 
 
 impl<T: Stored> Task<'_, T> {
     /// Computes all rows. Many groups of rows are shared by the threads, of few the chunks of each.
-    pub(super) fn run_across(&self, compute: &Compute<'_>) {
+    pub(super) fn run_across(&self, compute: &Compute<'_>) -> Result<()> {
         let groups = self.rows.len().div_ceil(BLOCK);
         if groups <= FEW_GROUPS {
-            let mut room = self.room_across();
-            return (0..groups).for_each(|group| self.group_across(Some(compute), group * BLOCK, &mut room));
+            let mut room = self.room_across()?;
+            let mut each = |group| self.group_across(Some(compute), group * BLOCK, &mut room);
+            return (0..groups).try_for_each(&mut each);
         }
-        compute.parallel_for(groups, self.length.saturating_mul(self.program.cost), |groups| {
-            let mut room = self.room_across();
-            groups.for_each(|group| self.group_across(None, group * BLOCK, &mut room));
-        });
+        compute.try_parallel_for(groups, self.length.saturating_mul(self.program.cost), |mut groups| {
+            let mut room = self.room_across()?;
+            groups.try_for_each(|group| self.group_across(None, group * BLOCK, &mut room))
+        })
     }
 
-    fn room_across(&self) -> Room<T> {
+    fn room_across(&self) -> Result<Room<T>> {
         Room::new(self.program, 0, (CHUNK, CHUNK))
     }
 
     /// Computes a group of rows, from a first one on, on the threads of `compute` if there are any.
-    fn group_across(&self, compute: Option<&Compute<'_>>, first: usize, room: &mut Room<T>) {
+    fn group_across(&self, compute: Option<&Compute<'_>>, first: usize, room: &mut Room<T>) -> Result<()> {
         let rows = BLOCK.min(self.rows.len() - first);
         let chunks = self.blocks().div_ceil(CHUNK);
         self.load_ones(first, rows, room);
@@ -64,27 +65,29 @@ impl<T: Stored> Task<'_, T> {
             if pass.is_empty() {
                 continue;
             }
-            let mut folded = vec![vec![Block::default(); chunks]; pass.folds.len()];
+            let mut folded = of_every_chunk(Block::default(), chunks, pass)?;
             match compute {
-                None => (0..chunks).for_each(|chunk| {
-                    self.chunk_across(pass, (first, rows), chunk, room);
+                None => (0..chunks).try_for_each(|chunk| {
+                    self.chunk_across(pass, (first, rows), chunk, room)?;
                     put(&room.ones_of_chunk, chunk, &mut folded);
-                }),
+                    Ok(())
+                })?,
                 Some(compute) => {
                     let (all, ones) = (Mutex::new(&mut folded), &room.ones);
-                    compute.parallel_for(
+                    compute.try_parallel_for(
                         chunks,
                         self.program.cost * CHUNK * BLOCK,
                         |chunks: Range<usize>| {
-                            let mut room = self.room_across();
+                            let mut room = self.room_across()?;
                             room.ones.clone_from(ones);
                             for chunk in chunks {
-                                self.chunk_across(pass, (first, rows), chunk, &mut room);
+                                self.chunk_across(pass, (first, rows), chunk, &mut room)?;
                                 let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
                                 put(&room.ones_of_chunk, chunk, &mut all);
                             }
+                            Ok(())
                         },
-                    );
+                    )?;
                 }
             }
             for (&(_, fold, one), chunks) in pass.folds.iter().zip(&mut folded) {
@@ -92,6 +95,7 @@ impl<T: Stored> Task<'_, T> {
             }
         }
         self.store_ones(first, rows, room, &mut Vec::new());
+        Ok(())
     }
 
     /// Computes a chunk of some rows: stores what is for outputs, and leaves the folds, a lane for each row.
@@ -101,7 +105,7 @@ impl<T: Stored> Task<'_, T> {
         (first, count): (usize, usize),
         chunk: usize,
         room: &mut Room<T>,
-    ) {
+    ) -> Result<()> {
         let level = Level::best();
         let begin = chunk * CHUNK * BLOCK;
         let end = self.length.min(begin + CHUNK * BLOCK);
@@ -110,6 +114,7 @@ impl<T: Stored> Task<'_, T> {
         folds.resize(pass.folds.len(), Vec::new());
         for (side, (_, fold, _)) in folds.iter_mut().zip(&pass.folds) {
             side.clear();
+            memory::reserve(side, sides, "the folds of a chunk of rows")?;
             side.resize(sides, Block([identity(*fold); BLOCK]));
         }
         for from in (begin..end).step_by(CHUNK) {
@@ -145,6 +150,7 @@ impl<T: Stored> Task<'_, T> {
             pass.folds.iter().zip(&mut folds).map(|((_, fold, _), sides)| of_lanes(level, *fold, sides)),
         );
         room.sides = folds;
+        Ok(())
     }
 
     /// Finds where the blocks of all inputs of a pass are at some positions, and gathers those that do not lie one after

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use opsmith_body::{BLOCK, Block, Level, Source as Read};
 use opsmith_core::tensor::Extents;
-use opsmith_core::{Compute, Error, Result};
+use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
 use super::batch::Batch;
@@ -86,15 +86,18 @@ pub(super) struct Room<T: Stored> {
 
 impl<T: Stored> Room<T> {
     /// Room for so many blocks of what is kept, and of each input and each result of a pass.
-    pub(super) fn new(program: &Program, kept: usize, (inputs, results): (usize, usize)) -> Room<T> {
+    ///
+    /// # Errors
+    /// `ResourceExhausted` without memory.
+    pub(super) fn new(program: &Program, kept: usize, (inputs, results): (usize, usize)) -> Result<Room<T>> {
         // Aligned as vectors like it: one that lies across two lines of the cache takes twice as long.
-        let blocks = |count: usize| vec![Block::default(); count];
-        let strips = |length: usize| vec![blocks(length); program.width];
-        Room {
+        let blocks = |count: usize| memory::filled(Block::default(), count, "blocks of rows");
+        let strips = |length: usize| (0..program.width).map(|_| blocks(length)).collect::<Result<_>>();
+        Ok(Room {
             raw: Block::default(),
             wide: Block::default(),
-            inputs: strips(inputs),
-            results: strips(results),
+            inputs: strips(inputs)?,
+            results: strips(results)?,
             read: Vec::new(),
             written: Vec::new(),
             lens: Vec::new(),
@@ -103,10 +106,10 @@ impl<T: Stored> Room<T> {
             sides: Vec::new(),
             ones_of_chunk: Vec::new(),
             chunks: vec![Vec::new(); program.folds],
-            ones: blocks(program.ones),
-            new_ones: blocks(program.width),
-            kept: blocks(kept),
-        }
+            ones: blocks(program.ones)?,
+            new_ones: blocks(program.width)?,
+            kept: blocks(kept)?,
+        })
     }
 }
 
@@ -121,33 +124,31 @@ impl<T: Stored> Task<'_, T> {
             return self.run_with_sums(compute);
         }
         if self.across {
-            self.run_across(compute);
-            return Ok(());
+            return self.run_across(compute);
         }
         let rows = self.rows.len();
         if is_long(rows, self.length) {
-            (0..rows).for_each(|row| self.long_row(compute, row));
-            return Ok(());
+            return (0..rows).try_for_each(|row| self.long_row(compute, row));
         }
         let group = self.group_size();
-        compute.parallel_for(rows.div_ceil(group), self.cost(group), |groups| {
+        compute.try_parallel_for(rows.div_ceil(group), self.cost(group), |groups| {
             let end = rows.min(groups.end * group);
-            self.range(groups.start * group..end, &mut self.room(), &mut Vec::new());
-        });
-        Ok(())
+            self.range(groups.start * group..end, &mut self.room()?, &mut Vec::new())
+        })
     }
 
     /// Sums are those of parts, which depend on the shapes alone, put together in their order.
     fn run_with_sums(&self, compute: &Compute<'_>) -> Result<()> {
         let rows = self.rows.len();
         let size = self.group_size().max(PART_ROWS).max(rows.div_ceil(PARTS));
-        let parts: Vec<OnceLock<PartSums>> = (0..rows.div_ceil(size)).map(|_| OnceLock::new()).collect();
+        let parts: Vec<OnceLock<PartSums>> =
+            memory::collected((0..rows.div_ceil(size)).map(|_| OnceLock::new()), "the sums of a gradient")?;
         compute.try_parallel_for(parts.len(), self.cost(size), |range| {
-            let mut room = self.room();
+            let mut room = self.room()?;
             for index in range {
                 let part = index * size..rows.min((index + 1) * size);
                 let mut sums = self.sums(&part)?;
-                self.range(part, &mut room, &mut sums);
+                self.range(part, &mut room, &mut sums)?;
                 // It is empty: each index is in one range.
                 let _ = parts[index].set(sums);
             }
@@ -179,9 +180,7 @@ impl<T: Stored> Task<'_, T> {
             } else {
                 space.reach(*operand, part.start * length, part.end * length)
             };
-            let sums = Sums::new(*operand, reach);
-            sums.map(Some)
-                .ok_or_else(|| Error::resource_exhausted("there is no memory for the sums of a gradient"))
+            Sums::new(*operand, reach).map(Some)
         };
         self.outputs.iter().map(sums).collect()
     }
@@ -209,22 +208,26 @@ impl<T: Stored> Task<'_, T> {
     }
 
     /// Room for groups of rows.
-    fn room(&self) -> Room<T> {
+    fn room(&self) -> Result<Room<T>> {
         let kept = self.program.kept;
         match self.lanes {
-            true => Room::new(self.program, kept * self.length, (CHUNK, self.length.max(CHUNK))),
+            true => {
+                Room::new(self.program, kept.saturating_mul(self.length), (CHUNK, self.length.max(CHUNK)))
+            }
             false => {
                 // Of a small call, no more than it has: to make room would take longer than to compute.
                 let blocks = self.rows.len().saturating_mul(self.blocks()).clamp(1, CHUNK);
-                Room::new(self.program, kept * self.group_size() * self.blocks(), (blocks, blocks))
+                let kept = kept.saturating_mul(self.group_size()).saturating_mul(self.blocks());
+                Room::new(self.program, kept, (blocks, blocks))
             }
         }
     }
 
     /// Computes some rows, group by group.
-    fn range(&self, rows: Range<usize>, room: &mut Room<T>, sums: &mut PartSums) {
+    fn range(&self, rows: Range<usize>, room: &mut Room<T>, sums: &mut PartSums) -> Result<()> {
         if self.lanes {
-            return self.lanes(rows, room, sums);
+            self.lanes(rows, room, sums);
+            return Ok(());
         }
         let group = self.group_size();
         for first in rows.clone().step_by(group) {
@@ -232,10 +235,11 @@ impl<T: Stored> Task<'_, T> {
             self.load_ones(first, count, room);
             for pass in &self.program.passes {
                 before(pass, room);
-                self.pass(pass, (first, count), room, sums);
+                self.pass(pass, (first, count), room, sums)?;
             }
             self.store_ones(first, count, room, sums);
         }
+        Ok(())
     }
 
     /// A pass over a group of rows, all at once or, if it is one long row, chunk by chunk.
@@ -245,13 +249,14 @@ impl<T: Stored> Task<'_, T> {
         (first, rows): (usize, usize),
         room: &mut Room<T>,
         sums: &mut PartSums,
-    ) {
+    ) -> Result<()> {
         if pass.is_empty() {
-            return;
+            return Ok(());
         }
-        room.chunks.iter_mut().for_each(Vec::clear);
+        let chunks = self.blocks().div_ceil(CHUNK);
+        empty(&mut room.chunks, chunks * rows)?;
         self.splat(pass, rows, room);
-        for chunk in 0..self.blocks().div_ceil(CHUNK) {
+        for chunk in 0..chunks {
             self.batch(pass, &Batch::new(first, rows, chunk, self.length), room, sums);
         }
         for (&(_, fold, one), chunks) in pass.folds.iter().zip(&mut room.chunks) {
@@ -263,20 +268,21 @@ impl<T: Stored> Task<'_, T> {
                 _ => numbers[..rows].copy_from_slice(chunks),
             }
         }
+        Ok(())
     }
 
     /// A row that all threads share.
-    fn long_row(&self, compute: &Compute<'_>, row: usize) {
-        let mut room = Room::new(self.program, 0, (CHUNK, CHUNK));
+    fn long_row(&self, compute: &Compute<'_>, row: usize) -> Result<()> {
+        let mut room = Room::new(self.program, 0, (CHUNK, CHUNK))?;
         self.load_ones(row, 1, &mut room);
         let chunks = self.blocks().div_ceil(CHUNK);
         for pass in &self.program.passes {
             before(pass, &mut room);
-            let folded = vec![vec![T::Wide::default(); chunks]; pass.folds.len()];
-            let folded = Mutex::new(folded);
+            let folded = Mutex::new(of_every_chunk(T::Wide::default(), chunks, pass)?);
             let ones = &room.ones;
-            compute.parallel_for(chunks, self.program.cost * CHUNK, |range| {
-                let mut room = Room::new(self.program, 0, (CHUNK, CHUNK));
+            compute.try_parallel_for(chunks, self.program.cost * CHUNK, |range| {
+                let mut room = Room::new(self.program, 0, (CHUNK, CHUNK))?;
+                empty(&mut room.chunks, range.len())?;
                 room.ones.clone_from(ones);
                 self.splat(pass, 1, &mut room);
                 let begin = range.start;
@@ -287,13 +293,15 @@ impl<T: Stored> Task<'_, T> {
                 for (all, own) in folded.iter_mut().zip(&room.chunks) {
                     all[begin..][..own.len()].copy_from_slice(own);
                 }
-            });
+                Ok(())
+            })?;
             let mut folded = folded.into_inner().unwrap_or_else(PoisonError::into_inner);
             for (&(_, fold, one), chunks) in pass.folds.iter().zip(&mut folded) {
                 room.ones[one].0[0] = of_chunks(fold, chunks);
             }
         }
         self.store_ones(row, 1, &mut room, &mut Vec::new());
+        Ok(())
     }
 
     /// Loads the numbers of which there is one for each row.
@@ -350,6 +358,19 @@ impl<T: Stored> Task<'_, T> {
             }
         }
     }
+}
+
+/// Empties the folds of chunks, which have room for so many after that.
+fn empty<W>(folds: &mut [Vec<W>], room: usize) -> Result<()> {
+    folds.iter_mut().try_for_each(|chunks| {
+        chunks.clear();
+        memory::reserve(chunks, room, "the folds of a row")
+    })
+}
+
+/// For each fold of a pass, as many of `value` as a row has chunks.
+pub(super) fn of_every_chunk<W: Clone>(value: W, chunks: usize, pass: &PassProgram) -> Result<Vec<Vec<W>>> {
+    pass.folds.iter().map(|_| memory::filled(value.clone(), chunks, "the folds of a row")).collect()
 }
 
 /// Computes what a pass needs for each row.

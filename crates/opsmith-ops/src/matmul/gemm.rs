@@ -198,7 +198,7 @@ fn add_products<T: Gemm>(
                 .try_for_each(|(index, output)| products(index, output, false, None))
         });
     }
-    let mut added = vec![false; matrices];
+    let mut added = opsmith::memory::filled(false, matrices, "marks of matrices")?;
     (0..count).try_for_each(|index| {
         let place = place(&own, stack, index);
         let added = std::mem::replace(&mut added[place], true);

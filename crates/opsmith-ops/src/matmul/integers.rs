@@ -1,6 +1,7 @@
 //! Products of matrices of integers, whose sums and products wrap around, as NumPy's do.
 
 use num_traits::{WrappingAdd, WrappingMul};
+use opsmith::memory;
 use opsmith::ndarray::{ArrayViewMut2, Zip};
 use opsmith::prelude::*;
 
@@ -28,10 +29,17 @@ pub(super) fn multiply<T: Wrapping>(
     let few = c.ncols() < FEW_COLUMNS;
     // What is read one after another should lie so.
     let b = if few { b.reversed_axes() } else { b };
-    let b = b.as_standard_layout();
+    let copy: Vec<T>;
+    let b = match b.is_standard_layout() {
+        true => b,
+        false => {
+            copy = memory::collected(b.iter().copied(), "a copy of the second factor")?;
+            ArrayView2::from_shape(b.dim(), &copy).map_err(|error| Error::internal(error.to_string()))?
+        }
+    };
     let rows = |range: std::ops::Range<usize>, c: ArrayViewMut2<'_, T>| {
         let a = a.slice(s![range, ..]);
-        if few { add_sums(a, b.view(), c) } else { add_panels(a, b.view(), c) }
+        if few { add_sums(a, b, c) } else { add_panels(a, b, c) }
     };
     let Some(cx) = cx else {
         rows(0..c.nrows(), c);

@@ -424,6 +424,16 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_memory_has_no_room_for_are_errors() {
+        let one = opsmith::ndarray::arr0(1i64);
+        let (row, column) = (one.broadcast((1, 1 << 56)).unwrap(), one.broadcast((1 << 56, 1)).unwrap());
+        let error = testing::call::<MatMul>().input(&row).input(&column).run().unwrap_err();
+        assert_eq!(error.code(), Code::ResourceExhausted);
+        let said = "MatMul: cannot allocate 576460752303423488 bytes for a copy of the second factor";
+        assert_eq!(error.message(), said);
+    }
+
+    #[test]
     fn gradients_of_a_stack_that_is_repeated_are_added_up() -> Result<()> {
         let (a, b) = (numbers([3, 4]), numbers([2, 4, 5]));
         let product_grad = Array3::<f64>::ones((2, 3, 5));

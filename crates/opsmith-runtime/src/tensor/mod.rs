@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension};
 use opsmith_core::tensor::{Extents, StrRef, Strides, checked_num_elements, row_major_strides};
-use opsmith_core::{DType, Device, Element, Error, Result, TensorView, TensorViewMut, ensure};
+use opsmith_core::{DType, Device, Element, Error, Result, TensorView, TensorViewMut, ensure, memory};
 
 pub use sparse::SparseTensor;
 
@@ -63,9 +63,11 @@ impl Tensor {
     /// `InvalidArgument` when the shape does not have as many elements; `ResourceExhausted` without memory.
     pub fn from_strings<S: AsRef<[u8]>>(elements: &[S], shape: &[usize]) -> Result<Tensor> {
         check_count(elements.len(), shape)?;
-        let text: Vec<Box<[u8]>> = elements.iter().map(|element| element.as_ref().into()).collect();
-        let refs: Vec<StrRef> =
-            text.iter().map(|bytes| StrRef { data: bytes.as_ptr(), len: bytes.len() }).collect();
+        const TEXT: &str = "a tensor of text";
+        let text = elements.iter().map(|element| memory::copied(element.as_ref(), TEXT));
+        let text: Vec<Box<[u8]>> = memory::try_collected(text, TEXT)?;
+        let refs = text.iter().map(|bytes| StrRef { data: bytes.as_ptr(), len: bytes.len() });
+        let refs = memory::collected(refs, TEXT)?;
         let strings = Arc::new(Strings { refs, _text: text });
         let data = strings.refs.as_ptr().cast::<u8>();
         // SAFETY: `refs` is a dense array of the elements, and with the text that they point to it lives as long as

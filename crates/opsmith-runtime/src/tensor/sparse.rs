@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use ndarray::{Ix1, Ix2, IxDyn};
 use num_complex::Complex;
-use opsmith_core::{DType, Element, Result, bail, ensure};
+use opsmith_core::{DType, Element, Result, bail, ensure, memory};
 
 use super::Tensor;
 use crate::standard;
@@ -39,10 +39,11 @@ impl SparseTensor {
             ensure!(is_inside, OutOfRange, "SparseTensor: indices[{at}] = {place} is not in shape {shape:?}");
         }
         let places = indices.view::<i64, Ix2>()?;
-        let mut sorted: Vec<Vec<i64>> = places.outer_iter().map(|place| place.to_vec()).collect();
-        sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            bail!(InvalidArgument, "SparseTensor: index {:?} is given twice", twice[0]);
+        let mut sorted = memory::collected(0..places.nrows(), "the places of values in order")?;
+        sorted.sort_unstable_by(|&a, &b| places.row(a).iter().cmp(places.row(b)));
+        if let Some(twice) = sorted.windows(2).find(|pair| places.row(pair[0]) == places.row(pair[1])) {
+            let index = places.row(twice[0]).to_vec();
+            bail!(InvalidArgument, "SparseTensor: index {index:?} is given twice");
         }
         Ok(SparseTensor { indices, values, shape: shape.to_vec() })
     }
@@ -138,7 +139,10 @@ fn non_zero<T: Element>(dense: &Tensor) -> Result<SparseTensor> {
     let (mut indices, mut values) = (Vec::new(), Vec::new());
     for (place, value) in dense.view::<T, IxDyn>()?.indexed_iter() {
         if *value != T::default() {
-            indices.extend((0..dense.shape().len()).map(|dim| place[dim] as i64));
+            let rank = dense.shape().len();
+            memory::reserve(&mut indices, rank, "the places of values")?;
+            memory::reserve(&mut values, 1, "values")?;
+            indices.extend((0..rank).map(|dim| place[dim] as i64));
             values.push(*value);
         }
     }

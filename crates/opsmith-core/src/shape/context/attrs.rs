@@ -3,6 +3,7 @@
 use super::InferenceContext;
 use crate::attr::{AttrValue, TensorValue};
 use crate::shape::{Dim, Shape};
+use crate::tensor::MAX_RANK;
 use crate::{DType, Error, Result, bail};
 
 macro_rules! getters {
@@ -82,12 +83,18 @@ impl<'a> InferenceContext<'a> {
     /// The shape that input `i`, a vector of int32 or int64, holds: its value where that is known (-1 is an unknown
     /// dim), else an unknown shape, of known rank where the vector's length is known.
     ///
-    /// Errors when the input is not a vector of int32 or int64, or holds a number below -1.
+    /// Errors when the input is not a vector of int32 or int64, is longer than a shape can be, or holds a number below -1.
     pub fn shape_from_input(&self, i: usize) -> Result<Shape> {
         let shape = self.with_rank(self.input(i)?, 1)?;
+        let length = self.dim(&shape, 0)?.value();
+        if let Some(length) = length.filter(|length| *length > MAX_RANK as u64) {
+            return Err(self.error(format!(
+                "{} holds a shape, and no tensor has {length} dims: at most {MAX_RANK}",
+                self.input_label(i)
+            )));
+        }
         let Some(value) = self.input_value(i) else {
-            let length = self.dim(&shape, 0)?.value().and_then(|length| usize::try_from(length).ok());
-            return Ok(length.map_or_else(Shape::unknown, Shape::unknown_of_rank));
+            return Ok(length.map_or_else(Shape::unknown, |length| Shape::unknown_of_rank(length as usize)));
         };
         let sizes = integers(value).ok_or_else(|| {
             self.error(format!("{} must hold int32 or int64, got {}", self.input_label(i), value.dtype))

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Constraint, Dim, Relation, Shape};
-use crate::attr::{AttrValue, TensorValue};
+use crate::attr::{AttrValue, MAX_LIST, TensorValue};
 use crate::def::{ArgCount, ArgDef, Signature};
 use crate::{Error, Result, ensure};
 
@@ -312,9 +312,6 @@ impl<'a> InferenceContext<'a> {
         format!("with inputs {}", inputs.collect::<Vec<_>>().join(", "))
     }
 }
-
-/// More tensors than any list has; what an attribute claims must not decide what is allocated.
-const MAX_LIST: usize = 1 << 16;
 
 /// How many tensors an argument holds in a call with these attributes.
 pub(in crate::shape) fn count(count: ArgCount, attrs: &[AttrValue]) -> Result<usize> {
