@@ -49,7 +49,7 @@ def test_what_is_wanted_and_how_many_bytes_is_said() -> None:
     said = "MatMul: cannot allocate 576460752303423488 bytes for a copy of the second factor"
     with pytest.raises(opsmith.ResourceExhaustedError, match=said):
         opsmith.ops.mat_mul(row, row.T)
-    said = "Gather: a dense copy of input `indices`: cannot allocate a temporary of 576460752303423488 bytes"
+    said = "Gather: .*cannot allocate a temporary of 576460752303423488 bytes"
     with pytest.raises(opsmith.ResourceExhaustedError, match=said):
         opsmith.ops.gather(X, row)
 
