@@ -17,7 +17,7 @@ VERSION: str
 
 def check_worker() -> None: ...
 def run_checks(
-    path: str | PathLike[str],
+    path: str | PathLike[str] | None,
     options: Mapping[str, object],
     inputs: Callable[[int, int], object] | None = None,
     reference: Callable[[Any, str], object] | None = None,

@@ -23,7 +23,7 @@ import numpy as np
 from opsmith import _native
 from opsmith._definition import Arg, Attr, Op
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
-from opsmith._library import Library, definition_of, load, op_of
+from opsmith._library import Library, definition_of, op_of
 
 __all__ = ["CheckFailed", "Report", "Row", "check"]
 
@@ -101,7 +101,7 @@ def check(
     time_limit: float = 10.0,
     raises: bool = True,
 ) -> Report:
-    """Check what holds of every op: of a library's function, or of all ops of a library.
+    """Check what holds of every op: of a library's function, or of all ops of a library (`opsmith.ops` too).
 
     The author's own knowledge plugs in:
 
@@ -141,7 +141,7 @@ def check(
         "worker": (sys.executable, ["-I", "-S", "-c", _WORKER, _native.__file__]),
     }
     text, table = _native.run_checks(
-        library.__file__,
+        None if library._opsmith_loaded.embedded else library.__file__,
         options,
         None if inputs is None else _Inputs(ops[0], inputs),
         None if reference is None else _Reference(ops[0], reference),
@@ -163,7 +163,7 @@ def _resolve(op: Callable[..., Any] | Library) -> tuple[Library, tuple[Op, ...]]
             f"`op` must be a function of a library that `opsmith.load` gave, or a library, got {op!r}"
         )
     library, definition = found
-    return load(library.__file__), (definition,)
+    return library, (definition,)
 
 
 def _attribute(op: Op, name: str) -> str:

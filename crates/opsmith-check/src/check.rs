@@ -1,7 +1,6 @@
 //! Checks properties one after the other, and shrinks what fails.
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use opsmith_core::{Error, Result};
@@ -16,6 +15,7 @@ use crate::properties::{Property, Setting};
 use crate::python;
 use crate::ranks::{self, Pattern};
 use crate::report::{Failure, Report, Row, Verdict};
+use crate::source::LibrarySource;
 use crate::subject::Subject;
 
 /// For so many cases that say nothing one that does is to be found.
@@ -61,24 +61,24 @@ impl Default for Options {
     }
 }
 
-/// Checks the library at `path`. `start` starts a program that calls [`work`](crate::work); `author` may bring inputs and
+/// Checks a library. `start` starts a program that calls [`work`](crate::work); `author` may bring inputs and
 /// outputs along; `done` hears of each row as soon as it is there, and may put an end to it by an error.
 ///
 /// # Errors
 /// When the library cannot be opened, there is no such op, the process cannot be started, or a function of the author's, or
 /// `done`, fails. That a property does not hold is no error.
 pub fn check(
-    path: &Path,
+    source: &LibrarySource,
     options: &Options,
     start: &Start<'_>,
     author: Author<'_>,
     done: &mut dyn FnMut(&Row) -> Result<()>,
 ) -> Result<Report> {
-    let mut lab = Lab::new(start, path, options.limit);
+    let mut lab = Lab::new(start, source, options.limit);
     // Whatever opening it does, it does to the other process first.
     lab.try_out()?;
-    let library = Library::open(path)?;
-    let subjects = Subject::all(&library, path)?;
+    let library = source.open()?;
+    let subjects = Subject::all(&library, source)?;
     let author = RefCell::new(author);
     let mut rows = Vec::new();
     for index in chosen(&library, options)? {

@@ -12,7 +12,6 @@ use std::time::Duration;
 use opsmith_core::tensor::checked_num_elements;
 use opsmith_core::{DType, Error, Result};
 use opsmith_cuda::Source;
-use opsmith_runtime::Library;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
@@ -22,6 +21,7 @@ use crate::lab::Lab;
 use crate::layout::Layout;
 use crate::process::Start;
 use crate::properties::Setting;
+use crate::source::LibrarySource;
 use crate::subject::Subject;
 use crate::values::Values;
 use crate::wire::{Answer, Launched, Named, Outline, Placed, Request};
@@ -113,11 +113,12 @@ pub fn cuda_kernels(
     limit: Duration,
     done: &mut dyn FnMut(&str),
 ) -> Result<Kernels> {
-    let mut lab = Lab::new(start, path, limit);
+    let source = &LibrarySource::File(path.to_owned());
+    let mut lab = Lab::new(start, source, limit);
     // Whatever opening it does, it does to the other process first.
     lab.try_out()?;
-    let library = Library::open(path)?;
-    let subjects: Vec<Subject> = Subject::all(&library, path)?;
+    let library = source.open()?;
+    let subjects: Vec<Subject> = Subject::all(&library, source)?;
     let on_cuda: Vec<Subject> = subjects.iter().filter_map(Subject::on_cuda).collect();
     let mut found = Found::default();
     for subject in &on_cuda {

@@ -1,6 +1,5 @@
 //! Where calls are made: processes that may die, and what came of each call.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use serde_json::Value;
 
 use crate::case::Case;
 use crate::process::{Death, Process, Start};
+use crate::source::LibrarySource;
 use crate::subject::Subject;
 use crate::wire::{Answer, Call, Given, Refusal, Request};
 
@@ -144,11 +144,11 @@ pub(crate) struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    /// Processes for the library at `path`, none of which runs yet. A call takes at most `limit`, on a card [`ON_CARD`] if
+    /// Processes for a library, none of which runs yet. A call takes at most `limit`, on a card [`ON_CARD`] if
     /// that is more.
-    pub(crate) fn new(start: &'a Start<'a>, path: &Path, limit: Duration) -> Lab<'a> {
-        let process = |threads| Process::new(start, path.to_owned(), threads, limit);
-        let on_card = Process::new(start, path.to_owned(), None, limit.max(ON_CARD));
+    pub(crate) fn new(start: &'a Start<'a>, source: &LibrarySource, limit: Duration) -> Lab<'a> {
+        let process = |threads| Process::new(start, source.clone(), threads, limit);
+        let on_card = Process::new(start, source.clone(), None, limit.max(ON_CARD));
         Lab {
             main: process(None),
             card: on_card,

@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, BufWriter};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use opsmith_core::{Error, Result};
 
+use crate::source::LibrarySource;
 use crate::wire::{Answer, Request, receive, send};
 
 /// How to start a program that calls [`work`](crate::work).
@@ -25,7 +25,7 @@ pub(crate) struct Death {
 /// A process that calls ops, started when it is needed, and again after it has died.
 pub(crate) struct Process<'a> {
     start: &'a Start<'a>,
-    path: PathBuf,
+    source: LibrarySource,
     threads: Option<usize>,
     limit: Duration,
     running: Option<Running>,
@@ -40,14 +40,14 @@ struct Running {
 }
 
 impl<'a> Process<'a> {
-    /// A process for the library at `path`; with `threads`, kernels use so many. A request takes at most `limit`.
+    /// A process for a library; with `threads`, kernels use so many. A request takes at most `limit`.
     pub(crate) fn new(
         start: &'a Start<'a>,
-        path: PathBuf,
+        source: LibrarySource,
         threads: Option<usize>,
         limit: Duration,
     ) -> Process<'a> {
-        Process { start, path, threads, limit, running: None }
+        Process { start, source, threads, limit, running: None }
     }
 
     /// The answers to requests, one for each; `Err` when the process died on them.
@@ -101,7 +101,7 @@ impl<'a> Process<'a> {
             lines.filter(|line| !line.trim().is_empty()).last().unwrap_or_default()
         });
         let mut running = Running { child, requests: BufWriter::new(stdin), answers, said: Some(said) };
-        let path = self.path.to_string_lossy().into_owned();
+        let path = self.source.path();
         match running.ask(vec![Request::Open { path }], self.limit) {
             Ok(answers) => match answers.into_iter().next() {
                 Some(Answer::Refused(refusal)) => Err(Error::invalid_argument(refusal.message)),
@@ -109,8 +109,8 @@ impl<'a> Process<'a> {
             },
             Err(timeout) => {
                 let death = running.bury(timeout, self.limit);
-                let path = self.path.display();
-                Err(Error::failed_precondition(format!("{path}: the process that opened it {}", death.how)))
+                let source = &self.source;
+                Err(Error::failed_precondition(format!("{source}: the process that opened it {}", death.how)))
             }
         }
     }

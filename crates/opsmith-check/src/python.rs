@@ -38,9 +38,9 @@ pub(crate) fn line(subject: &Subject, case: &Case) -> String {
     }
     let uses = |dtype: DType| case.tensors().any(|tensor| tensor.dtype == dtype);
     let more = if uses(DType::BFloat16) { ", ml_dtypes" } else { "" };
-    let (path, op) = (subject.library.display().to_string(), python_name(&subject.signature.snake_name()));
+    let (library, op) = (subject.library.python(), python_name(&subject.signature.snake_name()));
     let arguments = arguments.join(", ");
-    format!("import numpy as np, opsmith{more}; print(opsmith.load({path:?}).{op}({arguments}))")
+    format!("import numpy as np, opsmith{more}; print({library}.{op}({arguments}))")
 }
 
 /// A name as the wrappers write it.

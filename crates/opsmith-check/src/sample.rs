@@ -15,6 +15,7 @@ use crate::lab::{Lab, Outcome};
 use crate::process::Start;
 use crate::properties::Setting;
 use crate::ranks::Pattern;
+use crate::source::LibrarySource;
 use crate::subject::Subject;
 use crate::values::Values;
 
@@ -62,11 +63,12 @@ impl<'a> Sampler<'a> {
     /// # Errors
     /// When the library cannot be opened or the process not be started.
     pub fn open(path: &Path, start: &'a Start<'a>, limit: Duration) -> Result<Sampler<'a>> {
-        let mut lab = Lab::new(start, path, limit);
+        let source = &LibrarySource::File(path.to_owned());
+        let mut lab = Lab::new(start, source, limit);
         // Whatever opening it does, it does to the other process first.
         lab.try_out()?;
-        let library = Library::open(path)?;
-        let subjects = Subject::all(&library, path)?;
+        let library = source.open()?;
+        let subjects = Subject::all(&library, source)?;
         Ok(Sampler { lab, library, subjects })
     }
 

@@ -1,11 +1,11 @@
 //! An op as the checker sees it: everything that its library says of it.
 
-use std::path::{Path, PathBuf};
-
 use opsmith_core::def::{Allowed, ArgCount, ArgDef, ArgType, AttrDef};
 use opsmith_core::{AttrValue, DType, DeviceKind, Error, GradientWiring, Result, ShapeSignature, Signature};
 use opsmith_runtime::{Library, Op};
 use serde_json::Value;
+
+use crate::source::LibrarySource;
 
 /// Dtypes for where a definition allows all.
 const USUAL: [DType; 5] = [DType::Float32, DType::Float64, DType::Int32, DType::Int64, DType::UInt8];
@@ -13,8 +13,8 @@ const USUAL: [DType; 5] = [DType::Float32, DType::Float64, DType::Int32, DType::
 /// An op, and what its library says of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
-    /// The library's file, as the user names it.
-    pub(crate) library: PathBuf,
+    /// The library, as the user names it.
+    pub(crate) library: LibrarySource,
     pub(crate) index: usize,
     pub(crate) signature: Signature,
     /// The shapes of its arguments, where a signature says them and not a function.
@@ -27,24 +27,26 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// All ops of the library in the file `path`.
+    /// All ops of a library.
     ///
     /// # Errors
     /// When its description cannot be read.
-    pub(crate) fn all(library: &Library, path: &Path) -> Result<Vec<Subject>> {
+    pub(crate) fn all(library: &Library, source: &LibrarySource) -> Result<Vec<Subject>> {
         let json: Value = serde_json::from_str(library.description())
             .map_err(|error| Error::internal(format!("its description is not JSON: {error}")))?;
-        (0..library.num_ops()).map(|index| Subject::new(library, path, index, &json["ops"][index])).collect()
+        (0..library.num_ops())
+            .map(|index| Subject::new(library, source, index, &json["ops"][index]))
+            .collect()
     }
 
-    fn new(library: &Library, path: &Path, index: usize, json: &Value) -> Result<Subject> {
+    fn new(library: &Library, source: &LibrarySource, index: usize, json: &Value) -> Result<Subject> {
         let op = library.op_at(index)?;
         let signature = op.signature().clone();
         let shape = json["shape"].as_str().map(ShapeSignature::parse).transpose();
         let shape =
             shape.map_err(|error| Error::internal(format!("{}: {}", signature.name, error.message)))?;
         Ok(Subject {
-            library: path.to_owned(),
+            library: source.clone(),
             index,
             shape,
             declares_zero_gradient: *op.declared_gradient() == opsmith_core::Gradient::NotDifferentiable,

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// What the checker asks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Request {
-    /// Opens the library; the first request.
-    Open { path: String },
+    /// Opens the library, that of the standard operators where there is no path; the first request.
+    Open { path: Option<String> },
     /// Shape inference, in the form in which it crosses the C ABI.
     Infer { op: usize, request: String },
     /// A call.

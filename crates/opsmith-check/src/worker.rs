@@ -13,6 +13,7 @@ use opsmith_runtime::{CallInputs, Library, OutputMemory};
 use crate::launched;
 use crate::memory::Guarded;
 use crate::on_card;
+use crate::source::LibrarySource;
 use crate::wire::{Answer, Call, Given, Laid, Refusal, Request, read_dtype, receive, send};
 
 /// What an output of the engine is aligned to.
@@ -60,7 +61,7 @@ fn answer(library: &mut Option<Library>, known: &mut HashSet<u128>, request: Req
     };
     match request {
         Request::Open { path } => {
-            *library = Some(Library::open(path)?);
+            *library = Some(LibrarySource::read(path).open()?);
             Ok(Answer::Opened)
         }
         Request::Infer { op, request } => {

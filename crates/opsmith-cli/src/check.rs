@@ -77,7 +77,8 @@ pub(crate) fn check(options: &Options) -> Result<Outcome> {
         progress.set_message(format!("{} {}", row.op, row.property.name()));
         Ok(())
     };
-    let report = opsmith_check::check(&options.library, &wanted, &start, Author::default(), &mut done);
+    let library = opsmith_check::LibrarySource::File(options.library.clone());
+    let report = opsmith_check::check(&library, &wanted, &start, Author::default(), &mut done);
     progress.finish_and_clear();
     let report = report.map_err(|error| anyhow!("{}", error.message()))?;
     if report.rows.is_empty() {

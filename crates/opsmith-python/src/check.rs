@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use opsmith_check::{Author, Inputs, Plain, Property, Row};
+use opsmith_check::{Author, Inputs, LibrarySource, Plain, Property, Row};
 use opsmith_core::attr::TensorValue;
 use opsmith_core::{AttrValue, DType, Error, Result};
 use pyo3::prelude::*;
@@ -39,7 +39,7 @@ pub(crate) fn check_worker(py: Python<'_>) -> PyResult<()> {
     py.detach(|| Ok(opsmith_check::work()?))
 }
 
-/// Checks ops of the library in the file `path`. `inputs(seed, size)` gives a list for each input of tensors or None,
+/// Checks ops of the library in the file `path`, or where that is None the standard operators. `inputs(seed, size)` gives a list for each input of tensors or None,
 /// `reference(inputs, attrs)` a list of tensors or None, where a tensor is a tuple of its dtype, dims, bytes and strings, and
 /// `attrs` the attributes as JSON. `attrs` has values to choose from for some attributes.
 ///
@@ -48,13 +48,14 @@ pub(crate) fn check_worker(py: Python<'_>) -> PyResult<()> {
 #[pyo3(signature = (path, options, inputs=None, reference=None, attrs=None))]
 pub(crate) fn run_checks(
     py: Python<'_>,
-    path: PathBuf,
+    path: Option<PathBuf>,
     options: CheckOptions,
     inputs: Option<Py<PyAny>>,
     reference: Option<Py<PyAny>>,
     attrs: Option<Bound<'_, PyDict>>,
 ) -> PyResult<(String, String)> {
-    let choices = attrs.map(|attrs| choices(&path, &options, &attrs)).transpose()?.unwrap_or_default();
+    let source = path.map_or(LibrarySource::Standard, LibrarySource::File);
+    let choices = attrs.map(|attrs| choices(&source, &options, &attrs)).transpose()?.unwrap_or_default();
     let wanted = wanted(py, &options)?;
     let raised = Mutex::new(None);
     // What Python raises stops everything, and is raised again at the end.
@@ -85,7 +86,7 @@ pub(crate) fn run_checks(
             attrs: choices,
         };
         let mut done = |_: &Row| Python::attach(|py| py.check_signals()).map_err(stopped);
-        opsmith_check::check(&path, &wanted, &start, author, &mut done)
+        opsmith_check::check(&source, &wanted, &start, author, &mut done)
     });
     match (raised.into_inner().unwrap_or_else(PoisonError::into_inner), report) {
         (Some(error), _) => Err(error),
@@ -124,13 +125,13 @@ fn wanted(py: Python<'_>, options: &CheckOptions) -> PyResult<opsmith_check::Opt
 
 /// The attributes' values to choose from, of the type that the definition says.
 fn choices(
-    path: &PathBuf,
+    source: &LibrarySource,
     options: &CheckOptions,
     given: &Bound<'_, PyDict>,
 ) -> PyResult<Vec<(String, Vec<AttrValue>)>> {
     let py = given.py();
     let op = options.ops.first().map_or("", String::as_str);
-    let op = opsmith_runtime::Library::open(path).and_then(|library| library.op(op));
+    let op = source.open().and_then(|library| library.op(op));
     let op = op.map_err(|error| to_python(py, &error))?;
     let one = |(name, values): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let mut choices = Vec::new();

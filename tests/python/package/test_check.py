@@ -220,3 +220,15 @@ def test_what_cannot_be_checked_is_told(distances: opsmith.Library) -> None:
         check(op, inputs=lambda rng: (np.zeros(2, "datetime64[s]"), np.zeros(2)))
     with pytest.raises(opsmith.InvalidArgumentError, match="`time_limit` is -1"):
         check(op, time_limit=-1)
+
+
+def test_the_standard_operators_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    report = check(
+        opsmith.ops.tanh, cases=3, properties=["shapes", "gradient", "reference"], reference=np.tanh
+    )
+    assert report.library == "opsmith" and {row.verdict for row in report.rows} == {"passed"}
+    report = check(opsmith.ops, cases=1, properties=["empty"])
+    assert len(report.rows) == len([name for name in dir(opsmith.ops) if not name.startswith("__")])
+    failure = only_failure(opsmith.ops, "tanh", reference=np.cos, cases=3, properties=["reference"])
+    exec(failure.python)
+    assert "opsmith.ops.tanh(" in failure.python and capsys.readouterr().out
