@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -566,13 +567,20 @@ def refused(path: Path, name: str, value: float) -> str:
     return str(raised.value)
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A new folder that others get at; those of pytest lie in one that is closed to them."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
 def test_a_cache_that_others_can_write_to_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before a compiler is started that its files name, or a library opened."""
-    cache = tmp_path / "shared" / "cache"
+    cache = open_folder / "shared" / "cache"
     cache.mkdir(parents=True)
-    tmp_path.chmod(0o755)
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(cache))
     cache.chmod(0o777)
     assert "(mode 0777)" in refused(cache, name, 1)
