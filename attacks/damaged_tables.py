@@ -92,9 +92,10 @@ def mutations(library: bytes, number: int, seed: int) -> Iterator[tuple[str, int
         far = [0, 1, (1 << bits) - 1, chance.getrandbits(bits), chance.randrange(len(library)), elsewhere]
         new = chance.choice([chance.choice(near), chance.choice(far), old ^ 1 << chance.randrange(bits)])
         new %= 1 << bits
-        # A relocation that asks for another symbol makes another program of it, and no damaged file.
-        is_symbol = table.code == RELOCATION and at == 12 and new < symbols
-        if new != old and not is_symbol:
+        # A relocation that asks for another symbol, or gives another address of the library, makes another
+        # program of it that nobody can tell from the first.
+        fits = table.code == RELOCATION and new < {12: symbols, 16: 2 * len(library)}.get(at, 0)
+        if new != old and not fits:
             yield table.name, place, struct.pack(code, new)
             number -= 1
 
