@@ -15,6 +15,7 @@ No framework is imported that the user has not imported.
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from opsmith import _native
@@ -30,6 +31,7 @@ from opsmith._errors import (
     UnimplementedError,
 )
 from opsmith._explain import Explanation, explain
+from opsmith._forks import LOADING
 from opsmith._library import Library, load, standard
 from opsmith._registered import register_gradient
 from opsmith._stubs import stubs
@@ -75,12 +77,18 @@ _OF_GRAPHS = ("Graph", "InteractiveSession", "Session", "gradients")
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return import_module(f"opsmith.{name}")
+        return _import(f"opsmith.{name}")
     if name in _OF_GRAPHS:
-        return getattr(import_module("opsmith.graph"), name)
+        return getattr(_import("opsmith.graph"), name)
     if name == "ops":
         return standard()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _import(name: str) -> ModuleType:
+    # A child that is forked meanwhile could not import it.
+    with LOADING:
+        return import_module(name)
 
 
 def __dir__() -> list[str]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import json
 import keyword
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
+
+from opsmith._forks import cached
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Op:
     host_inputs: frozenset[int] = frozenset()
     """The positions of the inputs that CUDA kernels read in CPU memory."""
 
-    @cached_property
+    @cached
     def call_attrs(self) -> tuple[Attr, ...]:
         """The attributes that callers pass, in the definition's order."""
         return tuple(attr for attr in self.attrs if not attr.inferred)
@@ -120,17 +121,17 @@ class Op:
         usual = attr.allowed is None or {"float32", "float64"} <= set(attr.allowed)
         return None if usual or not attr.allowed else str(attr.allowed[0])
 
-    @cached_property
+    @cached
     def default_attrs(self) -> tuple[None, ...]:
         """What stands for the default of each attribute that callers pass."""
         return (None,) * len(self.call_attrs)
 
-    @cached_property
+    @cached
     def returned(self) -> tuple[int, ...]:
         """The positions of the outputs that wrappers return: all but the saved ones."""
         return tuple(i for i, output in enumerate(self.outputs) if not output.saved)
 
-    @cached_property
+    @cached
     def constants(self) -> frozenset[int]:
         """The positions of the saved outputs through which no gradient flows: the gradient op takes none of
         theirs."""
@@ -141,12 +142,12 @@ class Op:
         )
         return frozenset(i for i, output in enumerate(self.outputs) if output.saved and i not in wired)
 
-    @cached_property
+    @cached
     def has_optional_outputs(self) -> bool:
         """Whether a call can say which outputs are wanted."""
         return any(output.optional for output in self.outputs)
 
-    @cached_property
+    @cached
     def shapes(self) -> tuple[list[str], list[str]] | None:
         """The shape of each input and each output, as the shape signature writes them."""
         if self.shape is None:

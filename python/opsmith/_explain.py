@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from opsmith._errors import InvalidArgumentError
+from opsmith._forks import LOADING
 from opsmith._library import Library
 
 
@@ -58,7 +59,8 @@ def explain(library: Library, op: str, /, **attributes: Any) -> Explanation:
 def _plain(value: Any) -> object:
     """The value as JSON has it: of what JSON lacks, the text in the definition language."""
     # Loading a library does not take NumPy, and most who load one explain nothing.
-    import numpy as np
+    with LOADING:
+        import numpy as np
 
     if isinstance(value, np.generic):
         value = value.item()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -14,6 +13,7 @@ from typing import Any, NoReturn
 from opsmith import _dispatch, _native, _pickling, _wrappers
 from opsmith._definition import Definition, Loaded, Op
 from opsmith._errors import UnimplementedError
+from opsmith._forks import LOADING
 from opsmith._hooks import is_imported, when_imported
 from opsmith.types import ArrayLike, DTypeLike, ShapeLike
 
@@ -29,7 +29,6 @@ _STANDARD = ""
 """What the library of the standard operators is known by, beside the paths of the others."""
 
 _loaded: dict[str, Library] = {}
-_lock = threading.Lock()
 
 
 class Library:
@@ -92,7 +91,7 @@ def load(path: str | os.PathLike[str]) -> Library:
     another ABI version or one that has changed since it was loaded, which takes a new process, and
     `opsmith.AlreadyExistsError` where another file defines a library of this name differently.
     """
-    with _lock:
+    with LOADING:
         file = str(Path(path).resolve())
         if file not in _loaded:
             _open_first(file)
@@ -110,7 +109,7 @@ def load(path: str | os.PathLike[str]) -> Library:
 def standard() -> Library:
     """The standard operators, which are part of the package and need no file: `opsmith.ops`. They serve
     NumPy and graphs."""
-    with _lock:
+    with LOADING:
         library = _loaded.get(_STANDARD)
         if library is None:
             library = _loaded[_STANDARD] = Library(_native.standard(), embedded=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from opsmith._definition import Arg, Op
 from opsmith._errors import AlreadyExistsError, InvalidArgumentError
+from opsmith._forks import LOADING
 from opsmith._library import definition_of, op_of
 
 Function: TypeAlias = Callable[[list[Any], list[Any], dict[str, Any], list[Any]], Sequence[Any]]
@@ -16,7 +16,6 @@ Function: TypeAlias = Callable[[list[Any], list[Any], dict[str, Any], list[Any]]
 _F = TypeVar("_F", bound=Function)
 
 _registered: dict[tuple[str, str], Function] = {}
-_lock = threading.Lock()
 
 
 def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Callable[[_F], _F]:
@@ -66,7 +65,7 @@ def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Ca
             raise InvalidArgumentError(
                 f"{definition.name}: its gradient must be a function, got {function!r}"
             )
-        with _lock:
+        with LOADING:
             if key in _registered and not replace:
                 raise AlreadyExistsError(
                     f"{definition.name}: has a registered gradient, {_name(_registered[key])}; "

@@ -1,6 +1,6 @@
 //! Instruction sets: what a kernel is compiled for, and the choice between them at run time.
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// An instruction set as a type, which numbers carry so that each is compiled for in its own way.
 ///
@@ -56,15 +56,27 @@ impl Level {
     ///
     /// The environment variable `OPSMITH_ISA` (`plain`, `avx2`, `avx512`), read once, lowers it.
     pub fn best() -> Self {
-        static BEST: OnceLock<Level> = OnceLock::new();
-        *BEST.get_or_init(|| {
-            let limit = match std::env::var("OPSMITH_ISA").as_deref() {
-                Ok("plain") => Self::Plain,
-                Ok("avx2") => Self::Avx2,
-                _ => Self::Avx512,
-            };
-            Self::of_processor().min(limit)
-        })
+        /// Its position and one more; 0 before it is known. All threads find the same, so none waits for another, which a
+        /// forked child would do for ever.
+        static BEST: AtomicU8 = AtomicU8::new(0);
+        match BEST.load(Ordering::Relaxed) {
+            0 => {
+                let level = Self::of_processor().min(Self::limit());
+                BEST.store(level as u8 + 1, Ordering::Relaxed);
+                level
+            }
+            1 => Self::Plain,
+            2 => Self::Avx2,
+            _ => Self::Avx512,
+        }
+    }
+
+    fn limit() -> Self {
+        match std::env::var("OPSMITH_ISA").as_deref() {
+            Ok("plain") => Self::Plain,
+            Ok("avx2") => Self::Avx2,
+            _ => Self::Avx512,
+        }
     }
 
     /// The levels that this processor has and `OPSMITH_ISA` allows, from the least.

@@ -14,6 +14,7 @@ pub mod dtype;
 mod error;
 mod explain;
 pub mod family;
+pub mod fork;
 mod gradient;
 pub mod kernel;
 mod library;
@@ -38,5 +39,6 @@ pub use kernel::{Compute, KernelDef, KernelRow, OpKernel, OpKernelConstruction, 
 pub use library::Library;
 pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition};
 pub use plan::{Plan, PlanRef, Request};
+pub use resource::{Resource, ResourceGuard};
 pub use shape::{Dim, InferenceContext, Shape, ShapeFn, ShapeSignature, functions as shape_fns};
 pub use tensor::{TensorView, TensorViewMut};

@@ -1,11 +1,11 @@
 //! An op as its author states it, and as a library keeps it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::explain::{ExplainFn, Explanation};
 use crate::gradient::{Gradient, GradientWiring};
 use crate::kernel::{KernelDef, OpKernelConstruction};
-use crate::plan::{Plans, SharedInstance};
+use crate::plan::{Instances, Plans};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
 use crate::{Autocast, DType, Error, Result, Signature, SignatureBuilder, bail};
@@ -187,7 +187,7 @@ impl OpDef {
             explain: self.explain,
             wiring: None,
             plans: Plans::default(),
-            instances: Mutex::default(),
+            instances: Instances::default(),
             resources: Arc::default(),
         })
     }
@@ -241,7 +241,7 @@ pub struct Op {
     explain: Option<ExplainFn>,
     wiring: Option<GradientWiring>,
     pub(crate) plans: Plans,
-    pub(crate) instances: Mutex<Vec<SharedInstance>>,
+    pub(crate) instances: Instances,
     resources: Arc<Resources>,
 }
 

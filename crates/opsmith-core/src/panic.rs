@@ -55,6 +55,10 @@ pub(crate) fn unwind_with(error: Error) -> ! {
 
 fn install_hook() {
     static INSTALL: Once = Once::new();
+    if INSTALL.is_completed() {
+        return;
+    }
+    let _section = crate::fork::section();
     INSTALL.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {

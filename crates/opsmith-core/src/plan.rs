@@ -3,11 +3,12 @@
 //! A host turns each of its calls into [`Op::plan`] and [`Plan::run`]. There is no other way to a kernel.
 
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
 use crate::attr::AttrValue;
+use crate::fork::{self, Mutex, RwLock, Turn};
 use crate::kernel::{CallInputs, Compute, Host, Instance, KernelDef, OpKernelConstruction, OpKernelContext};
 use crate::op::Op;
 use crate::tensor::{TensorView, TensorViewMut, row_major_strides};
@@ -59,10 +60,22 @@ impl Key {
 }
 
 /// A kernel built for some attribute values, shared by all plans that resolve to them.
-pub(crate) struct SharedInstance {
+struct SharedInstance {
     kernel: usize,
     attrs: Vec<AttrValue>,
     instance: Arc<dyn Instance>,
+}
+
+/// The instances that an op has made, one at a time.
+#[derive(Default)]
+pub(crate) struct Instances {
+    made: Mutex<Vec<SharedInstance>>,
+    turn: Turn,
+}
+
+/// The older half of a cache that is full.
+fn make_room<T>(cache: &mut Vec<T>) -> Vec<T> {
+    if cache.len() < MAX_PLANS { Vec::new() } else { cache.drain(..MAX_PLANS / 2).collect() }
 }
 
 /// A call's dtypes and attributes, resolved: which kernel runs, and what it gives.
@@ -134,7 +147,7 @@ impl Op {
 
     #[cold]
     fn shared_plan(&self, request: &Request<'_>) -> Result<Arc<Plan>> {
-        let plans = self.plans.others.read().unwrap_or_else(PoisonError::into_inner);
+        let plans = self.plans.others.read();
         if let Some(plan) = plans.iter().find(|plan| plan.key.matches(request)) {
             return Ok(plan.clone());
         }
@@ -142,15 +155,16 @@ impl Op {
         let plan = Arc::new(self.new_plan(request, Op::instance).map_err(|error| self.name_in(error))?);
         for pinned in &self.plans.pinned {
             // Another call may have taken the place, even with an equal plan: then there are two, which is harmless.
-            if pinned.set(plan.clone()).is_ok() {
+            if Arc::ptr_eq(fork::set_or_get(pinned, plan.clone()), &plan) {
                 return Ok(plan);
             }
         }
-        let mut plans = self.plans.others.write().unwrap_or_else(PoisonError::into_inner);
-        if plans.len() >= MAX_PLANS {
-            plans.drain(..MAX_PLANS / 2);
-        }
+        let mut plans = self.plans.others.write();
+        // Dropped when the lock is not held any more: kernels have authors.
+        let old = make_room(&mut plans);
         plans.push(plan.clone());
+        drop(plans);
+        drop(old);
         Ok(plan)
     }
 
@@ -240,16 +254,18 @@ impl Op {
     }
 
     fn instance(&self, kernel: usize, attrs: &[AttrValue], device: DeviceKind) -> Result<Arc<dyn Instance>> {
-        let mut instances = self.instances.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(shared) = instances.iter().find(|shared| shared.kernel == kernel && shared.attrs == attrs)
-        {
+        let known = |shared: &&SharedInstance| shared.kernel == kernel && shared.attrs == attrs;
+        let _turn = self.instances.turn.take();
+        if let Some(shared) = self.instances.made.lock().iter().find(known) {
             return Ok(shared.instance.clone());
         }
         let instance = self.new_instance(kernel, attrs, device)?;
-        if instances.len() >= MAX_PLANS && !self.signature().stateful {
-            instances.drain(..MAX_PLANS / 2);
-        }
-        instances.push(SharedInstance { kernel, attrs: attrs.to_vec(), instance: instance.clone() });
+        let new = SharedInstance { kernel, attrs: attrs.to_vec(), instance: instance.clone() };
+        let mut made = self.instances.made.lock();
+        let old = if self.signature().stateful { Vec::new() } else { make_room(&mut made) };
+        made.push(new);
+        drop(made);
+        drop(old);
         Ok(instance)
     }
 

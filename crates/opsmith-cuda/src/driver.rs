@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use opsmith_core::fork::{Mutex, OnceLock, Turn};
 use opsmith_core::{Code, Error, Result, bail};
 
 use crate::shared_object::{SharedObject, function_table};
@@ -62,6 +62,8 @@ pub struct Driver {
     cards: Mutex<Vec<Card>>,
     /// How much dynamic shared memory each kernel may have, by its address.
     shared: Mutex<HashMap<usize, u32>>,
+    /// Of who adds to these.
+    turn: Turn,
 }
 
 /// A card whose primary context is ours to use: the one that frameworks use too.
@@ -121,8 +123,13 @@ impl Driver {
         let functions = unsafe { Functions::resolve(object) }.map_err(|missing| {
             Error::failed_precondition(format!("the NVIDIA driver is too old: it lacks {missing}; update it"))
         })?;
-        let driver =
-            |version| Driver { functions, version, cards: Mutex::default(), shared: Mutex::default() };
+        let driver = |version| Driver {
+            functions,
+            version,
+            cards: Mutex::default(),
+            shared: Mutex::default(),
+            turn: Turn::new(),
+        };
         let mut number = 0;
         // SAFETY: the pointer is to a local of the right type.
         driver((0, 0)).check("cuDriverGetVersion", unsafe { (functions.version)(&mut number) })?;
@@ -158,8 +165,12 @@ impl Driver {
 
     /// A card by its number.
     pub(crate) fn card(&self, index: i32) -> Result<Card> {
-        let mut cards = self.cards.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(card) = cards.iter().find(|card| card.index == index) {
+        let known = |card: &&Card| card.index == index;
+        if let Some(card) = self.cards.lock().iter().find(known) {
+            return Ok(*card);
+        }
+        let _turn = self.turn.take();
+        if let Some(card) = self.cards.lock().iter().find(known) {
             return Ok(*card);
         }
         let count = self.device_count()?;
@@ -178,7 +189,7 @@ impl Driver {
         }
         let architecture = Architecture((capability[0] * 10 + capability[1]) as u32);
         let card = Card { index, architecture, context };
-        cards.push(card);
+        self.cards.lock().push(card);
         Ok(card)
     }
 
@@ -332,16 +343,20 @@ impl Driver {
         if shared == 0 {
             return Ok(());
         }
-        let mut allowed = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        let most = allowed.entry(function.0 as usize).or_insert(0);
-        if shared > *most {
-            // SAFETY: the function is loaded.
-            let status = unsafe {
-                (self.functions.set_function_attribute)(function.0, DYNAMIC_SHARED, shared as c_int)
-            };
-            self.check("cuFuncSetAttribute (shared memory)", status)?;
-            *most = shared;
+        let key = function.0 as usize;
+        let is_allowed = || self.shared.lock().get(&key).is_some_and(|&most| shared <= most);
+        if is_allowed() {
+            return Ok(());
         }
+        let _turn = self.turn.take();
+        if is_allowed() {
+            return Ok(());
+        }
+        // SAFETY: the function is loaded.
+        let status =
+            unsafe { (self.functions.set_function_attribute)(function.0, DYNAMIC_SHARED, shared as c_int) };
+        self.check("cuFuncSetAttribute (shared memory)", status)?;
+        self.shared.lock().insert(key, shared);
         Ok(())
     }
 

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::env;
 use std::ffi::c_void;
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
+use opsmith_core::fork::{OnceLock, RwLock, Turn};
 use opsmith_core::{Result, ensure};
 
 use crate::ahead;
@@ -115,15 +115,15 @@ pub const MAX_GRID: u32 = 65_535;
 /// The kernel on a card, compiled and loaded at its first use in the process.
 fn function(driver: &Driver, card: &Card, source: &Source, kernel: &str) -> Result<Function> {
     static LOADED: OnceLock<RwLock<HashMap<u128, Function>>> = OnceLock::new();
-    static TURN: Mutex<()> = Mutex::new(());
+    static TURN: Turn = Turn::new();
     let loaded = LOADED.get_or_init(RwLock::default);
     let device = card.index.to_le_bytes();
     let key = Digest::new().part(&source.key().to_le_bytes()).part(&device).part(kernel.as_bytes()).finish();
-    let find = || loaded.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+    let find = || loaded.read().get(&key).copied();
     if let Some(function) = find() {
         return Ok(function);
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = TURN.take();
     if let Some(function) = find() {
         return Ok(function);
     }
@@ -136,7 +136,7 @@ fn function(driver: &Driver, card: &Card, source: &Source, kernel: &str) -> Resu
             driver.load(card, &compiled(nvrtc, source, kernel, nvrtc.target_for(card.architecture)?)?)?
         }
     };
-    loaded.write().unwrap_or_else(PoisonError::into_inner).insert(key, function);
+    loaded.write().insert(key, function);
     Ok(function)
 }
 

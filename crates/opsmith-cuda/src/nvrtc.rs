@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
+use opsmith_core::fork::OnceLock;
 use opsmith_core::{Error, Result, bail};
 
 use crate::find;

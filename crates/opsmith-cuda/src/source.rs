@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
-use std::sync::OnceLock;
+
+use opsmith_core::fork::OnceLock;
 
 use crate::digest::Digest;
 

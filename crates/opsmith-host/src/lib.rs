@@ -22,8 +22,8 @@ pub mod torch;
 
 pub use pages::prefer_large_pages;
 use std::io::{self, Write};
-use std::sync::OnceLock;
 
+use opsmith_core::fork::OnceLock;
 use opsmith_core::{Library, OpDef, Result};
 
 /// A library as it lies in a shared object, before its definitions are checked.

@@ -5,17 +5,21 @@
 //! the order in which objects were opened, that exports one: all libraries come to the same answer without a lock.
 
 use std::ffi::{CStr, CString, c_int, c_void};
+use std::io::Write;
 use std::ops::Range;
 use std::ptr::null_mut;
-use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use opsmith_core::fork;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
 use crate::parallel::{Body, SharedLoop, body_context, call_body};
 
 /// The environment variable that sizes the pool.
 pub const NUM_THREADS_VARIABLE: &str = "OPSMITH_NUM_THREADS";
+
+/// The most threads that the variable can ask for: more than a process should have, and few enough to be started at once.
+const MOST_THREADS: usize = 1024;
 
 type RawBody = unsafe extern "C" fn(begin: usize, end: usize, context: *mut c_void);
 
@@ -34,8 +38,8 @@ pub struct PoolSlot {
 pub static opsmith_thread_pool_v1: PoolSlot =
     PoolSlot { size: size_of::<PoolSlot>(), num_threads: own_num_threads, parallel_for: own_parallel_for };
 
-/// How many threads [`parallel_for`] uses, the calling one included: `OPSMITH_NUM_THREADS` where it is set to a
-/// positive number, else as many as the machine lets the process use.
+/// How many threads [`parallel_for`] uses, the calling one included: `OPSMITH_NUM_THREADS` where it is set to a number from 1 to
+/// [`MOST_THREADS`], that many for a larger one, else as many as the machine lets the process use.
 pub(crate) fn num_threads() -> usize {
     // SAFETY: a slot's functions may be called from any thread.
     unsafe { (slot().num_threads)() }
@@ -68,6 +72,8 @@ fn first_slot() -> *const PoolSlot {
 /// The names of the objects that are open, in the order in which they were opened.
 fn objects() -> Vec<CString> {
     let mut names: Vec<CString> = Vec::new();
+    // The lock of the walk is not freed in a forked child.
+    let _section = fork::section();
     // SAFETY: the callback gets back the address of `names`, which outlives the walk.
     unsafe { libc::dl_iterate_phdr(Some(keep_name), (&raw mut names).cast()) };
     names
@@ -108,22 +114,49 @@ fn slot_of(name: &CStr) -> Option<*const PoolSlot> {
     }
 }
 
-/// The pool that this library owns; null before first use and in a child that has not used it yet.
-static POOL: AtomicPtr<ThreadPool> = AtomicPtr::new(null_mut());
+/// The pool that this library owns; null before first use.
+static POOL: AtomicPtr<Own> = AtomicPtr::new(null_mut());
+
+/// A pool, and the process that has its threads.
+struct Own {
+    generation: u64,
+    pool: ThreadPool,
+}
 
 unsafe extern "C" fn own_num_threads() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     match COUNT.load(Ordering::Relaxed) {
         0 => {
-            let asked = std::env::var(NUM_THREADS_VARIABLE).ok().and_then(|text| text.trim().parse().ok());
-            let count = asked
-                .filter(|&count: &usize| count > 0)
-                .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, Into::into));
-            COUNT.store(count, Ordering::Relaxed);
+            let given = std::env::var_os(NUM_THREADS_VARIABLE).unwrap_or_default();
+            let given = given.to_string_lossy();
+            let cores = std::thread::available_parallelism().map_or(1, Into::into);
+            let (count, warning) = threads_for(given.trim(), cores);
+            if COUNT.swap(count, Ordering::Relaxed) == 0
+                && let Some(warning) = warning
+            {
+                // Not `eprintln!`, which panics where standard error is a closed pipe.
+                let _ = writeln!(std::io::stderr(), "opsmith: {warning}");
+            }
             count
         }
         count => count,
     }
+}
+
+/// How many threads a value of the variable gives on so many cores, and what is wrong with it.
+fn threads_for(given: &str, cores: usize) -> (usize, Option<String>) {
+    let is_number = !given.is_empty() && given.bytes().all(|byte| byte.is_ascii_digit());
+    let (count, wrong) = match given.parse() {
+        Ok(count @ 1..=MOST_THREADS) => (count, false),
+        Ok(0) => (cores, true),
+        // Too large a number for any type is one too.
+        _ if is_number => (MOST_THREADS, true),
+        _ => (cores, !given.is_empty()),
+    };
+    let warning = format!(
+        "{NUM_THREADS_VARIABLE}={given:?} is not a number of threads, from 1 to {MOST_THREADS}: {count} are used"
+    );
+    (count, wrong.then_some(warning))
 }
 
 unsafe extern "C" fn own_parallel_for(total: usize, grain: usize, body: RawBody, context: *mut c_void) {
@@ -146,35 +179,35 @@ unsafe extern "C" fn own_parallel_for(total: usize, grain: usize, body: RawBody,
     });
 }
 
-/// The pool, made at first use; `None` when threads cannot be had, and then the caller works alone.
+/// The pool, made at first use; `None` when threads cannot be had, and then the caller works alone. In a forked child the threads
+/// of the former pool are gone: that is leaked, and another one made.
 fn own_pool(threads: usize) -> Option<&'static ThreadPool> {
-    let pool = POOL.load(Ordering::Acquire);
-    if !pool.is_null() {
-        // SAFETY: a published pool is never freed.
-        return Some(unsafe { &*pool });
+    let generation = fork::generation();
+    let known = POOL.load(Ordering::Acquire);
+    // SAFETY: a published pool is never freed.
+    if let Some(own) = unsafe { known.as_ref() }
+        && own.generation == generation
+    {
+        return Some(&own.pool);
     }
-    static FORK_HANDLER: Once = Once::new();
-    // SAFETY: the handler only stores to an atomic, which is allowed between fork and exec.
-    FORK_HANDLER.call_once(|| unsafe {
-        libc::pthread_atfork(None, None, Some(forget_pool));
-    });
-    let builder = ThreadPoolBuilder::new().num_threads(threads - 1);
-    let made = Box::into_raw(Box::new(builder.thread_name(|i| format!("opsmith-{i}")).build().ok()?));
-    match POOL.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+    let made = {
+        let _section = fork::section();
+        let builder = ThreadPoolBuilder::new().num_threads(threads - 1);
+        let pool = builder.thread_name(|i| format!("opsmith-{i}")).build().ok()?;
+        // The first work of the first pool makes what all pools have, behind a lock that a fork knows nothing of.
+        pool.install(|| ());
+        Box::into_raw(Box::new(Own { generation, pool }))
+    };
+    match POOL.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: just published, never freed.
-        Ok(_) => Some(unsafe { &*made }),
+        Ok(_) => Some(unsafe { &(*made).pool }),
         Err(other) => {
             // SAFETY: `made` was not published, so nobody else has it.
             drop(unsafe { Box::from_raw(made) });
             // SAFETY: a published pool is never freed.
-            Some(unsafe { &*other })
+            Some(unsafe { &(*other).pool })
         }
     }
-}
-
-/// In a forked child the pool's threads are gone: the dead pool is leaked, and the next use makes another.
-extern "C" fn forget_pool() {
-    POOL.store(null_mut(), Ordering::Release);
 }
 
 #[cfg(test)]
@@ -189,6 +222,25 @@ mod tests {
             sum.fetch_add(range.map(|i| i as u64).sum::<u64>(), Ordering::Relaxed);
         });
         sum.into_inner()
+    }
+
+    #[test]
+    fn a_number_of_threads_that_cannot_be_is_told_and_replaced() {
+        for (given, count) in [("", 6), ("1", 1), ("3", 3), ("1024", 1024)] {
+            assert_eq!(threads_for(given, 6), (count, None), "{given:?}");
+        }
+        let most = ["1025", "99999", "99999999999999999999999"].map(|given| (given, MOST_THREADS));
+        for (given, count) in
+            most.into_iter().chain(["0", "-3", "two", "1.5", "4 cores"].map(|given| (given, 6)))
+        {
+            let (threads, warning) = threads_for(given, 6);
+            let warning = warning.expect(given);
+            assert_eq!(threads, count, "{given:?}");
+            assert!(
+                warning.contains(given) && warning.ends_with(&format!("1024: {count} are used")),
+                "{warning}"
+            );
+        }
     }
 
     #[test]

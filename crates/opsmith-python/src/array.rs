@@ -14,7 +14,6 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::dtypes;
-use crate::errors::to_python;
 
 /// `numpy.ndarray`; null until NumPy was first needed, which is after somebody imported it or passed a Python list.
 static NDARRAY: AtomicPtr<ffi::PyTypeObject> = AtomicPtr::new(null_mut());
@@ -81,10 +80,19 @@ pub(crate) enum Look {
 /// What the import raised.
 pub(crate) fn need_numpy(py: Python<'_>) -> PyResult<()> {
     if NDARRAY.load(Ordering::Relaxed).is_null() {
-        py.import("numpy")?;
-        // SAFETY: NumPy is imported; its type lives for good.
-        let ndarray = unsafe { get_type_object(py, NpyTypes::PyArray_Type) };
-        NDARRAY.store(ndarray, Ordering::Relaxed);
+        // A fork waits for this lock: a child that is forked while NumPy is imported could never import it.
+        let loading = py.import("opsmith._forks")?.getattr("LOADING")?;
+        loading.call_method0("acquire")?;
+        let imported = py.import("numpy").and_then(|numpy| {
+            // What PyO3 keeps for NumPy's truth values.
+            numpy.getattr("True_")?.extract::<bool>()?;
+            // SAFETY: NumPy is imported; its type lives for good.
+            let ndarray = unsafe { get_type_object(py, NpyTypes::PyArray_Type) };
+            NDARRAY.store(ndarray, Ordering::Relaxed);
+            Ok(())
+        });
+        loading.call_method0("release")?;
+        return imported;
     }
     Ok(())
 }
@@ -101,7 +109,8 @@ pub(crate) fn look(py: Python<'_>, object: &Borrowed<'_, '_, PyAny>) -> Look {
     // SAFETY: an array has a dtype.
     let descriptor = unsafe { &(*array.descr).fields };
     let is_native = descriptor.byteorder != b'>' as std::ffi::c_char;
-    let Some(dtype) = dtypes::from_number(py, descriptor.type_num) else { return Look::Convert };
+    // Who converts it asks again, and passes the error on.
+    let Ok(Some(dtype)) = dtypes::from_number(py, descriptor.type_num) else { return Look::Convert };
     if !is_native || array.flags & NPY_ARRAY_ALIGNED == 0 {
         return Look::Convert;
     }
@@ -143,7 +152,7 @@ pub(crate) unsafe fn unowned<'py>(
     dtype: DType,
     shape: &mut [usize],
 ) -> PyResult<Bound<'py, PyAny>> {
-    let descriptor = dtypes::descriptor(py, dtype).map_err(|error| to_python(py, &error))?;
+    let descriptor = dtypes::descriptor(py, dtype)?;
     // SAFETY: the call takes the reference to the descriptor and copies the dims; the rest is promised by the caller.
     unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 use smallvec::SmallVec;
 
-use crate::errors::to_python;
+use crate::errors::{invalid, to_python, unless_refused};
 use crate::python_values::{describe, text_to_bytes};
 
 /// The attributes given, by name.
@@ -30,12 +30,12 @@ pub(crate) fn read<'a>(
     attrs: &Bound<'_, PyAny>,
 ) -> PyResult<Given<'a>> {
     let py = attrs.py();
-    let invalid =
+    let refuse =
         |message: String| to_python(py, &Error::invalid_argument(format!("{}: {message}", signature.name)));
     let mut given = Given::new();
     if let Ok(attrs) = attrs.cast::<PyTuple>() {
         if attrs.len() > visible.len() {
-            return Err(invalid(format!("has {} attributes, got {}", visible.len(), attrs.len())));
+            return Err(refuse(format!("has {} attributes, got {}", visible.len(), attrs.len())));
         }
         for (&index, value) in visible.iter().zip(attrs.iter_borrowed()) {
             if !value.is_none() {
@@ -44,7 +44,9 @@ pub(crate) fn read<'a>(
         }
     } else if let Ok(attrs) = attrs.cast::<PyDict>() {
         for (name, value) in attrs {
-            let name: String = name.extract()?;
+            let name = name.extract::<String>();
+            let name =
+                name.map_err(|error| invalid(py, format!("{}: names of attributes", signature.name), error))?;
             let index = signature.attr_index(&name);
             let index = index.ok_or_else(|| to_python(py, &signature.unknown_attr(&name)))?;
             if !value.is_none() {
@@ -52,7 +54,7 @@ pub(crate) fn read<'a>(
             }
         }
     } else {
-        return Err(invalid(format!("attributes must be a tuple or a dict, got {}", describe(attrs))));
+        return Err(refuse(format!("attributes must be a tuple or a dict, got {}", describe(attrs)?)));
     }
     Ok(given)
 }
@@ -66,7 +68,7 @@ fn read_one<'a>(
         Ok(value) => Ok((&attr.name, value)),
         Err(refused) => {
             let expected = refused.unwrap_or_else(|| format!("be {}", attr.ty));
-            let (op, name, got) = (&signature.name, &attr.name, describe(value));
+            let (op, name, got) = (&signature.name, &attr.name, describe(value)?);
             let message = format!("{op}: attribute `{name}` must {expected}, got {got}");
             Err(to_python(value.py(), &Error::invalid_argument(message)))
         }
@@ -92,10 +94,10 @@ fn list(base: AttrBase, value: &Bound<'_, PyAny>) -> PyResult<Result<AttrValue, 
     let is_text = value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyBytes>()
         || value.is_instance_of::<PyByteArray>();
-    let Ok(elements) = value.try_iter() else { return Ok(Err(None)) };
     if is_text {
         return Ok(Err(None));
     }
+    let Some(elements) = unless_refused(value.py(), value.try_iter())? else { return Ok(Err(None)) };
     macro_rules! each {
         ($read:ident, $variant:ident) => {{
             let mut values = Vec::new();
@@ -105,7 +107,8 @@ fn list(base: AttrBase, value: &Bound<'_, PyAny>) -> PyResult<Result<AttrValue, 
                     return Ok(Err(Some(format!("have at most {MAX_LIST} elements"))));
                 }
                 memory::reserve(&mut values, 1, "a list").map_err(|error| to_python(value.py(), &error))?;
-                match $read(&element?)? {
+                let Some(element) = unless_refused(value.py(), element)? else { return Ok(Err(None)) };
+                match $read(&element)? {
                     Ok(value) => values.push(value),
                     Err(refused) => return Ok(Err(refused)),
                 }
@@ -141,24 +144,26 @@ fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, Refused>> {
     }
     let index = match value.is_exact_instance_of::<PyInt>() {
         true => value.clone(),
-        false => match value.call_method0("__index__") {
-            Ok(index) => index,
-            Err(_) => return Ok(Err(None)),
+        false => match unless_refused(value.py(), value.call_method0("__index__"))? {
+            Some(index) => index,
+            None => return Ok(Err(None)),
         },
     };
-    Ok(index.extract().map_err(|_| Some("fit in 64 bits".to_owned())))
+    let index = unless_refused(value.py(), index.extract())?;
+    Ok(index.ok_or_else(|| Some("fit in 64 bits".to_owned())))
 }
 
 fn float(value: &Bound<'_, PyAny>) -> PyResult<Result<f64, Refused>> {
     let is_number = value.is_instance_of::<PyFloat>()
         || !(value.is_instance_of::<PyBool>() || value.is_instance_of::<PyString>())
             && value.hasattr("__float__")?;
-    Ok(if is_number { value.extract().map_err(|_| None) } else { Err(None) })
+    let number = if is_number { unless_refused(value.py(), value.extract())? } else { None };
+    Ok(number.ok_or(None))
 }
 
 fn boolean(value: &Bound<'_, PyAny>) -> PyResult<Result<bool, Refused>> {
     // Python's own, and NumPy's scalar.
-    Ok(value.extract().map_err(|_| None))
+    Ok(unless_refused(value.py(), value.extract())?.ok_or(None))
 }
 
 fn dtype(value: &Bound<'_, PyAny>) -> PyResult<Result<DType, Refused>> {
@@ -168,33 +173,35 @@ fn dtype(value: &Bound<'_, PyAny>) -> PyResult<Result<DType, Refused>> {
 
 /// The name of what stands for a dtype: a name, a dtype of NumPy, PyTorch or TensorFlow, or a scalar type.
 fn dtype_name(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    if let Ok(text) = value.cast::<PyString>() {
-        return text.extract().map(Some);
+    let py = value.py();
+    let text = unless_refused(py, value.str().and_then(|text| text.extract::<String>()))?;
+    if value.is_instance_of::<PyString>() {
+        return Ok(text);
     }
-    let text = value.str()?.extract::<String>()?;
+    let text = text.unwrap_or_default();
     if let Some(name) = text.strip_prefix("torch.") {
         return Ok(Some(name.to_owned()));
     }
-    let numpy = value.py().import("numpy")?;
+    let numpy = py.import("numpy")?;
     let named = if value.is_instance_of::<PyType>() {
         numpy.call_method1("dtype", (value,))
     } else {
         Ok(value.clone())
     };
-    let Ok(named) = named else { return Ok(None) };
+    let Some(named) = unless_refused(py, named)? else { return Ok(None) };
     let kind = named.getattr("kind").and_then(|kind| kind.extract::<char>());
-    if matches!(kind, Ok('U' | 'S' | 'O' | 'T')) {
+    if matches!(unless_refused(py, kind)?, Some('U' | 'S' | 'O' | 'T')) {
         return Ok(Some(DType::String.name().to_owned()));
     }
-    Ok(named.getattr("name").and_then(|name| name.extract()).ok())
+    unless_refused(py, named.getattr("name").and_then(|name| name.extract()))
 }
 
 fn shape(value: &Bound<'_, PyAny>) -> PyResult<Result<PartialShape, Refused>> {
     let refused = || Some("be a shape: a list of sizes, None for an unknown one".to_owned());
-    let Ok(elements) = value.try_iter() else { return Ok(Err(refused())) };
+    let Some(elements) = unless_refused(value.py(), value.try_iter())? else { return Ok(Err(refused())) };
     let mut dims = Vec::new();
     for element in elements {
-        let element = element?;
+        let Some(element) = unless_refused(value.py(), element)? else { return Ok(Err(refused())) };
         if dims.len() == MAX_RANK {
             return Ok(Err(Some(format!("be a shape of at most {MAX_RANK} dims"))));
         }
@@ -216,7 +223,8 @@ fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused
     let refused = || Some("be a tensor: an array, a number or a list".to_owned());
     let failed = |error| to_python(py, &error);
     let numpy = py.import("numpy")?;
-    let Ok(array) = numpy.call_method1("asarray", (value,)) else { return Ok(Err(refused())) };
+    let array = unless_refused(py, numpy.call_method1("asarray", (value,)))?;
+    let Some(array) = array else { return Ok(Err(refused())) };
     let dtype = array.getattr("dtype")?;
     let shape: Vec<usize> = array.getattr("shape")?.extract()?;
     let kind: char = dtype.getattr("kind")?.extract()?;
@@ -231,7 +239,7 @@ fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused
         }
         return Ok(Ok(Arc::new(TensorValue { dtype: DType::String, shape, bytes: Vec::new(), strings })));
     }
-    let Some(name) = crate::dtypes::from_number(py, dtype.getattr("num")?.extract()?) else {
+    let Some(name) = crate::dtypes::from_number(py, dtype.getattr("num")?.extract()?)? else {
         return Ok(Err(refused()));
     };
     let native = array.call_method1("astype", (dtype.call_method1("newbyteorder", ("=",))?,))?;

@@ -10,7 +10,7 @@ use pyo3::types::{
 
 use crate::array::is_array;
 use crate::dtypes;
-use crate::errors::{invalid, to_python};
+use crate::errors::{invalid, to_python, unless_refused};
 use crate::inputs::Place;
 use crate::python_values::{describe, text_to_bytes, type_name};
 
@@ -27,51 +27,51 @@ pub(crate) fn to_array<'py>(
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = object.py();
-    if is_literal(object) {
+    if is_literal(object)? {
         return Ok(None);
     }
     let numpy = py.import("numpy")?;
+    let unreadable = |error| invalid(py, format!("{place} cannot be read as an array"), error);
     if is_array(object) {
         if type_name(object) == "MaskedArray" {
             let message = "is a masked array, whose mask would be lost; pass `.filled(value)` or `.data`";
             return Err(place.invalid(py, message));
         }
-        return numpy.call_method1("asarray", (object,)).map(Some);
+        let array = numpy.call_method1("asarray", (object,));
+        return array.map(Some).map_err(unreadable);
     }
     if object.hasattr("__dlpack__")? {
         return from_dlpack(place, object).map(Some);
     }
-    let has_protocol = ["__array__", "__array_interface__", "__array_struct__"]
-        .iter()
-        .any(|name| object.hasattr(*name).unwrap_or(false))
-        || PyMemoryView::from(object).is_ok();
+    let memory = unless_refused(py, PyMemoryView::from(object))?;
+    let mut has_protocol = memory.is_some();
+    for name in ["__array__", "__array_interface__", "__array_struct__"] {
+        has_protocol = has_protocol || unless_refused(py, object.hasattr(name))?.unwrap_or(false);
+    }
     if !has_protocol {
-        return Err(
-            place.invalid(py, format!("must be an array, a number or a list, got {}", describe(object)))
-        );
+        let got = describe(object)?;
+        return Err(place.invalid(py, format!("must be an array, a number or a list, got {got}")));
     }
     // Of anything else NumPy may give a copy, and the change would be lost.
-    if place.is_ref() && !PyMemoryView::from(object).is_ok_and(|memory| is_writable(&memory)) {
+    if place.is_ref() && !memory.is_some_and(|memory| is_writable(&memory)) {
         let kind = type_name(object);
         return Err(
             place.invalid(py, format!("is changed in place, so it must be a writable array, got {kind}"))
         );
     }
     let array = numpy.call_method1("asarray", (object,));
-    array.map(Some).map_err(|error| invalid(py, format!("{place} cannot be read as an array"), error))
+    array.map(Some).map_err(unreadable)
 }
 
 fn is_writable(memory: &Bound<'_, PyMemoryView>) -> bool {
     memory.getattr("readonly").and_then(|readonly| readonly.extract()).is_ok_and(|readonly: bool| !readonly)
 }
 
-fn is_literal(object: &Bound<'_, PyAny>) -> bool {
+fn is_literal(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // NumPy's scalars derive from Python's numbers, and have a dtype of their own.
-    let is_numpy_scalar = object
-        .get_type()
-        .getattr("__module__")
-        .is_ok_and(|module| module.extract::<String>().is_ok_and(|module| module == "numpy"));
-    !is_numpy_scalar
+    let module = object.get_type().getattr("__module__").and_then(|module| module.extract::<String>());
+    let is_numpy_scalar = unless_refused(object.py(), module)?.is_some_and(|module| module == "numpy");
+    Ok(!is_numpy_scalar
         && (object.is_instance_of::<PyFloat>()
             || object.is_instance_of::<PyInt>()
             || object.is_instance_of::<PyBool>()
@@ -79,14 +79,16 @@ fn is_literal(object: &Bound<'_, PyAny>) -> bool {
             || object.is_instance_of::<PyList>()
             || object.is_instance_of::<PyTuple>()
             || object.is_instance_of::<PyString>()
-            || object.is_instance_of::<PyBytes>())
+            || object.is_instance_of::<PyBytes>()))
 }
 
 /// An array that shares the memory of an object with the DLPack protocol and keeps the object's capsule.
 fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
+    let unreadable = |error| invalid(py, format!("{place} cannot be read through DLPack"), error);
     if object.hasattr("__dlpack_device__")? {
-        let (kind, index): (i32, i32) = object.call_method0("__dlpack_device__")?.extract()?;
+        let device = object.call_method0("__dlpack_device__").and_then(|device| device.extract());
+        let (kind, index): (i32, i32) = device.map_err(unreadable)?;
         if !READABLE_DEVICES.contains(&kind) {
             let device = match kind {
                 2 => "a CUDA device".to_owned(),
@@ -101,7 +103,7 @@ fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<B
         }
     }
     let array = py.import("numpy")?.call_method1("from_dlpack", (object,));
-    array.map_err(|error| invalid(py, format!("{place} cannot be read through DLPack"), error))
+    array.map_err(unreadable)
 }
 
 /// What an array was turned into.
@@ -136,7 +138,7 @@ pub(crate) fn array_to_readable<'py>(array: &Bound<'py, PyAny>) -> PyResult<Read
 /// Whether an array holds what is a number of ours, and no text.
 fn is_number(array: &Bound<'_, PyAny>) -> PyResult<bool> {
     let number: i32 = array.getattr("dtype")?.getattr("num")?.extract()?;
-    Ok(dtypes::from_number(array.py(), number).is_some())
+    Ok(dtypes::from_number(array.py(), number)?.is_some())
 }
 
 fn readable<'py>(array: &Bound<'py, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyResult<Readable<'py>> {
@@ -164,7 +166,7 @@ fn to_text(array: &Bound<'_, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyRes
     for (at, element) in elements.try_iter()?.enumerate() {
         let element = element?;
         let Some(text) = text_to_bytes(&element)? else {
-            let got = describe(&element);
+            let got = describe(&element)?;
             let message =
                 format!("holds Python objects; element {at} must be text (str) or bytes, got {got}");
             return Err(invalid(message));
@@ -203,9 +205,8 @@ impl<'py> Natural<'py> {
     }
 
     /// The dtype that NumPy gives it; `None` for one that no op takes.
-    pub(crate) fn dtype(&self) -> Option<DType> {
-        let dtype = self.array.getattr("dtype").ok()?;
-        our_dtype(&dtype)
+    pub(crate) fn dtype(&self) -> PyResult<Option<DType>> {
+        our_dtype(&self.array.getattr("dtype")?)
     }
 
     /// The dtype that NumPy gives all of them together.
@@ -218,7 +219,7 @@ impl<'py> Natural<'py> {
         let py = first.py();
         let dtypes = arrays.iter().map(|array| array.getattr("dtype")).collect::<PyResult<Vec<_>>>()?;
         let common = py.import("numpy")?.call_method1("result_type", PyTuple::new(py, dtypes)?)?;
-        Ok(our_dtype(&common))
+        our_dtype(&common)
     }
 
     /// The literal as an array of `dtype`; as NumPy makes it where none is given.
@@ -227,20 +228,20 @@ impl<'py> Natural<'py> {
     /// `InvalidArgumentError` for values that `dtype` cannot hold: floats for integers, numbers out of range.
     pub(crate) fn into_array(self, place: &Place<'_>, dtype: Option<DType>) -> PyResult<Bound<'py, PyAny>> {
         let py = self.array.py();
-        let (Some(natural), Some(dtype)) = (self.dtype(), dtype) else {
+        let (Some(natural), Some(dtype)) = (self.dtype()?, dtype) else {
             let dtype = self.array.getattr("dtype")?;
             return Err(place.invalid(py, format!("has values of dtype {dtype}, which no op takes")));
         };
         let is_empty = self.is_empty();
         if !fits(natural, dtype) && !is_empty {
-            return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal))));
+            return Err(place.invalid(py, format!("must be {dtype}, got {}", describe(&self.literal)?)));
         }
         let numpy = py.import("numpy")?;
         let descriptor = if dtype == DType::String {
             // Arrays of fixed-width text drop NULs at the end.
             "O".into_pyobject(py)?.into_any()
         } else {
-            let descriptor = dtypes::descriptor(py, dtype).map_err(|error| to_python(py, &error))?;
+            let descriptor = dtypes::descriptor(py, dtype)?;
             // SAFETY: the descriptor is a new reference.
             unsafe { Bound::from_owned_ptr(py, descriptor.cast()) }
         };
@@ -248,9 +249,8 @@ impl<'py> Natural<'py> {
             .call_method1("asarray", (&self.literal, descriptor))
             .map_err(|error| invalid(py, format!("{place} cannot be {dtype}"), error))?;
         if is_integer(dtype) && !is_empty && !equal(&array, &self.array)? {
-            return Err(
-                place.invalid(py, format!("must be {dtype}, which cannot hold {}", describe(&self.literal)))
-            );
+            let got = describe(&self.literal)?;
+            return Err(place.invalid(py, format!("must be {dtype}, which cannot hold {got}")));
         }
         Ok(array)
     }
@@ -261,12 +261,12 @@ fn equal(left: &Bound<'_, PyAny>, right: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// Our dtype for a NumPy dtype object; text is `string`, and so are objects, which may be text.
-fn our_dtype(dtype: &Bound<'_, PyAny>) -> Option<DType> {
-    let kind: char = dtype.getattr("kind").ok()?.extract().ok()?;
+fn our_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<Option<DType>> {
+    let kind: char = dtype.getattr("kind")?.extract()?;
     if matches!(kind, 'U' | 'S' | 'O') {
-        return Some(DType::String);
+        return Ok(Some(DType::String));
     }
-    dtypes::from_number(dtype.py(), dtype.getattr("num").ok()?.extract().ok()?)
+    dtypes::from_number(dtype.py(), dtype.getattr("num")?.extract()?)
 }
 
 /// Whether literals that NumPy makes `natural` may become `dtype`: no fraction, no imaginary part and no text is lost.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::array::{Elements, Look, look, need_numpy};
 use crate::convert::{self, Natural};
-use crate::errors::to_python;
+use crate::errors::{invalid, to_python};
 use crate::python_values::type_name;
 
 /// The tensors of a call, and what keeps their memory.
@@ -103,7 +103,7 @@ pub(crate) fn prepare<'py>(
         }
         inputs.counts.push(items.len() - before);
     }
-    inputs.fill(signature, items)?;
+    inputs.fill(py, signature, items)?;
     Ok(Some(inputs))
 }
 
@@ -118,7 +118,7 @@ impl<'a, 'py> Item<'a, 'py> {
         if object.is_none() && position.is_none() {
             return Ok(Some(Item { arg, position, value: Value::Absent }));
         }
-        if crate::kinds::is_foreign(&object) {
+        if crate::kinds::is_foreign(&object)? {
             return Ok(None);
         }
         need_numpy(object.py())?;
@@ -173,7 +173,12 @@ impl<'py> Inputs<'py> {
     }
 
     /// Reads the arrays, then makes arrays of the literals, whose dtypes may follow from those.
-    fn fill(&mut self, signature: &Signature, items: SmallVec<[Item<'_, 'py>; 4]>) -> PyResult<()> {
+    fn fill(
+        &mut self,
+        py: Python<'py>,
+        signature: &Signature,
+        items: SmallVec<[Item<'_, 'py>; 4]>,
+    ) -> PyResult<()> {
         let mut known: SmallVec<[Option<DType>; 4]> = SmallVec::from_elem(None, signature.attrs.len());
         let mut literals: Vec<(usize, &ArgDef, Place<'_>, Natural<'py>)> = Vec::new();
         for Item { arg, position, value } in items {
@@ -199,14 +204,18 @@ impl<'py> Inputs<'py> {
                 let naturals = literals.iter().filter(|(_, arg, ..)| same(arg)).map(|(.., natural)| natural);
                 let says = naturals.clone().any(|natural| !natural.is_empty());
                 let telling = naturals.filter(|natural| !says || !natural.is_empty());
-                known[attr] = choose(signature, attr, Natural::common(telling)?, !says);
+                let common = Natural::common(telling).map_err(|error| {
+                    let (op, name) = (&signature.name, &signature.attrs[attr].name);
+                    invalid(py, format!("{op}: the inputs of dtype `{name}` have no common one"), error)
+                })?;
+                known[attr] = choose(signature, attr, common, !says);
             }
         }
         for (at, arg, place, natural) in literals {
             let dtype = match arg.dtype {
                 ArgType::Fixed(dtype) => Some(dtype),
                 ArgType::Attr(attr) => known[attr],
-                ArgType::List(attr) => choose(signature, attr, natural.dtype(), natural.is_empty()),
+                ArgType::List(attr) => choose(signature, attr, natural.dtype()?, natural.is_empty()),
             };
             let array = natural.into_array(&place, dtype)?;
             self.elements[at] = Some(self.keep(&place, array)?);

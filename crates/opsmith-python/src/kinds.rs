@@ -1,10 +1,11 @@
 //! What kind of thing a type is, told from its name once and remembered.
 
-use std::sync::{Mutex, PoisonError};
-
+use opsmith_core::fork::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyType, PyTypeMethods};
+
+use crate::errors::unless_refused;
 
 /// The packages whose tensors are not ours to read: the fallback of an op takes them.
 /// The outputs of our own graphs are among them.
@@ -17,28 +18,33 @@ const MOST: usize = 64;
 static FOREIGN: Mutex<Vec<Py<PyType>>> = Mutex::new(Vec::new());
 
 /// Whether `object` is a framework's tensor, or of a class derived from one.
-pub(crate) fn is_foreign(object: &Bound<'_, PyAny>) -> bool {
+///
+/// # Errors
+/// What the class raises that is no answer.
+pub(crate) fn is_foreign(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     // SAFETY: every object has a type.
     let address = unsafe { ffi::Py_TYPE(object.as_ptr()) };
     let known = |kind: &Py<PyType>| kind.as_ptr().cast() == address;
-    if FOREIGN.lock().unwrap_or_else(PoisonError::into_inner).iter().any(known) {
-        return true;
+    if FOREIGN.lock().iter().any(known) {
+        return Ok(true);
     }
     let kind = object.get_type();
-    let is_foreign = kind.mro().iter().any(|class| belongs_to_framework(&class));
-    if is_foreign {
-        let mut foreign = FOREIGN.lock().unwrap_or_else(PoisonError::into_inner);
-        if foreign.len() < MOST {
-            foreign.push(kind.unbind());
+    for class in kind.mro() {
+        let module = class.getattr("__module__").and_then(|module| module.extract::<String>());
+        let module = unless_refused(object.py(), module)?.unwrap_or_default();
+        if module.split('.').next().is_some_and(|root| FRAMEWORKS.contains(&root)) {
+            let kind = kind.unbind();
+            let mut foreign = FOREIGN.lock();
+            // One that is not kept is dropped when the lock is not held any more.
+            let _more = if foreign.len() < MOST {
+                foreign.push(kind);
+                None
+            } else {
+                Some(kind)
+            };
+            drop(foreign);
+            return Ok(true);
         }
     }
-    is_foreign
-}
-
-fn belongs_to_framework(class: &Bound<'_, PyAny>) -> bool {
-    let Ok(module) = class.getattr("__module__").and_then(|module| module.extract::<String>()) else {
-        return false;
-    };
-    let root = module.split('.').next().unwrap_or_default();
-    FRAMEWORKS.contains(&root)
+    Ok(false)
 }

@@ -38,9 +38,22 @@ mod _native {
     #[pymodule_export]
     use crate::op::Op;
     use pyo3::prelude::*;
+    use pyo3::types::PyType;
+
+    /// Has PyO3 make the strings that it keeps, of all that is used of it: a thread that makes one gives Python's lock away
+    /// meanwhile, and a child that is forked then would wait for it for ever.
+    fn make_interned(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let kind: Bound<'_, PyType> = module.get_type();
+        kind.name()?;
+        kind.mro();
+        kind.mro().try_iter()?.size_hint();
+        Bound::new(module.py(), Graph::new())?;
+        module.as_any().getattr("__name__")?.extract::<String>().map(drop)
+    }
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        make_interned(module)?;
         let names = opsmith_check::Property::ALL.map(opsmith_check::Property::name);
         module.add("PROPERTIES", names.to_vec())?;
         module.add("VERSION", env!("CARGO_PKG_VERSION"))

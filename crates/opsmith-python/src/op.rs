@@ -1,10 +1,10 @@
 //! `Op`: an op of a loaded library, to be called from Python.
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use opsmith_core::def::ArgDef;
+use opsmith_core::fork::Mutex;
 use opsmith_core::{AttrValue, Result, TensorView};
 use opsmith_runtime::CallInputs;
 use pyo3::prelude::*;
@@ -171,10 +171,6 @@ impl Op {
         }
     }
 
-    fn lock_fallback(&self) -> MutexGuard<'_, Option<Py<PyAny>>> {
-        self.fallback.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn fall_back<'py>(
         &self,
         py: Python<'py>,
@@ -182,7 +178,7 @@ impl Op {
         attrs: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         // The lock is given back before the call: the fallback may call this op again, here or on another thread.
-        let fallback = self.lock_fallback().as_ref().map(|callable| callable.clone_ref(py));
+        let fallback = self.fallback.lock().as_ref().map(|callable| callable.clone_ref(py));
         match fallback {
             Some(fallback) => fallback.into_bound(py).call1((given, attrs)),
             None => {
@@ -239,7 +235,7 @@ impl Op {
 
     /// Sets what is called as `fallback(inputs, attrs)` when an input is a tensor of PyTorch, TensorFlow or JAX.
     fn set_fallback(&self, fallback: Option<Py<PyAny>>) {
-        let before = std::mem::replace(&mut *self.lock_fallback(), fallback);
+        let before = std::mem::replace(&mut *self.fallback.lock(), fallback);
         // What it was may run code of Python's when it goes, which must not find the lock taken.
         drop(before);
     }

@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use opsmith_core::memory;
 
-use crate::errors::to_python;
+use crate::errors::{to_python, unless_refused};
 
 /// How text that is not UTF-8 goes through Python's `str` and back without loss.
 const ERRORS: &std::ffi::CStr = c"surrogateescape";
@@ -46,16 +46,19 @@ pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8
 }
 
 /// What an object is, for a message: `'abc' (str)`; shortened where its text is long.
-pub(crate) fn describe(object: &Bound<'_, PyAny>) -> String {
+///
+/// # Errors
+/// What its `__repr__` raises that is no answer.
+pub(crate) fn describe(object: &Bound<'_, PyAny>) -> PyResult<String> {
     const LONGEST: usize = 60;
     let kind = type_name(object);
-    let Ok(text) = object.repr() else { return kind };
+    let Some(text) = unless_refused(object.py(), object.repr())? else { return Ok(kind) };
     let text = text.to_string_lossy();
     let mut short: String = text.chars().take(LONGEST).collect();
     if short.len() < text.len() {
         short.push('…');
     }
-    format!("{short} ({kind})")
+    Ok(format!("{short} ({kind})"))
 }
 
 /// The name of an object's type.

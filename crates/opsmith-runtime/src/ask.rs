@@ -1,16 +1,16 @@
 //! Questions to a library whose answers are JSON.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use opsmith_abi::{OpsmithError, OpsmithStr};
 use opsmith_body::Graph;
+use opsmith_core::fork::Mutex;
 use opsmith_core::{AttrValue, DType, Error, Explanation, Program, Result};
 use serde_json::{Map, Value, json};
 
 use crate::call::take_error;
 use crate::op::Op;
-use crate::poison::Unpoisoned;
 
 /// A function of the library's table: a request to an op, and a place for the response.
 type Answer = unsafe extern "C" fn(usize, OpsmithStr, *mut OpsmithStr) -> *mut OpsmithError;
@@ -71,7 +71,7 @@ impl Op {
         let key =
             all.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect::<String>();
         let programs = self.library().programs();
-        if let Some(known) = programs.lock().unpoisoned().get(&(self.index(), key.clone())) {
+        if let Some(known) = programs.lock().get(&(self.index(), key.clone())) {
             return known.clone();
         }
         let read = || {
@@ -83,7 +83,7 @@ impl Op {
             fits.then(|| Arc::new(OpProgram { graph, like: program.like, whole: program.whole }))
         };
         let program = read();
-        programs.lock().unpoisoned().insert((self.index(), key), program.clone());
+        programs.lock().insert((self.index(), key), program.clone());
         program
     }
 

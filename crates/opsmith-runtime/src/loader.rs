@@ -4,10 +4,10 @@ use std::fs::Metadata;
 use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix::{Library as SharedObject, RTLD_LOCAL, RTLD_NOW};
 use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithLibrary};
+use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::{Error, Result, bail, ensure};
 
 use crate::elf;
@@ -18,6 +18,12 @@ const SYMBOL: &str = "opsmith_library_v1";
 
 /// The libraries of this process but the standard one, in the order in which they were loaded.
 static LOADED: Mutex<Vec<Loaded>> = Mutex::new(Vec::new());
+
+/// Of who loads a library.
+static TURN: Turn = Turn::new();
+
+/// The file that is being opened; in a forked child also the one that was, on another thread.
+static OPENING: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A file that was opened, or a part of the program, and the library that stands for it.
 struct Loaded {
@@ -58,39 +64,38 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
         |error| Error::invalid_argument(format!("{}: cannot be opened: {error}", path.display()));
     let path = path.canonicalize().map_err(cannot_open)?;
     let version = FileVersion::from(&path.metadata().map_err(cannot_open)?);
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = loaded.iter().find(|known| known.version == Some(version)) {
-        return Ok(known.library.clone());
+    let _turn = TURN.take();
+    {
+        let loaded = LOADED.lock();
+        if let Some(known) = loaded.iter().find(|known| known.version == Some(version)) {
+            return Ok(known.library.clone());
+        }
+        ensure!(
+            loaded.iter().all(|known| known.path != path),
+            FailedPrecondition,
+            "{}: was loaded before and has changed since; a process cannot load it again: start a new one",
+            path.display()
+        );
     }
-    ensure!(
-        loaded.iter().all(|known| known.path != path),
-        FailedPrecondition,
-        "{}: was loaded before and has changed since; a process cannot load it again: start a new one",
-        path.display()
-    );
     let library = Library::new(path.clone(), open_table(&path)?)?;
-    keep(&mut loaded, path, Some(version), library)
+    keep(path, Some(version), library)
 }
 
 /// The library behind a table of this program: the one that stands for it already, where it was asked for before.
 pub(crate) fn embedded(table: &'static OpsmithLibrary) -> Result<Library> {
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = loaded.iter().find(|known| std::ptr::eq(known.table, table)) {
+    let _turn = TURN.take();
+    if let Some(known) = LOADED.lock().iter().find(|known| std::ptr::eq(known.table, table)) {
         return Ok(known.library.clone());
     }
     let path = PathBuf::from("this program");
     let library = Library::new(path.clone(), table)?;
-    keep(&mut loaded, path, None, library)
+    keep(path, None, library)
 }
 
 /// Notes a library: the one that is known already, where that has the same name and definitions.
-fn keep(
-    loaded: &mut Vec<Loaded>,
-    path: PathBuf,
-    version: Option<FileVersion>,
-    library: Library,
-) -> Result<Library> {
+fn keep(path: PathBuf, version: Option<FileVersion>, library: Library) -> Result<Library> {
     let table = library.table();
+    let mut loaded = LOADED.lock();
     let library = match loaded.iter().find(|known| known.library.name() == library.name()) {
         None => library,
         Some(known) if known.library.same_definitions(&library) => known.library.clone(),
@@ -115,8 +120,17 @@ pub(crate) fn check(path: &Path) -> Result<()> {
 /// Opens the file for good and checks what it exports.
 fn open_table(path: &Path) -> Result<&'static OpsmithLibrary> {
     let place = path.display();
+    // One thread opens at a time, so another one's is left from before a fork.
+    ensure!(
+        OPENING.lock().iter().all(|opening| opening != path),
+        FailedPrecondition,
+        "{place}: was being opened by another thread when this process was forked, and is half open; open it before"
+    );
+    OPENING.lock().push(path.to_owned());
     // SAFETY: the file is a library of operators; that its initialisers are sound is what loading code means.
-    let object = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(|error| {
+    let object = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    OPENING.lock().pop();
+    let object = object.map_err(|error| {
         Error::failed_precondition(format!("{place}: the dynamic loader refused it: {}", reason(&error)))
     })?;
     // SAFETY: the symbol is data; it is read as far as its own size says.

@@ -1,13 +1,12 @@
 //! Memory that a session uses again: what one run gave back serves the next.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith_core::Result;
+use opsmith_core::fork::Mutex;
 
 use crate::buffer::Memory;
-use crate::poison::Unpoisoned;
 
 /// Blocks of at least as many bytes are kept by their size, as long as no more is kept than was in use: the global allocator
 /// takes large ones from the system anew each time, which costs a page fault every 4 KiB.
@@ -59,7 +58,7 @@ impl MemoryPool {
         let live = self.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let peak = self.peak.load(Ordering::Relaxed).max(live);
         let found = match small {
-            Some((list, _)) => self.kept.lock().unpoisoned().small[list].pop(),
+            Some((list, _)) => self.kept.lock().small[list].pop(),
             None => self.find(bytes, peak.saturating_sub(live)),
         };
         let memory = found.map_or_else(|| Memory::new(bytes), Ok).inspect_err(|_| {
@@ -71,7 +70,7 @@ impl MemoryPool {
 
     /// A kept block of this size; where there is none, others are freed until `room` bytes are left.
     fn find(&self, bytes: usize, room: usize) -> Option<Memory> {
-        let mut kept = self.kept.lock().unpoisoned();
+        let mut kept = self.kept.lock();
         let found = kept.by_size.get_mut(&bytes).and_then(Vec::pop);
         match &found {
             Some(memory) => kept.bytes -= memory.size(),
@@ -83,7 +82,7 @@ impl MemoryPool {
     /// Takes a block back.
     pub(crate) fn give_back(&self, memory: Memory) {
         self.live.fetch_sub(memory.size(), Ordering::Relaxed);
-        let mut kept = self.kept.lock().unpoisoned();
+        let mut kept = self.kept.lock();
         if let Some((list, _)) = small_list(memory.size()) {
             if kept.small[list].len() < MOST_SMALL {
                 kept.small[list].push(memory);
@@ -123,7 +122,7 @@ impl Kept {
 
 impl Drop for MemoryPool {
     fn drop(&mut self) {
-        let mut kept = self.kept.lock().unpoisoned();
+        let mut kept = self.kept.lock();
         kept.shrink(0);
         kept.small.iter_mut().flat_map(|list| list.drain(..)).for_each(Memory::free);
     }
@@ -142,13 +141,13 @@ mod tests {
         pool.give_back(first);
         pool.give_back(second);
         assert_eq!(pool.memory_use(), MemoryUse { live: 0, peak: large + 128 });
-        assert_eq!(pool.kept.lock().unwrap().bytes, large);
+        assert_eq!(pool.kept.lock().bytes, large);
         let again = pool.take(large).unwrap();
-        assert_eq!(pool.kept.lock().unwrap().bytes, 0);
+        assert_eq!(pool.kept.lock().bytes, 0);
         pool.give_back(again);
         // Of another size: what is kept makes room for it.
         let other = pool.take(large - 4096).unwrap();
-        assert_eq!(pool.kept.lock().unwrap().bytes, 0);
+        assert_eq!(pool.kept.lock().bytes, 0);
         pool.give_back(other);
         pool.reset_peak();
         assert_eq!(pool.memory_use().peak, 0);

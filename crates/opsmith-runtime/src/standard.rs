@@ -1,9 +1,9 @@
 //! The standard operators, which the engine has in it.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 use opsmith_core::Result;
+use opsmith_core::fork::OnceLock;
 
 use crate::library::Library;
 use crate::op::Op;

@@ -11,7 +11,7 @@ use crate::arguments::kernel;
 
 kernel!(Counter, |context| {
     let count = context.resource("", "counter", || Ok(0i64))?;
-    let mut count = count.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut count = count.lock()?;
     *count += 1;
     context.allocate_output(0, &[])?.as_slice_mut::<i64>()?[0] = *count;
     Ok(())

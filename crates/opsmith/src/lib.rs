@@ -9,8 +9,9 @@ pub use opsmith_body::{Each, Mask, Rows, Scalar};
 pub use opsmith_core::tensor::MAX_RANK;
 pub use opsmith_core::{
     AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext,
-    KernelDef, Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Result,
-    Shape, ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, memory, shape_fns,
+    KernelDef, Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Resource,
+    Result, Shape, ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, memory,
+    shape_fns,
 };
 pub use opsmith_kernels::pointwise::ProgramKernel;
 pub use opsmith_kernels::{BodyFloat, GemmFloat, gemm};

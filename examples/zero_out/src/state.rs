@@ -39,8 +39,7 @@ impl OpKernel for Counter {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let counter = context.resource(&self.container, &self.name, || Ok(0i64))?;
-        // Nothing that holds the lock can panic, so a poisoned one is as good as any.
-        let mut counter = counter.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut counter = counter.lock()?;
         *counter += 1;
         context.output_view::<i64, Ix0>("count", &[])?.assign(&arr0(*counter));
         Ok(())

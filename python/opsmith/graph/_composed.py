@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from opsmith import _attributes, _registered
 from opsmith._definition import Arg, Op
 from opsmith._library import definition_of, loaded
@@ -120,8 +122,6 @@ def _attribute_values(op: Op, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensor(value: dict[str, Any]) -> Any:
-    import numpy as np
-
     values = _attributes.tensor_values(value)
     return np.array(values, _numpy_dtype(value["dtype"])).reshape(value["shape"])
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from opsmith import _native
 from opsmith._errors import InvalidArgumentError
 from opsmith._library import Library
@@ -193,8 +195,6 @@ def literal(array: Any, value: Any, dtype: str, what: str) -> Any:
 
     Raises `opsmith.InvalidArgumentError` for a value that `dtype` cannot hold.
     """
-    import numpy as np
-
     wanted = _numpy_dtype(dtype)
     whole = wanted.kind in "iub"
     if array.size and array.dtype != wanted and wanted.kind != "O":
@@ -233,23 +233,17 @@ def _dims(shape: Any) -> list[int | None]:
 def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         return dtype
-    import numpy as np
-
     name: str = np.dtype(dtype).name
     return name
 
 
 def _array(value: Any, dtype: Any) -> Any:
-    import numpy as np
-
     if isinstance(value, Output):
         raise InvalidArgumentError(f"a constant must be a value, got the output `{value.name}` of a graph")
     return np.asarray(value, None if dtype is None else _numpy_dtype(dtype))
 
 
 def _numpy_dtype(dtype: Any) -> Any:
-    import numpy as np
-
     if dtype == "string":
         return np.dtype(object)
     if dtype == "bfloat16":

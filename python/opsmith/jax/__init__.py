@@ -5,7 +5,6 @@ This module imports jax, so nothing may import it before the user has done so.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +14,7 @@ from jax import export
 
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
+from opsmith._forks import LOADING
 from opsmith.jax import _calls, _targets
 from opsmith.jax._calls import PLAIN
 from opsmith.jax._gradients import Differentiable
@@ -35,7 +35,6 @@ class _Wired:
 
 
 _wired: dict[str, _Wired] = {}
-_lock = threading.Lock()
 
 
 def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
@@ -47,7 +46,7 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
     `opsmith.UnimplementedError` when the library was built without JAX.
     """
     definition = loaded.definition
-    with _lock:
+    with LOADING:
         known = _wired.get(definition.name)
         if known is None:
             known = _wired[definition.name] = _wire(loaded)

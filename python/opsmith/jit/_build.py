@@ -9,10 +9,10 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from opsmith._errors import InvalidArgumentError, NotFoundError
+from opsmith._forks import cached
 from opsmith._native import read_file
 from opsmith.jit import _crates, _dependencies, _toolchain
 from opsmith.jit._cache import (
@@ -67,7 +67,7 @@ class Request:
     cuda: tuple[Source, ...]
     flags: tuple[str, ...]
 
-    @cached_property
+    @cached
     def key(self) -> str:
         """A digest of all that the library's code depends on, but for files that sources name themselves.
 

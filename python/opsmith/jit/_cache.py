@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from uuid import uuid4
 
 from opsmith._errors import Error, ResourceExhaustedError
@@ -118,6 +118,19 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
+_held: set[IO[bytes]] = set()
+"""The files of the locks that this process has."""
+
+
+def _leave_to_parent() -> None:
+    """A forked child has its parent's files, and would keep a lock for as long as it lives."""
+    while _held:
+        _held.pop().close()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 @contextmanager
 def locked(folder: Path, name: str, waiting: Callable[[], None]) -> Iterator[None]:
     """Holds the lock `name`: one process or thread at a time; `waiting` is called where another has it.
@@ -130,12 +143,18 @@ def locked(folder: Path, name: str, waiting: Callable[[], None]) -> Iterator[Non
     # A pipe in its place would be waited for.
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     with open(os.open(locks / name, flags, 0o600), "rb+", buffering=0) as file:
+        _held.add(file)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            waiting()
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            _held.discard(file)
+            # Closing it would not do while a forked child has it too.
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 import keyword
 import os
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from opsmith import _library
 from opsmith._errors import AlreadyExistsError, InvalidArgumentError
+from opsmith._forks import Turn
 from opsmith._library import Library
 from opsmith.jit import _build, _dependencies
 from opsmith.jit._build import Request, Source
@@ -24,7 +24,7 @@ Dependencies = Mapping[str, str | Mapping[str, Any]]
 # Names that mean something else to a framework.
 _TAKEN = frozenset({"aten", "jax", "numpy", "opsmith", "prim", "prims", "tensorflow", "tf", "torch"})
 
-_lock = threading.Lock()
+_turn = Turn()
 # What was built in this process, by the name asked for and what it was built from; and the names it got.
 _built: dict[tuple[str, str], Library] = {}
 _names: set[str] = set()
@@ -122,7 +122,7 @@ def _load(
         for again in reversed(range(_TRIES)):
             request = _build.request(cache, rust, cuda, wanted, tuple(flags))
             try:
-                with _lock:
+                with _turn.take():
                     return _found_or_built(name, request, progress)
             except ChangedError as error:
                 if not again:

@@ -6,7 +6,6 @@ This module imports TensorFlow, so nothing may import it before the user has don
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,6 +15,7 @@ import tensorflow as tf  # type: ignore[import-untyped]
 from opsmith._definition import Loaded, Op
 from opsmith._docs import docstring
 from opsmith._errors import AlreadyExistsError
+from opsmith._forks import LOADING
 from opsmith.tensorflow import _calls, _gradients, _loading
 from opsmith.tensorflow._calls import PLAIN
 from opsmith.tensorflow._op import TfOp
@@ -30,7 +30,6 @@ class _Wired:
 
 
 _wired: dict[str, _Wired] = {}
-_lock = threading.Lock()
 
 
 def open_first(path: str) -> None:
@@ -55,7 +54,7 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
     `opsmith.UnimplementedError` when the library was built without TensorFlow.
     """
     definition = loaded.definition
-    with _lock:
+    with LOADING:
         known = _wired.get(definition.name)
         if known is None:
             known = _wired[definition.name] = _wire(loaded)

@@ -6,7 +6,6 @@ This module imports torch, so nothing may import it before the user has done so.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +15,7 @@ import torch
 
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
+from opsmith._forks import LOADING
 from opsmith.torch import _autocast, _autograd, _calls, _fake, _vmap
 from opsmith.torch._eager import PLAIN
 from opsmith.torch._op import TorchOp
@@ -32,7 +32,6 @@ class _Wired:
 
 
 _wired: dict[str, _Wired] = {}
-_lock = threading.Lock()
 
 
 def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
@@ -44,7 +43,7 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
     `opsmith.UnimplementedError` when the library was built without PyTorch.
     """
     definition = loaded.definition
-    with _lock:
+    with LOADING:
         known = _wired.get(definition.name)
         if known is None:
             known = _wired[definition.name] = _wire(loaded)

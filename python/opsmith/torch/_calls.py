@@ -116,6 +116,9 @@ def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
             _dispatch.refuse_loss(op, arg.name, value, str(dtype).removeprefix("torch."))
         try:
             return torch.as_tensor(value, dtype=dtype, device=device)
+        except RecursionError:
+            # It is a `RuntimeError` too, and says nothing of the value.
+            raise
         except (TypeError, ValueError, RuntimeError) as error:
             raise _refused(op, arg, f"is not a tensor: {error}") from error
 

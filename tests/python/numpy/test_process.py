@@ -105,6 +105,23 @@ def test_a_raw_fork_and_its_child_answer(distances: opsmith.Library) -> None:
     assert_array_equal(answer(distances, 7), expected)
 
 
+@pytest.mark.parametrize(
+    ("kind", "forks"),
+    [("sessions", 25), ("graphs", 25), ("loops", 6), ("first", 3), ("standard", 3), ("all", 10)],
+)
+def test_a_child_that_is_forked_beside_busy_threads_works(kind: str, forks: int) -> None:
+    script = Path(__file__).with_name("forks.py")
+    environment = {**os.environ, "OPSMITH_LIB_DIR": str(library_path("distances").parent)}
+    run = subprocess.run(
+        [sys.executable, script, kind, str(forks)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
 def failing_calls(testops: Ops) -> list[Callable[[], object]]:
     """Calls that fail at every depth."""
     x = np.ones(2, np.float32)

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ndarray::{ArrayView, ArrayViewMut, Dimension};
 use smallvec::SmallVec;
@@ -13,6 +13,7 @@ use super::compute::Compute;
 use super::host::Host;
 use crate::op::Op;
 use crate::plan::Plan;
+use crate::resource::Resource;
 use crate::shape::Bound;
 use crate::tensor::{Extents, Strides, TensorView, TensorViewMut, checked_num_elements, row_major_strides};
 use crate::{DType, DeviceKind, Element, Error, Result, Signature, bail, ensure};
@@ -450,7 +451,8 @@ impl<'a> OpKernelContext<'a> {
         self.allocate_output(arg, shape)?.into_view().map_err(|error| self.about_output(arg, error))
     }
 
-    /// State that kernels of the library share under a name: made by `init` at first use.
+    /// State that kernels of the library share under a name: made by `init` at first use, and again in a forked child where
+    /// another thread was changing it at the fork.
     ///
     /// # Errors
     /// `InvalidArgument` when the name holds a value of another type, or what `init` said.
@@ -459,7 +461,7 @@ impl<'a> OpKernelContext<'a> {
         container: &str,
         name: &str,
         init: impl FnOnce() -> Result<R>,
-    ) -> Result<Arc<Mutex<R>>> {
+    ) -> Result<Arc<Resource<R>>> {
         self.op.resources().get_or_init(container, name, init)
     }
 

@@ -5,8 +5,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
 
+use opsmith_core::fork::OnceLock;
 use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{Code, DType, Error, Result};
 

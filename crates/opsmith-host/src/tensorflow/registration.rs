@@ -1,8 +1,8 @@
 //! The registration of a library's ops with TensorFlow: once, whenever TensorFlow turns up.
 
 use std::ffi::{CStr, CString};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use opsmith_core::fork::{OnceLock, Turn};
 use opsmith_core::{DType, DeviceKind, Error, KernelDef, Op, Result, bail};
 
 use super::api::{Api, Create, InferShapes, Status};
@@ -23,7 +23,7 @@ pub struct Functions {
 pub struct Registration {
     functions: &'static [Functions],
     outcome: OnceLock<Result<Registered>>,
-    turn: Mutex<()>,
+    turn: Turn,
 }
 
 /// A library's ops as TensorFlow knows them.
@@ -41,7 +41,7 @@ impl Default for Registration {
 impl Registration {
     /// A library without functions for TensorFlow.
     pub const fn new() -> Registration {
-        Registration { functions: &[], outcome: OnceLock::new(), turn: Mutex::new(()) }
+        Registration { functions: &[], outcome: OnceLock::new(), turn: Turn::new() }
     }
 
     /// Gives the library these functions, one for each op.
@@ -53,7 +53,7 @@ impl Registration {
     /// functions before the last op is registered.
     pub(super) fn registered(&self) -> Result<&Registered> {
         if self.outcome.get().is_none() {
-            drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(self.turn.take());
         }
         match self.outcome.get() {
             Some(outcome) => outcome.as_ref().map_err(Clone::clone),
@@ -63,7 +63,7 @@ impl Registration {
 
     /// Registers the ops unless that has been done, and gives what came of it.
     pub(super) fn ensure(&self, library: &'static StaticLibrary, api: &'static Api) -> Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.take();
         let outcome = self.outcome.get_or_init(|| {
             let checked = library.get()?;
             if self.functions.len() != checked.ops().len() {

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use opsmith_core::fork;
 use opsmith_core::kernel::Host;
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{DType, Device, DeviceKind, Error, Plan, Result, Signature, bail};
@@ -177,7 +177,7 @@ unsafe impl Host for TorchHost<'_> {
     }
 
     fn num_threads(&self) -> usize {
-        if FORKED.load(Ordering::Relaxed) {
+        if is_forked() {
             return 1;
         }
         let mut threads = 1;
@@ -190,7 +190,7 @@ unsafe impl Host for TorchHost<'_> {
     }
 
     fn parallel_for(&self, total: usize, grain: usize, body: Body<'_>) {
-        if FORKED.load(Ordering::Relaxed) {
+        if is_forked() {
             return body(0..total);
         }
         let Some(parallel_for) = self.shim.functions.torch_parallel_for else {
@@ -215,18 +215,15 @@ unsafe extern "C" fn run_workers(begin: i64, end: i64, context: *mut c_void) {
     (begin..end).for_each(|worker| shared.work(worker as usize));
 }
 
-/// Whether this process is a fork of one that had PyTorch: its threads did not come along, and PyTorch's pool waits
+/// The process in which PyTorch got the ops: the threads of PyTorch's pool do not come along to a fork of it, and the pool waits
 /// for them for ever.
-static FORKED: AtomicBool = AtomicBool::new(false);
+static REGISTERED_IN: AtomicU64 = AtomicU64::new(0);
 
 /// Has forked children of this process compute on the calling thread alone.
 pub(super) fn watch_forks() {
-    static WATCH: Once = Once::new();
-    WATCH.call_once(|| {
-        extern "C" fn in_child() {
-            FORKED.store(true, Ordering::Relaxed);
-        }
-        // SAFETY: the handler only stores to an atomic.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    });
+    REGISTERED_IN.store(fork::generation(), Ordering::Relaxed);
+}
+
+fn is_forked() -> bool {
+    fork::generation() != REGISTERED_IN.load(Ordering::Relaxed)
 }

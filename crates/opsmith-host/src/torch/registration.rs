@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use opsmith_core::fork::{OnceLock, Turn};
 use opsmith_core::{DeviceKind, Error, Library, Op, Result, bail};
 
 use super::schema::Binding;
@@ -14,7 +14,7 @@ use crate::StaticLibrary;
 pub struct Registration {
     kernels: &'static [Kernel],
     outcome: OnceLock<Result<Registered>>,
-    turn: Mutex<()>,
+    turn: Turn,
     /// Where the kernels that make backward an error are registered; null when there are none (any more).
     autograd: AtomicPtr<std::ffi::c_void>,
 }
@@ -38,7 +38,7 @@ impl Registration {
         Registration {
             kernels: &[],
             outcome: OnceLock::new(),
-            turn: Mutex::new(()),
+            turn: Turn::new(),
             autograd: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
@@ -56,13 +56,13 @@ impl Registration {
     /// an op's function before the last op is registered.
     #[cold]
     pub(super) fn wait(&self) -> Option<&Registered> {
-        drop(self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.turn.take());
         self.registered()
     }
 
     /// Registers the ops unless that has been done, and gives what came of it.
     pub(super) fn ensure(&self, library: &'static StaticLibrary, shim: &'static Shim) -> Result<()> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.turn.take();
         let outcome = self.outcome.get_or_init(|| {
             let library = library.get()?;
             // A library that does not serve PyTorch has no functions for it.

@@ -4,8 +4,8 @@
 //! every release. What a release lacks and an op can do without is `Option`.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::OnceLock;
 
+use opsmith_core::fork::OnceLock;
 use opsmith_core::{DType, Error, Result};
 
 /// A tensor that PyTorch made; owned unless said otherwise.

@@ -1,7 +1,8 @@
 //! What one-body kernels on a card have in common: their sources, made once, operands as they lie, sums over dims.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{DType, OpKernelContext, Result, TensorView, bail, ensure};
 use opsmith_cuda::{CudaCall, CudaElement, DeviceView, Index, Source, Structure};
@@ -37,13 +38,19 @@ pub(crate) struct Sources {
 impl Sources {
     /// The source of this key, made at its first use.
     pub(crate) fn get(&self, key: Key, make: impl FnOnce() -> Source) -> Arc<Source> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, source)) = made.iter().find(|(known, _)| *known == key) {
-            return source.clone();
+        let find = |made: &[(Key, Arc<Source>)]| {
+            made.iter().find(|(known, _)| *known == key).map(|(_, source)| source.clone())
+        };
+        if let Some(source) = find(&self.made.lock()) {
+            return source;
         }
         let source = Arc::new(make());
-        made.push((key, source.clone()));
-        source
+        let mut made = self.made.lock();
+        // Another thread may have made it meanwhile; all launches have one, by which its kernel is known.
+        find(&made).unwrap_or_else(|| {
+            made.push((key, source.clone()));
+            source.clone()
+        })
     }
 }
 

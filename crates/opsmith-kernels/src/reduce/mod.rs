@@ -14,11 +14,12 @@ mod row_dims;
 mod run;
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use opsmith_body::{Graph, Kind};
 use opsmith_core::family::{Family, Like};
+use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
@@ -249,13 +250,19 @@ impl Computation {
     /// The program of the wanted outputs.
     fn program(&self, wanted: &[usize], keep: bool, lanes: bool) -> Arc<Program> {
         let bits = wanted.iter().fold(0, |bits, output| bits | 1 << output);
-        let mut programs = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (bits, keep, lanes);
-        if let Some((_, program)) = programs.iter().find(|(known, _)| *known == key) {
-            return program.clone();
+        let find = |programs: &[(Variant, Arc<Program>)]| {
+            programs.iter().find(|(known, _)| *known == key).map(|(_, program)| program.clone())
+        };
+        if let Some(program) = find(&self.programs.lock()) {
+            return program;
         }
         let program = Arc::new(Program::new(&self.graph.with_outputs(wanted), keep, lanes));
-        programs.push((key, program.clone()));
+        let mut programs = self.programs.lock();
+        // Another thread may have made an equal one meanwhile.
+        if find(&programs).is_none() {
+            programs.push((key, program.clone()));
+        }
         program
     }
 

@@ -54,7 +54,7 @@ fn shape(dims: Option<Vec<Option<u64>>>) -> Shape {
 #[pymethods]
 impl Graph {
     #[new]
-    fn new() -> Graph {
+    pub(crate) fn new() -> Graph {
         Graph { graph: opsmith_runtime::Graph::new() }
     }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::{Code, Error, Result};
 use opsmith_cuda::CardMemory;
 
-use crate::poison::Unpoisoned;
 use crate::pool::MemoryUse;
 use crate::tensor::Tensor;
 
@@ -91,6 +91,7 @@ pub(crate) struct Allocator {
     raw: Box<dyn RawMemory>,
     kept: Mutex<Kept>,
     copied: Mutex<Copied>,
+    copying: Turn,
 }
 
 /// What is being copied to the card: it stays as it is until the card was waited for, since nobody writes to memory that is
@@ -137,7 +138,7 @@ fn rounded(bytes: usize) -> Option<usize> {
 
 impl Allocator {
     pub(crate) fn new(raw: Box<dyn RawMemory>) -> Arc<Allocator> {
-        Arc::new(Allocator { raw, kept: Mutex::default(), copied: Mutex::default() })
+        Arc::new(Allocator { raw, kept: Mutex::default(), copied: Mutex::default(), copying: Turn::new() })
     }
 
     pub(crate) fn raw(&self) -> &dyn RawMemory {
@@ -149,13 +150,17 @@ impl Allocator {
     pub(crate) fn copy_in(&self, to: &Block, from: Tensor) -> Result<()> {
         let (data, bytes) = (from.as_view().data_ptr(), from.num_elements() * from.dtype().size());
         let kept = {
-            // Locked while the copy is put on the stream: who waits then has it on the stream, or leaves the tensor here.
-            let copied = &mut *self.copied.lock().unpoisoned();
-            copied.from.push(from);
-            copied.bytes += bytes;
+            // Held while the copy is put on the stream: who waits then has it on the stream, or leaves the tensor here.
+            let _turn = self.copying.take();
+            let kept = {
+                let copied = &mut *self.copied.lock();
+                copied.from.push(from);
+                copied.bytes += bytes;
+                copied.bytes
+            };
             // SAFETY: the tensor is kept until the stream was waited for, and the block is large enough.
             unsafe { self.raw.copy_in(to.data, data, bytes) }?;
-            copied.bytes
+            kept
         };
         if kept > MOST_COPIED { self.wait() } else { Ok(()) }
     }
@@ -163,7 +168,10 @@ impl Allocator {
     /// Waits for all that is on the stream.
     pub(crate) fn wait(&self) -> Result<()> {
         // What comes to be copied from now on is not waited for.
-        let copied = std::mem::take(&mut *self.copied.lock().unpoisoned());
+        let copied = {
+            let _turn = self.copying.take();
+            std::mem::take(&mut *self.copied.lock())
+        };
         let waited = self.raw.wait();
         drop(copied);
         waited
@@ -174,7 +182,7 @@ impl Allocator {
         let size = rounded(bytes).ok_or_else(|| {
             Error::resource_exhausted(format!("{bytes} bytes are more than a card can have"))
         })?;
-        let found = self.kept.lock().unpoisoned().take(size);
+        let found = self.kept.lock().take(size);
         if let Some((size, data)) = found {
             return Ok(self.block(data, size));
         }
@@ -188,7 +196,7 @@ impl Allocator {
     }
 
     fn block(self: &Arc<Self>, data: NonNull<u8>, size: usize) -> Block {
-        let mut kept = self.kept.lock().unpoisoned();
+        let mut kept = self.kept.lock();
         kept.live += size;
         kept.peak = kept.peak.max(kept.live);
         Block { data, size, allocator: self.clone() }
@@ -196,7 +204,7 @@ impl Allocator {
 
     /// Gives what is kept back to the card; whether that was anything.
     pub(crate) fn release(&self) -> bool {
-        let kept = std::mem::take(&mut self.kept.lock().unpoisoned().by_size);
+        let kept = std::mem::take(&mut self.kept.lock().by_size);
         let mut found = false;
         for Address(data) in kept.into_values().flatten() {
             found = true;
@@ -207,7 +215,7 @@ impl Allocator {
     }
 
     pub(crate) fn memory_use(&self) -> MemoryUse {
-        let kept = self.kept.lock().unpoisoned();
+        let kept = self.kept.lock();
         MemoryUse { live: kept.live, peak: kept.peak }
     }
 }
@@ -238,7 +246,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        let mut kept = self.allocator.kept.lock().unpoisoned();
+        let mut kept = self.allocator.kept.lock();
         kept.live -= self.size;
         kept.by_size.entry(self.size).or_default().push(Address(self.data));
     }

@@ -11,8 +11,9 @@ pub(crate) mod tests;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
 use opsmith_core::{AttrValue, DType, Device, Error, Result, TensorView, bail, ensure};
 use opsmith_cuda::CardMemory;
@@ -23,7 +24,6 @@ use crate::attrs::Named;
 use crate::buffer;
 use crate::call::{CallInputs, Called, OutputMemory, call};
 use crate::op::{ALL, Op};
-use crate::poison::Unpoisoned;
 use crate::pool::MemoryUse;
 use crate::tensor::{Tensor, byte_size};
 
@@ -91,14 +91,14 @@ impl Card {
     /// device.
     pub fn open(index: i32) -> Result<Card> {
         static OPEN: Mutex<Option<HashMap<i32, Card>>> = Mutex::new(None);
-        let mut open = OPEN.lock().unpoisoned();
-        let open = open.get_or_insert_default();
-        if let Some(card) = open.get(&index) {
+        static TURN: Turn = Turn::new();
+        let _turn = TURN.take();
+        if let Some(card) = OPEN.lock().get_or_insert_default().get(&index) {
             return Ok(card.clone());
         }
         let allocator = Allocator::new(Box::new(CardMemory::open(index)?));
         let card = Card { allocator, device: Device::cuda(index) };
-        open.insert(index, card.clone());
+        OPEN.lock().get_or_insert_default().insert(index, card.clone());
         Ok(card)
     }
 

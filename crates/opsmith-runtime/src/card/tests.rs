@@ -81,13 +81,13 @@ unsafe impl RawMemory for Double {
         self.0.copied_out.fetch_add(1, Ordering::Relaxed);
         // SAFETY: promised by the caller.
         let now = unsafe { std::slice::from_raw_parts(from.as_ptr(), bytes) }.to_vec();
-        self.0.coming.lock().unwrap().push((to as usize, now));
+        self.0.coming.lock().push((to as usize, now));
         Ok(())
     }
 
     fn wait(&self) -> Result<()> {
         self.0.waited.fetch_add(1, Ordering::Relaxed);
-        for (to, bytes) in self.0.coming.lock().unwrap().drain(..) {
+        for (to, bytes) in self.0.coming.lock().drain(..) {
             // SAFETY: promised by who asked for the copy, until now.
             unsafe { (to as *mut u8).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         }

@@ -15,8 +15,9 @@ mod variables;
 
 use std::collections::{HashMap, HashSet};
 use std::panic::Location;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
+use opsmith_core::fork::RwLock;
 use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure};
 
 pub use build::{CallBuilder, GraphArg};
@@ -26,7 +27,6 @@ pub use variables::Variable;
 pub(crate) use variables::may_be;
 
 use crate::op::Op;
-use crate::poison::Unpoisoned;
 use crate::tensor::Tensor;
 
 /// A graph of ops, to which nodes are only ever added. Cloning gives the same graph; so does
@@ -204,7 +204,7 @@ impl Graph {
     pub fn scope(&self, name: &str) -> Result<Graph> {
         let full = format!("{}{name}", self.scope);
         names::check(&full)?;
-        let unique = self.nodes.write().unpoisoned().new_scope(&full);
+        let unique = self.nodes.write().new_scope(&full);
         Ok(Graph { scope: format!("{unique}/").into(), ..self.clone() })
     }
 
@@ -241,7 +241,7 @@ impl Graph {
 
     /// How many nodes it has.
     pub fn num_nodes(&self) -> usize {
-        self.nodes.read().unpoisoned().list.len()
+        self.nodes.read().list.len()
     }
 
     /// Every node, in the order in which they were made.
@@ -255,7 +255,7 @@ impl Graph {
     /// `NotFound` where there is none; it names one that is spelt similarly.
     pub fn operation(&self, name: &str) -> Result<Operation> {
         let found = {
-            let nodes = self.nodes.read().unpoisoned();
+            let nodes = self.nodes.read();
             nodes.by_name.get(name).copied().ok_or_else(|| {
                 let hint = opsmith_core::def::did_you_mean(name, nodes.by_name.keys().map(String::as_str));
                 Error::not_found(format!("the graph has no node `{name}`{hint}"))
@@ -291,7 +291,7 @@ impl Graph {
     }
 
     pub(crate) fn node(&self, id: NodeId) -> Arc<Node> {
-        self.nodes.read().unpoisoned().list[id].clone()
+        self.nodes.read().list[id].clone()
     }
 
     /// The node of an output that is to be one of this graph's.
@@ -309,7 +309,7 @@ impl Graph {
     pub(crate) fn push(&self, name: &str, node: Node) -> Result<Operation> {
         names::check(&format!("{}{name}", self.scope))?;
         let id = {
-            let mut nodes = self.nodes.write().unpoisoned();
+            let mut nodes = self.nodes.write();
             let name = nodes.unique(&format!("{}{name}", self.scope));
             nodes.push(Node { name, device: self.device, ..node })
         };

@@ -6,7 +6,6 @@ use opsmith_core::{Result, Shape, ensure};
 
 use super::build::{effect, leaf};
 use super::{Graph, Kind, Node, Operation, Output, Place};
-use crate::poison::Unpoisoned;
 use crate::tensor::Tensor;
 
 /// A tensor that a session keeps from run to run.
@@ -163,7 +162,7 @@ impl Graph {
 
     /// The variables, in the order in which they were made.
     pub fn variables(&self) -> Vec<Variable> {
-        let nodes = self.shared().read().unpoisoned().variables.clone();
+        let nodes = self.shared().read().variables.clone();
         let output = |node| Output::new(self, super::Endpoint { node, index: 0 });
         nodes.into_iter().map(|node| Variable { output: output(node) }).collect()
     }

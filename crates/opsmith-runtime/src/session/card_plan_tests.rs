@@ -28,7 +28,7 @@ fn a_constant_is_on_a_card_once_for_all_ways_in_which_a_session_runs() {
     drop(session);
     assert_eq!(card.memory_use().live, 1024);
     // It goes with the last plan that has it, and is copied again for the next one.
-    other.plans.lock().unpoisoned().clear();
+    other.plans.lock().clear();
     assert_eq!(card.memory_use().live, 0);
     on_processor(|| other.run(&[&outputs[0]], &[(&x, &fed)])).unwrap().unwrap();
     assert_eq!(card.memory_use().live, 1024);

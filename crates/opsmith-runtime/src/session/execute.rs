@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use opsmith_core::fork::OnceLock;
 use opsmith_core::{AttrValue, Code, Device, Error, Result, TensorView};
 use smallvec::SmallVec;
 

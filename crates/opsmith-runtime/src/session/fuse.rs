@@ -5,10 +5,11 @@
 //! shape. Where that is not known before the run, it is checked in the run, and steps that do not fit run one by one.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock};
 
 use opsmith_body::{Expr, Scalar, compose};
+use opsmith_core::fork::OnceLock;
 use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
 
 use super::plan::{Action, KEPT, Slot, Step};

@@ -21,14 +21,14 @@ mod trace;
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use opsmith_core::fork::Mutex;
 use opsmith_core::{Result, ensure};
 
 pub use trace::{Trace, TraceEvent};
 
 use crate::graph::{Endpoint, Graph, NodeId, Operation, Output, Variable};
-use crate::poison::Unpoisoned;
 use crate::pool::{MemoryPool, MemoryUse};
 use crate::tensor::Tensor;
 
@@ -296,17 +296,19 @@ impl Session {
 
     /// The plan that is known by a key, made once for each number of variables.
     fn plan_of(&self, mut key: Key) -> Result<Arc<Plan>> {
-        key.num_variables = self.graph.shared().read().unpoisoned().variables.len();
-        if let Some(plan) = self.plans.lock().unpoisoned().get(&key) {
+        key.num_variables = self.graph.shared().read().variables.len();
+        if let Some(plan) = self.plans.lock().get(&key) {
             return Ok(plan.clone());
         }
         let plan = Plan::new(&self.graph, &key, self.options, (&self.pool, &self.cards))?;
         let plan = Arc::new(plan);
-        let mut plans = self.plans.lock().unpoisoned();
-        if plans.len() >= MOST_PLANS {
-            plans.clear();
-        }
-        Ok(plans.entry(key).or_insert(plan).clone())
+        let mut plans = self.plans.lock();
+        let old = if plans.len() >= MOST_PLANS { std::mem::take(&mut *plans) } else { HashMap::new() };
+        let plan = plans.entry(key).or_insert_with(|| plan.clone()).clone();
+        drop(plans);
+        // Constants of theirs may be in foreign memory.
+        drop(old);
+        Ok(plan)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where the nodes of a run are: on the CPU, or on which card.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result, bail, ensure};
 
 use super::plan::{Needed, changed_inputs};
@@ -10,15 +11,16 @@ use crate::card::{Card, CardTensor};
 use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::library::Library;
 use crate::op::Op;
-use crate::poison::Unpoisoned;
 use crate::tensor::Tensor;
 
 /// The cards of a session. Which ones there are, and are not, is kept, so that nodes and variables stay where they are.
 #[derive(Default)]
 pub(super) struct Cards {
     opened: Mutex<HashMap<i32, Result<Card>>>,
+    opening: Turn,
     /// Copies of constants, for as long as some plan has them.
     constants: Mutex<HashMap<(Endpoint, Device), Weak<CardTensor>>>,
+    copying: Turn,
     /// Whether a node that cannot be on a card is on the CPU.
     soft: bool,
 }
@@ -38,15 +40,15 @@ impl Cards {
     /// The card of this number, opened by `open` where what came of that is not known yet. An error that may pass, of a card
     /// that is full say, is not kept.
     fn opened(&self, index: i32, open: impl FnOnce(i32) -> Result<Card>) -> Result<Card> {
-        let mut opened = self.opened.lock().unpoisoned();
-        if let Some(known) = opened.get(&index) {
-            return known.clone();
-        }
-        let found = open(index);
-        if found.as_ref().err().is_none_or(is_of_place) {
-            opened.insert(index, found.clone());
-        }
-        found
+        let _turn = self.opening.take();
+        let known = self.opened.lock().get(&index).cloned();
+        known.unwrap_or_else(|| {
+            let found = open(index);
+            if found.as_ref().err().is_none_or(is_of_place) {
+                self.opened.lock().insert(index, found.clone());
+            }
+            found
+        })
     }
 
     /// The copy of a constant on a card: one for all plans of the session.
@@ -56,13 +58,15 @@ impl Cards {
         card: &Card,
         value: &Tensor,
     ) -> Result<Arc<CardTensor>> {
-        // Locked while it is copied, so that who asks at the same time gets the same.
-        let mut constants = self.constants.lock().unpoisoned();
+        // Who asks while it is copied gets the same.
+        let _turn = self.copying.take();
         let key = (endpoint, card.device());
-        if let Some(there) = constants.get(&key).and_then(Weak::upgrade) {
+        let known = self.constants.lock().get(&key).and_then(Weak::upgrade);
+        if let Some(there) = known {
             return Ok(there);
         }
         let there = Arc::new(card.put(value)?);
+        let mut constants = self.constants.lock();
         constants.retain(|_, copy| copy.strong_count() > 0);
         constants.insert(key, Arc::downgrade(&there));
         Ok(there)

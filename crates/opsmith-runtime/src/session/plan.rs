@@ -4,9 +4,10 @@ mod slots;
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, OnceLock};
 
+use opsmith_core::fork::{Mutex, OnceLock};
 use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, bail, ensure};
 
 use super::fold::{Simplified, simplify};
@@ -18,7 +19,6 @@ use crate::call::Prepared;
 use crate::card::Card;
 use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, Place, may_be};
 use crate::op::Op;
-use crate::poison::Unpoisoned;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
 
@@ -108,7 +108,7 @@ impl Plan {
     ) -> Result<Plan> {
         // Not for as long as constant parts are computed: others go on adding nodes meanwhile.
         let (mut nodes, variables) = {
-            let nodes = graph.shared().read().unpoisoned();
+            let nodes = graph.shared().read();
             (nodes.list.clone(), nodes.variables.clone())
         };
         let mut key = key.clone();
@@ -143,7 +143,7 @@ impl Plan {
 
     /// The slots of a run, the constants in them.
     pub(super) fn begin(&self) -> Vec<Option<Tensor>> {
-        self.frames.lock().unpoisoned().pop().unwrap_or_else(|| self.constants.clone())
+        self.frames.lock().pop().unwrap_or_else(|| self.constants.clone())
     }
 
     /// Checks that a value of this shape may become that of a variable.
@@ -162,7 +162,7 @@ impl Plan {
 
     /// Takes back the slots of a run in which nothing is left but the constants.
     pub(super) fn end(&self, frame: Vec<Option<Tensor>>) {
-        self.frames.lock().unpoisoned().push(frame);
+        self.frames.lock().push(frame);
     }
 }
 

@@ -1,11 +1,12 @@
 //! The values of variables in a session.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{MutexGuard, RwLockReadGuard};
+
+use opsmith_core::fork::{Guard, RwLock, Turn};
 
 use crate::card::CardTensor;
 use crate::graph::NodeId;
-use crate::poison::Unpoisoned;
 use crate::tensor::Tensor;
 
 /// The values of the variables that have one.
@@ -13,7 +14,7 @@ use crate::tensor::Tensor;
 pub(super) struct State {
     values: RwLock<Values>,
     /// Held by a run that writes variables, so that none is lost between its reads and its writes.
-    writer: Mutex<()>,
+    writer: Turn,
 }
 
 /// Values of variables, each where its variable is.
@@ -51,19 +52,24 @@ impl Written {
 
 impl State {
     /// The values, all of one moment.
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Values> {
-        self.values.read().unpoisoned()
+    pub(super) fn read(&self) -> Guard<RwLockReadGuard<'_, Values>> {
+        self.values.read()
     }
 
     /// Makes these the values, all at one moment.
     pub(super) fn write(&self, new: Written) {
-        let mut values = self.values.write().unpoisoned();
-        values.in_memory.extend(new.in_memory);
-        values.on_card.extend(new.on_card);
+        let mut values = self.values.write();
+        // The old values are dropped when the lock is not held any more: they may be in foreign memory.
+        let in_memory: Vec<_> =
+            new.in_memory.into_iter().filter_map(|(id, value)| values.in_memory.insert(id, value)).collect();
+        let on_card: Vec<_> =
+            new.on_card.into_iter().filter_map(|(id, value)| values.on_card.insert(id, value)).collect();
+        drop(values);
+        drop((in_memory, on_card));
     }
 
     /// Waits until no other run writes.
     pub(super) fn begin_writing(&self) -> MutexGuard<'_, ()> {
-        self.writer.lock().unpoisoned()
+        self.writer.take()
     }
 }

@@ -1,6 +1,5 @@
 //! Where steps find what they read: each value has a slot on every device that reads it, and crosses to each once.
 
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 
 use opsmith_core::{Device, Result};
@@ -89,7 +88,7 @@ impl Builder<'_> {
             outputs: vec![Some(to)],
             needs: self.made_by[from].into_iter().collect(),
             cost: AtomicU32::new(0),
-            prepared: OnceLock::new(),
+            prepared: opsmith_core::fork::OnceLock::new(),
         });
     }
 
