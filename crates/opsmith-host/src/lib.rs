@@ -6,6 +6,7 @@
 
 pub mod capi;
 pub mod family;
+mod first_work;
 #[cfg(feature = "jax")]
 pub mod jax;
 mod memory;

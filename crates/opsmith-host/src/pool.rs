@@ -13,10 +13,14 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use opsmith_core::fork;
 use rayon_core::{ThreadPool, ThreadPoolBuilder};
 
+use crate::first_work;
 use crate::parallel::{Body, SharedLoop, body_context, call_body};
 
 /// The environment variable that sizes the pool.
 pub const NUM_THREADS_VARIABLE: &str = "OPSMITH_NUM_THREADS";
+
+/// What a thread of the pool takes before it works: its stack, and what its first call takes.
+const THREAD: usize = (2 << 20) + (1 << 18);
 
 /// The most threads that the variable can ask for: more than a process should have, and few enough to be started at once.
 const MOST_THREADS: usize = 1024;
@@ -48,8 +52,16 @@ pub(crate) fn num_threads() -> usize {
 /// Calls `body` on ranges that cover `0..total`, each of at least `grain` units but the last, and returns when all
 /// are done. `body` must not unwind.
 pub(crate) fn parallel_for(total: usize, grain: usize, body: Body<'_>) {
+    if !first_work::may_begin(num_threads() - 1) {
+        return body(0..total);
+    }
+    let noted = |range: Range<usize>| {
+        first_work::note();
+        body(range);
+    };
+    let noted: Body<'_> = &noted;
     // SAFETY: `call_body` gets the context that it expects, and a slot's function returns when all calls are done.
-    unsafe { (slot().parallel_for)(total, grain, call_body, body_context(&body)) }
+    unsafe { (slot().parallel_for)(total, grain, call_body, body_context(&noted)) }
 }
 
 /// The slot of the process, looked for once.
@@ -190,12 +202,16 @@ fn own_pool(threads: usize) -> Option<&'static ThreadPool> {
     {
         return Some(&own.pool);
     }
+    if !first_work::has_room((threads - 1) * THREAD) {
+        return None;
+    }
     let made = {
         let _section = fork::section();
         let builder = ThreadPoolBuilder::new().num_threads(threads - 1);
         let pool = builder.thread_name(|i| format!("opsmith-{i}")).build().ok()?;
-        // The first work of the first pool makes what all pools have, behind a lock that a fork knows nothing of.
-        pool.install(|| ());
+        // The first work of the first pool makes what all pools have, behind a lock that a fork knows nothing of; and all threads
+        // begin here, not later, when there may be no memory left for it.
+        pool.broadcast(|_| ());
         Box::into_raw(Box::new(Own { generation, pool }))
     };
     match POOL.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
