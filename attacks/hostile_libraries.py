@@ -5,6 +5,7 @@ Run it on any built library: `python attacks/hostile_libraries.py target/release
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from pathlib import Path
 import opsmith
 
 SYMBOL = b"opsmith_library_v1"
+LARGE = 6 << 30
+IN_LARGE_FILE = "names of 6 GiB in a file of no more blocks"
 
 
 def table_offset(library: bytes) -> int:
@@ -55,13 +58,18 @@ def hostile(library: bytes) -> Iterator[tuple[str, bytes, str]]:
     yield "other machine", changed(18, "<H", 243), "RISC-V"
     yield "program headers far away", changed(32, "<Q", 1 << 60), "the program headers"
     yield "section headers far away", changed(40, "<Q", 1 << 40), "the section headers"
-    yield "other symbol", library.replace(SYMBOL, b"opsmith_library_v0"), "the hash table of its symbols"
+    yield "other symbol", library.replace(SYMBOL, b"opsmith_library_v0"), "its hash table do not match"
     for length in [5, 63, 64, 500, *range(4096, len(library), max(len(library) // 40, 1)), len(library) - 1]:
         yield f"cut off at {length}", library[:length], "truncated or damaged"
     table = table_offset(library)
     yield "ABI version 2", changed(table + 8, "<I", 2), "version 2 of the Opsmith ABI"
     for size in [0, 8, 12, 40]:
         yield f"table of {size} bytes", changed(table, "<Q", size), f"{size} bytes"
+    (sections,) = struct.unpack_from("<Q", library, 40)
+    (names,) = struct.unpack_from("<H", library, 62)
+    header = bytearray(library)
+    struct.pack_into("<QQ", header, sections + 64 * names + 24, 0, LARGE)
+    yield IN_LARGE_FILE, bytes(header), "more than 268435456 bytes"
 
 
 def answers(library: bytes, folder: Path) -> Iterator[tuple[str, str, str]]:
@@ -69,6 +77,8 @@ def answers(library: bytes, folder: Path) -> Iterator[tuple[str, str, str]]:
     for number, (name, content, expected) in enumerate(hostile(library)):
         path = folder / f"{number}.so"
         path.write_bytes(content)
+        if name == IN_LARGE_FILE:
+            os.truncate(path, LARGE)
         try:
             answer = f"loaded: {opsmith.load(path)}"
         except opsmith.Error as error:

@@ -4,6 +4,8 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use object::{Object, ObjectSection, ObjectSymbol};
 use opsmith_core::{Code, Error};
@@ -22,6 +24,21 @@ fn refusal(name: &str, content: &[u8]) -> Error {
     assert!(error.message().contains(path.to_str().unwrap()), "{error}");
     fs::remove_file(path).unwrap();
     error
+}
+
+/// A library that a C compiler makes of this source with these options.
+fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (source, library) = (file(&format!("{name}.c"), source.as_bytes()), file(&format!("{name}.so"), b""));
+    let options = ["-shared", "-fPIC", "-O2", "-o"]
+        .iter()
+        .copied()
+        .map(Path::new)
+        .chain([&*library, &*source])
+        .chain(options.iter().map(Path::new));
+    let made = Command::new("cc").args(options.collect::<Vec<_>>()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    fs::remove_file(source).unwrap();
+    library
 }
 
 /// Where in the file the exported table lies.
@@ -88,12 +105,80 @@ fn elf_files_of_other_kinds_are_named() {
         ("machine", with(18, &243u16.to_le_bytes()), "RISC-V"),
         ("headers", with(32, &u64::MAX.to_le_bytes()), "the program headers"),
         ("sections", with(40, &(1u64 << 40).to_le_bytes()), "the section headers"),
-        ("symbol", patched(&library, b"opsmith_library_v1", b"opsmith_library_v0"), "the hash table"),
+        (
+            "symbol",
+            patched(&library, b"opsmith_library_v1", b"opsmith_library_v0"),
+            "its hash table do not match",
+        ),
     ] {
         let error = refusal(name, &content);
         assert_eq!(error.code(), Code::InvalidArgument, "{error}");
         assert!(error.message().contains(what), "{error}");
     }
+}
+
+#[test]
+fn no_more_is_read_than_a_library_has() {
+    let mut library = fs::read(common::path()).unwrap();
+    let at = |range: std::ops::Range<usize>| {
+        library[range].iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte))
+    };
+    let names = at(40..48) + 64 * at(62..64);
+    let size = 6_u64 << 30;
+    library[names + 24..names + 32].fill(0);
+    library[names + 32..names + 40].copy_from_slice(&size.to_le_bytes());
+    let path = file("sparse.so", &library);
+    fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+    let began = Instant::now();
+    let error = Library::open(&path).unwrap_err();
+    assert!(error.message().contains("its tables have more than 268435456 bytes"), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    fs::remove_file(path).unwrap();
+    // As many sections as there can be, each with a long name.
+    let (count, length) = (65_000_u64, 60_000);
+    library.resize(library.len().next_multiple_of(8), 0);
+    let (table, end) = (library.len() as u64, library.len() as u64 + 64 * count);
+    let mut header = [0; 64];
+    header[24..32].copy_from_slice(&end.to_le_bytes());
+    header[32..40].copy_from_slice(&(length + 1_u64).to_le_bytes());
+    library[40..48].copy_from_slice(&table.to_le_bytes());
+    library[60..62].copy_from_slice(&(count as u16).to_le_bytes());
+    library[62..64].fill(0);
+    library.extend(header.repeat(count as usize));
+    library.extend([b'x'].repeat(length as usize));
+    library.push(0);
+    assert!(refusal("names.so", &library).message().contains("more than 268435456 bytes"));
+}
+
+#[test]
+fn what_compilers_make_beside_operators_is_not_damaged() {
+    let chosen = "static int one(void) { return 1; }\nstatic int (*choose(void))(void) { return one; }\n\
+                  int chosen(void) __attribute__((ifunc(\"choose\")));";
+    let other = "void start(void) {} void end(void) {}";
+    for (name, source, options) in [
+        ("chosen", chosen, &[][..]),
+        ("start", other, &["-Wl,-init=start,-fini=end"]),
+        (
+            "relative",
+            "int x; int *a[200] = {&x, &x}; int *at(int i) { return a[i]; }",
+            &["-Wl,-z,pack-relative-relocs", "-Wl,-Bsymbolic"],
+        ),
+    ] {
+        let path = compiled(name, source, options);
+        let error = Library::open(&path).unwrap_err();
+        assert!(error.message().contains("not one of operators"), "{error}");
+        fs::remove_file(path).unwrap();
+    }
+    let path = compiled("pages", other, &["-Wl,-z,max-page-size=1024"]);
+    let error = Library::open(&path).unwrap_err();
+    assert!(error.message().contains("is linked for pages of 1024 bytes"), "{error}");
+    // As `--strip-section-headers` leaves it.
+    let mut library = fs::read(common::path()).unwrap();
+    for place in [40..48, 58..64] {
+        library[place].fill(0);
+    }
+    assert!(refusal("headers.so", &library).message().contains("has no section headers"));
+    fs::remove_file(path).unwrap();
 }
 
 #[test]

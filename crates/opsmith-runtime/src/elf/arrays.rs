@@ -7,7 +7,7 @@ use super::headers::{EXECUTE, Headers, READ};
 use super::relocations::Written;
 
 /// Checks that each entry gets the address of a function. What relocations write is in the order of places.
-pub(super) fn check(headers: &Headers, dynamic: &Dynamic, written: &[Written]) -> Result<()> {
+pub(super) fn check(headers: &Headers, dynamic: &Dynamic<'_>, written: &[Written]) -> Result<()> {
     for (at, size) in [(INIT_ARRAY, INIT_ARRAYSZ), (FINI_ARRAY, FINI_ARRAYSZ)] {
         let (Some(at), Some(size)) = (dynamic.get(at), dynamic.get(size)) else { continue };
         ensure!(size % 8 == 0, InvalidArgument, "is damaged: its list of functions has {size} bytes");

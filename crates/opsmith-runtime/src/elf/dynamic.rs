@@ -1,6 +1,8 @@
 //! The dynamic section: where the loader finds everything else.
 
-use opsmith_core::{Result, bail, ensure};
+use std::collections::HashSet;
+
+use opsmith_core::{Result, bail, ensure, memory};
 
 use super::headers::{EXECUTE, Headers, READ, Section, WRITE};
 use super::{Reader, field};
@@ -40,6 +42,11 @@ const VERNEED: u64 = 0x6fff_fffe;
 const VERNEEDNUM: u64 = 0x6fff_ffff;
 const AUXILIARY: u64 = 0x7fff_fffd;
 const FILTER: u64 = 0x7fff_ffff;
+
+/// As many bytes a dynamic section has at most: libraries have some tens of entries.
+const MOST: u64 = 1 << 20;
+/// Compilers align functions so.
+const FUNCTION_ALIGNMENT: u64 = 16;
 
 /// Kinds of sections.
 pub(super) const SECTION_RELA: u64 = 4;
@@ -81,31 +88,34 @@ const COMPANIONS: [(u64, u64, Option<u64>); 8] = [
 ];
 
 /// The dynamic section's entries, and the names that it speaks of.
-pub(super) struct Dynamic {
+pub(super) struct Dynamic<'a> {
+    reader: &'a Reader<'a>,
     entries: Vec<(u64, u64)>,
     names: Vec<u8>,
 }
 
-impl Dynamic {
+impl<'a> Dynamic<'a> {
     /// Reads it, and compares it with the sections.
-    pub(super) fn read(reader: &Reader<'_>, headers: &Headers) -> Result<Dynamic> {
+    pub(super) fn read(reader: &'a Reader<'a>, headers: &Headers) -> Result<Dynamic<'a>> {
         let section = only(headers, SECTION_DYNAMIC)?;
         let Some(section) = section.filter(|section| section.address == headers.dynamic.address) else {
             bail!(InvalidArgument, "is damaged: its dynamic section is not where it should be");
         };
+        let size = section.size;
+        ensure!(size <= MOST, InvalidArgument, "is damaged: its dynamic section has {size} bytes");
         let offset = headers.place("the dynamic section", section.address, section.size, READ)?;
         let table = reader.bytes("the dynamic section", offset, section.size)?;
         let entries = table.chunks_exact(16).map(|entry| (field(entry, 0..8), field(entry, 8..16)));
-        let entries: Vec<_> = entries.take_while(|(tag, _)| *tag != 0).collect();
+        let entries = memory::collected(entries.take_while(|(tag, _)| *tag != 0), "the dynamic section")?;
         ensure!(
             entries.len() < table.len() / 16,
             InvalidArgument,
             "is damaged: its dynamic section has no end"
         );
-        let mut dynamic = Dynamic { entries, names: vec![] };
+        let mut dynamic = Dynamic { reader, entries, names: vec![] };
         dynamic.check_entries()?;
         dynamic.check_tables(headers)?;
-        dynamic.names = dynamic.read_names(reader, headers)?;
+        dynamic.names = dynamic.read_names(headers)?;
         for &(tag, value) in &dynamic.entries {
             if matches!(tag, NEEDED | SONAME | RPATH | RUNPATH | AUXILIARY | FILTER) {
                 dynamic.name(value)?;
@@ -126,11 +136,10 @@ impl Dynamic {
 
     /// The name at a place among the names.
     pub(super) fn name(&self, at: u64) -> Result<&[u8]> {
-        let rest = usize::try_from(at).ok().and_then(|at| self.names.get(at..)).unwrap_or_default();
-        let Some(end) = rest.iter().position(|byte| *byte == 0) else {
+        let Some(name) = self.reader.name(&self.names, at)? else {
             bail!(InvalidArgument, "is damaged: it has a name at byte {at} of {}", self.names.len());
         };
-        Ok(&rest[..end])
+        Ok(name)
     }
 
     /// The tables of relocations, where they lie and their size: of all kinds, and of the addresses of functions.
@@ -150,10 +159,10 @@ impl Dynamic {
     }
 
     fn check_entries(&self) -> Result<()> {
-        for (index, (tag, _)) in self.entries.iter().enumerate() {
-            let may_repeat = matches!(*tag, NEEDED | AUXILIARY | FILTER);
+        let mut seen = HashSet::new();
+        for (tag, _) in &self.entries {
             ensure!(
-                may_repeat || self.entries[..index].iter().all(|(other, _)| other != tag),
+                matches!(*tag, NEEDED | AUXILIARY | FILTER) || seen.insert(*tag),
                 InvalidArgument,
                 "is damaged: its dynamic section has the entry {tag:#x} twice"
             );
@@ -214,8 +223,11 @@ impl Dynamic {
             let section = headers.sections.iter().find(|section| section.name == name);
             if let Some(at) = self.get(tag) {
                 headers.place("a function", at, 1, READ | EXECUTE)?;
+                // The linker may have been told of another function.
+                let is_other = at % FUNCTION_ALIGNMENT == 0
+                    && headers.section_of(at, 1).is_some_and(|section| section.name == b".text");
                 ensure!(
-                    section.is_none_or(|section| section.address == at),
+                    is_other || section.is_none_or(|section| section.address == at),
                     InvalidArgument,
                     "is damaged: `{}` is not where it should be",
                     String::from_utf8_lossy(name)
@@ -228,7 +240,7 @@ impl Dynamic {
         Ok(())
     }
 
-    fn read_names(&self, reader: &Reader<'_>, headers: &Headers) -> Result<Vec<u8>> {
+    fn read_names(&self, headers: &Headers) -> Result<Vec<u8>> {
         let (at, size) = (self.get(STRTAB).unwrap_or_default(), self.get(STRSZ).unwrap_or_default());
         let symbols = only(headers, SECTION_DYNSYM)?;
         let section = symbols.and_then(|symbols| headers.sections.get(symbols.link));
@@ -238,7 +250,7 @@ impl Dynamic {
             "is damaged: its names are not where they should be"
         );
         let offset = headers.place("the names", at, size, READ)?;
-        let names = reader.bytes("the names", offset, size)?;
+        let names = self.reader.bytes("the names", offset, size)?;
         let is_text = names.first() == Some(&0) && names.last() == Some(&0);
         ensure!(is_text, InvalidArgument, "is damaged: its names do not begin and end as they should");
         Ok(names)

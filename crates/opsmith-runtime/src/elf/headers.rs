@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use opsmith_core::{Result, bail, ensure};
+use opsmith_core::{Result, bail, ensure, memory};
 
 use super::{Reader, field};
 
@@ -128,6 +128,8 @@ pub(super) struct Headers {
     segments: Vec<Segment>,
     loads: Vec<Segment>,
     pub(super) sections: Vec<Section>,
+    /// Those that are loaded from the file, in the order of their addresses.
+    in_file: Vec<usize>,
     /// Where the dynamic section lies in memory.
     pub(super) dynamic: Segment,
     /// The block of a thread's own variables.
@@ -169,7 +171,12 @@ impl Headers {
         let tls = one(TLS, "blocks of thread-local variables")?;
         let loads = segments.iter().filter(|segment| segment.kind == LOAD).copied().collect();
         let sections = read_sections(reader, start, sections_at)?;
-        let headers = Headers { segments, loads, sections, dynamic, tls };
+        let is_in_file =
+            |section: &Section| section.is_allocated() && section.kind != NOBITS && section.size > 0;
+        let mut in_file: Vec<usize> =
+            (0..sections.len()).filter(|index| is_in_file(&sections[*index])).collect();
+        in_file.sort_by_key(|index| sections[*index].address);
+        let headers = Headers { segments, loads, sections, in_file, dynamic, tls };
         headers.check_loads()?;
         headers.check_segments(reader, segments_at, table.len() as u64)?;
         headers.check_sections()?;
@@ -179,8 +186,9 @@ impl Headers {
 
     /// Where in the file lies what is loaded at these addresses, into memory with all of these flags.
     pub(super) fn place(&self, what: &str, address: u64, length: u64, flags: u64) -> Result<u64> {
-        let found = self.loads.iter().find(|load| load.has(address, length) && load.flags & flags == flags);
-        let Some(load) = found else {
+        let load =
+            self.load_of(address).filter(|load| load.has(address, length) && load.flags & flags == flags);
+        let Some(load) = load else {
             bail!(
                 InvalidArgument,
                 "is truncated or damaged: {what} should lie at address {address:#x}, where it cannot be"
@@ -192,9 +200,12 @@ impl Headers {
     /// Whether there is memory of the library's at these addresses, with all of these flags.
     pub(super) fn has_memory(&self, address: u64, length: u64, flags: u64) -> bool {
         let end = address.saturating_add(length);
-        let is_in =
-            |load: &Segment| load.address <= address && end <= load.end() && load.flags & flags == flags;
-        self.loads.iter().any(is_in)
+        self.load_of(address).is_some_and(|load| end <= load.end() && load.flags & flags == flags)
+    }
+
+    /// The last segment that begins before an address, or there. They are in order, and none overlap.
+    fn load_of(&self, address: u64) -> Option<&Segment> {
+        self.loads[..self.loads.partition_point(|load| load.address <= address)].last()
     }
 
     /// How many bytes a thread's own variables take; none where there are none.
@@ -209,11 +220,9 @@ impl Headers {
 
     /// The loaded section that has these addresses.
     pub(super) fn section_of(&self, address: u64, length: u64) -> Option<&Section> {
-        let has = |section: &&Section| {
-            section.address <= address && address.saturating_add(length) <= section.end()
-        };
-        let whole = |section: &&Section| section.is_allocated() && section.kind != NOBITS;
-        self.sections.iter().filter(whole).find(has)
+        let before = self.in_file.partition_point(|index| self.sections[*index].address <= address);
+        let section = &self.sections[*self.in_file[..before].last()?];
+        (address.saturating_add(length) <= section.end()).then_some(section)
     }
 
     /// What is mapped: in order, each in pages of its own.
@@ -222,8 +231,14 @@ impl Headers {
         let mut end = 0;
         for load in &self.loads {
             let Segment { address, offset, alignment, .. } = *load;
+            ensure!(
+                !alignment.is_power_of_two() || alignment >= page,
+                InvalidArgument,
+                "is linked for pages of {alignment} bytes; this machine has pages of {page}\n  → link it with `-z \
+                 max-page-size={page}`"
+            );
             let is_aligned = alignment.is_power_of_two()
-                && (page..=LARGEST_ALIGNMENT).contains(&alignment)
+                && alignment <= LARGEST_ALIGNMENT
                 && address.wrapping_sub(offset) % alignment == 0;
             ensure!(
                 is_aligned && address / page * page >= end && load.file_size <= load.memory_size,
@@ -288,8 +303,18 @@ impl Headers {
             && variables.all(|section| section.end() <= from || to <= section.address || section.size == 0)
     }
 
-    /// Every section that is loaded lies in a segment that allows what it is for.
+    /// Every section that is loaded lies in a segment that allows what it is for, and no two in one place.
     fn check_sections(&self) -> Result<()> {
+        for pair in self.in_file.windows(2) {
+            let [one, other] = [&self.sections[pair[0]], &self.sections[pair[1]]];
+            ensure!(
+                one.end() <= other.address,
+                InvalidArgument,
+                "is damaged: its sections `{}` and `{}` overlap",
+                one.name(),
+                other.name()
+            );
+        }
         for section in self.sections.iter().filter(|section| section.is_allocated() && section.size > 0) {
             let Section { address, offset, size, .. } = *section;
             let wanted = READ
@@ -346,12 +371,18 @@ impl Headers {
 fn read_sections(reader: &Reader<'_>, start: &[u8], at: u64) -> Result<Vec<Section>> {
     let (size, count) = (field(start, 58..60), field(start, 60..62));
     ensure!(
+        at != 0 || count != 0,
+        InvalidArgument,
+        "has no section headers, by which a library is checked\n  → do not strip these of it (`--strip-section-headers`)"
+    );
+    ensure!(
         at != 0 && size == SECTION as u64 && count > 0,
         InvalidArgument,
         "is damaged: it has {count} section headers of {size} bytes"
     );
     let table = reader.bytes("the section headers", at, count * size)?;
-    let mut sections: Vec<Section> = table.chunks_exact(SECTION).map(Section::read).collect();
+    let mut sections =
+        memory::collected(table.chunks_exact(SECTION).map(Section::read), "the section headers")?;
     for section in sections.iter().filter(|section| section.kind != NOBITS) {
         reader.check_extent("a section", section.offset, section.size)?;
     }
@@ -360,8 +391,8 @@ fn read_sections(reader: &Reader<'_>, start: &[u8], at: u64) -> Result<Vec<Secti
     };
     let names = reader.bytes("the names of sections", names.offset, names.size)?;
     for (section, entry) in sections.iter_mut().zip(table.chunks_exact(SECTION)) {
-        let name = names.get(field(entry, 0..4) as usize..).unwrap_or_default();
-        section.name = name.iter().copied().take_while(|byte| *byte != 0).collect();
+        let name = reader.name(&names, field(entry, 0..4))?.unwrap_or_default();
+        section.name = memory::copied(name, "the names of sections")?.into_vec();
     }
     Ok(sections)
 }

@@ -14,12 +14,13 @@ mod relocations;
 mod symbols;
 mod versions;
 
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use opsmith_core::{Error, Result, bail, ensure};
+use opsmith_core::{Error, Result, bail, ensure, memory};
 
 use dynamic::Dynamic;
 use headers::{Headers, READ};
@@ -30,6 +31,10 @@ pub(crate) type Head = [u8; 16];
 
 /// The length of the ELF header.
 const START: usize = 64;
+
+/// As many bytes all that is read of a file may have, with what is made of it: what a file says of its tables' sizes and of how
+/// often it refers to the same thing is followed no further. The largest libraries that there are have a tenth in their tables.
+const MOST: u64 = 256 << 20;
 
 const X86_64: u64 = 62;
 const AARCH64: u64 = 183;
@@ -44,8 +49,12 @@ const MACHINE: u64 = if cfg!(target_arch = "aarch64") { AARCH64 } else { X86_64 
 /// `NotFound` when there is no such file, `InvalidArgument` when it is something else; the message says what.
 pub(crate) fn check(path: &Path, symbol: &str) -> Result<Head> {
     let (file, metadata) = opsmith_files::open(path)?;
-    check_file(&Reader { file: &file, size: metadata.len() }, symbol)
-        .map_err(|error| error.within(path.display()))
+    let reader = Reader { file: &file, size: metadata.len(), left: Cell::new(MOST) };
+    check_file(&reader, symbol).map_err(|error| {
+        let advice =
+            if error.message().contains("damaged: ") { "\n  → build it or copy it again" } else { "" };
+        Error::new(error.code(), format!("{}: {}{advice}", path.display(), error.message()))
+    })
 }
 
 fn check_file(reader: &Reader<'_>, symbol: &str) -> Result<Head> {
@@ -80,21 +89,37 @@ fn check_file(reader: &Reader<'_>, symbol: &str) -> Result<Head> {
 struct Reader<'a> {
     file: &'a File,
     size: u64,
+    /// What is left of [`MOST`].
+    left: Cell<u64>,
 }
 
 impl Reader<'_> {
     /// These bytes of the file, if it has them; `what` they are.
     fn bytes(&self, what: &str, offset: u64, length: u64) -> Result<Vec<u8>> {
         self.check_extent(what, offset, length)?;
-        let mut bytes = Vec::new();
-        if bytes.try_reserve_exact(length as usize).is_err() {
-            bail!(ResourceExhausted, "there is no memory for {what}, {length} bytes");
-        }
-        bytes.resize(length as usize, 0);
+        self.charge(length)?;
+        let mut bytes = memory::filled(0, length as usize, what)?;
         self.file
             .read_exact_at(&mut bytes, offset)
             .map_err(|error| Error::invalid_argument(format!("{what} cannot be read: {error}")))?;
         Ok(bytes)
+    }
+
+    /// Counts bytes that are read, or taken for what is made of them.
+    fn charge(&self, length: u64) -> Result<()> {
+        let left = self.left.get().checked_sub(length);
+        ensure!(left.is_some(), InvalidArgument, "is damaged: its tables have more than {MOST} bytes");
+        self.left.set(left.unwrap_or_default());
+        Ok(())
+    }
+
+    /// The name at a place among names; none where it has no end.
+    fn name<'b>(&self, names: &'b [u8], at: u64) -> Result<Option<&'b [u8]>> {
+        let rest = usize::try_from(at).ok().and_then(|at| names.get(at..)).unwrap_or_default();
+        let name = rest.iter().position(|byte| *byte == 0).map(|end| &rest[..end]);
+        // Many may have the same long one, and each is looked at.
+        self.charge(name.map_or(0, <[u8]>::len) as u64)?;
+        Ok(name)
     }
 
     fn check_extent(&self, what: &str, offset: u64, length: u64) -> Result<()> {

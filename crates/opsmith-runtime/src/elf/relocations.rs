@@ -1,9 +1,8 @@
 //! Relocations: what the loader writes into the library, and where.
 
-use std::collections::HashSet;
 use std::ops::Range;
 
-use opsmith_core::{Result, bail, ensure};
+use opsmith_core::{Result, bail, ensure, memory};
 
 use super::dynamic::{Dynamic, RELACOUNT};
 use super::headers::{EXECUTE, Headers, READ, WRITE, overlap};
@@ -12,6 +11,8 @@ use super::{AARCH64, MACHINE, Reader, field};
 
 /// The length of an entry.
 const ENTRY: usize = 24;
+/// What is read and made here, in errors.
+const WHAT: &str = "the relocations";
 
 /// What a relocation writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +75,12 @@ pub(super) struct Written {
 pub(super) fn check(
     reader: &Reader<'_>,
     headers: &Headers,
-    dynamic: &Dynamic,
-    symbols: &Symbols,
+    dynamic: &Dynamic<'_>,
+    symbols: &Symbols<'_>,
 ) -> Result<Vec<Written>> {
     let [all, functions] = dynamic.relocations();
     let (all, functions) = (read(reader, headers, all)?, read(reader, headers, functions)?);
+    let relocations = || all.iter().chain(&functions);
     // The loader takes it for granted that the first ones are of one kind.
     let plain = usize::try_from(dynamic.get(RELACOUNT).unwrap_or(0)).unwrap_or(usize::MAX);
     ensure!(
@@ -87,22 +89,22 @@ pub(super) fn check(
         "is damaged: its first relocations are of another kind than its dynamic section says"
     );
     check_functions(dynamic, &functions)?;
-    check_symbols(all.iter().chain(&functions))?;
-    let mut written = Vec::new();
-    for relocation in all.iter().chain(&functions) {
-        written.extend(relocation.check(headers, symbols)?);
-    }
+    check_symbols(relocations())?;
+    let checked = relocations().filter_map(|relocation| relocation.check(headers, symbols).transpose());
+    let mut written = memory::try_collected(checked, WHAT)?;
     if let Some((at, size)) = dynamic.relative() {
-        let offset = headers.place("the relocations", at, size, READ)?;
-        let table = reader.bytes("the relocations", offset, size)?;
+        let offset = headers.place(WHAT, at, size, READ)?;
+        let table = reader.bytes(WHAT, offset, size)?;
+        let mut words = Words { reader, window: vec![], from: 0 };
         for place in relative_places(&table) {
-            let offset = headers.place("what is relocated", place, 8, READ)?;
-            let addend = field(&reader.bytes("what is relocated", offset, 8)?, 0..8);
+            reader.charge(size_of::<Written>() as u64)?;
+            let addend = words.at(headers.place("what is relocated", place, 8, READ)?)?;
             let relocation = Relocation { place, kind: Kind::Relative, number: 0, symbol: 0, addend };
+            memory::reserve(&mut written, 1, WHAT)?;
             written.extend(relocation.check(headers, symbols)?);
         }
     }
-    written.sort_by_key(|written| written.place.start);
+    written.sort_unstable_by_key(|written| written.place.start);
     for pair in written.windows(2) {
         ensure!(
             !overlap(&pair[0].place, &pair[1].place),
@@ -118,15 +120,16 @@ pub(super) fn check(
 fn read(reader: &Reader<'_>, headers: &Headers, table: Option<(u64, u64)>) -> Result<Vec<Relocation>> {
     let Some((at, size)) = table else { return Ok(vec![]) };
     ensure!(size % ENTRY as u64 == 0, InvalidArgument, "is damaged: its relocations have {size} bytes");
-    let offset = headers.place("the relocations", at, size, READ)?;
-    let table = reader.bytes("the relocations", offset, size)?;
-    table.chunks_exact(ENTRY).map(Relocation::read).collect()
+    let offset = headers.place(WHAT, at, size, READ)?;
+    let table = reader.bytes(WHAT, offset, size)?;
+    reader.charge(size / ENTRY as u64 * (size_of::<Relocation>() + size_of::<Written>()) as u64)?;
+    memory::try_collected(table.chunks_exact(ENTRY).map(Relocation::read), WHAT)
 }
 
 /// The addresses of functions lie side by side, and none is missing: code calls through each.
-fn check_functions(dynamic: &Dynamic, functions: &[Relocation]) -> Result<()> {
+fn check_functions(dynamic: &Dynamic<'_>, functions: &[Relocation]) -> Result<()> {
     let of_functions = functions.iter().filter(|relocation| relocation.kind != Kind::Descriptor);
-    let mut places: Vec<u64> = of_functions.map(|relocation| relocation.place).collect();
+    let mut places = memory::collected(of_functions.map(|relocation| relocation.place), WHAT)?;
     places.sort_unstable();
     let expected = (dynamic.functions().unwrap_or_default()..).step_by(8);
     ensure!(
@@ -140,10 +143,11 @@ fn check_functions(dynamic: &Dynamic, functions: &[Relocation]) -> Result<()> {
 
 /// No symbol is asked for twice in one way.
 fn check_symbols<'a>(all: impl Iterator<Item = &'a Relocation>) -> Result<()> {
-    let mut seen = HashSet::new();
-    let mut addresses = all.filter(|relocation| relocation.kind == Kind::Address);
+    let addresses = all.filter(|relocation| relocation.kind == Kind::Address);
+    let mut asked = memory::collected(addresses.map(|one| (one.symbol, one.number)), WHAT)?;
+    asked.sort_unstable();
     ensure!(
-        addresses.all(|relocation| seen.insert((relocation.symbol, relocation.number))),
+        asked.windows(2).all(|pair| pair[0] != pair[1]),
         InvalidArgument,
         "is damaged: its relocations ask for one symbol instead of another"
     );
@@ -151,19 +155,38 @@ fn check_symbols<'a>(all: impl Iterator<Item = &'a Relocation>) -> Result<()> {
 }
 
 /// The places of a compressed table: an even word is one, an odd word has a bit for each of the 63 words behind the last.
-fn relative_places(table: &[u8]) -> Vec<u64> {
-    let (mut places, mut next) = (Vec::new(), 0_u64);
-    for word in table.chunks_exact(8).map(|word| field(word, 0..8)) {
-        if word & 1 == 0 {
-            places.push(word);
-            next = word.wrapping_add(8);
-        } else {
-            let marked = (0..63).filter(|bit| word >> (bit + 1) & 1 == 1);
-            places.extend(marked.map(|bit| next.wrapping_add(8 * bit)));
-            next = next.wrapping_add(8 * 63);
+fn relative_places(table: &[u8]) -> impl Iterator<Item = u64> {
+    let mut next = 0_u64;
+    table.chunks_exact(8).map(|word| field(word, 0..8)).flat_map(move |word| {
+        // The word's own place, or those that its bits mark.
+        let (first, bits) = if word & 1 == 0 { (word, 1) } else { (next, word >> 1) };
+        next = first.wrapping_add(if word & 1 == 0 { 8 } else { 8 * 63 });
+        (0..63).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| first.wrapping_add(8 * bit))
+    })
+}
+
+/// Words of the file that are asked for one behind the other.
+struct Words<'a> {
+    reader: &'a Reader<'a>,
+    window: Vec<u8>,
+    /// Where the window begins.
+    from: u64,
+}
+
+impl Words<'_> {
+    /// As many bytes are read at once.
+    const WINDOW: u64 = 4096;
+
+    fn at(&mut self, offset: u64) -> Result<u64> {
+        let mut at = offset.wrapping_sub(self.from);
+        if at.saturating_add(8) > self.window.len() as u64 {
+            let length = Self::WINDOW.min(self.reader.size.saturating_sub(offset));
+            self.window = self.reader.bytes("what is relocated", offset, length)?;
+            (self.from, at) = (offset, 0);
         }
+        let word = self.window.get(at as usize..).and_then(|rest| rest.get(..8));
+        Ok(field(word.unwrap_or(&[0; 8]), 0..8))
     }
-    places
 }
 
 struct Relocation {
@@ -185,7 +208,7 @@ impl Relocation {
         Ok(Relocation { place: field(entry, 0..8), kind, number, symbol, addend })
     }
 
-    fn check(&self, headers: &Headers, symbols: &Symbols) -> Result<Option<Written>> {
+    fn check(&self, headers: &Headers, symbols: &Symbols<'_>) -> Result<Option<Written>> {
         let Relocation { place, kind, symbol, addend, .. } = *self;
         if kind == Kind::Nothing {
             return Ok(None);
@@ -214,7 +237,7 @@ impl Relocation {
         ensure!(
             fits && is_free,
             InvalidArgument,
-            "is damaged: the relocation of address {place:#x} leads out of what it may"
+            "is damaged: the relocation of address {place:#x} writes where it may not, or leads out of the library"
         );
         let is_own = kind == Kind::Absolute && named.is_defined();
         let address = match kind {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use opsmith_core::{Result, ensure};
+use opsmith_core::{Result, ensure, memory};
 
 use super::dynamic::{self, Dynamic, NEEDED, Table};
 use super::headers::Headers;
@@ -16,18 +16,21 @@ const HIDDEN: u64 = 0x8000;
 pub(super) fn check(
     reader: &Reader<'_>,
     headers: &Headers,
-    dynamic: &Dynamic,
-    symbols: &[Symbol],
+    dynamic: &Dynamic<'_>,
+    symbols: &[Symbol<'_>],
 ) -> Result<Vec<u64>> {
     let [own, needed, defined] = dynamic::versions(reader, headers)?;
     let (mut of_others, mut of_this) = (HashSet::new(), HashSet::new());
-    let is_whole = needed.is_none_or(|table| check_needed(&table, dynamic, &mut of_others).is_some())
+    let opened: HashSet<&[u8]> = dynamic.all(NEEDED).map(|at| dynamic.name(at)).collect::<Result<_>>()?;
+    let is_whole = needed
+        .is_none_or(|table| check_needed(&table, dynamic, &opened, &mut of_others).is_some())
         && defined.is_none_or(|table| check_defined(&table, dynamic, &mut of_this).is_some());
-    ensure!(is_whole, InvalidArgument, "is damaged: its table of versions leads nowhere");
+    ensure!(is_whole, InvalidArgument, "is damaged: its tables of versions are not whole");
     let Some(own) = own else { return Ok(vec![]) };
-    let versions: Vec<u64> = own.bytes.chunks_exact(2).map(|entry| field(entry, 0..2) & !HIDDEN).collect();
+    let versions = own.bytes.chunks_exact(2).map(|entry| field(entry, 0..2) & !HIDDEN);
+    let versions = memory::collected(versions, "the versions of symbols")?;
     // The loader has room for versions where there are any, and for no number that none has.
-    let is_there = |(symbol, version): (&Symbol, &u64)| {
+    let is_there = |(symbol, version): (&Symbol<'_>, &u64)| {
         *version <= 1 || if symbol.is_defined() { &of_this } else { &of_others }.contains(version)
     };
     ensure!(
@@ -35,22 +38,25 @@ pub(super) fn check(
             && !(of_others.is_empty() && of_this.is_empty())
             && symbols.iter().zip(&versions).all(is_there),
         InvalidArgument,
-        "is damaged: a symbol is of a version that is not there"
+        "is damaged: a symbol has a version that its tables of versions do not list"
     );
     Ok(versions)
 }
 
 /// Follows a table of versions that others have, as the loader does; nothing where it leads out of it.
-fn check_needed(table: &Table, dynamic: &Dynamic, found: &mut HashSet<u64>) -> Option<()> {
+fn check_needed(
+    table: &Table,
+    dynamic: &Dynamic<'_>,
+    opened: &HashSet<&[u8]>,
+    found: &mut HashSet<u64>,
+) -> Option<()> {
     let mut at = 0;
     for number in 1..=table.info {
         let library = part(table, at, 16)?;
         let name = dynamic.name(field(library, 4..8)).ok()?;
-        let is_opened =
-            dynamic.all(NEEDED).any(|needed| dynamic.name(needed).is_ok_and(|needed| needed == name));
         let mut version_at = at.checked_add(field(library, 8..12))?;
         let count = field(library, 2..4);
-        if field(library, 0..2) != 1 || !is_opened || count == 0 {
+        if field(library, 0..2) != 1 || !opened.contains(name) || count == 0 {
             return None;
         }
         for version_number in 1..=count {
@@ -68,7 +74,7 @@ fn check_needed(table: &Table, dynamic: &Dynamic, found: &mut HashSet<u64>) -> O
 }
 
 /// Follows a table of versions that this library has; nothing where it leads out of it.
-fn check_defined(table: &Table, dynamic: &Dynamic, found: &mut HashSet<u64>) -> Option<()> {
+fn check_defined(table: &Table, dynamic: &Dynamic<'_>, found: &mut HashSet<u64>) -> Option<()> {
     let mut at = 0;
     for number in 1..=table.info {
         let version = part(table, at, 20)?;
