@@ -164,11 +164,14 @@ mod tests {
         for (place, mode) in [(&root, 0o700), (&folder, 0o700), (&file, 0o600)] {
             assert_eq!(fs::metadata(place).unwrap().mode() & 0o777, mode, "{}", place.display());
         }
+        // Nobody else gets at it there.
         set(&file, 0o666);
+        assert_eq!(read(&folder, 5, "CACHE").unwrap(), Some(kernel()));
+        for place in [&root, &root.join("cache"), &folder] {
+            set(place, 0o755);
+        }
         refused(read(&folder, 5, "CACHE"), ["(mode 0666)", "set CACHE"]);
         set(&file, 0o600);
-        set(&root, 0o755);
-        set(&root.join("cache"), 0o755);
         set(&folder, 0o777);
         refused(read(&folder, 6, "CACHE"), ["cuda: others", "(mode 0777)"]);
         set(&folder, 0o700);
@@ -189,10 +192,11 @@ mod tests {
         assert_eq!(fs::metadata(path(&folder, 5)).unwrap().mode() & 0o777, 0o644);
         let read = || read_beside(&library, &folder, 5);
         assert_eq!(read().unwrap(), Some(kernel()));
-        set(&folder, 0o775);
+        set(&folder, 0o777);
         refused(read(), ["lib.so.kernels: others", "give it owner and mode of"]);
         // As installers leave both where new files are for a group to write to.
         set(&library, 0o775);
+        set(&folder, 0o775);
         assert_eq!(read().unwrap(), Some(kernel()));
         set(&path(&folder, 5), 0o666);
         refused(read(), [".kernel: others", "(mode 0666)"]);

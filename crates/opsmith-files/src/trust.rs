@@ -19,24 +19,73 @@ const OTHERS: u32 = 0o077;
 /// As many symbolic links a path leads through; the system's own limit.
 const MOST_LINKS: usize = 40;
 
+/// Users of people begin here; below are those of services, whose groups people are put into.
+const FIRST_PERSON: u32 = 1000;
+
+/// Who this process is, and whom it cannot help but trust.
+#[derive(Debug, Clone, Copy)]
+struct Users {
+    own: u32,
+    /// The group that has nobody but this user, which files are made for to write to under the umask 002.
+    private: Option<u32>,
+    /// Whoever has the root of all folders has the system.
+    system: u32,
+    /// In a user namespace, the number that stands for everybody whom it does not know: the host's root as well as strangers.
+    unknown: Option<u32>,
+}
+
+impl Users {
+    fn get() -> Users {
+        // SAFETY: the calls cannot fail and touch no memory.
+        let (own, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+        let groups = || fs::read_to_string("/etc/group").unwrap_or_default();
+        let is_private = own >= FIRST_PERSON && group == own && !has_members(&groups(), group);
+        let system = fs::symlink_metadata("/").map_or(0, |root| root.uid());
+        let read = |file| fs::read_to_string(file).ok();
+        let map = read("/proc/self/uid_map").filter(|map| !is_of_everybody(map));
+        let unknown = map.and_then(|_| read("/proc/sys/kernel/overflowuid")?.trim().parse().ok());
+        let system = if unknown == Some(system) { 0 } else { system };
+        Users { own, private: is_private.then_some(group), system, unknown }
+    }
+
+    fn are_own(&self, owner: u32) -> bool {
+        owner == 0 || owner == self.own && self.unknown != Some(owner)
+    }
+}
+
+/// Whether the table of groups puts somebody into one beside those whose first it is.
+fn has_members(groups: &str, group: u32) -> bool {
+    groups.lines().any(|line| {
+        let mut parts = line.split(':').skip(2);
+        parts.next() == Some(&group.to_string()) && parts.next().is_some_and(|members| !members.is_empty())
+    })
+}
+
+/// Whether a map of users to those outside of the namespace has all of them, as outside of any.
+fn is_of_everybody(map: &str) -> bool {
+    let counts = map.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse::<u64>().ok());
+    counts.sum::<u64>() >= u64::from(u32::MAX)
+}
+
 /// Whom a file may belong to beside this process's user and root, and who may write to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Trust {
-    owner: u32,
-    group: u32,
+    users: Users,
+    owner: Option<u32>,
+    group: Option<u32>,
     writers: u32,
 }
 
 impl Trust {
-    /// This process's user alone.
-    pub fn own() -> Trust {
-        // SAFETY: the call cannot fail and touches no memory.
-        Trust { owner: unsafe { libc::geteuid() }, group: u32::MAX, writers: 0 }
-    }
-
     /// Those who could as well change this file, which is trusted already.
     pub fn like(known: &Metadata) -> Trust {
-        Trust { owner: known.uid(), group: known.gid(), writers: known.mode() & WRITERS }
+        let (owner, group) = (Some(known.uid()), Some(known.gid()));
+        Trust { users: Users::get(), owner, group, writers: known.mode() & WRITERS }
+    }
+
+    /// This process's user alone; behind a door that is closed to others it does not matter whom a mode lets write.
+    fn own(users: Users, closed: bool, found: &Metadata) -> Trust {
+        Trust { users, owner: None, group: Some(found.gid()), writers: if closed { WRITERS } else { 0 } }
     }
 
     /// Checks what is known of the file at `path`. The way out of a refusal is `advice`.
@@ -46,42 +95,43 @@ impl Trust {
     pub fn check(self, path: &Path, found: &Metadata, advice: &str) -> Result<()> {
         let (place, mode) = (path.display(), found.mode() & 0o7777);
         ensure!(
-            self.has(found.uid()),
+            self.users.are_own(found.uid()) || self.owner == Some(found.uid()),
             PermissionDenied,
             "{place}: belongs to user {} (mode {mode:04o}), from whom user {} takes no code\n  → {advice}",
             found.uid(),
-            Trust::own().owner
+            self.users.own
         );
-        let writers = if found.gid() == self.group { self.writers } else { self.writers & 0o002 };
+        let shared = if self.group == Some(found.gid()) { self.writers } else { self.writers & 0o002 };
+        let private = if self.users.private == Some(found.gid()) { 0o020 } else { 0 };
         // A link has a mode that nobody heeds.
         ensure!(
-            found.is_symlink() || mode & WRITERS & !writers == 0,
+            found.is_symlink() || mode & WRITERS & !(shared | private) == 0,
             PermissionDenied,
             "{place}: others than its owner, user {}, can write to it (mode {mode:04o}), so no code is taken from it\n  → {advice}",
             found.uid()
         );
         Ok(())
     }
-
-    fn has(self, owner: u32) -> bool {
-        [0, self.owner, Trust::own().owner].contains(&owner)
-    }
 }
 
 /// Checks that only this process's user and root can change what is at a path, or put something else there. Where there is
 /// nothing, that is fine. The folder that it lies in is said by the environment variable `variable`.
 ///
-/// A folder on the way may be one that others write to if only owners remove from it, as `/tmp`, and whatever it is where a
-/// folder above lets nobody else in.
+/// A folder on the way may be one that others write to if only owners remove from it, as `/tmp`. What is in a folder of this
+/// user's that lets nobody else in may be for anybody to write to, but not belong to others: they have put it there, and may
+/// have it open still.
 ///
 /// # Errors
 /// `PermissionDenied` with the path that can be changed, its owner and mode.
 pub fn check_own(path: &Path, variable: &str) -> Result<()> {
+    check_within(path, variable, Users::get()).map(|_| ())
+}
+
+/// As [`check_own`]; gives whether nobody else gets at what is there.
+fn check_within(path: &Path, variable: &str, users: Users) -> Result<bool> {
     let absolute = std::path::absolute(path)
         .map_err(|error| Error::invalid_argument(format!("{}: {error}", path.display())))?;
     let (mut at, mut closed, mut links) = (PathBuf::from("/"), false, 0);
-    // Whoever has the root of all folders has the system.
-    let system = fs::symlink_metadata("/").map_err(|error| Error::internal(format!("/: {error}")))?.uid();
     let mut rest = names(&absolute);
     while let Some(name) = rest.pop_front() {
         if name == ".." {
@@ -93,9 +143,7 @@ pub fn check_own(path: &Path, variable: &str) -> Result<()> {
         at.push(name);
         let found = match fs::symlink_metadata(&at) {
             Ok(found) => found,
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok(());
-            }
+            Err(error) if is_gone(&error) => return Ok(closed),
             Err(error) => {
                 bail!(
                     PermissionDenied,
@@ -104,15 +152,13 @@ pub fn check_own(path: &Path, variable: &str) -> Result<()> {
                 )
             }
         };
-        if rest.is_empty() {
-            Trust::own().check(&at, &found, &advice(&at, variable))?;
-        } else {
-            let is_sticky = found.mode() & STICKY != 0;
-            let trust = Trust { owner: system, group: found.gid(), writers: WRITERS };
-            let trust = if closed || is_sticky { trust } else { Trust { writers: 0, ..trust } };
-            trust.check(&at, &found, &advice(&at, variable))?;
-            closed |= found.mode() & OTHERS == 0;
+        let mut trust = Trust::own(users, closed, &found);
+        if !rest.is_empty() {
+            trust.owner = Some(owner_on_the_way(users, &at, &found));
+            trust.writers |= if found.mode() & STICKY == 0 { 0 } else { WRITERS };
         }
+        trust.check(&at, &found, &advice(&at, variable))?;
+        closed |= is_closed(users, &found);
         if found.is_symlink() {
             links += 1;
             ensure!(links <= MOST_LINKS, InvalidArgument, "{}: has too many links", path.display());
@@ -125,36 +171,58 @@ pub fn check_own(path: &Path, variable: &str) -> Result<()> {
             rest = names(&target).into_iter().chain(rest).collect();
         }
     }
-    Ok(())
+    Ok(closed)
 }
 
-/// As [`check_own`], of a folder and all that is in it.
+/// Who beside this process's user and root may own what lies on the way, found at `at`.
+///
+/// In a namespace the host's own folders belong to somebody unknown, and so do those of any stranger there. What is in a folder
+/// that its owner alone writes to was put there by that owner; so from the root of all folders on it is the host's, down to
+/// the first folder that everybody writes to.
+fn owner_on_the_way(users: Users, at: &Path, found: &Metadata) -> u32 {
+    let folder = at.parent().map(fs::symlink_metadata);
+    let is_hosts = folder.is_some_and(|folder| folder.is_ok_and(|folder| folder.mode() & WRITERS == 0));
+    if users.unknown == Some(found.uid()) && is_hosts { found.uid() } else { users.system }
+}
+
+/// Whether a folder lets nobody in but this process's user and root.
+fn is_closed(users: Users, found: &Metadata) -> bool {
+    found.is_dir() && found.mode() & OTHERS == 0 && users.are_own(found.uid())
+}
+
+/// Whether there is nothing, or another process has just removed it.
+fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+/// As [`check_own`], of a folder and all that is in it. Other processes may be at work there, and remove what is found.
 ///
 /// # Errors
 /// As [`check_own`], and what the system says of the folder.
 pub fn check_own_tree(path: &Path, variable: &str) -> Result<()> {
-    check_own(path, variable)?;
+    let users = Users::get();
     let cannot = |error: std::io::Error| Error::failed_precondition(format!("{}: {error}", path.display()));
-    let mut folders = match fs::metadata(path) {
-        Ok(found) if found.is_dir() => vec![path.to_owned()],
-        _ => return Ok(()),
-    };
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(cannot)? {
+    // Nor is a closed folder passed by: what others own may have been put there before, and links lead out of it.
+    let mut folders = vec![(path.to_owned(), check_within(path, variable, users)?)];
+    while let Some((folder, closed)) = folders.pop() {
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if is_gone(&error) => continue,
+            entries => entries.map_err(cannot)?,
+        };
+        for entry in entries {
             let entry = entry.map_err(cannot)?;
             let found = match entry.metadata() {
-                // Somebody may be building.
-                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if is_gone(&error) => continue,
                 found => found.map_err(cannot)?,
             };
             let at = entry.path();
             if found.is_symlink() {
-                check_own(&at, variable)?;
+                check_within(&at, variable, users)?;
             } else {
-                Trust::own().check(&at, &found, &advice(&at, variable))?;
+                Trust::own(users, closed, &found).check(&at, &found, &advice(&at, variable))?;
             }
             if found.is_dir() {
-                folders.push(at);
+                folders.push((at, closed || is_closed(users, &found)));
             }
         }
     }
@@ -211,7 +279,8 @@ mod tests {
         let (a, b, file) = (folder.join("a"), folder.join("a/b"), folder.join("a/b/file"));
         check_own(&file, "CACHE").unwrap();
         check_own_tree(&folder, "CACHE").unwrap();
-        for mode in [0o664, 0o646] {
+        // Whoever runs the tests may have a group of their own.
+        for mode in [0o666, 0o646] {
             set(&file, mode);
             refused(&file, &file, &format!("(mode {mode:04o})"));
             assert!(check_own_tree(&folder, "CACHE").unwrap_err().message().contains("a/b/file: "));
@@ -226,7 +295,10 @@ mod tests {
         refused(&a, &a, "(mode 1777)");
         set(&a, 0o777);
         set(&folder, 0o700);
+        set(&file, 0o666);
         check_own(&file, "CACHE").unwrap();
+        check_own_tree(&folder, "CACHE").unwrap();
+        set(&file, 0o644);
         set(&folder, 0o755);
         // A link leads out of there, and to where it is no better.
         let outside = folder.with_extension("outside");
@@ -246,7 +318,7 @@ mod tests {
 
     #[test]
     fn what_belongs_to_somebody_else_is_refused() {
-        if Trust::own().owner != 0 {
+        if Users::get().own != 0 {
             eprintln!("skipped: only root can give files away");
             return;
         }
@@ -257,6 +329,10 @@ mod tests {
         assert!(check_own_tree(&folder, "CACHE").unwrap_err().message().contains("a/b/file: belongs"));
         let known = fs::metadata(&file).unwrap();
         assert!(Trust::like(&known).check(&file, &known, "").is_ok());
+        set(&folder, 0o700);
+        refused(&file, &file, "belongs to user 65533");
+        assert!(check_own_tree(&folder, "CACHE").unwrap_err().message().contains("a/b/file: belongs"));
+        set(&folder, 0o755);
         chown(&file, Some(0), None).unwrap();
         chown(&a, Some(65_533), None).unwrap();
         refused(&file, &a, "belongs to user 65533");
@@ -270,13 +346,81 @@ mod tests {
     }
 
     #[test]
+    fn what_is_a_hosts_is_told_from_what_is_a_strangers() {
+        if Users::get().own != 0 {
+            eprintln!("skipped: only root can give files away");
+            return;
+        }
+        let folder = folder("host").canonicalize().unwrap();
+        let (a, file) = (folder.join("a"), folder.join("a/b/file"));
+        let users = Users { unknown: Some(65_533), ..Users::get() };
+        let check = || check_within(&file, "CACHE", users);
+        chown(&a, Some(65_533), None).unwrap();
+        check().unwrap();
+        // Anybody could have put it there, or can exchange what is in it.
+        set(&folder, 0o1777);
+        assert!(check().unwrap_err().message().contains("/a: belongs to user 65533"));
+        set(&folder, 0o755);
+        set(&a, 0o777);
+        assert!(check().unwrap_err().message().contains("/a: others"));
+        set(&a, 0o1777);
+        check().unwrap();
+        set(&a, 0o755);
+        // What is taken for code is nobody's whom the namespace does not know, not even where that is this user's number.
+        chown(&file, Some(65_533), None).unwrap();
+        for own in [0, 65_533] {
+            let users = Users { own, ..users };
+            assert!(check_within(&file, "CACHE", users).unwrap_err().message().contains("file: belongs"));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(is_of_everybody("         0          0 4294967295\n"));
+        assert!(!is_of_everybody("0 1000 1\n1 100000 65536\n") && !is_of_everybody(""));
+    }
+
+    #[test]
+    fn a_group_of_the_users_own_may_write() {
+        let folder = folder("group").canonicalize().unwrap();
+        let (a, file) = (folder.join("a"), folder.join("a/b/file"));
+        let group = fs::metadata(&file).unwrap().gid();
+        let check = |private| check_within(&file, "CACHE", Users { private, ..Users::get() });
+        set(&file, 0o664);
+        set(&a, 0o775);
+        check(Some(group)).unwrap();
+        assert!(check(None).is_err() && check(Some(group + 1)).is_err());
+        set(&a, 0o777);
+        assert!(check(Some(group)).is_err());
+        fs::remove_dir_all(&folder).unwrap();
+        let groups = "root:x:0:\nana:x:1000:\nstaff:x:1001:ana,ben\n";
+        assert!(!has_members(groups, 1000) && has_members(groups, 1001) && !has_members(groups, 100));
+    }
+
+    #[test]
+    fn folders_that_come_and_go_are_no_failure() {
+        let folder = folder("busy").canonicalize().unwrap();
+        std::thread::scope(|scope| {
+            let busy = scope.spawn(|| {
+                for number in 0..200 {
+                    let made = folder.join(format!("{}/deep", number % 7));
+                    fs::create_dir_all(&made).unwrap();
+                    fs::remove_dir_all(made.parent().unwrap()).unwrap();
+                }
+            });
+            while !busy.is_finished() {
+                check_own_tree(&folder, "CACHE").unwrap();
+            }
+        });
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn what_no_more_people_can_write_to_is_like_what_is_trusted() {
         let folder = folder("like");
         let (known, other) = (folder.join("a/b/file"), folder.join("a/b"));
         let check = |mode, other_mode| {
             set(&known, mode);
             set(&other, other_mode);
-            let trust = Trust::like(&fs::metadata(&known).unwrap());
+            let users = Users { private: None, ..Users::get() };
+            let trust = Trust { users, ..Trust::like(&fs::metadata(&known).unwrap()) };
             trust.check(&other, &fs::metadata(&other).unwrap(), "").is_ok()
         };
         assert!(check(0o644, 0o755) && check(0o664, 0o775) && check(0o664, 0o755));
