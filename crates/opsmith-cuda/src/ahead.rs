@@ -70,17 +70,21 @@ pub fn make(
 }
 
 /// The kernel for a card of this generation, if it has been compiled ahead: for this one, or an earlier one of its family. The
-/// folder is the one that the environment names, or the one beside the library.
+/// folder is the one that the environment names, or the one beside the library; that is passed by, with a warning, where others
+/// could have put the kernel there than those who could have put the library there.
 ///
 /// # Errors
-/// As [`read`], and for the folder beside the library `PermissionDenied` where others could have put the kernel there than
-/// those who could have put the library there.
+/// As [`read`], for the folder that the environment names.
 pub fn find(source: &Source, kernel: &str, card: Architecture) -> Result<Option<Compiled>> {
     let (named, library) = (named(), library());
     let find = |architecture| match (&named, &library) {
         (Some(folder), _) => read(folder, source, kernel, architecture),
         (None, Some(library)) => {
-            cache::read_beside(library, &folder_of(library), key(source, kernel, architecture))
+            let found = cache::read_beside(library, &folder_of(library), key(source, kernel, architecture));
+            Ok(found.unwrap_or_else(|error| {
+                cache::warn_of(&error);
+                None
+            }))
         }
         (None, None) => Ok(None),
     };

@@ -5,10 +5,10 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::{env, fs, io, process};
 
-use opsmith_core::Result;
+use opsmith_core::{Error, Result};
 use opsmith_files::Trust;
 
 use crate::digest::Digest;
@@ -65,6 +65,16 @@ pub(crate) fn read_beside(library: &Path, folder: &Path, key: u128) -> Result<Op
         Trust::like(&known).check(place, &found, &advice)?;
     }
     Ok(read_file(&path, key))
+}
+
+/// Tells once in a process why kernels that are there are not taken, which costs the time of compiling them.
+pub(crate) fn warn_of(error: &Error) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    if !TOLD.swap(true, Ordering::Relaxed) {
+        // Not `eprintln!`, which panics where standard error is a closed pipe.
+        let _ =
+            writeln!(io::stderr(), "opsmith: kernels on disk are passed by, and compiled instead: {error}");
+    }
 }
 
 fn read_file(path: &Path, key: u128) -> Option<Compiled> {

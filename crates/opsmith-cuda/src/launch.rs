@@ -143,7 +143,7 @@ fn function(driver: &Driver, card: &Card, source: &Source, kernel: &str) -> Resu
 /// A kernel, compiled: from the cache on disk where it is there, else by NVRTC, and put there.
 ///
 /// # Errors
-/// As [`Nvrtc::compile`]; `PermissionDenied` where others could have put kernels into the cache.
+/// As [`Nvrtc::compile`].
 pub fn compiled(nvrtc: &Nvrtc, source: &Source, kernel: &str, target: Target) -> Result<Compiled> {
     let flags = flags();
     let (major, minor) = nvrtc.version();
@@ -154,11 +154,16 @@ pub fn compiled(nvrtc: &Nvrtc, source: &Source, kernel: &str, target: Target) ->
         .part(options.join("\n").as_bytes())
         .part(format!("NVRTC {major}.{minor}").as_bytes())
         .finish();
-    let folder = cache::folder();
-    if let Some(folder) = &folder
-        && let Some(found) = cache::read(folder, key, cache::VARIABLE)?
-    {
-        return Ok(found);
+    let mut folder = cache::folder();
+    if let Some(place) = &folder {
+        match cache::read(place, key, cache::VARIABLE) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(error) => {
+                cache::warn_of(&error);
+                folder = None;
+            }
+        }
     }
     let compiled = nvrtc.compile(source, kernel, target, &flags)?;
     if let Some(folder) = folder {

@@ -1,6 +1,7 @@
 //! Compiled kernels on disk, in a process of its own: the folder is said by the environment.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use opsmith_cuda::testing::nvrtc;
@@ -43,6 +44,15 @@ fn kernels_are_kept_and_damaged_ones_are_compiled_again() {
         assert_eq!(fs::read(&own[0]).unwrap(), whole, "it is made again");
     }
     assert_eq!(files().len(), 3, "no part of a file stays behind");
+
+    for place in [&root, &folder] {
+        fs::set_permissions(place, fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    for file in files() {
+        fs::remove_file(file).unwrap();
+    }
+    assert_eq!(make("twice<float>", target), first, "a cache that others write to is done without");
+    assert_eq!(files().len(), 0, "nor is anything put there");
 
     fs::remove_dir_all(&root).unwrap();
     fs::write(&root, "no folder").unwrap();
