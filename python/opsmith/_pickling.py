@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from opsmith import _library
 from opsmith._errors import Error, FailedPreconditionError
+from opsmith._native import check_own
 
 if TYPE_CHECKING:
     from opsmith._library import Library
@@ -65,10 +66,14 @@ def restored(path: str, name: str, version: str, digest: str, built: bool) -> Li
     what = f"cannot unpickle what is of the library `{name}` {version} from {path}"
     here = f"this process has {_described(library)}" if (library := _named(name)) else ""
     try:
+        if built:
+            check_own(path)
         library = _library.load(path)
     except Error as error:
         why = "; ".join(filter(None, (str(error), here, _IN_A_CACHE if built else "")))
-        raise type(error)(f"{what}: {why}") from error
+        raised = type(error)(f"{what}: {why}")
+        raised.code = error.code
+        raise raised from error
     if (library.__name__, library.__version__) != (name, version):
         raise FailedPreconditionError(f"{what}: found {_described(library)}")
     if _digest(library) != digest:

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from opsmith._errors import InvalidArgumentError, NotFoundError
 from opsmith._forks import cached
-from opsmith._native import read_file
+from opsmith._native import check_own, read_file
 from opsmith.jit import _crates, _dependencies, _toolchain
 from opsmith.jit._cache import (
-    check_own,
     digest,
     digest_of_file,
     locked,
@@ -147,6 +146,8 @@ def _place(request: Request, name: str, whole: str) -> Path:
 
 def in_cache(request: Request, name: str) -> tuple[Path, str] | None:
     """The library and its identity, if it is in the cache and whole."""
+    # Also where there is none: what a build puts there is opened a moment later.
+    check_own(request.cache / "libraries")
     whole = identity(request)
     if whole is None:
         return None

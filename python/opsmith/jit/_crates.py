@@ -7,7 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from opsmith import _native
-from opsmith.jit._cache import check_own, digest, fingerprint, locked, make_folder, put, workplace, write
+from opsmith._native import check_own
+from opsmith.jit._cache import digest, fingerprint, locked, make_folder, put, workplace, write
 
 _CLONE = Path(__file__).resolve().parents[3]
 

@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from opsmith._errors import InvalidArgumentError
+from opsmith._native import check_own, read_file
 from opsmith.jit import _toolchain
 from opsmith.jit._cache import (
-    check_own,
     digest,
     digest_of_file,
     fingerprint,
     locked,
     make_folder,
-    read_file,
     read_json,
     write_atomically,
 )

@@ -74,7 +74,10 @@ def environment() -> dict[str, str]:
 def umask() -> int:
     """The mode that programs' files lack: that of this process's, and what would let others write to them."""
     # To ask the system is to set it, for all threads.
-    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return 0o022
     told = re.search(r"^Umask:\s*([0-7]+)", status, re.MULTILINE)
     return int(told[1] if told else "0", 8) | 0o022
 

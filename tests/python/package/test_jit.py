@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import opsmith
 import pytest
-from opsmith import jit
+from opsmith import _pickling, jit
 from opsmith.jit import _build, _dependencies, _toolchain
 
 ROOT = Path(__file__).parents[3]
@@ -590,16 +590,32 @@ def test_a_cache_that_others_can_write_to_is_refused(
     assert "(mode 0777)" in refused(cache.parent, name, 1)
     cache.parent.chmod(0o755)
     cache.chmod(0o755)
-    for folder in ["toolchains", "dependencies"]:
+    for folder in ["toolchains", "libraries", "dependencies"]:
         (cache / folder).mkdir()
         (cache / folder).chmod(0o777)
         refused(cache / folder, name, 1)
-        (cache / folder).chmod(0o700)
+        (cache / folder).chmod(0o755)
     planted = cache / "dependencies" / _dependencies.digest([_toolchain.find(cache).version])
     (planted / "target").mkdir(parents=True)
     (planted / "target" / "libplanted.so").touch()
     (planted / "target" / "libplanted.so").chmod(0o666)
     assert "(mode 0666)" in refused(planted / "target" / "libplanted.so", name, 1)
+
+
+def test_a_pickled_function_is_not_loaded_from_where_others_write(name: str, open_folder: Path) -> None:
+    copied = shutil.copy(jit.load_inline(name, source(4)).__file__, open_folder)
+    os.chmod(copied, 0o666)
+    with pytest.raises(opsmith.Error, match=r"cannot unpickle .*\(mode 0666\)") as raised:
+        _pickling.restored(copied, name, "0.0.0", "", built=True)
+    assert raised.value.code == "PermissionDenied"
+
+
+def test_programs_are_started_where_the_umask_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object, **__: object) -> str:
+        raise FileNotFoundError("/proc/self/status")
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert _toolchain.umask() == 0o022
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
