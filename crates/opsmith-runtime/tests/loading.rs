@@ -157,6 +157,7 @@ fn what_compilers_make_beside_operators_is_not_damaged() {
     let other = "void start(void) {} void end(void) {}";
     for (name, source, options) in [
         ("chosen", chosen, &[][..]),
+        ("nothing", "static int x;", &[]),
         ("start", other, &["-Wl,-init=start,-fini=end"]),
         (
             "relative",

@@ -34,6 +34,10 @@ fn fits_gnu_table(words: &[u64], symbols: &[Symbol<'_>]) -> bool {
     let Some((table, chains)) = rest.get(2 * filter..).and_then(|rest| rest.split_at_checked(buckets)) else {
         return false;
     };
+    // That of a library where nothing can be found says nothing of where its symbols begin.
+    if buckets != 0 && table.iter().all(|start| *start == 0) && !symbols.iter().any(Symbol::is_defined) {
+        return true;
+    }
     if buckets == 0 || !filter.is_power_of_two() || *shift >= 32 || chains.len() < found.len() {
         return false;
     }

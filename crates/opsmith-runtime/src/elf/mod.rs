@@ -108,7 +108,11 @@ impl Reader<'_> {
     /// Counts bytes that are read, or taken for what is made of them.
     fn charge(&self, length: u64) -> Result<()> {
         let left = self.left.get().checked_sub(length);
-        ensure!(left.is_some(), InvalidArgument, "is damaged: its tables have more than {MOST} bytes");
+        ensure!(
+            left.is_some(),
+            InvalidArgument,
+            "is no library of operators: its tables have more than {MOST} bytes"
+        );
         self.left.set(left.unwrap_or_default());
         Ok(())
     }
