@@ -194,7 +194,8 @@ mod tests {
     fn a_product_takes_no_more_than_it_is_promised() {
         L2_SLAB.with(|_| ());
         let small = [(17, 64, 17), (64, 600, 64), (3, 600, 130)];
-        let large = [(65, 1500, 70), (130, 600, 65), (1000, 64, 17), (17, 64, 1000), (300, 64, 300), (1, 600, 1000)];
+        let large =
+            [(65, 1500, 70), (130, 600, 65), (1000, 64, 17), (17, 64, 1000), (300, 64, 300), (1, 600, 1000)];
         for sizes in small.into_iter().chain(large) {
             for by_rows in [true, false] {
                 let single = taken!(f32, gemm_f32::gemm::f32::get_gemm_fn, sizes, by_rows);
