@@ -40,7 +40,8 @@ pub struct PoolSlot {
     size: usize,
     num_threads: unsafe extern "C" fn() -> usize,
     parallel_for: unsafe extern "C" fn(total: usize, grain: usize, body: RawBody, context: *mut c_void),
-    /// Has each thread of the pool call `body` when it next looks for work, and waits for none: one may hold what another waits for.
+    /// Has each thread of the pool call `body`, which must stay loaded, when it next looks for work, and waits for none: one may
+    /// hold what another waits for.
     tell_all: unsafe extern "C" fn(body: extern "C" fn()),
 }
 
@@ -64,8 +65,11 @@ pub(crate) fn num_threads() -> usize {
 /// Calls `body` on ranges that cover `0..total`, each of at least `grain` units but the last, and returns when all
 /// are done. `body` must not unwind.
 pub(crate) fn parallel_for(total: usize, grain: usize, body: Body<'_>) {
-    // SAFETY: a slot's functions may be called from any thread.
-    let tell_all = |begin: extern "C" fn()| unsafe { (slot().tell_all)(begin) };
+    let tell_all = |begin: extern "C" fn()| {
+        crate::stay_loaded();
+        // SAFETY: a slot's functions may be called from any thread, and `begin` stays where it is.
+        unsafe { (slot().tell_all)(begin) }
+    };
     let others = num_threads() - 1;
     if total <= grain || others == 0 || !first_work::may_begin(others, tell_all) {
         return body(0..total);
