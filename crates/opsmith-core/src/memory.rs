@@ -1,4 +1,7 @@
 //! Memory whose size a caller decides. Where there is none, `vec!` and `collect` end the process; these give an error.
+//!
+//! It is the process's own. [`Compute::temp`](crate::Compute::temp) lends the host's, but elements of a dtype only, set to zero, and
+//! until the call ends: what is no element (keys with their positions), grows, or is taken by each thread in turn, is taken here.
 
 use crate::{Error, Result};
 
@@ -65,12 +68,15 @@ pub fn try_collected<T>(elements: impl IntoIterator<Item = Result<T>>, what: &st
     Ok(all)
 }
 
-/// A copy of some bytes, of a text say.
+/// A copy of a slice, of a text say.
 ///
 /// # Errors
 /// As [`reserve`].
-pub fn copied(bytes: &[u8], what: &str) -> Result<Box<[u8]>> {
-    Ok(collected(bytes.iter().copied(), what)?.into_boxed_slice())
+pub fn copied<T: Copy>(elements: &[T], what: &str) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    reserve(&mut all, elements.len(), what)?;
+    all.extend_from_slice(elements);
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -99,6 +105,7 @@ mod tests {
         assert_eq!(try_collected(even().map(Ok), "numbers").unwrap(), even().collect::<Vec<_>>());
         let failing = [Ok(1), Err(Error::out_of_range("the second")), Ok(3)];
         assert_eq!(try_collected(failing, "numbers").unwrap_err().message(), "the second");
-        assert_eq!(&*copied(b"text", "text").unwrap(), b"text");
+        assert_eq!(copied(b"text", "text").unwrap(), b"text");
+        assert_eq!(copied(&[1.5, 2.5], "numbers").unwrap().capacity(), 2);
     }
 }

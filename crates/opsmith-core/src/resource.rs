@@ -3,8 +3,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::fork::{self, Turn, generation};
 use crate::{Error, Result, bail};
@@ -19,8 +18,8 @@ type Shared = Arc<dyn Any + Send + Sync>;
 pub struct Resource<R> {
     turn: Turn,
     state: Mutex<R>,
-    /// The process in which it was last asked for.
-    generation: AtomicU64,
+    /// The process in which it was last looked at, and whether a thread of the process before that has the state.
+    left: fork::Mutex<(u64, bool)>,
 }
 
 /// The state of a [`Resource`], for as long as it is held.
@@ -32,7 +31,11 @@ pub struct ResourceGuard<'a, R> {
 
 impl<R> Resource<R> {
     fn new(state: R) -> Resource<R> {
-        Resource { turn: Turn::new(), state: Mutex::new(state), generation: generation().into() }
+        Resource {
+            turn: Turn::new(),
+            state: Mutex::new(state),
+            left: fork::Mutex::new((generation(), false)),
+        }
     }
 
     /// Waits until no other kernel has it. That one panicked while it had it does not matter.
@@ -41,23 +44,25 @@ impl<R> Resource<R> {
     /// `FailedPrecondition` in a forked child, where the kernel has kept the resource, and another thread held it at the fork.
     pub fn lock(&self) -> Result<ResourceGuard<'_, R>> {
         let _turn = self.turn.take();
-        let state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            // Whoever has it does not have the turn: it is a thread of the process that was forked.
-            Err(TryLockError::WouldBlock) => bail!(
+        if self.is_left() {
+            bail!(
                 FailedPrecondition,
                 "a resource was in use on another thread when this process was forked; ask for it by name at each call"
-            ),
-        };
+            );
+        }
+        // Nobody else of this process has the turn.
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(ResourceGuard { state, _turn })
     }
 
-    /// Whether a thread of the process that was forked has it. It is found out when it is first asked for in the child, before
-    /// a thread of the child can have it.
+    /// Whether a thread of the process that was forked has it. It is found out once in a process, before a thread of that can have
+    /// it: all look here first.
     fn is_left(&self) -> bool {
-        self.generation.swap(generation(), Ordering::Relaxed) != generation()
-            && matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
+        let mut left = self.left.lock();
+        if left.0 != generation() {
+            *left = (generation(), matches!(self.state.try_lock(), Err(TryLockError::WouldBlock)));
+        }
+        left.1
     }
 }
 
@@ -136,6 +141,28 @@ mod tests {
         let resources = Resources::default();
         let inner = || Ok(*resources.get_or_init("", "inner", || Ok(2u64))?.lock()?);
         assert_eq!(*resources.get_or_init("", "outer", inner).unwrap().lock().unwrap(), 2);
+    }
+
+    #[test]
+    fn what_a_thread_of_a_child_holds_is_not_made_a_second_time_there() {
+        let resources = Resources::default();
+        let count = || resources.get_or_init("", "count", || Ok(0u64)).unwrap();
+        let kept = count();
+        *kept.lock().unwrap() = 5;
+        // SAFETY: the child ends without a return from here.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // It is held before anybody asks for it by name.
+            let held = kept.lock().unwrap();
+            let same = Arc::ptr_eq(&count(), &kept);
+            drop(held);
+            // SAFETY: it runs no destructors of the parent's.
+            unsafe { libc::_exit(i32::from(!(same && *count().lock().unwrap() == 5))) };
+        }
+        let mut status = 0;
+        // SAFETY: the pointer is to a local of the right type, and the child is this process's.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
     }
 
     #[test]

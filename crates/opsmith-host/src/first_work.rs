@@ -1,7 +1,9 @@
 //! The first work of a thread for this library. The C library takes memory then, for the library's thread-local variables, and ends
-//! the process where there is none: so loops go to threads only where there is some.
+//! the process where there is none: so loops go to threads only after there was some for all of them, and all have been told to
+//! take it.
 
 use std::cell::Cell;
+use std::hint::black_box;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,39 +12,34 @@ use opsmith_core::fork;
 /// What a thread takes at its first work, at most: thread-local variables, and what the allocator keeps for it.
 const FIRST_MEMORY: usize = 1 << 18;
 
-/// How many threads of the pool have worked for this library, and behind them, shifted, in which process: a forked child has none of
-/// its parent's threads.
-static KNOWN: AtomicU64 = AtomicU64::new(0);
+/// One more than the process in which the pool's threads have been told to begin: a forked child has none of its parent's threads.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 
-/// Where the process stands in [`KNOWN`].
-const PROCESS: u32 = 32;
-
-thread_local! {
-    /// One more than the process in which this thread has worked.
-    static WORKED: Cell<u64> = const { Cell::new(0) };
+/// Whether so many threads of the pool may work for this library. It is found out once in a process, and again where there was no
+/// memory; `tell_all` has each thread of the pool call a function soon, and waits for none.
+pub(crate) fn may_begin(threads: usize, tell_all: impl FnOnce(extern "C" fn())) -> bool {
+    have_begun(&BEGUN, threads, tell_all)
 }
 
-/// Whether so many threads of the pool may work for this library: all have before, or there is memory for those that have not.
-pub(crate) fn may_begin(threads: usize) -> bool {
-    // It works itself, and is none of the pool's as far as this library knows.
-    WORKED.set(fork::generation() + 1);
-    let known = known(fork::generation());
-    known >= threads || has_room((threads - known).saturating_mul(FIRST_MEMORY))
-}
-
-fn known(process: u64) -> usize {
-    let known = KNOWN.load(Ordering::Relaxed);
-    if known >> PROCESS == process { (known & ((1 << PROCESS) - 1)) as usize } else { 0 }
-}
-
-/// Notes that the calling thread works.
-pub(crate) fn note() {
-    let process = fork::generation();
-    if WORKED.replace(process + 1) != process + 1 {
-        let counted = |_| Some(process << PROCESS | (known(process) as u64 + 1));
-        // It always succeeds.
-        let _ = KNOWN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted);
+fn have_begun(begun: &AtomicU64, threads: usize, tell_all: impl FnOnce(extern "C" fn())) -> bool {
+    let process = fork::generation() + 1;
+    if begun.load(Ordering::Relaxed) == process {
+        return true;
     }
+    if !has_room(threads.saturating_mul(FIRST_MEMORY)) {
+        return false;
+    }
+    if begun.swap(process, Ordering::Relaxed) != process {
+        tell_all(begin);
+    }
+    true
+}
+
+/// Takes what the calling thread takes at its first work: one thread-local variable brings the memory of all.
+extern "C" fn begin() {
+    thread_local!(static FIRST: Cell<bool> = const { Cell::new(false) });
+    FIRST.set(black_box(true));
+    black_box(Vec::<u8>::with_capacity(1));
 }
 
 /// Whether the process may have so many bytes more.
@@ -60,12 +57,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_counted_once_and_new_ones_need_memory() {
-        assert!(may_begin(2) && !may_begin(1 << 44), "there is no memory for so many");
-        let before = known(fork::generation());
-        note();
-        assert_eq!(known(fork::generation()), before, "who runs a loop is none of the pool's");
-        std::thread::spawn(|| (note(), note())).join().unwrap();
-        assert!(known(fork::generation()) > before);
+    fn threads_are_told_once_and_where_there_is_memory_for_all() {
+        let (begun, mut told) = (AtomicU64::new(0), 0);
+        let mut asked = |threads| have_begun(&begun, threads, |_| told += 1);
+        assert!(!asked(1 << 44), "there is no memory for so many");
+        assert!(asked(2) && asked(2) && asked(1 << 44), "it is looked for once");
+        assert_eq!(told, 1);
     }
 }

@@ -159,8 +159,8 @@ pub fn start(library: &'static StaticLibrary) {
     }
 }
 
-/// Keeps this shared object in the process, even if whoever opened it closes it: a framework now has functions of it.
-#[cfg(any(feature = "torch", feature = "tensorflow"))]
+/// Keeps this shared object in the process, even if whoever opened it closes it: a framework, or a thread of a pool, now has
+/// functions of it.
 fn stay_loaded() {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     let own = stay_loaded as *const std::ffi::c_void;

@@ -19,8 +19,14 @@ use crate::parallel::{Body, SharedLoop, body_context, call_body};
 /// The environment variable that sizes the pool.
 pub const NUM_THREADS_VARIABLE: &str = "OPSMITH_NUM_THREADS";
 
+/// The stack of a thread of the pool.
+const STACK: usize = 2 << 20;
+
 /// What a thread of the pool takes before it works: its stack, and what its first call takes.
-const THREAD: usize = (2 << 20) + (1 << 18);
+const THREAD: usize = STACK + (1 << 18);
+
+/// The addresses that the allocator of the GNU C library sets aside for a thread, for up to eight threads a core.
+const ARENA: usize = 64 << 20;
 
 /// The most threads that the variable can ask for: more than a process should have, and few enough to be started at once.
 const MOST_THREADS: usize = 1024;
@@ -34,13 +40,20 @@ pub struct PoolSlot {
     size: usize,
     num_threads: unsafe extern "C" fn() -> usize,
     parallel_for: unsafe extern "C" fn(total: usize, grain: usize, body: RawBody, context: *mut c_void),
+    /// Has each thread of the pool call `body`, which must stay loaded, when it next looks for work, and waits for none: one may
+    /// hold what another waits for.
+    tell_all: unsafe extern "C" fn(body: extern "C" fn()),
 }
 
 /// This library's slot.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static opsmith_thread_pool_v1: PoolSlot =
-    PoolSlot { size: size_of::<PoolSlot>(), num_threads: own_num_threads, parallel_for: own_parallel_for };
+pub static opsmith_thread_pool_v1: PoolSlot = PoolSlot {
+    size: size_of::<PoolSlot>(),
+    num_threads: own_num_threads,
+    parallel_for: own_parallel_for,
+    tell_all: own_tell_all,
+};
 
 /// How many threads [`parallel_for`] uses, the calling one included: `OPSMITH_NUM_THREADS` where it is set to a number from 1 to
 /// [`MOST_THREADS`], that many for a larger one, else as many as the machine lets the process use.
@@ -52,16 +65,17 @@ pub(crate) fn num_threads() -> usize {
 /// Calls `body` on ranges that cover `0..total`, each of at least `grain` units but the last, and returns when all
 /// are done. `body` must not unwind.
 pub(crate) fn parallel_for(total: usize, grain: usize, body: Body<'_>) {
-    if !first_work::may_begin(num_threads() - 1) {
+    let tell_all = |begin: extern "C" fn()| {
+        crate::stay_loaded();
+        // SAFETY: a slot's functions may be called from any thread, and `begin` stays where it is.
+        unsafe { (slot().tell_all)(begin) }
+    };
+    let others = num_threads() - 1;
+    if total <= grain || others == 0 || !first_work::may_begin(others, tell_all) {
         return body(0..total);
     }
-    let noted = |range: Range<usize>| {
-        first_work::note();
-        body(range);
-    };
-    let noted: Body<'_> = &noted;
     // SAFETY: `call_body` gets the context that it expects, and a slot's function returns when all calls are done.
-    unsafe { (slot().parallel_for)(total, grain, call_body, body_context(&noted)) }
+    unsafe { (slot().parallel_for)(total, grain, call_body, body_context(&body)) }
 }
 
 /// The slot of the process, looked for once.
@@ -129,10 +143,10 @@ fn slot_of(name: &CStr) -> Option<*const PoolSlot> {
 /// The pool that this library owns; null before first use.
 static POOL: AtomicPtr<Own> = AtomicPtr::new(null_mut());
 
-/// A pool, and the process that has its threads.
+/// A pool, and the process that has its threads; none where it could not have any.
 struct Own {
     generation: u64,
-    pool: ThreadPool,
+    pool: Option<ThreadPool>,
 }
 
 unsafe extern "C" fn own_num_threads() -> usize {
@@ -191,39 +205,56 @@ unsafe extern "C" fn own_parallel_for(total: usize, grain: usize, body: RawBody,
     });
 }
 
-/// The pool, made at first use; `None` when threads cannot be had, and then the caller works alone. In a forked child the threads
-/// of the former pool are gone: that is leaked, and another one made.
+unsafe extern "C" fn own_tell_all(body: extern "C" fn()) {
+    // SAFETY: the function has no preconditions.
+    if let Some(pool) = own_pool(unsafe { own_num_threads() }) {
+        pool.spawn_broadcast(move |_| body());
+    }
+}
+
+/// The pool, made at first use in a process; `None` when no threads can be had, and then callers work alone. In a forked child the
+/// threads of the former pool are gone: that is leaked, and another one made.
 fn own_pool(threads: usize) -> Option<&'static ThreadPool> {
-    let generation = fork::generation();
-    let known = POOL.load(Ordering::Acquire);
+    static MAKING: fork::Turn = fork::Turn::new();
+    known_pool().unwrap_or_else(|| {
+        let _turn = MAKING.take();
+        known_pool().unwrap_or_else(|| {
+            let own = Own { generation: fork::generation(), pool: new_pool(threads - 1) };
+            let own: &'static Own = Box::leak(Box::new(own));
+            POOL.store(std::ptr::from_ref(own).cast_mut(), Ordering::Release);
+            own.pool.as_ref()
+        })
+    })
+}
+
+/// The pool of this process, or that it has none, where that has been found out.
+fn known_pool() -> Option<Option<&'static ThreadPool>> {
     // SAFETY: a published pool is never freed.
-    if let Some(own) = unsafe { known.as_ref() }
-        && own.generation == generation
-    {
-        return Some(&own.pool);
-    }
-    if !first_work::has_room((threads - 1) * THREAD) {
-        return None;
-    }
-    let made = {
+    let own = unsafe { POOL.load(Ordering::Acquire).as_ref() }?;
+    (own.generation == fork::generation()).then_some(own.pool.as_ref())
+}
+
+/// A pool of as many workers as there is room for: that many, or the half, or the half of that.
+fn new_pool(workers: usize) -> Option<ThreadPool> {
+    let halves = std::iter::successors(Some(workers), |workers| Some(workers / 2));
+    halves.take_while(|workers| *workers > 0).find_map(|workers| {
+        if !first_work::has_room(room_for(workers)) {
+            return None;
+        }
         let _section = fork::section();
-        let builder = ThreadPoolBuilder::new().num_threads(threads - 1);
+        let builder = ThreadPoolBuilder::new().num_threads(workers).stack_size(STACK);
         let pool = builder.thread_name(|i| format!("opsmith-{i}")).build().ok()?;
         // The first work of the first pool makes what all pools have, behind a lock that a fork knows nothing of; and all threads
         // begin here, not later, when there may be no memory left for it.
         pool.broadcast(|_| ());
-        Box::into_raw(Box::new(Own { generation, pool }))
-    };
-    match POOL.compare_exchange(known, made, Ordering::AcqRel, Ordering::Acquire) {
-        // SAFETY: just published, never freed.
-        Ok(_) => Some(unsafe { &(*made).pool }),
-        Err(other) => {
-            // SAFETY: `made` was not published, so nobody else has it.
-            drop(unsafe { Box::from_raw(made) });
-            // SAFETY: a published pool is never freed.
-            Some(unsafe { &(*other).pool })
-        }
-    }
+        Some(pool)
+    })
+}
+
+/// What there should be for so many workers: what they take, and as much for the process beside them.
+fn room_for(workers: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, Into::into);
+    2 * workers * THREAD + workers.min(8 * cores) * ARENA
 }
 
 #[cfg(test)]
@@ -256,6 +287,50 @@ mod tests {
                 warning.contains(given) && warning.ends_with(&format!("1024: {count} are used")),
                 "{warning}"
             );
+        }
+    }
+
+    #[test]
+    fn a_pool_has_as_many_threads_as_there_is_room_for() {
+        assert!(new_pool(0).is_none());
+        let limited = |room: usize| {
+            let mut status = 0;
+            // SAFETY: the child only makes a pool under a limit of its own, and ends without a return from here.
+            unsafe {
+                let child = libc::fork();
+                if child == 0 {
+                    let all = libc::rlimit { rlim_cur: used() + room as u64, rlim_max: libc::RLIM_INFINITY };
+                    libc::setrlimit(libc::RLIMIT_AS, &all);
+                    libc::_exit(new_pool(100).map_or(0, |pool| pool.current_num_threads()) as i32);
+                }
+                libc::waitpid(child, &mut status, 0);
+            }
+            libc::WEXITSTATUS(status)
+        };
+        assert_eq!(limited(0), 0);
+        assert_eq!(limited(room_for(13)), 12);
+        assert_eq!(limited(room_for(101)), 100);
+    }
+
+    /// How many bytes of addresses the process has.
+    fn used() -> u64 {
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+    }
+
+    #[test]
+    fn every_thread_of_the_pool_is_told() {
+        static TOLD: AtomicUsize = AtomicUsize::new(0);
+        extern "C" fn tell() {
+            TOLD.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: a slot's functions may be called from any thread.
+        unsafe { own_tell_all(tell) };
+        let threads = own_pool(num_threads()).map_or(0, ThreadPool::current_num_threads);
+        let begin = std::time::Instant::now();
+        while TOLD.load(Ordering::Relaxed) < threads {
+            assert!(begin.elapsed() < std::time::Duration::from_secs(60));
+            std::thread::yield_now();
         }
     }
 

@@ -230,7 +230,7 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Dims, Vec<
     };
     let places = memory::try_collected((0..count).map(place), "places of values")?;
     if !places.is_sorted_by(|place, next| place < next) {
-        let mut sorted = memory::collected(places.iter().copied(), "places of values in order")?;
+        let mut sorted = memory::copied(&places, "places of values in order")?;
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             let index = places.iter().position(|place| *place == pair[0]).map(index_of);

@@ -244,6 +244,6 @@ fn tensor(value: &Bound<'_, PyAny>) -> PyResult<Result<Arc<TensorValue>, Refused
     };
     let native = array.call_method1("astype", (dtype.call_method1("newbyteorder", ("=",))?,))?;
     let bytes = native.call_method0("tobytes")?.cast_into::<PyBytes>()?;
-    let bytes = memory::collected(bytes.as_bytes().iter().copied(), "a tensor").map_err(failed)?;
+    let bytes = memory::copied(bytes.as_bytes(), "a tensor").map_err(failed)?;
     Ok(Ok(Arc::new(TensorValue { dtype: name, shape, bytes, strings: Vec::new() })))
 }

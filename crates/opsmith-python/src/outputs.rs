@@ -83,7 +83,7 @@ struct Output {
 #[derive(Default)]
 pub(crate) struct NumpyMemory {
     outputs: SmallVec<[Option<Output>; 2]>,
-    strings: Vec<Box<[u8]>>,
+    strings: Vec<Vec<u8>>,
 }
 
 impl OutputMemory for NumpyMemory {

@@ -25,7 +25,7 @@ pub(crate) fn text_from_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bo
 /// half of a surrogate pair, which is the text of no bytes.
 pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8>>> {
     let copy = |bytes: &[u8]| {
-        let copy = memory::collected(bytes.iter().copied(), "text");
+        let copy = memory::copied(bytes, "text");
         copy.map(Some).map_err(|error| to_python(object.py(), &error))
     };
     if let Ok(bytes) = object.cast::<PyBytes>() {

@@ -361,7 +361,7 @@ pub(crate) type Made = SmallVec<[Option<Tensor>; 1]>;
 #[derive(Default)]
 pub(crate) struct EngineMemory {
     outputs: Made,
-    strings: Vec<Box<[u8]>>,
+    strings: Vec<Vec<u8>>,
     /// Where the memory comes from; the global allocator where there is none.
     pool: Option<Arc<MemoryPool>>,
 }

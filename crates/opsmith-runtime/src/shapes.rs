@@ -148,10 +148,10 @@ impl Tensor {
             TensorValue { dtype: self.dtype(), shape: self.shape().to_vec(), bytes: vec![], strings: vec![] };
         if self.dtype() == DType::String {
             let text = self.strings()?.into_iter();
-            let text = text.map(|text| memory::collected(text.iter().copied(), "text"));
+            let text = text.map(|text| memory::copied(text, "text"));
             value.strings = memory::try_collected(text, "a tensor of text")?;
         } else {
-            value.bytes = memory::collected(self.to_contiguous()?.bytes().iter().copied(), "a tensor")?;
+            value.bytes = memory::copied(self.to_contiguous()?.bytes(), "a tensor")?;
         }
         Ok(value)
     }

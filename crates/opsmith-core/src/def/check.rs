@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::model::{Allowed, AttrDef};
 use super::print::Quoted;
-use crate::attr::{AttrBase, AttrType, AttrValue, MAX_LIST};
+use crate::attr::{AttrBase, AttrType, AttrValue, MAX_LIST, MAX_TEXT};
 
 /// A constraint that a value breaks: what the value must be, and what it is.
 pub(super) struct Violation {
@@ -53,6 +53,13 @@ impl AttrDef {
     pub(super) fn check(&self, value: &AttrValue) -> Result<(), Violation> {
         let length_of_list = length(value).filter(|length| *length > MAX_LIST);
         refuse(length_of_list, || format!("must have at most {}", counted(MAX_LIST, "element")))?;
+        let texts = match value {
+            AttrValue::String(text) => std::slice::from_ref(text),
+            AttrValue::Strings(texts) => texts,
+            _ => &[],
+        };
+        let length_of_text = texts.iter().map(|text| text.len()).find(|length| *length > MAX_TEXT);
+        refuse(length_of_text, || format!("must have at most {}", counted(MAX_TEXT, "byte")))?;
         if let (Some(min), Some(length)) = (self.min_len, length(value)) {
             let must = || format!("must have at least {}", counted(min, "element"));
             refuse((length < min).then_some(length), must)?;

@@ -232,15 +232,14 @@ unsafe fn tensor(pointer: *const OpsmithTensor) -> Result<Arc<TensorValue>> {
     );
     let (bytes, strings) = match view.dtype() {
         DType::String => {
-            let text =
-                view.strings()?.into_iter().map(|text| memory::collected(text.iter().copied(), "text"));
+            let text = view.strings()?.into_iter().map(|text| memory::copied(text, "text"));
             (Vec::new(), memory::try_collected(text, "the elements of text")?)
         }
         dtype => {
             // SAFETY: a contiguous tensor has this many readable bytes.
             let bytes =
                 unsafe { slice(view.data_ptr(), view.num_elements() * dtype.size(), "a tensor's data") };
-            (memory::collected(bytes?.iter().copied(), "a tensor")?, Vec::new())
+            (memory::copied(bytes?, "a tensor")?, Vec::new())
         }
     };
     Ok(Arc::new(TensorValue { dtype: view.dtype(), shape: shape.to_vec(), bytes, strings }))

@@ -4,7 +4,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use opsmith_core::attr::{AttrBase, AttrType, TensorValue, list};
+use opsmith_core::attr::{self, AttrBase, AttrType, TensorValue, list};
 use opsmith_core::def::{ArgDef, AttrDef};
 use opsmith_core::{AttrValue, DType, Error, Result, Signature, bail};
 use smallvec::SmallVec;
@@ -75,14 +75,21 @@ impl Attributes {
                 }
                 continue;
             };
+            let def = &signature.attrs[index];
             // SAFETY: the kind is that of the value.
-            let value =
-                unsafe { value_of(kind, value) }.and_then(|value| fit(&signature.attrs[index], value));
+            let value = match unsafe { text_of(kind, value) } {
+                Some(text) if def.ty != TEXT => text.and_then(|text| def.parse_value(text)),
+                // SAFETY: as above.
+                _ => unsafe { value_of(kind, value) }.and_then(|value| fit(def, value)),
+            };
             read.values[index] = Some(value.map_err(named)?);
         }
         Ok(read)
     }
 }
+
+/// The type of an attribute that XLA's text is the value of; for others it stands for one.
+const TEXT: AttrType = AttrType { base: AttrBase::String, list: false };
 
 /// The value of an input that is part of the program, as a definition writes one.
 fn constant(input: &ArgDef, text: &str) -> Result<Arc<TensorValue>> {
@@ -107,6 +114,15 @@ unsafe fn text<'a>(span: &ffi::ByteSpan) -> Result<&'a str> {
     std::str::from_utf8(bytes).map_err(|_| Error::invalid_argument("a text is not UTF-8"))
 }
 
+/// The text, where the value is one.
+///
+/// # Safety
+/// As [`value_of`].
+unsafe fn text_of<'a>(kind: i32, value: *const c_void) -> Option<Result<&'a str>> {
+    // SAFETY: promised by the caller.
+    (kind == ffi::STRING).then(|| unsafe { text(&*value.cast()) })
+}
+
 /// The value as XLA has it: a scalar, a text or a list of numbers.
 ///
 /// # Safety
@@ -128,7 +144,7 @@ unsafe fn value_of(kind: i32, value: *const c_void) -> Result<AttrValue> {
                 let array = &*value.cast::<ffi::Array>();
                 numbers(array.dtype, array.data, array.size)?
             }
-            ffi::STRING => AttrValue::from(text(&*value.cast())?),
+            ffi::STRING => AttrValue::String(attr::text(text(&*value.cast())?.as_bytes())?),
             _ => bail!(InvalidArgument, "cannot be a dictionary: pass what XLA has no attribute for as text"),
         })
     }
@@ -163,8 +179,6 @@ unsafe fn numbers(dtype: i32, data: *const c_void, len: usize) -> Result<AttrVal
 /// What a value stands for in an attribute. What does not fit stays as it is, for the definition to refuse.
 fn fit(def: &AttrDef, value: AttrValue) -> Result<AttrValue> {
     Ok(match (def.ty, value) {
-        (AttrType { base: AttrBase::String, list: false }, value) => value,
-        (_, AttrValue::String(text)) => def.parse_value(&text)?,
         (AttrType { base: AttrBase::Bool, list: true }, AttrValue::Ints(list)) => {
             AttrValue::Bools(list.into_iter().map(|n| n != 0).collect())
         }

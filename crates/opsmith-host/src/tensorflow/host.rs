@@ -37,7 +37,7 @@ enum Output {
 #[derive(Default)]
 struct Kept<'a> {
     temporaries: Vec<Tensor<'a>>,
-    texts: Vec<Box<[u8]>>,
+    texts: Vec<Vec<u8>>,
     /// Outputs of strings: the kernel's, and where TensorFlow wants them.
     strings: Vec<(Box<[StrRef]>, *mut TString)>,
 }

@@ -202,7 +202,7 @@ fn tensor(message: &[u8]) -> Result<TensorValue> {
     let count = count.ok_or_else(|| Error::resource_exhausted("a tensor attribute is too large"))?;
     if dtype == DType::String {
         let strings = Fields(message).filter(|(field, _)| *field == STRINGS);
-        let copy = |text: &[u8]| memory::collected(text.iter().copied(), "text");
+        let copy = |text: &[u8]| memory::copied(text, "text");
         value.strings = memory::try_collected(strings.map(|(_, text)| copy(text.bytes())), TENSOR)?;
         let last = copy(value.strings.last().map_or(&[][..], |text| text))?;
         let missing = count.saturating_sub(value.strings.len());
@@ -214,9 +214,7 @@ fn tensor(message: &[u8]) -> Result<TensorValue> {
         return Ok(value);
     }
     value.bytes = match field(message, CONTENT) {
-        Some(content) if !content.bytes().is_empty() => {
-            memory::collected(content.bytes().iter().copied(), TENSOR)?
-        }
+        Some(content) if !content.bytes().is_empty() => memory::copied(content.bytes(), TENSOR)?,
         _ => listed_elements(message, dtype)?,
     };
     // The last of the values that are listed stands for all that follow.

@@ -65,7 +65,7 @@ impl Tensor {
         check_count(elements.len(), shape)?;
         const TEXT: &str = "a tensor of text";
         let text = elements.iter().map(|element| memory::copied(element.as_ref(), TEXT));
-        let text: Vec<Box<[u8]>> = memory::try_collected(text, TEXT)?;
+        let text: Vec<Vec<u8>> = memory::try_collected(text, TEXT)?;
         let refs = text.iter().map(|bytes| StrRef { data: bytes.as_ptr(), len: bytes.len() });
         let refs = memory::collected(refs, TEXT)?;
         let strings = Arc::new(Strings { refs, _text: text });
@@ -213,7 +213,7 @@ impl Tensor {
 /// The elements of a `string` tensor and the text that they point to.
 struct Strings {
     refs: Vec<StrRef>,
-    _text: Vec<Box<[u8]>>,
+    _text: Vec<Vec<u8>>,
 }
 
 // SAFETY: the pointers in `refs` go to `_text`, which nothing writes.

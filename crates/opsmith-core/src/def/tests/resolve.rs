@@ -1,6 +1,6 @@
 //! Unification of calls with definitions.
 
-use crate::attr::AttrValue;
+use crate::attr::{AttrValue, MAX_TEXT};
 use crate::def::ArgDTypes::{Absent, List, One};
 use crate::def::{ArgDTypes, Resolved, Signature, SignatureBuilder};
 use crate::{Code, DType, Result};
@@ -149,6 +149,11 @@ fn attributes_that_break_a_constraint_are_refused() {
         ),
         ("names", AttrValue::String("x".into()), "is a list(string), got a string"),
         (
+            "names",
+            AttrValue::Strings(vec!["x".into(), "y".repeat(MAX_TEXT + 1).into()]),
+            "must have at most 1048576 bytes, got 1048577",
+        ),
+        (
             "T",
             AttrValue::Type(DType::String),
             "must be one of float32, float64, int32, uint8, int16, int8, complex64, \
@@ -158,6 +163,10 @@ fn attributes_that_break_a_constraint_are_refused() {
         let message = refused(call(&[FLOATS, STRINGS, MIXED], &[(name, value)]));
         assert_eq!(message, format!("Lists: attribute `{name}` {expected}"));
     }
+    let op = SignatureBuilder::new("Text").attr("mode: string").build().unwrap();
+    let long = AttrValue::String("y".repeat(MAX_TEXT + 1).into());
+    let message = refused(op.resolve(&[], &[Some(long)]));
+    assert_eq!(message, "Text: attribute `mode` must have at most 1048576 bytes, got 1048577");
 }
 
 #[test]
