@@ -92,10 +92,14 @@ def mutations(library: bytes, number: int, seed: int) -> Iterator[tuple[str, int
         far = [0, 1, (1 << bits) - 1, chance.getrandbits(bits), chance.randrange(len(library)), elsewhere]
         new = chance.choice([chance.choice(near), chance.choice(far), old ^ 1 << chance.randrange(bits)])
         new %= 1 << bits
-        # A relocation that asks for another symbol, or gives another address of the library, makes another
-        # program of it that nobody can tell from the first.
-        fits = table.code == RELOCATION and new < {12: symbols, 16: 2 * len(library)}.get(at, 0)
-        if new != old and not fits:
+        # A symbol of another name or address, a relocation that asks for another symbol, and one that writes to
+        # or gives another address of the library, make another program of it that nobody can tell from the first.
+        addresses = 2 * len(library)
+        fitting = {
+            SYMBOL: {0: len(library), 8: addresses},
+            RELOCATION: {0: addresses, 12: symbols, 16: addresses},
+        }
+        if new != old and new >= fitting.get(table.code, {}).get(at, 0):
             yield table.name, place, struct.pack(code, new)
             number -= 1
 

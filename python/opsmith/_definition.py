@@ -246,8 +246,7 @@ def _attr(data: dict[str, Any]) -> Attr:
 
 def _op(index: int, data: dict[str, Any]) -> Op:
     gradient = data["gradient"]
-    # One with a label is for calls that ask for it, and none here does.
-    on_cuda = [kernel for kernel in data["kernels"] if kernel["device"] == "CUDA" and not kernel.get("label")]
+    on_cuda = [kernel for kernel in data["kernels"] if kernel["device"] == "CUDA"]
     kept = {name for kernel in on_cuda for name in kernel.get("host_memory", ())}
     wiring = None
     if isinstance(gradient, dict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -129,12 +130,24 @@ def refuse_loss(op: Op, argument: str, value: Any, dtype: str) -> None:
         )
 
 
+_NUMBERS = (bool, numbers.Integral, numbers.Real, numbers.Complex)
+"""The class of Python's numbers of each kind; each contains the one before it."""
+
+
 def _kind_in(value: Any) -> int:
     """The widest kind that a value holds; -1 where it holds no numbers."""
     if isinstance(value, list | tuple):
-        return max([_kind_in(element) for element in value], default=-1)
+        import numpy as np
+
+        try:
+            value = np.asarray(value)
+        except Exception:
+            # Whoever converts it says what is wrong.
+            return -1
     name = getattr(getattr(value, "dtype", None), "name", None)
-    return _kind_of(name if isinstance(name, str) else type(value).__name__)
+    if isinstance(name, str):
+        return _kind_of(name)
+    return next((kind for kind, numbers_of_it in enumerate(_NUMBERS) if isinstance(value, numbers_of_it)), -1)
 
 
 def _kind_of(dtype: str) -> int:

@@ -5,6 +5,11 @@ keeps working. All are ``RuntimeError``, as what PyTorch raises for an op is, so
 whichever framework computes. ``code`` names the kind of failure as the C ABI and every other host do.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class Error(RuntimeError):
     """Anything that goes wrong in an op or a library; the message names the op and the argument."""
@@ -58,3 +63,15 @@ class InternalError(Error):
     """A bug in a kernel or in Opsmith; a panic."""
 
     code = "Internal"
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """What is raised within it of a value becomes an `InvalidArgumentError` that begins with `what`. What
+    says nothing of the value, such as an interrupt or too little memory, is passed on as it is."""
+    try:
+        yield
+    except (Error, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise InvalidArgumentError(f"{what}: {error}") from error

@@ -7,12 +7,11 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any, NoReturn
 
 from opsmith import _dispatch, _native, _pickling, _wrappers
 from opsmith._definition import Definition, Loaded, Op
-from opsmith._errors import UnimplementedError
+from opsmith._errors import UnimplementedError, refused
 from opsmith._forks import LOADING
 from opsmith._hooks import is_imported, when_imported
 from opsmith.types import ArrayLike, DTypeLike, ShapeLike
@@ -91,8 +90,9 @@ def load(path: str | os.PathLike[str]) -> Library:
     another ABI version or one that has changed since it was loaded, which takes a new process, and
     `opsmith.AlreadyExistsError` where another file defines a library of this name differently.
     """
+    with refused(f"{path!r} cannot be the path of a library"):
+        file = os.path.realpath(os.fsdecode(path))
     with LOADING:
-        file = str(Path(path).resolve())
         if file not in _loaded:
             _open_first(file)
         # Always asked, for it knows whether the file is still the one that was loaded.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import filecmp
 from collections.abc import Callable
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -71,15 +72,15 @@ def restored(path: str, name: str, version: str, digest: str, built: bool) -> Li
         library = _library.load(path)
     except Error as error:
         why = "; ".join(filter(None, (str(error), here, _IN_A_CACHE if built else "")))
-        raised = type(error)(f"{what}: {why}")
-        raised.code = error.code
-        raise raised from error
+        told = type(error)(f"{what}: {why}")
+        told.code = error.code
+        raise told from error
     if (library.__name__, library.__version__) != (name, version):
         raise FailedPreconditionError(f"{what}: found {_described(library)}")
     if _digest(library) != digest:
         raise FailedPreconditionError(f"{what}: found {_described(library)}, whose definitions differ")
     # The engine takes libraries of the same name and definitions for one, whatever their kernels do.
-    if not filecmp.cmp(library.__file__, Path(path).resolve(), shallow=False):
+    if library.__file__ != path and not filecmp.cmp(library.__file__, Path(path).resolve(), shallow=False):
         raise FailedPreconditionError(f"{what}: {here}, and the files differ")
     return library
 
@@ -92,6 +93,7 @@ def _described(library: Library) -> str:
     return f"`{library.__name__}` {library.__version__} from {library.__file__}"
 
 
+@cache
 def _digest(library: Library) -> str:
     """A digest of the definitions."""
     return blake2b(library._opsmith_loaded.native.describe().encode(), digest_size=16).hexdigest()

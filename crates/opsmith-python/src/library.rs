@@ -1,11 +1,10 @@
 //! `Library`: a loaded library as a Python object.
 
-use std::path::PathBuf;
-
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
 use crate::op::Op;
+use crate::python_values::FilePath;
 
 /// Loads the library of operators in the file `path`.
 ///
@@ -13,8 +12,8 @@ use crate::op::Op;
 /// not a library of operators, FailedPreconditionError when it is of another version of the ABI, and AlreadyExistsError
 /// when another file defines a library of this name differently.
 #[pyfunction]
-pub(crate) fn open(py: Python<'_>, path: PathBuf) -> PyResult<Library> {
-    let opened = py.detach(|| opsmith_runtime::Library::open(path));
+pub(crate) fn open(py: Python<'_>, path: FilePath) -> PyResult<Library> {
+    let opened = py.detach(|| opsmith_runtime::Library::open(path.0));
     opened.map(|library| Library { library }).map_err(|error| to_python(py, &error))
 }
 
@@ -22,8 +21,8 @@ pub(crate) fn open(py: Python<'_>, path: PathBuf) -> PyResult<Library> {
 ///
 /// Raises what `open` raises, as far as that can be told from the file alone.
 #[pyfunction]
-pub(crate) fn check(py: Python<'_>, path: PathBuf) -> PyResult<()> {
-    opsmith_runtime::Library::check(path).map_err(|error| to_python(py, &error))
+pub(crate) fn check(py: Python<'_>, path: FilePath) -> PyResult<()> {
+    opsmith_runtime::Library::check(path.0).map_err(|error| to_python(py, &error))
 }
 
 /// The library of the standard operators, which is part of the engine.

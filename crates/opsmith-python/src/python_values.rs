@@ -1,5 +1,9 @@
 //! Small conversions between Python's values and ours.
 
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use opsmith_core::Error;
 use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -7,7 +11,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use opsmith_core::memory;
 
-use crate::errors::{to_python, unless_refused};
+use crate::errors::{invalid, to_python, unless_refused};
 
 /// How text that is not UTF-8 goes through Python's `str` and back without loss.
 const ERRORS: &std::ffi::CStr = c"surrogateescape";
@@ -42,6 +46,49 @@ pub(crate) fn text_to_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<Vec<u8
             }
         }
         Err(error) => Err(error),
+    }
+}
+
+/// A name: a `str` that is UTF-8. Anything else is an `InvalidArgumentError`.
+pub(crate) struct Text(String);
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Text {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Text> {
+        match unless_refused(object.py(), object.extract())? {
+            Some(text) => Ok(Text(text)),
+            None => {
+                let message = format!("a name or dtype must be UTF-8 text, got {}", describe(&object)?);
+                Err(to_python(object.py(), &Error::invalid_argument(message)))
+            }
+        }
+    }
+}
+
+/// The path of a file: a `str` or `os.PathLike`. Anything else is an `InvalidArgumentError`.
+pub(crate) struct FilePath(pub(crate) PathBuf);
+
+impl<'py> FromPyObject<'_, 'py> for FilePath {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<FilePath> {
+        let path = object.extract();
+        match path {
+            Ok(path) => Ok(FilePath(path)),
+            Err(error) => {
+                let context = format!("{} cannot be the path of a file", describe(&object)?);
+                Err(invalid(object.py(), context, error))
+            }
+        }
     }
 }
 

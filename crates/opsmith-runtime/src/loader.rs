@@ -58,6 +58,9 @@ impl From<&Metadata> for FileVersion {
 /// The library in the file `path`: the one that is loaded already where the file, or one with the same definitions, was
 /// opened before.
 pub(crate) fn open(path: &Path) -> Result<Library> {
+    if let Some(library) = path.metadata().ok().and_then(|metadata| known(FileVersion::from(&metadata))) {
+        return Ok(library);
+    }
     // Before it is opened: opening runs its initialisers, which register its ops with frameworks.
     check(path)?;
     let cannot_open =
@@ -65,20 +68,23 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
     let path = path.canonicalize().map_err(cannot_open)?;
     let version = FileVersion::from(&path.metadata().map_err(cannot_open)?);
     let _turn = TURN.take();
-    {
-        let loaded = LOADED.lock();
-        if let Some(known) = loaded.iter().find(|known| known.version == Some(version)) {
-            return Ok(known.library.clone());
-        }
-        ensure!(
-            loaded.iter().all(|known| known.path != path),
-            FailedPrecondition,
-            "{}: was loaded before and has changed since; a process cannot load it again: start a new one",
-            path.display()
-        );
+    if let Some(library) = known(version) {
+        return Ok(library);
     }
+    ensure!(
+        LOADED.lock().iter().all(|known| known.path != path),
+        FailedPrecondition,
+        "{}: was loaded before and has changed since; a process cannot load it again: start a new one",
+        path.display()
+    );
     let library = Library::new(path.clone(), open_table(&path)?)?;
     keep(path, Some(version), library)
+}
+
+/// The library of a file that was opened and has not changed since.
+fn known(version: FileVersion) -> Option<Library> {
+    let loaded = LOADED.lock();
+    loaded.iter().find(|known| known.version == Some(version)).map(|known| known.library.clone())
 }
 
 /// The library behind a table of this program: the one that stands for it already, where it was asked for before.

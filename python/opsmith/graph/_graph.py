@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opsmith import _native
-from opsmith._errors import InvalidArgumentError
+from opsmith._errors import InvalidArgumentError, refused
 from opsmith._library import Library
 from opsmith.graph._output import Operation, Output, Variable, place
 
@@ -233,14 +233,16 @@ def _dims(shape: Any) -> list[int | None]:
 def _dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         return dtype
-    name: str = np.dtype(dtype).name
+    name: str = _numpy_dtype(dtype).name
     return name
 
 
 def _array(value: Any, dtype: Any) -> Any:
     if isinstance(value, Output):
         raise InvalidArgumentError(f"a constant must be a value, got the output `{value.name}` of a graph")
-    return np.asarray(value, None if dtype is None else _numpy_dtype(dtype))
+    wanted = None if dtype is None else _numpy_dtype(dtype)
+    with refused("a value cannot be read as an array"):
+        return np.asarray(value, wanted)
 
 
 def _numpy_dtype(dtype: Any) -> Any:
@@ -250,4 +252,5 @@ def _numpy_dtype(dtype: Any) -> Any:
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(dtype)
+    with refused(f"{dtype!r} is not a dtype"):
+        return np.dtype(dtype)

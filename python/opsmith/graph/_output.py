@@ -26,7 +26,9 @@ def place() -> tuple[str, int]:
         module = frame.f_globals.get("__name__", "")
         generated = frame.f_code.co_filename.startswith("<opsmith ")
         if not generated and module.split(".", 1)[0] != _PACKAGE:
-            return frame.f_code.co_filename, frame.f_lineno
+            # The name of a file need not be UTF-8.
+            file = frame.f_code.co_filename.encode(errors="backslashreplace").decode()
+            return file, frame.f_lineno
         frame = frame.f_back
     return "", 0
 

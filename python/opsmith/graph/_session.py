@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -68,6 +69,9 @@ class Session:
             raise InvalidArgumentError(f"Session: expected an opsmith.Graph, got {graph!r}")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
             raise InvalidArgumentError(f"Session: `threads` must be a positive integer, got {threads!r}")
+        if threads is not None:
+            # More than the pool has are those of the pool.
+            threads = min(threads, sys.maxsize)
         self.graph = graph
         self._native = _native.GraphSession(
             graph._root, parallel, simplify, fuse, threads, allow_soft_placement

@@ -229,6 +229,8 @@ def _compiled(request: Request, progress: Progress, again: bool = False) -> Comp
 
 def _compile(request: Request, name: str, folder: Path, compiled: Compiled, progress: Progress) -> None:
     root = folder / "lib.rs"
+    # There already, where the crates that it needs are compiled again.
+    root.unlink(missing_ok=True)
     write(root, _root(request, name))
     command = [request.toolchain.rustc, "--crate-name", f"opsmith_jit_{name}", "--edition", "2024"]
     command += [

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith import _library
-from opsmith._errors import AlreadyExistsError, InvalidArgumentError
+from opsmith._errors import AlreadyExistsError, InvalidArgumentError, refused
 from opsmith._forks import Turn
 from opsmith._library import Library
 from opsmith.jit import _build, _dependencies
@@ -61,8 +61,9 @@ def load(
     dependency that cannot be, `opsmith.NotFoundError` for a file that is not there, and
     `opsmith.AlreadyExistsError` for a name that another library has.
     """
-    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
-    read = [_build.read_source(Path(path)) for path in paths]
+    with refused(f"`sources` must be a path or a list of paths, got {sources!r}"):
+        paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+        read = [_build.read_source(Path(path)) for path in paths]
     rust = [source for source in read if source.path.suffix != ".cu"]
     cuda = [source for source in read if source.path.suffix == ".cu"]
     if not rust:
@@ -100,6 +101,8 @@ def _named(name: str, ending: str, texts: str | Sequence[str]) -> dict[str, str]
     for text in listed:
         if not isinstance(text, str):
             raise InvalidArgumentError(f"a source is a string, not {type(text).__name__}")
+        with refused("a source must be UTF-8"):
+            text.encode()
     names = [f"{name}.{ending}", *(f"{name}_{number}.{ending}" for number in range(2, len(listed) + 1))]
     return dict(zip(names, listed, strict=False))
 
@@ -115,6 +118,10 @@ def _load(
     _check_name(name)
     if isinstance(flags, str):
         raise InvalidArgumentError('flags are a list of strings, such as ["-Ctarget-cpu=native"]')
+    for flag in flags:
+        with refused(f"{flag!r} cannot be a flag of the compiler's"):
+            if b"\0" in os.fsencode(flag):
+                raise ValueError("it has a NUL")
     cache = cache_folder()
     progress = Progress(name, verbose)
     with explained(cache):

@@ -275,7 +275,8 @@ def _refuse_loss(op: Op, arg: Arg, value: Value, dtype: tf.DType) -> None:
     """Raise `InvalidArgumentError` for arrays whose values the dtype lacks: TensorFlow itself checks numbers
     and lists alone."""
     _dispatch.refuse_loss(op, arg.name, value, dtype.name)
-    if dtype.is_integer and isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size:
+    is_integer = dtype.is_integer and isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    if is_integer and value.size and not np.can_cast(value.dtype, dtype.as_numpy_dtype):
         least, greatest = int(value.min()), int(value.max())
         if least < dtype.min or greatest > dtype.max:
             wrong = least if least < dtype.min else greatest

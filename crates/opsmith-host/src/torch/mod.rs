@@ -174,12 +174,10 @@ fn announce_changes(shim: &Shim, signature: &Signature, arguments: &Arguments<'_
         for &handle in handles.by_ref().take(count).filter(|handle| def.is_ref && !handle.is_null()) {
             // SAFETY: the arguments keep their tensors.
             if !unsafe { value::bump_version(shim, handle) } {
-                bail!(
-                    FailedPrecondition,
-                    "input `{}` cannot be changed in place; pass a clone of what was made in inference mode: {}",
-                    def.name,
-                    shim.last_error()
-                );
+                let why = shim.last_error();
+                let made_there = why.to_lowercase().contains("inference");
+                let advice = if made_there { "; pass a clone of what was made in inference mode" } else { "" };
+                bail!(FailedPrecondition, "input `{}` cannot be changed in place{advice}: {why}", def.name);
             }
         }
     }

@@ -6,8 +6,6 @@ mod session;
 mod tensors;
 mod training;
 
-use std::path::PathBuf;
-
 use opsmith_core::{DType, Error, Result, Shape};
 use opsmith_runtime::{GraphArg, Place};
 use pyo3::prelude::*;
@@ -22,6 +20,7 @@ use crate::attrs;
 use crate::errors::to_python;
 use crate::library::Library;
 use crate::op::Op;
+use crate::python_values::{FilePath, Text};
 
 /// Where a node was made: the file and the line.
 type PlaceArg = (String, u32);
@@ -60,15 +59,15 @@ impl Graph {
 
     /// The graph in a file; its ops are those of the standard operators and of these libraries.
     #[staticmethod]
-    fn load(py: Python<'_>, path: PathBuf, libraries: Vec<PyRef<'_, Library>>) -> PyResult<Graph> {
+    fn load(py: Python<'_>, path: FilePath, libraries: Vec<PyRef<'_, Library>>) -> PyResult<Graph> {
         let libraries: Vec<_> = libraries.iter().map(|library| library.library.clone()).collect();
-        let loaded = py.detach(|| opsmith_runtime::Graph::load(path, &libraries));
+        let loaded = py.detach(|| opsmith_runtime::Graph::load(path.0, &libraries));
         loaded.map(|graph| Graph { graph }).map_err(|error| to_python(py, &error))
     }
 
     /// The same graph, in which names begin with a scope's.
-    fn scope(&self, py: Python<'_>, name: &str) -> PyResult<Graph> {
-        self.graph.scope(name).map(|graph| Graph { graph }).map_err(|error| to_python(py, &error))
+    fn scope(&self, py: Python<'_>, name: Text) -> PyResult<Graph> {
+        self.graph.scope(&name).map(|graph| Graph { graph }).map_err(|error| to_python(py, &error))
     }
 
     #[getter]
@@ -77,8 +76,8 @@ impl Graph {
     }
 
     /// The same graph, in which new nodes are placed on the device of this name.
-    fn device(&self, py: Python<'_>, name: &str) -> PyResult<Graph> {
-        self.graph.device(name).map(|graph| Graph { graph }).map_err(|error| to_python(py, &error))
+    fn device(&self, py: Python<'_>, name: Text) -> PyResult<Graph> {
+        self.graph.device(&name).map(|graph| Graph { graph }).map_err(|error| to_python(py, &error))
     }
 
     fn is_same(&self, other: &Graph) -> bool {
@@ -95,49 +94,52 @@ impl Graph {
     }
 
     /// The node of a name.
-    fn find_operation(&self, py: Python<'_>, name: &str) -> PyResult<GraphOperation> {
-        Graph::operation(py, self.graph.operation(name))
+    fn find_operation(&self, py: Python<'_>, name: Text) -> PyResult<GraphOperation> {
+        Graph::operation(py, self.graph.operation(&name))
     }
 
     /// The output of a name.
-    fn find_output(&self, py: Python<'_>, name: &str) -> PyResult<GraphOutput> {
-        Graph::output(py, self.graph.output(name))
+    fn find_output(&self, py: Python<'_>, name: Text) -> PyResult<GraphOutput> {
+        Graph::output(py, self.graph.output(&name))
     }
 
     fn placeholder(
         &self,
         py: Python<'_>,
-        name: &str,
-        dtype: &str,
+        name: Text,
+        dtype: Text,
         dims: Option<Vec<Option<u64>>>,
         made_at: PlaceArg,
     ) -> PyResult<GraphOutput> {
-        let known = DType::parse(dtype).ok_or_else(|| {
-            to_python(py, &Error::invalid_argument(format!("placeholder `{name}`: `{dtype}` is not a dtype")))
+        let known = DType::parse(&dtype).ok_or_else(|| {
+            to_python(
+                py,
+                &Error::invalid_argument(format!("placeholder `{}`: `{}` is not a dtype", &*name, &*dtype)),
+            )
         })?;
-        Graph::output(py, self.graph.placeholder_at(name, known, &shape(dims), place(made_at)))
+        Graph::output(py, self.graph.placeholder_at(&name, known, &shape(dims), place(made_at)))
     }
 
     /// A constant with a copy of an array.
     fn constant(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text,
         value: &Bound<'_, PyAny>,
         made_at: PlaceArg,
     ) -> PyResult<GraphOutput> {
         let value = tensors::copied(value)?;
-        Graph::output(py, self.graph.constant_at(name, value, place(made_at)))
+        Graph::output(py, self.graph.constant_at(&name, value, place(made_at)))
     }
 
     fn variable(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text,
         initial: &GraphOutput,
         made_at: PlaceArg,
     ) -> PyResult<GraphOutput> {
-        let variable = self.graph.variable_at(name, &initial.output, place(made_at));
+        let variable = self.graph.variable_at(&name, &initial.output, place(made_at));
         Graph::output(py, variable.map(|variable| variable.output().clone()))
     }
 
@@ -163,12 +165,12 @@ impl Graph {
     fn group(
         &self,
         py: Python<'_>,
-        name: &str,
+        name: Text,
         operations: Vec<PyRef<'_, GraphOperation>>,
         made_at: PlaceArg,
     ) -> PyResult<GraphOperation> {
         let operations: Vec<_> = operations.iter().map(|operation| operation.operation.clone()).collect();
-        Graph::operation(py, self.graph.group_at(name, &operations, place(made_at)))
+        Graph::operation(py, self.graph.group_at(&name, &operations, place(made_at)))
     }
 
     fn initializer(&self, py: Python<'_>, made_at: PlaceArg) -> PyResult<GraphOperation> {
@@ -181,7 +183,7 @@ impl Graph {
         op: &Op,
         inputs: &Bound<'_, PyTuple>,
         given: &Bound<'_, PyAny>,
-        name: Option<&str>,
+        name: Option<Text>,
         after: Vec<PyRef<'_, GraphOperation>>,
         made_at: PlaceArg,
     ) -> PyResult<GraphOperation> {
@@ -193,7 +195,7 @@ impl Graph {
         for (name, value) in attrs::read(op.inner().signature(), op.visible(), given)? {
             call = call.attr(name, value);
         }
-        if let Some(name) = name {
+        if let Some(name) = &name {
             call = call.name(name);
         }
         for operation in after {
@@ -202,8 +204,8 @@ impl Graph {
         Graph::operation(py, call.build())
     }
 
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| self.graph.save(path)).map_err(|error| to_python(py, &error))
+    fn save(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {
+        py.detach(|| self.graph.save(path.0)).map_err(|error| to_python(py, &error))
     }
 
     fn to_dot(&self, py: Python<'_>) -> PyResult<String> {

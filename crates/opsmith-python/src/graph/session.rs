@@ -1,7 +1,6 @@
 //! Sessions.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
 
 use opsmith_runtime::{SessionOptions, Tensor};
 use pyo3::prelude::*;
@@ -9,6 +8,7 @@ use pyo3::prelude::*;
 use super::tensors::{lent, to_array};
 use super::{Graph, GraphOperation, GraphOutput};
 use crate::errors::to_python;
+use crate::python_values::FilePath;
 
 /// Runs a graph and keeps its variables.
 #[pyclass(frozen, module = "opsmith._native")]
@@ -64,12 +64,12 @@ impl GraphSession {
         py.detach(|| self.session.initialize()).map_err(|error| to_python(py, &error))
     }
 
-    fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| self.session.save(path)).map_err(|error| to_python(py, &error))
+    fn save(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {
+        py.detach(|| self.session.save(path.0)).map_err(|error| to_python(py, &error))
     }
 
-    fn restore(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        py.detach(|| self.session.restore(path)).map_err(|error| to_python(py, &error))
+    fn restore(&self, py: Python<'_>, path: FilePath) -> PyResult<()> {
+        py.detach(|| self.session.restore(path.0)).map_err(|error| to_python(py, &error))
     }
 
     /// How many bytes tensors take now, and the most that they took.
