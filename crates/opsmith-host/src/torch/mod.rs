@@ -176,7 +176,8 @@ fn announce_changes(shim: &Shim, signature: &Signature, arguments: &Arguments<'_
             if !unsafe { value::bump_version(shim, handle) } {
                 let why = shim.last_error();
                 let made_there = why.to_lowercase().contains("inference");
-                let advice = if made_there { "; pass a clone of what was made in inference mode" } else { "" };
+                let advice =
+                    if made_there { "; pass a clone of what was made in inference mode" } else { "" };
                 bail!(FailedPrecondition, "input `{}` cannot be changed in place{advice}: {why}", def.name);
             }
         }

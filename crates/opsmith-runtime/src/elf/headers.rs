@@ -394,7 +394,7 @@ fn read_sections(reader: &Reader<'_>, start: &[u8], at: u64) -> Result<Vec<Secti
     let names = reader.bytes("the names of sections", names.offset, names.size)?;
     for (section, entry) in sections.iter_mut().zip(table.chunks_exact(SECTION)) {
         let name = reader.name(&names, field(entry, 0..4))?.unwrap_or_default();
-        section.name = memory::copied(name, "the names of sections")?.into_vec();
+        section.name = memory::copied(name, "the names of sections")?;
     }
     Ok(sections)
 }
