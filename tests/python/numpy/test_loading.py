@@ -42,7 +42,7 @@ def test_files_that_are_not_there_or_not_files(tmp_path: Path) -> None:
         _native.open(tmp_path)
     with pytest.raises(opsmith.InvalidArgumentError, match="does not export"):
         _native.open(_native.__file__)
-    with pytest.raises(TypeError):
+    with pytest.raises(opsmith.InvalidArgumentError, match="path of a file"):
         _native.open(3)
 
 
