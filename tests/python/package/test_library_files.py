@@ -11,7 +11,7 @@ import pytest
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
 EXAMPLES = ["distances", "zero_out"]
 # The aim is 1.5 MB. The part that compiles and launches CUDA kernels, and JAX's for a card, go beyond.
-LIMIT = 1_650_000
+LIMIT = 1_630_000
 ALLOWED = ("libc.so", "libm.so", "libgcc_s.so", "ld-linux")
 
 PT_LOAD, PT_DYNAMIC = 1, 2
