@@ -144,6 +144,8 @@ def _kind_in(value: Any) -> int:
         except Exception:
             # Whoever converts it says what is wrong.
             return -1
+        if not value.size:
+            return -1
     name = getattr(getattr(value, "dtype", None), "name", None)
     if isinstance(name, str):
         return _kind_of(name)
