@@ -167,34 +167,31 @@ impl Look for Plain {
     }
 }
 
-/// How many columns a row has for what is said at its end.
+/// How many columns a row has for what is said at its end; what is longer has lines of its own.
 const NOTE: usize = 80 - 24;
 
 impl Row {
     fn write(&self, table: &mut String, look: &impl Look) {
         let cases = || format!("{} {}", self.cases, if self.cases == 1 { "case" } else { "cases" });
-        let (emphasis, note) = match &self.verdict {
-            Verdict::Passed => (Emphasis::Good, cases()),
-            Verdict::Skipped(why) => (Emphasis::Faint, shortened(why)),
-            Verdict::Failed(_) => (Emphasis::Bad, cases()),
+        let (emphasis, note, more) = match &self.verdict {
+            Verdict::Passed => (Emphasis::Good, cases(), ""),
+            Verdict::Skipped(why) if why.chars().count() <= NOTE => (Emphasis::Faint, why.clone(), ""),
+            Verdict::Skipped(why) => {
+                let (what, more) = why.split_once(": ").unwrap_or(("", why));
+                (Emphasis::Faint, what.to_owned(), more)
+            }
+            Verdict::Failed(_) => (Emphasis::Bad, cases(), ""),
         };
         let verdict = look.styled(emphasis, &format!("{:7}", self.verdict.name()));
         let note = look.styled(Emphasis::Faint, &note);
         let _ = writeln!(table, "  {verdict}  {:11}  {note}", self.property.name());
+        if !more.is_empty() {
+            let _ = writeln!(table, "{}", look.styled(Emphasis::Faint, &look.wrapped(more, 11)));
+        }
         if let Verdict::Failed(Failure { message, python }) = &self.verdict {
             // The line of Python stays one line, to be copied.
             let python = look.styled(Emphasis::Faint, python);
             let _ = writeln!(table, "{}\n           {python}", look.wrapped(message, 11));
         }
     }
-}
-
-/// The first line, or as much of it as there is room for.
-fn shortened(text: &str) -> String {
-    let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= NOTE {
-        return line.to_owned();
-    }
-    let kept: String = line.chars().take(NOTE - 1).collect();
-    format!("{kept}…")
 }

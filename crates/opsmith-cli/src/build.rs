@@ -24,13 +24,17 @@ use crate::text::{FAINT, STRONG, print, styled, wrapped};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   opsmith build --release
+  opsmith build --dist
   opsmith build --release --cuda-kernels
   opsmith build --cuda-kernels --library libmy_ops.so --cuda-arch 80,90
   opsmith build --manifest-path my_ops/Cargo.toml --json")]
 pub(crate) struct Options {
-    /// Build with optimisations, into target/release
+    /// Build with optimisations, into target/release: kernels at full speed, in a few seconds after a change
     #[arg(long)]
     release: bool,
+    /// Build what is given to others, into target/dist: as fast and half as large, and takes longer
+    #[arg(long, conflicts_with = "release")]
+    dist: bool,
     /// The crate's Cargo.toml, or that of a workspace [default: the nearest one, from this folder up]
     #[arg(long, value_name = "FILE")]
     manifest_path: Option<PathBuf>,
@@ -47,12 +51,30 @@ pub(crate) struct Options {
     )]
     cuda_arch: Vec<u32>,
     /// Compile those of a library that has been built
-    #[arg(long, value_name = "LIB", requires = "cuda_kernels", conflicts_with_all = ["release", "manifest_path"])]
+    #[arg(long, value_name = "LIB", requires = "cuda_kernels", conflicts_with_all = ["release", "dist", "manifest_path"])]
     library: Option<PathBuf>,
     /// Write JSON, for programs
     #[arg(long)]
     json: bool,
 }
+
+/// Settings of Cargo's profile `release` for an author's crate, the same that Opsmith's own workspace has: macros are compiled
+/// as libraries are, so that what both use is compiled once. They are in the Python package, too.
+pub(crate) const RELEASE: [&str; 2] = ["build-override.codegen-units=16", "build-override.opt-level=3"];
+
+/// Those of `dist`, which every library's own code but for its kernels is small in.
+pub(crate) const DIST: [&str; 10] = [
+    "inherits=\"release\"",
+    "codegen-units=1",
+    "lto=\"fat\"",
+    "strip=\"symbols\"",
+    "package.opsmith-core.opt-level=\"s\"",
+    "package.opsmith-cuda.opt-level=\"z\"",
+    "package.opsmith-files.opt-level=\"z\"",
+    "package.opsmith-host.opt-level=\"z\"",
+    "package.rayon-core.opt-level=\"s\"",
+    "package.serde_json.opt-level=\"s\"",
+];
 
 /// A shared object that Cargo made.
 struct Built {
@@ -125,9 +147,14 @@ pub(crate) fn locate(manifest_path: Option<&Path>) -> Result<PathBuf> {
 fn run_cargo(options: &Options) -> Result<Option<Vec<Value>>> {
     let manifest_path = options.manifest_path.as_deref();
     let mut command = cargo(manifest_path, &["build", "--message-format", "json-render-diagnostics"]);
-    if options.release {
+    if options.dist {
+        command.args(["--profile", "dist"]);
+        command.args(DIST.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.dist.{setting}")]));
+    } else if options.release {
         command.arg("--release");
     }
+    command
+        .args(RELEASE.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.release.{setting}")]));
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| not_started(error, &command))?;
     let told = child.stdout.take().context("Cargo's output cannot be read")?;

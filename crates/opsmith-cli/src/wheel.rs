@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// Pack the sources as well, for machines that the wheel is not for
     #[arg(long)]
     sdist: bool,
+    /// Build the library as `opsmith build --release` does: it is sooner made, and larger
+    #[arg(long)]
+    release: bool,
     /// A Python that has the package `opsmith`
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
@@ -44,6 +47,7 @@ pub(crate) fn wheel(options: &Options) -> Result<Outcome> {
     check_python(options)?;
     let mut command = Command::new(&options.python);
     command.args(["-m", "opsmith.build", "--manifest-path"]).arg(manifest).arg("--out").arg(&options.out);
+    command.args(options.release.then_some("--release"));
     command.args(options.sdist.then_some("--sdist")).args(options.json.then_some("--json"));
     match command.status()?.code() {
         Some(0) => Ok(Outcome::Good),

@@ -7,18 +7,14 @@
 pub mod capi;
 pub mod family;
 mod first_work;
-#[cfg(feature = "jax")]
 pub mod jax;
 mod memory;
-#[cfg(any(feature = "torch", feature = "tensorflow"))]
 mod names;
 mod pages;
 mod parallel;
 pub mod pool;
-#[cfg(feature = "tensorflow")]
 pub mod tensorflow;
 pub mod threads;
-#[cfg(feature = "torch")]
 pub mod torch;
 
 pub use pages::prefer_large_pages;
@@ -33,12 +29,25 @@ pub struct StaticLibrary {
     version: &'static str,
     ops: &'static [fn() -> OpDef],
     has_namespace: bool,
-    #[cfg(feature = "torch")]
     torch: torch::Registration,
-    #[cfg(feature = "tensorflow")]
     tensorflow: tensorflow::Registration,
+    /// Those that have functions to call, in the order in which they hear of the library.
+    hosts: [Option<&'static Host>; 2],
     loaded: OnceLock<Result<Library>>,
     json: OnceLock<String>,
+}
+
+/// A framework that a library registers its ops with, known to libraries that have functions for it: what others do not know
+/// is not linked into them.
+struct Host {
+    /// As its users call it.
+    name: &'static str,
+    /// As callers of the C ABI do.
+    key: &'static str,
+    register_if_present: fn(&'static StaticLibrary) -> Result<()>,
+    register: fn(&'static StaticLibrary) -> Result<()>,
+    /// For who is about to register the ops' gradients there.
+    release_gradients: fn(&'static StaticLibrary),
 }
 
 /// A type that stands for the one library of a shared object, so that functions can be made for it.
@@ -62,29 +71,28 @@ impl StaticLibrary {
             version,
             ops,
             has_namespace: true,
-            #[cfg(feature = "torch")]
-            torch: torch::Registration::new(),
-            #[cfg(feature = "tensorflow")]
-            tensorflow: tensorflow::Registration::new(),
+                    torch: torch::Registration::new(),
+                    tensorflow: tensorflow::Registration::new(),
+            hosts: [None, None],
             loaded: OnceLock::new(),
             json: OnceLock::new(),
         }
     }
 
     /// The same library with the functions that PyTorch calls, one for each op.
-    #[cfg(feature = "torch")]
     pub const fn with_torch_kernels(mut self, kernels: &'static [torch::Kernel]) -> StaticLibrary {
         self.torch.set_kernels(kernels);
+        self.hosts[0] = Some(&torch::HOST);
         self
     }
 
     /// The same library with the functions that TensorFlow calls, one pair for each op.
-    #[cfg(feature = "tensorflow")]
     pub const fn with_tensorflow_functions(
         mut self,
         functions: &'static [tensorflow::Functions],
     ) -> StaticLibrary {
         self.tensorflow.set_functions(functions);
+        self.hosts[1] = Some(&tensorflow::HOST);
         self
     }
 
@@ -142,17 +150,10 @@ impl StaticLibrary {
 /// There is nobody to give an error to, so what is wrong goes to standard error; loading the library through the
 /// C ABI gives the same error to its caller.
 pub fn start(library: &'static StaticLibrary) {
-    type Register = fn(&'static StaticLibrary) -> Result<()>;
-    let hosts: &[(&str, Register)] = &[
-        #[cfg(feature = "torch")]
-        ("PyTorch", torch::register_if_present),
-        #[cfg(feature = "tensorflow")]
-        ("TensorFlow", tensorflow::register_if_present),
-    ];
-    for (host, register) in hosts {
-        if let Err(error) = opsmith_core::panic::catch(|| register(library)) {
+    for host in library.hosts.into_iter().flatten() {
+        if let Err(error) = opsmith_core::panic::catch(|| (host.register_if_present)(library)) {
             // Not `eprintln!`, which panics where standard error is a closed pipe.
-            let name = library.name;
+            let (name, host) = (library.name, host.name);
             let _ =
                 writeln!(io::stderr(), "opsmith: library `{name}` is not registered with {host}: {error}");
         }

@@ -26,7 +26,7 @@ impl Parse for Library {
             let key: Ident = input.parse()?;
             input.parse::<Token![=]>()?;
             let again = match key.to_string().as_str() {
-                "name" => name.replace(library_name(input)?).is_some(),
+                "name" => name.replace(in_this_build(library_name(input)?)).is_some(),
                 "version" => version.replace(input.parse::<Expr>()?).is_some(),
                 "namespace" => namespace.replace(no_namespace(input)?).is_some(),
                 "embedded" => embedded.replace(input.parse::<LitBool>()?.value).is_some(),
@@ -49,6 +49,14 @@ impl Parse for Library {
         let ops = ops.ok_or_else(|| missing("a library needs its ops: ops = [pairwise_distance]"))?;
         let is_embedded = embedded.unwrap_or_default();
         Ok(Library { name, version, has_namespace: namespace.is_none(), is_embedded, ops })
+    }
+}
+
+/// The library's name, or the one that a just-in-time build of the crate's root wants.
+fn in_this_build(name: LitStr) -> LitStr {
+    match std::env::var("OPSMITH_JIT_LIBRARY") {
+        Ok(wanted) => LitStr::new(&wanted, name.span()),
+        Err(_) => name,
     }
 }
 
@@ -160,20 +168,31 @@ fn for_hosts(
     let positions: Vec<usize> = (0..(ops.len() * (1 + MAX_COMPANIONS)).max(1)).collect();
     let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| {
         let on_cuda = format_ident!("{symbol}_cuda");
-        quote!(#index #symbol #on_cuda)
+        let one = |symbol: &Ident, kind: TokenStream| {
+            quote! {
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn #symbol(frame: *mut host::jax::CallFrame) -> *mut host::jax::ErrorHandle {
+                    let library = <__OpsmithLibrary as host::Root>::library();
+                    // SAFETY: passed on from XLA.
+                    unsafe { host::jax::handle(library, #index, ::opsmith::DeviceKind::#kind, frame) }
+                }
+            }
+        };
+        let (on_cpu, on_card) = (one(&symbol, quote!(Cpu)), one(&on_cuda, quote!(Cuda)));
+        quote!(#on_cpu #on_card)
     });
     let library = quote! {
-        ::opsmith::__private::with_tensorflow_functions!(
-            ::opsmith::__private::with_torch_kernels!(
-                #plain,
-                __OpsmithLibrary,
-                COUNT,
-                #(#positions),*
-            ),
-            __OpsmithLibrary,
-            COUNT,
-            #(#positions),*
-        )
+        #plain
+            .with_torch_kernels(&const {
+                host::family::first::<_, _, COUNT>([
+                    #(host::torch::kernel::<__OpsmithLibrary, #positions> as host::torch::Kernel),*
+                ])
+            })
+            .with_tensorflow_functions(&const {
+                host::family::first::<_, _, COUNT>([
+                    #(host::tensorflow::functions::<__OpsmithLibrary, #positions>()),*
+                ])
+            })
     };
     let given_out = quote! {
         #[unsafe(no_mangle)]
@@ -181,12 +200,25 @@ fn for_hosts(
         pub static opsmith_library_v1: ::opsmith::OpsmithLibrary =
             host::capi::table::<__OpsmithLibrary>(#name, #version);
 
-        ::opsmith::__private::jax_handlers!(
-            __OpsmithLibrary,
-            COUNT,
-            [#(#positions),*],
-            #(#handlers),*
-        );
+        static HANDLERS: [host::jax::Handler; COUNT] = host::family::first([
+            #(host::jax::handler::<__OpsmithLibrary, #positions> as host::jax::Handler),*
+        ]);
+
+        #[unsafe(no_mangle)]
+        extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
+            HANDLERS.get(op).copied()
+        }
+
+        static CUDA_HANDLERS: [host::jax::Handler; COUNT] = host::family::first([
+            #(host::jax::cuda_handler::<__OpsmithLibrary, #positions> as host::jax::Handler),*
+        ]);
+
+        #[unsafe(no_mangle)]
+        extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
+            CUDA_HANDLERS.get(op).copied()
+        }
+
+        #(#handlers)*
 
         #[used]
         #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]

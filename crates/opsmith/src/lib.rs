@@ -178,7 +178,7 @@ pub use opsmith_macros::op;
 ///   `output` where arguments have those names.
 /// - `dtypes = [f32, f64]`: fewer dtypes.
 /// - `orders = 1`: of how many orders there are gradients, 0 to 4; 2 unless it is given.
-/// - `autocast = "float32"`: as for [`op`](macro@op).
+/// - `autocast = "float32"`: as for [`op`](macro@op); without it, several inputs become the widest among them.
 /// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
 ///
 /// The function's documentation is the op's, as for [`op`](macro@op).
@@ -380,9 +380,6 @@ pub mod __private {
     pub use opsmith_host as host;
     pub use opsmith_kernels as kernels;
 
-    pub use crate::__jax_handlers as jax_handlers;
-    pub use crate::__with_tensorflow_functions as with_tensorflow_functions;
-    pub use crate::__with_torch_kernels as with_torch_kernels;
     use crate::{DType, Error};
 
     /// The error of `dispatch!` for a dtype that is not among those it was given.
@@ -395,108 +392,6 @@ pub mod __private {
         };
         Error::unimplemented(format!("dtype {dtype} is not implemented here; expected {names}"))
     }
-}
-
-/// Adds the functions that PyTorch calls, one for each op, to a `StaticLibrary`. Features are looked at here, since
-/// `cfg` in expanded code would see the author's.
-#[cfg(feature = "torch")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __with_torch_kernels {
-    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
-        $library.with_torch_kernels(&const {
-            use $crate::__private::host::{family, torch};
-
-            family::first::<_, _, $count>([$(torch::kernel::<$root, $index> as torch::Kernel),*])
-        })
-    };
-}
-
-/// PyTorch is not among the hosts of this build.
-#[cfg(not(feature = "torch"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __with_torch_kernels {
-    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
-        $library
-    };
-}
-
-/// Exports the functions that JAX calls, one for each op, and one that has them all.
-#[cfg(feature = "jax")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __jax_handlers {
-    ($root:ident, $count:ident, [$($position:literal),*], $($index:literal $symbol:ident $on_cuda:ident),*) => {
-        const _: () = {
-            use $crate::DeviceKind;
-            use $crate::__private::host::{Root, family, jax};
-
-            static HANDLERS: [jax::Handler; $count] =
-                family::first([$(jax::handler::<$root, $position> as jax::Handler),*]);
-
-            #[unsafe(no_mangle)]
-            extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<jax::Handler> {
-                HANDLERS.get(op).copied()
-            }
-
-            static CUDA_HANDLERS: [jax::Handler; $count] =
-                family::first([$(jax::cuda_handler::<$root, $position> as jax::Handler),*]);
-
-            #[unsafe(no_mangle)]
-            extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<jax::Handler> {
-                CUDA_HANDLERS.get(op).copied()
-            }
-
-            $(
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn $symbol(frame: *mut jax::CallFrame) -> *mut jax::ErrorHandle {
-                    // SAFETY: passed on from XLA.
-                    unsafe { jax::handle($root::library(), $index, DeviceKind::Cpu, frame) }
-                }
-
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn $on_cuda(frame: *mut jax::CallFrame) -> *mut jax::ErrorHandle {
-                    // SAFETY: passed on from XLA.
-                    unsafe { jax::handle($root::library(), $index, DeviceKind::Cuda, frame) }
-                }
-            )*
-        };
-    };
-}
-
-/// JAX is not among the hosts of this build.
-#[cfg(not(feature = "jax"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __jax_handlers {
-    ($($tokens:tt)*) => {};
-}
-
-/// Adds what TensorFlow calls, as `__with_torch_kernels` does.
-#[cfg(feature = "tensorflow")]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __with_tensorflow_functions {
-    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
-        $library.with_tensorflow_functions(
-            &const {
-                use $crate::__private::host::{family, tensorflow};
-
-                family::first::<_, _, $count>([$(tensorflow::functions::<$root, $index>()),*])
-            }
-        )
-    };
-}
-
-/// TensorFlow is not among the hosts of this build.
-#[cfg(not(feature = "tensorflow"))]
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __with_tensorflow_functions {
-    ($library:expr, $root:ident, $count:ident, $($index:literal),*) => {
-        $library
-    };
 }
 
 /// The code in the repository's README, compiled.

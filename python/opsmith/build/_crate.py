@@ -57,9 +57,11 @@ def find(folder: Path) -> Crate:
     return Crate(manifest.parent, Path(metadata["workspace_root"]), own)
 
 
-def build(crate: Crate) -> Path:
-    """Builds the library with optimisations, Cargo's progress being shown; its path."""
-    arguments = ["build", "--release", "--lib", "--message-format", "json-render-diagnostics"]
+def build(crate: Crate, profile: str) -> Path:
+    """Builds the library in a profile of Cargo's, whose progress is shown; its path."""
+    arguments = ["build", "--profile", profile, "--lib", "--message-format", "json-render-diagnostics"]
+    for name, settings in _crates.PROFILES.items():
+        arguments += [part for setting in settings for part in ("--config", f"profile.{name}.{setting}")]
     done = _cargo([*arguments, *_carried(crate)], crate.manifest)
     if done.returncode != 0:
         raise BuildError(f"`{crate.name}` could not be built; Cargo's messages, above, say why")

@@ -41,13 +41,13 @@ for _name in __all__:
 """
 
 
-def wheel(crate: Crate, folder: Path, editable: bool = False) -> Path:
-    """Builds the crate's library and its wheel, in `folder`; the wheel's path.
+def wheel(crate: Crate, folder: Path, profile: str = "dist", editable: bool = False) -> Path:
+    """Builds the crate's library in a profile of Cargo's, and its wheel, in `folder`; the wheel's path.
 
     An editable one loads the library from where Cargo puts it.
     """
     metadata = _metadata.read(crate)
-    file = _crate.build(crate)
+    file = _crate.build(crate, profile)
     library = _loaded(crate, file)
     _check_name(library.__name__, metadata)
     needs = _elf.needs(file)
@@ -58,7 +58,7 @@ def wheel(crate: Crate, folder: Path, editable: bool = False) -> Path:
             f"wheel is for {platform}, and indexes refuse it\n  → `auditwheel repair` puts libraries into it",
             file=sys.stderr,
         )
-    files = _files(library, file, editable)
+    files = _files(library, file, profile, editable)
     tag = f"py3-none-{platform}"
     return _archive.write_wheel(folder, metadata, tag, files)
 
@@ -84,7 +84,7 @@ def _check_name(name: str, metadata: Metadata) -> None:
         raise BuildError(f"the module `{name}` is installed already, by {', '.join(others)}\n  → {advice}")
 
 
-def _files(library: Library, built: Path, editable: bool) -> dict[str, bytes]:
+def _files(library: Library, built: Path, profile: str, editable: bool) -> dict[str, bytes]:
     """The module's files. With `editable`, the library is not among them."""
     name = library.__name__
     names = [_wrappers.function_name(op) for op in definition_of(library).ops]
@@ -98,18 +98,18 @@ def _files(library: Library, built: Path, editable: bool) -> dict[str, bytes]:
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
     if not editable:
         files[f"lib{name}.so"] = read_file(built)
-        files |= {f"lib{name}.so.kernels/{file}": data for file, data in _cuda_kernels(built).items()}
+        files |= {f"lib{name}.so.kernels/{file}": data for file, data in _cuda_kernels(built, profile).items()}
     return {f"{name}/{file}": data for file, data in files.items()}
 
 
-def _cuda_kernels(built: Path) -> dict[str, bytes]:
+def _cuda_kernels(built: Path, profile: str) -> dict[str, bytes]:
     """The CUDA kernels that were compiled ahead of time, from the folder beside the library."""
     folder = built.with_name(f"{built.name}.kernels")
     kernels = {path.name: read_file(path) for path in sorted(folder.glob("*")) if path.is_file()}
     if kernels and folder.stat().st_mtime < built.stat().st_mtime:
         print(
             f"opsmith: {folder} is older than the library; kernels whose source has changed are compiled at "
-            "their first use\n  → `opsmith build --release --cuda-kernels` compiles them now",
+            f"their first use\n  → `opsmith build --{profile} --cuda-kernels` compiles them now",
             file=sys.stderr,
         )
     return kernels

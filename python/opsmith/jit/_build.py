@@ -34,6 +34,9 @@ from opsmith.jit._toolchain import Toolchain
 # Kernels at full speed. Two units are compiled side by side; more would compile what they share again.
 _FLAGS = ("-Copt-level=3", "-Ccodegen-units=2", "-Cstrip=symbols", "-Cdebuginfo=0")
 
+# How a crate's root lists its ops.
+_LIBRARY = re.compile(r"^[ \t]*(?:::)?(?:opsmith::)?library!\s*[{(\[]", re.MULTILINE)
+
 # The longest source that anybody wrote has a tenth.
 _MOST_SOURCE = 64 << 20
 
@@ -228,10 +231,12 @@ def _compiled(request: Request, progress: Progress, again: bool = False) -> Comp
 
 
 def _compile(request: Request, name: str, folder: Path, compiled: Compiled, progress: Progress) -> None:
-    root = folder / "lib.rs"
-    # There already, where the crates that it needs are compiled again.
-    root.unlink(missing_ok=True)
-    write(root, _root(request, name))
+    root = _own_root(request)
+    if root is None:
+        root = folder / "lib.rs"
+        # There already, where the crates that it needs are compiled again.
+        root.unlink(missing_ok=True)
+        write(root, _root(request, name))
     command = [request.toolchain.rustc, "--crate-name", f"opsmith_jit_{name}", "--edition", "2024"]
     command += [
         "--crate-type",
@@ -246,7 +251,8 @@ def _compile(request: Request, name: str, folder: Path, compiled: Compiled, prog
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd=_toolchain.start_folder(),
-            env=_toolchain.environment(),
+            # What `library!` of a crate's own root asks for; Cargo would say the version.
+            env={**_toolchain.environment(), "OPSMITH_JIT_LIBRARY": name, "CARGO_PKG_VERSION": "0.0.0"},
             umask=_toolchain.umask(),
             check=False,
         )
@@ -281,6 +287,17 @@ def _where_kernels_are(said: str, cuda: tuple[Source, ...]) -> str:
     if not given:
         return "\n\n  → put the file beside that in Rust, or give it as `cuda_source`"
     return f"\n\n  → `cuda` is a path from the file in Rust; from there, the CUDA sources given are {given}"
+
+
+def _own_root(request: Request) -> Path | None:
+    """The source that is the root of a crate, for it lists the crate's ops itself, if there is one."""
+    roots = [source.path for source in request.sources if _LIBRARY.search(source.text)]
+    if roots and len(request.sources) > 1:
+        raise InvalidArgumentError(
+            f"{roots[0]}: is a crate's root, for it has a `library!`, and is a source by itself; the crate's "
+            "other files are found from it"
+        )
+    return roots[0] if roots else None
 
 
 def _root(request: Request, name: str) -> str:

@@ -1,4 +1,5 @@
-"""The sources of Opsmith's crates: a clone's own in a clone, else those that the package carries."""
+"""The sources of Opsmith's crates, a clone's own in a clone, else those that the package carries; and how they
+are compiled."""
 
 from __future__ import annotations
 
@@ -9,6 +10,24 @@ from pathlib import Path
 from opsmith import _native
 from opsmith._native import check_own
 from opsmith.jit._cache import digest, fingerprint, locked, make_folder, put, workplace, write
+
+# As `opsmith build` has them, and Opsmith's own workspace.
+PROFILES = {
+    "release": ("build-override.codegen-units=16", "build-override.opt-level=3"),
+    "dist": (
+        'inherits="release"',
+        "codegen-units=1",
+        'lto="fat"',
+        'strip="symbols"',
+        'package.opsmith-core.opt-level="s"',
+        'package.opsmith-cuda.opt-level="z"',
+        'package.opsmith-files.opt-level="z"',
+        'package.opsmith-host.opt-level="z"',
+        'package.rayon-core.opt-level="s"',
+        'package.serde_json.opt-level="s"',
+    ),
+}
+"""Settings of Cargo's profiles, for crates that say nothing of them."""
 
 _CLONE = Path(__file__).resolve().parents[3]
 

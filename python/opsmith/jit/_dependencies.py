@@ -24,11 +24,13 @@ from opsmith.jit._cache import (
     read_json,
     write_atomically,
 )
-from opsmith.jit._crates import Crates
+from opsmith.jit._crates import PROFILES, Crates
 from opsmith.jit._errors import BuildError, disk_full, says_disk_full
 from opsmith.jit._progress import Progress
 from opsmith.jit._toolchain import Toolchain
 
+# What that resolver would not look at by itself: releases that this compiler is too old for.
+_RELEASES = {"CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS": "fallback"}
 _CRATE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NETWORK_TEXTS = (
     "Could not resolve host",
@@ -161,11 +163,16 @@ def _write_package(package: Path, crates: Crates, wanted: Wanted) -> None:
         "[lib]",
         'path = "lib.rs"',
         "",
+        # One set of features for what is needed by macros and build scripts, too: nothing is compiled twice.
         "[workspace]",
+        'resolver = "1"',
         "",
         "[dependencies]",
         f"opsmith = {opsmith}",
         *wanted.lines,
+        "",
+        "[profile.release]",
+        *PROFILES["release"],
     ]
     write_atomically(package / "Cargo.toml", "\n".join(manifest) + "\n")
     write_atomically(package / "lib.rs", "")
@@ -188,7 +195,7 @@ def _cargo(toolchain: Toolchain, arguments: list[str], results: int) -> subproce
             encoding="utf-8",
             errors="replace",
             cwd=_toolchain.start_folder(),
-            env={**_toolchain.environment(), "RUSTC": toolchain.rustc},
+            env={**_toolchain.environment(), **_RELEASES, "RUSTC": toolchain.rustc},
             umask=_toolchain.umask(),
         )
     except OSError as error:
@@ -269,11 +276,7 @@ def _read(artifacts: list[dict[str, Any]], resolved: dict[str, str]) -> Compiled
         name = by_package.get(artifact.get("package_id", ""))
         if artifact.get("reason") != "compiler-artifact" or name is None:
             continue
-        # A crate that a build script needs too is there twice; that copy is not optimised.
-        is_macro = "proc-macro" in artifact["target"]["kind"]
-        if is_macro or (
-            artifact["profile"]["opt_level"] == "3" and "custom-build" not in artifact["target"]["kind"]
-        ):
+        if "custom-build" not in artifact["target"]["kind"]:
             files = [file for file in artifact["filenames"] if file.endswith((".rlib", ".so"))]
             externs.update(dict.fromkeys([name], files[0]) if files else {})
     if missing := resolved.keys() - externs.keys():

@@ -240,7 +240,11 @@ fn no_scalars(setting: &Setting<'_, '_>, patterns: &[Pattern]) -> Option<String>
     match &subject.shape {
         _ if subject.signature.inputs.is_empty() => Some("it takes no tensors".into()),
         _ if setting.author.borrow().inputs.is_some() => Some("the author makes the inputs".into()),
-        Some(shape) if !is_free(shape) => Some("its shape signature fixes all ranks".into()),
+        Some(shape) if !is_free(shape) => {
+            let has_batch = shape.inputs().iter().any(|arg| arg.has_batch_dims());
+            let why = if has_batch { "gives every input a dim" } else { "fixes all ranks" };
+            Some(format!("its shape signature {why}"))
+        }
         None if !patterns.is_empty() && !patterns.iter().any(|pattern| pattern.ranks.contains(&0)) => {
             Some("its shape function takes none".into())
         }

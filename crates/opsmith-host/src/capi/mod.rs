@@ -184,23 +184,20 @@ unsafe fn register_host_in(library: &'static StaticLibrary, host: OpsmithStr) ->
     })
 }
 
-fn register(library: &'static StaticLibrary, host: &str) -> Result<()> {
-    match host {
-        #[cfg(feature = "torch")]
-        "torch" => crate::torch::register(library),
-        // For who is about to register the ops' gradients there.
-        #[cfg(feature = "torch")]
-        "torch.gradients" => {
-            crate::torch::release_autograd(library);
-            Ok(())
-        }
-        #[cfg(feature = "tensorflow")]
-        "tensorflow" => crate::tensorflow::register(library),
-        _ => Err(Error::unimplemented(format!(
-            "library `{}` was built without the host `{host}`",
-            library.name()
-        ))),
+fn register(library: &'static StaticLibrary, key: &str) -> Result<()> {
+    let (name, is_for_gradients) = match key.strip_suffix(".gradients") {
+        Some(name) => (name, true),
+        None => (key, false),
+    };
+    let Some(host) = library.hosts.into_iter().flatten().find(|host| host.key == name) else {
+        let library = library.name();
+        return Err(Error::unimplemented(format!("library `{library}` was built without the host `{key}`")));
+    };
+    if is_for_gradients {
+        (host.release_gradients)(library);
+        return Ok(());
     }
+    (host.register)(library)
 }
 
 /// An error on the heap, with the text that it points to.

@@ -21,16 +21,26 @@ use opsmith_core::{Result, bail, panic};
 
 use self::api::{Api, Construction, Context, ShapeContext, Status};
 use self::node::Node;
-use crate::{Root, StaticLibrary};
+use crate::{Host, Root, StaticLibrary};
 
 pub use self::registration::{Functions, Registration};
+
+/// TensorFlow, for libraries with [functions](StaticLibrary::with_tensorflow_functions).
+pub(crate) static HOST: Host = Host {
+    name: "TensorFlow",
+    key: "tensorflow",
+    register_if_present,
+    register,
+    // Nothing is in their way.
+    release_gradients: |_| (),
+};
 
 /// Registers the library's ops if TensorFlow is in the process. It may be called any number of times.
 ///
 /// # Errors
 /// `AlreadyExists` when TensorFlow has ops of these names, `Unimplemented` for a TensorFlow that is too old, or what is
 /// wrong with the library's definitions.
-pub fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
+fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
     match Api::find()? {
         Some(api) => library.tensorflow.ensure(library, api),
         None => Ok(()),
@@ -41,7 +51,7 @@ pub fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
 ///
 /// # Errors
 /// As there, and `FailedPrecondition` when TensorFlow is not in the process.
-pub fn register(library: &'static StaticLibrary) -> Result<()> {
+fn register(library: &'static StaticLibrary) -> Result<()> {
     match Api::find()? {
         Some(api) => library.tensorflow.ensure(library, api),
         None => bail!(FailedPrecondition, "TensorFlow is not in the process; import tensorflow first"),

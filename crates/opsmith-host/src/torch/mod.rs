@@ -23,17 +23,27 @@ use self::registration::Registered;
 use self::schema::Binding;
 use self::shim::Shim;
 use self::stack::Arguments;
-use crate::{Root, StaticLibrary};
+use crate::{Host, Root, StaticLibrary};
 
 pub use self::registration::Registration;
 pub use self::shim::Kernel;
+
+/// PyTorch, for libraries with [kernels](StaticLibrary::with_torch_kernels).
+pub(crate) static HOST: Host = Host {
+    name: "PyTorch",
+    key: "torch",
+    register_if_present,
+    register,
+    // Without it, backward through an op is an error.
+    release_gradients: |library| library.torch.release_autograd(),
+};
 
 /// Registers the library's ops if PyTorch is in the process. It may be called any number of times.
 ///
 /// # Errors
 /// `AlreadyExists` when another library has defined one of the ops, `Unimplemented` for a PyTorch that is too old,
 /// or what is wrong with the library's definitions. Ops that are not at fault are registered all the same.
-pub fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
+fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
     match Shim::find()? {
         Some(shim) => library.torch.ensure(library, shim),
         None => Ok(()),
@@ -44,22 +54,17 @@ pub fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
 ///
 /// # Errors
 /// As there, and `FailedPrecondition` when PyTorch is not in the process.
-pub fn register(library: &'static StaticLibrary) -> Result<()> {
+fn register(library: &'static StaticLibrary) -> Result<()> {
     match Shim::find()? {
         Some(shim) => library.torch.ensure(library, shim),
         None => bail!(FailedPrecondition, "PyTorch is not in the process; import torch first"),
     }
 }
 
-/// Makes way for somebody who registers the ops' gradients: without it, backward through an op is an error.
-pub fn release_autograd(library: &'static StaticLibrary) {
-    library.torch.release_autograd();
-}
-
 /// What PyTorch calls for the op at `INDEX` of the library.
 ///
 /// # Safety
-/// To be called by PyTorch alone, for an op that [`register_if_present`] has registered: `stack` holds its arguments
+/// To be called by PyTorch alone, for an op that was registered with it: `stack` holds its arguments
 /// as PyTorch's stable interface encodes them, and has room for its outputs.
 pub unsafe extern "C-unwind" fn kernel<R: Root, const INDEX: usize>(
     stack: *mut u64,

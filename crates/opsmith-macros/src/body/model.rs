@@ -2,7 +2,7 @@
 
 use opsmith_core::def::AttrDef;
 use opsmith_core::family::{Family as Gradients, op_name};
-use opsmith_core::{DType, SignatureBuilder};
+use opsmith_core::{Autocast, DType, SignatureBuilder};
 use proc_macro2::Span;
 use syn::{GenericParam, Ident, ItemFn, ReturnType, TypeParamBound};
 
@@ -92,11 +92,19 @@ impl OneBody {
             result: result_kind(&function.sig.output),
             dtypes: options.dtypes.clone(),
             orders: 0,
-            autocast: options.autocast,
+            autocast: None,
         };
+        body.autocast = options.autocast.or_else(|| body.usual_autocast(place));
         body.orders = body.possible_orders(options)?;
         body.check(name_span)?;
         Ok(body)
+    }
+
+    /// Inputs have to agree: where they may differ under autocast, they become the widest among them.
+    fn usual_autocast(&self, place: Span) -> Option<Policy> {
+        let is_cast = |dtype: &&DType| matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Float32);
+        let may_differ = self.inputs().count() > 1 && self.dtypes.iter().filter(is_cast).count() > 1;
+        may_differ.then_some(Policy { policy: Autocast::Widest, place })
     }
 
     /// The inputs, in order.
