@@ -6,6 +6,7 @@
 mod bench;
 mod build;
 mod demo;
+mod dist;
 mod gpu;
 mod hang;
 mod header;
@@ -51,6 +52,10 @@ enum Task {
     Test(test::Options),
     /// Measure against the peers and write the tables and charts into docs/benchmarks
     Bench(bench::Options),
+    /// Build what is given to others, the wheel and the archive of sources, and look at the sizes of libraries
+    ///
+    /// All in the profile `dist`, which is optimised as a whole and takes some minutes. The files are in target/packages.
+    Dist,
     /// Check formatting, lints, documentation and generated files
     ///
     /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, and the C header.
@@ -79,6 +84,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::demo(&workspace),
         Task::Test(options) => test::test(&workspace, options),
         Task::Bench(options) => bench::bench(&workspace, options),
+        Task::Dist => dist::dist(&workspace),
         Task::Lint => lint::lint(&workspace),
         Task::Matrix => matrix::matrix(&workspace),
         Task::Gpu(options) => gpu::gpu(&workspace, options),

@@ -58,17 +58,31 @@ pub(crate) struct Options {
     json: bool,
 }
 
-/// Settings of Cargo's profile `release` for an author's crate, the same that Opsmith's own workspace has: macros are compiled
-/// as libraries are, so that what both use is compiled once. They are in the Python package, too.
-pub(crate) const RELEASE: [&str; 2] = ["build-override.codegen-units=16", "build-override.opt-level=3"];
+/// Settings of Cargo's profile `release` for an author's crate, which Opsmith's own workspace and the Python package have too:
+/// what macros and libraries both need is compiled once, macros and all that no kernel is made of soon.
+const RELEASE: [&str; 14] = [
+    "codegen-units=4",
+    "lto=\"off\"",
+    "build-override.codegen-units=4",
+    "build-override.opt-level=3",
+    "package.opsmith-core.opt-level=\"s\"",
+    "package.opsmith-cuda.opt-level=\"s\"",
+    "package.opsmith-files.opt-level=\"s\"",
+    "package.opsmith-host.opt-level=\"s\"",
+    "package.opsmith-macros.opt-level=0",
+    "package.proc-macro2.opt-level=0",
+    "package.pulp.opt-level=\"s\"",
+    "package.quote.opt-level=0",
+    "package.serde_derive.opt-level=0",
+    "package.syn.opt-level=0",
+];
 
-/// Those of `dist`, which every library's own code but for its kernels is small in.
-pub(crate) const DIST: [&str; 10] = [
+/// Those of `dist`, optimised as a whole.
+const DIST: [&str; 9] = [
     "inherits=\"release\"",
     "codegen-units=1",
     "lto=\"fat\"",
     "strip=\"symbols\"",
-    "package.opsmith-core.opt-level=\"s\"",
     "package.opsmith-cuda.opt-level=\"z\"",
     "package.opsmith-files.opt-level=\"z\"",
     "package.opsmith-host.opt-level=\"z\"",

@@ -28,8 +28,8 @@ const THREAD: usize = STACK + (1 << 18);
 /// The addresses that the allocator of the GNU C library sets aside for a thread, for up to eight threads a core.
 const ARENA: usize = 64 << 20;
 
-/// The most threads that the variable can ask for: more than a process should have, and few enough to be started at once.
-const MOST_THREADS: usize = 1024;
+/// The most threads that the variable can ask for where there are fewer cores: a loop that wakes more takes milliseconds for that.
+const MOST_THREADS: usize = 256;
 
 type RawBody = unsafe extern "C" fn(begin: usize, end: usize, context: *mut c_void);
 
@@ -56,7 +56,7 @@ pub static opsmith_thread_pool_v1: PoolSlot = PoolSlot {
 };
 
 /// How many threads [`parallel_for`] uses, the calling one included: `OPSMITH_NUM_THREADS` where it is set to a number from 1 to
-/// [`MOST_THREADS`], that many for a larger one, else as many as the machine lets the process use.
+/// [`MOST_THREADS`] or that of the cores, else as many as the machine lets the process use.
 pub(crate) fn num_threads() -> usize {
     // SAFETY: a slot's functions may be called from any thread.
     unsafe { (slot().num_threads)() }
@@ -171,18 +171,15 @@ unsafe extern "C" fn own_num_threads() -> usize {
 
 /// How many threads a value of the variable gives on so many cores, and what is wrong with it.
 fn threads_for(given: &str, cores: usize) -> (usize, Option<String>) {
-    let is_number = !given.is_empty() && given.bytes().all(|byte| byte.is_ascii_digit());
-    let (count, wrong) = match given.parse() {
-        Ok(count @ 1..=MOST_THREADS) => (count, false),
-        Ok(0) => (cores, true),
-        // Too large a number for any type is one too.
-        _ if is_number => (MOST_THREADS, true),
-        _ => (cores, !given.is_empty()),
-    };
-    let warning = format!(
-        "{NUM_THREADS_VARIABLE}={given:?} is not a number of threads, from 1 to {MOST_THREADS}: {count} are used"
-    );
-    (count, wrong.then_some(warning))
+    let most = MOST_THREADS.max(cores);
+    match given.parse() {
+        Ok(count) if (1..=most).contains(&count) => (count, None),
+        _ if given.is_empty() => (cores, None),
+        _ => {
+            let what = format!("{NUM_THREADS_VARIABLE}={given:?} is not a number of threads, from 1 to {most}");
+            (cores, Some(format!("{what}: {cores} are used")))
+        }
+    }
 }
 
 unsafe extern "C" fn own_parallel_for(total: usize, grain: usize, body: RawBody, context: *mut c_void) {
@@ -273,20 +270,15 @@ mod tests {
 
     #[test]
     fn a_number_of_threads_that_cannot_be_is_told_and_replaced() {
-        for (given, count) in [("", 6), ("1", 1), ("3", 3), ("1024", 1024)] {
+        for (given, count) in [("", 6), ("1", 1), ("3", 3), ("256", 256)] {
             assert_eq!(threads_for(given, 6), (count, None), "{given:?}");
         }
-        let most = ["1025", "99999", "99999999999999999999999"].map(|given| (given, MOST_THREADS));
-        for (given, count) in
-            most.into_iter().chain(["0", "-3", "two", "1.5", "4 cores"].map(|given| (given, 6)))
-        {
+        assert_eq!(threads_for("300", 384), (300, None));
+        for given in ["0", "-3", "two", "1.5", "4 cores", "257", "99999", "99999999999999999999999"] {
             let (threads, warning) = threads_for(given, 6);
             let warning = warning.expect(given);
-            assert_eq!(threads, count, "{given:?}");
-            assert!(
-                warning.contains(given) && warning.ends_with(&format!("1024: {count} are used")),
-                "{warning}"
-            );
+            assert_eq!(threads, 6, "{given:?}");
+            assert!(warning.contains(given) && warning.ends_with("256: 6 are used"), "{warning}");
         }
     }
 

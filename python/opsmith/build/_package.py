@@ -98,7 +98,9 @@ def _files(library: Library, built: Path, profile: str, editable: bool) -> dict[
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
     if not editable:
         files[f"lib{name}.so"] = read_file(built)
-        files |= {f"lib{name}.so.kernels/{file}": data for file, data in _cuda_kernels(built, profile).items()}
+        files |= {
+            f"lib{name}.so.kernels/{file}": data for file, data in _cuda_kernels(built, profile).items()
+        }
     return {f"{name}/{file}": data for file, data in files.items()}
 
 

@@ -1,5 +1,5 @@
-"""The sources of Opsmith's crates, a clone's own in a clone, else those that the package carries; and how they
-are compiled."""
+"""The sources of Opsmith's crates, a clone's own in a clone, else those that the package carries; and how
+they are compiled."""
 
 from __future__ import annotations
 
@@ -11,15 +11,29 @@ from opsmith import _native
 from opsmith._native import check_own
 from opsmith.jit._cache import digest, fingerprint, locked, make_folder, put, workplace, write
 
-# As `opsmith build` has them, and Opsmith's own workspace.
+# As `opsmith build` and Opsmith's own workspace have them.
 PROFILES = {
-    "release": ("build-override.codegen-units=16", "build-override.opt-level=3"),
+    "release": (
+        "codegen-units=4",
+        'lto="off"',
+        "build-override.codegen-units=4",
+        "build-override.opt-level=3",
+        'package.opsmith-core.opt-level="s"',
+        'package.opsmith-cuda.opt-level="s"',
+        'package.opsmith-files.opt-level="s"',
+        'package.opsmith-host.opt-level="s"',
+        "package.opsmith-macros.opt-level=0",
+        "package.proc-macro2.opt-level=0",
+        'package.pulp.opt-level="s"',
+        "package.quote.opt-level=0",
+        "package.serde_derive.opt-level=0",
+        "package.syn.opt-level=0",
+    ),
     "dist": (
         'inherits="release"',
         "codegen-units=1",
         'lto="fat"',
         'strip="symbols"',
-        'package.opsmith-core.opt-level="s"',
         'package.opsmith-cuda.opt-level="z"',
         'package.opsmith-files.opt-level="z"',
         'package.opsmith-host.opt-level="z"',

@@ -45,9 +45,11 @@ def load(
 
     A source is a file of functions under `#[op]`, `#[pointwise]`, `#[reduce]` or `#[pairwise]`, and of
     whatever else in Rust they need; the prelude is in scope. Each file is a module of its name, so one refers
-    to another as `crate::other::function`. A crate's own root, `src/lib.rs` with its `opsmith::library!`, is a
-    source by itself, with the crate's modules; its crates are `dependencies`. Files that end in `.cu` are CUDA C++: an op names the one with its
+    to another as `crate::other::function`. Files that end in `.cu` are CUDA C++: an op names the one with its
     kernel by the path from its own file, `#[op(cuda = "distances.cu")]`; they are also `crate::CUDA_SOURCES`.
+
+    The root of a crate of ops, `src/lib.rs` with its `opsmith::library!`, is a source by itself: it says what
+    it uses and lists its ops, its modules are found, and only the library's name is the one given here.
 
     `dependencies` maps names of crates to versions, `{"rand": "0.9"}`, or to tables as in `Cargo.toml`,
     `{"rand": {"version": "0.9", "features": ["small_rng"]}}`. `flags` are added to the compiler's arguments.

@@ -1,120 +1,30 @@
-"""Just-in-time builds, in a cache of these tests' own, whose compiled dependencies are kept between runs.
-
-The dependencies are those of the cache that other suites use.
-"""
+"""Just-in-time builds: what sources may be, what comes of them, and what is missing on a machine."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import pickle
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import opsmith
 import pytest
-from opsmith import _pickling, jit
-from opsmith.jit import _build, _dependencies, _toolchain
+from conftest import (
+    CACHE,
+    ROOT,
+    SOURCE,
+    added,
+    child,
+    failure,
+    link_dependencies,
+    source,
+)
+from opsmith import jit
+from opsmith.jit import _build, _toolchain
 
-ROOT = Path(__file__).parents[3]
-LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", ROOT / "target" / "release"))
-SHARED = LIBRARIES.parent / "tests" / "jit"
-CACHE = LIBRARIES.parent / "tests" / "jit-package"
-
-# Compiled in a fraction of a second; `VALUE` tells one library from another.
-SOURCE = """
-/// Adds VALUE to each number.
-#[op(shape = "(n)->(n)")]
-fn shifted(x: ArrayView1<f64>, mut y: ArrayViewMut1<f64>) {
-    azip!((y in &mut y, &x in &x) *y = x + VALUE);
-}
-"""
-
-
-def source(value: float) -> str:
-    """A source with an op that adds `value`."""
-    return SOURCE.replace("VALUE", repr(float(value)))
-
-
-def added(library: opsmith.Library) -> float:
-    """What the library's op adds."""
-    return float(library.shifted(np.zeros(1))[0])
-
-
-def link_dependencies(cache: Path) -> None:
-    """Give a cache the dependencies of the shared one, and its locks: whoever compiles them holds one."""
-    for part in ["dependencies", "crates", "locks"]:
-        (SHARED / part).mkdir(parents=True, exist_ok=True)
-        place = cache / part
-        # A link of a folder that was moved is there, though what it leads to is not.
-        if place.is_symlink() and place.readlink() != SHARED / part:
-            place.unlink()
-        if not place.exists():
-            place.symlink_to(SHARED / part)
-
-
-@pytest.fixture(scope="session")
-def dependencies() -> Path:
-    """The cache, with the dependencies compiled and no libraries."""
-    for part in ["libraries", "inputs", "sources", "building"]:
-        shutil.rmtree(CACHE / part, ignore_errors=True)
-    CACHE.mkdir(parents=True, exist_ok=True)
-    link_dependencies(CACHE)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OPSMITH_CACHE_DIR", str(CACHE))
-        jit.load_inline("first", source(0))
-    return CACHE
-
-
-@pytest.fixture(autouse=True)
-def cache(dependencies: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The cache, for this process and those it starts."""
-    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(dependencies))
-    yield dependencies
-    assert not list((dependencies / "building").glob("*")), "a build has left something"
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    """A name for a library that no other test has."""
-    return re.sub("[^a-z0-9]+", "_", request.node.name.lower()).strip("_")
-
-
-def child(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a process of its own, with `jit` and `source` there."""
-    return subprocess.run(
-        child_command(code),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
-
-
-def child_command(code: str) -> list[str]:
-    """The command that runs `code`."""
-    head = (
-        f"from opsmith import jit\nsource = lambda value: {SOURCE!r}.replace('VALUE', repr(float(value)))\n"
-    )
-    return [sys.executable, "-c", head + code]
-
-
-def failure(code: str, **environment: str) -> str:
-    """The last exception of a process, which has to fail with one, and with an instruction."""
-    done = child(code, **environment)
-    assert done.returncode == 1, done
-    _, mark, said = done.stderr.rpartition("opsmith.jit._errors.BuildError: ")
-    assert mark, done.stderr
-    assert "\n  → " in said, said
-    return said
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_a_source_says_nothing_but_its_ops(name: str) -> None:
@@ -538,193 +448,27 @@ def test_a_full_disk(name: str) -> None:
     assert added(jit.load_inline(name, source(6))) == 6
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else, who may not write")
-def test_a_cache_that_is_read_only_serves_what_it_has(name: str, cache: Path) -> None:
-    """Or, for one that is empty, says what to do."""
-    library = jit.load_inline(name, source(7))
-    # The compiler may be where only root can see it.
-    drop = "import os, numpy; from opsmith.jit import _toolchain\n"
-    drop += "found = _toolchain.find(jit.cache_folder()); _toolchain.find = lambda cache: found\n"
-    drop += "os.setuid(65534)\n"
-    # As whoever shares a cache opens it to others.
-    subprocess.run(["chmod", "-R", "go+rX", f"{cache}/"], check=True)
-    for folder in Path(library.__file__).parents:
-        if folder.stat().st_mode & 0o005 != 0o005:
-            pytest.skip(f"{folder} is closed to others")
-    done = child(drop + f"print(jit.load_inline({name!r}, source(7)).__file__)")
-    assert done.stdout.strip() == library.__file__, done.stderr
-    said = failure(drop + f"jit.load_inline({name!r}, source(8))")
-    assert "cannot be used: Permission denied" in said
-    assert "set OPSMITH_CACHE_DIR" in said
+def test_a_crate_s_own_root_is_a_source(name: str, tmp_path: Path) -> None:
+    """As `opsmith new` makes it, with modules; saved again, it is another library in the same process."""
+    (tmp_path / "parts.rs").write_text("/// What is added.\npub const VALUE: f64 = 2.0;\n")
+    root = tmp_path / "lib.rs"
+    text = f"""//! Operators.
+#![deny(missing_docs)]
 
+use opsmith::prelude::*;
 
-def refused(path: Path, name: str, value: float) -> str:
-    """What is said of the path, from which no code is taken; the source is that of `value`."""
-    with pytest.raises(opsmith.Error, match=re.escape(f"{path}: ")) as raised:
-        jit.load_inline(name, source(value))
-    assert raised.value.code == "PermissionDenied"
-    assert "set OPSMITH_CACHE_DIR to" in str(raised.value)
-    return str(raised.value)
+pub mod parts;
 
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A new folder that others get at; those of pytest lie in one that is closed to them."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        yield Path(folder)
-
-
-def test_a_cache_that_others_can_write_to_is_refused(
-    name: str, open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Before a compiler is started that its files name, or a library opened."""
-    cache = open_folder / "shared" / "cache"
-    cache.mkdir(parents=True)
-    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(cache))
-    cache.chmod(0o777)
-    assert "(mode 0777)" in refused(cache, name, 1)
-    cache.chmod(0o700)
-    # Whoever can write to the folder above can put another in its place.
-    cache.parent.chmod(0o777)
-    assert "(mode 0777)" in refused(cache.parent, name, 1)
-    cache.parent.chmod(0o755)
-    cache.chmod(0o755)
-    for folder in ["toolchains", "libraries", "dependencies"]:
-        (cache / folder).mkdir()
-        (cache / folder).chmod(0o777)
-        refused(cache / folder, name, 1)
-        (cache / folder).chmod(0o755)
-    planted = cache / "dependencies" / _dependencies.digest([_toolchain.find(cache).version])
-    (planted / "target").mkdir(parents=True)
-    (planted / "target" / "libplanted.so").touch()
-    (planted / "target" / "libplanted.so").chmod(0o666)
-    assert "(mode 0666)" in refused(planted / "target" / "libplanted.so", name, 1)
-
-
-def test_a_pickled_function_is_not_loaded_from_where_others_write(name: str, open_folder: Path) -> None:
-    copied = shutil.copy(jit.load_inline(name, source(4)).__file__, open_folder)
-    os.chmod(copied, 0o666)
-    with pytest.raises(opsmith.Error, match=r"cannot unpickle .*\(mode 0666\)") as raised:
-        _pickling.restored(copied, name, "0.0.0", "", built=True)
-    assert raised.value.code == "PermissionDenied"
-
-
-def test_programs_are_started_where_the_umask_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object, **__: object) -> str:
-        raise FileNotFoundError("/proc/self/status")
-
-    monkeypatch.setattr(Path, "read_text", missing)
-    assert _toolchain.umask() == 0o022
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_others_put_into_a_cache_is_refused(name: str, cache: Path, tmp_path: Path) -> None:
-    file = Path(jit.load_inline(name, source(2)).__file__)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("opsmith.jit._load._built", {})
-        patch.setattr("opsmith.jit._load._names", set())
-        inputs = max((cache / "inputs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        toolchain = next((cache / "toolchains").iterdir())
-        for path in [file, file.with_name("entry.json"), inputs, toolchain]:
-            os.chown(path, 65534, -1)
-            assert "belongs to user 65534" in refused(path, name, 2)
-            os.chown(path, 0, -1)
-        # A link to what somebody else has, under a name that is ours.
-        theirs = tmp_path / "lib.so"
-        shutil.copy(file, theirs)
-        os.chown(theirs, 65534, -1)
-        own = file.read_bytes()
-        file.unlink()
-        file.symlink_to(theirs)
-        refused(theirs, name, 2)
-        file.unlink()
-        file.write_bytes(own)
-
-
-def test_what_is_made_is_this_users_alone(name: str, cache: Path) -> None:
-    """Whatever modes new files have."""
-    made = f"import os; os.umask(0); jit.load_inline({name!r}, source(3))"
-    done = child(made)
-    assert done.returncode == 0, done.stderr
-    for part in ["libraries", "inputs", "sources", "toolchains", "building"]:
-        for path in [cache / part, *(cache / part).rglob("*")]:
-            mode = path.stat().st_mode
-            assert mode & 0o022 == 0, path
-            assert not path.is_dir() or mode & 0o777 in (0o700, 0o755), (path, oct(mode))
-    assert next((cache / "libraries").glob(f"{name}-*")).stat().st_mode & 0o777 == 0o700
-
-
-def test_a_cache_that_is_a_file(name: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    said = failure(f"jit.load_inline({name!r}, source(9))", OPSMITH_CACHE_DIR=str(tmp_path / "file"))
-    assert "set OPSMITH_CACHE_DIR to a folder that can be written to" in said
-
-
-def test_the_build_after_a_killed_one_succeeds(name: str, cache: Path) -> None:
-    process = subprocess.Popen(child_command(f"jit.load_inline({name!r}, source(10))"))
-    deadline = time.monotonic() + 60
-    while not list((cache / "building").glob("*/lib.rs")) and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert list((cache / "building").glob("*/lib.rs")), "killed while it compiled"
-    assert added(jit.load_inline(name, source(10))) == 10
-
-
-def test_two_processes_at_once_build_it_once(name: str) -> None:
-    command = child_command(f"print(jit.load_inline({name!r}, source(11), verbose=True).__file__)")
-    processes = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
-    ]
-    told = [process.communicate() for process in processes]
-    assert len({out for out, _ in told}) == 1
-    assert sum("--crate-type cdylib" in err for _, err in told) == 1
-
-
-@pytest.mark.parametrize("damage", ["truncated", "changed", "no entry"])
-def test_a_corrupt_entry_is_built_again(name: str, damage: str) -> None:
-    code = f"from numpy import zeros; library = jit.load_inline({name!r}, source(12))\n"
-    code += "print(library.shifted(zeros(1)), library.__file__)"
-    shown = child(code).stdout
-    file = Path(shown.split(" ", 1)[1].strip())
-    content = file.read_bytes()
-    match damage:
-        case "truncated":
-            file.write_bytes(content[: len(content) // 2])
-        case "changed":
-            file.write_bytes(content[:-100] + b"\0" * 50 + content[-50:])
-        case "no entry":
-            (file.parent / "entry.json").write_text("{")
-    assert child(code).stdout == shown
-
-
-def test_broken_dependencies_are_compiled_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that the compiler refuses, though it has the size it should have."""
-    calls = []
-
-    def compiled(*arguments: object) -> _dependencies.Compiled:
-        calls.append(arguments[-1])
-        found = ours(*arguments[:-1])  # type: ignore[arg-type]
-        if arguments[-1]:
-            return found
-        return _dependencies.Compiled({"opsmith": str(broken)}, found.search)
-
-    ours = _dependencies.compiled
-    broken = CACHE / "libopsmith-broken.rlib"
-    broken.write_bytes(b"!<arch>\n")
-    monkeypatch.setattr(_dependencies, "compiled", compiled)
-    assert added(jit.load_inline(name, source(13))) == 13
-    assert calls == [False, True]
-    broken.unlink()
-
-
-def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("OPSMITH_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert jit.cache_folder() == tmp_path / "opsmith"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert jit.cache_folder() == Path("/home/me/.cache/opsmith")
-    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
-    assert jit.cache_folder() == tmp_path / "own"
+{SOURCE.replace("VALUE", "parts::VALUE")}
+opsmith::library! {{ name = "elsewhere", ops = [shifted] }}
+"""
+    root.write_text(text)
+    library = jit.load(name, root)
+    assert (library.__name__, library.__version__, added(library)) == (name, "0.0.0", 2)
+    root.write_text(text.replace("x + parts::VALUE", "x - parts::VALUE"))
+    other = jit.load(name, root)
+    assert other.__name__.startswith(f"{name}_") and added(other) == -2
+    with pytest.raises(
+        opsmith.InvalidArgumentError, match=r"a crate's root.* a source by itself"
+    ):
+        jit.load(name, [root, tmp_path / "parts.rs"])

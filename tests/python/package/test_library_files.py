@@ -1,4 +1,4 @@
-"""What a built library is as a file: small, and in need of nothing but the C library."""
+"""What a built library is as a file: in need of nothing but the C library."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
 EXAMPLES = ["distances", "zero_out"]
-# The aim is 1.5 MB. The part that compiles and launches CUDA kernels, and JAX's for a card, go beyond.
-LIMIT = 1_630_000
 ALLOWED = ("libc.so", "libm.so", "libgcc_s.so", "ld-linux")
 
 PT_LOAD, PT_DYNAMIC = 1, 2
@@ -35,11 +33,6 @@ def needed(path: Path) -> list[str]:
     )
     starts = [strings + value for tag, value in entries if tag == DT_NEEDED]
     return [data[start : data.index(b"\0", start)].decode() for start in starts]
-
-
-@pytest.mark.parametrize("name", EXAMPLES)
-def test_a_library_is_small(name: str) -> None:
-    assert (LIBRARIES / f"lib{name}.so").stat().st_size < LIMIT
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -32,11 +32,19 @@ def run() -> Run:
 
 @pytest.fixture(scope="session")
 def build(run: Run) -> Run:
-    """Runs `python -m opsmith.build --release`, for which most is compiled already, for the crate in a folder."""
+    """Runs `python -m opsmith.build --release`, for which most is compiled, for the crate in a folder."""
 
     def build(crate: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         manifest = crate / "Cargo.toml"
-        command = [sys.executable, "-m", "opsmith.build", "--manifest-path", manifest, "--release", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "opsmith.build",
+            "--manifest-path",
+            manifest,
+            "--release",
+            *arguments,
+        ]
         return run(*command, **variables)
 
     return build
