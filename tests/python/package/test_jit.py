@@ -468,7 +468,5 @@ opsmith::library! {{ name = "elsewhere", ops = [shifted] }}
     root.write_text(text.replace("x + parts::VALUE", "x - parts::VALUE"))
     other = jit.load(name, root)
     assert other.__name__.startswith(f"{name}_") and added(other) == -2
-    with pytest.raises(
-        opsmith.InvalidArgumentError, match=r"a crate's root.* a source by itself"
-    ):
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"a crate's root.* a source by itself"):
         jit.load(name, [root, tmp_path / "parts.rs"])
