@@ -163,12 +163,14 @@ fn run_cargo(options: &Options) -> Result<Option<Vec<Value>>> {
     let mut command = cargo(manifest_path, &["build", "--message-format", "json-render-diagnostics"]);
     if options.dist {
         command.args(["--profile", "dist"]);
-        command.args(DIST.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.dist.{setting}")]));
+        command
+            .args(DIST.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.dist.{setting}")]));
     } else if options.release {
         command.arg("--release");
     }
-    command
-        .args(RELEASE.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.release.{setting}")]));
+    command.args(
+        RELEASE.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.release.{setting}")]),
+    );
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(|error| not_started(error, &command))?;
     let told = child.stdout.take().context("Cargo's output cannot be read")?;

@@ -176,7 +176,8 @@ fn threads_for(given: &str, cores: usize) -> (usize, Option<String>) {
         Ok(count) if (1..=most).contains(&count) => (count, None),
         _ if given.is_empty() => (cores, None),
         _ => {
-            let what = format!("{NUM_THREADS_VARIABLE}={given:?} is not a number of threads, from 1 to {most}");
+            let what =
+                format!("{NUM_THREADS_VARIABLE}={given:?} is not a number of threads, from 1 to {most}");
             (cores, Some(format!("{what}: {cores} are used")))
         }
     }

@@ -1,8 +1,6 @@
 //! Calls of JAX's handlers on a card, in frames as `xla/ffi/api/c_api.h` lays them out, with functions of XLA's that note what they
 //! are asked: launches go to the test in place of a card.
 
-#![cfg(feature = "jax")]
-
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
