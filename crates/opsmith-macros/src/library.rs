@@ -166,21 +166,7 @@ fn for_hosts(
     // How many ops there are is known only when the macro's code is compiled: functions are named for as many as there may
     // be, and those of ops that there are not are never made.
     let positions: Vec<usize> = (0..(ops.len() * (1 + MAX_COMPANIONS)).max(1)).collect();
-    let handlers = jax_symbols(ops).into_iter().enumerate().map(|(index, symbol)| {
-        let on_cuda = format_ident!("{symbol}_cuda");
-        let one = |symbol: &Ident, kind: TokenStream| {
-            quote! {
-                #[unsafe(no_mangle)]
-                unsafe extern "C" fn #symbol(frame: *mut host::jax::CallFrame) -> *mut host::jax::ErrorHandle {
-                    let library = <__OpsmithLibrary as host::Root>::library();
-                    // SAFETY: passed on from XLA.
-                    unsafe { host::jax::handle(library, #index, ::opsmith::DeviceKind::#kind, frame) }
-                }
-            }
-        };
-        let (on_cpu, on_card) = (one(&symbol, quote!(Cpu)), one(&on_cuda, quote!(Cuda)));
-        quote!(#on_cpu #on_card)
-    });
+    let on_jax = for_jax(ops, &positions);
     let library = quote! {
         #plain
             .with_torch_kernels(&const {
@@ -200,25 +186,7 @@ fn for_hosts(
         pub static opsmith_library_v1: ::opsmith::OpsmithLibrary =
             host::capi::table::<__OpsmithLibrary>(#name, #version);
 
-        static HANDLERS: [host::jax::Handler; COUNT] = host::family::first([
-            #(host::jax::handler::<__OpsmithLibrary, #positions> as host::jax::Handler),*
-        ]);
-
-        #[unsafe(no_mangle)]
-        extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
-            HANDLERS.get(op).copied()
-        }
-
-        static CUDA_HANDLERS: [host::jax::Handler; COUNT] = host::family::first([
-            #(host::jax::cuda_handler::<__OpsmithLibrary, #positions> as host::jax::Handler),*
-        ]);
-
-        #[unsafe(no_mangle)]
-        extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
-            CUDA_HANDLERS.get(op).copied()
-        }
-
-        #(#handlers)*
+        #on_jax
 
         #[used]
         #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
@@ -230,6 +198,56 @@ fn for_hosts(
         }
     };
     (library, given_out)
+}
+
+/// What JAX calls: a function of its own name for each op that is listed, and two that have those of all ops.
+fn for_jax(ops: &[Path], positions: &[usize]) -> TokenStream {
+    let symbols = jax_symbols(ops);
+    // A handler has one address, by whichever way JAX comes to it, or the second way is an error there.
+    let handlers_of = |generic: &str, ending: &str| {
+        let generic = format_ident!("{generic}");
+        let handlers = positions.iter().map(|position| match symbols.get(*position) {
+            Some(symbol) => {
+                let symbol = format_ident!("{symbol}{ending}");
+                quote!(#symbol as host::jax::Handler)
+            }
+            None => quote!(host::jax::#generic::<__OpsmithLibrary, #position> as host::jax::Handler),
+        });
+        quote!(host::family::first([#(#handlers),*]))
+    };
+    let (on_cpu, on_card) = (handlers_of("handler", ""), handlers_of("cuda_handler", "_cuda"));
+    let handlers = symbols.iter().enumerate().map(|(index, symbol)| {
+        let on_cuda = format_ident!("{symbol}_cuda");
+        let one = |symbol: &Ident, kind: TokenStream| {
+            quote! {
+                #[unsafe(no_mangle)]
+                unsafe extern "C" fn #symbol(frame: *mut host::jax::CallFrame) -> *mut host::jax::ErrorHandle {
+                    let library = <__OpsmithLibrary as host::Root>::library();
+                    // SAFETY: passed on from XLA.
+                    unsafe { host::jax::handle(library, #index, ::opsmith::DeviceKind::#kind, frame) }
+                }
+            }
+        };
+        let (on_cpu, on_card) = (one(symbol, quote!(Cpu)), one(&on_cuda, quote!(Cuda)));
+        quote!(#on_cpu #on_card)
+    });
+    quote! {
+        static HANDLERS: [host::jax::Handler; COUNT] = #on_cpu;
+
+        #[unsafe(no_mangle)]
+        extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
+            HANDLERS.get(op).copied()
+        }
+
+        static CUDA_HANDLERS: [host::jax::Handler; COUNT] = #on_card;
+
+        #[unsafe(no_mangle)]
+        extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
+            CUDA_HANDLERS.get(op).copied()
+        }
+
+        #(#handlers)*
+    }
 }
 
 /// The function that gives the C ABI's table to the program that the library is part of.
