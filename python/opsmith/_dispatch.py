@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numbers
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from opsmith._definition import Loaded, Op
-from opsmith._errors import InvalidArgumentError, UnimplementedError
+from opsmith._definition import Arg, Loaded, Op
+from opsmith._errors import Error, InvalidArgumentError, UnimplementedError
 
 GRAPH = "an Opsmith graph"
 
@@ -27,7 +27,8 @@ ADAPTERS = {
 - `PLAIN`, the classes of the framework's own tensors: what these functions take as first input;
 - `call(loaded, op, inputs, attrs, name)`, which wires if need be and converts what is not a tensor;
 - where the framework wants to open a library's file before anybody else does, `open_first(path)`;
-- where the framework looks into functions, `mark(function)`, which tells it not to.
+- where the framework looks into functions, `mark(function)`, which tells it not to;
+- where arguments that do not fit are errors of the framework's own, `host_error(error)`, which gives that.
 
 All give the outputs of the op, saved ones too, of which those at the end may be missing."""
 
@@ -67,28 +68,63 @@ def module_of(framework: str) -> str:
 def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
     """The module that serves the framework of these inputs, beside whose tensors NumPy's arrays may stand.
 
-    Raises `InvalidArgumentError` when they are of several frameworks, naming the arguments, or of none.
+    Raises `InvalidArgumentError` when they are of several frameworks, naming the arguments, or of none, or
+    masked; or what a framework whose tensors are among them has instead.
     """
     found: dict[str, str] = {}
+    masked = None
     for argument, value in _tensors(op, inputs):
         framework = framework_of(value)
-        if type(value).__name__ == "MaskedArray":
-            raise InvalidArgumentError(
-                f"{op.name}: input `{argument}` is a masked array, whose mask would be lost; "
-                "pass `.filled(value)` or `.data`"
-            )
         if framework is not None:
             found.setdefault(framework, argument)
+        if framework == "NumPy" and _is_masked(value):
+            masked = masked or argument
     if len(found) > 1:
         found.pop("NumPy", None)
-    if len(found) > 1:
-        listed = ", ".join(f"`{argument}` is of {framework}" for framework, argument in found.items())
-        raise InvalidArgumentError(f"{op.name}: all inputs must be of one framework, but {listed}")
-    framework = next(iter(found), None)
-    if framework not in ADAPTERS:
+    adapters = [import_module(ADAPTERS[framework]) for framework in found if framework in ADAPTERS]
+    if len(adapters) == 1 and masked is None:
+        return adapters[0]
+    if masked is not None:
+        lost = "is a masked array, whose mask would be lost; pass `.filled(value)` or `.data`"
+        why = f"input `{masked}` {lost}"
+    elif adapters:
+        why = _several(found)
+    else:
         kinds = ", ".join(f"`{name}` is {type(value).__name__}" for name, value in _tensors(op, inputs))
-        raise InvalidArgumentError(f"{op.name}: cannot take these inputs as arrays: {kinds}")
-    return import_module(ADAPTERS[framework])
+        why = f"cannot take these inputs as arrays: {kinds}"
+    raise _host_error(adapters, InvalidArgumentError(f"{op.name}: {why}"))
+
+
+def _is_masked(array: object) -> bool:
+    return any(kind.__name__ == "MaskedArray" for kind in type(array).__mro__)
+
+
+def _several(found: Mapping[str, str]) -> str:
+    """Why arrays of these frameworks, of each of which an argument is given, are refused."""
+    listed = ", ".join(f"`{argument}` is of {framework}" for framework, argument in found.items())
+    # An output of a graph has no value that others could take.
+    kept = GRAPH if GRAPH in found else next(iter(found))
+    other = next(argument for framework, argument in found.items() if framework != kept)
+    remedy = _CONVERSIONS[kept].format(other)
+    return f"all inputs must be of one framework, but {listed}\n  → convert one of them, for example {remedy}"
+
+
+_CONVERSIONS = {
+    "torch": "torch.from_dlpack({})",
+    "TensorFlow": "tf.constant(numpy.asarray({}))",
+    "JAX": "jax.numpy.from_dlpack({})",
+    GRAPH: "numpy.asarray({})",
+}
+"""What makes arrays of others a framework's; a graph takes NumPy's."""
+
+
+def _host_error(adapters: Sequence[ModuleType], error: Error) -> Exception:
+    """The error as the first of these frameworks that has errors of its own raises it."""
+    for adapter in adapters:
+        if hasattr(adapter, "host_error"):
+            own: Exception = adapter.host_error(error)
+            return own
+    return error
 
 
 def call(
@@ -100,15 +136,30 @@ def call(
     """
     adapter = adapter_for(op, inputs)
     if loaded.embedded and adapter.__name__ != ADAPTERS[GRAPH]:
-        raise UnimplementedError(
+        error = UnimplementedError(
             f"{op.name}: the standard operators that are part of opsmith serve NumPy and graphs; "
             "for a framework's tensors load libopsmith_ops.so, built of the crate opsmith-ops-library"
         )
+        raise _host_error([adapter], error)
     return adapter.call(loaded, op, inputs, attrs, name)
+
+
+def missing(arg: Arg) -> str:
+    """What is wrong with `None` for an input that is needed, or in a list of tensors."""
+    return f"input `{arg.name}` " + ("holds None, which is no tensor" if arg.is_list else "is missing")
+
+
+def text(op: Op, name: Any) -> str:
+    """The name that a call is given. Raises `InvalidArgumentError` for what is no text."""
+    if not isinstance(name, str):
+        got = f"{name!r} ({type(name).__name__})"
+        raise InvalidArgumentError(f"{op.name}: `name` must be text (str), got {got}")
+    return name
 
 
 def call_named(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any], name: str) -> Any:
     """Call `op` on any inputs, with a name for hosts that have named nodes."""
+    text(op, name)
     if any(framework_of(value) not in (None, "NumPy") for _, value in _tensors(op, inputs)):
         return call(loaded, op, inputs, attrs, name)
     return loaded.native.op(op.index).call(tuple(inputs), tuple(attrs) or None)

@@ -12,9 +12,16 @@ from contextlib import contextmanager
 
 
 class Error(RuntimeError):
-    """Anything that goes wrong in an op or a library; the message names the op and the argument."""
+    """Anything that goes wrong in an op or a library; the message names the op and the argument.
+
+    ``code`` names the kind of failure: ``"DataLoss"`` for a damaged file, say, which has no class of its own.
+    """
 
     code: str = "Unknown"
+
+
+# TensorFlow's AutoGraph adds its traceback to an exception of such a class, and replaces any other.
+Error.__init__ = Exception.__init__  # type: ignore[method-assign]
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -169,8 +169,8 @@ def _wire(library: Library, adapter_name: str) -> None:
 def _names(loaded: Loaded, op: Op) -> dict[str, Any]:
     native_op = loaded.native.op(op.index)
     native_op.set_fallback(partial(_dispatch.call, loaded, op))
-    named = partial(_dispatch.call_named, loaded, op)
-    return {**_TYPES, "_native": native_op, "_CALLS": {}, "_named": named}
+    named = {"_named": partial(_dispatch.call_named, loaded, op), "_text": partial(_dispatch.text, op)}
+    return {**_TYPES, "_native": native_op, "_CALLS": {}, **named}
 
 
 def _overview(definition: Definition) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opsmith import _library
-from opsmith._errors import Error, FailedPreconditionError
+from opsmith._errors import Error, FailedPreconditionError, NotFoundError
 from opsmith._native import check_own
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ class QualifiedName(str):
         return _plain, (self._library, str(self))
 
 
+_MISSING = "\n  → put the file back there, or install the ops as a package (docs/publishing.md)"
+
+
 def _plain(_: Library, name: str) -> str:
     return name
 
@@ -72,7 +75,8 @@ def restored(path: str, name: str, version: str, digest: str, built: bool) -> Li
         library = _library.load(path)
     except Error as error:
         why = "; ".join(filter(None, (str(error), here, _IN_A_CACHE if built else "")))
-        told = type(error)(f"{what}: {why}")
+        remedy = _MISSING if isinstance(error, NotFoundError) and not built else ""
+        told = type(error)(f"{what}: {why}{remedy}")
         told.code = error.code
         raise told from error
     if (library.__name__, library.__version__) != (name, version):

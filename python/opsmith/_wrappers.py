@@ -94,8 +94,8 @@ def parameters(op: Op, array: str) -> list[str]:
 
 def source(op: Op) -> str:
     """The function's source. It refers to `_native`, the op in the library, to `_CALLS`, which has for each
-    class of tensors of the frameworks that are there what calls the op on them, and to `_named`, which calls
-    it by a name on whatever the inputs are."""
+    class of tensors of the frameworks that are there what calls the op on them, to `_named`, which calls
+    it by a name on whatever the inputs are, and to `_text`, which checks a name."""
     inputs = [arg.python_name for arg in op.inputs]
     attrs = [attr.python_name for attr in op.call_attrs]
     before, after = _selection(op)
@@ -107,11 +107,11 @@ def source(op: Op) -> str:
     if lookup is not None:
         lines.append(f"    _call = {lookup}")
         lines.append("    if _call is not None:")
-        lines.append(f"        return {before}_call({', '.join([*inputs, *attrs, 'name'])}){after}")
-    if inputs:
-        lines.append("    if name is not None:")
-        given = ", ".join(f"({''.join(f'{each}, ' for each in group)})" for group in (inputs, attrs))
-        lines.append(f"        return {before}_named({given}, name){after}")
+        named = "None if name is None else _text(name)"
+        lines.append(f"        return {before}_call({', '.join([*inputs, *attrs, named])}){after}")
+    lines.append("    if name is not None:")
+    given = ", ".join(f"({''.join(f'{each}, ' for each in group)})" for group in (inputs, attrs))
+    lines.append(f"        return {before}_named({given}, name){after}")
     packed = [f"attrs=({', '.join(attrs)},)"] if attrs else []
     lines.append(f"    return {before}_native({', '.join(inputs + packed)}){after}")
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -39,17 +39,22 @@ class Graph:
         return scopes[-1] if scopes else self._root
 
     @staticmethod
-    def load(path: str | os.PathLike[str], libraries: Sequence[Library] = ()) -> Graph:
+    def load(path: str | os.PathLike[str], libraries: Library | Iterable[Library] = ()) -> Graph:
         """Read a graph that `save` wrote.
 
-        Its ops are those of the standard operators and of `libraries`, which may be of other
-        releases than those that it was made with. Raises `opsmith.NotFoundError` where a library is
-        missing, `opsmith.InvalidArgumentError` for what is no library that `opsmith.load` gave.
+        Its ops are those of the standard operators and of `libraries`, one or several, which may be of other
+        releases than those that it was made with.
+
+        Raises `opsmith.NotFoundError` where the file or a library is missing, an `opsmith.Error` whose
+        `code` is `"DataLoss"` for a file that is damaged or holds no graph, and
+        `opsmith.InvalidArgumentError` for a path of what is no regular file, and for what is no library that
+        `opsmith.load` gave.
         """
-        wrong = [library for library in libraries if not isinstance(library, Library)]
+        given = list(libraries) if isinstance(libraries, Iterable) else [libraries]
+        wrong = [library for library in given if not isinstance(library, Library)]
         if wrong:
             raise InvalidArgumentError(f"Graph.load: a library is what opsmith.load gives, got {wrong[0]!r}")
-        natives = [library._opsmith_loaded.native for library in libraries]
+        natives = [library._opsmith_loaded.native for library in given]
         return Graph(_native.Graph.load(path, natives))
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -105,7 +105,12 @@ class Session:
         self._native.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Give every variable the value that a file has for it."""
+        """Give every variable the value that a file has for it, or none where one does not fit.
+
+        Raises `opsmith.NotFoundError` where the file is missing or has no value for a variable, an
+        `opsmith.Error` whose `code` is `"DataLoss"` for a damaged file, and `opsmith.InvalidArgumentError`
+        for a value of another dtype or shape than the variable's, and for a path of what is no regular file.
+        """
         self._native.restore(path)
 
     @property

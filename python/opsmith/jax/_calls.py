@@ -162,6 +162,8 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
     def convert(arg: Arg, x: Any) -> Value:
         if isinstance(x, jax.Array | Constant):
             return x
+        if x is None:
+            raise InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}")
         dtype: Any = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
         if dtype and not isinstance(x, np.ndarray):
             _dispatch.refuse_loss(op, arg.name, x, jax.dtypes.canonicalize_dtype(dtype).name)
@@ -169,8 +171,6 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
             if isinstance(x, np.ndarray):
                 own = jax.dtypes.canonicalize_dtype(x.dtype)
                 dtype = wide_dtype(arg, own) or own
-            if x is None:
-                raise TypeError("it is None")
             if arg in in_cpu_memory:
                 return Constant.of(x, dtype)
             return jnp.asarray(x, dtype and jax.dtypes.canonicalize_dtype(dtype))

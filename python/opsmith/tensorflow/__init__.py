@@ -17,10 +17,10 @@ from opsmith._docs import docstring
 from opsmith._errors import AlreadyExistsError
 from opsmith._forks import LOADING
 from opsmith.tensorflow import _calls, _gradients, _loading
-from opsmith.tensorflow._calls import PLAIN
+from opsmith.tensorflow._calls import PLAIN, host_error
 from opsmith.tensorflow._op import TfOp
 
-__all__ = ["PLAIN", "call", "mark", "open_first", "wire"]
+__all__ = ["PLAIN", "call", "host_error", "mark", "open_first", "wire"]
 
 
 @dataclass(frozen=True)

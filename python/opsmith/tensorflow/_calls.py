@@ -244,6 +244,8 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                 f"must be a dense tensor, got a {type(value).__name__}; call its to_tensor() or "
                 "tf.sparse.to_dense() first",
             )
+        if value is None:
+            raise host_error(InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}"))
         dtype = None
         if _dispatch.framework_of(value) != "TensorFlow":
             dtype = by_attr.get(arg.type_attr or "") or arg.dtype or op.dtype_of_empty(arg, value)

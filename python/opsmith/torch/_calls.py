@@ -107,6 +107,10 @@ def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
     def convert(arg: Arg, value: Any, device: torch.device) -> torch.Tensor:
         if isinstance(value, torch.Tensor):
             return value
+        if value is None:
+            raise InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}")
+        if torch.compiler.is_dynamo_compiling() and type(value) not in _TRACED:
+            raise _not_traced(op, arg, value)
         if arg.ref:
             kind = type(value).__name__
             raise _refused(op, arg, f"is changed in place, so it must be a tensor or an array, got {kind}")
@@ -135,6 +139,8 @@ def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
 def _of_numpy(op: Op, arg: Arg, array: Any, device: torch.device) -> torch.Tensor:
     """An array as a tensor: a copy, for autograd would not notice that the array is changed; the array itself
     where the op changes it."""
+    if torch.compiler.is_dynamo_compiling() and type(array) is not np.ndarray:
+        raise _not_traced(op, arg, array)
     if arg.ref and not array.flags.writeable:
         raise _refused(op, arg, "is changed in place and the array is read-only; pass a copy")
     if arg.ref and device.type != "cpu":
@@ -152,6 +158,18 @@ def _of_numpy(op: Op, arg: Arg, array: Any, device: torch.device) -> torch.Tenso
         ) from error
     except (TypeError, ValueError, RuntimeError) as error:
         raise _refused(op, arg, f"is no array that PyTorch takes: {error}") from error
+
+
+_TRACED = (list, tuple, bool, int, float, complex)
+"""What Dynamo makes tensors of as PyTorch does."""
+
+
+def _not_traced(op: Op, arg: Arg, value: Any) -> InvalidArgumentError:
+    """What breaks the graph: Dynamo calls eagerly what raises, and that call takes or refuses the value.
+
+    Dynamo itself takes arrays of other frameworks, and the values of a masked array without its mask.
+    """
+    return _refused(op, arg, f"is of {type(value).__name__}, which torch.compile cannot trace")
 
 
 def _refused(op: Op, arg: Arg, why: str) -> InvalidArgumentError:

@@ -100,6 +100,8 @@ def test_sessions_are_of_graphs(graph: Graph) -> None:
         Session(graph, threads=True)
     with pytest.raises(opsmith.InvalidArgumentError, match="a library is what opsmith"):
         Graph.load("any", ["libdistances.so"])  # type: ignore[list-item]
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"a library is what opsmith\.load gives, got 3"):
+        Graph.load("any", 3)  # type: ignore[arg-type]
     assert {"Graph", "Session", "ops", "optimizers"} <= set(dir(opsmith)) and opsmith.__version__
 
 

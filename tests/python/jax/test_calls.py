@@ -166,7 +166,12 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     ),
     "missing": (lambda f: f(X), TypeError, r"pairwise_manhattan_distance\(\) missing 1 required .*'y'"),
     "unknown": (lambda f: f(X, Y, b=1), TypeError, "unexpected keyword argument 'b'"),
-    "none": (lambda f: f(X, None), opsmith.InvalidArgumentError, "input `y` is not an array"),
+    "none": (lambda f: f(X, None), opsmith.InvalidArgumentError, "input `y` is missing"),
+    "a name": (
+        lambda f: f(X, Y, name=3),
+        opsmith.InvalidArgumentError,
+        r"PairwiseManhattanDistance: `name` must be text \(str\), got 3 \(int\)",
+    ),
     "text": (lambda f: f(X, "y"), opsmith.InvalidArgumentError, "input `y` is not an array"),
 }
 

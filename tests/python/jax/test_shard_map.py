@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -266,3 +267,18 @@ def test_an_axis_that_jax_divides_itself(distances: opsmith.Library) -> None:
     parts = jax.shard_map(f, mesh=MESH, axis_names={"i"}, in_specs=(P("i"), P()), out_specs=P("i"))
     close(jax.jit(parts)(X, Y), f(X, Y))
     close(jax.jit(first(parts))(X, Y), first(f)(X, Y))
+
+
+def test_the_program_in_the_guide(distances: opsmith.Library) -> None:
+    guide = Path(__file__).parents[3] / "docs" / "hosts.md"
+    section = guide.read_text(encoding="utf-8").split("\n## JAX\n")[1].split("\n## ")[0]
+    names = {"jax": jax, "jnp": jnp, "distances": distances}
+    exec(section.split("```python\n")[2].split("```")[0], names)
+    assert names["z"].sharding.spec == P("i", None)
+
+
+def test_what_the_guide_says_of_inputs_that_are_sharded_outside(distances: opsmith.Library) -> None:
+    f = distances.pairwise_manhattan_distance
+    x = jax.device_put(X, jax.sharding.NamedSharding(MESH, P("i")))
+    assert [shard.data.shape for shard in f(x, Y).addressable_shards] == [(8, 4)] * 4
+    close(jax.grad(lambda x: f(x, Y).sum())(x), jax.grad(lambda x: f(x, Y).sum())(X))

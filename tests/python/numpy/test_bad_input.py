@@ -59,6 +59,13 @@ def test_numbers_of_inputs(testops: Ops) -> None:
     refuse(lambda: testops("pairwise")(ONES, ONES, ONES), "Pairwise: takes 2 inputs (x, y), got 3")
 
 
+def test_a_name_that_is_no_text(testops: Ops, zero_out: opsmith.Library) -> None:
+    graph = opsmith.Graph()
+    for call in (zero_out.zero_out_real, opsmith.ops.exp):
+        for x in (ONES, graph.constant(ONES)):
+            refuse(lambda call=call, x=x: call(x, name=3), ": `name` must be text (str), got 3 (int)")
+
+
 def test_lists_of_inputs(testops: Ops) -> None:
     call = testops("double_all")
     refuse(

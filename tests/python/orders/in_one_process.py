@@ -72,9 +72,10 @@ for gradient in gradients:
 for name, (_, to_host, _) in HOSTS.items():
     for other, (_, to_other, _) in HOSTS.items():
         if "NumPy" not in (name, other) and name != other:
+            host = tf.errors if "TensorFlow" in (name, other) else opsmith
             try:
                 pairwise(to_host(x), to_other(y))
-            except opsmith.InvalidArgumentError as error:
+            except host.InvalidArgumentError as error:
                 assert "PairwiseManhattanDistance: all inputs must be of one framework, but `x` is of" in str(
                     error
                 )

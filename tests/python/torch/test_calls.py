@@ -148,7 +148,7 @@ MISTAKES = {
     "frameworks, turned": (
         lambda f: f(opsmith.Graph().constant(X.numpy()), Y),
         opsmith.InvalidArgumentError,
-        "`x` is of an Opsmith graph, `y` is of torch",
+        r"`x` is of an Opsmith graph, `y` is of torch\n  → convert one of them, .* numpy.asarray\(y\)",
     ),
     "an array of another dtype": (
         lambda f: f(X, Y.double().numpy()),
@@ -165,6 +165,11 @@ MISTAKES = {
         opsmith.InvalidArgumentError,
         "PairwiseManhattanDistance: input `y` is a masked array, whose mask would be lost",
     ),
+    "a masked scalar": (
+        lambda f: f(X, np.ma.masked),
+        opsmith.InvalidArgumentError,
+        "PairwiseManhattanDistance: input `y` is a masked array, whose mask would be lost",
+    ),
     "one array too many": (
         lambda f: f(X, Y, Y),
         TypeError,
@@ -176,7 +181,12 @@ MISTAKES = {
         TypeError,
         r"pairwise_manhattan_distance\(\) .*unexpected keyword argument 'b'",
     ),
-    "none": (lambda f: f(X, None), RuntimeError, "input `y` is not a tensor"),
+    "none": (lambda f: f(X, None), opsmith.InvalidArgumentError, "input `y` is missing"),
+    "a name": (
+        lambda f: f(X, Y, name=3),
+        opsmith.InvalidArgumentError,
+        r"PairwiseManhattanDistance: `name` must be text \(str\), got 3 \(int\)",
+    ),
     "text": (lambda f: f(X, "y"), RuntimeError, "input `y` is not a tensor"),
 }
 
@@ -212,6 +222,8 @@ def test_wrong_attributes(distances: opsmith.Library, zero_out: opsmith.Library)
 def test_lists_that_are_too_short(zero_out: opsmith.Library) -> None:
     with pytest.raises(opsmith.InvalidArgumentError, match=r"SumInts: .*terms"):
         zero_out.sum_ints([])
+    with pytest.raises(opsmith.InvalidArgumentError, match="SumAll: input `terms` holds None"):
+        zero_out.sum_all([torch.rand(2), None])
     with pytest.raises(RuntimeError, match="terms"):
         zero_out.sum_all([torch.rand(2)])
     with pytest.raises(RuntimeError, match="terms"):

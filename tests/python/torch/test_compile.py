@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import opsmith
 import pytest
 import torch
@@ -123,3 +124,46 @@ def test_arithmetic_on_symbolic_dims(zero_out: opsmith.Library) -> None:
 def test_a_rank_that_shapes_do_not_tell_cannot_be_traced(testops: opsmith.Library) -> None:
     with pytest.raises(RuntimeError, match="DoubleAll: the rank of output `ys` does not follow"):
         testops.double_all([torch.rand(2, device="meta"), torch.rand(2, device="meta")])
+
+
+class OfJax(list):
+    """What PyTorch would take, as it does JAX's arrays, and JAX calls its own."""
+
+    def __jax_array__(self) -> None:
+        raise AssertionError
+
+
+# Dynamo would take the first for a plain array, and the second for a list.
+REFUSED = {
+    "a masked array": (np.ma.masked_array(np.ones((2, 3)), [[1, 0, 0], [0, 0, 0]]), "is a masked array"),
+    "of another framework": (OfJax([[1.0, 2.0, 3.0]]), "must be of one framework, but .* `y` is of JAX"),
+}
+
+
+@pytest.mark.parametrize(("y", "message"), REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_arrays_that_are_refused_eagerly_are_when_compiled(
+    distances: opsmith.Library, y: object, message: str, backend: str
+) -> None:
+    x = torch.ones(2, 3, dtype=torch.float64)
+
+    def of_two(x: torch.Tensor, y: object) -> torch.Tensor:
+        return distances.pairwise_manhattan_distance(x, y)
+
+    def of_one(x: torch.Tensor) -> torch.Tensor:
+        return distances.pairwise_manhattan_distance(x, y)
+
+    compiled = torch.compile(of_two, backend=backend)
+    # What an array has compiled is not for what comes after it.
+    assert compiled(x, np.ones((2, 3))).tolist() == [[0, 0], [0, 0]]
+    for call in (lambda: compiled(x, y), lambda: torch.compile(of_one, backend=backend)(x)):
+        with pytest.raises(opsmith.InvalidArgumentError, match=message):
+            call()
+    with pytest.raises(RuntimeError):
+        torch.compile(of_two, backend=backend, fullgraph=True)(x, y)
+
+
+def test_an_array_does_not_break_the_graph(distances: opsmith.Library) -> None:
+    compiled = torch.compile(distances.pairwise_manhattan_distance, fullgraph=True, backend="eager")
+    x = torch.ones(2, 3, dtype=torch.float64)
+    assert compiled(x, np.full((1, 3), 2.0)).tolist() == [[3], [3]]
