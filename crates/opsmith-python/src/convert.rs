@@ -17,6 +17,10 @@ use crate::python_values::{describe, text_to_bytes, type_name};
 /// DLPack's device types whose memory a CPU can read: CPU, and memory that CUDA or ROCm pinned or manages.
 const READABLE_DEVICES: [i32; 4] = [1, 3, 11, 13];
 
+fn masked_arrays(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("numpy.ma")?.getattr("MaskedArray")
+}
+
 /// The array that `object` is or gives: an array of whatever subclass, a NumPy scalar, a DLPack tensor, anything with the
 /// array or the buffer protocol. `None` for Python's own numbers, text and lists.
 ///
@@ -33,7 +37,8 @@ pub(crate) fn to_array<'py>(
     let numpy = py.import("numpy")?;
     let unreadable = |error| invalid(py, format!("{place} cannot be read as an array"), error);
     if is_array(object) {
-        if type_name(object) == "MaskedArray" {
+        // Of subclasses too, such as the one of `numpy.ma.masked`.
+        if type_name(object) != "ndarray" && object.is_instance(&masked_arrays(py)?)? {
             let message = "is a masked array, whose mask would be lost; pass `.filled(value)` or `.data`";
             return Err(place.invalid(py, message));
         }
@@ -167,8 +172,10 @@ fn to_text(array: &Bound<'_, PyAny>, invalid: impl Fn(String) -> PyErr) -> PyRes
         let element = element?;
         let Some(text) = text_to_bytes(&element)? else {
             let got = describe(&element)?;
-            let message =
-                format!("holds Python objects; element {at} must be text (str) or bytes, got {got}");
+            let message = format!(
+                "holds Python objects; element {at} must be text (str) or bytes, got {got}; numbers need a dtype of \
+                 theirs, such as `.astype(float)` gives"
+            );
             return Err(invalid(message));
         };
         memory::reserve(&mut texts, 1, "a tensor of text").map_err(|error| to_python(py, &error))?;

@@ -46,6 +46,7 @@ def refuse(
         (ONES, np.array(["2020-01-01"], "M8[D]"), ["`y` has dtype datetime64[D], which no op takes"]),
         (ONES, np.ones((2, 3), np.longdouble), ["`y` has dtype", "which no op takes"]),
         (ONES, np.ma.masked_array(ONES), ["`y` is a masked array"]),
+        (ONES, np.ma.masked, ["`y` is a masked array"]),
         (ONES, Tensor(ONES, (2, 1)), ["`y` is on a CUDA device (index 1)"]),
         (ONES, [[10**400, 0, 0]], ["`y` "]),
     ],
