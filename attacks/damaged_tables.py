@@ -29,6 +29,8 @@ DYNAMIC = "<QQ"
 SYMBOL = "<IBBHQQ"
 RELOCATION = "<QIIQ"
 WORD, HALF = "<I", "<H"
+# The kind of a symbol that is a function whose answer is the address of another (`STT_GNU_IFUNC`).
+CHOOSER = 10
 # Tables by the kind of section that they are.
 OF_SECTIONS = {
     4: ("relocations", RELOCATION),
@@ -92,14 +94,15 @@ def mutations(library: bytes, number: int, seed: int) -> Iterator[tuple[str, int
         far = [0, 1, (1 << bits) - 1, chance.getrandbits(bits), chance.randrange(len(library)), elsewhere]
         new = chance.choice([chance.choice(near), chance.choice(far), old ^ 1 << chance.randrange(bits)])
         new %= 1 << bits
-        # Another name or address of a symbol, or another symbol or address in a relocation, makes another
-        # program of it that nobody can tell from the first.
+        # Another name or address of a symbol, a function that chooses one in place of one, or another symbol or
+        # address in a relocation, makes another program of it that nobody can tell from the first.
         addresses = 2 * len(library)
         fitting = {
             SYMBOL: {0: len(library), 8: addresses},
             RELOCATION: {0: addresses, 12: symbols, 16: addresses},
         }
-        if new != old and new >= fitting.get(table.code, {}).get(at, 0):
+        chooses = (table.code, at, new & 15) == (SYMBOL, 4, CHOOSER)
+        if new != old and not chooses and new >= fitting.get(table.code, {}).get(at, 0):
             yield table.name, place, struct.pack(code, new)
             number -= 1
 

@@ -19,6 +19,8 @@ const OBJECT: u64 = 1;
 const FUNCTION: u64 = 2;
 const SECTION: u64 = 3;
 const THREAD_LOCAL: u64 = 6;
+/// A function that chooses a function.
+const CHOOSER: u64 = 10;
 
 /// A section's number that stands for none.
 const ABSOLUTE: u64 = 0xfff1;
@@ -144,12 +146,10 @@ fn is_placed(headers: &Headers, symbol: &Symbol<'_>) -> bool {
         THREAD_LOCAL => headers.tls_size().is_some_and(|tls| end <= tls),
         // What is only for compilers is not loaded, and found by none.
         OBJECT..=SECTION if !section.is_allocated() => true,
-        OBJECT..=SECTION => {
-            let wanted = if kind == FUNCTION { READ | EXECUTE } else { READ };
+        OBJECT..=SECTION | CHOOSER => {
+            let wanted = if matches!(kind, FUNCTION | CHOOSER) { READ | EXECUTE } else { READ };
             section.address <= value && end <= section.end() && headers.has_memory(value, size, wanted)
         }
-        // Among them those whose address is what a function of the library answers, which the loader calls
-        // (`STT_GNU_IFUNC`): no library of operators exports one, and any function may be damaged into one.
         _ => false,
     }
 }
