@@ -94,8 +94,8 @@ def mutations(library: bytes, number: int, seed: int) -> Iterator[tuple[str, int
         far = [0, 1, (1 << bits) - 1, chance.getrandbits(bits), chance.randrange(len(library)), elsewhere]
         new = chance.choice([chance.choice(near), chance.choice(far), old ^ 1 << chance.randrange(bits)])
         new %= 1 << bits
-        # Another name or address of a symbol, a function that chooses one in place of one, or another symbol or
-        # address in a relocation, makes another program of it that nobody can tell from the first.
+        # Another name or address of a symbol, a function that chooses one in place of one, another symbol or
+        # address in a relocation: that makes another program of it that nobody can tell from the first.
         addresses = 2 * len(library)
         fitting = {
             SYMBOL: {0: len(library), 8: addresses},
