@@ -457,7 +457,7 @@ def test_a_crate_s_own_root_is_a_source(name: str, tmp_path: Path) -> None:
 
 use opsmith::prelude::*;
 
-pub mod parts;
+mod parts;
 
 {SOURCE.replace("VALUE", "parts::VALUE")}
 opsmith::library! {{ name = "elsewhere", ops = [shifted] }}
