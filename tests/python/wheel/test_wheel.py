@@ -75,10 +75,11 @@ def test_its_tag_is_the_newest_c_library_that_it_asks_for(wheel: Path) -> None:
 
 def test_pip_and_the_program_make_the_same_file(run: Run, wheel: Path, tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--no-index"]
-    done = run(*pip, "--no-build-isolation", "--wheel-dir", tmp_path / "pip", EXAMPLE)
+    pip += ["--no-build-isolation", "-C", "profile=release"]
+    done = run(*pip, "--wheel-dir", tmp_path / "pip", EXAMPLE)
     assert done.returncode == 0, done.stderr
     arguments = ["--manifest-path", EXAMPLE / "Cargo.toml", "--python", sys.executable, "--json"]
-    done = run(PROGRAM, "wheel", *arguments, "--out", tmp_path / "program")
+    done = run(PROGRAM, "wheel", "--release", *arguments, "--out", tmp_path / "program")
     assert done.returncode == 0, done.stderr
     for maker in ("pip", "program"):
         assert (tmp_path / maker / wheel.name).read_bytes() == wheel.read_bytes(), maker
