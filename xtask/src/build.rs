@@ -25,7 +25,7 @@ pub(crate) fn everything(workspace: &Workspace, venv: &Venv, package: Option<&st
 
 /// Builds the operator library of one package, or of all for `None`.
 pub(crate) fn libraries(workspace: &Workspace, package: Option<&str>) -> Result<()> {
-    let mut command = workspace.cargo(&["build", "--release", "--lib"]);
+    let mut command = workspace.cargo(&["build", "--profile", workspace.profile, "--lib"]);
     let packages = workspace.libraries.iter().map(|library| library.package.as_str());
     for package in packages.filter(|name| package.is_none_or(|only| only == *name)) {
         command.args(["--package", package]);
@@ -44,7 +44,7 @@ pub(crate) fn programs(workspace: &Workspace) -> Result<()> {
 
 /// Builds the `opsmith` wheel unless its sources are those of the one already built; returns its path.
 pub(crate) fn wheel(workspace: &Workspace, venv: &Venv) -> Result<PathBuf> {
-    let folder = workspace.target.join("wheels");
+    let folder = workspace.target.join("wheels").join(workspace.profile);
     let stamp = Stamp::new(folder.join(".sources.sha256"), hash_sources(&workspace.root, &WHEEL_SOURCES)?);
     if stamp.is_current()
         && let Some(wheel) = newest_wheel(&folder)?
@@ -55,7 +55,8 @@ pub(crate) fn wheel(workspace: &Workspace, venv: &Venv) -> Result<PathBuf> {
         fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
     }
     let mut command = venv.program(workspace, "maturin");
-    command.args(["build", "--release", "--compatibility", "linux", "--interpreter"]).arg(venv.python());
+    command.args(["build", "--profile", workspace.profile, "--compatibility", "linux", "--interpreter"]);
+    command.arg(venv.python());
     command.arg("--out").arg(&folder);
     run::quietly("Building the Python package", &mut command)?;
     let wheel = newest_wheel(&folder)?.context("maturin succeeded but left no wheel")?;

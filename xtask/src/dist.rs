@@ -24,7 +24,7 @@ const MODULE: (&str, u64) = ("lib_native.so", 10_400_000);
 pub(crate) fn dist(workspace: &Workspace) -> Result<()> {
     let venv = Venv::open(workspace, VENV)?;
     venv.install_lock(workspace, "demo")?;
-    let mut libraries = workspace.cargo(&["build", "--profile", "dist", "--lib"]);
+    let mut libraries = workspace.cargo(&["build", "--profile", workspace.profile, "--lib"]);
     libraries.args(LIBRARIES.iter().flat_map(|(package, ..)| ["--package", package]));
     run::quietly("Building the operators", &mut libraries)?;
     let folder = workspace.target.join("packages");
@@ -32,7 +32,11 @@ pub(crate) fn dist(workspace: &Workspace) -> Result<()> {
         fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
     }
     let mut wheel = venv.program(workspace, "maturin");
-    wheel.args(["build", "--profile", "dist", "--interpreter"]).arg(venv.python()).arg("--out").arg(&folder);
+    wheel
+        .args(["build", "--profile", workspace.profile, "--interpreter"])
+        .arg(venv.python())
+        .arg("--out")
+        .arg(&folder);
     run::quietly("Building the Python package", &mut wheel)?;
     let mut sources = venv.program(workspace, "maturin");
     sources.args(["sdist", "--out"]).arg(&folder);
@@ -42,7 +46,7 @@ pub(crate) fn dist(workspace: &Workspace) -> Result<()> {
         let entry = entry?;
         println!("{}  {:.1} MB", entry.path().display(), entry.metadata()?.len() as f64 / 1e6);
     }
-    let built = workspace.target.join("dist");
+    let built = workspace.library_folder();
     let files = LIBRARIES.iter().map(|(_, file, most)| (*file, *most)).chain([MODULE]);
     let mut too_large = Vec::new();
     for (file, most) in files {

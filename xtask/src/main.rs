@@ -80,7 +80,11 @@ enum Task {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = Workspace::find().and_then(|workspace| match &arguments.command {
+    let profile = match arguments.command {
+        Task::Bench(_) | Task::Dist | Task::Gpu(_) => "dist",
+        _ => "release",
+    };
+    let outcome = Workspace::find(profile).and_then(|workspace| match &arguments.command {
         Task::Demo => demo::demo(&workspace),
         Task::Test(options) => test::test(&workspace, options),
         Task::Bench(options) => bench::bench(&workspace, options),

@@ -12,6 +12,8 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     /// Cargo's target directory, `target/` unless the user moved it.
     pub(crate) target: PathBuf,
+    /// The profile that libraries and the Python package are built in: `dist` where they are measured.
+    pub(crate) profile: &'static str,
     /// The packages that build an operator library: the examples, and the tests' own.
     pub(crate) libraries: Vec<Library>,
 }
@@ -26,7 +28,7 @@ pub(crate) struct Library {
 
 impl Workspace {
     /// Asks Cargo about the repository that this program belongs to.
-    pub(crate) fn find() -> Result<Self> {
+    pub(crate) fn find(profile: &'static str) -> Result<Self> {
         let here = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("this program is part of the repository\n  → start it as `cargo xtask …`")?;
         let output = Command::new(cargo())
@@ -46,6 +48,7 @@ impl Workspace {
         Ok(Self {
             root: path("workspace_root")?,
             target: path("target_directory")?,
+            profile,
             libraries: libraries(&metadata),
         })
     }
@@ -69,7 +72,7 @@ impl Workspace {
 
     /// Where the built operator libraries lie.
     pub(crate) fn library_folder(&self) -> PathBuf {
-        self.target.join("release")
+        self.target.join(self.profile)
     }
 }
 
