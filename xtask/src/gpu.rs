@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn folders_of_others_are_left_alone() {
-        let workspace = Workspace::find().unwrap();
+        let workspace = Workspace::find("release").unwrap();
         for holds_it in [workspace.root.as_path(), workspace.root.parent().unwrap()] {
             assert!(
                 refuse_foreign(&workspace, holds_it)
