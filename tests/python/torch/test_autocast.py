@@ -8,6 +8,7 @@ from typing import Any
 import opsmith
 import pytest
 import torch
+from conftest import load
 from torch import autocast
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -57,6 +58,18 @@ def test_a_sum_is_taken_in_float32(testops: opsmith.Library) -> None:
     torch.testing.assert_close(found, x.float().square().sum() + 1)
     with pytest.raises(RuntimeError, match="input `x` is bfloat16, but T must be one of float32, float64"):
         testops.square_sum(x, offset)
+
+
+def test_inputs_of_a_body_become_the_widest_among_them() -> None:
+    pairwise = load("pairwise")
+    x, y = torch.randn(3, 2, dtype=BF16), torch.randn(4, 2, requires_grad=True)
+    with autocast("cpu"):
+        z = pairwise.manhattan(x, y)
+    torch.testing.assert_close(z, torch.cdist(x.float(), y, p=1))
+    z.sum().backward()
+    assert y.grad is not None and y.grad.dtype == F32
+    with pytest.raises(RuntimeError, match="y"):
+        pairwise.manhattan(x, y)
 
 
 def test_without_a_policy_or_autocast_nothing_is_cast(testops: opsmith.Library) -> None:
