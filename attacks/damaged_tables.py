@@ -31,6 +31,8 @@ RELOCATION = "<QIIQ"
 WORD, HALF = "<I", "<H"
 # The kind of a symbol that is a function whose answer is the address of another (`STT_GNU_IFUNC`).
 CHOOSER = 10
+# What the dynamic section calls the first and the last function.
+INIT, FINI = 12, 13
 # Tables by the kind of section that they are.
 OF_SECTIONS = {
     4: ("relocations", RELOCATION),
@@ -102,7 +104,9 @@ def mutations(library: bytes, number: int, seed: int) -> Iterator[tuple[str, int
             RELOCATION: {0: addresses, 12: symbols, 16: addresses},
         }
         chooses = (table.code, at, new & 15) == (SYMBOL, 4, CHOOSER)
-        if new != old and not chooses and new >= fitting.get(table.code, {}).get(at, 0):
+        # Nor can another first or last function, which linkers take as an option; they are aligned to 16.
+        begins = (table.code, at, new % 16) == (DYNAMIC, 8, 0) and library[place - 8] in (INIT, FINI)
+        if new != old and not chooses and not begins and new >= fitting.get(table.code, {}).get(at, 0):
             yield table.name, place, struct.pack(code, new)
             number -= 1
 
