@@ -32,7 +32,7 @@ pub(crate) struct Options {
     /// Build with optimisations, into target/release: kernels at full speed, in a few seconds after a change
     #[arg(long)]
     release: bool,
-    /// Build what is given to others, into target/dist: as fast and half as large, and takes longer
+    /// Build what is given to others, into target/dist: about half as large, calls cost less, and it takes longer
     #[arg(long, conflicts_with = "release")]
     dist: bool,
     /// The crate's Cargo.toml, or that of a workspace [default: the nearest one, from this folder up]
