@@ -18,7 +18,14 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from opsmith import _native
+try:
+    from opsmith import _native
+except ImportError as error:
+    raise ImportError(
+        f"the compiled part of opsmith cannot be used here: {error}\n"
+        "  → it is for CPython 3.10 or newer, on Linux on x86-64 with the GNU C library; there, "
+        "`pip install --force-reinstall opsmith` puts it right"
+    ) from error
 from opsmith._errors import (
     AlreadyExistsError,
     Error,

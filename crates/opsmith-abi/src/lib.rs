@@ -6,6 +6,8 @@
 //! generated from this file.
 #![no_std]
 
+mod platform;
+
 use core::ffi::{c_char, c_void};
 
 /// The version of the ABI that this file describes.

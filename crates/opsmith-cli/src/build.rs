@@ -1,16 +1,14 @@
 //! `opsmith build`: the library of a crate of operators.
 
-use std::ffi::OsString;
 use std::fmt::Write;
-use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use opsmith_cuda::Architecture;
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::cargo::{self, locate};
 use crate::kernels::{self, Made};
 use crate::source::{Source, read_apart};
 use crate::text::{FAINT, STRONG, print, styled, wrapped};
@@ -121,46 +119,11 @@ pub(crate) fn build(options: &Options) -> Result<Outcome> {
     Ok(Outcome::Good)
 }
 
-/// A Cargo command on the crate.
-fn cargo(manifest_path: Option<&Path>, arguments: &[&str]) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(program);
-    command.args(arguments);
-    if let Some(path) = manifest_path {
-        command.arg("--manifest-path").arg(path);
-    }
-    command
-}
-
-fn not_started(error: std::io::Error, command: &Command) -> anyhow::Error {
-    let program = command.get_program().to_string_lossy();
-    match error.kind() {
-        ErrorKind::NotFound => anyhow!(
-            "there is no `{program}`\n  → install Rust from https://rustup.rs, or set CARGO to where Cargo is"
-        ),
-        _ => anyhow!("`{program}` cannot be started: {error}"),
-    }
-}
-
-/// The manifest that Cargo takes: the one that is named, or the nearest.
-///
-/// # Errors
-/// When there is none, or no Cargo.
-pub(crate) fn locate(manifest_path: Option<&Path>) -> Result<PathBuf> {
-    let mut command = cargo(manifest_path, &["locate-project", "--message-format", "plain"]);
-    let output = command.output().map_err(|error| not_started(error, &command))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.trim().trim_start_matches("error: ").to_owned();
-        bail!("{said}\n  → `opsmith new NAME` makes a crate of operators");
-    }
-    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
-}
-
 /// What Cargo made, as it tells it; none where it failed, having said why.
 fn run_cargo(options: &Options) -> Result<Option<Vec<Value>>> {
     let manifest_path = options.manifest_path.as_deref();
-    let mut command = cargo(manifest_path, &["build", "--message-format", "json-render-diagnostics"]);
+    let mut command =
+        cargo::command(manifest_path, &["build", "--message-format", "json-render-diagnostics"]);
     if options.dist {
         command.args(["--profile", "dist"]);
         command
@@ -171,17 +134,9 @@ fn run_cargo(options: &Options) -> Result<Option<Vec<Value>>> {
     command.args(
         RELEASE.iter().flat_map(|setting| ["--config".to_owned(), format!("profile.release.{setting}")]),
     );
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| not_started(error, &command))?;
-    let told = child.stdout.take().context("Cargo's output cannot be read")?;
-    let mut artifacts = Vec::new();
-    for line in BufReader::new(told).lines() {
-        let message: Value = serde_json::from_str(&line?).unwrap_or_default();
-        if message["reason"] == "compiler-artifact" {
-            artifacts.push(message);
-        }
-    }
-    Ok(child.wait()?.success().then_some(artifacts))
+    let Some(told) = cargo::run(&mut command)? else { return Ok(None) };
+    let messages = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap_or_default());
+    Ok(Some(messages.filter(|message| message["reason"] == "compiler-artifact").collect()))
 }
 
 /// The shared objects of the crate with this manifest; of all crates, where that is a workspace's own.

@@ -6,6 +6,7 @@
 mod arguments;
 mod bench;
 mod build;
+mod cargo;
 mod check;
 mod compare;
 pub mod compat;

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Result, anyhow, bail};
 
 use crate::Outcome;
-use crate::build::locate;
+use crate::cargo::locate;
 
 /// Make a wheel of a crate of operators: one file for every Python and framework
 ///
@@ -60,7 +60,7 @@ pub(crate) fn wheel(options: &Options) -> Result<Outcome> {
 fn check_python(options: &Options) -> Result<()> {
     let python = options.python.display();
     let advice = "pip install opsmith, or name a Python that has it: --python PROGRAM";
-    let asked = Command::new(&options.python).args(["-c", "import opsmith.build"]).output();
+    let asked = Command::new(&options.python).args(["-c", "import opsmith.build; print(opsmith.__version__)"]).output();
     let output = asked.map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             anyhow!("there is no `{python}`\n  → install Python 3.10 or newer, or name it: --python PROGRAM")
@@ -71,6 +71,13 @@ fn check_python(options: &Options) -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr);
         let why = said.lines().last().unwrap_or("it does not say why");
         bail!("`{python}` cannot use the Python package `opsmith`: {why}\n  → {advice}");
+    }
+    let (own, theirs) = (env!("CARGO_PKG_VERSION"), String::from_utf8_lossy(&output.stdout));
+    if theirs.trim_end() != own {
+        bail!(
+            "this program is Opsmith {own}, and the Python package of `{python}` is {}\n  → have both of one version",
+            theirs.trim_end()
+        );
     }
     Ok(())
 }

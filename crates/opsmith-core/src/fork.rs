@@ -101,8 +101,7 @@ fn enter(counter: &AtomicUsize) {
 
 /// Has the C library call the handlers, from when the object is loaded: before any thread can be in a section.
 #[used]
-#[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
-#[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
+#[unsafe(link_section = ".init_array")]
 static WATCH: extern "C" fn() = {
     extern "C" fn watch() {
         // SAFETY: the handlers only use atomics, sleep, and read a thread's variable that needs no making.

@@ -1,7 +1,6 @@
 //! Large blocks of memory in large pages.
 
 /// From how many bytes on a block is worth it: below, it may share its pages with others.
-#[cfg(target_os = "linux")]
 const LARGE: usize = 1 << 22;
 
 /// Tells the system that new memory is going to be written as a whole, so that it comes in large pages where the system
@@ -10,7 +9,6 @@ const LARGE: usize = 1 << 22;
 ///
 /// # Safety
 /// There must be `bytes` bytes of memory at `data`, all of one block.
-#[cfg(target_os = "linux")]
 pub unsafe fn prefer_large_pages(data: *mut u8, bytes: usize) {
     const PAGE: usize = 1 << 12;
     if bytes < LARGE {
@@ -21,10 +19,3 @@ pub unsafe fn prefer_large_pages(data: *mut u8, bytes: usize) {
     // SAFETY: it is advice about whole pages of the caller's block; a failure changes nothing.
     unsafe { libc::madvise(begin as *mut libc::c_void, end - begin, libc::MADV_HUGEPAGE) };
 }
-
-/// There is no such advice elsewhere.
-///
-/// # Safety
-/// It does nothing.
-#[cfg(not(target_os = "linux"))]
-pub unsafe fn prefer_large_pages(_data: *mut u8, _bytes: usize) {}

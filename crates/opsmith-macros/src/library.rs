@@ -189,8 +189,7 @@ fn for_hosts(
         #on_jax
 
         #[used]
-        #[cfg_attr(target_os = "macos", unsafe(link_section = "__DATA,__mod_init_func"))]
-        #[cfg_attr(not(target_os = "macos"), unsafe(link_section = ".init_array"))]
+        #[unsafe(link_section = ".init_array")]
         static START: extern "C" fn() = start;
 
         extern "C" fn start() {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
 import json
+import os
+import shutil
 import subprocess
+import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TextIO
 
 from opsmith.jit import _crates, _toolchain
 from opsmith.jit._cache import cache_folder
-from opsmith.jit._errors import BuildError, explained
+from opsmith.jit._errors import BuildError, explained, known_problem
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ def find(folder: Path) -> Crate:
         raise BuildError(
             f"{manifest}: there is no such file\n  → `opsmith new NAME` makes a crate of operators"
         )
-    told = _cargo(["metadata", "--no-deps", "--format-version", "1"], manifest, capture=True)
+    told = _cargo(["metadata", "--no-deps", "--format-version", "1"], manifest)
     if told.returncode != 0:
         raise BuildError(f"{manifest}: Cargo cannot read it:\n\n{told.stderr}")
     metadata = json.loads(told.stdout)
@@ -62,9 +67,11 @@ def build(crate: Crate, profile: str) -> Path:
     arguments = ["build", "--profile", profile, "--lib", "--message-format", "json-render-diagnostics"]
     for name, settings in _crates.PROFILES.items():
         arguments += [part for setting in settings for part in ("--config", f"profile.{name}.{setting}")]
-    done = _cargo([*arguments, *_carried(crate)], crate.manifest)
+    done = _cargo([*arguments, *_carried(crate)], crate.manifest, show=True)
     if done.returncode != 0:
-        raise BuildError(f"`{crate.name}` could not be built; Cargo's messages, above, say why")
+        problem = known_problem(done.stderr, crate.workspace, "set CARGO_TARGET_DIR to a folder that has room")
+        why = problem or f"`{crate.name}` could not be built; Cargo's messages, above, say why"
+        raise BuildError(why)
     for line in done.stdout.splitlines():
         message = json.loads(line) if line.startswith("{") else {}
         is_own = message.get("package_id") == crate.package["id"]
@@ -80,7 +87,7 @@ def build(crate: Crate, profile: str) -> Path:
 
 def files(crate: Crate) -> list[Path]:
     """The files that Cargo would publish, relative to the crate."""
-    told = _cargo(["package", "--list", "--allow-dirty", *_carried(crate)], crate.manifest, capture=True)
+    told = _cargo(["package", "--list", "--allow-dirty", *_carried(crate)], crate.manifest)
     if told.returncode != 0:
         raise BuildError(f"{crate.manifest}: Cargo cannot list the crate's files:\n\n{told.stderr}")
     made_by_cargo = {"Cargo.toml.orig", ".cargo_vcs_info.json"}
@@ -103,22 +110,44 @@ def _carried(crate: Crate) -> list[str]:
     return ["--config", f"patch.crates-io.opsmith.path={path}"]
 
 
-def _cargo(arguments: list[str], manifest: Path, capture: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs Cargo as the author would, with the author's settings; what it says is shown unless captured."""
+def _cargo(arguments: list[str], manifest: Path, show: bool = False) -> subprocess.CompletedProcess[str]:
+    """Runs Cargo as the author would, with the author's settings; with `show`, what it says is shown as it
+    comes."""
     program = _toolchain.program("CARGO", "cargo")
+    on_terminal = show and sys.stderr is not None and sys.stderr.isatty()
+    # It sees no terminal, for what it says is read on the way there.
+    width = str(shutil.get_terminal_size().columns)
+    progress = {"CARGO_TERM_PROGRESS_WHEN": "always", "CARGO_TERM_PROGRESS_WIDTH": width}
+    looks = {**progress, "CARGO_TERM_COLOR": "always"} if on_terminal else {}
     try:
-        return subprocess.run(
-            [program, *arguments, "--manifest-path", str(manifest)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if capture else None,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            cwd=manifest.parent,
-            check=False,
-        )
+        with tempfile.TemporaryFile() as told:
+            process = subprocess.Popen(
+                [program, *arguments, "--manifest-path", str(manifest)],
+                stdin=subprocess.DEVNULL,
+                stdout=told,
+                stderr=subprocess.PIPE,
+                cwd=manifest.parent,
+                env={**looks, **os.environ},
+            )
+            with process:
+                said = _passed_on(process.stderr, sys.stderr if show else None)
+            told.seek(0)
+            results = told.read().decode("utf-8", "replace")
+            return subprocess.CompletedProcess(process.args, process.returncode, results, said)
     except OSError as error:
         raise BuildError(
             f"`{program}` cannot be started: {error.strerror}\n  → {_toolchain.INSTALL}"
         ) from error
+
+
+def _passed_on(source: IO[bytes] | None, to: TextIO | None) -> str:
+    """What comes from there, which is shown as it comes where that is wanted."""
+    assert source is not None
+    said, decoder = "", codecs.getincrementaldecoder("utf-8")("replace")
+    while part := os.read(source.fileno(), 1 << 16):
+        text = decoder.decode(part)
+        said += text
+        if to is not None:
+            to.write(text)
+            to.flush()
+    return said

@@ -26,8 +26,8 @@ from opsmith.jit._cache import (
     write_atomically,
 )
 from opsmith.jit._crates import Crates
-from opsmith.jit._dependencies import NO_LINKER, Compiled, Wanted
-from opsmith.jit._errors import BuildError, ChangedError, disk_full, says_disk_full
+from opsmith.jit._dependencies import Compiled, Wanted
+from opsmith.jit._errors import BuildError, ChangedError, disk_full, known_problem
 from opsmith.jit._progress import Progress
 from opsmith.jit._toolchain import Toolchain
 
@@ -264,10 +264,10 @@ def _compile(request: Request, name: str, folder: Path, compiled: Compiled, prog
         if said:
             progress.step(said)
         return
-    if says_disk_full(said) or -done.returncode == _SIGXFSZ:
+    if -done.returncode == _SIGXFSZ:
         raise disk_full(request.cache)
-    if "linker `" in said and "not found" in said:
-        raise BuildError(f"{NO_LINKER}\n\n{said}")
+    if problem := known_problem(said, request.cache):
+        raise BuildError(f"{problem}\n\n{said}")
     if done.returncode < 0:
         said += f"\n\nthe compiler was killed by signal {-done.returncode}"
     said += _where_kernels_are(said, request.cuda)

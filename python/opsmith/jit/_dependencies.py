@@ -25,29 +25,13 @@ from opsmith.jit._cache import (
     write_atomically,
 )
 from opsmith.jit._crates import PROFILES, Crates
-from opsmith.jit._errors import BuildError, disk_full, says_disk_full
+from opsmith.jit._errors import BuildError, known_problem
 from opsmith.jit._progress import Progress
 from opsmith.jit._toolchain import Toolchain
 
 # What that resolver would not look at by itself: releases that this compiler is too old for.
 _RELEASES = {"CARGO_RESOLVER_INCOMPATIBLE_RUST_VERSIONS": "fallback"}
 _CRATE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_NETWORK_TEXTS = (
-    "Could not resolve host",
-    "failed to download",
-    "network failure",
-    "Couldn't connect",
-    "Could not connect",
-    "spurious network error",
-    "failed to fetch",
-    "download of config.json failed",
-    "--offline",
-)
-_NO_NETWORK = (
-    "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache",
-    "build once with a network, or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that has;\n"
-    "    behind a proxy, set https_proxy",
-)
 
 
 @dataclass(frozen=True)
@@ -234,22 +218,11 @@ def _build(
 
 
 def _failure(said: str, status: int, cache: Path) -> BuildError:
-    if says_disk_full(said) or status < 0:
-        return (
-            disk_full(cache) if says_disk_full(said) else BuildError(f"Cargo was killed by signal {-status}")
-        )
-    if any(text in said for text in _NETWORK_TEXTS):
-        problem, advice = _NO_NETWORK
-        return BuildError(f"{problem}\n  → {advice}\n\n{said}")
-    if "linker" in said and "not found" in said:
-        return BuildError(f"{NO_LINKER}\n\n{said}")
+    if problem := known_problem(said, cache):
+        return BuildError(f"{problem}\n\n{said}")
+    if status < 0:
+        return BuildError(f"Cargo was killed by signal {-status}")
     return BuildError(f"the crates that the sources depend on cannot be compiled:\n\n{said}")
-
-
-NO_LINKER = (
-    "there is no linker, for which Rust asks the C compiler `cc`\n"
-    "  → install one: `apt install gcc` on Debian and Ubuntu, `dnf install gcc` on Fedora"
-)
 
 
 def _resolved(package: Path, toolchain: Toolchain) -> dict[str, str]:

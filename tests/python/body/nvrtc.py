@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
+from itertools import product
 from pathlib import Path
 
 
@@ -20,8 +22,15 @@ def _load() -> ctypes.CDLL:
 _NVRTC = _load()
 
 
+def pairs(dtypes: list[str], architectures: list[str]) -> list[tuple[str, str]]:
+    """Each dtype and each architecture once; with `OPSMITH_EVERY_SOURCE` each with each."""
+    each_with_each = list(product(dtypes, architectures))
+    once = list(zip(dtypes, architectures, strict=True))
+    return each_with_each if os.environ.get("OPSMITH_EVERY_SOURCE") else once
+
+
 def compile_source(source: str, architecture: str, *flags: str) -> str | None:
-    """Compiles for an architecture such as `sm_90`: the compiler's complaints, or nothing."""
+    """Compiles for an architecture, `sm_90`, or to its assembly, `compute_90`: the compiler's complaints, or nothing."""
     program = ctypes.c_void_p()
     status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 0, None, None)
     assert status == 0, f"nvrtcCreateProgram: {status}"

@@ -3,6 +3,7 @@
 //! They are built into this workspace's own target folder, with its versions of dependencies, so that little is compiled.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -232,5 +233,47 @@ fn a_wheel_takes_a_crate_and_a_python_with_the_package() {
         assert_eq!(output.status.code(), Some(2));
         assert!(stderr(&output).contains(message), "{}", stderr(&output));
         assert!(!made.join("dist").exists());
+    }
+}
+
+#[test]
+fn what_a_build_lacks_is_told_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    let cargo = folder.path().join("cargo");
+    let manifest = folder.path().join("Cargo.toml");
+    // What Cargo and the compiler say in these cases.
+    for (said, told) in [
+        (
+            "error: linker `cc` not found\n  |\n  = note: No such file or directory (os error 2)",
+            "install one: `apt install gcc`",
+        ),
+        (
+            "error: failed to write /x/y.rmeta: No space left on device (os error 28)",
+            "set CARGO_TARGET_DIR to a folder that has room",
+        ),
+        (
+            "error: failed to get `ndarray`\n  [56] Failure when receiving data from the peer (CONNECT tunnel failed, response 403)",
+            "behind a proxy, set https_proxy",
+        ),
+        (
+            "error: rustc 1.80.0 is not supported by the following package:\n  opsmith@0.1.0 requires rustc 1.90",
+            "run: rustup update stable",
+        ),
+        ("error[E0308]: mismatched types", ""),
+    ] {
+        fs::write(folder.path().join("said"), format!("{said}\n")).unwrap();
+        let script = format!(
+            "#!/bin/sh\nif [ $1 = locate-project ]; then echo {}; exit 0; fi\ncat {}/said >&2\nexit 101\n",
+            manifest.display(),
+            folder.path().display()
+        );
+        fs::write(&cargo, script).unwrap();
+        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+        let output = opsmith().arg("build").env("CARGO", &cargo).output().unwrap();
+        let shown = stderr(&output);
+        assert!(shown.starts_with(said), "{shown}");
+        assert!(shown.contains(told), "{said}: {shown}");
+        assert_eq!(shown.contains("  → "), !told.is_empty(), "{shown}");
+        assert_eq!(output.status.code(), Some(if told.is_empty() { 1 } else { 2 }), "{shown}");
     }
 }

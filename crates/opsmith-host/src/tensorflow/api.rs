@@ -38,15 +38,9 @@ pub(super) type InferShapes = unsafe extern "C" fn(ShapeContext, *mut c_void);
 type Compute = unsafe extern "C" fn(*mut c_void, Context);
 type Delete = unsafe extern "C" fn(*mut c_void);
 
-#[cfg(target_os = "macos")]
-const LIBRARY: &CStr = c"libtensorflow_framework.2.dylib";
-#[cfg(not(target_os = "macos"))]
 const LIBRARY: &CStr = c"libtensorflow_framework.so.2";
 
 /// The Python package has the rest of the C API, of which one function is of use, in another library.
-#[cfg(target_os = "macos")]
-const REST: &CStr = c"libtensorflow_cc.2.dylib";
-#[cfg(not(target_os = "macos"))]
 const REST: &CStr = c"libtensorflow_cc.so.2";
 
 /// Bytes that TensorFlow lends.

@@ -21,9 +21,6 @@ pub type Kernel = unsafe extern "C-unwind" fn(stack: *mut u64, n_inputs: u64, n_
 /// The work that `torch_parallel_for` hands out.
 pub(super) type ParallelBody = unsafe extern "C" fn(begin: i64, end: i64, context: *mut c_void);
 
-#[cfg(target_os = "macos")]
-const LIBTORCH: &CStr = c"libtorch_cpu.dylib";
-#[cfg(not(target_os = "macos"))]
 const LIBTORCH: &CStr = c"libtorch_cpu.so";
 /// Where PyTorch's functions for cards are, in a build that has them.
 const LIBTORCH_CUDA: &CStr = c"libtorch_cuda.so";

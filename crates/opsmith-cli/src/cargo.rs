@@ -1,0 +1,126 @@
+//! Cargo, as the author would run it: what it says is shown as it comes, and known failures get their cure.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+/// A Cargo command on a crate.
+pub(crate) fn command(manifest_path: Option<&Path>, arguments: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if let Some(path) = manifest_path {
+        command.arg("--manifest-path").arg(path);
+    }
+    command
+}
+
+/// The manifest that Cargo takes: the one that is named, or the nearest.
+///
+/// # Errors
+/// When there is none, or no Cargo.
+pub(crate) fn locate(manifest_path: Option<&Path>) -> Result<PathBuf> {
+    let mut command = command(manifest_path, &["locate-project", "--message-format", "plain"]);
+    let output = command.output().map_err(|error| not_started(error, &command))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let said = said.trim().trim_start_matches("error: ").to_owned();
+        bail!("{said}\n  → `opsmith new NAME` makes a crate of operators");
+    }
+    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+}
+
+/// Runs the command and gives what it wrote to standard output; none where it failed, having said why.
+///
+/// # Errors
+/// When it cannot be started, and when it failed for a reason whose cure is known.
+pub(crate) fn run(command: &mut Command) -> Result<Option<String>> {
+    if std::io::stderr().is_terminal() {
+        // It sees no terminal, for what it says is read on the way there.
+        for (name, value) in [("COLOR", "always"), ("PROGRESS_WHEN", "always"), ("PROGRESS_WIDTH", "80")] {
+            let name = format!("CARGO_TERM_{name}");
+            if std::env::var_os(&name).is_none() {
+                command.env(name, value);
+            }
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| not_started(error, command))?;
+    let mut results = child.stdout.take().context("Cargo's output cannot be read")?;
+    let messages = child.stderr.take().context("Cargo's messages cannot be read")?;
+    let (told, said) = thread::scope(|scope| {
+        let passing = scope.spawn(|| pass_on(messages));
+        let mut told = Vec::new();
+        let read = results.read_to_end(&mut told);
+        let said = passing.join().unwrap_or_default();
+        read.map(|_| (told, said))
+    })?;
+    if child.wait()?.success() {
+        return Ok(Some(String::from_utf8_lossy(&told).into_owned()));
+    }
+    cure(&said).map_or(Ok(None), |cure| Err(anyhow!(cure)))
+}
+
+/// Shows what comes from there as it comes, and gives all of it.
+fn pass_on(mut messages: impl Read) -> String {
+    let (mut said, mut block) = (Vec::new(), [0; 4096]);
+    while let Ok(read @ 1..) = messages.read(&mut block) {
+        said.extend_from_slice(&block[..read]);
+        let mut shown = std::io::stderr().lock();
+        // Nobody may be listening any more; the build goes on.
+        let _ = shown.write_all(&block[..read]).and_then(|()| shown.flush());
+    }
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Why Cargo failed and what to do about it, where that can be told from what it said. Just-in-time builds and wheels know the
+/// same (`python/opsmith/jit/_errors.py`).
+fn cure(said: &str) -> Option<&'static str> {
+    const FULL: [&str; 4] =
+        ["No space left on device", "Disk quota exceeded", "File too large", "os error 27"];
+    const NO_NETWORK: [&str; 10] = [
+        "Could not resolve host",
+        "failed to download",
+        "network failure",
+        "Could not connect",
+        "Couldn't connect",
+        "spurious network error",
+        "failed to fetch",
+        "download of config.json failed",
+        "tunnel failed",
+        "--offline",
+    ];
+    const OLD: [&str; 2] = ["is not supported by the following package", "feature `edition2024` is required"];
+    let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
+    if any(&FULL) {
+        Some("the disk is full\n  → free some, or set CARGO_TARGET_DIR to a folder that has room")
+    } else if said.contains("linker `") && said.contains("` not found") {
+        Some(
+            "there is no linker, for which Rust asks the C compiler `cc`\n  → install one: `apt install gcc` on Debian and \
+             Ubuntu, `dnf install gcc` on Fedora",
+        )
+    } else if any(&NO_NETWORK) {
+        Some(
+            "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache\n  → build once with a network, \
+             or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that has; behind a proxy, set https_proxy",
+        )
+    } else if any(&OLD) {
+        Some("this Rust is too old\n  → run: rustup update stable")
+    } else {
+        None
+    }
+}
+
+fn not_started(error: std::io::Error, command: &Command) -> anyhow::Error {
+    let program = command.get_program().to_string_lossy();
+    match error.kind() {
+        ErrorKind::NotFound => anyhow!(
+            "there is no `{program}`\n  → install Rust from https://rustup.rs, or set CARGO to where Cargo is"
+        ),
+        _ => anyhow!("`{program}` cannot be started: {error}"),
+    }
+}
