@@ -58,21 +58,26 @@ pub(crate) struct Options {
 
 /// Settings of Cargo's profile `release` for an author's crate, which Opsmith's own workspace and the Python package have too:
 /// what macros and libraries both need is compiled once, macros and all that no kernel is made of soon.
-const RELEASE: [&str; 14] = [
+const RELEASE: [&str; 19] = [
     "codegen-units=4",
     "lto=\"off\"",
     "build-override.codegen-units=4",
     "build-override.opt-level=3",
+    "package.autocfg.opt-level=0",
+    "package.dyn-stack-macros.opt-level=0",
     "package.opsmith-core.opt-level=\"s\"",
     "package.opsmith-cuda.opt-level=\"s\"",
     "package.opsmith-files.opt-level=\"s\"",
     "package.opsmith-host.opt-level=\"s\"",
     "package.opsmith-macros.opt-level=0",
+    "package.paste.opt-level=0",
     "package.proc-macro2.opt-level=0",
     "package.pulp.opt-level=\"s\"",
     "package.quote.opt-level=0",
+    "package.seq-macro.opt-level=0",
     "package.serde_derive.opt-level=0",
     "package.syn.opt-level=0",
+    "package.version_check.opt-level=0",
 ];
 
 /// Those of `dist`, optimised as a whole.
