@@ -60,7 +60,9 @@ pub(crate) fn wheel(options: &Options) -> Result<Outcome> {
 fn check_python(options: &Options) -> Result<()> {
     let python = options.python.display();
     let advice = "pip install opsmith, or name a Python that has it: --python PROGRAM";
-    let asked = Command::new(&options.python).args(["-c", "import opsmith.build; print(opsmith.__version__)"]).output();
+    let asked = Command::new(&options.python)
+        .args(["-c", "import opsmith.build; print(opsmith.__version__)"])
+        .output();
     let output = asked.map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             anyhow!("there is no `{python}`\n  → install Python 3.10 or newer, or name it: --python PROGRAM")

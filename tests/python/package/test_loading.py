@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import opsmith
 import pytest
 
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
@@ -120,3 +122,21 @@ def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
             except opsmith.Error as error:
                 print(type(error).__name__, name in str(error))
     """) == ["NotFoundError True", "InvalidArgumentError True", "InvalidArgumentError True"]
+
+
+def test_what_it_runs_on_is_told_where_its_compiled_part_cannot_be_used(tmp_path: Path) -> None:
+    package = Path(opsmith.__file__).parent
+    shutil.copytree(package, tmp_path / "opsmith", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    # What another system's loader sees in it, or a release of Python that it is not for.
+    for content in (None, b"\x7fELF\x02\x01\x01"):
+        if content is not None:
+            (tmp_path / "opsmith" / "_native.abi3.so").write_bytes(content)
+        done = subprocess.run(
+            [sys.executable, "-c", "import opsmith"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        assert "ImportError: the compiled part of opsmith cannot be used here: " in done.stderr
+        assert "on Linux on x86-64 with the GNU C library" in done.stderr

@@ -41,6 +41,14 @@ fn make(folder: &TempDir, name: &str) -> PathBuf {
     made
 }
 
+/// A program in the folder that runs the lines.
+fn program(folder: &TempDir, name: &str, lines: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
 fn assert_success(output: &Output) {
     assert!(output.status.success(), "{}{}", stdout(output), stderr(output));
 }
@@ -216,6 +224,7 @@ fn a_wheel_takes_a_crate_and_a_python_with_the_package() {
     let folder = TempDir::new().unwrap();
     let made = make(&folder, "packed_ops");
     assert!(fs::read_to_string(made.join("pyproject.toml")).unwrap().contains("\"opsmith.build\""));
+    let other = program(&folder, "python", "echo 9.9.9");
     for (place, python, message) in [
         (folder.path(), "false", "could not find `Cargo.toml`"),
         (
@@ -228,6 +237,7 @@ fn a_wheel_takes_a_crate_and_a_python_with_the_package() {
             "false",
             "`false` cannot use the Python package `opsmith`: it does not say why\n  → pip install",
         ),
+        (&made, other.to_str().unwrap(), "is 9.9.9\n  → have both of one version"),
     ] {
         let output = opsmith().args(["wheel", "--python", python]).current_dir(place).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
@@ -239,8 +249,10 @@ fn a_wheel_takes_a_crate_and_a_python_with_the_package() {
 #[test]
 fn what_a_build_lacks_is_told_with_the_cure() {
     let folder = TempDir::new().unwrap();
-    let cargo = folder.path().join("cargo");
-    let manifest = folder.path().join("Cargo.toml");
+    let place = folder.path().display();
+    let script =
+        format!("[ $1 = locate-project ] && echo {place}/Cargo.toml && exit\ncat {place}/said >&2\nexit 101");
+    let cargo = program(&folder, "cargo", &script);
     // What Cargo and the compiler say in these cases.
     for (said, told) in [
         (
@@ -262,13 +274,6 @@ fn what_a_build_lacks_is_told_with_the_cure() {
         ("error[E0308]: mismatched types", ""),
     ] {
         fs::write(folder.path().join("said"), format!("{said}\n")).unwrap();
-        let script = format!(
-            "#!/bin/sh\nif [ $1 = locate-project ]; then echo {}; exit 0; fi\ncat {}/said >&2\nexit 101\n",
-            manifest.display(),
-            folder.path().display()
-        );
-        fs::write(&cargo, script).unwrap();
-        fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
         let output = opsmith().arg("build").env("CARGO", &cargo).output().unwrap();
         let shown = stderr(&output);
         assert!(shown.starts_with(said), "{shown}");
