@@ -376,7 +376,7 @@ pub use opsmith_macros::kernels;
 #[doc(hidden)]
 pub mod __private {
     pub use opsmith_body as body;
-    pub use opsmith_core::KernelRow;
+    pub use opsmith_core::{Arguments, KernelRow, check_gradient};
     pub use opsmith_host as host;
     pub use opsmith_kernels as kernels;
 

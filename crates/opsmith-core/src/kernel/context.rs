@@ -11,6 +11,8 @@ use smallvec::SmallVec;
 use super::argument::ArgKey;
 use super::compute::Compute;
 use super::host::Host;
+#[cfg(debug_assertions)]
+use super::poison::Poison;
 use crate::op::Op;
 use crate::plan::Plan;
 use crate::resource::Resource;
@@ -42,6 +44,8 @@ pub struct OpKernelContext<'a> {
     /// or as an output. An op has at most 64 inputs.
     read: Cell<u64>,
     written: Cell<u64>,
+    #[cfg(debug_assertions)]
+    poison: Poison,
 }
 
 impl<'a> Deref for OpKernelContext<'a> {
@@ -74,6 +78,8 @@ impl<'a> OpKernelContext<'a> {
             // The host would give the memory of the original for an output, not that of the copy.
             read: Cell::new(copied),
             written: Cell::new(0),
+            #[cfg(debug_assertions)]
+            poison: Poison::of_call(),
         };
         // Where they lie: collected before, all that they have room for would be copied.
         context.slots.resize_with(plan.output_dtypes().len(), OnceCell::new);
@@ -323,9 +329,17 @@ impl<'a> OpKernelContext<'a> {
         self.check_size(arg, dtype, shape)?;
         let data =
             self.host.allocate_output(flat, dtype, shape).map_err(|error| self.about_output(arg, error))?;
-        if dtype == DType::Bool && self.host.device().kind == DeviceKind::Cpu && !shape.contains(&0) {
-            // SAFETY: the host gave memory for this many elements of one byte.
-            unsafe { data.write_bytes(0, shape.iter().product()) };
+        if self.host.device().kind == DeviceKind::Cpu && !shape.contains(&0) {
+            let elements: usize = shape.iter().product();
+            if dtype == DType::Bool {
+                // SAFETY: the host gave memory for this many elements of one byte.
+                unsafe { data.write_bytes(0, elements) };
+            }
+            #[cfg(debug_assertions)]
+            // SAFETY: the host gave memory for this many elements, on the CPU.
+            unsafe {
+                self.poison.fill(data, dtype, elements * dtype.size());
+            }
         }
         self.make(arg, flat, data, shape)
     }
@@ -473,6 +487,29 @@ impl<'a> OpKernelContext<'a> {
                 .all(|flat| self.slots[flat].get().is_some());
             if !made && self.output_wanted(arg)? {
                 bail!(Internal, "{}: the kernel did not make output `{}`", signature.name, output.name);
+            }
+            #[cfg(debug_assertions)]
+            self.check_written(arg)?;
+        }
+        Ok(())
+    }
+
+    /// That something was written to the tensors of an output.
+    #[cfg(debug_assertions)]
+    fn check_written(&self, arg: usize) -> Result<()> {
+        for flat in self.plan.output_offset(arg)..self.plan.output_offset(arg + 1) {
+            let Some(slot) = self.slots[flat].get() else { continue };
+            // One that is made of an input began as that.
+            if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {
+                continue;
+            }
+            let (dtype, device) = (self.plan.output_dtypes()[flat], self.host.device());
+            // SAFETY: the host gave dense memory for this dtype and shape, and the kernel is done with it.
+            let output =
+                unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
+            if self.poison.is_untouched(&output, self.inputs) {
+                let error = Error::internal("the kernel wrote none of its elements");
+                return Err(self.about_output(arg, error));
             }
         }
         Ok(())

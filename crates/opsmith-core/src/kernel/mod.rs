@@ -5,6 +5,8 @@ mod compute;
 mod construction;
 mod context;
 mod host;
+#[cfg(debug_assertions)]
+mod poison;
 #[cfg(test)]
 mod tests;
 

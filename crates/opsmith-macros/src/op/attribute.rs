@@ -223,6 +223,30 @@ impl AttrOptions {
     }
 }
 
+/// What other ops are told of an op while it is compiled, as an item of `OpDefinition`.
+pub(crate) fn arguments<'a>(
+    op: &str,
+    inputs: impl Iterator<Item = &'a String>,
+    outputs: impl Iterator<Item = &'a String>,
+    attrs: &[AttrDef],
+    inferred: impl Fn(&AttrDef) -> bool,
+) -> TokenStream {
+    let attrs = attrs.iter().map(|attr| {
+        let (name, ty) = (&attr.name, attr.ty.to_string());
+        let may_be_left_out = attr.default.is_some() || inferred(attr);
+        quote!((#name, #ty, #may_be_left_out))
+    });
+    quote! {
+        const ARGUMENTS: ::core::option::Option<::opsmith::__private::Arguments> =
+            ::core::option::Option::Some(::opsmith::__private::Arguments {
+                op: #op,
+                inputs: &[#(#inputs),*],
+                outputs: &[#(#outputs),*],
+                attrs: &[#(#attrs),*],
+            });
+    }
+}
+
 /// The definition of the dtype attribute that a type parameter stands for.
 pub(crate) fn dtype_attr(name: String, dtypes: &[DType]) -> AttrDef {
     AttrDef {

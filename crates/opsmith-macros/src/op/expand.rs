@@ -1,12 +1,13 @@
 //! From the model of an op to code: the marker type, the kernel and the definition.
 
 use opsmith_core::DType;
+use opsmith_core::def::AttrDef;
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Ident, ItemFn};
 
-use super::attribute::{Attribute as Attr, Passing};
+use super::attribute::{Attribute as Attr, Passing, arguments};
 use super::cuda;
 use super::model::{Op, camel_case, spec};
 use super::options::{Gradient, Policy};
@@ -177,7 +178,7 @@ pub(super) fn view_types(tensor: &Tensor) -> (TokenStream, TokenStream) {
     (element, quote!(::opsmith::ndarray::#dim))
 }
 
-fn definition(op: &Op, marker: &Ident) -> TokenStream {
+fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {
     let name = &op.name;
     let doc = op.doc_text();
     let attrs = op.attrs().into_iter().map(|attr| attr.to_string());
@@ -188,12 +189,21 @@ fn definition(op: &Op, marker: &Ident) -> TokenStream {
     let shape = &op.shape;
     let stateful = op.stateful.then(|| quote!(.stateful()));
     let autocast = op.autocast.map(Policy::declaration);
-    let (gradient, gradient_check) = gradient(op);
+    let (gradient, gradient_check) = gradient(op, marker);
+    let is_inferred = |attr: &AttrDef| {
+        let is_param = |(_, tensor): (&Parameter, &Tensor)| matches!(&tensor.element, Element::Param(param) if *param == attr.name);
+        op.inputs().any(is_param)
+    };
+    let name_of = |(parameter, _): (&'a Parameter, &'a Tensor)| &parameter.name;
+    let arguments =
+        arguments(name, op.inputs().map(name_of), op.outputs().map(name_of), &op.attrs(), is_inferred);
     let kernels = instances(op);
     quote! {
         #gradient_check
 
         impl ::opsmith::OpDefinition for #marker {
+            #arguments
+
             fn def() -> ::opsmith::OpDef {
                 ::opsmith::OpDef::new(#name)
                     .doc(#doc)
@@ -217,8 +227,8 @@ fn marked(op: &Op, flag: fn(&Tensor) -> bool) -> impl Iterator<Item = &str> {
     tensors.map(|parameter| parameter.name.as_str())
 }
 
-/// The call that declares the gradient, and the item by which the compiler checks that it is an op.
-fn gradient(op: &Op) -> (TokenStream, TokenStream) {
+/// The call that declares the gradient, and the item by which the compiler checks that it is an op and fits this one.
+fn gradient(op: &Op, marker: &Ident) -> (TokenStream, TokenStream) {
     match &op.gradient {
         Gradient::Undeclared => (quote!(), quote!()),
         Gradient::NotDifferentiable => (quote!(.not_differentiable()), quote!()),
@@ -226,7 +236,10 @@ fn gradient(op: &Op) -> (TokenStream, TokenStream) {
         Gradient::Op(path) => {
             let name = path.segments.last().map(|last| camel_case(&last.ident)).unwrap_or_default();
             let check = quote_spanned! {path.span()=>
-                const _: fn() -> ::opsmith::OpDef = <#path as ::opsmith::OpDefinition>::def;
+                const _: () = ::opsmith::__private::check_gradient(
+                    &<#marker as ::opsmith::OpDefinition>::ARGUMENTS,
+                    &<#path as ::opsmith::OpDefinition>::ARGUMENTS,
+                );
             };
             (quote!(.gradient(#name)), check)
         }
