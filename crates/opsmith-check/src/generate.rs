@@ -85,6 +85,12 @@ impl Dials {
         Dials { dims: vec![size; self.dims.len()], ..self.clone() }
     }
 
+    /// The same with the attributes, the lengths of lists and the numbers of others.
+    pub(crate) fn with_values_of(&self, other: &Dials) -> Dials {
+        let (attrs, lengths) = (other.attrs.clone(), other.lengths.clone());
+        Dials { attrs, lengths, values: other.values, ..self.clone() }
+    }
+
     /// How the tensor at a flat position lies.
     pub(crate) fn layout(&self, position: usize) -> Layout {
         self.layouts.get(position).copied().unwrap_or(Layout::Dense)

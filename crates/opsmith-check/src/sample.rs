@@ -7,6 +7,8 @@ use std::time::Duration;
 use opsmith_core::def::ArgType;
 use opsmith_core::{AttrValue, DType, Result};
 use opsmith_runtime::Library;
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
 
 use crate::case::Inputs;
 use crate::check::patterns_of;
@@ -25,6 +27,8 @@ const MOST_ELEMENTS: usize = 1 << 26;
 const USUAL_RANK: usize = 2;
 /// As many combinations of ranks are tried where the shape function accepts more than the kernel.
 const MOST_PATTERNS: usize = 12;
+/// As many calls are drawn for each of them where no plain one is accepted.
+const DRAWN: usize = 48;
 /// The size at which it is tried whether an op accepts what is generated.
 const TRIED: usize = 4;
 /// Which numbers are tried, one after the other: between 0 and 1 few functions are undefined, and few indices out of bounds.
@@ -109,24 +113,37 @@ impl<'a> Sampler<'a> {
         let choices: Vec<&[Pattern]> =
             if patterns.is_empty() { vec![&[]] } else { patterns.chunks(1).collect() };
         let mut why = None;
-        for (patterns, values) in choices.iter().flat_map(|choice| NUMBERS.map(|values| (*choice, values))) {
-            let generator = Generator { subject: &subject, profile: PROFILE, patterns, author: &author };
-            let dials = dials(&generator, kernel, dtype, values);
-            let refused = match generator.build(&dials)? {
-                Err(reason) => reason.to_owned(),
-                Ok(case) => match self.lab.call(case.call(&subject, 0))? {
-                    Outcome::Given(_) => {
-                        let patterns = patterns.to_vec();
-                        return Ok(Ok(Calls { patterns, dials, subject: subject.clone() }));
-                    }
-                    Outcome::Refused(refusal) => refusal.message,
-                    Outcome::Died(death) => return Ok(Err(format!("a call of it {}", death.how))),
-                },
-            };
-            why.get_or_insert(refused);
+        // What is plain first; then what `check` would try.
+        for is_plain in [true, false] {
+            for patterns in &choices {
+                let generator = Generator { subject: &subject, profile: PROFILE, patterns, author: &author };
+                let plain = NUMBERS.map(|values| dials(&generator, kernel, dtype, values));
+                for dials in if is_plain { plain.to_vec() } else { drawn(&generator, &plain[0]) } {
+                    let refused = match generator.build(&dials)? {
+                        Err(reason) => reason.to_owned(),
+                        Ok(case) => match self.lab.call(case.call(&subject, 0))? {
+                            Outcome::Given(_) => {
+                                let patterns = patterns.to_vec();
+                                return Ok(Ok(Calls { patterns, dials, subject: subject.clone() }));
+                            }
+                            Outcome::Refused(refusal) => refusal.message,
+                            Outcome::Died(death) => return Ok(Err(format!("a call of it {}", death.how))),
+                        },
+                    };
+                    why.get_or_insert(refused);
+                }
+            }
         }
         Ok(Err(format!("it accepts no call that was generated: {}", why.unwrap_or_default())))
     }
+}
+
+/// Attributes, lengths of lists and numbers as a check draws them; the same ones each time.
+fn drawn(generator: &Generator<'_, '_>, plain: &Dials) -> Vec<Dials> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = generator.dials();
+    let draws = (0..DRAWN).filter_map(|_| strategy.new_tree(&mut runner).ok());
+    draws.map(|tree| plain.with_values_of(&tree.current())).collect()
 }
 
 /// The dials turned to a kernel, a dtype where the definition leaves it open, and numbers.

@@ -5,8 +5,6 @@ mod compute;
 mod construction;
 mod context;
 mod host;
-#[cfg(debug_assertions)]
-mod poison;
 #[cfg(test)]
 mod tests;
 

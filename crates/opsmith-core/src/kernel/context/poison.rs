@@ -3,8 +3,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::OpKernelContext;
 use crate::tensor::TensorView;
-use crate::{DType, DeviceKind};
+use crate::{DType, DeviceKind, Error, Result};
 
 /// The patterns of a call's outputs. Two calls in a row have different ones, so that comparing them shows what is not written.
 #[derive(Clone, Copy)]
@@ -55,7 +56,7 @@ impl Poison {
 
     /// Whether all of an output is as [`fill`](Self::fill) left it, and cannot be what the kernel wrote: of a dtype in which that
     /// is no plausible value, and no input had it.
-    pub(super) fn is_untouched(self, output: &TensorView<'_>, inputs: &[Option<TensorView<'_>>]) -> bool {
+    fn is_untouched(self, output: &TensorView<'_>, inputs: &[Option<TensorView<'_>>]) -> bool {
         let dtype = output.dtype();
         let is_plausible = dtype.size() < 4 && !matches!(dtype, DType::Float16 | DType::BFloat16);
         let Some(pattern) = self.pattern(dtype) else { return false };
@@ -70,6 +71,28 @@ impl Poison {
                 let may_hold = input.dtype() == dtype && input.device().kind == DeviceKind::Cpu;
                 may_hold && self::elements(input).any(is_pattern)
             })
+    }
+}
+
+impl OpKernelContext<'_> {
+    /// That something was written to the tensors of an output.
+    pub(super) fn check_written(&self, arg: usize) -> Result<()> {
+        for flat in self.plan.output_offset(arg)..self.plan.output_offset(arg + 1) {
+            let Some(slot) = self.slots[flat].get() else { continue };
+            // One that is made of an input began as that.
+            if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {
+                continue;
+            }
+            let (dtype, device) = (self.plan.output_dtypes()[flat], self.host.device());
+            // SAFETY: the host gave dense memory for this dtype and shape, and the kernel is done with it.
+            let output =
+                unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
+            if self.poison.is_untouched(&output, self.inputs) {
+                let error = Error::internal("the kernel wrote none of its elements");
+                return Err(self.about_output(arg, error));
+            }
+        }
+        Ok(())
     }
 }
 
