@@ -117,10 +117,13 @@ pub(crate) fn patterns_of(lab: &mut Lab<'_>, setting: &Setting<'_, '_>) -> Resul
     let scalars = [Pattern::scalars(subject.signature.inputs.len())];
     let profile = Property::Determinism.profile(subject);
     let generator = Generator { subject, profile, patterns: &scalars, author: setting.author };
-    match generator.sample()? {
-        Some(sample) => ranks::accepted(lab, subject, &sample),
-        None => Ok(vec![]),
+    for sample in generator.samples() {
+        let patterns = ranks::accepted(lab, subject, &sample?)?;
+        if !patterns.is_empty() {
+            return Ok(patterns);
+        }
     }
+    Ok(vec![])
 }
 
 fn check_one(

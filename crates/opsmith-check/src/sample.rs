@@ -7,8 +7,6 @@ use std::time::Duration;
 use opsmith_core::def::ArgType;
 use opsmith_core::{AttrValue, DType, Result};
 use opsmith_runtime::Library;
-use proptest::strategy::{Strategy, ValueTree};
-use proptest::test_runner::TestRunner;
 
 use crate::case::Inputs;
 use crate::check::patterns_of;
@@ -117,8 +115,9 @@ impl<'a> Sampler<'a> {
         for is_plain in [true, false] {
             for patterns in &choices {
                 let generator = Generator { subject: &subject, profile: PROFILE, patterns, author: &author };
-                let plain = NUMBERS.map(|values| dials(&generator, kernel, dtype, values));
-                for dials in if is_plain { plain.to_vec() } else { drawn(&generator, &plain[0]) } {
+                let plain = dials(&generator, kernel, dtype);
+                let dials = if is_plain { vec![plain] } else { generator.drawn(&plain, DRAWN) };
+                for dials in dials.iter().flat_map(|dials| NUMBERS.map(|values| dials.with_numbers(values))) {
                     let refused = match generator.build(&dials)? {
                         Err(reason) => reason.to_owned(),
                         Ok(case) => match self.lab.call(case.call(&subject, 0))? {
@@ -138,18 +137,10 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// Attributes, lengths of lists and numbers as a check draws them; the same ones each time.
-fn drawn(generator: &Generator<'_, '_>, plain: &Dials) -> Vec<Dials> {
-    let mut runner = TestRunner::deterministic();
-    let strategy = generator.dials();
-    let draws = (0..DRAWN).filter_map(|_| strategy.new_tree(&mut runner).ok());
-    draws.map(|tree| plain.with_values_of(&tree.current())).collect()
-}
-
-/// The dials turned to a kernel, a dtype where the definition leaves it open, and numbers.
-fn dials(generator: &Generator<'_, '_>, kernel: usize, dtype: DType, values: Values) -> Dials {
+/// The plain dials turned to a kernel, and a dtype where the definition leaves it open.
+fn dials(generator: &Generator<'_, '_>, kernel: usize, dtype: DType) -> Dials {
     let mut dials = generator.plain_dials(TRIED);
-    (dials.kernel, dials.values) = (kernel, values);
+    dials.kernel = kernel;
     for (attr, types) in dials.types.chunks_mut(4).enumerate() {
         let at = generator.subject.dtypes(attr).iter().position(|other| *other == dtype);
         types.fill(at.unwrap_or(0));

@@ -247,11 +247,11 @@ fn no_scalars(setting: &Setting<'_, '_>, patterns: &[Pattern]) -> Option<String>
 
 /// What keeps a shape signature from taking scalars where it leaves ranks open.
 fn why_no_scalars(shape: &ShapeSignature) -> Option<&'static str> {
-    let mut free = shape.inputs().iter().filter(|arg| arg.has_batch_dims()).peekable();
-    match free.peek() {
+    let free = shape.inputs().iter().filter(|arg| arg.has_batch_dims());
+    match free.map(|arg| arg.core_rank()).min() {
         None => Some("fixes all ranks"),
-        Some(_) if free.all(|arg| arg.core_rank() > 0) => Some("leaves no rank free to be 0"),
-        Some(_) => None,
+        Some(1..) => Some("leaves no rank free to be 0"),
+        Some(0) => None,
     }
 }
 

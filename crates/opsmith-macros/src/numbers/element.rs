@@ -32,7 +32,7 @@ const CONSTANTS: [&str; 6] = ["zero", "one", "epsilon", "infinity", "neg_infinit
 pub(crate) fn check(parameters: &[Parameter], function: &ItemFn) -> syn::Result<()> {
     let rules = Elements { params: params(function) };
     let names = parameters.iter().filter_map(|parameter| {
-        let tensor = parameter.tensor().filter(|tensor| !tensor.optional)?;
+        let tensor = parameter.tensor().filter(|tensor| !tensor.optional && tensor.list.is_none())?;
         let Element::Param(element) = &tensor.element else { return None };
         let position = rules.params.iter().position(|param| param.name == *element)?;
         Some((parameter.ident.to_string(), Some(Known::Array(position))))

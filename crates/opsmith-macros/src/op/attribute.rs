@@ -8,8 +8,12 @@ use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, Meta, Token, Type};
 
+use super::options::unknown;
 use super::parameter::{last_segment, type_arguments};
 use super::value;
+
+/// The options of `#[attr(…)]`, as messages list them; the author's guide has a table of them.
+pub(super) const OPTIONS: [&str; 5] = ["default", "min", "max", "min_len", "one_of"];
 
 /// An attribute of the op.
 #[derive(Debug)]
@@ -164,11 +168,7 @@ impl Parse for AttrOptions {
                 "max" => &mut options.max,
                 "min_len" => &mut options.min_len,
                 "one_of" => &mut options.one_of,
-                _ => {
-                    let known = "default, min, max, min_len and one_of";
-                    let message = format!("`{key}` is not an option of #[attr]; there are {known}");
-                    return Err(syn::Error::new(key.span(), message));
-                }
+                _ => return Err(unknown(&key, "attr", &OPTIONS)),
             };
             input.parse::<Token![=]>()?;
             if slot.replace(input.parse()?).is_some() {

@@ -9,9 +9,9 @@ use syn::{Attribute, Ident, ItemFn};
 
 use super::attribute::{Attribute as Attr, Passing, arguments};
 use super::cuda;
-use super::model::{Op, camel_case, spec};
+use super::model::{Op, camel_case};
 use super::options::{Gradient, Policy};
-use super::parameter::{Element, Parameter, Role, Tensor};
+use super::parameter::{Element, List, Parameter, Role, Tensor};
 use crate::dtypes::rust_type;
 
 /// The function as it is, the op's marker type, its kernel and its definition.
@@ -109,8 +109,19 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
                 continue;
             }
         };
-        locals.push(quote!(let #local = #value;));
-        arguments.push(quote_spanned!(parameter.ty.span()=> #local));
+        let list = parameter.tensor().and_then(|tensor| tensor.list);
+        let (mutable, passed) = match list {
+            Some(List::Slice) => (quote!(), quote_spanned!(parameter.ty.span()=> &#local)),
+            Some(List::SliceMut) if !parameter.tensor().is_some_and(|tensor| tensor.optional) => {
+                (quote!(mut), quote_spanned!(parameter.ty.span()=> &mut #local))
+            }
+            Some(List::SliceMut) => {
+                (quote!(mut), quote_spanned!(parameter.ty.span()=> #local.as_deref_mut()))
+            }
+            Some(List::Vec) | None => (quote!(), quote_spanned!(parameter.ty.span()=> #local)),
+        };
+        locals.push(quote!(let #mutable #local = #value;));
+        arguments.push(passed);
     }
     let params = op.type_params.iter().map(|param| &param.name);
     let call = quote!(#function::<#(#params),*>(#(#arguments),*));
@@ -144,14 +155,19 @@ pub(super) fn passed(field: &Ident, attribute: &Attr) -> TokenStream {
 
 fn input(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
-    let method = if tensor.optional { quote!(optional_view) } else { quote!(view) };
+    let method = match (tensor.list, tensor.optional) {
+        (Some(_), _) => quote!(view_list),
+        (None, true) => quote!(optional_view),
+        (None, false) => quote!(view),
+    };
     quote_spanned!(parameter.ty.span()=> context.#method::<#element, #dim>(#index)?)
 }
 
 fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
+    let method = if tensor.list.is_some() { quote!(output_view_list) } else { quote!(output_view) };
     let make = quote_spanned! {parameter.ty.span()=>
-        context.output_view::<#element, #dim>(#index, &shapes.output_shape(#index))?
+        context.#method::<#element, #dim>(#index, &shapes.output_shape(#index))?
     };
     if !tensor.optional {
         return make;
@@ -182,8 +198,8 @@ fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {
     let name = &op.name;
     let doc = op.doc_text();
     let attrs = op.attrs().into_iter().map(|attr| attr.to_string());
-    let inputs = op.inputs().map(|(parameter, tensor)| spec(parameter, tensor));
-    let outputs = op.outputs().map(|(parameter, tensor)| spec(parameter, tensor));
+    let inputs = op.inputs().map(|(parameter, tensor)| op.spec(parameter, tensor));
+    let outputs = op.outputs().map(|(parameter, tensor)| op.spec(parameter, tensor));
     let optional = marked(op, |tensor| tensor.optional);
     let saved = marked(op, |tensor| tensor.saved);
     let shape = &op.shape;
@@ -192,7 +208,7 @@ fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {
     let (gradient, gradient_check) = gradient(op, marker);
     let is_inferred = |attr: &AttrDef| {
         let is_param = |(_, tensor): (&Parameter, &Tensor)| matches!(&tensor.element, Element::Param(param) if *param == attr.name);
-        op.inputs().any(is_param)
+        op.inputs().any(is_param) || op.counts().any(|count| count.name == attr.name)
     };
     let name_of = |(parameter, _): (&'a Parameter, &'a Tensor)| &parameter.name;
     let arguments =
