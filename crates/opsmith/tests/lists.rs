@@ -93,7 +93,7 @@ fn what_does_not_fit_in_a_list_is_named() {
     );
     assert_eq!(
         message(call::<largest>().input_list([view(&a), view(&matrix)])),
-        "Largest: input `terms[1]` must have rank 1, got rank 2 (shape [1,2])"
+        "Largest: input `terms[1]` must have rank 1, (n), got rank 2 (shape [1,2])"
     );
     infer_ok!(testing::shapes::<largest>(), "[?];[2]", "[2]");
     infer_error!(testing::shapes::<largest>(), "terms", "[2];[3]");

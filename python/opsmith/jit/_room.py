@@ -1,7 +1,7 @@
 """What the cache takes on disk: how much it is, and what goes when it is more than it may be.
 
-A process holds the `entry.json` of each library that it has loaded, a shared lock, for as long as it or a child of it
-lives: what can be locked is in nobody's use.
+A process holds a shared lock on the `entry.json` of each library that it has loaded, for as long as it or a
+child of it lives: what can be locked is in nobody's use.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class CacheInfo:
         return sum(part.size for part in self.parts)
 
     def __str__(self) -> str:
-        rows = [
-            f"{_text(part.size):>9}  {time.strftime('%Y-%m-%d %H:%M', time.localtime(part.used))}  {part.name}"
-            for part in self.parts
-        ]
-        return "\n".join([f"{self.folder}: {_text(self.size)} of {_text(self.limit)}", *rows])
+        def row(part: CachePart) -> str:
+            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(part.used))
+            return f"{_text(part.size):>9}  {used}  {part.name}"
+
+        return "\n".join([f"{self.folder}: {_text(self.size)} of {_text(self.limit)}", *map(row, self.parts)])
 
 
 def cache_info() -> CacheInfo:
@@ -88,13 +88,15 @@ def limit() -> int:
     told = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]B|)", text.upper())
     if told is None:
         raise InvalidArgumentError(
-            f"{VARIABLE}: {text!r} is not a size\n  → give bytes, or a number with KB, MB, GB or TB, such as 2GB"
+            f"{VARIABLE}: {text!r} is not a size\n"
+            "  → give bytes, or a number with KB, MB, GB or TB, such as 2GB"
         )
     return int(float(told[1]) * _UNITS[told[2]])
 
 
 def hold(entry: Path) -> bool:
-    """Says, for as long as this process lives, that the library of this `entry.json` is in use; false where it is gone.
+    """Says that the library of this `entry.json` is in use, for as long as this process lives; false where it
+    is gone.
 
     What is held is not removed, and what was last held is removed last.
     """

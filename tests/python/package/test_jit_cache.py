@@ -270,9 +270,7 @@ assert os.path.exists(library.__file__)
     assert "dependencies" in kinds, "what all libraries share stays"
 
 
-def test_what_the_cache_takes_is_shown(
-    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_cache_takes_is_shown(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = jit.load_inline(name, source(9))
     info = jit.cache_info()
     place = Path(library.__file__).parent

@@ -190,7 +190,7 @@ impl VisitMut for Walk<'_> {
     }
 
     fn visit_macro_mut(&mut self, call: &mut Macro) {
-        if !call.path.segments.last().is_some_and(|last| last.ident == "azip") {
+        if call.path.segments.last().is_none_or(|last| last.ident != "azip") {
             return;
         }
         let Ok(mut zip) = call.parse_body::<Zip>() else { return };
