@@ -117,10 +117,13 @@ pub(crate) fn patterns_of(lab: &mut Lab<'_>, setting: &Setting<'_, '_>) -> Resul
     let scalars = [Pattern::scalars(subject.signature.inputs.len())];
     let profile = Property::Determinism.profile(subject);
     let generator = Generator { subject, profile, patterns: &scalars, author: setting.author };
-    match generator.sample()? {
-        Some(sample) => ranks::accepted(lab, subject, &sample),
-        None => Ok(vec![]),
+    for sample in generator.samples() {
+        let patterns = ranks::accepted(lab, subject, &sample?)?;
+        if !patterns.is_empty() {
+            return Ok(patterns);
+        }
     }
+    Ok(vec![])
 }
 
 fn check_one(
@@ -200,7 +203,7 @@ struct Trial<'a, 'b> {
     lab: &'a mut Lab<'b>,
     /// In how many cases it holds, before one in which it does not.
     seen: u32,
-    /// Why the last case was rejected that was.
+    /// Why the first case was rejected that was.
     refused: String,
     /// Cases that were tried while shrinking, and what is wrong, if anything. Many dials change nothing of a case, and
     /// where a case ends the process it costs a new one.
@@ -269,7 +272,9 @@ impl<'a, 'b> Trial<'a, 'b> {
                 Ok(())
             }
             Err(Trouble::Reject(why)) => {
-                self.refused.clone_from(&why);
+                if self.refused.is_empty() {
+                    self.refused.clone_from(&why);
+                }
                 Err(TestCaseError::Reject(Reason::from(why)))
             }
             Err(Trouble::Fail(fault)) => {

@@ -10,6 +10,8 @@ use opsmith_core::attr::TensorValue;
 use opsmith_core::def::{ArgCount, ArgDef, ArgType, AttrDef};
 use opsmith_core::{AttrValue, DType, Error, Result};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
 
 use crate::attrs;
 use crate::case::{Case, Inputs};
@@ -20,6 +22,9 @@ use crate::values::{Values, is_float, mix};
 
 /// How many sizes of dims are generated where no signature names them.
 const FREE_DIMS: usize = 8;
+
+/// As many sets of attributes are drawn to ask with which ranks there are.
+const SAMPLES: usize = 12;
 
 /// What an author brings along: each part replaces what would be generated.
 #[derive(Default)]
@@ -83,6 +88,16 @@ impl Dials {
     /// The same with dims of this size.
     pub(crate) fn resized(&self, size: usize) -> Dials {
         Dials { dims: vec![size; self.dims.len()], ..self.clone() }
+    }
+
+    /// The same with the attributes and the lengths of lists of others.
+    fn with_attrs_of(&self, other: &Dials) -> Dials {
+        Dials { attrs: other.attrs.clone(), lengths: other.lengths.clone(), ..self.clone() }
+    }
+
+    /// The same with other numbers.
+    pub(crate) fn with_numbers(&self, values: Values) -> Dials {
+        Dials { values, ..self.clone() }
     }
 
     /// How the tensor at a flat position lies.
@@ -342,9 +357,12 @@ impl Generator<'_, '_> {
         self.subject.signature.attrs.iter().enumerate().map(value).collect()
     }
 
-    /// A case with one tensor of rank 0 for each that there has to be, to ask with which ranks there are.
-    pub(crate) fn sample(&self) -> Result<Option<Case>> {
-        self.build(&self.plain_dials(1)).map(Result::ok)
+    /// Cases with one tensor of rank 0 for each that there has to be, to ask with which ranks there are: the plainest one, and
+    /// some with other attributes.
+    pub(crate) fn samples(&self) -> impl Iterator<Item = Result<Case>> {
+        let plain = self.plain_dials(1);
+        let drawn = self.drawn(&plain, SAMPLES);
+        [plain].into_iter().chain(drawn).filter_map(|dials| self.build(&dials).map(Result::ok).transpose())
     }
 
     /// The dials where they are plainest: the first kernel, attributes by default, all dims of one size.
@@ -371,6 +389,14 @@ impl Generator<'_, '_> {
             layouts: vec![],
             author: (0, 0),
         }
+    }
+
+    /// These dials with attributes and lengths of lists as a check draws them, the same ones each time.
+    pub(crate) fn drawn(&self, plain: &Dials, count: usize) -> Vec<Dials> {
+        let mut runner = TestRunner::deterministic();
+        let strategy = self.dials();
+        let draws = (0..count).filter_map(|_| strategy.new_tree(&mut runner).ok());
+        draws.map(|tree| plain.with_attrs_of(&tree.current())).collect()
     }
 
     /// How many elements the inputs have that the dials say; `None` where they say none.

@@ -11,7 +11,7 @@ use crate::lab::Lab;
 use crate::subject::Subject;
 use crate::wire::Answer;
 
-/// The largest rank that is tried.
+/// The largest rank that is tried, and where there is none up to it, the next: calls of large ranks are long.
 const LARGEST: usize = 3;
 /// As many combinations of ranks are tried.
 const MOST: usize = 300;
@@ -41,7 +41,21 @@ impl Pattern {
 /// tensors for each input, and the dtypes and attributes, that are asked with.
 pub(crate) fn accepted(lab: &mut Lab<'_>, subject: &Subject, sample: &Case) -> Result<Vec<Pattern>, Error> {
     let inputs = sample.inputs.len();
-    let tried = combinations(inputs);
+    let usual = accepted_of(lab, subject, sample, combinations(inputs, LARGEST))?;
+    if !usual.is_empty() {
+        return Ok(usual);
+    }
+    let mut larger = combinations(inputs, LARGEST + 1);
+    larger.retain(|ranks| ranks.contains(&(LARGEST + 1)));
+    accepted_of(lab, subject, sample, larger)
+}
+
+fn accepted_of(
+    lab: &mut Lab<'_>,
+    subject: &Subject,
+    sample: &Case,
+    tried: Vec<Vec<usize>>,
+) -> Result<Vec<Pattern>, Error> {
     let request = |ranks: &Vec<usize>| {
         let list = |(input, list): (usize, &Vec<Option<Arc<TensorValue>>>)| {
             let shape = || (0..ranks[input]).map(|dim| Dim::symbol(&symbol(input, dim))).collect::<Shape>();
@@ -82,15 +96,15 @@ fn linked(ranks: Vec<usize>, response: &str) -> Pattern {
     Pattern { ranks, dims }
 }
 
-/// Combinations of ranks from 0 to [`LARGEST`]: those in which all are equal, then the others by their sum.
-fn combinations(inputs: usize) -> Vec<Vec<usize>> {
+/// Combinations of ranks from 0 to `largest`: those in which all are equal, then the others by their sum.
+fn combinations(inputs: usize, largest: usize) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for _ in 0..inputs {
-        let longer = |ranks: Vec<usize>| (0..=LARGEST).map(move |rank| [&ranks[..], &[rank]].concat());
+        let longer = |ranks: Vec<usize>| (0..=largest).map(move |rank| [&ranks[..], &[rank]].concat());
         all = all.into_iter().flat_map(longer).collect();
         if all.len() > 1 << 14 {
             // More inputs than can be tried freely: all of them of one rank.
-            return (0..=LARGEST).map(|rank| vec![rank; inputs]).collect();
+            return (0..=largest).map(|rank| vec![rank; inputs]).collect();
         }
     }
     let is_mixed = |ranks: &Vec<usize>| ranks.windows(2).any(|pair| pair[0] != pair[1]);
@@ -113,10 +127,10 @@ mod tests {
 
     #[test]
     fn equal_ranks_come_first() {
-        assert_eq!(combinations(0), vec![Vec::<usize>::new()]);
-        assert_eq!(combinations(1), [[0], [1], [2], [3]]);
-        let two = combinations(2);
+        assert_eq!(combinations(0, LARGEST), vec![Vec::<usize>::new()]);
+        assert_eq!(combinations(1, LARGEST), [[0], [1], [2], [3]]);
+        let two = combinations(2, LARGEST);
         assert_eq!((&two[3], &two[4], two.len()), (&vec![3, 3], &vec![0, 1], 16));
-        assert_eq!(combinations(9).len(), 4);
+        assert_eq!(combinations(9, LARGEST).len(), 4);
     }
 }

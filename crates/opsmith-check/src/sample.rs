@@ -25,6 +25,8 @@ const MOST_ELEMENTS: usize = 1 << 26;
 const USUAL_RANK: usize = 2;
 /// As many combinations of ranks are tried where the shape function accepts more than the kernel.
 const MOST_PATTERNS: usize = 12;
+/// As many calls are drawn for each of them where no plain one is accepted.
+const DRAWN: usize = 48;
 /// The size at which it is tried whether an op accepts what is generated.
 const TRIED: usize = 4;
 /// Which numbers are tried, one after the other: between 0 and 1 few functions are undefined, and few indices out of bounds.
@@ -109,30 +111,36 @@ impl<'a> Sampler<'a> {
         let choices: Vec<&[Pattern]> =
             if patterns.is_empty() { vec![&[]] } else { patterns.chunks(1).collect() };
         let mut why = None;
-        for (patterns, values) in choices.iter().flat_map(|choice| NUMBERS.map(|values| (*choice, values))) {
-            let generator = Generator { subject: &subject, profile: PROFILE, patterns, author: &author };
-            let dials = dials(&generator, kernel, dtype, values);
-            let refused = match generator.build(&dials)? {
-                Err(reason) => reason.to_owned(),
-                Ok(case) => match self.lab.call(case.call(&subject, 0))? {
-                    Outcome::Given(_) => {
-                        let patterns = patterns.to_vec();
-                        return Ok(Ok(Calls { patterns, dials, subject: subject.clone() }));
-                    }
-                    Outcome::Refused(refusal) => refusal.message,
-                    Outcome::Died(death) => return Ok(Err(format!("a call of it {}", death.how))),
-                },
-            };
-            why.get_or_insert(refused);
+        // What is plain first; then what `check` would try.
+        for is_plain in [true, false] {
+            for patterns in &choices {
+                let generator = Generator { subject: &subject, profile: PROFILE, patterns, author: &author };
+                let plain = dials(&generator, kernel, dtype);
+                let dials = if is_plain { vec![plain] } else { generator.drawn(&plain, DRAWN) };
+                for dials in dials.iter().flat_map(|dials| NUMBERS.map(|values| dials.with_numbers(values))) {
+                    let refused = match generator.build(&dials)? {
+                        Err(reason) => reason.to_owned(),
+                        Ok(case) => match self.lab.call(case.call(&subject, 0))? {
+                            Outcome::Given(_) => {
+                                let patterns = patterns.to_vec();
+                                return Ok(Ok(Calls { patterns, dials, subject: subject.clone() }));
+                            }
+                            Outcome::Refused(refusal) => refusal.message,
+                            Outcome::Died(death) => return Ok(Err(format!("a call of it {}", death.how))),
+                        },
+                    };
+                    why.get_or_insert(refused);
+                }
+            }
         }
         Ok(Err(format!("it accepts no call that was generated: {}", why.unwrap_or_default())))
     }
 }
 
-/// The dials turned to a kernel, a dtype where the definition leaves it open, and numbers.
-fn dials(generator: &Generator<'_, '_>, kernel: usize, dtype: DType, values: Values) -> Dials {
+/// The plain dials turned to a kernel, and a dtype where the definition leaves it open.
+fn dials(generator: &Generator<'_, '_>, kernel: usize, dtype: DType) -> Dials {
     let mut dials = generator.plain_dials(TRIED);
-    (dials.kernel, dials.values) = (kernel, values);
+    dials.kernel = kernel;
     for (attr, types) in dials.types.chunks_mut(4).enumerate() {
         let at = generator.subject.dtypes(attr).iter().position(|other| *other == dtype);
         types.fill(at.unwrap_or(0));

@@ -34,6 +34,8 @@ pub use device::{Device, DeviceKind};
 pub use dtype::{DType, Element};
 pub use error::{Code, Error, Result};
 pub use explain::{ExplainFn, Explanation, Program};
+#[doc(hidden)]
+pub use gradient::{Arguments, check_gradient};
 pub use gradient::{Gradient, GradientInput, GradientWiring};
 pub use kernel::{Compute, KernelDef, KernelRow, OpKernel, OpKernelConstruction, OpKernelContext};
 pub use library::Library;

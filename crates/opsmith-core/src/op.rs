@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::explain::{ExplainFn, Explanation};
-use crate::gradient::{Gradient, GradientWiring};
+use crate::gradient::{Arguments, Gradient, GradientWiring};
 use crate::kernel::{KernelDef, OpKernelConstruction};
 use crate::plan::{Instances, Plans};
 use crate::resource::Resources;
@@ -222,6 +222,10 @@ fn check_kernel(signature: &Signature, kernel: &KernelDef) -> Result<()> {
 pub trait OpDefinition {
     /// The statements of ops that come with it, at most [`MAX_COMPANIONS`]: the gradients of a kernel that is written once.
     const COMPANIONS: &'static [fn() -> OpDef] = &[];
+
+    /// What its arguments are called, where a macro knows it.
+    #[doc(hidden)]
+    const ARGUMENTS: Option<Arguments> = None;
 
     /// The op's statement.
     fn def() -> OpDef;

@@ -15,11 +15,41 @@ pub(crate) fn outside_the_view<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<
     Ok(())
 }
 
-/// Copies a vector but for its last element, which it leaves as it finds it.
+/// Copies the first half of a vector, and leaves the rest as it finds it.
 #[op(shape = "(n)->(n)", not_differentiable)]
 pub(crate) fn leaves_a_hole<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {
-    for i in 1..x.len() {
-        y[i - 1] = x[i - 1];
+    for i in 0..x.len().div_ceil(2) {
+        y[i] = x[i];
+    }
+    Ok(())
+}
+
+/// Takes no vector, and says another thing of each.
+#[op(shape = "(n)->(n)", not_differentiable)]
+pub(crate) fn takes_none<T: Float>(x: ArrayView1<T>, _y: ArrayViewMut1<T>) -> Result<()> {
+    const LEAST: usize = 1_000_000_000_000;
+    ensure!(
+        x.len() >= LEAST,
+        InvalidArgument,
+        "`x` has {} elements: there have to be {LEAST} of them at least, for whatever reason",
+        x.len()
+    );
+    Ok(())
+}
+
+/// An element for each index. Its attribute is neither what is plainest nor the default, for there is none.
+#[op(shape = "(n,p),(m)->(m,p)", not_differentiable)]
+pub(crate) fn rows_of<T: Float>(
+    x: ArrayView2<T>,
+    indices: ArrayView1<i64>,
+    #[attr(min = 1, max = 3)] step: usize,
+    mut y: ArrayViewMut2<T>,
+) -> Result<()> {
+    ensure!(step == 2, InvalidArgument, "attribute `step` is {step}; this op takes 2 alone");
+    for (&index, mut row) in indices.iter().zip(y.outer_iter_mut()) {
+        let index = usize::try_from(index).ok().filter(|index| *index < x.nrows());
+        let Some(index) = index else { bail!(OutOfRange, "an index is not in 0..{}", x.nrows()) };
+        row.assign(&x.row(index));
     }
     Ok(())
 }

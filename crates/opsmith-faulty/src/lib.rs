@@ -19,6 +19,8 @@ opsmith::library! {
         shapes::TrustsShapes,
         kernels::outside_the_view,
         kernels::leaves_a_hole,
+        kernels::takes_none,
+        kernels::rows_of,
         kernels::counts_threads,
         kernels::ends_on_empty,
         kernels::panics_on_infinity,

@@ -9,6 +9,7 @@ mod dtypes;
 mod kernels;
 mod library;
 mod library_of;
+mod numbers;
 mod op;
 mod stub;
 

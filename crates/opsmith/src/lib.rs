@@ -103,6 +103,9 @@ pub mod dtype {
 /// - outputs, `ArrayViewMut0<T>` to `ArrayViewMut6<T>` or `ArrayViewMutD<T>`, uninitialised: write every element
 ///   before reading it. In an `Option`, one that need not be computed: it is `None` when nobody wants it. With
 ///   `#[saved]`, one that serves the gradient only, which wrappers drop;
+/// - lists of either, `&[ArrayView1<T>]`, `&mut [ArrayViewMut1<T>]` or a `Vec`: any number of tensors, at least one. The list that
+///   the caller gives decides the number, the attribute `N`, or `N_<input>` where several inputs are lists. An output list is
+///   as long as the input whose name its own is with `_grad` behind it, or as the only one that is a list;
 /// - attributes, `#[attr(…)] a: i64`, with `default`, `min`, `max`, `one_of = […]` and, for a list, `min_len`. Types
 ///   are `i64 i32 u64 u32 usize f64 f32 bool String &str DType`, and `Vec<T>` or `&[T]` of
 ///   `i64 usize f64 f32 bool String DType`.
@@ -376,7 +379,7 @@ pub use opsmith_macros::kernels;
 #[doc(hidden)]
 pub mod __private {
     pub use opsmith_body as body;
-    pub use opsmith_core::KernelRow;
+    pub use opsmith_core::{Arguments, KernelRow, check_gradient};
     pub use opsmith_host as host;
     pub use opsmith_kernels as kernels;
 

@@ -349,3 +349,38 @@ fn threads_write_their_own_parts_of_an_output() {
     let z = call::<turn>().input(&x).threads(4).run().unwrap().array::<i64, Ix2>("z").unwrap();
     assert_eq!(z, x.t());
 }
+
+#[cfg(debug_assertions)]
+#[test]
+fn an_output_that_is_not_written_is_found() {
+    /// Writes every other element, or none.
+    #[op(shape = "(n)->(n)", dtypes(T = [f16, f32, i64, u8]))]
+    fn every<T: RealNumber>(x: ArrayView1<T>, #[attr(min = 1)] step: usize, mut z: ArrayViewMut1<T>) {
+        for i in (step..=x.len()).step_by(step) {
+            z[i - 1] = x[i - 1];
+        }
+    }
+    let x = array![1f32, 2.0, 3.0];
+    let half = call::<every>().input(&x).attr("step", 2).run().unwrap().array::<f32, Ix1>("z").unwrap();
+    assert_eq!(half.mapv(f32::is_nan), array![true, false, true]);
+
+    let unwritten = "Internal: Every: output `z`: the kernel wrote none of its elements";
+    let error = call::<every>().input(&x).attr("step", 4).run().unwrap_err();
+    assert_eq!(error.to_string(), unwritten);
+    let integers = array![1i64, 2, 3];
+    let error = call::<every>().input(&integers).attr("step", 4).run().unwrap_err();
+    assert_eq!(error.to_string(), unwritten);
+
+    // What a kernel copies from an input, and single bytes of any value, are no mistake; nor is there one of no elements.
+    for bits in [0x7FE5_A5A5, 0x7FDA_5A5A] {
+        let poisoned = array![f32::from_bits(bits)];
+        for _ in 0..2 {
+            assert!(call::<every>().input(&poisoned).attr("step", 1).run().is_ok());
+        }
+    }
+    for byte in [0xA5u8, 0x5A] {
+        assert!(call::<every>().input(&array![byte]).attr("step", 1).run().is_ok());
+    }
+    let none = ndarray::Array1::<f32>::zeros(0);
+    assert!(call::<every>().input(&none).attr("step", 4).run().is_ok());
+}

@@ -47,68 +47,42 @@ impl OpDefinition for SumAll {
     }
 }
 
-/// `SumAllGrad`: the gradient of [`SumAll`] is the arriving one, for each term.
+/// The gradient of `SumAll`: the arriving one, for each term.
 ///
-/// It takes the terms so that `N` follows from them.
-pub struct SumAllGrad;
-
-impl OpDefinition for SumAllGrad {
-    fn def() -> OpDef {
-        OpDef::new("SumAllGrad")
-            .attr("N: int >= 2")
-            .attr("T: {float, double, int32, int64}")
-            .input("terms: N * T")
-            .input("sum_grad: T")
-            .output("terms_grad: N * T")
-            .shape_fn(|c: &mut InferenceContext<'_>| {
-                let gradient = c.input_by_name("sum_grad")?;
-                c.set_output_by_name("terms_grad", gradient)
-            })
-            .kernel(KernelDef::cpu::<SumAllGrad>())
-            .gradient("SumAllGradGrad")
-            .doc(
-                "The gradient of `SumAll`.\n\
-                 \n\
-                 terms: The terms.\n\
-                 sum_grad: The gradient with respect to `sum`.\n\
-                 terms_grad: The gradient with respect to each term.",
-            )
+/// It takes the terms so that there are as many gradients.
+///
+/// # Arguments
+/// - `terms`: The terms.
+/// - `sum_grad`: The gradient with respect to `sum`.
+/// - `terms_grad`: The gradient with respect to each term.
+#[op(
+    shape = "(...),(...)->(...)",
+    dtypes(T = [f32, f64, i32, i64]),
+    gradient = sum_all_grad_grad
+)]
+pub fn sum_all_grad<T: RealNumber>(
+    _terms: &[ArrayViewD<T>],
+    sum_grad: ArrayViewD<T>,
+    terms_grad: Vec<ArrayViewMutD<T>>,
+) {
+    for mut term_grad in terms_grad {
+        term_grad.assign(&sum_grad);
     }
 }
 
-impl OpKernel for SumAllGrad {
-    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        Ok(SumAllGrad)
-    }
-
-    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        let gradient = context.input("sum_grad")?;
-        for term in 0..context.output_count("terms_grad")? {
-            let output = context.allocate_output_at("terms_grad", term, gradient.shape())?;
-            dispatch!(gradient.dtype(), [f32, f64, i32, i64], |T| copy::<T>(gradient, output))?;
-        }
-        Ok(())
-    }
-}
-
-/// `SumAllGradGrad`: the gradient of [`SumAllGrad`] with respect to what it was given is a sum again.
-pub struct SumAllGradGrad;
-
-impl OpDefinition for SumAllGradGrad {
-    fn def() -> OpDef {
-        OpDef::new("SumAllGradGrad")
-            .attr("N: int >= 2")
-            .attr("T: {float, double, int32, int64}")
-            .input("terms_grad_grad: N * T")
-            .output("sum_grad_grad: T")
-            .shape_fn(shape_fns::merged)
-            .kernels(kernels!(Sum<T> for T in [f32, f64, i32, i64]))
-            .doc(
-                "The gradient of `SumAllGrad`.\n\
-                 \n\
-                 terms_grad_grad: The gradients with respect to `terms_grad`.\n\
-                 sum_grad_grad: The gradient with respect to `sum_grad`.",
-            )
+/// The gradient of `SumAllGrad` with respect to what it was given is a sum again.
+///
+/// # Arguments
+/// - `terms_grad_grad`: The gradients with respect to `terms_grad`.
+/// - `sum_grad_grad`: The gradient with respect to `sum_grad`.
+#[op(shape = "(...)->(...)", dtypes(T = [f32, f64, i32, i64]))]
+pub fn sum_all_grad_grad<T: Wrapping>(
+    terms_grad_grad: &[ArrayViewD<T>],
+    mut sum_grad_grad: ArrayViewMutD<T>,
+) {
+    sum_grad_grad.fill(T::zero());
+    for term in terms_grad_grad {
+        azip!((sum in &mut sum_grad_grad, &term in term) *sum = sum.plus(term));
     }
 }
 
@@ -145,7 +119,8 @@ impl<T: Wrapping> OpKernel for Sum<T> {
 }
 
 /// Addition that is the same in every build: of integers it wraps around.
-trait Wrapping: Number {
+pub trait Wrapping: Number {
+    /// The sum.
     fn plus(self, other: Self) -> Self;
 }
 
@@ -215,11 +190,6 @@ fn keep_first<T: Number>(to_zero: TensorView<'_>, zeroed: TensorViewMut<'_>) -> 
     Ok(())
 }
 
-fn copy<T: Element>(from: TensorView<'_>, to: TensorViewMut<'_>) -> Result<()> {
-    to.into_slice::<T>()?.copy_from_slice(from.as_slice::<T>()?);
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use opsmith::testing::{self, view};
@@ -257,13 +227,13 @@ mod tests {
     #[test]
     fn each_term_gets_the_gradient_of_the_sum() {
         let (a, b, g) = (array![1f64, 2.], array![3., 4.], array![0.5, -1.]);
-        let call = testing::call::<SumAllGrad>().input_list([view(&a), view(&b)]).input(&g);
+        let call = testing::call::<sum_all_grad>().input_list([view(&a), view(&b)]).input(&g);
         let outputs = call.run().unwrap();
         assert_eq!(outputs.count("terms_grad"), 2);
         for term in 0..2 {
             assert_eq!(outputs.element::<f64, Ix1>("terms_grad", term).unwrap(), g);
         }
-        let outputs = testing::call::<SumAllGradGrad>().input_list([view(&a), view(&b)]).run().unwrap();
+        let outputs = testing::call::<sum_all_grad_grad>().input_list([view(&a), view(&b)]).run().unwrap();
         assert_eq!(outputs.array::<f64, Ix1>("sum_grad_grad").unwrap(), array![4., 6.]);
     }
 
@@ -279,7 +249,7 @@ mod tests {
     fn shapes() {
         infer_ok!(testing::shapes::<SumAll>(), "[?,3];[2,?]", "[2,3]");
         infer_error!(testing::shapes::<SumAll>(), "terms", "[2];[3]");
-        infer_ok!(testing::shapes::<SumAllGrad>(), "[2];[2];[2]", "[2];[2]");
+        infer_ok!(testing::shapes::<sum_all_grad>(), "[2];[2];[2]", "[2];[2]");
         infer_ok!(testing::shapes::<ZeroOutEach>(), "[n];?;[]", "[n];?;[]");
     }
 }

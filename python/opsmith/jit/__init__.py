@@ -19,5 +19,6 @@ from __future__ import annotations
 from opsmith.jit._cache import cache_folder
 from opsmith.jit._errors import BuildError
 from opsmith.jit._load import load, load_inline
+from opsmith.jit._room import CacheInfo, CachePart, cache_info
 
-__all__ = ["BuildError", "cache_folder", "load", "load_inline"]
+__all__ = ["BuildError", "CacheInfo", "CachePart", "cache_folder", "cache_info", "load", "load_inline"]

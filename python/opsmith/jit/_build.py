@@ -8,13 +8,14 @@ import re
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from opsmith._errors import InvalidArgumentError, NotFoundError
 from opsmith._forks import cached
 from opsmith._native import check_own, read_file
-from opsmith.jit import _crates, _dependencies, _toolchain
+from opsmith.jit import _crates, _dependencies, _room, _toolchain
 from opsmith.jit._cache import (
     digest,
     digest_of_file,
@@ -121,6 +122,7 @@ def library_file(request: Request, name: str, progress: Progress) -> tuple[Path,
 
     Raises `ChangedError` where a file was changed meanwhile.
     """
+    most = _room.limit()
     if found := in_cache(request, name):
         progress.step(f"unchanged: {found[0]}")
         return found
@@ -129,7 +131,12 @@ def library_file(request: Request, name: str, progress: Progress) -> tuple[Path,
         if found := in_cache(request, name):
             progress.step(f"built by another process: {found[0]}")
             return found
-        return _build(request, name, key, progress)
+        built = _build(request, name, key, progress)
+    shared = _dependencies.folder(request.cache, request.toolchain)
+    # It is made smaller for the next build's sake: this one is done, whatever comes of it.
+    with suppress(OSError):
+        _room.make_room(request.cache, frozenset({shared, request.crates.folder}), most)
+    return built
 
 
 def _inputs_file(request: Request) -> Path:
@@ -156,7 +163,7 @@ def in_cache(request: Request, name: str) -> tuple[Path, str] | None:
         return None
     place = _place(request, name, whole)
     entry = read_json(place / "entry.json")
-    if not isinstance(entry, dict):
+    if not isinstance(entry, dict) or not _room.hold(place / "entry.json"):
         return None
     file = place / f"lib{name}.so"
     check_own(file)
@@ -192,6 +199,7 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[P
         file = made / f"lib{name}.so"
         entry = {
             "checksum": digest_of_file(file),
+            "key": request.key,
             "sources": [str(source.path) for source in request.sources],
         }
         write_atomically(made / "entry.json", json.dumps(entry, indent=1))
@@ -203,6 +211,7 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[P
             raise ChangedError(f"{changed} was changed while it was compiled\n  → try again")
         place = _place(request, name, whole)
         put(made, place)
+        _room.hold(place / "entry.json")
     progress.step(f"built {place / file.name}")
     return place / file.name, whole
 

@@ -137,6 +137,30 @@ def locked(folder: Path, name: str, waiting: Callable[[], None]) -> Iterator[Non
 
     The system lets go of the lock when its holder dies, however it does.
     """
+    with _lock_file(folder, name) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def locked_at_once(folder: Path, name: str) -> Iterator[bool]:
+    """Holds the lock `name`, as `locked` does; false, and it is not held, where another has it."""
+    with _lock_file(folder, name) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
+@contextmanager
+def _lock_file(folder: Path, name: str) -> Iterator[IO[bytes]]:
+    """The file of the lock `name`, open; let go of afterwards."""
     locks = folder / "locks"
     make_folder(locks)
     check_own(locks / name)
@@ -145,12 +169,7 @@ def locked(folder: Path, name: str, waiting: Callable[[], None]) -> Iterator[Non
     with open(os.open(locks / name, flags, 0o600), "rb+", buffering=0) as file:
         _held.add(file)
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                waiting()
-                fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            yield file
         finally:
             _held.discard(file)
             # Closing it would not do while a forked child has it too.

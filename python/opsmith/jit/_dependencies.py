@@ -14,7 +14,7 @@ from typing import Any
 
 from opsmith._errors import InvalidArgumentError
 from opsmith._native import check_own, read_file
-from opsmith.jit import _toolchain
+from opsmith.jit import _room, _toolchain
 from opsmith.jit._cache import (
     digest,
     digest_of_file,
@@ -96,27 +96,36 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def folder(cache: Path, toolchain: Toolchain) -> Path:
+    """Where the crates lie that this toolchain has compiled.
+
+    Those from elsewhere are compiled once for a toolchain, whatever the version of this package.
+    """
+    return cache / "dependencies" / digest([toolchain.version])
+
+
 def compiled(
     cache: Path, toolchain: Toolchain, crates: Crates, wanted: Wanted, progress: Progress, again: bool = False
 ) -> Compiled:
     """The compiled crates, compiled now where they are not there; with `again`, from the beginning."""
-    # Crates from elsewhere are compiled once for a toolchain, whatever the version of this package.
-    key = digest([toolchain.version])
-    folder = cache / "dependencies" / key
-    package = folder / digest([str(crates.folder), *crates.features, *wanted.lines])
+    place = folder(cache, toolchain)
+    package = place / digest([str(crates.folder), *crates.features, *wanted.lines])
     state = digest([crates.state, wanted.state])
     # The compiler runs code of it: macros, and what build scripts were compiled to.
-    check_own(folder, tree=True)
+    check_own(place, tree=True)
+    _room.touch(place / "used")
+    if not crates.is_clone:
+        _room.touch(crates.folder / "used")
     if not again and (found := _found(package, state)):
         return found
-    with locked(cache, f"dependencies-{key}", lambda: progress.waiting("the dependencies")):
+    with locked(cache, f"dependencies-{place.name}", lambda: progress.waiting("the dependencies")):
         if again:
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
         if found := _found(package, state):
             return found
         crates.unpack(cache)
         _write_package(package, crates, wanted)
-        artifacts = _build(package, folder / "target", toolchain, progress, cache)
+        artifacts = _build(package, place / "target", toolchain, progress, cache)
         built = _read(artifacts, _resolved(package, toolchain))
         files = {path: os.stat(path).st_size for path in _files(artifacts)}
         record = {"state": state, "externs": built.externs, "search": built.search, "files": files}

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -218,3 +219,75 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     assert jit.cache_folder() == Path("/home/me/.cache/opsmith")
     monkeypatch.setenv("OPSMITH_CACHE_DIR", str(tmp_path / "own"))
     assert jit.cache_folder() == tmp_path / "own"
+
+
+def libraries(cache: Path) -> set[str]:
+    """The names of the libraries in the cache."""
+    return {place.name.rpartition("-")[0] for place in (cache / "libraries").iterdir()}
+
+
+def test_what_was_not_used_for_longest_goes_where_there_is_no_room(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But nothing that a process has, nor the crates that all libraries are compiled with."""
+    own = [f"{name}_{number}" for number in range(3)]
+    for number, one in enumerate(own):
+        assert child(f"jit.load_inline({one!r}, source(100 + {number}))").returncode == 0
+    kept = jit.load_inline(f"{name}_kept", source(110))
+    sizes = {part.name: part.size for part in jit.cache_info().parts}
+    stamps = {one: next((cache / "libraries").glob(f"{one}-*")) / "entry.json" for one in own}
+    # The first is used again: the second goes, then the third.
+    for age, one in [(300, own[1]), (200, own[2]), (100, own[0])]:
+        os.utime(stamps[one], (time.time() - age,) * 2)
+    others = [place for place in (cache / "libraries").glob("*/entry.json") if place not in stamps.values()]
+    for place in others:
+        os.utime(place)
+    one_less = sum(sizes.values()) - sizes[f"libraries/{stamps[own[1]].parent.name}"] // 2
+    monkeypatch.setenv("OPSMITH_JIT_CACHE_LIMIT", str(one_less))
+    # A build adds a library, for which another one goes.
+    jit.load_inline(f"{name}_last", source(120))
+    assert libraries(cache).isdisjoint(own[1:]) and own[0] in libraries(cache)
+    assert jit.cache_info().size <= one_less
+
+    monkeypatch.setenv("OPSMITH_JIT_CACHE_LIMIT", "1 KB")
+    held = child(
+        f"""
+library = jit.load_inline({own[0]!r}, source(100))
+import subprocess, sys
+code = "from opsmith import jit; jit.load_inline({name!r} + '_tiny', " + repr(source(130)) + ")"
+subprocess.run([sys.executable, "-c", code], check=True)
+import os
+assert os.path.exists(library.__file__)
+"""
+    )
+    assert held.returncode == 0, held.stderr
+    assert {own[0], f"{name}_kept", f"{name}_last"} <= libraries(cache)
+    jit.load_inline(f"{name}_end", source(140))
+    assert not {own[0], f"{name}_tiny"} & libraries(cache)
+    assert {f"{name}_kept", f"{name}_last", f"{name}_end"} <= libraries(cache)
+    assert added(kept) == 110
+    kinds = {part.kind for part in jit.cache_info().parts}
+    assert "dependencies" in kinds, "what all libraries share stays"
+
+
+def test_what_the_cache_takes_is_shown(name: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = jit.load_inline(name, source(9))
+    info = jit.cache_info()
+    place = Path(library.__file__).parent
+    (part,) = [part for part in info.parts if part.name == f"libraries/{place.name}"]
+    files = sum(path.stat().st_blocks * 512 for path in [place, *place.iterdir()])
+    assert (part.kind, part.size) == ("library", files)
+    assert abs(part.used - time.time()) < 600
+    assert info.limit == 4 << 30 and info.folder == cache
+    assert info.size == sum(part.size for part in info.parts) > 20 << 20, "the compiled crates are among it"
+    shown = subprocess.run(
+        [sys.executable, "-m", "opsmith.jit"], capture_output=True, text=True, check=True
+    ).stdout
+    assert shown.startswith(f"{cache}: ") and " of 4.0 GB\n" in shown
+    assert f"  libraries/{place.name}\n" in shown
+    for text, size in [("2GB", 2 << 30), ("1.5 mb", 3 << 19), ("700", 700)]:
+        monkeypatch.setenv("OPSMITH_JIT_CACHE_LIMIT", text)
+        assert jit.cache_info().limit == size
+    monkeypatch.setenv("OPSMITH_JIT_CACHE_LIMIT", "much")
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"OPSMITH_JIT_CACHE_LIMIT: 'much' is not a size"):
+        jit.cache_info()

@@ -234,21 +234,24 @@ impl Property {
 
 fn no_scalars(setting: &Setting<'_, '_>, patterns: &[Pattern]) -> Option<String> {
     let subject = setting.subject;
-    let is_free = |shape: &ShapeSignature| {
-        shape.inputs().iter().any(|arg| arg.has_batch_dims() && arg.core_rank() == 0)
-    };
     match &subject.shape {
         _ if subject.signature.inputs.is_empty() => Some("it takes no tensors".into()),
         _ if setting.author.borrow().inputs.is_some() => Some("the author makes the inputs".into()),
-        Some(shape) if !is_free(shape) => {
-            let has_batch = shape.inputs().iter().any(|arg| arg.has_batch_dims());
-            let why = if has_batch { "gives every input a dim" } else { "fixes all ranks" };
-            Some(format!("its shape signature {why}"))
-        }
+        Some(shape) => why_no_scalars(shape).map(|why| format!("its shape signature {why}")),
         None if !patterns.is_empty() && !patterns.iter().any(|pattern| pattern.ranks.contains(&0)) => {
             Some("its shape function takes none".into())
         }
         _ => None,
+    }
+}
+
+/// What keeps a shape signature from taking scalars where it leaves ranks open.
+fn why_no_scalars(shape: &ShapeSignature) -> Option<&'static str> {
+    let free = shape.inputs().iter().filter(|arg| arg.has_batch_dims());
+    match free.map(|arg| arg.core_rank()).min() {
+        None => Some("fixes all ranks"),
+        Some(1..) => Some("leaves no rank free to be 0"),
+        Some(0) => None,
     }
 }
 
@@ -261,4 +264,23 @@ fn threads_dims(subject: &Subject) -> usize {
     let names = shape.dim_names().len();
     let root = |elements: f64, dims: usize| elements.powf(1.0 / dims.max(1) as f64) as usize;
     root(60_000.0, core + batch).min(root(1_000_000.0, names)).clamp(3, 20_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_says_why_it_takes_no_scalars() {
+        for (signature, why) in [
+            ("(n,p),(p)->(n)", Some("fixes all ranks")),
+            ("()->()", Some("fixes all ranks")),
+            ("(...,n)->(...,n)", Some("leaves no rank free to be 0")),
+            ("(...,n),()->(...)", Some("leaves no rank free to be 0")),
+            ("(...),(...,n)->(...)", None),
+        ] {
+            let shape = ShapeSignature::parse(signature).unwrap();
+            assert_eq!(why_no_scalars(&shape), why, "{signature}");
+        }
+    }
 }

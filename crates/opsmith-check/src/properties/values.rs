@@ -89,7 +89,8 @@ pub(super) fn determinism(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &C
         return Err(Trouble::fail(message, case));
     }
     if first.changed != second.changed || bits(&first.values) != bits(&second.values) {
-        return Err(Trouble::fail("two calls differ in their bits", case));
+        let message = "two calls differ in their bits: they are random, or not written at all";
+        return Err(Trouble::fail(message, case));
     }
     Ok(())
 }

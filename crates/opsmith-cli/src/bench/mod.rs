@@ -156,8 +156,12 @@ fn measure_op(sampler: &mut Sampler<'_>, op: &Op, options: &Options, tell: &dyn 
             Ok(sample) => measure::measure(op, size, &sample, Duration::from_secs_f64(options.seconds)),
             Err(why) => Ok(Err(why)),
         };
-        match measured.map_err(told)? {
-            Ok(measured) => {
+        match measured {
+            // What one size does not fit, another may.
+            Err(error) => {
+                row.why.get_or_insert_with(|| format!("size {size}: {}", error.message()));
+            }
+            Ok(Ok(measured)) => {
                 let is_long = measured.is_long();
                 row.measured.push(measured);
                 if is_long {
@@ -165,7 +169,7 @@ fn measure_op(sampler: &mut Sampler<'_>, op: &Op, options: &Options, tell: &dyn 
                     break;
                 }
             }
-            Err(why) => {
+            Ok(Err(why)) => {
                 row.why = Some(format!("size {size}: {why}"));
                 break;
             }

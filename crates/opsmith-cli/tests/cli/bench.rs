@@ -68,6 +68,20 @@ fn every_op_of_the_examples_is_timed() {
 }
 
 #[test]
+fn ops_with_bounded_attributes_and_indices_are_timed() {
+    let faulty = report("opsmith_faulty", &["rows_of", "--sizes", "2,16"]);
+    let [op] = &faulty["ops"].as_array().unwrap()[..] else { panic!("{faulty}") };
+    assert_eq!(op["times"].as_array().unwrap().len(), 2, "{op}");
+    assert_eq!(op["times"][1]["inputs"], "[16,16] [16]");
+    let none = report("opsmith_faulty", &["takes_none", "--sizes", "2"]);
+    let said = reason(&none, "TakesNone");
+    assert!(
+        said.starts_with("it accepts no call that was generated: TakesNone: `x` has 4 elements"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_is_not_timed_is_told_with_the_reason() {
     let changed = report("zero_out", &["--sizes", "2"]);
     let said = reason(&changed, "ZeroOutInPlace");

@@ -107,6 +107,20 @@ fn every_planted_fault_is_found_and_no_other() {
 }
 
 #[test]
+fn what_is_said_of_the_first_call_is_said_where_none_is_accepted() {
+    let output = check("opsmith_faulty", &["--op", "takes_none", "--property", "determinism"]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = stdout(&output);
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, said) = said.split_once("skipped determinism no call was accepted ").unwrap();
+    assert!(said.starts_with("TakesNone: `x` has "), "{said}");
+    assert!(
+        said.contains("there have to be 1000000000000 of them at least, for whatever reason 0 passed"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_call_without_end_is_ended() {
     let arguments = ["--op", "never_done", "--property", "shapes", "--time-limit", "1"];
     let (report, status) = report("opsmith_faulty", &arguments);

@@ -1,5 +1,10 @@
 //! What a kernel sees of one call: inputs, outputs to make, the host's services.
 
+mod lists;
+#[cfg(debug_assertions)]
+mod poison;
+mod shapes;
+
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
 use std::ops::Deref;
@@ -8,13 +13,14 @@ use std::sync::Arc;
 use ndarray::{ArrayView, ArrayViewMut, Dimension};
 use smallvec::SmallVec;
 
+#[cfg(debug_assertions)]
+use self::poison::Poison;
 use super::argument::ArgKey;
 use super::compute::Compute;
 use super::host::Host;
 use crate::op::Op;
 use crate::plan::Plan;
 use crate::resource::Resource;
-use crate::shape::Bound;
 use crate::tensor::{Extents, Strides, TensorView, TensorViewMut, checked_num_elements, row_major_strides};
 use crate::{DType, DeviceKind, Element, Error, Result, Signature, bail, ensure};
 
@@ -42,6 +48,8 @@ pub struct OpKernelContext<'a> {
     /// or as an output. An op has at most 64 inputs.
     read: Cell<u64>,
     written: Cell<u64>,
+    #[cfg(debug_assertions)]
+    poison: Poison,
 }
 
 impl<'a> Deref for OpKernelContext<'a> {
@@ -74,6 +82,8 @@ impl<'a> OpKernelContext<'a> {
             // The host would give the memory of the original for an output, not that of the copy.
             read: Cell::new(copied),
             written: Cell::new(0),
+            #[cfg(debug_assertions)]
+            poison: Poison::of_call(),
         };
         // Where they lie: collected before, all that they have room for would be copied.
         context.slots.resize_with(plan.output_dtypes().len(), OnceCell::new);
@@ -323,9 +333,17 @@ impl<'a> OpKernelContext<'a> {
         self.check_size(arg, dtype, shape)?;
         let data =
             self.host.allocate_output(flat, dtype, shape).map_err(|error| self.about_output(arg, error))?;
-        if dtype == DType::Bool && self.host.device().kind == DeviceKind::Cpu && !shape.contains(&0) {
-            // SAFETY: the host gave memory for this many elements of one byte.
-            unsafe { data.write_bytes(0, shape.iter().product()) };
+        if self.host.device().kind == DeviceKind::Cpu && !shape.contains(&0) {
+            let elements: usize = shape.iter().product();
+            if dtype == DType::Bool {
+                // SAFETY: the host gave memory for this many elements of one byte.
+                unsafe { data.write_bytes(0, elements) };
+            }
+            #[cfg(debug_assertions)]
+            // SAFETY: the host gave memory for this many elements, on the CPU.
+            unsafe {
+                self.poison.fill(data, dtype, elements * dtype.size());
+            }
         }
         self.make(arg, flat, data, shape)
     }
@@ -424,20 +442,6 @@ impl<'a> OpKernelContext<'a> {
         Ok(())
     }
 
-    /// Binds the dims of the inputs to the names in the op's shape signature.
-    ///
-    /// # Errors
-    /// `InvalidArgument` when a rank or dim does not fit it; `FailedPrecondition` when the op has none.
-    pub fn bind_shapes(&self) -> Result<Bound<'_>> {
-        let signature = self.signature();
-        let Some(shapes) = self.op.shape_signature() else {
-            bail!(FailedPrecondition, "{}: has no shape signature", signature.name);
-        };
-        let inputs: SmallVec<[Option<&[usize]>; 8]> =
-            self.inputs.iter().map(|tensor| tensor.as_ref().map(TensorView::shape)).collect();
-        shapes.bind(signature, &inputs, self.plan.attrs())
-    }
-
     /// Makes an output of `D` dims, uninitialised, and gives a typed view of it.
     ///
     /// # Errors
@@ -474,6 +478,8 @@ impl<'a> OpKernelContext<'a> {
             if !made && self.output_wanted(arg)? {
                 bail!(Internal, "{}: the kernel did not make output `{}`", signature.name, output.name);
             }
+            #[cfg(debug_assertions)]
+            self.check_written(arg)?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::choices::settled;
 use super::model::{OneBody, ResultKind};
 use super::parameter::Role;
 use crate::dtypes::rust_type;
+use crate::op::attribute::arguments;
 use crate::op::options::Policy;
 
 /// The function; the op's marker type, whose fields are the attributes, so that it is the body as well; what the family
@@ -23,6 +24,13 @@ pub(crate) fn expand(body: &OneBody, function: &ItemFn, module: &str, family: &T
     let def = quote!(::opsmith::__private::kernels::#module::def);
     let orders = 1..=body.orders;
     let autocast = body.autocast.map(Policy::declaration);
+    let arguments = arguments(
+        &body.name,
+        body.inputs().map(|parameter| &parameter.name),
+        body.outputs.iter().map(|output| &output.name),
+        &body.attrs().cloned().collect::<Vec<_>>(),
+        |_| false,
+    );
     quote! {
         #[allow(clippy::too_many_arguments)]
         #inline
@@ -38,6 +46,8 @@ pub(crate) fn expand(body: &OneBody, function: &ItemFn, module: &str, family: &T
 
             impl ::opsmith::OpDefinition for #ident {
                 const COMPANIONS: &'static [fn() -> ::opsmith::OpDef] = &[#(#def::<#ident, #orders>),*];
+
+                #arguments
 
                 fn def() -> ::opsmith::OpDef {
                     #def::<#ident, 0>()#autocast

@@ -3,7 +3,6 @@
 //! The model and most of the expansion are the same for all families; a family adds how its function becomes a body and
 //! which kernels it has.
 
-mod branch;
 mod choices;
 mod expand;
 mod model;
@@ -21,6 +20,7 @@ pub(crate) use model::OneBody;
 use options::Options;
 pub(crate) use pairwise::expand as pairwise;
 use parameter::Number;
+pub(crate) use parameter::{Parameter, Role};
 pub(crate) use pointwise::expand as pointwise;
 pub(crate) use reduce::expand as reduce;
 

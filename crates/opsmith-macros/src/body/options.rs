@@ -8,7 +8,7 @@ use syn::{Expr, Ident, LitInt, LitStr, Token, bracketed};
 
 use super::Family;
 use crate::dtypes;
-use crate::op::options::{Policy, assigned};
+use crate::op::options::{Policy, assigned, unknown};
 
 /// What the author says about an op beside its function.
 pub(crate) struct Options {
@@ -67,13 +67,7 @@ impl Options {
             _ => {
                 let common = ["name", "output", "outputs", "dtypes", "orders", "autocast"];
                 let known: Vec<&str> = common.iter().chain(family.own_options).copied().collect();
-                let (last, others) = known.split_last().unwrap_or((&"", &[]));
-                let message = format!(
-                    "`{key}` is not an option of #[{}]; there are {} and {last}",
-                    family.name,
-                    others.join(", ")
-                );
-                return Err(syn::Error::new(key.span(), message));
+                return Err(unknown(key, family.name, &known));
             }
         }
         Ok(())

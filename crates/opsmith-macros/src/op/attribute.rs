@@ -8,8 +8,12 @@ use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, Meta, Token, Type};
 
+use super::options::unknown;
 use super::parameter::{last_segment, type_arguments};
 use super::value;
+
+/// The options of `#[attr(…)]`, as messages list them; the author's guide has a table of them.
+pub(super) const OPTIONS: [&str; 5] = ["default", "min", "max", "min_len", "one_of"];
 
 /// An attribute of the op.
 #[derive(Debug)]
@@ -164,11 +168,7 @@ impl Parse for AttrOptions {
                 "max" => &mut options.max,
                 "min_len" => &mut options.min_len,
                 "one_of" => &mut options.one_of,
-                _ => {
-                    let known = "default, min, max, min_len and one_of";
-                    let message = format!("`{key}` is not an option of #[attr]; there are {known}");
-                    return Err(syn::Error::new(key.span(), message));
-                }
+                _ => return Err(unknown(&key, "attr", &OPTIONS)),
             };
             input.parse::<Token![=]>()?;
             if slot.replace(input.parse()?).is_some() {
@@ -220,6 +220,30 @@ impl AttrOptions {
             ));
         }
         Ok(Some(allowed))
+    }
+}
+
+/// What other ops are told of an op while it is compiled, as an item of `OpDefinition`.
+pub(crate) fn arguments<'a>(
+    op: &str,
+    inputs: impl Iterator<Item = &'a String>,
+    outputs: impl Iterator<Item = &'a String>,
+    attrs: &[AttrDef],
+    inferred: impl Fn(&AttrDef) -> bool,
+) -> TokenStream {
+    let attrs = attrs.iter().map(|attr| {
+        let (name, ty) = (&attr.name, attr.ty.to_string());
+        let may_be_left_out = attr.default.is_some() || inferred(attr);
+        quote!((#name, #ty, #may_be_left_out))
+    });
+    quote! {
+        const ARGUMENTS: ::core::option::Option<::opsmith::__private::Arguments> =
+            ::core::option::Option::Some(::opsmith::__private::Arguments {
+                op: #op,
+                inputs: &[#(#inputs),*],
+                outputs: &[#(#outputs),*],
+                attrs: &[#(#attrs),*],
+            });
     }
 }
 

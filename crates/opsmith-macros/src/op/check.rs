@@ -24,6 +24,7 @@ pub(crate) fn check(op: &Op) -> Result<()> {
         let message = "`capturable` speaks of a CUDA kernel, and the op has none: cuda = \"file.cu\"";
         return Err(Error::new(place, message));
     }
+    check_lists(op)?;
     let shapes = parse_shapes(&op.shape)?;
     let inputs: Vec<_> = op.inputs().collect();
     let outputs: Vec<_> = op.outputs().collect();
@@ -36,6 +37,26 @@ pub(crate) fn check(op: &Op) -> Result<()> {
     }
     check_attr_names(op, &signature, &shapes)?;
     shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))
+}
+
+/// That a CUDA kernel has no lists, and that the length of each output that is one is known.
+fn check_lists(op: &Op) -> Result<()> {
+    let is_list = |parameter: &&Parameter| parameter.tensor().is_some_and(|tensor| tensor.list.is_some());
+    for list in op.parameters.iter().filter(is_list) {
+        let name = &list.name;
+        let message = if op.cuda.is_some() {
+            format!("`{name}` is a list, which a CUDA kernel of #[op] has none of; write the op with `OpDef`")
+        } else if op.length_of(list).is_none() {
+            format!(
+                "which input is as long as the list `{name}`? An output is as long as the input `<input>` where it is called \
+                 `<input>_grad`, else as the only input that is a list"
+            )
+        } else {
+            continue;
+        };
+        return Err(Error::new_spanned(&list.ty, message));
+    }
+    Ok(())
 }
 
 fn check_names(op: &Op) -> Result<()> {

@@ -1,16 +1,17 @@
 //! From the model of an op to code: the marker type, the kernel and the definition.
 
 use opsmith_core::DType;
+use opsmith_core::def::AttrDef;
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Ident, ItemFn};
 
-use super::attribute::{Attribute as Attr, Passing};
+use super::attribute::{Attribute as Attr, Passing, arguments};
 use super::cuda;
-use super::model::{Op, camel_case, spec};
+use super::model::{Op, camel_case};
 use super::options::{Gradient, Policy};
-use super::parameter::{Element, Parameter, Role, Tensor};
+use super::parameter::{Element, List, Parameter, Role, Tensor};
 use crate::dtypes::rust_type;
 
 /// The function as it is, the op's marker type, its kernel and its definition.
@@ -108,8 +109,19 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
                 continue;
             }
         };
-        locals.push(quote!(let #local = #value;));
-        arguments.push(quote_spanned!(parameter.ty.span()=> #local));
+        let list = parameter.tensor().and_then(|tensor| tensor.list);
+        let (mutable, passed) = match list {
+            Some(List::Slice) => (quote!(), quote_spanned!(parameter.ty.span()=> &#local)),
+            Some(List::SliceMut) if !parameter.tensor().is_some_and(|tensor| tensor.optional) => {
+                (quote!(mut), quote_spanned!(parameter.ty.span()=> &mut #local))
+            }
+            Some(List::SliceMut) => {
+                (quote!(mut), quote_spanned!(parameter.ty.span()=> #local.as_deref_mut()))
+            }
+            Some(List::Vec) | None => (quote!(), quote_spanned!(parameter.ty.span()=> #local)),
+        };
+        locals.push(quote!(let #mutable #local = #value;));
+        arguments.push(passed);
     }
     let params = op.type_params.iter().map(|param| &param.name);
     let call = quote!(#function::<#(#params),*>(#(#arguments),*));
@@ -143,14 +155,19 @@ pub(super) fn passed(field: &Ident, attribute: &Attr) -> TokenStream {
 
 fn input(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
-    let method = if tensor.optional { quote!(optional_view) } else { quote!(view) };
+    let method = match (tensor.list, tensor.optional) {
+        (Some(_), _) => quote!(view_list),
+        (None, true) => quote!(optional_view),
+        (None, false) => quote!(view),
+    };
     quote_spanned!(parameter.ty.span()=> context.#method::<#element, #dim>(#index)?)
 }
 
 fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
+    let method = if tensor.list.is_some() { quote!(output_view_list) } else { quote!(output_view) };
     let make = quote_spanned! {parameter.ty.span()=>
-        context.output_view::<#element, #dim>(#index, &shapes.output_shape(#index))?
+        context.#method::<#element, #dim>(#index, &shapes.output_shape(#index))?
     };
     if !tensor.optional {
         return make;
@@ -177,23 +194,32 @@ pub(super) fn view_types(tensor: &Tensor) -> (TokenStream, TokenStream) {
     (element, quote!(::opsmith::ndarray::#dim))
 }
 
-fn definition(op: &Op, marker: &Ident) -> TokenStream {
+fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {
     let name = &op.name;
     let doc = op.doc_text();
     let attrs = op.attrs().into_iter().map(|attr| attr.to_string());
-    let inputs = op.inputs().map(|(parameter, tensor)| spec(parameter, tensor));
-    let outputs = op.outputs().map(|(parameter, tensor)| spec(parameter, tensor));
+    let inputs = op.inputs().map(|(parameter, tensor)| op.spec(parameter, tensor));
+    let outputs = op.outputs().map(|(parameter, tensor)| op.spec(parameter, tensor));
     let optional = marked(op, |tensor| tensor.optional);
     let saved = marked(op, |tensor| tensor.saved);
     let shape = &op.shape;
     let stateful = op.stateful.then(|| quote!(.stateful()));
     let autocast = op.autocast.map(Policy::declaration);
-    let (gradient, gradient_check) = gradient(op);
+    let (gradient, gradient_check) = gradient(op, marker);
+    let is_inferred = |attr: &AttrDef| {
+        let is_param = |(_, tensor): (&Parameter, &Tensor)| matches!(&tensor.element, Element::Param(param) if *param == attr.name);
+        op.inputs().any(is_param) || op.counts().any(|count| count.name == attr.name)
+    };
+    let name_of = |(parameter, _): (&'a Parameter, &'a Tensor)| &parameter.name;
+    let arguments =
+        arguments(name, op.inputs().map(name_of), op.outputs().map(name_of), &op.attrs(), is_inferred);
     let kernels = instances(op);
     quote! {
         #gradient_check
 
         impl ::opsmith::OpDefinition for #marker {
+            #arguments
+
             fn def() -> ::opsmith::OpDef {
                 ::opsmith::OpDef::new(#name)
                     .doc(#doc)
@@ -217,8 +243,8 @@ fn marked(op: &Op, flag: fn(&Tensor) -> bool) -> impl Iterator<Item = &str> {
     tensors.map(|parameter| parameter.name.as_str())
 }
 
-/// The call that declares the gradient, and the item by which the compiler checks that it is an op.
-fn gradient(op: &Op) -> (TokenStream, TokenStream) {
+/// The call that declares the gradient, and the item by which the compiler checks that it is an op and fits this one.
+fn gradient(op: &Op, marker: &Ident) -> (TokenStream, TokenStream) {
     match &op.gradient {
         Gradient::Undeclared => (quote!(), quote!()),
         Gradient::NotDifferentiable => (quote!(.not_differentiable()), quote!()),
@@ -226,7 +252,10 @@ fn gradient(op: &Op) -> (TokenStream, TokenStream) {
         Gradient::Op(path) => {
             let name = path.segments.last().map(|last| camel_case(&last.ident)).unwrap_or_default();
             let check = quote_spanned! {path.span()=>
-                const _: fn() -> ::opsmith::OpDef = <#path as ::opsmith::OpDefinition>::def;
+                const _: () = ::opsmith::__private::check_gradient(
+                    &<#marker as ::opsmith::OpDefinition>::ARGUMENTS,
+                    &<#path as ::opsmith::OpDefinition>::ARGUMENTS,
+                );
             };
             (quote!(.gradient(#name)), check)
         }

@@ -58,7 +58,11 @@ fn dtypes_of<'a>(
     }
 }
 
-fn where_bounds<'a>(generics: &'a Generics, name: &Ident) -> impl Iterator<Item = &'a TypeParamBound> {
+/// The bounds of a type parameter after `where`.
+pub(crate) fn where_bounds<'a>(
+    generics: &'a Generics,
+    name: &Ident,
+) -> impl Iterator<Item = &'a TypeParamBound> {
     let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
     predicates
         .filter_map(move |predicate| match predicate {

@@ -5,7 +5,7 @@ mod check;
 mod cuda;
 pub(crate) mod doc;
 mod expand;
-mod generics;
+pub(crate) mod generics;
 pub(crate) mod model;
 pub(crate) mod options;
 pub(crate) mod parameter;
@@ -14,6 +14,7 @@ mod value;
 use proc_macro2::TokenStream;
 use syn::ItemFn;
 
+use crate::numbers;
 use model::Op;
 
 /// The function, the marker type of the op beside it, and the op's definition and kernels.
@@ -23,5 +24,6 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         .map_err(|error| syn::Error::new(error.span(), format!("#[op] belongs on a function: {error}")))?;
     let op = Op::new(options, &mut function)?;
     check::check(&op)?;
+    numbers::check_elements(&op.parameters, &function)?;
     Ok(expand::expand(&op, &function))
 }

@@ -1,6 +1,7 @@
 //! The model of an op: what the function and its options say, apart from how it is expanded.
 
 use opsmith_core::SignatureBuilder;
+use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::AttrDef;
 use proc_macro2::Span;
 use syn::spanned::Spanned;
@@ -87,14 +88,14 @@ impl Op {
         })
     }
 
-    /// The attributes, in order: those of parameters, then the dtypes.
+    /// The attributes, in order: those of parameters, then the lengths of lists, then the dtypes.
     pub(crate) fn attrs(&self) -> Vec<AttrDef> {
         let own = self.parameters.iter().filter_map(|parameter| match &parameter.role {
             Role::Attr(attribute) => Some(attribute.def.clone()),
             _ => None,
         });
         let dtypes = self.type_params.iter().map(|param| dtype_attr(param.name.to_string(), &param.dtypes));
-        own.chain(dtypes).collect()
+        own.chain(self.counts()).chain(dtypes).collect()
     }
 
     /// The documentation as the definition takes it: the op's, then a line for each argument.
@@ -109,20 +110,51 @@ impl Op {
             builder = builder.attr(attr.to_string());
         }
         for (parameter, tensor) in self.inputs() {
-            builder = builder.input(spec(parameter, tensor));
+            builder = builder.input(self.spec(parameter, tensor));
         }
         for (parameter, tensor) in self.outputs() {
-            builder = builder.output(spec(parameter, tensor));
+            builder = builder.output(self.spec(parameter, tensor));
         }
         builder
     }
-}
 
-/// The spec of an argument: `x: T`.
-pub(crate) fn spec(parameter: &Parameter, tensor: &Tensor) -> String {
-    match &tensor.element {
-        Element::Fixed(dtype) => format!("{}: {dtype}", parameter.name),
-        Element::Param(param) => format!("{}: {param}", parameter.name),
+    /// The spec of an argument: `x: T`, of a list `x: N * T`.
+    pub(crate) fn spec(&self, parameter: &Parameter, tensor: &Tensor) -> String {
+        let count =
+            if tensor.list.is_some() { format!("{} * ", self.count_name(parameter)) } else { String::new() };
+        match &tensor.element {
+            Element::Fixed(dtype) => format!("{}: {count}{dtype}", parameter.name),
+            Element::Param(param) => format!("{}: {count}{param}", parameter.name),
+        }
+    }
+
+    /// The inputs that are lists.
+    fn input_lists(&self) -> impl Iterator<Item = &Parameter> {
+        self.inputs().filter(|(_, tensor)| tensor.list.is_some()).map(|(parameter, _)| parameter)
+    }
+
+    /// The input that is as long as this list: itself, for an output `x_grad` the input `x`, or the only one that is a list.
+    pub(crate) fn length_of(&self, list: &Parameter) -> Option<&Parameter> {
+        let own = list.name.strip_suffix("_grad").unwrap_or(&list.name);
+        let mut lists = self.input_lists();
+        let named = self.input_lists().find(|input| input.name == list.name || input.name == own);
+        named.or_else(|| lists.next().filter(|_| lists.next().is_none()))
+    }
+
+    /// The attribute that is the length of a list.
+    fn count_name(&self, list: &Parameter) -> String {
+        match (self.length_of(list), self.input_lists().count()) {
+            (Some(input), 2..) => format!("N_{}", input.name),
+            _ => "N".to_owned(),
+        }
+    }
+
+    /// The definitions of the lengths of lists, which the lists that callers give decide.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = AttrDef> {
+        self.input_lists().map(|list| AttrDef {
+            min: Some(AttrValue::Int(1)),
+            ..AttrDef::new(self.count_name(list), AttrType { base: AttrBase::Int, list: false })
+        })
     }
 }
 
@@ -255,7 +287,7 @@ mod tests {
         );
         assert_eq!(attrs[4..6], ["T: {float32, float64}", "S: {int32, int64}"]);
         assert!(!signature.attrs[6].inferred, "R is in no input");
-        let inputs: Vec<String> = op.inputs().map(|(parameter, tensor)| spec(parameter, tensor)).collect();
+        let inputs: Vec<String> = op.inputs().map(|(parameter, tensor)| op.spec(parameter, tensor)).collect();
         assert_eq!(inputs, ["x: T", "rows: S", "scale: float64"]);
         assert_eq!(signature.inputs[0].doc, "The input.");
         assert_eq!(signature.outputs[0].doc, "Every value.");

@@ -8,6 +8,28 @@ use syn::{Ident, LitStr, Path, Token, parenthesized};
 
 use crate::dtypes;
 
+/// The options, as messages list them; the table of the author's guide has each.
+const OPTIONS: [&str; 10] = [
+    "shape",
+    "gradient",
+    "not_differentiable",
+    "name",
+    "stateful",
+    "strided",
+    "cuda",
+    "capturable",
+    "autocast",
+    "dtypes",
+];
+
+/// The error of an option that a macro does not have.
+pub(crate) fn unknown(key: &Ident, name: &str, known: &[&str]) -> syn::Error {
+    let (last, others) = known.split_last().unwrap_or((&"", &[]));
+    let message =
+        format!("`{key}` is not an option of #[{name}]; there are {} and {last}", others.join(", "));
+    syn::Error::new(key.span(), message)
+}
+
 /// What the author says about an op beside its function.
 pub(crate) struct Options {
     pub(crate) shape: LitStr,
@@ -126,12 +148,7 @@ impl Given {
             "capturable" => self.capturable = Some(key.span()),
             "autocast" => self.autocast = Some(assigned(input)?),
             "dtypes" => self.dtypes = dtype_lists(input)?,
-            _ => {
-                let known = "shape, gradient, not_differentiable, name, stateful, strided, cuda, capturable, autocast \
-                             and dtypes";
-                let message = format!("`{key}` is not an option of #[op]; there are {known}");
-                return Err(syn::Error::new(key.span(), message));
-            }
+            _ => return Err(unknown(&key, "op", &OPTIONS)),
         }
         Ok(())
     }
@@ -175,4 +192,56 @@ fn dtype_lists(input: ParseStream<'_>) -> syn::Result<Vec<(Ident, Vec<DType>)>> 
         }
     }
     Ok(lists)
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::*;
+    use crate::op::attribute;
+
+    /// The keys in the first column of the table below a line of the author's guide.
+    fn table(head: &str) -> Vec<String> {
+        let guide = include_str!("../../../../docs/author-guide.md");
+        let (_, rest) = guide.split_once(head).unwrap();
+        let rows =
+            rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+        let key = |row: &str| {
+            let (_, text) = row.split_once('`').unwrap();
+            text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+        };
+        rows.skip(2).map(key).collect()
+    }
+
+    #[test]
+    fn the_guide_has_every_option() {
+        assert_eq!(table("Options of `#[op(…)]`"), OPTIONS);
+        assert_eq!(table("Options of `#[attr(…)]`"), attribute::OPTIONS);
+    }
+
+    #[test]
+    fn every_option_is_read_and_no_other() {
+        let read = |tokens: TokenStream| syn::parse2::<Options>(tokens).map(|_| ());
+        read(parse_quote!(
+            shape = "()->()",
+            gradient = a,
+            name = "B",
+            stateful,
+            strided,
+            cuda = "c.cu",
+            capturable,
+            autocast = "lower",
+            dtypes(T = [f32])
+        ))
+        .unwrap();
+        read(parse_quote!(shape = "()->()", not_differentiable)).unwrap();
+        for key in OPTIONS {
+            let key = Ident::new(key, Span::call_site());
+            let message = read(parse_quote!(#key #key)).unwrap_err().to_string();
+            assert!(!message.contains("is not an option"), "{message}");
+        }
+        let message = read(parse_quote!(fast)).unwrap_err().to_string();
+        assert!(message.ends_with("cuda, capturable, autocast and dtypes"), "{message}");
+    }
 }

@@ -37,9 +37,22 @@ pub(crate) struct Tensor {
     /// The number of dims; `None` for `ArrayViewD`.
     pub(crate) rank: Option<usize>,
     pub(crate) optional: bool,
+    /// Whether it is any number of tensors, and how the function takes them.
+    pub(crate) list: Option<List>,
     pub(crate) saved: bool,
     /// Whether the CUDA kernel reads it in main memory.
     pub(crate) host: bool,
+}
+
+/// How a function takes a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// `Vec<ArrayView1<T>>`.
+    Vec,
+    /// `&[ArrayView1<T>]`.
+    Slice,
+    /// `&mut [ArrayViewMut1<T>]`.
+    SliceMut,
 }
 
 /// The type of a tensor's elements.
@@ -162,7 +175,7 @@ fn role(
     params: &[TypeParam],
 ) -> syn::Result<Role> {
     let tensor = view(ty)?;
-    if let (Some(saved), None | Some((false, ..))) = (saved, &tensor) {
+    if let (Some(saved), None | Some(View { mutable: false, .. })) = (saved, &tensor) {
         return Err(syn::Error::new_spanned(saved, "#[saved] belongs on an output, an `ArrayViewMutN`"));
     }
     if let Some(meta) = attr {
@@ -175,14 +188,18 @@ fn role(
     if is_compute(ty) {
         return Ok(Role::Compute);
     }
-    let Some((mutable, optional, rank, element)) = tensor else {
+    let Some(View { mutable, optional, list, rank, element }) = tensor else {
         let message = "this type is neither an array view (ArrayView0 to ArrayView6, ArrayViewD, the same with \
-                       Mut for outputs, any of them in an Option) nor `&Compute`; for what is not a tensor, \
-                       write #[attr] before the parameter";
+                       Mut for outputs, any of them in an Option, lists as &[ArrayView1<T>] or \
+                       Vec<ArrayViewMut1<T>>) nor `&Compute`; for what is not a tensor, write #[attr] before the \
+                       parameter";
         return Err(syn::Error::new_spanned(ty, message));
     };
+    if list.is_some() && optional && !mutable {
+        return Err(syn::Error::new_spanned(ty, "a list of inputs cannot be in an Option"));
+    }
     let element = element_of(element, params)?;
-    let tensor = Tensor { element, rank, optional, saved: saved.is_some(), host: false };
+    let tensor = Tensor { element, rank, optional, list, saved: saved.is_some(), host: false };
     Ok(if mutable { Role::Output(tensor) } else { Role::Input(tensor) })
 }
 
@@ -192,15 +209,30 @@ fn is_compute(ty: &Type) -> bool {
         && last_segment(&reference.elem).is_some_and(|last| last.ident == "Compute")
 }
 
-/// Whether an array view is mutable, whether it is in an `Option`, its rank and the type of its elements.
-type View<'a> = (bool, bool, Option<usize>, &'a Type);
+/// An array view, or a list of them, as a type says it.
+struct View<'a> {
+    mutable: bool,
+    optional: bool,
+    list: Option<List>,
+    rank: Option<usize>,
+    element: &'a Type,
+}
 
-/// `ty` as an array view, `None` for any other type.
+/// `ty` as an array view or a list of them, `None` for any other type.
 fn view(ty: &Type) -> syn::Result<Option<View<'_>>> {
+    if let Type::Reference(reference) = ty {
+        let Type::Slice(slice) = &*reference.elem else { return Ok(None) };
+        let list = if reference.mutability.is_some() { List::SliceMut } else { List::Slice };
+        return list_of(&slice.elem, ty, list);
+    }
     let Some(last) = last_segment(ty) else { return Ok(None) };
     if last.ident == "Option" {
         let inner = type_arguments(last).next().map(view).transpose()?.flatten();
-        return Ok(inner.map(|(mutable, _, rank, element)| (mutable, true, rank, element)));
+        return Ok(inner.map(|view| View { optional: true, ..view }));
+    }
+    if last.ident == "Vec" {
+        let Some(element) = type_arguments(last).next() else { return Ok(None) };
+        return list_of(element, ty, List::Vec);
     }
     let name = last.ident.to_string();
     let (mutable, dims) = match (name.strip_prefix("ArrayViewMut"), name.strip_prefix("ArrayView")) {
@@ -219,7 +251,21 @@ fn view(ty: &Type) -> syn::Result<Option<View<'_>>> {
     let Some(element) = type_arguments(last).next() else {
         return Err(syn::Error::new(last.span(), format!("say the type of the elements: {name}<T>")));
     };
-    Ok(Some((mutable, false, rank, element)))
+    Ok(Some(View { mutable, optional: false, list: None, rank, element }))
+}
+
+/// A list whose elements are of type `element`, written as `ty`; `None` where they are no array views.
+fn list_of<'a>(element: &'a Type, ty: &Type, list: List) -> syn::Result<Option<View<'a>>> {
+    let Some(view) = view(element)? else { return Ok(None) };
+    let message = match (view.list.is_some() || view.optional, list, view.mutable) {
+        (true, ..) => "a list holds array views, neither lists nor Options: &[ArrayView1<T>]",
+        (_, List::Slice, true) => {
+            "outputs are to be written: &mut [ArrayViewMut1<T>], or Vec<ArrayViewMut1<T>>"
+        }
+        (_, List::SliceMut, false) => "inputs are only read: &[ArrayView1<T>]",
+        _ => return Ok(Some(View { list: Some(list), ..view })),
+    };
+    Err(syn::Error::new_spanned(ty, message))
 }
 
 fn element_of(ty: &Type, params: &[TypeParam]) -> syn::Result<Element> {

@@ -1,5 +1,9 @@
 //! Gradients: what an op declares, and how a gradient op is wired to it by the names of its arguments.
 
+mod fit;
+
+pub use fit::{Arguments, check_gradient};
+
 use crate::{Error, Result, Signature, bail};
 
 /// What an op declares of its gradient.
@@ -45,16 +49,29 @@ impl GradientWiring {
     /// `InvalidArgument` for an argument that is none of these, and for a required attribute of the gradient op
     /// that the forward op lacks.
     pub fn new(forward: &Signature, gradient: &Signature) -> Result<GradientWiring> {
-        let inputs = gradient.inputs.iter().map(|arg| source(forward, gradient, &arg.name));
+        let forward_inputs: Vec<&str> = forward.inputs.iter().map(|arg| arg.name.as_str()).collect();
+        let forward_outputs: Vec<&str> = forward.outputs.iter().map(|arg| arg.name.as_str()).collect();
+        let inputs = gradient.inputs.iter().map(|arg| {
+            fit::source(&forward_inputs, &forward_outputs, &arg.name).ok_or_else(|| {
+                Error::invalid_argument(format!(
+                    "{}: input `{}` of its gradient op {} is neither an input ({}) nor an output ({}) nor \
+                     `<output>_grad`",
+                    forward.name,
+                    arg.name,
+                    gradient.name,
+                    names(&forward_inputs),
+                    names(&forward_outputs)
+                ))
+            })
+        });
         let outputs = gradient.outputs.iter().map(|arg| {
-            let target = arg.name.strip_suffix("_grad").and_then(|name| forward.input_index(name));
-            target.ok_or_else(|| {
+            fit::target(&forward_inputs, &arg.name).ok_or_else(|| {
                 Error::invalid_argument(format!(
                     "{}: output `{}` of its gradient op {} is not `<input>_grad` for any of its inputs: {}",
                     forward.name,
                     arg.name,
                     gradient.name,
-                    names(forward.inputs.iter().map(|arg| arg.name.as_str()))
+                    names(&forward_inputs)
                 ))
             })
         });
@@ -65,36 +82,6 @@ impl GradientWiring {
         };
         check_attributes(forward, gradient)?;
         Ok(wiring)
-    }
-}
-
-fn source(forward: &Signature, gradient: &Signature, name: &str) -> Result<GradientInput> {
-    if let Some(input) = forward.input_index(name) {
-        return Ok(GradientInput::Input(input));
-    }
-    if let Some(output) = forward.output_index(name) {
-        return Ok(GradientInput::Output(output));
-    }
-    if let Some(output) =
-        without_number(name).strip_suffix("_grad").and_then(|name| forward.output_index(name))
-    {
-        return Ok(GradientInput::OutputGradient(output));
-    }
-    bail!(
-        InvalidArgument,
-        "{}: input `{name}` of its gradient op {} is neither an input ({}) nor an output ({}) nor `<output>_grad`",
-        forward.name,
-        gradient.name,
-        names(forward.inputs.iter().map(|arg| arg.name.as_str())),
-        names(forward.outputs.iter().map(|arg| arg.name.as_str()))
-    )
-}
-
-/// `x_grad_2` is the gradient of `x` where an input has the name `x_grad`: gradients of high order need it.
-fn without_number(name: &str) -> &str {
-    match name.rsplit_once('_') {
-        Some((rest, number)) if number.parse::<u32>().is_ok() && rest.ends_with("_grad") => rest,
-        _ => name,
     }
 }
 
@@ -125,6 +112,6 @@ fn check_attributes(forward: &Signature, gradient: &Signature) -> Result<()> {
     Ok(())
 }
 
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+fn names(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

@@ -1,0 +1,112 @@
+//! What outputs begin as in builds with debug assertions: what no kernel means to write, so that a test sees what is left out
+//! and not what lay in the memory before.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::OpKernelContext;
+use crate::tensor::TensorView;
+use crate::{DType, DeviceKind, Error, Result};
+
+/// The patterns of a call's outputs. Two calls in a row have different ones, so that comparing them shows what is not written.
+#[derive(Clone, Copy)]
+pub(super) struct Poison {
+    is_second: bool,
+}
+
+impl Poison {
+    pub(super) fn of_call() -> Poison {
+        static LAST: AtomicBool = AtomicBool::new(false);
+        Poison { is_second: LAST.fetch_xor(true, Ordering::Relaxed) }
+    }
+
+    /// The bytes of an element: in floats a NaN that no arithmetic makes. None for dtypes of which not every bit pattern is a
+    /// value.
+    fn pattern(self, dtype: DType) -> Option<&'static [u8]> {
+        let [first, second]: [&[u8]; 2] = match dtype {
+            DType::Bool | DType::String => return None,
+            DType::Float16 => [&[0xA5, 0x7E], &[0x5A, 0x7E]],
+            DType::BFloat16 => [&[0xE5, 0x7F], &[0xDA, 0x7F]],
+            DType::Float32 | DType::Complex64 => [&[0xA5, 0xA5, 0xE5, 0x7F], &[0x5A, 0x5A, 0xDA, 0x7F]],
+            DType::Float64 | DType::Complex128 => [
+                &[0xA5, 0xA5, 0xA5, 0xA5, 0xA5, 0xA5, 0xFD, 0x7F],
+                &[0x5A, 0x5A, 0x5A, 0x5A, 0x5A, 0x5A, 0xFA, 0x7F],
+            ],
+            _ => [&[0xA5], &[0x5A]],
+        };
+        Some(if self.is_second { second } else { first })
+    }
+
+    /// Fills the memory of an output.
+    ///
+    /// # Safety
+    /// `data` is `bytes` bytes of main memory that may be written, of elements of this dtype.
+    pub(super) unsafe fn fill(self, data: *mut u8, dtype: DType, bytes: usize) {
+        let Some(pattern) = self.pattern(dtype) else { return };
+        let mut filled = pattern.len().min(bytes);
+        // SAFETY: the caller's promise; what is copied lies before what is written.
+        unsafe {
+            data.copy_from_nonoverlapping(pattern.as_ptr(), filled);
+            while filled < bytes {
+                let more = filled.min(bytes - filled);
+                data.add(filled).copy_from_nonoverlapping(data, more);
+                filled += more;
+            }
+        }
+    }
+
+    /// Whether all of an output is as [`fill`](Self::fill) left it, and cannot be what the kernel wrote: of a dtype in which that
+    /// is no plausible value, and no input had it.
+    fn is_untouched(self, output: &TensorView<'_>, inputs: &[Option<TensorView<'_>>]) -> bool {
+        let dtype = output.dtype();
+        let is_plausible = dtype.size() < 4 && !matches!(dtype, DType::Float16 | DType::BFloat16);
+        let Some(pattern) = self.pattern(dtype) else { return false };
+        if is_plausible || output.device().kind != DeviceKind::Cpu {
+            return false;
+        }
+        let is_pattern = |element: &[u8]| element.chunks(pattern.len()).all(|chunk| chunk == pattern);
+        let mut elements = elements(output).peekable();
+        elements.peek().is_some()
+            && elements.all(is_pattern)
+            && !inputs.iter().flatten().any(|input| {
+                let may_hold = input.dtype() == dtype && input.device().kind == DeviceKind::Cpu;
+                may_hold && self::elements(input).any(is_pattern)
+            })
+    }
+}
+
+impl OpKernelContext<'_> {
+    /// That something was written to the tensors of an output.
+    pub(super) fn check_written(&self, arg: usize) -> Result<()> {
+        for flat in self.plan.output_offset(arg)..self.plan.output_offset(arg + 1) {
+            let Some(slot) = self.slots[flat].get() else { continue };
+            // One that is made of an input began as that.
+            if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {
+                continue;
+            }
+            let (dtype, device) = (self.plan.output_dtypes()[flat], self.host.device());
+            // SAFETY: the host gave dense memory for this dtype and shape, and the kernel is done with it.
+            let output =
+                unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
+            if self.poison.is_untouched(&output, self.inputs) {
+                let error = Error::internal("the kernel wrote none of its elements");
+                return Err(self.about_output(arg, error));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of each element of a tensor in main memory whose elements are no text.
+fn elements<'a>(tensor: &'a TensorView<'_>) -> impl Iterator<Item = &'a [u8]> {
+    let (shape, strides, size) = (tensor.shape(), tensor.strides(), tensor.dtype().size());
+    (0..shape.iter().product::<usize>()).map(move |position| {
+        let (mut rest, mut at) = (position, 0);
+        for (&dim, &stride) in shape.iter().zip(strides).rev() {
+            at += (rest % dim) as isize * stride;
+            rest /= dim;
+        }
+        // SAFETY: this is the place of an element of the tensor, whose strides count elements; it is initialised, as inputs
+        // are and outputs that have been filled.
+        unsafe { std::slice::from_raw_parts(tensor.data_ptr().offset(at * size as isize), size) }
+    })
+}

@@ -1,0 +1,294 @@
+//! Bodies: their numbers are generic over `Scalar`. A body selects and does not branch, for it is computed for many elements
+//! at a time.
+
+use quote::ToTokens;
+use syn::{BinOp, Block, Expr, ExprCall, Ident, Stmt, Type, UnOp};
+
+use super::text::{self, Literal, assigned, comparison, is_arithmetic};
+use super::{Known, Names, Rules};
+use crate::body::{Parameter, Role};
+
+/// The methods of `Scalar` that give a number, of the kind that they are called of.
+pub(super) const NUMBERS: [&str; 25] = [
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "tanh",
+    "sigmoid",
+    "erf",
+    "normal_cdf",
+    "normal_pdf",
+    "sin",
+    "cos",
+    "sqrt",
+    "rsqrt",
+    "pow",
+    "abs",
+    "sign",
+    "floor",
+    "min",
+    "max",
+    "mul_add",
+    "detached",
+    "elu",
+    "gelu",
+    "gelu_tanh",
+    "softplus",
+];
+/// Those that take a plain integer.
+pub(super) const INTEGERS: [&str; 1] = ["powi"];
+/// The methods of `Each` that give one number for each row.
+pub(super) const FOLDS: [&str; 5] = ["sum", "amax", "amin", "count", "mean"];
+/// Those that give a mask.
+const COMPARISONS: [&str; 6] = ["lt", "le", "gt", "ge", "eq", "ne"];
+
+/// Checks the function of a body with these parameters, whose type parameter `generic` is bounded by `Rows` or by `Scalar`.
+pub(crate) fn check(
+    generic: &Ident,
+    has_rows: bool,
+    parameters: &[Parameter],
+    block: &Block,
+) -> syn::Result<()> {
+    let rules = Body { generic, has_rows };
+    let numbers =
+        parameters.iter().filter(|parameter| matches!(parameter.role, Role::Input(_) | Role::NumberAttr(_)));
+    let names =
+        numbers.map(|parameter| (parameter.ident.to_string(), rules.of_type(&parameter.ty))).collect();
+    super::check(&rules, names, block)
+}
+
+struct Body<'a> {
+    generic: &'a Ident,
+    has_rows: bool,
+}
+
+impl Body<'_> {
+    /// What a path stands for that begins with the type parameter: `S::of`, `R::One::of`; and its last segment.
+    fn path(&self, expr: &Expr) -> Option<(Known, String)> {
+        let Expr::Path(path) = expr else { return None };
+        let segments: Vec<String> =
+            path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        match segments.as_slice() {
+            [first, last] if self.generic == first => Some((Known::Each, last.clone())),
+            [first, kind, last] if self.generic == first && kind == "Each" => {
+                Some((Known::Each, last.clone()))
+            }
+            [first, kind, last] if self.generic == first && kind == "One" => Some((Known::One, last.clone())),
+            _ => None,
+        }
+    }
+
+    /// What a function of the type or a method of the number gives.
+    fn result(of: Known, name: &str) -> Option<Known> {
+        match name {
+            "of" | "attr" | "select" => Some(of),
+            "of_row" => Some(Known::Each),
+            _ if NUMBERS.contains(&name) || INTEGERS.contains(&name) => Some(of),
+            _ if FOLDS.contains(&name) => Some(Known::One),
+            _ if COMPARISONS.contains(&name) => Some(Known::Mask),
+            _ => None,
+        }
+    }
+
+    fn number(&self, expr: &Expr, names: &Names) -> Option<Known> {
+        self.of(expr, names).filter(|known| matches!(known, Known::Each | Known::One))
+    }
+
+    fn is_mask(&self, expr: &Expr, names: &Names) -> bool {
+        self.of(expr, names) == Some(Known::Mask)
+    }
+
+    /// The type of such a number as the function writes it.
+    fn ty(&self, number: Known) -> String {
+        match (self.has_rows, number) {
+            (false, _) => self.generic.to_string(),
+            (true, Known::One) => format!("{}::One", self.generic),
+            (true, _) => format!("{}::Each", self.generic),
+        }
+    }
+
+    /// An expression as a number of that kind.
+    fn made(&self, expr: &Expr, number: Known, names: &Names) -> String {
+        match Literal::of(expr) {
+            Some(literal) => format!("{}::of({})", self.ty(number), literal.float()),
+            None if self.has_rows && number == Known::Each && self.of(expr, names) == Some(Known::One) => {
+                format!("{}::of_row({})", self.ty(number), text::of(expr))
+            }
+            None => text::of(expr),
+        }
+    }
+
+    fn binary(&self, left: &Expr, op: &BinOp, right: &Expr, names: &Names) -> Option<String> {
+        if matches!(op, BinOp::And(_) | BinOp::Or(_))
+            && (self.is_mask(left, names) || self.is_mask(right, names))
+        {
+            let sign = if matches!(op, BinOp::And(_)) { "&" } else { "|" };
+            return Some(format!("masks are combined by `{sign}`, for every element at once"));
+        }
+        let (of_left, of_right) = (self.number(left, names), self.number(right, names));
+        let is_each = of_left == Some(Known::Each) || of_right == Some(Known::Each);
+        let number = if is_each { Known::Each } else { of_left.or(of_right)? };
+        let ty = self.ty(number);
+        if let Some(method) = comparison(op) {
+            let receiver = match self.of(left, names) == Some(number) {
+                true => text::receiver(left),
+                false => self.made(left, number, names),
+            };
+            return Some(format!(
+                "numbers of a body are compared by methods, which give masks: `{receiver}.{method}({})`, and then \
+                 `{ty}::select(mask, …, …)`",
+                self.made(right, number, names)
+            ));
+        }
+        if let (Some(sign), Some(_)) = (assigned(op), of_left) {
+            let (name, sum) =
+                (text::of(left), Literal::of(right).map_or_else(|| text::of(right), |l| l.float()));
+            return Some(format!(
+                "numbers of a body have no `{sign}=`: write `{name} = {name} {sign} {sum}`"
+            ));
+        }
+        if !is_arithmetic(op) {
+            return None;
+        }
+        let sign = op.to_token_stream().to_string();
+        match (Literal::of(left), of_left, Literal::of(right), of_right) {
+            (Some(constant), _, _, Some(_)) => {
+                let written = format!("{ty}::of({})", constant.float());
+                Some(format!(
+                    "a constant to the left of a number is made by `of`: `{written} {sign} {}`",
+                    text::receiver(right)
+                ))
+            }
+            (_, Some(_), Some(constant), _) if constant.is_int => Some(format!(
+                "a constant beside a number is a float: `{} {sign} {}`, or `{ty}::of({1})`",
+                text::receiver(left),
+                constant.float()
+            )),
+            _ => None,
+        }
+    }
+
+    /// Arguments of a function of numbers, one of which is a literal.
+    fn argument(&self, of: Known, name: &str, arguments: &[&Expr], names: &Names) -> Option<syn::Error> {
+        let takes_numbers = NUMBERS.contains(&name) || COMPARISONS.contains(&name) || name == "select";
+        let literal = arguments.iter().find(|argument| Literal::of(argument).is_some())?;
+        if !takes_numbers {
+            return None;
+        }
+        let message =
+            format!("`{name}` takes numbers of the body: write `{}`", self.made(literal, of, names));
+        Some(syn::Error::new_spanned(literal, message))
+    }
+
+    /// A comparison of numbers in an expression: one of them, and the method.
+    fn compared(&self, expr: &Expr, names: &Names) -> Option<(String, String, Known)> {
+        match expr {
+            Expr::Paren(inner) => self.compared(&inner.expr, names),
+            Expr::Unary(unary) => self.compared(&unary.expr, names),
+            Expr::Binary(binary) => {
+                let number = self.number(&binary.left, names).map(|known| (&binary.left, known));
+                let number = number.or_else(|| Some((&binary.right, self.number(&binary.right, names)?)));
+                match (comparison(&binary.op), number) {
+                    (Some(method), Some((expr, known))) => {
+                        Some((text::receiver(expr), method.to_owned(), known))
+                    }
+                    _ => self.compared(&binary.left, names).or_else(|| self.compared(&binary.right, names)),
+                }
+            }
+            Expr::MethodCall(call) if COMPARISONS.iter().any(|name| call.method == name) => {
+                let known = self.number(&call.receiver, names)?;
+                Some((text::receiver(&call.receiver), call.method.to_string(), known))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Rules for Body<'_> {
+    fn known(&self, expr: &Expr, names: &Names) -> Option<Known> {
+        match expr {
+            Expr::Unary(unary) => match unary.op {
+                UnOp::Neg(_) => self.number(&unary.expr, names),
+                UnOp::Not(_) => self.of(&unary.expr, names).filter(|known| *known == Known::Mask),
+                _ => None,
+            },
+            Expr::Binary(binary) if is_arithmetic(&binary.op) => {
+                let (left, right) = (self.number(&binary.left, names), self.number(&binary.right, names));
+                let is_each = left == Some(Known::Each) || right == Some(Known::Each);
+                if is_each { Some(Known::Each) } else { left.or(right) }
+            }
+            Expr::Binary(binary) if matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitOr(_)) => {
+                let is_mask = self.is_mask(&binary.left, names) || self.is_mask(&binary.right, names);
+                is_mask.then_some(Known::Mask)
+            }
+            Expr::MethodCall(call) => {
+                Self::result(self.number(&call.receiver, names)?, &call.method.to_string())
+            }
+            Expr::Call(ExprCall { func, .. }) => {
+                let (of, name) = self.path(func)?;
+                Self::result(of, &name)
+            }
+            // What one side is, both are.
+            Expr::If(choice) => match choice.then_branch.stmts.as_slice() {
+                [Stmt::Expr(value, None)] => self.of(value, names),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn of_type(&self, ty: &Type) -> Option<Known> {
+        let Type::Path(path) = ty else { return None };
+        let segments: Vec<String> =
+            path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        match segments.as_slice() {
+            [only] if self.generic == only => Some(Known::Each),
+            [first, kind] if self.generic == first && kind == "Each" => Some(Known::Each),
+            [first, kind] if self.generic == first && kind == "One" => Some(Known::One),
+            _ => None,
+        }
+    }
+
+    fn fault(&self, expr: &Expr, names: &Names) -> Option<syn::Error> {
+        match expr {
+            Expr::Binary(binary) => {
+                let message = self.binary(&binary.left, &binary.op, &binary.right, names)?;
+                Some(syn::Error::new_spanned(expr, message))
+            }
+            Expr::MethodCall(call) => {
+                let arguments: Vec<&Expr> = call.args.iter().collect();
+                self.argument(
+                    self.number(&call.receiver, names)?,
+                    &call.method.to_string(),
+                    &arguments,
+                    names,
+                )
+            }
+            Expr::Call(call) => {
+                let (of, name) = self.path(&call.func)?;
+                let arguments: Vec<&Expr> = call.args.iter().collect();
+                self.argument(of, &name, &arguments, names)
+            }
+            _ => None,
+        }
+    }
+
+    fn condition(&self, keyword: &str, condition: &Expr, names: &Names) -> Option<syn::Error> {
+        let message = match self.compared(condition, names) {
+            Some((number, method, known)) => format!(
+                "`{number}` is a number of every element at once, so no `{keyword}` can depend on it; both sides are \
+                 computed, and one is taken: `{}::select({number}.{method}(…), …, …)`",
+                self.ty(known)
+            ),
+            None if self.is_mask(condition, names) => format!(
+                "this is a mask, which says yes or no for every element, so no `{keyword}` can depend on it; both sides \
+                 are computed, and one is taken: `{}::select({}, …, …)`",
+                self.ty(Known::Each),
+                text::of(condition)
+            ),
+            None => return None,
+        };
+        Some(syn::Error::new_spanned(condition, message))
+    }
+}

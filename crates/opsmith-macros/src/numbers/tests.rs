@@ -1,0 +1,122 @@
+//! What is right is not refused, and the lists of methods are those that there are. What is refused, `crates/opsmith/tests/ui`
+//! has.
+
+use syn::{FnArg, ReturnType, TraitItem, parse_quote};
+
+use super::body::{FOLDS, INTEGERS, NUMBERS};
+use crate::{body, op};
+
+fn assert_right(result: syn::Result<proc_macro2::TokenStream>) {
+    if let Err(error) = result {
+        panic!("{:?}", error.into_iter().map(|error| error.to_string()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn plain_numbers_of_a_body_are_left_alone() {
+    assert_right(body::pointwise(
+        quote::quote!(),
+        quote::quote! {
+            fn f<S: Scalar>(x: S, #[attr] k: f64, #[attr] n: usize, #[attr(default = 1.0)] c: S) -> S {
+                let two = 2.0 * 3.0 - 1.0;
+                let mut y = x * two + S::of(2.0 * k) - 1.0 / 3.0;
+                if n > 2 && k < 0.5 {
+                    y = y / 2.0;
+                }
+                for i in 0..n {
+                    y = y.powi(2) + S::of(1.0 / (2 * i) as f64);
+                }
+                let weigh = |x: f64| if x > 1.0 { 2.0 * x } else { x.max(0.0) };
+                fn helper(x: f64) -> f64 { 1.0 - x }
+                let x = helper(weigh(k));
+                let less = if x > 0.0 { 1.0 - x } else { x };
+                S::select(c.gt(y) & !y.lt(c), y, S::of(less).max(c))
+            }
+        },
+    ));
+    assert_right(body::reduce(
+        quote::quote!(),
+        quote::quote! {
+            fn f<R: Rows>(x: R::Each) -> R::Each {
+                let e = (x - x.mean()) * 2.0;
+                R::Each::select(e.gt(R::Each::of_row(x.amax())), R::One::of(1.0) / e, -e)
+            }
+        },
+    ));
+}
+
+#[test]
+fn plain_numbers_of_an_op_are_left_alone() {
+    assert_right(op::expand(
+        quote::quote!(shape = "(n),(n),(n)->(n)"),
+        quote::quote! {
+            fn f<T: Float>(
+                x: ArrayView1<T>,
+                y: ArrayView1<f64>,
+                w: Option<ArrayView1<T>>,
+                #[attr] k: f64,
+                mut z: ArrayViewMut1<T>,
+            ) {
+                let n = 2 * x.len() - 1;
+                let half = &y * 0.5 + 1.0;
+                z.assign(&x.mapv(|v| v.powi(2) * T::from(2.0 * k).unwrap()));
+                for (i, &v) in x.iter().enumerate() {
+                    if i > 1 && v > T::zero() { z[2 * i - 2] = v; }
+                }
+                azip!((index i, z in &mut z, &h in &half) *z = T::from(2.0 * h * i as f64).unwrap());
+                let x = x.shape()[0];
+                let _ = (x * 2, n);
+            }
+        },
+    ));
+    // A bound of the author's may bring arithmetic with plain numbers.
+    assert_right(op::expand(
+        quote::quote!(shape = "(n)->(n)"),
+        quote::quote! {
+            fn f<T: Float + std::ops::Mul<f64, Output = T>>(x: ArrayView1<T>, mut z: ArrayViewMut1<T>) {
+                z[0] = x[0] * 2.0;
+            }
+        },
+    ));
+}
+
+/// The methods of a trait that take `self` and give that type, in order, but for those that take something else too.
+fn methods(text: &str, of: &str, gives: &str) -> Vec<(String, bool)> {
+    let file = syn::parse_file(text).unwrap();
+    let items = file.items.into_iter().find_map(|item| match item {
+        syn::Item::Trait(item) if item.ident == of => Some(item.items),
+        _ => None,
+    });
+    let gives: ReturnType = syn::parse_str(&format!("-> {gives}")).unwrap();
+    let own: FnArg = parse_quote!(self);
+    let one = |item: TraitItem| match item {
+        TraitItem::Fn(item) if item.sig.output == gives && item.sig.inputs.first() == Some(&own) => {
+            let takes_int = item
+                .sig
+                .inputs
+                .iter()
+                .any(|input| matches!(input, FnArg::Typed(typed) if *typed.ty == parse_quote!(i32)));
+            Some((item.sig.ident.to_string(), takes_int))
+        }
+        _ => None,
+    };
+    items.unwrap().into_iter().filter_map(one).collect()
+}
+
+#[test]
+fn the_methods_of_numbers_are_all_known() {
+    let scalar = include_str!("../../../opsmith-body/src/scalar.rs");
+    let rows = include_str!("../../../opsmith-body/src/rows.rs");
+    let mut known: Vec<&str> = NUMBERS.iter().chain(&INTEGERS).copied().collect();
+    let (mut numbers, mut folds) = (methods(scalar, "Scalar", "Self"), methods(rows, "Each", "Self::One"));
+    numbers.sort();
+    folds.sort();
+    known.sort_unstable();
+    assert_eq!(numbers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), known);
+    let integers: Vec<&str> =
+        numbers.iter().filter(|(_, takes_int)| *takes_int).map(|(name, _)| name.as_str()).collect();
+    assert_eq!(integers, INTEGERS);
+    let mut known = FOLDS.to_vec();
+    known.sort_unstable();
+    assert_eq!(folds.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), known);
+}

@@ -1,0 +1,38 @@
+//! Literals and comparisons of numbers in bodies: the message is how to write them.
+
+use opsmith::prelude::*;
+
+#[pointwise]
+fn clipped<S: Scalar>(x: S, #[attr(default = 0.0)] limit: S) -> S {
+    let scaled = 2.0 * x;
+    let shifted = (1.0 - scaled) * (x - 1);
+    let above = S::select(x > S::of(0.0), x, shifted);
+    let between = S::select(0.0 < x && x <= limit * 2.0, above, 0.0);
+    S::max(between.max(0.0), -1)
+}
+
+#[pointwise]
+fn grown<S: Scalar>(x: S) -> S {
+    let mut y = x.exp();
+    y *= 2;
+    let inside = y.gt(x);
+    if inside && y.lt(S::of(9.0)) { y } else { x }
+}
+
+#[reduce]
+fn centred<R: Rows>(x: R::Each) -> R::Each {
+    let mean = x.mean();
+    let spread = 1 / mean.max(1e-3);
+    let e = if true { (x - mean) * spread } else { x };
+    R::Each::select(x > mean, e, 3.0 - e)
+}
+
+#[pairwise]
+fn hinge<S: Scalar>(x: S, y: S) -> S {
+    let d = x - y;
+    if d == S::of(0.0) { d } else { (-1.0 * d).abs() }
+}
+
+opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge] }
+
+fn main() {}

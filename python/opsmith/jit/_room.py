@@ -1,0 +1,267 @@
+"""What the cache takes on disk: how much it is, and what goes when it is more than it may be.
+
+A process holds a shared lock on the `entry.json` of each library that it has loaded, for as long as it or a
+child of it lives: what can be locked is in nobody's use.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from opsmith._errors import InvalidArgumentError
+from opsmith.jit._cache import cache_folder, locked_at_once, read_json
+
+VARIABLE = "OPSMITH_JIT_CACHE_LIMIT"
+"""The environment variable that says how much the cache may take."""
+
+_USUAL = 4 << 30
+_UNITS = {"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+# What a build of another process may have just found, and is about to use.
+_FRESH = 3600.0
+
+_held: dict[Path, int] = {}
+"""The files that say which libraries are in use, open."""
+
+
+@dataclass(frozen=True)
+class CachePart:
+    """A part of the cache."""
+
+    kind: str
+    """`library`, `dependencies`, `crates` or `other`."""
+    name: str
+    """The folder, from the cache's."""
+    size: int
+    """The bytes that it takes on disk."""
+    used: float
+    """When it was last used, in seconds since 1970."""
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """What the cache takes on disk. As text it is a table."""
+
+    folder: Path
+    limit: int
+    """How many bytes it may take."""
+    parts: tuple[CachePart, ...]
+    """The parts, the one that was used last in front."""
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes on disk."""
+        return sum(part.size for part in self.parts)
+
+    def __str__(self) -> str:
+        def row(part: CachePart) -> str:
+            used = time.strftime("%Y-%m-%d %H:%M", time.localtime(part.used))
+            return f"{_text(part.size):>9}  {used}  {part.name}"
+
+        return "\n".join([f"{self.folder}: {_text(self.size)} of {_text(self.limit)}", *map(row, self.parts)])
+
+
+def cache_info() -> CacheInfo:
+    """What the cache of just-in-time builds holds, when it was last used, and what it takes on disk.
+
+    Compiled CUDA kernels, in the folder `cuda`, are not among it. Raises `InvalidArgumentError` where
+    `OPSMITH_JIT_CACHE_LIMIT` is not a size.
+    """
+    folder = cache_folder()
+    parts = sorted(_parts(folder), key=lambda part: part.used, reverse=True)
+    return CacheInfo(folder, limit(), tuple(parts))
+
+
+def limit() -> int:
+    """How many bytes the cache may take."""
+    text = os.environ.get(VARIABLE, "").strip()
+    if not text:
+        return _USUAL
+    told = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]B|)", text.upper())
+    if told is None:
+        raise InvalidArgumentError(
+            f"{VARIABLE}: {text!r} is not a size\n"
+            "  → give bytes, or a number with KB, MB, GB or TB, such as 2GB"
+        )
+    return int(float(told[1]) * _UNITS[told[2]])
+
+
+def hold(entry: Path) -> bool:
+    """Says that the library of this `entry.json` is in use, for as long as this process lives; false where it
+    is gone.
+
+    What is held is not removed, and what was last held is removed last.
+    """
+    try:
+        file = os.open(entry, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    # A file system without locks has no processes that wait for one another either.
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_SH)
+    try:
+        is_there = os.path.samestat(os.fstat(file), os.stat(entry))
+    except OSError:
+        is_there = False
+    if not is_there:
+        os.close(file)
+        return False
+    touch(entry)
+    before = _held.pop(entry, None)
+    if before is not None:
+        os.close(before)
+    _held[entry] = file
+    return True
+
+
+def touch(file: Path) -> None:
+    """Note that something is used, by the time of a file of it."""
+    # A cache that is read-only is not made smaller either.
+    with suppress(OSError):
+        file.touch(mode=0o600)
+
+
+def make_room(cache: Path, keep: frozenset[Path], most: int) -> None:
+    """Remove what was not used for longest until the cache takes at most `most` bytes.
+
+    What is in use, is being built or is in `keep` stays.
+    """
+    with locked_at_once(cache, "room") as is_ours:
+        if not is_ours:
+            return
+        _remove_killed(cache)
+        parts = sorted(_parts(cache), key=lambda part: part.used)
+        kept = {place.resolve() for place in keep}
+        size = sum(part.size for part in parts)
+        for part in parts:
+            if size <= most:
+                break
+            place = cache / part.name
+            if part.kind != "other" and place.resolve() not in kept and _remove(cache, part):
+                size -= part.size
+        _remove_unused_sources(cache)
+
+
+def _remove(cache: Path, part: CachePart) -> bool:
+    place = cache / part.name
+    if part.kind == "library":
+        with _unused(place / "entry.json") as is_unused:
+            # Renamed first: nobody finds half of it.
+            return is_unused and _discard(cache, place)
+    if time.time() - part.used < _FRESH:
+        return False
+    with locked_at_once(cache, f"{part.kind}-{place.name}") as is_ours:
+        return is_ours and _discard(cache, place)
+
+
+def _discard(cache: Path, place: Path) -> bool:
+    away = cache / "building" / f"removed.{os.getpid()}.{time.monotonic_ns()}"
+    try:
+        away.parent.mkdir(mode=0o700, exist_ok=True)
+        place.rename(away)
+    except OSError:
+        return False
+    shutil.rmtree(away, ignore_errors=True)
+    return True
+
+
+@contextmanager
+def _unused(entry: Path) -> Iterator[bool]:
+    """Whether no process has the library; none gets it meanwhile."""
+    try:
+        file = os.open(entry, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        yield True
+        return
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(file)
+
+
+def _remove_killed(cache: Path) -> None:
+    """What builds have left that were killed: nobody holds their lock."""
+    for left in _folders(cache / "building"):
+        with locked_at_once(cache, left.name.partition(".")[0]) as is_ours:
+            if is_ours:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _remove_unused_sources(cache: Path) -> None:
+    """The sources, and the lists of files that were read, of libraries that are not there any more."""
+    used: set[str] = set()
+    for place in _folders(cache / "libraries"):
+        entry = read_json(place / "entry.json")
+        if isinstance(entry, dict):
+            used.add(f"{entry.get('key')}.json")
+            used.update(Path(source).parent.name for source in entry.get("sources", ()))
+    with suppress(FileNotFoundError):
+        for kind in ("sources", "inputs"):
+            for place in (cache / kind).iterdir():
+                with suppress(OSError):
+                    if place.name in used or time.time() - place.stat().st_mtime < _FRESH:
+                        continue
+                    if kind == "sources":
+                        shutil.rmtree(place, ignore_errors=True)
+                    else:
+                        place.unlink()
+
+
+def _parts(cache: Path) -> Iterator[CachePart]:
+    kinds = {"libraries": "library", "dependencies": "dependencies", "crates": "crates"}
+    for kind, name in kinds.items():
+        stamp = "entry.json" if name == "library" else "used"
+        for place in _folders(cache / kind):
+            yield CachePart(name, f"{kind}/{place.name}", _size(place), _time(place / stamp, place))
+    for place in _folders(cache):
+        if place.name not in (*kinds, "cuda"):
+            yield CachePart("other", place.name, _size(place), _time(place, place))
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return [path for path in place.iterdir() if path.is_dir() and not path.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _time(stamp: Path, place: Path) -> float:
+    for path in (stamp, place):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0
+
+
+def _size(folder: Path) -> int:
+    """The bytes on disk: a file under several names is there once."""
+    files = {}
+    for place, _, names in os.walk(folder):
+        for path in (place, *(os.path.join(place, name) for name in names)):
+            # Somebody else may be removing it.
+            with suppress(OSError):
+                status = os.lstat(path)
+                files[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return sum(files.values())
+
+
+def _text(size: int) -> str:
+    for unit in ("KB", "MB"):
+        if size < 1000 * _UNITS[unit]:
+            return f"{size / _UNITS[unit]:.0f} {unit}"
+    return f"{size / _UNITS['GB']:.1f} GB"
