@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
 import subprocess
+import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from opsmith.build import _inventory
+from opsmith.build._inventory import Inventory
 from opsmith.jit import _crates, _toolchain
 from opsmith.jit._cache import cache_folder
 from opsmith.jit._errors import BuildError, explained
@@ -57,12 +64,21 @@ def find(folder: Path) -> Crate:
     return Crate(manifest.parent, Path(metadata["workspace_root"]), own)
 
 
-def build(crate: Crate, profile: str) -> Path:
-    """Builds the library in a profile of Cargo's, whose progress is shown; its path."""
-    arguments = ["build", "--profile", profile, "--lib", "--message-format", "json-render-diagnostics"]
+def build(crate: Crate, profile: str, oldest: tuple[int, int] | None = None) -> Path:
+    """Builds the library in a profile of Cargo's, whose progress is shown; its path.
+
+    With `oldest`, a release of glibc, it is linked for systems as old as that one.
+    """
+    arguments = ["--profile", profile, "--lib", "--message-format", "json-render-diagnostics"]
     for name, settings in _crates.PROFILES.items():
         arguments += [part for setting in settings for part in ("--config", f"profile.{name}.{setting}")]
-    done = _cargo([*arguments, *_carried(crate)], crate.manifest)
+    arguments += _carried(crate)
+    if oldest is None:
+        done = _cargo(["build", *arguments], crate.manifest)
+    else:
+        major, minor = oldest
+        target = f"{_host(crate)}.{major}.{minor}"
+        done = _cargo(["zigbuild", "--target", target, *arguments], crate.manifest, program=_zigbuild())
     if done.returncode != 0:
         raise BuildError(f"`{crate.name}` could not be built; Cargo's messages, above, say why")
     for line in done.stdout.splitlines():
@@ -76,6 +92,22 @@ def build(crate: Crate, profile: str) -> Path:
         f"`{crate.name}` was built, but not as a library for Linux\n"
         "  → build it on Linux, without `build.target` in Cargo's settings"
     )
+
+
+def inventory(crate: Crate, oldest: tuple[int, int] | None) -> Inventory:
+    """What the library is made of besides the crate. It has been built, so Cargo has all of it."""
+    carried = _carried(crate)
+
+    def cargo(arguments: list[str]) -> str:
+        told = _cargo([*arguments, *carried], crate.manifest, capture=True)
+        if told.returncode != 0:
+            raise BuildError(
+                f"{crate.manifest}: Cargo cannot tell what `{crate.name}` depends on:\n\n{told.stderr}"
+            )
+        return told.stdout
+
+    others = [] if oldest is None else [_inventory.unwinder()]
+    return _inventory.read(cargo, crate.name, _host(crate), _rust(crate, "release"), others)
 
 
 def files(crate: Crate) -> list[Path]:
@@ -103,12 +135,52 @@ def _carried(crate: Crate) -> list[str]:
     return ["--config", f"patch.crates-io.opsmith.path={path}"]
 
 
-def _cargo(arguments: list[str], manifest: Path, capture: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs Cargo as the author would, with the author's settings; what it says is shown unless captured."""
-    program = _toolchain.program("CARGO", "cargo")
+def _host(crate: Crate) -> str:
+    """What Cargo compiles for in the crate's folder: `x86_64-unknown-linux-gnu`."""
+    return _rust(crate, "host")
+
+
+def _rust(crate: Crate, key: str) -> str:
+    """What `cargo -vV` says of the tools that the crate is built with."""
+    told = _cargo(["-vV"], crate.manifest, capture=True, name_manifest=False)
+    found = re.search(rf"^{key}: (\S+)", told.stdout, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"`cargo -vV` does not tell its {key}: {told.stderr}\n  → {_toolchain.INSTALL}")
+    return found[1]
+
+
+def _zigbuild() -> str:
+    """The program that has Cargo link with zig, which knows the C libraries of all systems: that of this
+    environment, or on the path."""
+    found = shutil.which("cargo-zigbuild", path=sysconfig.get_path("scripts"))
+    if found is None and (found := shutil.which("cargo-zigbuild")) is None:
+        raise BuildError(
+            "there is no `cargo-zigbuild`, which links for older systems\n  → pip install cargo-zigbuild"
+        )
+    return found
+
+
+def _cargo(
+    arguments: list[str],
+    manifest: Path,
+    capture: bool = False,
+    program: str | None = None,
+    name_manifest: bool = True,
+) -> subprocess.CompletedProcess[str]:
+    """Runs Cargo, or a program in its place, as the author would, with the author's settings; what it says is
+    shown unless captured."""
+    cargo = _toolchain.program("CARGO", "cargo")
+    environment = dict(os.environ)
+    if program is not None:
+        # It looks for Cargo, and for the Python that has zig.
+        environment |= {"CARGO": cargo, "CARGO_ZIGBUILD_PYTHON_PATH": sys.executable}
+    program = program or cargo
+    if name_manifest:
+        arguments = [*arguments, "--manifest-path", str(manifest)]
     try:
         return subprocess.run(
-            [program, *arguments, "--manifest-path", str(manifest)],
+            [program, *arguments],
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE if capture else None,
