@@ -8,7 +8,7 @@ mod repeat;
 mod trial;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -71,34 +71,43 @@ pub(crate) fn dist(workspace: &Workspace, options: &Options) -> Result<()> {
     list(&packages)
 }
 
-/// A folder with the sources, and where its libraries are built. They are built apart from those of `bench` and `gpu`, since paths are
-/// left out of them, so that Cargo would compile everything again whenever the one was built after the other.
+/// A folder with the sources, and where their libraries are built. They are built apart from those of `bench` and `gpu`, since paths
+/// are left out of them, so that Cargo would compile everything again whenever the one was built after the other; and the module apart
+/// from the operators, since the two programs that build them have each a linker of its own name, with the same effect.
 struct Place {
     workspace: Workspace,
-    target: std::path::PathBuf,
+    operators: PathBuf,
+    module: PathBuf,
 }
 
 impl Place {
     fn of(workspace: &Workspace) -> Self {
-        Self { workspace: workspace.clone(), target: workspace.target.join("dist-linked") }
+        Self {
+            workspace: workspace.clone(),
+            operators: workspace.target.join("dist-operators"),
+            module: workspace.target.join("dist-module"),
+        }
     }
 
-    /// Where the libraries are.
-    fn libraries(&self) -> std::path::PathBuf {
-        self.target.join(TARGET).join(self.workspace.profile)
+    /// The libraries, and the bytes that each may have.
+    fn libraries(&self) -> Vec<(PathBuf, u64)> {
+        let inside = |target: &Path, file: &str| target.join(TARGET).join(self.workspace.profile).join(file);
+        let operators = LIBRARIES.iter().map(|(_, file, most)| (inside(&self.operators, file), *most));
+        operators.chain([(inside(&self.module, MODULE.0), MODULE.1)]).collect()
     }
 }
 
 /// Builds the libraries, the wheel, the archive of sources and the list of what is in them, into `packages`.
 fn build(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
     let workspace = &place.workspace;
-    let settings = package::settings(place, venv)?;
     let mut libraries = venv.program(workspace, "cargo-zigbuild");
     libraries.args(["zigbuild", "--profile", workspace.profile, "--lib", "--target", TARGET_GLIBC]);
-    libraries.args(LIBRARIES.iter().flat_map(|(package, ..)| ["--package", package])).envs(settings.clone());
+    libraries.args(LIBRARIES.iter().flat_map(|(package, ..)| ["--package", package]));
+    libraries.envs(package::settings(workspace, venv, &place.operators)?);
     run::quietly("Building the operators", &mut libraries)?;
     let bill = packages.join("opsmith.cdx.json");
     licences::write_bill(workspace, venv, &bill)?;
+    let settings = package::settings(workspace, venv, &place.module)?;
     package::wheel(workspace, venv, packages, &bill, &settings)?;
     package::sources(workspace, venv, packages, &settings)?;
     fs::copy(workspace.root.join(licences::FILE), packages.join(licences::FILE))?;
@@ -113,14 +122,13 @@ fn list(packages: &Path) -> Result<()> {
     Ok(())
 }
 
-fn check_sizes(folder: &Path) -> Result<()> {
-    let sizes = LIBRARIES.iter().map(|(_, file, most)| (*file, *most)).chain([MODULE]);
+fn check_sizes(libraries: &[(PathBuf, u64)]) -> Result<()> {
     let mut too_large = Vec::new();
-    for (file, most) in sizes {
-        let path = folder.join(file);
+    for (path, most) in libraries {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
         let size = path.metadata().with_context(|| format!("{} was not built", path.display()))?.len();
         println!("{file:20} {size:>10} bytes, at most {most}");
-        if size > most {
+        if size > *most {
             too_large.push(file);
         }
     }
@@ -131,7 +139,7 @@ fn check_sizes(folder: &Path) -> Result<()> {
 }
 
 /// All files in a folder and those in it, in order.
-fn files(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("could not list {}", folder.display()))? {
         let path = entry?.path();
@@ -154,7 +162,7 @@ fn clear(folder: &Path) -> Result<()> {
 }
 
 /// The only file in `folder` whose name ends so.
-fn only(folder: &Path, ending: &str) -> Result<std::path::PathBuf> {
+fn only(folder: &Path, ending: &str) -> Result<PathBuf> {
     let found = files(folder)?;
     let mut found = found.into_iter().filter(|path| path.to_string_lossy().ends_with(ending));
     match (found.next(), found.next()) {

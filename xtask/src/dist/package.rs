@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{MANYLINUX, Place, TARGET, only, told};
+use super::{MANYLINUX, TARGET, only, told};
 use crate::run;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
@@ -15,14 +15,13 @@ use crate::workspace::Workspace;
 pub(super) type Settings = Vec<(&'static str, String)>;
 
 /// What makes a build the same wherever it is made: paths are left out, and dates are those of the commit.
-pub(super) fn settings(place: &Place, venv: &Venv) -> Result<Settings> {
-    let workspace = &place.workspace;
-    let mut renamed = vec![(workspace.root.clone(), "opsmith"), (place.target.clone(), "target")];
+pub(super) fn settings(workspace: &Workspace, venv: &Venv, target: &Path) -> Result<Settings> {
+    let mut renamed = vec![(workspace.root.clone(), "opsmith"), (target.to_owned(), "target")];
     renamed.extend(registries(workspace)?.into_iter().map(|folder| (folder, "crates")));
     let flags =
         renamed.iter().map(|(folder, name)| format!("--remap-path-prefix={}={name}", folder.display()));
     Ok(vec![
-        ("CARGO_TARGET_DIR", place.target.display().to_string()),
+        ("CARGO_TARGET_DIR", target.display().to_string()),
         ("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f")),
         ("CARGO_ZIGBUILD_PYTHON_PATH", venv.python().display().to_string()),
         ("SOURCE_DATE_EPOCH", date(workspace)?),

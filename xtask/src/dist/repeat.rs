@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{LIBRARIES, Place, build, clear, told};
+use super::{Place, build, clear, told};
 use crate::stamp::hash_file;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
@@ -23,10 +23,10 @@ pub(super) fn again(workspace: &Workspace, venv: &Venv, packages: &Path) -> Resu
     clear(&made)?;
     let place = Place::of(&other);
     build(&place, venv, &made)?;
-    let first = Place::of(workspace).libraries();
-    let libraries = LIBRARIES.iter().map(|(_, file, _)| (first.join(file), place.libraries().join(file)));
-    let pairs =
-        super::files(&made)?.into_iter().map(|path| (packages.join(name(&path)), path)).chain(libraries);
+    let paths = |place: &Place| place.libraries().into_iter().map(|(path, _)| path);
+    let libraries = paths(&Place::of(workspace)).zip(paths(&place));
+    let packed = super::files(&made)?.into_iter().map(|path| (packages.join(name(&path)), path));
+    let pairs = packed.chain(libraries);
     let mut differ = Vec::new();
     for (one, two) in pairs {
         let (hash, again) = (hash_file(&one)?, hash_file(&two)?);

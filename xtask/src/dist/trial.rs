@@ -54,7 +54,7 @@ fn make_wheel(workspace: &Workspace, venv: &Venv, path: &str, folder: &Path) -> 
     let mut command = venv.program(workspace, "python");
     command.args(["-m", "opsmith.build", "--compatibility", MANYLINUX, "--manifest-path"]);
     command.arg(workspace.root.join(path).join("Cargo.toml")).arg("--out").arg(folder);
-    command.envs(package::settings(&Place::of(workspace), venv)?);
+    command.envs(package::settings(workspace, venv, &Place::of(workspace).operators)?);
     run::quietly(&format!("Making a wheel of {path}"), &mut command).map(drop)
 }
 
