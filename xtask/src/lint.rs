@@ -4,6 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::dist::licences;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
 use crate::{VENV, header, run};
@@ -36,6 +37,10 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     if let Err(error) = header::header(workspace, true) {
         eprintln!("{error:#}\n");
         failures.push("header");
+    }
+    if let Err(error) = licences::check_file(workspace, &venv) {
+        eprintln!("{error:#}\n");
+        failures.push("licences");
     }
     if failures.is_empty() {
         println!("✓ all checks passed");

@@ -52,14 +52,21 @@ enum Task {
     Test(test::Options),
     /// Measure against the peers and write the tables and charts into docs/benchmarks
     Bench(bench::Options),
-    /// Build what is given to others, the wheel and the archive of sources, and look at the sizes of libraries
+    /// Build what is given to others: crates, the wheel for older systems too, sources, licences, a bill of materials
     ///
-    /// All in the profile `dist`, which is optimised as a whole and takes some minutes. The files are in target/packages.
-    Dist,
+    /// All in the profile `dist`, which is optimised as a whole and takes some minutes. The wheel is audited, and sizes are looked at.
+    /// The files are in target/packages.
+    Dist(dist::Options),
     /// Check formatting, lints, documentation and generated files
     ///
     /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, and the C header.
     Lint,
+    /// Write THIRD-PARTY-LICENSES.txt, the licences of what is linked into the Python package
+    Licences {
+        /// Write nothing; fail if the file is out of date
+        #[arg(long)]
+        check: bool,
+    },
     /// Run the host suites under several framework releases with the same, not rebuilt libraries
     ///
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
@@ -81,17 +88,18 @@ enum Task {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let profile = match arguments.command {
-        Task::Bench(_) | Task::Dist | Task::Gpu(_) => "dist",
+        Task::Bench(_) | Task::Dist(_) | Task::Gpu(_) => "dist",
         _ => "release",
     };
     let outcome = Workspace::find(profile).and_then(|workspace| match &arguments.command {
         Task::Demo => demo::demo(&workspace),
         Task::Test(options) => test::test(&workspace, options),
         Task::Bench(options) => bench::bench(&workspace, options),
-        Task::Dist => dist::dist(&workspace),
+        Task::Dist(options) => dist::dist(&workspace, options),
         Task::Lint => lint::lint(&workspace),
         Task::Matrix => matrix::matrix(&workspace),
         Task::Gpu(options) => gpu::gpu(&workspace, options),
+        Task::Licences { check } => dist::licences::licences(&workspace, *check),
         Task::Header { check } => header::header(&workspace, *check),
     });
     match outcome {

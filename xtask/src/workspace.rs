@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// The repository as `cargo metadata` tells it.
+#[derive(Clone)]
 pub(crate) struct Workspace {
     /// The repository's root.
     pub(crate) root: PathBuf,
@@ -16,9 +17,12 @@ pub(crate) struct Workspace {
     pub(crate) profile: &'static str,
     /// The packages that build an operator library: the examples, and the tests' own.
     pub(crate) libraries: Vec<Library>,
+    /// The packages that are published on crates.io.
+    pub(crate) published: Vec<String>,
 }
 
 /// A crate of operators.
+#[derive(Clone)]
 pub(crate) struct Library {
     /// The Cargo package.
     pub(crate) package: String,
@@ -50,6 +54,7 @@ impl Workspace {
             target: path("target_directory")?,
             profile,
             libraries: libraries(&metadata),
+            published: published(&metadata),
         })
     }
 
@@ -76,8 +81,16 @@ impl Workspace {
     }
 }
 
-fn cargo() -> std::ffi::OsString {
+/// Cargo, the one that started this program.
+pub(crate) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
+
+/// The packages that do not say `publish = false`.
+fn published(metadata: &Value) -> Vec<String> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let public = packages.filter(|package| package["publish"].is_null());
+    public.filter_map(|package| package["name"].as_str().map(str::to_owned)).collect()
 }
 
 /// The packages that depend on `opsmith`, as an author's crate does, and build a C library.

@@ -18,6 +18,7 @@ use crate::cargo::locate;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   opsmith wheel
+  opsmith wheel --compatibility manylinux_2_28
   opsmith wheel --sdist --out /tmp/dist
   opsmith wheel --manifest-path my_ops/Cargo.toml --python .venv/bin/python")]
 pub(crate) struct Options {
@@ -33,6 +34,9 @@ pub(crate) struct Options {
     /// Build the library as `opsmith build --release` does: it is sooner made, and larger
     #[arg(long)]
     release: bool,
+    /// The oldest system that the wheel is for, whatever this one is: manylinux_2_28 [it takes: pip install cargo-zigbuild]
+    #[arg(long, value_name = "TAG")]
+    compatibility: Option<String>,
     /// A Python that has the package `opsmith`
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     python: PathBuf,
@@ -48,6 +52,7 @@ pub(crate) fn wheel(options: &Options) -> Result<Outcome> {
     let mut command = Command::new(&options.python);
     command.args(["-m", "opsmith.build", "--manifest-path"]).arg(manifest).arg("--out").arg(&options.out);
     command.args(options.release.then_some("--release"));
+    command.args(options.compatibility.iter().flat_map(|tag| ["--compatibility", tag]));
     command.args(options.sdist.then_some("--sdist")).args(options.json.then_some("--json"));
     match command.status()?.code() {
         Some(0) => Ok(Outcome::Good),

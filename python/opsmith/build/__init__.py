@@ -33,8 +33,10 @@ __all__ = [
 
 
 def get_requires_for_build_wheel(config_settings: _Settings = None) -> list[str]:
-    """What a build needs besides this package: a reader of TOML, which Python 3.10 lacks."""
-    return [] if sys.version_info >= (3, 11) else ["tomli"]
+    """What a build needs besides this package: a reader of TOML, which Python 3.10 lacks, and a linker for
+    older systems where `compatibility` names one."""
+    needed = [] if sys.version_info >= (3, 11) else ["tomli"]
+    return [*needed, "cargo-zigbuild"] if "compatibility" in (config_settings or {}) else needed
 
 
 def get_requires_for_build_editable(config_settings: _Settings = None) -> list[str]:
@@ -53,11 +55,19 @@ def build_wheel(
     """Build the wheel of the crate in this folder, and give its name.
 
     The setting `profile` is `dist`, or `release`, which is sooner made and larger: `-C profile=release`.
+    `-C compatibility=manylinux_2_28` makes it for systems as old as that.
     """
-    profile = (config_settings or {}).get("profile", "dist")
+    settings = config_settings or {}
+    profile = settings.get("profile", "dist")
     if profile not in _crates.PROFILES:
         raise BuildError(f"there is no profile {profile!r}\n  → it is {' or '.join(_crates.PROFILES)}")
-    return _package.wheel(_crate.find(Path.cwd()), Path(wheel_directory), profile).name
+    made = _package.wheel(
+        _crate.find(Path.cwd()),
+        Path(wheel_directory),
+        profile,
+        compatibility=settings.get("compatibility"),
+    )
+    return made.name
 
 
 def build_editable(

@@ -29,12 +29,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=Path("dist"), metavar="FOLDER", help="where to put it")
     parser.add_argument("--sdist", action="store_true", help="pack the sources as well")
     parser.add_argument("--release", action="store_true", help="sooner made, and the library is larger")
+    parser.add_argument(
+        "--compatibility", metavar="TAG", help="the oldest system that the wheel is for: manylinux_2_28"
+    )
     parser.add_argument("--json", action="store_true", help="write JSON, for programs")
     options = parser.parse_args(arguments)
     try:
         crate = _crate.find(options.manifest_path.parent)
         made = [_sdist.sdist(crate, options.out)] if options.sdist else []
-        made.append(_package.wheel(crate, options.out, "release" if options.release else "dist"))
+        profile = "release" if options.release else "dist"
+        made.append(_package.wheel(crate, options.out, profile, compatibility=options.compatibility))
     except (Error, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -20,12 +20,15 @@ from opsmith.jit._errors import BuildError
 _EARLIEST = 315532800
 
 
-def write_wheel(folder: Path, metadata: Metadata, tag: str, files: dict[str, bytes]) -> Path:
-    """Writes a wheel with these files, and what describes them."""
+def write_wheel(
+    folder: Path, metadata: Metadata, tag: str, files: dict[str, bytes], extra: dict[str, bytes]
+) -> Path:
+    """Writes a wheel with these files, and what describes them, `extra` beside it."""
     info = f"{metadata.stem}.dist-info"
     about = f"Wheel-Version: 1.0\nGenerator: opsmith\nRoot-Is-Purelib: false\nTag: {tag}\n"
     content = dict(sorted(files.items()))
     content |= {f"{info}/licenses/{name}": read_file(path) for name, path in metadata.licences.items()}
+    content |= {f"{info}/{name}": data for name, data in sorted(extra.items())}
     content |= {f"{info}/METADATA": metadata.text().encode(), f"{info}/WHEEL": about.encode()}
     lines = [f"{_field(name)},{_hash(data)},{len(data)}\n" for name, data in content.items()]
     content[f"{info}/RECORD"] = "".join([*lines, f"{info}/RECORD,,\n"]).encode()

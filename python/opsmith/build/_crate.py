@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import json
-import os
+import re
 import shutil
 import subprocess
-import sys
-import tempfile
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TextIO
+from typing import Any
 
+from opsmith.build import _cargo, _inventory
+from opsmith.build._inventory import Inventory
 from opsmith.jit import _crates, _toolchain
 from opsmith.jit._cache import cache_folder
 from opsmith.jit._errors import BuildError, explained, known_problem
@@ -45,7 +45,7 @@ def find(folder: Path) -> Crate:
         raise BuildError(
             f"{manifest}: there is no such file\n  → `opsmith new NAME` makes a crate of operators"
         )
-    told = _cargo(["metadata", "--no-deps", "--format-version", "1"], manifest)
+    told = _asked(["metadata", "--no-deps", "--format-version", "1"], manifest)
     if told.returncode != 0:
         raise BuildError(f"{manifest}: Cargo cannot read it:\n\n{told.stderr}")
     metadata = json.loads(told.stdout)
@@ -62,14 +62,26 @@ def find(folder: Path) -> Crate:
     return Crate(manifest.parent, Path(metadata["workspace_root"]), own)
 
 
-def build(crate: Crate, profile: str) -> Path:
-    """Builds the library in a profile of Cargo's, whose progress is shown; its path."""
-    arguments = ["build", "--profile", profile, "--lib", "--message-format", "json-render-diagnostics"]
+def build(crate: Crate, profile: str, oldest: tuple[int, int] | None = None) -> Path:
+    """Builds the library in a profile of Cargo's, whose progress is shown; its path.
+
+    With `oldest`, a release of glibc, it is linked for systems as old as that one.
+    """
+    arguments = ["--profile", profile, "--lib", "--message-format", "json-render-diagnostics"]
     for name, settings in _crates.PROFILES.items():
         arguments += [part for setting in settings for part in ("--config", f"profile.{name}.{setting}")]
-    done = _cargo([*arguments, *_carried(crate)], crate.manifest, show=True)
+    arguments += [*_carried(crate), "--manifest-path", str(crate.manifest)]
+    if oldest is None:
+        done = _cargo.run(["build", *arguments], crate.folder, show=True)
+    else:
+        major, minor = oldest
+        target = f"{_host(crate)}.{major}.{minor}"
+        arguments = ["zigbuild", "--target", target, *arguments]
+        done = _cargo.run(arguments, crate.folder, show=True, program=_zigbuild())
     if done.returncode != 0:
-        problem = known_problem(done.stderr, crate.workspace, "set CARGO_TARGET_DIR to a folder that has room")
+        problem = known_problem(
+            done.stderr, crate.workspace, "set CARGO_TARGET_DIR to a folder that has room"
+        )
         why = problem or f"`{crate.name}` could not be built; Cargo's messages, above, say why"
         raise BuildError(why)
     for line in done.stdout.splitlines():
@@ -85,9 +97,25 @@ def build(crate: Crate, profile: str) -> Path:
     )
 
 
+def inventory(crate: Crate, oldest: tuple[int, int] | None) -> Inventory:
+    """What the library is made of besides the crate. It has been built, so Cargo has all of it."""
+    carried = _carried(crate)
+
+    def cargo(arguments: list[str]) -> str:
+        told = _asked([*arguments, *carried], crate.manifest)
+        if told.returncode != 0:
+            raise BuildError(
+                f"{crate.manifest}: Cargo cannot tell what `{crate.name}` depends on:\n\n{told.stderr}"
+            )
+        return told.stdout
+
+    others = [] if oldest is None else [_inventory.unwinder()]
+    return _inventory.read(cargo, crate.name, _host(crate), _rust(crate, "release"), others)
+
+
 def files(crate: Crate) -> list[Path]:
     """The files that Cargo would publish, relative to the crate."""
-    told = _cargo(["package", "--list", "--allow-dirty", *_carried(crate)], crate.manifest)
+    told = _asked(["package", "--list", "--allow-dirty", *_carried(crate)], crate.manifest)
     if told.returncode != 0:
         raise BuildError(f"{crate.manifest}: Cargo cannot list the crate's files:\n\n{told.stderr}")
     made_by_cargo = {"Cargo.toml.orig", ".cargo_vcs_info.json"}
@@ -110,44 +138,31 @@ def _carried(crate: Crate) -> list[str]:
     return ["--config", f"patch.crates-io.opsmith.path={path}"]
 
 
-def _cargo(arguments: list[str], manifest: Path, show: bool = False) -> subprocess.CompletedProcess[str]:
-    """Runs Cargo as the author would, with the author's settings; with `show`, what it says is shown as it
-    comes."""
-    program = _toolchain.program("CARGO", "cargo")
-    on_terminal = show and sys.stderr is not None and sys.stderr.isatty()
-    # It sees no terminal, for what it says is read on the way there.
-    width = str(shutil.get_terminal_size().columns)
-    progress = {"CARGO_TERM_PROGRESS_WHEN": "always", "CARGO_TERM_PROGRESS_WIDTH": width}
-    looks = {**progress, "CARGO_TERM_COLOR": "always"} if on_terminal else {}
-    try:
-        with tempfile.TemporaryFile() as told:
-            process = subprocess.Popen(
-                [program, *arguments, "--manifest-path", str(manifest)],
-                stdin=subprocess.DEVNULL,
-                stdout=told,
-                stderr=subprocess.PIPE,
-                cwd=manifest.parent,
-                env={**looks, **os.environ},
-            )
-            with process:
-                said = _passed_on(process.stderr, sys.stderr if show else None)
-            told.seek(0)
-            results = told.read().decode("utf-8", "replace")
-            return subprocess.CompletedProcess(process.args, process.returncode, results, said)
-    except OSError as error:
+def _host(crate: Crate) -> str:
+    """What Cargo compiles for in the crate's folder: `x86_64-unknown-linux-gnu`."""
+    return _rust(crate, "host")
+
+
+def _rust(crate: Crate, key: str) -> str:
+    """What `cargo -vV` says of the tools that the crate is built with."""
+    told = _cargo.run(["-vV"], crate.folder)
+    found = re.search(rf"^{key}: (\S+)", told.stdout, re.MULTILINE)
+    if found is None:
+        raise BuildError(f"`cargo -vV` does not tell its {key}: {told.stderr}\n  → {_toolchain.INSTALL}")
+    return found[1]
+
+
+def _zigbuild() -> str:
+    """The program that has Cargo link with zig, which knows the C libraries of all systems: that of this
+    environment, or on the path."""
+    found = shutil.which("cargo-zigbuild", path=sysconfig.get_path("scripts"))
+    if found is None and (found := shutil.which("cargo-zigbuild")) is None:
         raise BuildError(
-            f"`{program}` cannot be started: {error.strerror}\n  → {_toolchain.INSTALL}"
-        ) from error
+            "there is no `cargo-zigbuild`, which links for older systems\n  → pip install cargo-zigbuild"
+        )
+    return found
 
 
-def _passed_on(source: IO[bytes] | None, to: TextIO | None) -> str:
-    """What comes from there, which is shown as it comes where that is wanted."""
-    assert source is not None
-    said, decoder = "", codecs.getincrementaldecoder("utf-8")("replace")
-    while part := os.read(source.fileno(), 1 << 16):
-        text = decoder.decode(part)
-        said += text
-        if to is not None:
-            to.write(text)
-            to.flush()
-    return said
+def _asked(arguments: list[str], manifest: Path) -> subprocess.CompletedProcess[str]:
+    """What Cargo says of the crate with this manifest."""
+    return _cargo.run([*arguments, "--manifest-path", str(manifest)], manifest.parent)

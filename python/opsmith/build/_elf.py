@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith._native import read_file
+from opsmith.jit._errors import BuildError
 
 # What every Linux with glibc has; anything else would have to come with the wheel.
 _EVERYWHERE = re.compile(
@@ -21,6 +22,8 @@ _EVERYWHERE = re.compile(
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 # Installers know of none that is older, and Rust supports none.
 _OLDEST = (2, 17)
+# What the tag was called before it named the release.
+_FORMER = {"manylinux2014": "manylinux_2_17"}
 # What glibc calls a way of relocating that it has since 2.36.
 _NAMED = {"GLIBC_ABI_DT_RELR": (2, 36)}
 
@@ -52,6 +55,26 @@ class Needs:
             return f"linux_{self.machine}"
         major, minor = max([_OLDEST, *filter(None, map(_glibc, self.versions))])
         return f"manylinux_{major}_{minor}_{self.machine}"
+
+    def newer_than(self, system: tuple[int, int]) -> tuple[str, ...]:
+        """What it needs that not every system with this release of glibc has."""
+        newer = [version for version in self.versions if (_glibc(version) or system) > system]
+        return (*self.elsewhere, *sorted(newer))
+
+    def runs_on(self, system: tuple[int, int]) -> bool:
+        """Whether every system with this release of glibc has all of it."""
+        return not self.newer_than(system)
+
+
+def oldest_system(platform: str) -> tuple[int, int]:
+    """The release of glibc that the tag of a platform names: `manylinux_2_28` is (2, 28)."""
+    told = re.fullmatch(r"manylinux_(\d+)_(\d+)", _FORMER.get(platform, platform))
+    if told is None or (asked := (int(told[1]), int(told[2]))) < _OLDEST:
+        raise BuildError(
+            f"there is no compatibility {platform!r}\n  → name the oldest system that the wheel is for: "
+            "manylinux_2_17, manylinux_2_28 or another release of glibc from 2.17 on"
+        )
+    return asked
 
 
 def needs(library: Path) -> Needs:

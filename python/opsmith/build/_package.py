@@ -13,6 +13,7 @@ from opsmith._native import read_file
 from opsmith._stubs import stubs
 from opsmith.build import _archive, _crate, _elf, _metadata
 from opsmith.build._crate import Crate
+from opsmith.build._inventory import LICENCES_NAME
 from opsmith.build._metadata import Metadata, normalised
 from opsmith.jit._errors import BuildError
 
@@ -41,17 +42,30 @@ for _name in __all__:
 """
 
 
-def wheel(crate: Crate, folder: Path, profile: str = "dist", editable: bool = False) -> Path:
+def wheel(
+    crate: Crate,
+    folder: Path,
+    profile: str = "dist",
+    editable: bool = False,
+    compatibility: str | None = None,
+) -> Path:
     """Builds the crate's library in a profile of Cargo's, and its wheel, in `folder`; the wheel's path.
 
-    An editable one loads the library from where Cargo puts it.
+    An editable one loads the library from where Cargo puts it. With `compatibility`, such as
+    `manylinux_2_28`, the wheel is for systems as old as that, whatever this one is.
     """
+    oldest = None if compatibility is None else _elf.oldest_system(compatibility)
     metadata = _metadata.read(crate)
-    file = _crate.build(crate, profile)
+    file = _crate.build(crate, profile, oldest)
     library = _loaded(crate, file)
     _check_name(library.__name__, metadata)
     needs = _elf.needs(file)
     platform = f"linux_{needs.machine}" if editable else needs.platform
+    if oldest is not None and not needs.runs_on(oldest):
+        raise BuildError(
+            f"the library needs {', '.join(needs.newer_than(oldest))}, which not every system of "
+            f"{compatibility} has\n  → leave `compatibility` out, and `auditwheel repair` the wheel"
+        )
     if needs.elsewhere and not editable:
         print(
             f"opsmith: the library needs {', '.join(needs.elsewhere)}, which other systems may lack: the "
@@ -59,8 +73,19 @@ def wheel(crate: Crate, folder: Path, profile: str = "dist", editable: bool = Fa
             file=sys.stderr,
         )
     files = _files(library, file, profile, editable)
-    tag = f"py3-none-{platform}"
-    return _archive.write_wheel(folder, metadata, tag, files)
+    about = {} if editable else _about(crate, metadata, oldest)
+    return _archive.write_wheel(folder, metadata, f"py3-none-{platform}", files, about)
+
+
+def _about(crate: Crate, metadata: Metadata, oldest: tuple[int, int] | None) -> dict[str, bytes]:
+    """What is told of the crates that are linked into the library: their licences, and a list."""
+    inventory = _crate.inventory(crate, oldest)
+    about = {f"sboms/{normalised(metadata.name)}.cdx.json": inventory.bill().encode()}
+    # The author may have written it.
+    if LICENCES_NAME not in metadata.licences:
+        metadata.fields.append(("License-File", LICENCES_NAME))
+        about[f"licenses/{LICENCES_NAME}"] = inventory.licences().encode()
+    return about
 
 
 def _loaded(crate: Crate, file: Path) -> Library:

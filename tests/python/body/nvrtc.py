@@ -30,7 +30,7 @@ def pairs(dtypes: list[str], architectures: list[str]) -> list[tuple[str, str]]:
 
 
 def compile_source(source: str, architecture: str, *flags: str) -> str | None:
-    """Compiles for an architecture, `sm_90`, or to its assembly, `compute_90`: the compiler's complaints, or nothing."""
+    """Compiles for an architecture, `sm_90`, or to its assembly, `compute_90`: the complaints, if any."""
     program = ctypes.c_void_p()
     status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 0, None, None)
     assert status == 0, f"nvrtcCreateProgram: {status}"

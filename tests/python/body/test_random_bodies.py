@@ -84,7 +84,9 @@ def test_every_source_compiles(bodies: list[dict[str, Any]]) -> None:
             (index, way, DTYPES[index % 4], virtual[(index // 4 + turn) % 4], f"-DONLY={index // 16 % 4}")
             for index, (turn, way) in product(indices, enumerate(["forward", "backward"]))
         ]
-        jobs += [(0, "forward", dtype, name, "-DONLY=0") for dtype, name in nvrtc.pairs(DTYPES, ARCHITECTURES)]
+        jobs += [
+            (0, "forward", dtype, name, "-DONLY=0") for dtype, name in nvrtc.pairs(DTYPES, ARCHITECTURES)
+        ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda job: check(job, bodies[job[0]][job[1]][job[2]]), jobs))
 

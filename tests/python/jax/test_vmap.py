@@ -146,7 +146,11 @@ def test_all_axes_are_those_of_a_loop(library: str, name: str) -> None:
     batched = jax.jit(call)
     every = list(combinations(sample))
     # A program is compiled for each, so of many some are drawn, with `OPSMITH_EVERY_AXIS` all.
-    some = every if os.environ.get("OPSMITH_EVERY_AXIS") else random.Random(name).sample(every, min(len(every), MOST))
+    some = (
+        every
+        if os.environ.get("OPSMITH_EVERY_AXIS")
+        else random.Random(name).sample(every, min(len(every), MOST))
+    )
     for pairs, axes in some:
         tensors = [
             array(shape if axis is None else (*shape[:axis], SIZE, *shape[axis:]), dtype)

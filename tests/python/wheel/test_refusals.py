@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 from opsmith.build import _metadata, _package
 from opsmith.build._crate import Crate, _carried, find
-from opsmith.build._elf import Needs
+from opsmith.build._elf import Needs, oldest_system
 from opsmith.build._metadata import Metadata, python_version
 from opsmith.build._sdist import sdist
 from opsmith.jit import BuildError
@@ -66,6 +68,20 @@ def test_without_a_crate(build: Run, tmp_path: Path) -> None:
 def test_without_cargo(build: Run, crate: Path) -> None:
     said = refusal(build(crate, CARGO="no-such-cargo"))
     assert "there is no `no-such-cargo`, which builds need\n  → install Rust" in said
+
+
+def test_without_a_linker_for_older_systems(build: Run, crate: Path, tmp_path: Path) -> None:
+    cargo = str(shutil.which(os.environ.get("CARGO", "cargo")))
+    done = build(crate, "--compatibility", "manylinux_2_28", PATH=str(tmp_path), CARGO=cargo)
+    assert done.returncode == 1 and done.stderr.endswith("  → pip install cargo-zigbuild\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "compatibility", ["musllinux_1_2", "manylinux_2_12", "manylinux_2_28_x86_64", "2.28"]
+)
+def test_a_compatibility_that_is_none(compatibility: str) -> None:
+    with pytest.raises(BuildError, match=f"no compatibility '{compatibility}'\n  → name .* manylinux_2_17, "):
+        oldest_system(compatibility)
 
 
 def test_a_workspace(build: Run) -> None:
@@ -272,3 +288,10 @@ def test_a_folder_that_cannot_be_written_to_and_a_date_that_is_none(
 )
 def test_platforms(libraries: list[str], versions: list[str], platform: str) -> None:
     assert Needs("x86_64", tuple(libraries), frozenset(versions)).platform == platform
+
+
+def test_what_an_older_system_lacks() -> None:
+    needs = Needs("x86_64", ("libc.so.6",), frozenset(["GLIBC_2.2.5", "GLIBC_2.28", "GLIBC_2.34", "GCC_3.0"]))
+    assert needs.newer_than((2, 28)) == ("GLIBC_2.34",) and not needs.runs_on((2, 28))
+    assert needs.runs_on((2, 34))
+    assert Needs("x86_64", ("libz.so.1",), frozenset()).newer_than((2, 34)) == ("libz.so.1",)

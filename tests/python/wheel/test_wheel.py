@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,8 @@ def test_it_has_the_module_the_library_and_what_describes_them(wheel: Path) -> N
         modes = {entry.filename: entry.external_attr >> 16 for entry in archive.infolist()}
     info = "distances-0.1.0.dist-info"
     module = ["__init__.py", "__init__.pyi", "libdistances.so", "py.typed"]
-    about = ["licenses/LICENSE-APACHE", "licenses/LICENSE-MIT", "METADATA", "WHEEL", "RECORD"]
+    about = ["licenses/LICENSE-APACHE", "licenses/LICENSE-MIT", "licenses/THIRD-PARTY-LICENSES.txt"]
+    about += ["sboms/distances.cdx.json", "METADATA", "WHEEL", "RECORD"]
     # Whoever runs the tests may have compiled kernels ahead of time.
     names = [name for name in content if ".so.kernels/" not in name]
     assert names == [*(f"distances/{name}" for name in module), *(f"{info}/{name}" for name in about)]
@@ -53,17 +56,19 @@ def test_it_has_the_module_the_library_and_what_describes_them(wheel: Path) -> N
     assert (metadata.name, str(metadata.version)) == ("distances", "0.1.0")
     assert metadata.metadata_version == "2.4"
     assert metadata.license_expression == "MIT OR Apache-2.0"
-    assert metadata.license_files == ["LICENSE-APACHE", "LICENSE-MIT"]
+    assert metadata.license_files == ["LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY-LICENSES.txt"]
     assert metadata.requires_dist is not None and metadata.summary is not None
-    assert {need.name for need in metadata.requires_dist} == {"opsmith", "numpy"}
+    # Whatever is newer than what it was made with has all that its library asks of it.
+    own = version("opsmith")
+    assert {str(need) for need in metadata.requires_dist} == {f"opsmith>={own}", "numpy>=1.26"}
     assert metadata.summary.startswith("Pairwise Manhattan distances")
     assert metadata.description == (EXAMPLE / "README.md").read_text()
 
 
 def test_its_tag_is_the_newest_c_library_that_it_asks_for(wheel: Path) -> None:
-    name, version, _, tags = parse_wheel_filename(wheel.name)
+    name, release, _, tags = parse_wheel_filename(wheel.name)
     (tag,) = tags
-    assert (name, str(version), tag.interpreter, tag.abi) == ("distances", "0.1.0", "py3", "none")
+    assert (name, str(release), tag.interpreter, tag.abi) == ("distances", "0.1.0", "py3", "none")
     assert tag in set(sys_tags()), "pip would not install it here"
     with zipfile.ZipFile(wheel) as archive:
         library = archive.read("distances/libdistances.so")
@@ -71,6 +76,62 @@ def test_its_tag_is_the_newest_c_library_that_it_asks_for(wheel: Path) -> None:
     asked = {tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_(\d+\.\d+)", library)}
     major, minor = max(*asked, (2, 17))
     assert tag.platform == f"manylinux_{major}_{minor}_{os.uname().machine}"
+
+
+def test_it_tells_what_is_linked_into_its_library(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        info = "distances-0.1.0.dist-info"
+        bill = json.loads(archive.read(f"{info}/sboms/distances.cdx.json"))
+        licences = archive.read(f"{info}/licenses/THIRD-PARTY-LICENSES.txt").decode()
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    assert bill["metadata"]["component"]["purl"] == "pkg:cargo/distances@0.1.0"
+    scopes = {component["name"]: component["scope"] for component in bill["components"]}
+    assert scopes["opsmith-core"] == scopes["half"] == scopes["Rust's standard library"] == "required"
+    assert scopes["opsmith-macros"] == scopes["syn"] == "excluded", "macros are not linked"
+    assert not scopes.keys() & {"opsmith-runtime", "pyo3", "clap"}, "of other crates of the workspace"
+    references = {component["bom-ref"] for component in bill["components"]} | {"pkg:cargo/distances@0.1.0"}
+    edges = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
+    assert "pkg:cargo/opsmith@0.1.0" in edges["pkg:cargo/distances@0.1.0"]
+    assert references >= edges.keys() | {needed for needs in edges.values() for needed in needs}
+    text = json.dumps(bill) + licences
+    assert str(REPOSITORY) not in text and str(Path.home()) not in text, "it names this machine's folders"
+    for name in ("half 2.", "libc 0.", "Rust's standard library"):
+        assert f"\n{name}" in licences or f", {name}" in licences, name
+    assert "Permission is hereby granted" in licences and "syn 3." not in licences
+
+
+# Builds as Cargo does, and tells how it was asked.
+ZIGBUILD = """\
+#!/bin/sh
+echo "$1 $2 $3 $CARGO_ZIGBUILD_PYTHON_PATH" > {told}
+shift 3
+exec "$CARGO" build "$@"
+"""
+
+
+def test_compatibility_is_kept_or_an_error(run: Run, build: Run, wheel: Path, tmp_path: Path) -> None:
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    zigbuild, told = programs / "cargo-zigbuild", tmp_path / "told"
+    zigbuild.write_text(ZIGBUILD.format(told=shlex.quote(str(told))))
+    zigbuild.chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    arguments = ["--out", tmp_path / "made", "--compatibility"]
+    done = build(EXAMPLE, *arguments, "manylinux_2_99", PATH=path)
+    assert done.returncode == 0, done.stderr
+    host = f"{os.uname().machine}-unknown-linux-gnu"
+    assert told.read_text() == f"zigbuild --target {host}.2.99 {sys.executable}\n"
+    (made,) = (tmp_path / "made").iterdir()
+    assert made.name == wheel.name, "the tag is that of what the library needs, not of what was asked for"
+    done = build(EXAMPLE, *arguments, "manylinux2014", PATH=path)
+    assert done.returncode == 1 and f"--target {host}.2.17 " in told.read_text()
+    assert re.search(
+        r"^error: the library needs .*GLIBC_2\.\d+, which not every system of manylinux2014 has$",
+        done.stderr,
+        re.MULTILINE,
+    ), done.stderr
+    hook = "from opsmith import build; print(build.get_requires_for_build_wheel({'compatibility': 'x'})[-1])"
+    assert run(sys.executable, "-c", hook).stdout == "cargo-zigbuild\n"
 
 
 def test_pip_and_the_program_make_the_same_file(run: Run, wheel: Path, tmp_path: Path) -> None:

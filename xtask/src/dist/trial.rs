@@ -1,0 +1,138 @@
+//! What was built, installed and used as users do it: under every Python that is here, without Rust on the path.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::{MANYLINUX, Place, clear, only, package};
+use crate::run;
+use crate::stamp::hash_file;
+use crate::venv::Venv;
+use crate::workspace::Workspace;
+
+/// The minor versions of Python 3 that the package says it is for.
+const PYTHONS: std::ops::RangeInclusive<u32> = 10..=14;
+/// Crates whose wheels are made and installed: one as users make them, and one with an op that panics.
+const WHEELS: [&str; 2] = ["examples/distances", "crates/opsmith-testops"];
+const SCRIPT: &str = "tests/dist/use_what_is_installed.py";
+
+/// Makes wheels of ops with the package, and the package from its sources; then installs and uses all of it.
+pub(super) fn run(workspace: &Workspace, venv: &Venv, packages: &Path) -> Result<()> {
+    let folder = workspace.target.join("trial");
+    clear(&folder)?;
+    let wheel = only(packages, ".whl")?;
+    let ops = folder.join("ops");
+    venv.install_wheel(workspace, &wheel, hash_file(&wheel)?)?;
+    for path in WHEELS {
+        make_wheel(workspace, venv, path, &ops)?;
+    }
+    let own = from_sources(workspace, venv, packages, &folder)?;
+    let pythons = pythons();
+    let mut tried = Vec::new();
+    for minor in PYTHONS {
+        match pythons.iter().find(|(found, _)| *found == minor) {
+            Some((_, python)) => {
+                tried.push(used(workspace, &folder, python, &format!("3.{minor}"), &wheel, &ops)?);
+            }
+            None => println!("– Python 3.{minor} is not here: not tried"),
+        }
+    }
+    let Some((_, python)) = pythons.first() else {
+        bail!(
+            "found no Python 3.10 to 3.14\n  → install one, or name some in OPSMITH_PYTHONS, divided by colons"
+        );
+    };
+    tried.push(used(workspace, &folder, python, "from-sources", &own, &ops)?);
+    println!("✓ installed and used, without Rust:\n{}", tried.join("\n"));
+    fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))
+}
+
+/// `opsmith wheel --compatibility …` on a crate of ops.
+fn make_wheel(workspace: &Workspace, venv: &Venv, path: &str, folder: &Path) -> Result<()> {
+    let mut command = venv.program(workspace, "python");
+    command.args(["-m", "opsmith.build", "--compatibility", MANYLINUX, "--manifest-path"]);
+    command.arg(workspace.root.join(path).join("Cargo.toml")).arg("--out").arg(folder);
+    command.envs(package::settings(workspace, venv, &Place::of(workspace).operators)?);
+    run::quietly(&format!("Making a wheel of {path}"), &mut command).map(drop)
+}
+
+/// The wheel that `pip` makes of the archive of sources, in a folder where nothing else is.
+fn from_sources(workspace: &Workspace, venv: &Venv, packages: &Path, folder: &Path) -> Result<PathBuf> {
+    let out = folder.join("from-sources");
+    let mut command = venv.program(workspace, "python");
+    command.args(["-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps", "--wheel-dir"]).arg(&out);
+    command.arg(only(packages, ".tar.gz")?).current_dir(folder);
+    command.env("CARGO_TARGET_DIR", workspace.target.join("from-sources"));
+    run::quietly("Building the package from its sources", &mut command)?;
+    only(&out, ".whl")
+}
+
+/// Installs wheels into a new environment and uses them there; what Python and which NumPy it was.
+fn used(
+    workspace: &Workspace,
+    folder: &Path,
+    python: &Path,
+    name: &str,
+    wheel: &Path,
+    ops: &Path,
+) -> Result<String> {
+    let (home, environment) = (folder.join(format!("home-{name}")), folder.join(format!("python-{name}")));
+    clear(&home)?;
+    // As on a machine where nobody has installed Rust: neither the path nor the home has it.
+    let plain = |program: &Path| {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", &home).env("HOME", &home).current_dir(&home);
+        // How the index is reached is this machine's matter.
+        command
+            .envs(std::env::vars().filter(|(name, _)| name.starts_with("PIP_") || name.ends_with("_proxy")));
+        command
+    };
+    run::quietly(
+        &format!("Python {name}: making an environment"),
+        plain(python).args(["-m", "venv"]).arg(&environment),
+    )?;
+    let mut install = plain(&environment.join("bin/python"));
+    install
+        .args(["-m", "pip", "--disable-pip-version-check", "install", "--only-binary", ":all:"])
+        .arg(wheel);
+    install.args(super::files(ops)?);
+    run::quietly(&format!("Python {name}: installing"), &mut install)?;
+    let mut script = plain(&environment.join("bin/python"));
+    script.arg("-I").arg(workspace.root.join(SCRIPT)).arg(&home);
+    let said = run::quietly(&format!("Python {name}: using it"), &mut script)?;
+    said.lines.last().cloned().with_context(|| format!("{SCRIPT} has said nothing"))
+}
+
+/// The Pythons that are here, by their minor versions: those that `OPSMITH_PYTHONS` names, on the path, and of pyenv.
+fn pythons() -> Vec<(u32, PathBuf)> {
+    let named = std::env::var_os("OPSMITH_PYTHONS").unwrap_or_default();
+    let mut candidates: Vec<PathBuf> =
+        std::env::split_paths(&named).filter(|path| path.as_os_str() != "").collect();
+    candidates.extend(PYTHONS.map(|minor| PathBuf::from(format!("python3.{minor}"))));
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
+    if let Ok(entries) = fs::read_dir(pyenv.join("versions")) {
+        candidates.extend(entries.flatten().map(|entry| entry.path().join("bin/python3")));
+    }
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for candidate in candidates {
+        if let Some((minor, path)) = version(&candidate)
+            && PYTHONS.contains(&minor)
+            && found.iter().all(|(other, _)| *other != minor)
+        {
+            found.push((minor, path));
+        }
+    }
+    found
+}
+
+/// The minor version of a Python that runs, and where it really is: what is on the path may be a program that chooses among several.
+fn version(python: &Path) -> Option<(u32, PathBuf)> {
+    let script = "import sys, venv; print(sys.version_info[1], sys.executable)";
+    let output = Command::new(python).args(["-c", script]).current_dir("/").output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    let (minor, path) = said.trim().split_once(' ')?;
+    Some((minor.parse().ok()?, PathBuf::from(path)))
+}
