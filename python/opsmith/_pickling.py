@@ -11,6 +11,7 @@ import filecmp
 from collections.abc import Callable
 from functools import cache
 from hashlib import blake2b
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,8 @@ def restored(path: str, name: str, version: str, digest: str, built: bool) -> Li
     try:
         if built:
             check_own(path)
+            # Before it is loaded: what is in use stays in the cache.
+            import_module("opsmith.jit._room").hold(Path(path).with_name("entry.json"))
         library = _library.load(path)
     except Error as error:
         why = "; ".join(filter(None, (str(error), here, _IN_A_CACHE if built else "")))

@@ -77,38 +77,56 @@ fn pass_on(mut messages: impl Read) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Why Cargo failed and what to do about it, where that can be told from what it said. Just-in-time builds and wheels know the
-/// same (`python/opsmith/jit/_errors.py`).
+/// What Cargo and the compiler say; just-in-time builds and wheels know the same (`python/opsmith/jit/_errors.py`).
+const SAYS_FULL: [&str; 5] = [
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "os error 27",
+    "File size limit exceeded",
+];
+const SAYS_NO_NETWORK: [&str; 10] = [
+    "Could not resolve host",
+    "failed to download",
+    "network failure",
+    "Could not connect",
+    "Couldn't connect",
+    "spurious network error",
+    "failed to fetch",
+    "download of config.json failed",
+    "tunnel failed",
+    "--offline",
+];
+const SAYS_OLD: [&str; 2] =
+    ["is not supported by the following package", "feature `edition2024` is required"];
+
+/// Why Cargo failed and what to do about it, where that can be told from what it said.
 fn cure(said: &str) -> Option<&'static str> {
-    const FULL: [&str; 4] =
-        ["No space left on device", "Disk quota exceeded", "File too large", "os error 27"];
-    const NO_NETWORK: [&str; 10] = [
-        "Could not resolve host",
-        "failed to download",
-        "network failure",
-        "Could not connect",
-        "Couldn't connect",
-        "spurious network error",
-        "failed to fetch",
-        "download of config.json failed",
-        "tunnel failed",
-        "--offline",
-    ];
-    const OLD: [&str; 2] = ["is not supported by the following package", "feature `edition2024` is required"];
-    let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
-    if any(&FULL) {
-        Some("the disk is full\n  → free some, or set CARGO_TARGET_DIR to a folder that has room")
-    } else if said.contains("linker `") && said.contains("` not found") {
-        Some(
+    let said = anstream::adapter::strip_str(said).to_string();
+    let is_linker =
+        |line: &str| line.split_once("linker `").is_some_and(|(_, rest)| rest.contains("` not found"));
+    if SAYS_FULL.iter().any(|sign| said.contains(sign)) {
+        return Some("the disk is full\n  → free some, or set CARGO_TARGET_DIR to a folder that has room");
+    }
+    if said.lines().any(is_linker) {
+        return Some(
             "there is no linker, for which Rust asks the C compiler `cc`\n  → install one: `apt install gcc` on Debian and \
              Ubuntu, `dnf install gcc` on Fedora",
-        )
-    } else if any(&NO_NETWORK) {
+        );
+    }
+    // What comes before may be a warning of something that went well in the end, and what a compiler says quotes the user's text.
+    let is_compilers = |line: &str| line.starts_with("error[E") || line.starts_with("error: could not compile");
+    if said.lines().any(is_compilers) {
+        return None;
+    }
+    let error: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+    let is_told = |signs: &[&str]| error.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
+    if is_told(&SAYS_NO_NETWORK) {
         Some(
             "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache\n  → build once with a network, \
              or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that has; behind a proxy, set https_proxy",
         )
-    } else if any(&OLD) {
+    } else if is_told(&SAYS_OLD) {
         Some("this Rust is too old\n  → run: rustup update stable")
     } else {
         None

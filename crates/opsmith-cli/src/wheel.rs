@@ -79,11 +79,12 @@ fn check_python(options: &Options) -> Result<()> {
         let why = said.lines().last().unwrap_or("it does not say why");
         bail!("`{python}` cannot use the Python package `opsmith`: {why}\n  → {advice}");
     }
-    let (own, theirs) = (env!("CARGO_PKG_VERSION"), String::from_utf8_lossy(&output.stdout));
-    if theirs.trim_end() != own {
+    // What is imported may print something, too.
+    let (own, said) = (env!("CARGO_PKG_VERSION"), String::from_utf8_lossy(&output.stdout));
+    let theirs = said.lines().last().unwrap_or_default();
+    if theirs != own {
         bail!(
-            "this program is Opsmith {own}, and the Python package of `{python}` is {}\n  → have both of one version",
-            theirs.trim_end()
+            "this program is Opsmith {own}, and the Python package of `{python}` is {theirs}\n  → have both of one version"
         );
     }
     Ok(())

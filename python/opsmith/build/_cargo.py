@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TextIO
 
@@ -30,8 +31,8 @@ def run(
         looks = {"COLOR": "always", "PROGRESS_WHEN": "always", "PROGRESS_WIDTH": width}
         environment = {**{f"CARGO_TERM_{name}": look for name, look in looks.items()}, **environment}
     command = [program or cargo, *arguments]
-    try:
-        with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as told:
+        try:
             process = subprocess.Popen(
                 command,
                 env=environment,
@@ -40,15 +41,15 @@ def run(
                 stderr=subprocess.PIPE,
                 cwd=folder,
             )
-            with process:
-                said = _passed_on(process.stderr, sys.stderr if show else None)
-            told.seek(0)
-            results = told.read().decode("utf-8", "replace")
-        return subprocess.CompletedProcess(command, process.returncode, results, said)
-    except OSError as error:
-        raise BuildError(
-            f"`{command[0]}` cannot be started: {error.strerror}\n  → {_toolchain.INSTALL}"
-        ) from error
+        except OSError as error:
+            raise BuildError(
+                f"`{command[0]}` cannot be started: {error.strerror}\n  → {_toolchain.INSTALL}"
+            ) from error
+        with process:
+            said = _passed_on(process.stderr, sys.stderr if show else None)
+        told.seek(0)
+        results = told.read().decode("utf-8", "replace")
+    return subprocess.CompletedProcess(command, process.returncode, results, said)
 
 
 def _passed_on(source: IO[bytes] | None, to: TextIO | None) -> str:
@@ -58,7 +59,9 @@ def _passed_on(source: IO[bytes] | None, to: TextIO | None) -> str:
     while part := os.read(source.fileno(), 1 << 16):
         text = decoder.decode(part)
         said += text
-        if to is not None:
-            to.write(text)
-            to.flush()
+        # Nobody may be listening any more; the build goes on.
+        with suppress(OSError, ValueError):
+            if to is not None:
+                to.write(text)
+                to.flush()
     return said

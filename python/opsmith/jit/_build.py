@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from opsmith._errors import InvalidArgumentError, NotFoundError
+from opsmith._errors import Error, InvalidArgumentError, NotFoundError
 from opsmith._forks import cached
 from opsmith._native import check_own, read_file
 from opsmith.jit import _crates, _dependencies, _room, _toolchain
@@ -132,9 +132,9 @@ def library_file(request: Request, name: str, progress: Progress) -> tuple[Path,
             progress.step(f"built by another process: {found[0]}")
             return found
         built = _build(request, name, key, progress)
-    shared = _dependencies.folder(request.cache, request.toolchain)
+    shared = _dependencies.folder(request.cache, request.toolchain, request.crates)
     # It is made smaller for the next build's sake: this one is done, whatever comes of it.
-    with suppress(OSError):
+    with suppress(OSError, Error):
         _room.make_room(request.cache, frozenset({shared, request.crates.folder}), most)
     return built
 

@@ -5,7 +5,7 @@
 | `libraries/<name>-<key>/` | a library, and `entry.json` with its checksum |
 | `inputs/<key>.json` | what else the compiler read for a build, for sources that include other files |
 | `sources/<digest>/` | the sources of `load_inline`, where compiler messages find them |
-| `dependencies/<key>/` | compiled crates, of one toolchain |
+| `dependencies/<key>/` | compiled crates, of one toolchain and release of the package |
 | `crates/<digest>/` | the sources of Opsmith's crates, from the package |
 | `toolchains/` | what compilers say of themselves |
 | `building/`, `locks/` | what is being made, and by whom |
@@ -22,7 +22,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO, Any
@@ -129,6 +129,13 @@ def _leave_to_parent() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+def touch(file: Path) -> None:
+    """Note that something is used, by the time of a file of it."""
+    # A cache that is read-only is not made smaller either.
+    with suppress(OSError):
+        file.touch(mode=0o600)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opsmith import _native
 from opsmith._native import check_own
-from opsmith.jit._cache import digest, fingerprint, locked, make_folder, put, workplace, write
+from opsmith.jit._cache import digest, fingerprint, locked, make_folder, put, touch, workplace, write
 
 # As `opsmith build` and Opsmith's own workspace have them.
 PROFILES = {
@@ -63,11 +63,17 @@ class Crates:
     state: str
     is_clone: bool
 
+    def touch(self) -> None:
+        """Note that they are used."""
+        if not self.is_clone:
+            touch(self.folder / "used")
+
     def unpack(self, cache: Path) -> None:
         """See to it that the folder is there."""
         if self.is_clone:
             return
         check_own(self.folder, tree=True)
+        self.touch()
         if self.folder.exists():
             return
         name = f"crates-{self.folder.name}"

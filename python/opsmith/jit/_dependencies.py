@@ -96,26 +96,22 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def folder(cache: Path, toolchain: Toolchain) -> Path:
-    """Where the crates lie that this toolchain has compiled.
-
-    Those from elsewhere are compiled once for a toolchain, whatever the version of this package.
-    """
-    return cache / "dependencies" / digest([toolchain.version])
+def folder(cache: Path, toolchain: Toolchain, crates: Crates) -> Path:
+    """Where the crates lie that this toolchain has compiled for this release of the package."""
+    return cache / "dependencies" / digest([toolchain.version, str(crates.folder)])
 
 
 def compiled(
     cache: Path, toolchain: Toolchain, crates: Crates, wanted: Wanted, progress: Progress, again: bool = False
 ) -> Compiled:
     """The compiled crates, compiled now where they are not there; with `again`, from the beginning."""
-    place = folder(cache, toolchain)
+    place = folder(cache, toolchain, crates)
     package = place / digest([str(crates.folder), *crates.features, *wanted.lines])
     state = digest([crates.state, wanted.state])
     # The compiler runs code of it: macros, and what build scripts were compiled to.
     check_own(place, tree=True)
     _room.touch(place / "used")
-    if not crates.is_clone:
-        _room.touch(crates.folder / "used")
+    crates.touch()
     if not again and (found := _found(package, state)):
         return found
     with locked(cache, f"dependencies-{place.name}", lambda: progress.waiting("the dependencies")):

@@ -23,36 +23,38 @@ class ChangedError(BuildError):
 
 MOVE_CACHE = "set OPSMITH_CACHE_DIR to a folder that can be written to and has room"
 
-# The program `opsmith build` knows the same.
-_KNOWN = (
-    (
-        re.compile(r"linker `.*` not found"),
-        "there is no linker, for which Rust asks the C compiler `cc`\n"
-        "  → install one: `apt install gcc` on Debian and Ubuntu, `dnf install gcc` on Fedora",
-    ),
-    (
-        re.compile(
-            r"Could not resolve host|failed to download|network failure|Could ?n[o']t connect|spurious network error"
-            r"|failed to fetch|download of config.json failed|tunnel failed|--offline"
-        ),
-        "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache\n"
-        "  → build once with a network, or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that has;\n"
-        "    behind a proxy, set https_proxy",
-    ),
-    (
-        re.compile(r"rustc \S+ is not supported by|feature `edition2024` is required"),
-        "this Rust is too old\n  → run: rustup update stable",
-    ),
-)
-
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_FULL_TEXTS = (
+# What Cargo and the compiler say; `opsmith build` knows the same.
+_SAYS_FULL = (
     "No space left on device",
     "Disk quota exceeded",
     "File too large",
     "os error 27",
     "File size limit exceeded",
 )
+_SAYS_NO_NETWORK = (
+    "Could not resolve host",
+    "failed to download",
+    "network failure",
+    "Could not connect",
+    "Couldn't connect",
+    "spurious network error",
+    "failed to fetch",
+    "download of config.json failed",
+    "tunnel failed",
+    "--offline",
+)
+_SAYS_OLD = ("is not supported by the following package", "feature `edition2024` is required")
+_NO_LINKER = (
+    "there is no linker, for which Rust asks the C compiler `cc`\n"
+    "  → install one: `apt install gcc` on Debian and Ubuntu, `dnf install gcc` on Fedora"
+)
+_NO_NETWORK = (
+    "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache\n"
+    "  → build once with a network, or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that\n"
+    "    has; behind a proxy, set https_proxy"
+)
+_OLD_RUST = "this Rust is too old\n  → run: rustup update stable"
 
 
 def disk_full(folder: Path) -> BuildError:
@@ -67,9 +69,21 @@ def _no_room(folder: Path, elsewhere: str) -> str:
 def known_problem(said: str, folder: Path, elsewhere: str = MOVE_CACHE) -> str | None:
     """Why a build failed that writes to `folder`, in one sentence with what to do about it, where that can be
     told from what Cargo or the compiler `said`."""
-    if any(sign in said for sign in _FULL_TEXTS):
+    said = re.sub(r"\x1b\[[0-9;]*m", "", said)
+    if any(sign in said for sign in _SAYS_FULL):
         return _no_room(folder, elsewhere)
-    return next((problem for sign, problem in _KNOWN if sign.search(said)), None)
+    if re.search(r"linker `.*` not found", said):
+        return _NO_LINKER
+    # What comes before may be a warning of something that went well in the end, and what a compiler says
+    # quotes the user's text.
+    error = re.search(r"^error: (?!could not compile)", said, re.MULTILINE)
+    if error is None or re.search(r"^error(\[E|: could not compile)", said, re.MULTILINE):
+        return None
+    told = said[error.start() :]
+    for signs, problem in ((_SAYS_NO_NETWORK, _NO_NETWORK), (_SAYS_OLD, _OLD_RUST)):
+        if any(sign in told for sign in signs):
+            return problem
+    return None
 
 
 @contextmanager

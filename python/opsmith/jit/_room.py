@@ -6,6 +6,7 @@ child of it lives: what can be locked is in nobody's use.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -17,16 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opsmith._errors import InvalidArgumentError
-from opsmith.jit._cache import cache_folder, locked_at_once, read_json
+from opsmith.jit._cache import cache_folder, locked_at_once, read_json, touch
 
 VARIABLE = "OPSMITH_JIT_CACHE_LIMIT"
 """The environment variable that says how much the cache may take."""
 
-_USUAL = 4 << 30
-_UNITS = {"": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_DEFAULT = 4 << 30
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
-# What a build of another process may have just found, and is about to use.
+# An hour: what a build of another process may have just found, and is about to use.
 _FRESH = 3600.0
+
+# Each takes one of the files that a process may have open.
+_MOST_HELD = 256
 
 _held: dict[Path, int] = {}
 """The files that say which libraries are in use, open."""
@@ -84,12 +88,11 @@ def limit() -> int:
     """How many bytes the cache may take."""
     text = os.environ.get(VARIABLE, "").strip()
     if not text:
-        return _USUAL
-    told = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]B|)", text.upper())
+        return _DEFAULT
+    told = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([KMGT]?)I?B?)", text.upper())
     if told is None:
         raise InvalidArgumentError(
-            f"{VARIABLE}: {text!r} is not a size\n"
-            "  → give bytes, or a number with KB, MB, GB or TB, such as 2GB"
+            f"{VARIABLE}: {text!r} is not a size\n  → give bytes, or a number such as 500M or 2GB"
         )
     return int(float(told[1]) * _UNITS[told[2]])
 
@@ -102,31 +105,33 @@ def hold(entry: Path) -> bool:
     """
     try:
         file = os.open(entry, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return False
-    # A file system without locks has no processes that wait for one another either.
-    with suppress(OSError):
-        fcntl.flock(file, fcntl.LOCK_SH)
-    try:
-        is_there = os.path.samestat(os.fstat(file), os.stat(entry))
-    except OSError:
-        is_there = False
-    if not is_there:
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    if not _is_there(file, entry):
         os.close(file)
         return False
     touch(entry)
-    before = _held.pop(entry, None)
-    if before is not None:
-        os.close(before)
+    # Of those that are let go of the code stays in memory, and the file as long as there is room.
+    while (before := _held.pop(entry, None)) is not None or len(_held) >= _MOST_HELD:
+        os.close(_held.pop(next(iter(_held))) if before is None else before)
     _held[entry] = file
     return True
 
 
-def touch(file: Path) -> None:
-    """Note that something is used, by the time of a file of it."""
-    # A cache that is read-only is not made smaller either.
-    with suppress(OSError):
-        file.touch(mode=0o600)
+def _is_there(file: int, entry: Path) -> bool:
+    """Locks the open file; whether it is still the one in its place."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        # It is being removed.
+        return False
+    except OSError:
+        # A file system without locks has no processes that wait for one another either.
+        pass
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(entry))
+    except OSError:
+        return False
 
 
 def make_room(cache: Path, keep: frozenset[Path], most: int) -> None:
@@ -140,12 +145,14 @@ def make_room(cache: Path, keep: frozenset[Path], most: int) -> None:
         _remove_killed(cache)
         parts = sorted(_parts(cache), key=lambda part: part.used)
         kept = {place.resolve() for place in keep}
+        stays = [part.kind == "other" or (cache / part.name).resolve() in kept for part in parts]
         size = sum(part.size for part in parts)
-        for part in parts:
+        # Whatever has to stay, libraries have a quarter of it.
+        most = max(most, most // 4 + sum(part.size for part, stay in zip(parts, stays, strict=True) if stay))
+        for part, stay in zip(parts, stays, strict=True):
             if size <= most:
                 break
-            place = cache / part.name
-            if part.kind != "other" and place.resolve() not in kept and _remove(cache, part):
+            if not stay and _remove(cache, part):
                 size -= part.size
         _remove_unused_sources(cache)
 
@@ -156,10 +163,9 @@ def _remove(cache: Path, part: CachePart) -> bool:
         with _unused(place / "entry.json") as is_unused:
             # Renamed first: nobody finds half of it.
             return is_unused and _discard(cache, place)
-    if time.time() - part.used < _FRESH:
-        return False
     with locked_at_once(cache, f"{part.kind}-{place.name}") as is_ours:
-        return is_ours and _discard(cache, place)
+        is_old = time.time() - _time(place / "used", place) >= _FRESH
+        return is_ours and is_old and _discard(cache, place)
 
 
 def _discard(cache: Path, place: Path) -> bool:
@@ -177,7 +183,8 @@ def _discard(cache: Path, place: Path) -> bool:
 def _unused(entry: Path) -> Iterator[bool]:
     """Whether no process has the library; none gets it meanwhile."""
     try:
-        file = os.open(entry, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        # To write, which a network file system's locks that exclude others ask for.
+        file = os.open(entry, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
         yield True
         return
@@ -210,9 +217,11 @@ def _remove_unused_sources(cache: Path) -> None:
         entry = read_json(place / "entry.json")
         if isinstance(entry, dict):
             used.add(f"{entry.get('key')}.json")
-            used.update(Path(source).parent.name for source in entry.get("sources", ()))
-    with suppress(FileNotFoundError):
-        for kind in ("sources", "inputs"):
+            sources = entry.get("sources")
+            for source in sources if isinstance(sources, list) else ():
+                used.add(Path(str(source)).parent.name)
+    for kind in ("sources", "inputs"):
+        with suppress(FileNotFoundError):
             for place in (cache / kind).iterdir():
                 with suppress(OSError):
                     if place.name in used or time.time() - place.stat().st_mtime < _FRESH:
@@ -261,7 +270,7 @@ def _size(folder: Path) -> int:
 
 
 def _text(size: int) -> str:
-    for unit in ("KB", "MB"):
+    for unit in ("K", "M"):
         if size < 1000 * _UNITS[unit]:
-            return f"{size / _UNITS[unit]:.0f} {unit}"
-    return f"{size / _UNITS['GB']:.1f} GB"
+            return f"{size / _UNITS[unit]:.0f} {unit}B"
+    return f"{size / _UNITS['G']:.1f} GB"

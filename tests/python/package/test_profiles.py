@@ -1,4 +1,4 @@
-"""How Cargo is to compile authors' crates is said in three places, which agree."""
+"""How Cargo compiles authors' crates, and what it says when it fails: several places know it, and agree."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opsmith.jit import _errors
 from opsmith.jit._crates import PROFILES
 
 tomllib = pytest.importorskip("tomllib")
@@ -37,6 +38,17 @@ def test_crates_are_compiled_as_the_workspace_is(name: str) -> None:
 @pytest.mark.parametrize("name", PROFILES)
 def test_the_program_says_the_same(name: str) -> None:
     source = (ROOT / "crates" / "opsmith-cli" / "src" / "build.rs").read_text()
-    listed = re.search(rf"const {name.upper()}: .*? = \[\n(.*?)\];", source, re.DOTALL)
-    assert listed
-    assert tuple(json.loads(f"[{listed[1].strip().rstrip(',')}]")) == PROFILES[name]
+    assert listed(source, name.upper()) == PROFILES[name]
+
+
+def listed(source: str, name: str) -> tuple[str, ...]:
+    """The texts of a constant in Rust."""
+    found = re.search(rf"const {name}: [^=]*=\s*\[(.*?)\];", source, re.DOTALL)
+    assert found
+    return tuple(json.loads(f"[{found[1].strip().rstrip(',')}]"))
+
+
+@pytest.mark.parametrize("name", ["SAYS_FULL", "SAYS_NO_NETWORK", "SAYS_OLD"])
+def test_the_program_knows_the_same_failures(name: str) -> None:
+    source = (ROOT / "crates" / "opsmith-cli" / "src" / "cargo.rs").read_text()
+    assert listed(source, name) == getattr(_errors, f"_{name}")
