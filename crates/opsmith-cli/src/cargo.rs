@@ -115,7 +115,8 @@ fn cure(said: &str) -> Option<&'static str> {
         );
     }
     // What comes before may be a warning of something that went well in the end, and what a compiler says quotes the user's text.
-    let is_compilers = |line: &str| line.starts_with("error[E") || line.starts_with("error: could not compile");
+    let is_compilers =
+        |line: &str| line.starts_with("error[E") || line.starts_with("error: could not compile");
     if said.lines().any(is_compilers) {
         return None;
     }

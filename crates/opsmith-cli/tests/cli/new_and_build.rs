@@ -276,7 +276,10 @@ fn what_a_build_lacks_is_told_with_the_cure() {
             "warning: spurious network error (3 tries remaining): Couldn't connect\nerror[E0308]: mismatched types\nerror: could not compile `x`",
             "",
         ),
-        ("error: no rules expected `;`\n1 | ensure!(ok, \"failed to fetch it\");\nerror: could not compile `x`", ""),
+        (
+            "error: no rules expected `;`\n1 | ensure!(ok, \"failed to fetch it\");\nerror: could not compile `x`",
+            "",
+        ),
     ] {
         fs::write(folder.path().join("said"), format!("{said}\n")).unwrap();
         let output = opsmith().arg("build").env("CARGO", &cargo).output().unwrap();
