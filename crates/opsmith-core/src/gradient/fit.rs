@@ -3,6 +3,9 @@
 
 use super::GradientInput;
 
+/// An attribute: its name, its type, and whether a call may leave it out.
+pub(super) type Attribute<'a> = (&'a str, &'a str, bool);
+
 /// What an op's arguments are called: what macros know of an op while it is compiled.
 #[derive(Debug, Clone, Copy)]
 pub struct Arguments {
@@ -13,7 +16,7 @@ pub struct Arguments {
     /// The outputs, in order.
     pub outputs: &'static [&'static str],
     /// The attributes: name, type, and whether a call may leave it out.
-    pub attrs: &'static [(&'static str, &'static str, bool)],
+    pub attrs: &'static [Attribute<'static>],
 }
 
 /// Where the input `name` of a gradient op comes from, if the forward op has these inputs and outputs.
@@ -73,57 +76,61 @@ pub const fn check_gradient(forward: &Option<Arguments>, gradient: &Option<Argum
     }
     let mut index = 0;
     while index < gradient.attrs.len() {
-        check_attribute(forward, gradient, index);
+        if let Some(text) = misfit(forward.op, forward.attrs, gradient.op, gradient.attrs[index]) {
+            panic!("{}", text.as_str());
+        }
         index += 1;
     }
 }
 
-#[track_caller]
-const fn check_attribute(forward: &Arguments, gradient: &Arguments, index: usize) {
-    let (name, ty, may_be_left_out) = gradient.attrs[index];
-    let mut other = 0;
-    while other < forward.attrs.len() {
-        let (other_name, other_ty, _) = forward.attrs[other];
+/// What is wrong with an attribute of the op `gradient`, if `forward` has these.
+pub(super) const fn misfit(
+    forward: &str,
+    attrs: &[Attribute<'_>],
+    gradient: &str,
+    (name, ty, may_be_left_out): Attribute<'_>,
+) -> Option<Text> {
+    let text = Text::about("attribute `", name, "` of the gradient op ", gradient);
+    let mut index = 0;
+    while index < attrs.len() {
+        let (other_name, other_ty, _) = attrs[index];
         if equal(name.as_bytes(), other_name.as_bytes()) {
-            if !equal(ty.as_bytes(), other_ty.as_bytes()) {
-                let text = Text::about("attribute `", name, "` of the gradient op ", gradient.op);
-                let text =
-                    text.push(" is ").push(ty).push(", but ").push(other_ty).push(" in ").push(forward.op);
-                panic!("{}", text.as_str());
-            }
-            return;
+            let is_same = equal(ty.as_bytes(), other_ty.as_bytes());
+            let text = text.push(" is ").push(ty).push(", but ").push(other_ty).push(" in ").push(forward);
+            return if is_same { None } else { Some(text) };
         }
-        other += 1;
+        index += 1;
     }
-    if !may_be_left_out {
-        let text = Text::about("attribute `", name, "` of the gradient op ", gradient.op);
-        let text = text.push(" needs a default, for ").push(forward.op).push(" has no such attribute");
-        panic!("{}", text.as_str());
-    }
+    let text = text.push(" needs a default, for ").push(forward).push(" has no such attribute");
+    if may_be_left_out { None } else { Some(text) }
 }
 
-/// A message in the making; what does not fit in is left out.
-struct Text {
+/// A message in the making; it ends in dots where no more fits in.
+pub(super) struct Text {
     bytes: [u8; 1024],
     len: usize,
+    is_cut: bool,
 }
 
 impl Text {
     const fn about(kind: &str, name: &str, of: &str, op: &str) -> Text {
-        Text { bytes: [0; 1024], len: 0 }.push(kind).push(name).push(of).push(op)
+        Text { bytes: [0; 1024], len: 0, is_cut: false }.push(kind).push(name).push(of).push(op)
     }
 
     const fn push(mut self, text: &str) -> Text {
-        let bytes = text.as_bytes();
-        // A text that does not fit in whole could be cut within a character.
-        if self.len + bytes.len() <= self.bytes.len() {
-            let mut index = 0;
-            while index < bytes.len() {
-                self.bytes[self.len + index] = bytes[index];
-                index += 1;
-            }
-            self.len += bytes.len();
+        const DOTS: &[u8] = "…".as_bytes();
+        if self.is_cut {
+            return self;
         }
+        // A text that does not fit in whole could be cut within a character.
+        self.is_cut = self.len + text.len() + DOTS.len() > self.bytes.len();
+        let bytes = if self.is_cut { DOTS } else { text.as_bytes() };
+        let mut index = 0;
+        while index < bytes.len() {
+            self.bytes[self.len + index] = bytes[index];
+            index += 1;
+        }
+        self.len += bytes.len();
         self
     }
 
@@ -137,7 +144,7 @@ impl Text {
         if names.is_empty() { self } else { self.push("`)") }
     }
 
-    const fn as_str(&self) -> &str {
+    pub(super) const fn as_str(&self) -> &str {
         match std::str::from_utf8(self.bytes.split_at(self.len).0) {
             Ok(text) => text,
             Err(_) => "a gradient op does not fit its op",
@@ -187,4 +194,29 @@ const fn without_number(name: &[u8]) -> &[u8] {
     }
     let rest = name.split_at(end - 1).0;
     if without_grad(rest).is_some() { rest } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_ends_in_dots() {
+        let text = Text::about("a", "b", "c", "d").list(&["a_name_of_some_length"; 60]).push(" and more");
+        let text = text.as_str();
+        assert!(text.starts_with("abcd (`a_name_of_some_length`, `a_name"), "{text}");
+        assert!(text.ends_with("a_name_of_some_length`, `…"), "{text}");
+        assert!(text.len() <= 1024);
+    }
+
+    #[test]
+    fn attributes_are_those_of_the_op_or_may_be_left_out() {
+        let misfit = |attr| misfit("Power", &[("p", "int", false)], "PowerGrad", attr);
+        assert!(misfit(("p", "int", false)).is_none() && misfit(("q", "int", true)).is_none());
+        let message = |attr| misfit(attr).unwrap().as_str().to_owned();
+        let of = "of the gradient op PowerGrad";
+        assert_eq!(message(("p", "float", true)), format!("attribute `p` {of} is float, but int in Power"));
+        let needs = "needs a default, for Power has no such attribute";
+        assert_eq!(message(("q", "int", false)), format!("attribute `q` {of} {needs}"));
+    }
 }

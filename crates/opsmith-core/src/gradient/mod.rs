@@ -4,6 +4,8 @@ mod fit;
 
 pub use fit::{Arguments, check_gradient};
 
+use fit::Attribute;
+
 use crate::{Error, Result, Signature, bail};
 
 /// What an op declares of its gradient.
@@ -86,30 +88,22 @@ impl GradientWiring {
 }
 
 fn check_attributes(forward: &Signature, gradient: &Signature) -> Result<()> {
-    for attr in &gradient.attrs {
-        let given = attr.inferred || attr.default.is_some();
-        match forward.attrs.iter().find(|other| other.name == attr.name) {
-            Some(other) if other.ty != attr.ty => bail!(
-                InvalidArgument,
-                "{}: attribute `{}` is {} but {} in its gradient op {}",
-                forward.name,
-                attr.name,
-                other.ty,
-                attr.ty,
-                gradient.name
-            ),
-            None if !given => bail!(
-                InvalidArgument,
-                "{}: attribute `{}` of its gradient op {} needs a default, for {} has no such attribute",
-                forward.name,
-                attr.name,
-                gradient.name,
-                forward.name
-            ),
-            _ => {}
+    let types = |signature: &Signature| -> Vec<String> {
+        signature.attrs.iter().map(|attr| attr.ty.to_string()).collect()
+    };
+    let (forward_types, gradient_types) = (types(forward), types(gradient));
+    let attrs: Vec<Attribute<'_>> = attributes(forward, &forward_types).collect();
+    for attr in attributes(gradient, &gradient_types) {
+        if let Some(text) = fit::misfit(&forward.name, &attrs, &gradient.name, attr) {
+            bail!(InvalidArgument, "{}: {}", forward.name, text.as_str());
         }
     }
     Ok(())
+}
+
+fn attributes<'a>(signature: &'a Signature, types: &'a [String]) -> impl Iterator<Item = Attribute<'a>> {
+    let with_types = signature.attrs.iter().zip(types);
+    with_types.map(|(attr, ty)| (attr.name.as_str(), ty.as_str(), attr.inferred || attr.default.is_some()))
 }
 
 fn names(names: &[&str]) -> String {

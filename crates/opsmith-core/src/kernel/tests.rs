@@ -329,6 +329,27 @@ fn inputs_of_a_card_are_where_its_kernel_takes_them() {
     assert_eq!(error.message(), "Placed: a kernel keeps `y` in host memory, which is not an input");
 }
 
+kernel!(Leave, |context| {
+    context.allocate_output(0, &[2])?;
+    Ok(())
+});
+
+#[test]
+fn an_output_that_nobody_wants_need_not_be_written() {
+    let def = OpDef::new("Test").input("x: float").output("y: float").optional("y");
+    let op = def.kernel(KernelDef::cpu::<Leave>()).build().unwrap();
+    let data = [1f32, 2.0];
+    // SAFETY: the array has as many elements.
+    let x =
+        unsafe { TensorView::from_raw_parts(data.as_ptr().cast(), DType::Float32, Device::CPU, &[2], &[1]) };
+    let flat = [Some(x)];
+    let inputs = CallInputs { flat: &flat, counts: &[1] };
+    let plan = op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu }).unwrap();
+    let run = |wanted| plan.run(&op, inputs, wanted, &Lender::default());
+    run(0).unwrap();
+    assert_eq!(run(1).is_err(), cfg!(debug_assertions));
+}
+
 /// A host with two threads, and nothing to lend.
 struct Two;
 

@@ -108,14 +108,15 @@ impl Body<'_> {
         }
     }
 
-    /// An expression as a number of that kind.
-    fn made(&self, expr: &Expr, number: Known, names: &Names) -> String {
+    /// How an expression is made a number of that kind, where it must be.
+    fn made(&self, expr: &Expr, number: Known, names: &Names) -> Option<String> {
+        let ty = self.ty(number);
         match Literal::of(expr) {
-            Some(literal) => format!("{}::of({})", self.ty(number), literal.float()),
+            Some(literal) => Some(format!("{ty}::of({})", literal.float)),
             None if self.has_rows && number == Known::Each && self.of(expr, names) == Some(Known::One) => {
-                format!("{}::of_row({})", self.ty(number), text::of(expr))
+                Some(format!("{ty}::of_row({})", text::of(expr)))
             }
-            None => text::of(expr),
+            None => None,
         }
     }
 
@@ -131,19 +132,16 @@ impl Body<'_> {
         let number = if is_each { Known::Each } else { of_left.or(of_right)? };
         let ty = self.ty(number);
         if let Some(method) = comparison(op) {
-            let receiver = match self.of(left, names) == Some(number) {
-                true => text::receiver(left),
-                false => self.made(left, number, names),
-            };
+            let receiver = self.made(left, number, names).unwrap_or_else(|| text::receiver(left));
             return Some(format!(
                 "numbers of a body are compared by methods, which give masks: `{receiver}.{method}({})`, and then \
                  `{ty}::select(mask, …, …)`",
-                self.made(right, number, names)
+                self.made(right, number, names).unwrap_or_else(|| text::of(right))
             ));
         }
         if let (Some(sign), Some(_)) = (assigned(op), of_left) {
-            let (name, sum) =
-                (text::of(left), Literal::of(right).map_or_else(|| text::of(right), |l| l.float()));
+            let constant = Literal::of(right).map(|constant| constant.operand().float);
+            let (name, sum) = (text::of(left), constant.unwrap_or_else(|| text::receiver(right)));
             return Some(format!(
                 "numbers of a body have no `{sign}=`: write `{name} = {name} {sign} {sum}`"
             ));
@@ -154,16 +152,17 @@ impl Body<'_> {
         let sign = op.to_token_stream().to_string();
         match (Literal::of(left), of_left, Literal::of(right), of_right) {
             (Some(constant), _, _, Some(_)) => {
-                let written = format!("{ty}::of({})", constant.float());
+                let written = format!("{ty}::of({})", constant.float);
                 Some(format!(
                     "a constant to the left of a number is made by `of`: `{written} {sign} {}`",
                     text::receiver(right)
                 ))
             }
             (_, Some(_), Some(constant), _) if constant.is_int => Some(format!(
-                "a constant beside a number is a float: `{} {sign} {}`, or `{ty}::of({1})`",
+                "a constant beside a number is a float: `{} {sign} {}`, or `{ty}::of({})`",
                 text::receiver(left),
-                constant.float()
+                constant.clone().operand().float,
+                constant.float
             )),
             _ => None,
         }
@@ -172,12 +171,12 @@ impl Body<'_> {
     /// Arguments of a function of numbers, one of which is a literal.
     fn argument(&self, of: Known, name: &str, arguments: &[&Expr], names: &Names) -> Option<syn::Error> {
         let takes_numbers = NUMBERS.contains(&name) || COMPARISONS.contains(&name) || name == "select";
-        let literal = arguments.iter().find(|argument| Literal::of(argument).is_some())?;
         if !takes_numbers {
             return None;
         }
-        let message =
-            format!("`{name}` takes numbers of the body: write `{}`", self.made(literal, of, names));
+        let literal = arguments.iter().find(|argument| Literal::of(argument).is_some())?;
+        let made = self.made(literal, of, names)?;
+        let message = format!("`{name}` takes numbers of the body: write `{made}`");
         Some(syn::Error::new_spanned(literal, message))
     }
 

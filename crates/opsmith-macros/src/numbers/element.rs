@@ -88,15 +88,18 @@ impl Elements {
         Some((param, last.ident.to_string()))
     }
 
-    /// How a literal is written as an element.
-    fn made(&self, literal: &Literal, param: usize) -> String {
+    /// How a literal is written as an element; none where the bounds of the type have no plain way.
+    fn made(&self, literal: &Literal, param: usize) -> Option<String> {
         let Param { name, has_from } = &self.params[param];
-        match literal.text() {
-            "0" | "0.0" | "0." => format!("{name}::zero()"),
-            "1" | "1.0" | "1." => format!("{name}::one()"),
-            text if *has_from => format!("{name}::from({text}).unwrap()"),
-            _ => format!("({name}::one() + {name}::one())"),
-        }
+        Some(match literal.text.trim_end_matches('.').trim_end_matches(".0") {
+            "0" => format!("{name}::zero()"),
+            "1" => format!("{name}::one()"),
+            // Arithmetic of integers would round.
+            _ if *has_from && literal.is_arithmetic => format!("{name}::from({}).unwrap()", literal.float),
+            _ if *has_from => format!("{name}::from({}).unwrap()", literal.text),
+            "2" => format!("({name}::one() + {name}::one())"),
+            _ => return None,
+        })
     }
 
     /// What is wrong with an operator between an element or an array of them and a literal, and what is right.
@@ -108,31 +111,38 @@ impl Elements {
         };
         let known = self.of(other, names)?;
         let (Known::Element(param) | Known::Array(param)) = known else { return None };
-        let made = self.made(&literal, param);
         let is_array = matches!(known, Known::Array(_));
-        let sign = op.to_token_stream().to_string();
-        let cure = if is_arithmetic(op) || (comparison(op).is_some() && !is_array) {
-            let value = if is_array { "v".to_owned() } else { text::receiver(other) };
-            let value =
-                if is_left { format!("{made} {sign} {value}") } else { format!("{value} {sign} {made}") };
-            match is_array {
-                true => format!("{}.mapv(|v| {value})", bare(other)),
-                false => value,
-            }
-        } else if assigned(op).is_some() && !is_left {
-            match is_array {
-                true => format!("{}.mapv_inplace(|v| v {} {made})", bare(other), assigned(op)?),
-                false => format!("{} {sign} {made}", text::of(other)),
-            }
-        } else {
+        let gives = is_arithmetic(op) || (comparison(op).is_some() && !is_array);
+        if !gives && (assigned(op).is_none() || is_left) {
             return None;
+        }
+        let Some(made) = self.made(&literal, param) else { return Some(self.message(&literal, param, None)) };
+        let sign = op.to_token_stream();
+        let cure = match (assigned(op), is_array) {
+            (Some(sign), true) => format!("{}.mapv_inplace(|v| v {sign} {made})", bare(other)),
+            (Some(_), false) => format!("{} {sign} {made}", text::of(other)),
+            (None, _) => {
+                let value = if is_array { "v".to_owned() } else { text::receiver(other) };
+                let (left, right) = if is_left { (made, value) } else { (value, made) };
+                let value = format!("{left} {sign} {right}");
+                if is_array { format!("{}.mapv(|v| {value})", bare(other)) } else { value }
+            }
         };
-        Some(self.message(&literal, param, &cure))
+        Some(self.message(&literal, param, Some(cure)))
     }
 
-    fn message(&self, literal: &Literal, param: usize, cure: &str) -> String {
-        let name = &self.params[param].name;
-        format!("`{}` is a plain number, and no `{name}`: write `{cure}`", literal.text())
+    fn message(&self, literal: &Literal, param: usize, cure: Option<String>) -> String {
+        let (name, text) = (&self.params[param].name, &literal.text);
+        let cure = cure.map_or_else(
+            || {
+                format!(
+                    "a `Number` has `{name}::zero()` and `{name}::one()`; bound by `Float` or `RealNumber`, `{name}` has \
+                     `{name}::from` too"
+                )
+            },
+            |cure| format!("write `{cure}`"),
+        );
+        format!("`{text}` is a plain number, and no `{name}`: {cure}")
     }
 
     /// A literal as the argument of a method that takes elements.
@@ -145,7 +155,7 @@ impl Elements {
         };
         let (place, literal) =
             call.args.iter().find_map(|argument| Some((argument, Literal::of(argument)?)))?;
-        Some(syn::Error::new_spanned(place, self.message(&literal, param, &self.made(&literal, param))))
+        Some(syn::Error::new_spanned(place, self.message(&literal, param, self.made(&literal, param))))
     }
 }
 
@@ -219,8 +229,9 @@ impl Rules for Elements {
                 else {
                     return None;
                 };
-                let cure = format!("{} = {}", text::of(&assign.left), self.made(&literal, param));
-                self.message(&literal, param, &cure)
+                let made = self.made(&literal, param);
+                let cure = made.map(|made| format!("{} = {made}", text::of(&assign.left)));
+                self.message(&literal, param, cure)
             }
             Expr::MethodCall(call) => return self.argument(call, names),
             _ => return None,

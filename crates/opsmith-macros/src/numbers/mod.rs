@@ -10,7 +10,7 @@ mod text;
 
 use syn::parse::{Parse, ParseStream};
 use syn::visit_mut::{self, VisitMut};
-use syn::{Block, Expr, Item, Local, Macro, Pat, Token, Type, parenthesized, parse_quote};
+use syn::{Block, Expr, ExprClosure, Item, Local, Macro, Pat, Token, Type, parenthesized, parse_quote};
 
 pub(crate) use body::check as check_body;
 pub(crate) use element::check as check_elements;
@@ -87,7 +87,12 @@ impl Walk<'_> {
     /// Binds a pattern to a value. What a pattern takes apart is not followed.
     fn bind(&mut self, pattern: &mut Pat, value: Option<Known>) {
         match pattern {
-            Pat::Ident(ident) if ident.subpat.is_none() => self.names.push((ident.ident.to_string(), value)),
+            Pat::Ident(ident) => {
+                // `name @ pattern` is not followed, but hides what had the name.
+                let value = value.filter(|_| ident.subpat.is_none());
+                self.names.push((ident.ident.to_string(), value));
+                visit_mut::visit_pat_ident_mut(self, ident);
+            }
             Pat::Reference(reference) => self.bind(&mut reference.pat, value),
             Pat::Type(typed) => {
                 let known = self.rules.of_type(&typed.ty);
@@ -105,6 +110,21 @@ impl Walk<'_> {
         }
     }
 
+    /// Walks through what has names of its own, which end with it.
+    fn scope(&mut self, walk: impl FnOnce(&mut Self)) {
+        let outer = self.names.len();
+        walk(self);
+        self.names.truncate(outer);
+    }
+
+    /// A closure that is called with this.
+    fn closure(&mut self, closure: &mut ExprClosure, item: Option<Known>) {
+        self.scope(|walk| {
+            closure.inputs.iter_mut().for_each(|input| walk.bind(input, item));
+            walk.visit_expr_mut(&mut closure.body);
+        });
+    }
+
     /// A condition; its parts only where it is right itself, for they are wrong in the same way.
     fn condition(&mut self, keyword: &str, condition: &mut Expr) {
         match self.rules.condition(keyword, condition, &self.names) {
@@ -119,41 +139,40 @@ impl VisitMut for Walk<'_> {
         self.errors.extend(self.rules.fault(expr, &self.names));
         match expr {
             Expr::If(choice) => {
-                self.condition("if", &mut choice.cond);
-                self.visit_block_mut(&mut choice.then_branch);
+                self.scope(|walk| {
+                    walk.condition("if", &mut choice.cond);
+                    walk.visit_block_mut(&mut choice.then_branch);
+                });
                 if let Some((_, otherwise)) = &mut choice.else_branch {
                     self.visit_expr_mut(otherwise);
                 }
             }
-            Expr::While(repeated) => {
-                self.condition("while", &mut repeated.cond);
-                self.visit_block_mut(&mut repeated.body);
-            }
+            Expr::While(repeated) => self.scope(|walk| {
+                walk.condition("while", &mut repeated.cond);
+                walk.visit_block_mut(&mut repeated.body);
+            }),
             Expr::Match(choice) => {
                 self.condition("match", &mut choice.expr);
-                choice.arms.iter_mut().for_each(|arm| self.visit_arm_mut(arm));
+                choice.arms.iter_mut().for_each(|arm| self.scope(|walk| walk.visit_arm_mut(arm)));
             }
             Expr::ForLoop(repeated) => {
                 self.visit_expr_mut(&mut repeated.expr);
-                let (item, outer) = (self.item(&repeated.expr), self.names.len());
-                self.bind(&mut repeated.pat, item);
-                self.visit_block_mut(&mut repeated.body);
-                self.names.truncate(outer);
+                let item = self.item(&repeated.expr);
+                self.scope(|walk| {
+                    walk.bind(&mut repeated.pat, item);
+                    walk.visit_block_mut(&mut repeated.body);
+                });
             }
+            Expr::Closure(closure) => self.closure(closure, None),
             Expr::MethodCall(call) => {
                 self.visit_expr_mut(&mut call.receiver);
                 let each = ["map", "mapv", "for_each", "map_inplace", "mapv_inplace", "all", "any"];
                 let item = self.item(&call.receiver).filter(|_| each.iter().any(|each| call.method == each));
                 for argument in &mut call.args {
-                    let outer = self.names.len();
                     match argument {
-                        Expr::Closure(closure) => {
-                            closure.inputs.iter_mut().for_each(|input| self.bind(input, item));
-                            self.visit_expr_mut(&mut closure.body);
-                        }
+                        Expr::Closure(closure) => self.closure(closure, item),
                         other => self.visit_expr_mut(other),
                     }
-                    self.names.truncate(outer);
                 }
             }
             _ => visit_mut::visit_expr_mut(self, expr),
@@ -161,9 +180,7 @@ impl VisitMut for Walk<'_> {
     }
 
     fn visit_block_mut(&mut self, block: &mut Block) {
-        let outer = self.names.len();
-        visit_mut::visit_block_mut(self, block);
-        self.names.truncate(outer);
+        self.scope(|walk| visit_mut::visit_block_mut(walk, block));
     }
 
     fn visit_local_mut(&mut self, local: &mut Local) {
@@ -194,13 +211,13 @@ impl VisitMut for Walk<'_> {
             return;
         }
         let Ok(mut zip) = call.parse_body::<Zip>() else { return };
-        let outer = self.names.len();
-        for (pattern, array) in &mut zip.parts {
-            let item = self.item(array);
-            self.bind(pattern, item);
-        }
-        self.visit_expr_mut(&mut zip.body);
-        self.names.truncate(outer);
+        self.scope(|walk| {
+            for (pattern, array) in &mut zip.parts {
+                let item = walk.item(array);
+                walk.bind(pattern, item);
+            }
+            walk.visit_expr_mut(&mut zip.body);
+        });
     }
 }
 

@@ -1,5 +1,5 @@
-//! What is right is not refused, and the lists of methods are those that there are. What is refused, `crates/opsmith/tests/ui`
-//! has.
+//! What is right is not refused, what is proposed is right, and the lists of methods are those that there are. What is refused,
+//! `crates/opsmith/tests/ui` has.
 
 use syn::{FnArg, ReturnType, TraitItem, parse_quote};
 
@@ -78,6 +78,132 @@ fn plain_numbers_of_an_op_are_left_alone() {
             }
         },
     ));
+}
+
+#[test]
+fn names_end_with_what_they_are_bound_in() {
+    assert_right(body::pointwise(
+        quote::quote!(),
+        quote::quote! {
+            fn f<S: Scalar>(x: S, #[attr] k: f64, #[attr] n: usize) -> S {
+                let twice = |k: S| k * 2.0;
+                let c = 1.0 - k;
+                let least = match n {
+                    x @ 0..=3 => if x > 1 { 2.0 } else { 3.0 },
+                    ref x @ (4 | 5) => 1 - x,
+                    k if (|n: S| n)(k) => 1.0,
+                    _ => 1.0 - k,
+                };
+                if let k = x.exp() {}
+                let later = if k > 0.0 { 1.0 } else { 2.0 - k };
+                twice(x) + S::of(c + least + later)
+            }
+        },
+    ));
+    assert_right(op::expand(
+        quote::quote!(shape = "(n)->(n)"),
+        quote::quote! {
+            fn f<T: Float>(x: ArrayView1<T>, #[attr] n: usize, mut z: ArrayViewMut1<T>) {
+                let square = |n: T| n * n;
+                z[n - 1] = square(x[n - 1]);
+                while let Some((n, x)) = next() { n * x; }
+                for x @ n in 0..n { z[2 * x] = z[n * 2]; }
+            }
+        },
+    ));
+}
+
+/// What a function's messages propose.
+fn cures(result: syn::Result<proc_macro2::TokenStream>) -> Vec<String> {
+    let messages = result.unwrap_err().into_iter().map(|error| error.to_string());
+    let cure = |message: String| message.split_once(": ").map(|(_, cure)| cure.to_owned()).unwrap();
+    messages.map(cure).collect()
+}
+
+#[test]
+fn cures_of_bodies_compute_what_was_meant() {
+    let all = cures(body::pointwise(
+        quote::quote!(),
+        quote::quote! {
+            fn f<S: Scalar>(x: S, a: S, b: S) -> S {
+                (1.0 + 2.0) * 3.0 - x;
+                6.0 / (1.0 + 2.0) - x;
+                (1 - (2f32)) - x;
+                -(1.0 + 2.0) - x;
+                x * (1 + 2);
+                x / (2 * 4);
+                x - -1;
+                x.gt(1 / 2);
+                a + b < x;
+                let mut y = x;
+                y *= a + b;
+                y *= 1 + 2;
+                y -= 2;
+                y
+            }
+        },
+    ));
+    let expected = [
+        "`S::of((1.0 + 2.0) * 3.0) - x`",
+        "`S::of(6.0 / (1.0 + 2.0)) - x`",
+        "`S::of(1.0 - 2.0) - x`",
+        "`S::of(-(1.0 + 2.0)) - x`",
+        "`x * (1.0 + 2.0)`, or `S::of(1.0 + 2.0)`",
+        "`x / (2.0 * 4.0)`, or `S::of(2.0 * 4.0)`",
+        "`x - -1.0`, or `S::of(-1.0)`",
+        "write `S::of(1.0 / 2.0)`",
+        "`(a + b).lt(x)`, and then `S::select(mask, …, …)`",
+        "write `y = y * (a + b)`",
+        "write `y = y * (1.0 + 2.0)`",
+        "write `y = y - 2.0`",
+    ];
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn cures_of_ops_compute_what_was_meant() {
+    let all = cures(op::expand(
+        quote::quote!(shape = "(n)->(n)"),
+        quote::quote! {
+            fn f<T: Float>(x: ArrayView1<T>, mut z: ArrayViewMut1<T>) {
+                z.assign(&(&x * ((1.0 + 2.0) * 3.0)));
+                z.fill(1 / 2);
+                z.fill(-1);
+                z[0] = x[0] - (1.0);
+                z[0] = 3 - 2;
+                z -= 2 * 4;
+            }
+        },
+    ));
+    let expected = [
+        "write `x.mapv(|v| v * T::from((1.0 + 2.0) * 3.0).unwrap())`",
+        "write `T::from(1.0 / 2.0).unwrap()`",
+        "write `T::from(-1).unwrap()`",
+        "write `x[0] - T::one()`",
+        "write `z[0] = T::from(3.0 - 2.0).unwrap()`",
+        "write `z.mapv_inplace(|v| v - T::from(2.0 * 4.0).unwrap())`",
+    ];
+    assert_eq!(all, expected);
+
+    let all = cures(op::expand(
+        quote::quote!(shape = "(n)->(n)"),
+        quote::quote! {
+            fn f<T: Number>(x: ArrayView1<T>, mut z: ArrayViewMut1<T>) {
+                x.sum() * 5;
+                z.fill(-1);
+                z.fill(3.5);
+                z[0] = 1 + 1;
+                x.sum() * 2.0;
+                x.sum() * 1;
+                z[0] = 0.;
+            }
+        },
+    ));
+    let none =
+        "a `Number` has `T::zero()` and `T::one()`; bound by `Float` or `RealNumber`, `T` has `T::from` too";
+    let made =
+        ["write `x.sum() * (T::one() + T::one())`", "write `x.sum() * T::one()`", "write `z[0] = T::zero()`"];
+    assert_eq!(all, [&[none; 4][..], &made].concat());
 }
 
 /// The methods of a trait that take `self` and give that type, in order, but for those that take something else too.

@@ -7,9 +7,15 @@ use syn::{BinOp, Expr, Lit, UnOp};
 const LONGEST: usize = 32;
 
 /// A number that is written out, or arithmetic of such numbers.
+#[derive(Clone)]
 pub(super) struct Literal {
-    text: String,
+    /// As it was written, less suffixes and what parentheses are around all of it.
+    pub(super) text: String,
+    /// The same of floats.
+    pub(super) float: String,
     pub(super) is_int: bool,
+    /// Whether it is arithmetic, which is put in parentheses beside an operator.
+    pub(super) is_arithmetic: bool,
 }
 
 impl Literal {
@@ -18,32 +24,50 @@ impl Literal {
             Expr::Paren(inner) => Literal::of(&inner.expr),
             Expr::Group(inner) => Literal::of(&inner.expr),
             Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => {
-                let Literal { text, is_int } = Literal::of(&unary.expr)?;
-                Some(Literal { text: format!("-{text}"), is_int })
+                let inner = Literal::of(&unary.expr)?.operand();
+                let (text, float) = (format!("-{}", inner.text), format!("-{}", inner.float));
+                Some(Literal { text, float, ..inner })
             }
             Expr::Binary(binary) if is_arithmetic(&binary.op) => {
-                let (left, right) = (Literal::of(&binary.left)?, Literal::of(&binary.right)?);
-                let text = format!("{} {} {}", left.text, binary.op.to_token_stream(), right.text);
-                Some(Literal { text, is_int: left.is_int && right.is_int })
+                let side = |side: &Expr| {
+                    let literal = Literal::of(side)?;
+                    // Arithmetic has parentheses here where the author wrote them.
+                    Some(if matches!(side, Expr::Binary(_)) { literal } else { literal.operand() })
+                };
+                let (left, right) = (side(&binary.left)?, side(&binary.right)?);
+                let join = |left, right| format!("{left} {} {right}", binary.op.to_token_stream());
+                Some(Literal {
+                    text: join(left.text, right.text),
+                    float: join(left.float, right.float),
+                    is_int: left.is_int && right.is_int,
+                    is_arithmetic: true,
+                })
             }
-            Expr::Lit(literal) => match &literal.lit {
-                Lit::Int(int) => Some(Literal { text: int.base10_digits().to_owned(), is_int: true }),
-                Lit::Float(float) => Some(Literal { text: float.base10_digits().to_owned(), is_int: false }),
-                _ => None,
-            },
+            Expr::Lit(literal) => {
+                let (text, is_int) = match &literal.lit {
+                    Lit::Int(int) => (int.base10_digits().to_owned(), true),
+                    Lit::Float(float) => (float.base10_digits().to_owned(), false),
+                    _ => return None,
+                };
+                let is_plain = text.chars().all(|c| c.is_ascii_digit());
+                let float = if is_plain { format!("{text}.0") } else { text.clone() };
+                Some(Literal { text, float, is_int, is_arithmetic: false })
+            }
             _ => None,
         }
     }
 
-    /// As it was written, less a suffix.
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// As a float.
-    pub(super) fn float(&self) -> String {
-        let is_plain = self.text.chars().all(|c| c.is_ascii_digit() || c == '-');
-        if is_plain { format!("{}.0", self.text) } else { self.text.clone() }
+    /// As it stands beside an operator.
+    pub(super) fn operand(self) -> Literal {
+        match self.is_arithmetic {
+            true => Literal {
+                text: format!("({})", self.text),
+                float: format!("({})", self.float),
+                is_arithmetic: false,
+                ..self
+            },
+            false => self,
+        }
     }
 }
 

@@ -45,7 +45,9 @@ fn check_lists(op: &Op) -> Result<()> {
     for list in op.parameters.iter().filter(is_list) {
         let name = &list.name;
         let message = if op.cuda.is_some() {
-            format!("`{name}` is a list, which a CUDA kernel of #[op] has none of; write the op with `OpDef`")
+            format!(
+                "`{name}` is a list, and a CUDA kernel of #[op] takes no lists; write the op with `OpDef`"
+            )
         } else if op.length_of(list).is_none() {
             format!(
                 "which input is as long as the list `{name}`? An output is as long as the input `<input>` where it is called \

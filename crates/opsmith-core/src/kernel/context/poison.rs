@@ -54,13 +54,13 @@ impl Poison {
         }
     }
 
-    /// Whether all of an output is as [`fill`](Self::fill) left it, and cannot be what the kernel wrote: of a dtype in which that
-    /// is no plausible value, and no input had it.
+    /// Whether all of an output is as [`fill`](Self::fill) left it, and the kernel cannot have written that itself: small
+    /// integers may well have the value, and what an input holds may have been copied.
     fn is_untouched(self, output: &TensorView<'_>, inputs: &[Option<TensorView<'_>>]) -> bool {
         let dtype = output.dtype();
-        let is_plausible = dtype.size() < 4 && !matches!(dtype, DType::Float16 | DType::BFloat16);
+        let may_be_value = dtype.size() < 4 && !matches!(dtype, DType::Float16 | DType::BFloat16);
         let Some(pattern) = self.pattern(dtype) else { return false };
-        if is_plausible || output.device().kind != DeviceKind::Cpu {
+        if may_be_value || output.device().kind != DeviceKind::Cpu {
             return false;
         }
         let is_pattern = |element: &[u8]| element.chunks(pattern.len()).all(|chunk| chunk == pattern);
