@@ -58,14 +58,14 @@ pub(crate) fn dist(workspace: &Workspace, options: &Options) -> Result<()> {
     licences::check_file(workspace, &venv)?;
     let packages = workspace.target.join("packages");
     clear(&packages)?;
-    let own = Place::of(workspace);
+    let own = Place::of(workspace, &package::date(workspace)?);
     build(&own, &venv, &packages)?;
     check_sizes(&own.libraries())?;
     if options.trial {
-        trial::run(workspace, &venv, &packages)?;
+        trial::run(&own, &venv, &packages)?;
     }
     if options.twice {
-        repeat::again(workspace, &venv, &packages)?;
+        repeat::again(&own, &venv, &packages)?;
     }
     crates::package(workspace, &packages.join("crates"))?;
     list(&packages)
@@ -76,14 +76,17 @@ pub(crate) fn dist(workspace: &Workspace, options: &Options) -> Result<()> {
 /// from the operators, since the two programs that build them have each a linker of its own name, with the same effect.
 struct Place {
     workspace: Workspace,
+    /// When they are from, in seconds since 1970.
+    date: String,
     operators: PathBuf,
     module: PathBuf,
 }
 
 impl Place {
-    fn of(workspace: &Workspace) -> Self {
+    fn of(workspace: &Workspace, date: &str) -> Self {
         Self {
             workspace: workspace.clone(),
+            date: date.to_owned(),
             operators: workspace.target.join("dist-operators"),
             module: workspace.target.join("dist-module"),
         }
@@ -103,11 +106,11 @@ fn build(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
     let mut libraries = venv.program(workspace, "cargo-zigbuild");
     libraries.args(["zigbuild", "--profile", workspace.profile, "--lib", "--target", TARGET_GLIBC]);
     libraries.args(LIBRARIES.iter().flat_map(|(package, ..)| ["--package", package]));
-    libraries.envs(package::settings(workspace, venv, &place.operators)?);
+    libraries.envs(package::settings(place, venv, &place.operators)?);
     run::quietly("Building the operators", &mut libraries)?;
     let bill = packages.join("opsmith.cdx.json");
     licences::write_bill(workspace, venv, &bill)?;
-    let settings = package::settings(workspace, venv, &place.module)?;
+    let settings = package::settings(place, venv, &place.module)?;
     package::wheel(workspace, venv, packages, &bill, &settings)?;
     package::sources(workspace, venv, packages, &settings)?;
     fs::copy(workspace.root.join(licences::FILE), packages.join(licences::FILE))?;

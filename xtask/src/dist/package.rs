@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{MANYLINUX, TARGET, only, told};
+use super::{MANYLINUX, Place, TARGET, only, told};
 use crate::run;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
@@ -15,7 +15,8 @@ use crate::workspace::Workspace;
 pub(super) type Settings = Vec<(&'static str, String)>;
 
 /// What makes a build the same wherever it is made: paths are left out, and dates are those of the commit.
-pub(super) fn settings(workspace: &Workspace, venv: &Venv, target: &Path) -> Result<Settings> {
+pub(super) fn settings(place: &Place, venv: &Venv, target: &Path) -> Result<Settings> {
+    let workspace = &place.workspace;
     let mut renamed = vec![(workspace.root.clone(), "opsmith"), (target.to_owned(), "target")];
     renamed.extend(registries(workspace)?.into_iter().map(|folder| (folder, "crates")));
     let flags =
@@ -24,7 +25,7 @@ pub(super) fn settings(workspace: &Workspace, venv: &Venv, target: &Path) -> Res
         ("CARGO_TARGET_DIR", target.display().to_string()),
         ("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f")),
         ("CARGO_ZIGBUILD_PYTHON_PATH", venv.python().display().to_string()),
-        ("SOURCE_DATE_EPOCH", date(workspace)?),
+        ("SOURCE_DATE_EPOCH", place.date.clone()),
     ])
 }
 
@@ -40,7 +41,7 @@ fn registries(workspace: &Workspace) -> Result<BTreeSet<std::path::PathBuf>> {
 }
 
 /// When the sources are from, in seconds since 1970: what `SOURCE_DATE_EPOCH` says, else the commit.
-fn date(workspace: &Workspace) -> Result<String> {
+pub(super) fn date(workspace: &Workspace) -> Result<String> {
     match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => Ok(text),
         Err(_) => {

@@ -12,7 +12,8 @@ use crate::venv::Venv;
 use crate::workspace::Workspace;
 
 /// Builds once more from a copy of the sources elsewhere, and compares with what is in `packages`.
-pub(super) fn again(workspace: &Workspace, venv: &Venv, packages: &Path) -> Result<()> {
+pub(super) fn again(first: &Place, venv: &Venv, packages: &Path) -> Result<()> {
+    let workspace = &first.workspace;
     // Of another length than any folder that was built in before: places in files are kept by their lengths, too.
     let folder = std::env::temp_dir().join(format!("opsmith-built-once-more-{}", std::process::id()));
     let copy = folder.join("sources");
@@ -21,10 +22,10 @@ pub(super) fn again(workspace: &Workspace, venv: &Venv, packages: &Path) -> Resu
     let other = Workspace { root: copy, target: folder.join("target"), ..workspace.clone() };
     let made = other.target.join("packages");
     clear(&made)?;
-    let place = Place::of(&other);
+    let place = Place::of(&other, &first.date);
     build(&place, venv, &made)?;
     let paths = |place: &Place| place.libraries().into_iter().map(|(path, _)| path);
-    let libraries = paths(&Place::of(workspace)).zip(paths(&place));
+    let libraries = paths(first).zip(paths(&place));
     let packed = super::files(&made)?.into_iter().map(|path| (packages.join(name(&path)), path));
     let pairs = packed.chain(libraries);
     let mut differ = Vec::new();

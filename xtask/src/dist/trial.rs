@@ -19,14 +19,15 @@ const WHEELS: [&str; 2] = ["examples/distances", "crates/opsmith-testops"];
 const SCRIPT: &str = "tests/dist/use_what_is_installed.py";
 
 /// Makes wheels of ops with the package, and the package from its sources; then installs and uses all of it.
-pub(super) fn run(workspace: &Workspace, venv: &Venv, packages: &Path) -> Result<()> {
+pub(super) fn run(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
+    let workspace = &place.workspace;
     let folder = workspace.target.join("trial");
     clear(&folder)?;
     let wheel = only(packages, ".whl")?;
     let ops = folder.join("ops");
     venv.install_wheel(workspace, &wheel, hash_file(&wheel)?)?;
     for path in WHEELS {
-        make_wheel(workspace, venv, path, &ops)?;
+        make_wheel(place, venv, path, &ops)?;
     }
     let own = from_sources(workspace, venv, packages, &folder)?;
     let pythons = pythons();
@@ -50,11 +51,12 @@ pub(super) fn run(workspace: &Workspace, venv: &Venv, packages: &Path) -> Result
 }
 
 /// `opsmith wheel --compatibility …` on a crate of ops.
-fn make_wheel(workspace: &Workspace, venv: &Venv, path: &str, folder: &Path) -> Result<()> {
+fn make_wheel(place: &Place, venv: &Venv, path: &str, folder: &Path) -> Result<()> {
+    let workspace = &place.workspace;
     let mut command = venv.program(workspace, "python");
     command.args(["-m", "opsmith.build", "--compatibility", MANYLINUX, "--manifest-path"]);
     command.arg(workspace.root.join(path).join("Cargo.toml")).arg("--out").arg(folder);
-    command.envs(package::settings(workspace, venv, &Place::of(workspace).operators)?);
+    command.envs(package::settings(place, venv, &place.operators)?);
     run::quietly(&format!("Making a wheel of {path}"), &mut command).map(drop)
 }
 
