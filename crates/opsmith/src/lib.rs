@@ -106,6 +106,9 @@ pub mod dtype {
 /// - lists of either, `&[ArrayView1<T>]`, `&mut [ArrayViewMut1<T>]` or a `Vec`: any number of tensors, at least one. The list that
 ///   the caller gives decides the number, the attribute `N`, or `N_<input>` where several inputs are lists. An output list is
 ///   as long as the input whose name its own is with `_grad` behind it, or as the only one that is a list;
+/// - outputs whose shape the data decide, `?` in the shape signature: `&mut Array1<T>` to `&mut Array6<T>` or `&mut ArrayD<T>`, which
+///   the function assigns; in an `Option`, as others. They are copied into the host's memory. JAX, whose shapes are all known
+///   before a program runs, has such ops only outside `jit`;
 /// - attributes, `#[attr(…)] a: i64`, with `default`, `min`, `max`, `one_of = […]` and, for a list, `min_len`. Types
 ///   are `i64 i32 u64 u32 usize f64 f32 bool String &str DType`, and `Vec<T>` or `&[T]` of
 ///   `i64 usize f64 f32 bool String DType`.
@@ -383,7 +386,17 @@ pub mod __private {
     pub use opsmith_host as host;
     pub use opsmith_kernels as kernels;
 
-    use crate::{DType, Error};
+    use ndarray::{Array, Dimension};
+
+    use crate::{DType, Element, Error};
+
+    /// What an output whose shape is found begins as: an array of the rank of `shape` without elements.
+    pub fn no_elements<T: Element, D: Dimension>(shape: &[usize]) -> Array<T, D> {
+        let mut dims = D::zeros(shape.len());
+        dims.slice_mut().fill(0);
+        Array::from_shape_vec(dims, Vec::new())
+            .unwrap_or_else(|_| unreachable!("the shape has a dim `?`, hence one of 0"))
+    }
 
     /// The error of `dispatch!` for a dtype that is not among those it was given.
     #[cold]

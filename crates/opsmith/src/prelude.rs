@@ -1,9 +1,10 @@
 //! What an author of operators needs in scope: `use opsmith::prelude::*;`.
 
 pub use ndarray::{
-    ArrayView0, ArrayView1, ArrayView2, ArrayView3, ArrayView4, ArrayView5, ArrayView6, ArrayViewD,
-    ArrayViewMut0, ArrayViewMut1, ArrayViewMut2, ArrayViewMut3, ArrayViewMut4, ArrayViewMut5, ArrayViewMut6,
-    ArrayViewMutD, Axis, Ix0, Ix1, Ix2, Ix3, Ix4, Ix5, Ix6, IxDyn, Zip, array, azip, s,
+    Array1, Array2, Array3, Array4, Array5, Array6, ArrayD, ArrayView0, ArrayView1, ArrayView2, ArrayView3,
+    ArrayView4, ArrayView5, ArrayView6, ArrayViewD, ArrayViewMut0, ArrayViewMut1, ArrayViewMut2,
+    ArrayViewMut3, ArrayViewMut4, ArrayViewMut5, ArrayViewMut6, ArrayViewMutD, Axis, Ix0, Ix1, Ix2, Ix3, Ix4,
+    Ix5, Ix6, IxDyn, Zip, array, azip, s,
 };
 
 // Its methods: what implements it is written `R::Each`.

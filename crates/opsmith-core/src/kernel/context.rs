@@ -1,5 +1,6 @@
 //! What a kernel sees of one call: inputs, outputs to make, the host's services.
 
+mod found;
 mod lists;
 #[cfg(debug_assertions)]
 mod poison;

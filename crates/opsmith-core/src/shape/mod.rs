@@ -22,4 +22,4 @@ pub use dim::Dim;
 pub use expr::Expr;
 pub use parse::SignatureError;
 pub use shape::Shape;
-pub use signature::{ArgShape, Bound, ShapeSignature, Sizes};
+pub use signature::{ArgShape, Bound, ShapeSignature, Sizes, UNKNOWN_DIM};

@@ -25,6 +25,11 @@ pub(crate) fn check(op: &Op) -> Result<()> {
         return Err(Error::new(place, message));
     }
     check_lists(op)?;
+    if let (Some(_), Some((parameter, _))) = (&op.cuda, op.outputs().find(|(_, tensor)| tensor.found)) {
+        let message =
+            "a CUDA kernel of #[op] makes no output whose shape it finds; write the op with `OpDef`";
+        return Err(Error::new_spanned(&parameter.ty, message));
+    }
     let shapes = parse_shapes(&op.shape)?;
     let inputs: Vec<_> = op.inputs().collect();
     let outputs: Vec<_> = op.outputs().collect();
@@ -112,8 +117,26 @@ fn check_shapes(
     }
     for ((parameter, tensor), shape) in arguments.iter().zip(shapes) {
         check_rank(parameter, tensor, shape)?;
+        check_found(parameter, tensor, shape)?;
     }
     Ok(())
+}
+
+/// That an output whose shape the function finds is one in the shape signature, too.
+fn check_found(parameter: &Parameter, tensor: &Tensor, shape: &ArgShape) -> Result<()> {
+    let name = &parameter.name;
+    let message = match (tensor.found, shape.has_unknown()) {
+        (false, true) => format!(
+            "`{name}` is {shape} in the shape signature, so the function makes it: take &mut Array{}<…>, and assign to it",
+            shape.core_rank()
+        ),
+        (true, false) => format!(
+            "`{name}` is {shape} in the shape signature, so its memory is there before the function runs: take an \
+             ArrayViewMut, or write `?` for a dim that the function finds"
+        ),
+        _ => return Ok(()),
+    };
+    Err(Error::new_spanned(&parameter.ty, message))
 }
 
 fn check_rank(parameter: &Parameter, tensor: &Tensor, shape: &ArgShape) -> Result<()> {
@@ -122,7 +145,8 @@ fn check_rank(parameter: &Parameter, tensor: &Tensor, shape: &ArgShape) -> Resul
         None => return Ok(()),
         Some(_) if shape.has_batch_dims() => {
             format!(
-                "`{name}` is {shape} in the shape signature: with batch dims its rank varies, so take ArrayViewD"
+                "`{name}` is {shape} in the shape signature: with batch dims its rank varies, so take {}D",
+                if tensor.found { "Array" } else { "ArrayView" }
             )
         }
         Some(rank) if rank != shape.core_rank() => format!(

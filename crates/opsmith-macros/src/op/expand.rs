@@ -98,19 +98,29 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
     let (mut inputs, mut outputs) = (0usize.., 0usize..);
     let mut locals = Vec::new();
     let mut arguments = Vec::new();
+    let mut gifts = Vec::new();
     for (position, parameter) in op.parameters.iter().enumerate() {
         let local = format_ident!("argument{position}", span = Span::mixed_site());
         let value = match &parameter.role {
             Role::Compute => quote!(&context.compute()),
             Role::Input(tensor) => input(parameter, tensor, inputs.next().unwrap_or_default()),
-            Role::Output(tensor) => output(parameter, tensor, outputs.next().unwrap_or_default()),
+            Role::Output(tensor) => {
+                let index = outputs.next().unwrap_or_default();
+                gifts.extend(tensor.found.then(|| give(&local, tensor, index)));
+                output(parameter, tensor, index)
+            }
             Role::Attr(attribute) => {
                 arguments.push(passed(&parameter.ident, attribute));
                 continue;
             }
         };
         let list = parameter.tensor().and_then(|tensor| tensor.list);
+        let found = parameter.tensor().filter(|tensor| tensor.found).map(|tensor| tensor.optional);
         let (mutable, passed) = match list {
+            None if found == Some(true) => {
+                (quote!(mut), quote_spanned!(parameter.ty.span()=> #local.as_mut()))
+            }
+            None if found == Some(false) => (quote!(mut), quote_spanned!(parameter.ty.span()=> &mut #local)),
             Some(List::Slice) => (quote!(), quote_spanned!(parameter.ty.span()=> &#local)),
             Some(List::SliceMut) if !parameter.tensor().is_some_and(|tensor| tensor.optional) => {
                 (quote!(mut), quote_spanned!(parameter.ty.span()=> &mut #local))
@@ -131,16 +141,18 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
             quote! {
                 let #result: #ty = #call;
                 let outcome: ::opsmith::Result<()> = #result;
-                outcome
+                outcome?;
             }
         }
-        None => quote!(#call; ::core::result::Result::Ok(())),
+        None => quote!(#call;),
     };
     quote! {
         let shapes = context.bind_shapes()?;
         let _ = &shapes;
         #(#locals)*
         #call
+        #(#gifts)*
+        ::core::result::Result::Ok(())
     }
 }
 
@@ -166,8 +178,11 @@ fn input(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
 fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
     let method = if tensor.list.is_some() { quote!(output_view_list) } else { quote!(output_view) };
-    let make = quote_spanned! {parameter.ty.span()=>
-        context.#method::<#element, #dim>(#index, &shapes.output_shape(#index))?
+    let shape = quote!(&shapes.output_shape(#index));
+    let make = if tensor.found {
+        quote_spanned!(parameter.ty.span()=> ::opsmith::__private::no_elements::<#element, #dim>(#shape))
+    } else {
+        quote_spanned!(parameter.ty.span()=> context.#method::<#element, #dim>(#index, #shape)?)
     };
     if !tensor.optional {
         return make;
@@ -179,6 +194,17 @@ fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
             ::core::option::Option::None
         }
     }
+}
+
+/// Gives the host an output that the function has made.
+fn give(local: &Ident, tensor: &Tensor, index: usize) -> TokenStream {
+    let given =
+        |array: TokenStream| quote!(context.give_output(#index, &shapes.output_shape(#index), #array)?;);
+    if tensor.optional {
+        let give = given(quote!(array));
+        return quote!(if let ::core::option::Option::Some(array) = &#local { #give });
+    }
+    given(quote!(&#local))
 }
 
 /// The types of a view's elements and dims.

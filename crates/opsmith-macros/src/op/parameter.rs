@@ -39,6 +39,8 @@ pub(crate) struct Tensor {
     pub(crate) optional: bool,
     /// Whether it is any number of tensors, and how the function takes them.
     pub(crate) list: Option<List>,
+    /// Whether it is an output that the function makes, as it finds its shape: `&mut Array1<T>`.
+    pub(crate) found: bool,
     pub(crate) saved: bool,
     /// Whether the CUDA kernel reads it in main memory.
     pub(crate) host: bool,
@@ -188,18 +190,18 @@ fn role(
     if is_compute(ty) {
         return Ok(Role::Compute);
     }
-    let Some(View { mutable, optional, list, rank, element }) = tensor else {
+    let Some(View { mutable, optional, list, found, rank, element }) = tensor else {
         let message = "this type is neither an array view (ArrayView0 to ArrayView6, ArrayViewD, the same with \
                        Mut for outputs, any of them in an Option, lists as &[ArrayView1<T>] or \
-                       Vec<ArrayViewMut1<T>>) nor `&Compute`; for what is not a tensor, write #[attr] before the \
-                       parameter";
+                       Vec<ArrayViewMut1<T>>, &mut Array1<T> for an output whose shape is found) nor `&Compute`; for what \
+                       is not a tensor, write #[attr] before the parameter";
         return Err(syn::Error::new_spanned(ty, message));
     };
     if list.is_some() && optional && !mutable {
         return Err(syn::Error::new_spanned(ty, "a list of inputs cannot be in an Option"));
     }
     let element = element_of(element, params)?;
-    let tensor = Tensor { element, rank, optional, list, saved: saved.is_some(), host: false };
+    let tensor = Tensor { element, rank, optional, list, found, saved: saved.is_some(), host: false };
     Ok(if mutable { Role::Output(tensor) } else { Role::Input(tensor) })
 }
 
@@ -214,6 +216,7 @@ struct View<'a> {
     mutable: bool,
     optional: bool,
     list: Option<List>,
+    found: bool,
     rank: Option<usize>,
     element: &'a Type,
 }
@@ -221,7 +224,9 @@ struct View<'a> {
 /// `ty` as an array view or a list of them, `None` for any other type.
 fn view(ty: &Type) -> syn::Result<Option<View<'_>>> {
     if let Type::Reference(reference) = ty {
-        let Type::Slice(slice) = &*reference.elem else { return Ok(None) };
+        let Type::Slice(slice) = &*reference.elem else {
+            return if reference.mutability.is_some() { found(&reference.elem) } else { Ok(None) };
+        };
         let list = if reference.mutability.is_some() { List::SliceMut } else { List::Slice };
         return list_of(&slice.elem, ty, list);
     }
@@ -240,24 +245,40 @@ fn view(ty: &Type) -> syn::Result<Option<View<'_>>> {
         (None, Some(dims)) => (false, dims),
         (None, None) => return Ok(None),
     };
+    let (rank, element) = array(last, dims, "ArrayView")?;
+    Ok(Some(View { mutable, optional: false, list: None, found: false, rank, element }))
+}
+
+/// `Array1<T>` as an output that the function makes; `None` for any other type.
+fn found(ty: &Type) -> syn::Result<Option<View<'_>>> {
+    let Some(last) = last_segment(ty) else { return Ok(None) };
+    let name = last.ident.to_string();
+    let Some(dims) = name.strip_prefix("Array").filter(|dims| dims.len() == 1) else { return Ok(None) };
+    let (rank, element) = array(last, dims, "Array")?;
+    Ok(Some(View { mutable: true, optional: false, list: None, found: true, rank, element }))
+}
+
+/// The rank and the type of the elements of an array's type, whose name is `kind` and `dims`.
+fn array<'a>(last: &'a PathSegment, dims: &str, kind: &str) -> syn::Result<(Option<usize>, &'a Type)> {
     let rank = match dims {
         "D" => None,
         "0" | "1" | "2" | "3" | "4" | "5" | "6" => dims.parse().ok(),
         _ => {
-            let message = "say the number of dims: ArrayView0 to ArrayView6, or ArrayViewD for any number";
+            let message = format!("say the number of dims: {kind}0 to {kind}6, or {kind}D for any number");
             return Err(syn::Error::new(last.ident.span(), message));
         }
     };
     let Some(element) = type_arguments(last).next() else {
-        return Err(syn::Error::new(last.span(), format!("say the type of the elements: {name}<T>")));
+        let message = format!("say the type of the elements: {}<T>", last.ident);
+        return Err(syn::Error::new(last.span(), message));
     };
-    Ok(Some(View { mutable, optional: false, list: None, rank, element }))
+    Ok((rank, element))
 }
 
 /// A list whose elements are of type `element`, written as `ty`; `None` where they are no array views.
 fn list_of<'a>(element: &'a Type, ty: &Type, list: List) -> syn::Result<Option<View<'a>>> {
     let Some(view) = view(element)? else { return Ok(None) };
-    let message = match (view.list.is_some() || view.optional, list, view.mutable) {
+    let message = match (view.list.is_some() || view.optional || view.found, list, view.mutable) {
         (true, ..) => "a list holds array views, neither lists nor Options: &[ArrayView1<T>]",
         (_, List::Slice, true) => {
             "outputs are to be written: &mut [ArrayViewMut1<T>], or Vec<ArrayViewMut1<T>>"

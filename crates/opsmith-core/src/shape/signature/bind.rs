@@ -11,6 +11,9 @@ use crate::{Error, Result};
 /// In the slot of a dim that no input has given yet. No dim has this size, and no attribute makes sense of it.
 const UNBOUND: i64 = i64::MIN;
 
+/// In the place of a dim that only the kernel finds: no tensor has this size.
+pub const UNKNOWN_DIM: usize = usize::MAX;
+
 /// A shape signature whose names have values: what the inputs of one call say.
 #[derive(Debug, Clone)]
 pub struct Bound<'a> {
@@ -160,7 +163,8 @@ fn group(
 }
 
 impl Bound<'_> {
-    /// The shape of this output argument; of each of its tensors, where it is a list.
+    /// The shape of this output argument; of each of its tensors, where it is a list. A dim `?`, which the kernel finds, is
+    /// [`UNKNOWN_DIM`].
     ///
     /// # Panics
     /// When the signature has no output of this number.
@@ -181,6 +185,7 @@ impl Bound<'_> {
         for item in &arg.dims {
             sizes.push(match item {
                 Item::Fixed(size) => *size as usize,
+                Item::Unknown => UNKNOWN_DIM,
                 Item::Slot(slot) => self.slots[*slot] as usize,
                 Item::Computed(computed) => {
                     computed.size(&self.slots).expect("whoever made this has checked the dims")
@@ -236,7 +241,7 @@ impl ArgShape {
     /// Whether every dim of this output has a size.
     fn is_known(&self, slots: &[i64], batch: Option<&[usize]>) -> bool {
         let core = self.dims.iter().all(|item| match item {
-            Item::Fixed(_) => true,
+            Item::Fixed(_) | Item::Unknown => true,
             Item::Slot(slot) => slots[*slot] != UNBOUND,
             Item::Computed(computed) => computed.is_bound(slots) && computed.size(slots).is_some(),
         });

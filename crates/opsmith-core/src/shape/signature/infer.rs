@@ -88,7 +88,7 @@ impl ShapeSignature {
                     let own = (dims[position].clone(), (i, position));
                     see_dim(c, &mut seen.dims[*slot], own, &self.dims[*slot])?;
                 }
-                Item::Computed(_) => {}
+                Item::Computed(_) | Item::Unknown => {}
             }
         }
         Ok(())
@@ -110,6 +110,7 @@ impl ShapeSignature {
             let position = dims.len();
             dims.push(match item {
                 Item::Fixed(size) => Dim::Known(*size),
+                Item::Unknown => Dim::Unknown,
                 Item::Slot(slot) => match &seen.dims[*slot] {
                     Some((dim, _)) => dim.clone(),
                     None => return Err(self.absent(c, *slot, i, position)),

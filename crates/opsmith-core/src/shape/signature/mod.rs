@@ -14,7 +14,7 @@ use super::{ShapeFn, SignatureError};
 use crate::attr::{AttrBase, AttrType};
 use crate::{Error, Result, Signature};
 
-pub use bind::Bound;
+pub use bind::{Bound, UNKNOWN_DIM};
 
 /// The shapes that an op takes and gives, as `"(n,p),(m,p)->(n,m)"` says them.
 ///
@@ -24,7 +24,8 @@ pub use bind::Bound;
 /// - a name: equal wherever it occurs; in outputs also the name of an `int` attribute that no input dim has;
 /// - a number: `(3)`;
 /// - arithmetic over these with `+ - * //`, parentheses, `min(…)` and `max(…)`: `(n + 1)`, `(3 * s, s + f)`; in an
-///   input it is checked, and every name of it must be an attribute or stand alone in some input.
+///   input it is checked, and every name of it must be an attribute or stand alone in some input;
+/// - in an output `?`: the kernel finds it, from the data.
 ///
 /// `...` before the dims of an argument stands for any number of batch dims. They are equal in all arguments that have
 /// them, not broadcast: a kernel gets views of the tensors as they are.
@@ -63,6 +64,8 @@ pub struct ArgShape {
 #[derive(Debug, Clone, PartialEq)]
 enum Item {
     Fixed(u64),
+    /// `?`, in an output.
+    Unknown,
     /// A name that stands alone in an input.
     Slot(usize),
     Computed(Computed),
@@ -89,6 +92,11 @@ impl ArgShape {
 
     fn has_computed(&self) -> bool {
         self.dims.iter().any(|item| matches!(item, Item::Computed(_)))
+    }
+
+    /// Whether the kernel finds one of its dims, from the data.
+    pub fn has_unknown(&self) -> bool {
+        self.dims.contains(&Item::Unknown)
     }
 }
 
@@ -124,9 +132,11 @@ impl ShapeSignature {
         self.attrs.iter().map(|name| (&*name.text, name.offset))
     }
 
-    /// Whether every argument begins with `...`, so that a batch of calls is one call with one more batch dim.
+    /// Whether every argument begins with `...`, so that a batch of calls is one call with one more batch dim: those of a batch
+    /// may differ in what `?` is.
     pub fn is_batchable(&self) -> bool {
-        self.inputs.iter().chain(&self.outputs).all(ArgShape::has_batch_dims)
+        let mut args = self.inputs.iter().chain(&self.outputs);
+        args.all(|arg| arg.has_batch_dims() && !arg.has_unknown())
     }
 
     /// Checks that the signature fits a definition: as many arguments, and attributes for the names that no input

@@ -18,7 +18,8 @@ struct RawArg {
 struct RawDim {
     start: usize,
     end: usize,
-    value: Ast<Name>,
+    /// None for `?`.
+    value: Option<Ast<Name>>,
 }
 
 pub(super) fn parse(text: &str) -> Parsed<ShapeSignature> {
@@ -26,6 +27,10 @@ pub(super) fn parse(text: &str) -> Parsed<ShapeSignature> {
     let inputs = args(&mut cursor)?;
     if !cursor.eat("->") {
         return Err(cursor.unexpected(if inputs.is_empty() { "`(` or `->`" } else { "`,` or `->`" }));
+    }
+    if let Some(dim) = inputs.iter().flat_map(|arg| &arg.dims).find(|dim| dim.value.is_none()) {
+        let message = "only a dim of an output can be `?`, which the kernel finds; give an input's a name";
+        return Err(SignatureError::new(dim.start, 1, message));
     }
     let outputs = args(&mut cursor)?;
     if !cursor.is_at_end() {
@@ -65,7 +70,7 @@ fn arg(cursor: &mut Cursor<'_>) -> Parsed<RawArg> {
             }
             arg.batch = Some(start);
         } else {
-            let value = cursor.expr()?;
+            let value = if cursor.eat("?") { None } else { Some(cursor.expr()?) };
             arg.dims.push(RawDim { start, end: cursor.last_end(), value });
         }
         first = false;
@@ -84,7 +89,7 @@ impl<'a> Compiler<'a> {
     fn new(text: &'a str, inputs: &[RawArg]) -> Compiler<'a> {
         let mut dims: Vec<String> = vec![];
         for dim in inputs.iter().flat_map(|arg| &arg.dims) {
-            if let Ast::Name(name) = &dim.value
+            if let Some(Ast::Name(name)) = &dim.value
                 && !dims.contains(&name.text)
             {
                 dims.push(name.text.clone());
@@ -105,16 +110,17 @@ impl<'a> Compiler<'a> {
     }
 
     fn dim(&mut self, dim: RawDim) -> Parsed<Item> {
+        let Some(value) = dim.value else { return Ok(Item::Unknown) };
         let mut is_constant = true;
-        dim.value.visit_names(&mut |_| is_constant = false);
+        value.visit_names(&mut |_| is_constant = false);
         if is_constant {
-            let size = dim.value.to_int(&|_| 0).and_then(|size| u64::try_from(size).ok());
+            let size = value.to_int(&|_| 0).and_then(|size| u64::try_from(size).ok());
             let message = "a dim must be from 0 to 2^63 - 1";
             return size
                 .map(Item::Fixed)
                 .ok_or_else(|| SignatureError::new(dim.start, dim.end - dim.start, message));
         }
-        let value = dim.value.map(&mut |name| Ok(self.slot(name)))?;
+        let value = value.map(&mut |name| Ok(self.slot(name)))?;
         Ok(match value {
             Ast::Name(slot) if slot < self.dims.len() => Item::Slot(slot),
             value => Item::Computed(Computed { text: self.text[dim.start..dim.end].to_owned(), value }),
