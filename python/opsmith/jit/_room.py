@@ -147,8 +147,9 @@ def make_room(cache: Path, keep: frozenset[Path], most: int) -> None:
         kept = {place.resolve() for place in keep}
         stays = [part.kind == "other" or (cache / part.name).resolve() in kept for part in parts]
         size = sum(part.size for part in parts)
-        # Whatever has to stay, libraries have a quarter of it.
-        most = max(most, most // 4 + sum(part.size for part, stay in zip(parts, stays, strict=True) if stay))
+        kept_size = sum(part.size for part, stay in zip(parts, stays, strict=True) if stay)
+        # Where what has to stay is above it, no library would be left, and for nothing.
+        most = most if kept_size < most else kept_size + most // 4
         for part, stay in zip(parts, stays, strict=True):
             if size <= most:
                 break

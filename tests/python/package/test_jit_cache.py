@@ -24,7 +24,7 @@ from conftest import (
     source,
 )
 from opsmith import _pickling, jit
-from opsmith.jit import _dependencies, _toolchain
+from opsmith.jit import _crates, _dependencies, _toolchain
 
 pytestmark = pytest.mark.usefixtures("cache")
 
@@ -86,7 +86,7 @@ def test_a_cache_that_others_can_write_to_is_refused(
         (cache / folder).chmod(0o777)
         refused(cache / folder, name, 1)
         (cache / folder).chmod(0o755)
-    planted = cache / "dependencies" / _dependencies.digest([_toolchain.find(cache).version])
+    planted = _dependencies.folder(cache, _toolchain.find(cache), _crates.find(cache))
     (planted / "target").mkdir(parents=True)
     (planted / "target" / "libplanted.so").touch()
     (planted / "target" / "libplanted.so").chmod(0o666)
@@ -116,7 +116,10 @@ def test_what_others_put_into_a_cache_is_refused(name: str, cache: Path, tmp_pat
         patch.setattr("opsmith.jit._load._built", {})
         patch.setattr("opsmith.jit._load._names", set())
         inputs = max((cache / "inputs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        toolchain = next((cache / "toolchains").iterdir())
+        # Others than the one that is asked now may have been kept.
+        shutil.rmtree(cache / "toolchains")
+        _toolchain.find(cache)
+        (toolchain,) = (cache / "toolchains").iterdir()
         for path in [file, file.with_name("entry.json"), inputs, toolchain]:
             os.chown(path, 65534, -1)
             assert "belongs to user 65534" in refused(path, name, 2)
@@ -240,8 +243,10 @@ def test_what_was_not_used_for_longest_goes_where_there_is_no_room(
     for age, one in [(300, own[1]), (200, own[2]), (100, own[0])]:
         os.utime(stamps[one], (time.time() - age,) * 2)
     others = [place for place in (cache / "libraries").glob("*/entry.json") if place not in stamps.values()]
+    # What other releases or toolchains have compiled may be there from former runs, and would go first.
+    others += [place / "used" for kind in ("dependencies", "crates") for place in (cache / kind).iterdir()]
     for place in others:
-        os.utime(place)
+        place.touch()
     one_less = sum(sizes.values()) - sizes[f"libraries/{stamps[own[1]].parent.name}"] // 2
     monkeypatch.setenv("OPSMITH_JIT_CACHE_LIMIT", str(one_less))
     # A build adds a library, for which another one goes.
