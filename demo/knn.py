@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from peak_memory import peak_extra_bytes
-from sklearn.datasets import load_digits
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -74,6 +73,14 @@ METHODS: dict[str, Callable[[Path], Distances]] = {
 
 
 @dataclass
+class Digits:
+    """The data set; processes get it from the one that has loaded it, as loading scikit-learn takes longer than the work."""
+
+    rows: Floats
+    labels: Ints
+
+
+@dataclass
 class Outcome:
     """What one method found in one task."""
 
@@ -103,9 +110,9 @@ class Stopwatch:
         return float(np.median(self.times))
 
 
-def nearest_neighbours(distances: Distances) -> Outcome:
+def nearest_neighbours(digits: Digits, distances: Distances) -> Outcome:
     """Classify a fifth of the digits by the vote of their neighbours among the rest."""
-    data, labels = load_digits(return_X_y=True)
+    data, labels = digits.rows, digits.labels
     order = np.random.default_rng(0).permutation(len(data))
     test, train = order[: len(data) // 5], order[len(data) // 5 :]
     x, y = np.ascontiguousarray(data[test]), np.ascontiguousarray(data[train])
@@ -119,9 +126,9 @@ def nearest_neighbours(distances: Distances) -> Outcome:
     return Outcome(found, float((found == labels[test]).mean()), z, watch.median(), extra_bytes)
 
 
-def k_medians(distances: Distances) -> Outcome:
+def k_medians(digits: Digits, distances: Distances) -> Outcome:
     """Find ten clusters; their accuracy is that of giving each cluster its most frequent label."""
-    data, labels = load_digits(return_X_y=True)
+    data, labels = digits.rows, digits.labels
     rng = np.random.default_rng(0)
     starts = [data[rng.choice(len(data), CLASSES, replace=False)] for _ in range(RESTARTS)]
     extra_bytes = peak_extra_bytes(lambda: distances(data, starts[0]))
@@ -146,24 +153,33 @@ def one_clustering(data: Floats, centres: Floats, distances: Distances) -> tuple
             centres[cluster] = np.median(data[clusters == cluster], axis=0)
 
 
-TASKS: dict[str, Callable[[Distances], Outcome]] = {
+def load_digits() -> Digits:
+    """scikit-learn's digits, which are in its package."""
+    from sklearn import datasets
+
+    return Digits(*datasets.load_digits(return_X_y=True))
+
+
+TASKS: dict[str, Callable[[Digits, Distances], Outcome]] = {
     f"{NEIGHBOURS} nearest neighbours": nearest_neighbours,
     f"k-medians, {RESTARTS} restarts": k_medians,
 }
 
 
-def run_method(method: str, library: Path) -> dict[str, Outcome]:
+def run_method(method: str, library: Path, digits: Digits) -> dict[str, Outcome]:
     """All tasks by one method, after a first call that pays for loading and starting threads."""
     distances = METHODS[method](library)
     distances(np.zeros((64, 8)), np.zeros((64, 8)))
-    return {task: function(distances) for task, function in TASKS.items()}
+    return {task: function(digits, distances) for task, function in TASKS.items()}
 
 
-def run_methods(methods: list[str], library: Path) -> Iterator[tuple[str, dict[str, Outcome]]]:
+def run_methods(
+    methods: list[str], library: Path, digits: Digits
+) -> Iterator[tuple[str, dict[str, Outcome]]]:
     """Each method's outcomes, from a fresh process each."""
     for method in methods:
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            yield method, pool.submit(run_method, method, library).result()
+            yield method, pool.submit(run_method, method, library, digits).result()
 
 
 def row(task: str, method: str, outcome: Outcome, reference: Outcome, is_reference: bool) -> list[str]:
@@ -204,13 +220,13 @@ def main() -> int:
     library = parser.parse_args().library.resolve()
     methods = [name for name in METHODS if "PyTorch" not in name or importlib.util.find_spec("torch")]
 
-    data, _ = load_digits(return_X_y=True)
+    digits = load_digits()
     print(
-        f"{len(data):,} handwritten digits of {data.shape[1]} pixels, float64, {os.cpu_count()} cores\n",
+        f"{len(digits.rows):,} handwritten digits of {digits.rows.shape[1]} pixels, float64, {os.cpu_count()} cores\n",
         flush=True,
     )
     outcomes = {}
-    for method, outcome in run_methods(methods, library):
+    for method, outcome in run_methods(methods, library, digits):
         outcomes[method] = outcome
         print(f"  {method}: done", flush=True)
 

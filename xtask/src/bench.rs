@@ -20,7 +20,7 @@ pub(crate) struct Options {
 pub(crate) fn bench(workspace: &Workspace, options: &Options) -> Result<()> {
     let venv = Venv::open(workspace, VENV)?;
     venv.install_lock(workspace, "bench")?;
-    build::everything(workspace, &venv, None)?;
+    build::everything(workspace, &venv)?;
     let mut command = venv.program(workspace, "python");
     command.arg("benches/run.py").arg("--libraries").arg(workspace.library_folder());
     if options.quick {

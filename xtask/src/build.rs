@@ -14,11 +14,14 @@ use crate::workspace::Workspace;
 const WHEEL_SOURCES: [&str; 6] =
     ["Cargo.toml", "Cargo.lock", "README.md", "crates", "pyproject.toml", "python"];
 
-/// Builds the operator library of one package, or of all for `None`, and the wheel, and installs that into `venv`.
-///
-/// `venv` must hold maturin. Nothing that is up to date is done again.
-pub(crate) fn everything(workspace: &Workspace, venv: &Venv, package: Option<&str>) -> Result<()> {
-    libraries(workspace, package)?;
+/// Builds all operator libraries and the wheel, and installs that into `venv`.
+pub(crate) fn everything(workspace: &Workspace, venv: &Venv) -> Result<()> {
+    libraries(workspace, None)?;
+    package(workspace, venv)
+}
+
+/// Builds the wheel and installs it into `venv`, which must hold maturin. Nothing that is up to date is done again.
+pub(crate) fn package(workspace: &Workspace, venv: &Venv) -> Result<()> {
     let wheel = wheel(workspace, venv)?;
     venv.install_wheel(workspace, &wheel, hash_file(&wheel)?)
 }

@@ -24,7 +24,7 @@ struct Cell {
 pub(crate) fn matrix(workspace: &Workspace) -> Result<()> {
     let venv = Venv::open(workspace, VENV)?;
     venv.install_lock(workspace, "test")?;
-    build::everything(workspace, &venv, None)?;
+    build::everything(workspace, &venv)?;
     let wheel = build::wheel(workspace, &venv)?;
     let before = hashes(workspace, &wheel)?;
 

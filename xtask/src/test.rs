@@ -92,7 +92,7 @@ struct Suites<'a> {
 impl<'a> Suites<'a> {
     /// Builds what the suites need.
     fn prepare(workspace: &'a Workspace, venv: Venv, filter: Option<&'a str>) -> Result<Self> {
-        build::everything(workspace, &venv, None)?;
+        build::everything(workspace, &venv)?;
         build::programs(workspace)?;
         let left = Mutex::new(suites(workspace)?.into_iter());
         Ok(Self { workspace, venv, filter, left })

@@ -64,7 +64,8 @@ impl Venv {
             return Ok(());
         }
         let mut command = self.pip(workspace);
-        command.args(["install", "--progress-bar", "off", "--requirement", &file]);
+        // Python compiles the few modules that are used when it first imports them.
+        command.args(["install", "--no-compile", "--progress-bar", "off", "--requirement", &file]);
         run::quietly(&format!("Installing {file}"), &mut command)?;
         stamp.write()
     }
