@@ -36,6 +36,7 @@
 //!
 //! The elementary functions are within 2 units in the last place; `cargo bench --bench accuracy` prints how far.
 
+mod axes;
 mod blocks;
 mod body;
 mod dual;
@@ -43,6 +44,7 @@ mod element;
 mod expr;
 mod float;
 mod gradient;
+mod indexed;
 mod isa;
 mod math;
 mod rows;
@@ -50,16 +52,18 @@ mod scalar;
 mod term;
 mod tiles;
 
+pub use axes::{Axes, Axis};
 pub use blocks::{Blocks, Compiled};
 pub use body::{BLOCK, Block, Body, WithBody, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
 pub use expr::{
-    Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Kind, MaskExpr, Node, Pass, Passes,
-    Source, Target, Temporary, Unary, compose, cuda_functions, trace,
+    Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, MaskExpr, Nest, Nests, Node, PART, Pass,
+    Passes, Place, Source, Step, Sum, Target, across, add_part, fold_block, sum_up, Temporary, Unary, compose, cuda_functions, trace,
 };
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;
+pub use indexed::{Index, Indexed, IndexedMask, trace_over};
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};
 pub use scalar::{Lane, Mask, Scalar};

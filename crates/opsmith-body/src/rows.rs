@@ -2,7 +2,8 @@
 
 use std::ops::{Add, Div, Mul, Sub};
 
-use crate::expr::{Argument, Expr, Fold, Graph, Kind, Node, node, record};
+use crate::axes::{Axes, Axis};
+use crate::expr::{Argument, Expr, Fold, Graph, Node, node, record};
 use crate::scalar::Scalar;
 
 /// The numbers of a computation by rows.
@@ -69,6 +70,9 @@ impl Rows for Traced {
     type One = Expr;
 }
 
+/// The axis along which rows lie.
+const ROW: Axis = Axis::new(0);
+
 impl Each for Expr {
     type One = Self;
 
@@ -76,38 +80,38 @@ impl Each for Expr {
         row
     }
     fn sum(self) -> Self {
-        node(Node::Fold(Fold::Sum, self.0))
+        node(Node::Fold(Fold::Sum, ROW, self.0))
     }
     fn amax(self) -> Self {
-        node(Node::Fold(Fold::Max, self.0))
+        node(Node::Fold(Fold::Max, ROW, self.0))
     }
     fn amin(self) -> Self {
-        node(Node::Fold(Fold::Min, self.0))
+        node(Node::Fold(Fold::Min, ROW, self.0))
     }
     fn count(self) -> Self {
-        node(Node::Count)
+        node(Node::Count(ROW))
     }
 }
 
-/// Traces a reduction, whose inputs and outputs have names and kinds.
+/// Traces a reduction, whose inputs and outputs have names, and lie on [`Axes::FIRST`], which is the row, or on none.
 ///
 /// ```
-/// use opsmith_body::{Each, Kind, Rows, Scalar, Traced, trace_rows};
+/// use opsmith_body::{Axes, Each, Rows, Scalar, Traced, trace_rows};
 ///
 /// fn norm<R: Rows>(x: R::Each) -> R::One {
 ///     (x * x).sum().sqrt()
 /// }
 ///
-/// let graph = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![norm::<Traced>(x[0])]);
+/// let graph = trace_rows(&[("x", Axes::FIRST)], &[("y", Axes::NONE)], |x| vec![norm::<Traced>(x[0])]);
 /// assert_eq!(graph.formula(), "y = sqrt(sum(x * x))");
 /// ```
 pub fn trace_rows(
-    inputs: &[(&str, Kind)],
-    outputs: &[(&str, Kind)],
+    inputs: &[(&str, Axes)],
+    outputs: &[(&str, Axes)],
     reduction: impl FnOnce(&[Expr]) -> Vec<Expr>,
 ) -> Graph {
-    let arguments = |named: &[(&str, Kind)]| {
-        named.iter().map(|&(name, kind)| Argument { name: name.to_owned(), kind }).collect()
+    let arguments = |named: &[(&str, Axes)]| {
+        named.iter().map(|&(name, axes)| Argument { name: name.to_owned(), axes }).collect()
     };
     record(arguments(inputs), arguments(outputs), reduction)
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use opsmith_body::{
-    Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Kind, Node, Passes, Plain, Rows, Scalar, Source,
+    Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Axes, Node, Passes, Plain, Rows, Scalar, Source,
     Target, Traced, trace_rows,
 };
 use support::Random;
@@ -43,13 +43,14 @@ fn eval(graph: &Graph, inputs: &[Row], length: usize) -> Vec<Row> {
             Node::Or(a, b) => each(&|k| at(a, k).max(at(b, k))),
             Node::Not(a) => each(&|k| 1.0 - at(a, k)),
             Node::Detached(a) => each(&|k| at(a, k)),
-            Node::Fold(op, a) => vec![fold(op, &whole(a))],
-            Node::Count => vec![length as f64],
+            Node::Fold(op, _, a) => vec![fold(op, &whole(a))],
+            Node::Count(_) => vec![length as f64],
+            Node::Index(_) => (0..length).map(|i| i as f64).collect(),
         });
     }
-    let outputs = graph.outputs().iter().zip(graph.output_kinds());
-    let value = |(id, kind): (&Id, Kind)| match (kind, &values[id.index()]) {
-        (Kind::Each, one) if one.len() == 1 => vec![one[0]; length],
+    let outputs = graph.outputs().iter().zip(graph.output_axes());
+    let value = |(id, kind): (&Id, Axes)| match (kind, &values[id.index()]) {
+        (Axes::FIRST, one) if one.len() == 1 => vec![one[0]; length],
         (_, row) => row.clone(),
     };
     outputs.map(value).collect()
@@ -66,7 +67,7 @@ fn eval_passes(graph: &Graph, keep: bool, inputs: &[Row], length: usize) -> Vec<
     let mut ones = vec![f64::NAN; passes.ones];
     let mut kept = vec![vec![f64::NAN; length]; passes.kept];
     let mut outputs = vec![vec![f64::NAN; length]; graph.outputs().len()];
-    let row_inputs = graph.input_kinds().zip(inputs).filter(|(kind, _)| *kind == Kind::One);
+    let row_inputs = graph.input_axes().zip(inputs).filter(|(kind, _)| *kind == Axes::NONE);
     let row_inputs: Vec<f64> = row_inputs.map(|(_, row)| row[0]).collect();
     ones[..row_inputs.len()].copy_from_slice(&row_inputs);
     ones[row_inputs.len()] = length as f64;
@@ -130,8 +131,8 @@ fn mixed<R: Rows>(x: R::Each, w: R::One) -> (R::One, R::Each, R::Each, R::One) {
 }
 
 fn graphs() -> Vec<Graph> {
-    let each = |name: &'static str| (name, Kind::Each);
-    let one = |name: &'static str| (name, Kind::One);
+    let each = |name: &'static str| (name, Axes::FIRST);
+    let one = |name: &'static str| (name, Axes::NONE);
     vec![
         trace_rows(&[each("x")], &[each("y")], |x| vec![softmax::<Traced>(x[0])]),
         trace_rows(&[each("x")], &[one("y")], |x| vec![log_sum_exp::<Traced>(x[0])]),
@@ -146,8 +147,8 @@ fn graphs() -> Vec<Graph> {
 }
 
 fn rows(graph: &Graph, length: usize, random: &mut Random) -> Vec<Row> {
-    let count = |kind| if kind == Kind::One { 1 } else { length };
-    graph.input_kinds().map(|kind| (0..count(kind)).map(|_| random.between(0.2, 2.0)).collect()).collect()
+    let count = |kind| if kind == Axes::NONE { 1 } else { length };
+    graph.input_axes().map(|kind| (0..count(kind)).map(|_| random.between(0.2, 2.0)).collect()).collect()
 }
 
 fn close(a: f64, b: f64, tolerance: f64) -> bool {
@@ -230,13 +231,13 @@ fn formulas_have_folds() {
     let formulas: Vec<String> = graphs().iter().map(Graph::formula).collect();
     assert_eq!(formulas[0], "t0 = exp(x - detached(amax(x)))\ny = t0 / sum(t0)");
     assert_eq!(formulas[1], "t0 = detached(amax(x))\ny = t0 + log(sum(exp(x - t0)))");
-    let norm = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![(x[0] * x[0]).sum().sqrt()]);
+    let norm = trace_rows(&[("x", Axes::FIRST)], &[("y", Axes::NONE)], |x| vec![(x[0] * x[0]).sum().sqrt()]);
     assert_eq!(norm.gradient().formula(), "t0 = x * y_grad * 0.5 / sqrt(sum(x * x))\nx_grad = t0 + t0");
 }
 
 #[test]
 fn numbers_of_the_row_are_not_folded() {
-    let graph = trace_rows(&[("w", Kind::One)], &[("y", Kind::One)], |w| {
+    let graph = trace_rows(&[("w", Axes::NONE)], &[("y", Axes::NONE)], |w| {
         let each = <Expr as Each>::of_row(w[0]);
         vec![each.sum() + each.amax()]
     });
@@ -246,12 +247,12 @@ fn numbers_of_the_row_are_not_folded() {
 
 #[test]
 fn ties_share_the_gradient_and_nan_shares_it_by_all() {
-    let graph = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![x[0].amax()]);
+    let graph = trace_rows(&[("x", Axes::FIRST)], &[("y", Axes::NONE)], |x| vec![x[0].amax()]);
     let gradient = |row: [f64; 4]| eval(&graph.gradient(), &[row.to_vec(), vec![6.0]], 4)[0].clone();
     assert_eq!(gradient([1.0, 3.0, 2.0, 3.0]), [0.0, 3.0, 0.0, 3.0]);
     assert_eq!(gradient([f64::INFINITY, 3.0, 2.0, 3.0]), [6.0, 0.0, 0.0, 0.0]);
     assert_eq!(gradient([1.0, f64::NAN, 2.0, 3.0]), [1.5; 4]);
-    let smallest = trace_rows(&[("x", Kind::Each)], &[("y", Kind::One)], |x| vec![x[0].amin()]);
+    let smallest = trace_rows(&[("x", Axes::FIRST)], &[("y", Axes::NONE)], |x| vec![x[0].amin()]);
     let row = vec![f64::NEG_INFINITY, 3.0, f64::NEG_INFINITY];
     assert_eq!(eval(&smallest.gradient(), &[row, vec![6.0]], 3)[0], [3.0, 0.0, 3.0]);
 }
@@ -259,7 +260,7 @@ fn ties_share_the_gradient_and_nan_shares_it_by_all() {
 #[test]
 fn no_nan_comes_from_the_branch_not_taken() {
     // The square root's slope is infinite at 0, in the row's sum too.
-    let graph = trace_rows(&[("x", Kind::Each), ("w", Kind::One)], &[("y", Kind::One)], |x| {
+    let graph = trace_rows(&[("x", Axes::FIRST), ("w", Axes::NONE)], &[("y", Axes::NONE)], |x| {
         let zero = Expr::of(0.0);
         let root = (x[0] * x[1]).sqrt();
         vec![Expr::select(x[0].gt(zero), root, zero).sum()]
@@ -267,7 +268,7 @@ fn no_nan_comes_from_the_branch_not_taken() {
     let gradients = eval(&graph.gradient(), &[vec![0.0, 4.0, -1.0], vec![1.0], vec![1.0]], 3);
     assert_eq!(gradients, [vec![0.0, 0.25, 0.0], vec![1.0]]);
     // A row that takes it nowhere does not depend on the root of `w`, whose slope is infinite.
-    let graph = trace_rows(&[("x", Kind::Each), ("w", Kind::One)], &[("y", Kind::One)], |x| {
+    let graph = trace_rows(&[("x", Axes::FIRST), ("w", Axes::NONE)], &[("y", Axes::NONE)], |x| {
         let zero = Expr::of(0.0);
         vec![Expr::select(x[0].gt(zero), x[0] * x[1].sqrt(), zero).sum()]
     });

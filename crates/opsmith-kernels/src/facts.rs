@@ -52,6 +52,8 @@ pub struct Facts {
     pub dtypes: &'static [DType],
     /// Of how many orders there are gradient ops.
     pub orders: usize,
+    /// Whether the outputs are positions, int64, and not numbers.
+    pub positions: bool,
 }
 
 /// The shapes of the forward op's outputs, from those of its inputs, which are the first inputs of every op of the
@@ -76,8 +78,9 @@ impl Facts {
         for input in &family.inputs {
             def = def.input(&format!("{}: T", input.name));
         }
+        let output_type = if self.positions { "int64" } else { "T" };
         for output in &family.outputs {
-            def = def.output(&format!("{}: T", output.name));
+            def = def.output(&format!("{}: {output_type}", output.name));
         }
         for name in self.optional(order) {
             def = def.optional(&name);

@@ -4,6 +4,7 @@
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
 
 mod axes;
+pub mod body;
 mod cuda;
 mod explain;
 mod facts;

@@ -33,6 +33,12 @@ pub fn op(options: TokenStream, item: TokenStream) -> TokenStream {
     expand(op::expand, options, item)
 }
 
+/// Makes a function of numbers on named axes an op. See `opsmith::body`.
+#[proc_macro_attribute]
+pub fn body(options: TokenStream, item: TokenStream) -> TokenStream {
+    expand(body::named, options, item)
+}
+
 /// Makes a function of numbers an op that is applied to every element. See `opsmith::pointwise`.
 #[proc_macro_attribute]
 pub fn pointwise(options: TokenStream, item: TokenStream) -> TokenStream {

@@ -5,7 +5,7 @@ pub mod testing;
 
 pub use ndarray;
 pub use opsmith_abi::OpsmithLibrary;
-pub use opsmith_body::{Each, Mask, Rows, Scalar};
+pub use opsmith_body::{Axis, Each, Index, Indexed, IndexedMask, Mask, Rows, Scalar};
 pub use opsmith_core::tensor::MAX_RANK;
 pub use opsmith_core::{
     AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext,
@@ -236,6 +236,42 @@ pub use opsmith_macros::pointwise;
 /// # Ok::<(), Error>(())
 /// ```
 pub use opsmith_macros::pairwise;
+
+/// Makes a function of numbers that lie on named axes an op, with its gradients: whatever folds, of pairs and of rows, one of
+/// another.
+///
+/// The signature, one parenthesis for each argument, names the axes of its last dims. The function is generic over one type `S`,
+/// bounded by [`Indexed`]. An input lies on its axes: there is one number for each of their positions. What an operation gives
+/// lies on the axes of all its operands, and a fold, `sum mean amax amin log_sum_exp argmax argmin`, takes one away; so do
+/// `any`, `all` and `count` of masks. `S::index(axis)` is the position along an axis, `S::count(axis)` its size. A result has to
+/// lie on the axes of its output and no others. Locals may have an axis' name; a function that is called may take an axis, of
+/// type [`Axis`].
+///
+/// What is as large as several axes together, such as the distance of every pair, is never in memory.
+///
+/// Every argument may have dims before those of its axes; they broadcast, and the outputs have them all.
+///
+/// Outputs of type `S::Index` are positions, int64: of such an op there are no gradients. The other options and attributes are
+/// those of [`pointwise`](macro@pointwise). There are kernels for the CPU.
+///
+/// ```
+/// use opsmith::prelude::*;
+/// use opsmith::testing;
+///
+/// /// Attention: for each query, the mean of the values, weighted by how well their keys fit.
+/// #[body("(i,k),(j,k),(j,e)->(i,e)")]
+/// fn attention<S: Indexed>(query: S, key: S, value: S, #[attr(default = 1.0)] scale: S) -> S {
+///     let fit = (query * key).sum(k) * scale;
+///     let weight = (fit - fit.amax(j).detached()).exp();
+///     (weight * value).sum(j) / weight.sum(j)
+/// }
+///
+/// let (query, key) = (array![[0.0, 0.0]], array![[1.0, 2.0], [3.0, 4.0]]);
+/// let outputs = testing::call::<attention>().input(&query).input(&key).input(&array![[1.0], [3.0]]).run()?;
+/// assert_eq!(outputs.array::<f64, Ix2>("z")?, array![[2.0]]);
+/// # Ok::<(), Error>(())
+/// ```
+pub use opsmith_macros::body;
 
 /// Makes a function of the numbers of rows an op, with its gradients: a reduction, or a function of the whole row.
 ///

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::axes::{Axes, Axis};
 use crate::scalar::Scalar;
 
 /// The number of a node.
@@ -76,11 +77,17 @@ impl Fold {
     /// What a fold of nothing gives, and changes nothing when it is folded with others.
     #[inline(always)]
     pub fn identity<S: Scalar>(self) -> S {
-        S::of(match self {
+        S::of(self.identity_value())
+    }
+
+    /// The same as a number.
+    #[inline(always)]
+    pub(crate) fn identity_value(self) -> f64 {
+        match self {
             Self::Sum => 0.0,
             Self::Max => f64::NEG_INFINITY,
             Self::Min => f64::INFINITY,
-        })
+        }
     }
 
     /// The fold of two numbers.
@@ -92,15 +99,6 @@ impl Fold {
             Self::Min => a.min(b),
         }
     }
-}
-
-/// How often a number is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Once for each row; a constant.
-    One,
-    /// Once for each position of each row. All numbers of a body without folds are.
-    Each,
 }
 
 /// A node: a number, or a mask.
@@ -126,10 +124,12 @@ pub enum Node {
     Or(Id, Id),
     /// Not the mask.
     Not(Id),
-    /// The numbers of a row made one.
-    Fold(Fold, Id),
-    /// How many numbers a row has.
-    Count,
+    /// The numbers along an axis made one.
+    Fold(Fold, Axis, Id),
+    /// How many positions an axis has.
+    Count(Axis),
+    /// The position along an axis.
+    Index(Axis),
     /// The number, as a constant where derivatives are taken.
     Detached(Id),
 }
@@ -146,8 +146,12 @@ impl Node {
     /// The nodes that this one is computed from.
     pub fn operands(self) -> impl Iterator<Item = Id> {
         let operands = match self {
-            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) | Self::Count => [None; 3],
-            Self::Unary(_, a) | Self::Not(a) | Self::Fold(_, a) | Self::Detached(a) => [Some(a), None, None],
+            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) | Self::Count(_) | Self::Index(_) => {
+                [None; 3]
+            }
+            Self::Unary(_, a) | Self::Not(a) | Self::Fold(_, _, a) | Self::Detached(a) => {
+                [Some(a), None, None]
+            }
             Self::Binary(_, a, b) | Self::Compare(_, a, b) | Self::And(a, b) | Self::Or(a, b) => {
                 [Some(a), Some(b), None]
             }
@@ -156,19 +160,25 @@ impl Node {
         operands.into_iter().flatten()
     }
 
-    /// How often it is there, given that of the inputs and of its operands.
-    pub(crate) fn kind(self, of_input: impl Fn(u32) -> Kind, of_operand: impl Fn(Id) -> Kind) -> Kind {
+    /// The axes that it lies on, given those of the inputs and of its operands.
+    pub(crate) fn axes(self, of_input: impl Fn(u32) -> Axes, of_operand: impl Fn(Id) -> Axes) -> Axes {
         match self {
             Self::Input(position) => of_input(position),
-            Self::Fold(..) => Kind::One,
-            _ => self.operands().map(of_operand).max().unwrap_or(Kind::One),
+            Self::Fold(_, axis, a) => of_operand(a).without(axis),
+            Self::Index(axis) => Axes::of(axis),
+            _ => self.operands().map(of_operand).fold(Axes::NONE, Axes::union),
         }
+    }
+
+    /// Whether it is a mask.
+    pub fn is_mask(self) -> bool {
+        matches!(self, Self::Compare(..) | Self::And(..) | Self::Or(..) | Self::Not(_))
     }
 
     /// The node with other operands.
     pub(crate) fn with_operands(self, new: impl Fn(Id) -> Id) -> Self {
         match self {
-            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) | Self::Count => self,
+            Self::Input(_) | Self::Attribute(_) | Self::Constant(_) | Self::Count(_) | Self::Index(_) => self,
             Self::Unary(op, a) => Self::Unary(op, new(a)),
             Self::Binary(op, a, b) => Self::Binary(op, new(a), new(b)),
             Self::Select(a, b, c) => Self::Select(new(a), new(b), new(c)),
@@ -176,7 +186,7 @@ impl Node {
             Self::And(a, b) => Self::And(new(a), new(b)),
             Self::Or(a, b) => Self::Or(new(a), new(b)),
             Self::Not(a) => Self::Not(new(a)),
-            Self::Fold(op, a) => Self::Fold(op, new(a)),
+            Self::Fold(op, axis, a) => Self::Fold(op, axis, new(a)),
             Self::Detached(a) => Self::Detached(new(a)),
         }
     }
@@ -190,6 +200,8 @@ pub struct Graph {
     pub(crate) attributes: Vec<(&'static str, f64)>,
     pub(crate) inputs: Vec<Argument>,
     pub(crate) results: Vec<Argument>,
+    /// The names of the axes, for printing; none where there is one at most.
+    pub(crate) axis_names: Vec<String>,
     /// Whether each function that was traced is a node.
     pub(crate) is_faithful: bool,
 }
@@ -198,18 +210,18 @@ pub struct Graph {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Argument {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
+    pub(crate) axes: Axes,
 }
 
 impl Argument {
     /// An argument of a body without folds.
     pub(crate) fn each(name: String) -> Self {
-        Self { name, kind: Kind::Each }
+        Self { name, axes: Axes::FIRST }
     }
 
     /// The gradient of it.
     pub(crate) fn gradient(&self) -> Self {
-        Self { name: format!("{}_grad", self.name), kind: self.kind }
+        Self { name: format!("{}_grad", self.name), axes: self.axes }
     }
 }
 
@@ -258,6 +270,7 @@ impl Graph {
             attributes,
             inputs: arguments.0,
             results: arguments.1,
+            axis_names: Vec::new(),
             is_faithful: true,
         }
     }
@@ -322,6 +335,13 @@ impl Graph {
         self
     }
 
+    /// The graph with names of its axes, for printing.
+    #[must_use]
+    pub fn with_axis_names(mut self, names: &[&str]) -> Self {
+        self.axis_names = names.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
     /// The graph with some of its outputs, by position.
     #[must_use]
     pub fn with_outputs(&self, outputs: &[usize]) -> Self {
@@ -330,20 +350,33 @@ impl Graph {
         Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), results))
     }
 
-    /// How often each input is there.
-    pub fn input_kinds(&self) -> impl Iterator<Item = Kind> {
-        self.inputs.iter().map(|argument| argument.kind)
+    /// The axes that each input lies on.
+    pub fn input_axes(&self) -> impl Iterator<Item = Axes> {
+        self.inputs.iter().map(|argument| argument.axes)
     }
 
-    /// How often each output is there.
-    pub fn output_kinds(&self) -> impl Iterator<Item = Kind> {
-        self.results.iter().map(|argument| argument.kind)
+    /// The axes that each output lies on.
+    pub fn output_axes(&self) -> impl Iterator<Item = Axes> {
+        self.results.iter().map(|argument| argument.axes)
     }
 
-    /// Whether the graph computes by rows: it has folds, or inputs or outputs of which there is one for each row.
-    pub fn has_rows(&self) -> bool {
-        let fold = |node: &Node| matches!(node, Node::Fold(..) | Node::Count);
-        self.nodes.iter().any(fold) || self.input_kinds().chain(self.output_kinds()).any(|k| k == Kind::One)
+    /// Whether axes matter: the graph has folds or positions, or inputs and outputs that lie on different axes.
+    pub fn has_axes(&self) -> bool {
+        let is_one = |node: &Node| matches!(node, Node::Fold(..) | Node::Count(_) | Node::Index(_));
+        let mut all = self.input_axes().chain(self.output_axes());
+        self.nodes.iter().any(is_one) || all.any(|axes| axes != Axes::FIRST)
+    }
+
+    /// The graph without marks for derivatives, for axes of these sizes.
+    pub(crate) fn with_sizes(&self, sizes: &[usize]) -> Self {
+        let mut graph = self.without_detached();
+        for node in &mut graph.nodes {
+            if let Node::Count(axis) = *node {
+                let size = sizes.get(axis.index()).copied().unwrap_or(1);
+                *node = Node::Constant((size as f64).to_bits());
+            }
+        }
+        graph
     }
 
     /// The graph without marks for derivatives.
@@ -363,30 +396,30 @@ impl Graph {
         Self::new(&nodes, &outputs, self.attributes.clone(), (self.inputs.clone(), self.results.clone()))
     }
 
-    /// How often each node is there.
-    pub(crate) fn kinds(&self) -> Vec<Kind> {
-        let mut kinds: Vec<Kind> = Vec::with_capacity(self.nodes.len());
+    /// The axes that each node lies on.
+    pub(crate) fn axes(&self) -> Vec<Axes> {
+        let mut axes: Vec<Axes> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            kinds.push(node.kind(|position| self.inputs[position as usize].kind, |id| kinds[id.index()]));
+            axes.push(node.axes(|position| self.inputs[position as usize].axes, |id| axes[id.index()]));
         }
-        kinds
+        axes
     }
 
     /// Computes the outputs from the inputs, with the attributes' traced values, in any kind of number.
     ///
     /// # Panics
-    /// If there are more or fewer inputs than the graph has, or if it [has rows](Self::has_rows).
+    /// If there are more or fewer inputs than the graph has, or if it [has axes](Self::has_axes).
     pub fn eval<S: Scalar>(&self, inputs: &[S]) -> Vec<S> {
-        assert!(!self.has_rows(), "a graph with folds is computed by rows");
+        assert!(!self.has_axes(), "a graph with folds is computed along its axes");
         let values = self.values(inputs, |_, _| unreachable!("there are no folds"));
         self.outputs.iter().map(|id| values[id.index()].number()).collect()
     }
 
-    /// The value of every node; those that are about a row as `of_row` says, from the node and its operand.
+    /// The value of every node; those that are about an axis as `of_axis` says, from the node and its operand.
     pub(crate) fn values<S: Scalar>(
         &self,
         inputs: &[S],
-        of_row: impl Fn(Node, Option<S>) -> S,
+        of_axis: impl Fn(Node, Option<S>) -> S,
     ) -> Vec<Value<S>> {
         assert_eq!(inputs.len(), self.input_count(), "one number for each input");
         let mut values: Vec<Value<S>> = Vec::with_capacity(self.nodes.len());
@@ -408,8 +441,8 @@ impl Graph {
                 Node::Or(a, b) => Value::Mask(mask(a) | mask(b)),
                 Node::Not(a) => Value::Mask(!mask(a)),
                 Node::Detached(a) => Value::Number(number(a).detached()),
-                Node::Fold(_, a) => Value::Number(of_row(*node, Some(number(a)))),
-                Node::Count => Value::Number(of_row(*node, None)),
+                Node::Fold(_, _, a) => Value::Number(of_axis(*node, Some(number(a)))),
+                Node::Count(_) | Node::Index(_) => Value::Number(of_axis(*node, None)),
             });
         }
         values

@@ -127,6 +127,16 @@ impl Interpreted {
         program
     }
 
+    /// How many loops over a block it has.
+    pub fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether it only copies.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     /// Where an input, an attribute or a constant is.
     fn leaf(&mut self, graph: &Graph, node: Node) -> Option<Source> {
         let value = match node {
@@ -159,7 +169,9 @@ impl Interpreted {
             Node::Not(_) => Operation::Not,
             Node::Select(..) => Operation::Select,
             Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => unreachable!("leaves have no step"),
-            Node::Fold(..) | Node::Count | Node::Detached(_) => unreachable!("a graph with folds has passes"),
+            Node::Fold(..) | Node::Count(_) | Node::Index(_) | Node::Detached(_) => {
+                unreachable!("a graph with folds has passes")
+            }
         };
         let place = |id: Id| places[id.index()];
         let mut operands = [Source::Slot(0); 3];

@@ -3,6 +3,7 @@
 mod cuda;
 mod graph;
 mod interpret;
+mod nest;
 mod passes;
 mod print;
 mod reverse;
@@ -14,8 +15,9 @@ mod trace;
 
 pub use cuda::{CudaType, cuda_functions};
 pub(crate) use graph::Argument;
-pub use graph::{Binary, Compare, Fold, Graph, Id, Kind, Node, Unary};
+pub use graph::{Binary, Compare, Fold, Graph, Id, Node, Unary};
 pub use interpret::{Interpreted, Temporary};
+pub use nest::{Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_block, sum_up};
 pub use passes::{Pass, Passes, Source, Target};
 pub use trace::{Expr, MaskExpr, compose, trace};
 pub(crate) use trace::{node, record};

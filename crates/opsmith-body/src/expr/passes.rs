@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::expr::graph::{Argument, Fold, Graph, Id, Kind, Node, Unary};
+use crate::axes::Axes;
+use crate::expr::graph::{Argument, Fold, Graph, Id, Node, Unary};
 
 /// A graph with folds, cut at them: what is computed in each pass over a row, and between the passes.
 ///
@@ -11,9 +12,9 @@ use crate::expr::graph::{Argument, Fold, Graph, Id, Kind, Node, Unary};
 /// are computed. All numbers of this kind that go from one to the other have an index, as have those that are kept.
 ///
 /// ```
-/// use opsmith_body::{Each, Kind, Passes, Scalar, trace_rows};
+/// use opsmith_body::{Axes, Each, Passes, Scalar, trace_rows};
 ///
-/// let graph = trace_rows(&[("x", Kind::Each)], &[("y", Kind::Each)], |x| {
+/// let graph = trace_rows(&[("x", Axes::FIRST)], &[("y", Axes::FIRST)], |x| {
 ///     let e = (x[0] - x[0].amax()).exp();
 ///     vec![e / e.sum()]
 /// });
@@ -81,7 +82,7 @@ impl Passes {
         let graph = &graph.without_detached();
         let cutter = Cutter {
             graph,
-            kinds: graph.kinds(),
+            axes: graph.axes(),
             levels: levels(graph),
             ones: BTreeMap::new(),
             kept: BTreeMap::new(),
@@ -104,7 +105,7 @@ fn levels(graph: &Graph) -> Vec<usize> {
 
 struct Cutter<'a> {
     graph: &'a Graph,
-    kinds: Vec<Kind>,
+    axes: Vec<Axes>,
     levels: Vec<usize>,
     /// The indices of the numbers that there are for each row.
     ones: BTreeMap<Id, usize>,
@@ -119,14 +120,14 @@ type Roots = Vec<(Id, Target)>;
 
 impl Cutter<'_> {
     fn cut(mut self) -> Passes {
-        let row_inputs = self.graph.input_kinds().filter(|kind| *kind == Kind::One).count();
+        let row_inputs = self.graph.input_axes().filter(|axes| axes.is_empty()).count();
         let last = self.levels.iter().copied().max().unwrap_or(0);
         self.number_ones(row_inputs);
         let mut roots: Vec<Roots> = (0..=last).map(|level| self.roots(level)).collect();
         self.keep_what_is_dear(&mut roots);
         let passes = roots.iter().enumerate().map(|(level, roots)| self.pass(level, roots)).collect();
-        let outputs = self.graph.outputs.iter().zip(self.graph.output_kinds()).enumerate();
-        let row_outputs = outputs.filter(|(_, (_, kind))| *kind == Kind::One);
+        let outputs = self.graph.outputs.iter().zip(self.graph.output_axes()).enumerate();
+        let row_outputs = outputs.filter(|(_, (_, axes))| axes.is_empty());
         Passes {
             passes,
             ones: self.ones.values().copied().max().map_or(0, |index| index + 1).max(row_inputs + 1),
@@ -145,11 +146,7 @@ impl Cutter<'_> {
     }
 
     fn is_one(&self, id: Id) -> bool {
-        self.kinds[id.index()] == Kind::One
-    }
-
-    fn is_mask(&self, id: Id) -> bool {
-        matches!(self.node(id), Node::Compare(..) | Node::And(..) | Node::Or(..) | Node::Not(_))
+        self.axes[id.index()].is_empty()
     }
 
     /// Gives an index to every number of which there is one for each row and that leaves the graph in which it is
@@ -157,9 +154,9 @@ impl Cutter<'_> {
     fn number_ones(&mut self, row_inputs: usize) {
         let mut position = 0;
         let mut of_input = Vec::new();
-        for kind in self.graph.input_kinds() {
+        for axes in self.graph.input_axes() {
             of_input.push(position);
-            position += usize::from(kind == Kind::One);
+            position += usize::from(axes.is_empty());
         }
         let mut next = row_inputs + 1;
         let mut leaving: BTreeSet<Id> = BTreeSet::new();
@@ -169,7 +166,7 @@ impl Cutter<'_> {
                 Node::Input(position) if self.is_one(id) => {
                     self.ones.insert(id, of_input[position as usize]);
                 }
-                Node::Count => {
+                Node::Count(_) => {
                     self.ones.insert(id, row_inputs);
                 }
                 Node::Fold(..) => {
@@ -182,9 +179,9 @@ impl Cutter<'_> {
                     .extend(node.operands().filter(|id| self.is_one(*id)).flat_map(|id| self.numbers_of(id)));
             }
         }
-        let outputs = self.graph.outputs.iter().zip(self.graph.output_kinds());
+        let outputs = self.graph.outputs.iter().zip(self.graph.output_axes());
         leaving
-            .extend(outputs.filter(|(id, kind)| *kind == Kind::One || self.is_one(**id)).map(|(id, _)| *id));
+            .extend(outputs.filter(|(id, axes)| axes.is_empty() || self.is_one(**id)).map(|(id, _)| *id));
         for id in leaving {
             let is_output = self.graph.outputs.contains(&id);
             if !self.ones.contains_key(&id) && (is_output || !self.is_constant(id)) {
@@ -196,7 +193,7 @@ impl Cutter<'_> {
 
     /// The number itself, or the numbers that a mask is computed from.
     fn numbers_of(&self, id: Id) -> Vec<Id> {
-        if !self.is_mask(id) {
+        if !self.node(id).is_mask() {
             return vec![id];
         }
         self.node(id).operands().flat_map(|id| self.numbers_of(id)).collect()
@@ -206,15 +203,15 @@ impl Cutter<'_> {
     fn roots(&self, level: usize) -> Roots {
         let mut roots = Roots::new();
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            if let Node::Fold(op, a) = *node
+            if let Node::Fold(op, _, a) = *node
                 && self.levels[index] == level + 1
             {
                 roots.push((a, Target::Fold(op, self.ones[&Id(index as u32)])));
             }
         }
-        let outputs = self.graph.outputs.iter().zip(self.graph.output_kinds()).enumerate();
-        for (position, (id, kind)) in outputs {
-            if kind == Kind::Each && self.levels[id.index()] == level {
+        let outputs = self.graph.outputs.iter().zip(self.graph.output_axes()).enumerate();
+        for (position, (id, axes)) in outputs {
+            if !axes.is_empty() && self.levels[id.index()] == level {
                 roots.push((*id, Target::Output(position)));
             }
         }
@@ -236,7 +233,7 @@ impl Cutter<'_> {
                 if let Some(earlier) = earlier
                     && self.keep
                     && costs[id.index()] >= KEPT_COST
-                    && !self.is_mask(id)
+                    && !self.node(id).is_mask()
                 {
                     if !self.kept.contains_key(&id) {
                         self.kept.insert(id, self.kept.len());
@@ -257,7 +254,7 @@ impl Cutter<'_> {
         let mut costs: Vec<u32> = Vec::with_capacity(self.graph.nodes.len());
         for (index, node) in self.graph.nodes.iter().enumerate() {
             let own = match node {
-                _ if self.kinds[index] == Kind::One => 0,
+                _ if self.axes[index].is_empty() => 0,
                 Node::Input(_) => 0,
                 Node::Unary(Unary::Neg | Unary::Abs | Unary::Sign | Unary::Floor, _) => 1,
                 Node::Unary(Unary::Sqrt | Unary::Rsqrt, _) => 5,
@@ -276,7 +273,7 @@ impl Cutter<'_> {
             .ones
             .iter()
             .filter(|(id, _)| self.levels[id.index()] == level)
-            .filter(|(id, _)| !matches!(self.node(**id), Node::Input(_) | Node::Count | Node::Fold(..)))
+            .filter(|(id, _)| !matches!(self.node(**id), Node::Input(_) | Node::Count(_) | Node::Fold(..)))
             .map(|(id, index)| (*id, *index))
             .collect();
         let ids: Vec<Id> = new.iter().map(|(id, _)| *id).collect();
@@ -313,8 +310,12 @@ impl Cutter<'_> {
 
 impl Graph {
     /// The part that computes `outputs` from what is given; and what of that it reads, in the order of its inputs.
-    fn part(&self, outputs: &[Id], given: impl Fn(Id) -> Option<Source>) -> (Self, Vec<Source>) {
-        let mut inputs: Vec<Source> = Vec::new();
+    pub(crate) fn part<S: PartialEq>(
+        &self,
+        outputs: &[Id],
+        given: impl Fn(Id) -> Option<S>,
+    ) -> (Self, Vec<S>) {
+        let mut inputs: Vec<S> = Vec::new();
         let mut nodes = self.nodes.clone();
         let mut needed: BTreeSet<Id> = outputs.iter().copied().collect();
         for index in (0..nodes.len()).rev() {

@@ -1,5 +1,6 @@
 //! Graphs as formulas.
 
+use crate::axes::Axis;
 use crate::expr::graph::{Binary, Compare, Fold, Graph, Id, Node, Unary};
 
 /// How tightly the outermost operator of a text binds.
@@ -45,7 +46,7 @@ impl Graph {
         }
         let mut temporaries = (0..).map(|k| format!("t{k}")).filter(|name| !self.is_taken(name));
         let name = |(index, node): (usize, &Node)| {
-            let leaf = matches!(node, Node::Input(_) | Node::Attribute(_) | Node::Constant(_) | Node::Count);
+            let leaf = matches!(node, Node::Input(_) | Node::Attribute(_) | Node::Constant(_)) || matches!(node, Node::Count(_) | Node::Index(_));
             let output = self.outputs.iter().position(|o| o.index() == index);
             match (leaf || uses[index] < 2, output) {
                 (true, _) => None,
@@ -59,6 +60,13 @@ impl Graph {
     fn is_taken(&self, name: &str) -> bool {
         self.inputs.iter().chain(&self.results).any(|argument| argument.name == name)
             || self.attributes.iter().any(|(n, _)| *n == name)
+    }
+
+    /// A function of an axis.
+    fn of_axis(&self, function: &str, axis: Axis) -> String {
+        self.axis_names
+            .get(axis.index())
+            .map_or_else(|| function.to_owned(), |name| format!("{function}({name})"))
     }
 
     fn text(&self, node: Node, texts: &[(String, Binds)]) -> (String, Binds) {
@@ -96,10 +104,12 @@ impl Graph {
             Node::And(a, b) => (infix(a, "&", b, Binds::Sum, Binds::Sum).0, Binds::Loosely),
             Node::Or(a, b) => (infix(a, "|", b, Binds::Sum, Binds::Sum).0, Binds::Loosely),
             Node::Not(a) => (format!("!{}", within(a, Binds::Atom)), Binds::Sign),
-            Node::Fold(Fold::Sum, a) => call("sum", &[a]),
-            Node::Fold(Fold::Max, a) => call("amax", &[a]),
-            Node::Fold(Fold::Min, a) => call("amin", &[a]),
-            Node::Count => ("count".to_owned(), Binds::Atom),
+            Node::Fold(op, axis, a) => match self.axis_names.get(axis.index()) {
+                Some(name) => (format!("{}({}, {name})", op.name(), plain(a)), Binds::Atom),
+                None => call(op.name(), &[a]),
+            },
+            Node::Count(axis) => (self.of_axis("count", axis), Binds::Atom),
+            Node::Index(axis) => (self.of_axis("index", axis), Binds::Atom),
             Node::Detached(a) => call("detached", &[a]),
         }
     }
@@ -127,6 +137,17 @@ impl Unary {
             Self::Abs => "abs",
             Self::Sign => "sign",
             Self::Floor => "floor",
+        }
+    }
+}
+
+impl Fold {
+    /// Its name in formulas.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Max => "amax",
+            Self::Min => "amin",
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::axes::{Axes, Axis};
 use crate::dual::Dual;
-use crate::expr::graph::{Argument, Binary, Fold, Graph, Id, Kind, Node, Value};
-use crate::expr::trace::{Expr, MaskExpr, kind_of, node, record};
+use crate::expr::graph::{Argument, Binary, Fold, Graph, Id, Node, Value};
+use crate::expr::trace::{Expr, MaskExpr, axes_of, node, record};
 use crate::scalar::Scalar;
 
 /// Where a contribution counts: masks of the new graph, and whether each is true or false there.
@@ -86,20 +87,20 @@ impl Graph {
         let inputs = [self.inputs.clone(), gradients(&self.results)].concat();
         record(inputs, gradients(&self.inputs), |numbers| {
             let (inputs, output_gradients) = numbers.split_at(self.input_count());
-            let of_row = |of: Node, operand: Option<Expr>| match (of, operand) {
-                (Node::Fold(op, _), Some(a)) => node(Node::Fold(op, a.0)),
+            let of_axis = |of: Node, operand: Option<Expr>| match (of, operand) {
+                (Node::Fold(op, axis, _), Some(a)) => node(Node::Fold(op, axis, a.0)),
                 _ => node(of),
             };
-            self.backward(&self.values(inputs, of_row), output_gradients)
+            self.backward(&self.values(inputs, of_axis), output_gradients)
         })
     }
 
     /// The gradients of the inputs, from the values of all nodes.
     fn backward(&self, values: &[Value<Expr>], output_gradients: &[Expr]) -> Vec<Expr> {
-        let kinds = self.kinds();
+        let axes = self.axes();
         let mut adjoints = vec![Adjoint::default(); self.nodes.len()];
-        for ((output, gradient), kind) in self.outputs.iter().zip(output_gradients).zip(self.output_kinds()) {
-            let (guard, term) = over_row((kind, kinds[output.index()]), Guard::default(), *gradient);
+        for ((output, gradient), own) in self.outputs.iter().zip(output_gradients).zip(self.output_axes()) {
+            let (guard, term) = over_axes(own.minus(axes[output.index()]), Guard::default(), *gradient);
             adjoints[output.index()].add(guard, term);
         }
         let mut gradients = vec![Expr::of(0.0); self.input_count()];
@@ -110,7 +111,7 @@ impl Graph {
             }
             for (guard, gradient) in adjoint.0 {
                 for (operand, guard, term) in contributions(self.nodes[index], values, &guard, gradient) {
-                    let (guard, term) = over_row((kinds[index], kinds[operand.index()]), guard, term);
+                    let (guard, term) = over_axes(axes[index].minus(axes[operand.index()]), guard, term);
                     adjoints[operand.index()].add(guard, term);
                 }
             }
@@ -119,16 +120,17 @@ impl Graph {
     }
 }
 
-/// A contribution, from a node to its operand of these kinds. To a number of which there is one for each row it is the
-/// sum over the row, in which the conditions on the row's positions are selected. Where a row takes it at no position it
+/// A contribution to an operand that lacks axes which its user lies on: the sum over each of them.
+fn over_axes(lacking: Axes, guard: Guard, term: Expr) -> (Guard, Expr) {
+    lacking.iter().fold((guard, term), |(guard, term), axis| over_axis(axis, guard, term))
+}
+
+/// The sum over an axis, in which the conditions on its positions are selected. Where it is taken at no position it
 /// is nothing: a sum of zeros, multiplied by an infinite slope further down, would be NaN.
-fn over_row((user, operand): (Kind, Kind), guard: Guard, term: Expr) -> (Guard, Expr) {
-    if (user, operand) != (Kind::Each, Kind::One) {
-        return (guard, term);
-    }
-    let fold = |op: Fold, number: Expr| node(Node::Fold(op, number.0));
+fn over_axis(axis: Axis, guard: Guard, term: Expr) -> (Guard, Expr) {
+    let fold = |op: Fold, number: Expr| node(Node::Fold(op, axis, number.0));
     let (inner, outer): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        guard.0.into_iter().partition(|(id, _)| kind_of(*id) == Kind::Each);
+        guard.0.into_iter().partition(|(id, _)| axes_of(*id).has(axis));
     let mut outer = Guard(outer);
     let Some(mask) = Guard(inner).mask() else { return (outer, fold(Fold::Sum, term)) };
     let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
@@ -137,15 +139,15 @@ fn over_row((user, operand): (Kind, Kind), guard: Guard, term: Expr) -> (Guard, 
     (outer, fold(Fold::Sum, Expr::select(mask, term, zero)))
 }
 
-/// What the gradient of the largest or smallest number of a row contributes to the row: an equal share to those that
-/// are it.
-fn shares(op: Fold, a: Id, values: &[Value<Expr>], guard: &Guard, gradient: Expr) -> Vec<(Id, Guard, Expr)> {
+/// What the gradient of the largest or smallest number along an axis contributes to all along it: an equal share to those
+/// that are it.
+fn shares((op, axis): (Fold, Axis), a: Id, values: &[Value<Expr>], guard: &Guard, gradient: Expr) -> Vec<(Id, Guard, Expr)> {
     let x = values[a.index()].number();
-    let extreme = node(Node::Fold(op, x.0));
+    let extreme = node(Node::Fold(op, axis, x.0));
     // The others; none if there is NaN, so that nothing is divided by a count of zero.
     let others = if op == Fold::Max { x.lt(extreme) } else { extreme.lt(x) };
     let one = Expr::select(others, Expr::of(0.0), Expr::of(1.0));
-    let ties = node(Node::Fold(Fold::Sum, one.0));
+    let ties = node(Node::Fold(Fold::Sum, axis, one.0));
     guard.and(others, false).map(|guard| (a, guard, gradient / ties)).into_iter().collect()
 }
 
@@ -174,8 +176,8 @@ fn contributions(
             slopes.filter_map(|(id, slope)| Some((id, guard.clone(), gradient * slope?))).collect()
         }
         Node::Select(mask, yes, no) => either(values[mask.index()].mask(), yes, no),
-        Node::Fold(Fold::Sum, a) => vec![(a, guard.clone(), gradient)],
-        Node::Fold(op, a) => shares(op, a, values, guard, gradient),
+        Node::Fold(Fold::Sum, _, a) => vec![(a, guard.clone(), gradient)],
+        Node::Fold(op, axis, a) => shares((op, axis), a, values, guard, gradient),
         _ => Vec::new(),
     }
 }

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use crate::expr::cuda::{CudaType, cuda_functions};
-use crate::expr::graph::{Fold, Graph, Kind};
+use crate::expr::graph::{Fold, Graph};
 use crate::expr::passes::{Pass, Passes, Source, Target};
 
 impl Graph {
-    /// CUDA C++ source of kernels for a graph [with rows](Graph::has_rows), which NVRTC compiles without any header.
+    /// CUDA C++ source of kernels for a graph whose numbers [lie](Graph::has_axes) along rows or are one for each row, which NVRTC compiles without any header.
     ///
     /// There are two: `NAME_rows_32` and `NAME_rows_64`, whose indices have so many bits; `-DONLY=0` or `-DONLY=1` compiles
     /// one of them. Any grid will do: a block of threads computes a row, and goes on by the size of the grid. A block has a
@@ -58,7 +58,7 @@ impl Graph {
              \x20   for (Index row = blockIdx.x; row < layout.rows; row += gridDim.x) {\n",
         );
         let _ = writeln!(text, "        Number ones[{}];", passes.ones);
-        let row_inputs = self.input_kinds().enumerate().filter(|(_, kind)| *kind == Kind::One);
+        let row_inputs = self.input_axes().enumerate().filter(|(_, axes)| axes.is_empty());
         let mut count = 0;
         for (one, (input, _)) in row_inputs.enumerate() {
             let _ = writeln!(text, "        ones[{one}] = load(*ROW({input}));");

@@ -4,7 +4,8 @@
 //! results more exact: functions of constants are computed in float64, whatever the graph is computed in, and a
 //! square is a product. In particular `x * 0` and `x - x` stay (x may be infinite), and so does `x + 0` (x may be −0).
 
-use crate::expr::graph::{Binary, Compare, Fold, Id, Kind, Node, Unary};
+use crate::axes::Axis;
+use crate::expr::graph::{Binary, Compare, Fold, Id, Node, Unary};
 use crate::expr::trace::Recorder;
 use crate::float::F64;
 use crate::isa::Plain;
@@ -24,12 +25,18 @@ impl Recorder {
             Node::And(a, b) | Node::Or(a, b) if a == b => a,
             Node::And(a, b) => self.intern(Node::And(a.min(b), a.max(b))),
             Node::Or(a, b) => self.intern(Node::Or(a.min(b), a.max(b))),
-            Node::Fold(op, a) => self.fold(op, a),
+            Node::Fold(op, axis, a) => self.fold(op, axis, a),
             Node::Detached(a) => match self.node(a) {
-                Node::Detached(_) | Node::Constant(_) | Node::Attribute(_) | Node::Count => a,
+                Node::Detached(_)
+                | Node::Constant(_)
+                | Node::Attribute(_)
+                | Node::Count(_)
+                | Node::Index(_) => a,
                 _ => self.intern(node),
             },
-            Node::Input(_) | Node::Attribute(_) | Node::Constant(_) | Node::Count => self.intern(node),
+            Node::Input(_) | Node::Attribute(_) | Node::Constant(_) | Node::Count(_) | Node::Index(_) => {
+                self.intern(node)
+            }
         }
     }
 
@@ -153,15 +160,15 @@ impl Recorder {
         }
     }
 
-    /// A number of which there is one for each row is not folded: it is so often itself, or the largest of them.
-    fn fold(&mut self, op: Fold, a: Id) -> Id {
-        match (op, self.kind(a)) {
-            (Fold::Sum, Kind::One) => {
-                let count = self.intern(Node::Count);
+    /// A number that does not lie on the axis is not folded: it is so often itself, or the largest of them.
+    fn fold(&mut self, op: Fold, axis: Axis, a: Id) -> Id {
+        match (op, self.axes(a).has(axis)) {
+            (Fold::Sum, false) => {
+                let count = self.intern(Node::Count(axis));
                 self.product(count, a)
             }
-            (Fold::Max | Fold::Min, Kind::One) => a,
-            (_, Kind::Each) => self.intern(Node::Fold(op, a)),
+            (Fold::Max | Fold::Min, false) => a,
+            (_, true) => self.intern(Node::Fold(op, axis, a)),
         }
     }
 

@@ -39,7 +39,7 @@ const BINARY: [(Binary, &str); 7] = [
 const COMPARE: [(Compare, &str); 3] = [(Compare::Lt, "lt"), (Compare::Le, "le"), (Compare::Eq, "eq")];
 
 impl Graph {
-    /// The graph as text, which [`parse`](Self::parse) reads; none if it [computes by rows](Self::has_rows).
+    /// The graph as text, which [`parse`](Self::parse) reads; none if it [has axes](Self::has_axes).
     ///
     /// Each node is a line: a word, and the numbers of the nodes that it is computed from. Attributes have the values that
     /// they were traced with; constants are written as the bits of a float64.
@@ -52,7 +52,7 @@ impl Graph {
     /// assert_eq!(Graph::parse(&text).unwrap().formula(), "y0 = x0 * 2 + tanh(x1)");
     /// ```
     pub fn to_text(&self) -> Option<String> {
-        if self.has_rows() {
+        if self.has_axes() {
             return None;
         }
         let graph = self.without_detached();
@@ -71,7 +71,7 @@ impl Graph {
                 Node::And(..) => "and".to_owned(),
                 Node::Or(..) => "or".to_owned(),
                 Node::Not(..) => "not".to_owned(),
-                Node::Fold(..) | Node::Count | Node::Detached(_) => return None,
+                Node::Fold(..) | Node::Count(_) | Node::Index(_) | Node::Detached(_) => return None,
             };
             let operands = node.operands().map(|id| format!(" {}", id.0));
             lines.push(operands.fold(word, |line, operand| line + &operand));

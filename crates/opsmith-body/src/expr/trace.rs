@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
+use crate::axes::Axes;
 use crate::body::Body;
-use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Kind, Node, Unary};
+use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
 use crate::scalar::{Mask, Scalar, gelu_tanh};
 
 /// A graph that is being recorded.
@@ -16,25 +17,25 @@ pub(crate) struct Recorder {
     attributes: Vec<(&'static str, f64)>,
     /// Whether a function was taken apart that numbers compute as a whole.
     is_taken_apart: bool,
-    /// How often each node is there, and each input.
-    kinds: Vec<Kind>,
-    inputs: Vec<Kind>,
+    /// The axes that each node lies on, and each input.
+    axes: Vec<Axes>,
+    inputs: Vec<Axes>,
 }
 
 impl Recorder {
     /// The number of a node: the same for equal nodes.
     pub(crate) fn intern(&mut self, node: Node) -> Id {
         *self.known.entry(node).or_insert_with(|| {
-            let kind = node.kind(|position| self.inputs[position as usize], |id| self.kinds[id.index()]);
+            let axes = node.axes(|position| self.inputs[position as usize], |id| self.axes[id.index()]);
             self.nodes.push(node);
-            self.kinds.push(kind);
+            self.axes.push(axes);
             Id(self.nodes.len() as u32 - 1)
         })
     }
 
-    /// How often a node is there.
-    pub(crate) fn kind(&self, id: Id) -> Kind {
-        self.kinds[id.index()]
+    /// The axes that a node lies on.
+    pub(crate) fn axes(&self, id: Id) -> Axes {
+        self.axes[id.index()]
     }
 
     fn attribute(&mut self, name: &'static str, value: f64) -> Id {
@@ -73,8 +74,8 @@ pub(crate) fn record(
     outputs: Vec<Argument>,
     computation: impl FnOnce(&[Expr]) -> Vec<Expr>,
 ) -> Graph {
-    let kinds = inputs.iter().map(|argument| argument.kind).collect();
-    let recorder = Recorder { inputs: kinds, ..Recorder::default() };
+    let axes = inputs.iter().map(|argument| argument.axes).collect();
+    let recorder = Recorder { inputs: axes, ..Recorder::default() };
     let restore = Restore(RECORDER.replace(Some(recorder)));
     let numbers: Vec<Expr> = (0..inputs.len()).map(|k| node(Node::Input(k as u32))).collect();
     let results: Vec<Id> = computation(&numbers).into_iter().map(|output| output.0).collect();
@@ -150,9 +151,9 @@ impl MaskExpr {
     }
 }
 
-/// How often a node of the recording is there.
-pub(crate) fn kind_of(id: Id) -> Kind {
-    with(|r| r.kind(id))
+/// The axes that a node of the recording lies on.
+pub(crate) fn axes_of(id: Id) -> Axes {
+    with(|r| r.axes(id))
 }
 
 pub(crate) fn node(node: Node) -> Expr {

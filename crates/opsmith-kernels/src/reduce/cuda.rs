@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use opsmith_body::{CudaType, Kind};
+use opsmith_body::{CudaType, Axes};
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
 use opsmith_core::{OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
@@ -50,7 +50,7 @@ struct Sum {
     from: *mut u8,
     to: *mut u8,
     output: usize,
-    kind: Kind,
+    kind: Axes,
 }
 
 impl OnCard {
@@ -179,8 +179,8 @@ fn layout(rows: &Space, row: &Space, operands: usize, index: Index) -> Result<Ve
 
 impl Shapes<'_> {
     /// All that there is one of this kind for, in the order in which it is gone through.
-    fn space(&self, kind: Kind) -> &[usize] {
-        if kind == Kind::Each { &self.all } else { &self.rows }
+    fn space(&self, kind: Axes) -> &[usize] {
+        if kind == Axes::FIRST { &self.all } else { &self.rows }
     }
 
     /// An operand with its strides along all dims, 0 where it is repeated.

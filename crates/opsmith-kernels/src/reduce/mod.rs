@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Graph, Kind};
+use opsmith_body::{Graph, Axes};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
@@ -44,9 +44,9 @@ pub trait Reduction: OneBody {
     /// Whether any dims can be a row, and not only the last ones. Such a reduction has one input.
     const ANY_AXES: bool;
     /// How often each input of the op is there.
-    const INPUT_KINDS: &'static [Kind];
+    const INPUT_AXES: &'static [Axes];
     /// How often each output of the op is there.
-    const OUTPUT_KINDS: &'static [Kind];
+    const OUTPUT_AXES: &'static [Axes];
     /// What it computes.
     fn trace(&self) -> Graph;
 }
@@ -91,9 +91,9 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
 /// The shapes of the forward op's outputs.
 fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
     let inputs =
-        |kind| B::INPUT_KINDS.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(index, _)| index);
+        |kind| B::INPUT_AXES.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(index, _)| index);
     let mut each: Option<Shape> = None;
-    for index in inputs(Kind::Each) {
+    for index in inputs(Axes::FIRST) {
         let input = context.input(index)?;
         each = Some(match each {
             Some(each) => context.broadcast(&each, &input)?,
@@ -102,7 +102,7 @@ fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec
     }
     let each = each.unwrap_or_else(Shape::unknown);
     let (mut rows, positions) = row_dims::split(context, &each, B::ANY_AXES)?;
-    for index in inputs(Kind::One) {
+    for index in inputs(Axes::NONE) {
         let input = context.input(index)?;
         rows = context.broadcast(&rows, &input)?;
     }
@@ -110,8 +110,8 @@ fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec
         Some(positions) => context.concatenate(&rows, &positions),
         None => each,
     };
-    let shape = |kind: &Kind| if *kind == Kind::Each { all.clone() } else { rows.clone() };
-    Ok(B::OUTPUT_KINDS.iter().map(shape).collect())
+    let shape = |kind: &Axes| if *kind == Axes::FIRST { all.clone() } else { rows.clone() };
+    Ok(B::OUTPUT_AXES.iter().map(shape).collect())
 }
 
 /// The kernel of a reduction's gradient of an order; of the reduction itself for order 0.
@@ -132,7 +132,7 @@ struct Computation {
     order: usize,
     family: Family,
     /// How often the forward op's inputs and outputs are there.
-    kinds: (&'static [Kind], &'static [Kind]),
+    kinds: (&'static [Axes], &'static [Axes]),
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -170,7 +170,7 @@ struct Given {
 struct Place<T> {
     data: *mut T,
     operand: usize,
-    kind: Kind,
+    kind: Axes,
 }
 
 impl Computation {
@@ -183,7 +183,7 @@ impl Computation {
             row_dims: RowDims::new(construction, B::ANY_AXES)?,
             order: ORDER,
             family: B::FACTS.family(ORDER),
-            kinds: (B::INPUT_KINDS, B::OUTPUT_KINDS),
+            kinds: (B::INPUT_AXES, B::OUTPUT_AXES),
             attrs: attrs.collect::<Result<_>>()?,
         })
     }
@@ -202,7 +202,7 @@ impl Computation {
         }
     }
 
-    fn kind(&self, like: Like) -> Kind {
+    fn kind(&self, like: Like) -> Axes {
         match like {
             Like::Input(index) => self.kinds.0[index],
             Like::Output(index) => self.kinds.1[index],
@@ -213,15 +213,15 @@ impl Computation {
     fn shapes<'a>(&self, context: &OpKernelContext<'a>) -> Option<Shapes<'a>> {
         let inputs: SmallVec<[Option<&[usize]>; 8]> =
             (0..self.family.inputs.len()).map(|input| context.input_shape(input).ok()).collect();
-        let of_kind = |wanted: Kind| {
+        let of_kind = |wanted: Axes| {
             let forward = inputs.iter().zip(self.kinds.0).filter(move |(_, kind)| **kind == wanted);
             forward.map(|(shape, _)| *shape).collect::<Option<SmallVec<[_; 8]>>>()
         };
-        let each = broadcast_shape(of_kind(Kind::Each)?)?;
+        let each = broadcast_shape(of_kind(Axes::FIRST)?)?;
         let shapes = match &self.row_dims {
             RowDims::Last(axes) => {
                 let cut = each.len().checked_sub(*axes)?;
-                let rows = broadcast_shape(of_kind(Kind::One)?.into_iter().chain([&each[..cut]]))?;
+                let rows = broadcast_shape(of_kind(Axes::NONE)?.into_iter().chain([&each[..cut]]))?;
                 let all = rows.iter().chain(&each[cut..]).copied().collect();
                 Shapes { inputs, rows, all, given: None }
             }
@@ -311,7 +311,7 @@ impl Computation {
         let mut places: SmallVec<[Option<Place<T>>; 16]> = SmallVec::new();
         for (operand, turned) in operands.iter().zip(&turned) {
             places.push(operand.as_ref().map(|&Operand { kind, data, layout }| {
-                let own = &mut layouts[kind as usize];
+                let own = &mut layouts[kind.len()];
                 own.push(turned.as_ref().map_or(layout, |(shape, strides)| Layout { shape, strides }));
                 Place { data: data.cast(), operand: own.len() - 1, kind }
             }));
@@ -335,12 +335,12 @@ impl Computation {
         let program = self.program(&wanted, keep, lanes);
         // SAFETY: a tensor of this shape, and so of these strides, is lent for the call.
         let source = |place: &Option<Place<T>>| unsafe {
-            place.as_ref().map(|place| Source::new(&spaces[place.kind as usize], place.operand, place.data))
+            place.as_ref().map(|place| Source::new(&spaces[place.kind.len()], place.operand, place.data))
         };
         let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().map(source).collect();
         let target = |place: &Place<T>| {
             let (space, len) =
-                (&spaces[place.kind as usize], layouts[place.kind as usize][place.operand].shape);
+                (&spaces[place.kind.len()], layouts[place.kind.len()][place.operand].shape);
             let len = len.iter().product();
             // SAFETY: the output was made of this shape, dense, for this call alone.
             let target = unsafe {
@@ -349,7 +349,7 @@ impl Computation {
                     false => Target::Sums(place.operand, Totals::new(place.data, len)),
                 }
             };
-            (target, place.kind == Kind::One)
+            (target, place.kind == Axes::NONE)
         };
         let outputs: SmallVec<[(Target<T>, bool); 8]> = outputs.iter().flatten().map(target).collect();
         let [rows, positions] = &spaces;
@@ -378,28 +378,27 @@ fn is_summed<T>(
 ) -> bool {
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let all = [count(&shapes.rows), count(&shapes.all)];
-    let own = |place: &Place<T>| count(layouts[place.kind as usize][place.operand].shape);
-    outputs.iter().flatten().any(|place| own(place) != all[place.kind as usize])
+    let own = |place: &Place<T>| count(layouts[place.kind.len()][place.operand].shape);
+    outputs.iter().flatten().any(|place| own(place) != all[place.kind.len()])
 }
 
 /// An argument that is there.
 struct Operand<'a> {
-    kind: Kind,
+    kind: Axes,
     data: *mut u8,
     layout: Layout<'a>,
 }
 
 impl Shapes<'_> {
     /// The shape that an argument must have, if it is known.
-    fn like(&self, like: Like, kind: Kind) -> Option<&[usize]> {
+    fn like(&self, like: Like, kind: Axes) -> Option<&[usize]> {
         let (rows, all) = match &self.given {
             Some(given) => (&given.rows, &given.all),
             None => (&self.rows, &self.all),
         };
         match (like, kind) {
             (Like::Input(input), _) => self.inputs[input],
-            (Like::Output(_), Kind::Each) => Some(all),
-            (Like::Output(_), Kind::One) => Some(rows),
+            (Like::Output(_), kind) => Some(if kind.is_empty() { rows } else { all }),
         }
     }
 
@@ -407,7 +406,7 @@ impl Shapes<'_> {
     fn turned(&self, operand: &Operand<'_>) -> Option<(Extents, Strides)> {
         let Given { all, order, .. } = self.given.as_ref()?;
         let Layout { shape, strides } = operand.layout;
-        let is_each = operand.kind == Kind::Each;
+        let is_each = operand.kind == Axes::FIRST;
         if !is_each && shape.len() != all.len() {
             return None;
         }

@@ -1,6 +1,6 @@
 //! The passes of a reduction, ready to be run.
 
-use opsmith_body::{Fold, Graph, Interpreted, Kind, Node, Pass, Passes, Source, Target};
+use opsmith_body::{Fold, Graph, Interpreted, Axes, Node, Pass, Passes, Source, Target};
 
 use crate::pointwise::cost;
 
@@ -86,7 +86,7 @@ impl Program {
     /// they fold no inputs, but copies.
     pub(crate) fn new(graph: &Graph, keep: bool, lanes: bool) -> Program {
         let cut = Passes::new(graph, keep);
-        let inputs = graph.input_kinds().enumerate();
+        let inputs = graph.input_axes().enumerate();
         let width = |pass: &Pass| {
             pass.each_inputs
                 .len()
@@ -99,7 +99,7 @@ impl Program {
             ones: cut.ones,
             kept: cut.kept,
             row_outputs: cut.row_outputs,
-            row_inputs: inputs.filter(|(_, kind)| *kind == Kind::One).map(|(input, _)| input).collect(),
+            row_inputs: inputs.filter(|(_, kind)| *kind == Axes::NONE).map(|(input, _)| input).collect(),
             width: cut.passes.iter().map(width).max().unwrap_or(0),
             cost: cut.passes.iter().map(|pass| cost(&pass.each)).sum(),
             folds: passes.iter().map(|pass| pass.folds.len()).max().unwrap_or(0),

@@ -6,7 +6,7 @@ use syn::{Attribute, Ident, ItemFn};
 
 use super::choices::settled;
 use super::model::{OneBody, ResultKind};
-use super::parameter::Role;
+use super::parameter::{Number, Role};
 use crate::dtypes::rust_type;
 use crate::op::attribute::arguments;
 use crate::op::options::Policy;
@@ -97,6 +97,7 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
         })
     });
     let (name, doc, orders) = (&body.name, body.doc_text(), body.orders);
+    let positions = body.outputs.iter().any(|output| output.number == Number::Index);
     let attrs = body.attrs().map(ToString::to_string);
     let inputs = body.inputs().map(|parameter| &parameter.name);
     let outputs = body.outputs.iter().map(|output| &output.name);
@@ -111,6 +112,7 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
                 outputs: &[#(#outputs),*],
                 dtypes: &[#(<#types as ::opsmith::Element>::DTYPE),*],
                 orders: #orders,
+                positions: #positions,
             };
 
             fn new(construction: &::opsmith::OpKernelConstruction<'_>) -> ::opsmith::Result<Self> {

@@ -6,6 +6,7 @@
 mod choices;
 mod expand;
 mod model;
+mod named;
 mod options;
 mod pairwise;
 mod parameter;
@@ -17,6 +18,7 @@ use syn::parse::{ParseStream, Parser};
 use syn::{Ident, ItemFn, Type};
 
 pub(crate) use model::OneBody;
+pub(crate) use named::expand as named;
 use options::Options;
 pub(crate) use pairwise::expand as pairwise;
 use parameter::Number;

@@ -1,4 +1,4 @@
-//! The options of `#[pointwise(…)]`, `#[reduce(…)]` and `#[pairwise(…)]`.
+//! The options of `#[body(…)]`, `#[pointwise(…)]`, `#[reduce(…)]` and `#[pairwise(…)]`.
 
 use opsmith_core::DType;
 use opsmith_core::dtype::sets;

@@ -15,6 +15,8 @@ pub(crate) enum Number {
     Each,
     /// One for each row, in a reduction.
     One,
+    /// A position along an axis, in a body over axes.
+    Index,
 }
 
 /// A parameter of the function.

@@ -79,8 +79,8 @@ fn check(body: &OneBody, options: &Options, function: &Ident) -> syn::Result<()>
 /// How often each argument is there, and how the function is traced.
 fn reduction(body: &OneBody, ident: &Ident, any_axes: bool) -> TokenStream {
     let kind = |number: Number| match number {
-        Number::Each => quote!(::opsmith::__private::body::Kind::Each),
-        Number::One => quote!(::opsmith::__private::body::Kind::One),
+        Number::Each => quote!(::opsmith::__private::body::Axes::FIRST),
+        Number::One | Number::Index => quote!(::opsmith::__private::body::Axes::NONE),
     };
     let inputs: Vec<TokenStream> = body
         .inputs()
@@ -99,8 +99,8 @@ fn reduction(body: &OneBody, ident: &Ident, any_axes: bool) -> TokenStream {
     quote! {
         impl ::opsmith::__private::kernels::reduce::Reduction for #ident {
             const ANY_AXES: bool = #any_axes;
-            const INPUT_KINDS: &'static [::opsmith::__private::body::Kind] = &[#(#inputs),*];
-            const OUTPUT_KINDS: &'static [::opsmith::__private::body::Kind] = &[#(#outputs),*];
+            const INPUT_AXES: &'static [::opsmith::__private::body::Axes] = &[#(#inputs),*];
+            const OUTPUT_AXES: &'static [::opsmith::__private::body::Axes] = &[#(#outputs),*];
 
             fn trace(&self) -> ::opsmith::__private::body::Graph {
                 ::opsmith::__private::body::trace_rows(

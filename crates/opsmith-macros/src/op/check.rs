@@ -80,7 +80,7 @@ fn check_names(op: &Op) -> Result<()> {
     Ok(())
 }
 
-fn parse_shapes(literal: &LitStr) -> Result<ShapeSignature> {
+pub(crate) fn parse_shapes(literal: &LitStr) -> Result<ShapeSignature> {
     let text = literal.value();
     ShapeSignature::parse(&text).map_err(|error| fault(literal, &error))
 }

@@ -1,7 +1,7 @@
 //! `#[op]`: parse the options and the function, build the model of the op, expand it.
 
 pub(crate) mod attribute;
-mod check;
+pub(crate) mod check;
 mod cuda;
 pub(crate) mod doc;
 mod expand;

@@ -1,0 +1,274 @@
+//! The loops of a nest, from the outermost inwards: every number is computed in the outermost loop in which it is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cut::{Known, MOST_BLOCKS};
+use super::{Nest, Place, Step, Sum, count};
+use crate::axes::{Axes, Axis};
+use crate::expr::graph::{Fold, Id, Node};
+use crate::expr::interpret::Interpreted;
+
+/// A number of a nest, the axes for whose positions it is wanted, and what becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item {
+    pub(super) id: Id,
+    pub(super) axes: Axes,
+    pub(super) action: Action,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    Store(Place),
+    Fold(Fold, usize),
+}
+
+/// The registers that numbers are in.
+type Registers = BTreeMap<Id, usize>;
+
+pub(super) struct Emitter<'a> {
+    known: &'a Known<'a>,
+    lanes: Option<Axis>,
+    registers: Vec<Axes>,
+    /// The folds into memory that this nest computes.
+    own: BTreeSet<Id>,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(known: &'a Known<'a>, lanes: Option<Axis>) -> Self {
+        Emitter { known, lanes, registers: Vec::new(), own: BTreeSet::new() }
+    }
+
+    /// The nest that does something with numbers at all positions of the free axes.
+    pub(super) fn nest(mut self, free: Axes, items: &[Item]) -> Nest {
+        let kept = items.iter().filter(|item| matches!(item.action, Action::Store(Place::Temporary(_))));
+        self.own = kept.map(|item| item.id).collect();
+        let mut registers = Registers::new();
+        let mut steps = self.pack(free, items, &mut registers);
+        steps.extend(self.emit(free, items, registers));
+        Nest { lanes: self.lanes, free, registers: self.registers, steps }
+    }
+
+    fn axes(&self, id: Id) -> Axes {
+        self.known.axes[id.index()]
+    }
+
+    fn register(&mut self, axes: Axes) -> usize {
+        self.registers.push(axes);
+        self.registers.len() - 1
+    }
+
+    /// Whether a number is read from memory.
+    fn is_leaf(&self, id: Id) -> bool {
+        let is_kept = self.known.is_kept(id) && !self.own.contains(&id);
+        is_kept || matches!(self.known.node(id), Node::Input(_) | Node::Index(_))
+    }
+
+    /// What a number is computed from in this nest.
+    fn operands(&self, id: Id) -> Vec<Id> {
+        if self.is_leaf(id) { Vec::new() } else { self.known.node(id).operands().collect() }
+    }
+
+    /// Reads what lies along the lanes once for all inner loops, if it is read in a loop along an axis that it does not lie on.
+    fn pack(&mut self, free: Axes, items: &[Item], registers: &mut Registers) -> Vec<Step> {
+        let mut found = BTreeSet::new();
+        let mut pending: Vec<Id> = items.iter().map(|item| item.id).collect();
+        while let Some(id) = pending.pop() {
+            if found.insert(id) {
+                pending.extend(self.operands(id));
+            }
+        }
+        let inner = found.iter().map(|id| self.axes(*id)).fold(Axes::NONE, Axes::union).minus(free);
+        let mut steps = Vec::new();
+        for id in found {
+            let own = self.axes(id);
+            let within = own.minus(free);
+            let lies = self.lanes.is_some_and(|lanes| own.has(lanes) && free.has(lanes));
+            let is_read = self.is_leaf(id) && !matches!(self.known.node(id), Node::Index(_));
+            let fits = count(within, self.known.sizes) <= MOST_BLOCKS;
+            if is_read && lies && !within.is_empty() && within != inner && fits {
+                let to = self.register(within);
+                let mut load = self.read(id, to);
+                for axis in within.iter() {
+                    load = Step::Loop { axis, steps: vec![load], sums: Vec::new() };
+                }
+                steps.push(load);
+                registers.insert(id, to);
+            }
+        }
+        steps
+    }
+
+    fn read(&self, id: Id, to: usize) -> Step {
+        match (self.known.node(id), self.known.kept.get(&id)) {
+            (_, Some(array)) => Step::Load { from: Place::Temporary(*array), to },
+            (Node::Input(position), _) => Step::Load { from: Place::Input(position as usize), to },
+            (Node::Index(axis), _) => Step::Index { axis, to },
+            _ => unreachable!("only leaves are read"),
+        }
+    }
+
+    /// Does something with numbers where the loops along `bound` are.
+    fn emit(&mut self, bound: Axes, items: &[Item], mut registers: Registers) -> Vec<Step> {
+        let mut steps = Vec::new();
+        while let Some((axis, folds)) = self.next_folds(bound, items, &registers) {
+            steps.extend(self.fold(bound, axis, &folds, &mut registers));
+        }
+        let (now, mut later): (Vec<Item>, Vec<Item>) =
+            items.iter().copied().partition(|item| item.axes.is_within(bound));
+        let mut wanted: BTreeSet<Id> = now.iter().map(|item| item.id).collect();
+        let mut seen = BTreeSet::new();
+        for item in &later {
+            self.hoist(bound, item.id, &registers, &mut wanted, &mut seen);
+        }
+        steps.extend(self.compute(&wanted, &mut registers));
+        for item in &now {
+            let from = registers[&item.id];
+            steps.push(match item.action {
+                Action::Store(to) => Step::Store { from, to },
+                Action::Fold(op, into) => Step::Fold { op, from, into },
+            });
+        }
+        while let Some(axis) = later.first().and_then(|item| item.axes.minus(bound).iter().next()) {
+            let (group, rest) = later.into_iter().partition(|item| item.axes.has(axis));
+            later = rest;
+            let inner = self.emit(bound.with(axis), &group, registers.clone());
+            steps.push(Step::Loop { axis, steps: inner, sums: Vec::new() });
+        }
+        steps
+    }
+
+    /// The folds along one axis that come next, and the axis.
+    fn next_folds(&self, bound: Axes, items: &[Item], registers: &Registers) -> Option<(Axis, Vec<Id>)> {
+        let mut found = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        for item in items {
+            self.find_folds(bound, item.id, Axes::NONE, registers, &mut found, &mut seen);
+        }
+        let axis_of = |id: Id| match self.known.node(id) {
+            Node::Fold(_, axis, _) => axis,
+            _ => unreachable!("only folds are found"),
+        };
+        let ready: Vec<Id> = found.iter().copied().filter(|id| !self.needs(*id, &found, registers)).collect();
+        let axis = axis_of(*ready.first()?);
+        Some((axis, ready.into_iter().filter(|id| axis_of(*id) == axis).collect()))
+    }
+
+    /// The folds that are to be computed in this loop: those that do not vary along the axes of folds around them, and whose
+    /// numbers have room in a register.
+    fn find_folds(
+        &self,
+        bound: Axes,
+        id: Id,
+        inside: Axes,
+        registers: &Registers,
+        found: &mut BTreeSet<Id>,
+        seen: &mut BTreeSet<(Id, Axes)>,
+    ) {
+        if registers.contains_key(&id) || self.is_leaf(id) || !seen.insert((id, inside)) {
+            return;
+        }
+        let mut within = inside;
+        if let Node::Fold(_, axis, _) = self.known.node(id) {
+            let own = self.axes(id);
+            if own.both(inside).is_empty() && count(own.minus(bound), self.known.sizes) <= MOST_BLOCKS {
+                found.insert(id);
+            }
+            within = inside.with(axis);
+        }
+        for operand in self.operands(id) {
+            self.find_folds(bound, operand, within, registers, found, seen);
+        }
+    }
+
+    /// Whether a fold is computed from one of `found`.
+    fn needs(&self, id: Id, found: &BTreeSet<Id>, registers: &Registers) -> bool {
+        let mut pending = self.operands(id);
+        let mut seen = BTreeSet::new();
+        while let Some(id) = pending.pop() {
+            if found.contains(&id) {
+                return true;
+            }
+            if seen.insert(id) && !registers.contains_key(&id) {
+                pending.extend(self.operands(id));
+            }
+        }
+        false
+    }
+
+    /// Folds along an axis.
+    fn fold(&mut self, bound: Axes, axis: Axis, folds: &[Id], registers: &mut Registers) -> Vec<Step> {
+        let (mut steps, mut items, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        for &id in folds {
+            let Node::Fold(op, _, operand) = self.known.node(id) else { continue };
+            let own = self.axes(id).minus(bound);
+            let into = self.register(own);
+            steps.push(Step::Fill { register: into, value: op.identity_value() });
+            if op == Fold::Sum {
+                let (total, lost) = (self.register(own), self.register(own));
+                steps.push(Step::Fill { register: total, value: 0.0 });
+                steps.push(Step::Fill { register: lost, value: 0.0 });
+                sums.push(Sum { part: into, total, lost });
+            }
+            let axes = self.axes(operand).with(axis);
+            items.push((id, op, into, Item { id: operand, axes, action: Action::Fold(op, into) }));
+        }
+        let inner: Vec<Item> = items.iter().map(|(.., item)| *item).collect();
+        let inner = self.emit(bound.with(axis), &inner, registers.clone());
+        steps.push(Step::Loop { axis, steps: inner, sums });
+        for (id, op, into, _) in items {
+            if self.lanes == Some(axis) {
+                steps.push(Step::Across { op, register: into });
+            }
+            registers.insert(id, into);
+        }
+        steps
+    }
+
+    /// The largest parts of a number that are known in this loop and needed in loops within.
+    fn hoist(
+        &self,
+        bound: Axes,
+        id: Id,
+        registers: &Registers,
+        wanted: &mut BTreeSet<Id>,
+        seen: &mut BTreeSet<Id>,
+    ) {
+        let is_constant = matches!(self.known.node(id), Node::Constant(_) | Node::Attribute(_));
+        if is_constant || registers.contains_key(&id) || !seen.insert(id) {
+            return;
+        }
+        if self.axes(id).is_within(bound) {
+            wanted.insert(id);
+            return;
+        }
+        for operand in self.operands(id) {
+            self.hoist(bound, operand, registers, wanted, seen);
+        }
+    }
+
+    /// Computes numbers, which then are in registers.
+    fn compute(&mut self, wanted: &BTreeSet<Id>, registers: &mut Registers) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let new: Vec<Id> = wanted.iter().copied().filter(|id| !registers.contains_key(id)).collect();
+        let (leaves, computed): (Vec<Id>, Vec<Id>) = new.into_iter().partition(|id| self.is_leaf(*id));
+        let given = |id: Id| (registers.contains_key(&id) || self.is_leaf(id)).then_some(id);
+        let (graph, inputs) = self.known.graph.part(&computed, given);
+        for id in leaves.into_iter().chain(inputs.iter().copied()) {
+            if !registers.contains_key(&id) {
+                let to = self.register(Axes::NONE);
+                steps.push(self.read(id, to));
+                registers.insert(id, to);
+            }
+        }
+        if computed.is_empty() {
+            return steps;
+        }
+        let inputs = inputs.iter().map(|id| registers[id]).collect();
+        let outputs: Vec<usize> = computed.iter().map(|_| self.register(Axes::NONE)).collect();
+        for (id, register) in computed.iter().zip(&outputs) {
+            registers.insert(*id, *register);
+        }
+        steps.push(Step::Compute { program: Box::new(Interpreted::new(&graph)), inputs, outputs });
+        steps
+    }
+}

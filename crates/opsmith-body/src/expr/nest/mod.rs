@@ -1,0 +1,157 @@
+//! Graphs over axes as nests of loops, which compute blocks of numbers.
+
+mod cut;
+mod emit;
+mod fold;
+
+pub use fold::{across, add_part, fold_block, sum_up};
+
+use crate::axes::{Axes, Axis};
+use crate::expr::graph::{Fold, Graph};
+use crate::expr::interpret::Interpreted;
+
+/// What a graph computes for some sizes of its axes, as nests that run one after another.
+///
+/// A fold that has no more numbers than the largest argument is computed once, into temporary memory; one that has more, such
+/// as the distance of every pair, is computed again wherever it is used, block by block, and is never in memory.
+///
+/// ```
+/// use opsmith_body::{Axes, Axis, Indexed, Nests, Scalar, trace_over};
+///
+/// // y(i) = the smallest distance to a row of the second input.
+/// let (i, j, k) = (Axes::at(&[0, 2]), Axes::at(&[1, 2]), Axes::at(&[0]));
+/// let graph = trace_over(&["i", "j", "k"], &[("x", i), ("y", j)], &[("z", k)], |x| {
+///     let d = (x[0] - x[1]) * (x[0] - x[1]);
+///     vec![d.sum(Axis::new(2)).amin(Axis::new(1)).sqrt()]
+/// });
+/// let nests = Nests::new(&graph, &[1000, 1000, 3]);
+/// // The distances are nowhere in memory, their smallest of each row is.
+/// assert_eq!(nests.temporaries, [k]);
+/// assert_eq!(nests.nests.len(), 2);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Nests {
+    /// The axes of each array of temporary memory.
+    pub temporaries: Vec<Axes>,
+    /// The nests, in order.
+    pub nests: Vec<Nest>,
+}
+
+/// Loops in loops.
+#[derive(Clone, Debug)]
+pub struct Nest {
+    /// The axis that lies along the numbers of a block; none where there is one number.
+    pub lanes: Option<Axis>,
+    /// The axes of the outermost loops: what is computed for their positions is independent, and may be computed by different
+    /// threads.
+    pub free: Axes,
+    /// The registers, blocks of numbers: of each the axes for whose positions it has a block of its own.
+    pub registers: Vec<Axes>,
+    /// What is done for every position of the free axes.
+    pub steps: Vec<Step>,
+}
+
+/// An array of numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The input of that position.
+    Input(usize),
+    /// The output of that position.
+    Output(usize),
+    /// The temporary memory of that position.
+    Temporary(usize),
+}
+
+/// What a nest does. Numbers are registers, at the positions where the loops are.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Reads a block.
+    Load {
+        /// From where.
+        from: Place,
+        /// The register.
+        to: usize,
+    },
+    /// Writes a block.
+    Store {
+        /// The register.
+        from: usize,
+        /// To where.
+        to: Place,
+    },
+    /// Puts the positions along an axis into a register.
+    Index {
+        /// The axis.
+        axis: Axis,
+        /// The register.
+        to: usize,
+    },
+    /// Computes registers from registers.
+    Compute {
+        /// The program.
+        program: Box<Interpreted>,
+        /// What it reads.
+        inputs: Vec<usize>,
+        /// What it writes.
+        outputs: Vec<usize>,
+    },
+    /// Puts a number into all blocks of a register.
+    Fill {
+        /// The register.
+        register: usize,
+        /// The number.
+        value: f64,
+    },
+    /// Folds a register into another one, number by number.
+    Fold {
+        /// How.
+        op: Fold,
+        /// What is folded.
+        from: usize,
+        /// Into what.
+        into: usize,
+    },
+    /// Goes along an axis.
+    Loop {
+        /// The axis; if it is that of the lanes, block by block.
+        axis: Axis,
+        /// What is done at every position.
+        steps: Vec<Step>,
+        /// The registers that sums are folded into.
+        sums: Vec<Sum>,
+    },
+    /// Folds the numbers of each block of a register, which all then are the fold.
+    Across {
+        /// How.
+        op: Fold,
+        /// The register.
+        register: usize,
+    },
+}
+
+/// A sum along a loop: a few terms are added to `part`, which is then added to `total` with what that rounds off in `lost`.
+#[derive(Clone, Copy, Debug)]
+pub struct Sum {
+    /// The register that terms are folded into, and which has the whole sum after the loop.
+    pub part: usize,
+    /// The sum of the parts before.
+    pub total: usize,
+    /// What rounding has lost of it.
+    pub lost: usize,
+}
+
+/// How many terms [`Sum::part`] is at most the sum of.
+pub const PART: usize = 32;
+
+/// How many numbers there are for these axes; as many as there can be if it does not fit.
+fn count(axes: Axes, sizes: &[usize]) -> usize {
+    let size = |axis: Axis| sizes.get(axis.index()).copied().unwrap_or(1);
+    axes.iter().map(size).fold(1, usize::saturating_mul)
+}
+
+impl Nests {
+    /// The nests of a graph, whose axes have these sizes.
+    pub fn new(graph: &Graph, sizes: &[usize]) -> Self {
+        cut::cut(&graph.with_sizes(sizes), sizes)
+    }
+}

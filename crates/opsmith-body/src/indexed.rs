@@ -1,0 +1,188 @@
+//! The interface that bodies over named axes are written against, and their graphs.
+
+use crate::axes::{Axes, Axis};
+use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, node, record};
+use crate::scalar::{Mask, Scalar};
+
+/// A number that lies on axes: there is one for each of their positions.
+///
+/// What an operation gives lies on the axes of all its operands, what a fold gives on those of its operand but one. So the
+/// formula says which loops there are:
+///
+/// ```
+/// use opsmith_body::{Axis, Indexed};
+///
+/// // With b on (j, e): the sum over j, on (i, e).
+/// fn gaussian_convolution<S: Indexed>(x: S, y: S, b: S, gamma: S, [j, k]: [Axis; 2]) -> S {
+///     let d = ((x - y) * (x - y)).sum(k);
+///     ((d * -gamma).exp() * b).sum(j)
+/// }
+/// ```
+pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
+    /// A position along an axis.
+    type Index: Index<Number = Self, Mask = Self::Mask>;
+
+    /// The position along an axis, from 0 on.
+    fn index(axis: Axis) -> Self::Index;
+    /// How many positions an axis has.
+    fn count(axis: Axis) -> Self;
+    /// The sum along an axis; 0 of no numbers.
+    fn sum(self, axis: Axis) -> Self;
+    /// The largest along an axis, NaN if one is NaN; −∞ of no numbers. The gradient is shared equally by those that are it.
+    fn amax(self, axis: Axis) -> Self;
+    /// The smallest along an axis, NaN if one is NaN; ∞ of no numbers. The gradient is shared equally by those that are it.
+    fn amin(self, axis: Axis) -> Self;
+    /// The position of the largest along an axis, the first of equals; of the first NaN if there is one.
+    fn argmax(self, axis: Axis) -> Self::Index;
+    /// The position of the smallest along an axis, the first of equals; of the first NaN if there is one.
+    fn argmin(self, axis: Axis) -> Self::Index;
+
+    /// The mean along an axis; NaN of no numbers.
+    fn mean(self, axis: Axis) -> Self {
+        self.sum(axis) / Self::count(axis)
+    }
+
+    /// The logarithm of the sum of the exponentials along an axis, without overflow; −∞ of no numbers.
+    fn log_sum_exp(self, axis: Axis) -> Self {
+        let largest = self.amax(axis).detached();
+        let zero = Self::of(0.0);
+        // Where it is infinite nothing may be subtracted: ∞ − ∞ is no number.
+        let shift = Self::select(largest.abs().lt(Self::of(f64::INFINITY)), largest, zero);
+        (self - shift).exp().sum(axis).log() + shift
+    }
+}
+
+/// A position along an axis.
+pub trait Index: Copy + 'static {
+    /// The numbers of the body.
+    type Number: Scalar<Mask = Self::Mask>;
+    /// What comparisons give.
+    type Mask: Mask;
+
+    /// The position as a number.
+    fn number(self) -> Self::Number;
+    /// `self < other`.
+    #[inline(always)]
+    fn lt(self, other: Self) -> Self::Mask {
+        self.number().lt(other.number())
+    }
+    /// `self <= other`.
+    #[inline(always)]
+    fn le(self, other: Self) -> Self::Mask {
+        self.number().le(other.number())
+    }
+    /// `self == other`.
+    #[inline(always)]
+    fn eq(self, other: Self) -> Self::Mask {
+        self.number().eq(other.number())
+    }
+    /// `self > other`.
+    #[inline(always)]
+    fn gt(self, other: Self) -> Self::Mask {
+        other.lt(self)
+    }
+    /// `self >= other`.
+    #[inline(always)]
+    fn ge(self, other: Self) -> Self::Mask {
+        other.le(self)
+    }
+    /// `self != other`.
+    #[inline(always)]
+    fn ne(self, other: Self) -> Self::Mask {
+        !self.eq(other)
+    }
+}
+
+/// A mask that lies on axes.
+pub trait IndexedMask: Mask {
+    /// The numbers of the body.
+    type Number: Scalar<Mask = Self>;
+
+    /// How many are true along an axis.
+    fn count(self, axis: Axis) -> Self::Number;
+    /// Whether one is true along an axis; not of none.
+    fn any(self, axis: Axis) -> Self;
+    /// Whether all are true along an axis; so of none.
+    fn all(self, axis: Axis) -> Self {
+        !(!self).any(axis)
+    }
+}
+
+/// A position that is a node of a graph.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexExpr(Expr);
+
+impl IndexExpr {
+    /// The position as a number.
+    pub fn expr(self) -> Expr {
+        self.0
+    }
+}
+
+impl Index for IndexExpr {
+    type Number = Expr;
+    type Mask = MaskExpr;
+
+    fn number(self) -> Expr {
+        self.0
+    }
+}
+
+impl IndexedMask for MaskExpr {
+    type Number = Expr;
+
+    fn count(self, axis: Axis) -> Expr {
+        Expr::select(self, Expr::of(1.0), Expr::of(0.0)).sum(axis)
+    }
+    fn any(self, axis: Axis) -> Self {
+        // With a fold of their own identity, so that of none there is none.
+        let one = Expr::select(self, Expr::of(1.0), Expr::of(0.0));
+        one.amax(axis).gt(Expr::of(0.0))
+    }
+}
+
+/// The position of the first number along an axis that is `extreme`, or NaN.
+fn position(x: Expr, extreme: Expr, axis: Axis) -> IndexExpr {
+    let is_it = Scalar::eq(x, extreme) | Scalar::ne(x, x);
+    let place = Expr::select(is_it, node(Node::Index(axis)), Expr::of(f64::INFINITY));
+    IndexExpr(place.amin(axis).detached())
+}
+
+impl Indexed for Expr {
+    type Index = IndexExpr;
+
+    fn index(axis: Axis) -> IndexExpr {
+        IndexExpr(node(Node::Index(axis)))
+    }
+    fn count(axis: Axis) -> Self {
+        node(Node::Count(axis))
+    }
+    fn sum(self, axis: Axis) -> Self {
+        node(Node::Fold(Fold::Sum, axis, self.0))
+    }
+    fn amax(self, axis: Axis) -> Self {
+        node(Node::Fold(Fold::Max, axis, self.0))
+    }
+    fn amin(self, axis: Axis) -> Self {
+        node(Node::Fold(Fold::Min, axis, self.0))
+    }
+    fn argmax(self, axis: Axis) -> IndexExpr {
+        position(self, self.amax(axis), axis)
+    }
+    fn argmin(self, axis: Axis) -> IndexExpr {
+        position(self, self.amin(axis), axis)
+    }
+}
+
+/// Traces a body over axes of these names, whose inputs and outputs have names and lie on axes.
+pub fn trace_over(
+    axes: &[&str],
+    inputs: &[(&str, Axes)],
+    outputs: &[(&str, Axes)],
+    body: impl FnOnce(&[Expr]) -> Vec<Expr>,
+) -> Graph {
+    let arguments = |named: &[(&str, Axes)]| {
+        named.iter().map(|&(name, axes)| Argument { name: name.to_owned(), axes }).collect()
+    };
+    record(arguments(inputs), arguments(outputs), body).with_axis_names(axes)
+}

@@ -1,0 +1,292 @@
+//! Where the numbers of a body lie.
+
+use opsmith_body::{Axes, Axis, BLOCK, Block, Level};
+use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::{TensorView, TensorViewMut};
+
+use crate::stored::{Stored, Wide};
+
+/// The dims before those of the axes, as two loops: the outer one goes along those that an output is summed over.
+pub(super) struct Batch {
+    dims: Extents,
+    /// The positions of the outer loop's dims, and of the inner loop's.
+    outer: Extents,
+    inner: Extents,
+    inner_dims: Extents,
+}
+
+impl Batch {
+    /// The loops over `dims`, where these are the outputs' own.
+    pub(super) fn new<'a>(dims: &[usize], outputs: impl Iterator<Item = &'a [usize]> + Clone) -> Self {
+        let is_outer = |&dim: &usize| {
+            dims[dim] != 1 && outputs.clone().any(|own| is_repeated(dims, own, dim))
+        };
+        let (outer, inner): (Extents, Extents) = (0..dims.len()).partition(is_outer);
+        let inner_dims = inner.iter().map(|&dim| dims[dim]).collect();
+        Batch { dims: dims.into(), outer, inner, inner_dims }
+    }
+
+    /// The dims of the inner loop.
+    pub(super) fn inner(&self) -> &[usize] {
+        &self.inner_dims
+    }
+
+    /// How many positions the outer loop has, and the inner one.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        let count = |positions: &[usize]| positions.iter().map(|&dim| self.dims[dim]).product();
+        (count(&self.outer), count(&self.inner))
+    }
+
+    /// Whether an output of these own dims is summed over some of them.
+    pub(super) fn is_summed(&self, own: &[usize]) -> bool {
+        self.outer.iter().any(|&dim| is_repeated(&self.dims, own, dim))
+    }
+
+    /// How far an operand is at a position of both loops, which has these strides along all dims.
+    pub(super) fn offset(&self, strides: &[isize], outer: usize, inner: usize) -> isize {
+        let along = |positions: &[usize], mut index: usize| {
+            let mut offset = 0;
+            for &dim in positions.iter().rev() {
+                offset += (index % self.dims[dim]) as isize * strides[dim];
+                index /= self.dims[dim];
+            }
+            offset
+        };
+        along(&self.outer, outer) + along(&self.inner, inner)
+    }
+
+    /// The strides along all dims of an operand that has the last of them, or 1 in their places.
+    fn strides(&self, shape: &[usize], strides: &[isize]) -> Strides {
+        let of = |dim: usize| {
+            let own = (dim + shape.len()).checked_sub(self.dims.len());
+            own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])
+        };
+        (0..self.dims.len()).map(of).collect()
+    }
+}
+
+/// Whether an argument with these own dims is the same along a dim.
+fn is_repeated(dims: &[usize], own: &[usize], dim: usize) -> bool {
+    (dim + own.len()).checked_sub(dims.len()).is_none_or(|at| own[at] == 1 && dims[dim] != 1)
+}
+
+/// What lies somewhere.
+#[derive(Clone, Copy)]
+enum Data<T: Stored> {
+    /// Nothing, which is zeros.
+    Absent,
+    Given(*mut T),
+    /// Numbers as they are computed.
+    Wide(*mut T::Wide),
+    /// What is written is added.
+    Sum(*mut f64),
+    Positions(*mut i64),
+}
+
+/// An argument of a call, or temporary memory.
+pub(super) struct Operand<T: Stored> {
+    data: Data<T>,
+    /// Along the dims before those of the axes.
+    batch: Strides,
+    /// Along each axis.
+    along: [isize; Axis::MOST],
+    axes: Axes,
+}
+
+// SAFETY: whoever makes a task promises that what it writes is its own, and each number is written by one thread.
+unsafe impl<T: Stored> Sync for Operand<T> {}
+
+/// Where a loop is: how far each operand is along the batch, and the position along each axis.
+#[derive(Clone)]
+pub(super) struct At {
+    pub(super) outer: usize,
+    pub(super) inner: usize,
+    pub(super) along: [usize; Axis::MOST],
+    /// The axis along the lanes while there is a loop along it, and how many positions the block has.
+    pub(super) lanes: Option<(Axis, usize)>,
+}
+
+impl<T: Stored> Operand<T> {
+    pub(super) fn absent() -> Self {
+        Operand { data: Data::Absent, batch: Strides::new(), along: [0; Axis::MOST], axes: Axes::NONE }
+    }
+
+    pub(super) fn input(view: &TensorView<'_>, axes: &[usize], batch: &Batch) -> Self {
+        Self::new(Data::Given(view.data_ptr().cast_mut().cast()), view.shape(), view.strides(), axes, batch)
+    }
+
+    pub(super) fn output(view: &TensorViewMut<'_>, axes: &[usize], batch: &Batch) -> Self {
+        Self::new(Data::Given(view.data_ptr().cast()), view.shape(), view.strides(), axes, batch)
+    }
+
+    pub(super) fn positions(view: &TensorViewMut<'_>, axes: &[usize], batch: &Batch) -> Self {
+        Self::new(Data::Positions(view.data_ptr().cast()), view.shape(), view.strides(), axes, batch)
+    }
+
+    /// Sums of an output of this shape.
+    pub(super) fn sum(memory: &mut [f64], shape: &[usize], axes: &[usize], batch: &Batch) -> Self {
+        let strides = opsmith_core::tensor::row_major_strides(shape);
+        Self::new(Data::Sum(memory.as_mut_ptr()), shape, &strides, axes, batch)
+    }
+
+    /// Temporary memory for each position of the batch's inner loop.
+    pub(super) fn temporary(memory: &mut [T::Wide], shape: &[usize], axes: Axes, batch: &Batch) -> Self {
+        let strides = opsmith_core::tensor::row_major_strides(shape);
+        let (of_batch, of_axes) = strides.split_at(batch.inner.len());
+        let mut all: Strides = batch.dims.iter().map(|_| 0).collect();
+        for (&dim, &stride) in batch.inner.iter().zip(of_batch) {
+            all[dim] = stride;
+        }
+        let mut along = [0; Axis::MOST];
+        for (axis, &stride) in axes.iter().zip(of_axes) {
+            along[axis.index()] = stride;
+        }
+        Operand { data: Data::Wide(memory.as_mut_ptr()), batch: all, along, axes }
+    }
+
+    fn new(data: Data<T>, shape: &[usize], strides: &[isize], axes: &[usize], batch: &Batch) -> Self {
+        let core = shape.len() - axes.len();
+        let mut along = [0; Axis::MOST];
+        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
+            // An argument that has an axis twice is read along its diagonal.
+            along[axis] += stride;
+        }
+        Operand { data, batch: batch.strides(&shape[..core], &strides[..core]), along, axes: Axes::at(axes) }
+    }
+
+    /// How far it is where the loops are, and its stride along the lanes if it lies along them.
+    fn place(&self, batch: &Batch, at: &At) -> (isize, Option<(isize, usize)>) {
+        let along = at.along.iter().zip(self.along).map(|(&position, stride)| position as isize * stride);
+        let offset = batch.offset(&self.batch, at.outer, at.inner) + along.sum::<isize>();
+        let lanes = at.lanes.filter(|(axis, _)| self.axes.has(*axis));
+        (offset, lanes.map(|(axis, count)| (self.along[axis.index()], count)))
+    }
+
+    /// Reads a block where the loops are: the numbers along the lanes, or one number everywhere.
+    ///
+    /// # Safety
+    /// The loops must be within the batch and the axes, and nobody may write there.
+    pub(super) unsafe fn load(&self, level: Level, batch: &Batch, at: &At, to: &mut Block<T::Wide>) {
+        if matches!(self.data, Data::Absent) {
+            to.0 = [T::Wide::of_double(0.0); BLOCK];
+            return;
+        }
+        let (offset, lanes) = self.place(batch, at);
+        // SAFETY: the element is within the argument, as are those along the lanes from it on.
+        unsafe {
+            match self.data {
+                Data::Given(data) => given(level, data.offset(offset), lanes, to),
+                Data::Wide(data) => wide(data.offset(offset), lanes, to),
+                Data::Absent | Data::Sum(_) | Data::Positions(_) => {}
+            }
+        }
+    }
+
+    /// Writes a block where the loops are.
+    ///
+    /// # Safety
+    /// The loops must be within the batch and the axes, and nobody else may read or write there.
+    pub(super) unsafe fn store(&self, level: Level, batch: &Batch, at: &At, from: &Block<T::Wide>) {
+        if matches!(self.data, Data::Absent) {
+            return;
+        }
+        let (offset, lanes) = self.place(batch, at);
+        let (stride, count) = lanes.unwrap_or((0, 1));
+        // SAFETY: the element is within the output, as are those along the lanes from it on.
+        unsafe {
+            match self.data {
+                Data::Given(data) if stride == 1 => {
+                    let to = std::slice::from_raw_parts_mut(data.offset(offset), count);
+                    T::narrow(level, from, to);
+                }
+                Data::Given(data) => {
+                    let mut room = [T::default(); BLOCK];
+                    T::narrow(level, from, &mut room[..count]);
+                    for (lane, number) in room[..count].iter().enumerate() {
+                        *data.offset(offset + lane as isize * stride) = *number;
+                    }
+                }
+                Data::Wide(data) => {
+                    for (lane, number) in from.0[..count].iter().enumerate() {
+                        *data.offset(offset + lane as isize * stride) = *number;
+                    }
+                }
+                Data::Sum(data) => {
+                    for (lane, number) in from.0[..count].iter().enumerate() {
+                        *data.offset(offset + lane as isize * stride) += number.double();
+                    }
+                }
+                Data::Positions(data) => {
+                    for (lane, number) in from.0[..count].iter().enumerate() {
+                        *data.offset(offset + lane as isize * stride) = number.double() as i64;
+                    }
+                }
+                Data::Absent => {}
+            }
+        }
+    }
+}
+
+/// # Safety
+/// There must be an element, and those along the lanes from it on.
+unsafe fn given<T: Stored>(
+    level: Level,
+    data: *const T,
+    lanes: Option<(isize, usize)>,
+    to: &mut Block<T::Wide>,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match lanes {
+            Some((1, count)) => T::widen_few(level, std::slice::from_raw_parts(data, count), to),
+            Some((stride, count)) => {
+                let mut room = [T::default(); BLOCK];
+                for (lane, number) in room[..count].iter_mut().enumerate() {
+                    *number = *data.offset(lane as isize * stride);
+                }
+                T::widen_few(level, &room[..count], to);
+            }
+            None => {
+                T::widen_few(level, std::slice::from_ref(&*data), to);
+                to.0 = [to.0[0]; BLOCK];
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As [`given`].
+unsafe fn wide<W: Wide>(data: *const W, lanes: Option<(isize, usize)>, to: &mut Block<W>) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        match lanes {
+            Some((stride, count)) => {
+                for (lane, number) in to.0[..count].iter_mut().enumerate() {
+                    *number = *data.offset(lane as isize * stride);
+                }
+            }
+            None => to.0 = [*data; BLOCK],
+        }
+    }
+}
+
+/// Stores sums into the output that they are of, whose elements they are in order.
+pub(super) fn store_sum<T: Stored>(sums: *const f64, view: &TensorViewMut<'_>) {
+    let count = view.shape().iter().product();
+    let (shape, strides) = (view.shape(), view.strides());
+    let data: *mut T = view.data_ptr().cast();
+    for index in 0..count {
+        let mut rest = index;
+        let mut offset = 0;
+        for (&dim, &stride) in shape.iter().zip(strides).rev() {
+            offset += (rest % dim) as isize * stride;
+            rest /= dim;
+        }
+        let mut block = Block::<T::Wide>::default();
+        // SAFETY: there is a sum for each element of the output, which is exclusively the call's.
+        unsafe {
+            block.0[0] = T::Wide::of_double(*sums.add(index));
+            T::narrow(Level::best(), &block, std::slice::from_mut(&mut *data.offset(offset)));
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Bodies over named axes, and their gradients: [`Nests`] of loops run over tensors.
+//!
+//! Every argument may have dims before those of its axes, which broadcast. They are loops around all others; the gradient of an
+//! input that is the same along some of them is summed over those, in double precision.
+
+mod memory;
+mod run;
+mod shapes;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use half::{bf16, f16};
+use opsmith_body::{Axes, Axis, Graph, Nests, Place};
+use opsmith_core::family::{Family, Like};
+use opsmith_core::fork::Mutex;
+use opsmith_core::tensor::Extents;
+use opsmith_core::{
+    AttrValue, DType, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result,
+    TensorViewMut, bail, ensure,
+};
+use smallvec::SmallVec;
+
+use self::memory::{Batch, Operand};
+use self::run::Task;
+use self::shapes::{Call, output_shapes};
+use crate::explain::vectors;
+use crate::facts::{OneBody, OutputShapes, shape_error};
+use crate::stored::Stored;
+
+/// A body that `#[body]` made.
+pub trait AxesBody: OneBody {
+    /// The names of the axes.
+    const AXES: &'static [&'static str];
+    /// The axes of each input's last dims, by position.
+    const INPUTS: &'static [&'static [usize]];
+    /// The axes of each output's last dims.
+    const OUTPUTS: &'static [&'static [usize]];
+    /// What it computes.
+    fn trace(&self) -> Graph;
+}
+
+/// The statement of the op, or of its gradient op of this order.
+pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
+    let kernels = [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided()];
+    B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
+        let graph = graph(&B::new(construction)?, ORDER);
+        let family = B::FACTS.family(ORDER);
+        let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
+        let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
+        Ok(Explanation {
+            formula: graph.with_names(&inputs, &outputs).with_axis_names(B::AXES).formula(),
+            vectors: vectors(construction.attr("T")?),
+            ..Explanation::default()
+        })
+    })
+}
+
+/// The graph of a body's gradient of an order.
+fn graph<B: AxesBody>(body: &B, order: usize) -> Graph {
+    (0..order).fold(body.trace(), |graph, _| graph.gradient())
+}
+
+/// What the body says of its arguments' axes.
+#[derive(Clone, Copy)]
+struct Arguments {
+    axes: &'static [&'static str],
+    inputs: &'static [&'static [usize]],
+    outputs: &'static [&'static [usize]],
+}
+
+impl Arguments {
+    fn of<B: AxesBody>() -> Self {
+        Arguments { axes: B::AXES, inputs: B::INPUTS, outputs: B::OUTPUTS }
+    }
+
+    /// The axes of an argument that is like one of the forward op's.
+    fn like(&self, like: Like) -> &'static [usize] {
+        match like {
+            Like::Input(index) => self.inputs[index],
+            Like::Output(index) => self.outputs[index],
+        }
+    }
+}
+
+/// The kernel of a body's gradient of an order; of the body itself for order 0.
+struct BodyKernel<B, const ORDER: usize> {
+    computation: Computation,
+    body: PhantomData<fn() -> B>,
+}
+
+/// What nests are made for: the wanted outputs, as bits, and the sizes of the axes.
+type Variant = (u64, Extents);
+
+/// The most variants whose nests are kept.
+const MOST_VARIANTS: usize = 64;
+
+/// What an instance computes with, whatever the body.
+struct Computation {
+    graph: Graph,
+    nests: Mutex<Vec<(Variant, Arc<Nests>)>>,
+    dtype: DType,
+    order: usize,
+    family: Family,
+    arguments: Arguments,
+    /// Whether the outputs are positions.
+    positions: bool,
+    /// All attributes, for messages.
+    attrs: Vec<AttrValue>,
+}
+
+impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
+    fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
+        let computation = Computation {
+            graph: graph(&B::new(construction)?, ORDER),
+            nests: Mutex::default(),
+            dtype: construction.attr("T")?,
+            order: ORDER,
+            family: B::FACTS.family(ORDER),
+            arguments: Arguments::of::<B>(),
+            positions: B::FACTS.positions,
+            attrs: attrs.collect::<Result<_>>()?,
+        };
+        Ok(BodyKernel { computation, body: PhantomData })
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        self.computation.compute(context, output_shapes::<B>)
+    }
+}
+
+impl Computation {
+    /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
+    fn compute(&self, context: &OpKernelContext<'_>, shapes: OutputShapes) -> Result<()> {
+        let Some(call) = Call::new(context, self.arguments, &self.family) else {
+            return Err(shape_error(context, &self.attrs, &self.family, self.order, shapes));
+        };
+        match self.dtype {
+            DType::Float32 => self.run::<f32>(context, &call),
+            DType::Float64 => self.run::<f64>(context, &call),
+            DType::Float16 => self.run::<f16>(context, &call),
+            DType::BFloat16 => self.run::<bf16>(context, &call),
+            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
+        }
+    }
+
+    /// The nests for some outputs and sizes.
+    fn nests(&self, wanted: &[usize], sizes: &Extents) -> Arc<Nests> {
+        let bits = wanted.iter().fold(0, |bits, output| bits | 1 << output);
+        let key = (bits, sizes.clone());
+        let find = |known: &[(Variant, Arc<Nests>)]| {
+            known.iter().find(|(other, _)| *other == key).map(|(_, nests)| nests.clone())
+        };
+        if let Some(nests) = find(&self.nests.lock()) {
+            return nests;
+        }
+        let nests = Arc::new(Nests::new(&self.graph.with_outputs(wanted), sizes));
+        let mut known = self.nests.lock();
+        if known.len() == MOST_VARIANTS {
+            known.remove(0);
+        }
+        // Another thread may have made an equal one meanwhile.
+        if find(&known).is_none() {
+            known.push((key, nests.clone()));
+        }
+        nests
+    }
+
+    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+        self.check_positions(context, call)?;
+        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut views: SmallVec<[TensorViewMut<'_>; 8]> = SmallVec::new();
+        for (output, argument) in self.family.outputs.iter().enumerate() {
+            if context.output_wanted(output)? {
+                wanted.push(output);
+                views.push(context.allocate_output(output, &call.shape(argument.like))?);
+            }
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let nests = self.nests(&wanted, &call.sizes);
+        let compute = context.compute();
+        let likes = wanted.iter().map(|output| self.family.outputs[*output].like);
+        let own: SmallVec<[Extents; 8]> = likes.clone().map(|like| call.batch_of(like)).collect();
+        let batch = Batch::new(&call.batch, own.iter().map(|shape| &shape[..]));
+        let mut operands: Vec<(Place, Operand<T>)> = Vec::new();
+        for (input, argument) in self.family.inputs.iter().enumerate() {
+            let axes = self.arguments.like(argument.like);
+            let operand = match context.optional_input(input)? {
+                Some(view) => Operand::input(&view, axes, &batch),
+                None => Operand::absent(),
+            };
+            operands.push((Place::Input(input), operand));
+        }
+        let mut sums = Vec::new();
+        for (position, ((view, like), own)) in views.iter().zip(likes).zip(&own).enumerate() {
+            let axes = self.arguments.like(like);
+            let operand = if self.positions {
+                Operand::positions(view, axes, &batch)
+            } else if batch.is_summed(own) {
+                let sum = compute.temp::<f64>(view.shape().iter().product())?;
+                sums.push((position, sum.as_ptr()));
+                Operand::sum(sum, view.shape(), axes, &batch)
+            } else {
+                Operand::output(view, axes, &batch)
+            };
+            operands.push((Place::Output(position), operand));
+        }
+        for (number, axes) in nests.temporaries.iter().enumerate() {
+            let each = axes.iter().map(|axis| call.sizes[axis.index()]);
+            let shape: Extents = batch.inner().iter().copied().chain(each).collect();
+            let len = shape.iter().try_fold(1_usize, |len, &dim| len.checked_mul(dim));
+            let name = &context.signature().name;
+            let Some(len) = len else { bail!(ResourceExhausted, "{name}: a temporary of {shape:?} is too large") };
+            let memory = compute.temp::<T::Wide>(len)?;
+            operands.push((Place::Temporary(number), Operand::temporary(memory, &shape, *axes, &batch)));
+        }
+        let task = Task { nests: &nests, sizes: &call.sizes, operands, batch: &batch };
+        task.run(&compute)?;
+        for (position, sum) in sums {
+            memory::store_sum::<T>(sum, &views[position]);
+        }
+        Ok(())
+    }
+
+    /// A position has to be somewhere.
+    fn check_positions(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+        let free = self.arguments.outputs.iter().map(|axes| Axes::at(axes)).fold(Axes::NONE, Axes::union);
+        let all = (0..self.arguments.axes.len()).map(Axis::new);
+        for axis in all.filter(|axis| self.positions && !free.has(*axis)) {
+            ensure!(
+                call.sizes[axis.index()] > 0 || call.sizes.iter().enumerate().any(|(other, size)| {
+                    *size == 0 && free.has(Axis::new(other))
+                }),
+                InvalidArgument,
+                "{}: the axis `{}` has no positions, so none is that of the largest or smallest",
+                context.signature().name,
+                self.arguments.axes[axis.index()]
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,269 @@
+//! `#[body("(i,k),(j,k)->(i,j)")]`: the function computes with numbers that lie on named axes.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::parse::{ParseStream, Parser};
+use syn::visit_mut::{VisitMut, visit_expr_call_mut, visit_expr_method_call_mut};
+use syn::{
+    Error, Expr, ExprCall, ExprMethodCall, GenericParam, Ident, ItemFn, LitStr, Result, Token, Type,
+    TypeParamBound,
+};
+
+use super::expand::{call, expand as expand_one_body};
+use super::options::Options;
+use super::parameter::Number;
+use super::{Family, OneBody, read};
+use crate::op::check::parse_shapes;
+
+const FAMILY: Family = Family {
+    name: "body",
+    bound: "Indexed",
+    numbers: "`S`, the function's type parameter",
+    number,
+    own_options: &[],
+    settles: true,
+    output_names: &["z", "y", "output"],
+};
+
+/// The most axes; `Axis::MOST`.
+const MOST_AXES: usize = 16;
+/// The methods that take an axis.
+const OF_NUMBERS: [&str; 10] =
+    ["sum", "mean", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all"];
+/// The functions of the type parameter that do.
+const OF_THE_TYPE: [&str; 2] = ["index", "count"];
+
+/// `S`, or `S::Index`, where `S` is the type parameter.
+fn number(generic: &Ident, ty: &Type) -> Option<Number> {
+    let Type::Path(path) = ty else { return None };
+    let segments: Vec<&Ident> = path.path.segments.iter().map(|segment| &segment.ident).collect();
+    match segments[..] {
+        [only] if only == generic => Some(Number::Each),
+        [first, second] if first == generic && second == "Index" => Some(Number::Index),
+        _ => None,
+    }
+}
+
+/// The function, the op's marker type, and the definitions and kernels.
+pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
+    let (signature, options) = signature.parse2(options)?;
+    let mut function: ItemFn = syn::parse2(item)
+        .map_err(|error| Error::new(error.span(), format!("#[body] belongs on a function: {error}")))?;
+    let axes = Axes::read(&signature)?;
+    bound(&mut function);
+    let (mut body, options, mut function) = read(&FAMILY, options, quote!(#function))?;
+    axes.check(&body, &signature)?;
+    check(&mut body, &options, &function)?;
+    Named { axes: &axes.names }.visit_block_mut(&mut function.block);
+    lend(&body, &axes.names, &mut function);
+    let family = axes_body(&body, &axes, &function.sig.ident);
+    Ok(expand_one_body(&body, &function, "body", &family))
+}
+
+/// The text of the signature, and the options after it.
+fn signature(input: ParseStream<'_>) -> Result<(LitStr, TokenStream)> {
+    const MISSING: &str = "say which axes the arguments lie on: #[body(\"(i,k),(j,k)->(i,j)\")]";
+    if input.is_empty() {
+        return Err(input.error(MISSING));
+    }
+    let text: LitStr = input.parse().map_err(|error| Error::new(error.span(), MISSING))?;
+    if !input.is_empty() {
+        input.parse::<Token![,]>()?;
+    }
+    Ok((text, input.parse()?))
+}
+
+/// `S: Scalar` stands for `S: Indexed`, whose folds the function may use.
+fn bound(function: &mut ItemFn) {
+    for param in &mut function.sig.generics.params {
+        let GenericParam::Type(param) = param else { continue };
+        for bound in &mut param.bounds {
+            if let TypeParamBound::Trait(path) = bound
+                && path.path.is_ident("Scalar")
+            {
+                let place = path.path.segments[0].ident.span();
+                path.path = syn::parse_quote_spanned!(place=> ::opsmith::Indexed);
+            }
+        }
+    }
+}
+
+/// What the signature says.
+struct Axes {
+    names: Vec<String>,
+    inputs: Vec<Vec<usize>>,
+    outputs: Vec<Vec<usize>>,
+}
+
+impl Axes {
+    fn read(text: &LitStr) -> Result<Axes> {
+        let fault = |message: String| Error::new(text.span(), message);
+        let value = text.value();
+        // Its own parser says best what is wrong with a signature.
+        parse_shapes(text)?;
+        let (inputs, outputs) = value.split_once("->").unwrap_or((&value, ""));
+        let mut names: Vec<String> = Vec::new();
+        let mut side = |text: &str| -> Result<Vec<Vec<usize>>> {
+            let arguments = text.split('(').skip(1);
+            arguments
+                .map(|argument| {
+                    let dims = argument.split(')').next().unwrap_or_default();
+                    let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty() && *dim != "...");
+                    dims.map(|dim| position(&mut names, dim).map_err(fault)).collect()
+                })
+                .collect()
+        };
+        let inputs = side(inputs)?;
+        let outputs = side(outputs)?;
+        if names.len() > MOST_AXES {
+            return Err(fault(format!("a body has at most {MOST_AXES} axes; these are {}", names.len())));
+        }
+        for &axis in outputs.iter().flatten() {
+            if !inputs.iter().flatten().any(|other| *other == axis) {
+                let name = &names[axis];
+                return Err(fault(format!("the axis `{name}` of an output is none of an input")));
+            }
+        }
+        Ok(Axes { names, inputs, outputs })
+    }
+
+    /// Whether there is a parenthesis for each argument.
+    fn check(&self, body: &OneBody, text: &LitStr) -> Result<()> {
+        let counts = [
+            ("inputs", body.inputs().count(), self.inputs.len()),
+            ("outputs", body.outputs.len(), self.outputs.len()),
+        ];
+        match counts.into_iter().find(|(_, own, said)| own != said) {
+            Some((what, own, said)) => {
+                let message = format!("the function has {own} {what}, and the signature {said}");
+                Err(Error::new(text.span(), message))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The position of an axis among the names.
+fn position(names: &mut Vec<String>, dim: &str) -> core::result::Result<usize, String> {
+    if syn::parse_str::<Ident>(dim).is_err() {
+        return Err(format!("a dim of a body is an axis, which has a name: `{dim}` is none"));
+    }
+    Ok(names.iter().position(|name| name == dim).unwrap_or_else(|| {
+        names.push(dim.to_owned());
+        names.len() - 1
+    }))
+}
+
+/// Positions are not differentiated, and are in an op of their own.
+fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()> {
+    let place = function.sig.ident.span();
+    let is_position = |parameter: &super::Parameter| {
+        number(&body.generic, &parameter.ty) == Some(Number::Index)
+    };
+    if let Some(parameter) = body.parameters.iter().find(|parameter| is_position(parameter)) {
+        let message = "an argument of #[body] is a number, `S`; positions come from `S::index(axis)`";
+        return Err(Error::new(parameter.ident.span(), message));
+    }
+    let positions = body.outputs.iter().filter(|output| output.number == Number::Index).count();
+    if positions == 0 {
+        return Ok(());
+    }
+    if positions < body.outputs.len() {
+        let message = "positions have no gradient, so an op gives either them or numbers: write two functions";
+        return Err(Error::new(place, message));
+    }
+    if let Some(orders) = options.orders.as_ref().filter(|orders| orders.base10_digits() != "0") {
+        return Err(Error::new(orders.span(), "positions have no gradient"));
+    }
+    body.orders = 0;
+    Ok(())
+}
+
+/// Puts the axis itself where its name stands as an argument of what takes one.
+struct Named<'a> {
+    axes: &'a [String],
+}
+
+impl Named<'_> {
+    fn replace(&self, argument: Option<&mut Expr>) {
+        let Some(argument) = argument else { return };
+        let Expr::Path(path) = &*argument else { return };
+        let Some(ident) = path.path.get_ident() else { return };
+        if let Some(position) = self.axes.iter().position(|name| ident == name) {
+            let place = ident.span();
+            *argument = syn::parse_quote_spanned!(place=> ::opsmith::Axis::new(#position));
+        }
+    }
+}
+
+impl VisitMut for Named<'_> {
+    fn visit_expr_method_call_mut(&mut self, call: &mut ExprMethodCall) {
+        visit_expr_method_call_mut(self, call);
+        if OF_NUMBERS.iter().any(|name| call.method == name) {
+            self.replace(call.args.first_mut());
+        }
+    }
+
+    fn visit_expr_call_mut(&mut self, call: &mut ExprCall) {
+        visit_expr_call_mut(self, call);
+        let Expr::Path(path) = &*call.func else { return };
+        let last = path.path.segments.last().map(|segment| segment.ident.to_string());
+        match last.as_deref() {
+            Some(name) if path.path.segments.len() > 1 && OF_THE_TYPE.contains(&name) => {
+                self.replace(call.args.first_mut());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Lets functions that take an axis be called with its name, where that is no argument's.
+fn lend(body: &OneBody, axes: &[String], function: &mut ItemFn) {
+    let free = axes.iter().enumerate().filter(|(_, name)| body.parameters.iter().all(|own| own.ident != name));
+    let lent: Vec<syn::Stmt> = free
+        .map(|(position, name)| {
+            let ident = Ident::new(name, function.sig.ident.span());
+            syn::parse_quote!(#[allow(unused_variables, non_snake_case)] let #ident = ::opsmith::Axis::new(#position);)
+        })
+        .collect();
+    function.block.stmts.splice(0..0, lent);
+}
+
+/// The axes of each argument, and how the function is traced.
+fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
+    let names = &axes.names;
+    let list = |arguments: &[Vec<usize>]| -> Vec<TokenStream> {
+        arguments.iter().map(|axes| quote!(&[#(#axes),*])).collect()
+    };
+    let (inputs, outputs) = (list(&axes.inputs), list(&axes.outputs));
+    let input_names = body.inputs().map(|parameter| &parameter.name);
+    let output_names = body.outputs.iter().map(|output| &output.name);
+    let numbers: Vec<TokenStream> =
+        (0..axes.inputs.len()).map(|place| quote!(numbers[#place])).collect();
+    let expr = quote!(::opsmith::__private::body::Expr);
+    let call = call(body, ident, &expr, &expr, &numbers);
+    let is_position = body.outputs.iter().any(|output| output.number == Number::Index);
+    let result = if is_position {
+        quote!(::std::vec::Vec::from((#call).map(|position| ::opsmith::Index::number(position))))
+    } else {
+        quote!(::std::vec::Vec::from(#call))
+    };
+    let at = format_ident!("__at");
+    quote! {
+        impl ::opsmith::__private::kernels::body::AxesBody for #ident {
+            const AXES: &'static [&'static str] = &[#(#names),*];
+            const INPUTS: &'static [&'static [usize]] = &[#(#inputs),*];
+            const OUTPUTS: &'static [&'static [usize]] = &[#(#outputs),*];
+
+            fn trace(&self) -> ::opsmith::__private::body::Graph {
+                let #at = ::opsmith::__private::body::Axes::at;
+                ::opsmith::__private::body::trace_over(
+                    Self::AXES,
+                    &[#((#input_names, #at(#inputs))),*],
+                    &[#((#output_names, #at(#outputs))),*],
+                    |numbers| #result,
+                )
+            }
+        }
+    }
+}

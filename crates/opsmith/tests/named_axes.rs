@@ -1,0 +1,90 @@
+//! `#[body]`: numbers on named axes.
+
+use opsmith::prelude::*;
+use opsmith::testing;
+
+/// Σⱼ exp(−γ |xᵢ − yⱼ|²) bⱼ.
+#[body("(i,k),(j,k),(j,e)->(i,e)")]
+fn gaussian_convolution<S: Scalar>(x: S, y: S, b: S, #[attr(default = 1.0)] gamma: S) -> S {
+    let d = ((x - y) * (x - y)).sum(k);
+    ((d * -gamma).exp() * b).sum(j)
+}
+
+/// The nearest row of y.
+#[body("(i,k),(j,k)->(i)")]
+fn nearest<S: Indexed>(x: S, y: S) -> S::Index {
+    ((x - y) * (x - y)).sum(k).argmin(j)
+}
+
+/// 1 − x·y / |x| |y|.
+#[body("(i,k),(j,k)->(i,j)")]
+fn cosine_distance<S: Indexed>(x: S, y: S) -> S {
+    S::of(1.0) - (x * y).sum(k) / ((x * x).sum(k) * (y * y).sum(k)).sqrt()
+}
+
+fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    Array2::from_shape_simple_fn((rows, columns), || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as f64 / f64::from(1u32 << 31) - 0.5
+    })
+}
+
+fn close(a: &Array2<f64>, b: &Array2<f64>) {
+    assert_eq!(a.shape(), b.shape());
+    let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs() / (1.0 + b.abs())).fold(0.0, f64::max);
+    assert!(worst < 1e-12, "{worst}");
+}
+
+#[test]
+fn a_convolution_is_the_sum_over_pairs() {
+    for (n, m, k, e) in [(1, 1, 1, 1), (300, 7, 3, 1), (5, 301, 3, 2), (130, 129, 2, 8), (0, 3, 2, 1), (3, 0, 2, 1)] {
+        let (x, y, b) = (numbers(n, k, 1), numbers(m, k, 2), numbers(m, e, 3));
+        let outputs = testing::call::<gaussian_convolution>().input(&x).input(&y).input(&b).run().unwrap();
+        let expected = Array2::from_shape_fn((n, e), |(i, c)| {
+            (0..m)
+                .map(|j| {
+                    let d: f64 = (0..k).map(|k| (x[[i, k]] - y[[j, k]]).powi(2)).sum();
+                    (-d).exp() * b[[j, c]]
+                })
+                .sum()
+        });
+        close(&outputs.array::<f64, Ix2>("z").unwrap(), &expected);
+    }
+}
+
+#[test]
+fn positions_are_integers() {
+    let (x, y) = (numbers(40, 3, 4), numbers(300, 3, 5));
+    let outputs = testing::call::<nearest>().input(&x).input(&y).run().unwrap();
+    let found = outputs.array::<i64, Ix1>("z").unwrap();
+    for (i, found) in found.iter().enumerate() {
+        let distance = |j: usize| (0..3).map(|k| (x[[i, k]] - y[[j, k]]).powi(2)).sum::<f64>();
+        let expected = (0..300).min_by(|a, b| distance(*a).total_cmp(&distance(*b))).unwrap();
+        assert_eq!(*found as usize, expected);
+    }
+    let none = testing::call::<nearest>().input(&x).input(&numbers(0, 3, 1)).run().unwrap_err();
+    assert!(none.message().contains("the axis `j` has no positions"), "{}", none.message());
+}
+
+#[test]
+fn several_folds_of_a_pair() {
+    let (x, y) = (numbers(17, 5, 6), numbers(150, 5, 7));
+    let outputs = testing::call::<cosine_distance>().input(&x).input(&y).run().unwrap();
+    let dot = |a: ArrayView1<f64>, b: ArrayView1<f64>| a.dot(&b);
+    let expected = Array2::from_shape_fn((17, 150), |(i, j)| {
+        let (x, y) = (x.row(i), y.row(j));
+        1.0 - dot(x, y) / (dot(x, x) * dot(y, y)).sqrt()
+    });
+    close(&outputs.array::<f64, Ix2>("z").unwrap(), &expected);
+}
+
+#[test]
+fn sizes_that_differ_are_told() {
+    let (x, y) = (numbers(4, 3, 1), numbers(5, 2, 1));
+    let message = testing::call::<nearest>().input(&x).input(&y).run().unwrap_err().message().to_owned();
+    assert!(
+        message.contains("axis `k` is dim 1 of `x` (shape [4,3]) and dim 1 of `y` (shape [5,2])"),
+        "{message}"
+    );
+}
