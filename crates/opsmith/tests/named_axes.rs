@@ -22,6 +22,29 @@ fn cosine_distance<S: Indexed>(x: S, y: S) -> S {
     S::of(1.0) - (x * y).sum(k) / ((x * x).sum(k) * (y * y).sum(k)).sqrt()
 }
 
+/// Says that its result lies on j too.
+#[body("(i,j)->(i,j)")]
+fn folded<S: Indexed>(x: S) -> S {
+    x.sum(j)
+}
+
+/// With a local of an axis' name, a function that takes an axis, and masks.
+#[body("(i,k)->(i)")]
+fn helped<S: Indexed>(x: S) -> S {
+    fn norm<S: Indexed>(x: S, axis: opsmith::Axis) -> S {
+        (x * x).sum(axis).sqrt()
+    }
+    let largest = norm(x, k);
+    let k = x.gt(S::of(0.0));
+    largest + k.count(k) + S::select(k.any(k) & !k.all(k), S::of(10.0), S::of(0.0)) + S::count(k) * 100.0
+}
+
+/// With dims in front that broadcast.
+#[body("(k),(j,k)->(j)")]
+fn products<S: Indexed>(x: S, y: S) -> S {
+    (x * y).sum(k)
+}
+
 fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Array2::from_shape_simple_fn((rows, columns), || {
@@ -77,6 +100,30 @@ fn several_folds_of_a_pair() {
         1.0 - dot(x, y) / (dot(x, x) * dot(y, y)).sqrt()
     });
     close(&outputs.array::<f64, Ix2>("z").unwrap(), &expected);
+}
+
+#[test]
+fn a_result_lies_on_the_axes_of_its_output() {
+    let message = testing::call::<folded>().input(&numbers(2, 3, 1)).run().unwrap_err().message().to_owned();
+    let expected = "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn locals_and_functions_see_axes() {
+    let x = array![[3.0, -4.0], [1.0, 0.0], [0.0, 0.0]];
+    let outputs = testing::call::<helped>().input(&x).run().unwrap();
+    let expected = array![5.0 + 1.0 + 10.0 + 200.0, 1.0 + 1.0 + 10.0 + 200.0, 200.0];
+    assert_eq!(outputs.array::<f64, Ix1>("z").unwrap(), expected);
+}
+
+#[test]
+fn dims_in_front_broadcast() {
+    let x = array![[[1.0, 2.0]], [[3.0, 4.0]]];
+    let y = array![[[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]];
+    let outputs = testing::call::<products>().input(&x).input(&y).run().unwrap();
+    let expected = array![[[1.0, 2.0, 3.0]], [[3.0, 4.0, 7.0]]];
+    assert_eq!(outputs.array::<f64, Ix3>("z").unwrap(), expected);
 }
 
 #[test]

@@ -360,6 +360,12 @@ impl Graph {
         self.results.iter().map(|argument| argument.axes)
     }
 
+    /// The axes that what was computed for each output lies on, which may be fewer than those of the output.
+    pub fn result_axes(&self) -> Vec<Axes> {
+        let axes = self.axes();
+        self.outputs.iter().map(|id| axes[id.index()]).collect()
+    }
+
     /// Whether axes matter: the graph has folds or positions, or inputs and outputs that lie on different axes.
     pub fn has_axes(&self) -> bool {
         let is_one = |node: &Node| matches!(node, Node::Fold(..) | Node::Count(_) | Node::Index(_));

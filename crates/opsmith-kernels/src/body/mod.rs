@@ -111,6 +111,9 @@ struct Computation {
 
 impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        if ORDER == 0 {
+            check_results::<B>(construction)?;
+        }
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         let computation = Computation {
             graph: graph(&B::new(construction)?, ORDER),
@@ -128,6 +131,26 @@ impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.computation.compute(context, output_shapes::<B>)
     }
+}
+
+/// A result has to lie on the axes of its output.
+fn check_results<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<()> {
+    let graph = B::new(construction)?.trace();
+    let named = |axes: Axes| {
+        let names: Vec<&str> = axes.iter().map(|axis| B::AXES[axis.index()]).collect();
+        format!("({})", names.join(","))
+    };
+    for ((own, said), name) in graph.result_axes().into_iter().zip(graph.output_axes()).zip(B::FACTS.outputs) {
+        ensure!(
+            own == said,
+            InvalidArgument,
+            "{}: its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
+            B::FACTS.name,
+            named(said),
+            named(own)
+        );
+    }
+    Ok(())
 }
 
 impl Computation {
