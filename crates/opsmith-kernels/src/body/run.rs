@@ -212,6 +212,8 @@ impl<'a, T: Stored> Machine<'a, T> {
 
     fn go_along(&mut self, axis: Axis, steps: &'a [Step], sums: &[Sum]) {
         let positions = self.task.positions(self.nest, axis);
+        // There may be a loop along the axis around this one.
+        let around = (self.position[axis.index()], self.at.clone());
         for position in 0..positions {
             self.go_to(axis, position);
             self.steps(steps);
@@ -219,11 +221,7 @@ impl<'a, T: Stored> Machine<'a, T> {
                 self.sums(sums, add_part);
             }
         }
-        if self.nest.lanes == Some(axis) {
-            self.at.lanes = None;
-        }
-        self.at.along[axis.index()] = 0;
-        self.position[axis.index()] = 0;
+        (self.position[axis.index()], self.at) = around;
         if positions > PART {
             self.sums(sums, sum_up);
         }

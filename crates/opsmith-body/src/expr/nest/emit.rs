@@ -213,7 +213,7 @@ impl<'a> Emitter<'a> {
             items.push((id, op, into, Item { id: operand, axes, action: Action::Fold(op, into) }));
         }
         let inner: Vec<Item> = items.iter().map(|(.., item)| *item).collect();
-        let inner = self.emit(bound.with(axis), &inner, registers.clone());
+        let inner = self.emit(bound.with(axis), &inner, self.along(axis, registers));
         steps.push(Step::Loop { axis, steps: inner, sums });
         for (id, op, into, _) in items {
             if self.lanes == Some(axis) {
@@ -222,6 +222,13 @@ impl<'a> Emitter<'a> {
             registers.insert(id, into);
         }
         steps
+    }
+
+    /// What of the registers holds in a loop along an axis: where that is within another loop along it, not what was read or
+    /// computed at the position of that.
+    fn along(&self, axis: Axis, registers: &Registers) -> Registers {
+        let holds = |id: Id, register: usize| !self.axes(id).has(axis) || self.registers[register].has(axis);
+        registers.iter().map(|(id, register)| (*id, *register)).filter(|(id, r)| holds(*id, *r)).collect()
     }
 
     /// The largest parts of a number that are known in this loop and needed in loops within.
