@@ -184,7 +184,6 @@ fn runner(setting: &Setting<'_, '_>, property: Property, options: &Options) -> T
         max_global_rejects: cases * REJECTS,
         // `Trial` says when there has been enough of it; proptest would print that it has.
         max_shrink_iters: u32::MAX - 1,
-        max_shrink_time: 0,
         failure_persistence: None,
         ..Config::default()
     };

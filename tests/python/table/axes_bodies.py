@@ -97,8 +97,9 @@ class Arrays:
         return getattr(self.xp, name)(self.full(value, axis), axis=AXES.index(axis), keepdims=True)
 
     def log_sum_exp(self, value: Any, axis: str) -> Any:
-        """By its definition; the numbers are small."""
-        return self.xp.log(self.fold("sum", self.xp.exp(value), axis))
+        """By its definition, without overflow."""
+        largest = self.fold("amax", value, axis)
+        return self.xp.log(self.fold("sum", self.xp.exp(value - largest), axis)) + largest
 
     def index(self, axis: str) -> Any:
         """The positions along an axis."""
@@ -124,6 +125,10 @@ class Torch(Arrays):
 
 class TensorFlow(Arrays):
     """TensorFlow's own functions."""
+
+    def log_sum_exp(self, value: Any, axis: str) -> Any:
+        """TensorFlow's own."""
+        return self.xp.reduce_logsumexp(self.full(value, axis), axis=AXES.index(axis), keepdims=True)
 
     def transpose(self, array: Any, order: list[int]) -> Any:
         """Other order of dims."""
