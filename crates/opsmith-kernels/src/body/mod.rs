@@ -25,7 +25,7 @@ use self::memory::{Batch, Operand};
 use self::run::Task;
 use self::shapes::{Call, output_shapes};
 use crate::explain::vectors;
-use crate::facts::{OneBody, OutputShapes, shape_error};
+use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
 use crate::stored::Stored;
 
 /// A body that `#[body]` made.
@@ -44,21 +44,29 @@ pub trait AxesBody: OneBody {
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let kernels = [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided()];
     B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
-        let graph = graph(&B::new(construction)?, ORDER);
-        let family = B::FACTS.family(ORDER);
-        let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
-        let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
-        Ok(Explanation {
-            formula: graph.with_names(&inputs, &outputs).with_axis_names(B::AXES).formula(),
-            vectors: vectors(construction.attr("T")?),
-            ..Explanation::default()
-        })
+        explain(construction, B::new(construction)?.trace(), (&B::FACTS, B::AXES), ORDER)
     })
 }
 
-/// The graph of a body's gradient of an order.
-fn graph<B: AxesBody>(body: &B, order: usize) -> Graph {
-    (0..order).fold(body.trace(), |graph, _| graph.gradient())
+fn explain(
+    construction: &OpKernelConstruction<'_>,
+    body: Graph,
+    (facts, axes): (&Facts, &[&str]),
+    order: usize,
+) -> Result<Explanation> {
+    let family = facts.family(order);
+    let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
+    let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
+    Ok(Explanation {
+        formula: gradient(body, order).with_names(&inputs, &outputs).with_axis_names(axes).formula(),
+        vectors: vectors(construction.attr("T")?),
+        ..Explanation::default()
+    })
+}
+
+/// The gradient of an order.
+fn gradient(body: Graph, order: usize) -> Graph {
+    (0..order).fold(body, |graph, _| graph.gradient())
 }
 
 /// What the body says of its arguments' axes.
@@ -111,20 +119,8 @@ struct Computation {
 
 impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        if ORDER == 0 {
-            check_results::<B>(construction)?;
-        }
-        let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
-        let computation = Computation {
-            graph: graph(&B::new(construction)?, ORDER),
-            nests: Mutex::default(),
-            dtype: construction.attr("T")?,
-            order: ORDER,
-            family: B::FACTS.family(ORDER),
-            arguments: Arguments::of::<B>(),
-            positions: B::FACTS.positions,
-            attrs: attrs.collect::<Result<_>>()?,
-        };
+        let body = B::new(construction)?.trace();
+        let computation = Computation::new(construction, body, Arguments::of::<B>(), &B::FACTS, ORDER)?;
         Ok(BodyKernel { computation, body: PhantomData })
     }
 
@@ -134,18 +130,17 @@ impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
 }
 
 /// A result has to lie on the axes of its output.
-fn check_results<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<()> {
-    let graph = B::new(construction)?.trace();
+fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()> {
     let named = |axes: Axes| {
-        let names: Vec<&str> = axes.iter().map(|axis| B::AXES[axis.index()]).collect();
+        let names: Vec<&str> = axes.iter().map(|axis| arguments.axes[axis.index()]).collect();
         format!("({})", names.join(","))
     };
-    for ((own, said), name) in graph.result_axes().into_iter().zip(graph.output_axes()).zip(B::FACTS.outputs) {
+    for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {
         ensure!(
             own == said,
             InvalidArgument,
             "{}: its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
-            B::FACTS.name,
+            facts.name,
             named(said),
             named(own)
         );
@@ -154,6 +149,27 @@ fn check_results<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result
 }
 
 impl Computation {
+    fn new(
+        construction: &OpKernelConstruction<'_>,
+        body: Graph,
+        arguments: Arguments,
+        facts: &Facts,
+        order: usize,
+    ) -> Result<Computation> {
+        check_results(&body, arguments, facts)?;
+        let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
+        Ok(Computation {
+            graph: gradient(body, order),
+            nests: Mutex::default(),
+            dtype: construction.attr("T")?,
+            order,
+            family: facts.family(order),
+            arguments,
+            positions: facts.positions,
+            attrs: attrs.collect::<Result<_>>()?,
+        })
+    }
+
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, shapes: OutputShapes) -> Result<()> {
         let Some(call) = Call::new(context, self.arguments, &self.family) else {

@@ -72,9 +72,13 @@ type Seen = (String, Shape, usize, Dim);
 
 /// The shapes of the forward op's outputs.
 pub(super) fn output_shapes<B: AxesBody>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
-    let mut seen: Vec<Option<Seen>> = vec![None; B::AXES.len()];
+    infer(context, Arguments::of::<B>())
+}
+
+fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec<Shape>> {
+    let mut seen: Vec<Option<Seen>> = vec![None; arguments.axes.len()];
     let mut batch = Some(Shape::scalar());
-    for (input, axes) in B::INPUTS.iter().enumerate() {
+    for (input, axes) in arguments.inputs.iter().enumerate() {
         let shape = context.with_rank_at_least(context.input(input)?, axes.len())?;
         let name = context.signature().inputs[input].name.clone();
         let core = -(axes.len() as i64);
@@ -90,7 +94,7 @@ pub(super) fn output_shapes<B: AxesBody>(context: &mut InferenceContext<'_>) -> 
                     let message = format!(
                         "axis `{}` is dim {its_place} of `{other}` (shape {its}) and dim {place} of `{name}` (shape {shape}), \
                          which must be equal",
-                        B::AXES[axis]
+                        arguments.axes[axis]
                     );
                     let its_dim = its_dim.clone();
                     context.assume_equal(&its_dim, &dim, message)?;
@@ -112,5 +116,5 @@ pub(super) fn output_shapes<B: AxesBody>(context: &mut InferenceContext<'_>) -> 
         let dims = axes.iter().map(|&axis| seen[axis].as_ref().map_or(Dim::Unknown, |(.., dim)| dim.clone()));
         batch.as_ref().map_or_else(Shape::unknown, |batch| context.concatenate(batch, &dims.collect()))
     };
-    Ok(B::OUTPUTS.iter().map(shape).collect())
+    Ok(arguments.outputs.iter().map(shape).collect())
 }
