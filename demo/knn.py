@@ -74,7 +74,7 @@ METHODS: dict[str, Callable[[Path], Distances]] = {
 
 @dataclass
 class Digits:
-    """The data set; processes get it from the one that has loaded it, as loading scikit-learn takes longer than the work."""
+    """The data set: loaded once and handed to every process, as scikit-learn takes long to import."""
 
     rows: Floats
     labels: Ints
@@ -221,10 +221,8 @@ def main() -> int:
     methods = [name for name in METHODS if "PyTorch" not in name or importlib.util.find_spec("torch")]
 
     digits = load_digits()
-    print(
-        f"{len(digits.rows):,} handwritten digits of {digits.rows.shape[1]} pixels, float64, {os.cpu_count()} cores\n",
-        flush=True,
-    )
+    count, pixels = digits.rows.shape
+    print(f"{count:,} handwritten digits of {pixels} pixels, float64, {os.cpu_count()} cores\n", flush=True)
     outcomes = {}
     for method, outcome in run_methods(methods, library, digits):
         outcomes[method] = outcome

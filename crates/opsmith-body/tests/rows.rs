@@ -3,7 +3,7 @@
 mod support;
 
 use opsmith_body::{
-    Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Axes, Node, Passes, Plain, Rows, Scalar, Source,
+    Axes, Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Node, Passes, Plain, Rows, Scalar, Source,
     Target, Traced, trace_rows,
 };
 use support::Random;

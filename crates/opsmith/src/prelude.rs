@@ -11,7 +11,8 @@ pub use ndarray::{
 pub use crate::Each as _;
 pub use crate::dtype::{AnyFloat, Float, Integer, Number, RealNumber};
 pub use crate::{
-    Code, Compute, ComputeExt, DType, Element, Error, InferenceContext, KernelDef, OpDef, OpDefinition,
-    Index as _, Indexed, IndexedMask as _, OpKernel, OpKernelConstruction, OpKernelContext, Result, Rows, Scalar,
-    ShapeFn, TensorView, TensorViewMut, bail, body, dispatch, ensure, kernels, library, op, pairwise, pointwise, reduce, shape_fns,
+    Code, Compute, ComputeExt, DType, Element, Error, Index as _, Indexed, IndexedMask as _,
+    InferenceContext, KernelDef, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext,
+    Result, Rows, Scalar, ShapeFn, TensorView, TensorViewMut, bail, body, dispatch, ensure, kernels, library,
+    op, pairwise, pointwise, reduce, shape_fns,
 };

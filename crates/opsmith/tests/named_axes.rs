@@ -61,7 +61,9 @@ fn close(a: &Array2<f64>, b: &Array2<f64>) {
 
 #[test]
 fn a_convolution_is_the_sum_over_pairs() {
-    for (n, m, k, e) in [(1, 1, 1, 1), (300, 7, 3, 1), (5, 301, 3, 2), (130, 129, 2, 8), (0, 3, 2, 1), (3, 0, 2, 1)] {
+    for (n, m, k, e) in
+        [(1, 1, 1, 1), (300, 7, 3, 1), (5, 301, 3, 2), (130, 129, 2, 8), (0, 3, 2, 1), (3, 0, 2, 1)]
+    {
         let (x, y, b) = (numbers(n, k, 1), numbers(m, k, 2), numbers(m, e, 3));
         let outputs = testing::call::<gaussian_convolution>().input(&x).input(&y).input(&b).run().unwrap();
         let expected = Array2::from_shape_fn((n, e), |(i, c)| {
@@ -105,7 +107,8 @@ fn several_folds_of_a_pair() {
 #[test]
 fn a_result_lies_on_the_axes_of_its_output() {
     let message = testing::call::<folded>().input(&numbers(2, 3, 1)).run().unwrap_err().message().to_owned();
-    let expected = "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)";
+    let expected =
+        "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)";
     assert!(message.contains(expected), "{message}");
 }
 

@@ -39,6 +39,7 @@ def test_a_body_is_jaxs(body: axes_bodies.Body, library: opsmith.Library) -> Non
 
     every = tuple(range(len(inputs)))
     actual = jax.jit(jax.value_and_grad(own, every))(*inputs)
-    np.testing.assert_allclose(actual[0], (value := jax.jit(jax.value_and_grad(expected, every))(*inputs))[0], 1e-9)
+    value = jax.jit(jax.value_and_grad(expected, every))(*inputs)
+    np.testing.assert_allclose(actual[0], value[0], 1e-9)
     for one, other in zip(actual[1], value[1], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)

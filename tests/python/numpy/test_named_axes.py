@@ -1,5 +1,4 @@
-"""Random bodies over named axes against NumPy: values of both precisions wherever the numbers lie, gradients against finite
-differences."""
+"""Random bodies over named axes against NumPy: values wherever the numbers lie, and finite differences."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Random bodies over named axes: their Rust, and the same formula for any array library.
 
-A formula is evaluated in the plainest way: every number is an array with a dim for each of the four axes, of size 1 where it
-does not lie on the axis, and a fold keeps its dim. `Arrays` says how one library does it.
+A formula is evaluated in the plainest way: every number is an array with a dim for each of the four axes,
+of size 1 where it does not lie on the axis, and a fold keeps its dim. `Arrays` says how a library does it.
 """
 
 from __future__ import annotations
@@ -226,7 +226,9 @@ class Generator:
             )
         sign = self.random.choice("+-*")
         return Term(
-            f"({x.rust} {sign} {y.rust})", axes, lambda a, given: binary(sign, x.value(a, given), y.value(a, given))
+            f"({x.rust} {sign} {y.rust})",
+            axes,
+            lambda a, given: binary(sign, x.value(a, given), y.value(a, given)),
         )
 
     def output(self) -> tuple[str, Term]:

@@ -195,8 +195,8 @@ fn statement(index: usize, node: Node, suffix: &str) -> String {
         Node::Or(a, b) => format!("{} || {}", v(a), v(b)),
         Node::Not(a) => format!("!{}", v(a)),
         Node::Fold(..) | Node::Count(_) | Node::Index(_) | Node::Detached(_) => {
-                unreachable!("a graph with folds has passes")
-            }
+            unreachable!("a graph with folds has passes")
+        }
     };
     format!("const {} v{index} = {value}", if mask { "bool" } else { "Number" })
 }

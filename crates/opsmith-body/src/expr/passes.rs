@@ -180,8 +180,7 @@ impl Cutter<'_> {
             }
         }
         let outputs = self.graph.outputs.iter().zip(self.graph.output_axes());
-        leaving
-            .extend(outputs.filter(|(id, axes)| axes.is_empty() || self.is_one(**id)).map(|(id, _)| *id));
+        leaving.extend(outputs.filter(|(id, axes)| axes.is_empty() || self.is_one(**id)).map(|(id, _)| *id));
         for id in leaving {
             let is_output = self.graph.outputs.contains(&id);
             if !self.ones.contains_key(&id) && (is_output || !self.is_constant(id)) {

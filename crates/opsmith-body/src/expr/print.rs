@@ -46,7 +46,8 @@ impl Graph {
         }
         let mut temporaries = (0..).map(|k| format!("t{k}")).filter(|name| !self.is_taken(name));
         let name = |(index, node): (usize, &Node)| {
-            let leaf = matches!(node, Node::Input(_) | Node::Attribute(_) | Node::Constant(_)) || matches!(node, Node::Count(_) | Node::Index(_));
+            let leaf = matches!(node, Node::Input(_) | Node::Attribute(_) | Node::Constant(_))
+                || matches!(node, Node::Count(_) | Node::Index(_));
             let output = self.outputs.iter().position(|o| o.index() == index);
             match (leaf || uses[index] < 2, output) {
                 (true, _) => None,

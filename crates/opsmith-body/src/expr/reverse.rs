@@ -141,7 +141,13 @@ fn over_axis(axis: Axis, guard: Guard, term: Expr) -> (Guard, Expr) {
 
 /// What the gradient of the largest or smallest number along an axis contributes to all along it: an equal share to those
 /// that are it.
-fn shares((op, axis): (Fold, Axis), a: Id, values: &[Value<Expr>], guard: &Guard, gradient: Expr) -> Vec<(Id, Guard, Expr)> {
+fn shares(
+    (op, axis): (Fold, Axis),
+    a: Id,
+    values: &[Value<Expr>],
+    guard: &Guard,
+    gradient: Expr,
+) -> Vec<(Id, Guard, Expr)> {
     let x = values[a.index()].number();
     let extreme = node(Node::Fold(op, axis, x.0));
     // The others; none if there is NaN, so that nothing is divided by a count of zero.

@@ -12,23 +12,22 @@ pub(super) struct Batch {
     /// The positions of the outer loop's dims, and of the inner loop's.
     outer: Extents,
     inner: Extents,
-    inner_dims: Extents,
+    inner_sizes: Extents,
 }
 
 impl Batch {
     /// The loops over `dims`, where these are the outputs' own.
     pub(super) fn new<'a>(dims: &[usize], outputs: impl Iterator<Item = &'a [usize]> + Clone) -> Self {
-        let is_outer = |&dim: &usize| {
-            dims[dim] != 1 && outputs.clone().any(|own| is_repeated(dims, own, dim))
-        };
+        let is_outer =
+            |&dim: &usize| dims[dim] != 1 && outputs.clone().any(|own| is_repeated(dims, own, dim));
         let (outer, inner): (Extents, Extents) = (0..dims.len()).partition(is_outer);
-        let inner_dims = inner.iter().map(|&dim| dims[dim]).collect();
-        Batch { dims: dims.into(), outer, inner, inner_dims }
+        let inner_sizes = inner.iter().map(|&dim| dims[dim]).collect();
+        Batch { dims: dims.into(), outer, inner, inner_sizes }
     }
 
     /// The dims of the inner loop.
-    pub(super) fn inner(&self) -> &[usize] {
-        &self.inner_dims
+    pub(super) fn inner_sizes(&self) -> &[usize] {
+        &self.inner_sizes
     }
 
     /// How many positions the outer loop has, and the inner one.

@@ -249,10 +249,12 @@ impl Computation {
         }
         for (number, axes) in nests.temporaries.iter().enumerate() {
             let each = axes.iter().map(|axis| call.sizes[axis.index()]);
-            let shape: Extents = batch.inner().iter().copied().chain(each).collect();
+            let shape: Extents = batch.inner_sizes().iter().copied().chain(each).collect();
             let len = shape.iter().try_fold(1_usize, |len, &dim| len.checked_mul(dim));
             let name = &context.signature().name;
-            let Some(len) = len else { bail!(ResourceExhausted, "{name}: a temporary of {shape:?} is too large") };
+            let Some(len) = len else {
+                bail!(ResourceExhausted, "{name}: a temporary of {shape:?} is too large")
+            };
             let memory = compute.temp::<T::Wide>(len)?;
             operands.push((Place::Temporary(number), Operand::temporary(memory, &shape, *axes, &batch)));
         }
@@ -270,9 +272,12 @@ impl Computation {
         let all = (0..self.arguments.axes.len()).map(Axis::new);
         for axis in all.filter(|axis| self.positions && !free.has(*axis)) {
             ensure!(
-                call.sizes[axis.index()] > 0 || call.sizes.iter().enumerate().any(|(other, size)| {
-                    *size == 0 && free.has(Axis::new(other))
-                }),
+                call.sizes[axis.index()] > 0
+                    || call
+                        .sizes
+                        .iter()
+                        .enumerate()
+                        .any(|(other, size)| { *size == 0 && free.has(Axis::new(other)) }),
                 InvalidArgument,
                 "{}: the axis `{}` has no positions, so none is that of the largest or smallest",
                 context.signature().name,

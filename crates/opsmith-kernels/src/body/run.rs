@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use opsmith_body::{
-    Axes, Axis, BLOCK, Block, Level, Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_block, sum_up,
+    Axes, Axis, BLOCK, Block, Level, Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_block,
+    sum_up,
 };
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
@@ -231,7 +232,8 @@ impl<'a, T: Stored> Machine<'a, T> {
     fn sums(&mut self, sums: &[Sum], act: SumFn<T::Wide>) {
         for sum in sums {
             for index in 0..self.registers[sum.part].count {
-                let places = [sum.part, sum.total, sum.lost].map(|register| self.registers[register].first + index);
+                let places =
+                    [sum.part, sum.total, sum.lost].map(|register| self.registers[register].first + index);
                 let mut blocks = places.map(|place| self.blocks[place]);
                 let [part, total, lost] = &mut blocks;
                 act(self.level, part, total, lost);

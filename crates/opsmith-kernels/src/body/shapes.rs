@@ -34,7 +34,8 @@ impl<'a> Call<'a> {
             }
             inputs.push(shape);
         }
-        let batches = inputs.iter().zip(arguments.inputs).map(|(shape, axes)| &shape[..shape.len() - axes.len()]);
+        let batches =
+            inputs.iter().zip(arguments.inputs).map(|(shape, axes)| &shape[..shape.len() - axes.len()]);
         let batch = broadcast_shape(batches)?;
         let sizes = sizes.into_iter().collect::<Option<Extents>>()?;
         let call = Call { arguments, inputs, sizes, batch };

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use opsmith_body::{CudaType, Axes};
+use opsmith_body::{Axes, CudaType};
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
 use opsmith_core::{OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};

@@ -17,7 +17,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Graph, Axes};
+use opsmith_body::{Axes, Graph};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
@@ -339,8 +339,7 @@ impl Computation {
         };
         let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().map(source).collect();
         let target = |place: &Place<T>| {
-            let (space, len) =
-                (&spaces[place.kind.len()], layouts[place.kind.len()][place.operand].shape);
+            let (space, len) = (&spaces[place.kind.len()], layouts[place.kind.len()][place.operand].shape);
             let len = len.iter().product();
             // SAFETY: the output was made of this shape, dense, for this call alone.
             let target = unsafe {

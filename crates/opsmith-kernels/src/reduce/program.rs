@@ -1,6 +1,6 @@
 //! The passes of a reduction, ready to be run.
 
-use opsmith_body::{Fold, Graph, Interpreted, Axes, Node, Pass, Passes, Source, Target};
+use opsmith_body::{Axes, Fold, Graph, Interpreted, Node, Pass, Passes, Source, Target};
 
 use crate::pointwise::cost;
 

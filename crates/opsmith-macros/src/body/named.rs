@@ -157,9 +157,8 @@ fn position(names: &mut Vec<String>, dim: &str) -> core::result::Result<usize, S
 /// Positions are not differentiated, and are in an op of their own.
 fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()> {
     let place = function.sig.ident.span();
-    let is_position = |parameter: &super::Parameter| {
-        number(&body.generic, &parameter.ty) == Some(Number::Index)
-    };
+    let is_position =
+        |parameter: &super::Parameter| number(&body.generic, &parameter.ty) == Some(Number::Index);
     if let Some(parameter) = body.parameters.iter().find(|parameter| is_position(parameter)) {
         let message = "an argument of #[body] is a number, `S`; positions come from `S::index(axis)`";
         return Err(Error::new(parameter.ident.span(), message));
@@ -169,7 +168,8 @@ fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()>
         return Ok(());
     }
     if positions < body.outputs.len() {
-        let message = "positions have no gradient, so an op gives either them or numbers: write two functions";
+        let message =
+            "positions have no gradient, so an op gives either them or numbers: write two functions";
         return Err(Error::new(place, message));
     }
     if let Some(orders) = options.orders.as_ref().filter(|orders| orders.base10_digits() != "0") {
@@ -219,7 +219,8 @@ impl VisitMut for Named<'_> {
 
 /// Lets functions that take an axis be called with its name, where that is no argument's.
 fn lend(body: &OneBody, axes: &[String], function: &mut ItemFn) {
-    let free = axes.iter().enumerate().filter(|(_, name)| body.parameters.iter().all(|own| own.ident != name));
+    let free =
+        axes.iter().enumerate().filter(|(_, name)| body.parameters.iter().all(|own| own.ident != name));
     let lent: Vec<syn::Stmt> = free
         .map(|(position, name)| {
             let ident = Ident::new(name, function.sig.ident.span());
@@ -238,8 +239,7 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
     let (inputs, outputs) = (list(&axes.inputs), list(&axes.outputs));
     let input_names = body.inputs().map(|parameter| &parameter.name);
     let output_names = body.outputs.iter().map(|output| &output.name);
-    let numbers: Vec<TokenStream> =
-        (0..axes.inputs.len()).map(|place| quote!(numbers[#place])).collect();
+    let numbers: Vec<TokenStream> = (0..axes.inputs.len()).map(|place| quote!(numbers[#place])).collect();
     let expr = quote!(::opsmith::__private::body::Expr);
     let call = call(body, ident, &expr, &expr, &numbers);
     let is_position = body.outputs.iter().any(|output| output.number == Number::Index);

@@ -122,7 +122,9 @@ fn groups(known: &Known<'_>, levels: &[usize], level: usize) -> Vec<Group> {
         let mut items = vec![item(Place::Temporary(array))];
         // An output that lies on more axes is written later.
         items.extend(
-            outputs().filter(|(_, (other, own))| **other == id && *own == axes).map(|(o, _)| item(Place::Output(o))),
+            outputs()
+                .filter(|(_, (other, own))| **other == id && *own == axes)
+                .map(|(o, _)| item(Place::Output(o))),
         );
         let fits = |group: &&mut Group| group.fold == Some(axis) && goes_with(known, &group.items, axes);
         match groups.iter_mut().find(fits) {

@@ -1,5 +1,6 @@
 //! The loops of a nest, from the outermost inwards: every number is computed in the outermost loop in which it is known.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::{Known, MOST_BLOCKS};
@@ -261,10 +262,10 @@ impl<'a> Emitter<'a> {
         let given = |id: Id| (registers.contains_key(&id) || self.is_leaf(id)).then_some(id);
         let (graph, inputs) = self.known.graph.part(&computed, given);
         for id in leaves.into_iter().chain(inputs.iter().copied()) {
-            if !registers.contains_key(&id) {
+            if let Entry::Vacant(entry) = registers.entry(id) {
                 let to = self.register(Axes::NONE);
                 steps.push(self.read(id, to));
-                registers.insert(id, to);
+                entry.insert(to);
             }
         }
         if computed.is_empty() {
