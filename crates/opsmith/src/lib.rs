@@ -252,7 +252,7 @@ pub use opsmith_macros::pairwise;
 /// Every argument may have dims before those of its axes; they broadcast, and the outputs have them all.
 ///
 /// Outputs of type `S::Index` are positions, int64: of such an op there are no gradients. The other options and attributes are
-/// those of [`pointwise`](macro@pointwise). There are kernels for the CPU.
+/// those of [`pointwise`](macro@pointwise).
 ///
 /// ```
 /// use opsmith::prelude::*;

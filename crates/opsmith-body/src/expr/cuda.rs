@@ -154,7 +154,7 @@ fn variable(id: Id) -> String {
 }
 
 /// A constant as C reads it.
-fn constant(value: f64) -> String {
+pub(super) fn constant(value: f64) -> String {
     if value.is_finite() {
         return format!("Number({value:?})");
     }

@@ -373,18 +373,6 @@ impl Graph {
         self.nodes.iter().any(is_one) || all.any(|axes| axes != Axes::FIRST)
     }
 
-    /// The graph without marks for derivatives, for axes of these sizes.
-    pub(crate) fn with_sizes(&self, sizes: &[usize]) -> Self {
-        let mut graph = self.without_detached();
-        for node in &mut graph.nodes {
-            if let Node::Count(axis) = *node {
-                let size = sizes.get(axis.index()).copied().unwrap_or(1);
-                *node = Node::Constant((size as f64).to_bits());
-            }
-        }
-        graph
-    }
-
     /// The graph without marks for derivatives.
     pub(crate) fn without_detached(&self) -> Self {
         let mut places: Vec<Id> = Vec::with_capacity(self.nodes.len());

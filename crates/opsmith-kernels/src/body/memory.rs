@@ -55,7 +55,7 @@ impl Batch {
     }
 
     /// The strides along all dims of an operand that has the last of them, or 1 in their places.
-    fn strides(&self, shape: &[usize], strides: &[isize]) -> Strides {
+    pub(super) fn strides(&self, shape: &[usize], strides: &[isize]) -> Strides {
         let of = |dim: usize| {
             let own = (dim + shape.len()).checked_sub(self.dims.len());
             own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])

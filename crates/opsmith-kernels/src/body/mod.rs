@@ -3,6 +3,7 @@
 //! Every argument may have dims before those of its axes, which broadcast. They are loops around all others; the gradient of an
 //! input that is the same along some of them is summed over those, in double precision.
 
+mod cuda;
 mod memory;
 mod run;
 mod shapes;
@@ -24,7 +25,7 @@ use smallvec::SmallVec;
 use self::memory::{Batch, Operand};
 use self::run::Task;
 use self::shapes::{Call, output_shapes};
-use crate::explain::vectors;
+use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
 use crate::stored::Stored;
 
@@ -42,7 +43,8 @@ pub trait AxesBody: OneBody {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
-    let kernels = [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided()];
+    let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
+    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
     B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
         explain(construction, B::new(construction)?.trace(), (&B::FACTS, B::AXES), ORDER)
     })
@@ -54,13 +56,19 @@ fn explain(
     (facts, axes): (&Facts, &[&str]),
     order: usize,
 ) -> Result<Explanation> {
-    let family = facts.family(order);
+    let (family, signature) = (facts.family(order), construction.signature());
+    let dtype: DType = construction.attr("T")?;
+    let Some(cuda) = cuda_type(dtype) else {
+        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+    };
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
+    let graph = gradient(body, order).with_names(&inputs, &outputs).with_axis_names(axes);
     Ok(Explanation {
-        formula: gradient(body, order).with_names(&inputs, &outputs).with_axis_names(axes).formula(),
-        vectors: vectors(construction.attr("T")?),
-        ..Explanation::default()
+        formula: graph.formula(),
+        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, facts.positions),
+        vectors: vectors(dtype),
+        program: None,
     })
 }
 
@@ -82,10 +90,10 @@ impl Arguments {
         Arguments { axes: B::AXES, inputs: B::INPUTS, outputs: B::OUTPUTS }
     }
 
-    /// The axes of an argument that is like one of the forward op's.
+    /// The axes of an argument that is like one of the forward op's; of one that is not there, none.
     fn like(&self, like: Like) -> &'static [usize] {
         match like {
-            Like::Input(index) => self.inputs[index],
+            Like::Input(index) => self.inputs.get(index).copied().unwrap_or_default(),
             Like::Output(index) => self.outputs[index],
         }
     }

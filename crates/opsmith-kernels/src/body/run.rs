@@ -176,7 +176,12 @@ impl<'a, T: Stored> Machine<'a, T> {
                     *number = T::Wide::of_double(first + step * lane as f64);
                 }
             }
-            Step::Compute { program, inputs, outputs } => self.compute(program, inputs, outputs),
+            Step::Count { axis, to } => {
+                let to = self.block(*to);
+                let size = self.task.sizes[axis.index()] as f64;
+                self.blocks[to].0 = [T::Wide::of_double(size); BLOCK];
+            }
+            Step::Compute { program, inputs, outputs, .. } => self.compute(program, inputs, outputs),
             Step::Fill { register, value } => {
                 let Register { first, count, .. } = self.registers[*register];
                 self.blocks[first..first + count].fill(Block([T::Wide::of_double(*value); BLOCK]));

@@ -14,7 +14,7 @@ pub(crate) fn numbers<D: Dimension>(array: Array<f64, D>) -> Array<f64, D> {
 }
 
 /// Compares outputs of a call on both devices; false where that cannot be done here.
-pub(crate) fn compare<T: Float, D: Dimension>(
+pub(crate) fn compare<T: RealNumber, D: Dimension>(
     form: &dyn Fn() -> Call<'static>,
     outputs: &[&str],
     error: f64,
@@ -26,7 +26,8 @@ pub(crate) fn compare<T: Float, D: Dimension>(
         let (own, expected) = (own.array::<T, D>(name)?, expected.array::<T, D>(name)?);
         assert_eq!(own.raw_dim(), expected.raw_dim());
         for (own, expected) in own.iter().zip(&expected) {
-            let difference = (*own - *expected).to_f64().unwrap_or(f64::NAN).abs();
+            let [a, b] = [own, expected].map(|number| number.to_f64().unwrap_or(f64::NAN));
+            let difference = (a - b).abs();
             assert!(difference <= error, "{name}: {own:?} where {expected:?} is expected");
         }
     }

@@ -3,19 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::{Action, Emitter, Item};
-use super::{Nest, Nests, Place, count};
+use super::{Nest, Nests, Place, Room};
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Binary, Graph, Id, Node, Unary};
 
-/// The most blocks that a register has.
-pub(super) const MOST_BLOCKS: usize = 1024;
 /// From how many positions on an axis is worth lying along the lanes.
 const FEW_LANES: usize = 16;
 
 /// A graph, and what is known of its nodes.
 pub(super) struct Known<'a> {
     pub(super) graph: &'a Graph,
-    pub(super) sizes: &'a [usize],
+    pub(super) room: &'a Room<'a>,
     pub(super) axes: Vec<Axes>,
     /// The folds that are in memory, and in which array.
     pub(super) kept: BTreeMap<Id, usize>,
@@ -51,8 +49,8 @@ struct Group {
     items: Vec<Item>,
 }
 
-pub(super) fn cut(graph: &Graph, sizes: &[usize]) -> Nests {
-    let mut known = Known { graph, sizes, axes: graph.axes(), kept: BTreeMap::new() };
+pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
+    let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new() };
     known.kept = kept(&known);
     let levels = levels(&known);
     let last = levels.iter().copied().max().unwrap_or(0);
@@ -72,8 +70,7 @@ pub(super) fn cut(graph: &Graph, sizes: &[usize]) -> Nests {
 /// The folds that are in memory: those that are no larger than the largest argument, and those along an axis along which what
 /// is made of them is folded again.
 fn kept(known: &Known<'_>) -> BTreeMap<Id, usize> {
-    let arguments = known.graph.input_axes().chain(known.graph.output_axes());
-    let most = arguments.map(|axes| count(axes, known.sizes)).max().unwrap_or(1);
+    let arguments: Vec<Axes> = known.graph.input_axes().chain(known.graph.output_axes()).collect();
     let mut again: BTreeSet<Id> = BTreeSet::new();
     // Along which axes what a node is used for is folded.
     let mut folded = vec![Axes::NONE; known.axes.len()];
@@ -92,7 +89,7 @@ fn kept(known: &Known<'_>) -> BTreeMap<Id, usize> {
     let folds = known.graph.nodes().iter().enumerate().filter(|(_, node)| matches!(node, Node::Fold(..)));
     folds
         .map(|(index, _)| Id(index as u32))
-        .filter(|id| count(known.axes[id.index()], known.sizes) <= most || again.contains(id))
+        .filter(|id| known.room.keeps(known.axes[id.index()], &arguments) || again.contains(id))
         .enumerate()
         .map(|(array, id)| (id, array))
         .collect()
@@ -153,7 +150,7 @@ fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
         let both = item.axes.both(axes);
         let rest = item.axes.union(axes).minus(both);
         let is_chain = both == axes || both == item.axes;
-        rest.is_empty() || (is_chain && !both.is_empty() && count(rest, known.sizes) <= MOST_BLOCKS)
+        rest.is_empty() || (is_chain && !both.is_empty() && known.room.has(rest))
     })
 }
 
@@ -161,7 +158,10 @@ fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
 fn nest(known: &Known<'_>, group: &Group) -> Nest {
     let all = group.items.iter().map(|item| item.axes).reduce(Axes::both).unwrap_or_default();
     let free = group.fold.map_or(all, |axis| without_dear(known, group, axis, all));
-    let size = |axis: Axis| known.sizes[axis.index()];
+    let size = |axis: Axis| known.room.size(axis);
+    if matches!(known.room, Room::Card) {
+        return Emitter::new(known, None).nest(free, &group.items);
+    }
     let mut lanes = free.iter().max_by_key(|axis| (size(*axis).min(2 * crate::body::BLOCK), axis.index()));
     if let Some(fold) = group.fold
         && lanes.is_none_or(|axis| size(axis) < FEW_LANES && size(axis) < size(fold))
@@ -188,7 +188,7 @@ fn without_dear(known: &Known<'_>, group: &Group, fold: Axis, free: Axes) -> Axe
             continue;
         }
         let rest = group.items.iter().map(|item| item.axes.minus(fewer)).fold(Axes::NONE, Axes::union);
-        if count(rest, known.sizes) <= MOST_BLOCKS {
+        if known.room.has(rest) {
             free = fewer;
         }
     }

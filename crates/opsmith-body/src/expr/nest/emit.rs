@@ -3,8 +3,8 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::{Known, MOST_BLOCKS};
-use super::{Nest, Place, Step, Sum, count};
+use super::cut::Known;
+use super::{Nest, Place, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Fold, Id, Node};
 use crate::expr::interpret::Interpreted;
@@ -61,7 +61,7 @@ impl<'a> Emitter<'a> {
     /// Whether a number is read from memory.
     fn is_leaf(&self, id: Id) -> bool {
         let is_kept = self.known.is_kept(id) && !self.own.contains(&id);
-        is_kept || matches!(self.known.node(id), Node::Input(_) | Node::Index(_))
+        is_kept || matches!(self.known.node(id), Node::Input(_) | Node::Index(_) | Node::Count(_))
     }
 
     /// What a number is computed from in this nest.
@@ -85,7 +85,7 @@ impl<'a> Emitter<'a> {
             let within = own.minus(free);
             let lies = self.lanes.is_some_and(|lanes| own.has(lanes) && free.has(lanes));
             let is_read = self.is_leaf(id) && !matches!(self.known.node(id), Node::Index(_));
-            let fits = count(within, self.known.sizes) <= MOST_BLOCKS;
+            let fits = self.known.room.has(within);
             if is_read && lies && !within.is_empty() && within != inner && fits {
                 let to = self.register(within);
                 let mut load = self.read(id, to);
@@ -104,6 +104,7 @@ impl<'a> Emitter<'a> {
             (_, Some(array)) => Step::Load { from: Place::Temporary(*array), to },
             (Node::Input(position), _) => Step::Load { from: Place::Input(position as usize), to },
             (Node::Index(axis), _) => Step::Index { axis, to },
+            (Node::Count(axis), _) => Step::Count { axis, to },
             _ => unreachable!("only leaves are read"),
         }
     }
@@ -171,7 +172,7 @@ impl<'a> Emitter<'a> {
         let mut within = inside;
         if let Node::Fold(_, axis, _) = self.known.node(id) {
             let own = self.axes(id);
-            if own.both(inside).is_empty() && count(own.minus(bound), self.known.sizes) <= MOST_BLOCKS {
+            if own.both(inside).is_empty() && self.known.room.has(own.minus(bound)) {
                 found.insert(id);
             }
             within = inside.with(axis);
@@ -276,7 +277,8 @@ impl<'a> Emitter<'a> {
         for (id, register) in computed.iter().zip(&outputs) {
             registers.insert(*id, *register);
         }
-        steps.push(Step::Compute { program: Box::new(Interpreted::new(&graph)), inputs, outputs });
+        let program = Box::new(Interpreted::new(&graph));
+        steps.push(Step::Compute { graph: Box::new(graph), program, inputs, outputs });
         steps
     }
 }

@@ -1,5 +1,6 @@
 //! Graphs over axes as nests of loops, which compute blocks of numbers.
 
+mod cuda;
 mod cut;
 mod emit;
 mod fold;
@@ -86,9 +87,18 @@ pub enum Step {
         /// The register.
         to: usize,
     },
+    /// Puts the size of an axis into a register.
+    Count {
+        /// The axis.
+        axis: Axis,
+        /// The register.
+        to: usize,
+    },
     /// Computes registers from registers.
     Compute {
-        /// The program.
+        /// What is computed; a mask that it reads or gives is a number, 1 or 0.
+        graph: Box<Graph>,
+        /// The same as a program.
         program: Box<Interpreted>,
         /// What it reads.
         inputs: Vec<usize>,
@@ -143,15 +153,53 @@ pub struct Sum {
 /// How many terms [`Sum::part`] is at most the sum of.
 pub const PART: usize = 32;
 
-/// How many numbers there are for these axes; as many as there can be if it does not fit.
-fn count(axes: Axes, sizes: &[usize]) -> usize {
-    let size = |axis: Axis| sizes.get(axis.index()).copied().unwrap_or(1);
-    axes.iter().map(size).fold(1, usize::saturating_mul)
+impl Nests {
+    /// The nests of a graph whose axes have these sizes, for a processor.
+    pub fn new(graph: &Graph, sizes: &[usize]) -> Self {
+        cut::cut(&graph.without_detached(), &Room::Blocks(sizes))
+    }
+
+    /// The nests of a graph for a card, whose threads each compute a position of the free axes: for all sizes. A fold is in
+    /// memory if it lies on axes of one argument.
+    pub fn for_card(graph: &Graph) -> Self {
+        cut::cut(&graph.without_detached(), &Room::Card)
+    }
 }
 
-impl Nests {
-    /// The nests of a graph, whose axes have these sizes.
-    pub fn new(graph: &Graph, sizes: &[usize]) -> Self {
-        cut::cut(&graph.with_sizes(sizes), sizes)
+/// How much room there is.
+enum Room<'a> {
+    /// Registers are blocks, of which there may be many: the sizes of the axes.
+    Blocks(&'a [usize]),
+    /// A register is one number.
+    Card,
+}
+
+impl Room<'_> {
+    /// The most blocks that a register has.
+    const MOST_BLOCKS: usize = 1024;
+
+    /// How many numbers there are for these axes, as many as there can be if that is not known.
+    fn count(&self, axes: Axes) -> usize {
+        axes.iter().map(|axis| self.size(axis)).fold(1, usize::saturating_mul)
+    }
+
+    fn size(&self, axis: Axis) -> usize {
+        match self {
+            Self::Blocks(sizes) => sizes.get(axis.index()).copied().unwrap_or(1),
+            Self::Card => usize::MAX,
+        }
+    }
+
+    /// Whether a register can have a block for each position of these axes.
+    fn has(&self, axes: Axes) -> bool {
+        self.count(axes) <= Self::MOST_BLOCKS
+    }
+
+    /// Whether a fold on these axes is kept in memory, whose largest arguments are on `arguments`.
+    fn keeps(&self, axes: Axes, arguments: &[Axes]) -> bool {
+        match self {
+            Self::Blocks(_) => arguments.iter().any(|own| self.count(axes) <= self.count(*own)),
+            Self::Card => arguments.iter().any(|own| axes.is_within(*own)),
+        }
     }
 }

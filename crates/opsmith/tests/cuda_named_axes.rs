@@ -1,0 +1,94 @@
+//! Bodies over named axes on CUDA: compiled, and run on the processor against the kernels of the CPU.
+
+#[path = "common/cuda.rs"]
+mod support;
+
+use opsmith::ndarray::{Array1, Array2, Array3};
+use opsmith::prelude::*;
+use opsmith::testing::call;
+use support::{compare, gradient, kept, numbers};
+
+/// Σⱼ exp(−γ |xᵢ − yⱼ|²) bⱼ.
+#[body("(i,k),(j,k),(j,e)->(i,e)")]
+fn gaussian_convolution<S: Indexed>(x: S, y: S, b: S, #[attr(default = 1.0)] gamma: S) -> S {
+    let d = ((x - y) * (x - y)).sum(k);
+    ((d * -gamma).exp() * b).sum(j)
+}
+
+/// Attention, causal.
+#[body("(i,k),(j,k),(j,e)->(i,e)")]
+fn attention<S: Indexed>(query: S, key: S, value: S) -> S {
+    let fit = (query * key).sum(k);
+    let fit = S::select(S::index(j).gt(S::index(i)), S::of(f64::NEG_INFINITY), fit);
+    let weight = (fit - fit.amax(j).detached()).exp();
+    (weight * value).sum(j) / weight.sum(j)
+}
+
+/// The nearest row of y.
+#[body("(i,k),(j,k)->(i)")]
+fn nearest<S: Indexed>(x: S, y: S) -> S::Index {
+    ((x - y) * (x - y)).sum(k).argmin(j)
+}
+
+/// Folds of masks, the size of an axis, and two outputs on different axes.
+#[body("(k,i),(i)->(i),(k)", outputs = [above, share])]
+fn shares<S: Indexed>(x: S, w: S) -> (S, S) {
+    let above = x.gt(x.mean(k));
+    (above.count(k) / S::count(k) * w, S::select(above.any(i), (x * w).sum(i), x.log_sum_exp(i)))
+}
+
+#[test]
+fn pairs_of_rows() -> Result<()> {
+    for (n, m, p, e) in [(40, 33, 3, 4), (1, 1, 1, 1), (4, 0, 2, 2), (0, 3, 1, 1)] {
+        let x = kept(numbers(Array2::zeros((n, p))));
+        let y = kept(numbers(Array2::zeros((m, p))).mapv(|y| y * 0.7 + 0.1));
+        let (b, z) = (kept(numbers(Array2::zeros((m, e)))), kept(numbers(Array2::zeros((n, e)))));
+        let forward = move || call::<gaussian_convolution>().input(x).input(y).input(b).attr("gamma", 0.3);
+        if !compare::<f64, Ix2>(&forward, &["z"], 1e-13)? {
+            return Ok(());
+        }
+        let first = move || gradient::<gaussian_convolution>(1).input(x).input(y).input(b).input(z);
+        compare::<f64, Ix2>(&first, &["x_grad", "y_grad", "b_grad"], 1e-12)?;
+        let second = move || {
+            gradient::<gaussian_convolution>(2).input(x).input(y).input(b).input(z).input(x).absent().input(b)
+        };
+        compare::<f64, Ix2>(&second, &["x_grad", "y_grad", "z_grad_grad"], 1e-11)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn folds_of_folds_in_a_batch() -> Result<()> {
+    let query = kept(numbers(Array3::zeros((2, 7, 3))));
+    let key = kept(numbers(Array2::zeros((9, 3))).mapv(|x| x * 0.5));
+    let value = kept(numbers(Array3::zeros((1, 9, 2))));
+    if !compare::<f64, Ix3>(&move || call::<attention>().input(query).input(key).input(value), &["z"], 1e-13)? {
+        return Ok(());
+    }
+    let z = kept(numbers(Array3::zeros((2, 7, 2))));
+    let grad = move || gradient::<attention>(1).input(query).input(key).input(value).input(z);
+    compare::<f64, Ix3>(&move || grad().without("key_grad"), &["query_grad", "value_grad"], 1e-12)?;
+    compare::<f64, Ix2>(&move || grad().without("query_grad").without("value_grad"), &["key_grad"], 1e-12)?;
+    Ok(())
+}
+
+#[test]
+fn positions_masks_and_sizes() -> Result<()> {
+    let x = kept(numbers(Array2::zeros((50, 3))));
+    let y = kept(numbers(Array2::zeros((40, 3))).mapv(|y| y * 0.9));
+    if !compare::<i64, Ix1>(&move || call::<nearest>().input(x).input(y), &["z"], 0.0)? {
+        return Ok(());
+    }
+    let w = kept(numbers(Array1::zeros(3)));
+    compare::<f64, Ix1>(&move || call::<shares>().input(x).input(w), &["above", "share"], 1e-13)?;
+    let turned = kept(numbers(Array2::zeros((3, 50))).reversed_axes());
+    compare::<f64, Ix1>(&move || call::<shares>().input(turned).input(w), &["above", "share"], 1e-13)?;
+    Ok(())
+}
+
+#[test]
+fn half_precision_compiles() -> Result<()> {
+    let x = kept(Array2::<opsmith::dtype::bf16>::zeros((2, 3)));
+    call::<gaussian_convolution>().input(x).input(x).input(x).compile_for_cuda()?;
+    gradient::<attention>(1).input(x).input(x).input(x).input(x).compile_for_cuda().map(drop)
+}
