@@ -62,7 +62,8 @@ fn folds_of_folds_in_a_batch() -> Result<()> {
     let query = kept(numbers(Array3::zeros((2, 7, 3))));
     let key = kept(numbers(Array2::zeros((9, 3))).mapv(|x| x * 0.5));
     let value = kept(numbers(Array3::zeros((1, 9, 2))));
-    if !compare::<f64, Ix3>(&move || call::<attention>().input(query).input(key).input(value), &["z"], 1e-13)? {
+    if !compare::<f64, Ix3>(&move || call::<attention>().input(query).input(key).input(value), &["z"], 1e-13)?
+    {
         return Ok(());
     }
     let z = kept(numbers(Array3::zeros((2, 7, 2))));

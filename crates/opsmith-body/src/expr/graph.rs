@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::axes::{Axes, Axis};
+use crate::expr::functions::with_functions;
 use crate::scalar::Scalar;
 
 /// The number of a node.
@@ -16,29 +17,40 @@ impl Id {
     }
 }
 
-/// A function of one number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "they are the methods of `Scalar`")]
-pub enum Unary {
-    Neg,
-    Exp,
-    Log,
-    Log1p,
-    Expm1,
-    Tanh,
-    Sigmoid,
-    Erf,
-    NormalCdf,
-    NormalPdf,
-    Softplus,
-    Sin,
-    Cos,
-    Sqrt,
-    Rsqrt,
-    Abs,
-    Sign,
-    Floor,
+macro_rules! unary {
+    ({} $($op:ident $method:ident),*) => {
+        /// A function of one number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "they are the methods of `Scalar`")]
+        pub enum Unary {
+            Neg,
+            $($op,)*
+        }
+
+        impl Unary {
+            /// All of them.
+            pub(crate) const ALL: &'static [Self] = &[Self::Neg, $(Self::$op),*];
+
+            /// The function.
+            pub fn apply<S: Scalar>(self, x: S) -> S {
+                match self {
+                    Self::Neg => -x,
+                    $(Self::$op => x.$method(),)*
+                }
+            }
+
+            /// Its name in formulas.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    Self::Neg => "neg",
+                    $(Self::$op => stringify!($method),)*
+                }
+            }
+        }
+    };
 }
+
+with_functions! { unary {} }
 
 /// A function of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -440,32 +452,6 @@ impl Graph {
             });
         }
         values
-    }
-}
-
-impl Unary {
-    /// The function.
-    pub fn apply<S: Scalar>(self, x: S) -> S {
-        match self {
-            Self::Neg => -x,
-            Self::Exp => x.exp(),
-            Self::Log => x.log(),
-            Self::Log1p => x.log1p(),
-            Self::Expm1 => x.expm1(),
-            Self::Tanh => x.tanh(),
-            Self::Sigmoid => x.sigmoid(),
-            Self::Erf => x.erf(),
-            Self::NormalCdf => x.normal_cdf(),
-            Self::NormalPdf => x.normal_pdf(),
-            Self::Softplus => x.softplus(),
-            Self::Sin => x.sin(),
-            Self::Cos => x.cos(),
-            Self::Sqrt => x.sqrt(),
-            Self::Rsqrt => x.rsqrt(),
-            Self::Abs => x.abs(),
-            Self::Sign => x.sign(),
-            Self::Floor => x.floor(),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Bodies as expression graphs: traced, simplified, differentiated, interpreted, printed, and written as CUDA C++.
 
 mod cuda;
+mod functions;
 mod graph;
 mod interpret;
 mod nest;

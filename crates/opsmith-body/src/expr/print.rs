@@ -116,32 +116,6 @@ impl Graph {
     }
 }
 
-impl Unary {
-    /// Its name in formulas.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Neg => "neg",
-            Self::Exp => "exp",
-            Self::Log => "log",
-            Self::Log1p => "log1p",
-            Self::Expm1 => "expm1",
-            Self::Tanh => "tanh",
-            Self::Sigmoid => "sigmoid",
-            Self::Erf => "erf",
-            Self::NormalCdf => "normal_cdf",
-            Self::NormalPdf => "normal_pdf",
-            Self::Softplus => "softplus",
-            Self::Sin => "sin",
-            Self::Cos => "cos",
-            Self::Sqrt => "sqrt",
-            Self::Rsqrt => "rsqrt",
-            Self::Abs => "abs",
-            Self::Sign => "sign",
-            Self::Floor => "floor",
-        }
-    }
-}
-
 impl Fold {
     /// Its name in formulas.
     pub(crate) fn name(self) -> &'static str {

@@ -9,6 +9,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
+use crate::expr::functions::with_functions;
 use crate::expr::graph::{Binary, Compare, Unary};
 use crate::expr::interpret::{Interpreted, Operation, Source, Step, Target, Temporary};
 use crate::isa::{Isa, Kernel};
@@ -190,8 +191,9 @@ macro_rules! each {
 
 /// Chooses the loop of an operation.
 macro_rules! choose {
-    ($isa:ty, $number:ty, $operation:expr, $lens:ident, $results:ident, $operands:ident;
-     $($unary:ident $function:ident)*; $($binary:ident $method:ident)*; $($compare:ident $comparison:ident)*) => {
+    ({$isa:ty, $number:ty, $operation:expr, $lens:ident, $results:ident, $operands:ident;
+      $($binary:ident $method:ident)*; $($compare:ident $comparison:ident)*}
+     $($unary:ident $function:ident),*) => {
         match $operation {
             Operation::And => each!($isa, $number, $lens, $operands, $results = |a, b| a * b),
             Operation::Or => each!($isa, $number, $lens, $operands, $results = |a, b| {
@@ -203,6 +205,9 @@ macro_rules! choose {
             Operation::Select => each!($isa, $number, $lens, $operands, $results = |a, b, c| {
                 Scalar::select(a.ne(Scalar::of(0.0)), b, c)
             }),
+            Operation::Unary(Unary::Neg) => {
+                each!($isa, $number, $lens, $operands, $results = |a| a.neg());
+            }
             $(Operation::Unary(Unary::$unary) => {
                 each!($isa, $number, $lens, $operands, $results = |a| a.$function());
             })*
@@ -224,11 +229,11 @@ fn step_on<I: Isa, T: Temporary>(step: &Step, found: &Found<'_, T>, results: &[W
     let b = if step.arity > 1 { found.get(step.operands[1], room_of_b) } else { a };
     let c = if step.arity > 2 { found.get(step.operands[2], room_of_c) } else { a };
     let operands = [a, b, c];
-    choose! {
-        I, T, step.operation, lens, results, operands;
-        Neg neg Exp exp Log log Log1p log1p Expm1 expm1 Tanh tanh Sigmoid sigmoid Erf erf NormalCdf normal_cdf
-        NormalPdf normal_pdf Softplus softplus Sin sin Cos cos Sqrt sqrt Rsqrt rsqrt Abs abs Sign sign Floor floor;
-        Add add Sub sub Mul mul Div div Pow pow Min min Max max;
-        Lt lt Le le Eq eq
+    with_functions! {
+        choose {
+            I, T, step.operation, lens, results, operands;
+            Add add Sub sub Mul mul Div div Pow pow Min min Max max;
+            Lt lt Le le Eq eq
+        }
     }
 }

@@ -5,27 +5,6 @@ use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
 /// The most inputs that a text may speak of, so that a number in it does not decide how much memory is taken.
 const MOST_INPUTS: u32 = 1 << 16;
 
-const UNARY: [Unary; 18] = [
-    Unary::Neg,
-    Unary::Exp,
-    Unary::Log,
-    Unary::Log1p,
-    Unary::Expm1,
-    Unary::Tanh,
-    Unary::Sigmoid,
-    Unary::Erf,
-    Unary::NormalCdf,
-    Unary::NormalPdf,
-    Unary::Softplus,
-    Unary::Sin,
-    Unary::Cos,
-    Unary::Sqrt,
-    Unary::Rsqrt,
-    Unary::Abs,
-    Unary::Sign,
-    Unary::Floor,
-];
-
 const BINARY: [(Binary, &str); 7] = [
     (Binary::Add, "add"),
     (Binary::Sub, "sub"),
@@ -155,7 +134,7 @@ impl Reader {
     fn operation(&self, word: &str, operands: &[&str]) -> Result<Node, String> {
         let number = |k: usize| self.operand(operands.get(k).copied().unwrap_or_default(), false);
         let mask = |k: usize| self.operand(operands.get(k).copied().unwrap_or_default(), true);
-        let node = if let Some(op) = UNARY.into_iter().find(|op| op.name() == word) {
+        let node = if let Some(op) = Unary::ALL.iter().copied().find(|op| op.name() == word) {
             Node::Unary(op, number(0)?)
         } else if let Some(op) = named(&BINARY, word) {
             Node::Binary(op, number(0)?, number(1)?)

@@ -6,6 +6,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 use crate::axes::Axes;
 use crate::body::Body;
+use crate::expr::functions::with_functions;
 use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
 use crate::scalar::{Mask, Scalar, gelu_tanh};
 
@@ -218,7 +219,7 @@ impl Neg for Expr {
 }
 
 macro_rules! unary {
-    ($($method:ident $op:ident)*) => {$(
+    ({} $($op:ident $method:ident),*) => {$(
         fn $method(self) -> Self {
             node(Node::Unary(Unary::$op, self.0))
         }
@@ -250,10 +251,7 @@ impl Scalar for Expr {
     fn attr(name: &'static str, value: f64) -> Self {
         Self(with(|r| r.attribute(name, value)))
     }
-    unary! {
-        exp Exp log Log log1p Log1p expm1 Expm1 tanh Tanh sigmoid Sigmoid erf Erf normal_cdf NormalCdf
-        normal_pdf NormalPdf softplus Softplus sin Sin cos Cos sqrt Sqrt rsqrt Rsqrt abs Abs sign Sign floor Floor
-    }
+    with_functions! { unary {} }
     binary! { pow Pow min Min max Max }
     compare! { lt Lt le Le eq Eq }
     fn select(mask: MaskExpr, yes: Self, no: Self) -> Self {

@@ -90,9 +90,7 @@ impl OnCard {
         let mut placed: Vec<Placed> = Vec::new();
         for (input, argument) in own.family.inputs.iter().enumerate() {
             placed.push(match context.optional_input(input)? {
-                Some(view) => {
-                    place(view.data_ptr().cast_mut(), view.shape(), view.strides(), argument.like)
-                }
+                Some(view) => place(view.data_ptr().cast_mut(), view.shape(), view.strides(), argument.like),
                 None => place(zero(context)?, &[], &[], Like::Input(own.arguments.inputs.len())),
             });
         }
@@ -147,7 +145,9 @@ impl OnCard {
             let each = axes.iter().map(|axis| call.sizes[axis.index()]);
             let shape: Extents = call.batch.iter().copied().chain(each).collect();
             let bytes = shape.iter().try_fold(size, |bytes, &dim| bytes.checked_mul(dim));
-            let Some(bytes) = bytes else { bail!(ResourceExhausted, "a temporary of {shape:?} is too large") };
+            let Some(bytes) = bytes else {
+                bail!(ResourceExhausted, "a temporary of {shape:?} is too large")
+            };
             let data = context.device_temp(bytes.max(1))?.as_ptr();
             let strides = row_major_strides(&shape);
             let mut along: Strides = call.sizes.iter().map(|_| 0).collect();

@@ -32,9 +32,8 @@ impl Arguments<'_> {
     /// The element where the loops are.
     fn element(&self, place: Place) -> String {
         let (operand, axes, ty) = self.of(place);
-        let along = axes.iter().map(|axis| {
-            format!(" + (Stride)at{0} * layout.along[{operand}][{0}]", axis.index())
-        });
+        let along =
+            axes.iter().map(|axis| format!(" + (Stride)at{0} * layout.along[{operand}][{0}]", axis.index()));
         format!("(({ty} *)operands.data[{operand}])[batch{operand}{}]", along.collect::<String>())
     }
 }
@@ -169,7 +168,11 @@ impl Writer<'_> {
             Step::Load { from, to } => {
                 let element = self.arguments.element(*from);
                 let is_stored = self.arguments.of(*from).2 == "Stored";
-                let line = if is_stored { format!("r{to} = load({element});") } else { format!("r{to} = {element};") };
+                let line = if is_stored {
+                    format!("r{to} = load({element});")
+                } else {
+                    format!("r{to} = {element};")
+                };
                 self.line(indent, &line);
             }
             Step::Store { from, to } => {
@@ -186,7 +189,9 @@ impl Writer<'_> {
                 self.line(indent, &format!("r{to} = Number(layout.size[{}]);", axis.index()));
             }
             Step::Compute { inputs, outputs, .. } => self.compute(inputs, outputs, indent),
-            Step::Fill { register, value } => self.line(indent, &format!("r{register} = {};", constant(*value))),
+            Step::Fill { register, value } => {
+                self.line(indent, &format!("r{register} = {};", constant(*value)))
+            }
             Step::Fold { op, from, into } => self.fold(*op, *from, *into, indent),
             Step::Loop { axis, steps, sums } => self.go_along(*axis, steps, sums, indent),
             Step::Across { .. } => unreachable!("a thread has no lanes"),
@@ -198,12 +203,17 @@ impl Writer<'_> {
         let read = if read.is_empty() { "0".to_owned() } else { read.join(", ") };
         let part = *self.part;
         *self.part += 1;
-        let written: String =
-            outputs.iter().enumerate().map(|(output, register)| format!(" r{register} = out[{output}];")).collect();
+        let written: String = outputs
+            .iter()
+            .enumerate()
+            .map(|(output, register)| format!(" r{register} = out[{output}];"))
+            .collect();
         let count = outputs.len();
         self.line(
             indent,
-            &format!("{{ Number in[] = {{{read}}}, out[{count}]; part{part}(in, out, attributes);{written} }}"),
+            &format!(
+                "{{ Number in[] = {{{read}}}, out[{count}]; part{part}(in, out, attributes);{written} }}"
+            ),
         );
     }
 
@@ -212,15 +222,22 @@ impl Writer<'_> {
         let line = match (op, sum) {
             (Fold::Sum, Some(Sum { total, lost, .. })) => format!("add(r{from}, r{total}, r{lost});"),
             (Fold::Sum, None) => format!("r{into} += r{from};"),
-            (Fold::Max, _) => format!("r{into} = (r{into} >= r{from} || r{into} != r{into}) ? r{into} : r{from};"),
-            (Fold::Min, _) => format!("r{into} = (r{into} <= r{from} || r{into} != r{into}) ? r{into} : r{from};"),
+            (Fold::Max, _) => {
+                format!("r{into} = (r{into} >= r{from} || r{into} != r{into}) ? r{into} : r{from};")
+            }
+            (Fold::Min, _) => {
+                format!("r{into} = (r{into} <= r{from} || r{into} != r{into}) ? r{into} : r{from};")
+            }
         };
         self.line(indent, &line);
     }
 
     fn go_along(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], indent: &str) {
         let axis = axis.index();
-        self.line(indent, &format!("for (Index at{axis} = 0; at{axis} < layout.size[{axis}]; at{axis}++) {{"));
+        self.line(
+            indent,
+            &format!("for (Index at{axis} = 0; at{axis} < layout.size[{axis}]; at{axis}++) {{"),
+        );
         let around = self.sums.len();
         self.sums.extend_from_slice(sums);
         self.steps(steps, &format!("{indent}    "));
