@@ -279,7 +279,7 @@ fn no_nan_comes_from_the_branch_not_taken() {
 }
 
 #[test]
-#[should_panic(expected = "computed by rows")]
+#[should_panic(expected = "computed along its axes")]
 fn a_graph_with_folds_is_not_computed_by_elements() {
     let _ = graphs()[0].eval(&[F64::<Plain>::new(1.0)]);
 }
