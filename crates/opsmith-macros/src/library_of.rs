@@ -16,7 +16,7 @@ use syn::punctuated::Punctuated;
 use syn::{Attribute, Ident, Item, LitStr, Path, Token, Type, Visibility, bracketed};
 
 /// The attributes that make a function an op.
-const OP_MACROS: [&str; 4] = ["op", "pointwise", "pairwise", "reduce"];
+const OP_MACROS: [&str; 5] = ["op", "body", "pointwise", "pairwise", "reduce"];
 
 /// The parsed call.
 pub(crate) struct LibraryOf {
@@ -122,7 +122,7 @@ pub(crate) fn expand(LibraryOf { name, version, files, cuda }: &LibraryOf) -> sy
 fn no_ops(files: &[LitStr]) -> syn::Error {
     let names: Vec<String> = files.iter().map(LitStr::value).collect();
     let message = format!(
-        "there is no op in {}: write #[op(…)], #[pointwise], #[reduce] or #[pairwise] above a function",
+        "there is no op in {}: write #[op(…)], #[pointwise], #[reduce], #[pairwise] or #[body] above a function",
         names.join(", ")
     );
     syn::Error::new(Span::call_site(), message)
@@ -248,10 +248,17 @@ mod tests {
             fn helper() {}
             impl OpDefinition for C { fn def() -> OpDef { todo!() } }
             impl Other for D {}
-            mod inner { #[reduce] pub fn e() {} #[pairwise] fn f() {} }
+            mod inner { #[reduce] pub fn e() {} #[pairwise] fn f() {} #[body("(i)->(i)")] pub fn h() {} }
             #[cfg(test)] mod tests { #[op] fn g() {} }
         "##;
-        let all = [("a", true), ("b", true), ("C", true), ("inner::e", true), ("inner::f", false)];
+        let all = [
+            ("a", true),
+            ("b", true),
+            ("C", true),
+            ("inner::e", true),
+            ("inner::f", false),
+            ("inner::h", true),
+        ];
         assert_eq!(found(text), all.map(|(name, is_reachable)| (name.to_owned(), is_reachable)));
     }
 

@@ -352,7 +352,7 @@ pub use opsmith_macros::library;
 /// ```
 ///
 /// Each file becomes a module of its name, with the prelude in scope, so it need say nothing but the ops: functions that
-/// are `#[op]`, `#[pointwise]`, `#[pairwise]` or `#[reduce]`, and types that implement [`OpDefinition`], at the top of the
+/// are `#[op]`, `#[pointwise]`, `#[pairwise]`, `#[reduce]` or `#[body]`, and types that implement [`OpDefinition`], at the top of the
 /// file or, where they are `pub`, in modules written out there. The files in `cuda` are the texts of `CUDA_SOURCES`.
 pub use opsmith_macros::library_of;
 
