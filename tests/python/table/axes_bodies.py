@@ -269,7 +269,55 @@ def bodies() -> list[Body]:
     return [Generator(seed).body(f"random{seed}") for seed in range(COUNT)]
 
 
+WRITTEN = """
+#[body("(i,k),(j,k)->(i,j)")]
+fn cosine_distance<S: Indexed>(x: S, y: S) -> S {
+    S::of(1.0) - (x * y).sum(k) / ((x * x).sum(k) * (y * y).sum(k)).sqrt()
+}
+
+#[body("(i,k),(j,k)->(i,j)")]
+fn radial_basis<S: Indexed>(x: S, y: S, #[attr(default = 1.0)] gamma: S) -> S {
+    (((x - y) * (x - y)).sum(k) * -gamma).exp()
+}
+
+#[body("(i,j)->(i)")]
+fn log_sum_exp<S: Indexed>(x: S) -> S {
+    x.log_sum_exp(j)
+}
+
+#[body("(i,k),(j,k)->(i)")]
+fn nearest<S: Indexed>(x: S, y: S) -> S::Index {
+    ((x - y) * (x - y)).sum(k).argmin(j)
+}
+
+#[body("(i,k),(j,k)->(i)")]
+fn nearest_distance<S: Indexed>(x: S, y: S) -> S {
+    (x - y).abs().sum(k).amin(j)
+}
+
+#[body("(i,k),(j,k),(j,e)->(i,e)")]
+fn attention<S: Indexed>(query: S, key: S, value: S, #[attr(default = true)] causal: bool) -> S {
+    let fit = (query * key).sum(k) / S::count(k).sqrt();
+    let above = S::select(S::index(j).gt(S::index(i)), S::of(f64::NEG_INFINITY), fit);
+    let fit = if causal { above } else { fit };
+    let weight = (fit - fit.amax(j).detached()).exp();
+    (weight * value).sum(j) / weight.sum(j)
+}
+
+#[body("(i,j)->(i)")]
+fn argmax<S: Indexed>(x: S) -> S::Index {
+    x.argmax(j)
+}
+
+#[body("(i,j)->(i),(i),(i),(i)", outputs = [total, mean, most, least])]
+fn folds<S: Indexed>(x: S) -> (S, S, S, S) {
+    (x.sum(j), x.mean(j), x.amax(j), x.amin(j))
+}
+"""
+"""Bodies that people write."""
+
+
 def build() -> opsmith.Library:
     """Their library, compiled unless it has been before."""
     os.environ.setdefault("OPSMITH_CACHE_DIR", str(CACHE / "tests" / "jit"))
-    return opsmith.jit.load_inline("random_axes", "\n".join(body.rust for body in bodies()))
+    return opsmith.jit.load_inline("random_axes", "\n".join([WRITTEN, *(body.rust for body in bodies())]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import axes_bodies
@@ -59,3 +60,136 @@ def test_a_body_is_pytorchs(body: axes_bodies.Body, library: opsmith.Library) ->
             second.append(torch.autograd.grad(whole, inputs, allow_unused=True))
         for one, other in zip(*second, strict=True):
             close(one, other)
+
+
+def same(
+    actual: Callable[..., torch.Tensor], expected: Callable[..., torch.Tensor], *inputs: torch.Tensor
+) -> None:
+    """Values, first and second gradients."""
+    found = []
+    for function in (actual, expected):
+        own = [x.detach().clone().requires_grad_() for x in inputs]
+        z = function(*own)
+        weights = torch.sin(torch.arange(z.numel(), dtype=z.dtype)).reshape(z.shape)
+        first = torch.autograd.grad(z, own, weights, create_graph=True)
+        second = torch.autograd.grad(sum((g * g).sum() for g in first), own, allow_unused=True)
+        found.append([z, *first, *second])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
+def draw(*shape: int) -> torch.Tensor:
+    """Numbers around 0."""
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+def test_what_people_write(library: opsmith.Library) -> None:
+    """With a batch, of sizes that are the same along some dims of it for some inputs."""
+    functional = torch.nn.functional
+    x, y, b = draw(2, 1, 9, 4), draw(3, 150, 4), draw(150, 5)
+    same(
+        library.cosine_distance,
+        lambda x, y: 1 - functional.cosine_similarity(x[..., :, None, :], y[..., None, :, :], dim=-1),
+        x,
+        y,
+    )
+    same(
+        lambda x, y: library.radial_basis(x, y, gamma=0.3),
+        lambda x, y: torch.exp(-0.3 * ((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1)),
+        x,
+        y,
+    )
+    same(library.log_sum_exp, lambda x: torch.logsumexp(x, -1), draw(3, 200))
+    for causal in (True, False):
+        same(
+            lambda q, k, v, causal=causal: library.attention(q, k, v, causal=causal),
+            lambda q, k, v, causal=causal: functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
+            draw(2, 3, 7, 4),
+            draw(2, 3, 7, 4),
+            draw(2, 3, 7, 5),
+        )
+    same(
+        lambda q, k, v: library.attention(q, k, v, causal=False),
+        lambda q, k, v: functional.scaled_dot_product_attention(
+            q, k.expand(2, 3, 150, 4), v.expand(2, 3, 150, 5)
+        ),
+        x.expand(2, 3, 9, 4),
+        y,
+        b,
+    )
+
+
+def test_positions(library: opsmith.Library) -> None:
+    """The first of equals, and NaN before all."""
+    x, y = draw(60, 3), draw(400, 3)
+    assert library.nearest(x, y).dtype == torch.int64
+    assert torch.equal(library.nearest(x, y), torch.cdist(x, y).argmin(1))
+    ties = torch.tensor([[1.0, 5.0, 5.0, 2.0], [3.0, 3.0, 3.0, 3.0], [1.0, torch.nan, 9.0, torch.nan]])
+    assert library.argmax(ties).tolist() == [1, 0, 1]
+    infinite = torch.full((2, 300), -torch.inf)
+    infinite[1, 280] = torch.inf
+    assert library.argmax(infinite).tolist() == [0, 280]
+    with pytest.raises(RuntimeError, match="the axis `j` has no positions"):
+        library.argmax(torch.zeros(3, 0))
+    assert library.argmax(torch.zeros(0, 0)).shape == (0,)
+
+
+def test_ties_share_a_gradient(library: opsmith.Library) -> None:
+    """Equally, as PyTorch's `amin` has it."""
+    x = torch.tensor([[0.0, 0.0], [1.0, 3.0]], dtype=torch.float64)
+    y = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 5.0], [1.0, 3.0]], dtype=torch.float64)
+
+    def expected(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return (x[:, None] - y).abs().sum(-1).amin(1)
+
+    found = []
+    for function in (library.nearest_distance, expected):
+        own = [x.clone().requires_grad_(), y.clone().requires_grad_()]
+        found.append([function(*own), *torch.autograd.grad(function(*own).sum(), own)])
+    for one, other in zip(*found, strict=True):
+        close(one, other)
+
+
+def test_what_is_no_number_goes_through_folds(library: opsmith.Library) -> None:
+    """Infinities and NaN, in short rows and in long ones, and in their gradients."""
+    for length in (3, 40, 300):
+        x = draw(6, length)
+        x[1, 2], x[2, 0], x[3, 1], x[4, :2] = (
+            torch.nan,
+            torch.inf,
+            -torch.inf,
+            torch.tensor([torch.inf, -torch.inf]),
+        )
+        own, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+        actual = library.folds(own)
+        expected = (other.sum(1), other.mean(1), other.amax(1), other.amin(1))
+        for one, last in zip(actual, expected, strict=True):
+            torch.testing.assert_close(one, last, equal_nan=True)
+        # NaN is shared by the whole row here, and by the NaNs there.
+        rows = [0, 2, 3, 4, 5]
+        gradients = [
+            torch.autograd.grad(sum(z[rows].sum() for z in zs), x)[0][rows]
+            for zs, x in ((actual, own), (expected, other))
+        ]
+        torch.testing.assert_close(*gradients)
+        torch.testing.assert_close(library.log_sum_exp(x), torch.logsumexp(x, 1), equal_nan=True)
+
+
+def test_sums_are_as_exact_as_is_said(library: opsmith.Library) -> None:
+    """Of a million float32 numbers, by 41 roundings of the sum of their magnitudes at most."""
+    x = torch.rand(2, 1_000_003) + 0.1
+    total = library.folds(x)[0]
+    exact = x.double().sum(1)
+    assert ((total.double() - exact).abs() <= 41 * 2**-24 * exact).all()
+
+
+def test_threads_change_no_bit(library: opsmith.Library) -> None:
+    """Whatever the number of threads."""
+    inputs = draw(300, 8), draw(500, 8), draw(500, 3)
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(library.attention(*inputs, causal=False))
+    torch.set_num_threads(2)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])

@@ -115,6 +115,12 @@ impl Axes {
         };
         let inputs = side(inputs)?;
         let outputs = side(outputs)?;
+        let twice = |axes: &Vec<usize>| {
+            axes.iter().enumerate().find(|(dim, axis)| axes[..*dim].contains(axis)).map(|(_, axis)| *axis)
+        };
+        if let Some(axis) = inputs.iter().chain(&outputs).find_map(twice) {
+            return Err(fault(format!("an argument has the axis `{}` twice", names[axis])));
+        }
         if names.len() > MOST_AXES {
             return Err(fault(format!("a body has at most {MOST_AXES} axes; these are {}", names.len())));
         }
