@@ -64,7 +64,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 fn signature(input: ParseStream<'_>) -> Result<(LitStr, TokenStream)> {
     const MISSING: &str = "say which axes the arguments lie on: #[body(\"(i,k),(j,k)->(i,j)\")]";
     if input.is_empty() {
-        return Err(input.error(MISSING));
+        return Err(Error::new(input.span(), MISSING));
     }
     let text: LitStr = input.parse().map_err(|error| Error::new(error.span(), MISSING))?;
     if !input.is_empty() {

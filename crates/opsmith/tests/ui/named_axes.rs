@@ -1,0 +1,55 @@
+//! Bodies over named axes whose signatures do not fit.
+
+use opsmith::prelude::*;
+
+#[body]
+fn unsaid<S: Indexed>(x: S) -> S {
+    x
+}
+
+#[body("(i,j)->(k)")]
+fn nowhere<S: Indexed>(x: S) -> S {
+    x.sum(j)
+}
+
+#[body("(i,i)->(i)")]
+fn twice<S: Indexed>(x: S) -> S {
+    x
+}
+
+#[body("(i),(j)->(i)")]
+fn too_many<S: Indexed>(x: S) -> S {
+    x
+}
+
+#[body("(3,i)->(i)")]
+fn fixed<S: Indexed>(x: S) -> S {
+    x
+}
+
+#[body("(i;j)->(i)")]
+fn unread<S: Indexed>(x: S) -> S {
+    x
+}
+
+#[body("(i,j)->(i),(i)", outputs = [z, at])]
+fn both<S: Indexed>(x: S) -> (S, S::Index) {
+    (x.amax(j), x.argmax(j))
+}
+
+#[body("(i,j)->(i)", orders = 1)]
+fn position<S: Indexed>(x: S) -> S::Index {
+    x.argmax(j)
+}
+
+#[body("(i,j),(i)->(i)")]
+fn label<S: Indexed>(x: S, y: S::Index) -> S {
+    x.sum(j)
+}
+
+#[body("(i,j)->(i)")]
+fn literal<S: Indexed>(x: S) -> S {
+    1.0 - x.sum(j)
+}
+
+fn main() {}
