@@ -4,6 +4,28 @@ use crate::axes::{Axes, Axis};
 use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, node, record};
 use crate::scalar::{Mask, Scalar};
 
+/// What an argument of a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Floats.
+    Number,
+    /// Positions along an axis, int64.
+    Index,
+    /// Truth values, bool.
+    Mask,
+}
+
+impl Kind {
+    /// The dtype in the definition language, where numbers are of `T`.
+    pub fn dtype(self) -> &'static str {
+        match self {
+            Self::Number => "T",
+            Self::Index => "int64",
+            Self::Mask => "bool",
+        }
+    }
+}
+
 /// A number that lies on axes: there is one for each of their positions.
 ///
 /// What an operation gives lies on the axes of all its operands, what a fold gives on those of its operand but one. So the
@@ -113,9 +135,21 @@ pub trait IndexedMask: Mask {
 pub struct IndexExpr(Expr);
 
 impl IndexExpr {
-    /// The position as a number.
-    pub fn expr(self) -> Expr {
-        self.0
+    /// The position that is this number.
+    pub fn new(number: Expr) -> Self {
+        Self(number)
+    }
+}
+
+impl MaskExpr {
+    /// The mask that is true where the number is not 0.
+    pub fn new(number: Expr) -> Self {
+        Scalar::ne(number, Expr::of(0.0))
+    }
+
+    /// 1 where it is true, else 0.
+    pub fn number(self) -> Expr {
+        Expr::select(self, Expr::of(1.0), Expr::of(0.0))
     }
 }
 
@@ -132,12 +166,11 @@ impl IndexedMask for MaskExpr {
     type Number = Expr;
 
     fn count(self, axis: Axis) -> Expr {
-        Expr::select(self, Expr::of(1.0), Expr::of(0.0)).sum(axis)
+        self.number().sum(axis)
     }
     fn any(self, axis: Axis) -> Self {
-        // With a fold of their own identity, so that of none there is none.
-        let one = Expr::select(self, Expr::of(1.0), Expr::of(0.0));
-        one.amax(axis).gt(Expr::of(0.0))
+        // The largest of none is −∞: none is true.
+        self.number().amax(axis).gt(Expr::of(0.0))
     }
 }
 

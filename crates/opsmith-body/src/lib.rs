@@ -64,7 +64,7 @@ pub use expr::{
 };
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;
-pub use indexed::{Index, Indexed, IndexedMask, trace_over};
+pub use indexed::{Index, IndexExpr, Indexed, IndexedMask, Kind, trace_over};
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};
 pub use scalar::{Lane, Mask, Scalar};

@@ -9,6 +9,8 @@ pub struct FamilyArgument {
     pub name: String,
     /// Whose shape it has.
     pub like: Like,
+    /// Whether there is a gradient of it; there is none of positions and of truth values.
+    pub is_number: bool,
 }
 
 /// An argument of the forward op.
@@ -23,7 +25,7 @@ pub enum Like {
 /// The arguments of one op of the family.
 ///
 /// A gradient op takes what its forward op takes and a gradient for each of its outputs, and gives a gradient for each
-/// input. So every argument of every order has the shape of an input or output of the forward op.
+/// input that is a number. So every argument of every order has the shape of an input or output of the forward op.
 ///
 /// ```
 /// use opsmith_core::family::Family;
@@ -49,10 +51,23 @@ impl Family {
         let arguments = |names: &[S], like: fn(usize) -> Like| {
             let named = names.iter().enumerate();
             named
-                .map(|(position, name)| FamilyArgument { name: name.as_ref().into(), like: like(position) })
+                .map(|(position, name)| FamilyArgument {
+                    name: name.as_ref().into(),
+                    like: like(position),
+                    is_number: true,
+                })
                 .collect()
         };
         Family { inputs: arguments(inputs, Like::Input), outputs: arguments(outputs, Like::Output) }
+    }
+
+    /// The forward op, of which some inputs are no numbers.
+    #[must_use]
+    pub fn with_numbers(mut self, is_number: impl Fn(usize) -> bool) -> Family {
+        for (position, input) in self.inputs.iter_mut().enumerate() {
+            input.is_number = is_number(position);
+        }
+        self
     }
 
     /// The gradient of this op.
@@ -63,8 +78,10 @@ impl Family {
         let gradient = |input: &FamilyArgument| FamilyArgument {
             name: format!("{}_grad", input.name),
             like: input.like,
+            is_number: true,
         };
-        let outputs: Vec<FamilyArgument> = self.inputs.iter().map(gradient).collect();
+        let numbers = self.inputs.iter().filter(|input| input.is_number);
+        let outputs: Vec<FamilyArgument> = numbers.map(gradient).collect();
         let mut inputs = self.inputs.clone();
         // A name of the forward op's would be wired to it.
         let all = self.inputs.iter().chain(&self.outputs).chain(&outputs);
@@ -75,7 +92,7 @@ impl Family {
             let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken.contains(name));
             let name = name.unwrap_or(plain);
             taken.insert(name.clone());
-            inputs.push(FamilyArgument { name, like: output.like });
+            inputs.push(FamilyArgument { name, like: output.like, is_number: true });
         }
         Family { inputs, outputs }
     }

@@ -1,5 +1,6 @@
 //! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
 
+use opsmith_body::Kind;
 use opsmith_core::family::{Family, FamilyArgument, Like, op_name};
 use opsmith_core::{
     AttrValue, DType, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction, OpKernelContext,
@@ -52,8 +53,10 @@ pub struct Facts {
     pub dtypes: &'static [DType],
     /// Of how many orders there are gradient ops.
     pub orders: usize,
-    /// Whether the outputs are positions, int64, and not numbers.
-    pub positions: bool,
+    /// What the inputs are.
+    pub input_kinds: &'static [Kind],
+    /// What the outputs are.
+    pub output_kinds: &'static [Kind],
 }
 
 /// The shapes of the forward op's outputs, from those of its inputs, which are the first inputs of every op of the
@@ -63,7 +66,22 @@ pub type OutputShapes = fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>;
 impl Facts {
     /// The arguments of the gradient op of this order; of the op itself for order 0.
     pub fn family(&self, order: usize) -> Family {
-        Family::new(self.inputs, self.outputs).order(order)
+        let forward = Family::new(self.inputs, self.outputs);
+        forward.with_numbers(|input| self.input_kinds[input] == Kind::Number).order(order)
+    }
+
+    /// What the arguments of the op of this order are: inputs, and outputs.
+    pub fn kinds(&self, order: usize) -> (Vec<Kind>, Vec<Kind>) {
+        let family = self.family(order);
+        let input = |argument: &FamilyArgument| match argument.like {
+            Like::Input(input) if !argument.is_number => self.input_kinds[input],
+            _ => Kind::Number,
+        };
+        let outputs = match order {
+            0 => self.output_kinds.to_vec(),
+            _ => vec![Kind::Number; family.outputs.len()],
+        };
+        (family.inputs.iter().map(input).collect(), outputs)
     }
 
     /// The statement of the op of this order, with each of `kernels` for each dtype.
@@ -75,12 +93,12 @@ impl Facts {
             def = def.attr(attr);
         }
         def = def.attr(&format!("T: {{{}}}", dtypes.join(", ")));
-        for input in &family.inputs {
-            def = def.input(&format!("{}: T", input.name));
+        let kinds = self.kinds(order);
+        for (input, kind) in family.inputs.iter().zip(kinds.0) {
+            def = def.input(&format!("{}: {}", input.name, kind.dtype()));
         }
-        let output_type = if self.positions { "int64" } else { "T" };
-        for output in &family.outputs {
-            def = def.output(&format!("{}: {output_type}", output.name));
+        for (output, kind) in family.outputs.iter().zip(kinds.1) {
+            def = def.output(&format!("{}: {}", output.name, kind.dtype()));
         }
         for name in self.optional(order) {
             def = def.optional(&name);

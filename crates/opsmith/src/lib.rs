@@ -251,7 +251,8 @@ pub use opsmith_macros::pairwise;
 ///
 /// Every argument may have dims before those of its axes; they broadcast, and the outputs have them all.
 ///
-/// Outputs of type `S::Index` are positions, int64: of such an op there are no gradients. The other options and attributes are
+/// Inputs of type `S::Index` are positions, int64, such as labels and lengths; those of type `S::Mask` are bool. They are read and have no
+/// gradient. An op whose outputs are of one of these types has none either. The other options and attributes are
 /// those of [`pointwise`](macro@pointwise).
 ///
 /// ```

@@ -37,6 +37,19 @@ fn shares<S: Indexed>(x: S, w: S) -> (S, S) {
     (above.count(k) / S::count(k) * w, S::select(above.any(i), (x * w).sum(i), x.log_sum_exp(i)))
 }
 
+/// Labels and masks in, truth values out.
+#[body("(i,c),(i),(i,c)->(i,c)")]
+fn is_likely<S: Indexed>(x: S, label: S::Index, keep: S::Mask) -> S::Mask {
+    keep & x.gt(S::select(S::index(c).eq(label), x, S::of(f64::NEG_INFINITY)).amax(c))
+}
+
+/// What is beside positions and masks has a gradient.
+#[body("(i,c),(i),(i,c)->(i)")]
+fn loss<S: Indexed>(x: S, label: S::Index, keep: S::Mask) -> S {
+    let x = S::select(keep, x, S::of(0.0));
+    x.log_sum_exp(c) - S::select(S::index(c).eq(label), x, S::of(0.0)).sum(c)
+}
+
 #[test]
 fn pairs_of_rows() -> Result<()> {
     for (n, m, p, e) in [(40, 33, 3, 4), (1, 1, 1, 1), (4, 0, 2, 2), (0, 3, 1, 1)] {
@@ -92,4 +105,26 @@ fn half_precision_compiles() -> Result<()> {
     let x = kept(Array2::<opsmith::dtype::bf16>::zeros((2, 3)));
     call::<gaussian_convolution>().input(x).input(x).input(x).compile_for_cuda()?;
     gradient::<attention>(1).input(x).input(x).input(x).input(x).compile_for_cuda().map(drop)
+}
+
+#[test]
+fn positions_and_masks_are_read() -> Result<()> {
+    let x = kept(numbers(Array2::zeros((6, 5))));
+    let label = kept(array![0i64, 4, 2, 1, 3, 3]);
+    let keep = kept(x.mapv(|x| x > -1.0));
+    let z = kept(numbers(Array1::zeros(6)));
+    let forward = move || call::<loss>().input(x).input(label).input(keep);
+    if !compare::<f64, Ix1>(&forward, &["z"], 1e-14)? {
+        return Ok(());
+    }
+    compare::<f64, Ix2>(
+        &move || gradient::<loss>(1).input(x).input(label).input(keep).input(z),
+        &["x_grad"],
+        1e-14,
+    )?;
+    let likely = move || call::<is_likely>().input(x).input(label).input(keep);
+    likely().compile_for_cuda()?;
+    let Some(own) = likely().run_cuda_on_processor()? else { return Ok(()) };
+    assert_eq!(own.array::<bool, Ix2>("z")?, likely().run()?.array::<bool, Ix2>("z")?);
+    Ok(())
 }

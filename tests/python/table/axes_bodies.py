@@ -309,6 +309,29 @@ fn argmax<S: Indexed>(x: S) -> S::Index {
     x.argmax(j)
 }
 
+#[body("(i,c),(i)->(i)")]
+fn cross_entropy<S: Indexed>(x: S, label: S::Index) -> S {
+    x.log_sum_exp(c) - S::select(S::index(c).eq(label), x, S::of(0.0)).sum(c)
+}
+
+#[body("(i,j),(i)->(i)")]
+fn mean_of_first<S: Indexed>(x: S, length: S::Index) -> S {
+    let there = S::index(j).lt(length);
+    S::select(there, x, S::of(0.0)).sum(j) / there.count(j)
+}
+
+#[body("(i,j),(i,j)->(i,j)")]
+fn masked_softmax<S: Indexed>(x: S, keep: S::Mask) -> S {
+    let x = S::select(keep, x, S::of(f64::NEG_INFINITY));
+    let e = (x - x.amax(j).detached()).exp();
+    e / e.sum(j)
+}
+
+#[body("(i,k),(j,k)->(i,j)")]
+fn are_near<S: Indexed>(x: S, y: S, #[attr(default = 1.0)] radius: S) -> S::Mask {
+    ((x - y) * (x - y)).sum(k).lt(radius * radius)
+}
+
 #[body("(i,j)->(i),(i),(i),(i)", outputs = [total, mean, most, least])]
 fn folds<S: Indexed>(x: S) -> (S, S, S, S) {
     (x.sum(j), x.mean(j), x.amax(j), x.amin(j))

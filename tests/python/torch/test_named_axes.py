@@ -72,7 +72,9 @@ def same(
         z = function(*own)
         weights = torch.sin(torch.arange(z.numel(), dtype=z.dtype)).reshape(z.shape)
         first = torch.autograd.grad(z, own, weights, create_graph=True)
-        second = torch.autograd.grad(sum((g * g).sum() for g in first), own, allow_unused=True)
+        # A gradient may depend on nothing.
+        whole = sum((g * g).sum() for g in first) + 0 * sum((x * x).sum() for x in own)
+        second = torch.autograd.grad(whole, own)
         found.append([z, *first, *second])
     for one, other in zip(*found, strict=True):
         close(one, other)
@@ -132,6 +134,33 @@ def test_positions(library: opsmith.Library) -> None:
     with pytest.raises(RuntimeError, match="the axis `j` has no positions"):
         library.argmax(torch.zeros(3, 0))
     assert library.argmax(torch.zeros(0, 0)).shape == (0,)
+
+
+def test_positions_and_masks_are_read(library: opsmith.Library) -> None:
+    """Labels, lengths and masks have no gradient, and the numbers beside them have theirs."""
+    functional = torch.nn.functional
+    label = torch.tensor([[3, 0, 1], [199, 7, 0]])
+    same(
+        lambda x: library.cross_entropy(x, label),
+        lambda x: functional.cross_entropy(x.transpose(1, 2), label, reduction="none"),
+        draw(2, 3, 200),
+    )
+    length = torch.tensor([1, 150, 20])
+    same(
+        lambda x: library.mean_of_first(x, length),
+        lambda x: torch.stack([row[:n].mean() for row, n in zip(x, length, strict=True)]),
+        draw(3, 150),
+    )
+    keep = torch.rand(4, 30) < 0.7
+    same(
+        lambda x: library.masked_softmax(x, keep),
+        lambda x: torch.softmax(x.masked_fill(~keep, -torch.inf), 1),
+        draw(4, 30),
+    )
+    x, y = draw(5, 2), draw(140, 2)
+    near = library.are_near(x, y, radius=0.8)
+    assert near.dtype == torch.bool
+    assert torch.equal(near, torch.cdist(x, y) < 0.8)
 
 
 def test_ties_share_a_gradient(library: opsmith.Library) -> None:

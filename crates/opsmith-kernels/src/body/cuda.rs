@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use opsmith_body::{Axis, CudaType, Nest, Nests};
+use opsmith_body::{Axis, CudaType, Kind, Nest, Nests};
 use opsmith_core::family::Like;
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
@@ -166,7 +166,8 @@ impl OnCard {
             }
             let source = self.sources.get((bits, variant + 2 * number), || {
                 let graph = own.graph.with_outputs(wanted);
-                let text = graph.nests_cuda_source(&self.name, self.element, own.positions);
+                let outputs: Vec<Kind> = wanted.iter().map(|output| own.kinds.1[*output]).collect();
+                let text = graph.nests_cuda_source(&self.name, self.element, (&own.kinds.0, &outputs));
                 let text = format!("#define ONLY {variant}\n#define NEST {number}\n{text}");
                 Source::generated(format!("{}.cu", self.name), text)
             });

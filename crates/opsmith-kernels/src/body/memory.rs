@@ -1,6 +1,6 @@
 //! Where the numbers of a body lie.
 
-use opsmith_body::{Axes, Axis, BLOCK, Block, Level};
+use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level};
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{TensorView, TensorViewMut};
 
@@ -80,6 +80,18 @@ enum Data<T: Stored> {
     /// What is written is added.
     Sum(*mut f64),
     Positions(*mut i64),
+    /// 1 where it is true, else 0.
+    Truths(*mut u8),
+}
+
+impl<T: Stored> Data<T> {
+    fn of(kind: Kind, data: *mut u8) -> Self {
+        match kind {
+            Kind::Number => Self::Given(data.cast()),
+            Kind::Index => Self::Positions(data.cast()),
+            Kind::Mask => Self::Truths(data),
+        }
+    }
 }
 
 /// An argument of a call, or temporary memory.
@@ -110,16 +122,13 @@ impl<T: Stored> Operand<T> {
         Operand { data: Data::Absent, batch: Strides::new(), along: [0; Axis::MOST], axes: Axes::NONE }
     }
 
-    pub(super) fn input(view: &TensorView<'_>, axes: &[usize], batch: &Batch) -> Self {
-        Self::new(Data::Given(view.data_ptr().cast_mut().cast()), view.shape(), view.strides(), axes, batch)
+    pub(super) fn input(view: &TensorView<'_>, kind: Kind, axes: &[usize], batch: &Batch) -> Self {
+        let data = Data::of(kind, view.data_ptr().cast_mut().cast());
+        Self::new(data, view.shape(), view.strides(), axes, batch)
     }
 
-    pub(super) fn output(view: &TensorViewMut<'_>, axes: &[usize], batch: &Batch) -> Self {
-        Self::new(Data::Given(view.data_ptr().cast()), view.shape(), view.strides(), axes, batch)
-    }
-
-    pub(super) fn positions(view: &TensorViewMut<'_>, axes: &[usize], batch: &Batch) -> Self {
-        Self::new(Data::Positions(view.data_ptr().cast()), view.shape(), view.strides(), axes, batch)
+    pub(super) fn output(view: &TensorViewMut<'_>, kind: Kind, axes: &[usize], batch: &Batch) -> Self {
+        Self::new(Data::of(kind, view.data_ptr().cast()), view.shape(), view.strides(), axes, batch)
     }
 
     /// Sums of an output of this shape.
@@ -175,8 +184,15 @@ impl<T: Stored> Operand<T> {
         unsafe {
             match self.data {
                 Data::Given(data) => given(level, data.offset(offset), lanes, to),
-                Data::Wide(data) => wide(data.offset(offset), lanes, to),
-                Data::Absent | Data::Sum(_) | Data::Positions(_) => {}
+                Data::Wide(data) => gathered(data.offset(offset), lanes, to, |number| number),
+                Data::Positions(data) => {
+                    gathered(data.offset(offset), lanes, to, |at| T::Wide::of_double(at as f64));
+                }
+                Data::Truths(data) => {
+                    let number = |truth| T::Wide::of_double(f64::from(u8::from(truth != 0)));
+                    gathered(data.offset(offset), lanes, to, number);
+                }
+                Data::Absent | Data::Sum(_) => {}
             }
         }
     }
@@ -220,6 +236,11 @@ impl<T: Stored> Operand<T> {
                         *data.offset(offset + lane as isize * stride) = number.double() as i64;
                     }
                 }
+                Data::Truths(data) => {
+                    for (lane, number) in from.0[..count].iter().enumerate() {
+                        *data.offset(offset + lane as isize * stride) = u8::from(number.double() != 0.0);
+                    }
+                }
                 Data::Absent => {}
             }
         }
@@ -255,16 +276,21 @@ unsafe fn given<T: Stored>(
 
 /// # Safety
 /// As [`given`].
-unsafe fn wide<W: Wide>(data: *const W, lanes: Option<(isize, usize)>, to: &mut Block<W>) {
+unsafe fn gathered<E: Copy, W: Wide>(
+    data: *const E,
+    lanes: Option<(isize, usize)>,
+    to: &mut Block<W>,
+    number: impl Fn(E) -> W,
+) {
     // SAFETY: promised by the caller.
     unsafe {
         match lanes {
             Some((stride, count)) => {
-                for (lane, number) in to.0[..count].iter_mut().enumerate() {
-                    *number = *data.offset(lane as isize * stride);
+                for (lane, to) in to.0[..count].iter_mut().enumerate() {
+                    *to = number(*data.offset(lane as isize * stride));
                 }
             }
-            None => to.0 = [*data; BLOCK],
+            None => to.0 = [number(*data); BLOCK],
         }
     }
 }

@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Axis, Graph, Nests, Place};
+use opsmith_body::{Axes, Axis, Graph, Kind, Nests, Place};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::Extents;
@@ -63,18 +63,23 @@ fn explain(
     };
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
-    let graph = gradient(body, order).with_names(&inputs, &outputs).with_axis_names(axes);
+    let kinds = facts.kinds(order);
+    let graph = gradient(body, facts, order).with_names(&inputs, &outputs).with_axis_names(axes);
     Ok(Explanation {
         formula: graph.formula(),
-        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, facts.positions),
+        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1)),
         vectors: vectors(dtype),
         program: None,
     })
 }
 
-/// The gradient of an order.
-fn gradient(body: Graph, order: usize) -> Graph {
-    (0..order).fold(body, |graph, _| graph.gradient())
+/// The gradient of an order, by the inputs that are numbers.
+fn gradient(body: Graph, facts: &Facts, order: usize) -> Graph {
+    (0..order).fold(body, |graph, order| {
+        let inputs = facts.family(order).inputs;
+        let numbers: Vec<usize> = (0..inputs.len()).filter(|input| inputs[*input].is_number).collect();
+        graph.gradient().with_outputs(&numbers)
+    })
 }
 
 /// What the body says of its arguments' axes.
@@ -119,8 +124,8 @@ struct Computation {
     order: usize,
     family: Family,
     arguments: Arguments,
-    /// Whether the outputs are positions.
-    positions: bool,
+    /// What the inputs and outputs are.
+    kinds: (Vec<Kind>, Vec<Kind>),
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -167,13 +172,13 @@ impl Computation {
         check_results(&body, arguments, facts)?;
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         Ok(Computation {
-            graph: gradient(body, order),
+            graph: gradient(body, facts, order),
             nests: Mutex::default(),
             dtype: construction.attr("T")?,
             order,
             family: facts.family(order),
             arguments,
-            positions: facts.positions,
+            kinds: facts.kinds(order),
             attrs: attrs.collect::<Result<_>>()?,
         })
     }
@@ -236,7 +241,7 @@ impl Computation {
         for (input, argument) in self.family.inputs.iter().enumerate() {
             let axes = self.arguments.like(argument.like);
             let operand = match context.optional_input(input)? {
-                Some(view) => Operand::input(&view, axes, &batch),
+                Some(view) => Operand::input(&view, self.kinds.0[input], axes, &batch),
                 None => Operand::absent(),
             };
             operands.push((Place::Input(input), operand));
@@ -244,14 +249,12 @@ impl Computation {
         let mut sums = Vec::new();
         for (position, ((view, like), own)) in views.iter().zip(likes).zip(&own).enumerate() {
             let axes = self.arguments.like(like);
-            let operand = if self.positions {
-                Operand::positions(view, axes, &batch)
-            } else if batch.is_summed(own) {
+            let operand = if batch.is_summed(own) {
                 let sum = compute.temp::<f64>(view.shape().iter().product())?;
                 sums.push((position, sum.as_ptr()));
                 Operand::sum(sum, view.shape(), axes, &batch)
             } else {
-                Operand::output(view, axes, &batch)
+                Operand::output(view, self.kinds.1[wanted[position]], axes, &batch)
             };
             operands.push((Place::Output(position), operand));
         }
@@ -278,7 +281,7 @@ impl Computation {
     fn check_positions(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
         let free = self.arguments.outputs.iter().map(|axes| Axes::at(axes)).fold(Axes::NONE, Axes::union);
         let all = (0..self.arguments.axes.len()).map(Axis::new);
-        for axis in all.filter(|axis| self.positions && !free.has(*axis)) {
+        for axis in all.filter(|axis| self.kinds.1.contains(&Kind::Index) && !free.has(*axis)) {
             ensure!(
                 call.sizes[axis.index()] > 0
                     || call

@@ -97,7 +97,12 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
         })
     });
     let (name, doc, orders) = (&body.name, body.doc_text(), body.orders);
-    let positions = body.outputs.iter().any(|output| output.number == Number::Index);
+    let kinds = |numbers: Vec<Number>| -> Vec<TokenStream> {
+        let kinds = numbers.into_iter().map(|number| format_ident!("{}", number.kind()));
+        kinds.map(|kind| quote!(::opsmith::__private::body::Kind::#kind)).collect()
+    };
+    let input_kinds = kinds(body.input_numbers().collect());
+    let output_kinds = kinds(body.outputs.iter().map(|output| output.number).collect());
     let attrs = body.attrs().map(ToString::to_string);
     let inputs = body.inputs().map(|parameter| &parameter.name);
     let outputs = body.outputs.iter().map(|output| &output.name);
@@ -112,7 +117,8 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
                 outputs: &[#(#outputs),*],
                 dtypes: &[#(<#types as ::opsmith::Element>::DTYPE),*],
                 orders: #orders,
-                positions: #positions,
+                input_kinds: &[#(#input_kinds),*],
+                output_kinds: &[#(#output_kinds),*],
             };
 
             fn new(construction: &::opsmith::OpKernelConstruction<'_>) -> ::opsmith::Result<Self> {

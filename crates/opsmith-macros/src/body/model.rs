@@ -1,7 +1,7 @@
 //! The model of a one-body function: what the function and its options say, apart from how it is expanded.
 
 use opsmith_core::def::AttrDef;
-use opsmith_core::family::{Family as Gradients, op_name};
+use opsmith_core::family::{Family as Gradients, Like, op_name};
 use opsmith_core::{Autocast, DType, SignatureBuilder};
 use proc_macro2::Span;
 use syn::{GenericParam, Ident, ItemFn, ReturnType, TypeParamBound};
@@ -103,13 +103,22 @@ impl OneBody {
     /// Inputs have to agree: where they may differ under autocast, they become the widest among them.
     fn usual_autocast(&self, place: Span) -> Option<Policy> {
         let is_cast = |dtype: &&DType| matches!(dtype, DType::Float16 | DType::BFloat16 | DType::Float32);
-        let may_differ = self.inputs().count() > 1 && self.dtypes.iter().filter(is_cast).count() > 1;
+        let numbers = self.input_numbers().filter(|number| number.dtype() == "T").count();
+        let may_differ = numbers > 1 && self.dtypes.iter().filter(is_cast).count() > 1;
         may_differ.then_some(Policy { policy: Autocast::Widest, place })
     }
 
     /// The inputs, in order.
     pub(crate) fn inputs(&self) -> impl Iterator<Item = &Parameter> {
         self.parameters.iter().filter(|parameter| matches!(parameter.role, Role::Input(_)))
+    }
+
+    /// What the inputs are.
+    pub(crate) fn input_numbers(&self) -> impl Iterator<Item = Number> {
+        self.parameters.iter().filter_map(|parameter| match parameter.role {
+            Role::Input(number) => Some(number),
+            _ => None,
+        })
     }
 
     /// The definitions of the attributes that callers give, in order.
@@ -131,7 +140,8 @@ impl OneBody {
     fn gradients(&self) -> Gradients {
         let inputs: Vec<&str> = self.inputs().map(|parameter| parameter.name.as_str()).collect();
         let outputs: Vec<&str> = self.outputs.iter().map(|output| output.name.as_str()).collect();
-        Gradients::new(&inputs, &outputs)
+        let numbers: Vec<Number> = self.input_numbers().collect();
+        Gradients::new(&inputs, &outputs).with_numbers(|input| numbers[input].dtype() == "T")
     }
 
     /// The orders that are asked for; unless they are, as many of the usual ones as hosts can take.
@@ -169,8 +179,13 @@ impl OneBody {
             for attr in self.attrs().chain([&self.dtype_attr()]) {
                 builder = builder.attr(attr.to_string());
             }
+            let numbers: Vec<Number> = self.input_numbers().collect();
             for input in &family.inputs {
-                builder = builder.input(format!("{}: T", input.name));
+                let dtype = match input.like {
+                    Like::Input(place) if !input.is_number => numbers[place].dtype(),
+                    _ => "T",
+                };
+                builder = builder.input(format!("{}: {dtype}", input.name));
             }
             for output in &family.outputs {
                 builder = builder.output(format!("{}: T", output.name));

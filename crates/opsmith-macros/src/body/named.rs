@@ -11,14 +11,14 @@ use syn::{
 
 use super::expand::{call, expand as expand_one_body};
 use super::options::Options;
-use super::parameter::Number;
+use super::parameter::{Number, Role};
 use super::{Family, OneBody, read};
 use crate::op::check::parse_shapes;
 
 const FAMILY: Family = Family {
     name: "body",
     bound: "Indexed",
-    numbers: "`S`, the function's type parameter",
+    numbers: "`S`, the function's type parameter, or its positions `S::Index` or truth values `S::Mask`",
     number,
     own_options: &[],
     settles: true,
@@ -33,13 +33,14 @@ const OF_NUMBERS: [&str; 10] =
 /// The functions of the type parameter that do.
 const OF_THE_TYPE: [&str; 2] = ["index", "count"];
 
-/// `S`, or `S::Index`, where `S` is the type parameter.
+/// `S`, `S::Index` or `S::Mask`, where `S` is the type parameter.
 fn number(generic: &Ident, ty: &Type) -> Option<Number> {
     let Type::Path(path) = ty else { return None };
     let segments: Vec<&Ident> = path.path.segments.iter().map(|segment| &segment.ident).collect();
     match segments[..] {
         [only] if only == generic => Some(Number::Each),
         [first, second] if first == generic && second == "Index" => Some(Number::Index),
+        [first, second] if first == generic && second == "Mask" => Some(Number::Mask),
         _ => None,
     }
 }
@@ -160,26 +161,32 @@ fn position(names: &mut Vec<String>, dim: &str) -> core::result::Result<usize, S
     }))
 }
 
-/// Positions are not differentiated, and are in an op of their own.
+/// Positions and truth values are not differentiated, and are in an op of their own. The dtype of an op is that of its numbers.
 fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()> {
     let place = function.sig.ident.span();
-    let is_position =
-        |parameter: &super::Parameter| number(&body.generic, &parameter.ty) == Some(Number::Index);
-    if let Some(parameter) = body.parameters.iter().find(|parameter| is_position(parameter)) {
-        let message = "an argument of #[body] is a number, `S`; positions come from `S::index(axis)`";
-        return Err(Error::new(parameter.ident.span(), message));
+    let is_number = |number: Number| number == Number::Each;
+    for parameter in &body.parameters {
+        if matches!(parameter.role, Role::NumberAttr(_))
+            && number(&body.generic, &parameter.ty).is_some_and(|number| !is_number(number))
+        {
+            let message = "an attribute is a number, `S`, or of a plain type such as i64 or bool";
+            return Err(Error::new(parameter.ident.span(), message));
+        }
     }
-    let positions = body.outputs.iter().filter(|output| output.number == Number::Index).count();
-    if positions == 0 {
+    if !body.input_numbers().any(is_number) {
+        let message = "an op of #[body] has at least one input of type `S`, whose dtype it has";
+        return Err(Error::new(place, message));
+    }
+    let others = body.outputs.iter().filter(|output| !is_number(output.number)).count();
+    if others == 0 {
         return Ok(());
     }
-    if positions < body.outputs.len() {
-        let message =
-            "positions have no gradient, so an op gives either them or numbers: write two functions";
+    if others < body.outputs.len() {
+        let message = "positions and truth values have no gradient, so an op gives either them or numbers: write two functions";
         return Err(Error::new(place, message));
     }
     if let Some(orders) = options.orders.as_ref().filter(|orders| orders.base10_digits() != "0") {
-        return Err(Error::new(orders.span(), "positions have no gradient"));
+        return Err(Error::new(orders.span(), "positions and truth values have no gradient"));
     }
     body.orders = 0;
     Ok(())
@@ -245,15 +252,28 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
     let (inputs, outputs) = (list(&axes.inputs), list(&axes.outputs));
     let input_names = body.inputs().map(|parameter| &parameter.name);
     let output_names = body.outputs.iter().map(|output| &output.name);
-    let numbers: Vec<TokenStream> = (0..axes.inputs.len()).map(|place| quote!(numbers[#place])).collect();
-    let expr = quote!(::opsmith::__private::body::Expr);
+    let private = quote!(::opsmith::__private::body);
+    let numbers: Vec<TokenStream> = body
+        .input_numbers()
+        .enumerate()
+        .map(|(place, number)| match number {
+            Number::Index => quote!(#private::IndexExpr::new(numbers[#place])),
+            Number::Mask => quote!(#private::MaskExpr::new(numbers[#place])),
+            Number::Each | Number::One => quote!(numbers[#place]),
+        })
+        .collect();
+    let expr = quote!(#private::Expr);
     let call = call(body, ident, &expr, &expr, &numbers);
-    let is_position = body.outputs.iter().any(|output| output.number == Number::Index);
-    let result = if is_position {
-        quote!(::std::vec::Vec::from((#call).map(|position| ::opsmith::Index::number(position))))
-    } else {
-        quote!(::std::vec::Vec::from(#call))
-    };
+    let given: Vec<Ident> = (0..body.outputs.len()).map(|output| format_ident!("__output{output}")).collect();
+    let results = given.iter().zip(&body.outputs).map(|(given, output)| match output.number {
+        Number::Index => quote!(::opsmith::Index::number(#given)),
+        Number::Mask => quote!(#given.number()),
+        Number::Each | Number::One => quote!(#given),
+    });
+    let result = quote!({
+        let [#(#given),*] = #call;
+        ::std::vec::Vec::from([#(#results),*])
+    });
     let at = format_ident!("__at");
     quote! {
         impl ::opsmith::__private::kernels::body::AxesBody for #ident {

@@ -17,6 +17,28 @@ pub(crate) enum Number {
     One,
     /// A position along an axis, in a body over axes.
     Index,
+    /// A truth value, in a body over axes.
+    Mask,
+}
+
+impl Number {
+    /// The variant of `Kind`.
+    pub(crate) fn kind(self) -> &'static str {
+        match self {
+            Self::Each | Self::One => "Number",
+            Self::Index => "Index",
+            Self::Mask => "Mask",
+        }
+    }
+
+    /// The dtype in the definition language.
+    pub(crate) fn dtype(self) -> &'static str {
+        match self {
+            Self::Each | Self::One => "T",
+            Self::Index => "int64",
+            Self::Mask => "bool",
+        }
+    }
 }
 
 /// A parameter of the function.

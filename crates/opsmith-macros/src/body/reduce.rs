@@ -80,7 +80,7 @@ fn check(body: &OneBody, options: &Options, function: &Ident) -> syn::Result<()>
 fn reduction(body: &OneBody, ident: &Ident, any_axes: bool) -> TokenStream {
     let kind = |number: Number| match number {
         Number::Each => quote!(::opsmith::__private::body::Axes::FIRST),
-        Number::One | Number::Index => quote!(::opsmith::__private::body::Axes::NONE),
+        Number::One | Number::Index | Number::Mask => quote!(::opsmith::__private::body::Axes::NONE),
     };
     let inputs: Vec<TokenStream> = body
         .inputs()

@@ -43,7 +43,12 @@ fn position<S: Indexed>(x: S) -> S::Index {
 }
 
 #[body("(i,j),(i)->(i)")]
-fn label<S: Indexed>(x: S, y: S::Index) -> S {
+fn label<S: Indexed>(x: S::Index, y: S::Mask) -> S {
+    S::select(y, x.number(), S::of(0.0)).sum(j)
+}
+
+#[body("(i,j)->(i)")]
+fn attribute<S: Indexed>(x: S, #[attr] y: S::Index) -> S {
     x.sum(j)
 }
 

@@ -6,14 +6,22 @@ use super::{Nest, Nests, Place, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::expr::cuda::{CudaType, constant, cuda_functions};
 use crate::expr::graph::{Fold, Graph};
+use crate::indexed::Kind;
 
 /// Of which argument a place is, and what it has.
 struct Arguments<'a> {
     nests: &'a Nests,
-    inputs: Vec<Axes>,
-    outputs: Vec<Axes>,
-    /// Whether the outputs are positions.
-    positions: bool,
+    inputs: Vec<(Axes, Kind)>,
+    outputs: Vec<(Axes, Kind)>,
+}
+
+/// The type of elements.
+fn element(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Number => "Stored",
+        Kind::Index => "long long",
+        Kind::Mask => "unsigned char",
+    }
 }
 
 impl Arguments<'_> {
@@ -21,9 +29,10 @@ impl Arguments<'_> {
     fn of(&self, place: Place) -> (usize, Axes, &'static str) {
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
         match place {
-            Place::Input(input) => (input, self.inputs[input], "Stored"),
+            Place::Input(input) => (input, self.inputs[input].0, element(self.inputs[input].1)),
             Place::Output(output) => {
-                (inputs + output, self.outputs[output], if self.positions { "long long" } else { "Stored" })
+                let (axes, kind) = self.outputs[output];
+                (inputs + output, axes, element(kind))
             }
             Place::Temporary(array) => (inputs + outputs + array, self.nests.temporaries[array], "Number"),
         }
@@ -50,9 +59,16 @@ impl Graph {
     /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; how many dims (at most 8) the batch
     ///   has; these, the last first; for each operand its strides along these, and along each axis, in elements.
     ///
+    /// What the inputs and outputs are is told in order.
+    ///
     /// # Panics
     /// If `name` is no identifier of C.
-    pub fn nests_cuda_source(&self, name: &str, dtype: CudaType, positions: bool) -> String {
+    pub fn nests_cuda_source(
+        &self,
+        name: &str,
+        dtype: CudaType,
+        (inputs, outputs): (&[Kind], &[Kind]),
+    ) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
         let nests = Nests::for_card(self);
@@ -63,9 +79,8 @@ impl Graph {
         let mut source = cuda_functions(&named, dtype);
         let arguments = Arguments {
             nests: &nests,
-            inputs: self.input_axes().collect(),
-            outputs: self.output_axes().collect(),
-            positions,
+            inputs: self.input_axes().zip(inputs.iter().copied()).collect(),
+            outputs: self.output_axes().zip(outputs.iter().copied()).collect(),
         };
         let operands = arguments.inputs.len() + arguments.outputs.len() + nests.temporaries.len();
         let _ = writeln!(source, "#define OPERANDS {operands}");
@@ -167,11 +182,10 @@ impl Writer<'_> {
         match step {
             Step::Load { from, to } => {
                 let element = self.arguments.element(*from);
-                let is_stored = self.arguments.of(*from).2 == "Stored";
-                let line = if is_stored {
-                    format!("r{to} = load({element});")
-                } else {
-                    format!("r{to} = {element};")
+                let line = match self.arguments.of(*from).2 {
+                    "Stored" => format!("r{to} = load({element});"),
+                    "unsigned char" => format!("r{to} = Number({element} != 0);"),
+                    _ => format!("r{to} = Number({element});"),
                 };
                 self.line(indent, &line);
             }
@@ -180,6 +194,7 @@ impl Writer<'_> {
                 let value = match self.arguments.of(*to).2 {
                     "Stored" => format!("store(r{from})"),
                     "Number" => format!("r{from}"),
+                    "unsigned char" => format!("r{from} != 0"),
                     ty => format!("({ty})r{from}"),
                 };
                 self.line(indent, &format!("{element} = {value};"));
