@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 import opsmith
+import pytest
 from numpy.typing import NDArray
+from opsmith import jit
 
 AXES = "ijkl"
 COUNT = 200
@@ -342,5 +344,7 @@ fn folds<S: Indexed>(x: S) -> (S, S, S, S) {
 
 def build() -> opsmith.Library:
     """Their library, compiled unless it has been before."""
-    os.environ.setdefault("OPSMITH_CACHE_DIR", str(CACHE / "tests" / "jit"))
-    return opsmith.jit.load_inline("random_axes", "\n".join([WRITTEN, *(body.rust for body in bodies())]))
+    source = "\n".join([WRITTEN, *(body.rust for body in bodies())])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPSMITH_CACHE_DIR", str(CACHE / "tests" / "jit"))
+        return jit.load_inline("random_axes", source)
