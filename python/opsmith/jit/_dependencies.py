@@ -120,6 +120,8 @@ def compiled(
         if found := _found(package, state):
             return found
         crates.unpack(cache)
+        make_folder(place)
+        _room.touch(place / "used")
         _write_package(package, crates, wanted)
         artifacts = _build(package, place / "target", toolchain, progress, cache)
         built = _read(artifacts, _resolved(package, toolchain))

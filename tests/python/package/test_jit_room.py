@@ -1,0 +1,110 @@
+"""What a cache loses for want of room: what Opsmith has made, and nothing else that lies there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from conftest import SHARED, added, link_dependencies, source
+from opsmith import jit
+from opsmith.jit import _room
+
+DIGEST = "0123456789abcdef" * 2
+OTHER = "fedcba9876543210" * 2
+PARTS = ["libraries", "dependencies", "crates", "building", "sources", "inputs", "toolchains", "locks"]
+
+
+def make(path: Path, text: str = "mine", size: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + " " * size)
+    return path
+
+
+def age(folder: Path) -> None:
+    """Make all of it look as if it had not been used for a day."""
+    for path in [folder, *folder.rglob("*")]:
+        if not path.is_symlink():
+            os.utime(path, (time.time() - 86400,) * 2)
+
+
+def foreign(cache: Path, parts: list[str]) -> dict[Path, str]:
+    """Files of the user's own, in folders whose names are those of the cache's."""
+    made = [make(cache / "notes.txt"), make(cache / "photos" / "one.jpg", size=4 << 20)]
+    for part in parts:
+        made += [
+            make(cache / part / "notes.txt"),
+            make(cache / part / "project" / "src" / "main.rs", size=4 << 20),
+            make(cache / part / "ops-1" / "a.txt"),
+            # Names of Opsmith's form, with something else in them.
+            make(cache / part / OTHER / "data.bin"),
+            make(cache / part / "ops-0123456789abcdef" / "data.bin"),
+            make(cache / part / f"{OTHER}.json", '{"mine": 1}'),
+            make(cache / part / f"ops.{DIGEST}" / "a.txt"),
+        ]
+        outside = make(cache.parent / "outside" / part / "ops.rs")
+        made.append(outside)
+        for name in (DIGEST, "ops-fedcba9876543210", f"{DIGEST}.{DIGEST}", f"{DIGEST}.json"):
+            if not (cache / part / name).exists():
+                (cache / part / name).symlink_to(outside.parent)
+    return {path: path.read_text() for path in made}
+
+
+def own(cache: Path) -> list[Path]:
+    """What builds of other releases, and builds that were killed, have left."""
+    entry = json.dumps({"checksum": "", "key": DIGEST, "sources": []})
+    files = [
+        make(cache / "libraries" / "old-0123456789abcdef" / "entry.json", entry, 2 << 20),
+        make(cache / "dependencies" / ("1" * 32) / "used", "", 2 << 20),
+        make(cache / "crates" / ("1" * 32) / "used", "", 2 << 20),
+        make(cache / "building" / f"{'1' * 32}.{DIGEST}" / "lib.rs"),
+        make(cache / "building" / f"crates-{'1' * 32}.{DIGEST}" / "lib.rs"),
+        make(cache / "building" / f"removed.{'1' * 32}" / "entry.json"),
+        make(cache / "sources" / ("1" * 32) / "old.rs"),
+        make(cache / "inputs" / f"{'1' * 32}.json", '["/a/b.rs"]'),
+    ]
+    return [file if file.parent.name == "inputs" else file.parent for file in files]
+
+
+@pytest.mark.parametrize("most", [1 << 20, 4 << 30])
+def test_files_of_the_user_s_own_stay(tmp_path: Path, most: int) -> None:
+    cache = tmp_path / "cache"
+    mine, ours = foreign(cache, PARTS), own(cache)
+    age(tmp_path)
+    _room.make_room(cache, frozenset(), most)
+    assert {path: path.read_text() for path in mine} == mine
+    goes = ours if most == 1 << 20 else [place for place in ours if place.parent.name in PARTS[3:]]
+    assert [place for place in goes if place.exists()] == []
+    assert all(place.exists() for place in ours if place not in goes)
+
+
+@pytest.mark.parametrize("most", ["1M", ""])
+def test_files_of_the_user_s_own_outlive_builds(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dependencies: Path, most: str
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    link_dependencies(cache)
+    for place in [*(SHARED / "dependencies").glob("*/used"), *(SHARED / "crates").glob("*/used")]:
+        place.touch()
+    mine = foreign(cache, ["libraries", "building", "sources", "inputs", "toolchains"])
+    age(cache)
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(cache))
+    monkeypatch.setenv("OPSMITH_JIT_CACHE_LIMIT", most)
+    for number in range(2):
+        assert added(jit.load_inline(f"{name}_{number}", source(200 + number))) == 200 + number
+    assert {path: path.read_text() for path in mine} == mine
+
+
+def test_only_what_opsmith_has_made_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    foreign(cache, PARTS)
+    monkeypatch.setenv("OPSMITH_CACHE_DIR", str(cache))
+    assert jit.cache_info().parts == ()
+    own(cache)
+    names = {part.name for part in jit.cache_info().parts}
+    assert {"libraries/old-0123456789abcdef", "building", "sources", "inputs"} <= names
+    assert not {"photos", "toolchains", f"crates/{OTHER}"} & names
+    assert jit.cache_info().size < 7 << 20
