@@ -254,8 +254,10 @@ def _time(stamp: Path, place: Path) -> float:
 def _size(place: Path) -> int:
     """The bytes on disk: a file under several names is there once."""
     files = {}
-    below = (os.path.join(folder, name) for folder, _, names in os.walk(place) for name in ("", *names))
-    for path in (place, *below):
+    paths = [str(place)]
+    for folder, _, names in os.walk(place):
+        paths += [folder, *(os.path.join(folder, name) for name in names)]
+    for path in paths:
         # Somebody else may be removing it.
         with suppress(OSError):
             status = os.lstat(path)
