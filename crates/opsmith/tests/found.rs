@@ -75,7 +75,8 @@ fn the_data_decide_how_many_there_are() {
     assert_eq!(x_grad, array![[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]]);
     for none in [-1_i64, 3] {
         let positions = array![0, none];
-        let error = call::<whole_rows_grad>().input(&x).input(&positions).input(&rows_grad).run().unwrap_err();
+        let error =
+            call::<whole_rows_grad>().input(&x).input(&positions).input(&rows_grad).run().unwrap_err();
         assert_eq!(error.message(), format!("WholeRowsGrad: `positions` has {none}, but `x` has 3 rows"));
     }
 }

@@ -31,6 +31,9 @@ _SAYS_FULL = (
     "File too large",
     "os error 27",
     "File size limit exceeded",
+    # A linker writes its output as memory, and is killed where that has no room.
+    "ld terminated with signal 7",
+    "Bus error",
 )
 _SAYS_NO_NETWORK = (
     "Could not resolve host",
