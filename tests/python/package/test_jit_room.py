@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
+import shutil
 import time
 from pathlib import Path
 
 import pytest
-from conftest import SHARED, added, link_dependencies, source
+from conftest import SHARED, added, child, link_dependencies, source
 from opsmith import jit
 from opsmith.jit import _room
 
@@ -108,3 +110,41 @@ def test_only_what_opsmith_has_made_is_counted(tmp_path: Path, monkeypatch: pyte
     assert {"libraries/old-0123456789abcdef", "building", "sources", "inputs"} <= names
     assert not {"photos", "toolchains", f"crates/{OTHER}"} & names
     assert jit.cache_info().size < 7 << 20
+
+
+@pytest.mark.parametrize("parts", [["libraries"], ["libraries", "inputs", "sources"]])
+def test_a_library_whose_file_was_deleted_is_built_into_its_place(
+    name: str, cache: Path, parts: list[str]
+) -> None:
+    library = jit.load_inline(name, source(300))
+    data = pickle.dumps(library.shifted)
+    for part in parts:
+        shutil.rmtree(cache / part)
+    assert pickle.dumps(library.shifted) == data and pickle.loads(data) is library.shifted
+    load = f"import pickle\nprint(pickle.loads({data!r})([1.0]))"
+    assert "was built just in time, and is in the cache" in child(load).stderr
+    assert jit.load_inline(name, source(300)) is library and Path(library.__file__).exists()
+    assert added(library) == 300 and pickle.loads(data) is library.shifted
+    assert child(load).stdout == "[301.]\n"
+    assert added(jit.load_inline(name, source(301))) == 301
+
+
+def test_a_library_that_another_process_removes_at_once_is_built_again(
+    name: str, cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    left = [2, 1]
+
+    def removed(entry: Path) -> bool:
+        if left and left.pop():
+            shutil.rmtree(entry.parent)
+        return hold(entry)
+
+    hold = _room.hold
+    monkeypatch.setattr(_room, "hold", removed)
+    with pytest.raises(jit.BuildError, match=r"was removed as soon as it was built\n  → stop what empties"):
+        jit.load_inline(name, source(302))
+    left.append(1)
+    assert added(jit.load_inline(name, source(302), verbose=True)) == 302
+    told = capfd.readouterr().err
+    assert told.count("removed by another process: once more") == 1
+    assert told.count("--crate-type cdylib") == 2
