@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from opsmith._errors import InvalidArgumentError
 from opsmith.jit._cache import cache_folder, locked_at_once, read_json, touch
+from opsmith.jit._errors import MOVE_CACHE
 from opsmith.jit._own import STAMPS, own
 
 VARIABLE = "OPSMITH_JIT_CACHE_LIMIT"
@@ -82,9 +83,13 @@ def cache_info() -> CacheInfo:
     """What the cache of just-in-time builds holds, when it was last used, and what it takes on disk.
 
     Compiled CUDA kernels, in the folder `cuda`, are not among it. Raises `InvalidArgumentError` where
-    `OPSMITH_JIT_CACHE_LIMIT` is not a size.
+    `OPSMITH_JIT_CACHE_LIMIT` is not a size, or the cache not a folder.
     """
     folder = cache_folder()
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgumentError(
+            f"the cache {folder} is a file, and is to be a folder\n  → {MOVE_CACHE}, or delete it"
+        )
     parts = sorted(_parts(folder), key=lambda part: part.used, reverse=True)
     return CacheInfo(folder, limit(), tuple(parts))
 
@@ -266,6 +271,8 @@ def _size(place: Path) -> int:
 
 
 def _text(size: int) -> str:
+    if size < _UNITS["K"]:
+        return f"{size} bytes"
     for unit in ("K", "M"):
         if size < 1000 * _UNITS[unit]:
             return f"{size / _UNITS[unit]:.0f} {unit}B"

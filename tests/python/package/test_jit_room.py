@@ -6,11 +6,14 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from conftest import SHARED, added, child, link_dependencies, source
+from conftest import SHARED, added, child, failure, link_dependencies, source
 from opsmith import jit
 from opsmith.jit import _room
 
@@ -148,3 +151,51 @@ def test_a_library_that_another_process_removes_at_once_is_built_again(
     told = capfd.readouterr().err
     assert told.count("removed by another process: once more") == 1
     assert told.count("--crate-type cdylib") == 2
+
+
+def shown(arguments: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """What `python -m opsmith.jit` gives; the arguments are a shell's, redirections and all."""
+    command = f"exec {sys.executable} -m opsmith.jit {arguments}"
+    variables = {**os.environ, **environment}
+    return subprocess.run(command, shell=True, env=variables, capture_output=True, text=True, check=False)
+
+
+def test_the_command_that_shows_the_cache(tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    done = shown("--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: python -m opsmith.jit") and not done.stderr
+    done = shown("--much")
+    assert done.returncode == 2 and "unrecognized arguments: --much" in done.stderr
+    done = shown(OPSMITH_CACHE_DIR=cache, OPSMITH_JIT_CACHE_LIMIT="700")
+    assert done.stdout == f"{cache}: 0 bytes of 700 bytes\n"
+    done = shown(">/dev/full", OPSMITH_CACHE_DIR=cache)
+    assert done.returncode == 1
+    assert done.stderr == "error: this cannot be written: No space left on device\n"
+    # The reader has gone before anything is written.
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "opsmith.jit"]
+    gone = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (gone.returncode, gone.stderr) == (0, "")
+    make(tmp_path / "file")
+    done = shown(OPSMITH_CACHE_DIR=str(tmp_path / "file"))
+    assert done.returncode == 1 and not done.stdout
+    assert f"error: the cache {tmp_path / 'file'} is a file, and is to be a folder\n  → set" in done.stderr
+
+
+@pytest.mark.skipif(
+    not os.access("/dev/shm", os.W_OK) or os.stat("/dev/shm").st_dev == os.stat("/tmp").st_dev,
+    reason="there is one file system",
+)
+def test_a_part_of_the_cache_on_another_file_system_is_named(
+    name: str, tmp_path: Path, dependencies: Path
+) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    link_dependencies(cache)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        (cache / "libraries").symlink_to(elsewhere)
+        told = failure(f"jit.load_inline({name!r}, source(9))", OPSMITH_CACHE_DIR=str(cache))
+    why = f"{cache / 'libraries'} is on another file system than {cache / 'building'}\n  → set"
+    assert f"the cache {cache} cannot be used: {why} OPSMITH_CACHE_DIR to a folder" in told
