@@ -185,7 +185,7 @@ def read(folder: Path) -> Mapping[str, Any]:
         key = _KEYS[name]
         if wrong := key.wrong(value):
             raise BuildError(
-                f"{file}: `{name}` takes {key.takes}, which {wrong[0]!r} is not\n"
+                f"{file}: `{name}` takes {key.takes}, and has {wrong[0]!r}\n"
                 f"  → write one such as {name} = {key.example}"
             )
     return project

@@ -88,9 +88,7 @@ def test_a_project_that_cannot_be(project: str, message: str, tmp_path: Path) ->
     ],
 )
 def test_what_a_key_does_not_take(key: str, value: str, wrong: str, tmp_path: Path) -> None:
-    told = (
-        rf"pyproject.toml: `{key}` takes .*, which {re.escape(wrong)} is not\n  → write one such as {key} = "
-    )
+    told = rf"pyproject.toml: `{key}` takes .*, and has {re.escape(wrong)}\n  → write one such as {key} = "
     with pytest.raises(BuildError, match=told):
         read(tmp_path, f"[project]\n{key} = {value}")
 
