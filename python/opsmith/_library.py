@@ -46,6 +46,8 @@ class Library:
         self.__file__ = os.fspath(native.path)
         self.__doc__ = _overview(definition)
         self._opsmith_loaded = loaded
+        # Later the cache may have been emptied.
+        self._opsmith_is_jit = not embedded and os.path.exists(_pickling.entry(self.__file__))
         functions = {}
         for op in definition.ops:
             names = _names(loaded, op)
@@ -121,6 +123,11 @@ def standard() -> Library:
 def loaded() -> list[Library]:
     """The libraries that have been loaded."""
     return list(_loaded.values())
+
+
+def loaded_from(path: str) -> Library | None:
+    """The library that was loaded from there, if one was, whether or not the file is there still."""
+    return _loaded.get(os.path.realpath(path))
 
 
 def definition_of(library: Library) -> Definition:

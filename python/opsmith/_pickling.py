@@ -58,8 +58,18 @@ def _plain(_: Library, name: str) -> str:
 
 def pickled(library: Library) -> _Pickled:
     """What `restored` takes."""
-    built = Path(library.__file__).with_name("entry.json").exists()
-    return library.__file__, library.__name__, library.__version__, _digest(library), built
+    return (
+        library.__file__,
+        library.__name__,
+        library.__version__,
+        _digest(library),
+        library._opsmith_is_jit,
+    )
+
+
+def entry(path: str) -> Path:
+    """The file beside a library that was built just in time."""
+    return Path(path).with_name("entry.json")
 
 
 def restored(path: str, name: str, version: str, digest: str, built: bool) -> Library:
@@ -74,8 +84,10 @@ def restored(path: str, name: str, version: str, digest: str, built: bool) -> Li
         if built:
             check_own(path)
             # Before it is loaded: what is in use stays in the cache.
-            import_module("opsmith.jit._room").hold(Path(path).with_name("entry.json"))
-        library = _library.load(path)
+            import_module("opsmith.jit._room").hold(entry(path))
+        # Its path tells what it was built from: where it was built again, it is the same.
+        known = _library.loaded_from(path) if built else None
+        library = known or _library.load(path)
     except Error as error:
         why = "; ".join(filter(None, (str(error), here, _IN_A_CACHE if built else "")))
         remedy = _MISSING if isinstance(error, NotFoundError) and not built else ""

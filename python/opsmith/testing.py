@@ -123,6 +123,8 @@ def check(
     Raises `CheckFailed`, an `AssertionError`, with the table and the smallest failing cases, unless `raises`
     is false; and what `inputs` and `reference` raise.
     """
+    if cases is not None and cases < 1:
+        raise InvalidArgumentError(f"`cases` is {cases}; give 1 or more, or leave it out")
     library, ops = _resolve(op)
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")

@@ -1,5 +1,6 @@
 //! Cargo, as the author would run it: what it says is shown as it comes, and known failures get their cure.
 
+use std::env;
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 /// A Cargo command on a crate.
 pub(crate) fn command(manifest_path: Option<&Path>, arguments: &[&str]) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let program = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.args(arguments);
     if let Some(path) = manifest_path {
@@ -43,7 +44,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Option<String>> {
         // It sees no terminal, for what it says is read on the way there.
         for (name, value) in [("COLOR", "always"), ("PROGRESS_WHEN", "always"), ("PROGRESS_WIDTH", "80")] {
             let name = format!("CARGO_TERM_{name}");
-            if std::env::var_os(&name).is_none() {
+            if env::var_os(&name).is_none() {
                 command.env(name, value);
             }
         }
@@ -78,12 +79,14 @@ fn pass_on(mut messages: impl Read) -> String {
 }
 
 /// What Cargo and the compiler say; just-in-time builds and wheels know the same (`python/opsmith/jit/_errors.py`).
-const SAYS_FULL: [&str; 5] = [
+const SAYS_FULL: [&str; 7] = [
     "No space left on device",
     "Disk quota exceeded",
     "File too large",
     "os error 27",
     "File size limit exceeded",
+    "ld terminated with signal 7",
+    "Bus error",
 ];
 const SAYS_NO_NETWORK: [&str; 10] = [
     "Could not resolve host",
@@ -101,18 +104,18 @@ const SAYS_OLD: [&str; 2] =
     ["is not supported by the following package", "feature `edition2024` is required"];
 
 /// Why Cargo failed and what to do about it, where that can be told from what it said.
-fn cure(said: &str) -> Option<&'static str> {
+fn cure(said: &str) -> Option<String> {
     let said = anstream::adapter::strip_str(said).to_string();
     let is_linker =
         |line: &str| line.split_once("linker `").is_some_and(|(_, rest)| rest.contains("` not found"));
     if SAYS_FULL.iter().any(|sign| said.contains(sign)) {
-        return Some("the disk is full\n  → free some, or set CARGO_TARGET_DIR to a folder that has room");
+        let cure = "the disk is full\n  → free some, or set CARGO_TARGET_DIR to a folder that has room";
+        return Some(cure.to_owned());
     }
     if said.lines().any(is_linker) {
-        return Some(
-            "there is no linker, for which Rust asks the C compiler `cc`\n  → install one: `apt install gcc` on Debian and \
-             Ubuntu, `dnf install gcc` on Fedora",
-        );
+        let cure = "there is no linker, for which Rust asks the C compiler `cc`\n  → install one: `apt install gcc` on \
+                    Debian and Ubuntu, `dnf install gcc` on Fedora";
+        return Some(cure.to_owned());
     }
     // What comes before may be a warning of something that went well in the end, and what a compiler says quotes the user's text.
     let is_compilers =
@@ -123,14 +126,29 @@ fn cure(said: &str) -> Option<&'static str> {
     let error: Vec<&str> = said.lines().skip_while(|line| !line.starts_with("error: ")).collect();
     let is_told = |signs: &[&str]| error.iter().any(|line| signs.iter().any(|sign| line.contains(sign)));
     if is_told(&SAYS_NO_NETWORK) {
-        Some(
-            "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache\n  → build once with a network, \
-             or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that has; behind a proxy, set https_proxy",
-        )
+        let cure = "crates.io cannot be reached, and not every crate that is needed is in Cargo's cache\n  → build once with a \
+                    network, or copy $CARGO_HOME/registry (~/.cargo/registry) from a machine that has; behind a proxy, set \
+                    https_proxy";
+        Some(cure.to_owned())
     } else if is_told(&SAYS_OLD) {
-        Some("this Rust is too old\n  → run: rustup update stable")
+        Some(format!("{}\n  → run: rustup update stable", old_rust()))
     } else {
         None
+    }
+}
+
+/// Which compiler Cargo has found, and what it takes instead.
+fn old_rust() -> String {
+    let named = env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut places = env::split_paths(&path).map(|folder| folder.join(&named));
+    let found = places.find(|place| place.is_file()).unwrap_or_else(|| PathBuf::from(&named));
+    let told = Command::new(&named).arg("--version").output().map(|output| output.stdout);
+    let told = String::from_utf8_lossy(&told.unwrap_or_default()).into_owned();
+    let oldest = env!("CARGO_PKG_RUST_VERSION");
+    match told.split(' ').nth(1) {
+        Some(version) => format!("`{}` is Rust {version}; it takes {oldest} or newer", found.display()),
+        None => format!("this Rust is too old; it takes {oldest} or newer"),
     }
 }
 

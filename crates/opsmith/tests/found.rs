@@ -16,15 +16,20 @@ fn whole_rows<T: Float>(x: ArrayView2<T>, rows: &mut Array2<T>, positions: &mut 
 /// Puts the rows back.
 #[op(shape = "(n,p),(m),(m,p)->(n,p)")]
 fn whole_rows_grad<T: Float>(
-    _x: ArrayView2<T>,
+    x: ArrayView2<T>,
     positions: ArrayView1<i64>,
     rows_grad: ArrayView2<T>,
     mut x_grad: ArrayViewMut2<T>,
-) {
+) -> Result<()> {
     x_grad.fill(T::zero());
     for (&i, row) in positions.iter().zip(rows_grad.outer_iter()) {
-        x_grad.row_mut(i as usize).assign(&row);
+        let place = usize::try_from(i).ok().filter(|&i| i < x.nrows());
+        let Some(place) = place else {
+            bail!(InvalidArgument, "`positions` has {i}, but `x` has {} rows", x.nrows());
+        };
+        x_grad.row_mut(place).assign(&row);
     }
+    Ok(())
 }
 
 /// The numbers above a bound, of tensors of any rank; how many are above in each row only where that is wanted.
@@ -68,6 +73,12 @@ fn the_data_decide_how_many_there_are() {
     let outputs = call::<whole_rows_grad>().input(&x).input(&positions).input(&rows_grad).run().unwrap();
     let x_grad = outputs.array::<f64, Ix2>("x_grad").unwrap();
     assert_eq!(x_grad, array![[1.0, 1.0], [0.0, 0.0], [2.0, 2.0]]);
+    for none in [-1_i64, 3] {
+        let positions = array![0, none];
+        let error =
+            call::<whole_rows_grad>().input(&x).input(&positions).input(&rows_grad).run().unwrap_err();
+        assert_eq!(error.message(), format!("WholeRowsGrad: `positions` has {none}, but `x` has 3 rows"));
+    }
 }
 
 #[test]

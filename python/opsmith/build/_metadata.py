@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from opsmith._native import read_file
+from opsmith.build import _project
 from opsmith.build._crate import Crate
 from opsmith.jit._errors import BuildError
 
@@ -21,13 +20,10 @@ _LICENCES = ("LICEN[CS]E*", "COPYING*", "NOTICE*", "AUTHORS*")
 _CARGO_VERSION = re.compile(
     r"(?P<release>\d+\.\d+\.\d+)(-(?P<stage>alpha|beta|rc|dev)(\.?(?P<number>\d+))?)?(\+(?P<local>[0-9A-Za-z.-]+))?"
 )
-_PYTHON_VERSION = re.compile(
-    r"(\d+!)?\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?(\+[a-z0-9]+(\.[a-z0-9]+)*)?"
-)
 _STAGES = {"alpha": "a", "beta": "b", "rc": "rc", "dev": ".dev"}
-_PROJECT = {
-    *("name", "version", "description", "readme", "requires-python", "license", "license-files", "authors"),
-    *("maintainers", "keywords", "classifiers", "urls", "dependencies", "optional-dependencies", "dynamic"),
+_TAKEN = {
+    *("jax", "jaxlib", "keras", "numpy", "opsmith", "pytorch", "tensorflow", "tensorflow-cpu"),
+    *("tensorflow-gpu", "tf-nightly", "torch"),
 }
 _README_TYPES = {".md": "text/markdown", ".rst": "text/x-rst"}
 
@@ -63,12 +59,12 @@ def normalised(name: str) -> str:
 
 def read(crate: Crate) -> Metadata:
     """What `Cargo.toml` and `pyproject.toml` say. Raises `BuildError` where that cannot be a package."""
-    project = _project(crate)
+    project = _project.read(crate.folder)
     package = crate.package
     own = project.get("version")
     made = Metadata(
-        name=project.get("name", crate.name),
-        version=_checked(str(own)) if own is not None else python_version(package["version"]),
+        name=_checked(project.get("name", crate.name)),
+        version=own if own is not None else python_version(package["version"]),
     )
     add = made.fields.append
     if summary := project.get("description", package["description"]):
@@ -92,6 +88,16 @@ def read(crate: Crate) -> Metadata:
     return made
 
 
+def _checked(name: str) -> str:
+    """The package's name. Installing one of a taken name would remove what everybody means by it."""
+    advice = '  → choose another name: name = "..." under [project] in pyproject.toml'
+    if not _project.is_name(name):
+        raise BuildError(f"a package cannot be called {name!r}, as the crate is\n{advice}")
+    if normalised(name) in _TAKEN:
+        raise BuildError(f"a package `{name}` would take the place of the one that is called so\n{advice}")
+    return name
+
+
 def python_version(version: str) -> str:
     """A version of Cargo as Python has it: `0.1.0-beta.2` is `0.1.0b2`."""
     told = _CARGO_VERSION.fullmatch(version)
@@ -105,40 +111,6 @@ def python_version(version: str) -> str:
     return f"{told['release']}{stage}{local}"
 
 
-def _checked(version: str) -> str:
-    if not _PYTHON_VERSION.fullmatch(version):
-        raise BuildError(
-            f"pyproject.toml: version {version!r} is none of Python's\n"
-            "  → write one such as 1.2.3 or 1.2.3rc1, or leave it out: Cargo.toml has one"
-        )
-    return version
-
-
-def _project(crate: Crate) -> Mapping[str, Any]:
-    file = crate.folder / "pyproject.toml"
-    if not file.exists():
-        return {}
-    tomllib = _toml_reader()
-    try:
-        project: dict[str, Any] = tomllib.loads(read_file(file).decode()).get("project", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BuildError(f"{file}: {error}\n  → it is to be TOML, in UTF-8") from error
-    if unknown := sorted(project.keys() - _PROJECT):
-        raise BuildError(
-            f"{file}: [project] has `{'`, `'.join(unknown)}`, for which a package of operators has no place\n"
-            "  → leave that out; programs are for a package of their own, which depends on this one"
-        )
-    return project
-
-
-def _toml_reader() -> Any:
-    """The module that reads TOML. `pip` installs it where Python has none; who calls the program does."""
-    try:
-        return import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    except ImportError as error:
-        raise BuildError("Python 3.10 cannot read pyproject.toml\n  → pip install tomli") from error
-
-
 def _needs(project: Mapping[str, Any]) -> list[str]:
     """The package itself needs this one, at least as new as what its library was built with, and NumPy."""
     try:
@@ -146,7 +118,7 @@ def _needs(project: Mapping[str, Any]) -> list[str]:
     except PackageNotFoundError:  # run from its sources
         opsmith = "opsmith"
     own = list(project.get("dependencies", ()))
-    named = {normalised(re.split(r"[^A-Za-z0-9._-]", need.strip(), maxsplit=1)[0]) for need in own}
+    named = {normalised(_project.requirement_name(need) or "") for need in own}
     needed = {"opsmith": opsmith, "numpy": _NUMPY}
     return [*(need for name, need in needed.items() if name not in named), *own]
 
@@ -189,11 +161,6 @@ def _add_licence(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> No
     if expression is None and crate.package["license"]:
         # Cargo takes the slash of old, too.
         expression = re.sub(r"\s*/\s*", " OR ", crate.package["license"])
-    if isinstance(expression, Mapping):
-        raise BuildError(
-            "pyproject.toml: `license` is a table, as it was in former times\n"
-            '  → write an SPDX expression, license = "MIT", and license-files = ["LICENSE"]'
-        )
     if expression:
         made.fields.append(("License-Expression", expression))
     made.licences = _licence_files(crate, project)
@@ -216,7 +183,10 @@ def _licence_files(crate: Crate, project: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _matching(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
-    found = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+    try:
+        found = sorted({path for pattern in patterns for path in folder.glob(pattern) if path.is_file()})
+    except ValueError as error:
+        raise BuildError(f"pyproject.toml: {error}\n  → correct `license-files`") from error
     return {path.relative_to(folder).as_posix(): path for path in found}
 
 

@@ -131,7 +131,7 @@ def library_file(request: Request, name: str, progress: Progress) -> tuple[Path,
         if found := in_cache(request, name):
             progress.step(f"built by another process: {found[0]}")
             return found
-        built = _build(request, name, key, progress)
+        built = _built_and_held(request, name, key, progress)
     shared = _dependencies.folder(request.cache, request.toolchain, request.crates)
     # It is made smaller for the next build's sake: this one is done, whatever comes of it.
     with suppress(OSError, Error):
@@ -175,6 +175,19 @@ def is_built(cache: Path, file: Path) -> bool:
     return file.parent.parent == (cache / "libraries").resolve()
 
 
+def _built_and_held(request: Request, name: str, key: str, progress: Progress) -> tuple[Path, str]:
+    for _ in range(2):
+        file, whole = _build(request, name, key, progress)
+        if _room.hold(file.with_name("entry.json")):
+            return file, whole
+        # One that makes room may come before it is held.
+        progress.step("removed by another process: once more")
+    raise BuildError(
+        f"{file} was removed as soon as it was built\n"
+        f"  → stop what empties {request.cache}, or raise {_room.VARIABLE} for all that share it"
+    )
+
+
 def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[Path, str]:
     cache = request.cache
     progress.step(f"compiling with {request.toolchain.version.splitlines()[0]}")
@@ -211,7 +224,6 @@ def _build(request: Request, name: str, key: str, progress: Progress) -> tuple[P
             raise ChangedError(f"{changed} was changed while it was compiled\n  → try again")
         place = _place(request, name, whole)
         put(made, place)
-        _room.hold(place / "entry.json")
     progress.step(f"built {place / file.name}")
     return place / file.name, whole
 

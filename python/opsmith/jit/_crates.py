@@ -85,6 +85,7 @@ class Crates:
                     path = made / name
                     make_folder(path.parent)
                     write(path, text)
+                touch(made / "used")
                 put(made, self.folder)
 
 

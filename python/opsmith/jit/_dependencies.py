@@ -14,7 +14,7 @@ from typing import Any
 
 from opsmith._errors import InvalidArgumentError
 from opsmith._native import check_own, read_file
-from opsmith.jit import _room, _toolchain
+from opsmith.jit import _toolchain
 from opsmith.jit._cache import (
     digest,
     digest_of_file,
@@ -22,6 +22,7 @@ from opsmith.jit._cache import (
     locked,
     make_folder,
     read_json,
+    touch,
     write_atomically,
 )
 from opsmith.jit._crates import PROFILES, Crates
@@ -110,7 +111,7 @@ def compiled(
     state = digest([crates.state, wanted.state])
     # The compiler runs code of it: macros, and what build scripts were compiled to.
     check_own(place, tree=True)
-    _room.touch(place / "used")
+    touch(place / "used")
     crates.touch()
     if not again and (found := _found(package, state)):
         return found
@@ -120,6 +121,8 @@ def compiled(
         if found := _found(package, state):
             return found
         crates.unpack(cache)
+        make_folder(place)
+        touch(place / "used")
         _write_package(package, crates, wanted)
         artifacts = _build(package, place / "target", toolchain, progress, cache)
         built = _read(artifacts, _resolved(package, toolchain))

@@ -31,6 +31,9 @@ _SAYS_FULL = (
     "File too large",
     "os error 27",
     "File size limit exceeded",
+    # A linker writes its output as memory, and is killed where that has no room.
+    "ld terminated with signal 7",
+    "Bus error",
 )
 _SAYS_NO_NETWORK = (
     "Could not resolve host",
@@ -94,7 +97,9 @@ def explained(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise disk_full(folder) from error
-        why = error.strerror or error
-        raise BuildError(
-            f"the cache {folder} cannot be used: {why} ({error.filename})\n  → {MOVE_CACHE}"
-        ) from error
+        why = f"{error.strerror or error} ({error.filename})"
+        if error.errno == errno.EXDEV and error.filename2:
+            # What is made in one of them is renamed to be in the other.
+            made, place = (Path(path).parent for path in (error.filename, error.filename2))
+            why = f"{place} is on another file system than {made}"
+        raise BuildError(f"the cache {folder} cannot be used: {why}\n  → {MOVE_CACHE}") from error

@@ -27,6 +27,8 @@ _TAKEN = frozenset({"aten", "jax", "numpy", "opsmith", "prim", "prims", "tensorf
 _turn = Turn()
 # What was built in this process, by the name asked for and what it was built from; and the names it got.
 _built: dict[tuple[str, str], Library] = {}
+# The last one by the request's key, for when it is not known any more what else it was built from.
+_by_key: dict[tuple[str, str], Library] = {}
 _names: set[str] = set()
 
 # As often is compiled what somebody saves while it is compiled.
@@ -144,14 +146,20 @@ def _load(
 
 def _found_or_built(name: str, request: Request, progress: Progress) -> Library:
     identity = _build.identity(request)
-    library = _built.get((name, identity)) if identity else None
-    if library is not None:
+    library = _built.get((name, identity)) if identity else _by_key.get((name, request.key))
+    if library is not None and identity and os.path.exists(library.__file__):
         progress.step(f"unchanged, and loaded already: {library.__file__}")
         return library
+    if library is not None:
+        # Somebody has emptied the cache. Other processes are told of that file, which is there again.
+        file, identity = _build.library_file(request, library.__name__, progress)
+        if _built.get((name, identity)) is library:
+            progress.step(f"loaded already: {file}")
+            return library
     own_name = _name_in_process(name, request, identity)
     file, identity = _build.library_file(request, own_name, progress)
     library = _opened(name, file, progress)
-    _built[name, identity] = library
+    _built[name, identity] = _by_key[name, request.key] = library
     _names.add(own_name)
     return library
 

@@ -1,7 +1,8 @@
 """What the cache takes on disk: how much it is, and what goes when it is more than it may be.
 
 A process holds a shared lock on the `entry.json` of each library that it has loaded, for as long as it or a
-child of it lives: what can be locked is in nobody's use.
+child of it lives: what can be locked is in nobody's use. Files that Opsmith has not made are neither counted
+nor removed.
 """
 
 from __future__ import annotations
@@ -16,15 +17,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from opsmith._errors import InvalidArgumentError
 from opsmith.jit._cache import cache_folder, locked_at_once, read_json, touch
+from opsmith.jit._errors import MOVE_CACHE
+from opsmith.jit._own import STAMPS, own
 
 VARIABLE = "OPSMITH_JIT_CACHE_LIMIT"
 """The environment variable that says how much the cache may take."""
 
 _DEFAULT = 4 << 30
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+_KINDS = {"libraries": "library", "dependencies": "dependencies", "crates": "crates"}
 
 # An hour: what a build of another process may have just found, and is about to use.
 _FRESH = 3600.0
@@ -77,9 +83,13 @@ def cache_info() -> CacheInfo:
     """What the cache of just-in-time builds holds, when it was last used, and what it takes on disk.
 
     Compiled CUDA kernels, in the folder `cuda`, are not among it. Raises `InvalidArgumentError` where
-    `OPSMITH_JIT_CACHE_LIMIT` is not a size.
+    `OPSMITH_JIT_CACHE_LIMIT` is not a size, or the cache not a folder.
     """
     folder = cache_folder()
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgumentError(
+            f"the cache {folder} is a file, and is to be a folder\n  → {MOVE_CACHE}, or delete it"
+        )
     parts = sorted(_parts(folder), key=lambda part: part.used, reverse=True)
     return CacheInfo(folder, limit(), tuple(parts))
 
@@ -170,7 +180,7 @@ def _remove(cache: Path, part: CachePart) -> bool:
 
 
 def _discard(cache: Path, place: Path) -> bool:
-    away = cache / "building" / f"removed.{os.getpid()}.{time.monotonic_ns()}"
+    away = cache / "building" / f"removed.{uuid4().hex}"
     try:
         away.parent.mkdir(mode=0o700, exist_ok=True)
         place.rename(away)
@@ -186,9 +196,6 @@ def _unused(entry: Path) -> Iterator[bool]:
     try:
         # To write, which a network file system's locks that exclude others ask for.
         file = os.open(entry, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        yield True
-        return
     except OSError:
         yield False
         return
@@ -205,7 +212,7 @@ def _unused(entry: Path) -> Iterator[bool]:
 
 def _remove_killed(cache: Path) -> None:
     """What builds have left that were killed: nobody holds their lock."""
-    for left in _folders(cache / "building"):
+    for left in own(cache, "building"):
         with locked_at_once(cache, left.name.partition(".")[0]) as is_ours:
             if is_ours:
                 shutil.rmtree(left, ignore_errors=True)
@@ -214,7 +221,7 @@ def _remove_killed(cache: Path) -> None:
 def _remove_unused_sources(cache: Path) -> None:
     """The sources, and the lists of files that were read, of libraries that are not there any more."""
     used: set[str] = set()
-    for place in _folders(cache / "libraries"):
+    for place in own(cache, "libraries"):
         entry = read_json(place / "entry.json")
         if isinstance(entry, dict):
             used.add(f"{entry.get('key')}.json")
@@ -222,33 +229,24 @@ def _remove_unused_sources(cache: Path) -> None:
             for source in sources if isinstance(sources, list) else ():
                 used.add(Path(str(source)).parent.name)
     for kind in ("sources", "inputs"):
-        with suppress(FileNotFoundError):
-            for place in (cache / kind).iterdir():
-                with suppress(OSError):
-                    if place.name in used or time.time() - place.stat().st_mtime < _FRESH:
-                        continue
-                    if kind == "sources":
-                        shutil.rmtree(place, ignore_errors=True)
-                    else:
-                        place.unlink()
+        for place in own(cache, kind):
+            with suppress(OSError):
+                if place.name in used or time.time() - place.stat().st_mtime < _FRESH:
+                    continue
+                if kind == "sources":
+                    shutil.rmtree(place, ignore_errors=True)
+                else:
+                    place.unlink()
 
 
 def _parts(cache: Path) -> Iterator[CachePart]:
-    kinds = {"libraries": "library", "dependencies": "dependencies", "crates": "crates"}
-    for kind, name in kinds.items():
-        stamp = "entry.json" if name == "library" else "used"
-        for place in _folders(cache / kind):
-            yield CachePart(name, f"{kind}/{place.name}", _size(place), _time(place / stamp, place))
-    for place in _folders(cache):
-        if place.name not in (*kinds, "cuda"):
-            yield CachePart("other", place.name, _size(place), _time(place, place))
-
-
-def _folders(place: Path) -> list[Path]:
-    try:
-        return [path for path in place.iterdir() if path.is_dir() and not path.is_symlink()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    for kind, name in _KINDS.items():
+        for place in own(cache, kind):
+            yield CachePart(name, f"{kind}/{place.name}", _size(place), _time(place / STAMPS[kind], place))
+    for kind in ("sources", "inputs", "building"):
+        if found := own(cache, kind):
+            last = max(_time(place, cache / kind) for place in found)
+            yield CachePart("other", kind, sum(map(_size, found)), last)
 
 
 def _time(stamp: Path, place: Path) -> float:
@@ -258,19 +256,23 @@ def _time(stamp: Path, place: Path) -> float:
     return 0.0
 
 
-def _size(folder: Path) -> int:
+def _size(place: Path) -> int:
     """The bytes on disk: a file under several names is there once."""
     files = {}
-    for place, _, names in os.walk(folder):
-        for path in (place, *(os.path.join(place, name) for name in names)):
-            # Somebody else may be removing it.
-            with suppress(OSError):
-                status = os.lstat(path)
-                files[status.st_dev, status.st_ino] = status.st_blocks * 512
+    paths = [str(place)]
+    for folder, _, names in os.walk(place):
+        paths += [folder, *(os.path.join(folder, name) for name in names)]
+    for path in paths:
+        # Somebody else may be removing it.
+        with suppress(OSError):
+            status = os.lstat(path)
+            files[status.st_dev, status.st_ino] = status.st_blocks * 512
     return sum(files.values())
 
 
 def _text(size: int) -> str:
+    if size < _UNITS["K"]:
+        return f"{size} bytes"
     for unit in ("K", "M"):
         if size < 1000 * _UNITS[unit]:
             return f"{size / _UNITS[unit]:.0f} {unit}B"

@@ -114,6 +114,7 @@ def test_what_others_put_into_a_cache_is_refused(name: str, cache: Path, tmp_pat
     file = Path(jit.load_inline(name, source(2)).__file__)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("opsmith.jit._load._built", {})
+        patch.setattr("opsmith.jit._load._by_key", {})
         patch.setattr("opsmith.jit._load._names", set())
         inputs = max((cache / "inputs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
         # Others than the one that is asked now may have been kept.

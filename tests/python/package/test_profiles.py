@@ -52,3 +52,11 @@ def listed(source: str, name: str) -> tuple[str, ...]:
 def test_the_program_knows_the_same_failures(name: str) -> None:
     source = (ROOT / "crates" / "opsmith-cli" / "src" / "cargo.rs").read_text()
     assert listed(source, name) == getattr(_errors, f"_{name}")
+
+
+def test_a_linker_that_has_no_room_is_killed() -> None:
+    """It writes its output as memory: there is no error of the system's to be told."""
+    said = "error: linking with `cc` failed: exit status: 1\n  = note: collect2: fatal error: "
+    said += "ld terminated with signal 7 [Bus error], core dumped\n"
+    told = _errors.known_problem(said, Path("/cache"))
+    assert told is not None and told.startswith("the disk is full: no room for the build in /cache\n  → ")

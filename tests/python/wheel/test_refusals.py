@@ -199,26 +199,6 @@ def test_what_a_project_says_comes_first(crate: Path) -> None:
     assert needs[1:] == ["NumPy>=2", 'scipy; python_version > "3.11"', 'matplotlib>=3; extra == "plots"']
 
 
-@pytest.mark.parametrize(
-    ("project", "message"),
-    [
-        ("name = ", "pyproject.toml: Invalid value.*\n  → it is to be TOML"),
-        ('[project]\nversion = "one"', "version 'one' is none of Python's\n  → write one such as"),
-        (
-            '[project.scripts]\nrows = "rows:main"',
-            "`scripts`, for which a package of operators has no place\n  →",
-        ),
-        ('[project]\nlicense = { text = "MIT" }', "`license` is a table, .*\n  → write an SPDX expression"),
-        ('[project]\nlicense-files = ["no*"]', "no file is like .*\n  → correct `license-files`"),
-        ('[project]\nreadme = "no.md"', "no.md: there is no such file\n  → correct `readme`"),
-    ],
-)
-def test_a_project_that_cannot_be(project: str, message: str, crate: Path) -> None:
-    (crate / "pyproject.toml").write_text(project)
-    with pytest.raises(BuildError, match=message):
-        _metadata.read(find(crate))
-
-
 def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"has no pyproject.toml.*\n  → write one:"):
         sdist(find(crate), tmp_path)

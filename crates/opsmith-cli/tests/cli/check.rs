@@ -196,3 +196,10 @@ fn what_cannot_be_checked_is_told() {
         assert!(stderr(&output).contains(message), "{}", stderr(&output));
     }
 }
+
+#[test]
+fn no_cases_at_all_are_refused() {
+    let output = opsmith().arg("check").arg(library("distances")).args(["--cases", "0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("invalid value '0' for '--cases <N>'"), "{}", stderr(&output));
+}

@@ -253,6 +253,11 @@ fn what_a_build_lacks_is_told_with_the_cure() {
     let script =
         format!("[ $1 = locate-project ] && echo {place}/Cargo.toml && exit\ncat {place}/said >&2\nexit 101");
     let cargo = program(&folder, "cargo", &script);
+    let rustc = program(&folder, "rustc", "echo 'rustc 1.80.0 (0123456789 2024-07-21)'");
+    let old = format!(
+        "`{}` is Rust 1.80.0; it takes 1.90 or newer\n  → run: rustup update stable",
+        rustc.display()
+    );
     // What Cargo and the compiler say in these cases.
     for (said, told) in [
         (
@@ -269,7 +274,11 @@ fn what_a_build_lacks_is_told_with_the_cure() {
         ),
         (
             "error: rustc 1.80.0 is not supported by the following package:\n  opsmith@0.1.0 requires rustc 1.90",
-            "run: rustup update stable",
+            &old,
+        ),
+        (
+            "error: linking with `cc` failed: exit status: 1\n  = note: collect2: fatal error: ld terminated with signal 7 [Bus error]\nerror: could not compile `x`",
+            "the disk is full",
         ),
         ("error[E0308]: mismatched types", ""),
         (
@@ -282,7 +291,7 @@ fn what_a_build_lacks_is_told_with_the_cure() {
         ),
     ] {
         fs::write(folder.path().join("said"), format!("{said}\n")).unwrap();
-        let output = opsmith().arg("build").env("CARGO", &cargo).output().unwrap();
+        let output = opsmith().arg("build").env("CARGO", &cargo).env("RUSTC", &rustc).output().unwrap();
         let shown = stderr(&output);
         assert!(shown.starts_with(said), "{shown}");
         assert!(shown.contains(told), "{said}: {shown}");
