@@ -46,9 +46,10 @@ def load(
     """Build the library `name` from source files, unless that has been done before, and load it.
 
     A source is a file of functions under `#[op]`, `#[pointwise]`, `#[reduce]`, `#[pairwise]` or `#[body]`,
-    and of whatever else in Rust they need; the prelude is in scope. Each file is a module of its name, so one
-    refers to another as `crate::other::function`. Files that end in `.cu` are CUDA C++: an op names the one with its
-    kernel by the path from its own file, `#[op(cuda = "distances.cu")]`; they are also `crate::CUDA_SOURCES`.
+    and of whatever else in Rust they need; the prelude is in scope. Each file is a module of its name, so
+    one refers to another as `crate::other::function`. Files that end in `.cu` are CUDA C++: an op names the
+    one with its kernel by the path from its own file, `#[op(cuda = "distances.cu")]`; they are also
+    `crate::CUDA_SOURCES`.
 
     The root of a crate of ops, `src/lib.rs` with its `opsmith::library!`, is a source by itself: it says what
     it uses and lists its ops, its modules are found, and only the library's name is the one given here.
