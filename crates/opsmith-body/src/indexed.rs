@@ -1,7 +1,7 @@
 //! The interface that bodies over named axes are written against, and their graphs.
 
 use crate::axes::{Axes, Axis};
-use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, node, record};
+use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, node, record};
 use crate::scalar::{Mask, Scalar};
 
 /// What an argument of a body is.
@@ -174,6 +174,16 @@ impl IndexedMask for MaskExpr {
     }
 }
 
+/// A fold; of a number that does not lie on the axis, too, which may have no positions.
+fn fold(op: Fold, axis: Axis, x: Expr) -> Expr {
+    let folded = node(Node::Fold(op, axis, x.0));
+    if axes_of(x.0).has(axis) {
+        return folded;
+    }
+    let is_some = Scalar::lt(Expr::of(0.0), node(Node::Count(axis)));
+    Expr::select(is_some, folded, op.identity())
+}
+
 /// The position of the first number along an axis that is `extreme`, or NaN.
 fn position(x: Expr, extreme: Expr, axis: Axis) -> IndexExpr {
     let is_it = Scalar::eq(x, extreme) | Scalar::ne(x, x);
@@ -191,13 +201,13 @@ impl Indexed for Expr {
         node(Node::Count(axis))
     }
     fn sum(self, axis: Axis) -> Self {
-        node(Node::Fold(Fold::Sum, axis, self.0))
+        fold(Fold::Sum, axis, self)
     }
     fn amax(self, axis: Axis) -> Self {
-        node(Node::Fold(Fold::Max, axis, self.0))
+        fold(Fold::Max, axis, self)
     }
     fn amin(self, axis: Axis) -> Self {
-        node(Node::Fold(Fold::Min, axis, self.0))
+        fold(Fold::Min, axis, self)
     }
     fn argmax(self, axis: Axis) -> IndexExpr {
         position(self, self.amax(axis), axis)

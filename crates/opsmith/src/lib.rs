@@ -247,7 +247,7 @@ pub use opsmith_macros::pairwise;
 /// lie on the axes of its output and no others. Locals may have an axis' name; a function that is called may take an axis, of
 /// type [`Axis`].
 ///
-/// What is as large as several axes together, such as the distance of every pair, is never in memory.
+/// What is larger than the largest argument, such as the distance of every pair, is not in memory.
 ///
 /// Every argument may have dims before those of its axes; they broadcast, and the outputs have them all.
 ///

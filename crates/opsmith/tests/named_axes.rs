@@ -23,7 +23,7 @@ fn cosine_distance<S: Indexed>(x: S, y: S) -> S {
 }
 
 /// Says that its result lies on j too.
-#[body("(i,j)->(i,j)")]
+#[body("(i,j)->(i,j)", orders = 0)]
 fn folded<S: Indexed>(x: S) -> S {
     x.sum(j)
 }
@@ -43,6 +43,31 @@ fn helped<S: Indexed>(x: S) -> S {
 #[body("(k),(j,k)->(j)")]
 fn products<S: Indexed>(x: S, y: S) -> S {
     (x * y).sum(k)
+}
+
+/// A sum along the axis of the output within the sum along another one.
+#[body("(i,k),(j,k),(a)->(i,a)")]
+fn shared<S: Indexed>(x: S, y: S, z: S) -> S {
+    let e = ((x * y).sum(k) * z).exp();
+    (e / e.sum(a)).sum(j)
+}
+
+/// The positions of the largest of rows and of columns.
+#[body("(i,j)->(i),(j)", outputs = [row, column])]
+fn both_ways<S: Indexed>(x: S) -> (S::Index, S::Index) {
+    (x.argmax(j), x.argmax(i))
+}
+
+/// Folds along an axis that the number does not lie on.
+#[body("(i),(j)->(i),(i),(i)", outputs = [most, total, all])]
+fn elsewhere<S: Indexed>(x: S, y: S) -> (S, S, S) {
+    (x.amax(j) + y.sum(j), x.sum(j) + y.sum(j), S::select(x.gt(S::of(9.0)).all(j), x, y.sum(j)))
+}
+
+/// Of an axis that the signature does not have.
+#[body("(i)->(i)")]
+fn beyond<S: Indexed>(x: S) -> S {
+    x + S::count(opsmith::Axis::new(7))
 }
 
 fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
@@ -137,4 +162,52 @@ fn sizes_that_differ_are_told() {
         message.contains("axis `k` is dim 1 of `x` (shape [4,3]) and dim 1 of `y` (shape [5,2])"),
         "{message}"
     );
+}
+
+#[test]
+fn a_fold_within_another_one_along_the_axis_of_the_output() {
+    // The last block of 128 is not full, and no fold of pairs is in memory.
+    let (n, m, l) = (2, 1101, 1100);
+    let (x, y, z) = (numbers(n, 1, 1), numbers(m, 1, 2), numbers(l, 1, 3).remove_axis(Axis(1)));
+    let outputs = testing::call::<shared>().input(&x).input(&y).input(&z).run().unwrap();
+    let mut expected = Array2::zeros((n, l));
+    for i in 0..n {
+        for j in 0..m {
+            let e = z.mapv(|z| (x[[i, 0]] * y[[j, 0]] * z).exp());
+            let mut row = expected.row_mut(i);
+            row += &(&e / e.sum());
+        }
+    }
+    close(&outputs.array::<f64, Ix2>("output").unwrap(), &expected);
+}
+
+#[test]
+fn a_position_has_to_be_somewhere() {
+    // Distances of no columns are 0, and the first of them is the nearest.
+    let (x, y) = (Array2::<f64>::zeros((5, 0)), Array2::<f64>::zeros((4, 0)));
+    let outputs = testing::call::<nearest>().input(&x).input(&y).run().unwrap();
+    assert_eq!(outputs.array::<i64, Ix1>("z").unwrap(), Array1::<i64>::zeros(5));
+    let x = Array2::<f64>::zeros((3, 0));
+    let message = testing::call::<both_ways>().input(&x).run().unwrap_err().message().to_owned();
+    assert!(message.contains("the axis `j` has no positions"), "{message}");
+}
+
+#[test]
+fn an_axis_may_be_empty_where_a_number_does_not_lie_on_it() {
+    let (x, y) = (array![2.0, f64::INFINITY], Array1::<f64>::zeros(0));
+    let outputs = testing::call::<elsewhere>().input(&x).input(&y).run().unwrap();
+    let infinite = Array1::from_elem(2, f64::NEG_INFINITY);
+    assert_eq!(outputs.array::<f64, Ix1>("most").unwrap(), infinite);
+    assert_eq!(outputs.array::<f64, Ix1>("total").unwrap(), array![0.0, 0.0]);
+    assert_eq!(outputs.array::<f64, Ix1>("all").unwrap(), x);
+}
+
+#[test]
+fn an_axis_that_is_none_of_the_signature_is_refused() {
+    let message = testing::call::<beyond>().input(&array![1.0]).run().unwrap_err().message().to_owned();
+    assert!(message.contains("uses the axis of position 7, and its signature has 1 axes"), "{message}");
+    let op = folded::def();
+    let library = opsmith::Library::new("explained", "0.1.0", vec![op]).unwrap();
+    let error = library.op("folded").unwrap().explain(&[None]).unwrap_err();
+    assert!(error.message().contains("lies on the axes (i,j)"), "{}", error.message());
 }

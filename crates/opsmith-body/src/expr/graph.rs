@@ -316,17 +316,6 @@ impl Graph {
         self.nodes[self.outputs[output].index()].constant()
     }
 
-    /// The graph of some of the outputs, with all inputs.
-    ///
-    /// # Panics
-    /// If there is no such output.
-    #[must_use]
-    pub fn select(&self, outputs: &[usize]) -> Self {
-        let ids: Vec<Id> = outputs.iter().map(|output| self.outputs[*output]).collect();
-        let arguments = outputs.iter().map(|output| self.results[*output].clone()).collect();
-        Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), arguments))
-    }
-
     /// How many inputs there are.
     pub fn input_count(&self) -> usize {
         self.inputs.len()
@@ -354,7 +343,10 @@ impl Graph {
         self
     }
 
-    /// The graph with some of its outputs, by position.
+    /// The graph with some of its outputs, by position, and all inputs.
+    ///
+    /// # Panics
+    /// If there is no such output.
     #[must_use]
     pub fn with_outputs(&self, outputs: &[usize]) -> Self {
         let ids: Vec<Id> = outputs.iter().map(|output| self.outputs[*output]).collect();
@@ -376,6 +368,29 @@ impl Graph {
     pub fn result_axes(&self) -> Vec<Axes> {
         let axes = self.axes();
         self.outputs.iter().map(|id| axes[id.index()]).collect()
+    }
+
+    /// The axes along which a position is looked for on the way to an output: that of the largest or smallest.
+    pub fn position_axes(&self, output: usize) -> Axes {
+        let graph = self.with_outputs(&[output]);
+        let is_place = |id: Id, axis: Axis| match graph.nodes[id.index()] {
+            Node::Select(_, place, _) => graph.nodes[place.index()] == Node::Index(axis),
+            _ => false,
+        };
+        let axis = |node: &Node| match *node {
+            Node::Fold(Fold::Min, axis, a) if is_place(a, axis) => Axes::of(axis),
+            _ => Axes::NONE,
+        };
+        graph.nodes.iter().map(axis).fold(Axes::NONE, Axes::union)
+    }
+
+    /// The axes that folds, sizes and positions are of.
+    pub fn used_axes(&self) -> Axes {
+        let own = |node: &Node| match *node {
+            Node::Fold(_, axis, _) | Node::Count(axis) | Node::Index(axis) => Axes::of(axis),
+            _ => Axes::NONE,
+        };
+        self.nodes.iter().map(own).fold(Axes::NONE, Axes::union)
     }
 
     /// Whether axes matter: the graph has folds or positions, or inputs and outputs that lie on different axes.

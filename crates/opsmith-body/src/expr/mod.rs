@@ -21,4 +21,4 @@ pub use interpret::{Interpreted, Temporary};
 pub use nest::{Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_block, sum_up};
 pub use passes::{Pass, Passes, Source, Target};
 pub use trace::{Expr, MaskExpr, compose, trace};
-pub(crate) use trace::{node, record};
+pub(crate) use trace::{axes_of, node, record};

@@ -7,7 +7,7 @@ use opsmith_body::{Axis, CudaType, Kind, Nest, Nests};
 use opsmith_core::family::Like;
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
+use opsmith_core::{DType, Error, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
 
@@ -105,12 +105,13 @@ impl OnCard {
             let to = context.allocate_output(output, &shape)?.data_ptr();
             let axes = own.arguments.like(argument.like).iter().map(|axis| call.sizes[*axis]);
             let all: Extents = call.batch.iter().copied().chain(axes).collect();
-            let count: usize = all.iter().product();
-            if shape.iter().product::<usize>() == count {
+            let bytes = all.iter().try_fold(own.dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
+            let Some(bytes) = bytes else { return Err(too_large(context, &all)) };
+            if shape.iter().product::<usize>() == bytes / own.dtype.size() {
                 placed.push(place(to, &shape, &row_major_strides(&shape), argument.like));
                 continue;
             }
-            let from = context.device_temp(count.max(1) * own.dtype.size())?.as_ptr();
+            let from = context.device_temp(bytes.max(1))?.as_ptr();
             placed.push(place(from, &all, &row_major_strides(&all), argument.like));
             sums.push(Repeated { from, all, to, own: shape });
         }
@@ -145,9 +146,7 @@ impl OnCard {
             let each = axes.iter().map(|axis| call.sizes[axis.index()]);
             let shape: Extents = call.batch.iter().copied().chain(each).collect();
             let bytes = shape.iter().try_fold(size, |bytes, &dim| bytes.checked_mul(dim));
-            let Some(bytes) = bytes else {
-                bail!(ResourceExhausted, "a temporary of {shape:?} is too large")
-            };
+            let Some(bytes) = bytes else { return Err(too_large(context, &shape)) };
             let data = context.device_temp(bytes.max(1))?.as_ptr();
             let strides = row_major_strides(&shape);
             let mut along: Strides = call.sizes.iter().map(|_| 0).collect();
@@ -183,6 +182,11 @@ impl OnCard {
     }
 }
 
+fn too_large(context: &OpKernelContext<'_>, shape: &[usize]) -> Error {
+    let name = &context.signature().name;
+    Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large"))
+}
+
 /// How many positions a nest has.
 fn units(call: &Call<'_>, nest: &Nest) -> usize {
     let free = nest.free.iter().map(|axis: Axis| call.sizes[axis.index()]);
@@ -199,7 +203,7 @@ fn index_of(call: &Call<'_>, placed: &[Placed]) -> Index {
         })
     };
     let reach = |one: &Placed| far(&call.batch, &one.batch).saturating_add(far(&call.sizes, &one.along));
-    let all = call.batch.iter().chain(&call.sizes).fold(1usize, |all, &size| all.saturating_mul(size));
+    let all = call.batch.iter().chain(&call.sizes).fold(1usize, |all, &size| all.saturating_mul(size.max(1)));
     if all <= most && placed.iter().all(|one| reach(one) <= most) { Index::Bits32 } else { Index::Bits64 }
 }
 

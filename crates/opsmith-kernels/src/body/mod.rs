@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Axis, Graph, Kind, Nests, Place};
+use opsmith_body::{Axes, Graph, Kind, Nests, Place};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::Extents;
@@ -46,16 +46,17 @@ pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
     let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
     B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
-        explain(construction, B::new(construction)?.trace(), (&B::FACTS, B::AXES), ORDER)
+        explain(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), ORDER)
     })
 }
 
 fn explain(
     construction: &OpKernelConstruction<'_>,
     body: Graph,
-    (facts, axes): (&Facts, &[&str]),
+    (facts, arguments): (&Facts, Arguments),
     order: usize,
 ) -> Result<Explanation> {
+    check_results(&body, arguments, facts)?;
     let (family, signature) = (facts.family(order), construction.signature());
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {
@@ -64,7 +65,7 @@ fn explain(
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
     let kinds = facts.kinds(order);
-    let graph = gradient(body, facts, order).with_names(&inputs, &outputs).with_axis_names(axes);
+    let graph = gradient(body, facts, order).with_names(&inputs, &outputs).with_axis_names(arguments.axes);
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1)),
@@ -126,6 +127,8 @@ struct Computation {
     arguments: Arguments,
     /// What the inputs and outputs are.
     kinds: (Vec<Kind>, Vec<Kind>),
+    /// For each output, the axes along which a position is looked for.
+    position_axes: Vec<Axes>,
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -142,8 +145,16 @@ impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     }
 }
 
-/// A result has to lie on the axes of its output.
+/// A result has to lie on the axes of its output, and all axes are the signature's.
 fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()> {
+    let count = arguments.axes.len();
+    if let Some(axis) = body.used_axes().iter().find(|axis| axis.index() >= count) {
+        let (name, position) = (facts.name, axis.index());
+        bail!(
+            InvalidArgument,
+            "{name}: its function uses the axis of position {position}, and its signature has {count} axes"
+        );
+    }
     let named = |axes: Axes| {
         let names: Vec<&str> = axes.iter().map(|axis| arguments.axes[axis.index()]).collect();
         format!("({})", names.join(","))
@@ -171,8 +182,10 @@ impl Computation {
     ) -> Result<Computation> {
         check_results(&body, arguments, facts)?;
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
+        let graph = gradient(body, facts, order);
         Ok(Computation {
-            graph: gradient(body, facts, order),
+            position_axes: (0..graph.outputs().len()).map(|output| graph.position_axes(output)).collect(),
+            graph,
             nests: Mutex::default(),
             dtype: construction.attr("T")?,
             order,
@@ -279,21 +292,19 @@ impl Computation {
 
     /// A position has to be somewhere.
     fn check_positions(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
-        let free = self.arguments.outputs.iter().map(|axes| Axes::at(axes)).fold(Axes::NONE, Axes::union);
-        let all = (0..self.arguments.axes.len()).map(Axis::new);
-        for axis in all.filter(|axis| self.kinds.1.contains(&Kind::Index) && !free.has(*axis)) {
-            ensure!(
-                call.sizes[axis.index()] > 0
-                    || call
-                        .sizes
-                        .iter()
-                        .enumerate()
-                        .any(|(other, size)| { *size == 0 && free.has(Axis::new(other)) }),
-                InvalidArgument,
-                "{}: the axis `{}` has no positions, so none is that of the largest or smallest",
-                context.signature().name,
-                self.arguments.axes[axis.index()]
-            );
+        for (output, argument) in self.family.outputs.iter().enumerate() {
+            let axes = self.position_axes[output];
+            if axes.is_empty() || !context.output_wanted(output)? || call.shape(argument.like).contains(&0) {
+                continue;
+            }
+            if let Some(axis) = axes.iter().find(|axis| call.sizes[axis.index()] == 0) {
+                bail!(
+                    InvalidArgument,
+                    "{}: the axis `{}` has no positions, so none is that of the largest or smallest",
+                    context.signature().name,
+                    self.arguments.axes[axis.index()]
+                );
+            }
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ fn formula(program: &Program, family: &Family, names: &[String]) -> String {
         let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
         for (position, output) in stage.outputs.iter().enumerate() {
             let Some(output) = *output else { continue };
-            let graph = stage.graph.select(&[position]).with_names(&inputs, &[&value(output)]);
+            let graph = stage.graph.with_outputs(&[position]).with_names(&inputs, &[&value(output)]);
             let text = graph.formula();
             let (before, last) = text.rsplit_once('\n').map_or(("", text.as_str()), |(b, last)| (b, last));
             lines.extend(before.lines().map(str::to_owned));

@@ -258,7 +258,7 @@ impl Stage {
     /// Without outputs that nobody wants and operands that nothing depends on.
     pub(crate) fn tidy(self) -> Stage {
         let kept: Vec<usize> = (0..self.outputs.len()).filter(|o| self.outputs[*o].is_some()).collect();
-        let narrowed = self.graph.select(&kept);
+        let narrowed = self.graph.with_outputs(&kept);
         let is_read = |position: usize| narrowed.nodes().contains(&Node::Input(position as u32));
         let read: Vec<usize> = (0..self.operands.len()).filter(|position| is_read(*position)).collect();
         let zero_based = |inputs: &[Expr]| {

@@ -146,6 +146,9 @@ impl OneBody {
 
     /// The orders that are asked for; unless they are, as many of the usual ones as hosts can take.
     fn possible_orders(&self, options: &Options) -> syn::Result<usize> {
+        if self.outputs.iter().any(|output| output.number.dtype() != "T") {
+            return Ok(0);
+        }
         let fits = |order: usize| {
             let family = self.gradients().order(order);
             family.inputs.len() <= MAX_ARGUMENTS && family.outputs.len() <= MAX_ARGUMENTS

@@ -77,10 +77,13 @@ fn kept(known: &Known<'_>) -> BTreeMap<Id, usize> {
     for (index, node) in known.graph.nodes().iter().enumerate().rev() {
         let mut own = folded[index];
         if let Node::Fold(_, axis, _) = node {
-            if own.has(*axis) {
+            let is_again = own.has(*axis);
+            if is_again {
                 again.insert(Id(index as u32));
             }
-            own = own.with(*axis);
+            // What is made of a fold in memory is computed apart from it.
+            let is_kept = is_again || known.room.keeps(known.axes[index], &arguments);
+            own = if is_kept { Axes::of(*axis) } else { own.with(*axis) };
         }
         for id in node.operands() {
             folded[id.index()] = folded[id.index()].union(own);

@@ -215,7 +215,7 @@ impl<'a> Emitter<'a> {
             items.push((id, op, into, Item { id: operand, axes, action: Action::Fold(op, into) }));
         }
         let inner: Vec<Item> = items.iter().map(|(.., item)| *item).collect();
-        let inner = self.emit(bound.with(axis), &inner, self.along(axis, registers));
+        let inner = self.emit(bound.with(axis), &inner, self.along(bound, axis, registers));
         steps.push(Step::Loop { axis, steps: inner, sums });
         for (id, op, into, _) in items {
             if self.lanes == Some(axis) {
@@ -226,10 +226,15 @@ impl<'a> Emitter<'a> {
         steps
     }
 
-    /// What of the registers holds in a loop along an axis: where that is within another loop along it, not what was read or
-    /// computed at the position of that.
-    fn along(&self, axis: Axis, registers: &Registers) -> Registers {
-        let holds = |id: Id, register: usize| !self.axes(id).has(axis) || self.registers[register].has(axis);
+    /// What of the registers holds in a loop along an axis. Where that is within another loop along it, it is not what was read
+    /// or computed at the position of that; nor, along the lanes, what was computed for a last block that is not full.
+    fn along(&self, bound: Axes, axis: Axis, registers: &Registers) -> Registers {
+        let is_within = bound.has(axis);
+        let holds = |id: Id, register: usize| {
+            let is_everywhere = self.registers[register].has(axis);
+            let is_whole = self.lanes != Some(axis) && !self.axes(id).has(axis);
+            !is_within || is_everywhere || is_whole
+        };
         registers.iter().map(|(id, register)| (*id, *register)).filter(|(id, r)| holds(*id, *r)).collect()
     }
 
