@@ -1,8 +1,5 @@
-#define MAX_RANK 8
 #define WARP 32
 #define MAX_WARPS 32
-
-struct Operands { void *data[OPERANDS]; };
 
 // The last dim first; a stride is 0 where an operand is broadcast, and along a row where there is one number for it.
 template <typename Index, typename Stride> struct Layout {
@@ -11,18 +8,6 @@ template <typename Index, typename Stride> struct Layout {
     Index row_dim[MAX_RANK], dim[MAX_RANK];
     Stride row_stride[OPERANDS][MAX_RANK], stride[OPERANDS][MAX_RANK];
 };
-
-template <typename Index, typename Stride>
-DEVICE Stride place(Index index, int rank, const Index *dim, const Stride *stride) {
-    Stride sum = 0;
-#pragma unroll
-    for (int d = 0; d < MAX_RANK; d++) {
-        if (d == rank) break;
-        sum += (Stride)(index % dim[d]) * stride[d];
-        index /= dim[d];
-    }
-    return sum;
-}
 
 // NaN goes through, as on the CPU.
 struct Sum { DEVICE static Number of(Number a, Number b) { return a + b; } };

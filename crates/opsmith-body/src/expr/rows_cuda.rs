@@ -34,6 +34,7 @@ impl Graph {
             .collect();
         let mut source = cuda_functions(&functions, dtype);
         let _ = writeln!(source, "#define OPERANDS {}", self.input_count() + self.outputs().len());
+        source += include_str!("strides.cu");
         source += include_str!("rows.cu");
         source += &self.row_function(&passes);
         for (index, bits, types) in [(0, 32, "unsigned, int"), (1, 64, "unsigned long long, long long")] {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use opsmith_body::{Axis, CudaType, Kind, Nest, Nests};
 use opsmith_core::family::Like;
 use opsmith_core::fork::Mutex;
-use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{DType, Error, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
+use opsmith_core::tensor::{Extents, row_major_strides};
+use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
 
-use super::memory::Batch;
-use super::shapes::{Call, output_shapes};
+use super::memory::{Batch, Lie};
+use super::shapes::{Call, bytes_of, output_shapes};
 use super::{Arguments, AxesBody, Computation};
 use crate::cuda::{MAX_RANK, Sources, attributes, operands, sum_to, zero};
 use crate::explain::cuda_type;
@@ -46,11 +46,10 @@ struct OnCard {
     nests: Mutex<Vec<(u64, Arc<Nests>)>>,
 }
 
-/// An operand of the kernels: where it begins, its strides along the batch and along each axis, and how far it reaches.
+/// An operand of the kernels: where it begins, and how it lies.
 struct Placed {
     data: *mut u8,
-    batch: Strides,
-    along: Strides,
+    lie: Lie,
 }
 
 /// Numbers that are summed up for an output which is the same along dims of the batch.
@@ -78,20 +77,15 @@ impl OnCard {
         };
         own.check_positions(context, &call)?;
         let batch = Batch::new(&call.batch, std::iter::empty());
-        let place = |data: *mut u8, shape: &[usize], strides: &[isize], like: Like| {
-            let axes = own.arguments.like(like);
-            let core = shape.len() - axes.len();
-            let mut along: Strides = call.sizes.iter().map(|_| 0).collect();
-            for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
-                along[axis] += stride;
-            }
-            Placed { data, batch: batch.strides(&shape[..core], &strides[..core]), along }
+        let place = |data: *mut u8, shape: &[usize], strides: &[isize], like: Like| Placed {
+            data,
+            lie: Lie::new(shape, strides, own.arguments.like(like), &batch),
         };
         let mut placed: Vec<Placed> = Vec::new();
         for (input, argument) in own.family.inputs.iter().enumerate() {
             placed.push(match context.optional_input(input)? {
                 Some(view) => place(view.data_ptr().cast_mut(), view.shape(), view.strides(), argument.like),
-                None => place(zero(context)?, &[], &[], Like::Input(own.arguments.inputs.len())),
+                None => Placed { data: zero(context)?, lie: Lie::nowhere(&batch) },
             });
         }
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
@@ -105,8 +99,7 @@ impl OnCard {
             let to = context.allocate_output(output, &shape)?.data_ptr();
             let axes = own.arguments.like(argument.like).iter().map(|axis| call.sizes[*axis]);
             let all: Extents = call.batch.iter().copied().chain(axes).collect();
-            let bytes = all.iter().try_fold(own.dtype.size(), |bytes, &dim| bytes.checked_mul(dim));
-            let Some(bytes) = bytes else { return Err(too_large(context, &all)) };
+            let bytes = bytes_of(context, &all, own.dtype.size())?;
             if shape.iter().product::<usize>() == bytes / own.dtype.size() {
                 placed.push(place(to, &shape, &row_major_strides(&shape), argument.like));
                 continue;
@@ -118,7 +111,7 @@ impl OnCard {
         if wanted.is_empty() {
             return Ok(());
         }
-        self.launch(context, &call, &wanted, placed)?;
+        self.launch(context, (&call, &batch), &wanted, placed)?;
         sums.iter().try_for_each(|sum| sum_to(context, own.dtype, sum.from, &sum.all, sum.to, &sum.own))
     }
 
@@ -134,7 +127,7 @@ impl OnCard {
     fn launch(
         &self,
         context: &OpKernelContext<'_>,
-        call: &Call<'_>,
+        (call, batch): (&Call<'_>, &Batch),
         wanted: &[usize],
         mut placed: Vec<Placed>,
     ) -> Result<()> {
@@ -142,18 +135,11 @@ impl OnCard {
         let bits = wanted.iter().fold(0u64, |bits, output| bits | 1 << output);
         let nests = self.nests(bits, wanted);
         let size = if own.dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() };
-        for axes in &nests.temporaries {
-            let each = axes.iter().map(|axis| call.sizes[axis.index()]);
-            let shape: Extents = call.batch.iter().copied().chain(each).collect();
-            let bytes = shape.iter().try_fold(size, |bytes, &dim| bytes.checked_mul(dim));
-            let Some(bytes) = bytes else { return Err(too_large(context, &shape)) };
+        for &axes in &nests.temporaries {
+            let shape = call.temporary(&call.batch, axes);
+            let bytes = bytes_of(context, &shape, size)?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
-            let strides = row_major_strides(&shape);
-            let mut along: Strides = call.sizes.iter().map(|_| 0).collect();
-            for (axis, &stride) in axes.iter().zip(&strides[call.batch.len()..]) {
-                along[axis.index()] = stride;
-            }
-            placed.push(Placed { data, batch: strides[..call.batch.len()].into(), along });
+            placed.push(Placed { data, lie: Lie::temporary(&shape, axes, batch) });
         }
         let index = index_of(call, &placed);
         let (variant, suffix) = if index == Index::Bits32 { (0, 32) } else { (1, 64) };
@@ -182,11 +168,6 @@ impl OnCard {
     }
 }
 
-fn too_large(context: &OpKernelContext<'_>, shape: &[usize]) -> Error {
-    let name = &context.signature().name;
-    Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large"))
-}
-
 /// How many positions a nest has.
 fn units(call: &Call<'_>, nest: &Nest) -> usize {
     let free = nest.free.iter().map(|axis: Axis| call.sizes[axis.index()]);
@@ -202,7 +183,8 @@ fn index_of(call: &Call<'_>, placed: &[Placed]) -> Index {
             far.saturating_add(stride.unsigned_abs().saturating_mul(size.saturating_sub(1)))
         })
     };
-    let reach = |one: &Placed| far(&call.batch, &one.batch).saturating_add(far(&call.sizes, &one.along));
+    let reach =
+        |one: &Placed| far(&call.batch, &one.lie.batch).saturating_add(far(&call.sizes, &one.lie.along));
     let all = call.batch.iter().chain(&call.sizes).fold(1usize, |all, &size| all.saturating_mul(size.max(1)));
     if all <= most && placed.iter().all(|one| reach(one) <= most) { Index::Bits32 } else { Index::Bits64 }
 }
@@ -221,12 +203,12 @@ fn layout(call: &Call<'_>, units: usize, placed: &[Placed], index: Index) -> Res
         structure.index(dim as i128)?;
     }
     for one in placed {
-        for &stride in one.batch.iter().rev().chain(std::iter::repeat(&0)).take(MAX_RANK) {
+        for &stride in one.lie.batch.iter().rev().chain(std::iter::repeat(&0)).take(MAX_RANK) {
             structure.index(stride as i128)?;
         }
     }
     for one in placed {
-        for &stride in one.along.iter().chain(call.sizes.is_empty().then_some(&0)) {
+        for &stride in one.lie.along[..call.sizes.len().max(1)].iter() {
             structure.index(stride as i128)?;
         }
     }

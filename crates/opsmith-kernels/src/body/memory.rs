@@ -1,7 +1,7 @@
 //! Where the numbers of a body lie.
 
 use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level};
-use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::tensor::{Extents, Strides, row_major_strides};
 use opsmith_core::{TensorView, TensorViewMut};
 
 use crate::stored::{Stored, Wide};
@@ -42,7 +42,7 @@ impl Batch {
     }
 
     /// How far an operand is at a position of both loops, which has these strides along all dims.
-    pub(super) fn offset(&self, strides: &[isize], outer: usize, inner: usize) -> isize {
+    fn offset(&self, strides: &[isize], outer: usize, inner: usize) -> isize {
         let along = |positions: &[usize], mut index: usize| {
             let mut offset = 0;
             for &dim in positions.iter().rev() {
@@ -55,7 +55,7 @@ impl Batch {
     }
 
     /// The strides along all dims of an operand that has the last of them, or 1 in their places.
-    pub(super) fn strides(&self, shape: &[usize], strides: &[isize]) -> Strides {
+    fn strides(&self, shape: &[usize], strides: &[isize]) -> Strides {
         let of = |dim: usize| {
             let own = (dim + shape.len()).checked_sub(self.dims.len());
             own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])
@@ -94,32 +94,64 @@ impl<T: Stored> Data<T> {
     }
 }
 
+/// How an argument lies: its strides along the dims before those of the axes, and along each axis.
+pub(super) struct Lie {
+    pub(super) batch: Strides,
+    pub(super) along: [isize; Axis::MOST],
+}
+
+impl Lie {
+    /// Of what is there once.
+    pub(super) fn nowhere(batch: &Batch) -> Self {
+        Lie { batch: batch.dims.iter().map(|_| 0).collect(), along: [0; Axis::MOST] }
+    }
+
+    /// Of an argument whose last dims are these axes.
+    pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &Batch) -> Self {
+        let core = shape.len() - axes.len();
+        let mut lie = Lie { batch: batch.strides(&shape[..core], &strides[..core]), along: [0; Axis::MOST] };
+        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
+            lie.along[axis] = stride;
+        }
+        lie
+    }
+
+    /// Of temporary memory of this shape: the dims of the batch's inner loop, then the axes.
+    pub(super) fn temporary(shape: &[usize], axes: Axes, batch: &Batch) -> Self {
+        let strides = row_major_strides(shape);
+        let (of_batch, of_axes) = strides.split_at(batch.inner.len());
+        let mut lie = Lie::nowhere(batch);
+        for (&dim, &stride) in batch.inner.iter().zip(of_batch) {
+            lie.batch[dim] = stride;
+        }
+        for (axis, &stride) in axes.iter().zip(of_axes) {
+            lie.along[axis.index()] = stride;
+        }
+        lie
+    }
+}
+
 /// An argument of a call, or temporary memory.
 pub(super) struct Operand<T: Stored> {
     data: Data<T>,
-    /// Along the dims before those of the axes.
-    batch: Strides,
-    /// Along each axis.
-    along: [isize; Axis::MOST],
+    lie: Lie,
     axes: Axes,
 }
 
 // SAFETY: whoever makes a task promises that what it writes is its own, and each number is written by one thread.
 unsafe impl<T: Stored> Sync for Operand<T> {}
 
-/// Where a loop is: how far each operand is along the batch, and the position along each axis.
+/// Where the loops along the axes are.
 #[derive(Clone)]
 pub(super) struct At {
-    pub(super) outer: usize,
-    pub(super) inner: usize,
     pub(super) along: [usize; Axis::MOST],
     /// The axis along the lanes while there is a loop along it, and how many positions the block has.
     pub(super) lanes: Option<(Axis, usize)>,
 }
 
 impl<T: Stored> Operand<T> {
-    pub(super) fn absent() -> Self {
-        Operand { data: Data::Absent, batch: Strides::new(), along: [0; Axis::MOST], axes: Axes::NONE }
+    pub(super) fn absent(batch: &Batch) -> Self {
+        Operand { data: Data::Absent, lie: Lie::nowhere(batch), axes: Axes::NONE }
     }
 
     pub(super) fn input(view: &TensorView<'_>, kind: Kind, axes: &[usize], batch: &Batch) -> Self {
@@ -133,53 +165,40 @@ impl<T: Stored> Operand<T> {
 
     /// Sums of an output of this shape.
     pub(super) fn sum(memory: &mut [f64], shape: &[usize], axes: &[usize], batch: &Batch) -> Self {
-        let strides = opsmith_core::tensor::row_major_strides(shape);
-        Self::new(Data::Sum(memory.as_mut_ptr()), shape, &strides, axes, batch)
+        Self::new(Data::Sum(memory.as_mut_ptr()), shape, &row_major_strides(shape), axes, batch)
     }
 
     /// Temporary memory for each position of the batch's inner loop.
     pub(super) fn temporary(memory: &mut [T::Wide], shape: &[usize], axes: Axes, batch: &Batch) -> Self {
-        let strides = opsmith_core::tensor::row_major_strides(shape);
-        let (of_batch, of_axes) = strides.split_at(batch.inner.len());
-        let mut all: Strides = batch.dims.iter().map(|_| 0).collect();
-        for (&dim, &stride) in batch.inner.iter().zip(of_batch) {
-            all[dim] = stride;
-        }
-        let mut along = [0; Axis::MOST];
-        for (axis, &stride) in axes.iter().zip(of_axes) {
-            along[axis.index()] = stride;
-        }
-        Operand { data: Data::Wide(memory.as_mut_ptr()), batch: all, along, axes }
+        Operand { data: Data::Wide(memory.as_mut_ptr()), lie: Lie::temporary(shape, axes, batch), axes }
     }
 
     fn new(data: Data<T>, shape: &[usize], strides: &[isize], axes: &[usize], batch: &Batch) -> Self {
-        let core = shape.len() - axes.len();
-        let mut along = [0; Axis::MOST];
-        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
-            // An argument that has an axis twice is read along its diagonal.
-            along[axis] += stride;
-        }
-        Operand { data, batch: batch.strides(&shape[..core], &strides[..core]), along, axes: Axes::at(axes) }
+        Operand { data, lie: Lie::new(shape, strides, axes, batch), axes: Axes::at(axes) }
     }
 
-    /// How far it is where the loops are, and its stride along the lanes if it lies along them.
-    fn place(&self, batch: &Batch, at: &At) -> (isize, Option<(isize, usize)>) {
-        let along = at.along.iter().zip(self.along).map(|(&position, stride)| position as isize * stride);
-        let offset = batch.offset(&self.batch, at.outer, at.inner) + along.sum::<isize>();
+    /// How far it is at a position of both loops of the batch.
+    pub(super) fn offset(&self, batch: &Batch, outer: usize, inner: usize) -> isize {
+        batch.offset(&self.lie.batch, outer, inner)
+    }
+
+    /// How far it is where the loops are, from that offset on, and its stride along the lanes if it lies along them.
+    fn place(&self, offset: isize, at: &At) -> (isize, Option<(isize, usize)>) {
+        let along = at.along.iter().zip(self.lie.along).map(|(&position, stride)| position as isize * stride);
         let lanes = at.lanes.filter(|(axis, _)| self.axes.has(*axis));
-        (offset, lanes.map(|(axis, count)| (self.along[axis.index()], count)))
+        (offset + along.sum::<isize>(), lanes.map(|(axis, count)| (self.lie.along[axis.index()], count)))
     }
 
     /// Reads a block where the loops are: the numbers along the lanes, or one number everywhere.
     ///
     /// # Safety
-    /// The loops must be within the batch and the axes, and nobody may write there.
-    pub(super) unsafe fn load(&self, level: Level, batch: &Batch, at: &At, to: &mut Block<T::Wide>) {
+    /// The offset must be that of a position of the batch, the loops within the axes, and nobody may write there.
+    pub(super) unsafe fn load(&self, level: Level, offset: isize, at: &At, to: &mut Block<T::Wide>) {
         if matches!(self.data, Data::Absent) {
             to.0 = [T::Wide::of_double(0.0); BLOCK];
             return;
         }
-        let (offset, lanes) = self.place(batch, at);
+        let (offset, lanes) = self.place(offset, at);
         // SAFETY: the element is within the argument, as are those along the lanes from it on.
         unsafe {
             match self.data {
@@ -200,12 +219,12 @@ impl<T: Stored> Operand<T> {
     /// Writes a block where the loops are.
     ///
     /// # Safety
-    /// The loops must be within the batch and the axes, and nobody else may read or write there.
-    pub(super) unsafe fn store(&self, level: Level, batch: &Batch, at: &At, from: &Block<T::Wide>) {
+    /// The offset must be that of a position of the batch, the loops within the axes, and nobody else may read or write there.
+    pub(super) unsafe fn store(&self, level: Level, offset: isize, at: &At, from: &Block<T::Wide>) {
         if matches!(self.data, Data::Absent) {
             return;
         }
-        let (offset, lanes) = self.place(batch, at);
+        let (offset, lanes) = self.place(offset, at);
         let (stride, count) = lanes.unwrap_or((0, 1));
         // SAFETY: the element is within the output, as are those along the lanes from it on.
         unsafe {

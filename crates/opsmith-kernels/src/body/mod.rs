@@ -12,7 +12,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Graph, Kind, Nests, Place};
+use opsmith_body::{Axes, Graph, Kind, Nests};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::Extents;
@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 
 use self::memory::{Batch, Operand};
 use self::run::Task;
-use self::shapes::{Call, output_shapes};
+use self::shapes::{Call, bytes_of, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
 use crate::stored::Stored;
@@ -96,10 +96,10 @@ impl Arguments {
         Arguments { axes: B::AXES, inputs: B::INPUTS, outputs: B::OUTPUTS }
     }
 
-    /// The axes of an argument that is like one of the forward op's; of one that is not there, none.
+    /// The axes of an argument that is like one of the forward op's.
     fn like(&self, like: Like) -> &'static [usize] {
         match like {
-            Like::Input(index) => self.inputs.get(index).copied().unwrap_or_default(),
+            Like::Input(index) => self.inputs[index],
             Like::Output(index) => self.outputs[index],
         }
     }
@@ -250,14 +250,13 @@ impl Computation {
         let likes = wanted.iter().map(|output| self.family.outputs[*output].like);
         let own: SmallVec<[Extents; 8]> = likes.clone().map(|like| call.batch_of(like)).collect();
         let batch = Batch::new(&call.batch, own.iter().map(|shape| &shape[..]));
-        let mut operands: Vec<(Place, Operand<T>)> = Vec::new();
+        let mut operands: Vec<Operand<T>> = Vec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
             let axes = self.arguments.like(argument.like);
-            let operand = match context.optional_input(input)? {
+            operands.push(match context.optional_input(input)? {
                 Some(view) => Operand::input(&view, self.kinds.0[input], axes, &batch),
-                None => Operand::absent(),
-            };
-            operands.push((Place::Input(input), operand));
+                None => Operand::absent(&batch),
+            });
         }
         let mut sums = Vec::new();
         for (position, ((view, like), own)) in views.iter().zip(likes).zip(&own).enumerate() {
@@ -269,20 +268,16 @@ impl Computation {
             } else {
                 Operand::output(view, self.kinds.1[wanted[position]], axes, &batch)
             };
-            operands.push((Place::Output(position), operand));
+            operands.push(operand);
         }
-        for (number, axes) in nests.temporaries.iter().enumerate() {
-            let each = axes.iter().map(|axis| call.sizes[axis.index()]);
-            let shape: Extents = batch.inner_sizes().iter().copied().chain(each).collect();
-            let len = shape.iter().try_fold(1_usize, |len, &dim| len.checked_mul(dim));
-            let name = &context.signature().name;
-            let Some(len) = len else {
-                bail!(ResourceExhausted, "{name}: a temporary of {shape:?} is too large")
-            };
-            let memory = compute.temp::<T::Wide>(len)?;
-            operands.push((Place::Temporary(number), Operand::temporary(memory, &shape, *axes, &batch)));
+        for &axes in &nests.temporaries {
+            let shape = call.temporary(batch.inner_sizes(), axes);
+            let bytes = bytes_of(context, &shape, size_of::<T::Wide>())?;
+            let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
+            operands.push(Operand::temporary(memory, &shape, axes, &batch));
         }
-        let task = Task { nests: &nests, sizes: &call.sizes, operands, batch: &batch };
+        let counts = (self.family.inputs.len(), wanted.len());
+        let task = Task { nests: &nests, sizes: &call.sizes, operands, counts, batch: &batch };
         task.run(&compute)?;
         for (position, sum) in sums {
             memory::store_sum::<T>(sum, &views[position]);

@@ -19,7 +19,10 @@ const STEP_COST: usize = 30;
 pub(super) struct Task<'a, T: Stored> {
     pub(super) nests: &'a Nests,
     pub(super) sizes: &'a [usize],
-    pub(super) operands: Vec<(Place, Operand<T>)>,
+    /// The inputs, the outputs and the temporaries.
+    pub(super) operands: Vec<Operand<T>>,
+    /// How many inputs there are, and outputs.
+    pub(super) counts: (usize, usize),
     pub(super) batch: &'a Batch,
 }
 
@@ -58,9 +61,14 @@ impl<T: Stored> Task<'_, T> {
         steps.iter().map(cost).fold(0, usize::saturating_add)
     }
 
-    fn operand(&self, place: Place) -> &Operand<T> {
-        let found = self.operands.iter().find(|(other, _)| *other == place);
-        &found.expect("a nest reads and writes what its graph has").1
+    /// Which operand a place is.
+    fn operand(&self, place: Place) -> usize {
+        let (inputs, outputs) = self.counts;
+        match place {
+            Place::Input(input) => input,
+            Place::Output(output) => inputs + output,
+            Place::Temporary(array) => inputs + outputs + array,
+        }
     }
 }
 
@@ -78,6 +86,8 @@ struct Machine<'a, T: Stored> {
     level: Level,
     blocks: Vec<Block<T::Wide>>,
     registers: Vec<Register>,
+    /// How far each operand is at the position of the batch.
+    offsets: Vec<isize>,
     at: At,
     /// The position of each loop, which along the lanes is that of the block.
     position: [usize; Axis::MOST],
@@ -103,17 +113,21 @@ impl<'a, T: Stored> Machine<'a, T> {
             level: Level::best(),
             blocks: memory::filled(Block::default(), first, "the registers of a body")?,
             registers,
-            at: At { outer: 0, inner: 0, along: [0; Axis::MOST], lanes: None },
+            offsets: Vec::with_capacity(task.operands.len()),
+            at: At { along: [0; Axis::MOST], lanes: None },
             position: [0; Axis::MOST],
         })
     }
 
     /// Computes some units of the batch's inner loop, of which each position has so many.
     fn units(&mut self, outer: usize, each: usize, range: Range<usize>) {
-        self.at.outer = outer;
-        let nest = self.nest;
-        for unit in range {
-            self.at.inner = unit / each;
+        let (nest, task) = (self.nest, self.task);
+        for unit in range.clone() {
+            if unit == range.start || unit % each == 0 {
+                let offset = |operand: &Operand<T>| operand.offset(task.batch, outer, unit / each);
+                self.offsets.clear();
+                self.offsets.extend(task.operands.iter().map(offset));
+            }
             let mut rest = unit % each;
             for axis in free_inside_out(nest) {
                 let positions = self.task.positions(nest, axis);
@@ -158,15 +172,17 @@ impl<'a, T: Stored> Machine<'a, T> {
         match step {
             Step::Load { from, to } => {
                 let to = self.block(*to);
-                let operand = self.task.operand(*from);
+                let from = self.task.operand(*from);
+                let (operand, offset) = (&self.task.operands[from], self.offsets[from]);
                 // SAFETY: the loops are within the sizes of the call, and what is read was written by a nest before.
-                unsafe { operand.load(self.level, self.task.batch, &self.at, &mut self.blocks[to]) };
+                unsafe { operand.load(self.level, offset, &self.at, &mut self.blocks[to]) };
             }
             Step::Store { from, to } => {
                 let from = self.block(*from);
-                let operand = self.task.operand(*to);
+                let to = self.task.operand(*to);
+                let (operand, offset) = (&self.task.operands[to], self.offsets[to]);
                 // SAFETY: the loops are within the sizes of the call, and the positions of this unit are its own.
-                unsafe { operand.store(self.level, self.task.batch, &self.at, &self.blocks[from]) };
+                unsafe { operand.store(self.level, offset, &self.at, &self.blocks[from]) };
             }
             Step::Index { axis, to } => {
                 let to = self.block(*to);

@@ -1,8 +1,9 @@
 //! Which sizes the axes of a call have, and which shapes its arguments.
 
+use opsmith_body::Axes;
 use opsmith_core::family::{Family, Like};
 use opsmith_core::tensor::Extents;
-use opsmith_core::{Dim, InferenceContext, OpKernelContext, Result, Shape};
+use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
 use smallvec::SmallVec;
 
 use super::{Arguments, AxesBody};
@@ -56,6 +57,11 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The shape of temporary memory: these dims of the batch, then the axes.
+    pub(super) fn temporary(&self, batch: &[usize], axes: Axes) -> Extents {
+        batch.iter().copied().chain(axes.iter().map(|axis| self.sizes[axis.index()])).collect()
+    }
+
     /// Its dims before those of its axes.
     pub(super) fn batch_of(&self, like: Like) -> Extents {
         match like {
@@ -66,6 +72,18 @@ impl<'a> Call<'a> {
             Like::Output(_) => self.batch.clone(),
         }
     }
+}
+
+/// How many bytes temporary memory of this shape takes.
+///
+/// # Errors
+/// `ResourceExhausted` if no memory has so many.
+pub(super) fn bytes_of(context: &OpKernelContext<'_>, shape: &[usize], element: usize) -> Result<usize> {
+    let bytes = shape.iter().try_fold(element, |bytes, &dim| bytes.checked_mul(dim));
+    bytes.ok_or_else(|| {
+        let name = &context.signature().name;
+        Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large"))
+    })
 }
 
 /// Where an axis was first seen: the input, its shape, the position of the dim, and the dim.

@@ -85,6 +85,7 @@ impl Graph {
         let operands = arguments.inputs.len() + arguments.outputs.len() + nests.temporaries.len();
         let _ = writeln!(source, "#define OPERANDS {operands}");
         let _ = writeln!(source, "#define AXES {}", self.axis_count().max(1));
+        source += include_str!("../strides.cu");
         source += include_str!("nests.cu");
         let mut part = 0;
         for (number, nest) in nests.nests.iter().enumerate() {
