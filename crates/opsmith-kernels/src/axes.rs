@@ -65,22 +65,12 @@ impl Space {
     /// The space of `shape`, to which the shapes of all operands broadcast. An operand with a dim that it lacks, or of
     /// which it has one element, stays where it is along it.
     pub(crate) fn new(shape: &[usize], operands: &[Layout<'_>]) -> Space {
-        Space::in_order(shape, operands, (0..shape.len()).rev())
-    }
-
-    /// The same indices in another order: the dims from `cut` on come first.
-    pub(crate) fn turned(shape: &[usize], operands: &[Layout<'_>], cut: usize) -> Space {
-        Space::in_order(shape, operands, (0..cut).rev().chain((cut..shape.len()).rev()))
-    }
-
-    /// The space of `shape` with the dims in some order, the innermost first.
-    fn in_order(shape: &[usize], operands: &[Layout<'_>], dims: impl Iterator<Item = usize>) -> Space {
         let mut space = Space {
             dims: Extents::new(),
             strides: operands.iter().map(|_| OperandStrides::new()).collect(),
             len: shape.iter().product(),
         };
-        for dim in dims {
+        for dim in (0..shape.len()).rev() {
             let size = shape[dim];
             if size == 1 {
                 continue;

@@ -9,6 +9,7 @@ mod cuda;
 mod explain;
 mod facts;
 mod map;
+mod nests;
 mod operand;
 pub mod pairwise;
 pub mod pointwise;

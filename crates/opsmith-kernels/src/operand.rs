@@ -96,19 +96,6 @@ impl<T: Stored> Source<T> {
         }
     }
 
-    /// Whether it is the same elements from both coordinates on, of two rows that are as long.
-    pub(crate) fn is_same(&self, space: &Space, from: &[usize], other: &[usize]) -> bool {
-        let strides = space.strides(self.operand);
-        let moved = from.iter().zip(other).zip(strides);
-        self.order != Order::Dense
-            && moved.fold(0, |moved, ((&a, &b), stride)| moved + (b as isize - a as isize) * stride) == 0
-    }
-
-    /// Whether all elements lie one after another, and there are some before a linear index.
-    pub(crate) fn has_elements(&self, space: &Space, end: usize) -> bool {
-        self.order == Order::Dense && end <= space.len()
-    }
-
     /// # Safety
     /// As [`block`](Self::block).
     unsafe fn gather(&self, space: &Space, from: &[usize], count: usize, to: &mut Block<T>) {
@@ -210,7 +197,6 @@ impl Sums {
             match stride {
                 0 => values[first] += sum(numbers),
                 1 => dispatch_at(Level::best(), Add { values: &mut values[first..first + length], numbers }),
-                // Of rows that are lanes: from row to row.
                 _ => {
                     for (value, number) in values[first..].iter_mut().step_by(stride).zip(numbers) {
                         *value += number.double();

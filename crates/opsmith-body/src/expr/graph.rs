@@ -354,13 +354,13 @@ impl Graph {
         Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), results))
     }
 
-    /// The same computation where the inputs and outputs lie on further axes, along which it is independent: an output that lacks one
-    /// is summed over it.
+    /// The same computation with its arguments on other axes: inputs on fewer of their own, along which they are the same, and both on
+    /// those of a batch. An output that lacks one of its own or of the batch is summed over it.
     ///
     /// # Panics
     /// If there are more or fewer sets than inputs and outputs.
     #[must_use]
-    pub fn lying_on(&self, inputs: &[Axes], outputs: &[Axes]) -> Self {
+    pub fn lying_on(&self, inputs: &[Axes], outputs: &[Axes], batch: Axes, sizes: &[usize]) -> Self {
         assert_eq!((inputs.len(), outputs.len()), (self.inputs.len(), self.results.len()), "axes for each");
         let mut graph = self.clone();
         for (argument, axes) in graph.inputs.iter_mut().zip(inputs) {
@@ -368,14 +368,76 @@ impl Graph {
         }
         let axes = graph.axes();
         for (position, own) in outputs.iter().enumerate() {
-            graph.results[position].axes = *own;
-            let id = graph.outputs[position];
-            for axis in axes[id.index()].minus(*own).iter() {
-                graph.nodes.push(Node::Fold(Fold::Sum, axis, graph.outputs[position]));
-                graph.outputs[position] = Id(graph.nodes.len() as u32 - 1);
+            let result = &mut graph.results[position];
+            let lacking = result.axes.union(batch).minus(*own);
+            result.axes = *own;
+            let mut id = graph.outputs[position];
+            let of_node = axes[id.index()];
+            let mut push = |node: Node| {
+                graph.nodes.push(node);
+                Id(graph.nodes.len() as u32 - 1)
+            };
+            for axis in lacking.iter() {
+                let size = sizes[axis.index()];
+                id = match size {
+                    1 => id,
+                    _ if size == 0 || of_node.has(axis) => push(Node::Fold(Fold::Sum, axis, id)),
+                    _ => {
+                        let size = push(Node::Constant((size as f64).to_bits()));
+                        push(Node::Binary(Binary::Mul, id, size))
+                    }
+                };
             }
+            graph.outputs[position] = id;
         }
         graph
+    }
+
+    /// The graph with several axes in the place of one, whose positions are those of all together, the last one's the fastest but
+    /// for the axis itself, whose are faster still.
+    #[must_use]
+    pub fn spread(&self, axis: usize, group: Axes, sizes: &[usize]) -> Self {
+        let axis = Axis::new(axis);
+        // From the fastest on.
+        let group: Vec<Axis> = [axis].into_iter().chain(group.without(axis).iter().rev()).collect();
+        let size = |axis: &Axis| sizes[axis.index()] as f64;
+        let mut nodes: Vec<Node> = Vec::with_capacity(self.nodes.len());
+        let mut places: Vec<Id> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let mut push = |node: Node| {
+                nodes.push(node);
+                Id(nodes.len() as u32 - 1)
+            };
+            let place = match *node {
+                Node::Fold(op, own, a) if own == axis => {
+                    group.iter().fold(places[a.index()], |a, axis| push(Node::Fold(op, *axis, a)))
+                }
+                Node::Count(own) if own == axis => {
+                    push(Node::Constant(group.iter().map(size).product::<f64>().to_bits()))
+                }
+                Node::Index(own) if own == axis => {
+                    let mut stride = 1.0;
+                    let mut at = push(Node::Index(axis));
+                    for pair in group.windows(2) {
+                        stride *= size(&pair[0]);
+                        let (along, stride) =
+                            (push(Node::Index(pair[1])), push(Node::Constant(f64::to_bits(stride))));
+                        let along = push(Node::Binary(Binary::Mul, along, stride));
+                        at = push(Node::Binary(Binary::Add, at, along));
+                    }
+                    at
+                }
+                _ => push(node.with_operands(|id| places[id.index()])),
+            };
+            places.push(place);
+        }
+        let outputs = self.outputs.iter().map(|id| places[id.index()]).collect();
+        let all = group.into_iter().fold(Axes::NONE, Axes::with);
+        let of = |arguments: &[Argument]| {
+            let spread = |axes: Axes| if axes.has(axis) { axes.union(all) } else { axes };
+            arguments.iter().map(|own| Argument { name: own.name.clone(), axes: spread(own.axes) }).collect()
+        };
+        Self { nodes, outputs, inputs: of(&self.inputs), results: of(&self.results), ..self.clone() }
     }
 
     /// The axes that each input lies on.

@@ -11,12 +11,12 @@ use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Resul
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
 
-use super::memory::Lie;
-use super::shapes::{Call, bytes_of, output_shapes};
+use super::shapes::{Call, Lie, output_shapes};
 use super::{Arguments, AxesBody, Computation};
 use crate::cuda::{MAX_RANK, Sources, attributes, operands, sum_to, zero};
 use crate::explain::cuda_type;
 use crate::facts::{OutputShapes, shape_error};
+use crate::nests::bytes_of;
 
 /// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
@@ -118,7 +118,7 @@ impl OnCard {
         if let Some((_, nests)) = self.nests.lock().iter().find(|(known, _)| *known == bits) {
             return nests.clone();
         }
-        let nests = Arc::new(Nests::for_card(&self.computation.graph.with_outputs(wanted)));
+        let nests = Arc::new(Nests::for_card(&self.computation.programs.graph().with_outputs(wanted)));
         self.nests.lock().push((bits, nests.clone()));
         nests
     }
@@ -139,7 +139,8 @@ impl OnCard {
             let bytes = bytes_of(context, &shape, size)?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
             let axes: SmallVec<[usize; 8]> = axes.iter().map(Axis::index).collect();
-            placed.push(Placed { data, lie: Lie::new(&shape, &row_major_strides(&shape), &axes, &call.batch) });
+            placed
+                .push(Placed { data, lie: Lie::new(&shape, &row_major_strides(&shape), &axes, &call.batch) });
         }
         let index = index_of(call, &placed);
         let (variant, suffix) = if index == Index::Bits32 { (0, 32) } else { (1, 64) };
@@ -150,7 +151,7 @@ impl OnCard {
                 continue;
             }
             let source = self.sources.get((bits, variant + 2 * number), || {
-                let graph = own.graph.with_outputs(wanted);
+                let graph = own.programs.graph().with_outputs(wanted);
                 let outputs: Vec<Kind> = wanted.iter().map(|output| own.kinds.1[*output]).collect();
                 let text = graph.nests_cuda_source(&self.name, self.element, (&own.kinds.0, &outputs));
                 let text = format!("#define ONLY {variant}\n#define NEST {number}\n{text}");
@@ -158,7 +159,7 @@ impl OnCard {
             });
             let cuda = CudaCall::new(context, &source);
             let launch = cuda.kernel(format!("{}_{number}_{suffix}", self.name)).for_each(units);
-            let launch = launch.raw(&operands(&data)).raw(&attributes(own.graph.attributes()));
+            let launch = launch.raw(&operands(&data)).raw(&attributes(own.programs.graph().attributes()));
             let launch = launch.raw(&layout(call, units, &placed, index)?);
             // SAFETY: these are the parameters of the kernels that `Graph::nests_cuda_source` has; every operand is as large as
             // its axes and the batch, and its strides reach.

@@ -4,30 +4,23 @@
 //! the gradient of an input that is the same along some of them is summed over those.
 
 mod cuda;
-mod machine;
-mod memory;
-mod run;
 mod shapes;
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Graph, Kind, Nests};
+use opsmith_body::{Axes, Graph, Kind};
 use opsmith_core::family::{Family, Like};
-use opsmith_core::fork::Mutex;
-use opsmith_core::tensor::Extents;
 use opsmith_core::{
     AttrValue, DType, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result,
     bail, ensure,
 };
 use smallvec::SmallVec;
 
-use self::memory::{Lie, Operand};
-use self::run::Task;
-use self::shapes::{Call, bytes_of, output_shapes};
+use self::shapes::{Call, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
+use crate::nests::{Placed, Programs, Space};
 use crate::stored::Stored;
 
 /// A body that `#[body]` made.
@@ -112,24 +105,9 @@ struct BodyKernel<B, const ORDER: usize> {
     body: PhantomData<fn() -> B>,
 }
 
-/// What nests are made for.
-#[derive(Clone, PartialEq)]
-struct Variant {
-    /// The wanted outputs, as bits.
-    wanted: u64,
-    /// The sizes of the axes, those of the batch after the body's.
-    sizes: Extents,
-    /// Of each input, then of each wanted output, the axes that it lies on, and those of them along which it is dense.
-    lies: SmallVec<[(Axes, Axes); 8]>,
-}
-
-/// The most variants whose nests are kept.
-const MOST_VARIANTS: usize = 64;
-
 /// What an instance computes with, whatever the body.
 struct Computation {
-    graph: Graph,
-    nests: Mutex<Vec<(Variant, Arc<Nests>)>>,
+    programs: Programs,
     dtype: DType,
     order: usize,
     family: Family,
@@ -194,8 +172,7 @@ impl Computation {
         let graph = gradient(body, facts, order);
         Ok(Computation {
             position_axes: (0..graph.outputs().len()).map(|output| graph.position_axes(output)).collect(),
-            graph,
-            nests: Mutex::default(),
+            programs: Programs::new(graph),
             dtype: construction.attr("T")?,
             order,
             family: facts.family(order),
@@ -219,80 +196,34 @@ impl Computation {
         }
     }
 
-    /// The nests of a variant.
-    fn nests(&self, key: &Variant, wanted: &[usize]) -> Arc<Nests> {
-        let find = |known: &[(Variant, Arc<Nests>)]| {
-            known.iter().find(|(other, _)| other == key).map(|(_, nests)| nests.clone())
-        };
-        if let Some(nests) = find(&self.nests.lock()) {
-            return nests;
-        }
-        let (axes, dense): (Vec<Axes>, Vec<Axes>) = key.lies.iter().copied().unzip();
-        let (inputs, outputs) = axes.split_at(self.family.inputs.len());
-        let graph = self.graph.with_outputs(wanted).lying_on(inputs, outputs);
-        let nests = Arc::new(Nests::new(&graph, &key.sizes, &dense));
-        let mut known = self.nests.lock();
-        if known.len() == MOST_VARIANTS {
-            known.remove(0);
-        }
-        // Another thread may have made an equal one meanwhile.
-        if find(&known).is_none() {
-            known.push((key.clone(), nests.clone()));
-        }
-        nests
-    }
-
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
         self.check_positions(context, call)?;
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
-        let mut places: SmallVec<[(*mut u8, Kind); 8]> = SmallVec::new();
-        let mut lies: SmallVec<[Lie; 8]> = SmallVec::new();
+        let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
-            let (data, lie) = match context.optional_input(input)? {
+            let kind = self.kinds.0[input];
+            placed.push(match context.optional_input(input)? {
                 Some(view) => {
-                    let axes = self.arguments.like(argument.like);
-                    let lie = Lie::new(view.shape(), view.strides(), axes, &call.batch);
-                    (view.data_ptr().cast_mut().cast(), lie)
+                    let strides = call.strides(argument.like, view.shape(), view.strides());
+                    Placed::new(view.data_ptr().cast_mut(), view.shape(), kind, strides)
                 }
-                None => (std::ptr::null_mut(), Lie::nowhere(&call.batch)),
-            };
-            places.push((data, self.kinds.0[input]));
-            lies.push(lie);
+                None => Placed { data: std::ptr::null_mut(), kind, strides: call.nowhere() },
+            });
         }
         for (output, argument) in self.family.outputs.iter().enumerate() {
             if context.output_wanted(output)? {
                 wanted.push(output);
                 let view = context.allocate_output(output, &call.shape(argument.like))?;
-                places.push((view.data_ptr().cast(), self.kinds.1[output]));
-                let axes = self.arguments.like(argument.like);
-                lies.push(Lie::new(view.shape(), view.strides(), axes, &call.batch));
+                let strides = call.strides(argument.like, view.shape(), view.strides());
+                placed.push(Placed::new(view.data_ptr(), view.shape(), self.kinds.1[output], strides));
             }
         }
         if wanted.is_empty() {
             return Ok(());
         }
-        let mut sizes = call.sizes.clone();
-        sizes.extend(memory::as_axes(&call.batch, call.sizes.len(), &mut lies)?);
-        let key = Variant {
-            wanted: wanted.iter().fold(0, |bits, output| bits | 1 << output),
-            lies: lies.iter().map(|lie| (lie.axes, lie.dense_along())).collect(),
-            sizes,
-        };
-        let nests = self.nests(&key, &wanted);
-        let compute = context.compute();
-        let operand = |((data, kind), lie): (&(*mut u8, Kind), &Lie)| match data.is_null() {
-            true => Operand::absent(),
-            false => Operand::new(*data, *kind, lie),
-        };
-        let mut operands: Vec<Operand<T>> = places.iter().zip(&lies).map(operand).collect();
-        for &axes in &nests.temporaries {
-            let shape: Extents = axes.iter().map(|axis| key.sizes[axis.index()]).collect();
-            let bytes = bytes_of(context, &shape, size_of::<T::Wide>())?;
-            let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
-            operands.push(Operand::temporary(memory, axes, &key.sizes));
-        }
-        let counts = (self.family.inputs.len(), wanted.len());
-        Task { nests: &nests, sizes: &key.sizes, operands, counts }.run(&compute)
+        let space = Space { dims: &call.dims(), axes: call.sizes.len() };
+        // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
+        unsafe { self.programs.run::<T>(context, &space, &wanted, &placed) }
     }
 
     /// A position has to be somewhere.

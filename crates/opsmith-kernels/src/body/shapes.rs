@@ -1,13 +1,14 @@
 //! Which sizes the axes of a call have, and which shapes its arguments.
 
-use opsmith_body::Axes;
+use opsmith_body::{Axes, Axis};
 use opsmith_core::family::{Family, Like};
-use opsmith_core::tensor::Extents;
-use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
+use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::{Dim, InferenceContext, OpKernelContext, Result, Shape};
 use smallvec::SmallVec;
 
 use super::{Arguments, AxesBody};
 use crate::axes::broadcast_shape;
+use crate::nests;
 
 /// The shapes of a call.
 pub(super) struct Call<'a> {
@@ -57,22 +58,58 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// All dims of the call: those of the batch, then those of the axes.
+    pub(super) fn dims(&self) -> SmallVec<[nests::Dim; 8]> {
+        let batch = self.batch.iter().map(|&size| nests::Dim { size, axis: None });
+        let axes = self.sizes.iter().enumerate().map(|(axis, &size)| nests::Dim { size, axis: Some(axis) });
+        batch.chain(axes).collect()
+    }
+
+    /// The strides of an argument along them.
+    pub(super) fn strides(&self, like: Like, shape: &[usize], strides: &[isize]) -> Strides {
+        // What is empty has its dims too, whatever its strides are.
+        let ones = Strides::from_elem(1, shape.len());
+        let strides = if shape.contains(&0) { &ones } else { strides };
+        let lie = Lie::new(shape, strides, self.arguments.like(like), &self.batch);
+        lie.batch.iter().chain(&lie.along[..self.sizes.len()]).copied().collect()
+    }
+
+    /// Those of what is not there.
+    pub(super) fn nowhere(&self) -> Strides {
+        Strides::from_elem(0, self.batch.len() + self.sizes.len())
+    }
+
     /// The shape of temporary memory: these dims of the batch, then the axes.
     pub(super) fn temporary(&self, batch: &[usize], axes: Axes) -> Extents {
         batch.iter().copied().chain(axes.iter().map(|axis| self.sizes[axis.index()])).collect()
     }
 }
 
-/// How many bytes temporary memory of this shape takes.
-///
-/// # Errors
-/// `ResourceExhausted` if no memory has so many.
-pub(super) fn bytes_of(context: &OpKernelContext<'_>, shape: &[usize], element: usize) -> Result<usize> {
-    let bytes = shape.iter().try_fold(element, |bytes, &dim| bytes.checked_mul(dim));
-    bytes.ok_or_else(|| {
-        let name = &context.signature().name;
-        Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large"))
-    })
+/// How an argument lies: its strides along the dims before those of the axes, and along each axis.
+pub(super) struct Lie {
+    pub(super) batch: Strides,
+    pub(super) along: [isize; Axis::MOST],
+}
+
+impl Lie {
+    /// Of what is there once.
+    pub(super) fn nowhere(batch: &[usize]) -> Self {
+        Lie { batch: Strides::from_elem(0, batch.len()), along: [0; Axis::MOST] }
+    }
+
+    /// Of an argument whose last dims are these axes; the dims before them broadcast to `batch`.
+    pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &[usize]) -> Self {
+        let core = shape.len() - axes.len();
+        let of = |dim: usize| {
+            let own = (dim + core).checked_sub(batch.len());
+            own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])
+        };
+        let mut lie = Lie { batch: (0..batch.len()).map(of).collect(), along: [0; Axis::MOST] };
+        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
+            lie.along[axis] = stride;
+        }
+        lie
+    }
 }
 
 /// Where an axis was first seen: the input, its shape, the position of the dim, and the dim.

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use opsmith_body::{Axes, CudaType};
-use opsmith_core::tensor::{Extents, Strides, row_major_strides};
+use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{OpKernel, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
@@ -13,6 +13,7 @@ use crate::axes::{Layout, Space};
 use crate::cuda::{MAX_RANK, Sources, attributes, index_of, operands, push_dims, push_strides, sum_to, zero};
 use crate::explain::cuda_type;
 use crate::facts::{OutputShapes, shape_error};
+use crate::nests::Placed;
 
 /// The kernel of a reduction's gradient of an order on a card; of the reduction itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
@@ -37,12 +38,6 @@ struct OnCard {
     name: String,
     element: CudaType,
     sources: Sources,
-}
-
-/// An operand of the kernel: where it begins, and its strides along rows and positions.
-struct Placed {
-    data: *mut u8,
-    strides: Strides,
 }
 
 /// Numbers that are summed up for an output which is smaller.
@@ -75,7 +70,7 @@ impl OnCard {
                     let (data, kind) = (view.data_ptr().cast_mut(), own.kind(argument.like));
                     shapes.placed(Operand { kind, data, layout })
                 }
-                None => Placed { data: zero(context)?, strides: SmallVec::from_elem(0, shapes.all.len()) },
+                None => shapes.absent(zero(context)?),
             });
         }
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
@@ -138,7 +133,7 @@ impl OnCard {
         let index = index_of(&whole, placed.len());
         let bits = wanted.iter().fold(0u64, |bits, output| bits | 1 << output);
         let (variant, suffix) = if index == Index::Bits32 { (0, 32) } else { (1, 64) };
-        let graph = &self.computation.graph;
+        let graph = self.computation.programs.graph();
         let source = self.sources.get((bits, variant), || {
             let text = graph.with_outputs(wanted).rows_cuda_source(&self.name, self.element);
             Source::generated(format!("{}.cu", self.name), format!("#define ONLY {variant}\n{text}"))
@@ -175,25 +170,4 @@ fn layout(rows: &Space, row: &Space, operands: usize, index: Index) -> Result<Ve
         push_strides(&mut structure, space, operands)?;
     }
     Ok(structure.finish_without_address())
-}
-
-impl Shapes<'_> {
-    /// All that there is one of this kind for, in the order in which it is gone through.
-    fn space(&self, kind: Axes) -> &[usize] {
-        if kind == Axes::FIRST { &self.all } else { &self.rows }
-    }
-
-    /// An operand with its strides along all dims, 0 where it is repeated.
-    fn placed(&self, operand: Operand<'_>) -> Placed {
-        let turned = self.turned(&operand);
-        let layout = turned.as_ref().map_or(operand.layout, |(shape, strides)| Layout { shape, strides });
-        let own: Extents = self.space(operand.kind).into();
-        let stride = |dim: usize| {
-            let at = (dim + layout.shape.len()).checked_sub(own.len())?;
-            (layout.shape[at] != 1).then_some(layout.strides[at])
-        };
-        let mut strides: Strides = (0..own.len()).map(|dim| stride(dim).unwrap_or(0)).collect();
-        strides.resize(self.all.len(), 0);
-        Placed { data: operand.data, strides }
-    }
 }

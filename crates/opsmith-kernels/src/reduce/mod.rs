@@ -1,42 +1,28 @@
 //! Reductions: computations over the rows of tensors, with folds, and their gradients.
 //!
 //! A row is the last `axes` dims, or, of an op that says so, any dims. What there is one of for each position broadcasts to all dims, what there is one of for
-//! each row to the other dims. Folds are in `folds`, with the bound on the error of sums; a gradient that is summed over
-//! rows that share an input is computed in double precision, as in [`pointwise`](crate::pointwise).
+//! each row to the other dims. On the processor they are bodies over one axis, which stands for all dims of a row.
 
-mod across;
-mod batch;
 mod cuda;
-mod folds;
-mod lanes;
-mod program;
 mod row_dims;
-mod run;
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Graph};
+use opsmith_body::{Axes, Graph, Kind};
 use opsmith_core::family::{Family, Like};
-use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
-    OpKernelContext, Result, Shape, TensorViewMut, bail,
+    OpKernelContext, Result, Shape, bail,
 };
 use smallvec::SmallVec;
 
-use self::across::{are_across, may_be_across};
-use self::lanes::are_lanes;
-use self::program::Program;
 use self::row_dims::RowDims;
-use self::run::{Task, is_long};
-use crate::axes::{Layout, Space, broadcast_shape};
+use crate::axes::{Layout, broadcast_shape};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
-use crate::operand::{Sink, Source};
-use crate::pointwise::{Target, Totals};
+use crate::nests::{Dim, Placed, Programs, Space};
 use crate::stored::Stored;
 
 /// A reduction that `#[reduce]` made.
@@ -50,9 +36,6 @@ pub trait Reduction: OneBody {
     /// What it computes.
     fn trace(&self) -> Graph;
 }
-
-/// Up to how many positions of a row numbers are kept from pass to pass.
-const KEEP: usize = 1 << 18;
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
@@ -120,13 +103,9 @@ struct ReductionKernel<B, const ORDER: usize> {
     body: PhantomData<fn() -> B>,
 }
 
-/// Which program: the wanted outputs, as bits, whether numbers are kept, and whether rows are lanes.
-type Variant = (u64, bool, bool);
-
 /// What an instance computes with, whatever the reduction.
 struct Computation {
-    graph: Graph,
-    programs: Mutex<Vec<(Variant, Arc<Program>)>>,
+    programs: Programs,
     dtype: DType,
     row_dims: RowDims,
     order: usize,
@@ -166,19 +145,11 @@ struct Given {
     order: Extents,
 }
 
-/// An operand of one of the two spaces, where it begins, and how often it is there.
-struct Place<T> {
-    data: *mut T,
-    operand: usize,
-    kind: Axes,
-}
-
 impl Computation {
     fn new<B: Reduction, const ORDER: usize>(construction: &OpKernelConstruction<'_>) -> Result<Computation> {
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         Ok(Computation {
-            graph: graph(&B::new(construction)?, ORDER),
-            programs: Mutex::default(),
+            programs: Programs::new(graph(&B::new(construction)?, ORDER)),
             dtype: construction.attr("T")?,
             row_dims: RowDims::new(construction, B::ANY_AXES)?,
             order: ORDER,
@@ -247,138 +218,38 @@ impl Computation {
         shapes.inputs.iter().enumerate().skip(self.kinds.0.len()).all(fits).then_some(shapes)
     }
 
-    /// The program of the wanted outputs.
-    fn program(&self, wanted: &[usize], keep: bool, lanes: bool) -> Arc<Program> {
-        let bits = wanted.iter().fold(0, |bits, output| bits | 1 << output);
-        let key = (bits, keep, lanes);
-        let find = |programs: &[(Variant, Arc<Program>)]| {
-            programs.iter().find(|(known, _)| *known == key).map(|(_, program)| program.clone())
-        };
-        if let Some(program) = find(&self.programs.lock()) {
-            return program;
+    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
+        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
+        for (input, argument) in self.family.inputs.iter().enumerate() {
+            placed.push(match context.optional_input(input)? {
+                Some(view) => {
+                    let layout = Layout { shape: view.shape(), strides: view.strides() };
+                    let (data, kind) = (view.data_ptr().cast_mut(), self.kind(argument.like));
+                    shapes.placed(Operand { kind, data, layout })
+                }
+                None => shapes.absent(std::ptr::null_mut()),
+            });
         }
-        let program = Arc::new(Program::new(&self.graph.with_outputs(wanted), keep, lanes));
-        let mut programs = self.programs.lock();
-        // Another thread may have made an equal one meanwhile.
-        if find(&programs).is_none() {
-            programs.push((key, program.clone()));
-        }
-        program
-    }
-
-    /// The outputs that are wanted, made.
-    fn outputs<'a>(&self, context: &'a OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<Made<'a>> {
-        let mut made = Made::default();
         for (output, argument) in self.family.outputs.iter().enumerate() {
             if context.output_wanted(output)? {
-                let shape = shapes.like(argument.like, self.kind(argument.like)).unwrap_or_default();
-                made.0.push(output);
-                made.1.push(context.allocate_output(output, shape)?);
+                wanted.push(output);
+                let kind = self.kind(argument.like);
+                let shape = shapes.like(argument.like, kind).unwrap_or_default();
+                let view = context.allocate_output(output, shape)?;
+                let layout = Layout { shape: view.shape(), strides: view.strides() };
+                placed.push(shapes.placed(Operand { kind, data: view.data_ptr(), layout }));
             }
         }
-        Ok(made)
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let cut = shapes.rows.len();
+        let dim = |(dim, &size): (usize, &usize)| Dim { size, axis: (dim >= cut).then_some(0) };
+        let dims: SmallVec<[Dim; 8]> = shapes.all.iter().enumerate().map(dim).collect();
+        // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
+        unsafe { self.programs.run::<T>(context, &Space { dims: &dims, axes: 1 }, &wanted, &placed) }
     }
-
-    /// The inputs, of which some may be absent, then the outputs.
-    fn operands<'a>(
-        &self,
-        context: &OpKernelContext<'a>,
-        wanted: &[usize],
-        views: &'a [TensorViewMut<'_>],
-    ) -> Result<SmallVec<[Option<Operand<'a>>; 8]>> {
-        let mut operands: SmallVec<[Option<Operand<'_>>; 8]> = SmallVec::new();
-        for (input, argument) in self.family.inputs.iter().enumerate() {
-            let kind = self.kind(argument.like);
-            operands.push(context.optional_input(input)?.map(|view| {
-                let layout = Layout { shape: view.shape(), strides: view.strides() };
-                Operand { kind, data: view.data_ptr().cast_mut(), layout }
-            }));
-        }
-        for (&output, view) in wanted.iter().zip(views) {
-            let layout = Layout { shape: view.shape(), strides: view.strides() };
-            let kind = self.kind(self.family.outputs[output].like);
-            operands.push(Some(Operand { kind, data: view.data_ptr(), layout }));
-        }
-        Ok(operands)
-    }
-
-    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
-        let (wanted, views) = self.outputs(context, shapes)?;
-        let operands = self.operands(context, &wanted, &views)?;
-        let turned: SmallVec<[Option<(Extents, Strides)>; 8]> =
-            operands.iter().map(|operand| shapes.turned(operand.as_ref()?)).collect();
-        let mut layouts: [SmallVec<[Layout<'_>; 8]>; 2] = Default::default();
-        let mut places: SmallVec<[Option<Place<T>>; 16]> = SmallVec::new();
-        for (operand, turned) in operands.iter().zip(&turned) {
-            places.push(operand.as_ref().map(|&Operand { kind, data, layout }| {
-                let own = &mut layouts[kind.len()];
-                own.push(turned.as_ref().map_or(layout, |(shape, strides)| Layout { shape, strides }));
-                Place { data: data.cast(), operand: own.len() - 1, kind }
-            }));
-        }
-        let (inputs, outputs) = places.split_at(self.family.inputs.len());
-        let (cut, rows) = (shapes.rows.len(), Space::new(&shapes.rows, &layouts[0]));
-        let length: usize = shapes.all[cut..].iter().product();
-        let lanes = are_lanes(rows.len(), length);
-        let mut positions = match lanes {
-            true => Space::turned(&shapes.all, &layouts[1], cut),
-            false => Space::new(&shapes.all, &layouts[1]),
-        };
-        let mut across = false;
-        if !lanes && may_be_across(rows.len()) && !is_summed(outputs, &layouts, shapes) {
-            let turned = Space::turned(&shapes.all, &layouts[1], cut);
-            across = are_across(&positions, &turned, layouts[1].len());
-            positions = if across { turned } else { positions };
-        }
-        let spaces = [rows, positions];
-        let keep = length <= KEEP && !is_long(spaces[0].len(), length) && !across;
-        let program = self.program(&wanted, keep, lanes);
-        // SAFETY: a tensor of this shape, and so of these strides, is lent for the call.
-        let source = |place: &Option<Place<T>>| unsafe {
-            place.as_ref().map(|place| Source::new(&spaces[place.kind.len()], place.operand, place.data))
-        };
-        let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.iter().map(source).collect();
-        let target = |place: &Place<T>| {
-            let (space, len) = (&spaces[place.kind.len()], layouts[place.kind.len()][place.operand].shape);
-            let len = len.iter().product();
-            // SAFETY: the output was made of this shape, dense, for this call alone.
-            let target = unsafe {
-                match len == space.len() {
-                    true => Target::Elements(Sink::new(space, place.operand, place.data)),
-                    false => Target::Sums(place.operand, Totals::new(place.data, len)),
-                }
-            };
-            (target, place.kind == Axes::NONE)
-        };
-        let outputs: SmallVec<[(Target<T>, bool); 8]> = outputs.iter().flatten().map(target).collect();
-        let [rows, positions] = &spaces;
-        let task = Task {
-            program: &program,
-            positions,
-            rows,
-            length,
-            lanes,
-            across,
-            inputs: &inputs,
-            outputs: &outputs,
-        };
-        task.run(&context.compute())
-    }
-}
-
-/// The positions of the outputs that are made, and their tensors.
-type Made<'a> = (SmallVec<[usize; 8]>, SmallVec<[TensorViewMut<'a>; 8]>);
-
-/// Whether an output has fewer elements than are computed for it, and their sums.
-fn is_summed<T>(
-    outputs: &[Option<Place<T>>],
-    layouts: &[SmallVec<[Layout<'_>; 8]>; 2],
-    shapes: &Shapes<'_>,
-) -> bool {
-    let count = |shape: &[usize]| shape.iter().product::<usize>();
-    let all = [count(&shapes.rows), count(&shapes.all)];
-    let own = |place: &Place<T>| count(layouts[place.kind.len()][place.operand].shape);
-    outputs.iter().flatten().any(|place| own(place) != all[place.kind.len()])
 }
 
 /// An argument that is there.
@@ -411,5 +282,31 @@ impl Shapes<'_> {
         }
         let dims = if is_each { order.as_slice() } else { &order[..self.rows.len()] };
         Some((dims.iter().map(|&dim| shape[dim]).collect(), dims.iter().map(|&dim| strides[dim]).collect()))
+    }
+
+    /// All that there is one of this kind for, in the order in which it is gone through.
+    fn space(&self, kind: Axes) -> &[usize] {
+        if kind == Axes::FIRST { &self.all } else { &self.rows }
+    }
+
+    /// An operand with its strides along all dims, 0 where it is repeated.
+    fn placed(&self, operand: Operand<'_>) -> Placed {
+        let turned = self.turned(&operand);
+        let layout = turned.as_ref().map_or(operand.layout, |(shape, strides)| Layout { shape, strides });
+        let own: Extents = self.space(operand.kind).into();
+        let is_empty = layout.shape.contains(&0);
+        let stride = |dim: usize| {
+            let at = (dim + layout.shape.len()).checked_sub(own.len())?;
+            // What is empty has its dims too, whatever its strides are.
+            (layout.shape[at] != 1).then_some(if is_empty { 1 } else { layout.strides[at] })
+        };
+        let mut strides: Strides = (0..own.len()).map(|dim| stride(dim).unwrap_or(0)).collect();
+        strides.resize(self.all.len(), 0);
+        Placed::new(operand.data, layout.shape, Kind::Number, strides)
+    }
+
+    /// What is not there, and read from there all the same.
+    fn absent(&self, data: *mut u8) -> Placed {
+        Placed { data, kind: Kind::Number, strides: Strides::from_elem(0, self.all.len()) }
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new() };
     known.kept = numbered(kept(&known));
     let wholes = if matches!(room, Room::Card) { Vec::new() } else { whole::find(&known) };
-    let order = Order::new(&known, &wholes);
+    let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
     // Nobody else reads what only one nest computes and uses.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
@@ -127,7 +127,7 @@ fn kept(known: &Known<'_>) -> Vec<Id> {
 }
 
 /// Which folds and outputs are computed in one nest for rows, and after how many nests each can be computed.
-struct Order<'a> {
+pub(super) struct Order<'a> {
     wholes: &'a [Whole],
     of_wholes: Vec<usize>,
     of_folds: BTreeMap<Id, usize>,
@@ -135,10 +135,17 @@ struct Order<'a> {
 }
 
 impl<'a> Order<'a> {
-    fn new(known: &Known<'_>, wholes: &'a [Whole]) -> Self {
-        let mut order =
-            Order { wholes, of_wholes: vec![0; wholes.len()], of_folds: BTreeMap::new(), of_outputs: BTreeMap::new() };
-        // What a whole needs may be known only when another one is: until nothing changes.
+    /// Nothing if two wholes need each other.
+    pub(super) fn new(known: &Known<'_>, wholes: &'a [Whole]) -> Option<Self> {
+        let mut order = Order {
+            wholes,
+            of_wholes: vec![0; wholes.len()],
+            of_folds: BTreeMap::new(),
+            of_outputs: BTreeMap::new(),
+        };
+        // What a whole needs may be known only when another one is: until nothing changes, in as many rounds as there are steps of
+        // one after another at most.
+        let mut rounds = known.kept.len() + wholes.len() + 2;
         loop {
             let before = (order.of_wholes.clone(), order.of_folds.clone());
             for (index, whole) in wholes.iter().enumerate() {
@@ -154,6 +161,7 @@ impl<'a> Order<'a> {
             if before == (order.of_wholes.clone(), order.of_folds.clone()) {
                 break;
             }
+            rounds = rounds.checked_sub(1)?;
         }
         for (output, &id) in known.graph.outputs().iter().enumerate() {
             if wholes.iter().all(|whole| !whole.outputs.contains(&output)) {
@@ -161,7 +169,7 @@ impl<'a> Order<'a> {
                 order.of_outputs.insert(output, order.after(own.iter()));
             }
         }
-        order
+        Some(order)
     }
 
     fn whole_of(&self, id: Id) -> Option<usize> {
@@ -193,9 +201,10 @@ impl<'a> Order<'a> {
             let axes = |id: Id| known.axes[id.index()];
             let folds = whole.folds.iter().filter_map(|id| Some((*id, *stored.get(id)?)));
             let own: Vec<Axes> = known.graph.output_axes().collect();
-            let outputs = whole.outputs.iter().map(|output| {
-                item(known.graph.outputs()[*output], own[*output], Place::Output(*output))
-            });
+            let outputs = whole
+                .outputs
+                .iter()
+                .map(|output| item(known.graph.outputs()[*output], own[*output], Place::Output(*output)));
             let items = folds.map(|(id, array)| item(id, axes(id), Place::Temporary(array))).chain(outputs);
             Group { fold: None, free: Some(whole.free), own: whole.folds.clone(), items: items.collect() }
         })
@@ -269,7 +278,8 @@ fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
 /// The nest of a group.
 fn nest(known: &Known<'_>, group: &Group) -> Nest {
     let all = group.items.iter().map(|item| item.axes).reduce(Axes::both).unwrap_or_default();
-    let free = group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, group, axis, all)));
+    let free =
+        group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, group, axis, all)));
     let lanes = match known.room {
         Room::Card => None,
         Room::Blocks { .. } => {

@@ -94,8 +94,10 @@ impl<'a> Emitter<'a> {
             return;
         }
         let all = self.below(items.iter().map(|item| item.id), &BTreeSet::new());
-        let is_row = |id: &Id| matches!(self.known.node(*id), Node::Fold(..)) && self.axes(*id).is_within(free);
-        let folds: BTreeSet<Id> = all.iter().copied().filter(|id| !self.is_leaf(*id)).filter(is_row).collect();
+        let is_row =
+            |id: &Id| matches!(self.known.node(*id), Node::Fold(..)) && self.axes(*id).is_within(free);
+        let folds: BTreeSet<Id> =
+            all.iter().copied().filter(|id| !self.is_leaf(*id)).filter(is_row).collect();
         let of_folds = folds.iter().map(|id| self.below(self.operands(*id), &folds));
         let outputs = items.iter().filter(|item| !folds.contains(&item.id));
         let of_loops: Vec<BTreeSet<Id>> =
@@ -104,7 +106,11 @@ impl<'a> Emitter<'a> {
             let within = self.axes(id).minus(free);
             let uses = of_loops.iter().filter(|own| own.contains(&id)).count();
             let node = self.known.node(id);
-            if uses > 1 && !within.is_empty() && !self.is_leaf(id) && !matches!(node, Node::Fold(..)) && is_dear(node)
+            if uses > 1
+                && !within.is_empty()
+                && !self.is_leaf(id)
+                && !matches!(node, Node::Fold(..))
+                && is_dear(node)
             {
                 let blocks = |axis: Axis| {
                     let count = self.known.room.count(Axes::of(axis));
@@ -324,7 +330,8 @@ impl<'a> Emitter<'a> {
         let known: BTreeSet<Id> = registers.keys().copied().collect();
         let kept = self.below(new.iter().copied(), &known);
         // Folds of these have loops of their own.
-        let kept: Vec<Id> = kept.into_iter().filter(|id| self.keep.contains_key(id) && !self.kept.contains(id)).collect();
+        let kept: Vec<Id> =
+            kept.into_iter().filter(|id| self.keep.contains_key(id) && !self.kept.contains(id)).collect();
         new.extend(&kept);
         let (leaves, computed): (Vec<Id>, Vec<Id>) = new.into_iter().partition(|id| self.is_leaf(*id));
         self.kept.extend(&kept);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::Known;
+use super::cut::{Known, Order};
 use crate::axes::Axes;
 use crate::expr::graph::{Id, Node};
 
@@ -34,8 +34,13 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
         }
         let is_new_fold = |id: &Id| found.iter().all(|other| !other.folds.contains(id));
         let fits = |axes: Axes| free.is_within(axes) && known.room.has(axes.minus(free));
-        let folds: BTreeSet<Id> =
-            known.kept.keys().copied().filter(is_new_fold).filter(|id| fits(known.axes[id.index()])).collect();
+        let folds: BTreeSet<Id> = known
+            .kept
+            .keys()
+            .copied()
+            .filter(is_new_fold)
+            .filter(|id| fits(known.axes[id.index()]))
+            .collect();
         let outputs = known.graph.output_axes().enumerate();
         let is_new = |output: usize| found.iter().all(|other| !other.outputs.contains(&output));
         let outputs = outputs.filter(|(output, own)| is_new(*output) && free.is_within(*own));
@@ -43,6 +48,9 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
         whole.shrink(known, &needs);
         if whole.is_worth_it(known) {
             found.push(whole);
+            if Order::new(known, &found).is_none() {
+                found.pop();
+            }
         }
     }
     found
@@ -80,7 +88,11 @@ impl Whole {
             });
             self.outputs.retain(|output| {
                 let id = known.graph.outputs()[*output];
-                let own = if known.is_kept(id) { needs[&id].clone() } else { Known::all(&known.folds_below(id), needs) };
+                let own = if known.is_kept(id) {
+                    needs[&id].clone()
+                } else {
+                    Known::all(&known.folds_below(id), needs)
+                };
                 let is_elsewhere = known.is_kept(id) && !folds.contains(&id);
                 is_early(&own) && !later.contains(&id) && !is_elsewhere
             });

@@ -15,7 +15,7 @@ const STEP_COST: usize = 20;
 /// At most so many positions of the free axes are computed together.
 pub(super) const MOST_TOGETHER: usize = 16;
 /// The bytes that their blocks may have.
-const ROOM: usize = 1 << 15;
+const ROOM: usize = 1 << 16;
 /// Into so many parts a loop is split at most, all positions of the free axes together.
 const PARTS: usize = 64;
 /// The least positions of a part of a loop.
@@ -137,14 +137,18 @@ impl<T: Stored> Task<'_, T> {
         let mut loops = nest.steps.iter().enumerate().filter(|(_, step)| has_folds(step));
         let (step, found) = loops.next()?;
         let Step::Loop { axis, steps, .. } = found else { return None };
-        if loops.next().is_some() || units == 0 {
+        // What is in registers for each position is not there for a part.
+        let is_kept = nest.registers.iter().any(|axes| axes.has(*axis));
+        if loops.next().is_some() || units == 0 || is_kept {
             return None;
         }
         let positions = self.positions(nest, *axis);
         let length = positions.div_ceil((PARTS / units).max(1)).max(LEAST_OF_PART);
         let parts = positions.div_ceil(length);
         let filled = |register: usize| {
-            nest.steps[..step].iter().any(|step| matches!(step, Step::Fill { register: own, .. } if *own == register))
+            nest.steps[..step]
+                .iter()
+                .any(|step| matches!(step, Step::Fill { register: own, .. } if *own == register))
         };
         let mut folds = Vec::new();
         find_folds(steps, &mut |register, op| {
@@ -157,7 +161,14 @@ impl<T: Stored> Task<'_, T> {
         };
         let blocks = folds.iter().map(inner).sum::<usize>().saturating_mul(parts * units);
         let last = positions - (parts.max(1) - 1) * length;
-        (parts > 1 && blocks <= MOST_FOLDED).then_some(Split { step, axis: *axis, parts, length, last, folds })
+        (parts > 1 && blocks <= MOST_FOLDED).then_some(Split {
+            step,
+            axis: *axis,
+            parts,
+            length,
+            last,
+            folds,
+        })
     }
 
     /// Folds the parts of a loop, then what there is of each unit.
@@ -166,7 +177,8 @@ impl<T: Stored> Task<'_, T> {
         let cost = self.cost(nest, std::slice::from_ref(step)) / split.parts;
         let probe = Machine::new(self, nest, Some(split), 1)?;
         let each = probe.folded_blocks();
-        let mut folded = memory::filled(Block::<T::Wide>::default(), each * units * split.parts, "parts of a fold")?;
+        let mut folded =
+            memory::filled(Block::<T::Wide>::default(), each * units * split.parts, "parts of a fold")?;
         let all = Shared(folded.as_mut_ptr());
         // Units of part 0, then of part 1, and so on; the last ones may be shorter, and are apart.
         let whole = units * (split.parts - 1);

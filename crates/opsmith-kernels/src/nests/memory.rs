@@ -1,95 +1,9 @@
-//! Where the numbers of a body lie.
+//! Where numbers lie.
 
 use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level};
-use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{Result, ensure};
-use smallvec::SmallVec;
 
+use super::axes::Lie;
 use crate::stored::{Stored, Wide};
-
-/// How an argument lies: its strides along the dims before those of the axes, and along each axis.
-pub(super) struct Lie {
-    pub(super) batch: Strides,
-    pub(super) along: [isize; Axis::MOST],
-    pub(super) axes: Axes,
-}
-
-impl Lie {
-    /// Of what is there once.
-    pub(super) fn nowhere(batch: &[usize]) -> Self {
-        Lie { batch: Strides::from_elem(0, batch.len()), along: [0; Axis::MOST], axes: Axes::NONE }
-    }
-
-    /// Of an argument whose last dims are these axes; the dims before them broadcast to `batch`.
-    pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &[usize]) -> Self {
-        let core = shape.len() - axes.len();
-        let of = |dim: usize| {
-            let own = (dim + core).checked_sub(batch.len());
-            own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])
-        };
-        let mut lie =
-            Lie { batch: (0..batch.len()).map(of).collect(), along: [0; Axis::MOST], axes: Axes::at(axes) };
-        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
-            lie.along[axis] = stride;
-        }
-        lie
-    }
-
-    /// The axes along which one number lies after another.
-    pub(super) fn dense_along(&self) -> Axes {
-        let dense = self.axes.iter().filter(|axis| self.along[axis.index()] == 1);
-        dense.map(Axes::of).fold(Axes::NONE, Axes::union)
-    }
-
-    /// Of dense memory on some axes, of these sizes.
-    pub(super) fn dense(axes: Axes, sizes: &[usize]) -> Self {
-        let own: Extents = outside_in(axes).map(|axis| sizes[axis.index()]).collect();
-        let mut lie = Lie { batch: Strides::new(), along: [0; Axis::MOST], axes };
-        for (axis, &stride) in outside_in(axes).zip(&row_major_strides(&own)) {
-            lie.along[axis.index()] = stride;
-        }
-        lie
-    }
-}
-
-/// Axes from that of the largest stride on. Those of a batch come after all others, and are outside of them.
-fn outside_in(axes: Axes) -> impl Iterator<Item = Axis> {
-    axes.iter().rev()
-}
-
-/// Makes the dims of a batch axes, from that of position `first` on, as few as the arguments' strides allow; their sizes. A dim along
-/// which an argument stays where it is, it does not lie on.
-pub(super) fn as_axes(batch: &[usize], first: usize, lies: &mut [Lie]) -> Result<Extents> {
-    let mut merged: SmallVec<[(usize, Strides); 4]> = SmallVec::new();
-    for (dim, &size) in batch.iter().enumerate().rev().filter(|(_, size)| **size != 1) {
-        let strides: Strides = lies.iter().map(|lie| lie.batch[dim]).collect();
-        if let Some((inner, of_inner)) = merged.last_mut() {
-            let continues = |(&stride, &inner_stride): (&isize, &isize)| {
-                inner_stride.checked_mul(*inner as isize) == Some(stride) && (stride == 0) == (inner_stride == 0)
-            };
-            if strides.iter().zip(of_inner.iter()).all(continues) {
-                *inner *= size;
-                continue;
-            }
-        }
-        merged.push((size, strides));
-    }
-    ensure!(
-        first + merged.len() <= Axis::MOST,
-        Unimplemented,
-        "arguments on {first} axes, and with {} dims before those whose strides cannot be told as one",
-        merged.len()
-    );
-    // The innermost dim last: there a number is most often beside the next.
-    merged.reverse();
-    for (axis, (_, strides)) in merged.iter().enumerate() {
-        for (lie, &stride) in lies.iter_mut().zip(strides).filter(|(_, stride)| **stride != 0) {
-            lie.along[first + axis] = stride;
-            lie.axes = lie.axes.with(Axis::new(first + axis));
-        }
-    }
-    Ok(merged.into_iter().map(|(size, _)| size).collect())
-}
 
 /// What lies somewhere.
 #[derive(Clone, Copy)]
@@ -137,9 +51,9 @@ impl<T: Stored> Operand<T> {
         Operand { data: Data::of(kind, data), along: lie.along, axes: lie.axes }
     }
 
-    /// Temporary memory on some axes, of these sizes.
-    pub(super) fn temporary(memory: &mut [T::Wide], axes: Axes, sizes: &[usize]) -> Self {
-        Operand { data: Data::Wide(memory.as_mut_ptr()), along: Lie::dense(axes, sizes).along, axes }
+    /// Temporary memory.
+    pub(super) fn temporary(memory: &mut [T::Wide], lie: &Lie) -> Self {
+        Operand { data: Data::Wide(memory.as_mut_ptr()), along: lie.along, axes: lie.axes }
     }
 
     /// How far it is at these positions of some axes.
@@ -212,7 +126,9 @@ impl<T: Stored> Operand<T> {
                     scattered(data.offset(offset), stride, numbers, |number| number.double() as i64);
                 }
                 Data::Truths(data) => {
-                    scattered(data.offset(offset), stride, numbers, |number| u8::from(number.double() != 0.0));
+                    scattered(data.offset(offset), stride, numbers, |number| {
+                        u8::from(number.double() != 0.0)
+                    });
                 }
                 Data::Absent => {}
             }

@@ -80,8 +80,10 @@ impl<'a, T: Stored> Machine<'a, T> {
             register.first = first;
             first += register.count * if register.varies { together } else { 1 };
         }
-        let mut blocks: Vec<Block<T::Wide>> = memory::filled(Block::default(), first, "the registers of a body")?;
-        let places = memory::collected(blocks.iter_mut().map(|block| &raw const block.0), "the registers of a body")?;
+        let mut blocks: Vec<Block<T::Wide>> =
+            memory::filled(Block::default(), first, "the registers of a body")?;
+        let places =
+            memory::collected(blocks.iter_mut().map(|block| &raw const block.0), "the registers of a body")?;
         Ok(Machine {
             task,
             nest,
@@ -125,7 +127,9 @@ impl<'a, T: Stored> Machine<'a, T> {
                 rest /= positions;
             }
             self.lens[unit] = match nest.lanes {
-                Some(lanes) if nest.free.has(lanes) => (task.sizes[lanes.index()] - start[lanes.index()]).min(BLOCK),
+                Some(lanes) if nest.free.has(lanes) => {
+                    (task.sizes[lanes.index()] - start[lanes.index()]).min(BLOCK)
+                }
                 _ => 1,
             };
         }
@@ -273,7 +277,8 @@ impl<'a, T: Stored> Machine<'a, T> {
     }
 
     fn compute(&mut self, program: &Interpreted, inputs: &[usize], outputs: &[usize]) {
-        let ranges: SmallVec<[Range<usize>; 4]> = outputs.iter().map(|register| self.range(*register)).collect();
+        let ranges: SmallVec<[Range<usize>; 4]> =
+            outputs.iter().map(|register| self.range(*register)).collect();
         let units = ranges.iter().map(Range::len).max().unwrap_or(0);
         self.read.clear();
         for &input in inputs {
@@ -388,7 +393,8 @@ impl<'a, T: Stored> Machine<'a, T> {
         let folds = self.split.into_iter().flat_map(|split| &split.folds);
         let blocks = folds.flat_map(|(register, _)| {
             let Register { first, count, varies, .. } = self.registers[*register];
-            (0..count).map(move |inner| if varies { first + inner * self.together + unit } else { first + inner })
+            (0..count)
+                .map(move |inner| if varies { first + inner * self.together + unit } else { first + inner })
         });
         blocks.collect()
     }

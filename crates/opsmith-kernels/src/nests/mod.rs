@@ -1,0 +1,156 @@
+//! Graphs over axes, run over tensors: cut into [`Nests`] of loops for the sizes and strides of a call.
+
+mod axes;
+mod machine;
+mod memory;
+mod run;
+
+use std::sync::Arc;
+
+use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
+use opsmith_core::fork::Mutex;
+use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::{Error, OpKernelContext, Result};
+use smallvec::SmallVec;
+
+use self::axes::Spread;
+use self::memory::Operand;
+use self::run::Task;
+use crate::stored::Stored;
+
+/// A dim of the space in which a graph is computed.
+pub(crate) struct Dim {
+    pub(crate) size: usize,
+    /// The axis of the graph that it is of, alone or with other dims; none of a batch.
+    pub(crate) axis: Option<usize>,
+}
+
+/// A tensor of a call.
+pub(crate) struct Placed {
+    /// Where it begins; null if it is not there, and zeros.
+    pub(crate) data: *mut u8,
+    pub(crate) kind: Kind,
+    /// Its strides along all dims of the space, 0 along those that it does not have.
+    pub(crate) strides: Strides,
+}
+
+impl Placed {
+    /// A tensor of this shape, which is as if it were not there if it has no elements.
+    pub(crate) fn new(data: *mut u8, shape: &[usize], kind: Kind, strides: Strides) -> Placed {
+        let is_empty = shape.contains(&0);
+        Placed { data: if is_empty { std::ptr::null_mut() } else { data }, kind, strides }
+    }
+}
+
+/// What nests are made for.
+#[derive(Clone, PartialEq)]
+struct Variant {
+    /// The wanted outputs, as bits.
+    wanted: u64,
+    /// The sizes of the axes, and those of them that stand for an axis of the graph together.
+    sizes: Extents,
+    groups: SmallVec<[(usize, Axes); 2]>,
+    /// Of each input, then of each wanted output, the axes that it lies on, and those of them along which it is dense.
+    lies: SmallVec<[(Axes, Axes); 8]>,
+}
+
+/// The most variants whose nests are kept.
+const MOST_VARIANTS: usize = 64;
+
+/// A graph, and the nests that it was cut into.
+pub(crate) struct Programs {
+    graph: Graph,
+    known: Mutex<Vec<(Variant, Arc<Nests>)>>,
+}
+
+/// The shapes of a call: all dims, and how many axes the graph has.
+pub(crate) struct Space<'a> {
+    pub(crate) dims: &'a [Dim],
+    pub(crate) axes: usize,
+}
+
+impl Programs {
+    pub(crate) fn new(graph: Graph) -> Programs {
+        Programs { graph, known: Mutex::default() }
+    }
+
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Computes the wanted outputs, which come after all inputs.
+    ///
+    /// # Safety
+    /// The elements that the strides reach along the space must be readable for the call, those of outputs writable and nobody else's.
+    pub(crate) unsafe fn run<T: Stored>(
+        &self,
+        context: &OpKernelContext<'_>,
+        space: &Space<'_>,
+        wanted: &[usize],
+        placed: &[Placed],
+    ) -> Result<()> {
+        let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
+        let key = Variant {
+            wanted: wanted.iter().fold(0, |bits, output| bits | 1 << output),
+            lies: lies.iter().map(|lie| (lie.axes, lie.dense_along())).collect(),
+            sizes,
+            groups,
+        };
+        let inputs = placed.len() - wanted.len();
+        let nests = self.nests(&key, wanted, (inputs, space.axes));
+        let compute = context.compute();
+        let operand = |(placed, lie): (&Placed, &axes::Lie)| match placed.data.is_null() {
+            true => Operand::absent(),
+            false => Operand::new(placed.data, placed.kind, lie),
+        };
+        let mut operands: Vec<Operand<T>> = placed.iter().zip(&lies).map(operand).collect();
+        for &own in &nests.temporaries {
+            let shape: Extents = own.iter().map(|axis| key.sizes[axis.index()]).collect();
+            let bytes = bytes_of(context, &shape, size_of::<T::Wide>())?;
+            let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
+            operands.push(Operand::temporary(memory, &axes::Lie::dense(own, &key.sizes, space.axes)));
+        }
+        let task = Task { nests: &nests, sizes: &key.sizes, operands, counts: (inputs, wanted.len()) };
+        task.run(&compute)
+    }
+
+    /// The nests of a variant.
+    fn nests(&self, key: &Variant, wanted: &[usize], (inputs, own): (usize, usize)) -> Arc<Nests> {
+        let find = |known: &[(Variant, Arc<Nests>)]| {
+            known.iter().find(|(other, _)| other == key).map(|(_, nests)| nests.clone())
+        };
+        if let Some(nests) = find(&self.known.lock()) {
+            return nests;
+        }
+        let (axes, dense): (Vec<Axes>, Vec<Axes>) = key.lies.iter().copied().unzip();
+        let graph = self.graph.with_outputs(wanted);
+        let graph =
+            key.groups.iter().fold(graph, |graph, (axis, group)| graph.spread(*axis, *group, &key.sizes));
+        let of_groups = key.groups.iter().fold(Axes::NONE, |all, (_, group)| all.union(*group));
+        let batch =
+            (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
+        let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
+        let nests = Arc::new(Nests::new(&graph, &key.sizes, &dense));
+        let mut known = self.known.lock();
+        if known.len() == MOST_VARIANTS {
+            known.remove(0);
+        }
+        // Another thread may have made an equal one meanwhile.
+        if find(&known).is_none() {
+            known.push((key.clone(), nests.clone()));
+        }
+        nests
+    }
+}
+
+/// How many bytes temporary memory of this shape takes.
+///
+/// # Errors
+/// `ResourceExhausted` if no memory has so many.
+pub(crate) fn bytes_of(context: &OpKernelContext<'_>, shape: &[usize], element: usize) -> Result<usize> {
+    let bytes = shape.iter().try_fold(element, |bytes, &dim| bytes.checked_mul(dim));
+    bytes.ok_or_else(|| {
+        let name = &context.signature().name;
+        Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large"))
+    })
+}
