@@ -58,7 +58,7 @@ pub use body::{BLOCK, Block, Body, WithBody, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
 pub use expr::{
-    Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, MaskExpr, Nest, Nests, Node, PART, Pass,
+    Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Listing, MaskExpr, Nest, Nests, Node, PART, Pass,
     Passes, Place, Source, Step, Sum, Target, Temporary, Unary, across, add_part, compose, cuda_functions,
     fold_block, sum_up, trace,
 };
