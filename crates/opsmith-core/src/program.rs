@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::Result;
 use crate::attr::AttrValue;
 use crate::kernel::OpKernelConstruction;
 use crate::op::Op;
-use crate::Result;
 
 /// A function of each element, in numbers: a graph as `opsmith_body::Listing` has it, and what becomes of shapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -64,6 +64,11 @@ const OTHERS: [(&str, Opcode); 16] = [
 /// The number of the first function of one number.
 const FIRST_UNARY: i64 = 64;
 
+/// The operations of listings: numbers, which are those of the C ABI, and names in texts.
+pub fn opcodes() -> impl Iterator<Item = (i64, &'static str)> {
+    all().map(|(number, name, _)| (number, name))
+}
+
 /// All operations: number, name, what they do.
 fn all() -> impl Iterator<Item = (i64, &'static str, Opcode)> {
     let others = OTHERS.iter().zip(0..).map(|(&(name, opcode), number)| (number, name, opcode));
@@ -142,7 +147,8 @@ impl Opcode {
 /// An earlier node, a mask or a number.
 fn operand(id: i64, before: &[Node], is_mask: bool) -> Result<Id, String> {
     let known = u32::try_from(id).ok().filter(|&id| (id as usize) < before.len());
-    let known = known.ok_or_else(|| format!("expected one of the {} nodes before it, got {id}", before.len()))?;
+    let known =
+        known.ok_or_else(|| format!("expected one of the {} nodes before it, got {id}", before.len()))?;
     if before[known as usize].is_mask() != is_mask {
         return Err(match is_mask {
             true => format!("expected a mask, got number {id}"),

@@ -19,7 +19,7 @@ pub use cuda::{CudaType, cuda_functions};
 pub(crate) use graph::Argument;
 pub use graph::{Binary, Compare, Fold, Graph, Id, Node, Unary};
 pub use interpret::{Interpreted, Temporary};
-pub use listing::Listing;
+pub use listing::{Listing, opcodes};
 pub use nest::{Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_block, sum_up};
 pub use passes::{Pass, Passes, Source, Target};
 pub use trace::{Expr, MaskExpr, compose, trace};

@@ -24,7 +24,9 @@ impl Graph {
             let line = opcode.told().1.to_owned();
             lines.push(match opcode {
                 Opcode::Constant => format!("{line} {:016x}", operands[0]),
-                _ => operands[..opcode.arity()].iter().fold(line, |line, operand| format!("{line} {operand}")),
+                _ => {
+                    operands[..opcode.arity()].iter().fold(line, |line, operand| format!("{line} {operand}"))
+                }
             });
         }
         lines.extend(listing.outputs.iter().map(|output| format!("output {output}")));
@@ -114,7 +116,10 @@ mod tests {
             ("input 0", first),
             ("inputs 1\n", "it has no output"),
             ("inputs 99999999\noutput 0", "expected at most 65536 inputs, got 99999999"),
-            ("inputs 1\ninput 0\nexp 1\noutput 0", "node 1, `exp`: expected one of the 1 nodes before it, got 1"),
+            (
+                "inputs 1\ninput 0\nexp 1\noutput 0",
+                "node 1, `exp`: expected one of the 1 nodes before it, got 1",
+            ),
             ("inputs 1\ninput 0\nadd 0\noutput 0", "line 3, `add 0`: expected 2 operands"),
             ("inputs 1\ninput 0\nexp 0 0\noutput 0", "line 3, `exp 0 0`: expected 1 operands"),
             ("inputs 1\ninput 0\nfrob 0\noutput 0", "line 3, `frob 0`: there is no such operation"),
