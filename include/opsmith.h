@@ -420,6 +420,16 @@
 #define OPSMITH_NODE_FLOOR 81
 
 /**
+ * x times `OPSMITH_NODE_NORMAL_CDF` of x, the Gaussian error linear unit.
+ */
+#define OPSMITH_NODE_GELU 82
+
+/**
+ * Its usual approximation, x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+ */
+#define OPSMITH_NODE_GELU_TANH 83
+
+/**
  * A call worked out: its attributes and dtypes, and the kernel that they lead to. Only the library knows what is in it.
  */
 typedef struct OpsmithPlan OpsmithPlan;

@@ -175,6 +175,10 @@ pub const OPSMITH_NODE_ABS: i32 = 79;
 pub const OPSMITH_NODE_SIGN: i32 = 80;
 /// The largest integer that is not larger.
 pub const OPSMITH_NODE_FLOOR: i32 = 81;
+/// x times `OPSMITH_NODE_NORMAL_CDF` of x, the Gaussian error linear unit.
+pub const OPSMITH_NODE_GELU: i32 = 82;
+/// Its usual approximation, x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+pub const OPSMITH_NODE_GELU_TANH: i32 = 83;
 
 /// A run of bytes, UTF-8 where it is text, with no NUL at its end.
 #[repr(C)]
