@@ -8,6 +8,7 @@ pub mod body;
 mod cuda;
 mod explain;
 mod facts;
+mod float;
 mod map;
 mod operand;
 pub mod pairwise;
@@ -17,5 +18,6 @@ pub mod reduce;
 mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes, choice};
-pub use map::{BodyFloat, ComputeExt};
-pub use product::{GemmFloat, gemm};
+pub use float::{AnyFloat, Float};
+pub use map::ComputeExt;
+pub use product::gemm;
