@@ -12,7 +12,7 @@ use crate::isa::{Isa, Kernel, Level, Plain, dispatch_at};
 use crate::scalar::Scalar;
 
 /// Folds the first `len` numbers of a block into those of another one.
-pub fn fold_block<T: Element>(level: Level, op: Fold, into: &mut Block<T>, from: &Block<T>, len: usize) {
+pub fn fold_block<T: Element>(level: Level, op: Fold, into: &mut Block<T>, from: &[T; BLOCK], len: usize) {
     dispatch_at(level, Into { op, into, from, len });
 }
 
@@ -46,7 +46,7 @@ pub fn across<T: Element>(op: Fold, block: &mut Block<T>) {
 struct Into<'a, T> {
     op: Fold,
     into: &'a mut Block<T>,
-    from: &'a Block<T>,
+    from: &'a [T; BLOCK],
     len: usize,
 }
 
@@ -60,12 +60,12 @@ impl<T: Element> Kernel for Into<'_, T> {
             ($fold:expr) => {
                 if len == BLOCK {
                     for index in 0..BLOCK {
-                        let (a, b) = (into.0[index].load::<I>(), from.0[index].load::<I>());
+                        let (a, b) = (into.0[index].load::<I>(), from[index].load::<I>());
                         into.0[index] = T::store($fold.of_two(a, b));
                     }
                 } else {
                     for index in 0..len.min(BLOCK) {
-                        let (a, b) = (into.0[index].load::<I>(), from.0[index].load::<I>());
+                        let (a, b) = (into.0[index].load::<I>(), from[index].load::<I>());
                         into.0[index] = T::store($fold.of_two(a, b));
                     }
                 }
@@ -134,7 +134,7 @@ mod tests {
             let (mut part, mut total, mut lost) =
                 (Block::<f32>::default(), Block::<f32>::default(), Block::<f32>::default());
             for term in 0..1 << 20 {
-                fold_block(level, Fold::Sum, &mut part, &Block([0.1; BLOCK]), 100);
+                fold_block(level, Fold::Sum, &mut part, &[0.1; BLOCK], 100);
                 if term % 32 == 31 {
                     add_part(level, &mut part, &mut total, &mut lost);
                 }
