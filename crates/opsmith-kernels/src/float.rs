@@ -12,7 +12,7 @@ use crate::product::{self, Product};
 /// `float16`, `bfloat16`, `float32` and `float64`: arrays of them are what [`ComputeExt`](crate::ComputeExt) computes with.
 /// Bodies and products of those of 16 bits are computed in float32.
 pub trait AnyFloat: RealNumber + num_traits::Float {
-    /// As [`each_element`].
+    /// Applies a body to each element: `each_element`, which has the same parameters.
     ///
     /// # Safety
     /// As that asks.
