@@ -3,14 +3,14 @@
 use std::ops::Range;
 
 use opsmith_body::{
-    Axes, Axis, BLOCK, Block, Interpreted, Level, Nest, PART, Place, Step, Sum, across, add_part,
-    fold_block, sum_up,
+    Axes, Axis, BLOCK, Block, Fold, Interpreted, Level, Nest, PART, Place, Step, Sum, across, add_part,
+    fold_blocks, sum_up,
 };
 use opsmith_core::{Result, memory};
 use smallvec::SmallVec;
 
 use super::memory::Lanes;
-use super::run::{Split, Strip, Task};
+use super::run::{MOST_TOGETHER, Split, Strip, Task};
 use crate::stored::{Stored, Wide};
 
 /// A register: a block for each position of some loops, for each unit where it is not the same for all.
@@ -21,6 +21,8 @@ struct Register {
     along: SmallVec<[(Axis, usize); 2]>,
     /// Whether each unit has its own.
     varies: bool,
+    /// Which argument it is computed for and only stored to.
+    goes_to: Option<Place>,
 }
 
 /// A thread's part of a nest.
@@ -68,10 +70,11 @@ impl<'a, T: Stored> Machine<'a, T> {
                 along.push((axis, count));
                 count *= task.positions(nest, axis);
             }
-            registers.push(Register { first: 0, count, along, varies: false });
+            registers.push(Register { first: 0, count, along, varies: false, goes_to: None });
         }
         let outer = split.map_or(nest.free, |split| nest.free.with(split.axis));
         find_what_varies(task, outer, &nest.steps, &mut registers);
+        find_what_is_stored(&nest.steps, &nest.steps, &mut registers);
         let mut first = 0;
         for register in &mut registers {
             register.first = first;
@@ -106,7 +109,7 @@ impl<'a, T: Stored> Machine<'a, T> {
         let (nest, task) = (self.nest, self.task);
         self.units = strip.units.len();
         self.length = strip.length;
-        let outer = self.split.map_or(nest.free, |split| nest.free.with(split.axis));
+        let outer = self.outer();
         for (unit, index) in strip.units.clone().enumerate() {
             let start = &mut self.starts[unit];
             let mut rest = index;
@@ -125,10 +128,23 @@ impl<'a, T: Stored> Machine<'a, T> {
                 Some(lanes) if nest.free.has(lanes) => (task.sizes[lanes.index()] - start[lanes.index()]).min(BLOCK),
                 _ => 1,
             };
-            for (operand, own) in task.operands.iter().enumerate() {
-                self.offsets[operand * self.together + unit] = own.offset(outer, start);
+        }
+        self.find_offsets(outer);
+    }
+
+    /// Finds how far each operand is for each unit.
+    fn find_offsets(&mut self, outer: Axes) {
+        for (operand, own) in self.task.operands.iter().enumerate() {
+            let offsets = &mut self.offsets[operand * self.together..][..self.units];
+            for (offset, start) in offsets.iter_mut().zip(&self.starts) {
+                *offset = own.offset(outer, start);
             }
         }
+    }
+
+    /// The axes of the outermost loops, and of one that is split.
+    fn outer(&self) -> Axes {
+        self.split.map_or(self.nest.free, |split| self.nest.free.with(split.axis))
     }
 
     /// The lanes of a unit where the loops are.
@@ -189,22 +205,37 @@ impl<'a, T: Stored> Machine<'a, T> {
                 let range = self.all(*register);
                 self.blocks[range].fill(Block([T::Wide::of_double(*value); BLOCK]));
             }
-            Step::Fold { op, from, into } => {
-                let from = self.range(*from);
-                let varies = self.registers[*into].varies;
-                for (unit, into) in self.range(*into).enumerate() {
-                    let from = self.places[from.start + unit.min(from.len() - 1)];
-                    let len = self.lanes(unit).map_or(BLOCK, |(_, len)| if varies { len } else { self.len_of_all() });
-                    // SAFETY: a place is that of a whole block, of a register or in an argument; one that is folded into is another.
-                    fold_block(self.level, *op, &mut self.blocks[into], unsafe { &*from }, len);
-                }
-            }
+            Step::Fold { op, from, into } => self.fold(*op, *from, *into),
             Step::Loop { axis, steps, sums } => self.go_along(*axis, steps, sums),
             Step::Across { op, register } => {
                 let range = self.all(*register);
-                self.blocks[range].iter_mut().for_each(|block| across(*op, block));
+                across(self.level, *op, &mut self.blocks[range]);
             }
         }
+    }
+
+    fn fold(&mut self, op: Fold, from: usize, into: usize) {
+        let (from, to) = (self.range(from), self.range(into));
+        let all = [self.len_of_all()];
+        let lens = match self.lanes(0) {
+            None => &[BLOCK; MOST_TOGETHER][..to.len()],
+            Some(_) if self.registers[into].varies => &self.lens[..to.len()],
+            Some(_) => &all,
+        };
+        self.read.clear();
+        let last = from.len() - 1;
+        self.read.extend((0..to.len()).map(|unit| self.places[from.start + unit.min(last)]));
+        // SAFETY: pointers are references: each place is that of a whole block, of a register or in an argument; one that is folded
+        // into is another.
+        let read = unsafe { &*(&raw const *self.read.as_slice() as *const [&[T::Wide; BLOCK]]) };
+        fold_blocks(self.level, op, &mut self.blocks[to], read, lens);
+    }
+
+    /// Where the block of an output is for a unit where the loops are, if it is computed there.
+    fn in_place(&self, operand: usize, unit: usize) -> Option<*const [T::Wide; BLOCK]> {
+        let own = &self.task.operands[operand];
+        let offset = self.offsets[operand * self.together + unit] + own.offset(self.bound, &self.inner);
+        own.in_place(offset, self.lanes(unit))
     }
 
     fn load(&mut self, from: Place, to: usize) {
@@ -232,6 +263,9 @@ impl<'a, T: Stored> Machine<'a, T> {
         for unit in 0..units {
             let offset = self.offsets[to * self.together + unit] + inner;
             let from = self.places[from.start + unit.min(from.len() - 1)];
+            if operand.in_place(offset, self.lanes(unit)) == Some(from) {
+                continue;
+            }
             // SAFETY: the loops are within the sizes of the call, and the positions of this unit are its own; a place is that of a
             // whole block.
             unsafe { operand.store(self.level, offset, self.lanes(unit), &*from) };
@@ -251,9 +285,16 @@ impl<'a, T: Stored> Machine<'a, T> {
         }
         let blocks = self.blocks.as_mut_ptr();
         self.written.clear();
-        for range in &ranges {
-            // SAFETY: the blocks are within the registers.
-            self.written.extend(range.clone().map(|block| unsafe { &raw mut (*blocks.add(block)).0 }));
+        for (range, output) in ranges.iter().zip(outputs) {
+            let operand = self.registers[*output].goes_to.map(|place| self.task.operand(place));
+            for (unit, block) in range.clone().enumerate() {
+                let in_place = operand.and_then(|operand| self.in_place(operand, unit));
+                // SAFETY: the block is within the registers.
+                let own = || unsafe { &raw mut (*blocks.add(block)).0 };
+                let place = in_place.map_or_else(own, <*const _>::cast_mut);
+                self.places[block] = place;
+                self.written.push(place);
+            }
         }
         let is_one = self.lanes(0).is_none();
         debug_assert!(self.written.iter().all(|block| !self.read.contains(&block.cast_const())));
@@ -277,29 +318,46 @@ impl<'a, T: Stored> Machine<'a, T> {
     }
 
     fn go_along(&mut self, axis: Axis, steps: &'a [Step], sums: &[Sum]) {
-        let is_split = self.split.is_some_and(|split| split.axis == axis && !self.bound.has(axis));
+        let index = axis.index();
+        let is_split = self.split.is_some_and(|split| match &self.nest.steps[split.step] {
+            Step::Loop { steps: own, .. } => std::ptr::eq(own.as_slice(), steps),
+            _ => false,
+        });
+        // There may be a loop along the axis around this one, which units are somewhere along.
+        let around = (self.turns[index], self.inner[index], self.bound);
+        let is_within = self.outer().has(axis) && !is_split;
+        let starts: SmallVec<[usize; 16]> = self.starts.iter().map(|start| start[index]).collect();
+        let lens: SmallVec<[usize; 16]> = self.lens.as_slice().into();
+        if is_within {
+            self.starts.iter_mut().for_each(|start| start[index] = 0);
+            self.find_offsets(self.outer());
+        }
         let positions = if is_split { self.length } else { self.task.positions(self.nest, axis) };
-        let (index, is_lanes) = (axis.index(), self.nest.lanes == Some(axis));
-        let first = if is_split { self.starts[0][index] } else { 0 };
-        // There may be a loop along the axis around this one.
-        let around = (self.turns[index], self.inner[index], self.bound, self.lens[0]);
+        if positions > PART {
+            for register in sums.iter().flat_map(|sum| [sum.total, sum.lost]) {
+                let range = self.all(register);
+                self.blocks[range].fill(Block::default());
+            }
+        }
         self.bound = self.bound.with(axis);
         for position in 0..positions {
             self.turns[index] = position;
             self.inner[index] = position;
-            if is_lanes {
+            if self.nest.lanes == Some(axis) {
                 self.inner[index] = position * BLOCK;
-                let len = (self.task.sizes[index] - first - position * BLOCK).min(BLOCK);
-                self.lens.fill(len);
+                let first = self.starts[0][index] + position * BLOCK;
+                self.lens.fill((self.task.sizes[index] - first).min(BLOCK));
             }
             self.steps(steps);
             if position % PART == PART - 1 && position + 1 < positions {
                 self.sums(sums, add_part);
             }
         }
-        (self.turns[index], self.inner[index], self.bound) = (around.0, around.1, around.2);
-        if is_lanes {
-            self.lens.fill(around.3);
+        (self.turns[index], self.inner[index], self.bound) = around;
+        self.lens.copy_from_slice(&lens);
+        if is_within {
+            self.starts.iter_mut().zip(starts).for_each(|(to, start)| to[index] = start);
+            self.find_offsets(self.outer());
         }
         if positions > PART {
             self.sums(sums, sum_up);
@@ -360,7 +418,7 @@ impl<'a, T: Stored> Machine<'a, T> {
             while let Some(mut first) = rest.next() {
                 if let Some(second) = rest.next() {
                     for ((op, into), from) in ops.iter().zip(&mut first).zip(&second) {
-                        fold_block(self.level, *op, into, &from.0, BLOCK);
+                        fold_blocks(self.level, *op, std::slice::from_mut(into), &[&from.0], &[BLOCK]);
                     }
                 }
                 pairs.push(first);
@@ -374,6 +432,36 @@ impl<'a, T: Stored> Machine<'a, T> {
 }
 
 type SumFn<W> = fn(Level, &mut Block<W>, &mut Block<W>, &mut Block<W>);
+
+/// Finds which registers are computed in some steps, of all, for one output and nothing else: they may be computed where that is.
+fn find_what_is_stored(all: &[Step], steps: &[Step], registers: &mut [Register]) {
+    for (position, step) in steps.iter().enumerate() {
+        match step {
+            Step::Loop { steps, .. } => find_what_is_stored(all, steps, registers),
+            Step::Compute { outputs, .. } => {
+                for &output in outputs.iter().filter(|output| reads(all, **output) == 1) {
+                    let stored = steps[position..].iter().find_map(|step| match step {
+                        Step::Store { from, to } if *from == output => Some(*to),
+                        _ => None,
+                    });
+                    registers[output].goes_to = stored.filter(|_| registers[output].varies);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// How often steps read a register.
+fn reads(steps: &[Step], register: usize) -> usize {
+    let of_step = |step: &Step| match step {
+        Step::Store { from, .. } | Step::Fold { from, .. } => usize::from(*from == register),
+        Step::Compute { inputs, .. } => inputs.iter().filter(|input| **input == register).count(),
+        Step::Loop { steps, .. } => reads(steps, register),
+        _ => 0,
+    };
+    steps.iter().map(of_step).sum()
+}
 
 /// Finds which registers are not the same for all units: what is made of what lies along the axes of the outermost loops.
 fn find_what_varies<T: Stored>(task: &Task<'_, T>, outer: Axes, steps: &[Step], registers: &mut [Register]) {

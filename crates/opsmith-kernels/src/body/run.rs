@@ -13,9 +13,9 @@ use crate::stored::Stored;
 /// What a step takes, in nanoseconds, for a block.
 const STEP_COST: usize = 20;
 /// At most so many positions of the free axes are computed together.
-const MOST_TOGETHER: usize = 16;
+pub(super) const MOST_TOGETHER: usize = 16;
 /// The bytes that their blocks may have.
-const ROOM: usize = 1 << 17;
+const ROOM: usize = 1 << 15;
 /// Into so many parts a loop is split at most, all positions of the free axes together.
 const PARTS: usize = 64;
 /// The least positions of a part of a loop.
@@ -137,8 +137,7 @@ impl<T: Stored> Task<'_, T> {
         let mut loops = nest.steps.iter().enumerate().filter(|(_, step)| has_folds(step));
         let (step, found) = loops.next()?;
         let Step::Loop { axis, steps, .. } = found else { return None };
-        // What is read by other loops along it is not where a part begins.
-        if loops.next().is_some() || units == 0 || loops_along(*axis, &nest.steps[..=step]) > 1 {
+        if loops.next().is_some() || units == 0 {
             return None;
         }
         let positions = self.positions(nest, *axis);
@@ -216,15 +215,6 @@ fn has_folds(step: &Step) -> bool {
         Step::Loop { steps, .. } => steps.iter().any(has_folds),
         _ => false,
     }
-}
-
-/// How many loops there are along an axis.
-fn loops_along(axis: Axis, steps: &[Step]) -> usize {
-    let count = |step: &Step| match step {
-        Step::Loop { axis: own, steps, .. } => usize::from(*own == axis) + loops_along(axis, steps),
-        _ => 0,
-    };
-    steps.iter().map(count).sum()
 }
 
 fn find_folds(steps: &[Step], found: &mut impl FnMut(usize, Fold)) {

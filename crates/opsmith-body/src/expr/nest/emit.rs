@@ -266,8 +266,6 @@ impl<'a> Emitter<'a> {
             steps.push(Step::Fill { register: into, value: op.identity_value() });
             if op == Fold::Sum {
                 let (total, lost) = (self.register(own), self.register(own));
-                steps.push(Step::Fill { register: total, value: 0.0 });
-                steps.push(Step::Fill { register: lost, value: 0.0 });
                 sums.push(Sum { part: into, total, lost });
             }
             let axes = self.axes(operand).with(axis);

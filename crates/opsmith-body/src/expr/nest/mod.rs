@@ -7,7 +7,7 @@ mod fold;
 mod lanes;
 mod whole;
 
-pub use fold::{across, add_part, fold_block, sum_up};
+pub use fold::{across, add_part, fold_blocks, sum_up};
 
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Fold, Graph};
@@ -146,9 +146,9 @@ pub enum Step {
 pub struct Sum {
     /// The register that terms are folded into, and which has the whole sum after the loop.
     pub part: usize,
-    /// The sum of the parts before.
+    /// The sum of the parts before; the loop begins with 0.
     pub total: usize,
-    /// What rounding has lost of it.
+    /// What rounding has lost of it, 0 as well.
     pub lost: usize,
 }
 
