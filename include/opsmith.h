@@ -250,6 +250,186 @@
 #define OPSMITH_ATTR_TENSOR 6
 
 /**
+ * `opcode` of a node: an input of the op; `operands[0]` is its position.
+ */
+#define OPSMITH_NODE_INPUT 0
+
+/**
+ * A number, `constant`.
+ */
+#define OPSMITH_NODE_CONSTANT 1
+
+/**
+ * The second operand where the first, a mask, is true, else the third.
+ */
+#define OPSMITH_NODE_SELECT 2
+
+/**
+ * Both masks.
+ */
+#define OPSMITH_NODE_AND 3
+
+/**
+ * Either mask.
+ */
+#define OPSMITH_NODE_OR 4
+
+/**
+ * Not the mask.
+ */
+#define OPSMITH_NODE_NOT 5
+
+/**
+ * A mask: whether the first is less than the second.
+ */
+#define OPSMITH_NODE_LT 6
+
+/**
+ * A mask: less than or equal.
+ */
+#define OPSMITH_NODE_LE 7
+
+/**
+ * A mask: equal.
+ */
+#define OPSMITH_NODE_EQ 8
+
+/**
+ * The sum of two numbers.
+ */
+#define OPSMITH_NODE_ADD 9
+
+/**
+ * The first less the second.
+ */
+#define OPSMITH_NODE_SUB 10
+
+/**
+ * Their product.
+ */
+#define OPSMITH_NODE_MUL 11
+
+/**
+ * The first divided by the second.
+ */
+#define OPSMITH_NODE_DIV 12
+
+/**
+ * The first to the power of the second.
+ */
+#define OPSMITH_NODE_POW 13
+
+/**
+ * The smaller, NaN if one is NaN.
+ */
+#define OPSMITH_NODE_MIN 14
+
+/**
+ * The larger, NaN if one is NaN.
+ */
+#define OPSMITH_NODE_MAX 15
+
+/**
+ * −x; this and what follows are functions of one number.
+ */
+#define OPSMITH_NODE_NEG 64
+
+/**
+ * eˣ.
+ */
+#define OPSMITH_NODE_EXP 65
+
+/**
+ * The natural logarithm.
+ */
+#define OPSMITH_NODE_LOG 66
+
+/**
+ * log(1 + x), exact near 0.
+ */
+#define OPSMITH_NODE_LOG1P 67
+
+/**
+ * eˣ − 1, exact near 0.
+ */
+#define OPSMITH_NODE_EXPM1 68
+
+/**
+ * The hyperbolic tangent.
+ */
+#define OPSMITH_NODE_TANH 69
+
+/**
+ * 1 / (1 + e⁻ˣ).
+ */
+#define OPSMITH_NODE_SIGMOID 70
+
+/**
+ * The error function.
+ */
+#define OPSMITH_NODE_ERF 71
+
+/**
+ * The normal distribution's cumulative function.
+ */
+#define OPSMITH_NODE_NORMAL_CDF 72
+
+/**
+ * The normal distribution's density.
+ */
+#define OPSMITH_NODE_NORMAL_PDF 73
+
+/**
+ * log(1 + eˣ).
+ */
+#define OPSMITH_NODE_SOFTPLUS 74
+
+/**
+ * The sine.
+ */
+#define OPSMITH_NODE_SIN 75
+
+/**
+ * The cosine.
+ */
+#define OPSMITH_NODE_COS 76
+
+/**
+ * The square root.
+ */
+#define OPSMITH_NODE_SQRT 77
+
+/**
+ * 1 / √x.
+ */
+#define OPSMITH_NODE_RSQRT 78
+
+/**
+ * The absolute value.
+ */
+#define OPSMITH_NODE_ABS 79
+
+/**
+ * −1, 0 or 1; ±0 and NaN stay what they are.
+ */
+#define OPSMITH_NODE_SIGN 80
+
+/**
+ * The largest integer that is not larger.
+ */
+#define OPSMITH_NODE_FLOOR 81
+
+/**
+ * x times `OPSMITH_NODE_NORMAL_CDF` of x, the Gaussian error linear unit.
+ */
+#define OPSMITH_NODE_GELU 82
+
+/**
+ * Its usual approximation, x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+ */
+#define OPSMITH_NODE_GELU_TANH 83
+
+/**
  * A call worked out: its attributes and dtypes, and the kernel that they lead to. Only the library knows what is in it.
  */
 typedef struct OpsmithPlan OpsmithPlan;
@@ -539,6 +719,68 @@ typedef struct OpsmithError {
 } OpsmithError;
 
 /**
+ * A step of a program: a number, or a mask where it is a comparison or made of masks. Its size never changes.
+ */
+typedef struct OpsmithNode {
+  /**
+   * What it computes: `OPSMITH_NODE_…`. Later versions may add some; who does not know one leaves the program alone.
+   */
+  int32_t opcode;
+  /**
+   * The positions of the nodes that it is computed from, all before it, as many as the opcode takes; then 0.
+   */
+  uint32_t operands[3];
+  /**
+   * The number of `OPSMITH_NODE_CONSTANT`; else 0.
+   */
+  double constant;
+} OpsmithNode;
+
+/**
+ * What an op computes of each element of its inputs, all broadcast to one shape: a graph whose nodes come after what they are
+ * computed from. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
+ */
+typedef struct OpsmithProgram {
+  /**
+   * `sizeof(OpsmithProgram)`.
+   */
+  size_t size;
+  /**
+   * How many inputs the op has.
+   */
+  size_t num_inputs;
+  /**
+   * The nodes.
+   */
+  const struct OpsmithNode *nodes;
+  /**
+   * How many there are.
+   */
+  size_t num_nodes;
+  /**
+   * For each output of the op the position of its node.
+   */
+  const uint32_t *outputs;
+  /**
+   * For each output the input whose shape it has, summed over the dims along which that is repeated; -1 for an output of the
+   * shape that all inputs broadcast to.
+   */
+  const int32_t *like;
+  /**
+   * How many outputs there are.
+   */
+  size_t num_outputs;
+  /**
+   * The inputs that do not broadcast: where the shapes of these are the one that all inputs broadcast to, every shape fits.
+   */
+  const uint32_t *whole;
+  /**
+   * How many there are.
+   */
+  size_t num_whole;
+} OpsmithProgram;
+
+/**
  * What a library exports as `opsmith_library_v1`. All functions may be called from any thread.
  */
 typedef struct OpsmithLibrary {
@@ -600,9 +842,7 @@ typedef struct OpsmithLibrary {
   /**
    * Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
    * `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
-   * `response`: `{"formula": text, "cuda_source": text, "vectors": text, "program": {"graph": text, "like": [input or
-   * null], "whole": [input]} or null}`, a program being a function of each element, `like` the inputs whose shapes its
-   * outputs have, null for all inputs broadcast, and `whole` those that do not broadcast; free it with `string_free`.
+   * `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
    */
   struct OpsmithError *(*explain)(size_t op, struct OpsmithStr request, struct OpsmithStr *response);
   /**
@@ -615,6 +855,19 @@ typedef struct OpsmithLibrary {
    * Frees a plan that no call uses any more; null is fine.
    */
   void (*plan_free)(struct OpsmithPlan *plan);
+  /**
+   * Tells what an op computes of each element, for these attributes: those not given have their defaults, dtypes `float32`
+   * where they may. Null where it is more than a function of each element, or rounds once what a program would round
+   * several times. Free it with `program_free`.
+   */
+  struct OpsmithError *(*program)(size_t op,
+                                  const struct OpsmithAttr *const *attrs,
+                                  size_t num_attrs,
+                                  const struct OpsmithProgram **program);
+  /**
+   * Frees a program with all that it points to; null is fine.
+   */
+  void (*program_free)(const struct OpsmithProgram *program);
 } OpsmithLibrary;
 
 /**

@@ -23,11 +23,6 @@ class Explanation:
     cuda_source: str
     #: The instructions that it runs with on this processor: `AVX-512, 16 × float32`.
     vectors: str
-    #: What it computes, for programs: `graph`, the text that the standard operator `Pointwise` takes, and
-    #: `like`, for each output the input whose shape it has, `None` for that of all inputs broadcast, and
-    #: `whole`, the inputs that do not broadcast. `None` where the kernel is more than a function of each
-    #: element, or rounds once what a program would round several times.
-    program: dict[str, Any] | None = None
 
     def __str__(self) -> str:
         return self.formula

@@ -107,6 +107,79 @@ pub const OPSMITH_ATTR_SHAPE: i32 = 5;
 /// A `tensor`; an element is a pointer to an `OpsmithTensor` in main memory.
 pub const OPSMITH_ATTR_TENSOR: i32 = 6;
 
+/// `opcode` of a node: an input of the op; `operands[0]` is its position.
+pub const OPSMITH_NODE_INPUT: i32 = 0;
+/// A number, `constant`.
+pub const OPSMITH_NODE_CONSTANT: i32 = 1;
+/// The second operand where the first, a mask, is true, else the third.
+pub const OPSMITH_NODE_SELECT: i32 = 2;
+/// Both masks.
+pub const OPSMITH_NODE_AND: i32 = 3;
+/// Either mask.
+pub const OPSMITH_NODE_OR: i32 = 4;
+/// Not the mask.
+pub const OPSMITH_NODE_NOT: i32 = 5;
+/// A mask: whether the first is less than the second.
+pub const OPSMITH_NODE_LT: i32 = 6;
+/// A mask: less than or equal.
+pub const OPSMITH_NODE_LE: i32 = 7;
+/// A mask: equal.
+pub const OPSMITH_NODE_EQ: i32 = 8;
+/// The sum of two numbers.
+pub const OPSMITH_NODE_ADD: i32 = 9;
+/// The first less the second.
+pub const OPSMITH_NODE_SUB: i32 = 10;
+/// Their product.
+pub const OPSMITH_NODE_MUL: i32 = 11;
+/// The first divided by the second.
+pub const OPSMITH_NODE_DIV: i32 = 12;
+/// The first to the power of the second.
+pub const OPSMITH_NODE_POW: i32 = 13;
+/// The smaller, NaN if one is NaN.
+pub const OPSMITH_NODE_MIN: i32 = 14;
+/// The larger, NaN if one is NaN.
+pub const OPSMITH_NODE_MAX: i32 = 15;
+/// −x; this and what follows are functions of one number.
+pub const OPSMITH_NODE_NEG: i32 = 64;
+/// eˣ.
+pub const OPSMITH_NODE_EXP: i32 = 65;
+/// The natural logarithm.
+pub const OPSMITH_NODE_LOG: i32 = 66;
+/// log(1 + x), exact near 0.
+pub const OPSMITH_NODE_LOG1P: i32 = 67;
+/// eˣ − 1, exact near 0.
+pub const OPSMITH_NODE_EXPM1: i32 = 68;
+/// The hyperbolic tangent.
+pub const OPSMITH_NODE_TANH: i32 = 69;
+/// 1 / (1 + e⁻ˣ).
+pub const OPSMITH_NODE_SIGMOID: i32 = 70;
+/// The error function.
+pub const OPSMITH_NODE_ERF: i32 = 71;
+/// The normal distribution's cumulative function.
+pub const OPSMITH_NODE_NORMAL_CDF: i32 = 72;
+/// The normal distribution's density.
+pub const OPSMITH_NODE_NORMAL_PDF: i32 = 73;
+/// log(1 + eˣ).
+pub const OPSMITH_NODE_SOFTPLUS: i32 = 74;
+/// The sine.
+pub const OPSMITH_NODE_SIN: i32 = 75;
+/// The cosine.
+pub const OPSMITH_NODE_COS: i32 = 76;
+/// The square root.
+pub const OPSMITH_NODE_SQRT: i32 = 77;
+/// 1 / √x.
+pub const OPSMITH_NODE_RSQRT: i32 = 78;
+/// The absolute value.
+pub const OPSMITH_NODE_ABS: i32 = 79;
+/// −1, 0 or 1; ±0 and NaN stay what they are.
+pub const OPSMITH_NODE_SIGN: i32 = 80;
+/// The largest integer that is not larger.
+pub const OPSMITH_NODE_FLOOR: i32 = 81;
+/// x times `OPSMITH_NODE_NORMAL_CDF` of x, the Gaussian error linear unit.
+pub const OPSMITH_NODE_GELU: i32 = 82;
+/// Its usual approximation, x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+pub const OPSMITH_NODE_GELU_TANH: i32 = 83;
+
 /// A run of bytes, UTF-8 where it is text, with no NUL at its end.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -303,6 +376,43 @@ pub struct OpsmithCall {
 /// A call worked out: its attributes and dtypes, and the kernel that they lead to. Only the library knows what is in it.
 pub enum OpsmithPlan {}
 
+/// A step of a program: a number, or a mask where it is a comparison or made of masks. Its size never changes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct OpsmithNode {
+    /// What it computes: `OPSMITH_NODE_…`. Later versions may add some; who does not know one leaves the program alone.
+    pub opcode: i32,
+    /// The positions of the nodes that it is computed from, all before it, as many as the opcode takes; then 0.
+    pub operands: [u32; 3],
+    /// The number of `OPSMITH_NODE_CONSTANT`; else 0.
+    pub constant: f64,
+}
+
+/// What an op computes of each element of its inputs, all broadcast to one shape: a graph whose nodes come after what they are
+/// computed from. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
+#[repr(C)]
+pub struct OpsmithProgram {
+    /// `sizeof(OpsmithProgram)`.
+    pub size: usize,
+    /// How many inputs the op has.
+    pub num_inputs: usize,
+    /// The nodes.
+    pub nodes: *const OpsmithNode,
+    /// How many there are.
+    pub num_nodes: usize,
+    /// For each output of the op the position of its node.
+    pub outputs: *const u32,
+    /// For each output the input whose shape it has, summed over the dims along which that is repeated; -1 for an output of the
+    /// shape that all inputs broadcast to.
+    pub like: *const i32,
+    /// How many outputs there are.
+    pub num_outputs: usize,
+    /// The inputs that do not broadcast: where the shapes of these are the one that all inputs broadcast to, every shape fits.
+    pub whole: *const u32,
+    /// How many there are.
+    pub num_whole: usize,
+}
+
 /// What a library exports as `opsmith_library_v1`. All functions may be called from any thread.
 #[repr(C)]
 pub struct OpsmithLibrary {
@@ -340,9 +450,7 @@ pub struct OpsmithLibrary {
     pub register_host: unsafe extern "C" fn(host: OpsmithStr) -> *mut OpsmithError,
     /// Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
     /// `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
-    /// `response`: `{"formula": text, "cuda_source": text, "vectors": text, "program": {"graph": text, "like": [input or
-    /// null], "whole": [input]} or null}`, a program being a function of each element, `like` the inputs whose shapes its
-    /// outputs have, null for all inputs broadcast, and `whole` those that do not broadcast; free it with `string_free`.
+    /// `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
     pub explain:
         unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
     /// Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
@@ -352,6 +460,17 @@ pub struct OpsmithLibrary {
         unsafe extern "C" fn(call: *const OpsmithCall, plan: *mut *mut OpsmithPlan) -> *mut OpsmithError,
     /// Frees a plan that no call uses any more; null is fine.
     pub plan_free: unsafe extern "C" fn(plan: *mut OpsmithPlan),
+    /// Tells what an op computes of each element, for these attributes: those not given have their defaults, dtypes `float32`
+    /// where they may. Null where it is more than a function of each element, or rounds once what a program would round
+    /// several times. Free it with `program_free`.
+    pub program: unsafe extern "C" fn(
+        op: usize,
+        attrs: *const *const OpsmithAttr,
+        num_attrs: usize,
+        program: *mut *const OpsmithProgram,
+    ) -> *mut OpsmithError,
+    /// Frees a program with all that it points to; null is fine.
+    pub program_free: unsafe extern "C" fn(program: *const OpsmithProgram),
 }
 
 // SAFETY: the table and the text that it points to never change.

@@ -61,6 +61,10 @@ pub trait Scalar:
     fn normal_cdf(self) -> Self;
     /// The normal distribution's density, φ(x) = exp(−x²/2) / √(2π).
     fn normal_pdf(self) -> Self;
+    /// x Φ(x), the Gaussian error linear unit.
+    fn gelu(self) -> Self;
+    /// The usual approximation of [`gelu`](Self::gelu): x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
+    fn gelu_tanh(self) -> Self;
     /// The sine.
     fn sin(self) -> Self;
     /// The cosine.
@@ -126,16 +130,6 @@ pub trait Scalar:
     fn elu(self) -> Self {
         Self::select(self.gt(Self::of(0.0)), self, self.expm1())
     }
-    /// x Φ(x), the Gaussian error linear unit.
-    #[inline(always)]
-    fn gelu(self) -> Self {
-        self * self.normal_cdf()
-    }
-    /// The usual approximation of [`gelu`](Self::gelu): x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³))).
-    #[inline(always)]
-    fn gelu_tanh(self) -> Self {
-        gelu_tanh(self)
-    }
     /// log(1 + eˣ).
     #[inline(always)]
     fn softplus(self) -> Self {
@@ -157,13 +151,6 @@ pub trait Scalar:
         let power = power.unwrap_or(Self::of(1.0));
         if exponent < 0 { Self::of(1.0) / power } else { power }
     }
-}
-
-/// [`Scalar::gelu_tanh`] from other functions.
-#[inline(always)]
-pub(crate) fn gelu_tanh<S: Scalar>(x: S) -> S {
-    let inner = (x * x * GELU_CUBIC + 1.0) * x * GELU_LINEAR;
-    x * inner.sigmoid()
 }
 
 /// 2 √(2/π), in the argument of the sigmoid of [`Scalar::gelu_tanh`].

@@ -98,7 +98,7 @@ impl Op {
 fn explanation(json: &Value) -> Option<Explanation> {
     let text = |key: &str| Some(json[key].as_str()?.to_owned());
     let (cuda_source, vectors) = (text("cuda_source")?, text("vectors")?);
-    Some(Explanation { formula: text("formula")?, cuda_source, vectors, program: None })
+    Some(Explanation { formula: text("formula")?, cuda_source, vectors })
 }
 
 fn gradient(signature: &Signature, json: &Value) -> Result<Gradient> {

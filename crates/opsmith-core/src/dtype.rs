@@ -174,9 +174,9 @@ impl FromStr for DType {
 pub mod sets {
     use super::DType::{self, *};
 
-    /// The bound [`Float`](super::Float).
+    /// The bound `Float`, which `opsmith-kernels` has.
     pub const FLOAT: &[DType] = &[Float32, Float64];
-    /// The bound [`AnyFloat`](super::AnyFloat).
+    /// The bound `AnyFloat`, as well.
     pub const ANY_FLOAT: &[DType] = &[Float16, BFloat16, Float32, Float64];
     /// The bound [`Integer`](super::Integer).
     pub const INTEGER: &[DType] = &[Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64];
@@ -265,10 +265,6 @@ pub trait Number: Element + num_traits::NumAssign {}
 pub trait RealNumber: Number + PartialOrd + num_traits::NumCast {}
 /// Signed and unsigned integers of 8 to 64 bits.
 pub trait Integer: RealNumber + num_traits::PrimInt {}
-/// `float16`, `bfloat16`, `float32` and `float64`.
-pub trait AnyFloat: RealNumber + num_traits::Float {}
-/// `float32` and `float64`.
-pub trait Float: AnyFloat + ndarray::NdFloat {}
 
 macro_rules! implement {
     ($($trait:ident: $($rust:ty),*;)*) => { $($(impl $trait for $rust {})*)* };
@@ -278,8 +274,6 @@ implement! {
     Number: f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64, Complex<f32>, Complex<f64>;
     RealNumber: f32, f64, f16, bf16, i8, i16, i32, i64, u8, u16, u32, u64;
     Integer: i8, i16, i32, i64, u8, u16, u32, u64;
-    AnyFloat: f32, f64, f16, bf16;
-    Float: f32, f64;
 }
 
 #[cfg(test)]

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
-
 use crate::attr::AttrValue;
 use crate::def::{Allowed, ArgCount, ArgType};
 use crate::kernel::OpKernelConstruction;
@@ -19,40 +17,6 @@ pub struct Explanation {
     pub cuda_source: String,
     /// The instructions that it runs with on this processor, and how many elements they take: `AVX-512, 16 × float32`.
     pub vectors: String,
-    /// What it computes, for programs; none where it is more than a function of each element.
-    pub program: Option<Program>,
-}
-
-/// A function of each element, as `opsmith_body::Graph::parse` reads it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Program {
-    /// The text of the graph, whose inputs and outputs are those of the op.
-    pub graph: String,
-    /// For each output the input whose shape it has, summed over the dims along which that is repeated; none for an
-    /// output of the shape that all inputs broadcast to.
-    pub like: Vec<Option<usize>>,
-    /// The inputs that do not broadcast, as gradients do not: in a call where the shapes of these are the one that all inputs
-    /// broadcast to, every shape fits.
-    pub whole: Vec<usize>,
-}
-
-impl Program {
-    /// The program as JSON: `{"graph": text, "like": [null or an input], "whole": [an input]}`, inputs by position.
-    pub fn to_json(&self) -> Value {
-        json!({ "graph": self.graph, "like": self.like, "whole": self.whole })
-    }
-
-    /// The program that [`to_json`](Self::to_json) gave; none of anything else.
-    pub fn from_json(json: &Value) -> Option<Program> {
-        let input = |value: &Value| usize::try_from(value.as_u64()?).ok();
-        let like = |value: &Value| match value {
-            Value::Null => Some(None),
-            other => input(other).map(Some),
-        };
-        let like = json["like"].as_array()?.iter().map(like).collect::<Option<_>>()?;
-        let whole = json["whole"].as_array()?.iter().map(input).collect::<Option<_>>()?;
-        Some(Program { graph: json["graph"].as_str()?.to_owned(), like, whole })
-    }
 }
 
 /// What makes the [`Explanation`] of an op for some attributes.
@@ -72,6 +36,16 @@ impl Op {
                 "{name}: its kernel is written by hand, so there is no formula to show"
             )));
         };
+        self.construct(attrs, |construction| explain(construction))
+    }
+
+    /// Calls `body` with what a kernel for these attributes is made from.
+    pub(crate) fn construct<R>(
+        &self,
+        attrs: &[Option<AttrValue>],
+        body: impl FnOnce(&OpKernelConstruction<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let signature = self.signature();
         let dtypes: Vec<DType> =
             signature.inputs.iter().map(|arg| dtype(signature, arg.dtype, attrs)).collect();
         let inputs = signature.inputs.iter().zip(&dtypes).map(|(arg, dtype)| match arg.count {
@@ -80,7 +54,7 @@ impl Op {
         });
         let resolved = signature.resolve(&inputs.collect::<Vec<_>>(), attrs)?;
         let construction = OpKernelConstruction::new(signature, &resolved.attrs, DeviceKind::Cpu);
-        crate::panic::catch(|| explain(&construction)).map_err(|error| self.name_in(error))
+        crate::panic::catch(|| body(&construction)).map_err(|error| self.name_in(error))
     }
 }
 
@@ -128,14 +102,6 @@ mod tests {
         let given = [Some(AttrValue::Float(3.0)), Some(AttrValue::Type(DType::Float64))];
         let other = scale.explain(&given).unwrap();
         assert_eq!((other.formula.as_str(), other.vectors.as_str()), ("y = 3 * x", "float64"));
-    }
-
-    #[test]
-    fn programs_are_read_as_they_were_written() {
-        let program = Program { graph: "inputs 1".to_owned(), like: vec![None, Some(2)], whole: vec![1] };
-        assert_eq!(Program::from_json(&program.to_json()), Some(program));
-        assert_eq!(Program::from_json(&json!({ "graph": "", "like": [-1], "whole": [] })), None);
-        assert_eq!(Program::from_json(&Value::Null), None);
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod memory;
 mod op;
 pub mod panic;
 mod plan;
+mod program;
 mod resource;
 pub mod shape;
 pub mod strided;
@@ -33,7 +34,7 @@ pub use def::{ArgDTypes, Signature, SignatureBuilder};
 pub use device::{Device, DeviceKind};
 pub use dtype::{DType, Element};
 pub use error::{Code, Error, Result};
-pub use explain::{ExplainFn, Explanation, Program};
+pub use explain::{ExplainFn, Explanation};
 #[doc(hidden)]
 pub use gradient::{Arguments, check_gradient};
 pub use gradient::{Gradient, GradientInput, GradientWiring};
@@ -41,6 +42,7 @@ pub use kernel::{Compute, KernelDef, KernelRow, OpKernel, OpKernelConstruction, 
 pub use library::Library;
 pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition};
 pub use plan::{Plan, PlanRef, Request};
+pub use program::{Program, ProgramFn};
 pub use resource::{Resource, ResourceGuard};
 pub use shape::{Dim, InferenceContext, Shape, ShapeFn, ShapeSignature, functions as shape_fns};
 pub use tensor::{TensorView, TensorViewMut};

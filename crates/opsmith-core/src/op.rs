@@ -6,6 +6,7 @@ use crate::explain::{ExplainFn, Explanation};
 use crate::gradient::{Arguments, Gradient, GradientWiring};
 use crate::kernel::{KernelDef, OpKernelConstruction};
 use crate::plan::{Instances, Plans};
+use crate::program::{Program, ProgramFn};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
 use crate::{Autocast, DType, Error, Result, Signature, SignatureBuilder, bail};
@@ -32,6 +33,7 @@ pub struct OpDef {
     gradient: Gradient,
     autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
+    program: Option<ProgramFn>,
 }
 
 #[derive(Clone)]
@@ -51,6 +53,7 @@ impl OpDef {
             gradient: Gradient::Undeclared,
             autocast: None,
             explain: None,
+            program: None,
         }
     }
 
@@ -154,6 +157,15 @@ impl OpDef {
         self
     }
 
+    /// Says what is computed of each element, for [`Op::program`].
+    pub fn program(
+        mut self,
+        function: impl Fn(&OpKernelConstruction<'_>) -> Result<Option<Program>> + Send + Sync + 'static,
+    ) -> OpDef {
+        self.program = Some(Arc::new(function));
+        self
+    }
+
     /// Checks the statement.
     ///
     /// # Errors
@@ -185,6 +197,7 @@ impl OpDef {
             gradient: self.gradient,
             autocast: self.autocast,
             explain: self.explain,
+            program: self.program,
             wiring: None,
             plans: Plans::default(),
             instances: Instances::default(),
@@ -243,6 +256,7 @@ pub struct Op {
     gradient: Gradient,
     autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
+    program: Option<ProgramFn>,
     wiring: Option<GradientWiring>,
     pub(crate) plans: Plans,
     pub(crate) instances: Instances,
@@ -277,6 +291,10 @@ impl Op {
 
     pub(crate) fn explain_fn(&self) -> Option<&ExplainFn> {
         self.explain.as_ref()
+    }
+
+    pub(crate) fn program_fn(&self) -> Option<&ProgramFn> {
+        self.program.as_ref()
     }
 
     /// The registered kernels.

@@ -8,7 +8,7 @@ pub(crate) type OperandStrides = SmallVec<[isize; 6]>;
 
 /// The dims and strides of a tensor.
 #[derive(Clone, Copy)]
-pub(crate) struct Layout<'a> {
+pub struct Layout<'a> {
     pub(crate) shape: &'a [usize],
     pub(crate) strides: &'a [isize],
 }

@@ -8,6 +8,7 @@ pub mod body;
 mod cuda;
 mod explain;
 mod facts;
+mod float;
 mod map;
 mod nests;
 mod operand;
@@ -18,5 +19,6 @@ pub mod reduce;
 mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes, choice};
-pub use map::{BodyFloat, ComputeExt};
-pub use product::{GemmFloat, gemm};
+pub use float::{AnyFloat, Float};
+pub use map::ComputeExt;
+pub use product::gemm;

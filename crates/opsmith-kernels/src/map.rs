@@ -5,15 +5,9 @@ use opsmith_body::{Body, Compiled};
 use opsmith_core::{Compute, Result, bail};
 use smallvec::SmallVec;
 
+use crate::AnyFloat;
 use crate::axes::{Layout, broadcast_shape};
-use crate::pointwise::each_element;
-use crate::product::{GemmFloat, Product};
-use crate::stored::Stored;
-
-/// A float that bodies are applied to: `f32` and `f64`, and `f16` and `bf16`, which are computed in float32.
-pub trait BodyFloat: Stored {}
-
-impl<T: Stored> BodyFloat for T {}
+use crate::product::Product;
 
 /// What [`Compute`] does with whole arrays.
 pub trait ComputeExt {
@@ -31,7 +25,7 @@ pub trait ComputeExt {
         outputs: [ArrayViewMut<'_, T, D>; OUT],
     ) -> Result<()>
     where
-        T: BodyFloat,
+        T: AnyFloat,
         D: Dimension,
         B: Body<IN, OUT> + Send + Sync;
 
@@ -44,7 +38,7 @@ pub trait ComputeExt {
     /// # Errors
     /// `InvalidArgument` when the shapes are not (n, k), (k, m) and (n, m); `ResourceExhausted` when there is no memory
     /// for the float32 copies of matrices of float16 or bfloat16.
-    fn gemm<T: GemmFloat>(
+    fn gemm<T: AnyFloat>(
         &self,
         alpha: T,
         a: ArrayView2<'_, T>,
@@ -65,7 +59,7 @@ impl ComputeExt for Compute<'_> {
         mut outputs: [ArrayViewMut<'_, T, D>; OUT],
     ) -> Result<()>
     where
-        T: BodyFloat,
+        T: AnyFloat,
         D: Dimension,
         B: Body<IN, OUT> + Send + Sync,
     {
@@ -83,20 +77,20 @@ impl ComputeExt for Compute<'_> {
             );
         }
         let places: SmallVec<[*mut T; 8]> = outputs.iter_mut().map(ArrayViewMut::as_mut_ptr).collect();
-        let sources = inputs
+        let mut sources = inputs
             .iter()
             .map(|input| (input.as_ptr(), Layout { shape: input.shape(), strides: input.strides() }));
-        let targets = places
+        let mut targets = places
             .iter()
             .zip(&outputs)
             .map(|(&place, output)| (place, Layout { shape: output.shape(), strides: output.strides() }));
         let blocks = Compiled::<_, IN, OUT>(body);
         // SAFETY: views reach their elements, which are borrowed for as long as this takes; mutable views are of
         // different elements, at one index each.
-        unsafe { each_element(self, (&blocks, COST), &shape, sources, targets) }
+        unsafe { T::apply(self, (&blocks, COST), &shape, &mut sources, &mut targets) }
     }
 
-    fn gemm<T: GemmFloat>(
+    fn gemm<T: AnyFloat>(
         &self,
         alpha: T,
         a: ArrayView2<'_, T>,

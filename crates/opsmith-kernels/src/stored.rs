@@ -5,7 +5,7 @@ use opsmith_body::{BLOCK, Block, Blocks, Element as Float, Isa, Kernel, Level, T
 use opsmith_core::Element;
 
 /// A float that bodies are computed with.
-pub trait Wide: Float + Element + Temporary {
+pub(crate) trait Wide: Float + Element + Temporary {
     /// Computes a block of a body.
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]);
     /// Computes `count` blocks of a body, to where they belong.
@@ -67,7 +67,7 @@ impl Wide for f64 {
 }
 
 /// A float of a tensor: `f32` and `f64` are computed with as they are, `f16` and `bf16` as `f32`.
-pub trait Stored: Float + Element {
+pub(crate) trait Stored: Float + Element {
     /// What it is computed with.
     type Wide: Wide;
     /// Whether that is the type itself.

@@ -24,7 +24,7 @@ fn pointwise() -> OpDef {
              over memory. A session puts it in the place of operators that follow each other.\n\n\
              program: What is computed, a line for each step: `inputs 2`, then `input 0`, `constant` with the bits of a \
              float64 in hexadecimal, or an operation with the numbers of the steps that it takes, as in `add 0 1`; \
-             last, for each output, `output` with the number of a step. `explain` tells the program of an operator.\n\
+             last, for each output, `output` with the number of a step.\n\
              N: How many inputs there are.\n\
              M: How many outputs there are.\n\
              inputs: Any numbers.\n\

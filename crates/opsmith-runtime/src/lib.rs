@@ -35,6 +35,7 @@ mod op;
 mod optimizer;
 mod poison;
 mod pool;
+mod program;
 mod session;
 mod shapes;
 mod standard;

@@ -8,10 +8,10 @@ use opsmith_core::def::no_such_op;
 use opsmith_core::{Error, Result, ensure};
 use serde_json::Value;
 
-use crate::ask::Programs;
 use crate::call::take_error;
 use crate::loader;
 use crate::op::{Op, OpInfo};
+use crate::program::Programs;
 
 /// A library of operators: one that was loaded from a file and stays loaded for good, or one that is part of the program.
 /// Cloning gives the same library.

@@ -13,20 +13,19 @@ pub use opsmith_core::{
     Result, Shape, ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, memory,
     shape_fns,
 };
+pub use opsmith_kernels::gemm;
 pub use opsmith_kernels::pointwise::ProgramKernel;
-pub use opsmith_kernels::{BodyFloat, GemmFloat, gemm};
 
 /// What [`Compute`] does with whole arrays: [`map`](ComputeExt::map) applies a body to each element,
 /// [`gemm`](ComputeExt::gemm) multiplies matrices.
 ///
 /// ```
-/// use opsmith::GemmFloat;
 /// use opsmith::prelude::*;
 /// use opsmith::testing::call;
 ///
 /// /// A dense layer: `x · weightᵀ + bias`.
 /// #[op(shape = "(n,p),(m,p),(m)->(n,m)", strided)]
-/// fn dense<T: AnyFloat + GemmFloat>(
+/// fn dense<T: AnyFloat>(
 ///     cx: &Compute,
 ///     x: ArrayView2<T>,
 ///     weight: ArrayView2<T>,
@@ -92,6 +91,7 @@ pub mod dtype {
     pub use half::{bf16, f16};
     pub use num_complex::Complex;
     pub use opsmith_core::dtype::*;
+    pub use opsmith_kernels::{AnyFloat, Float};
 }
 
 /// Makes a function an op.

@@ -453,7 +453,7 @@ fn forty_inputs_are_computed() {
 
 /// A hand-written kernel with a body as a step of it.
 #[op(shape = "(n,m)->(n,m)")]
-fn gelu_of_rows<T: AnyFloat + opsmith::BodyFloat>(
+fn gelu_of_rows<T: AnyFloat>(
     cx: &Compute,
     x: ArrayView2<T>,
     #[attr(default = 0.5)] slope: f64,

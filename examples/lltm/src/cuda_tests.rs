@@ -1,6 +1,5 @@
 //! The CUDA kernels without a card: compiled, and run on the processor against the kernels of the CPU.
 
-use opsmith::BodyFloat;
 use opsmith::cuda::Launch;
 use opsmith::cuda::testing::processor;
 use opsmith::ndarray::{Array, Array1, Array2, Dimension, ShapeBuilder};
@@ -32,7 +31,7 @@ struct Step<T> {
     saved: [Array2<T>; 6],
 }
 
-impl<T: Float + BodyFloat> Step<T> {
+impl<T: Float> Step<T> {
     fn new(batch: usize, features: usize, size: usize) -> Step<T> {
         let square = |seed| numbers((batch, size).f(), seed);
         let gates = numbers((batch, 3 * size), 9);
@@ -86,7 +85,7 @@ fn compare<'a, T: Float>(form: impl Fn() -> Call<'a>, names: &[&str], what: &str
     }
 }
 
-fn both_ways<T: Float + BodyFloat>() -> Result<()> {
+fn both_ways<T: Float>() -> Result<()> {
     let sizes = [(1, 1, 1), (3, 2, 5), (17, 33, 20), (2, 0, 3), (0, 3, 4), (3, 2, 0), (0, 0, 0)];
     for (batch, features, size) in sizes {
         let (step, what) = (Step::<T>::new(batch, features, size), format!("{batch}, {features}, {size}"));
@@ -134,7 +133,7 @@ fn large_tiles_compute_the_same() -> Result<()> {
     if !processor::can_run() {
         return Ok(());
     }
-    fn with<T: Float + BodyFloat>(small: &str, large: &str, edges: [u32; 2]) -> Result<()> {
+    fn with<T: Float>(small: &str, large: &str, edges: [u32; 2]) -> Result<()> {
         let step = Step::<T>::new(70, 9, 68);
         let mut larger = |launch: &mut Launch<'_>| {
             let blocks = |[rows, columns]: [u32; 2], [down, across]: [u32; 2]| {
@@ -165,7 +164,7 @@ fn large_tiles_compute_the_same() -> Result<()> {
 /// For both dtypes, sizes of tiles and indices.
 #[test]
 fn every_kernel_compiles() -> Result<()> {
-    fn every<T: Float + BodyFloat>(batch: usize) -> Result<()> {
+    fn every<T: Float>(batch: usize) -> Result<()> {
         let Some(nvrtc) = opsmith::cuda::testing::nvrtc() else { return Ok(()) };
         let mut compile = |launch: &mut Launch<'_>| {
             for index in [", int", ", long long"] {

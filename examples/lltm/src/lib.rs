@@ -13,7 +13,6 @@ mod tests;
 
 use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut};
 use opsmith::prelude::*;
-use opsmith::{BodyFloat, GemmFloat};
 
 use crate::steps::{Backward, Products, Wanted};
 
@@ -28,7 +27,7 @@ use crate::steps::{Backward, Products, Wanted};
     strided,
     cuda = "lltm.cu"
 )]
-fn lltm<T: Float + BodyFloat + GemmFloat>(
+fn lltm<T: Float>(
     cx: &Compute,
     /// What the step reads: `f` numbers for each element of the batch.
     input: ArrayView2<T>,
@@ -101,7 +100,7 @@ fn lltm_cuda<T: CudaElement>(
     strided,
     cuda = "lltm.cu"
 )]
-fn lltm_grad<T: Float + BodyFloat + GemmFloat>(
+fn lltm_grad<T: Float>(
     cx: &Compute,
     /// The gradient with respect to the output.
     new_h_grad: ArrayView2<T>,

@@ -2,7 +2,6 @@
 
 use opsmith::ndarray::ShapeBuilder;
 use opsmith::prelude::*;
-use opsmith::{BodyFloat, GemmFloat};
 
 use crate::cell;
 
@@ -17,7 +16,7 @@ pub(crate) struct Backward<'a, T> {
     pub(crate) g2: ArrayView2<'a, T>,
 }
 
-impl<'a, T: Float + BodyFloat> Backward<'a, T> {
+impl<'a, T: Float> Backward<'a, T> {
     /// The gradient with respect to the gates, of shape (b, 3 s), and where it is wanted that with respect to `old_cell`.
     pub(crate) fn gates(
         self,
@@ -72,7 +71,7 @@ pub(crate) struct Wanted<'a, T> {
     pub(crate) bias: Option<ArrayViewMut1<'a, T>>,
 }
 
-impl<T: Float + GemmFloat> Products<'_, T> {
+impl<T: Float> Products<'_, T> {
     /// Computes what is wanted.
     pub(crate) fn compute(self, cx: &Compute<'_>, wanted: Wanted<'_, T>) -> Result<()> {
         let Wanted { old_h, input, weights, bias } = wanted;

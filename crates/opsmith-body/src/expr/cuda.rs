@@ -128,7 +128,7 @@ pub fn cuda_functions(graphs: &[(&str, &Graph)], dtype: CudaType) -> String {
 }
 
 /// Functions that CUDA lacks; `@` stands for the suffix of C's functions.
-const HELPERS: [(Unary, &str); 4] = [
+const HELPERS: [(Unary, &str); 6] = [
     (
         Unary::Sigmoid,
         "DEVICE Number sigmoid(Number x) {\n    Number e = exp@(-fabs@(x));\n    \
@@ -146,6 +146,8 @@ const HELPERS: [(Unary, &str); 4] = [
          Number e = Number(0.3989422804014327) * exp@(Number(-0.5) * square);\n    \
          return e == 0 ? e : fma@(e, Number(-0.5) * rest, e);\n}\n",
     ),
+    (Unary::Gelu, include_str!("gelu.cu")),
+    (Unary::GeluTanh, include_str!("gelu_tanh.cu")),
     (Unary::Sign, "DEVICE Number sign(Number x) { return fabs(x) > 0 ? copysign(Number(1), x) : x; }\n"),
 ];
 
@@ -172,7 +174,7 @@ fn statement(index: usize, node: Node, suffix: &str) -> String {
         Node::Unary(Unary::Neg, a) => format!("-{}", v(a)),
         Node::Unary(op, a) => {
             let function = match op {
-                Unary::Sigmoid | Unary::Softplus | Unary::NormalPdf | Unary::Sign => op.name().to_owned(),
+                _ if HELPERS.iter().any(|(helped, _)| *helped == op) => op.name().to_owned(),
                 Unary::NormalCdf => format!("normcdf{suffix}"),
                 Unary::Abs => format!("fabs{suffix}"),
                 _ => format!("{}{suffix}", op.name()),

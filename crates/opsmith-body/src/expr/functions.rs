@@ -1,7 +1,7 @@
-//! The elementary functions of one number: the one list of them, from which graphs, their texts and their loops are made.
+//! The elementary functions of one number: the one list of them, from which graphs, their listings and their loops are made.
 
 /// Calls a macro with what it is given in braces, then each function: its name in graphs, and its method of `Scalar`, which is
-/// also its name in formulas and texts.
+/// also its name in formulas and texts. New ones come at the end, for the positions are numbers of the C ABI, `OPSMITH_NODE_…`.
 ///
 /// What is particular to a function is its values (`float`), its derivative (`dual`), and its C where that is not a function of
 /// the same name (`cuda`).
@@ -11,7 +11,7 @@ macro_rules! with_functions {
             { $($given)* }
             Exp exp, Log log, Log1p log1p, Expm1 expm1, Tanh tanh, Sigmoid sigmoid, Erf erf, NormalCdf normal_cdf,
             NormalPdf normal_pdf, Softplus softplus, Sin sin, Cos cos, Sqrt sqrt, Rsqrt rsqrt, Abs abs, Sign sign,
-            Floor floor
+            Floor floor, Gelu gelu, GeluTanh gelu_tanh
         }
     };
 }

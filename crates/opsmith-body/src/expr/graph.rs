@@ -288,7 +288,7 @@ impl Graph {
     }
 
     /// Whether the graph computes what the traced body does, function by function: it used none that is rounded once
-    /// as a whole and more often as several nodes, as `mul_add` and `gelu` are.
+    /// as a whole and more often as several nodes, as `mul_add` is.
     pub fn is_faithful(&self) -> bool {
         self.is_faithful
     }

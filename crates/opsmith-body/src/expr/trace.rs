@@ -8,7 +8,7 @@ use crate::axes::Axes;
 use crate::body::Body;
 use crate::expr::functions::with_functions;
 use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
-use crate::scalar::{Mask, Scalar, gelu_tanh};
+use crate::scalar::{Mask, Scalar};
 
 /// A graph that is being recorded.
 #[derive(Debug, Default)]
@@ -161,11 +161,6 @@ pub(crate) fn node(node: Node) -> Expr {
     Expr(with(|r| r.add(node)))
 }
 
-/// Notes that a function has no node of its own: as several nodes it is rounded more often.
-fn taken_apart() {
-    with(|r| r.is_taken_apart = true);
-}
-
 fn mask(node: Node) -> MaskExpr {
     MaskExpr(with(|r| r.add(node)))
 }
@@ -261,15 +256,8 @@ impl Scalar for Expr {
         node(Node::Detached(self.0))
     }
     fn mul_add(self, factor: Self, term: Self) -> Self {
-        taken_apart();
+        // As two nodes it is rounded twice.
+        with(|r| r.is_taken_apart = true);
         self * factor + term
-    }
-    fn gelu(self) -> Self {
-        taken_apart();
-        self * self.normal_cdf()
-    }
-    fn gelu_tanh(self) -> Self {
-        taken_apart();
-        gelu_tanh(self)
     }
 }

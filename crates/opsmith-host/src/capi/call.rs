@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use opsmith_abi::{OpsmithCall, OpsmithHost, OpsmithPlan, OpsmithStr, OpsmithTensor};
+use opsmith_abi::{OpsmithAttr, OpsmithCall, OpsmithHost, OpsmithPlan, OpsmithStr, OpsmithTensor};
 use opsmith_core::kernel::{CallInputs, Host};
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{
@@ -43,7 +43,7 @@ pub(super) unsafe fn plan(
 ) -> Result<*mut OpsmithPlan> {
     let make = |called: Called<'_>, inputs: CallInputs<'_>, device: Device| {
         // SAFETY: promised by the caller.
-        let attrs = unsafe { attributes(called.op.signature(), called.call) }?;
+        let attrs = unsafe { attributes(called.op.signature(), called.call.attrs, called.call.num_attrs) }?;
         let plan = called.op.plan(&Request { inputs, attrs: &attrs, device: device.kind })?;
         Ok(Box::into_raw(Box::new(Planned { op: called.op, plan })).cast())
     };
@@ -90,7 +90,7 @@ impl Called<'_> {
                 Some(none) if self.call.num_attrs == 0 => none,
                 _ => {
                     // SAFETY: the call's attributes are valid, as its caller promised.
-                    given = unsafe { attributes(self.op.signature(), self.call) }?;
+                    given = unsafe { attributes(self.op.signature(), self.call.attrs, self.call.num_attrs) }?;
                     &given
                 }
             };
@@ -213,12 +213,16 @@ unsafe fn given<'a>(pointer: *const OpsmithTensor) -> Result<Option<Given<'a>>> 
 /// The attributes by the definition's indices.
 ///
 /// # Safety
-/// The call's attributes must be valid.
-unsafe fn attributes(signature: &Signature, call: &OpsmithCall) -> Result<SmallVec<[Option<AttrValue>; 4]>> {
+/// The `num_attrs` attributes must be valid.
+pub(super) unsafe fn attributes(
+    signature: &Signature,
+    given: *const *const OpsmithAttr,
+    num_attrs: usize,
+) -> Result<SmallVec<[Option<AttrValue>; 4]>> {
     let mut attrs: SmallVec<[Option<AttrValue>; 4]> = SmallVec::new();
     attrs.resize_with(signature.attrs.len(), || None);
     // SAFETY: promised by the caller.
-    let pointers = unsafe { read::slice(call.attrs, call.num_attrs, "the list of attributes") }?;
+    let pointers = unsafe { read::slice(given, num_attrs, "the list of attributes") }?;
     for &pointer in pointers {
         // SAFETY: promised by the caller.
         let (attr, name) = unsafe {

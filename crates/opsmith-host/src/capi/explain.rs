@@ -1,6 +1,6 @@
 //! What a kernel is made of, through the C ABI: a request and a response in JSON, which the header describes.
 
-use opsmith_core::{Program, Result};
+use opsmith_core::Result;
 use serde_json::json;
 
 use super::infer::{attributes, op_at, read};
@@ -15,7 +15,6 @@ pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str)
         "formula": explanation.formula,
         "cuda_source": explanation.cuda_source,
         "vectors": explanation.vectors,
-        "program": explanation.program.as_ref().map(Program::to_json),
     })
     .to_string())
 }

@@ -4,11 +4,15 @@ mod call;
 mod explain;
 mod infer;
 mod launch;
+mod program;
 mod read;
 
 use std::ffi::CString;
 
-use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithStr};
+use opsmith_abi::{
+    OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithProgram,
+    OpsmithStr,
+};
 use opsmith_core::{Error, Result, ensure, panic};
 
 use crate::{Root, StaticLibrary};
@@ -31,6 +35,8 @@ pub const fn table<R: Root>(name: &'static str, version: &'static str) -> Opsmit
         explain: explain::<R>,
         plan: plan::<R>,
         plan_free: call::free_plan,
+        program: program::<R>,
+        program_free: program::free,
     }
 }
 
@@ -139,6 +145,29 @@ unsafe fn explain_in(
 ) -> *mut OpsmithError {
     // SAFETY: passed on from the caller.
     guard(|| unsafe { answer(request, response, |request| explain::respond(library, op, request)) })
+}
+
+unsafe extern "C" fn program<R: Root>(
+    op: usize,
+    attrs: *const *const OpsmithAttr,
+    num_attrs: usize,
+    program: *mut *const OpsmithProgram,
+) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    unsafe { program_in(R::library(), op, (attrs, num_attrs), program) }
+}
+
+unsafe fn program_in(
+    library: &'static StaticLibrary,
+    op: usize,
+    attrs: (*const *const OpsmithAttr, usize),
+    program: *mut *const OpsmithProgram,
+) -> *mut OpsmithError {
+    guard(|| {
+        ensure!(!program.is_null(), InvalidArgument, "{NO_PLACE}");
+        // SAFETY: the caller passes attributes that are valid as the header says, and a place to write to.
+        unsafe { give(program, program::tell(library, op, attrs)?) }
+    })
 }
 
 /// Answers a request in JSON; the caller frees the text with `string_free`.

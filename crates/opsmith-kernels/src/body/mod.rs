@@ -64,7 +64,6 @@ fn explain(
         formula: graph.formula(),
         cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1)),
         vectors: vectors(dtype),
-        program: None,
     })
 }
 

@@ -24,7 +24,6 @@ pub(crate) fn explain(
         formula: formula(program, family, &names(program, family)),
         cuda_source: cuda_source(program, &names(program, family), &signature.snake_name(), cuda),
         vectors: vectors(dtype),
-        program: None,
     })
 }
 

@@ -14,7 +14,7 @@ mod whole;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use opsmith_body::{Blocks, Graph, Interpreted, Node};
+use opsmith_body::{Blocks, Graph, Interpreted, Listing, Node};
 use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{
@@ -48,10 +48,13 @@ pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
+        explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
+    });
+    def.program(|construction| {
         let body = B::new(construction)?;
-        let forward = body.trace().is_faithful().then_some(B::FACTS.inputs.len());
-        explain(construction, &graph::<B>(&body, ORDER), &B::FACTS.family(ORDER), forward)
+        let listing = graph::<B>(&body, ORDER).to_listing().filter(|_| body.trace().is_faithful());
+        Ok(listing.map(|listing| program(listing, &B::FACTS.family(ORDER), B::FACTS.inputs.len())))
     })
 }
 
@@ -61,7 +64,7 @@ fn graph<B: Pointwise>(body: &B, order: usize) -> Graph {
 }
 
 /// What an op of the family computes of each element, as a program; `forward` is how many inputs the forward op has.
-fn program(graph: String, family: &Family, forward: usize) -> Program {
+fn program(Listing { inputs, nodes, outputs }: Listing, family: &Family, forward: usize) -> Program {
     let input = |like| match like {
         Like::Input(input) => Some(input),
         Like::Output(_) => None,
@@ -69,16 +72,11 @@ fn program(graph: String, family: &Family, forward: usize) -> Program {
     let like = family.outputs.iter().map(|output| input(output.like)).collect();
     let others = family.inputs.iter().enumerate().skip(forward);
     let whole = others.flat_map(|(position, argument)| input(argument.like).into_iter().chain([position]));
-    Program { graph, like, whole: whole.collect() }
+    Program { inputs, nodes, outputs, like, whole: whole.collect() }
 }
 
-/// Explains an op of a family. There is a program of it where it is said how many inputs the forward op has.
-fn explain(
-    construction: &OpKernelConstruction<'_>,
-    graph: &Graph,
-    family: &Family,
-    forward: Option<usize>,
-) -> Result<Explanation> {
+/// Explains an op of a family.
+fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Family) -> Result<Explanation> {
     let dtype: DType = construction.attr("T")?;
     let signature = construction.signature();
     let Some(cuda) = cuda_type(dtype) else {
@@ -90,9 +88,8 @@ fn explain(
     let (inputs, outputs) = (names(&family.inputs), names(&family.outputs));
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
-    let graph = graph.clone().with_names(&inputs, &outputs);
+    let graph = graph.with_names(&inputs, &outputs);
     Ok(Explanation {
-        program: forward.and_then(|forward| Some(program(graph.to_text()?, family, forward))),
         formula: graph.formula(),
         cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
         vectors: vectors(dtype),

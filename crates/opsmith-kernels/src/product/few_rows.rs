@@ -8,10 +8,10 @@ use std::arch::x86_64::*;
 
 use std::ops::Range;
 
+use crate::Float;
 use ndarray::{ArrayView2, Axis};
 #[cfg(target_arch = "x86_64")]
 use opsmith_body::Level;
-use opsmith_core::dtype::Float;
 use opsmith_core::memory;
 
 use super::Product;

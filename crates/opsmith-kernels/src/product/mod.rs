@@ -8,17 +8,10 @@ mod tests;
 mod threads;
 mod vector;
 
-use half::{bf16, f16};
 use ndarray::{ArrayView2, ArrayViewMut2, azip};
-use opsmith_core::dtype::{AnyFloat, Float};
 use opsmith_core::{Compute, Error, Result, ensure, memory};
 
-/// A float that matrices are multiplied in: `f32` and `f64`, and `f16` and `bf16`, which are added up in float32.
-pub trait GemmFloat: AnyFloat {
-    /// `c = alpha · a · b + beta · c` for matrices that fit, on the threads of `compute` if there are any.
-    #[doc(hidden)]
-    fn product(product: Product<'_, Self>, compute: Option<&Compute<'_>>) -> Result<()>;
-}
+use crate::{AnyFloat, Float};
 
 /// The operands of `c = alpha · a · b + beta · c`, which fit each other.
 #[doc(hidden)]
@@ -35,7 +28,7 @@ pub struct Product<'a, T> {
 ///
 /// # Errors
 /// As that has them.
-pub fn gemm<T: GemmFloat>(
+pub fn gemm<T: AnyFloat>(
     alpha: T,
     a: ArrayView2<'_, T>,
     b: ArrayView2<'_, T>,
@@ -86,46 +79,40 @@ impl<'a, T: AnyFloat> Product<'a, T> {
     }
 }
 
-macro_rules! native {
-    ($($float:ty)*) => {$(
-        impl GemmFloat for $float {
-            fn product(mut product: Product<'_, Self>, compute: Option<&Compute<'_>>) -> Result<()> {
-                if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
-            }
-        }
-    )*};
+/// The product of matrices of float32.
+pub(crate) fn of_f32(mut product: Product<'_, f32>, compute: Option<&Compute<'_>>) -> Result<()> {
+    if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
 }
 
-native! { f32 f64 }
-
-macro_rules! half {
-    ($($half:ty)*) => {$(
-        impl GemmFloat for $half {
-            fn product(mut product: Product<'_, Self>, compute: Option<&Compute<'_>>) -> Result<()> {
-                if product.is_trivial() {
-                    return Ok(());
-                }
-                let Product { alpha, a, b, beta, mut c } = product;
-                let (alpha, beta) = (alpha.to_f32(), beta.to_f32());
-                let ((n, k), m) = (a.dim(), b.ncols());
-                let (mut wide_a, mut wide_b, mut wide_c) = (zeros::<f32>(n, k)?, zeros(k, m)?, zeros(n, m)?);
-                azip!((wide in &mut wide_a, half in a) *wide = half.to_f32());
-                azip!((wide in &mut wide_b, half in b) *wide = half.to_f32());
-                let wide =
-                    Product { alpha, a: wide_a.view(), b: wide_b.view(), beta: 0.0, c: wide_c.view_mut() };
-                threads::product(wide, compute)?;
-                if beta == 0.0 {
-                    azip!((half in &mut c, wide in &wide_c) *half = <$half>::from_f32(*wide));
-                } else {
-                    azip!((half in &mut c, wide in &wide_c) *half = <$half>::from_f32(*wide + beta * half.to_f32()));
-                }
-                Ok(())
-            }
-        }
-    )*};
+/// The product of matrices of float64.
+pub(crate) fn of_f64(mut product: Product<'_, f64>, compute: Option<&Compute<'_>>) -> Result<()> {
+    if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
 }
 
-half! { f16 bf16 }
+/// The product of matrices of floats of 16 bits, which `narrow` makes of float32.
+pub(crate) fn of_half<T: AnyFloat + Into<f32>>(
+    mut product: Product<'_, T>,
+    compute: Option<&Compute<'_>>,
+    narrow: fn(f32) -> T,
+) -> Result<()> {
+    if product.is_trivial() {
+        return Ok(());
+    }
+    let Product { alpha, a, b, beta, mut c } = product;
+    let (alpha, beta): (f32, f32) = (alpha.into(), beta.into());
+    let ((n, k), m) = (a.dim(), b.ncols());
+    let (mut wide_a, mut wide_b, mut wide_c) = (zeros::<f32>(n, k)?, zeros(k, m)?, zeros(n, m)?);
+    azip!((wide in &mut wide_a, half in a) *wide = (*half).into());
+    azip!((wide in &mut wide_b, half in b) *wide = (*half).into());
+    let wide = Product { alpha, a: wide_a.view(), b: wide_b.view(), beta: 0.0, c: wide_c.view_mut() };
+    threads::product(wide, compute)?;
+    if beta == 0.0 {
+        azip!((half in &mut c, wide in &wide_c) *half = narrow(*wide));
+    } else {
+        azip!((half in &mut c, wide in &wide_c) *half = narrow(*wide + beta * (*half).into()));
+    }
+    Ok(())
+}
 
 /// A matrix of zeros.
 fn zeros<T: Float>(rows: usize, columns: usize) -> Result<ndarray::Array2<T>> {

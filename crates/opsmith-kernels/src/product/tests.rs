@@ -8,8 +8,8 @@ use opsmith_core::kernel::{Compute, Host};
 use opsmith_core::{Code, DType, Error, Result};
 use proptest::prelude::*;
 
-use super::{GemmFloat, gemm};
-use crate::ComputeExt;
+use super::gemm;
+use crate::{AnyFloat, ComputeExt};
 
 /// As many threads as it says, and no memory.
 struct Threads(usize);
@@ -56,7 +56,7 @@ fn lies() -> impl Strategy<Value = Lie> {
 }
 
 /// Memory for a matrix that lies like this, full of NaN.
-fn memory<T: GemmFloat>(lie: Lie, (rows, columns): (usize, usize)) -> Array2<T> {
+fn memory<T: AnyFloat>(lie: Lie, (rows, columns): (usize, usize)) -> Array2<T> {
     let [rows, columns] =
         [(rows, lie.steps[0]), (columns, lie.steps[1])].map(|(n, step)| n * step.unsigned_abs());
     Array2::from_elem(if lie.transposed { (columns, rows) } else { (rows, columns) }, T::nan())
@@ -77,7 +77,7 @@ fn number(seed: usize, row: usize, column: usize) -> f64 {
 }
 
 /// Compares a product with a triple loop, on the calling thread for 0 threads.
-fn check<T: GemmFloat>(
+fn check<T: AnyFloat>(
     (n, k, m): (usize, usize, usize),
     lies: [Lie; 3],
     (alpha, beta): (f64, f64),

@@ -5,9 +5,9 @@
     reason = "several slices are gone through at once, and all of it is to be inlined into one function"
 )]
 
+use crate::Float;
 use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
 use opsmith_body::{Isa, Kernel, dispatch};
-use opsmith_core::dtype::Float;
 use opsmith_core::{Result, memory};
 
 use super::Product;

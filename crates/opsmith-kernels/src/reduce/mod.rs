@@ -67,7 +67,6 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
         formula: graph.formula(),
         cuda_source: graph.rows_cuda_source(&signature.snake_name(), cuda),
         vectors: vectors(dtype),
-        program: None,
     })
 }
 

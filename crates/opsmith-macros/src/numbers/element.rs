@@ -10,7 +10,7 @@ use crate::op::generics::where_bounds;
 use crate::op::parameter::{Element, Parameter};
 
 /// Bounds beside those that stand for dtypes by which no arithmetic with plain numbers comes.
-const OTHERS: [&str; 8] = ["GemmFloat", "BodyFloat", "Copy", "Clone", "Debug", "Send", "Sync", "PartialOrd"];
+const OTHERS: [&str; 6] = ["Copy", "Clone", "Debug", "Send", "Sync", "PartialOrd"];
 /// Methods of arrays that give arrays of the same elements.
 const ARRAYS: [&str; 10] =
     ["view", "view_mut", "t", "to_owned", "clone", "row", "column", "slice", "index_axis", "diag"];

@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use opsmith::GemmFloat;
 use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::ArrayViewMut2;
 use opsmith::prelude::*;
@@ -141,7 +140,7 @@ type Multiply<T> =
     fn(ArrayView2<'_, T>, ArrayView2<'_, T>, bool, ArrayViewMut2<'_, T>, Option<&Compute<'_>>) -> Result<()>;
 
 /// `c = a · b`, or `c + a · b` if it is added.
-fn multiply<T: GemmFloat + Float>(
+fn multiply<T: Float>(
     a: ArrayView2<'_, T>,
     b: ArrayView2<'_, T>,
     added: bool,

@@ -1,6 +1,6 @@
 //! Pointwise steps that follow each other become one: a program that goes through memory once.
 //!
-//! What a pointwise op computes, its library tells as a [`Graph`]. The graphs of steps that read each other's outputs are put
+//! What a pointwise op computes, its library tells as a graph. The graphs of steps that read each other's outputs are put
 //! together to one, which the standard operator `Pointwise` computes. Steps go together when their outputs have the same
 //! shape. Where that is not known before the run, it is checked in the run, and steps that do not fit run one by one.
 
@@ -13,9 +13,9 @@ use opsmith_core::fork::OnceLock;
 use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
 
 use super::plan::{Action, KEPT, Slot, Step};
-use crate::ask::OpProgram;
 use crate::graph::{Kind, Known, Node, may_be};
 use crate::op::Op;
+use crate::program::OpProgram;
 use crate::standard;
 use crate::tensor::Tensor;
 
@@ -89,11 +89,11 @@ pub(super) struct Slots<'a> {
 /// Puts steps together.
 ///
 /// # Errors
-/// `Internal` where the engine lacks the op for it.
+/// `Internal` where the engine lacks the op for it, or a library tells a program that is none.
 pub(super) fn fuse(steps: Vec<Step>, slots: &Slots<'_>) -> Result<Vec<Step>> {
     let mut regions = Regions { slots, list: vec![], of_step: vec![None; steps.len()] };
     for (index, step) in steps.iter().enumerate() {
-        regions.add(index, step);
+        regions.add(index, step)?;
     }
     regions.into_steps(steps)
 }
@@ -118,24 +118,24 @@ struct Regions<'a> {
 
 impl Regions<'_> {
     /// Adds a step to the regions whose outputs it reads, which become one, or begins one with it.
-    fn add(&mut self, index: usize, step: &Step) {
+    fn add(&mut self, index: usize, step: &Step) -> Result<()> {
         let mut before: Vec<usize> = step.needs.iter().filter_map(|&needed| self.of_step[needed]).collect();
         before.sort_unstable();
         before.dedup();
-        let candidate = self.candidate(step);
+        let candidate = self.candidate(step)?;
         let (mut joined, others): (Vec<usize>, Vec<usize>) = before.into_iter().partition(|&region| {
             let region = &self.list[region];
             region.is_open && candidate.as_ref().is_some_and(|(_, known)| like(&region.known, known))
         });
         others.iter().for_each(|&region| self.list[region].is_open = false);
-        let Some((program, known)) = candidate else { return };
+        let Some((program, known)) = candidate else { return Ok(()) };
         let read = step.inputs.iter().flatten().copied().filter(|&slot| self.single(slot).is_none());
         let read: HashSet<Slot> = read.collect();
         joined.sort_unstable_by_key(|&region| self.list[region].members.len());
         let Some(into) = joined.pop().filter(|&into| self.is_small(into, &joined, &read)) else {
             joined.iter().for_each(|&region| self.list[region].is_open = false);
             self.begin(index, Region { members: vec![(index, program)], known, inputs: read, is_open: true });
-            return;
+            return Ok(());
         };
         for region in joined {
             let (members, inputs) = self.list[region].empty();
@@ -152,6 +152,7 @@ impl Regions<'_> {
             maker.and_then(|maker| self.of_step[maker]) == Some(into)
         };
         region.inputs.retain(|slot| !is_own(slot));
+        Ok(())
     }
 
     /// Whether regions and what a step reads are small enough together; if not, the first gets no more.
@@ -170,8 +171,17 @@ impl Regions<'_> {
     }
 
     /// The program of a step that may be part of a region, and what its outputs are.
-    fn candidate(&self, step: &Step) -> Option<(Arc<OpProgram>, Known)> {
-        let Action::Call { op, attrs, .. } = &step.action else { return None };
+    fn candidate(&self, step: &Step) -> Result<Option<(Arc<OpProgram>, Known)>> {
+        let Action::Call { op, attrs, .. } = &step.action else { return Ok(None) };
+        let Some(known) = self.may_fuse(step) else { return Ok(None) };
+        let Some(program) = op.program(attrs, known.dtype)? else { return Ok(None) };
+        let fits =
+            program.graph.input_count() == step.inputs.len() && program.like.len() == step.outputs.len();
+        Ok(fits.then_some((program, known)))
+    }
+
+    /// What the outputs of a step are, if as far as its tensors go it may be part of a region.
+    fn may_fuse(&self, step: &Step) -> Option<Known> {
         let node = &step.node;
         if !node.is_pure() || !node.controls.is_empty() || node.counts.iter().any(|&count| count > 1) {
             return None;
@@ -188,10 +198,7 @@ impl Regions<'_> {
         {
             return None;
         }
-        let program = op.program(attrs, known.dtype)?;
-        let fits =
-            program.graph.input_count() == step.inputs.len() && program.like.len() == step.outputs.len();
-        fits.then_some((program, known))
+        Some(known)
     }
 
     /// The number that is the same in each run. One that has dims may give what is computed from it more dims.

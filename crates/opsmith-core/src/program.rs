@@ -1,0 +1,40 @@
+//! What an op computes of each element, for programs: ops that follow each other are computed as one.
+
+use std::sync::Arc;
+
+use crate::Result;
+use crate::attr::AttrValue;
+use crate::kernel::OpKernelConstruction;
+use crate::op::Op;
+
+/// A function of each element, in numbers: a graph as `opsmith_body::Listing` has it, and what becomes of shapes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Program {
+    /// How many inputs it has, those of the op.
+    pub inputs: usize,
+    /// For each node its opcode, `OPSMITH_NODE_…` in `opsmith.h`, and what it is computed from.
+    pub nodes: Vec<[i64; 4]>,
+    /// The node of each output of the op.
+    pub outputs: Vec<i64>,
+    /// For each output the input whose shape it has, summed over the dims along which that is repeated; none for an
+    /// output of the shape that all inputs broadcast to.
+    pub like: Vec<Option<usize>>,
+    /// The inputs that do not broadcast, as gradients do not: in a call where the shapes of these are the one that all inputs
+    /// broadcast to, every shape fits.
+    pub whole: Vec<usize>,
+}
+
+/// What makes the [`Program`] of an op for some attributes; none where it is more than a function of each element.
+pub type ProgramFn = Arc<dyn Fn(&OpKernelConstruction<'_>) -> Result<Option<Program>> + Send + Sync>;
+
+impl Op {
+    /// What the op computes of each element, for these attributes in the definition's order, as for
+    /// [`explain`](Self::explain); none of an op that is more than that, or does not tell.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for attributes that do not fit.
+    pub fn program(&self, attrs: &[Option<AttrValue>]) -> Result<Option<Program>> {
+        let Some(function) = self.program_fn() else { return Ok(None) };
+        self.construct(attrs, |construction| function(construction))
+    }
+}

@@ -1,0 +1,85 @@
+//! What an op computes of each element, through the C ABI.
+
+use std::ptr::null;
+
+use opsmith_abi::{OPSMITH_NODE_CONSTANT, OpsmithAttr, OpsmithNode, OpsmithProgram};
+use opsmith_core::{Error, Program, Result, memory};
+
+use super::call::attributes;
+use super::infer::op_at;
+use crate::StaticLibrary;
+
+/// A program with the memory that it points to.
+#[repr(C)]
+struct Told {
+    header: OpsmithProgram,
+    nodes: Vec<OpsmithNode>,
+    outputs: Vec<u32>,
+    like: Vec<i32>,
+    whole: Vec<u32>,
+}
+
+/// Tells the program of an op; null where there is none.
+///
+/// # Safety
+/// The attributes, a pointer and how many there are, must be valid as `opsmith_abi` says.
+pub(super) unsafe fn tell(
+    library: &'static StaticLibrary,
+    op: usize,
+    (attrs, num_attrs): (*const *const OpsmithAttr, usize),
+) -> Result<*const OpsmithProgram> {
+    let op = op_at(library, op)?;
+    // SAFETY: promised by the caller.
+    let attrs = unsafe { attributes(op.signature(), attrs, num_attrs) }?;
+    let Some(program) = op.program(&attrs)? else { return Ok(null()) };
+    let told = told(&program).map_err(|error| error.within(&op.signature().name))?;
+    Ok(Box::into_raw(Box::new(told)).cast())
+}
+
+fn told(program: &Program) -> Result<Told> {
+    let each = |numbers: &mut dyn Iterator<Item = i64>| {
+        memory::try_collected(numbers.map(number::<u32>), "a program")
+    };
+    let nodes = memory::try_collected(program.nodes.iter().map(node), "a program")?;
+    let outputs = each(&mut program.outputs.iter().copied())?;
+    let like = program.like.iter().map(|like| like.map_or(Ok(-1), |input| number(input as i64)));
+    let like = memory::try_collected(like, "a program")?;
+    let whole = each(&mut program.whole.iter().map(|input| *input as i64))?;
+    let header = OpsmithProgram {
+        size: size_of::<OpsmithProgram>(),
+        num_inputs: program.inputs,
+        nodes: nodes.as_ptr(),
+        num_nodes: nodes.len(),
+        outputs: outputs.as_ptr(),
+        like: like.as_ptr(),
+        num_outputs: outputs.len().min(like.len()),
+        whole: whole.as_ptr(),
+        num_whole: whole.len(),
+    };
+    Ok(Told { header, nodes, outputs, like, whole })
+}
+
+fn node(&[opcode, operands @ ..]: &[i64; 4]) -> Result<OpsmithNode> {
+    let opcode = number(opcode)?;
+    if opcode == OPSMITH_NODE_CONSTANT {
+        return Ok(OpsmithNode { opcode, operands: [0; 3], constant: f64::from_bits(operands[0] as u64) });
+    }
+    let [a, b, c] = operands.map(number::<u32>);
+    Ok(OpsmithNode { opcode, operands: [a?, b?, c?], constant: 0.0 })
+}
+
+/// A number as the ABI has it.
+fn number<T: TryFrom<i64>>(number: i64) -> Result<T> {
+    T::try_from(number).map_err(|_| Error::internal(format!("its program has the number {number}")))
+}
+
+/// Frees a program.
+///
+/// # Safety
+/// `program` must be null or one that [`tell`] gave and nobody freed or reads.
+pub(super) unsafe extern "C" fn free(program: *const OpsmithProgram) {
+    if !program.is_null() {
+        // SAFETY: promised by the caller.
+        drop(unsafe { Box::from_raw(program.cast_mut().cast::<Told>()) });
+    }
+}

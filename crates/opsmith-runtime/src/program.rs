@@ -1,0 +1,235 @@
+//! What an op computes of each element, as its library tells it: read with care, for the library may be any.
+
+use std::collections::HashMap;
+use std::ptr::null;
+use std::sync::Arc;
+
+use opsmith_abi::{OPSMITH_NODE_CONSTANT, OpsmithNode, OpsmithProgram};
+use opsmith_body::{Graph, Listing};
+use opsmith_core::fork::Mutex;
+use opsmith_core::{AttrValue, DType, Error, Result, bail, ensure, memory};
+
+use crate::attrs::{Named, with_abi_attrs};
+use crate::call::take_error;
+use crate::op::Op;
+
+/// The most nodes, outputs and inputs of a program.
+const MOST: usize = 1 << 20;
+
+/// What an op computes of each element.
+#[derive(Debug)]
+pub(crate) struct OpProgram {
+    pub(crate) graph: Graph,
+    /// For each output, the input whose shape it has; none where it has that of all.
+    pub(crate) like: Vec<Option<usize>>,
+    /// The inputs that do not broadcast.
+    pub(crate) whole: Vec<usize>,
+}
+
+/// The programs of ops that were asked for, by position and attributes.
+pub(crate) type Programs = Mutex<HashMap<(usize, String), Option<Arc<OpProgram>>>>;
+
+impl Op {
+    /// What the op computes of each element with these attributes and floats of this dtype; none where it is more than
+    /// that, or has a node that is not known here.
+    ///
+    /// # Errors
+    /// `Internal` for a program that is none, and what the library says of the attributes.
+    pub(crate) fn program(
+        &self,
+        attrs: &[(String, AttrValue)],
+        dtype: DType,
+    ) -> Result<Option<Arc<OpProgram>>> {
+        let dtype = AttrValue::from(dtype);
+        let mut all: Vec<Named<'_>> = attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        if self.signature().attrs.iter().any(|attr| attr.name == "T")
+            && !attrs.iter().any(|(name, _)| name == "T")
+        {
+            all.push(("T", &dtype));
+        }
+        let key =
+            all.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect::<String>();
+        let programs = self.library().programs();
+        if let Some(known) = programs.lock().get(&(self.index(), key.clone())) {
+            return Ok(known.clone());
+        }
+        let program = self.ask_program(&all)?.map(Arc::new);
+        programs.lock().insert((self.index(), key), program.clone());
+        Ok(program)
+    }
+
+    fn ask_program(&self, attrs: &[Named<'_>]) -> Result<Option<OpProgram>> {
+        let table = self.library().table();
+        let mut told = null();
+        with_abi_attrs(attrs, |attrs| {
+            // SAFETY: the attributes live until the call returns, and `told` is a place to write to.
+            let error = unsafe { (table.program)(self.index(), attrs.as_ptr(), attrs.len(), &raw mut told) };
+            // SAFETY: the error is taken once.
+            unsafe { take_error(table, error) }
+        })?;
+        if told.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the library gave it, and it is there until it is given back.
+        let program = unsafe { read(told) };
+        // SAFETY: it is given back once, and nothing of it is kept.
+        unsafe { (table.program_free)(told) };
+        program.map_err(|error| {
+            let library = self.library().name();
+            error
+                .within(format_args!("{}: the program that library `{library}` tells", self.signature().name))
+        })
+    }
+}
+
+/// The program of a library; none where it has a node that is not known here.
+///
+/// # Safety
+/// `told` must point to a program that is readable as its fields say.
+unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
+    // SAFETY: every structure of the ABI begins with its size.
+    let size = unsafe { *told.cast::<usize>() };
+    let needed = size_of::<OpsmithProgram>();
+    ensure!(size >= needed, Internal, "expected a structure of {needed} bytes, got {size}");
+    // SAFETY: it is at least as large.
+    let told = unsafe { &*told };
+    // SAFETY: promised by the caller.
+    let (nodes, outputs, like, whole) = unsafe {
+        (
+            slice(told.nodes, told.num_nodes, "nodes")?,
+            slice(told.outputs, told.num_outputs, "outputs")?,
+            slice(told.like, told.num_outputs, "shapes of outputs")?,
+            slice(told.whole, told.num_whole, "inputs that do not broadcast")?,
+        )
+    };
+    let inputs = told.num_inputs;
+    let nodes = memory::collected(nodes.iter().map(numbers), "a program")?;
+    let outputs = memory::collected(outputs.iter().copied().map(i64::from), "a program")?;
+    let like = like.iter().map(|&like| if like == -1 { Ok(None) } else { input(like, inputs).map(Some) });
+    let like = memory::try_collected(like, "a program")?;
+    let whole = memory::try_collected(whole.iter().map(|&whole| input(whole, inputs)), "a program")?;
+    let graph = Graph::from_listing(&Listing { inputs, nodes, outputs }).map_err(Error::internal)?;
+    Ok(graph.map(|graph| OpProgram { graph, like, whole }))
+}
+
+/// A list of the program; an empty one may be null.
+///
+/// # Safety
+/// `data` must be readable for `len` elements for `'a`.
+unsafe fn slice<'a, T>(data: *const T, len: usize, what: &str) -> Result<&'a [T]> {
+    ensure!(len <= MOST, Internal, "expected at most {MOST} {what}, got {len}");
+    if len == 0 {
+        return Ok(&[]);
+    }
+    ensure!(!data.is_null(), Internal, "expected {len} {what}, got null");
+    // SAFETY: promised by the caller.
+    Ok(unsafe { std::slice::from_raw_parts(data, len) })
+}
+
+fn numbers(node: &OpsmithNode) -> [i64; 4] {
+    match (node.opcode, node.operands.map(i64::from)) {
+        (OPSMITH_NODE_CONSTANT, [_, b, c]) => {
+            [OPSMITH_NODE_CONSTANT.into(), node.constant.to_bits() as i64, b, c]
+        }
+        (opcode, [a, b, c]) => [opcode.into(), a, b, c],
+    }
+}
+
+/// The position of an input.
+fn input(position: impl Into<i64>, inputs: usize) -> Result<usize> {
+    let position = position.into();
+    match usize::try_from(position) {
+        Ok(input) if input < inputs => Ok(input),
+        _ => bail!(Internal, "expected one of {inputs} inputs, got {position}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_abi::{OPSMITH_NODE_ADD, OPSMITH_NODE_INPUT};
+    use opsmith_body::opcodes;
+
+    use super::*;
+
+    const NODES: [OpsmithNode; 3] = [
+        node(OPSMITH_NODE_INPUT, [0; 3]),
+        node(OPSMITH_NODE_INPUT, [1, 0, 0]),
+        node(OPSMITH_NODE_ADD, [0, 1, 0]),
+    ];
+
+    const fn node(opcode: i32, operands: [u32; 3]) -> OpsmithNode {
+        OpsmithNode { opcode, operands, constant: 0.0 }
+    }
+
+    /// What is read of the sum of two inputs when something about it is changed.
+    fn told(nodes: &[OpsmithNode], change: impl FnOnce(&mut OpsmithProgram)) -> Result<Option<OpProgram>> {
+        let mut program = OpsmithProgram {
+            size: size_of::<OpsmithProgram>(),
+            num_inputs: 2,
+            nodes: nodes.as_ptr(),
+            num_nodes: nodes.len(),
+            outputs: &2,
+            like: &-1,
+            num_outputs: 1,
+            whole: &1,
+            num_whole: 1,
+        };
+        change(&mut program);
+        // SAFETY: it points to what lives as long.
+        unsafe { read(&raw const program) }
+    }
+
+    fn error(nodes: &[OpsmithNode], change: impl FnOnce(&mut OpsmithProgram)) -> String {
+        told(nodes, change).unwrap_err().message().to_owned()
+    }
+
+    #[test]
+    fn a_program_is_read() {
+        let program = told(&NODES, |_| ()).unwrap().unwrap();
+        assert_eq!(program.graph.formula(), "y0 = x0 + x1");
+        assert_eq!((program.like, program.whole), (vec![None], vec![1]));
+        let constant = OpsmithNode { opcode: OPSMITH_NODE_CONSTANT, operands: [0; 3], constant: 0.5 };
+        let program = told(&[NODES[0], constant, NODES[2]], |_| ()).unwrap().unwrap();
+        assert_eq!(program.graph.formula(), "y0 = x0 + 0.5");
+    }
+
+    #[test]
+    fn a_malformed_program_is_refused() {
+        assert!(told(&[NODES[0], NODES[1], node(9999, [0; 3])], |_| ()).unwrap().is_none());
+        let needed = size_of::<OpsmithProgram>();
+        assert_eq!(
+            error(&NODES, |program| program.size = 8),
+            format!("expected a structure of {needed} bytes, got 8")
+        );
+        assert_eq!(
+            error(&NODES, |program| program.num_nodes = usize::MAX),
+            "expected at most 1048576 nodes, got 18446744073709551615"
+        );
+        assert_eq!(error(&NODES, |program| program.nodes = null()), "expected 3 nodes, got null");
+        assert_eq!(
+            error(&NODES, |program| program.num_inputs = 1 << 40),
+            "expected at most 65536 inputs, got 1099511627776"
+        );
+        assert_eq!(error(&NODES, |program| program.num_outputs = 0), "it has no output");
+        assert_eq!(error(&NODES, |program| program.like = &-2), "expected one of 2 inputs, got -2");
+        assert_eq!(error(&NODES, |program| program.whole = &2), "expected one of 2 inputs, got 2");
+        assert_eq!(
+            error(&NODES, |program| program.outputs = &3),
+            "output 0: expected one of the 3 nodes before it, got 3"
+        );
+        let later = [NODES[0], NODES[1], node(OPSMITH_NODE_ADD, [0, 2, 0])];
+        assert_eq!(error(&later, |_| ()), "node 2, `add`: expected one of the 2 nodes before it, got 2");
+    }
+
+    #[test]
+    fn the_header_has_the_numbers_of_all_operations() {
+        let header = include_str!("../../../include/opsmith.h");
+        let written = header.matches("#define OPSMITH_NODE_").count();
+        let numbers: Vec<(i64, &str)> = opcodes().collect();
+        for (number, name) in &numbers {
+            let line = format!("#define OPSMITH_NODE_{} {number}\n", name.to_uppercase());
+            assert!(header.contains(&line), "{line}");
+        }
+        assert_eq!(written, numbers.len());
+    }
+}
