@@ -19,6 +19,7 @@ fn pointwise() -> OpDef {
         .attr("T: {half, bfloat16, float, double}")
         .input("inputs: N * T")
         .output("outputs: M * T")
+        .parallel("(...) -> (...)")
         .doc(
             "A function of each element of inputs that broadcast by NumPy's rules: several pointwise operators in one pass \
              over memory. A session puts it in the place of operators that follow each other.\n\n\

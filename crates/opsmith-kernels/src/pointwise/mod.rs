@@ -48,7 +48,8 @@ pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
+    def.parallel(&B::FACTS.parallel(ORDER, |_| "(...)".to_owned())).explain(|construction| {
         let body = B::new(construction)?;
         let forward = body.trace().is_faithful().then_some(B::FACTS.inputs.len());
         explain(construction, &graph::<B>(&body, ORDER), &B::FACTS.family(ORDER), forward)
