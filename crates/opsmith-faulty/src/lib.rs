@@ -26,6 +26,7 @@ opsmith::library! {
         kernels::panics_on_infinity,
         kernels::never_done,
         kernels::needs_the_other,
+        kernels::claims_columns,
         kernels::right,
     ]
 }

@@ -3,6 +3,7 @@
 mod cuda;
 mod gradient;
 mod ill_formed;
+mod parallel;
 mod shapes;
 mod values;
 mod wanted;
@@ -93,6 +94,8 @@ pub enum Property {
     Extremes,
     /// The gradient is that of finite differences.
     Gradient,
+    /// Parts along a free axis, put together, are the whole.
+    Parallel,
     /// An output does not depend on which others are wanted.
     Wanted,
     /// A call that the definition forbids is an error.
@@ -105,7 +108,7 @@ pub enum Property {
 
 impl Property {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Property; 12] = [
+    pub const ALL: [Property; 13] = [
         Property::Shapes,
         Property::Empty,
         Property::Scalars,
@@ -114,6 +117,7 @@ impl Property {
         Property::Threads,
         Property::Extremes,
         Property::Gradient,
+        Property::Parallel,
         Property::Wanted,
         Property::IllFormed,
         Property::Reference,
@@ -131,6 +135,7 @@ impl Property {
             Property::Threads => "threads",
             Property::Extremes => "extremes",
             Property::Gradient => "gradient",
+            Property::Parallel => "parallel",
             Property::Wanted => "wanted",
             Property::IllFormed => "ill-formed",
             Property::Reference => "reference",
@@ -162,6 +167,7 @@ impl Property {
             }
             Property::Scalars => no_scalars(setting, patterns),
             Property::Gradient => gradient::skipped(subject),
+            Property::Parallel => subject.parallel.is_none().then(|| "it states no free axis".into()),
             Property::Wanted => wanted::skipped(subject),
             Property::Reference => {
                 let none = setting.author.borrow().reference.is_none();
@@ -190,6 +196,7 @@ impl Property {
             }
             Property::Extremes => Profile { numbers: Numbers::Extreme, ..plain },
             Property::Cuda => Profile { dims: (1, threads_dims(subject).min(70)), ..plain },
+            Property::Parallel => Profile { dims: (1, 6), ..plain },
             Property::Gradient => Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), ..plain },
             _ => plain,
         }
@@ -199,6 +206,7 @@ impl Property {
     pub(crate) fn cases(self) -> u32 {
         match self {
             Property::Shapes | Property::Strided => 48,
+            Property::Parallel => 24,
             Property::Determinism | Property::Extremes | Property::Reference | Property::Cuda => 32,
             Property::Empty | Property::Scalars => 16,
             Property::Gradient | Property::Wanted => 16,
@@ -224,6 +232,7 @@ impl Property {
             Property::Threads => values::threads(lab, setting, case).map(|()| 1),
             Property::Extremes => values::extremes(lab, setting, case).map(|()| 1),
             Property::Gradient => gradient::is_that_of_differences(lab, setting, case),
+            Property::Parallel => parallel::parts_are_the_whole(lab, setting, case),
             Property::Wanted => wanted::others_are_the_same(lab, setting, case).map(|()| 1),
             Property::IllFormed => ill_formed::is_refused(lab, setting, case),
             Property::Reference => values::reference(lab, setting, case).map(|()| 1),
