@@ -383,7 +383,7 @@ fn split_grad_grad() -> OpDef {
         .input("x_grad_grad: T")
         .input("ys_grad: N * T")
         .output("ys_grad_grad: N * T")
-        .parallel("(... but axis), (... but axis) -> (... but axis)")
+        .parallel("(... but axis), (_...) -> (... but axis)")
         .doc("The gradient of `SplitGrad`.")
         .shape_fn(infer_cut)
         .kernels(floats::<Cutting>())

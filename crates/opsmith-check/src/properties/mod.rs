@@ -3,7 +3,7 @@
 mod cuda;
 mod gradient;
 mod ill_formed;
-mod parallel;
+pub(crate) mod parallel;
 mod shapes;
 mod values;
 mod wanted;
@@ -39,6 +39,19 @@ impl<'a> Setting<'a, '_> {
     /// The op of this name.
     fn op(&self, name: &str) -> Option<&'a Subject> {
         self.library.iter().find(|subject| subject.signature.name == name)
+    }
+
+    /// The op that is differentiated, perhaps several times, by this one; none where there is none, or the author makes the inputs of calls.
+    pub(crate) fn forward(&self) -> Option<&'a Subject> {
+        let op_of = |gradient: &'a Subject| {
+            let is_it = |other: &&Subject| {
+                other.wiring.as_ref().is_some_and(|wiring| wiring.op == gradient.signature.name)
+            };
+            self.library.iter().find(is_it)
+        };
+        let is_made = self.author.borrow().inputs.is_some();
+        let orders = std::iter::successors(op_of(self.subject), |gradient| op_of(gradient));
+        orders.take(self.library.len()).last().filter(|_| !is_made)
     }
 
     /// The tolerance with the author's numbers in place of ours.
@@ -176,6 +189,11 @@ impl Property {
             Property::Cuda => cuda::skipped(subject),
             _ => None,
         }
+    }
+
+    /// What the cases of an op look like, of which those of its gradients are made.
+    pub(crate) fn profile_by_gradients(self, subject: &Subject) -> Profile {
+        Profile { dtypes: gradient::dtypes(subject), ..self.profile(subject) }
     }
 
     /// What its cases look like.

@@ -126,6 +126,34 @@ impl Parallel {
         self.arguments().all(is_whole)
     }
 
+    /// The free axes in words, for a person: `` `n`, each dim of `...` but those at `axes` ``.
+    pub fn words(&self) -> String {
+        let mut axes: Vec<Axis<'_>> = Vec::new();
+        for axis in self.inputs.iter().flat_map(Argument::axes) {
+            if !axes.contains(&axis) {
+                axes.push(axis);
+            }
+        }
+        let words = |axis: &Axis<'_>| {
+            let own = |dots: &&Dots| axis.dots && dots.axes.as_deref() == Some(axis.name);
+            let dots = self.arguments().filter_map(|argument| argument.dots.as_ref()).filter(own);
+            let mut held = dots.filter_map(|dots| match &dots.view {
+                View::But(at) | View::Less { at, .. } | View::With { at, .. } => Some(at),
+                View::Whole | View::By(_) => None,
+            });
+            let each = if axis.dots { "each dim of " } else { "" };
+            format!(
+                "{each}`{axis}`{}",
+                held.next().map_or(String::new(), |at| format!(" but those at `{at}`"))
+            )
+        };
+        let sum = match self.outputs.iter().any(|output| output.is_sum) {
+            true => "; an output with `+` that lacks one is the sum over the parts",
+            false => "",
+        };
+        format!("{}{sum}", axes.iter().map(words).collect::<Vec<_>>().join(", "))
+    }
+
     fn arguments(&self) -> impl Iterator<Item = &Argument> {
         self.inputs.iter().chain(&self.outputs)
     }

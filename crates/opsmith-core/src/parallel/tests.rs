@@ -165,6 +165,16 @@ fn what_sums_nothing_is_known() {
 }
 
 #[test]
+fn a_rule_is_told_in_words() {
+    let words = |rule: &str| Parallel::parse(rule).unwrap().words();
+    assert_eq!(words("(..., n, _), (m, _) -> (..., n, m)"), "`n`, each dim of `...`, `m`");
+    assert_eq!(
+        words("(... but axes), (n) -> +(... less axes)"),
+        "each dim of `...` but those at `axes`, `n`; an output with `+` that lacks one is the sum over the parts"
+    );
+}
+
+#[test]
 fn the_size_is_that_of_the_inputs_that_have_it_whole() {
     let axis =
         &Parallel::parse("(...), (...) -> (...)").unwrap().free_axes(&|_| None, &[Some(2), Some(1)])[1];
