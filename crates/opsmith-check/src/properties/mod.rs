@@ -10,7 +10,7 @@ mod wanted;
 
 use std::cell::RefCell;
 
-use opsmith_core::{DType, ShapeSignature};
+use opsmith_core::{DType, Parallel, ShapeSignature};
 
 use crate::case::Case;
 use crate::generate::{Author, Numbers, Profile};
@@ -214,7 +214,12 @@ impl Property {
             }
             Property::Extremes => Profile { numbers: Numbers::Extreme, ..plain },
             Property::Cuda => Profile { dims: (1, threads_dims(subject).min(70)), ..plain },
-            Property::Parallel => Profile { dims: (1, 6), ..plain },
+            Property::Parallel => {
+                // Sums of parts that were rounded say little of those of others.
+                let sums = subject.parallel.as_ref().is_some_and(Parallel::has_sums);
+                let dtypes = if sums { gradient::dtypes(subject) } else { plain.dtypes };
+                Profile { dims: (1, 6), dtypes, ..plain }
+            }
             Property::Gradient => Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), ..plain },
             _ => plain,
         }

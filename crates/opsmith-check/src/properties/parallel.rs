@@ -103,11 +103,15 @@ fn cut_along(
     for ((at, expected), (output, name)) in whole.values.iter().enumerate().zip(outputs.zip(&names)) {
         let missing = || fail(format!("`{name}` is not in all parts"));
         let of_parts: Option<Vec<_>> = parts.iter().map(|part| part.values.get(at).cloned()).collect();
-        let (got, is_sum) = together(output, size, expected, &of_parts.ok_or_else(missing)?)
-            .map_err(|why| fail(format!("`{name}` {why}")))?;
-        let tolerance = |dtype| match exact && !is_sum {
-            true => Tolerance { relative: 0.0, absolute: 0.0 },
-            false => setting.of_rounding()(dtype),
+        let of_parts = of_parts.ok_or_else(missing)?;
+        let (got, is_sum) =
+            together(output, size, expected, &of_parts).map_err(|why| fail(format!("`{name}` {why}")))?;
+        let tolerance = |dtype| match (is_sum, exact) {
+            (true, _) => {
+                of_sum(setting.of_other_arithmetic()(dtype), expected, case.tensors().chain(&of_parts))
+            }
+            (false, true) => Tolerance { relative: 0.0, absolute: 0.0 },
+            (false, false) => setting.of_rounding()(dtype),
         };
         let name = std::slice::from_ref(name);
         if let Some(difference) =
@@ -117,6 +121,19 @@ fn cut_along(
         }
     }
     Ok(())
+}
+
+/// A sum that cancels is as exact as the largest of what it is made of.
+fn of_sum<'a>(
+    tolerance: Tolerance,
+    whole: &TensorValue,
+    terms: impl Iterator<Item = &'a Arc<TensorValue>>,
+) -> Tolerance {
+    let largest = |value: &TensorValue| {
+        numbers(value).into_iter().filter(|x| x.is_finite()).fold(1f64, |largest, x| largest.max(x.abs()))
+    };
+    let of_terms = terms.map(|term| largest(term)).fold(1f64, f64::max);
+    Tolerance { absolute: tolerance.absolute * (of_terms / largest(whole)).max(1.0), ..tolerance }
 }
 
 /// Where an axis is cut, into uneven parts: two, and three of a longer one.

@@ -126,6 +126,11 @@ impl Parallel {
         self.arguments().all(is_whole)
     }
 
+    /// Whether an output may be the sum over the parts.
+    pub fn has_sums(&self) -> bool {
+        self.outputs.iter().any(|output| output.is_sum)
+    }
+
     /// The free axes in words, for a person: `` `n`, each dim of `...` but those at `axes` ``.
     pub fn words(&self) -> String {
         let mut axes: Vec<Axis<'_>> = Vec::new();
@@ -147,7 +152,7 @@ impl Parallel {
                 held.next().map_or(String::new(), |at| format!(" but those at `{at}`"))
             )
         };
-        let sum = match self.outputs.iter().any(|output| output.is_sum) {
+        let sum = match self.has_sums() {
             true => "; an output with `+` that lacks one is the sum over the parts",
             false => "",
         };
