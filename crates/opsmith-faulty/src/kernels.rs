@@ -128,6 +128,14 @@ pub(crate) fn claims_columns<T: Float>(x: ArrayView2<T>, mut y: ArrayViewMut2<T>
     Ok(())
 }
 
+/// The mean of a vector, which is not the sum of those of parts.
+#[op(shape = "(n)->()", not_differentiable, parallel = "+n")]
+pub(crate) fn claims_sum<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut0<T>) -> Result<()> {
+    let one = |sum: T, _: &T| sum + T::one();
+    y.fill(x.sum() / x.iter().fold(T::zero(), one));
+    Ok(())
+}
+
 /// Doubles a vector, without a fault.
 #[op(shape = "(n)->(n)", not_differentiable)]
 pub(crate) fn right<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {

@@ -27,6 +27,7 @@ opsmith::library! {
         kernels::never_done,
         kernels::needs_the_other,
         kernels::claims_columns,
+        kernels::claims_sum,
         kernels::right,
     ]
 }

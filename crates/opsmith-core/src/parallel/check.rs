@@ -43,8 +43,8 @@ fn check_output(output: &Argument, def: &ArgDef, of_inputs: &[Axis<'_>]) -> Resu
     }
     if let Some(axis) = of_inputs.iter().find(|axis| !output.is_sum && !own.contains(axis)) {
         return Err(format!(
-            "`{axis}` is no dim of the output `{name}`, which is {output}; `+{axis}` among the names of a shape signature, or \
-             `+{output}`, says that it is the sum over the parts"
+            "`{axis}` is no dim of the output `{name}`, which is {output}; where that is the sum over the parts, write `+{axis}`, and in a \
+             rule `+{output}`"
         ));
     }
     let unknown = output.dots.as_ref().is_some_and(|dots| dots.axes.is_none()) && !output.front.is_empty();

@@ -55,7 +55,7 @@ fn check_name(name: &str, signature: &Signature, shapes: &ShapeSignature) -> Res
     let known: Vec<&str> = dots.into_iter().chain(shapes.dim_names().iter().map(String::as_str)).collect();
     if !known.contains(&name) {
         let has = match known[..] {
-            [] => "of whose inputs have no dims with names".to_owned(),
+            [] => "whose inputs have no dims with names".to_owned(),
             _ => format!("which has {}", known.join(", ")),
         };
         let what = if signature.attr_index(name).is_some() { "is an attribute and" } else { "is" };

@@ -47,12 +47,16 @@ fn names_that_do_not_fit_are_told() {
         (
             "(3)->(3)",
             "n",
-            "`n` is no dim of an input in its shape signature `(3)->(3)`, of whose inputs have no dims with names",
+            "`n` is no dim of an input in its shape signature `(3)->(3)`, whose inputs have no dims with names",
         ),
         ("(n)->(n)", "", "`` is no dim of an input"),
         ("(n)->(n)", "n, n", "`n` is given twice"),
         ("(n)->(n)", "n, +n", "`n` is given twice"),
-        ("(n,p)->(n)", "n, p", "`p` is no dim of the output `y0`, which is (n); `+p` among the names"),
+        (
+            "(n,p)->(n)",
+            "n, p",
+            "`p` is no dim of the output `y0`, which is (n); where that is the sum over the parts, write `+p`, and in a rule `+(n)`",
+        ),
         (
             "(n)->(n),(n+1)",
             "n",
