@@ -45,8 +45,9 @@ impl Signature {
         let count = samples.iter().try_fold(1usize, |count, own| count.checked_mul(own.len()));
         if count.is_some_and(|count| count <= MOST) {
             return samples.iter().fold(vec![vec![]], |all, own| {
-                let longer =
-                    |values: &Vec<AttrValue>, value: &AttrValue| [&values[..], &[value.clone()]].concat();
+                let longer = |values: &Vec<AttrValue>, value: &AttrValue| {
+                    [&values[..], std::slice::from_ref(value)].concat()
+                };
                 all.iter().flat_map(|values| own.iter().map(move |value| longer(values, value))).collect()
             });
         }
