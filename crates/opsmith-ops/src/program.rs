@@ -68,6 +68,23 @@ mod tests {
         Ok(())
     }
 
+    // `opsmith check` makes no programs.
+    #[test]
+    fn a_program_on_parts_is_that_on_the_whole() -> Result<()> {
+        let (x, y) = (array![[3.0, 1.0], [5.0, 2.0]], array![4.0, 12.0].into_dyn());
+        let run = |x: ArrayD<f64>| call(NORM, 2, &x, &y).run()?.element::<f64, Ix2>("outputs", 0);
+        let whole = run(x.clone().into_dyn())?;
+        for row in 0..2 {
+            let part = run(x.slice(s![row..=row, ..]).to_owned().into_dyn())?;
+            assert_eq!(part, whole.slice(s![row..=row, ..]));
+        }
+        assert_eq!(
+            pointwise().build()?.parallel().map(ToString::to_string).as_deref(),
+            Some("(...) -> (...)")
+        );
+        Ok(())
+    }
+
     #[test]
     fn what_does_not_fit_is_told() {
         let (x, y) = (array![1.0, 2.0].into_dyn(), array![1.0, 2.0, 3.0].into_dyn());

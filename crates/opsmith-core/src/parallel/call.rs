@@ -2,6 +2,7 @@
 
 use super::{Argument, Dots, Item, Parallel, View};
 use crate::attr::AttrValue;
+use crate::tensor::MAX_RANK;
 
 /// A free axis of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,9 @@ impl Parallel {
         attr: &dyn Fn(&str) -> Option<AttrValue>,
         ranks: &[Option<usize>],
     ) -> Vec<FreeAxis> {
+        if ranks.iter().flatten().any(|rank| *rank > MAX_RANK) {
+            return vec![];
+        }
         let rank = |input: usize| ranks.get(input).copied().flatten();
         let found = Call::new(self, attr, ranks).and_then(|call| {
             let inputs = self.inputs.iter().enumerate();

@@ -147,6 +147,7 @@ fn dims_follow_from_ranks_and_attributes() {
     assert!(axes(sum, &[("axes", ints(&[])), ("keep", no.clone())], &[3]).is_empty());
     assert!(axes(sum, &[("axes", ints(&[3])), ("keep", no)], &[3]).is_empty());
     assert!(axes(sum, &[], &[3]).is_empty());
+    assert!(axes("(...) -> (...)", &[], &[usize::MAX]).is_empty());
     let stack = "(... less axis) -> (... but axis)";
     assert_eq!(axes(stack, &[("axis", 0i64.into())], &[1]), ["...[-1] 1>1"]);
     assert_eq!(axes(stack, &[("axis", (-1i64).into())], &[1]), ["...[-2] 1>2"]);
