@@ -24,8 +24,8 @@ pub(crate) struct Facts {
     pub(crate) parameters: &'static [&'static str],
     /// Those of the parameters that a kernel reads to know the shapes.
     pub(crate) host: &'static [&'static str],
-    /// The dims of the inputs and of the output as [`OpDef::parallel`] has them; none where nothing is free. After a `+` the output of the op
-    /// itself is no sum of those of parts, but that of the gradient's gradient is, which is of floats alone.
+    /// The dims of the inputs and of the output as [`OpDef::parallel`] has them; none where nothing is free. Where the
+    /// output is a sum, `+(…)`, only the gradients have the rule: they are of floats, and other dtypes have no sums.
     pub(crate) dims: &'static [&'static str],
     /// The documentation.
     pub(crate) doc: &'static str,
@@ -129,7 +129,9 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
     let def = begin::<L>(&format!("{name}Grad"), FLOATS, L::FACTS.x)
         .input("y_grad: T")
         .output(&format!("{}_grad: T", L::FACTS.x));
-    parallel(def, &dims, &format!("+{}", dims.first().unwrap_or(&"")))
+    // Only parameters have axes that the first input lacks.
+    let sum = if L::FACTS.parameters.is_empty() { "" } else { "+" };
+    parallel(def, &dims, &format!("{sum}{}", dims.first().unwrap_or(&"")))
         .doc(&format!("The gradient of `{name}`."))
         .shape_fn(|c| {
             let (shape, given) = ((L::FACTS.shape)(c)?, c.input(c.num_inputs() - 1)?);

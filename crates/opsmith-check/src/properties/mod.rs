@@ -41,7 +41,8 @@ impl<'a> Setting<'a, '_> {
         self.library.iter().find(|subject| subject.signature.name == name)
     }
 
-    /// The op that is differentiated, perhaps several times, by this one; none where there is none, or the author makes the inputs of calls.
+    /// The op that is differentiated, perhaps several times, by this one; none where there is none, or the author makes
+    /// the inputs of calls.
     pub(crate) fn forward(&self) -> Option<&'a Subject> {
         let op_of = |gradient: &'a Subject| {
             let is_it = |other: &&Subject| {

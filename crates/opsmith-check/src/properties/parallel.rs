@@ -39,8 +39,8 @@ pub(super) fn parts_are_the_whole(
     Ok(axes.len() as u32)
 }
 
-/// The same of a gradient op, of any order, in the call that belongs to one of the forward op: where its own shapes are not found, as attributes
-/// decide how they hang together.
+/// The same of a gradient op, of any order, in the call that belongs to one of the forward op: where its own shapes are
+/// not found, as attributes decide how they hang together.
 pub(crate) fn of_gradient(
     lab: &mut Lab<'_>,
     setting: &Setting<'_, '_>,

@@ -26,10 +26,10 @@ pub(super) fn compare(old: &Op, new: &Op, changes: &mut Changes<'_>) {
     }
 }
 
-/// Whether the free axes of calls of `one` are free in `other`. `old` says which calls there are: inputs that only the new definition has are
-/// lists that are empty.
+/// Whether the free axes of calls of `one` are free in `other`. `old` says which calls there are: inputs that only the new
+/// definition has are lists that are empty.
 fn has_all(old: &Op, one: &Op, other: &Op) -> bool {
-    // As many attributes as make a difference to axes are sampled; of one that cannot be, calls are made without.
+    // Where nothing is known of the values of an attribute, defaults have to do.
     let mut samples = old.signature.attr_samples();
     samples.extend(samples.is_empty().then(Vec::new));
     let ranks = |rank: usize| vec![Some(rank); old.signature.inputs.len()];

@@ -5,7 +5,7 @@ use crate::AttrValue;
 use crate::attr::AttrBase;
 
 /// At most so many combinations are tried.
-const MOST: usize = 256;
+const MOST: usize = 64;
 
 impl AttrDef {
     /// Some values that it may have, the default first; of types that decide nothing but what is computed with, one.
