@@ -60,7 +60,7 @@ pub use element::Element;
 pub use expr::{
     Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, MaskExpr, Nest, Nests, Node, PART, Pass,
     Passes, Place, Source, Step, Sum, Target, Temporary, Unary, across, add_part, compose, cuda_functions,
-    fold_block, sum_up, trace,
+    fold_blocks, sum_up, trace,
 };
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;

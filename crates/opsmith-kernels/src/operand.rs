@@ -170,9 +170,9 @@ impl<T: Stored> Sink<T> {
         if self.order == Order::Dense {
             // SAFETY: the indices are in the space, so these elements are the operand's, and ours.
             let to = unsafe { std::slice::from_raw_parts_mut(self.data.add(begin), count) };
-            return T::narrow(level, numbers, to);
+            return T::narrow(level, &numbers.0, to);
         }
-        T::narrow(level, numbers, &mut raw.0[..count]);
+        T::narrow(level, &numbers.0, &mut raw.0[..count]);
         let stride = space.strides(self.operand)[0];
         space.runs(self.operand, from, count, |position, length, place| {
             for (index, &number) in raw.0[position..position + length].iter().enumerate() {

@@ -84,7 +84,7 @@ pub trait Stored: Float + Element {
     /// Puts a few elements, at most [`BLOCK`], at the beginning of a block.
     fn widen_few(level: Level, from: &[Self], to: &mut Block<Self::Wide>);
     /// Stores the first numbers of a block, as many as `to` has room for.
-    fn narrow(level: Level, from: &Block<Self::Wide>, to: &mut [Self]);
+    fn narrow(level: Level, from: &[Self::Wide; BLOCK], to: &mut [Self]);
 }
 
 macro_rules! stored_as_it_is {
@@ -101,8 +101,8 @@ macro_rules! stored_as_it_is {
                 to.0[..from.len()].copy_from_slice(from);
             }
 
-            fn narrow(_: Level, from: &Block<Self>, to: &mut [Self]) {
-                to.copy_from_slice(&from.0[..to.len()]);
+            fn narrow(_: Level, from: &[Self; BLOCK], to: &mut [Self]) {
+                to.copy_from_slice(&from[..to.len()]);
             }
         }
     )*};
@@ -126,7 +126,7 @@ macro_rules! stored_as_half {
                 dispatch_at(level, Widen { from: &block.0, to });
             }
 
-            fn narrow(level: Level, from: &Block<f32>, to: &mut [Self]) {
+            fn narrow(level: Level, from: &[f32; BLOCK], to: &mut [Self]) {
                 dispatch_at(level, Narrow { from, to });
             }
         }
@@ -147,7 +147,7 @@ macro_rules! stored_as_half {
 
             #[inline(always)]
             fn run<I: Isa>(self) {
-                for (to, from) in self.to.iter_mut().zip(&self.from.0) {
+                for (to, from) in self.to.iter_mut().zip(self.from) {
                     *to = <$half>::store(from.load::<I>());
                 }
             }
@@ -161,7 +161,7 @@ struct Widen<'a, T> {
 }
 
 struct Narrow<'a, T> {
-    from: &'a Block<f32>,
+    from: &'a [f32; BLOCK],
     to: &'a mut [T],
 }
 

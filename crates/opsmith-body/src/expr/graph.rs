@@ -354,6 +354,30 @@ impl Graph {
         Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), results))
     }
 
+    /// The same computation where the inputs and outputs lie on further axes, along which it is independent: an output that lacks one
+    /// is summed over it.
+    ///
+    /// # Panics
+    /// If there are more or fewer sets than inputs and outputs.
+    #[must_use]
+    pub fn lying_on(&self, inputs: &[Axes], outputs: &[Axes]) -> Self {
+        assert_eq!((inputs.len(), outputs.len()), (self.inputs.len(), self.results.len()), "axes for each");
+        let mut graph = self.clone();
+        for (argument, axes) in graph.inputs.iter_mut().zip(inputs) {
+            argument.axes = *axes;
+        }
+        let axes = graph.axes();
+        for (position, own) in outputs.iter().enumerate() {
+            graph.results[position].axes = *own;
+            let id = graph.outputs[position];
+            for axis in axes[id.index()].minus(*own).iter() {
+                graph.nodes.push(Node::Fold(Fold::Sum, axis, graph.outputs[position]));
+                graph.outputs[position] = Id(graph.nodes.len() as u32 - 1);
+            }
+        }
+        graph
+    }
+
     /// The axes that each input lies on.
     pub fn input_axes(&self) -> impl Iterator<Item = Axes> {
         self.inputs.iter().map(|argument| argument.axes)

@@ -11,7 +11,7 @@ use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Resul
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
 
-use super::memory::{Batch, Lie};
+use super::memory::Lie;
 use super::shapes::{Call, bytes_of, output_shapes};
 use super::{Arguments, AxesBody, Computation};
 use crate::cuda::{MAX_RANK, Sources, attributes, operands, sum_to, zero};
@@ -76,16 +76,15 @@ impl OnCard {
             return Err(shape_error(context, &own.attrs, &own.family, own.order, shapes));
         };
         own.check_positions(context, &call)?;
-        let batch = Batch::new(&call.batch, std::iter::empty());
         let place = |data: *mut u8, shape: &[usize], strides: &[isize], like: Like| Placed {
             data,
-            lie: Lie::new(shape, strides, own.arguments.like(like), &batch),
+            lie: Lie::new(shape, strides, own.arguments.like(like), &call.batch),
         };
         let mut placed: Vec<Placed> = Vec::new();
         for (input, argument) in own.family.inputs.iter().enumerate() {
             placed.push(match context.optional_input(input)? {
                 Some(view) => place(view.data_ptr().cast_mut(), view.shape(), view.strides(), argument.like),
-                None => Placed { data: zero(context)?, lie: Lie::nowhere(&batch) },
+                None => Placed { data: zero(context)?, lie: Lie::nowhere(&call.batch) },
             });
         }
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
@@ -111,7 +110,7 @@ impl OnCard {
         if wanted.is_empty() {
             return Ok(());
         }
-        self.launch(context, (&call, &batch), &wanted, placed)?;
+        self.launch(context, &call, &wanted, placed)?;
         sums.iter().try_for_each(|sum| sum_to(context, own.dtype, sum.from, &sum.all, sum.to, &sum.own))
     }
 
@@ -127,7 +126,7 @@ impl OnCard {
     fn launch(
         &self,
         context: &OpKernelContext<'_>,
-        (call, batch): (&Call<'_>, &Batch),
+        call: &Call<'_>,
         wanted: &[usize],
         mut placed: Vec<Placed>,
     ) -> Result<()> {
@@ -139,7 +138,8 @@ impl OnCard {
             let shape = call.temporary(&call.batch, axes);
             let bytes = bytes_of(context, &shape, size)?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
-            placed.push(Placed { data, lie: Lie::temporary(&shape, axes, batch) });
+            let axes: SmallVec<[usize; 8]> = axes.iter().map(Axis::index).collect();
+            placed.push(Placed { data, lie: Lie::new(&shape, &row_major_strides(&shape), &axes, &call.batch) });
         }
         let index = index_of(call, &placed);
         let (variant, suffix) = if index == Index::Bits32 { (0, 32) } else { (1, 64) };

@@ -2,71 +2,93 @@
 
 use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level};
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{TensorView, TensorViewMut};
+use opsmith_core::{Result, ensure};
+use smallvec::SmallVec;
 
 use crate::stored::{Stored, Wide};
 
-/// The dims before those of the axes, as two loops: the outer one goes along those that an output is summed over.
-pub(super) struct Batch {
-    dims: Extents,
-    /// The positions of the outer loop's dims, and of the inner loop's.
-    outer: Extents,
-    inner: Extents,
-    inner_sizes: Extents,
+/// How an argument lies: its strides along the dims before those of the axes, and along each axis.
+pub(super) struct Lie {
+    pub(super) batch: Strides,
+    pub(super) along: [isize; Axis::MOST],
+    pub(super) axes: Axes,
 }
 
-impl Batch {
-    /// The loops over `dims`, where these are the outputs' own.
-    pub(super) fn new<'a>(dims: &[usize], outputs: impl Iterator<Item = &'a [usize]> + Clone) -> Self {
-        let is_outer =
-            |&dim: &usize| dims[dim] != 1 && outputs.clone().any(|own| is_repeated(dims, own, dim));
-        let (outer, inner): (Extents, Extents) = (0..dims.len()).partition(is_outer);
-        let inner_sizes = inner.iter().map(|&dim| dims[dim]).collect();
-        Batch { dims: dims.into(), outer, inner, inner_sizes }
+impl Lie {
+    /// Of what is there once.
+    pub(super) fn nowhere(batch: &[usize]) -> Self {
+        Lie { batch: Strides::from_elem(0, batch.len()), along: [0; Axis::MOST], axes: Axes::NONE }
     }
 
-    /// The dims of the inner loop.
-    pub(super) fn inner_sizes(&self) -> &[usize] {
-        &self.inner_sizes
-    }
-
-    /// How many positions the outer loop has, and the inner one.
-    pub(super) fn counts(&self) -> (usize, usize) {
-        let count = |positions: &[usize]| positions.iter().map(|&dim| self.dims[dim]).product();
-        (count(&self.outer), count(&self.inner))
-    }
-
-    /// Whether an output of these own dims is summed over some of them.
-    pub(super) fn is_summed(&self, own: &[usize]) -> bool {
-        self.outer.iter().any(|&dim| is_repeated(&self.dims, own, dim))
-    }
-
-    /// How far an operand is at a position of both loops, which has these strides along all dims.
-    fn offset(&self, strides: &[isize], outer: usize, inner: usize) -> isize {
-        let along = |positions: &[usize], mut index: usize| {
-            let mut offset = 0;
-            for &dim in positions.iter().rev() {
-                offset += (index % self.dims[dim]) as isize * strides[dim];
-                index /= self.dims[dim];
-            }
-            offset
-        };
-        along(&self.outer, outer) + along(&self.inner, inner)
-    }
-
-    /// The strides along all dims of an operand that has the last of them, or 1 in their places.
-    fn strides(&self, shape: &[usize], strides: &[isize]) -> Strides {
+    /// Of an argument whose last dims are these axes; the dims before them broadcast to `batch`.
+    pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &[usize]) -> Self {
+        let core = shape.len() - axes.len();
         let of = |dim: usize| {
-            let own = (dim + shape.len()).checked_sub(self.dims.len());
+            let own = (dim + core).checked_sub(batch.len());
             own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])
         };
-        (0..self.dims.len()).map(of).collect()
+        let mut lie =
+            Lie { batch: (0..batch.len()).map(of).collect(), along: [0; Axis::MOST], axes: Axes::at(axes) };
+        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
+            lie.along[axis] = stride;
+        }
+        lie
+    }
+
+    /// The axes along which one number lies after another.
+    pub(super) fn dense_along(&self) -> Axes {
+        let dense = self.axes.iter().filter(|axis| self.along[axis.index()] == 1);
+        dense.map(Axes::of).fold(Axes::NONE, Axes::union)
+    }
+
+    /// Of dense memory on some axes, of these sizes.
+    pub(super) fn dense(axes: Axes, sizes: &[usize]) -> Self {
+        let own: Extents = outside_in(axes).map(|axis| sizes[axis.index()]).collect();
+        let mut lie = Lie { batch: Strides::new(), along: [0; Axis::MOST], axes };
+        for (axis, &stride) in outside_in(axes).zip(&row_major_strides(&own)) {
+            lie.along[axis.index()] = stride;
+        }
+        lie
     }
 }
 
-/// Whether an argument with these own dims is the same along a dim.
-fn is_repeated(dims: &[usize], own: &[usize], dim: usize) -> bool {
-    (dim + own.len()).checked_sub(dims.len()).is_none_or(|at| own[at] == 1 && dims[dim] != 1)
+/// Axes from that of the largest stride on. Those of a batch come after all others, and are outside of them.
+fn outside_in(axes: Axes) -> impl Iterator<Item = Axis> {
+    axes.iter().rev()
+}
+
+/// Makes the dims of a batch axes, from that of position `first` on, as few as the arguments' strides allow; their sizes. A dim along
+/// which an argument stays where it is, it does not lie on.
+pub(super) fn as_axes(batch: &[usize], first: usize, lies: &mut [Lie]) -> Result<Extents> {
+    let mut merged: SmallVec<[(usize, Strides); 4]> = SmallVec::new();
+    for (dim, &size) in batch.iter().enumerate().rev().filter(|(_, size)| **size != 1) {
+        let strides: Strides = lies.iter().map(|lie| lie.batch[dim]).collect();
+        if let Some((inner, of_inner)) = merged.last_mut() {
+            let continues = |(&stride, &inner_stride): (&isize, &isize)| {
+                inner_stride.checked_mul(*inner as isize) == Some(stride) && (stride == 0) == (inner_stride == 0)
+            };
+            if strides.iter().zip(of_inner.iter()).all(continues) {
+                *inner *= size;
+                continue;
+            }
+        }
+        merged.push((size, strides));
+    }
+    ensure!(
+        first + merged.len() <= Axis::MOST,
+        Unimplemented,
+        "arguments on {first} axes, and with {} dims before those whose strides cannot be told as one",
+        merged.len()
+    );
+    // The innermost dim last: there a number is most often beside the next.
+    merged.reverse();
+    for (axis, (_, strides)) in merged.iter().enumerate() {
+        for (lie, &stride) in lies.iter_mut().zip(strides).filter(|(_, stride)| **stride != 0) {
+            lie.along[first + axis] = stride;
+            lie.axes = lie.axes.with(Axis::new(first + axis));
+        }
+    }
+    Ok(merged.into_iter().map(|(size, _)| size).collect())
 }
 
 /// What lies somewhere.
@@ -77,8 +99,6 @@ enum Data<T: Stored> {
     Given(*mut T),
     /// Numbers as they are computed.
     Wide(*mut T::Wide),
-    /// What is written is added.
-    Sum(*mut f64),
     Positions(*mut i64),
     /// 1 where it is true, else 0.
     Truths(*mut u8),
@@ -94,112 +114,65 @@ impl<T: Stored> Data<T> {
     }
 }
 
-/// How an argument lies: its strides along the dims before those of the axes, and along each axis.
-pub(super) struct Lie {
-    pub(super) batch: Strides,
-    pub(super) along: [isize; Axis::MOST],
-}
-
-impl Lie {
-    /// Of what is there once.
-    pub(super) fn nowhere(batch: &Batch) -> Self {
-        Lie { batch: batch.dims.iter().map(|_| 0).collect(), along: [0; Axis::MOST] }
-    }
-
-    /// Of an argument whose last dims are these axes.
-    pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &Batch) -> Self {
-        let core = shape.len() - axes.len();
-        let mut lie = Lie { batch: batch.strides(&shape[..core], &strides[..core]), along: [0; Axis::MOST] };
-        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
-            lie.along[axis] = stride;
-        }
-        lie
-    }
-
-    /// Of temporary memory of this shape: the dims of the batch's inner loop, then the axes.
-    pub(super) fn temporary(shape: &[usize], axes: Axes, batch: &Batch) -> Self {
-        let strides = row_major_strides(shape);
-        let (of_batch, of_axes) = strides.split_at(batch.inner.len());
-        let mut lie = Lie::nowhere(batch);
-        for (&dim, &stride) in batch.inner.iter().zip(of_batch) {
-            lie.batch[dim] = stride;
-        }
-        for (axis, &stride) in axes.iter().zip(of_axes) {
-            lie.along[axis.index()] = stride;
-        }
-        lie
-    }
-}
-
 /// An argument of a call, or temporary memory.
 pub(super) struct Operand<T: Stored> {
     data: Data<T>,
-    lie: Lie,
-    axes: Axes,
+    along: [isize; Axis::MOST],
+    pub(super) axes: Axes,
 }
 
 // SAFETY: whoever makes a task promises that what it writes is its own, and each number is written by one thread.
 unsafe impl<T: Stored> Sync for Operand<T> {}
 
-/// Where the loops along the axes are.
-#[derive(Clone)]
-pub(super) struct At {
-    pub(super) along: [usize; Axis::MOST],
-    /// The axis along the lanes while there is a loop along it, and how many positions the block has.
-    pub(super) lanes: Option<(Axis, usize)>,
-}
+/// The numbers of a block: the axis along which they lie, and how many there are.
+pub(super) type Lanes = Option<(Axis, usize)>;
 
 impl<T: Stored> Operand<T> {
-    pub(super) fn absent(batch: &Batch) -> Self {
-        Operand { data: Data::Absent, lie: Lie::nowhere(batch), axes: Axes::NONE }
+    pub(super) fn absent() -> Self {
+        Operand { data: Data::Absent, along: [0; Axis::MOST], axes: Axes::NONE }
     }
 
-    pub(super) fn input(view: &TensorView<'_>, kind: Kind, axes: &[usize], batch: &Batch) -> Self {
-        let data = Data::of(kind, view.data_ptr().cast_mut().cast());
-        Self::new(data, view.shape(), view.strides(), axes, batch)
+    /// An argument that lies there.
+    pub(super) fn new(data: *mut u8, kind: Kind, lie: &Lie) -> Self {
+        Operand { data: Data::of(kind, data), along: lie.along, axes: lie.axes }
     }
 
-    pub(super) fn output(view: &TensorViewMut<'_>, kind: Kind, axes: &[usize], batch: &Batch) -> Self {
-        Self::new(Data::of(kind, view.data_ptr().cast()), view.shape(), view.strides(), axes, batch)
+    /// Temporary memory on some axes, of these sizes.
+    pub(super) fn temporary(memory: &mut [T::Wide], axes: Axes, sizes: &[usize]) -> Self {
+        Operand { data: Data::Wide(memory.as_mut_ptr()), along: Lie::dense(axes, sizes).along, axes }
     }
 
-    /// Sums of an output of this shape.
-    pub(super) fn sum(memory: &mut [f64], shape: &[usize], axes: &[usize], batch: &Batch) -> Self {
-        Self::new(Data::Sum(memory.as_mut_ptr()), shape, &row_major_strides(shape), axes, batch)
+    /// How far it is at these positions of some axes.
+    pub(super) fn offset(&self, axes: Axes, at: &[usize; Axis::MOST]) -> isize {
+        let own = self.axes.both(axes);
+        own.iter().map(|axis| at[axis.index()] as isize * self.along[axis.index()]).sum()
     }
 
-    /// Temporary memory for each position of the batch's inner loop.
-    pub(super) fn temporary(memory: &mut [T::Wide], shape: &[usize], axes: Axes, batch: &Batch) -> Self {
-        Operand { data: Data::Wide(memory.as_mut_ptr()), lie: Lie::temporary(shape, axes, batch), axes }
+    /// Its stride along the lanes, if it lies along them, and how many numbers there are.
+    fn lanes(&self, lanes: Lanes) -> Option<(isize, usize)> {
+        let lanes = lanes.filter(|(axis, _)| self.axes.has(*axis));
+        lanes.map(|(axis, count)| (self.along[axis.index()], count))
     }
 
-    fn new(data: Data<T>, shape: &[usize], strides: &[isize], axes: &[usize], batch: &Batch) -> Self {
-        Operand { data, lie: Lie::new(shape, strides, axes, batch), axes: Axes::at(axes) }
+    /// Where a whole block lies as it is computed with, if it does.
+    pub(super) fn in_place(&self, offset: isize, lanes: Lanes) -> Option<*const [T::Wide; BLOCK]> {
+        if self.lanes(lanes) != Some((1, BLOCK)) {
+            return None;
+        }
+        match self.data {
+            Data::Given(data) if T::AS_IT_IS => Some(data.wrapping_offset(offset).cast()),
+            Data::Wide(data) => Some(data.wrapping_offset(offset).cast()),
+            _ => None,
+        }
     }
 
-    /// How far it is at a position of both loops of the batch.
-    pub(super) fn offset(&self, batch: &Batch, outer: usize, inner: usize) -> isize {
-        batch.offset(&self.lie.batch, outer, inner)
-    }
-
-    /// How far it is where the loops are, from that offset on, and its stride along the lanes if it lies along them.
-    fn place(&self, offset: isize, at: &At) -> (isize, Option<(isize, usize)>) {
-        let along = at.along.iter().zip(self.lie.along).map(|(&position, stride)| position as isize * stride);
-        let lanes = at.lanes.filter(|(axis, _)| self.axes.has(*axis));
-        (offset + along.sum::<isize>(), lanes.map(|(axis, count)| (self.lie.along[axis.index()], count)))
-    }
-
-    /// Reads a block where the loops are: the numbers along the lanes, or one number everywhere.
+    /// Reads a block from an offset on: the numbers along the lanes, or one number everywhere.
     ///
     /// # Safety
-    /// The offset must be that of a position of the batch, the loops within the axes, and nobody may write there.
-    pub(super) unsafe fn load(&self, level: Level, offset: isize, at: &At, to: &mut Block<T::Wide>) {
-        if matches!(self.data, Data::Absent) {
-            to.0 = [T::Wide::of_double(0.0); BLOCK];
-            return;
-        }
-        let (offset, lanes) = self.place(offset, at);
-        // SAFETY: the element is within the argument, as are those along the lanes from it on.
+    /// There must be such numbers in the argument, and nobody may write there.
+    pub(super) unsafe fn load(&self, level: Level, offset: isize, lanes: Lanes, to: &mut Block<T::Wide>) {
+        let lanes = self.lanes(lanes);
+        // SAFETY: promised by the caller.
         unsafe {
             match self.data {
                 Data::Given(data) => given(level, data.offset(offset), lanes, to),
@@ -211,58 +184,48 @@ impl<T: Stored> Operand<T> {
                     let number = |truth| T::Wide::of_double(f64::from(u8::from(truth != 0)));
                     gathered(data.offset(offset), lanes, to, number);
                 }
-                Data::Absent | Data::Sum(_) => {}
+                Data::Absent => to.0 = [T::Wide::of_double(0.0); BLOCK],
             }
         }
     }
 
-    /// Writes a block where the loops are.
+    /// Writes a block from an offset on.
     ///
     /// # Safety
-    /// The offset must be that of a position of the batch, the loops within the axes, and nobody else may read or write there.
-    pub(super) unsafe fn store(&self, level: Level, offset: isize, at: &At, from: &Block<T::Wide>) {
-        if matches!(self.data, Data::Absent) {
-            return;
-        }
-        let (offset, lanes) = self.place(offset, at);
-        let (stride, count) = lanes.unwrap_or((0, 1));
-        // SAFETY: the element is within the output, as are those along the lanes from it on.
+    /// There must be such numbers in the output, and nobody else may read or write there.
+    pub(super) unsafe fn store(&self, level: Level, offset: isize, lanes: Lanes, from: &[T::Wide; BLOCK]) {
+        let (stride, count) = self.lanes(lanes).unwrap_or((0, 1));
+        let numbers = &from[..count];
+        // SAFETY: promised by the caller.
         unsafe {
             match self.data {
                 Data::Given(data) if stride == 1 => {
-                    let to = std::slice::from_raw_parts_mut(data.offset(offset), count);
-                    T::narrow(level, from, to);
+                    T::narrow(level, from, std::slice::from_raw_parts_mut(data.offset(offset), count));
                 }
                 Data::Given(data) => {
                     let mut room = [T::default(); BLOCK];
                     T::narrow(level, from, &mut room[..count]);
-                    for (lane, number) in room[..count].iter().enumerate() {
-                        *data.offset(offset + lane as isize * stride) = *number;
-                    }
+                    scattered(data.offset(offset), stride, &room[..count], |number| number);
                 }
-                Data::Wide(data) => {
-                    for (lane, number) in from.0[..count].iter().enumerate() {
-                        *data.offset(offset + lane as isize * stride) = *number;
-                    }
-                }
-                Data::Sum(data) => {
-                    for (lane, number) in from.0[..count].iter().enumerate() {
-                        *data.offset(offset + lane as isize * stride) += number.double();
-                    }
-                }
+                Data::Wide(data) => scattered(data.offset(offset), stride, numbers, |number| number),
                 Data::Positions(data) => {
-                    for (lane, number) in from.0[..count].iter().enumerate() {
-                        *data.offset(offset + lane as isize * stride) = number.double() as i64;
-                    }
+                    scattered(data.offset(offset), stride, numbers, |number| number.double() as i64);
                 }
                 Data::Truths(data) => {
-                    for (lane, number) in from.0[..count].iter().enumerate() {
-                        *data.offset(offset + lane as isize * stride) = u8::from(number.double() != 0.0);
-                    }
+                    scattered(data.offset(offset), stride, numbers, |number| u8::from(number.double() != 0.0));
                 }
                 Data::Absent => {}
             }
         }
+    }
+}
+
+/// # Safety
+/// There must be a place for each number from the first on.
+unsafe fn scattered<E, W: Copy>(data: *mut E, stride: isize, numbers: &[W], element: impl Fn(W) -> E) {
+    for (lane, &number) in numbers.iter().enumerate() {
+        // SAFETY: promised by the caller.
+        unsafe { data.offset(lane as isize * stride).write(element(number)) };
     }
 }
 
@@ -310,27 +273,6 @@ unsafe fn gathered<E: Copy, W: Wide>(
                 }
             }
             None => to.0 = [number(*data); BLOCK],
-        }
-    }
-}
-
-/// Stores sums into the output that they are of, whose elements they are in order.
-pub(super) fn store_sum<T: Stored>(sums: *const f64, view: &TensorViewMut<'_>) {
-    let count = view.shape().iter().product();
-    let (shape, strides) = (view.shape(), view.strides());
-    let data: *mut T = view.data_ptr().cast();
-    for index in 0..count {
-        let mut rest = index;
-        let mut offset = 0;
-        for (&dim, &stride) in shape.iter().zip(strides).rev() {
-            offset += (rest % dim) as isize * stride;
-            rest /= dim;
-        }
-        let mut block = Block::<T::Wide>::default();
-        // SAFETY: there is a sum for each element of the output, which is exclusively the call's.
-        unsafe {
-            block.0[0] = T::Wide::of_double(*sums.add(index));
-            T::narrow(Level::best(), &block, std::slice::from_mut(&mut *data.offset(offset)));
         }
     }
 }

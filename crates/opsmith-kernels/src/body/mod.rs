@@ -1,10 +1,11 @@
 //! Bodies over named axes, and their gradients: [`Nests`] of loops run over tensors.
 //!
-//! Every argument may have dims before those of its axes, which broadcast. They are loops around all others; the gradient of an
-//! input that is the same along some of them is summed over those, in double precision.
+//! Every argument may have dims before those of its axes, which broadcast. In a call they are axes too, as few as the strides allow;
+//! the gradient of an input that is the same along some of them is summed over those.
 
 mod cuda;
 mod free;
+mod machine;
 mod memory;
 mod run;
 mod shapes;
@@ -19,11 +20,11 @@ use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::Extents;
 use opsmith_core::{
     AttrValue, DType, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result,
-    TensorViewMut, bail, ensure,
+    bail, ensure,
 };
 use smallvec::SmallVec;
 
-use self::memory::{Batch, Operand};
+use self::memory::{Lie, Operand};
 use self::run::Task;
 use self::shapes::{Call, bytes_of, output_shapes};
 use crate::explain::{cuda_type, vectors};
@@ -112,8 +113,16 @@ struct BodyKernel<B, const ORDER: usize> {
     body: PhantomData<fn() -> B>,
 }
 
-/// What nests are made for: the wanted outputs, as bits, and the sizes of the axes.
-type Variant = (u64, Extents);
+/// What nests are made for.
+#[derive(Clone, PartialEq)]
+struct Variant {
+    /// The wanted outputs, as bits.
+    wanted: u64,
+    /// The sizes of the axes, those of the batch after the body's.
+    sizes: Extents,
+    /// Of each input, then of each wanted output, the axes that it lies on, and those of them along which it is dense.
+    lies: SmallVec<[(Axes, Axes); 8]>,
+}
 
 /// The most variants whose nests are kept.
 const MOST_VARIANTS: usize = 64;
@@ -211,24 +220,25 @@ impl Computation {
         }
     }
 
-    /// The nests for some outputs and sizes.
-    fn nests(&self, wanted: &[usize], sizes: &Extents) -> Arc<Nests> {
-        let bits = wanted.iter().fold(0, |bits, output| bits | 1 << output);
-        let key = (bits, sizes.clone());
+    /// The nests of a variant.
+    fn nests(&self, key: &Variant, wanted: &[usize]) -> Arc<Nests> {
         let find = |known: &[(Variant, Arc<Nests>)]| {
-            known.iter().find(|(other, _)| *other == key).map(|(_, nests)| nests.clone())
+            known.iter().find(|(other, _)| other == key).map(|(_, nests)| nests.clone())
         };
         if let Some(nests) = find(&self.nests.lock()) {
             return nests;
         }
-        let nests = Arc::new(Nests::new(&self.graph.with_outputs(wanted), sizes));
+        let (axes, dense): (Vec<Axes>, Vec<Axes>) = key.lies.iter().copied().unzip();
+        let (inputs, outputs) = axes.split_at(self.family.inputs.len());
+        let graph = self.graph.with_outputs(wanted).lying_on(inputs, outputs);
+        let nests = Arc::new(Nests::new(&graph, &key.sizes, &dense));
         let mut known = self.nests.lock();
         if known.len() == MOST_VARIANTS {
             known.remove(0);
         }
         // Another thread may have made an equal one meanwhile.
         if find(&known).is_none() {
-            known.push((key, nests.clone()));
+            known.push((key.clone(), nests.clone()));
         }
         nests
     }
@@ -236,54 +246,54 @@ impl Computation {
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
         self.check_positions(context, call)?;
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
-        let mut views: SmallVec<[TensorViewMut<'_>; 8]> = SmallVec::new();
+        let mut places: SmallVec<[(*mut u8, Kind); 8]> = SmallVec::new();
+        let mut lies: SmallVec<[Lie; 8]> = SmallVec::new();
+        for (input, argument) in self.family.inputs.iter().enumerate() {
+            let (data, lie) = match context.optional_input(input)? {
+                Some(view) => {
+                    let axes = self.arguments.like(argument.like);
+                    let lie = Lie::new(view.shape(), view.strides(), axes, &call.batch);
+                    (view.data_ptr().cast_mut().cast(), lie)
+                }
+                None => (std::ptr::null_mut(), Lie::nowhere(&call.batch)),
+            };
+            places.push((data, self.kinds.0[input]));
+            lies.push(lie);
+        }
         for (output, argument) in self.family.outputs.iter().enumerate() {
             if context.output_wanted(output)? {
                 wanted.push(output);
-                views.push(context.allocate_output(output, &call.shape(argument.like))?);
+                let view = context.allocate_output(output, &call.shape(argument.like))?;
+                places.push((view.data_ptr().cast(), self.kinds.1[output]));
+                let axes = self.arguments.like(argument.like);
+                lies.push(Lie::new(view.shape(), view.strides(), axes, &call.batch));
             }
         }
         if wanted.is_empty() {
             return Ok(());
         }
-        let nests = self.nests(&wanted, &call.sizes);
+        let mut sizes = call.sizes.clone();
+        sizes.extend(memory::as_axes(&call.batch, call.sizes.len(), &mut lies)?);
+        let key = Variant {
+            wanted: wanted.iter().fold(0, |bits, output| bits | 1 << output),
+            lies: lies.iter().map(|lie| (lie.axes, lie.dense_along())).collect(),
+            sizes,
+        };
+        let nests = self.nests(&key, &wanted);
         let compute = context.compute();
-        let likes = wanted.iter().map(|output| self.family.outputs[*output].like);
-        let own: SmallVec<[Extents; 8]> = likes.clone().map(|like| call.batch_of(like)).collect();
-        let batch = Batch::new(&call.batch, own.iter().map(|shape| &shape[..]));
-        let mut operands: Vec<Operand<T>> = Vec::new();
-        for (input, argument) in self.family.inputs.iter().enumerate() {
-            let axes = self.arguments.like(argument.like);
-            operands.push(match context.optional_input(input)? {
-                Some(view) => Operand::input(&view, self.kinds.0[input], axes, &batch),
-                None => Operand::absent(&batch),
-            });
-        }
-        let mut sums = Vec::new();
-        for (position, ((view, like), own)) in views.iter().zip(likes).zip(&own).enumerate() {
-            let axes = self.arguments.like(like);
-            let operand = if batch.is_summed(own) {
-                let sum = compute.temp::<f64>(view.shape().iter().product())?;
-                sums.push((position, sum.as_ptr()));
-                Operand::sum(sum, view.shape(), axes, &batch)
-            } else {
-                Operand::output(view, self.kinds.1[wanted[position]], axes, &batch)
-            };
-            operands.push(operand);
-        }
+        let operand = |((data, kind), lie): (&(*mut u8, Kind), &Lie)| match data.is_null() {
+            true => Operand::absent(),
+            false => Operand::new(*data, *kind, lie),
+        };
+        let mut operands: Vec<Operand<T>> = places.iter().zip(&lies).map(operand).collect();
         for &axes in &nests.temporaries {
-            let shape = call.temporary(batch.inner_sizes(), axes);
+            let shape: Extents = axes.iter().map(|axis| key.sizes[axis.index()]).collect();
             let bytes = bytes_of(context, &shape, size_of::<T::Wide>())?;
             let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
-            operands.push(Operand::temporary(memory, &shape, axes, &batch));
+            operands.push(Operand::temporary(memory, axes, &key.sizes));
         }
         let counts = (self.family.inputs.len(), wanted.len());
-        let task = Task { nests: &nests, sizes: &call.sizes, operands, counts, batch: &batch };
-        task.run(&compute)?;
-        for (position, sum) in sums {
-            memory::store_sum::<T>(sum, &views[position]);
-        }
-        Ok(())
+        Task { nests: &nests, sizes: &key.sizes, operands, counts }.run(&compute)
     }
 
     /// A position has to be somewhere.

@@ -61,17 +61,6 @@ impl<'a> Call<'a> {
     pub(super) fn temporary(&self, batch: &[usize], axes: Axes) -> Extents {
         batch.iter().copied().chain(axes.iter().map(|axis| self.sizes[axis.index()])).collect()
     }
-
-    /// Its dims before those of its axes.
-    pub(super) fn batch_of(&self, like: Like) -> Extents {
-        match like {
-            Like::Input(input) => {
-                let shape = self.inputs[input];
-                Extents::from_slice(&shape[..shape.len() - self.arguments.inputs[input].len()])
-            }
-            Like::Output(_) => self.batch.clone(),
-        }
-    }
 }
 
 /// How many bytes temporary memory of this shape takes.

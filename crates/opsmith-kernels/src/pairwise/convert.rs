@@ -71,7 +71,7 @@ fn narrow<S: Stored>(cx: &Compute<'_>, from: &[S::Wide], to: &mut [S]) {
             let count = BLOCK.min(from.len() - start);
             block.0[..count].copy_from_slice(&from[start..start + count]);
             // SAFETY: units do not overlap.
-            S::narrow(level, &block, unsafe { shared.slice(start, count) });
+            S::narrow(level, &block.0, unsafe { shared.slice(start, count) });
         }
     });
 }

@@ -40,7 +40,7 @@ impl Computation {
         for (index, (argument, numbers)) in self.family.outputs.iter().zip(outputs).enumerate() {
             if context.output_wanted(index)? {
                 let shape = shapes.like(argument.like).unwrap_or_default();
-                T::narrow(level, numbers, context.allocate_output(index, shape)?.as_slice_mut()?);
+                T::narrow(level, &numbers.0, context.allocate_output(index, shape)?.as_slice_mut()?);
             }
         }
         Ok(true)

@@ -68,7 +68,7 @@ impl<T: Stored> Totals<T> {
                     for (number, &sum) in numbers.0.iter_mut().zip(sums) {
                         *number = T::Wide::of_double(sum);
                     }
-                    T::narrow(Level::best(), &numbers, places);
+                    T::narrow(Level::best(), &numbers.0, places);
                 }
             }
         });

@@ -250,6 +250,10 @@ impl Writer<'_> {
 
     fn go_along(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], indent: &str) {
         let axis = axis.index();
+        for Sum { total, lost, .. } in sums {
+            self.line(indent, &format!("r{total} = Number(0);"));
+            self.line(indent, &format!("r{lost} = Number(0);"));
+        }
         self.line(
             indent,
             &format!("for (Index at{axis} = 0; at{axis} < layout.size[{axis}]; at{axis}++) {{"),

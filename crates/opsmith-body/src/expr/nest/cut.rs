@@ -3,12 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::{Action, Emitter, Item};
-use super::{Nest, Nests, Place, Room};
+use super::whole::{self, Whole};
+use super::{Nest, Nests, Place, Room, lanes};
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Binary, Graph, Id, Node, Unary};
-
-/// From how many positions on an axis is worth lying along the lanes.
-const FEW_LANES: usize = 16;
 
 /// A graph, and what is known of its nodes.
 pub(super) struct Known<'a> {
@@ -29,37 +27,64 @@ impl Known<'_> {
         self.kept.contains_key(&id)
     }
 
-    /// All that a number is computed from, down to what is read from memory, itself among it.
-    pub(super) fn below(&self, roots: impl IntoIterator<Item = Id>) -> BTreeSet<Id> {
+    /// All that numbers are computed from, down to what is read from memory, themselves among it; folds of `own` are computed.
+    pub(super) fn below(&self, roots: impl IntoIterator<Item = Id>, own: &BTreeSet<Id>) -> BTreeSet<Id> {
         let mut found = BTreeSet::new();
         let mut pending: Vec<Id> = roots.into_iter().collect();
         while let Some(id) = pending.pop() {
-            if found.insert(id) && !self.is_kept(id) {
+            if found.insert(id) && (!self.is_kept(id) || own.contains(&id)) {
                 pending.extend(self.node(id).operands());
             }
         }
         found
     }
+
+    /// The folds in memory that a number is computed from, not by way of others; of another number, the number itself if it is one.
+    pub(super) fn folds_below(&self, id: Id) -> BTreeSet<Id> {
+        let below = match self.is_kept(id) {
+            true => self.below(self.node(id).operands(), &BTreeSet::new()),
+            false => self.below([id], &BTreeSet::new()),
+        };
+        below.into_iter().filter(|id| self.is_kept(*id)).collect()
+    }
+
+    /// Some folds, and all that they need.
+    pub(super) fn all(folds: &BTreeSet<Id>, needs: &BTreeMap<Id, BTreeSet<Id>>) -> BTreeSet<Id> {
+        folds.iter().flat_map(|id| needs[id].iter().chain([id])).copied().collect()
+    }
 }
 
 /// What is computed in one nest: numbers, and where they go.
 struct Group {
-    /// The axis along which they are folded, if they are.
+    /// The axis along which they are folded, if that is all that they are.
     fold: Option<Axis>,
+    /// The axes of the outermost loops, if that is decided.
+    free: Option<Axes>,
+    /// The folds that are computed here and may be read from memory elsewhere.
+    own: BTreeSet<Id>,
     items: Vec<Item>,
 }
 
 pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new() };
-    known.kept = kept(&known);
-    let levels = levels(&known);
-    let last = levels.iter().copied().max().unwrap_or(0);
-    let mut nests = Vec::new();
-    for level in 0..=last {
-        for group in groups(&known, &levels, level) {
-            nests.push(nest(&known, &group));
+    known.kept = numbered(kept(&known));
+    let wholes = if matches!(room, Room::Card) { Vec::new() } else { whole::find(&known) };
+    let order = Order::new(&known, &wholes);
+    let last = order.levels().max().unwrap_or(0);
+    // Nobody else reads what only one nest computes and uses.
+    let read: BTreeSet<Id> = order.read_elsewhere(&known);
+    let is_private = |id: &Id| wholes.iter().any(|whole| whole.folds.contains(id)) && !read.contains(id);
+    let groups: Vec<Group> = {
+        let stored = numbered(known.kept.keys().copied().filter(|id| !is_private(id)));
+        let mut groups = Vec::new();
+        for level in 0..=last {
+            groups.extend(order.groups_of_wholes(&known, &stored, level));
+            groups.extend(groups_at(&known, &stored, &order, level));
         }
-    }
+        known.kept = stored;
+        groups
+    };
+    let nests = groups.iter().map(|group| nest(&known, group)).collect();
     let mut temporaries = vec![Axes::NONE; known.kept.len()];
     for (id, array) in &known.kept {
         temporaries[*array] = known.axes[id.index()];
@@ -67,9 +92,14 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     Nests { temporaries, nests }
 }
 
+/// Folds with the arrays that they are in.
+fn numbered(folds: impl IntoIterator<Item = Id>) -> BTreeMap<Id, usize> {
+    folds.into_iter().enumerate().map(|(array, id)| (id, array)).collect()
+}
+
 /// The folds that are in memory: those that are no larger than the largest argument, and those along an axis along which what
 /// is made of them is folded again.
-fn kept(known: &Known<'_>) -> BTreeMap<Id, usize> {
+fn kept(known: &Known<'_>) -> Vec<Id> {
     let arguments: Vec<Axes> = known.graph.input_axes().chain(known.graph.output_axes()).collect();
     let mut again: BTreeSet<Id> = BTreeSet::new();
     // Along which axes what a node is used for is folded.
@@ -93,55 +123,134 @@ fn kept(known: &Known<'_>) -> BTreeMap<Id, usize> {
     folds
         .map(|(index, _)| Id(index as u32))
         .filter(|id| known.room.keeps(known.axes[id.index()], &arguments) || again.contains(id))
-        .enumerate()
-        .map(|(array, id)| (id, array))
         .collect()
 }
 
-/// After how many folds into memory each node is known.
-fn levels(known: &Known<'_>) -> Vec<usize> {
-    let mut levels: Vec<usize> = Vec::with_capacity(known.axes.len());
-    for (index, node) in known.graph.nodes().iter().enumerate() {
-        let last = node.operands().map(|id| levels[id.index()]).max().unwrap_or(0);
-        levels.push(last + usize::from(known.is_kept(Id(index as u32))));
-    }
-    levels
+/// Which folds and outputs are computed in one nest for rows, and after how many nests each can be computed.
+struct Order<'a> {
+    wholes: &'a [Whole],
+    of_wholes: Vec<usize>,
+    of_folds: BTreeMap<Id, usize>,
+    of_outputs: BTreeMap<usize, usize>,
 }
 
-/// What is computed after so many folds, in groups.
-fn groups(known: &Known<'_>, levels: &[usize], level: usize) -> Vec<Group> {
+impl<'a> Order<'a> {
+    fn new(known: &Known<'_>, wholes: &'a [Whole]) -> Self {
+        let mut order =
+            Order { wholes, of_wholes: vec![0; wholes.len()], of_folds: BTreeMap::new(), of_outputs: BTreeMap::new() };
+        // What a whole needs may be known only when another one is: until nothing changes.
+        loop {
+            let before = (order.of_wholes.clone(), order.of_folds.clone());
+            for (index, whole) in wholes.iter().enumerate() {
+                order.of_wholes[index] = order.after(whole.needs(known).iter());
+            }
+            for &id in known.kept.keys() {
+                let level = match order.whole_of(id) {
+                    Some(whole) => order.of_wholes[whole],
+                    None => order.after(known.folds_below(id).iter()),
+                };
+                order.of_folds.insert(id, level);
+            }
+            if before == (order.of_wholes.clone(), order.of_folds.clone()) {
+                break;
+            }
+        }
+        for (output, &id) in known.graph.outputs().iter().enumerate() {
+            if wholes.iter().all(|whole| !whole.outputs.contains(&output)) {
+                let own = if known.is_kept(id) { BTreeSet::from([id]) } else { known.folds_below(id) };
+                order.of_outputs.insert(output, order.after(own.iter()));
+            }
+        }
+        order
+    }
+
+    fn whole_of(&self, id: Id) -> Option<usize> {
+        self.wholes.iter().position(|whole| whole.folds.contains(&id))
+    }
+
+    /// The level of what needs these folds.
+    fn after<'i>(&self, folds: impl Iterator<Item = &'i Id>) -> usize {
+        folds.map(|id| self.of_folds.get(id).copied().unwrap_or(0) + 1).max().unwrap_or(0)
+    }
+
+    fn levels(&self) -> impl Iterator<Item = usize> {
+        self.of_wholes.iter().chain(self.of_folds.values()).chain(self.of_outputs.values()).copied()
+    }
+
+    /// The folds of wholes that other nests read.
+    fn read_elsewhere(&self, known: &Known<'_>) -> BTreeSet<Id> {
+        let folds = known.kept.keys().filter(|id| self.whole_of(**id).is_none());
+        let outputs = self.of_outputs.keys().map(|output| known.graph.outputs()[*output]);
+        let kept = outputs.clone().filter(|id| known.is_kept(*id));
+        let of_others = folds.copied().chain(outputs).flat_map(|id| known.folds_below(id)).chain(kept);
+        of_others.chain(self.wholes.iter().flat_map(|whole| whole.needs(known))).collect()
+    }
+
+    fn groups_of_wholes(&self, known: &Known<'_>, stored: &BTreeMap<Id, usize>, level: usize) -> Vec<Group> {
+        let here = self.wholes.iter().zip(&self.of_wholes).filter(|(_, own)| **own == level);
+        here.map(|(whole, _)| {
+            let item = |id: Id, axes: Axes, to: Place| Item { id, axes, action: Action::Store(to) };
+            let axes = |id: Id| known.axes[id.index()];
+            let folds = whole.folds.iter().filter_map(|id| Some((*id, *stored.get(id)?)));
+            let own: Vec<Axes> = known.graph.output_axes().collect();
+            let outputs = whole.outputs.iter().map(|output| {
+                item(known.graph.outputs()[*output], own[*output], Place::Output(*output))
+            });
+            let items = folds.map(|(id, array)| item(id, axes(id), Place::Temporary(array))).chain(outputs);
+            Group { fold: None, free: Some(whole.free), own: whole.folds.clone(), items: items.collect() }
+        })
+        .collect()
+    }
+}
+
+impl Whole {
+    /// The folds of other nests that it needs.
+    fn needs(&self, known: &Known<'_>) -> BTreeSet<Id> {
+        let outputs = self.outputs.iter().map(|output| known.graph.outputs()[*output]);
+        let below = known.below(self.folds.iter().copied().chain(outputs), &self.folds);
+        below.into_iter().filter(|id| known.is_kept(*id) && !self.folds.contains(id)).collect()
+    }
+}
+
+/// What is computed after so many nests, in groups, but for what is computed for rows.
+fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>, level: usize) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     let outputs = || known.graph.outputs().iter().zip(known.graph.output_axes()).enumerate();
-    for (&id, &array) in &known.kept {
-        let Node::Fold(_, axis, a) = known.node(id) else { continue };
-        if levels[a.index()] != level {
+    let is_rest = |output: &usize| order.of_outputs.contains_key(output);
+    for &id in known.kept.keys().filter(|id| order.whole_of(**id).is_none()) {
+        let Node::Fold(_, axis, _) = known.node(id) else { continue };
+        if order.of_folds[&id] != level {
             continue;
         }
         let axes = known.axes[id.index()];
         let item = |to: Place| Item { id, axes, action: Action::Store(to) };
-        let mut items = vec![item(Place::Temporary(array))];
+        let mut items = vec![item(Place::Temporary(stored[&id]))];
         // An output that lies on more axes is written later.
         items.extend(
             outputs()
-                .filter(|(_, (other, own))| **other == id && *own == axes)
+                .filter(|(output, (other, own))| **other == id && *own == axes && is_rest(output))
                 .map(|(o, _)| item(Place::Output(o))),
         );
         let fits = |group: &&mut Group| group.fold == Some(axis) && goes_with(known, &group.items, axes);
         match groups.iter_mut().find(fits) {
-            Some(group) => group.items.extend(items),
-            None => groups.push(Group { fold: Some(axis), items }),
+            Some(group) => {
+                group.items.extend(items);
+                group.own.insert(id);
+            }
+            None => groups.push(Group { fold: Some(axis), free: None, own: BTreeSet::from([id]), items }),
         }
     }
-    for (output, (&id, axes)) in outputs() {
-        let is_written = known.is_kept(id) && known.axes[id.index()] == axes;
-        if is_written || levels[id.index()] != level {
+    for (output, (&id, axes)) in outputs().filter(|(output, _)| is_rest(output)) {
+        let is_folded_here = known.is_kept(id) && order.whole_of(id).is_none();
+        let is_written = is_folded_here && known.axes[id.index()] == axes;
+        if is_written || order.of_outputs[&output] != level {
             continue;
         }
         let item = Item { id, axes, action: Action::Store(Place::Output(output)) };
         let fits = |group: &&mut Group| group.fold.is_none() && group.items[0].axes == axes;
         match groups.iter_mut().find(fits) {
             Some(group) => group.items.push(item),
-            None => groups.push(Group { fold: None, items: vec![item] }),
+            None => groups.push(Group { fold: None, free: None, own: BTreeSet::new(), items: vec![item] }),
         }
     }
     groups
@@ -160,31 +269,24 @@ fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
 /// The nest of a group.
 fn nest(known: &Known<'_>, group: &Group) -> Nest {
     let all = group.items.iter().map(|item| item.axes).reduce(Axes::both).unwrap_or_default();
-    let free = group.fold.map_or(all, |axis| without_dear(known, group, axis, all));
-    let size = |axis: Axis| known.room.size(axis);
-    if matches!(known.room, Room::Card) {
-        return Emitter::new(known, None).nest(free, &group.items);
-    }
-    let mut lanes = free.iter().max_by_key(|axis| (size(*axis).min(2 * crate::body::BLOCK), axis.index()));
-    if let Some(fold) = group.fold
-        && lanes.is_none_or(|axis| size(axis) < FEW_LANES && size(axis) < size(fold))
-    {
-        lanes = Some(fold);
-    }
-    if lanes.is_none() {
-        // Something may still lie on an axis: what is folded away on the way to a single number.
-        let below = known.below(group.items.iter().map(|item| item.id));
-        let axes = below.iter().map(|id| known.axes[id.index()]).fold(Axes::NONE, Axes::union);
-        lanes = axes.iter().max_by_key(|axis| size(*axis));
-    }
-    Emitter::new(known, lanes).nest(free, &group.items)
+    let free = group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, group, axis, all)));
+    let lanes = match known.room {
+        Room::Card => None,
+        Room::Blocks { .. } => {
+            let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
+            let outputs = group.items.iter().map(|item| item.axes).fold(Axes::NONE, Axes::union);
+            lanes::best(known, &numbers, free)
+                .or_else(|| outputs.iter().max_by_key(|axis| known.room.count(Axes::of(*axis))))
+        }
+    };
+    Emitter::new(known, lanes, &group.own).nest(free, &group.items)
 }
 
 /// The free axes less those over which something dear would be computed again and again, being the same along them.
 fn without_dear(known: &Known<'_>, group: &Group, fold: Axis, free: Axes) -> Axes {
     let operands = group.items.iter().flat_map(|item| known.node(item.id).operands());
     let mut free = free;
-    for id in known.below(operands) {
+    for id in known.below(operands, &BTreeSet::new()) {
         let own = known.axes[id.index()];
         let fewer = free.both(own);
         if known.is_kept(id) || !own.has(fold) || !is_dear(known.node(id)) || fewer.is_empty() {
@@ -199,7 +301,7 @@ fn without_dear(known: &Known<'_>, group: &Group, fold: Axis, free: Axes) -> Axe
 }
 
 /// Whether it costs more than to be read.
-fn is_dear(node: Node) -> bool {
+pub(super) fn is_dear(node: Node) -> bool {
     match node {
         Node::Fold(..) | Node::Binary(Binary::Pow | Binary::Div, ..) => true,
         Node::Unary(op, _) => !matches!(op, Unary::Neg | Unary::Abs | Unary::Sign | Unary::Floor),

@@ -3,9 +3,10 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::Known;
+use super::cut::{Known, is_dear};
 use super::{Nest, Place, Step, Sum};
 use crate::axes::{Axes, Axis};
+use crate::body::BLOCK;
 use crate::expr::graph::{Fold, Id, Node};
 use crate::expr::interpret::Interpreted;
 
@@ -31,19 +32,25 @@ pub(super) struct Emitter<'a> {
     lanes: Option<Axis>,
     registers: Vec<Axes>,
     /// The folds into memory that this nest computes.
-    own: BTreeSet<Id>,
+    own: &'a BTreeSet<Id>,
+    /// The registers of what is computed in one loop and kept for another.
+    keep: Registers,
+    /// What of that is computed.
+    kept: BTreeSet<Id>,
 }
 
+/// The most blocks that are kept of a number.
+const MOST_KEPT: usize = 64;
+
 impl<'a> Emitter<'a> {
-    pub(super) fn new(known: &'a Known<'a>, lanes: Option<Axis>) -> Self {
-        Emitter { known, lanes, registers: Vec::new(), own: BTreeSet::new() }
+    pub(super) fn new(known: &'a Known<'a>, lanes: Option<Axis>, own: &'a BTreeSet<Id>) -> Self {
+        Emitter { known, lanes, registers: Vec::new(), own, keep: Registers::new(), kept: BTreeSet::new() }
     }
 
     /// The nest that does something with numbers at all positions of the free axes.
     pub(super) fn nest(mut self, free: Axes, items: &[Item]) -> Nest {
-        let kept = items.iter().filter(|item| matches!(item.action, Action::Store(Place::Temporary(_))));
-        self.own = kept.map(|item| item.id).collect();
         let mut registers = Registers::new();
+        self.find_what_to_keep(free, items);
         let mut steps = self.pack(free, items, &mut registers);
         steps.extend(self.emit(free, items, registers));
         Nest { lanes: self.lanes, free, registers: self.registers, steps }
@@ -69,15 +76,64 @@ impl<'a> Emitter<'a> {
         if self.is_leaf(id) { Vec::new() } else { self.known.node(id).operands().collect() }
     }
 
-    /// Reads what lies along the lanes once for all inner loops, if it is read in a loop along an axis that it does not lie on.
-    fn pack(&mut self, free: Axes, items: &[Item], registers: &mut Registers) -> Vec<Step> {
+    /// All that numbers are computed from in this nest, but by way of `stops`.
+    fn below(&self, roots: impl IntoIterator<Item = Id>, stops: &BTreeSet<Id>) -> BTreeSet<Id> {
         let mut found = BTreeSet::new();
-        let mut pending: Vec<Id> = items.iter().map(|item| item.id).collect();
+        let mut pending: Vec<Id> = roots.into_iter().collect();
         while let Some(id) = pending.pop() {
-            if found.insert(id) {
+            if !stops.contains(&id) && found.insert(id) {
                 pending.extend(self.operands(id));
             }
         }
+        found
+    }
+
+    /// Finds what would be dear to compute again in another of the loops for the same positions of the free axes.
+    fn find_what_to_keep(&mut self, free: Axes, items: &[Item]) {
+        if self.lanes.is_none() {
+            return;
+        }
+        let all = self.below(items.iter().map(|item| item.id), &BTreeSet::new());
+        let is_row = |id: &Id| matches!(self.known.node(*id), Node::Fold(..)) && self.axes(*id).is_within(free);
+        let folds: BTreeSet<Id> = all.iter().copied().filter(|id| !self.is_leaf(*id)).filter(is_row).collect();
+        let of_folds = folds.iter().map(|id| self.below(self.operands(*id), &folds));
+        let outputs = items.iter().filter(|item| !folds.contains(&item.id));
+        let of_loops: Vec<BTreeSet<Id>> =
+            of_folds.chain([self.below(outputs.map(|item| item.id), &folds)]).collect();
+        for id in all {
+            let within = self.axes(id).minus(free);
+            let uses = of_loops.iter().filter(|own| own.contains(&id)).count();
+            let node = self.known.node(id);
+            if uses > 1 && !within.is_empty() && !self.is_leaf(id) && !matches!(node, Node::Fold(..)) && is_dear(node)
+            {
+                let blocks = |axis: Axis| {
+                    let count = self.known.room.count(Axes::of(axis));
+                    if self.lanes == Some(axis) { count.div_ceil(BLOCK) } else { count }
+                };
+                if within.iter().map(blocks).fold(1, usize::saturating_mul) <= MOST_KEPT {
+                    let register = self.register(within);
+                    self.keep.insert(id, register);
+                }
+            }
+        }
+    }
+
+    /// Whether an input is gathered along the lanes and read in several loops.
+    fn is_gathered(&self, id: Id, within: Axes) -> bool {
+        match (self.known.node(id), self.lanes) {
+            (Node::Input(position), Some(lanes)) => {
+                self.own.len() > 1
+                    && !self.known.room.is_dense(position as usize, lanes)
+                    && self.known.room.count(within) <= MOST_KEPT
+            }
+            _ => false,
+        }
+    }
+
+    /// Reads what lies along the lanes once for all inner loops, if it is read in a loop along an axis that it does not lie on, or
+    /// gathered for several.
+    fn pack(&mut self, free: Axes, items: &[Item], registers: &mut Registers) -> Vec<Step> {
+        let found = self.below(items.iter().map(|item| item.id), &BTreeSet::new());
         let inner = found.iter().map(|id| self.axes(*id)).fold(Axes::NONE, Axes::union).minus(free);
         let mut steps = Vec::new();
         for id in found {
@@ -86,7 +142,8 @@ impl<'a> Emitter<'a> {
             let lies = self.lanes.is_some_and(|lanes| own.has(lanes) && free.has(lanes));
             let is_read = self.is_leaf(id) && !matches!(self.known.node(id), Node::Index(_));
             let fits = self.known.room.has(within);
-            if is_read && lies && !within.is_empty() && within != inner && fits {
+            let pays = within != inner || self.is_gathered(id, within);
+            if is_read && lies && !within.is_empty() && pays && fits {
                 let to = self.register(within);
                 let mut load = self.read(id, to);
                 for axis in within.iter() {
@@ -114,6 +171,8 @@ impl<'a> Emitter<'a> {
         let mut steps = Vec::new();
         while let Some((axis, folds)) = self.next_folds(bound, items, &registers) {
             steps.extend(self.fold(bound, axis, &folds, &mut registers));
+            // What the loop has kept holds for the next ones.
+            registers.extend(self.kept.iter().map(|id| (*id, self.keep[id])));
         }
         let (now, mut later): (Vec<Item>, Vec<Item>) =
             items.iter().copied().partition(|item| item.axes.is_within(bound));
@@ -207,8 +266,6 @@ impl<'a> Emitter<'a> {
             steps.push(Step::Fill { register: into, value: op.identity_value() });
             if op == Fold::Sum {
                 let (total, lost) = (self.register(own), self.register(own));
-                steps.push(Step::Fill { register: total, value: 0.0 });
-                steps.push(Step::Fill { register: lost, value: 0.0 });
                 sums.push(Sum { part: into, total, lost });
             }
             let axes = self.axes(operand).with(axis);
@@ -263,8 +320,14 @@ impl<'a> Emitter<'a> {
     /// Computes numbers, which then are in registers.
     fn compute(&mut self, wanted: &BTreeSet<Id>, registers: &mut Registers) -> Vec<Step> {
         let mut steps = Vec::new();
-        let new: Vec<Id> = wanted.iter().copied().filter(|id| !registers.contains_key(id)).collect();
+        let mut new: BTreeSet<Id> = wanted.iter().copied().filter(|id| !registers.contains_key(id)).collect();
+        let known: BTreeSet<Id> = registers.keys().copied().collect();
+        let kept = self.below(new.iter().copied(), &known);
+        // Folds of these have loops of their own.
+        let kept: Vec<Id> = kept.into_iter().filter(|id| self.keep.contains_key(id) && !self.kept.contains(id)).collect();
+        new.extend(&kept);
         let (leaves, computed): (Vec<Id>, Vec<Id>) = new.into_iter().partition(|id| self.is_leaf(*id));
+        self.kept.extend(&kept);
         let given = |id: Id| (registers.contains_key(&id) || self.is_leaf(id)).then_some(id);
         let (graph, inputs) = self.known.graph.part(&computed, given);
         for id in leaves.into_iter().chain(inputs.iter().copied()) {
@@ -278,7 +341,10 @@ impl<'a> Emitter<'a> {
             return steps;
         }
         let inputs = inputs.iter().map(|id| registers[id]).collect();
-        let outputs: Vec<usize> = computed.iter().map(|_| self.register(Axes::NONE)).collect();
+        let outputs: Vec<usize> = computed
+            .iter()
+            .map(|id| self.keep.get(id).copied().unwrap_or_else(|| self.register(Axes::NONE)))
+            .collect();
         for (id, register) in computed.iter().zip(&outputs) {
             registers.insert(*id, *register);
         }

@@ -8,12 +8,18 @@
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
 use crate::expr::graph::Fold;
-use crate::isa::{Isa, Kernel, Level, Plain, dispatch_at};
+use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
 
-/// Folds the first `len` numbers of a block into those of another one.
-pub fn fold_block<T: Element>(level: Level, op: Fold, into: &mut Block<T>, from: &Block<T>, len: usize) {
-    dispatch_at(level, Into { op, into, from, len });
+/// Folds the first numbers of blocks, of each as many as `lens` says, into those of as many other blocks.
+pub fn fold_blocks<T: Element>(
+    level: Level,
+    op: Fold,
+    into: &mut [Block<T>],
+    from: &[&[T; BLOCK]],
+    lens: &[usize],
+) {
+    dispatch_at(level, Into { op, into, from, lens });
 }
 
 /// Adds the sum of a few terms to that of those before, and what is rounded off to `lost`; the next few begin at 0.
@@ -30,24 +36,51 @@ pub fn sum_up<T: Element>(level: Level, part: &mut Block<T>, total: &mut Block<T
     dispatch_at(level, Up { part, total, lost });
 }
 
-/// Folds the numbers of a block, which all then are the fold: in pairs, so that a sum's error is small.
-pub fn across<T: Element>(op: Fold, block: &mut Block<T>) {
-    let mut half = BLOCK / 2;
-    while half > 0 {
-        for index in 0..half {
-            let (a, b) = (block.0[index].load::<Plain>(), block.0[index + half].load::<Plain>());
-            block.0[index] = T::store::<Plain>(op.of_two(a, b));
+/// Folds the numbers of each block, which all then are the fold: in pairs, so that a sum's error is small.
+pub fn across<T: Element>(level: Level, op: Fold, blocks: &mut [Block<T>]) {
+    dispatch_at(level, Across { op, blocks });
+}
+
+struct Across<'a, T> {
+    op: Fold,
+    blocks: &'a mut [Block<T>],
+}
+
+impl<T: Element> Kernel for Across<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Self { op, blocks } = self;
+        macro_rules! halves {
+            ($fold:expr, $block:ident, $($half:literal)*) => {$(
+                for index in 0..$half {
+                    let (a, b) = ($block.0[index].load::<I>(), $block.0[index + $half].load::<I>());
+                    $block.0[index] = T::store($fold.of_two(a, b));
+                }
+            )*};
         }
-        half /= 2;
+        macro_rules! each {
+            ($fold:expr) => {
+                for block in blocks {
+                    halves!($fold, block, 64 32 16 8 4 2 1);
+                    block.0 = [block.0[0]; BLOCK];
+                }
+            };
+        }
+        match op {
+            Fold::Sum => each!(Fold::Sum),
+            Fold::Max => each!(Fold::Max),
+            Fold::Min => each!(Fold::Min),
+        }
     }
-    block.0 = [block.0[0]; BLOCK];
 }
 
 struct Into<'a, T> {
     op: Fold,
-    into: &'a mut Block<T>,
-    from: &'a Block<T>,
-    len: usize,
+    into: &'a mut [Block<T>],
+    from: &'a [&'a [T; BLOCK]],
+    lens: &'a [usize],
 }
 
 impl<T: Element> Kernel for Into<'_, T> {
@@ -55,18 +88,18 @@ impl<T: Element> Kernel for Into<'_, T> {
 
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Self { op, into, from, len } = self;
+        let Self { op, into, from, lens } = self;
         macro_rules! each {
             ($fold:expr) => {
-                if len == BLOCK {
-                    for index in 0..BLOCK {
-                        let (a, b) = (into.0[index].load::<I>(), from.0[index].load::<I>());
-                        into.0[index] = T::store($fold.of_two(a, b));
-                    }
-                } else {
-                    for index in 0..len.min(BLOCK) {
-                        let (a, b) = (into.0[index].load::<I>(), from.0[index].load::<I>());
-                        into.0[index] = T::store($fold.of_two(a, b));
+                for ((into, from), len) in into.iter_mut().zip(from).zip(lens) {
+                    if *len == BLOCK {
+                        for (a, b) in into.0.iter_mut().zip(from.iter()) {
+                            *a = T::store($fold.of_two(a.load::<I>(), b.load::<I>()));
+                        }
+                    } else {
+                        for (a, b) in into.0[..*len].iter_mut().zip(&from[..*len]) {
+                            *a = T::store($fold.of_two(a.load::<I>(), b.load::<I>()));
+                        }
                     }
                 }
             };
@@ -134,7 +167,7 @@ mod tests {
             let (mut part, mut total, mut lost) =
                 (Block::<f32>::default(), Block::<f32>::default(), Block::<f32>::default());
             for term in 0..1 << 20 {
-                fold_block(level, Fold::Sum, &mut part, &Block([0.1; BLOCK]), 100);
+                fold_blocks(level, Fold::Sum, std::slice::from_mut(&mut part), &[&[0.1; BLOCK]], &[100]);
                 if term % 32 == 31 {
                     add_part(level, &mut part, &mut total, &mut lost);
                 }
@@ -163,9 +196,9 @@ mod tests {
         let mut block = Block([1.0f32; BLOCK]);
         block.0[77] = 5.0;
         for (op, expected) in [(Fold::Sum, 132.0), (Fold::Max, 5.0), (Fold::Min, 1.0)] {
-            let mut folded = block;
-            across(op, &mut folded);
-            assert_eq!(folded.0, [expected; BLOCK]);
+            let mut folded = [block; 2];
+            across(Level::best(), op, &mut folded);
+            assert_eq!(folded[1].0, [expected; BLOCK]);
         }
     }
 }

@@ -4,8 +4,10 @@ mod cuda;
 mod cut;
 mod emit;
 mod fold;
+mod lanes;
+mod whole;
 
-pub use fold::{across, add_part, fold_block, sum_up};
+pub use fold::{across, add_part, fold_blocks, sum_up};
 
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Fold, Graph};
@@ -25,7 +27,7 @@ use crate::expr::interpret::Interpreted;
 ///     let d = (x[0] - x[1]) * (x[0] - x[1]);
 ///     vec![d.sum(Axis::new(2)).amin(Axis::new(1)).sqrt()]
 /// });
-/// let nests = Nests::new(&graph, &[1000, 1000, 3]);
+/// let nests = Nests::new(&graph, &[1000, 1000, 3], &[j, j, k]);
 /// // The distances are nowhere in memory, their smallest of each row is.
 /// assert_eq!(nests.temporaries, [k]);
 /// assert_eq!(nests.nests.len(), 2);
@@ -144,9 +146,9 @@ pub enum Step {
 pub struct Sum {
     /// The register that terms are folded into, and which has the whole sum after the loop.
     pub part: usize,
-    /// The sum of the parts before.
+    /// The sum of the parts before; the loop begins with 0.
     pub total: usize,
-    /// What rounding has lost of it.
+    /// What rounding has lost of it, 0 as well.
     pub lost: usize,
 }
 
@@ -154,9 +156,10 @@ pub struct Sum {
 pub const PART: usize = 32;
 
 impl Nests {
-    /// The nests of a graph whose axes have these sizes, for a processor.
-    pub fn new(graph: &Graph, sizes: &[usize]) -> Self {
-        cut::cut(&graph.without_detached(), &Room::Blocks(sizes))
+    /// The nests of a graph whose axes have these sizes, for a processor; `dense` has, for each input and then each output, the
+    /// axes along which its numbers lie one after another.
+    pub fn new(graph: &Graph, sizes: &[usize], dense: &[Axes]) -> Self {
+        cut::cut(&graph.without_detached(), &Room::Blocks { sizes, dense })
     }
 
     /// The nests of a graph for a card, whose threads each compute a position of the free axes: for all sizes. A fold is in
@@ -168,8 +171,8 @@ impl Nests {
 
 /// How much room there is.
 enum Room<'a> {
-    /// Registers are blocks, of which there may be many: the sizes of the axes.
-    Blocks(&'a [usize]),
+    /// Registers are blocks, of which there may be many.
+    Blocks { sizes: &'a [usize], dense: &'a [Axes] },
     /// A register is one number.
     Card,
 }
@@ -185,8 +188,16 @@ impl Room<'_> {
 
     fn size(&self, axis: Axis) -> usize {
         match self {
-            Self::Blocks(sizes) => sizes.get(axis.index()).copied().unwrap_or(1),
+            Self::Blocks { sizes, .. } => sizes.get(axis.index()).copied().unwrap_or(1),
             Self::Card => usize::MAX,
+        }
+    }
+
+    /// Whether the input or output of that position, inputs first, lies one number after another along an axis.
+    fn is_dense(&self, argument: usize, axis: Axis) -> bool {
+        match self {
+            Self::Blocks { dense, .. } => dense.get(argument).is_none_or(|axes| axes.has(axis)),
+            Self::Card => true,
         }
     }
 
@@ -198,7 +209,7 @@ impl Room<'_> {
     /// Whether a fold on these axes is kept in memory, whose largest arguments are on `arguments`.
     fn keeps(&self, axes: Axes, arguments: &[Axes]) -> bool {
         match self {
-            Self::Blocks(_) => arguments.iter().any(|own| self.count(axes) <= self.count(*own)),
+            Self::Blocks { .. } => arguments.iter().any(|own| self.count(axes) <= self.count(*own)),
             Self::Card => arguments.iter().any(|own| axes.is_within(*own)),
         }
     }
@@ -222,11 +233,11 @@ mod tests {
             vec![(m * m).sum(k)]
         });
         let pairs = Axes::at(&[i, j]);
-        for nests in [Nests::new(&graph, &[5000, 5000, 3]), Nests::for_card(&graph)] {
+        for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph)] {
             assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
         }
         let second = graph.gradient().gradient();
-        for nests in [Nests::new(&second, &[5000, 5000, 3]), Nests::for_card(&second)] {
+        for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second)] {
             assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
         }
     }

@@ -1,0 +1,102 @@
+//! Folds that are computed where they are used: all that is made of the rows of some axes in one nest, and not in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cut::Known;
+use crate::axes::Axes;
+use crate::expr::graph::{Id, Node};
+
+/// From how many rows on it is worth it: so many can be computed side by side, and by several threads.
+const LEAST_ROWS: usize = 16;
+/// Numbers of which there are so few are computed in one nest whatever the rows.
+const FEW_NUMBERS: usize = 1 << 14;
+
+/// What one nest computes of the same rows.
+pub(super) struct Whole {
+    /// The axes that the rows are along.
+    pub(super) free: Axes,
+    /// The folds.
+    pub(super) folds: BTreeSet<Id>,
+    /// The positions of the outputs.
+    pub(super) outputs: BTreeSet<usize>,
+}
+
+/// A softmax is one: its two folds have a number for each row, and its output needs nothing but those and the row.
+pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
+    let needs = needs(known);
+    let mut found: Vec<Whole> = Vec::new();
+    let candidates: BTreeSet<(usize, Axes)> =
+        known.kept.keys().map(|id| known.axes[id.index()]).map(|axes| (axes.len(), axes)).collect();
+    let all = known.axes.iter().copied().fold(Axes::NONE, Axes::union);
+    for (_, free) in candidates {
+        if known.room.count(free) < LEAST_ROWS && known.room.count(all) > FEW_NUMBERS {
+            continue;
+        }
+        let is_new_fold = |id: &Id| found.iter().all(|other| !other.folds.contains(id));
+        let fits = |axes: Axes| free.is_within(axes) && known.room.has(axes.minus(free));
+        let folds: BTreeSet<Id> =
+            known.kept.keys().copied().filter(is_new_fold).filter(|id| fits(known.axes[id.index()])).collect();
+        let outputs = known.graph.output_axes().enumerate();
+        let is_new = |output: usize| found.iter().all(|other| !other.outputs.contains(&output));
+        let outputs = outputs.filter(|(output, own)| is_new(*output) && free.is_within(*own));
+        let mut whole = Whole { free, folds, outputs: outputs.map(|(output, _)| output).collect() };
+        whole.shrink(known, &needs);
+        if whole.is_worth_it(known) {
+            found.push(whole);
+        }
+    }
+    found
+}
+
+/// The folds in memory that each of them is computed from, by way of others too.
+fn needs(known: &Known<'_>) -> BTreeMap<Id, BTreeSet<Id>> {
+    let mut needs: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
+    for &id in known.kept.keys() {
+        let own = known.folds_below(id);
+        let all = own.iter().flat_map(|other| needs.get(other).into_iter().flatten()).copied();
+        let all: BTreeSet<Id> = all.chain(own.iter().copied()).collect();
+        needs.insert(id, all);
+    }
+    needs
+}
+
+impl Whole {
+    /// Leaves out what cannot be computed together: a fold that has several numbers for each row, of which another one is made;
+    /// and whatever needs a fold of another nest that needs one of this.
+    fn shrink(&mut self, known: &Known<'_>, needs: &BTreeMap<Id, BTreeSet<Id>>) {
+        loop {
+            let before = (self.folds.len(), self.outputs.len());
+            let used: BTreeSet<Id> = self.folds.iter().flat_map(|id| &needs[id]).copied().collect();
+            let folds = self.folds.clone();
+            let later: BTreeSet<Id> = needs
+                .iter()
+                .filter(|(id, own)| !folds.contains(id) && own.iter().any(|id| folds.contains(id)))
+                .map(|(id, _)| *id)
+                .collect();
+            let is_early = |own: &BTreeSet<Id>| own.is_disjoint(&later);
+            self.folds.retain(|id| {
+                let is_row = known.axes[id.index()] == self.free;
+                (is_row || !used.contains(id)) && is_early(&needs[id])
+            });
+            self.outputs.retain(|output| {
+                let id = known.graph.outputs()[*output];
+                let own = if known.is_kept(id) { needs[&id].clone() } else { Known::all(&known.folds_below(id), needs) };
+                let is_elsewhere = known.is_kept(id) && !folds.contains(&id);
+                is_early(&own) && !later.contains(&id) && !is_elsewhere
+            });
+            if before == (self.folds.len(), self.outputs.len()) {
+                return;
+            }
+        }
+    }
+
+    /// Whether something is read less often so.
+    fn is_worth_it(&self, known: &Known<'_>) -> bool {
+        let is_made = |output: &usize| {
+            let id = known.graph.outputs()[*output];
+            let is_fold = matches!(known.node(id), Node::Fold(..)) && self.folds.contains(&id);
+            !is_fold && !known.folds_below(id).is_disjoint(&self.folds)
+        };
+        self.folds.len() > 1 || (self.folds.len() == 1 && self.outputs.iter().any(is_made))
+    }
+}
