@@ -116,8 +116,8 @@ def check(
 
     `rtol` and `atol` say how exact the op is, instead of what rounding explains. The same `seed` gives the
     same cases; `cases` of them are tried for each property, or as many as are usual. `properties` names those
-    to check: shapes, empty, scalars, strided, determinism, threads, extremes, gradient, wanted,
-    ill-formed, reference, cuda. A call may take `time_limit` seconds, on a
+    to check: shapes, empty, scalars, strided, determinism, threads, extremes, gradient, parallel,
+    wanted, ill-formed, reference, cuda. A call may take `time_limit` seconds, on a
     card two minutes at least.
 
     Raises `CheckFailed`, an `AssertionError`, with the table and the smallest failing cases, unless `raises`

@@ -8,10 +8,10 @@ use opsmith_runtime::Library;
 use proptest::test_runner::{Config, Reason, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use crate::case::Case;
-use crate::generate::{Author, Dials, Generator};
+use crate::generate::{Author, Dials, Generator, Profile};
 use crate::lab::{Fault, Lab, Trouble};
 use crate::process::Start;
-use crate::properties::{Property, Setting};
+use crate::properties::{Property, Setting, parallel};
 use crate::python;
 use crate::ranks::{self, Pattern};
 use crate::report::{Failure, Report, Row, Verdict};
@@ -144,8 +144,26 @@ fn check_one(
         return Ok((Verdict::Skipped(format!("not run: {}", reason_alone(&why))), 0));
     }
     let profile = property.profile(setting.subject);
+    let tried = try_cases(lab, setting, (profile, patterns), property, options, None)?;
+    let forward = setting.forward().filter(|_| property == Property::Parallel);
+    let (Verdict::Skipped(_), Some(forward)) = (&tried.0, forward) else { return Ok(tried) };
+    let setting_of_forward = Setting { subject: forward, ..*setting };
+    let patterns = patterns_of(lab, &setting_of_forward)?;
+    let cases = (property.profile_by_gradients(forward), &patterns[..]);
+    try_cases(lab, &setting_of_forward, cases, property, options, Some(setting.subject))
+}
+
+/// Tries cases of an op; those of the gradient op `target`, where one is given, are made of them.
+fn try_cases(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'_, '_>,
+    (profile, patterns): (Profile, &[Pattern]),
+    property: Property,
+    options: &Options,
+    target: Option<&Subject>,
+) -> Result<(Verdict, u32)> {
     let generator = Generator { subject: setting.subject, profile, patterns, author: setting.author };
-    let trial = RefCell::new(Trial::new(lab));
+    let trial = RefCell::new(Trial::new(lab, target));
     let started = Instant::now();
     let mut runner = runner(setting, property, options);
     let outcome = runner.run(&generator.dials(), |dials| {
@@ -200,6 +218,8 @@ fn runner(setting: &Setting<'_, '_>, property: Property, options: &Options) -> T
 /// What the cases of a property leave behind.
 struct Trial<'a, 'b> {
     lab: &'a mut Lab<'b>,
+    /// The gradient op whose calls are made of the cases.
+    target: Option<&'a Subject>,
     /// In how many cases it holds, before one in which it does not.
     seen: u32,
     /// Why the first case was rejected that was.
@@ -217,9 +237,10 @@ struct Trial<'a, 'b> {
 }
 
 impl<'a, 'b> Trial<'a, 'b> {
-    fn new(lab: &'a mut Lab<'b>) -> Trial<'a, 'b> {
+    fn new(lab: &'a mut Lab<'b>, target: Option<&'a Subject>) -> Trial<'a, 'b> {
         Trial {
             lab,
+            target,
             seen: 0,
             refused: String::new(),
             tried: vec![],
@@ -321,7 +342,10 @@ impl<'a, 'b> Trial<'a, 'b> {
         {
             return Err(Trouble::Reject(refusal.message));
         }
-        property.holds(self.lab, setting, case)
+        match self.target {
+            Some(target) => parallel::of_gradient(self.lab, setting, case, target),
+            None => property.holds(self.lab, setting, case),
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! An op as the checker sees it: everything that its library says of it.
 
 use opsmith_core::def::{Allowed, ArgCount, ArgDef, ArgType, AttrDef};
-use opsmith_core::{AttrValue, DType, DeviceKind, Error, GradientWiring, Result, ShapeSignature, Signature};
+use opsmith_core::{
+    AttrValue, DType, DeviceKind, Error, GradientWiring, Parallel, Result, ShapeSignature, Signature,
+};
 use opsmith_runtime::{Library, Op};
 use serde_json::Value;
 
@@ -19,6 +21,8 @@ pub(crate) struct Subject {
     pub(crate) signature: Signature,
     /// The shapes of its arguments, where a signature says them and not a function.
     pub(crate) shape: Option<ShapeSignature>,
+    /// Its free axes, where it states some.
+    pub(crate) parallel: Option<Parallel>,
     pub(crate) declares_zero_gradient: bool,
     pub(crate) wiring: Option<GradientWiring>,
     /// The CPU kernels: for each, dtypes of type attributes by their index.
@@ -45,10 +49,14 @@ impl Subject {
         let shape = json["shape"].as_str().map(ShapeSignature::parse).transpose();
         let shape =
             shape.map_err(|error| Error::internal(format!("{}: {}", signature.name, error.message)))?;
+        // A library of before there were free axes says nothing of them.
+        let parallel = json["parallel"].as_str().map(Parallel::parse).transpose();
+        let parallel = parallel.map_err(|error| Error::internal(format!("{}: {error}", signature.name)))?;
         Ok(Subject {
             library: source.clone(),
             index,
             shape,
+            parallel,
             declares_zero_gradient: *op.declared_gradient() == opsmith_core::Gradient::NotDifferentiable,
             wiring: op.gradient_wiring().cloned(),
             kernels: types_of_kernels(&op, DeviceKind::Cpu),

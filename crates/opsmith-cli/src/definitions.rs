@@ -3,7 +3,7 @@
 //! They are read from JSON, which a library gives ([`opsmith_core::Library::to_json`]) and a file can keep.
 
 use anyhow::{Context, Result, bail};
-use opsmith_core::{DType, Explanation, GradientInput, GradientWiring, ShapeSignature, Signature};
+use opsmith_core::{DType, Explanation, GradientInput, GradientWiring, Parallel, ShapeSignature, Signature};
 use serde_json::Value;
 
 /// A library: its name, its version and what its ops are.
@@ -26,6 +26,8 @@ pub struct Op {
     pub gradient: Gradient,
     /// The shapes of its arguments, where a signature says them and not a function.
     pub shape: Option<ShapeSignature>,
+    /// Its free axes, where it states some.
+    pub parallel: Option<Parallel>,
     /// What it runs on.
     pub kernels: Vec<Kernel>,
     /// What its kernel is made of, where that is written once for all devices.
@@ -83,10 +85,11 @@ impl Op {
             let gradient = gradient(&signature, &json["gradient"])?;
             let kernels = json["kernels"].as_array().context("it has no list `kernels`")?;
             let kernels = kernels.iter().map(kernel).collect::<Result<_>>()?;
-            anyhow::Ok((gradient, shape(&signature, &json["shape"])?, kernels))
+            let parallel = parallel(&json["parallel"])?;
+            anyhow::Ok((gradient, shape(&signature, &json["shape"])?, parallel, kernels))
         };
-        let (gradient, shape, kernels) = read().with_context(|| signature.name.clone())?;
-        Ok(Op { signature, gradient, shape, kernels, explanation: explanation(json) })
+        let (gradient, shape, parallel, kernels) = read().with_context(|| signature.name.clone())?;
+        Ok(Op { signature, gradient, shape, parallel, kernels, explanation: explanation(json) })
     }
 
     /// The op's name, CamelCase.
@@ -143,6 +146,17 @@ fn shape(signature: &Signature, json: &Value) -> Result<Option<ShapeSignature>> 
         .map_err(|error| anyhow::anyhow!("its `shape`: {}", error.render(text)))?;
     shape.check(signature).map_err(|error| anyhow::anyhow!("its `shape`: {}", error.message()))?;
     Ok(Some(shape))
+}
+
+/// None in a description from before there were free axes.
+fn parallel(json: &Value) -> Result<Option<Parallel>> {
+    match json {
+        Value::Null => Ok(None),
+        Value::String(text) => Parallel::parse(text)
+            .map(Some)
+            .map_err(|error| anyhow::anyhow!("its `parallel`: {}", error.render(text))),
+        other => bail!("its `parallel` is neither null nor text, but {other}"),
+    }
 }
 
 fn kernel(json: &Value) -> Result<Kernel> {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::explain::{ExplainFn, Explanation};
 use crate::gradient::{Arguments, Gradient, GradientWiring};
 use crate::kernel::{KernelDef, OpKernelConstruction};
+use crate::parallel::{FreeAxis, Parallel};
 use crate::plan::{Instances, Plans};
 use crate::program::{Program, ProgramFn};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
-use crate::{Autocast, DType, Error, Result, Signature, SignatureBuilder, bail};
+use crate::{AttrValue, Autocast, DType, Error, Result, Signature, SignatureBuilder, bail};
 
 /// The statement of an op: its definition, shape function, kernels and gradient.
 ///
@@ -31,6 +32,7 @@ pub struct OpDef {
     shapes: Shapes,
     kernels: Vec<KernelDef>,
     gradient: Gradient,
+    parallel: Option<String>,
     autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
     program: Option<ProgramFn>,
@@ -51,6 +53,7 @@ impl OpDef {
             shapes: Shapes::Unknown,
             kernels: Vec::new(),
             gradient: Gradient::Undeclared,
+            parallel: None,
             autocast: None,
             explain: None,
             program: None,
@@ -142,6 +145,21 @@ impl OpDef {
         self
     }
 
+    /// Says which axes are free, as [`Parallel`] has it: the names of dims of the shape signature, `"n, m"`, or a rule of its own,
+    /// `"(..., n, _), (m, _) -> (..., n, m)"`.
+    pub fn parallel(mut self, axes: &str) -> OpDef {
+        self.parallel = Some(axes.to_owned());
+        self
+    }
+
+    /// The definition as far as it is stated.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn signature(&self) -> Result<Signature> {
+        self.signature.clone().build()
+    }
+
     /// Says what PyTorch's autocast does with the inputs.
     pub fn autocast(mut self, policy: Autocast) -> OpDef {
         self.autocast = Some(policy);
@@ -183,6 +201,8 @@ impl OpDef {
                 (shapes.shape_fn(), Some(shapes))
             }
         };
+        let parallel = |text: &String| Parallel::new(text, &signature, shape_signature.as_ref());
+        let parallel = self.parallel.as_ref().map(parallel).transpose()?;
         for kernel in &self.kernels {
             check_kernel(&signature, kernel)?;
         }
@@ -195,6 +215,7 @@ impl OpDef {
             shape_signature,
             kernels: self.kernels,
             gradient: self.gradient,
+            parallel,
             autocast: self.autocast,
             explain: self.explain,
             program: self.program,
@@ -254,6 +275,7 @@ pub struct Op {
     shape_signature: Option<ShapeSignature>,
     pub(crate) kernels: Vec<KernelDef>,
     gradient: Gradient,
+    parallel: Option<Parallel>,
     autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
     program: Option<ProgramFn>,
@@ -282,6 +304,18 @@ impl Op {
     /// How its gradient op is wired, for an op that has one.
     pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
         self.wiring.as_ref()
+    }
+
+    /// Which of its axes are free, where some are.
+    pub fn parallel(&self) -> Option<&Parallel> {
+        self.parallel.as_ref()
+    }
+
+    /// The free axes of a call with these attributes, in the definition's order, and inputs of these ranks, as
+    /// [`Parallel::free_axes`] has them.
+    pub fn free_axes(&self, attrs: &[AttrValue], ranks: &[Option<usize>]) -> Vec<FreeAxis> {
+        let attr = |name: &str| attrs.get(self.signature.attr_index(name)?).cloned();
+        self.parallel.as_ref().map_or_else(Vec::new, |parallel| parallel.free_axes(&attr, ranks))
     }
 
     /// What PyTorch's autocast does with its inputs, where it says so.

@@ -117,6 +117,25 @@ pub(crate) fn needs_the_other<T: Float>(
     Ok(())
 }
 
+/// Each number less the mean of its row, whose columns are not independent of each other.
+#[op(shape = "(n,m)->(n,m)", not_differentiable, parallel = "n, m")]
+pub(crate) fn claims_columns<T: Float>(x: ArrayView2<T>, mut y: ArrayViewMut2<T>) -> Result<()> {
+    let one = |sum: T, _: &T| sum + T::one();
+    for (x, mut y) in x.outer_iter().zip(y.outer_iter_mut()) {
+        let mean = x.sum() / x.iter().fold(T::zero(), one);
+        y.assign(&x.mapv(|x| x - mean));
+    }
+    Ok(())
+}
+
+/// The mean of a vector, which is not the sum of those of parts.
+#[op(shape = "(n)->()", not_differentiable, parallel = "+n")]
+pub(crate) fn claims_sum<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut0<T>) -> Result<()> {
+    let one = |sum: T, _: &T| sum + T::one();
+    y.fill(x.sum() / x.iter().fold(T::zero(), one));
+    Ok(())
+}
+
 /// Doubles a vector, without a fault.
 #[op(shape = "(n)->(n)", not_differentiable)]
 pub(crate) fn right<T: Float>(x: ArrayView1<T>, mut y: ArrayViewMut1<T>) -> Result<()> {

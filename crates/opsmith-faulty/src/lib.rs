@@ -26,6 +26,8 @@ opsmith::library! {
         kernels::panics_on_infinity,
         kernels::never_done,
         kernels::needs_the_other,
+        kernels::claims_columns,
+        kernels::claims_sum,
         kernels::right,
     ]
 }

@@ -114,6 +114,19 @@ impl Facts {
         def.kernels(kernels).shape_fn(move |context| infer(context, &family, order, shapes))
     }
 
+    /// The rule of the free axes of the op of this order, from the dims of what is like each argument of the forward op.
+    /// A gradient is the sum over the parts of an axis that it lacks: what a part of the outputs contributes is added up.
+    pub(crate) fn parallel(&self, order: usize, dims: impl Fn(Like) -> String) -> String {
+        let family = self.family(order);
+        let list = |arguments: &[FamilyArgument], sum: &str| {
+            let dims = arguments.iter().map(|argument| format!("{sum}{}", dims(argument.like)));
+            dims.collect::<Vec<_>>().join(", ")
+        };
+        // The only input has every axis that the outputs have.
+        let sum = if order > 0 && self.inputs.len() > 1 { "+" } else { "" };
+        format!("{} -> {}", list(&family.inputs, ""), list(&family.outputs, sum))
+    }
+
     fn doc_of(&self, order: usize) -> String {
         match order {
             0 => self.doc.to_owned(),

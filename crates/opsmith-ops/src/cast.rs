@@ -94,6 +94,7 @@ fn cast() -> OpDef {
         .attr(&format!("S: {DTYPES}"))
         .input("x: S")
         .output("y: dtype")
+        .parallel("(...) -> (...)")
         .doc(
             "The same numbers in another dtype. To floats numbers are rounded to the nearest. Floats become integers towards zero, and the largest or smallest integer where \
              they are beyond it; NaN becomes 0. Integers wrap around. As `bool`, what is not 0 is true.\n\n\
@@ -113,6 +114,7 @@ fn gradient() -> OpDef {
         .input("y_grad: dtype")
         .input("x: S")
         .output("x_grad: S")
+        .parallel("(...), (_...) -> (...)")
         .doc("The gradient of `Cast`.")
         .shape_fn(shape_fns::unchanged)
         .gradient("CastGradGrad")
@@ -126,6 +128,7 @@ fn second_gradient() -> OpDef {
         .input("x_grad_grad: S")
         .input("y_grad: dtype")
         .output("y_grad_grad: dtype")
+        .parallel("(...), (_...) -> (...)")
         .doc("The gradient of `CastGrad`.")
         .shape_fn(shape_fns::unchanged)
         .kernel(kernel::<false>())

@@ -54,6 +54,7 @@ fn comparison<E: Elementwise<2>>(name: &str, what: &str) -> OpDef {
         .input("x: T")
         .input("y: T")
         .output("z: bool")
+        .parallel("(...), (...) -> (...)")
         .doc(&format!(
             "Whether each two elements are {what}. The tensors broadcast by NumPy's rules.\n\n\
              x: Any numbers.\n\
@@ -92,6 +93,7 @@ fn logic(name: &str, what: &str, kernel: KernelDef) -> OpDef {
         .input("x: bool")
         .input("y: bool")
         .output("z: bool")
+        .parallel("(...), (...) -> (...)")
         .doc(&format!(
             "{what} The tensors broadcast by NumPy's rules.\n\n\
              x: Truth values.\n\
@@ -107,6 +109,7 @@ fn not() -> OpDef {
     OpDef::new("LogicalNot")
         .input("x: bool")
         .output("y: bool")
+        .parallel("(...) -> (...)")
         .doc("Whether each element is not true.\n\nx: Truth values.\ny: Of the same shape.")
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()

@@ -252,6 +252,7 @@ fn positions<E: Extreme>(name: &str, what: &str) -> OpDef {
         .attr("T: realnumbertype")
         .input("x: T")
         .output("y: int64")
+        .parallel("(... but axes) -> (... less axes unless keep_dims)")
         .doc(&format!(
             "Where the {what} number over some dims, or over all, is: of several dims, the position in row-major order. Of equal \
              numbers the first counts, and NaN before all.\n\n\

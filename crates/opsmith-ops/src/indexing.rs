@@ -81,6 +81,7 @@ impl Linear for Gathering {
         dtypes: "type",
         parameters: &["indices: Index"],
         host: &[],
+        dims: &["(... but axis)", "(i...)", "(... with i... at axis)"],
         doc: "Parts of a tensor by their positions along a dim.\n\n\
               x: Any tensor with dims.\n\
               indices: Positions along that dim, counted from the end where negative; of any shape.\n\
@@ -248,6 +249,7 @@ impl Linear for Placing {
         dtypes: "type",
         parameters: &["indices: Index", "shape: Index"],
         host: &["indices", "shape"],
+        dims: &["(n)", "(n, _...)", "(_...)", "+(_...)"],
         doc: "A tensor that is zero (text: empty) but for some places.\n\n\
               values: A vector of n values.\n\
               indices: The place of each, a row of an (n, rank) matrix; no place twice. Of a vector, another vector will do.\n\
@@ -353,6 +355,7 @@ fn one_hot() -> OpDef {
         .attr("Index: {int32, int64} = DT_INT64")
         .input("indices: Index")
         .output("y: dtype")
+        .parallel("(... less axis) -> (... but axis)")
         .doc(
             "Zeros but for a one at each position, along a new dim.\n\n\
              indices: Positions from 0; for one that is not below `depth` there is no one.\n\

@@ -38,6 +38,7 @@ impl Linear for Reshaping {
         dtypes: "type",
         parameters: SHAPE,
         host: &["shape"],
+        dims: &[],
         doc: "The same elements, in row-major order, in another shape.\n\n\
               x: Any tensor.\n\
               shape: The shape, a vector; one dim of -1 is as large as the number of elements makes it.\n\
@@ -136,6 +137,7 @@ impl Linear for Transposition {
         dtypes: "type",
         parameters: &[],
         host: &[],
+        dims: &["(...)", "(... by perm)"],
         doc: "The dims in another order.\n\n\
               x: Any tensor.\n\
               perm: For each dim of the output, its position in the input; empty turns the order around.\n\
@@ -184,6 +186,7 @@ impl Linear for Repetition {
         dtypes: "type",
         parameters: SHAPE,
         host: &["shape"],
+        dims: &[],
         doc: "The tensor repeated along dims of 1, and along new ones in front, to a shape.\n\n\
               x: A tensor that broadcasts to the shape by NumPy's rules.\n\
               shape: The shape, a vector.\n\
@@ -233,6 +236,7 @@ impl Linear for SumOfRepetitions {
         dtypes: FLOATS,
         parameters: SHAPE,
         host: &["shape"],
+        dims: &[],
         doc: "The sum over the dims along which a tensor of a smaller shape is repeated when it broadcasts to this one: what \
               the gradient of broadcasting is made of. Numbers are added up in float64.\n\n\
               x: Any numbers.\n\

@@ -24,6 +24,9 @@ pub(crate) struct Facts {
     pub(crate) parameters: &'static [&'static str],
     /// Those of the parameters that a kernel reads to know the shapes.
     pub(crate) host: &'static [&'static str],
+    /// The dims of the inputs and of the output as [`OpDef::parallel`] has them; none where nothing is free. Where the
+    /// output is a sum, `+(…)`, only the gradients have the rule: they are of floats, and other dtypes have no sums.
+    pub(crate) dims: &'static [&'static str],
     /// The documentation.
     pub(crate) doc: &'static str,
     /// The shape of the output, from inputs that are like those of the op.
@@ -88,15 +91,27 @@ fn begin<L: Linear>(name: &str, dtypes: &str, first: &str) -> OpDef {
     L::FACTS.parameters.iter().fold(def, |def, parameter| def.input(parameter))
 }
 
+/// The op with the rule of its free axes, if there are any.
+fn parallel(def: OpDef, inputs: &[&str], output: &str) -> OpDef {
+    if inputs.is_empty() { def } else { def.parallel(&format!("{} -> {output}", inputs.join(", "))) }
+}
+
+/// What moves parts of the first input moves parts of the output.
+fn parallel_forward<L: Linear>(def: OpDef) -> OpDef {
+    let (output, inputs) = L::FACTS.dims.split_last().unwrap_or((&"", &[]));
+    parallel(def, inputs, output)
+}
+
 fn in_host_memory<L: Linear>(kernel: KernelDef) -> KernelDef {
     L::FACTS.host.iter().fold(kernel, |kernel, parameter| kernel.host_memory(parameter))
 }
 
 /// The op.
 pub(crate) fn forward<L: Linear>() -> OpDef {
-    begin::<L>(L::FACTS.name, L::FACTS.dtypes, L::FACTS.x)
-        .output("y: T")
-        .doc(L::FACTS.doc)
+    let def = begin::<L>(L::FACTS.name, L::FACTS.dtypes, L::FACTS.x).output("y: T");
+    let is_free = !L::FACTS.dims.last().is_some_and(|output| output.starts_with('+'));
+    let def = if is_free { parallel_forward::<L>(def) } else { def };
+    def.doc(L::FACTS.doc)
         .shape_fn(|c| {
             let shape = (L::FACTS.shape)(c)?;
             c.set_output(0, shape)
@@ -110,9 +125,13 @@ pub(crate) fn forward<L: Linear>() -> OpDef {
 /// Its gradient: of the inputs, the first one's shape is what counts.
 pub(crate) fn gradient<L: Linear>() -> OpDef {
     let name = L::FACTS.name;
-    begin::<L>(&format!("{name}Grad"), FLOATS, L::FACTS.x)
+    let dims: Vec<&str> = L::FACTS.dims.iter().map(|dims| dims.trim_start_matches('+')).collect();
+    let def = begin::<L>(&format!("{name}Grad"), FLOATS, L::FACTS.x)
         .input("y_grad: T")
-        .output(&format!("{}_grad: T", L::FACTS.x))
+        .output(&format!("{}_grad: T", L::FACTS.x));
+    // Only parameters have axes that the first input lacks.
+    let sum = if L::FACTS.parameters.is_empty() { "" } else { "+" };
+    parallel(def, &dims, &format!("{sum}{}", dims.first().unwrap_or(&"")))
         .doc(&format!("The gradient of `{name}`."))
         .shape_fn(|c| {
             let (shape, given) = ((L::FACTS.shape)(c)?, c.input(c.num_inputs() - 1)?);
@@ -128,8 +147,8 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
 /// The gradient's gradient.
 pub(crate) fn second<L: Linear>() -> OpDef {
     let name = L::FACTS.name;
-    begin::<L>(&format!("{name}GradGrad"), FLOATS, &format!("{}_grad_grad", L::FACTS.x))
-        .output("y_grad_grad: T")
+    let def = begin::<L>(&format!("{name}GradGrad"), FLOATS, &format!("{}_grad_grad", L::FACTS.x));
+    parallel_forward::<L>(def.output("y_grad_grad: T"))
         .doc(&format!("The gradient of `{name}Grad`."))
         .shape_fn(|c| {
             let shape = (L::FACTS.shape)(c)?;

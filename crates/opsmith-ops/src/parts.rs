@@ -71,6 +71,7 @@ impl Linear for Padding {
         dtypes: "type",
         parameters: &["paddings: Index"],
         host: &["paddings"],
+        dims: &[],
         doc: "A tensor with zeros around it; of text, empty text.\n\n\
               x: Any tensor.\n\
               paddings: For each dim of `x`, how many zeros come before and behind it: a matrix of two columns.\n\
@@ -288,6 +289,7 @@ fn concat() -> OpDef {
     parts("Concat", "type")
         .input("xs: N * T")
         .output("y: T")
+        .parallel("(... but axis) -> (... but axis)")
         .doc(&format!("Tensors one after another along a dim.\n\nxs: Tensors of shapes that are equal but for that dim.\n{AXIS_DOC}\ny: All of them."))
         .shape_fn(infer_joined::<false>)
         .gradient("ConcatGrad")
@@ -299,6 +301,7 @@ fn concat_grad() -> OpDef {
         .input("xs: N * T")
         .input("y_grad: T")
         .output("xs_grad: N * T")
+        .parallel("(... but axis), (... but axis) -> (... but axis)")
         .doc("The gradient of `Concat`.")
         .shape_fn(infer_parted::<false>)
         .gradient("ConcatGradGrad")
@@ -309,6 +312,7 @@ fn concat_grad_grad() -> OpDef {
     parts("ConcatGradGrad", FLOATS)
         .input("xs_grad_grad: N * T")
         .output("y_grad_grad: T")
+        .parallel("(... but axis) -> (... but axis)")
         .doc("The gradient of `ConcatGrad`.")
         .shape_fn(infer_joined::<false>)
         .kernels(floats::<Joining<false>>())
@@ -318,6 +322,7 @@ fn stack() -> OpDef {
     parts("Stack", "type")
         .input("xs: N * T")
         .output("y: T")
+        .parallel("(... less axis) -> (... but axis)")
         .doc(&format!("Tensors one after another along a new dim.\n\nxs: Tensors of one shape.\n{AXIS_DOC}\ny: All of them, of a rank that is larger by one."))
         .shape_fn(infer_joined::<true>)
         .gradient("StackGrad")
@@ -329,6 +334,7 @@ fn stack_grad() -> OpDef {
         .input("xs: N * T")
         .input("y_grad: T")
         .output("xs_grad: N * T")
+        .parallel("(... less axis), (... but axis) -> (... less axis)")
         .doc("The gradient of `Stack`.")
         .shape_fn(infer_parted::<true>)
         .gradient("StackGradGrad")
@@ -339,6 +345,7 @@ fn stack_grad_grad() -> OpDef {
     parts("StackGradGrad", FLOATS)
         .input("xs_grad_grad: N * T")
         .output("y_grad_grad: T")
+        .parallel("(... less axis) -> (... but axis)")
         .doc("The gradient of `StackGrad`.")
         .shape_fn(infer_joined::<true>)
         .kernels(floats::<Joining<true>>())
@@ -348,6 +355,7 @@ fn split() -> OpDef {
     parts("Split", "type")
         .input("x: T")
         .output("ys: N * T")
+        .parallel("(... but axis) -> (... but axis)")
         .doc(&format!("A tensor cut in equal parts along a dim.\n\nx: Any tensor but one of text.\n{AXIS_DOC}\nN: How many parts there are; the dim is a multiple of it.\nys: The parts."))
         .shape_fn(infer_cut)
         .gradient("SplitGrad")
@@ -363,6 +371,7 @@ fn split_grad() -> OpDef {
     parts("SplitGrad", FLOATS)
         .input("ys_grad: N * T")
         .output("x_grad: T")
+        .parallel("(... but axis) -> (... but axis)")
         .doc("The gradient of `Split`.")
         .shape_fn(infer_joined::<false>)
         .gradient("SplitGradGrad")
@@ -374,6 +383,7 @@ fn split_grad_grad() -> OpDef {
         .input("x_grad_grad: T")
         .input("ys_grad: N * T")
         .output("ys_grad_grad: N * T")
+        .parallel("(... but axis), (_...) -> (... but axis)")
         .doc("The gradient of `SplitGrad`.")
         .shape_fn(infer_cut)
         .kernels(floats::<Cutting>())

@@ -133,6 +133,7 @@ impl Linear for Patches {
         dtypes: "type",
         parameters: &[],
         host: &[],
+        dims: &["(n, _, _, _)", "(n, _, _, _)"],
         doc: "The windows of images, each as a row: what a pooling or a convolution goes through.\n\n\
               x: Images, (batch, height, width, channels); not of text.\n\
               ksize: The rows and columns of a window.\n\

@@ -19,6 +19,7 @@ fn pointwise() -> OpDef {
         .attr("T: {half, bfloat16, float, double}")
         .input("inputs: N * T")
         .output("outputs: M * T")
+        .parallel("(...) -> (...)")
         .doc(
             "A function of each element of inputs that broadcast by NumPy's rules: several pointwise operators in one pass \
              over memory. A session puts it in the place of operators that follow each other.\n\n\
@@ -64,6 +65,23 @@ mod tests {
         let expected = array![[5.0, 153f64.sqrt()], [41f64.sqrt(), 13.0]];
         assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, expected);
         assert_eq!(outputs.element::<f64, Ix2>("outputs", 1)?, array![[9.0, 9.0], [25.0, 25.0]]);
+        Ok(())
+    }
+
+    // `opsmith check` makes no programs.
+    #[test]
+    fn a_program_on_parts_is_that_on_the_whole() -> Result<()> {
+        let (x, y) = (array![[3.0, 1.0], [5.0, 2.0]], array![4.0, 12.0].into_dyn());
+        let run = |x: ArrayD<f64>| call(NORM, 2, &x, &y).run()?.element::<f64, Ix2>("outputs", 0);
+        let whole = run(x.clone().into_dyn())?;
+        for row in 0..2 {
+            let part = run(x.slice(s![row..=row, ..]).to_owned().into_dyn())?;
+            assert_eq!(part, whole.slice(s![row..=row, ..]));
+        }
+        assert_eq!(
+            pointwise().build()?.parallel().map(ToString::to_string).as_deref(),
+            Some("(...) -> (...)")
+        );
         Ok(())
     }
 

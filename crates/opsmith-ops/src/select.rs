@@ -38,6 +38,7 @@ fn select() -> OpDef {
         .input("x: T")
         .input("y: T")
         .output("z: T")
+        .parallel("(...), (...), (...) -> (...)")
         .doc(
             "One of two tensors, element by element; all three broadcast by NumPy's rules. What is not taken has no effect \
              on the gradient, even if it is infinite or NaN.\n\n\
@@ -64,6 +65,7 @@ fn gradient() -> OpDef {
         .output("y_grad: T")
         .optional("x_grad")
         .optional("y_grad")
+        .parallel("(...), (...), (...), (...) -> +(...), +(...)")
         .doc("The gradient of `Select`.")
         .shape_fn(|c| {
             for input in [1, 2] {
@@ -83,6 +85,7 @@ fn second_gradient() -> OpDef {
         .input("x_grad_grad: T")
         .input("y_grad_grad: T")
         .output("z_grad_grad: T")
+        .parallel("(...), (...), (...) -> (...)")
         .doc("The gradient of `SelectGrad`.")
         .shape_fn(|c| {
             let shape = broadcast_shape(c)?;

@@ -78,6 +78,7 @@ impl Linear for Slicing {
         dtypes: "type",
         parameters: &["begin: Index", "size: Index"],
         host: &["begin", "size"],
+        dims: &[],
         doc: "A part of a tensor.\n\n\
               x: Any tensor.\n\
               begin: Along each dim, where the part begins; counted from the end where negative.\n\

@@ -151,6 +151,7 @@ fn arg_sort() -> OpDef {
         .attr("T: realnumbertype")
         .input("x: T")
         .output("y: int64")
+        .parallel("(... but axis) -> (... but axis)")
         .doc(
             "The positions of numbers along a dim, in the order of the numbers. Equal ones stay in their order; NaN counts as \
              larger than all.\n\n\
@@ -223,6 +224,7 @@ fn top_k() -> OpDef {
         .input("x: T")
         .output("values: T")
         .output("indices: int64")
+        .parallel("(..., _) -> (..., _), (..., _)")
         .doc(
             "The largest numbers along the last dim and where they are, the largest first. Of equal numbers the one in front \
              comes first; NaN counts as larger than all.\n\n\
@@ -284,6 +286,7 @@ fn top_k_grad() -> OpDef {
         .input("indices: int64")
         .input("values_grad: T")
         .output("x_grad: T")
+        .parallel("(..., _), (..., _), (..., _) -> (..., _)")
         .doc("The gradient of `TopK`.")
         .shape_fn(shape_fns::unchanged)
         .gradient("TopKGradGrad")
@@ -316,6 +319,7 @@ fn top_k_grad_grad() -> OpDef {
         .input("indices: int64")
         .input("x_grad_grad: T")
         .output("values_grad_grad: T")
+        .parallel("(..., _), (..., _) -> (..., _)")
         .doc("The gradient of `TopKGrad`.")
         .shape_fn(shape_fns::unchanged)
         .kernels(

@@ -35,6 +35,7 @@ impl Linear for Same {
         dtypes: "type",
         parameters: &[],
         host: &[],
+        dims: &["(...)", "(...)"],
         doc: "What it is given, in the same memory where nobody else needs that.\n\nx: Any tensor.\ny: The same values.",
         shape: |c| c.input(0),
     };
@@ -63,6 +64,7 @@ fn stop_gradient() -> OpDef {
         .attr("T: type")
         .input("x: T")
         .output("y: T")
+        .parallel("(...) -> (...)")
         .doc(
             "What it is given, as a constant for derivatives: no gradient flows back.\n\n\
              x: Any tensor.\n\
@@ -137,6 +139,7 @@ fn zeros_like() -> OpDef {
         .attr("T: type")
         .input("x: T")
         .output("y: T")
+        .parallel("(...) -> (...)")
         .doc("Zeros, of a tensor's shape and dtype; of text, empty text.\n\nx: Any tensor.\ny: Of the same shape.")
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()

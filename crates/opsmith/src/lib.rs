@@ -8,10 +8,10 @@ pub use opsmith_abi::OpsmithLibrary;
 pub use opsmith_body::{Axis, Each, Index, Indexed, IndexedMask, Mask, Rows, Scalar};
 pub use opsmith_core::tensor::MAX_RANK;
 pub use opsmith_core::{
-    AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, InferenceContext,
-    KernelDef, Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction, OpKernelContext, Resource,
-    Result, Shape, ShapeFn, TensorView, TensorViewMut, attr, bail, ensure, infer_error, infer_ok, memory,
-    shape_fns,
+    AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, FreeAxis,
+    InferenceContext, KernelDef, Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction,
+    OpKernelContext, OutputAxis, Parallel, Resource, Result, Shape, ShapeFn, TensorView, TensorViewMut, attr,
+    bail, ensure, infer_error, infer_ok, memory, shape_fns,
 };
 pub use opsmith_kernels::gemm;
 pub use opsmith_kernels::pointwise::ProgramKernel;
@@ -132,6 +132,7 @@ pub mod dtype {
 /// - `cuda = "file.cu"`: CUDA kernels in a file beside this one, which the function `<name>_cuda` launches: see [`cuda`].
 /// - `capturable`: the work of its CUDA kernel may be recorded once and replayed: see [`KernelDef::capturable`].
 /// - `autocast = "float32"`, `"lower"` or `"widest"`: what PyTorch's autocast does with the inputs: see [`Autocast`].
+/// - `parallel = "n, m"`: dims that are independent of each other: see [`Parallel`].
 /// - `strided`: inputs come with any strides; without it, one that is not row-major is copied first.
 ///
 /// The function's documentation is the op's; the list under a heading `Arguments`, lines `name: text`, and comments on

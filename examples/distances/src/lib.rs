@@ -22,7 +22,8 @@ use opsmith::prelude::*;
     gradient = pairwise_manhattan_distance_grad,
     cuda = "distances.cu",
     capturable,
-    autocast = "float32"
+    autocast = "float32",
+    parallel = "n, m"
 )]
 fn pairwise_manhattan_distance<T: Float + Kernel>(
     cx: &Compute,
@@ -53,7 +54,8 @@ fn pairwise_manhattan_distance_cuda<T: CudaElement>(
     shape = "(n,p),(m,p),(n,m)->(n,p),(m,p)",
     gradient = pairwise_manhattan_distance_grad_grad,
     cuda = "distances.cu",
-    capturable
+    capturable,
+    parallel = "+n, +m, p"
 )]
 fn pairwise_manhattan_distance_grad<T: Float + Kernel>(
     cx: &Compute,
@@ -100,7 +102,7 @@ fn pairwise_manhattan_distance_grad_cuda<T: CudaElement>(
 /// `z_grad_grad[i, j] = Σₖ (x_grad_grad[i, k] − y_grad_grad[j, k]) · sign(x[i, k] − y[j, k])`.
 ///
 /// With respect to `x` and `y` it is zero wherever it is defined.
-#[op(shape = "(n,p),(m,p),(n,p),(m,p)->(n,m)", cuda = "distances.cu", capturable)]
+#[op(shape = "(n,p),(m,p),(n,p),(m,p)->(n,m)", cuda = "distances.cu", capturable, parallel = "n, m, +p")]
 fn pairwise_manhattan_distance_grad_grad<T: Float + Kernel>(
     cx: &Compute,
     /// The points of the forward call.

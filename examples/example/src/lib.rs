@@ -7,7 +7,7 @@ use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut, Index};
 use opsmith::prelude::*;
 
 /// Twice the input.
-#[op(shape = "(...)->(...)", dtypes(T = [f32, i32]), strided, gradient = example_grad, cuda = "example.cu", capturable)]
+#[op(shape = "(...)->(...)", dtypes(T = [f32, i32]), strided, gradient = example_grad, cuda = "example.cu", capturable, parallel = "...")]
 fn example<T: Number>(
     /// Any numbers.
     x: ArrayViewD<T>,
@@ -27,7 +27,7 @@ fn example_cuda<T: CudaElement>(call: &CudaCall, x: DeviceView<T>, y: DeviceView
 }
 
 /// The gradient of `Example`: twice the gradient of its output.
-#[op(shape = "(...)->(...)", dtypes(T = [f32, i32]), strided, cuda = "example.cu", capturable)]
+#[op(shape = "(...)->(...)", dtypes(T = [f32, i32]), strided, cuda = "example.cu", capturable, parallel = "...")]
 fn example_grad<T: Number>(
     /// The gradient of the output.
     y_grad: ArrayViewD<T>,

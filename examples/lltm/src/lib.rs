@@ -25,7 +25,8 @@ use crate::steps::{Backward, Products, Wanted};
     shape = "(b,f),(3 * s,s + f),(3 * s),(b,s),(b,s)->(b,s),(b,s),(b,s),(b,s),(b,s),(b,s + f),(b,3 * s)",
     gradient = lltm_grad,
     strided,
-    cuda = "lltm.cu"
+    cuda = "lltm.cu",
+    parallel = "b"
 )]
 fn lltm<T: Float>(
     cx: &Compute,
@@ -98,7 +99,8 @@ fn lltm_cuda<T: CudaElement>(
 #[op(
     shape = "(b,s),(b,s),(b,s),(b,s),(b,s),(b,s),(b,k),(b,3 * s),(3 * s,k)->(b,s),(b,k - s),(3 * s,k),(3 * s),(b,s)",
     strided,
-    cuda = "lltm.cu"
+    cuda = "lltm.cu",
+    parallel = "+b"
 )]
 fn lltm_grad<T: Float>(
     cx: &Compute,

@@ -32,7 +32,8 @@ use sweep::Scene;
     shape = "(batch,x,y,d),(batch,max_masks,x,2)->(batch,max_masks,d)",
     dtypes(S = [i32, i64]),
     gradient = masked_averages_grad,
-    cuda = "masks.cu"
+    cuda = "masks.cu",
+    parallel = "batch, max_masks, d"
 )]
 fn masked_averages<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -65,7 +66,8 @@ fn masked_averages_cuda<T: CudaElement, S: CudaElement>(
     shape = "(batch,x,y,d),(batch,max_masks,x,2),(batch,max_masks,d)->(batch,x,y,d)",
     dtypes(S = [i32, i64]),
     gradient = masked_averages_grad_grad,
-    cuda = "masks.cu"
+    cuda = "masks.cu",
+    parallel = "batch, +max_masks, d"
 )]
 fn masked_averages_grad<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -99,7 +101,8 @@ fn masked_averages_grad_cuda<T: CudaElement, S: CudaElement>(
 #[op(
     shape = "(batch,max_masks,x,2),(batch,x,y,d)->(batch,max_masks,d)",
     dtypes(S = [i32, i64]),
-    cuda = "masks.cu"
+    cuda = "masks.cu",
+    parallel = "batch, max_masks, d"
 )]
 fn masked_averages_grad_grad<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -128,7 +131,8 @@ fn masked_averages_grad_grad_cuda<T: CudaElement, S: CudaElement>(
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2)->(batch,x,y)",
     dtypes(S = [i32, i64]),
-    gradient = average_embedding_mask_grad
+    gradient = average_embedding_mask_grad,
+    parallel = "batch"
 )]
 fn average_embedding_mask<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -152,7 +156,8 @@ fn average_embedding_mask<T: Float + Real, S: Place>(
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2),(batch,x,y)->(batch,x,y,d)",
     dtypes(S = [i32, i64]),
-    gradient = average_embedding_mask_grad_grad
+    gradient = average_embedding_mask_grad_grad,
+    parallel = "batch, +max_masks, d"
 )]
 fn average_embedding_mask_grad<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -175,7 +180,8 @@ fn average_embedding_mask_grad<T: Float + Real, S: Place>(
 /// The gradient of `AverageEmbeddingMaskGrad`.
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2),(batch,x,y),(batch,x,y,d)->(batch,x,y,d),(batch,x,y)",
-    dtypes(S = [i32, i64])
+    dtypes(S = [i32, i64]),
+    parallel = "batch, +max_masks, +d"
 )]
 fn average_embedding_mask_grad_grad<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -225,7 +231,8 @@ fn average_embedding_mask_grad_grad<T: Float + Real, S: Place>(
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2)->(batch),(batch,max_masks,d),(batch,max_masks,d)",
     dtypes(S = [i32, i64]),
-    gradient = discriminative_loss_grad
+    gradient = discriminative_loss_grad,
+    parallel = "batch"
 )]
 fn discriminative_loss<T: Float + Real, S: Place>(
     cx: &Compute,
@@ -269,7 +276,8 @@ fn discriminative_loss<T: Float + Real, S: Place>(
 /// The gradient of `DiscriminativeLoss`.
 #[op(
     shape = "(batch,x,y,d),(batch,max_masks,x,2),(batch,max_masks,d),(batch,max_masks,d),(batch)->(batch,x,y,d)",
-    dtypes(S = [i32, i64])
+    dtypes(S = [i32, i64]),
+    parallel = "batch"
 )]
 fn discriminative_loss_grad<T: Float + Real, S: Place>(
     cx: &Compute,

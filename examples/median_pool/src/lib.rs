@@ -41,6 +41,7 @@ impl OpDefinition for MedianPool {
                 let shape = Windows::infer(context)?;
                 context.set_output(0, shape)
             })
+            .parallel("(n, _, _, c) -> (n, _, _, c)")
             .kernels(kernels!(Forward<T> for T in RealNumber))
             .doc(&format!(
                 "The median of each window of images: of k sorted elements number k // 2, counted from 0.\n\n\
@@ -70,6 +71,7 @@ impl OpDefinition for MedianPoolGrad {
             let shape = context.with_rank(context.input(0)?, 4)?;
             context.set_output(0, shape)
         })
+        .parallel("(n, _, _, c), (n, _, _, c) -> (n, _, _, c)")
         .kernels(kernels!(Backward<T> for T in AnyFloat))
         .doc(&format!(
             "The gradient of `MedianPool`: that of each median goes to the first element of its window that is it.\n\n\
@@ -96,6 +98,7 @@ impl OpDefinition for MedianPoolGradGrad {
             let shape = Windows::infer(context)?;
             context.set_output(0, shape)
         })
+        .parallel("(n, _, _, c), (n, _, _, c) -> (n, _, _, c)")
         .kernels(kernels!(SecondOrder<T> for T in AnyFloat))
         .doc(&format!(
             "The gradient of `MedianPoolGrad` by `y_grad`: what `x_grad_grad` has where the medians are.\n\n\

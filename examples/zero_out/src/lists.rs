@@ -14,6 +14,7 @@ impl OpDefinition for SumInts {
             .input("terms: N * int32")
             .output("sum: int32")
             .shape_fn(shape_fns::merged)
+            .parallel("(...) -> (...)")
             .kernel(KernelDef::cpu::<Sum<i32>>())
             .not_differentiable()
             .doc(
@@ -36,6 +37,7 @@ impl OpDefinition for SumAll {
             .input("terms: N * T")
             .output("sum: T")
             .shape_fn(shape_fns::merged)
+            .parallel("(...) -> (...)")
             .kernels(kernels!(Sum<T> for T in [f32, f64, i32, i64]))
             .gradient("SumAllGrad")
             .doc(
@@ -58,7 +60,8 @@ impl OpDefinition for SumAll {
 #[op(
     shape = "(...),(...)->(...)",
     dtypes(T = [f32, f64, i32, i64]),
-    gradient = sum_all_grad_grad
+    gradient = sum_all_grad_grad,
+    parallel = "..."
 )]
 pub fn sum_all_grad<T: RealNumber>(
     _terms: &[ArrayViewD<T>],
@@ -75,7 +78,7 @@ pub fn sum_all_grad<T: RealNumber>(
 /// # Arguments
 /// - `terms_grad_grad`: The gradients with respect to `terms_grad`.
 /// - `sum_grad_grad`: The gradient with respect to `sum_grad`.
-#[op(shape = "(...)->(...)", dtypes(T = [f32, f64, i32, i64]))]
+#[op(shape = "(...)->(...)", dtypes(T = [f32, f64, i32, i64]), parallel = "...")]
 pub fn sum_all_grad_grad<T: Wrapping>(
     terms_grad_grad: &[ArrayViewD<T>],
     mut sum_grad_grad: ArrayViewMutD<T>,

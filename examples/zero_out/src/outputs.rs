@@ -73,6 +73,7 @@ impl OpDefinition for StringToNumber {
             .input("string_tensor: string")
             .output("output: out_type")
             .shape_fn(shape_fns::unchanged)
+            .parallel("(...) -> (...)")
             .kernel(KernelDef::cpu::<ReadNumbers<f32>>().type_constraint::<f32>("out_type"))
             .kernel(KernelDef::cpu::<ReadNumbers<i32>>().type_constraint::<i32>("out_type"))
             .not_differentiable()

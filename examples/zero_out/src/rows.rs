@@ -12,7 +12,7 @@ use crate::launches::keep;
 /// Copies `to_zero` and sets every element of each row but that at `preserve_index` to zero.
 ///
 /// A row is what the last dim holds. An index outside it is an error.
-#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad, dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu")]
+#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad, dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu", parallel = "...")]
 pub fn zero_out_rows<T: RealNumber>(
     /// Rows of any length above `preserve_index`.
     to_zero: ArrayViewD<T>,
@@ -26,7 +26,7 @@ pub fn zero_out_rows<T: RealNumber>(
 }
 
 /// The gradient of `zero_out_rows`: of each row only the element that was kept gets any.
-#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad_grad, dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu")]
+#[op(shape = "(...,n)->(...,n)", gradient = zero_out_rows_grad_grad, dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu", parallel = "...")]
 pub fn zero_out_rows_grad<T: RealNumber>(
     zeroed_grad: ArrayViewD<T>,
     #[attr(default = 0, min = 0)] preserve_index: usize,
@@ -36,7 +36,7 @@ pub fn zero_out_rows_grad<T: RealNumber>(
 }
 
 /// The gradient of `zero_out_rows_grad`: of each row only the element that was kept gets any.
-#[op(shape = "(...,n)->(...,n)", dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu")]
+#[op(shape = "(...,n)->(...,n)", dtypes(T = [f32, f64, i32, i64]), cuda = "zero_out.cu", parallel = "...")]
 pub fn zero_out_rows_grad_grad<T: RealNumber>(
     to_zero_grad_grad: ArrayViewD<T>,
     #[attr(default = 0, min = 0)] preserve_index: usize,

@@ -89,6 +89,16 @@ pub(super) fn is_that_of_differences(
         .map_err(|trouble| trouble.shown_by(&gradient.signature.name, call.clone()))
 }
 
+/// The op of the gradient, and a call of it that belongs to this one, which is accepted.
+pub(super) fn call_of_gradient<'a>(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'a, '_>,
+    case: &Case,
+) -> Result<(&'a Subject, Case), Trouble> {
+    let outputs = lab.accepted(setting.subject, case)?;
+    Weights::new(setting, &outputs).gradient_call(setting, case, &outputs)
+}
+
 /// An output gradient that may be absent counts as zeros where it is.
 fn absent_is_zero(
     lab: &mut Lab<'_>,

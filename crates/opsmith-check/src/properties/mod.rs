@@ -3,13 +3,14 @@
 mod cuda;
 mod gradient;
 mod ill_formed;
+pub(crate) mod parallel;
 mod shapes;
 mod values;
 mod wanted;
 
 use std::cell::RefCell;
 
-use opsmith_core::{DType, ShapeSignature};
+use opsmith_core::{DType, Parallel, ShapeSignature};
 
 use crate::case::Case;
 use crate::generate::{Author, Numbers, Profile};
@@ -38,6 +39,20 @@ impl<'a> Setting<'a, '_> {
     /// The op of this name.
     fn op(&self, name: &str) -> Option<&'a Subject> {
         self.library.iter().find(|subject| subject.signature.name == name)
+    }
+
+    /// The op that is differentiated, perhaps several times, by this one; none where there is none, or the author makes
+    /// the inputs of calls.
+    pub(crate) fn forward(&self) -> Option<&'a Subject> {
+        let op_of = |gradient: &'a Subject| {
+            let is_it = |other: &&Subject| {
+                other.wiring.as_ref().is_some_and(|wiring| wiring.op == gradient.signature.name)
+            };
+            self.library.iter().find(is_it)
+        };
+        let is_made = self.author.borrow().inputs.is_some();
+        let orders = std::iter::successors(op_of(self.subject), |gradient| op_of(gradient));
+        orders.take(self.library.len()).last().filter(|_| !is_made)
     }
 
     /// The tolerance with the author's numbers in place of ours.
@@ -93,6 +108,8 @@ pub enum Property {
     Extremes,
     /// The gradient is that of finite differences.
     Gradient,
+    /// Parts along a free axis, put together, are the whole.
+    Parallel,
     /// An output does not depend on which others are wanted.
     Wanted,
     /// A call that the definition forbids is an error.
@@ -105,7 +122,7 @@ pub enum Property {
 
 impl Property {
     /// All of them, in the order in which they are checked.
-    pub const ALL: [Property; 12] = [
+    pub const ALL: [Property; 13] = [
         Property::Shapes,
         Property::Empty,
         Property::Scalars,
@@ -114,6 +131,7 @@ impl Property {
         Property::Threads,
         Property::Extremes,
         Property::Gradient,
+        Property::Parallel,
         Property::Wanted,
         Property::IllFormed,
         Property::Reference,
@@ -131,6 +149,7 @@ impl Property {
             Property::Threads => "threads",
             Property::Extremes => "extremes",
             Property::Gradient => "gradient",
+            Property::Parallel => "parallel",
             Property::Wanted => "wanted",
             Property::IllFormed => "ill-formed",
             Property::Reference => "reference",
@@ -162,6 +181,7 @@ impl Property {
             }
             Property::Scalars => no_scalars(setting, patterns),
             Property::Gradient => gradient::skipped(subject),
+            Property::Parallel => subject.parallel.is_none().then(|| "it states no free axis".into()),
             Property::Wanted => wanted::skipped(subject),
             Property::Reference => {
                 let none = setting.author.borrow().reference.is_none();
@@ -170,6 +190,11 @@ impl Property {
             Property::Cuda => cuda::skipped(subject),
             _ => None,
         }
+    }
+
+    /// What the cases of an op look like, of which those of its gradients are made.
+    pub(crate) fn profile_by_gradients(self, subject: &Subject) -> Profile {
+        Profile { dtypes: gradient::dtypes(subject), ..self.profile(subject) }
     }
 
     /// What its cases look like.
@@ -190,6 +215,12 @@ impl Property {
             }
             Property::Extremes => Profile { numbers: Numbers::Extreme, ..plain },
             Property::Cuda => Profile { dims: (1, threads_dims(subject).min(70)), ..plain },
+            Property::Parallel => {
+                // Sums of parts that were rounded say little of those of others.
+                let sums = subject.parallel.as_ref().is_some_and(Parallel::has_sums);
+                let dtypes = if sums { gradient::dtypes(subject) } else { plain.dtypes };
+                Profile { dims: (1, 6), dtypes, ..plain }
+            }
             Property::Gradient => Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), ..plain },
             _ => plain,
         }
@@ -199,6 +230,7 @@ impl Property {
     pub(crate) fn cases(self) -> u32 {
         match self {
             Property::Shapes | Property::Strided => 48,
+            Property::Parallel => 24,
             Property::Determinism | Property::Extremes | Property::Reference | Property::Cuda => 32,
             Property::Empty | Property::Scalars => 16,
             Property::Gradient | Property::Wanted => 16,
@@ -224,6 +256,7 @@ impl Property {
             Property::Threads => values::threads(lab, setting, case).map(|()| 1),
             Property::Extremes => values::extremes(lab, setting, case).map(|()| 1),
             Property::Gradient => gradient::is_that_of_differences(lab, setting, case),
+            Property::Parallel => parallel::parts_are_the_whole(lab, setting, case),
             Property::Wanted => wanted::others_are_the_same(lab, setting, case).map(|()| 1),
             Property::IllFormed => ill_formed::is_refused(lab, setting, case),
             Property::Reference => values::reference(lab, setting, case).map(|()| 1),

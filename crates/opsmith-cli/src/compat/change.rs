@@ -19,6 +19,8 @@ pub enum Part {
     Attr(String),
     /// The shape signature.
     Shape,
+    /// The free axes.
+    Parallel,
     /// What is declared of the gradient.
     Gradient,
     /// The kernels of this device.
@@ -34,6 +36,7 @@ impl Part {
             Part::Output(name) => ("output", Some(name)),
             Part::Attr(name) => ("attribute", Some(name)),
             Part::Shape => ("shape", None),
+            Part::Parallel => ("free axes", None),
             Part::Gradient => ("gradient", None),
             Part::Kernels(device) => ("kernels", Some(device)),
         }

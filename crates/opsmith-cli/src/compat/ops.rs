@@ -4,7 +4,7 @@ use opsmith_core::Signature;
 
 use super::change::{Change, Changes, Part};
 use super::rules::Rule;
-use super::{args, attrs, gradient, kernels, shapes};
+use super::{args, attrs, gradient, kernels, parallel, shapes};
 use crate::definitions::{Definitions, Op};
 
 pub(super) fn compare(old: &Definitions, new: &Definitions) -> Vec<Change> {
@@ -41,6 +41,7 @@ fn compare_op(old: &Op, new: &Op, changes: &mut Changes<'_>) {
     args::compare(&old.signature, &new.signature, changes);
     attrs::compare(&old.signature, &new.signature, changes);
     shapes::compare(old, new, changes);
+    parallel::compare(old, new, changes);
     gradient::compare(old, new, changes);
     kernels::compare(old, new, changes);
 }

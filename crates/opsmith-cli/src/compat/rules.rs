@@ -160,6 +160,11 @@ rules! {
     ShapeNotComparable "shape-not-comparable" Breaking
         "what a shape function accepts and infers cannot be seen in a definition";
 
+    ParallelAdded "parallel-added" Safe
+        "no call was cut along it";
+    ParallelRemoved "parallel-removed" Breaking
+        "calls that are cut along it and put together give something else, or nothing";
+
     GradientAdded "gradient-added" Safe
         "differentiating was an error";
     GradientRemoved "gradient-removed" Breaking

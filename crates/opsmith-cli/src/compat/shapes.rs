@@ -48,7 +48,7 @@ pub(super) fn compare(old: &Op, new: &Op, changes: &mut Changes<'_>) {
 }
 
 /// Whether the new definition has the old one's arguments, and beyond them only inputs behind them.
-fn has_same_arguments(old: &Signature, new: &Signature) -> bool {
+pub(super) fn has_same_arguments(old: &Signature, new: &Signature) -> bool {
     let names = |args: &[ArgDef]| args.iter().map(|arg| arg.name.clone()).collect::<Vec<_>>();
     names(&new.inputs).starts_with(&names(&old.inputs)) && names(&old.outputs) == names(&new.outputs)
 }

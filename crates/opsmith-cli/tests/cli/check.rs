@@ -70,7 +70,7 @@ fn the_pairwise_folds_pass() {
 }
 
 /// The ops of the faulty library, the property that each lacks, and part of what is said of it.
-const FAULTS: [(&str, &str, &str); 15] = [
+const FAULTS: [(&str, &str, &str); 17] = [
     ("WrongSign", "gradient", "the gradient by `y` at y[0] is 0.25"),
     ("IgnoredOutput", "gradient", "the gradient by `x` at x[0]"),
     ("WrongSecondGrad", "gradient", "the gradient by `x` at x[0]"),
@@ -85,6 +85,8 @@ const FAULTS: [(&str, &str, &str); 15] = [
     ("EndsOnEmpty", "ill-formed", "SIGABRT"),
     ("PanicsOnInfinity", "extremes", "an internal error: PanicsOnInfinity: panicked at"),
     ("NeedsTheOther", "wanted", "where `double` is not wanted, `triple`[0] is 0.125 instead of 0.375"),
+    ("ClaimsColumns", "parallel", "cut along the free axis `m` as 1 + 1, `y`[0, 0] is"),
+    ("ClaimsSum", "parallel", "cut along the free axis `n` as 1 + 1, `y` is 0.375 instead of 0.1875"),
     ("NeverDone", "shapes", "was not done within 1 s"),
 ];
 
@@ -124,7 +126,7 @@ fn what_is_said_of_the_first_call_is_said_where_none_is_accepted() {
 fn a_call_without_end_is_ended() {
     let arguments = ["--op", "never_done", "--property", "shapes", "--time-limit", "1"];
     let (report, status) = report("opsmith_faulty", &arguments);
-    let (op, property, message) = FAULTS[14];
+    let (op, property, message) = FAULTS[16];
     let said = row(&report, op, property)["message"].as_str().unwrap();
     assert!(said.contains(message), "{said}");
     assert_eq!(status, Some(1));

@@ -76,6 +76,7 @@ fn library(text: &str) -> Result<Side, String> {
                     "optional" => op.optional(rest),
                     "saved" => op.saved(rest),
                     "shape" => op.shape(rest),
+                    "parallel" => op.parallel(rest),
                     "gradient" => op.gradient(rest),
                     "stateful" => op.stateful(),
                     "not_differentiable" => op.not_differentiable(),

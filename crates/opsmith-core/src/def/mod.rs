@@ -14,6 +14,7 @@ mod model;
 mod parse;
 mod print;
 mod resolve;
+mod samples;
 mod suggest;
 mod tensor;
 mod value;

@@ -8,7 +8,7 @@ mod context;
 mod dim;
 mod expr;
 pub mod functions;
-mod parse;
+pub(crate) mod parse;
 #[expect(clippy::module_inception, reason = "the type `Shape` has its own file")]
 mod shape;
 mod signature;

@@ -17,7 +17,7 @@ pub struct SignatureError {
 }
 
 impl SignatureError {
-    pub(super) fn new(offset: usize, len: usize, message: impl Into<String>) -> SignatureError {
+    pub(crate) fn new(offset: usize, len: usize, message: impl Into<String>) -> SignatureError {
         SignatureError { offset, len, message: message.into() }
     }
 
@@ -29,7 +29,7 @@ impl SignatureError {
         format!("{}\n  {text}\n  {}{}", self.message, " ".repeat(column), "^".repeat(carets))
     }
 
-    pub(super) fn into_error(self, text: &str) -> Error {
+    pub(crate) fn into_error(self, text: &str) -> Error {
         Error::invalid_argument(self.render(text))
     }
 }
@@ -46,7 +46,7 @@ type Parsed<T> = std::result::Result<T, SignatureError>;
 
 /// An operation of two integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BinaryOp {
+pub(crate) enum BinaryOp {
     Add,
     Sub,
     Mul,
@@ -57,7 +57,7 @@ pub(super) enum BinaryOp {
 
 /// Arithmetic as written, its names of type `N`: text at first, slots of a signature later.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Ast<N> {
+pub(crate) enum Ast<N> {
     Int(i64),
     Name(N),
     Binary(BinaryOp, Box<(Ast<N>, Ast<N>)>),
@@ -65,14 +65,14 @@ pub(super) enum Ast<N> {
 
 /// A name in the text and where it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Name {
-    pub(super) text: String,
-    pub(super) offset: usize,
+pub(crate) struct Name {
+    pub(crate) text: String,
+    pub(crate) offset: usize,
 }
 
 impl<N> Ast<N> {
     /// The same arithmetic with other names.
-    pub(super) fn map<M, E>(self, name: &mut dyn FnMut(N) -> Result<M, E>) -> Result<Ast<M>, E> {
+    pub(crate) fn map<M, E>(self, name: &mut dyn FnMut(N) -> Result<M, E>) -> Result<Ast<M>, E> {
         Ok(match self {
             Ast::Int(value) => Ast::Int(value),
             Ast::Name(own) => Ast::Name(name(own)?),
@@ -84,7 +84,7 @@ impl<N> Ast<N> {
     }
 
     /// The value as an expression; `None` where `lookup` knows none for a name.
-    pub(super) fn to_expr(&self, lookup: &dyn Fn(&N) -> Option<Expr>) -> Result<Option<Expr>> {
+    pub(crate) fn to_expr(&self, lookup: &dyn Fn(&N) -> Option<Expr>) -> Result<Option<Expr>> {
         let (op, operands) = match self {
             Ast::Int(value) => return Ok(Some(Expr::constant(*value))),
             Ast::Name(name) => return Ok(lookup(name)),
@@ -104,7 +104,7 @@ impl<N> Ast<N> {
     }
 
     /// The value in plain integers; `None` on overflow and on division by what is not positive.
-    pub(super) fn to_int(&self, lookup: &dyn Fn(&N) -> i64) -> Option<i64> {
+    pub(crate) fn to_int(&self, lookup: &dyn Fn(&N) -> i64) -> Option<i64> {
         let (op, operands) = match self {
             Ast::Int(value) => return Some(*value),
             Ast::Name(name) => return Some(lookup(name)),
@@ -121,7 +121,7 @@ impl<N> Ast<N> {
         }
     }
 
-    pub(super) fn visit_names(&self, visit: &mut dyn FnMut(&N)) {
+    pub(crate) fn visit_names(&self, visit: &mut dyn FnMut(&N)) {
         match self {
             Ast::Int(_) => {}
             Ast::Name(name) => visit(name),
@@ -137,26 +137,26 @@ impl<N> Ast<N> {
 const MAX_DEPTH: usize = 64;
 
 /// A place in a text that is being read.
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     offset: usize,
     depth: usize,
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a str) -> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Cursor<'a> {
         Cursor { text, offset: 0, depth: 0 }
     }
 
     /// The offset of the next character that is not white space.
-    pub(super) fn offset(&mut self) -> usize {
+    pub(crate) fn offset(&mut self) -> usize {
         let rest = &self.text[self.offset..];
         self.offset += rest.len() - rest.trim_start().len();
         self.offset
     }
 
     /// The offset after the last character that was read, white space aside.
-    pub(super) fn last_end(&self) -> usize {
+    pub(crate) fn last_end(&self) -> usize {
         self.text[..self.offset].trim_end().len()
     }
 
@@ -165,27 +165,27 @@ impl<'a> Cursor<'a> {
         &self.text[offset..]
     }
 
-    pub(super) fn is_at_end(&mut self) -> bool {
+    pub(crate) fn is_at_end(&mut self) -> bool {
         self.rest().is_empty()
     }
 
-    pub(super) fn peek(&mut self, token: &str) -> bool {
+    pub(crate) fn peek(&mut self, token: &str) -> bool {
         self.rest().starts_with(token)
     }
 
     /// Steps over `token` if it is next.
-    pub(super) fn eat(&mut self, token: &str) -> bool {
+    pub(crate) fn eat(&mut self, token: &str) -> bool {
         let found = self.peek(token);
         self.offset += if found { token.len() } else { 0 };
         found
     }
 
-    pub(super) fn expect(&mut self, token: &str) -> Parsed<()> {
+    pub(crate) fn expect(&mut self, token: &str) -> Parsed<()> {
         if self.eat(token) { Ok(()) } else { Err(self.unexpected(&format!("`{token}`"))) }
     }
 
     /// The error that says what was expected here, and what is here instead.
-    pub(super) fn unexpected(&mut self, expected: &str) -> SignatureError {
+    pub(crate) fn unexpected(&mut self, expected: &str) -> SignatureError {
         let offset = self.offset();
         match self.rest().chars().next() {
             Some(found) => {
@@ -204,7 +204,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A sum or difference of products.
-    pub(super) fn expr(&mut self) -> Parsed<Ast<Name>> {
+    pub(crate) fn expr(&mut self) -> Parsed<Ast<Name>> {
         let mut left = self.product()?;
         loop {
             let op = if self.peek("->") {
@@ -281,7 +281,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A name: a letter or underscore, then letters, digits and underscores.
-    fn name(&mut self, expected: &str) -> Parsed<Name> {
+    pub(crate) fn name(&mut self, expected: &str) -> Parsed<Name> {
         if !self.rest().starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') {
             return Err(self.unexpected(expected));
         }

@@ -4,6 +4,7 @@
 //! the gradient of an input that is the same along some of them is summed over those.
 
 mod cuda;
+mod free;
 mod shapes;
 
 use std::marker::PhantomData;
@@ -39,7 +40,7 @@ pub trait AxesBody: OneBody {
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
     let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
-    B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
+    free::declared::<B>(B::FACTS.def(ORDER, output_shapes::<B>, &kernels), ORDER).explain(|construction| {
         explain(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), ORDER)
     })
 }

@@ -63,7 +63,13 @@ impl Body<1, 1> for Same {
 pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<PairwiseKernel<B, ORDER>>();
     let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
-    B::FACTS.def(ORDER, output_shapes, &kernels).explain(|construction| {
+    let dims = |like| match like {
+        Like::Input(0) => "(n, _)",
+        Like::Input(_) => "(m, _)",
+        Like::Output(_) => "(n, m)",
+    };
+    let def = B::FACTS.def(ORDER, output_shapes, &kernels);
+    def.parallel(&B::FACTS.parallel(ORDER, |like| dims(like).to_owned())).explain(|construction| {
         let program = parts(B::new(construction)?).program(ORDER);
         explain::explain(construction, &program, &B::FACTS.family(ORDER))
     })

@@ -48,7 +48,9 @@ pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels).explain(|construction| {
+    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
+    let def = def.parallel(&B::FACTS.parallel(ORDER, |_| "(...)".to_owned()));
+    let def = def.explain(|construction| {
         explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
     });
     def.program(|construction| {

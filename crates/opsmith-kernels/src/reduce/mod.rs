@@ -44,6 +44,7 @@ pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
     let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
+    let def = def.parallel(&B::FACTS.parallel(ORDER, |like| RowDims::parallel::<B>(like).to_owned()));
     RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
         explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
     })

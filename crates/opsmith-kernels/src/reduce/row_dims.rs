@@ -1,7 +1,10 @@
 //! Which dims of a tensor are a row: as many of the last ones as an attribute says, or any that one lists.
 
+use opsmith_core::family::Like;
 use opsmith_core::{Dim, InferenceContext, OpKernelConstruction, Result, Shape, bail};
 use smallvec::SmallVec;
+
+use super::Reduction;
 
 /// Which dims are a row.
 pub(crate) enum RowDims {
@@ -20,6 +23,20 @@ impl RowDims {
     /// The attributes that say it, in the definition language.
     pub(crate) fn attrs(any: bool) -> &'static [&'static str] {
         if any { &["axes: list(int) = []", "keep_dims: bool = false"] } else { &["axes: int >= 1 = 1"] }
+    }
+
+    /// The dims of an argument that is like one of the forward op's, of which those that are no row's are free.
+    pub(crate) fn parallel<B: Reduction>(like: Like) -> &'static str {
+        let axes = match like {
+            Like::Input(input) => B::INPUT_AXES[input],
+            Like::Output(output) => B::OUTPUT_AXES[output],
+        };
+        match (B::ANY_AXES, axes.is_empty()) {
+            (true, false) => "(... but axes)",
+            (true, true) => "(... less axes unless keep_dims)",
+            (false, false) => "(..., _*axes)",
+            (false, true) => "(...)",
+        }
     }
 
     /// What the attributes of an instance say.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use opsmith_core::attr::{AttrBase, AttrType};
 use opsmith_core::shape::{ArgShape, ShapeSignature, SignatureError};
-use opsmith_core::{Signature, SignatureBuilder};
+use opsmith_core::{Parallel, Signature, SignatureBuilder};
 use proc_macro2::{Literal, Span};
 use syn::{Error, LitStr, Result};
 
@@ -41,7 +41,10 @@ pub(crate) fn check(op: &Op) -> Result<()> {
         policy.check(&signature).map_err(|error| Error::new(place, error.message()))?;
     }
     check_attr_names(op, &signature, &shapes)?;
-    shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))
+    shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))?;
+    let Some(parallel) = &op.parallel else { return Ok(()) };
+    let read = Parallel::new(&parallel.value(), &signature, Some(&shapes));
+    read.map(drop).map_err(|error| Error::new(parallel.span(), error.message()))
 }
 
 /// That a CUDA kernel has no lists, and that the length of each output that is one is known.

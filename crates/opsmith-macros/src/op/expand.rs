@@ -231,6 +231,7 @@ fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {
     let shape = &op.shape;
     let stateful = op.stateful.then(|| quote!(.stateful()));
     let autocast = op.autocast.map(Policy::declaration);
+    let parallel = op.parallel.iter();
     let (gradient, gradient_check) = gradient(op, marker);
     let is_inferred = |attr: &AttrDef| {
         let is_param = |(_, tensor): (&Parameter, &Tensor)| matches!(&tensor.element, Element::Param(param) if *param == attr.name);
@@ -258,6 +259,7 @@ fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {
                     #stateful
                     #gradient
                     #autocast
+                    #(.parallel(#parallel))*
                     #(.kernel(#kernels))*
             }
         }

@@ -31,6 +31,7 @@ pub(crate) struct Op {
     /// Where it says that the CUDA kernel may be recorded and replayed.
     pub(crate) capturable: Option<Span>,
     pub(crate) autocast: Option<Policy>,
+    pub(crate) parallel: Option<LitStr>,
     /// The type that the function returns, where it is a `Result`.
     pub(crate) result: Option<Type>,
 }
@@ -68,6 +69,7 @@ impl Op {
             cuda: options.cuda,
             capturable: options.capturable,
             autocast: options.autocast,
+            parallel: options.parallel,
             result: result_type(&function.sig.output)?,
         })
     }

@@ -9,7 +9,7 @@ use syn::{Ident, LitStr, Path, Token, parenthesized};
 use crate::dtypes;
 
 /// The options, as messages list them; the table of the author's guide has each.
-const OPTIONS: [&str; 10] = [
+const OPTIONS: [&str; 11] = [
     "shape",
     "gradient",
     "not_differentiable",
@@ -19,6 +19,7 @@ const OPTIONS: [&str; 10] = [
     "cuda",
     "capturable",
     "autocast",
+    "parallel",
     "dtypes",
 ];
 
@@ -42,6 +43,8 @@ pub(crate) struct Options {
     /// Where it says that the CUDA kernel may be recorded and replayed.
     pub(crate) capturable: Option<Span>,
     pub(crate) autocast: Option<Policy>,
+    /// The free axes.
+    pub(crate) parallel: Option<LitStr>,
     /// For type parameters whose dtypes are listed: the list.
     pub(crate) dtypes: Vec<(Ident, Vec<DType>)>,
 }
@@ -98,6 +101,7 @@ struct Given {
     cuda: Option<LitStr>,
     capturable: Option<Span>,
     autocast: Option<Policy>,
+    parallel: Option<LitStr>,
     dtypes: Vec<(Ident, Vec<DType>)>,
     seen: Vec<Ident>,
 }
@@ -125,6 +129,7 @@ impl Parse for Options {
             cuda: given.cuda,
             capturable: given.capturable,
             autocast: given.autocast,
+            parallel: given.parallel,
             dtypes: given.dtypes,
         })
     }
@@ -147,6 +152,7 @@ impl Given {
             "cuda" => self.cuda = Some(assigned(input)?),
             "capturable" => self.capturable = Some(key.span()),
             "autocast" => self.autocast = Some(assigned(input)?),
+            "parallel" => self.parallel = Some(assigned(input)?),
             "dtypes" => self.dtypes = dtype_lists(input)?,
             _ => return Err(unknown(&key, "op", &OPTIONS)),
         }
@@ -232,6 +238,7 @@ mod tests {
             cuda = "c.cu",
             capturable,
             autocast = "lower",
+            parallel = "n",
             dtypes(T = [f32])
         ))
         .unwrap();
@@ -242,6 +249,6 @@ mod tests {
             assert!(!message.contains("is not an option"), "{message}");
         }
         let message = read(parse_quote!(fast)).unwrap_err().to_string();
-        assert!(message.ends_with("cuda, capturable, autocast and dtypes"), "{message}");
+        assert!(message.ends_with("capturable, autocast, parallel and dtypes"), "{message}");
     }
 }

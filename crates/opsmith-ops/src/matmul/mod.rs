@@ -21,6 +21,11 @@ ops! {
     MatMul = forward(), with &[gradient, second_gradient];
 }
 
+/// The dims of the arguments of gradients, of which all are free; what lacks one is a sum over it.
+const A: &str = "(..., n, k; transpose_a)";
+const B: &str = "(..., k, m; transpose_b)";
+const PRODUCT: &str = "(..., n, m)";
+
 /// What the op and its gradients have in common.
 fn def(name: &str) -> OpDef {
     OpDef::new(name)
@@ -46,6 +51,7 @@ macro_rules! on_card {
 fn forward() -> OpDef {
     def("MatMul")
         .output("product: T")
+        .parallel("(..., n, _; transpose_a), (..., _, m; transpose_b) -> (..., n, m)")
         .doc(
             "The product of two matrices, or of each two of stacks of them.\n\n\
              The last two dims are those of matrices; dims in front broadcast by NumPy's rules. A product over an inner \
@@ -74,6 +80,7 @@ fn gradient() -> OpDef {
         .output("b_grad: T")
         .optional("a_grad")
         .optional("b_grad")
+        .parallel(&format!("{A}, {B}, {PRODUCT} -> +{A}, +{B}"))
         .doc("The gradient of `MatMul`.")
         .shape_fn(|c| {
             let (shape, given) = (product_shape(c)?, c.input(2)?);
@@ -98,6 +105,7 @@ fn second_gradient() -> OpDef {
         .optional("a_grad")
         .optional("b_grad")
         .optional("product_grad_grad")
+        .parallel(&format!("{A}, {B}, {PRODUCT}, {A}, {B} -> +{A}, +{B}, +{PRODUCT}"))
         .doc("The gradient of `MatMulGrad`.")
         .shape_fn(|c| {
             let (shape, given) = (product_shape(c)?, c.input(2)?);

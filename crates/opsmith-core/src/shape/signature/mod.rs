@@ -94,6 +94,14 @@ impl ArgShape {
         self.dims.iter().any(|item| matches!(item, Item::Computed(_)))
     }
 
+    /// For each dim that is written the name among `dims`, if it is one that stands alone.
+    pub(crate) fn names<'a>(&'a self, dims: &'a [String]) -> impl Iterator<Item = Option<&'a str>> {
+        self.dims.iter().map(|item| match item {
+            Item::Slot(slot) => dims.get(*slot).map(String::as_str),
+            _ => None,
+        })
+    }
+
     /// Whether the kernel finds one of its dims, from the data.
     pub fn has_unknown(&self) -> bool {
         self.dims.contains(&Item::Unknown)
@@ -137,6 +145,19 @@ impl ShapeSignature {
     pub fn is_batchable(&self) -> bool {
         let mut args = self.inputs.iter().chain(&self.outputs);
         args.all(|arg| arg.has_batch_dims() && !arg.has_unknown())
+    }
+
+    /// A dim that is computed from the dim of this name, if there is one.
+    pub(crate) fn computed_from(&self, name: &str) -> Option<&str> {
+        let slot = self.dims.iter().position(|dim| dim == name)?;
+        let items = self.inputs.iter().chain(&self.outputs).flat_map(|arg| &arg.dims);
+        items.filter_map(|item| if let Item::Computed(dim) = item { Some(dim) } else { None }).find_map(
+            |dim| {
+                let mut depends = false;
+                dim.value.visit_names(&mut |other| depends |= *other == slot);
+                depends.then_some(&*dim.text)
+            },
+        )
     }
 
     /// Checks that the signature fits a definition: as many arguments, and attributes for the names that no input

@@ -1,0 +1,191 @@
+use super::*;
+use crate::{AttrValue, OpDef};
+
+/// An op of as many inputs and outputs, with attributes for all rules here.
+fn def(inputs: usize, outputs: usize) -> OpDef {
+    let def =
+        OpDef::new("Op").attr("axis: int = 0").attr("axes: list(int) = []").attr("perm: list(int) = []");
+    let def = def.attr("keep_dims: bool = false").attr("transposed: bool = false");
+    let def = (0..inputs).fold(def, |def, input| def.input(&format!("x{input}: float")));
+    (0..outputs).fold(def, |def, output| def.output(&format!("y{output}: float")))
+}
+
+fn of_names(shape: &str, names: &str) -> Result<String, String> {
+    let count = |side: &str| side.matches('(').count();
+    let (inputs, outputs) = shape.split_once("->").unwrap();
+    let op = def(count(inputs), count(outputs)).shape(shape).parallel(names).build();
+    op.map(|op| op.parallel().unwrap().to_string()).map_err(|error| error.message().to_owned())
+}
+
+#[test]
+fn names_of_dims_are_a_rule() {
+    for (shape, names, rule) in [
+        ("(...,n,k),(m,k)->(...,n,m)", "n, m", "(_..., n, _), (m, _) -> (_..., n, m)"),
+        ("(...,n,k),(m,k)->(...,n,m)", "...,m", "(..., _, _), (m, _) -> (..., _, m)"),
+        ("(n,p),(m,p),(n,m)->(n,p),(m,p)", "p, +n", "(n, p), (_, p), (n, _) -> (n, p), +(_, p)"),
+        ("(...),()->(...),()", "+...", "(...), () -> (...), +()"),
+        ("(n,3)->(n,axis)", "n", "(n, _) -> (n, _)"),
+    ] {
+        assert_eq!(of_names(shape, names).as_deref(), Ok(rule), "{shape} {names}");
+    }
+}
+
+#[test]
+fn names_that_do_not_fit_are_told() {
+    for (shape, names, why) in [
+        (
+            "(n,p),(m,p)->(n,m)",
+            "q",
+            "`q` is no dim of an input in its shape signature `(n,p),(m,p)->(n,m)`, which has n, p, m",
+        ),
+        (
+            "(...,n)->(...)",
+            "k",
+            "`k` is no dim of an input in its shape signature `(...,n)->(...)`, which has ..., n",
+        ),
+        ("(n)->(n,axis)", "axis", "`axis` is an attribute and no dim of an input in its shape signature"),
+        (
+            "(3)->(3)",
+            "n",
+            "`n` is no dim of an input in its shape signature `(3)->(3)`, whose inputs have no dims with names",
+        ),
+        ("(n)->(n)", "", "`` is no dim of an input"),
+        ("(n)->(n)", "n, n", "`n` is given twice"),
+        ("(n)->(n)", "n, +n", "`n` is given twice"),
+        (
+            "(n,p)->(n)",
+            "n, p",
+            "`p` is no dim of the output `y0`, which is (n); where that is the sum over the parts, write `+p`, and in a rule `+(n)`",
+        ),
+        (
+            "(n)->(n),(n+1)",
+            "n",
+            "`n` is not free: `n+1` of its shape signature `(n)->(n),(n+1)` depends on it",
+        ),
+        ("(n,n)->(n)", "n", "`n` is twice in `x0`, which is (n, n): it cannot be cut"),
+        ("(n,k)->(n,?)", "n", "`n` is not free: the parts of an output (n,?) may differ"),
+    ] {
+        let error = of_names(shape, names).unwrap_err();
+        assert!(error.starts_with(&format!("Op: `parallel`: {why}")), "{shape} {names}: {error}");
+    }
+    let why = |def: OpDef| def.build().err().map(|error| error.message().to_owned()).unwrap_or_default();
+    assert_eq!(
+        why(def(1, 1).parallel("n")),
+        "Op: `parallel`: `n` names dims, and there is no shape signature that has any; give a rule, `(..., n) -> (..., n)`"
+    );
+    assert!(why(def(1, 1).shape("(n)->(n)").parallel("n").stateful()).contains("it is stateful"));
+    let changed = OpDef::new("Op").input("x: Ref(float)").shape("(n)->").parallel("n");
+    assert!(why(changed).contains("it changes its input `x` in place"));
+}
+
+#[test]
+fn rules_that_do_not_fit_are_told() {
+    for (rule, why) in [
+        ("(n) -> (n), (n)", "the op has 1 outputs, but `(n) -> (n), (n)` has 2"),
+        ("(_) -> (_)", "`(_) -> (_)` has no free axis"),
+        ("(...) -> (n)", "`n` is an axis of the output `y0`, but of no input"),
+        ("(...) -> (_)", "`...` is no dim of the output `y0`, which is (_)"),
+        ("(... but nothing) -> (...)", "`nothing` is no attribute of type int or list(int)"),
+        ("(... less axes unless axis) -> (...)", "`axis` is no attribute of type bool"),
+        ("(..., _*axes) -> (...)", "`axes` is no attribute of type int"),
+        ("(n, _; axis) -> (n)", "`axis` is no attribute of type bool"),
+        ("+(n) -> (n)", "`+` is for outputs, and `x0` is an input"),
+        ("(n) -> (n, _..., _)", "of the output `y0` the dims before `_...` cannot be found"),
+        ("(..., _...) -> (...)", "an argument has dots once"),
+        ("(n -> (n)", "expected `,`, found `-`"),
+        ("(n but axis) -> (n)", "expected `,`, found `b`"),
+    ] {
+        let error = def(1, 1).parallel(rule).build().err().map(|error| error.message().to_owned());
+        assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{rule}: {error:?}");
+    }
+}
+
+#[test]
+fn rules_are_read_as_they_are_printed() {
+    for rule in [
+        "(..., n, _; transposed), (_*axis, m) -> +(n, _..., m), (...)",
+        "(... but axis), (i...) -> (... with i... at axis)",
+        "(... less axes unless keep_dims) -> (... by perm)",
+        "() -> ()",
+    ] {
+        assert_eq!(Parallel::parse(rule).unwrap().to_string(), rule);
+    }
+}
+
+/// The axes of a call as text: name, dims of inputs, dims of outputs.
+fn axes(rule: &str, attrs: &[(&str, AttrValue)], ranks: &[usize]) -> Vec<String> {
+    let rule = Parallel::parse(rule).unwrap();
+    let attr = |name: &str| attrs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
+    let ranks: Vec<Option<usize>> = ranks.iter().map(|rank| Some(*rank)).collect();
+    let dim = |dim: Option<usize>| dim.map_or("-".to_owned(), |dim| dim.to_string());
+    let text = |axis: FreeAxis| {
+        let inputs: Vec<String> = axis.inputs.into_iter().map(dim).collect();
+        let outputs = axis.outputs.into_iter();
+        let outputs: Vec<String> =
+            outputs.map(|own| format!("{}{}", dim(own.dim), if own.is_sum { "+" } else { "" })).collect();
+        format!("{} {}>{}", axis.name, inputs.join(""), outputs.join(""))
+    };
+    rule.free_axes(&attr, &ranks).into_iter().map(text).collect()
+}
+
+#[test]
+fn dims_follow_from_ranks_and_attributes() {
+    let ints = |positions: &[i64]| AttrValue::Ints(positions.to_vec());
+    let (yes, no) = (AttrValue::Bool(true), AttrValue::Bool(false));
+    assert_eq!(axes("(...), (...) -> (...)", &[], &[2, 1]), ["...[-2] 2->2", "...[-1] 11>1"]);
+    assert_eq!(axes("(...), (...) -> +(...)", &[], &[1, 2]), ["...[-1] 11>1+", "...[-2] -2>2+"]);
+    let product = "(..., n, _; a), (..., _, m) -> (..., n, m)";
+    let found = ["...[-1] 33>3", "n 2->2", "m -1>1"];
+    assert_eq!(axes(product, &[("a", no.clone())], &[3, 3]), found);
+    assert_eq!(axes(product, &[("a", yes.clone())], &[3, 3])[1], "n 1->2");
+    let sum = "(... but axes) -> (... less axes unless keep)";
+    assert_eq!(
+        axes(sum, &[("axes", ints(&[1])), ("keep", no.clone())], &[3]),
+        ["...[-3] 3>2", "...[-1] 1>1"]
+    );
+    assert_eq!(axes(sum, &[("axes", ints(&[-2])), ("keep", yes)], &[3]), ["...[-3] 3>3", "...[-1] 1>1"]);
+    assert!(axes(sum, &[("axes", ints(&[])), ("keep", no.clone())], &[3]).is_empty());
+    assert!(axes(sum, &[("axes", ints(&[3])), ("keep", no)], &[3]).is_empty());
+    assert!(axes(sum, &[], &[3]).is_empty());
+    assert!(axes("(...) -> (...)", &[], &[usize::MAX]).is_empty());
+    let stack = "(... less axis) -> (... but axis)";
+    assert_eq!(axes(stack, &[("axis", 0i64.into())], &[1]), ["...[-1] 1>1"]);
+    assert_eq!(axes(stack, &[("axis", (-1i64).into())], &[1]), ["...[-2] 1>2"]);
+    let turned = "(...) -> (... by perm)";
+    assert_eq!(axes(turned, &[("perm", ints(&[]))], &[2]), ["...[-2] 2>1", "...[-1] 1>2"]);
+    assert_eq!(axes(turned, &[("perm", ints(&[0, 1]))], &[2]), ["...[-2] 2>2", "...[-1] 1>1"]);
+    let gather = "(... but axis), (i...) -> (... with i... at axis)";
+    let found = ["...[-2] 2->3", "i...[-2] -2>2", "i...[-1] -1>1"];
+    assert_eq!(axes(gather, &[("axis", 1i64.into())], &[2, 2]), found);
+    assert_eq!(axes("(..., _*axis) -> (...)", &[("axis", 2i64.into())], &[3]), ["...[-1] 3>1"]);
+    assert!(axes("(..., _*axis) -> (...)", &[("axis", 2i64.into())], &[1]).is_empty());
+    assert_eq!(axes("(n), (n, _...) -> (n)", &[], &[1, 2]), ["n 12>1"]);
+}
+
+#[test]
+fn what_sums_nothing_is_known() {
+    let is = |rule: &str| Parallel::parse(rule).unwrap().is_elementwise();
+    assert!(is("(...), () -> (...)") && is("(...) -> (... by perm)"));
+    assert!(!is("(..., _) -> (...)") && !is("(...) -> +(...)") && !is("(... but axis) -> (... but axis)"));
+}
+
+#[test]
+fn a_rule_is_told_in_words() {
+    let words = |rule: &str| Parallel::parse(rule).unwrap().words();
+    assert_eq!(words("(..., n, _), (m, _) -> (..., n, m)"), "`n`, each dim of `...`, `m`");
+    assert_eq!(
+        words("(... but axes), (n) -> +(... less axes)"),
+        "each dim of `...` but those at `axes`, `n`; an output with `+` that lacks one is the sum over the parts"
+    );
+}
+
+#[test]
+fn the_size_is_that_of_the_inputs_that_have_it_whole() {
+    let axis =
+        &Parallel::parse("(...), (...) -> (...)").unwrap().free_axes(&|_| None, &[Some(2), Some(1)])[1];
+    let shapes = [vec![vec![4, 1]], vec![vec![3]]];
+    assert_eq!(axis.size(shapes.iter().map(Vec::as_slice)), 3);
+    assert_eq!(FreeAxis::position(axis.inputs[0], &[4, 1], 3), None);
+    assert_eq!(FreeAxis::position(axis.inputs[1], &[3], 3), Some(0));
+    assert_eq!(FreeAxis::position(Some(2), &[3], 3), None);
+}

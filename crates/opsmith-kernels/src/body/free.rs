@@ -1,0 +1,54 @@
+//! Which axes of a body are free: those that every output has, and that the body neither folds nor asks for positions or sizes of.
+
+use opsmith_body::{Axes, Graph, Node};
+use opsmith_core::family::Like;
+use opsmith_core::{DeviceKind, OpDef, OpKernelConstruction, Result};
+
+use super::{Arguments, AxesBody};
+
+/// The op, with the rule of its free axes. What a body computes may depend on its attributes, so an axis is free if it is for each of
+/// several values of them.
+pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize) -> OpDef {
+    let arguments = Arguments::of::<B>();
+    let free = free(&def, arguments, &|construction| Ok(B::new(construction)?.trace()));
+    def.parallel(&B::FACTS.parallel(order, |like| argument(arguments, like, free)))
+}
+
+/// Every argument has any number of dims before those of its axes.
+fn argument(arguments: Arguments, like: Like, free: Axes) -> String {
+    let own = arguments.like(like).iter();
+    let dims = own.map(|&axis| match Axes::at(&[axis]).is_within(free) {
+        true => format!(", {}", arguments.axes[axis]),
+        false => ", _".to_owned(),
+    });
+    format!("(...{})", dims.collect::<String>())
+}
+
+fn free(
+    def: &OpDef,
+    arguments: Arguments,
+    trace: &dyn Fn(&OpKernelConstruction<'_>) -> Result<Graph>,
+) -> Axes {
+    let everywhere = |axis: &usize| arguments.outputs.iter().all(|axes| axes.contains(axis));
+    let shared: Vec<usize> = (0..arguments.axes.len()).filter(everywhere).collect();
+    // An op that is not well formed is told when it is built.
+    let Ok(signature) = def.signature() else { return Axes::NONE };
+    let samples = signature.attr_samples();
+    if samples.is_empty() {
+        return Axes::NONE;
+    }
+    samples.iter().fold(Axes::at(&shared), |free, attrs| {
+        let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
+        // Where there is no instance there is no call.
+        let graph = opsmith_core::panic::catch(|| trace(&construction));
+        graph.map_or(free, |graph| free.minus(used(&graph)))
+    })
+}
+
+/// The axes of which a part would give something else.
+fn used(graph: &Graph) -> Axes {
+    graph.nodes().iter().fold(Axes::NONE, |used, node| match *node {
+        Node::Fold(_, axis, _) | Node::Count(axis) | Node::Index(axis) => used.with(axis),
+        _ => used,
+    })
+}
