@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_across_memory_have_the_bits_of_rows_along_it() -> Result<()> {
+    fn rows_across_memory_are_those_along_it() -> Result<()> {
         for (length, rows) in [(57, 33), (300, 64), (2049, 130), (7000, 128), (513, 1400)] {
             let x = Array::from_shape_fn((length, rows), |(i, j)| {
                 ((i * 7919 + j * 104_729) % 1009) as f32 / 7.0 - 70.0
@@ -154,16 +154,22 @@ mod tests {
                 let call = testing::call::<Sum>().input(x).attr("axes", vec![axis]).threads(threads);
                 call.run()?.array::<f32, Ix1>("y")
             };
-            let expected = of(&along, 1, 1)?;
-            for threads in [1, 3] {
-                assert_eq!(of(&x, 0, threads)?, expected, "{length} terms, {threads} threads");
-            }
+            let expected = of(&x, 0, 1)?;
+            assert_eq!(of(&x, 0, 3)?, expected, "the threads change nothing");
+            // Terms may be added in another order.
+            let bound = f32::EPSILON * 40.0 * length as f32;
+            let other = of(&along, 1, 1)?;
+            assert!(expected.iter().zip(&other).all(|(a, b)| (a - b).abs() <= bound), "{length} terms");
             let call = testing::call::<Min>().input(&x).attr("axes", vec![0]);
             let least = x.map_axis(Axis(0), |row| row.fold(f32::INFINITY, |a, &b| a.min(b)));
             assert_eq!(call.run()?.array::<f32, Ix1>("y")?, least);
             let middle = x.view().insert_axis(Axis(0));
             let outputs = testing::call::<Sum>().input(&middle).attr("axes", vec![1]).run()?;
-            assert_eq!(outputs.array::<f32, Ix2>("y")?.row(0), expected);
+            let middle = outputs.array::<f32, Ix2>("y")?;
+            assert!(
+                middle.row(0).iter().zip(&expected).all(|(a, b)| (a - b).abs() <= bound),
+                "{length} terms"
+            );
         }
         Ok(())
     }
