@@ -1,4 +1,4 @@
-//! Bodies over named axes, and their gradients: [`Nests`] of loops run over tensors.
+//! Bodies over named axes, and their gradients: [`Nests`](opsmith_body::Nests) of loops run over tensors.
 //!
 //! Every argument may have dims before those of its axes, which broadcast. In a call they are axes too, as few as the strides allow;
 //! the gradient of an input that is the same along some of them is summed over those.
