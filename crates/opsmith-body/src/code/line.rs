@@ -1,0 +1,101 @@
+//! Straight lines of vector operations: what an inner loop computes for some numbers side by side.
+
+use std::collections::HashMap;
+
+/// A vector of a line: the number of the operation that gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Value(pub(crate) u32);
+
+/// An operation on vectors. What a comparison gives has all bits of a number set where it is true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    /// What the line is given, by position.
+    Input(u32),
+    /// A number everywhere, by the bits of its `f64`.
+    Constant(u64),
+    /// A pattern of bits in each number; of a float32 the low 32 of them.
+    Bits(u64),
+    Add(Value, Value),
+    Sub(Value, Value),
+    Mul(Value, Value),
+    Div(Value, Value),
+    /// The product of the first two and the third, added with one rounding.
+    Fma(Value, Value, Value),
+    Sqrt(Value),
+    Floor(Value),
+    /// Comparisons, false where a number is NaN.
+    Lt(Value, Value),
+    Le(Value, Value),
+    Eq(Value, Value),
+    /// All bits by themselves.
+    And(Value, Value),
+    Or(Value, Value),
+    Xor(Value, Value),
+    /// The bits of the second that the first does not have.
+    AndNot(Value, Value),
+    /// The second where the mask, the first, is true, else the third.
+    Select(Value, Value, Value),
+    /// As integers of the width of a number, which wrap around.
+    AddInt(Value, Value),
+    /// Shifted left, and right with zeros coming in.
+    ShiftLeft(Value, u8),
+    ShiftRight(Value, u8),
+    /// A function that is called, of one number or two.
+    Call(Function, Value, Value),
+}
+
+/// What is called, being too long to be repeated everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Function {
+    Sin,
+    Cos,
+    Pow,
+    Gelu,
+    GeluTanh,
+}
+
+impl Op {
+    /// The vectors that it reads.
+    pub(crate) fn operands(self) -> impl Iterator<Item = Value> {
+        let operands = match self {
+            Self::Input(_) | Self::Constant(_) | Self::Bits(_) => [None; 3],
+            Self::Sqrt(a) | Self::Floor(a) | Self::ShiftLeft(a, _) | Self::ShiftRight(a, _) => [Some(a), None, None],
+            Self::Call(function, a, b) => [Some(a), (function == Function::Pow).then_some(b), None],
+            Self::Add(a, b)
+            | Self::Sub(a, b)
+            | Self::Mul(a, b)
+            | Self::Div(a, b)
+            | Self::Lt(a, b)
+            | Self::Le(a, b)
+            | Self::Eq(a, b)
+            | Self::And(a, b)
+            | Self::Or(a, b)
+            | Self::Xor(a, b)
+            | Self::AndNot(a, b)
+            | Self::AddInt(a, b) => [Some(a), Some(b), None],
+            Self::Fma(a, b, c) | Self::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+        };
+        operands.into_iter().flatten()
+    }
+}
+
+/// Operations, each on earlier ones; none is there twice.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Line {
+    ops: Vec<Op>,
+    known: HashMap<Op, Value>,
+}
+
+impl Line {
+    /// The vector that an operation gives.
+    pub(crate) fn push(&mut self, op: Op) -> Value {
+        *self.known.entry(op).or_insert_with(|| {
+            self.ops.push(op);
+            Value(self.ops.len() as u32 - 1)
+        })
+    }
+
+    pub(crate) fn ops(&self) -> &[Op] {
+        &self.ops
+    }
+}
