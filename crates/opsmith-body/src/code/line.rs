@@ -23,6 +23,13 @@ pub(crate) enum Op {
     Fma(Value, Value, Value),
     Sqrt(Value),
     Floor(Value),
+    /// The larger and the smaller; the second if one is NaN or both are zero.
+    Max(Value, Value),
+    Min(Value, Value),
+    /// Where a number is NaN.
+    IsNan(Value),
+    /// The first so many numbers of the first, and the others of the second.
+    FirstOf(u8, Value, Value),
     /// Comparisons, false where a number is NaN.
     Lt(Value, Value),
     Le(Value, Value),
@@ -35,6 +42,9 @@ pub(crate) enum Op {
     AndNot(Value, Value),
     /// The second where the mask, the first, is true, else the third.
     Select(Value, Value, Value),
+    /// With its halves, and the halves of those, changed about.
+    Swapped(Value),
+    Permuted(Value, u8),
     /// As integers of the width of a number, which wrap around.
     AddInt(Value, Value),
     /// Shifted left, and right with zeros coming in.
@@ -59,12 +69,15 @@ impl Op {
     pub(crate) fn operands(self) -> impl Iterator<Item = Value> {
         let operands = match self {
             Self::Input(_) | Self::Constant(_) | Self::Bits(_) => [None; 3],
-            Self::Sqrt(a) | Self::Floor(a) | Self::ShiftLeft(a, _) | Self::ShiftRight(a, _) => [Some(a), None, None],
+            Self::Sqrt(a) | Self::Floor(a) | Self::IsNan(a) | Self::Swapped(a) | Self::Permuted(a, _) | Self::ShiftLeft(a, _) | Self::ShiftRight(a, _) => [Some(a), None, None],
             Self::Call(function, a, b) => [Some(a), (function == Function::Pow).then_some(b), None],
             Self::Add(a, b)
             | Self::Sub(a, b)
             | Self::Mul(a, b)
             | Self::Div(a, b)
+            | Self::Max(a, b)
+            | Self::Min(a, b)
+            | Self::FirstOf(_, a, b)
             | Self::Lt(a, b)
             | Self::Le(a, b)
             | Self::Eq(a, b)
@@ -93,6 +106,14 @@ impl Line {
             self.ops.push(op);
             Value(self.ops.len() as u32 - 1)
         })
+    }
+
+    pub(crate) fn op(&self, value: Value) -> Op {
+        self.ops[value.0 as usize]
+    }
+
+    pub(crate) fn number(&mut self, number: f64) -> Value {
+        self.push(Op::Constant(number.to_bits()))
     }
 
     pub(crate) fn ops(&self) -> &[Op] {

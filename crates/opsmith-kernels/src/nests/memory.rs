@@ -38,6 +38,35 @@ pub(super) struct Operand<T: Stored> {
 // SAFETY: whoever makes a task promises that what it writes is its own, and each number is written by one thread.
 unsafe impl<T: Stored> Sync for Operand<T> {}
 
+/// Where an argument of a call, or temporary memory, is for machine code.
+pub(super) struct Address {
+    data: *mut u8,
+    /// Strides in bytes.
+    along: [isize; Axis::MOST],
+    axes: Axes,
+}
+
+// SAFETY: as for an operand.
+unsafe impl Sync for Address {}
+
+impl Address {
+    pub(super) fn new(data: *mut u8, lie: &Lie, element: usize) -> Self {
+        let along = lie.along.map(|stride| stride * element as isize);
+        Address { data, along, axes: lie.axes }
+    }
+
+    pub(super) fn stride(&self, axis: Axis) -> isize {
+        self.along[axis.index()]
+    }
+
+    /// The address at these positions of some axes.
+    pub(super) fn at(&self, axes: Axes, at: &[usize; Axis::MOST]) -> *mut u8 {
+        let own = self.axes.both(axes);
+        let offset = own.iter().map(|axis| at[axis.index()] as isize * self.along[axis.index()]).sum();
+        self.data.wrapping_offset(offset)
+    }
+}
+
 /// The numbers of a block: the axis along which they lie, and how many there are.
 pub(super) type Lanes = Option<(Axis, usize)>;
 

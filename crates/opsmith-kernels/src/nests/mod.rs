@@ -3,10 +3,13 @@
 mod axes;
 mod machine;
 mod memory;
+mod native;
+mod pages;
 mod run;
 
 use std::sync::Arc;
 
+use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
@@ -14,7 +17,8 @@ use opsmith_core::{Error, OpKernelContext, Result};
 use smallvec::SmallVec;
 
 use self::axes::Spread;
-use self::memory::Operand;
+use self::memory::{Address, Operand};
+use self::native::{Made, Native};
 use self::run::Task;
 use crate::stored::Stored;
 
@@ -52,6 +56,14 @@ struct Variant {
     groups: SmallVec<[(usize, Axes); 2]>,
     /// Of each input, then of each wanted output, the axes that it lies on, and those of them along which it is dense.
     lies: SmallVec<[(Axes, Axes); 8]>,
+    /// The arguments that are not there, as bits.
+    absent: u64,
+}
+
+/// What a variant was cut into: nests, and those as machine code that can be.
+struct Cut {
+    nests: Nests,
+    natives: Vec<Option<Native>>,
 }
 
 /// The most variants whose nests are kept.
@@ -60,7 +72,7 @@ const MOST_VARIANTS: usize = 64;
 /// A graph, and the nests that it was cut into.
 pub(crate) struct Programs {
     graph: Graph,
-    known: Mutex<Vec<(Variant, Arc<Nests>)>>,
+    known: Mutex<Vec<(Variant, Arc<Cut>)>>,
 }
 
 /// The shapes of a call: all dims, and how many axes the graph has.
@@ -90,37 +102,50 @@ impl Programs {
         placed: &[Placed],
     ) -> Result<()> {
         let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
+        let absent = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
             wanted: wanted.iter().fold(0, |bits, output| bits | 1 << output),
             lies: lies.iter().map(|lie| (lie.axes, lie.dense_along())).collect(),
+            absent: absent.fold(0, |bits, (argument, _)| bits | 1 << argument),
             sizes,
             groups,
         };
         let inputs = placed.len() - wanted.len();
-        let nests = self.nests(&key, wanted, (inputs, space.axes));
+        let cut = self.cut::<T>(&key, wanted, (inputs, space.axes), placed);
         let compute = context.compute();
         let operand = |(placed, lie): (&Placed, &axes::Lie)| match placed.data.is_null() {
             true => Operand::absent(),
             false => Operand::new(placed.data, placed.kind, lie),
         };
         let mut operands: Vec<Operand<T>> = placed.iter().zip(&lies).map(operand).collect();
-        for &own in &nests.temporaries {
+        let address = |(placed, lie): (&Placed, &axes::Lie)| Address::new(placed.data, lie, size_of::<T>());
+        let mut addresses: Vec<Address> = placed.iter().zip(&lies).map(address).collect();
+        for &own in &cut.nests.temporaries {
             let shape: Extents = own.iter().map(|axis| key.sizes[axis.index()]).collect();
             let bytes = bytes_of(context, &shape, size_of::<T::Wide>())?;
             let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
-            operands.push(Operand::temporary(memory, &axes::Lie::dense(own, &key.sizes, space.axes)));
+            let lie = axes::Lie::dense(own, &key.sizes, space.axes);
+            addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));
+            operands.push(Operand::temporary(memory, &lie));
         }
-        let task = Task { nests: &nests, sizes: &key.sizes, operands, counts: (inputs, wanted.len()) };
-        task.run(&compute)
+        let task =
+            Task { nests: &cut.nests, sizes: &key.sizes, operands, addresses, counts: (inputs, wanted.len()) };
+        task.run(&compute, &cut.natives)
     }
 
-    /// The nests of a variant.
-    fn nests(&self, key: &Variant, wanted: &[usize], (inputs, own): (usize, usize)) -> Arc<Nests> {
-        let find = |known: &[(Variant, Arc<Nests>)]| {
-            known.iter().find(|(other, _)| other == key).map(|(_, nests)| nests.clone())
+    /// What a variant is cut into.
+    fn cut<T: Stored>(
+        &self,
+        key: &Variant,
+        wanted: &[usize],
+        (inputs, own): (usize, usize),
+        placed: &[Placed],
+    ) -> Arc<Cut> {
+        let find = |known: &[(Variant, Arc<Cut>)]| {
+            known.iter().find(|(other, _)| other == key).map(|(_, cut)| cut.clone())
         };
-        if let Some(nests) = find(&self.known.lock()) {
-            return nests;
+        if let Some(cut) = find(&self.known.lock()) {
+            return cut;
         }
         let (axes, dense): (Vec<Axes>, Vec<Axes>) = key.lies.iter().copied().unzip();
         let graph = self.graph.with_outputs(wanted);
@@ -130,17 +155,45 @@ impl Programs {
         let batch =
             (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
         let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
-        let nests = Arc::new(Nests::new(&graph, &key.sizes, &dense));
+        let nests = Nests::new(&graph, &key.sizes, &dense);
+        let natives = natives::<T>(key, &nests, (inputs, wanted.len(), own), placed);
+        let cut = Arc::new(Cut { nests, natives });
         let mut known = self.known.lock();
         if known.len() == MOST_VARIANTS {
             known.remove(0);
         }
         // Another thread may have made an equal one meanwhile.
         if find(&known).is_none() {
-            known.push((key.clone(), nests.clone()));
+            known.push((key.clone(), cut.clone()));
         }
-        nests
+        cut
     }
+}
+
+/// The nests as machine code, for tensors that lie so.
+fn natives<T: Stored>(
+    key: &Variant,
+    nests: &Nests,
+    (inputs, outputs, own): (usize, usize, usize),
+    placed: &[Placed],
+) -> Vec<Option<Native>> {
+    let held = |placed: &Placed| match placed.kind {
+        _ if placed.data.is_null() => Held::Absent,
+        Kind::Number => T::HELD,
+        Kind::Index | Kind::Mask => Held::Other,
+    };
+    let given = placed.iter().zip(&key.lies);
+    let given = given.map(|(placed, (axes, dense))| Lies { axes: *axes, dense: *dense, held: held(placed) });
+    let temporaries = nests.temporaries.iter().map(|axes| {
+        let dense = axes::Lie::dense(*axes, &key.sizes, own).dense_along();
+        Lies { axes: *axes, dense, held: Held::Same }
+    });
+    let lies: Vec<Lies> = given.chain(temporaries).collect();
+    if !Made::is_possible(&lies) {
+        return nests.nests.iter().map(|_| None).collect();
+    }
+    let double = size_of::<T::Wide>() == 8;
+    Made { nests, sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), double }.all()
 }
 
 /// How many bytes temporary memory of this shape takes.

@@ -7,7 +7,8 @@ use opsmith_body::{Axes, Axis, BLOCK, Block, Fold, Nest, Nests, Place, Step};
 use opsmith_core::{Compute, Result, memory};
 
 use super::machine::Machine;
-use super::memory::Operand;
+use super::memory::{Address, Operand};
+use super::native::Native;
 use crate::stored::Stored;
 
 /// What a step takes, in nanoseconds, for a block.
@@ -29,6 +30,8 @@ pub(super) struct Task<'a, T: Stored> {
     pub(super) sizes: &'a [usize],
     /// The inputs, the outputs and the temporaries.
     pub(super) operands: Vec<Operand<T>>,
+    /// The same, for machine code.
+    pub(super) addresses: Vec<Address>,
     /// How many inputs there are, and outputs.
     pub(super) counts: (usize, usize),
 }
@@ -57,8 +60,11 @@ pub(super) struct Strip {
 
 impl<T: Stored> Task<'_, T> {
     /// Runs all nests.
-    pub(super) fn run(&self, compute: &Compute<'_>) -> Result<()> {
-        self.nests.nests.iter().try_for_each(|nest| {
+    pub(super) fn run(&self, compute: &Compute<'_>, natives: &[Option<Native>]) -> Result<()> {
+        self.nests.nests.iter().zip(natives).try_for_each(|(nest, native)| {
+            if let Some(native) = native.as_ref().filter(|native| native.reaches(&self.addresses)) {
+                return native.run::<T>(compute, &self.addresses);
+            }
             let units = nest.free.iter().map(|axis| self.positions(nest, axis)).product::<usize>();
             match self.split(nest, units) {
                 Some(split) => self.in_parts(compute, nest, units, &split),
@@ -221,7 +227,7 @@ struct Shared<W>(*mut Block<W>);
 // SAFETY: each block is written by one thread.
 unsafe impl<W> Sync for Shared<W> {}
 
-fn has_folds(step: &Step) -> bool {
+pub(super) fn has_folds(step: &Step) -> bool {
     match step {
         Step::Fold { .. } => true,
         Step::Loop { steps, .. } => steps.iter().any(has_folds),
@@ -229,7 +235,7 @@ fn has_folds(step: &Step) -> bool {
     }
 }
 
-fn find_folds(steps: &[Step], found: &mut impl FnMut(usize, Fold)) {
+pub(super) fn find_folds(steps: &[Step], found: &mut impl FnMut(usize, Fold)) {
     for step in steps {
         match step {
             Step::Fold { op, into, .. } => found(*into, *op),

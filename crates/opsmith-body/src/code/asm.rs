@@ -1,0 +1,498 @@
+//! Instructions of x86-64 with AVX2 and FMA, as bytes.
+//!
+//! The encodings are those of Intel's Software Developer's Manual, volume 2. A test has them read back by a disassembler.
+
+/// A general register, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gpr(pub(crate) u8);
+
+impl Gpr {
+    pub(crate) const RAX: Self = Self(0);
+    pub(crate) const RCX: Self = Self(1);
+    pub(crate) const RDX: Self = Self(2);
+    pub(crate) const RBX: Self = Self(3);
+    pub(crate) const RBP: Self = Self(5);
+    pub(crate) const RSI: Self = Self(6);
+    pub(crate) const RDI: Self = Self(7);
+    pub(crate) const R8: Self = Self(8);
+    pub(crate) const R9: Self = Self(9);
+    pub(crate) const R10: Self = Self(10);
+    pub(crate) const R11: Self = Self(11);
+    pub(crate) const R12: Self = Self(12);
+    pub(crate) const R13: Self = Self(13);
+    pub(crate) const R14: Self = Self(14);
+    pub(crate) const R15: Self = Self(15);
+}
+
+/// A vector register of 32 bytes, or its low 16, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ymm(pub(crate) u8);
+
+/// Where a last operand is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rm {
+    Vector(Ymm),
+    General(Gpr),
+    /// So many bytes from where a register points to.
+    At(Gpr, i32),
+    /// The constant of that position in [`Asm::constants`].
+    Constant(usize),
+}
+
+impl From<Ymm> for Rm {
+    fn from(register: Ymm) -> Self {
+        Self::Vector(register)
+    }
+}
+
+/// A place in the code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label(usize);
+
+/// How instructions are told apart that have the same opcode: the prefix that they would have, the map of opcodes, and a bit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Form {
+    prefix: u8,
+    map: u8,
+    wide: bool,
+}
+
+const fn form(prefix: u8, map: u8, wide: bool) -> Form {
+    Form { prefix, map, wide }
+}
+
+/// The length of the vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Half = 0,
+    Full = 1,
+}
+
+/// Arithmetic on two vectors, with the opcode for either float.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arith {
+    Add = 0x58,
+    Mul = 0x59,
+    Sub = 0x5c,
+    Min = 0x5d,
+    Div = 0x5e,
+    Max = 0x5f,
+    And = 0x54,
+    AndNot = 0x55,
+    Or = 0x56,
+    Xor = 0x57,
+}
+
+/// Comparisons, with the number that says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Test {
+    Eq = 0,
+    Lt = 17,
+    Le = 18,
+    Unordered = 3,
+}
+
+/// When to jump, after a comparison of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    Equal = 4,
+    NotEqual = 5,
+}
+
+/// Code that is being written, for float32 or float64.
+pub(crate) struct Asm {
+    double: bool,
+    code: Vec<u8>,
+    /// Constants of 32 bytes, which come after the code.
+    constants: Vec<[u8; 32]>,
+    labels: Vec<Option<usize>>,
+    /// Where a distance of four bytes is to be written, from which place on it counts, and to what.
+    distances: Vec<(usize, usize, Target)>,
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    Label(Label),
+    Constant(usize),
+}
+
+impl Asm {
+    pub(crate) fn new(double: bool) -> Self {
+        Self { double, code: Vec::new(), constants: Vec::new(), labels: Vec::new(), distances: Vec::new() }
+    }
+
+    /// The code with its constants behind it.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.code.resize(self.code.len().next_multiple_of(32), 0xcc);
+        let first = self.code.len();
+        for (at, from, target) in &self.distances {
+            let to = match target {
+                Target::Label(label) => self.labels[label.0].expect("a label is somewhere"),
+                Target::Constant(position) => first + 32 * position,
+            };
+            let distance = to as i64 - *from as i64;
+            self.code[*at..at + 4].copy_from_slice(&(distance as i32).to_le_bytes());
+        }
+        self.code.extend(self.constants.iter().flatten());
+        self.code
+    }
+
+    /// The bytes of a number.
+    fn size(&self) -> usize {
+        if self.double { 8 } else { 4 }
+    }
+
+    /// A constant of so many numbers, by the bits of each.
+    pub(crate) fn constant(&mut self, number: impl Fn(usize) -> u64) -> Rm {
+        let mut bytes = [0; 32];
+        for (lane, to) in bytes.chunks_exact_mut(self.size()).enumerate() {
+            to.copy_from_slice(&number(lane).to_le_bytes()[..to.len()]);
+        }
+        let position = self.constants.iter().position(|other| *other == bytes).unwrap_or_else(|| {
+            self.constants.push(bytes);
+            self.constants.len() - 1
+        });
+        Rm::Constant(position)
+    }
+
+    pub(crate) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// The label is here.
+    pub(crate) fn here(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.code.len());
+    }
+
+    /// The bytes that name two operands; `after` more bytes of the instruction come behind them.
+    fn operands(&mut self, register: u8, rm: Rm, after: usize) {
+        let reg = (register & 7) << 3;
+        match rm {
+            Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) => self.code.push(0xc0 | reg | (number & 7)),
+            Rm::At(Gpr(base), distance) => {
+                let short = i8::try_from(distance).ok();
+                self.code.push(if short.is_some() { 0x40 } else { 0x80 } | reg | (base & 7));
+                if base & 7 == 4 {
+                    self.code.push(0x24);
+                }
+                match short {
+                    Some(short) => self.code.push(short as u8),
+                    None => self.code.extend(distance.to_le_bytes()),
+                }
+            }
+            Rm::Constant(position) => {
+                self.code.push(reg | 5);
+                let at = self.code.len();
+                self.distances.push((at, at + 4 + after, Target::Constant(position)));
+                self.code.extend([0; 4]);
+            }
+        }
+    }
+
+    /// An instruction on vectors: `register` and `rm` are in its operands, `second` is in its prefix.
+    #[allow(clippy::too_many_arguments, reason = "they are the fields of the encoding")]
+    fn vector(&mut self, form: Form, length: Length, opcode: u8, register: u8, second: u8, rm: Rm, last: Option<u8>) {
+        let base = match rm {
+            Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) | Rm::At(Gpr(number), _) => number,
+            Rm::Constant(_) => 0,
+        };
+        let rest = (!second & 15) << 3 | (length as u8) << 2 | form.prefix;
+        let (high, far) = (register & 8 == 0, base & 8 == 0);
+        if form.map == 1 && !form.wide && far {
+            self.code.extend([0xc5, u8::from(high) << 7 | rest]);
+        } else {
+            let first = u8::from(high) << 7 | 0x40 | u8::from(far) << 5 | form.map;
+            self.code.extend([0xc4, first, u8::from(form.wide) << 7 | rest]);
+        }
+        self.code.push(opcode);
+        self.operands(register, rm, usize::from(last.is_some()));
+        self.code.extend(last);
+    }
+
+    /// The prefix by which the same opcode is for float32 or float64.
+    fn packed(&self) -> u8 {
+        u8::from(self.double)
+    }
+
+    pub(crate) fn load(&mut self, to: Ymm, from: Rm) {
+        self.vector(form(self.packed(), 1, false), Length::Full, 0x10, to.0, 0, from, None);
+    }
+
+    pub(crate) fn store(&mut self, from: Ymm, to: Rm) {
+        self.vector(form(self.packed(), 1, false), Length::Full, 0x11, from.0, 0, to, None);
+    }
+
+    pub(crate) fn copy(&mut self, to: Ymm, from: Ymm) {
+        if to != from {
+            self.vector(form(self.packed(), 1, false), Length::Full, 0x28, to.0, 0, from.into(), None);
+        }
+    }
+
+    /// Reads the numbers whose mask has its first bit set; the others are 0.
+    pub(crate) fn load_masked(&mut self, to: Ymm, mask: Ymm, from: Rm) {
+        let opcode = 0x2c + self.packed();
+        self.vector(form(1, 2, false), Length::Full, opcode, to.0, mask.0, from, None);
+    }
+
+    pub(crate) fn store_masked(&mut self, from: Ymm, mask: Ymm, to: Rm) {
+        let opcode = 0x2e + self.packed();
+        self.vector(form(1, 2, false), Length::Full, opcode, from.0, mask.0, to, None);
+    }
+
+    /// Reads numbers at distances from where a register points to, four-byte integers, those whose mask has its first bit set.
+    /// The mask is 0 afterwards.
+    pub(crate) fn gather(&mut self, to: Ymm, from: Gpr, distances: Ymm, mask: Ymm) {
+        let rest = (!mask.0 & 15) << 3 | 1 << 2 | 1;
+        let first = u8::from(to.0 & 8 == 0) << 7
+            | u8::from(distances.0 & 8 == 0) << 6
+            | u8::from(from.0 & 8 == 0) << 5
+            | 2;
+        self.code.extend([0xc4, first, u8::from(self.double) << 7 | rest, 0x92]);
+        // A base that is written without a distance would be read as none for two of the registers.
+        self.code.extend([0x44 | (to.0 & 7) << 3, (distances.0 & 7) << 3 | (from.0 & 7), 0]);
+    }
+
+    /// One number of memory everywhere.
+    pub(crate) fn broadcast(&mut self, to: Ymm, from: Rm) {
+        let opcode = 0x18 + self.packed();
+        self.vector(form(1, 2, false), Length::Full, opcode, to.0, 0, from, None);
+    }
+
+    pub(crate) fn arith(&mut self, op: Arith, to: Ymm, a: Ymm, b: Rm) {
+        self.vector(form(self.packed(), 1, false), Length::Full, op as u8, to.0, a.0, b, None);
+    }
+
+    pub(crate) fn sqrt(&mut self, to: Ymm, from: Rm) {
+        self.vector(form(self.packed(), 1, false), Length::Full, 0x51, to.0, 0, from, None);
+    }
+
+    pub(crate) fn floor(&mut self, to: Ymm, from: Rm) {
+        self.vector(form(1, 3, false), Length::Full, 0x08 + self.packed(), to.0, 0, from, Some(9));
+    }
+
+    pub(crate) fn compare(&mut self, test: Test, to: Ymm, a: Ymm, b: Rm) {
+        self.vector(form(self.packed(), 1, false), Length::Full, 0xc2, to.0, a.0, b, Some(test as u8));
+    }
+
+    /// `yes` where the mask is set, else `no`.
+    pub(crate) fn select(&mut self, to: Ymm, mask: Ymm, yes: Rm, no: Ymm) {
+        let opcode = 0x4a + self.packed();
+        self.vector(form(1, 3, false), Length::Full, opcode, to.0, no.0, yes, Some(mask.0 << 4));
+    }
+
+    /// The first so many numbers of `first`, and the others of `rest`.
+    pub(crate) fn first_of(&mut self, count: usize, to: Ymm, first: Ymm, rest: Ymm) {
+        let opcode = 0x0c + self.packed();
+        let mask = (1_u16 << count) - 1;
+        self.vector(form(1, 3, false), Length::Full, opcode, to.0, rest.0, first.into(), Some(mask as u8));
+    }
+
+    /// `to = a * to + b`.
+    pub(crate) fn multiply_add(&mut self, to: Ymm, a: Ymm, b: Rm) {
+        self.vector(form(1, 2, self.double), Length::Full, 0xa8, to.0, a.0, b, None);
+    }
+
+    /// `to = a * b + to`.
+    pub(crate) fn add_product(&mut self, to: Ymm, a: Ymm, b: Rm) {
+        self.vector(form(1, 2, self.double), Length::Full, 0xb8, to.0, a.0, b, None);
+    }
+
+    /// The sum of integers as wide as the numbers.
+    pub(crate) fn add_int(&mut self, to: Ymm, a: Ymm, b: Rm) {
+        let opcode = if self.double { 0xd4 } else { 0xfe };
+        self.vector(form(1, 1, false), Length::Full, opcode, to.0, a.0, b, None);
+    }
+
+    pub(crate) fn shift_left(&mut self, to: Ymm, from: Ymm, count: u8) {
+        let opcode = 0x72 + self.packed();
+        self.vector(form(1, 1, false), Length::Full, opcode, 6, to.0, from.into(), Some(count));
+    }
+
+    pub(crate) fn shift_right(&mut self, to: Ymm, from: Ymm, count: u8) {
+        let opcode = 0x72 + self.packed();
+        self.vector(form(1, 1, false), Length::Full, opcode, 2, to.0, from.into(), Some(count));
+    }
+
+    /// The halves of 16 bytes change places.
+    pub(crate) fn swap_halves(&mut self, to: Ymm, from: Ymm) {
+        self.vector(form(1, 3, false), Length::Full, 0x06, to.0, from.0, from.into(), Some(1));
+    }
+
+    /// Within each half of 16 bytes, the numbers in the order that `order` says: two bits for each float32, one for each float64.
+    pub(crate) fn permute(&mut self, to: Ymm, from: Ymm, order: u8) {
+        let opcode = 0x04 + self.packed();
+        self.vector(form(1, 3, false), Length::Full, opcode, to.0, 0, from.into(), Some(order));
+    }
+
+    /// One integer of four bytes everywhere: in as many places as there are numbers.
+    pub(crate) fn broadcast_int(&mut self, to: Ymm, from: Rm) {
+        let length = if self.double { Length::Half } else { Length::Full };
+        self.vector(form(1, 2, false), length, 0x58, to.0, 0, from, None);
+    }
+
+    /// The sum of integers of four bytes.
+    pub(crate) fn add_int32(&mut self, to: Ymm, a: Ymm, b: Rm) {
+        self.vector(form(1, 1, false), Length::Full, 0xfe, to.0, a.0, b, None);
+    }
+
+    /// Numbers from integers of four bytes.
+    pub(crate) fn from_int32(&mut self, to: Ymm, from: Ymm) {
+        let (prefix, opcode) = if self.double { (2, 0xe6) } else { (0, 0x5b) };
+        self.vector(form(prefix, 1, false), Length::Full, opcode, to.0, 0, from.into(), None);
+    }
+
+    /// Float32 from as many float16 in memory.
+    pub(crate) fn from_half(&mut self, to: Ymm, from: Rm) {
+        self.vector(form(1, 2, false), Length::Full, 0x13, to.0, 0, from, None);
+    }
+
+    /// Float32 to as many float16 in memory, rounded to the nearest.
+    pub(crate) fn to_half(&mut self, from: Ymm, to: Rm) {
+        self.vector(form(1, 3, false), Length::Full, 0x1d, from.0, 0, to, Some(0));
+    }
+
+    /// Integers of four bytes from as many of two in memory.
+    pub(crate) fn widen_ints(&mut self, to: Ymm, from: Rm) {
+        self.vector(form(1, 2, false), Length::Full, 0x33, to.0, 0, from, None);
+    }
+
+    /// The low two bytes of each four, one after another in the low half; those of larger integers are lost.
+    pub(crate) fn narrow_ints(&mut self, to: Ymm, from: Ymm) {
+        self.vector(form(1, 2, false), Length::Full, 0x2b, to.0, from.0, from.into(), None);
+        self.vector(form(1, 3, true), Length::Full, 0x00, to.0, 0, to.into(), Some(0b1000));
+    }
+
+    /// Writes the low 16 bytes.
+    pub(crate) fn store_half(&mut self, from: Ymm, to: Rm) {
+        self.vector(form(0, 1, false), Length::Half, 0x11, from.0, 0, to, None);
+    }
+
+    /// The upper halves of all vector registers become 0, so that older instructions do not wait for them.
+    pub(crate) fn clear_upper(&mut self) {
+        self.code.extend([0xc5, 0xf8, 0x77]);
+    }
+
+    /// An instruction on general registers of 8 bytes, or 4 where it is not wide.
+    fn general(&mut self, wide: bool, opcode: &[u8], register: u8, rm: Rm, after: usize) {
+        let base = match rm {
+            Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) | Rm::At(Gpr(number), _) => number,
+            Rm::Constant(_) => 0,
+        };
+        let prefix = 0x40 | u8::from(wide) << 3 | (register >> 3) << 2 | base >> 3;
+        if prefix != 0x40 {
+            self.code.push(prefix);
+        }
+        self.code.extend(opcode);
+        self.operands(register, rm, after);
+    }
+
+    /// Reads an address or an integer of 8 bytes.
+    pub(crate) fn get(&mut self, to: Gpr, from: Rm) {
+        self.general(true, &[0x8b], to.0, from, 0);
+    }
+
+    pub(crate) fn put(&mut self, from: Gpr, to: Rm) {
+        self.general(true, &[0x89], from.0, to, 0);
+    }
+
+    /// Copies an address.
+    pub(crate) fn get_address(&mut self, to: Gpr, from: Gpr) {
+        self.general(true, &[0x8b], to.0, Rm::General(from), 0);
+    }
+
+    /// Multiplies integers.
+    pub(crate) fn multiply(&mut self, to: Gpr, by: Rm) {
+        self.general(true, &[0x0f, 0xaf], to.0, by, 0);
+    }
+
+    pub(crate) fn shift_left_general(&mut self, register: Gpr, count: u8) {
+        self.general(true, &[0xc1], 4, Rm::General(register), 1);
+        self.code.push(count);
+    }
+
+    pub(crate) fn subtract_from(&mut self, to: Rm, from: Gpr) {
+        self.general(true, &[0x29], from.0, to, 0);
+    }
+
+    /// Reads so many bytes, 1, 2, 4 or 8, with zeros above.
+    pub(crate) fn get_bytes(&mut self, bytes: usize, to: Gpr, from: Rm) {
+        match bytes {
+            1 => self.general(false, &[0x0f, 0xb6], to.0, from, 0),
+            2 => self.general(false, &[0x0f, 0xb7], to.0, from, 0),
+            4 => self.general(false, &[0x8b], to.0, from, 0),
+            _ => self.get(to, from),
+        }
+    }
+
+    /// Writes the low so many bytes, 2, 4 or 8.
+    pub(crate) fn put_bytes(&mut self, bytes: usize, from: Gpr, to: Rm) {
+        match bytes {
+            2 => {
+                self.code.push(0x66);
+                self.general(false, &[0x89], from.0, to, 0);
+            }
+            4 => self.general(false, &[0x89], from.0, to, 0),
+            _ => self.put(from, to),
+        }
+    }
+
+    pub(crate) fn set(&mut self, to: Gpr, number: i32) {
+        self.general(true, &[0xc7], 0, Rm::General(to), 4);
+        self.code.extend(number.to_le_bytes());
+    }
+
+    pub(crate) fn add_to(&mut self, to: Rm, number: i32) {
+        self.general(true, &[0x81], 0, to, 4);
+        self.code.extend(number.to_le_bytes());
+    }
+
+    pub(crate) fn add_register(&mut self, to: Rm, from: Gpr) {
+        self.general(true, &[0x01], from.0, to, 0);
+    }
+
+    pub(crate) fn add_from(&mut self, to: Gpr, from: Rm) {
+        self.general(true, &[0x03], to.0, from, 0);
+    }
+
+    /// Jumps where a number that is counted down by one is not 0.
+    pub(crate) fn count_down(&mut self, number: Rm, to: Label) {
+        self.add_to(number, -1);
+        self.jump(When::NotEqual, to);
+    }
+
+    pub(crate) fn jump(&mut self, when: When, to: Label) {
+        self.code.extend([0x0f, 0x80 | when as u8]);
+        let at = self.code.len();
+        self.distances.push((at, at + 4, Target::Label(to)));
+        self.code.extend([0; 4]);
+    }
+
+    /// Compares a number with 0.
+    pub(crate) fn compare_with_zero(&mut self, number: Rm) {
+        self.general(true, &[0x83], 7, number, 1);
+        self.code.push(0);
+    }
+
+    pub(crate) fn push(&mut self, register: Gpr) {
+        if register.0 > 7 {
+            self.code.push(0x41);
+        }
+        self.code.push(0x50 | (register.0 & 7));
+    }
+
+    pub(crate) fn pop(&mut self, register: Gpr) {
+        if register.0 > 7 {
+            self.code.push(0x41);
+        }
+        self.code.push(0x58 | (register.0 & 7));
+    }
+
+    pub(crate) fn call(&mut self, function: Rm) {
+        self.general(false, &[0xff], 2, function, 0);
+    }
+
+    pub(crate) fn give_back(&mut self) {
+        self.code.push(0xc3);
+    }
+}

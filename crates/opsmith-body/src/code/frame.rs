@@ -1,0 +1,66 @@
+//! The memory that code has for itself: addresses and counters, which its caller sets, and vectors.
+
+use super::place::ROOM;
+use crate::axes::Axis;
+
+/// Where things are in the frame, in bytes from its beginning.
+#[derive(Clone, Debug)]
+pub struct Frame {
+    /// How many bytes it has. It begins at a multiple of 32.
+    pub bytes: usize,
+    /// How many positions of the fastest outer axis are gone along: 8 bytes.
+    pub count: usize,
+    /// The position along each axis of the outer loops: 8 bytes for each axis there can be.
+    pub positions: usize,
+    /// The address of each argument and temporary at those positions: 8 bytes each.
+    pub addresses: usize,
+    /// Strides that the code reads, in bytes: of which argument, along which axis, and where.
+    pub strides: Vec<(usize, Axis, usize)>,
+    /// Distances of the numbers of a vector: of which argument, along which axis, and where; 8 integers of four bytes, for each number one.
+    pub distances: Vec<(usize, Axis, usize)>,
+}
+
+impl Frame {
+    pub(super) fn new(arguments: usize) -> Self {
+        let positions = ROOM as usize + 64;
+        let addresses = positions + 8 * Axis::MOST;
+        let count = addresses + 8 * arguments;
+        let bytes = count + 8;
+        Self { bytes, count, positions, addresses, strides: Vec::new(), distances: Vec::new() }
+    }
+
+    /// Room for so many bytes.
+    pub(super) fn room(&mut self, bytes: usize) -> i32 {
+        let at = self.bytes.next_multiple_of(if bytes < 32 { 8 } else { 32 });
+        self.bytes = at + bytes;
+        at as i32
+    }
+
+    pub(super) fn position(&self, axis: Axis) -> i32 {
+        (self.positions + 8 * axis.index()) as i32
+    }
+
+    pub(super) fn address(&self, argument: usize) -> i32 {
+        (self.addresses + 8 * argument) as i32
+    }
+
+    pub(super) fn stride(&mut self, argument: usize, axis: Axis) -> i32 {
+        let known = self.strides.iter().find(|(of, along, _)| (*of, *along) == (argument, axis));
+        if let Some((.., at)) = known {
+            return *at as i32;
+        }
+        let at = self.room(8);
+        self.strides.push((argument, axis, at as usize));
+        at
+    }
+
+    pub(super) fn distance(&mut self, argument: usize, axis: Axis) -> i32 {
+        let known = self.distances.iter().find(|(of, along, _)| (*of, *along) == (argument, axis));
+        if let Some((.., at)) = known {
+            return *at as i32;
+        }
+        let at = self.room(32);
+        self.distances.push((argument, axis, at as usize));
+        at
+    }
+}

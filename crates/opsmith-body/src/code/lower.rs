@@ -1,0 +1,153 @@
+//! Graphs and folds as operations on vectors.
+
+use super::line::{Line, Op, Value};
+use super::record::{self, Number};
+use crate::expr::graph::{Fold, Graph, Node};
+use crate::scalar::Scalar;
+
+/// What a node is: a mask has all bits of a number set where it is true.
+#[derive(Clone, Copy)]
+enum Known {
+    Number(Value),
+    Mask(Value),
+}
+
+/// Computes the outputs of a graph without folds. Masks among inputs and outputs are numbers, 1 or 0.
+pub(crate) fn compute<const DOUBLE: bool>(line: &mut Line, graph: &Graph, inputs: &[Value]) -> Vec<Value> {
+    let mut known: Vec<Known> = Vec::with_capacity(graph.nodes().len());
+    for node in graph.nodes() {
+        let own = of_node::<DOUBLE>(line, graph, *node, inputs, &known);
+        known.push(own);
+    }
+    graph.outputs().iter().map(|id| number(line, known[id.index()])).collect()
+}
+
+fn number(line: &mut Line, known: Known) -> Value {
+    match known {
+        Known::Number(value) => value,
+        Known::Mask(mask) => {
+            let one = line.number(1.0);
+            line.push(Op::And(mask, one))
+        }
+    }
+}
+
+fn mask(line: &mut Line, known: Known) -> Value {
+    let number = match known {
+        Known::Mask(value) => return value,
+        Known::Number(value) => value,
+    };
+    if let Op::And(mask, one) = line.op(number)
+        && line.op(one) == Op::Constant(1.0_f64.to_bits())
+    {
+        return mask;
+    }
+    let zero = line.number(0.0);
+    let is_zero = line.push(Op::Eq(number, zero));
+    not(line, is_zero)
+}
+
+fn not(line: &mut Line, mask: Value) -> Value {
+    let all = line.push(Op::Bits(u64::MAX));
+    line.push(Op::Xor(mask, all))
+}
+
+fn of_node<const DOUBLE: bool>(
+    line: &mut Line,
+    graph: &Graph,
+    node: Node,
+    inputs: &[Value],
+    known: &[Known],
+) -> Known {
+    let at = |id: crate::expr::graph::Id| known[id.index()];
+    Known::Number(match node {
+        Node::Input(position) => inputs[position as usize],
+        Node::Attribute(position) => line.number(graph.attributes()[position as usize].1),
+        Node::Constant(bits) => line.push(Op::Constant(bits)),
+        Node::Unary(op, a) => {
+            let a = number(line, at(a));
+            record::record::<DOUBLE, _>(line, || record::value(op.apply(record::number::<DOUBLE>(a))))
+        }
+        Node::Binary(op, a, b) => {
+            let (a, b) = (number(line, at(a)), number(line, at(b)));
+            record::record::<DOUBLE, _>(line, || {
+                record::value(op.apply(record::number::<DOUBLE>(a), record::number(b)))
+            })
+        }
+        Node::Select(m, a, b) => {
+            let m = mask(line, at(m));
+            let (a, b) = (number(line, at(a)), number(line, at(b)));
+            record::record::<DOUBLE, _>(line, || {
+                let (a, b) = (record::number::<DOUBLE>(a), record::number(b));
+                record::value(Number::<DOUBLE>::select(record::mask(m), a, b))
+            })
+        }
+        Node::Compare(op, a, b) => {
+            let (a, b) = (number(line, at(a)), number(line, at(b)));
+            return Known::Mask(record::record::<DOUBLE, _>(line, || {
+                record::value_of_mask(op.apply(record::number::<DOUBLE>(a), record::number(b)))
+            }));
+        }
+        Node::And(a, b) => {
+            let (a, b) = (mask(line, at(a)), mask(line, at(b)));
+            return Known::Mask(line.push(Op::And(a, b)));
+        }
+        Node::Or(a, b) => {
+            let (a, b) = (mask(line, at(a)), mask(line, at(b)));
+            return Known::Mask(line.push(Op::Or(a, b)));
+        }
+        Node::Not(a) => {
+            let a = mask(line, at(a));
+            return Known::Mask(not(line, a));
+        }
+        Node::Detached(a) => return at(a),
+        Node::Fold(..) | Node::Count(_) | Node::Index(_) => unreachable!("what is computed has no axes"),
+    })
+}
+
+/// Folds a vector into another, number by number.
+pub(crate) fn fold(line: &mut Line, op: Fold, into: Value, from: Value) -> Value {
+    match op {
+        // The product of a term is rounded with the sum.
+        Fold::Sum => match line.op(from) {
+            Op::Mul(a, b) => line.push(Op::Fma(a, b, into)),
+            _ => line.push(Op::Add(into, from)),
+        },
+        Fold::Max | Fold::Min => {
+            // The second is given where one is NaN, so what was NaN stays it; all bits set are NaN too.
+            let taken = line.push(if op == Fold::Max { Op::Max(from, into) } else { Op::Min(from, into) });
+            let is_nan = line.push(Op::IsNan(from));
+            line.push(Op::Or(taken, is_nan))
+        }
+    }
+}
+
+/// Folds the numbers of a vector, which all then are the fold: in pairs, so that a sum's error is small.
+pub(crate) fn across(line: &mut Line, op: Fold, vector: Value, double: bool) -> Value {
+    let swapped = line.push(Op::Swapped(vector));
+    let mut folded = fold(line, op, vector, swapped);
+    let orders: &[u8] = if double { &[0b0101] } else { &[0b0100_1110, 0b1011_0001] };
+    for order in orders {
+        let other = line.push(Op::Permuted(folded, *order));
+        folded = fold(line, op, folded, other);
+    }
+    folded
+}
+
+/// Adds the sum of a few terms to that of those before: the new sum, and what all additions have lost.
+pub(crate) fn add_part(line: &mut Line, part: Value, total: Value, lost: Value) -> (Value, Value) {
+    let sum = line.push(Op::Add(total, part));
+    let of_part = line.push(Op::Sub(sum, total));
+    let of_total = line.push(Op::Sub(sum, of_part));
+    let rest_of_total = line.push(Op::Sub(total, of_total));
+    let rest_of_part = line.push(Op::Sub(part, of_part));
+    let rest = line.push(Op::Add(rest_of_total, rest_of_part));
+    (sum, line.push(Op::Add(lost, rest)))
+}
+
+/// The whole sum. Of an infinite one nothing is lost, and what was computed for it is no number.
+pub(crate) fn sum_up(line: &mut Line, total: Value, lost: Value) -> Value {
+    let is_number = line.push(Op::Eq(lost, lost));
+    let sum = line.push(Op::Add(total, lost));
+    line.push(Op::Select(is_number, sum, total))
+}

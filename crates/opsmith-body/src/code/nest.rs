@@ -1,0 +1,298 @@
+//! Nests as code: loops, and what is in registers and addresses in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::asm::{Asm, Gpr, Rm, Ymm};
+use super::frame::Frame;
+use super::place::FRAME;
+use crate::axes::{Axes, Axis};
+use crate::expr::nest::{Nest, Place as Argument, Step};
+
+/// How an argument lies, or temporary memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Lies {
+    /// The axes that it lies on, and those along which numbers lie one after another.
+    pub axes: Axes,
+    pub dense: Axes,
+    pub held: Held,
+}
+
+/// What a number is held as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// As it is computed with.
+    Same,
+    Half,
+    BFloat,
+    /// The argument is not there: zeros.
+    Absent,
+    /// In a way that code does not read.
+    Other,
+}
+
+/// What code is made for: a nest, and what there is in a call.
+#[derive(Clone, Copy)]
+pub struct Wanted<'a> {
+    pub nest: &'a Nest,
+    pub sizes: &'a [usize],
+    /// The inputs, the outputs and the temporaries, and how many there are of the first two.
+    pub lies: &'a [Lies],
+    pub counts: (usize, usize),
+    /// How many numbers a vector has along the lanes where they are an outermost axis.
+    pub lanes: usize,
+    /// Which steps: from, to; and if the last one is a loop of which a part is gone along, how many whole vectors or positions that
+    /// has, and how many numbers of a last vector.
+    pub steps: (usize, usize),
+    pub part: Option<(usize, usize)>,
+}
+
+/// Code, and the frame that it takes the address of.
+#[derive(Clone, Debug)]
+pub struct Code {
+    pub bytes: Vec<u8>,
+    pub frame: Frame,
+    /// Where the vectors of each register of the nest are in the frame.
+    pub registers: Vec<usize>,
+}
+
+/// What a function has to leave as it was.
+const SAVED: [Gpr; 6] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
+
+/// The most bytes of a frame.
+const MOST_BYTES: usize = 1 << 22;
+/// The most vectors that a line has no registers for.
+pub(super) const MOST_SPILLED: usize = 64;
+
+/// How many numbers a vector has.
+pub const fn width(double: bool) -> usize {
+    if double { 4 } else { 8 }
+}
+
+/// The code of a nest; none if it does what code cannot.
+pub fn compile(wanted: &Wanted<'_>, double: bool) -> Option<Code> {
+    let mut writer = Writer::new(wanted, double)?;
+    writer.all()?;
+    let Writer { asm, frame, registers, .. } = writer;
+    let registers = registers.iter().map(|register| register.first as usize).collect();
+    (frame.bytes <= MOST_BYTES).then(|| Code { bytes: asm.finish(), frame, registers })
+}
+
+/// A register of the nest: one vector in the frame, or as many as some loops have positions.
+pub(super) struct Register {
+    pub(super) first: i32,
+    pub(super) count: usize,
+    /// The axes, and how many bytes a position along each is.
+    pub(super) along: Vec<(Axis, i32)>,
+    /// Where the address of the vector is where the loops are, if there are several.
+    pub(super) slot: i32,
+}
+
+/// Something that an address is kept of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Object {
+    Argument(usize),
+    Register(usize),
+}
+
+/// Where code is: in which loops.
+#[derive(Clone, Default)]
+pub(super) struct At {
+    /// The axes of the loops around, but for the outermost.
+    pub(super) bound: Axes,
+    /// How many numbers a vector along the lanes has here.
+    pub(super) len: usize,
+    /// Whether only those are folded.
+    pub(super) is_partial: bool,
+    /// How many vectors or positions further than the addresses say.
+    pub(super) ahead: usize,
+    pub(super) addresses: BTreeMap<Object, Gpr>,
+    pub(super) pins: BTreeMap<usize, Ymm>,
+    pub(super) pinned: Vec<Ymm>,
+}
+
+pub(super) struct Writer<'a> {
+    pub(super) wanted: &'a Wanted<'a>,
+    pub(super) double: bool,
+    pub(super) asm: Asm,
+    pub(super) frame: Frame,
+    pub(super) registers: Vec<Register>,
+    /// How often each register is read.
+    pub(super) reads: Vec<usize>,
+    /// The axes whose positions are needed.
+    pub(super) indexed: Axes,
+    /// Where vectors are that registers do not suffice for.
+    pub(super) spills: i32,
+}
+
+impl<'a> Writer<'a> {
+    fn new(wanted: &'a Wanted<'a>, double: bool) -> Option<Self> {
+        let nest = wanted.nest;
+        if wanted.sizes.iter().any(|size| *size > i32::MAX as usize / 2) {
+            return None;
+        }
+        let mut frame = Frame::new(wanted.lies.len());
+        let mut registers = Vec::with_capacity(nest.registers.len());
+        for axes in &nest.registers {
+            let mut count = 1_usize;
+            let mut along = Vec::new();
+            for axis in axes.iter() {
+                along.push((axis, i32::try_from(32 * count).ok()?));
+                let size = wanted.sizes[axis.index()];
+                count = count.checked_mul(if nest.lanes == Some(axis) { size.div_ceil(width(double)) } else { size })?;
+                if count > MOST_BYTES / 32 {
+                    return None;
+                }
+            }
+            let slot = if along.is_empty() { 0 } else { frame.room(8) };
+            registers.push(Register { first: frame.room(32 * count.max(1)), count, along, slot });
+        }
+        for (argument, lies) in wanted.lies.iter().enumerate() {
+            for axis in lies.axes.iter() {
+                frame.stride(argument, axis);
+            }
+            if let Some(lanes) = nest.lanes.filter(|lanes| lies.axes.minus(lies.dense).has(*lanes)) {
+                frame.distance(argument, lanes);
+            }
+        }
+        let spills = frame.room(32 * MOST_SPILLED);
+        let mut reads = vec![0; registers.len()];
+        count_reads(&nest.steps, &mut reads);
+        let indexed = indexed(&nest.steps).union(nested(&nest.steps, Axes::NONE));
+        let asm = Asm::new(double);
+        Some(Self { wanted, double, asm, frame, registers, reads, indexed, spills })
+    }
+
+    pub(super) fn width(&self) -> usize {
+        width(self.double)
+    }
+
+    /// The axes of the outermost loops, and of one that is gone along in parts.
+    pub(super) fn outer(&self) -> Axes {
+        let nest = self.wanted.nest;
+        match (self.wanted.part, nest.steps.get(self.wanted.steps.1.wrapping_sub(1))) {
+            (Some(_), Some(Step::Loop { axis, .. })) => nest.free.with(*axis),
+            _ => nest.free,
+        }
+    }
+
+    /// The function: for so many positions of the fastest outermost axis, all steps.
+    fn all(&mut self) -> Option<()> {
+        let nest = self.wanted.nest;
+        let (from, to) = self.wanted.steps;
+        let arguments = self.arguments(&nest.steps[from..to]);
+        if arguments.iter().any(|argument| self.wanted.lies[*argument].held == Held::Other) {
+            return None;
+        }
+        for register in SAVED {
+            self.asm.push(register);
+        }
+        self.asm.get_address(FRAME, Gpr::RDI);
+        for register in &self.registers {
+            if !register.along.is_empty() {
+                self.asm.get_address(Gpr::RAX, FRAME);
+                self.asm.add_to(Rm::General(Gpr::RAX), register.first);
+                self.asm.put(Gpr::RAX, Rm::At(FRAME, register.slot));
+            }
+        }
+        let again = self.asm.label();
+        self.asm.here(again);
+        let at = At { len: self.wanted.lanes, ..At::default() };
+        self.steps(&nest.steps[from..to], &at, self.wanted.part)?;
+        if let Some(axis) = fastest(nest) {
+            for argument in arguments {
+                if self.wanted.lies[argument].axes.has(axis) {
+                    let stride = self.frame.stride(argument, axis);
+                    let slot = self.frame.address(argument);
+                    self.asm.get(Gpr::RAX, Rm::At(FRAME, stride));
+                    if nest.lanes == Some(axis) {
+                        self.asm.shift_left_general(Gpr::RAX, self.width().trailing_zeros() as u8);
+                    }
+                    self.asm.add_register(Rm::At(FRAME, slot), Gpr::RAX);
+                }
+            }
+            let step = if nest.lanes == Some(axis) { self.width() } else { 1 };
+            self.asm.add_to(Rm::At(FRAME, self.frame.position(axis)), step as i32);
+            self.asm.count_down(Rm::At(FRAME, self.frame.count as i32), again);
+        }
+        self.asm.clear_upper();
+        for register in SAVED.iter().rev() {
+            self.asm.pop(*register);
+        }
+        self.asm.give_back();
+        Some(())
+    }
+
+    pub(super) fn argument(&self, argument: Argument) -> usize {
+        let (inputs, outputs) = self.wanted.counts;
+        match argument {
+            Argument::Input(input) => input,
+            Argument::Output(output) => inputs + output,
+            Argument::Temporary(array) => inputs + outputs + array,
+        }
+    }
+
+    /// The arguments that steps read or write.
+    pub(super) fn arguments(&self, steps: &[Step]) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        for step in steps {
+            match step {
+                Step::Load { from: argument, .. } | Step::Store { to: argument, .. } => {
+                    found.insert(self.argument(*argument));
+                }
+                Step::Loop { steps, .. } => found.extend(self.arguments(steps)),
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// The outermost axis along which addresses go on from unit to unit: that of the lanes, or the last one.
+pub fn fastest(nest: &Nest) -> Option<Axis> {
+    nest.lanes.filter(|lanes| nest.free.has(*lanes)).or_else(|| nest.free.iter().next_back())
+}
+
+pub(super) fn count_reads(steps: &[Step], reads: &mut [usize]) {
+    for step in steps {
+        match step {
+            Step::Store { from, .. } | Step::Fold { from, .. } => reads[*from] += 1,
+            Step::Compute { inputs, .. } => inputs.iter().for_each(|input| reads[*input] += 1),
+            Step::Loop { steps, sums, .. } => {
+                count_reads(steps, reads);
+                sums.iter().for_each(|sum| reads[sum.part] += 1);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The axes whose positions steps read.
+fn indexed(steps: &[Step]) -> Axes {
+    let of_step = |step: &Step| match step {
+        Step::Index { axis, .. } => Axes::of(*axis),
+        Step::Loop { steps, .. } => indexed(steps),
+        _ => Axes::NONE,
+    };
+    steps.iter().map(of_step).fold(Axes::NONE, Axes::union)
+}
+
+/// The axes along which there are loops in loops.
+fn nested(steps: &[Step], around: Axes) -> Axes {
+    let of_step = |step: &Step| match step {
+        Step::Loop { axis, steps, .. } => {
+            let own = if around.has(*axis) { Axes::of(*axis) } else { Axes::NONE };
+            own.union(nested(steps, around.with(*axis)))
+        }
+        _ => Axes::NONE,
+    };
+    steps.iter().map(of_step).fold(Axes::NONE, Axes::union)
+}
+
+/// Whether a step is one of a line.
+pub(super) fn is_straight(step: &Step, registers: &[Register]) -> bool {
+    match step {
+        Step::Loop { .. } => false,
+        Step::Fill { register, .. } | Step::Across { register, .. } => registers[*register].along.is_empty(),
+        _ => true,
+    }
+}

@@ -1,0 +1,706 @@
+//! Straight lines as instructions: which vector is in which register when.
+
+use super::asm::{Arith, Asm, Gpr, Rm, Test, Ymm};
+use super::line::{Line, Op, Value};
+
+/// The register that points to the frame, the memory that the code has for itself.
+pub(crate) const FRAME: Gpr = Gpr::RBX;
+/// A register that nothing stays in.
+const SCRATCH: Gpr = Gpr::RAX;
+const OTHER_SCRATCH: Gpr = Gpr::RBP;
+/// How many vector registers there are.
+const REGISTERS: usize = 16;
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pointer {
+    Register(Gpr),
+    /// In the frame, so many bytes from its beginning.
+    Slot(i32),
+    /// The frame itself.
+    Frame,
+}
+
+/// How numbers lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// As they are computed with.
+    Same,
+    Half,
+    BFloat,
+}
+
+/// What is read of memory, or written: which numbers, from an address on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// One after another, the first so many of a vector.
+    Dense(usize),
+    /// One, everywhere.
+    One,
+    /// So many, each as many bytes from the one before as the frame says: the number, and the distances of all.
+    Apart { count: usize, stride: i32, distances: i32 },
+}
+
+/// Numbers in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pointer: Pointer,
+    pub(crate) offset: i32,
+    pub(crate) stored: Stored,
+    pub(crate) which: Which,
+}
+
+/// What an input of a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Memory(Place),
+    /// In a register, which is kept for it.
+    Pinned(Ymm),
+    /// The position along an axis, which the frame has, and so many more; and one more for each number where it is along the lanes.
+    Position { counter: i32, more: i32, along: bool },
+}
+
+/// Where a vector goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Memory that the line does not read.
+    Memory(Place),
+    /// Memory or a register that the line may read: it is written at the end.
+    AtEnd(Place),
+    Pinned(Ymm),
+}
+
+/// A line, what it reads and where it writes.
+pub(crate) struct Lined<'a> {
+    pub(crate) line: &'a Line,
+    pub(crate) sources: &'a [Source],
+    pub(crate) targets: &'a [(Value, Target)],
+    /// The registers that something is in from before to after the line.
+    pub(crate) pinned: &'a [Ymm],
+}
+
+/// Writes the instructions of a line; gives how many vectors of the frame it used, from `spills` on.
+pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, double: bool, spills: i32) -> usize {
+    let ops = lined.line.ops();
+    let mut uses: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
+    let mut is_live = vec![false; ops.len()];
+    for (value, target) in lined.targets {
+        is_live[value.0 as usize] = true;
+        let is_leaf = matches!(ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_));
+        let is_late = is_leaf || !matches!(target, Target::Memory(_));
+        uses[value.0 as usize].push(if is_late { ops.len() } else { value.0 as usize });
+    }
+    for index in (0..ops.len()).rev() {
+        if is_live[index] {
+            for operand in ops[index].operands() {
+                is_live[operand.0 as usize] = true;
+                uses[operand.0 as usize].push(index);
+            }
+        }
+    }
+    for own in &mut uses {
+        own.sort_unstable_by(|a, b| b.cmp(a));
+    }
+    let mut placer = Placer {
+        asm,
+        double,
+        ops,
+        sources: lined.sources,
+        uses,
+        registers: [None; REGISTERS],
+        is_pinned: [false; REGISTERS],
+        is_taken: [false; REGISTERS],
+        at: vec![None; ops.len()],
+        spilled: vec![None; ops.len()],
+        spills,
+        most: 0,
+        now: 0,
+    };
+    for pinned in lined.pinned {
+        placer.is_pinned[usize::from(pinned.0)] = true;
+    }
+    for (index, op) in ops.iter().enumerate() {
+        if let Op::Input(position) = op
+            && let Source::Pinned(register) = lined.sources[*position as usize]
+        {
+            placer.at[index] = Some(register);
+            placer.registers[usize::from(register.0)] = Some(Value(index as u32));
+        }
+    }
+    placer.all(&is_live, lined.targets);
+    placer.most
+}
+
+struct Placer<'a> {
+    asm: &'a mut Asm,
+    double: bool,
+    ops: &'a [Op],
+    sources: &'a [Source],
+    /// When each vector is still read, the next time last.
+    uses: Vec<Vec<usize>>,
+    registers: [Option<Value>; REGISTERS],
+    is_pinned: [bool; REGISTERS],
+    /// The registers of the instruction that is being written.
+    is_taken: [bool; REGISTERS],
+    at: Vec<Option<Ymm>>,
+    spilled: Vec<Option<i32>>,
+    spills: i32,
+    most: usize,
+    now: usize,
+}
+
+impl Placer<'_> {
+    fn all(&mut self, is_live: &[bool], targets: &[(Value, Target)]) {
+        for index in 0..self.ops.len() {
+            let op = self.ops[index];
+            if !is_live[index] || matches!(op, Op::Input(_) | Op::Constant(_) | Op::Bits(_)) {
+                continue;
+            }
+            self.now = index;
+            let pin = targets.iter().find_map(|(value, target)| match target {
+                Target::Pinned(register) if value.0 as usize == index => Some(*register),
+                _ => None,
+            });
+            self.op(Value(index as u32), op, pin);
+            for (value, target) in targets.iter().filter(|(value, _)| value.0 as usize == index) {
+                if let Target::Memory(place) = target {
+                    let from = self.register(*value);
+                    self.write(from, place);
+                    self.used(*value);
+                }
+            }
+            self.is_taken = [false; REGISTERS];
+        }
+        self.now = self.ops.len();
+        self.end(targets);
+    }
+
+    /// What is written when all is computed.
+    fn end(&mut self, targets: &[(Value, Target)]) {
+        let is_leaf = |value: Value| {
+            matches!(self.ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_))
+        };
+        let late: Vec<(Value, Target)> = targets
+            .iter()
+            .copied()
+            .filter(|(value, target)| is_leaf(*value) || !matches!(target, Target::Memory(_)))
+            .collect();
+        for (value, target) in &late {
+            if let Target::Memory(place) | Target::AtEnd(place) = target {
+                let from = self.register(*value);
+                self.write(from, place);
+                self.used(*value);
+                self.is_taken = [false; REGISTERS];
+            }
+        }
+        for (value, target) in &late {
+            if let Target::Pinned(to) = target {
+                let from = self.register(*value);
+                self.asm.copy(*to, from);
+                self.used(*value);
+                self.is_taken = [false; REGISTERS];
+            }
+        }
+    }
+
+    /// One reading of a vector less.
+    fn used(&mut self, value: Value) {
+        let index = value.0 as usize;
+        self.uses[index].pop();
+        if self.uses[index].is_empty()
+            && let Some(register) = self.at[index]
+        {
+            self.registers[usize::from(register.0)] = None;
+            self.at[index] = None;
+        }
+    }
+
+    /// Whether the instruction that is being written is the last to read a vector, once.
+    fn dies(&self, value: Value) -> bool {
+        self.uses[value.0 as usize].len() == 1
+    }
+
+    /// A register that nothing is in, or no longer.
+    fn free(&mut self) -> Ymm {
+        let free = (0..REGISTERS).find(|&register| {
+            self.registers[register].is_none() && !self.is_taken[register] && !self.is_pinned[register]
+        });
+        let register = free.unwrap_or_else(|| self.evict());
+        self.is_taken[register] = true;
+        Ymm(register as u8)
+    }
+
+    /// Frees the register of what is read latest.
+    fn evict(&mut self) -> usize {
+        let next = |value: Value| self.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX);
+        let candidates = (0..REGISTERS).filter(|&r| !self.is_taken[r] && !self.is_pinned[r]);
+        let register = candidates
+            .max_by_key(|&register| self.registers[register].map_or(usize::MAX, next))
+            .expect("an instruction takes few registers");
+        if let Some(value) = self.registers[register].take() {
+            let index = value.0 as usize;
+            self.at[index] = None;
+            let is_leaf = matches!(self.ops[index], Op::Constant(_) | Op::Bits(_) | Op::Input(_));
+            if !is_leaf && self.spilled[index].is_none() {
+                let slot = self.spills + 32 * self.most as i32;
+                self.most += 1;
+                self.spilled[index] = Some(slot);
+                self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
+            }
+        }
+        register
+    }
+
+    /// A vector in a register.
+    fn register(&mut self, value: Value) -> Ymm {
+        let index = value.0 as usize;
+        if let Some(register) = self.at[index] {
+            self.is_taken[usize::from(register.0)] = true;
+            return register;
+        }
+        let register = self.free();
+        match (self.spilled[index], self.ops[index]) {
+            (Some(slot), _) => self.asm.load(register, Rm::At(FRAME, slot)),
+            (None, Op::Constant(_) | Op::Bits(_)) => {
+                let from = self.constant(self.ops[index]);
+                self.asm.load(register, from);
+            }
+            (None, Op::Input(position)) => match self.sources[position as usize] {
+                Source::Memory(place) => self.read(register, &place),
+                Source::Position { counter, more, along } => self.position(register, counter, more, along),
+                Source::Pinned(pinned) => self.asm.copy(register, pinned),
+            },
+            _ => unreachable!("what was computed is in a register or in the frame"),
+        }
+        self.registers[usize::from(register.0)] = Some(value);
+        self.at[index] = Some(register);
+        register
+    }
+
+    /// A vector where an instruction can read it.
+    fn anywhere(&mut self, value: Value) -> Rm {
+        let index = value.0 as usize;
+        if self.at[index].is_some() {
+            return Rm::Vector(self.register(value));
+        }
+        match (self.spilled[index], self.ops[index]) {
+            (Some(slot), _) if self.dies(value) => Rm::At(FRAME, slot),
+            (None, Op::Constant(_) | Op::Bits(_)) => self.constant(self.ops[index]),
+            (None, Op::Input(position)) if self.dies(value) => match self.sources[position as usize] {
+                Source::Memory(Place { pointer, offset, stored: Stored::Same, which: Which::Dense(count) })
+                    if count == self.lanes() =>
+                {
+                    let base = self.address(pointer);
+                    Rm::At(base, offset)
+                }
+                _ => Rm::Vector(self.register(value)),
+            },
+            _ => Rm::Vector(self.register(value)),
+        }
+    }
+
+    fn lanes(&self) -> usize {
+        if self.double { 4 } else { 8 }
+    }
+
+    fn is_near(&self, value: Value) -> bool {
+        self.at[value.0 as usize].is_some()
+    }
+
+    fn constant(&mut self, op: Op) -> Rm {
+        let double = self.double;
+        match op {
+            Op::Constant(bits) if !double => {
+                let number = (f64::from_bits(bits) as f32).to_bits();
+                self.asm.constant(|_| number.into())
+            }
+            Op::Constant(bits) | Op::Bits(bits) => self.asm.constant(|_| bits),
+            _ => unreachable!("only constants are"),
+        }
+    }
+
+    /// The register for a result: that of an operand that is no longer read, or another.
+    fn result(&mut self, value: Value, pin: Option<Ymm>, operands: &[Value]) -> Ymm {
+        if let Some(pin) = pin {
+            // What is in it is read for the last time here, or was before.
+            let is_done = self.registers[usize::from(pin.0)].is_none_or(|old| {
+                let left = self.uses[old.0 as usize].len();
+                left == operands.iter().filter(|operand| **operand == old).count()
+            });
+            if is_done {
+                self.done(operands);
+                if let Some(old) = self.registers[usize::from(pin.0)] {
+                    self.at[old.0 as usize] = None;
+                }
+                self.registers[usize::from(pin.0)] = Some(value);
+                self.at[value.0 as usize] = Some(pin);
+                return pin;
+            }
+        }
+        self.done(operands);
+        let own = operands.iter().find_map(|operand| {
+            let register = self.last_at(*operand)?;
+            (!self.is_pinned[usize::from(register.0)]).then_some(register)
+        });
+        let register = own.unwrap_or_else(|| self.free());
+        self.registers[usize::from(register.0)] = Some(value);
+        self.at[value.0 as usize] = Some(register);
+        register
+    }
+
+    /// Counts the readings of operands.
+    fn done(&mut self, operands: &[Value]) {
+        for operand in operands {
+            let index = operand.0 as usize;
+            self.uses[index].pop();
+        }
+    }
+
+    /// The register of an operand that nobody reads any more, which is given free.
+    fn last_at(&mut self, operand: Value) -> Option<Ymm> {
+        let index = operand.0 as usize;
+        if !self.uses[index].is_empty() {
+            return None;
+        }
+        let register = self.at[index].take()?;
+        self.registers[usize::from(register.0)] = None;
+        Some(register)
+    }
+
+    /// Gives free the registers of operands that nobody reads any more.
+    fn forget(&mut self, operands: &[Value], result: Value) {
+        for operand in operands {
+            if *operand != result {
+                self.last_at(*operand);
+            }
+        }
+    }
+
+    fn op(&mut self, value: Value, op: Op, pin: Option<Ymm>) {
+        let operands: Vec<Value> = op.operands().collect();
+        match op {
+            Op::Add(a, b) => self.two(value, pin, Arith::Add, a, b, true),
+            Op::Sub(a, b) => self.two(value, pin, Arith::Sub, a, b, false),
+            Op::Mul(a, b) => self.two(value, pin, Arith::Mul, a, b, true),
+            Op::Div(a, b) => self.two(value, pin, Arith::Div, a, b, false),
+            Op::Max(a, b) => self.two(value, pin, Arith::Max, a, b, false),
+            Op::Min(a, b) => self.two(value, pin, Arith::Min, a, b, false),
+            Op::And(a, b) => self.two(value, pin, Arith::And, a, b, true),
+            Op::Or(a, b) => self.two(value, pin, Arith::Or, a, b, true),
+            Op::Xor(a, b) => self.two(value, pin, Arith::Xor, a, b, true),
+            Op::AndNot(a, b) => self.two(value, pin, Arith::AndNot, a, b, false),
+            Op::Fma(a, b, c) => self.multiply_add(value, pin, a, b, c),
+            Op::Sqrt(a) | Op::Floor(a) => {
+                let from = self.anywhere(a);
+                let to = self.result(value, pin, &operands);
+                match op {
+                    Op::Sqrt(_) => self.asm.sqrt(to, from),
+                    _ => self.asm.floor(to, from),
+                }
+            }
+            Op::IsNan(a) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                self.asm.compare(Test::Unordered, to, from, from.into());
+            }
+            Op::Swapped(a) | Op::Permuted(a, _) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                match op {
+                    Op::Permuted(_, order) => self.asm.permute(to, from, order),
+                    _ => self.asm.swap_halves(to, from),
+                }
+            }
+            Op::Lt(a, b) => self.compare(value, pin, Test::Lt, a, b),
+            Op::Le(a, b) => self.compare(value, pin, Test::Le, a, b),
+            Op::Eq(a, b) => self.compare(value, pin, Test::Eq, a, b),
+            Op::Select(mask, yes, no) => {
+                let (mask, no) = (self.register(mask), self.register(no));
+                let yes = self.anywhere(yes);
+                let to = self.result(value, pin, &operands);
+                self.asm.select(to, mask, yes, no);
+            }
+            Op::FirstOf(count, first, rest) => {
+                let (first, rest) = (self.register(first), self.register(rest));
+                let to = self.result(value, pin, &operands);
+                self.asm.first_of(usize::from(count), to, first, rest);
+            }
+            Op::AddInt(a, b) => {
+                let a = self.register(a);
+                let b = self.anywhere(b);
+                let to = self.result(value, pin, &operands);
+                self.asm.add_int(to, a, b);
+            }
+            Op::ShiftLeft(a, count) | Op::ShiftRight(a, count) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                match op {
+                    Op::ShiftLeft(..) => self.asm.shift_left(to, from, count),
+                    _ => self.asm.shift_right(to, from, count),
+                }
+            }
+            Op::Input(_) | Op::Constant(_) | Op::Bits(_) | Op::Call(..) => {
+                unreachable!("they are no instructions")
+            }
+        }
+        self.forget(&operands, value);
+    }
+
+    fn two(&mut self, value: Value, pin: Option<Ymm>, op: Arith, a: Value, b: Value, turns: bool) {
+        let (a, b) = if turns && !self.is_near(a) && self.is_near(b) { (b, a) } else { (a, b) };
+        let first = self.register(a);
+        let second = self.anywhere(b);
+        let to = self.result(value, pin, &[a, b]);
+        self.asm.arith(op, to, first, second);
+    }
+
+    fn compare(&mut self, value: Value, pin: Option<Ymm>, test: Test, a: Value, b: Value) {
+        let first = self.register(a);
+        let second = self.anywhere(b);
+        let to = self.result(value, pin, &[a, b]);
+        self.asm.compare(test, to, first, second);
+    }
+
+    /// a b + c, in the place of what is no longer read.
+    fn multiply_add(&mut self, value: Value, pin: Option<Ymm>, a: Value, b: Value, c: Value) {
+        let is_last = |own: &Self, which: Value| {
+            let times = [a, b, c].iter().filter(|other| **other == which).count();
+            let is_free = own.at[which.0 as usize]
+                .is_none_or(|register| !own.is_pinned[usize::from(register.0)] || pin == Some(register));
+            own.uses[which.0 as usize].len() == 1 && times == 1 && is_free
+        };
+        let operands = [a, b, c];
+        if is_last(self, c) && self.is_near(c) {
+            let (a, b) = if self.is_near(a) { (a, b) } else { (b, a) };
+            let (to, first) = (self.register(c), self.register(a));
+            let second = self.anywhere(b);
+            self.asm.add_product(to, first, second);
+            return self.replaced(value, c, &operands);
+        }
+        let (a, b) = if is_last(self, b) && self.is_near(b) && !(is_last(self, a) && self.is_near(a)) {
+            (b, a)
+        } else {
+            (a, b)
+        };
+        let first = self.register(a);
+        let factor = self.register(b);
+        if is_last(self, a) {
+            let term = self.anywhere(c);
+            self.asm.multiply_add(first, factor, term);
+            return self.replaced(value, a, &operands);
+        }
+        let to = self.free();
+        self.asm.copy(to, first);
+        let term = self.anywhere(c);
+        self.asm.multiply_add(to, factor, term);
+        self.done(&operands);
+        self.forget(&operands, value);
+        self.registers[usize::from(to.0)] = Some(value);
+        self.at[value.0 as usize] = Some(to);
+    }
+
+    /// A result is where an operand was.
+    fn replaced(&mut self, value: Value, operand: Value, operands: &[Value]) {
+        self.done(operands);
+        let register = self.at[operand.0 as usize].take().expect("it was in a register");
+        self.forget(operands, value);
+        self.registers[usize::from(register.0)] = Some(value);
+        self.at[value.0 as usize] = Some(register);
+    }
+
+    /// The register that has an address.
+    fn address(&mut self, pointer: Pointer) -> Gpr {
+        match pointer {
+            Pointer::Register(register) => register,
+            Pointer::Slot(slot) => {
+                self.asm.get(SCRATCH, Rm::At(FRAME, slot));
+                SCRATCH
+            }
+            Pointer::Frame => FRAME,
+        }
+    }
+
+    /// A mask of the first so many numbers, in a register that is taken for this instruction.
+    fn mask(&mut self, count: usize) -> Ymm {
+        let register = self.free();
+        let mask = self.asm.constant(|lane| if lane < count { u64::MAX } else { 0 });
+        self.asm.load(register, mask);
+        register
+    }
+
+    fn read(&mut self, to: Ymm, place: &Place) {
+        let all = self.lanes();
+        match (place.stored, place.which) {
+            (Stored::Same, Which::Dense(count)) if count == all => {
+                let base = self.address(place.pointer);
+                self.asm.load(to, Rm::At(base, place.offset));
+            }
+            (Stored::Same, Which::Dense(count)) => {
+                let mask = self.mask(count);
+                let base = self.address(place.pointer);
+                self.asm.load_masked(to, mask, Rm::At(base, place.offset));
+            }
+            (Stored::Same, Which::One) => {
+                let base = self.address(place.pointer);
+                self.asm.broadcast(to, Rm::At(base, place.offset));
+            }
+            (Stored::Same, Which::Apart { count, distances, .. }) => {
+                let (mask, far) = (self.mask(count), self.free());
+                self.asm.load(far, Rm::At(FRAME, distances));
+                self.asm.arith(Arith::Xor, to, to, to.into());
+                let base = self.address(place.pointer);
+                debug_assert_eq!(place.offset, 0);
+                self.asm.gather(to, base, far, mask);
+            }
+            (Stored::Half, Which::Dense(count)) if count == all => {
+                let base = self.address(place.pointer);
+                self.asm.from_half(to, Rm::At(base, place.offset));
+            }
+            (Stored::BFloat, Which::Dense(count)) if count == all => {
+                let base = self.address(place.pointer);
+                self.asm.widen_ints(to, Rm::At(base, place.offset));
+                self.asm.shift_left(to, to, 16);
+            }
+            (Stored::Half | Stored::BFloat, which) => {
+                self.copy_in(place, which);
+                match place.stored {
+                    Stored::Half => self.asm.from_half(to, Rm::At(FRAME, ROOM)),
+                    _ => {
+                        self.asm.widen_ints(to, Rm::At(FRAME, ROOM));
+                        self.asm.shift_left(to, to, 16);
+                    }
+                }
+            }
+        }
+        if matches!((place.stored, place.which), (Stored::Half | Stored::BFloat, Which::One)) {
+            self.everywhere(to);
+        }
+    }
+
+    /// The first number everywhere.
+    fn everywhere(&mut self, register: Ymm) {
+        self.asm.broadcast(register, register.into());
+    }
+
+    /// Copies numbers of two bytes, one by one, to where they lie one after another.
+    fn copy_in(&mut self, place: &Place, which: Which) {
+        let base = self.address(place.pointer);
+        if base != SCRATCH {
+            self.asm.get_address(SCRATCH, base);
+        }
+        let (count, stride) = match which {
+            Which::Dense(count) => (count, None),
+            Which::One => (1, None),
+            Which::Apart { count, stride, .. } => (count, Some(stride)),
+        };
+        for lane in 0..count {
+            let offset = place.offset + if stride.is_none() { 2 * lane as i32 } else { 0 };
+            self.asm.get_bytes(2, OTHER_SCRATCH, Rm::At(SCRATCH, offset));
+            self.asm.put_bytes(2, OTHER_SCRATCH, Rm::At(FRAME, ROOM + 2 * lane as i32));
+            if let Some(stride) = stride {
+                self.asm.add_from(SCRATCH, Rm::At(FRAME, stride));
+            }
+        }
+    }
+
+    fn write(&mut self, from: Ymm, place: &Place) {
+        let all = self.lanes();
+        match (place.stored, place.which) {
+            (Stored::Same, Which::Dense(count)) => {
+                if count == all {
+                    let base = self.address(place.pointer);
+                    self.asm.store(from, Rm::At(base, place.offset));
+                } else {
+                    let mask = self.mask(count);
+                    let base = self.address(place.pointer);
+                    self.asm.store_masked(from, mask, Rm::At(base, place.offset));
+                }
+            }
+            (Stored::Half, Which::Dense(count)) if count == all => {
+                let base = self.address(place.pointer);
+                self.asm.to_half(from, Rm::At(base, place.offset));
+            }
+            (Stored::BFloat, Which::Dense(count)) if count == all => {
+                let room = self.rounded(from);
+                let base = self.address(place.pointer);
+                self.asm.store_half(room, Rm::At(base, place.offset));
+            }
+            (stored, which) => {
+                match stored {
+                    Stored::Same => self.asm.store(from, Rm::At(FRAME, ROOM)),
+                    Stored::Half => self.asm.to_half(from, Rm::At(FRAME, ROOM)),
+                    Stored::BFloat => {
+                        let room = self.rounded(from);
+                        self.asm.store_half(room, Rm::At(FRAME, ROOM));
+                    }
+                }
+                self.copy_out(place, which);
+            }
+        }
+    }
+
+    /// Copies numbers one by one to where they belong.
+    fn copy_out(&mut self, place: &Place, which: Which) {
+        let bytes = match (place.stored, self.double) {
+            (Stored::Same, true) => 8,
+            (Stored::Same, false) => 4,
+            _ => 2,
+        };
+        let base = self.address(place.pointer);
+        if base != SCRATCH {
+            self.asm.get_address(SCRATCH, base);
+        }
+        let (count, stride) = match which {
+            Which::Dense(count) => (count, None),
+            Which::One => (1, None),
+            Which::Apart { count, stride, .. } => (count, Some(stride)),
+        };
+        for lane in 0..count {
+            let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
+            self.asm.get_bytes(bytes, OTHER_SCRATCH, Rm::At(FRAME, ROOM + (bytes * lane) as i32));
+            self.asm.put_bytes(bytes, OTHER_SCRATCH, Rm::At(SCRATCH, offset));
+            if let Some(stride) = stride {
+                self.asm.add_from(SCRATCH, Rm::At(FRAME, stride));
+            }
+        }
+    }
+
+    /// The bfloat16 nearest to each number, in the low half of a register: to even where two are as near, NaN as a quiet one.
+    fn rounded(&mut self, from: Ymm) -> Ymm {
+        let (odd, nan) = (self.free(), self.free());
+        self.asm.shift_right(odd, from, 16);
+        let one = self.asm.constant(|_| 1);
+        self.asm.arith(Arith::And, odd, odd, one);
+        let half = self.asm.constant(|_| 0x7fff);
+        self.asm.add_int(odd, odd, half);
+        self.asm.add_int(odd, odd, from.into());
+        let quiet = self.asm.constant(|_| 0x0040_0000);
+        self.asm.arith(Arith::Or, nan, from, quiet);
+        let is_nan = self.free();
+        self.asm.compare(Test::Unordered, is_nan, from, from.into());
+        self.asm.select(odd, is_nan, nan.into(), odd);
+        self.asm.shift_right(odd, odd, 16);
+        self.asm.narrow_ints(odd, odd);
+        odd
+    }
+
+    fn position(&mut self, to: Ymm, counter: i32, more: i32, along: bool) {
+        self.asm.broadcast_int(to, Rm::At(FRAME, counter));
+        let is_double = self.double;
+        let more = more as u32;
+        let lane = |lane: usize| more.wrapping_add(if along { lane as u32 } else { 0 });
+        // Integers of four bytes, also where numbers have eight.
+        let ints = match is_double {
+            false => self.asm.constant(|at| lane(at).into()),
+            true => self.asm.constant(|at| {
+                let of = |at: usize| u64::from(if at < 4 { lane(at) } else { 0 });
+                of(2 * at) | of(2 * at + 1) << 32
+            }),
+        };
+        self.asm.add_int32(to, to, ints);
+        self.asm.from_int32(to, to);
+    }
+}
+
+/// Where in the frame there is room for a vector, for a moment.
+pub(crate) const ROOM: i32 = 0;

@@ -1,0 +1,435 @@
+//! Nests as machine code, and their runs.
+
+use std::ops::Range;
+
+use opsmith_body::code::{Code, Frame, Held, Lies, Wanted, compile, fastest, width};
+use opsmith_body::{Axes, Axis, Fold, Level, Nest, Nests, Plain, Step};
+use opsmith_core::{Compute, Result, memory};
+use smallvec::SmallVec;
+
+use super::memory::Address;
+use super::pages::Pages;
+use super::run::{find_folds, has_folds};
+use crate::stored::Stored;
+
+/// Into so many parts a loop is split at most, all positions of the free axes together.
+const PARTS: usize = 64;
+/// The least numbers of a part of a loop, along the lanes and along another axis.
+const LEAST_NUMBERS: usize = 2048;
+const LEAST_POSITIONS: usize = 16;
+/// The most vectors that parts of loops are folded into.
+const MOST_FOLDED: usize = 1 << 17;
+
+/// A nest as code.
+pub(super) struct Native {
+    /// The positions along the free axes, the fastest first: of the lanes, whole vectors and the rest.
+    free: SmallVec<[(Axis, usize); 4]>,
+    /// How many positions of the fastest axis are whole vectors, and how many numbers a last one has.
+    whole: usize,
+    /// How many numbers a vector has, if the lanes are the fastest axis.
+    step: usize,
+    frame: Frame,
+    kind: Kind,
+    cost: usize,
+}
+
+/// Code for whole vectors, and for those at the end of the lanes.
+struct Function {
+    whole: Option<Pages>,
+    rest: Option<Pages>,
+}
+
+enum Kind {
+    Units(Function),
+    Parts(Box<Parts>),
+}
+
+/// A loop that is split into parts, so that threads share it. It depends on sizes alone, as do the results.
+struct Parts {
+    axis: Axis,
+    count: usize,
+    /// How many numbers or positions a part has.
+    length: usize,
+    before: Function,
+    part: Function,
+    last: Function,
+    after: Function,
+    /// The registers that are folded into: how, where they are in the frame, and how many vectors they have.
+    folds: Vec<(Fold, usize, usize)>,
+}
+
+/// What native code is made for.
+pub(super) struct Made<'a> {
+    pub(super) nests: &'a Nests,
+    pub(super) sizes: &'a [usize],
+    pub(super) lies: &'a [Lies],
+    pub(super) counts: (usize, usize),
+    pub(super) double: bool,
+}
+
+impl Made<'_> {
+    /// Whether the processor has what code needs.
+    pub(super) fn is_possible(lies: &[Lies]) -> bool {
+        let has_halves = lies.iter().any(|lies| lies.held == Held::Half);
+        Level::best() >= Level::Avx2 && (!has_halves || has_half_conversions())
+    }
+
+    /// The nests as code; none for a nest that does what code cannot.
+    pub(super) fn all(&self) -> Vec<Option<Native>> {
+        self.nests.nests.iter().map(|nest| self.native(nest)).collect()
+    }
+
+    fn native(&self, nest: &Nest) -> Option<Native> {
+        let width = width(self.double);
+        let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+        let size = |axis: Axis| self.sizes[axis.index()];
+        let positions = |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
+        let first = fastest(nest);
+        let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
+        let free: SmallVec<[(Axis, usize); 4]> =
+            first.into_iter().chain(others).map(|axis| (axis, positions(axis))).collect();
+        let whole = match lanes {
+            Some(lanes) => size(lanes) / width,
+            None => free.first().map_or(1, |(_, positions)| *positions),
+        };
+        let units = free.iter().map(|(_, positions)| positions).product::<usize>();
+        let cost = self.cost(nest, &nest.steps);
+        let (kind, frame) = match self.parts(nest, units) {
+            Some(parts) => self.in_parts(nest, parts)?,
+            None => {
+                let (function, frame, _) = self.function(nest, (0, nest.steps.len()), None)?;
+                (Kind::Units(function), frame)
+            }
+        };
+        Some(Native { free, whole, step: if lanes.is_some() { width } else { 1 }, frame, kind, cost })
+    }
+
+    /// The code of some steps, for whole vectors and for the rest of the lanes.
+    fn function(
+        &self,
+        nest: &Nest,
+        steps: (usize, usize),
+        part: Option<(usize, usize)>,
+    ) -> Option<(Function, Frame, Vec<usize>)> {
+        let width = width(self.double);
+        let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+        let (whole, rest) = match lanes {
+            Some(lanes) => (self.sizes[lanes.index()] / width, self.sizes[lanes.index()] % width),
+            None => (1, 0),
+        };
+        let code = |lanes: usize| {
+            let wanted = Wanted {
+                nest,
+                sizes: self.sizes,
+                lies: self.lies,
+                counts: self.counts,
+                lanes,
+                steps,
+                part,
+            };
+            compile(&wanted, self.double)
+        };
+        let mut known: Option<Code> = None;
+        let mut pages = |lanes: usize| -> Option<Pages> {
+            let code = code(lanes)?;
+            let pages = Pages::new(&code.bytes)?;
+            match &mut known {
+                Some(known) => known.frame.bytes = known.frame.bytes.max(code.frame.bytes),
+                None => known = Some(code),
+            }
+            Some(pages)
+        };
+        let whole = if whole > 0 { Some(pages(width)?) } else { None };
+        let rest = if rest > 0 { Some(pages(rest)?) } else { None };
+        let Code { frame, registers, .. } = known?;
+        Some((Function { whole, rest }, frame, registers))
+    }
+
+    fn in_parts(&self, nest: &Nest, (step, count, length): (usize, usize, usize)) -> Option<(Kind, Frame)> {
+        let Step::Loop { axis, steps, .. } = &nest.steps[step] else { return None };
+        let width = if nest.lanes == Some(*axis) { width(self.double) } else { 1 };
+        let size = self.sizes[axis.index()];
+        let last = size - (count - 1) * length;
+        let (before, mut frame, registers) = self.function(nest, (0, step), None)?;
+        let mut more = |steps: (usize, usize), part: Option<(usize, usize)>| {
+            let (function, own, _) = self.function(nest, steps, part)?;
+            frame.bytes = frame.bytes.max(own.bytes);
+            Some(function)
+        };
+        let part = more((0, step + 1), Some((length / width, length % width)))?;
+        let last = more((0, step + 1), Some((last / width, last % width)))?;
+        let after = more((step + 1, nest.steps.len()), None)?;
+        let mut folds = Vec::new();
+        let mut found: Vec<usize> = Vec::new();
+        find_folds(steps, &mut |register, op| {
+            if is_filled(nest, step, register) && !found.contains(&register) {
+                found.push(register);
+                folds.push((op, registers[register], self.vectors(nest, register)));
+            }
+        });
+        let parts = Parts { axis: *axis, count, length, before, part, last, after, folds };
+        Some((Kind::Parts(Box::new(parts)), frame))
+    }
+
+    fn vectors(&self, nest: &Nest, register: usize) -> usize {
+        let positions = |axis: Axis| {
+            let size = self.sizes[axis.index()];
+            if nest.lanes == Some(axis) { size.div_ceil(width(self.double)) } else { size }
+        };
+        nest.registers[register].iter().map(positions).product()
+    }
+
+    /// How a nest is split, if it has few units, each of which folds along one long loop: which step is the loop, how many parts,
+    /// and how many numbers or positions each has.
+    fn parts(&self, nest: &Nest, units: usize) -> Option<(usize, usize, usize)> {
+        let mut loops = nest.steps.iter().enumerate().filter(|(_, step)| has_folds(step));
+        let (step, found) = loops.next()?;
+        let Step::Loop { axis, steps, .. } = found else { return None };
+        // What is in registers for each position is not there for a part.
+        let is_kept = nest.registers.iter().any(|axes| axes.has(*axis));
+        if loops.next().is_some() || units == 0 || is_kept {
+            return None;
+        }
+        let size = self.sizes[axis.index()];
+        let (least, unit) =
+            if nest.lanes == Some(*axis) { (LEAST_NUMBERS, width(self.double)) } else { (LEAST_POSITIONS, 1) };
+        let length = size.div_ceil((PARTS / units).max(1)).max(least).next_multiple_of(unit);
+        let count = size.div_ceil(length);
+        let mut vectors = 0;
+        find_folds(steps, &mut |register, _| vectors += self.vectors(nest, register));
+        (count > 1 && vectors.saturating_mul(count * units) <= MOST_FOLDED).then_some((step, count, length))
+    }
+
+    /// Roughly the tenths of nanoseconds that steps take.
+    fn cost(&self, nest: &Nest, steps: &[Step]) -> usize {
+        let cost = |step: &Step| match step {
+            Step::Loop { axis, steps, .. } => {
+                let size = self.sizes[axis.index()];
+                let turns = if nest.lanes == Some(*axis) { size.div_ceil(width(self.double)) } else { size };
+                self.cost(nest, steps).saturating_mul(turns)
+            }
+            Step::Compute { program, .. } => 15 * program.len(),
+            _ => 5,
+        };
+        steps.iter().map(cost).fold(0, usize::saturating_add)
+    }
+}
+
+/// Whether a register is filled before a step.
+fn is_filled(nest: &Nest, step: usize, register: usize) -> bool {
+    let fills = |step: &Step| matches!(step, Step::Fill { register: own, .. } if *own == register);
+    nest.steps[..step].iter().any(fills)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_half_conversions() -> bool {
+    is_x86_feature_detected!("f16c")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_half_conversions() -> bool {
+    false
+}
+
+/// A thread's frame, in units of 32 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Vector([u8; 32]);
+
+struct Work<'a> {
+    native: &'a Native,
+    addresses: &'a [Address],
+    frame: Vec<Vector>,
+}
+
+impl<'a> Work<'a> {
+    fn new(native: &'a Native, addresses: &'a [Address]) -> Result<Self> {
+        let vectors = native.frame.bytes.div_ceil(32);
+        let frame = memory::filled(Vector([0; 32]), vectors, "the registers of a body")?;
+        let mut work = Work { native, addresses, frame };
+        for (argument, axis, at) in &native.frame.strides {
+            work.set(*at, addresses[*argument].stride(*axis) as u64);
+        }
+        for (argument, axis, at) in &native.frame.distances {
+            let stride = addresses[*argument].stride(*axis);
+            for lane in 0..8 {
+                work.set_int(at + 4 * lane, (stride * lane as isize) as i32);
+            }
+        }
+        Ok(work)
+    }
+
+    fn set(&mut self, at: usize, number: u64) {
+        // SAFETY: what the frame has at this place is within it.
+        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<u64>().write(number) };
+    }
+
+    fn set_int(&mut self, at: usize, number: i32) {
+        // SAFETY: as above.
+        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<i32>().write(number) };
+    }
+
+    /// Goes to a unit: its positions along the free axes, and along one that is split.
+    fn go_to(&mut self, unit: usize, start: Option<(Axis, usize)>) {
+        let mut at = [0; Axis::MOST];
+        let mut rest = unit;
+        for (index, (axis, positions)) in self.native.free.iter().enumerate() {
+            let step = if index == 0 { self.native.step } else { 1 };
+            at[axis.index()] = rest % positions * step;
+            rest /= positions;
+        }
+        if let Some((axis, start)) = start {
+            at[axis.index()] = start;
+        }
+        let free = self.native.free.iter().map(|(axis, _)| *axis).chain(start.map(|(axis, _)| axis));
+        let outer: Axes = free.map(Axes::of).fold(Axes::NONE, Axes::union);
+        for axis in outer.iter() {
+            self.set(self.native.frame.positions + 8 * axis.index(), at[axis.index()] as u64);
+        }
+        for argument in 0..self.addresses.len() {
+            let address = self.addresses[argument].at(outer, &at);
+            self.set(self.native.frame.addresses + 8 * argument, address as u64);
+        }
+    }
+
+    /// Runs a function for some units, which are gone to one after another.
+    fn units(&mut self, function: &Function, units: Range<usize>, start: Option<(Axis, usize)>) {
+        let fast = self.native.free.first().map_or(1, |(_, positions)| *positions);
+        let mut unit = units.start;
+        while unit < units.end {
+            self.go_to(unit, start);
+            let at = unit % fast;
+            let (pages, count) = match at < self.native.whole {
+                true => (&function.whole, (self.native.whole - at).min(units.end - unit)),
+                false => (&function.rest, 1),
+            };
+            self.set(self.native.frame.count, count as u64);
+            if let Some(pages) = pages {
+                // SAFETY: the code was made for these arguments and this frame; who gave the arguments promises what is there.
+                unsafe { pages.run(self.frame.as_mut_ptr().cast()) };
+            }
+            unit += count;
+        }
+    }
+
+    /// The numbers of a register.
+    fn numbers<W>(&mut self, at: usize, vectors: usize) -> &mut [W] {
+        // SAFETY: the register has so many vectors in the frame, which is aligned for numbers.
+        unsafe {
+            let first = self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<W>();
+            std::slice::from_raw_parts_mut(first, vectors * 32 / size_of::<W>())
+        }
+    }
+}
+
+impl Native {
+    /// Whether the numbers of a vector are near enough to each other for four bytes to say how far.
+    pub(super) fn reaches(&self, addresses: &[Address]) -> bool {
+        let is_near = |stride: isize| stride.unsigned_abs() < 1 << 27;
+        self.frame.distances.iter().all(|(argument, axis, _)| is_near(addresses[*argument].stride(*axis)))
+    }
+
+    /// Runs the nest.
+    pub(super) fn run<T: Stored>(&self, compute: &Compute<'_>, addresses: &[Address]) -> Result<()> {
+        let units = self.free.iter().map(|(_, positions)| *positions).product::<usize>();
+        match &self.kind {
+            Kind::Units(function) => {
+                compute.try_parallel_for(units, (self.cost / 10).clamp(1, 1 << 30), |range| {
+                    Work::new(self, addresses)?.units(function, range, None);
+                    Ok(())
+                })
+            }
+            Kind::Parts(parts) => self.run_parts::<T>(parts, units, compute, addresses),
+        }
+    }
+
+    /// Folds the parts of a loop, then what there is of each unit.
+    fn run_parts<T: Stored>(
+        &self,
+        parts: &Parts,
+        units: usize,
+        compute: &Compute<'_>,
+        addresses: &[Address],
+    ) -> Result<()> {
+        let width = 32 / size_of::<T::Wide>();
+        let each = parts.folds.iter().map(|(.., vectors)| vectors * width).sum::<usize>();
+        let zero = T::Wide::default();
+        let mut folded = memory::filled(zero, each * units * parts.count, "parts of a fold")?;
+        let all = Shared(folded.as_mut_ptr());
+        let cost = (self.cost / 10 / parts.count).clamp(1, 1 << 30);
+        compute.try_parallel_for(units * parts.count, cost, |range| {
+            let all = &all;
+            let mut work = Work::new(self, addresses)?;
+            for index in range {
+                let (part, unit) = (index / units, index % units);
+                let function = if part + 1 == parts.count { &parts.last } else { &parts.part };
+                work.units(function, unit..unit + 1, Some((parts.axis, part * parts.length)));
+                // SAFETY: there are so many numbers for each part of each unit, and each is of one thread.
+                let mut to = unsafe { std::slice::from_raw_parts_mut(all.0.add(index * each), each) };
+                for (_, at, vectors) in &parts.folds {
+                    let (own, rest) = to.split_at_mut(vectors * width);
+                    own.copy_from_slice(work.numbers(*at, *vectors));
+                    to = rest;
+                }
+            }
+            Ok(())
+        })?;
+        self.put_together::<T>(parts, units, compute, (addresses, &mut folded))
+    }
+
+    /// Folds what the parts were folded to, by pairs, so that a sum's error is small; then does the rest for each unit.
+    fn put_together<T: Stored>(
+        &self,
+        parts: &Parts,
+        units: usize,
+        compute: &Compute<'_>,
+        (addresses, folded): (&[Address], &mut [T::Wide]),
+    ) -> Result<()> {
+        let width = 32 / size_of::<T::Wide>();
+        let each = folded.len() / (units * parts.count);
+        let mut step = 1;
+        while step < parts.count {
+            for part in (0..parts.count - step).step_by(2 * step) {
+                let (first, second) = folded.split_at_mut((part + step) * units * each);
+                let mut into = &mut first[part * units * each..][..units * each];
+                let mut from = &second[..units * each];
+                for _ in 0..units {
+                    for (op, _, vectors) in &parts.folds {
+                        let count = vectors * width;
+                        fold_numbers::<T>(*op, &mut into[..count], &from[..count]);
+                        (into, from) = (&mut into[count..], &from[count..]);
+                    }
+                }
+            }
+            step *= 2;
+        }
+        let folded = &*folded;
+        compute.try_parallel_for(units, 1000, |range| {
+            let mut work = Work::new(self, addresses)?;
+            for unit in range {
+                work.units(&parts.before, unit..unit + 1, None);
+                let mut from = &folded[unit * each..][..each];
+                for (_, at, vectors) in &parts.folds {
+                    let (own, rest) = from.split_at(vectors * width);
+                    work.numbers(*at, *vectors).copy_from_slice(own);
+                    from = rest;
+                }
+                work.units(&parts.after, unit..unit + 1, None);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn fold_numbers<T: Stored>(op: Fold, into: &mut [T::Wide], from: &[T::Wide]) {
+    use opsmith_body::Element;
+    for (a, b) in into.iter_mut().zip(from) {
+        *a = T::Wide::store::<Plain>(op.of_two(a.load::<Plain>(), b.load::<Plain>()));
+    }
+}
+
+/// Numbers that threads share.
+struct Shared<W>(*mut W);
+
+// SAFETY: each number is written by one thread.
+unsafe impl<W> Sync for Shared<W> {}
