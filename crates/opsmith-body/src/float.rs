@@ -5,7 +5,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::isa::Isa;
 use crate::math::{self, Real};
-use crate::scalar::{Lane, Scalar};
+use crate::scalar::Scalar;
 
 /// A float of type `T` in code for the instruction set `I`. Laid out as `T`.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +44,10 @@ impl<T: Real, I: Isa> Float<T, I> {
         if I::FUSED { Self::new(self.0.fused(factor.0, term.0)) } else { self * factor + term }
     }
 
-    /// `yes` where `lane` is true, else `no`.
+    /// `yes` where it is true, else `no`.
     #[inline(always)]
-    pub(crate) fn pick(lane: bool, yes: Self, no: Self) -> Self {
-        if lane { yes } else { no }
+    pub(crate) fn pick(truth: T::Truth, yes: Self, no: Self) -> Self {
+        Self::new(T::pick(truth, yes.0, no.0))
     }
 
     /// The magnitude of `self` with the sign of `sign`.
@@ -60,14 +60,14 @@ impl<T: Real, I: Isa> Float<T, I> {
     #[inline(always)]
     pub(crate) fn at_most(self, limit: f64) -> Self {
         let limit = Self::c(limit);
-        Self::pick(self.0 > limit.0, limit, self)
+        Self::pick(self.gt(limit), limit, self)
     }
 
     /// The larger; `self` if one is NaN.
     #[inline(always)]
     pub(crate) fn at_least(self, limit: f64) -> Self {
         let limit = Self::c(limit);
-        Self::pick(self.0 < limit.0, limit, self)
+        Self::pick(self.lt(limit), limit, self)
     }
 }
 
@@ -102,7 +102,7 @@ impl<T: Real, I: Isa> Neg for Float<T, I> {
 }
 
 impl<T: Real, I: Isa> Scalar for Float<T, I> {
-    type Mask = Lane;
+    type Mask = T::Truth;
 
     #[inline(always)]
     fn of(constant: f64) -> Self {
@@ -162,7 +162,7 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     }
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        math::pow::pow(self, exponent)
+        T::pow(self, exponent)
     }
     #[inline(always)]
     fn abs(self) -> Self {
@@ -171,7 +171,7 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     #[inline(always)]
     fn sign(self) -> Self {
         let one = Self::c(1.0).with_sign_of(self);
-        Self::pick(self.0.magnitude() > T::ZERO, one, self)
+        Self::pick(self.abs().gt(Self::c(0.0)), one, self)
     }
     #[inline(always)]
     fn floor(self) -> Self {
@@ -180,34 +180,34 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
         }
         // Beyond 2ᵖ there are only integers; below, adding it rounds to one.
         let magnitude = self.abs();
-        let large = Self::new(T::INTEGERS);
+        let large = Self::c(T::INTEGERS);
         let nearest = ((magnitude + large) - large).with_sign_of(self);
-        let down = Self::pick(nearest.0 > self.0, nearest - 1.0, nearest);
-        Self::pick(magnitude.0 < large.0, down.with_sign_of(self), self)
+        let down = Self::pick(nearest.gt(self), nearest - 1.0, nearest);
+        Self::pick(magnitude.lt(large), down.with_sign_of(self), self)
     }
     #[inline(always)]
     fn min(self, other: Self) -> Self {
-        Self::pick((self.0 <= other.0) | self.0.is_nan(), self, other)
+        Self::pick(self.le(other) | self.ne(self), self, other)
     }
     #[inline(always)]
     fn max(self, other: Self) -> Self {
-        Self::pick((self.0 >= other.0) | self.0.is_nan(), self, other)
+        Self::pick(self.ge(other) | self.ne(self), self, other)
     }
     #[inline(always)]
-    fn lt(self, other: Self) -> Lane {
-        Lane(self.0 < other.0)
+    fn lt(self, other: Self) -> T::Truth {
+        self.0.less(other.0)
     }
     #[inline(always)]
-    fn le(self, other: Self) -> Lane {
-        Lane(self.0 <= other.0)
+    fn le(self, other: Self) -> T::Truth {
+        self.0.less_or_equal(other.0)
     }
     #[inline(always)]
-    fn eq(self, other: Self) -> Lane {
-        Lane(self.0 == other.0)
+    fn eq(self, other: Self) -> T::Truth {
+        self.0.equal(other.0)
     }
     #[inline(always)]
-    fn select(mask: Lane, yes: Self, no: Self) -> Self {
-        Self::pick(mask.0, yes, no)
+    fn select(mask: T::Truth, yes: Self, no: Self) -> Self {
+        Self::pick(mask, yes, no)
     }
     #[inline(always)]
     fn mul_add(self, factor: Self, term: Self) -> Self {
@@ -215,10 +215,10 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     }
     #[inline(always)]
     fn gelu(self) -> Self {
-        math::normal::gelu(self)
+        T::gelu(self)
     }
     #[inline(always)]
     fn gelu_tanh(self) -> Self {
-        math::normal::gelu_tanh(self)
+        T::gelu_tanh(self)
     }
 }

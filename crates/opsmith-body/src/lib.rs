@@ -39,6 +39,8 @@
 mod axes;
 mod blocks;
 mod body;
+#[allow(dead_code, reason = "nothing makes code of lines yet")]
+mod code;
 mod dual;
 mod element;
 mod expr;

@@ -7,6 +7,7 @@ mod loops;
 mod lower;
 mod nest;
 mod place;
+pub(crate) mod record;
 mod segment;
 
 pub use frame::Frame;

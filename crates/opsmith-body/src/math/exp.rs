@@ -2,7 +2,7 @@
 
 use crate::float::Float;
 use crate::isa::Isa;
-use crate::math::Real;
+use crate::math::{Real, polynomials};
 use crate::scalar::Scalar;
 
 /// An exponential before it is scaled: eˣ = (1 + `fraction`) 2ᵏ.
@@ -19,7 +19,7 @@ impl<T: Real, I: Isa> Exponential<T, I> {
     fn of(x: Float<T, I>) -> Self {
         let (k, rounded) = Self::exponent(x);
         let r = k.fma(Float::c(-T::LN2.1), k.fma(Float::c(-T::LN2.0), x));
-        Self { fraction: (r * r).fma(T::exp_poly(r), r), rounded }
+        Self { fraction: (r * r).fma(polynomials::exp(r), r), rounded }
     }
 
     /// That of `x + low`, for a `low` that is small; with all the digits of `fraction`.
@@ -30,7 +30,7 @@ impl<T: Real, I: Isa> Exponential<T, I> {
         let rest = k.fma(Float::c(T::LN2.1), -low);
         let r = start - rest;
         let lost = (start - r) - rest;
-        Self { fraction: (r * r).fma(T::exp_poly(r), lost) + r, rounded }
+        Self { fraction: (r * r).fma(polynomials::exp(r), lost) + r, rounded }
     }
 
     /// x / log 2, rounded: as a number, and as a sum with `Real::ROUND`.
@@ -43,10 +43,17 @@ impl<T: Real, I: Isa> Exponential<T, I> {
     /// 2ᵏ times a number, with one rounding where the result is subnormal; k is at most 0 where `falls` is true, else at
     /// least 0.
     #[inline(always)]
-    pub(crate) fn scale(&self, number: Float<T, I>, falls: bool) -> Float<T, I> {
-        let shift = if falls { T::DESCENT } else { -2 };
+    pub(crate) fn scale(&self, number: Float<T, I>, falls: T::Truth) -> Float<T, I> {
+        let shift = T::pick(falls, T::biased(T::DESCENT), T::biased(-2));
         let back = Float::pick(falls, Float::c(1.0 / T::ASCENT), Float::c(4.0));
         number * Float::new(T::power_of_two(self.rounded.get(), shift)) * back
+    }
+
+    /// The same for k that are at most 0.
+    #[inline(always)]
+    pub(crate) fn scale_down(&self, number: Float<T, I>) -> Float<T, I> {
+        let power = T::power_of_two(self.rounded.get(), T::biased(T::DESCENT));
+        number * Float::new(power) * Float::c(1.0 / T::ASCENT)
     }
 }
 
@@ -54,7 +61,7 @@ impl<T: Real, I: Isa> Exponential<T, I> {
 #[inline(always)]
 pub(crate) fn exp<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let parts = Exponential::of(x.at_most(T::EXP_RANGE.1).at_least(T::EXP_RANGE.0));
-    parts.scale(parts.fraction + 1.0, x.get() < T::ZERO)
+    parts.scale(parts.fraction + 1.0, x.lt(Float::c(0.0)))
 }
 
 /// eˣ − 1.
@@ -62,9 +69,9 @@ pub(crate) fn exp<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 pub(crate) fn expm1<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let parts = Exponential::of_sum(x.at_most(T::EXP_RANGE.1).at_least(T::EXPM1_LOW), Float::c(0.0));
     // 2ᵏ⁻¹ is finite for every finite result.
-    let half = Float::new(T::power_of_two(parts.rounded.get(), -1));
+    let half = Float::new(T::power_of_two(parts.rounded.get(), T::biased(-1)));
     let result = parts.fraction.fma(half, half - 0.5);
-    Float::pick(x.abs().get() < T::NORMAL + T::NORMAL, x, result + result)
+    Float::pick(x.abs().lt(Float::c(2.0 * T::NORMAL)), x, result + result)
 }
 
 /// The hyperbolic tangent: below ½ from `expm1`, beyond from 1.
@@ -72,9 +79,9 @@ pub(crate) fn expm1<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 pub(crate) fn tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let double = (x.abs() * 2.0).at_most(-T::EXPM1_LOW * 2.0);
     let parts = Exponential::of_sum(double, Float::c(0.0));
-    let power = Float::new(T::power_of_two(parts.rounded.get(), 0));
+    let power = Float::new(T::power_of_two(parts.rounded.get(), T::biased(0)));
     let e = parts.fraction.fma(power, power - 1.0);
-    let small = double.get() < T::from_f64(1.1);
+    let small = double.lt(Float::c(1.1));
     let quotient = Float::pick(small, e, Float::c(2.0)) / (e + 2.0);
     // e/(e + 2) = e/2 − e/2 · e/(e + 2): the rounding of the quotient counts less.
     let start = Float::pick(small, e * 0.5, Float::c(1.0));
@@ -85,8 +92,8 @@ pub(crate) fn tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 #[inline(always)]
 pub(crate) fn sigmoid<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let parts = Exponential::of((-x.abs()).at_least(T::EXP_RANGE.0));
-    let e = parts.scale(parts.fraction + 1.0, true);
+    let e = parts.scale_down(parts.fraction + 1.0);
     let quotient = e / (e + 1.0);
-    let start = Float::pick(x.get() < T::ZERO, e, Float::c(1.0));
+    let start = Float::pick(x.lt(Float::c(0.0)), e, Float::c(1.0));
     start.fma(-quotient, start)
 }

@@ -1,15 +1,15 @@
 //! The elementary functions, branch-free, for any float type and instruction set.
 //!
 //! Every function is `#[inline(always)]` and has no branch and no call, so that a loop around it is vectorised. The
-//! polynomials are fitted by `tools/fit.py`; the methods are the usual ones and named where they are used.
+//! methods are the usual ones and named where they are used.
 
 pub(crate) mod double;
 pub(crate) mod exp;
-mod f32;
-mod f64;
 pub(crate) mod log;
 pub(crate) mod normal;
-pub(crate) mod pow;
+mod plain;
+mod polynomials;
+mod pow;
 mod trig;
 mod two_over_pi;
 
@@ -17,6 +17,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::float::Float;
 use crate::isa::Isa;
+use crate::scalar::Mask;
 
 /// `c0 + x (c1 + x (c2 + …))`, one fused operation per coefficient.
 macro_rules! horner {
@@ -44,47 +45,60 @@ pub(crate) use horner_of_two;
 /// A number as the sum of two, the second far smaller.
 pub(crate) type Pair<T, I> = (Float<T, I>, Float<T, I>);
 
-/// What the elementary functions need to know of a float type. Sealed: `f32` and `f64`.
+/// What the elementary functions need to know of a float type. Sealed: `f32`, `f64`, and what records either.
 #[allow(private_interfaces, reason = "the trait is sealed by its module, which is private")]
 pub trait Real:
     Copy
     + Send
     + Sync
     + 'static
-    + PartialOrd
     + Add<Output = Self>
     + Sub<Output = Self>
     + Mul<Output = Self>
     + Div<Output = Self>
     + Neg<Output = Self>
 {
-    /// Zero.
-    const ZERO: Self;
+    /// What a comparison gives.
+    type Truth: Mask;
+
+    /// Whether it is a float64, else it is a float32.
+    const DOUBLE: bool;
+    /// The explicit bits of the significand.
+    const DIGITS: u8 = if Self::DOUBLE { 52 } else { 23 };
+    /// What is added to exponents where they are stored.
+    const BIAS: i32 = if Self::DOUBLE { 1023 } else { 127 };
+    /// The bits of √½.
+    const SQRT_HALF: u64 = if Self::DOUBLE { 0x3fe6_a09e_667f_3bcd } else { 0x3f35_04f3 };
     /// From here on all floats are integers: 2 to the number of explicit bits of the significand.
-    const INTEGERS: Self;
+    const INTEGERS: f64 = if Self::DOUBLE { 4_503_599_627_370_496.0 } else { 8_388_608.0 };
     /// 1.5 times [`INTEGERS`](Self::INTEGERS): what is added to it is rounded to an integer, whose bits are the low
     /// bits of the sum.
-    const ROUND: f64;
+    const ROUND: f64 = Self::INTEGERS * 1.5;
     /// Where `exp` has overflowed, and where it is zero.
-    const EXP_RANGE: (f64, f64);
+    const EXP_RANGE: (f64, f64) = if Self::DOUBLE { (-746.0, 710.0) } else { (-104.0, 89.0) };
     /// How far exponents of results that are subnormal are lifted, so that powers of two are normal.
-    const DESCENT: i32;
+    const DESCENT: i32 = if Self::DOUBLE { 512 } else { 64 };
     /// 2 to that power.
-    const ASCENT: f64;
+    const ASCENT: f64 = if Self::DOUBLE { 1.3407807929942597e154 } else { 18_446_744_073_709_551_616.0 };
     /// From here on `expm1(-x)` is −1.
-    const EXPM1_LOW: f64;
+    const EXPM1_LOW: f64 = if Self::DOUBLE { -40.0 } else { -20.0 };
     /// log 2 in two parts; an exponent times the first part is exact.
-    const LN2: (f64, f64);
+    const LN2: (f64, f64) = if Self::DOUBLE {
+        (0.6931471803691238, 1.9082149292705877e-10)
+    } else {
+        (0.693359375, -2.1219444e-4)
+    };
     /// From here on Φ(−t) is zero.
-    const TAIL_END: f64;
+    const TAIL_END: f64 = if Self::DOUBLE { 39.0 } else { 14.5 };
     /// From here on the tanh form of GELU is zero for −x.
-    const GELU_END: f64;
+    const GELU_END: f64 = if Self::DOUBLE { 21.7 } else { 11.0 };
     /// The factor of Dekker's splitting: 2 to half the significand's bits, plus 1.
-    const SPLIT: f64;
+    const SPLIT: f64 = if Self::DOUBLE { 134_217_729.0 } else { 4097.0 };
     /// The smallest normal number.
-    const NORMAL: Self;
+    const NORMAL: f64 = if Self::DOUBLE { f64::MIN_POSITIVE } else { f32::MIN_POSITIVE as f64 };
     /// 2 to a power that lifts subnormal numbers to normal ones, and the power.
-    const LIFT: (f64, f64);
+    const LIFT: (f64, f64) =
+        if Self::DOUBLE { (18_014_398_509_481_984.0, 54.0) } else { (33_554_432.0, 25.0) };
 
     /// The float nearest to a constant.
     fn from_f64(constant: f64) -> Self;
@@ -98,27 +112,63 @@ pub trait Real:
     fn floor_native(self) -> Self;
     /// The magnitude of `self` with the sign of `sign`.
     fn with_sign_of(self, sign: Self) -> Self;
-    /// Whether it is NaN.
-    fn is_nan(self) -> bool;
-    /// 2 to the power k + shift from k + [`ROUND`](Self::ROUND), for normal results.
-    fn power_of_two(rounded: Self, shift: i32) -> Self;
-    /// A positive normal number as m 2ᵏ with m in [√½, √2).
-    fn split(self) -> (Self, Self);
 
-    /// E in eʳ = 1 + r + r² E(r), for |r| ≤ log(2)/2.
-    fn exp_poly<I: Isa>(r: Float<Self, I>) -> Float<Self, I>;
-    /// L in log((1+s)/(1−s)) = 2s + s z L(z), with z = s².
-    fn log_poly<I: Isa>(z: Float<Self, I>) -> Float<Self, I>;
-    /// Q in erf(x) = x + x Q(x²), for |x| ≤ 1.
-    fn erf_poly<I: Isa>(z: Float<Self, I>) -> Float<Self, I>;
-    /// For t ≥ 0, K(t) = exp(t²/2) Φ(−t) and true where t is small, else t K(t) and false; with its rounding error.
-    fn tail_poly<I: Isa>(t: Float<Self, I>) -> (Pair<Self, I>, bool);
-    /// 2u in the tanh form of GELU, x/2 (1 + tanh u), in two parts.
-    fn gelu_argument<I: Isa>(x: Float<Self, I>) -> Pair<Self, I>;
+    /// `self < other`.
+    fn less(self, other: Self) -> Self::Truth;
+    /// `self <= other`.
+    fn less_or_equal(self, other: Self) -> Self::Truth;
+    /// `self == other`.
+    fn equal(self, other: Self) -> Self::Truth;
+    /// `yes` where it is true, else `no`.
+    fn pick(truth: Self::Truth, yes: Self, no: Self) -> Self;
+
+    /// What has these bits, the low 32 of them in a float32.
+    fn from_pattern(bits: u64) -> Self;
+    /// The bits added as integers, which wrap around.
+    fn add_bits(self, other: Self) -> Self;
+    /// The bits that both have.
+    fn and_bits(self, other: Self) -> Self;
+    /// The bits that one of the two has.
+    fn or_bits(self, other: Self) -> Self;
+    /// The bits shifted left.
+    fn shift_left(self, by: u8) -> Self;
+    /// The bits shifted right, with zeros coming in.
+    fn shift_right(self, by: u8) -> Self;
+
+    /// The bits of an exponent as it is stored, but lowest.
+    #[inline(always)]
+    fn biased(exponent: i32) -> Self {
+        Self::from_pattern((exponent + Self::BIAS) as u64)
+    }
+
+    /// 2 to the power k + shift from k + [`ROUND`](Self::ROUND) and [`biased`](Self::biased) of the shift, for normal
+    /// results.
+    #[inline(always)]
+    fn power_of_two(rounded: Self, shift: Self) -> Self {
+        // The low bits of `ROUND` are zero, so what is left by the shift of the bits is k and the bias.
+        rounded.add_bits(shift).shift_left(Self::DIGITS)
+    }
+
+    /// A positive normal number as m 2ᵏ with m in [√½, √2).
+    #[inline(always)]
+    fn split(self) -> (Self, Self) {
+        let bits = Self::from_pattern;
+        let one = (Self::BIAS as u64) << Self::DIGITS;
+        let shifted = self.add_bits(bits(one - Self::SQRT_HALF));
+        let mantissa = shifted.and_bits(bits((1 << Self::DIGITS) - 1)).add_bits(bits(Self::SQRT_HALF));
+        // An integer as the low bits of a float from `INTEGERS` on.
+        let exponent = shifted.shift_right(Self::DIGITS).or_bits(Self::from_f64(Self::INTEGERS));
+        (mantissa, exponent - Self::from_f64(Self::INTEGERS + f64::from(Self::BIAS)))
+    }
+
     /// The sine.
     fn sin<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
     /// The cosine.
     fn cos<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
-    /// x to the power y for x > 0; infinite and zero x, and infinite y, are the caller's.
-    fn pow_positive<I: Isa>(x: Float<Self, I>, y: Float<Self, I>) -> Float<Self, I>;
+    /// x to the power y.
+    fn pow<I: Isa>(x: Float<Self, I>, y: Float<Self, I>) -> Float<Self, I>;
+    /// x Φ(x).
+    fn gelu<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
+    /// The tanh form of GELU, x/2 (1 + tanh u).
+    fn gelu_tanh<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
 }

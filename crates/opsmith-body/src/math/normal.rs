@@ -7,8 +7,8 @@ use crate::float::Float;
 use crate::isa::Isa;
 use crate::math::double::{fast_two_sum, multiply_add, product, quotient, two_product, two_sum};
 use crate::math::exp::Exponential;
-use crate::math::{Pair, Real};
-use crate::scalar::{GELU_LINEAR, Scalar};
+use crate::math::{Pair, Real, polynomials};
+use crate::scalar::{GELU_CUBIC, GELU_LINEAR, Scalar};
 
 /// exp(−t²/2) and the other factors of the tail.
 struct Tail<T, I> {
@@ -34,7 +34,7 @@ impl<T: Real, I: Isa> Tail<T, I> {
     /// Φ(−t), or t Φ(−t).
     #[inline(always)]
     fn times(&self, factor: Times) -> Float<T, I> {
-        let ((k, k_low), near) = T::tail_poly(self.t);
+        let ((k, k_low), near) = polynomials::tail(self.t);
         let fraction = self.gauss.fraction;
         // K (1 + fraction), with its rounding error.
         let (high, low) = multiply_add(k, fraction, k);
@@ -47,7 +47,7 @@ impl<T: Real, I: Isa> Tail<T, I> {
                 factor.fma(high, factor * low)
             }
         };
-        self.gauss.scale(tail, true)
+        self.gauss.scale_down(tail)
     }
 }
 
@@ -55,7 +55,7 @@ impl<T: Real, I: Isa> Tail<T, I> {
 #[inline(always)]
 pub(crate) fn cdf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let tail = Tail::of(x.abs()).times(Times::One);
-    Float::pick(x.get() < T::ZERO, tail, Float::c(1.0) - tail)
+    Float::pick(x.lt(Float::c(0.0)), tail, Float::c(1.0) - tail)
 }
 
 /// φ(x).
@@ -63,42 +63,52 @@ pub(crate) fn cdf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 pub(crate) fn pdf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let Exponential { fraction, rounded } = Tail::of(x.abs()).gauss;
     let factor = Float::c(0.398_942_280_401_432_7);
-    Exponential { fraction, rounded }.scale(factor.fma(fraction, factor), true)
+    Exponential { fraction, rounded }.scale_down(factor.fma(fraction, factor))
 }
 
 /// The error function.
 #[inline(always)]
 pub(crate) fn erf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let magnitude = x.abs();
-    let inner = x.fma(T::erf_poly(x * x), x);
+    let inner = x.fma(polynomials::erf(x * x), x);
     let outer = Float::c(1.0) - Tail::of(magnitude * std::f64::consts::SQRT_2).times(Times::One) * 2.0;
-    Float::pick(magnitude.get() < T::from_f64(1.0), inner, outer).with_sign_of(x)
+    Float::pick(magnitude.lt(Float::c(1.0)), inner, outer).with_sign_of(x)
 }
 
 /// x Φ(x).
 #[inline(always)]
 pub(crate) fn gelu<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let tail = Tail::of(x.abs()).times(Times::T);
-    Float::pick(x.get() < T::ZERO, -tail, x - tail)
+    Float::pick(x.lt(Float::c(0.0)), -tail, x - tail)
 }
 
-/// x/2 (1 + tanh u) = x / (1 + exp(−2u)).
+/// x/2 (1 + tanh u) = x / (1 + exp(−2u)), from |x|, at most `Real::GELU_END`, and 2u of that.
 #[inline(always)]
-pub(crate) fn gelu_tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
-    let magnitude = x.abs();
-    let clamped = magnitude.at_most(T::GELU_END);
-    let (high, low) = T::gelu_argument(clamped);
+pub(crate) fn gelu_tanh<T: Real, I: Isa>(
+    x: Float<T, I>,
+    clamped: Float<T, I>,
+    (high, low): Pair<T, I>,
+) -> Float<T, I> {
     let parts = Exponential::of_sum(-high, -low);
     let (e, e_low) = fast_two_sum(Float::c(1.0), parts.fraction);
     let (top, top_low) = two_product(clamped, e);
-    let bottom = fast_two_sum(Float::c(1.0), parts.scale(e, true));
-    let tail = parts.scale(quotient((top, clamped.fma(e_low, top_low)), bottom), true);
-    Float::pick(x.get() < T::ZERO, -tail, x - tail)
+    let bottom = fast_two_sum(Float::c(1.0), parts.scale_down(e));
+    let tail = parts.scale_down(quotient((top, clamped.fma(e_low, top_low)), bottom));
+    Float::pick(x.lt(Float::c(0.0)), -tail, x - tail)
 }
 
-/// The argument of `gelu_tanh`'s exponential in twice the precision, for x ≥ 0: x (a + b x²).
+/// 2u of `gelu_tanh`, x (a + b x²), in two parts, for x ≥ 0.
 #[inline(always)]
-pub(crate) fn gelu_argument<I: Isa>(x: Float<f64, I>) -> Pair<f64, I> {
+pub(crate) fn gelu_argument_f32<I: Isa>(x: Float<f32, I>) -> Pair<f32, I> {
+    let wide = Float::<f64, I>::new(f64::from(x.get()));
+    let argument = (wide * wide).fma(Float::c(GELU_LINEAR * GELU_CUBIC), Float::c(GELU_LINEAR)) * wide;
+    let high = argument.get() as f32;
+    (Float::new(high), Float::new((argument.get() - f64::from(high)) as f32))
+}
+
+/// The same in float64, in twice the precision.
+#[inline(always)]
+pub(crate) fn gelu_argument_f64<I: Isa>(x: Float<f64, I>) -> Pair<f64, I> {
     let linear = Float::c(GELU_LINEAR);
     let cubic = product(two_product(x, x), (Float::c(0.07135481627260025), Float::c(-6.175149918155315e-19)));
     let (factor, low) = two_sum(linear, cubic.0);

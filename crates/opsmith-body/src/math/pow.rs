@@ -8,31 +8,35 @@ use crate::math::exp::Exponential;
 use crate::math::{Pair, horner};
 use crate::scalar::Scalar;
 
-/// x to the power y, with the special cases of C99 and IEEE 754.
+/// x to the power y, with the special cases of C99 and IEEE 754, from `power`, which is |x|ʸ in the other cases.
 #[inline(always)]
-pub(crate) fn pow<T: Real, I: Isa>(x: Float<T, I>, y: Float<T, I>) -> Float<T, I> {
+pub(crate) fn with_limits<T: Real, I: Isa>(
+    x: Float<T, I>,
+    y: Float<T, I>,
+    power: Float<T, I>,
+) -> Float<T, I> {
     let (zero, one, infinity) = (Float::c(0.0), Float::c(1.0), Float::<T, I>::c(f64::INFINITY));
     let (base, size) = (x.abs(), y.abs());
-    let power = T::pow_positive(base, y);
     // Infinite or zero by the side of 1 that the base is on and the sign of y.
-    let up = (base.get() > one.get()) == (y.get() > T::ZERO);
-    let extreme = (base.get() == T::ZERO) | (base.get() == infinity.get()) | (size.get() == infinity.get());
+    let (large, positive) = (base.gt(one), y.gt(zero));
+    let up = (large & positive) | !(large | positive);
+    let extreme = base.eq(zero) | base.eq(infinity) | size.eq(infinity);
     let power = Float::pick(extreme, Float::pick(up, infinity, zero), power);
     let half = y * 0.5;
-    let integer = y.floor().get() == y.get();
-    let odd = integer & (half.floor().get() != half.get());
+    let integer = y.floor().eq(y);
+    let odd = integer & half.floor().ne(half);
     let power = Float::pick(odd, power.with_sign_of(x), power);
-    let undefined = (x.get() < T::ZERO) & (base.get() < infinity.get()) & !integer;
+    let undefined = x.lt(zero) & base.lt(infinity) & !integer;
     let power = Float::pick(undefined, Float::c(f64::NAN), power);
-    let power = Float::pick(base.get().is_nan() | size.get().is_nan(), base + size, power);
-    let unit = (x.get() == one.get()) | (y.get() == T::ZERO);
-    Float::pick(unit | ((base.get() == one.get()) & (size.get() == infinity.get())), one, power)
+    let power = Float::pick(base.ne(base) | size.ne(size), base + size, power);
+    let unit = x.eq(one) | y.eq(zero);
+    Float::pick(unit | (base.eq(one) & size.eq(infinity)), one, power)
 }
 
 /// log x in twice the precision, for positive normal x: 2s + (2/3) s³ + s⁵ …, as SLEEF does it.
 #[inline(always)]
 fn log_double<I: Isa>(x: Float<f64, I>) -> Pair<f64, I> {
-    let tiny = x.get() < f64::NORMAL;
+    let tiny = x.lt(Float::c(f64::NORMAL));
     let (m, k) = Float::pick(tiny, x * f64::LIFT.0, x).get().split();
     let k = Float::new(k) - Float::pick(tiny, Float::c(f64::LIFT.1), Float::c(0.0));
     let m = Float::new(m);
@@ -61,9 +65,9 @@ pub(crate) fn pow_f64<I: Isa>(x: Float<f64, I>, y: Float<f64, I>) -> Float<f64, 
     let (high, low) = two_product(y, log);
     let low = y.fma(log_low, low);
     let bounded = high.at_most(f64::EXP_RANGE.1).at_least(f64::EXP_RANGE.0);
-    let low = Float::pick(bounded.get() == high.get(), low, Float::c(0.0));
+    let low = Float::pick(bounded.eq(high), low, Float::c(0.0));
     let parts = Exponential::of_sum(bounded, low);
-    parts.scale(parts.fraction + 1.0, bounded.get() < 0.0)
+    parts.scale(parts.fraction + 1.0, bounded.lt(Float::c(0.0)))
 }
 
 /// xʸ in float32, by float64: for positive finite x.
@@ -80,6 +84,6 @@ pub(crate) fn pow_f32<I: Isa>(x: Float<f32, I>, y: Float<f32, I>) -> Float<f32, 
     let r = (rounded - f64::ROUND).fma(Float::c(-std::f64::consts::LN_2), product);
     let series = horner!(r; 0.5000000046669132, 0.1666666681663732, 0.04166635356058133,
         0.008333273109430956, 0.0013941099556590722, 0.00019914157505954356);
-    let power = (r * r).fma(series, r + 1.0) * Float::new(f64::power_of_two(rounded.get(), 0));
+    let power = (r * r).fma(series, r + 1.0) * Float::new(f64::power_of_two(rounded.get(), f64::biased(0)));
     Float::new(power.get() as f32)
 }

@@ -8,7 +8,7 @@ use crate::isa::Isa;
 use crate::math::double::{fast_two_sum, two_product, two_sum};
 use crate::math::horner;
 use crate::math::two_over_pi::{BANDS_F32, BANDS_F64};
-use crate::scalar::Scalar;
+use crate::scalar::{Lane, Scalar};
 
 /// π/2 in two parts.
 const HALF_PI: (f64, f64) = (std::f64::consts::FRAC_PI_2, 6.123233995736766e-17);
@@ -29,7 +29,7 @@ impl<I: Isa> Reduced<I> {
     #[inline(always)]
     fn choose(&self, lead: u64, sine: Float<f64, I>, cosine: Float<f64, I>) -> Float<f64, I> {
         let quarters = self.quarters.wrapping_add(lead);
-        let magnitude = Float::pick(quarters & 1 == 0, sine, cosine);
+        let magnitude = Float::pick(Lane(quarters & 1 == 0), sine, cosine);
         Float::new(f64::from_bits(magnitude.get().to_bits() ^ ((quarters & 2) << 62)))
     }
 }
@@ -115,8 +115,8 @@ pub(crate) fn sine_f64<I: Isa>(x: Float<f64, I>, lead: u64) -> Float<f64, I> {
     let one = Float::c(1.0) - half;
     let cosine = one + (((Float::c(1.0) - one) - half) + (z * z).fma(even, -(r * low)));
     let result = reduced.choose(lead, sine, cosine);
-    let size = x.abs().get();
-    let tiny = (lead == 0) & (size < 1e-9);
+    let size = x.abs();
+    let tiny = Lane(lead == 0) & size.lt(Float::c(1e-9));
     let result = Float::pick(tiny, x, result);
-    Float::pick(size < f64::INFINITY, result, Float::c(f64::NAN))
+    Float::pick(size.lt(Float::c(f64::INFINITY)), result, Float::c(f64::NAN))
 }

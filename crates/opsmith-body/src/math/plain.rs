@@ -1,0 +1,105 @@
+//! The floats of the processor.
+
+use crate::float::Float;
+use crate::isa::Isa;
+use crate::math::{Real, normal, pow, trig};
+use crate::scalar::{Lane, Scalar};
+
+macro_rules! plain {
+    ($float:ident, $bits:ident, $sine:ident, $power:ident, $gelu_argument:ident) => {
+        #[allow(private_interfaces, reason = "the trait is sealed by its module, which is private")]
+        impl Real for $float {
+            type Truth = Lane;
+            const DOUBLE: bool = size_of::<$float>() == 8;
+
+            #[inline(always)]
+            fn from_f64(constant: f64) -> Self {
+                constant as $float
+            }
+            #[inline(always)]
+            fn fused(self, factor: Self, term: Self) -> Self {
+                self.mul_add(factor, term)
+            }
+            #[inline(always)]
+            fn magnitude(self) -> Self {
+                self.abs()
+            }
+            #[inline(always)]
+            fn root(self) -> Self {
+                self.sqrt()
+            }
+            #[inline(always)]
+            fn floor_native(self) -> Self {
+                self.floor()
+            }
+            #[inline(always)]
+            fn with_sign_of(self, sign: Self) -> Self {
+                self.copysign(sign)
+            }
+            #[inline(always)]
+            fn less(self, other: Self) -> Lane {
+                Lane(self < other)
+            }
+            #[inline(always)]
+            fn less_or_equal(self, other: Self) -> Lane {
+                Lane(self <= other)
+            }
+            #[inline(always)]
+            fn equal(self, other: Self) -> Lane {
+                Lane(self == other)
+            }
+            #[inline(always)]
+            fn pick(truth: Lane, yes: Self, no: Self) -> Self {
+                if truth.0 { yes } else { no }
+            }
+            #[inline(always)]
+            fn from_pattern(bits: u64) -> Self {
+                Self::from_bits(bits as $bits)
+            }
+            #[inline(always)]
+            fn add_bits(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits().wrapping_add(other.to_bits()))
+            }
+            #[inline(always)]
+            fn and_bits(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits() & other.to_bits())
+            }
+            #[inline(always)]
+            fn or_bits(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits() | other.to_bits())
+            }
+            #[inline(always)]
+            fn shift_left(self, by: u8) -> Self {
+                Self::from_bits(self.to_bits().wrapping_shl(u32::from(by)))
+            }
+            #[inline(always)]
+            fn shift_right(self, by: u8) -> Self {
+                Self::from_bits(self.to_bits().wrapping_shr(u32::from(by)))
+            }
+            #[inline(always)]
+            fn sin<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
+                trig::$sine(x, 0)
+            }
+            #[inline(always)]
+            fn cos<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
+                trig::$sine(x, 1)
+            }
+            #[inline(always)]
+            fn pow<I: Isa>(x: Float<Self, I>, y: Float<Self, I>) -> Float<Self, I> {
+                pow::with_limits(x, y, pow::$power(x.abs(), y))
+            }
+            #[inline(always)]
+            fn gelu<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
+                normal::gelu(x)
+            }
+            #[inline(always)]
+            fn gelu_tanh<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
+                let size = x.abs().at_most(Self::GELU_END);
+                normal::gelu_tanh(x, size, normal::$gelu_argument(size))
+            }
+        }
+    };
+}
+
+plain!(f32, u32, sine_f32, pow_f32, gelu_argument_f32);
+plain!(f64, u64, sine_f64, pow_f64, gelu_argument_f64);
