@@ -39,8 +39,7 @@
 mod axes;
 mod blocks;
 mod body;
-#[allow(dead_code, reason = "nothing makes code of lines yet")]
-mod code;
+pub mod code;
 mod dual;
 mod element;
 mod expr;

@@ -1,6 +1,7 @@
 //! Elements as they lie in memory, and as numbers in blocks.
 
 use half::{bf16, f16};
+use opsmith_body::code::Held;
 use opsmith_body::{BLOCK, Block, Blocks, Element as Float, Isa, Kernel, Level, Temporary, dispatch_at};
 use opsmith_core::Element;
 
@@ -72,6 +73,8 @@ pub(crate) trait Stored: Float + Element {
     type Wide: Wide;
     /// Whether that is the type itself.
     const AS_IT_IS: bool;
+    /// How machine code reads it.
+    const HELD: Held;
     /// The block of numbers, `from` itself where it is one.
     ///
     /// # Safety
@@ -92,6 +95,7 @@ macro_rules! stored_as_it_is {
         impl Stored for $float {
             type Wide = Self;
             const AS_IT_IS: bool = true;
+            const HELD: Held = Held::Same;
 
             unsafe fn widen(_: Level, from: *const Self, _: &mut Block<Self>) -> *const [Self; BLOCK] {
                 from.cast()
@@ -109,10 +113,11 @@ macro_rules! stored_as_it_is {
 }
 
 macro_rules! stored_as_half {
-    ($($half:ty)*) => {$(
+    ($($half:ty, $held:expr;)*) => {$(
         impl Stored for $half {
             type Wide = f32;
             const AS_IT_IS: bool = false;
+            const HELD: Held = $held;
 
             unsafe fn widen(level: Level, from: *const Self, room: &mut Block<f32>) -> *const [f32; BLOCK] {
                 // SAFETY: promised by the caller.
@@ -166,4 +171,4 @@ struct Narrow<'a, T> {
 }
 
 stored_as_it_is!(f32 f64);
-stored_as_half!(f16 bf16);
+stored_as_half! { f16, Held::Half; bf16, Held::BFloat; }

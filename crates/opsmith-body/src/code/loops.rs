@@ -1,6 +1,6 @@
 //! Loops of nests as code.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::asm::{Gpr, Rm, Ymm};
 use super::line::Value;
@@ -8,9 +8,8 @@ use super::lower::{self, add_part, sum_up};
 use super::nest::{At, Object, Writer, is_straight};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
-use crate::axes::{Axes, Axis};
-use crate::expr::graph::Fold;
-use crate::expr::nest::{PART, Step, Sum};
+use crate::axes::Axis;
+use crate::expr::{Fold, PART, Step, Sum};
 
 /// The registers for addresses in innermost loops, and for counting.
 const POINTERS: [Gpr; 10] = [
@@ -307,21 +306,21 @@ impl Writer<'_> {
     }
 
     fn find_registers(&self, steps: &[Step], found: &mut BTreeSet<Object>) {
-        let mut add = |register: usize| {
-            if !self.registers[register].along.is_empty() {
-                found.insert(Object::Register(register));
-            }
-        };
         for step in steps {
-            match step {
-                Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => add(*to),
-                Step::Store { from, .. } => add(*from),
-                Step::Compute { inputs, outputs, .. } => inputs.iter().chain(outputs).for_each(|r| add(*r)),
-                Step::Fold { from, into, .. } => [from, into].into_iter().for_each(|r| add(*r)),
+            let own: Vec<usize> = match step {
+                Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => vec![*to],
+                Step::Store { from, .. } => vec![*from],
+                Step::Compute { inputs, outputs, .. } => inputs.iter().chain(outputs).copied().collect(),
+                Step::Fold { from, into, .. } => vec![*from, *into],
                 // All of it, from its beginning.
-                Step::Fill { .. } | Step::Across { .. } => {}
-                Step::Loop { steps, .. } => self.find_registers(steps, found),
-            }
+                Step::Fill { .. } | Step::Across { .. } => Vec::new(),
+                Step::Loop { steps, .. } => {
+                    self.find_registers(steps, found);
+                    Vec::new()
+                }
+            };
+            let in_memory = own.into_iter().filter(|register| !self.registers[*register].along.is_empty());
+            found.extend(in_memory.map(Object::Register));
         }
     }
 

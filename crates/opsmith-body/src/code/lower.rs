@@ -2,7 +2,7 @@
 
 use super::line::{Line, Op, Value};
 use super::record::{self, Number};
-use crate::expr::graph::{Fold, Graph, Node};
+use crate::expr::{Fold, Graph, Id, Node};
 use crate::scalar::Scalar;
 
 /// What a node is: a mask has all bits of a number set where it is true.
@@ -59,7 +59,7 @@ fn of_node<const DOUBLE: bool>(
     inputs: &[Value],
     known: &[Known],
 ) -> Known {
-    let at = |id: crate::expr::graph::Id| known[id.index()];
+    let at = |id: Id| known[id.index()];
     Known::Number(match node {
         Node::Input(position) => inputs[position as usize],
         Node::Attribute(position) => line.number(graph.attributes()[position as usize].1),
@@ -79,13 +79,13 @@ fn of_node<const DOUBLE: bool>(
             let (a, b) = (number(line, at(a)), number(line, at(b)));
             record::record::<DOUBLE, _>(line, || {
                 let (a, b) = (record::number::<DOUBLE>(a), record::number(b));
-                record::value(Number::<DOUBLE>::select(record::mask(m), a, b))
+                record::value(Number::<DOUBLE>::select(m.into(), a, b))
             })
         }
         Node::Compare(op, a, b) => {
             let (a, b) = (number(line, at(a)), number(line, at(b)));
             return Known::Mask(record::record::<DOUBLE, _>(line, || {
-                record::value_of_mask(op.apply(record::number::<DOUBLE>(a), record::number(b)))
+                op.apply(record::number::<DOUBLE>(a), record::number(b)).value()
             }));
         }
         Node::And(a, b) => {

@@ -6,7 +6,7 @@ use super::asm::{Asm, Gpr, Rm, Ymm};
 use super::frame::Frame;
 use super::place::FRAME;
 use crate::axes::{Axes, Axis};
-use crate::expr::nest::{Nest, Place as Argument, Step};
+use crate::expr::{Nest, Place as Argument, Step};
 
 /// How an argument lies, or temporary memory.
 #[derive(Clone, Copy, Debug)]

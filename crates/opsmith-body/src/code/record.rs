@@ -44,6 +44,20 @@ pub(crate) fn record<const DOUBLE: bool, R>(line: &mut Line, what: impl FnOnce()
     result
 }
 
+/// A number, from a vector of the line that is recorded.
+pub(crate) fn number<const DOUBLE: bool>(value: Value) -> Number<DOUBLE> {
+    let op = RECORDING.with_borrow(|recording| recording.as_ref().map(|recording| recording.line.op(value)));
+    match op {
+        Some(Op::Constant(bits)) => Float::new(Recorded::from_f64(f64::from_bits(bits))),
+        _ => Float::new(Recorded::Vector(value)),
+    }
+}
+
+/// The vector of a number, and of a mask.
+pub(crate) fn value<const DOUBLE: bool>(number: Number<DOUBLE>) -> Value {
+    number.get().value()
+}
+
 /// The vector that an operation gives in the line of this thread.
 fn push(op: Op) -> Value {
     RECORDING.with_borrow_mut(|recording| {

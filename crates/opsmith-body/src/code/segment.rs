@@ -7,7 +7,7 @@ use super::lower;
 use super::nest::{At, Held, MOST_SPILLED, Object, Writer, count_reads};
 use super::place::{Lined, Place, Pointer, Source, Stored, Target, Which, place};
 use crate::axes::Axis;
-use crate::expr::nest::Step;
+use crate::expr::Step;
 
 /// A line that is being made of steps.
 pub(super) struct Segment {
