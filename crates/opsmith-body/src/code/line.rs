@@ -59,9 +59,7 @@ impl Op {
     pub(crate) fn operands(self) -> impl Iterator<Item = Value> {
         let operands = match self {
             Self::Input(_) | Self::Constant(_) | Self::Bits(_) => [None; 3],
-            Self::Sqrt(a) | Self::Floor(a) | Self::ShiftLeft(a, _) | Self::ShiftRight(a, _) => {
-                [Some(a), None, None]
-            }
+            Self::Sqrt(a) | Self::Floor(a) | Self::ShiftLeft(a, _) | Self::ShiftRight(a, _) => [Some(a), None, None],
             Self::Call(function, a, b) => [Some(a), (function == Function::Pow).then_some(b), None],
             Self::Add(a, b)
             | Self::Sub(a, b)
