@@ -154,7 +154,6 @@ impl<const DOUBLE: bool> Neg for Recorded<DOUBLE> {
     }
 }
 
-#[allow(private_interfaces, reason = "the trait is sealed by its module, which is private")]
 impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
     type Truth = RecordedMask;
     const DOUBLE: bool = DOUBLE;

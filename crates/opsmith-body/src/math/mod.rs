@@ -46,7 +46,6 @@ pub(crate) use horner_of_two;
 pub(crate) type Pair<T, I> = (Float<T, I>, Float<T, I>);
 
 /// What the elementary functions need to know of a float type. Sealed: `f32`, `f64`, and what records either.
-#[allow(private_interfaces, reason = "the trait is sealed by its module, which is private")]
 pub trait Real:
     Copy
     + Send

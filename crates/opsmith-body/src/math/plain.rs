@@ -7,7 +7,6 @@ use crate::scalar::{Lane, Scalar};
 
 macro_rules! plain {
     ($float:ident, $bits:ident, $sine:ident, $power:ident, $gelu_argument:ident) => {
-        #[allow(private_interfaces, reason = "the trait is sealed by its module, which is private")]
         impl Real for $float {
             type Truth = Lane;
             const DOUBLE: bool = size_of::<$float>() == 8;

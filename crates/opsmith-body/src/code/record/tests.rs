@@ -183,7 +183,7 @@ fn arguments<T: Plain>() -> Vec<T> {
 
 /// Whether bits are the same number, all NaN being the same.
 fn is_same<T: Plain>(a: u64, b: u64) -> bool {
-    let is_nan = |bits| T::from_pattern(bits).equal(T::from_pattern(bits)).0.eq(&false);
+    let is_nan = |bits| !T::from_pattern(bits).equal(T::from_pattern(bits)).0;
     a == b || (is_nan(a) && is_nan(b))
 }
 
@@ -278,7 +278,7 @@ fn constants_are_computed_at_once() {
 }
 
 #[test]
-fn masks_of_other_lines_become_vectors() {
+fn masks_are_vectors_and_back() {
     let mut line = Line::default();
     let given = line.push(Op::Input(0));
     let values = record::<true, _>(&mut line, || {
