@@ -87,6 +87,9 @@ impl Writer<'_> {
         let own: Vec<(i32, usize)> =
             registers.iter().map(|register| (self.registers[*register].first, self.registers[*register].count)).collect();
         let count = own[0].1;
+        if count == 0 {
+            return Some(());
+        }
         let is_one = count == 1;
         for (gpr, (first, _)) in POINTERS.iter().zip(&own) {
             self.asm.get_address(*gpr, FRAME);

@@ -76,7 +76,13 @@ impl Made<'_> {
 
     /// The nests as code; none for a nest that does what code cannot.
     pub(super) fn all(&self) -> Vec<Option<Native>> {
-        self.nests.nests.iter().map(|nest| self.native(nest)).collect()
+        let all: Vec<_> = self.nests.nests.iter().map(|nest| self.native(nest)).collect();
+        if std::env::var("OPSMITH_SEE").is_ok() {
+            for (native, nest) in all.iter().zip(&self.nests.nests) {
+                eprintln!("native {} lanes {:?} free {:?} sizes {:?}", native.is_some(), nest.lanes, nest.free, self.sizes);
+            }
+        }
+        all
     }
 
     fn native(&self, nest: &Nest) -> Option<Native> {
