@@ -95,7 +95,6 @@ pub(crate) enum Test {
 /// When to jump, after a comparison of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
-    Equal = 4,
     NotEqual = 5,
 }
 
@@ -213,6 +212,11 @@ impl Asm {
     /// The prefix by which the same opcode is for float32 or float64.
     fn packed(&self) -> u8 {
         u8::from(self.double)
+    }
+
+    /// The prefix by which the same opcode is for one float32 or float64.
+    fn single(&self) -> u8 {
+        if self.double { 3 } else { 2 }
     }
 
     pub(crate) fn load(&mut self, to: Ymm, from: Rm) {
@@ -425,9 +429,43 @@ impl Asm {
         }
     }
 
-    /// Writes the low so many bytes, 2, 4 or 8.
+    /// A number from an integer of 8 bytes in memory; the rest of the register is anything.
+    pub(crate) fn number_of_int(&mut self, to: Ymm, from: Rm) {
+        self.vector(form(self.single(), 1, true), Length::Half, 0x2a, to.0, to.0, from, None);
+    }
+
+    /// Writes the first number.
+    pub(crate) fn store_one(&mut self, from: Ymm, to: Rm) {
+        self.vector(form(self.single(), 1, false), Length::Half, 0x11, from.0, 0, to, None);
+    }
+
+    /// An integer of 8 bytes from a number in memory, without its fraction.
+    pub(crate) fn int_of_number(&mut self, to: Gpr, from: Rm) {
+        self.vector(form(self.single(), 1, true), Length::Half, 0x2c, to.0, 0, from, None);
+    }
+
+    /// All bits set where a register is not 0.
+    pub(crate) fn is_not_zero(&mut self, register: Gpr) {
+        self.general(true, &[0xf7], 3, Rm::General(register), 0);
+        self.general(true, &[0x19], register.0, Rm::General(register), 0);
+    }
+
+    /// The bits that a number has too.
+    pub(crate) fn and_number(&mut self, register: Gpr, number: i32) {
+        self.general(true, &[0x81], 4, Rm::General(register), 4);
+        self.code.extend(number.to_le_bytes());
+    }
+
+    /// Writes the low so many bytes, 1, 2, 4 or 8.
     pub(crate) fn put_bytes(&mut self, bytes: usize, from: Gpr, to: Rm) {
         match bytes {
+            // Of RBP the low byte has a name only with a prefix, even an empty one.
+            1 => {
+                let Rm::At(base, _) = to else { unreachable!("bytes are written to memory") };
+                self.code.push(0x40 | (from.0 >> 3) << 2 | base.0 >> 3);
+                self.code.push(0x88);
+                self.operands(from.0, to, 0);
+            }
             2 => {
                 self.code.push(0x66);
                 self.general(false, &[0x89], from.0, to, 0);
@@ -468,12 +506,6 @@ impl Asm {
         self.code.extend([0; 4]);
     }
 
-    /// Compares a number with 0.
-    pub(crate) fn compare_with_zero(&mut self, number: Rm) {
-        self.general(true, &[0x83], 7, number, 1);
-        self.code.push(0);
-    }
-
     pub(crate) fn push(&mut self, register: Gpr) {
         if register.0 > 7 {
             self.code.push(0x41);
@@ -486,10 +518,6 @@ impl Asm {
             self.code.push(0x41);
         }
         self.code.push(0x58 | (register.0 & 7));
-    }
-
-    pub(crate) fn call(&mut self, function: Rm) {
-        self.general(false, &[0xff], 2, function, 0);
     }
 
     pub(crate) fn give_back(&mut self) {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::asm::{Gpr, Rm, Ymm};
 use super::line::Value;
 use super::lower::{self, add_part, sum_up};
-use super::nest::{At, Object, Writer, is_straight};
+use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
 use crate::axes::Axis;
@@ -50,7 +50,7 @@ impl Writer<'_> {
     pub(super) fn steps(&mut self, steps: &[Step], at: &At, part: Option<(usize, usize)>) -> Option<()> {
         let mut first = 0;
         while first < steps.len() {
-            let straight = steps[first..].iter().take_while(|step| is_straight(step, &self.registers)).count();
+            let straight = steps[first..].iter().take_while(|step| self.is_straight(step)).count();
             if straight > 0 {
                 self.segment(&steps[first..first + straight], at)?;
                 first += straight;
@@ -166,7 +166,7 @@ impl Writer<'_> {
             self.asm.put(Gpr::RAX, Rm::At(FRAME, self.frame.position(axis)));
         }
         let inner = At { bound: at.bound.with(axis), ..At::default() };
-        let is_innermost = steps.iter().all(|step| is_straight(step, &self.registers));
+        let is_innermost = steps.iter().all(|step| self.is_straight(step));
         let sums = if turns.whole + usize::from(turns.rest > 0) > PART { sums } else { &[] };
         for sum in sums {
             self.for_all(&[sum.total, sum.lost], |segment, _| {
@@ -302,7 +302,7 @@ impl Writer<'_> {
     }
 
     /// What steps read and write that is in memory.
-    fn objects(&self, steps: &[Step]) -> BTreeSet<Object> {
+    pub(super) fn objects(&self, steps: &[Step]) -> BTreeSet<Object> {
         let mut found: BTreeSet<Object> = self.arguments(steps).into_iter().map(Object::Argument).collect();
         self.find_registers(steps, &mut found);
         found
@@ -327,7 +327,7 @@ impl Writer<'_> {
         }
     }
 
-    fn is_along(&self, object: Object, axis: Axis) -> bool {
+    pub(super) fn is_along(&self, object: Object, axis: Axis) -> bool {
         match object {
             Object::Argument(argument) => self.wanted.lies[argument].axes.has(axis),
             Object::Register(register) => self.registers[register].along.iter().any(|(own, _)| *own == axis),
@@ -425,12 +425,8 @@ impl Writer<'_> {
             }
             Object::Register(_) => true,
         };
-        let of_step = |step: &Step| match step {
-            Step::Compute { program, .. } => program.len(),
-            _ => 0,
-        };
         let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
-        let work: usize = steps.iter().map(of_step).sum();
+        let work = self.weight(steps).saturating_sub(steps.len());
         let wanted = match work {
             _ if folds == 0 || !self.objects(steps).iter().all(is_dense) => 1,
             0..=5 => 4,

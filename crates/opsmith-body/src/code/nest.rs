@@ -6,7 +6,7 @@ use super::asm::{Asm, Gpr, Rm, Ymm};
 use super::frame::Frame;
 use super::place::FRAME;
 use crate::axes::{Axes, Axis};
-use crate::expr::{Nest, Place as Argument, Step};
+use crate::expr::{Nest, PART, Place as Argument, Step};
 
 /// How an argument lies, or temporary memory.
 #[derive(Clone, Copy, Debug)]
@@ -26,8 +26,10 @@ pub enum Held {
     BFloat,
     /// The argument is not there: zeros.
     Absent,
-    /// In a way that code does not read.
-    Other,
+    /// As an integer of 8 bytes.
+    Position,
+    /// As a byte, 0 or true.
+    Truth,
 }
 
 /// What code is made for: a nest, and what there is in a call.
@@ -60,6 +62,8 @@ const SAVED: [Gpr; 6] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::
 
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
+/// The most operations of a loop that is written out.
+const MOST_WRITTEN: usize = 96;
 /// The most vectors that a line has no registers for.
 pub(super) const MOST_SPILLED: usize = 64;
 
@@ -106,6 +110,9 @@ pub(super) struct At {
     /// How many vectors or positions further than the addresses say.
     pub(super) ahead: usize,
     pub(super) addresses: BTreeMap<Object, Gpr>,
+    /// How many bytes further than the addresses, and where, in loops that are written out.
+    pub(super) further: BTreeMap<Object, i32>,
+    pub(super) fixed: BTreeMap<Axis, usize>,
     pub(super) pins: BTreeMap<usize, Ymm>,
     pub(super) pinned: Vec<Ymm>,
 }
@@ -120,6 +127,8 @@ pub(super) struct Writer<'a> {
     pub(super) reads: Vec<usize>,
     /// The axes whose positions are needed.
     pub(super) indexed: Axes,
+    /// The axes along which a loop may be within another one, or within the outermost.
+    again: Axes,
     /// Where vectors are that registers do not suffice for.
     pub(super) spills: i32,
 }
@@ -157,9 +166,11 @@ impl<'a> Writer<'a> {
         let spills = frame.room(32 * MOST_SPILLED);
         let mut reads = vec![0; registers.len()];
         count_reads(&nest.steps, &mut reads);
-        let indexed = indexed(&nest.steps).union(nested(&nest.steps, Axes::NONE));
+        let nested = nested(&nest.steps, Axes::NONE);
+        let indexed = indexed(&nest.steps).union(nested);
+        let again = nested.union(nest.free);
         let asm = Asm::new(double);
-        Some(Self { wanted, double, asm, frame, registers, reads, indexed, spills })
+        Some(Self { again, wanted, double, asm, frame, registers, reads, indexed, spills })
     }
 
     pub(super) fn width(&self) -> usize {
@@ -180,9 +191,6 @@ impl<'a> Writer<'a> {
         let nest = self.wanted.nest;
         let (from, to) = self.wanted.steps;
         let arguments = self.arguments(&nest.steps[from..to]);
-        if arguments.iter().any(|argument| self.wanted.lies[*argument].held == Held::Other) {
-            return None;
-        }
         for register in SAVED {
             self.asm.push(register);
         }
@@ -222,6 +230,46 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
+    /// Whether a step is one of a line: it is no loop, or one of few positions that are written one after another.
+    pub(super) fn is_straight(&self, step: &Step) -> bool {
+        match step {
+            Step::Loop { axis, steps, .. } => self.is_written_out(*axis, steps),
+            Step::Fill { register, .. } | Step::Across { register, .. } => {
+                self.registers[*register].along.is_empty()
+            }
+            _ => true,
+        }
+    }
+
+    fn is_written_out(&self, axis: Axis, steps: &[Step]) -> bool {
+        let is_known = |object: &Object| match object {
+            Object::Argument(argument) => {
+                let lies = &self.wanted.lies[*argument];
+                !lies.axes.has(axis) || lies.dense.has(axis)
+            }
+            Object::Register(_) => true,
+        };
+        let size = self.wanted.sizes[axis.index()];
+        let is_small = size <= PART && size.saturating_mul(self.weight(steps)) <= MOST_WRITTEN;
+        let is_plain = self.wanted.nest.lanes != Some(axis) && !self.outer().union(self.again).has(axis);
+        is_small
+            && is_plain
+            && steps.iter().all(|step| self.is_straight(step))
+            && self.objects(steps).iter().all(is_known)
+    }
+
+    /// How many operations steps are when loops are written out.
+    pub(super) fn weight(&self, steps: &[Step]) -> usize {
+        let of_step = |step: &Step| match step {
+            Step::Loop { axis, steps, .. } => {
+                self.wanted.sizes[axis.index()].saturating_mul(self.weight(steps))
+            }
+            Step::Compute { program, .. } => 1 + program.len(),
+            _ => 1,
+        };
+        steps.iter().map(of_step).fold(0, usize::saturating_add)
+    }
+
     pub(super) fn argument(&self, argument: Argument) -> usize {
         let (inputs, outputs) = self.wanted.counts;
         match argument {
@@ -255,7 +303,12 @@ pub fn fastest(nest: &Nest) -> Option<Axis> {
 pub(super) fn count_reads(steps: &[Step], reads: &mut [usize]) {
     for step in steps {
         match step {
-            Step::Store { from, .. } | Step::Fold { from, .. } => reads[*from] += 1,
+            Step::Store { from, .. } => reads[*from] += 1,
+            Step::Fold { from, into, .. } => {
+                reads[*from] += 1;
+                reads[*into] += 1;
+            }
+            Step::Across { register, .. } => reads[*register] += 1,
             Step::Compute { inputs, .. } => inputs.iter().for_each(|input| reads[*input] += 1),
             Step::Loop { steps, sums, .. } => {
                 count_reads(steps, reads);
@@ -286,13 +339,4 @@ fn nested(steps: &[Step], around: Axes) -> Axes {
         _ => Axes::NONE,
     };
     steps.iter().map(of_step).fold(Axes::NONE, Axes::union)
-}
-
-/// Whether a step is one of a line.
-pub(super) fn is_straight(step: &Step, registers: &[Register]) -> bool {
-    match step {
-        Step::Loop { .. } => false,
-        Step::Fill { register, .. } | Step::Across { register, .. } => registers[*register].along.is_empty(),
-        _ => true,
-    }
 }

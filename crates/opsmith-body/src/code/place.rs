@@ -28,6 +28,22 @@ pub(crate) enum Stored {
     Same,
     Half,
     BFloat,
+    /// An integer of 8 bytes.
+    Position,
+    /// A byte: 0, or true.
+    Truth,
+}
+
+impl Stored {
+    /// How many bytes a number has.
+    fn bytes(self, double: bool) -> usize {
+        match (self, double) {
+            (Self::Same, false) => 4,
+            (Self::Same, true) | (Self::Position, _) => 8,
+            (Self::Half | Self::BFloat, _) => 2,
+            (Self::Truth, _) => 1,
+        }
+    }
 }
 
 /// What is read of memory, or written: which numbers, from an address on.
@@ -39,6 +55,17 @@ pub(crate) enum Which {
     One,
     /// So many, each as many bytes from the one before as the frame says: the number, and the distances of all.
     Apart { count: usize, stride: i32, distances: i32 },
+}
+
+impl Which {
+    /// How many there are, and where the frame has their stride.
+    fn count(self) -> (usize, Option<i32>) {
+        match self {
+            Self::Dense(count) => (count, None),
+            Self::One => (1, None),
+            Self::Apart { count, stride, .. } => (count, Some(stride)),
+        }
+    }
 }
 
 /// Numbers in memory.
@@ -548,8 +575,12 @@ impl Placer<'_> {
                 let (mask, far) = (self.mask(count), self.free());
                 self.asm.load(far, Rm::At(FRAME, distances));
                 self.asm.arith(Arith::Xor, to, to, to.into());
-                let base = self.address(place.pointer);
-                debug_assert_eq!(place.offset, 0);
+                let mut base = self.address(place.pointer);
+                if place.offset != 0 {
+                    self.asm.get_address(SCRATCH, base);
+                    self.asm.add_to(Rm::General(SCRATCH), place.offset);
+                    base = SCRATCH;
+                }
                 self.asm.gather(to, base, far, mask);
             }
             (Stored::Half, Which::Dense(count)) if count == all => {
@@ -561,42 +592,55 @@ impl Placer<'_> {
                 self.asm.widen_ints(to, Rm::At(base, place.offset));
                 self.asm.shift_left(to, to, 16);
             }
-            (Stored::Half | Stored::BFloat, which) => {
-                self.copy_in(place, which);
-                match place.stored {
+            (stored, which) => {
+                self.copy_in(place, which, to);
+                match stored {
                     Stored::Half => self.asm.from_half(to, Rm::At(FRAME, ROOM)),
-                    _ => {
+                    Stored::BFloat => {
                         self.asm.widen_ints(to, Rm::At(FRAME, ROOM));
                         self.asm.shift_left(to, to, 16);
                     }
+                    Stored::Same | Stored::Position | Stored::Truth => self.asm.load(to, Rm::At(FRAME, ROOM)),
+                }
+                if which == Which::One {
+                    self.asm.broadcast(to, to.into());
                 }
             }
         }
-        if matches!((place.stored, place.which), (Stored::Half | Stored::BFloat, Which::One)) {
-            self.everywhere(to);
-        }
     }
 
-    /// The first number everywhere.
-    fn everywhere(&mut self, register: Ymm) {
-        self.asm.broadcast(register, register.into());
-    }
-
-    /// Copies numbers of two bytes, one by one, to where they lie one after another.
-    fn copy_in(&mut self, place: &Place, which: Which) {
+    /// Copies numbers, one by one, to where they lie one after another; `room` is a register that is free.
+    fn copy_in(&mut self, place: &Place, which: Which, room: Ymm) {
         let base = self.address(place.pointer);
         if base != SCRATCH {
             self.asm.get_address(SCRATCH, base);
         }
-        let (count, stride) = match which {
-            Which::Dense(count) => (count, None),
-            Which::One => (1, None),
-            Which::Apart { count, stride, .. } => (count, Some(stride)),
-        };
+        let bytes = place.stored.bytes(self.double);
+        let (count, stride) = which.count();
         for lane in 0..count {
-            let offset = place.offset + if stride.is_none() { 2 * lane as i32 } else { 0 };
-            self.asm.get_bytes(2, OTHER_SCRATCH, Rm::At(SCRATCH, offset));
-            self.asm.put_bytes(2, OTHER_SCRATCH, Rm::At(FRAME, ROOM + 2 * lane as i32));
+            let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
+            let from = Rm::At(SCRATCH, offset);
+            let wide = if self.double { 8 } else { 4 };
+            let to = Rm::At(FRAME, ROOM + (wide * lane) as i32);
+            match place.stored {
+                Stored::Position => {
+                    self.asm.number_of_int(room, from);
+                    self.asm.store_one(room, to);
+                }
+                Stored::Truth => {
+                    self.asm.get_bytes(1, OTHER_SCRATCH, from);
+                    self.asm.is_not_zero(OTHER_SCRATCH);
+                    // The bits of 1.
+                    let (ones, by) = if self.double { (0x3ff, 52) } else { (0x7f, 23) };
+                    self.asm.and_number(OTHER_SCRATCH, ones);
+                    self.asm.shift_left_general(OTHER_SCRATCH, by);
+                    self.asm.put_bytes(wide, OTHER_SCRATCH, to);
+                }
+                Stored::Same | Stored::Half | Stored::BFloat => {
+                    self.asm.get_bytes(bytes, OTHER_SCRATCH, from);
+                    self.asm.put_bytes(bytes, OTHER_SCRATCH, Rm::At(FRAME, ROOM + (bytes * lane) as i32));
+                }
+            }
             if let Some(stride) = stride {
                 self.asm.add_from(SCRATCH, Rm::At(FRAME, stride));
             }
@@ -627,7 +671,9 @@ impl Placer<'_> {
             }
             (stored, which) => {
                 match stored {
-                    Stored::Same => self.asm.store(from, Rm::At(FRAME, ROOM)),
+                    Stored::Same | Stored::Position | Stored::Truth => {
+                        self.asm.store(from, Rm::At(FRAME, ROOM));
+                    }
                     Stored::Half => self.asm.to_half(from, Rm::At(FRAME, ROOM)),
                     Stored::BFloat => {
                         let room = self.rounded(from);
@@ -641,24 +687,32 @@ impl Placer<'_> {
 
     /// Copies numbers one by one to where they belong.
     fn copy_out(&mut self, place: &Place, which: Which) {
-        let bytes = match (place.stored, self.double) {
-            (Stored::Same, true) => 8,
-            (Stored::Same, false) => 4,
-            _ => 2,
-        };
         let base = self.address(place.pointer);
         if base != SCRATCH {
             self.asm.get_address(SCRATCH, base);
         }
-        let (count, stride) = match which {
-            Which::Dense(count) => (count, None),
-            Which::One => (1, None),
-            Which::Apart { count, stride, .. } => (count, Some(stride)),
-        };
+        let bytes = place.stored.bytes(self.double);
+        let wide = if self.double { 8 } else { 4 };
+        let (count, stride) = which.count();
         for lane in 0..count {
             let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
-            self.asm.get_bytes(bytes, OTHER_SCRATCH, Rm::At(FRAME, ROOM + (bytes * lane) as i32));
-            self.asm.put_bytes(bytes, OTHER_SCRATCH, Rm::At(SCRATCH, offset));
+            let to = Rm::At(SCRATCH, offset);
+            let number = Rm::At(FRAME, ROOM + (wide * lane) as i32);
+            match place.stored {
+                Stored::Position => self.asm.int_of_number(OTHER_SCRATCH, number),
+                Stored::Truth => {
+                    self.asm.get_bytes(wide, OTHER_SCRATCH, number);
+                    // Without the sign, for −0 is 0.
+                    self.asm.shift_left_general(OTHER_SCRATCH, if self.double { 1 } else { 33 });
+                    self.asm.is_not_zero(OTHER_SCRATCH);
+                    self.asm.and_number(OTHER_SCRATCH, 1);
+                }
+                Stored::Same | Stored::Half | Stored::BFloat => {
+                    let number = Rm::At(FRAME, ROOM + (bytes * lane) as i32);
+                    self.asm.get_bytes(bytes, OTHER_SCRATCH, number);
+                }
+            }
+            self.asm.put_bytes(bytes, OTHER_SCRATCH, to);
             if let Some(stride) = stride {
                 self.asm.add_from(SCRATCH, Rm::At(FRAME, stride));
             }

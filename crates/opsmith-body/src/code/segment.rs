@@ -1,6 +1,6 @@
 //! Steps without loops as lines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::{Line, Op, Value};
 use super::lower;
@@ -14,10 +14,11 @@ pub(super) struct Segment {
     pub(super) line: Line,
     pub(super) sources: Vec<Source>,
     pub(super) targets: Vec<(Value, Target)>,
-    /// What is in the registers of the nest.
-    values: BTreeMap<usize, Value>,
-    /// The registers that are to be written back, and those that are read here.
-    written: Vec<usize>,
+    /// What is in the registers of the nest: in each of their vectors, so many bytes further than the first.
+    values: BTreeMap<(usize, i32), Value>,
+    /// Those that are to be written back, and where to; those that were read before they were written.
+    written: BTreeMap<(usize, i32), Target>,
+    carried: BTreeSet<(usize, i32)>,
     /// How often its steps read each register.
     reads: Vec<usize>,
 }
@@ -29,7 +30,8 @@ impl Segment {
             sources: Vec::new(),
             targets: Vec::new(),
             values: BTreeMap::new(),
-            written: Vec::new(),
+            written: BTreeMap::new(),
+            carried: BTreeSet::new(),
             reads: Vec::new(),
         }
     }
@@ -53,13 +55,10 @@ impl Writer<'_> {
         for step in steps {
             self.step(&mut segment, step, at);
         }
-        for &register in &segment.written {
-            let value = segment.values[&register];
-            let target = match at.pins.get(&register) {
-                Some(pin) => Target::Pinned(*pin),
-                None => Target::AtEnd(self.vector(register, at)),
-            };
-            segment.targets.push((value, target));
+        for (key, target) in &segment.written {
+            if self.reads[key.0] > segment.reads[key.0] || segment.carried.contains(key) {
+                segment.targets.push((segment.values[key], *target));
+            }
         }
         self.place(&segment, at)
     }
@@ -90,7 +89,7 @@ impl Writer<'_> {
                         segment.source(Source::Memory(place))
                     }
                 };
-                self.define(segment, *to, value);
+                self.define(segment, *to, value, at);
             }
             Step::Store { from, to } => {
                 let value = self.read(segment, *from, at);
@@ -98,16 +97,20 @@ impl Writer<'_> {
                 let place = self.number(argument, at);
                 segment.targets.push((value, Target::Memory(place)));
             }
+            Step::Index { axis, to } if at.fixed.contains_key(axis) => {
+                let value = segment.line.number(at.fixed[axis] as f64);
+                self.define(segment, *to, value, at);
+            }
             Step::Index { axis, to } => {
                 let along = self.wanted.nest.lanes == Some(*axis);
                 let more = if along { at.ahead * self.width() } else { 0 } as i32;
                 let counter = self.frame.position(*axis);
                 let value = segment.source(Source::Position { counter, more, along });
-                self.define(segment, *to, value);
+                self.define(segment, *to, value, at);
             }
             Step::Count { axis, to } => {
                 let value = segment.line.number(self.wanted.sizes[axis.index()] as f64);
-                self.define(segment, *to, value);
+                self.define(segment, *to, value, at);
             }
             Step::Compute { graph, inputs, outputs, .. } => {
                 let inputs: Vec<Value> = inputs.iter().map(|input| self.read(segment, *input, at)).collect();
@@ -116,13 +119,12 @@ impl Writer<'_> {
                     false => lower::compute::<false>(&mut segment.line, graph, &inputs),
                 };
                 for (output, value) in outputs.iter().zip(results) {
-                    self.define(segment, *output, value);
+                    self.define(segment, *output, value, at);
                 }
             }
             Step::Fill { register, value } => {
                 let value = segment.line.number(*value);
-                segment.values.insert(*register, value);
-                self.write_back(segment, *register);
+                self.define(segment, *register, value, at);
             }
             Step::Fold { op, from, into } => {
                 let (old, from) = (self.read(segment, *into, at), self.read(segment, *from, at));
@@ -130,35 +132,57 @@ impl Writer<'_> {
                 if at.is_partial {
                     value = segment.line.push(Op::FirstOf(at.len as u8, value, old));
                 }
-                segment.values.insert(*into, value);
-                self.write_back(segment, *into);
+                self.define(segment, *into, value, at);
             }
             Step::Across { op, register } => {
                 let value = self.read(segment, *register, at);
                 let value = lower::across(&mut segment.line, *op, value, self.double);
-                segment.values.insert(*register, value);
-                self.write_back(segment, *register);
+                self.define(segment, *register, value, at);
             }
-            Step::Loop { .. } => unreachable!("a segment has no loops"),
+            Step::Loop { axis, steps, .. } => {
+                let mut at = at.clone();
+                at.bound = at.bound.with(*axis);
+                let moving: Vec<(Object, i32)> = self.strides(*axis, steps);
+                for position in 0..self.wanted.sizes[axis.index()] {
+                    at.fixed.insert(*axis, position);
+                    for step in steps {
+                        self.step(segment, step, &at);
+                    }
+                    for (object, bytes) in &moving {
+                        *at.further.entry(*object).or_default() += bytes;
+                    }
+                }
+            }
         }
     }
 
-    fn write_back(&self, segment: &mut Segment, register: usize) {
-        if !segment.written.contains(&register) {
-            segment.written.push(register);
-        }
+    /// By how many bytes positions along an axis are apart.
+    fn strides(&self, axis: Axis, steps: &[Step]) -> Vec<(Object, i32)> {
+        let bytes = |object: Object| match object {
+            Object::Argument(argument) => self.bytes_of(argument) as i32,
+            Object::Register(register) => {
+                let own = self.registers[register].along.iter().find(|(own, _)| *own == axis);
+                own.map_or(0, |(_, bytes)| *bytes)
+            }
+        };
+        let objects = self.objects(steps).into_iter().filter(|object| self.is_along(*object, axis));
+        objects.map(|object| (object, bytes(object))).collect()
     }
 
-    /// A register has a new value, which is written back if it is read elsewhere.
-    fn define(&self, segment: &mut Segment, register: usize, value: Value) {
-        segment.values.insert(register, value);
-        if self.reads[register] > segment.reads[register] {
-            self.write_back(segment, register);
-        }
+    /// A register has a new value.
+    fn define(&self, segment: &mut Segment, register: usize, value: Value, at: &At) {
+        let key = at.key(register);
+        segment.values.insert(key, value);
+        let target = match at.pins.get(&register) {
+            Some(pin) => Target::Pinned(*pin),
+            None => Target::AtEnd(self.vector(register, at)),
+        };
+        segment.written.insert(key, target);
     }
 
     fn read(&mut self, segment: &mut Segment, register: usize, at: &At) -> Value {
-        if let Some(value) = segment.values.get(&register) {
+        let key = at.key(register);
+        if let Some(value) = segment.values.get(&key) {
             return *value;
         }
         let source = match at.pins.get(&register) {
@@ -166,7 +190,8 @@ impl Writer<'_> {
             None => Source::Memory(self.vector(register, at)),
         };
         let value = segment.source(source);
-        segment.values.insert(register, value);
+        segment.values.insert(key, value);
+        segment.carried.insert(key);
         value
     }
 
@@ -180,6 +205,7 @@ impl Writer<'_> {
         let pointer = at.pointer(Object::Register(register), own.slot);
         let is_ahead = self.wanted.nest.lanes.is_some_and(|lanes| own.along.iter().any(|(axis, _)| *axis == lanes));
         let offset = if is_ahead { 32 * at.ahead as i32 } else { 0 };
+        let offset = offset + at.key(register).1;
         Place { pointer, offset, stored: Stored::Same, which }
     }
 
@@ -191,7 +217,9 @@ impl Writer<'_> {
         let stored = match lies.held {
             Held::Half => Stored::Half,
             Held::BFloat => Stored::BFloat,
-            Held::Same | Held::Absent | Held::Other => Stored::Same,
+            Held::Position => Stored::Position,
+            Held::Truth => Stored::Truth,
+            Held::Same | Held::Absent => Stored::Same,
         };
         let pointer = at.pointer(Object::Argument(argument), self.frame.address(argument));
         let which = match lanes {
@@ -201,6 +229,7 @@ impl Writer<'_> {
         };
         let is_ahead = matches!(which, Which::Dense(_));
         let offset = if is_ahead { (at.ahead * self.width() * self.bytes_of(argument)) as i32 } else { 0 };
+        let offset = offset + at.further.get(&Object::Argument(argument)).copied().unwrap_or(0);
         Place { pointer, offset, stored, which }
     }
 
@@ -213,12 +242,19 @@ impl Writer<'_> {
     pub(super) fn bytes_of(&self, argument: usize) -> usize {
         match self.wanted.lies[argument].held {
             Held::Half | Held::BFloat => 2,
-            Held::Same | Held::Absent | Held::Other => 32 / self.width(),
+            Held::Position => 8,
+            Held::Truth => 1,
+            Held::Same | Held::Absent => 32 / self.width(),
         }
     }
 }
 
 impl At {
+    /// A vector of a register: which register, and how many bytes further than its address.
+    fn key(&self, register: usize) -> (usize, i32) {
+        (register, self.further.get(&Object::Register(register)).copied().unwrap_or(0))
+    }
+
     /// Where the address of something is.
     fn pointer(&self, object: Object, slot: i32) -> Pointer {
         self.addresses.get(&object).map_or(Pointer::Slot(slot), |register| Pointer::Register(*register))

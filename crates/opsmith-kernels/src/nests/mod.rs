@@ -118,7 +118,13 @@ impl Programs {
             false => Operand::new(placed.data, placed.kind, lie),
         };
         let mut operands: Vec<Operand<T>> = placed.iter().zip(&lies).map(operand).collect();
-        let address = |(placed, lie): (&Placed, &axes::Lie)| Address::new(placed.data, lie, size_of::<T>());
+        let bytes = |kind: Kind| match kind {
+            Kind::Number => size_of::<T>(),
+            Kind::Index => size_of::<i64>(),
+            Kind::Mask => size_of::<u8>(),
+        };
+        let address =
+            |(placed, lie): (&Placed, &axes::Lie)| Address::new(placed.data, lie, bytes(placed.kind));
         let mut addresses: Vec<Address> = placed.iter().zip(&lies).map(address).collect();
         for &own in &cut.nests.temporaries {
             let shape: Extents = own.iter().map(|axis| key.sizes[axis.index()]).collect();
@@ -180,7 +186,8 @@ fn natives<T: Stored>(
     let held = |placed: &Placed| match placed.kind {
         _ if placed.data.is_null() => Held::Absent,
         Kind::Number => T::HELD,
-        Kind::Index | Kind::Mask => Held::Other,
+        Kind::Index => Held::Position,
+        Kind::Mask => Held::Truth,
     };
     let given = placed.iter().zip(&key.lies);
     let given = given.map(|(placed, (axes, dense))| Lies { axes: *axes, dense: *dense, held: held(placed) });

@@ -138,6 +138,13 @@ impl Made<'_> {
         let mut known: Option<Code> = None;
         let mut pages = |lanes: usize| -> Option<Pages> {
             let code = code(lanes)?;
+            if let Ok(path) = std::env::var("OPSMITH_DUMP") {
+                use std::sync::atomic::{AtomicUsize, Ordering};
+                static N: AtomicUsize = AtomicUsize::new(0);
+                let n = N.fetch_add(1, Ordering::Relaxed);
+                std::fs::write(format!("{path}{n}.bin"), &code.bytes).unwrap();
+                std::fs::write(format!("{path}{n}.txt"), format!("{nest:#?}\n{:?} {:?}", code.frame, self.lies)).unwrap();
+            }
             let pages = Pages::new(&code.bytes)?;
             match &mut known {
                 Some(known) => known.frame.bytes = known.frame.bytes.max(code.frame.bytes),

@@ -68,7 +68,8 @@ struct Group {
 pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new() };
     known.kept = numbered(kept(&known));
-    let wholes = if matches!(room, Room::Card) { Vec::new() } else { whole::find(&known) };
+    let mut wholes = if matches!(room, Room::Card) { Vec::new() } else { whole::find(&known) };
+    wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
     // Nobody else reads what only one nest computes and uses.
@@ -289,7 +290,22 @@ fn nest(known: &Known<'_>, group: &Group) -> Nest {
                 .or_else(|| outputs.iter().max_by_key(|axis| known.room.count(Axes::of(*axis))))
         }
     };
+    let free = match (group.fold, lanes) {
+        (Some(fold), Some(lanes)) if is_swept(known, free, fold, lanes) => free.without(lanes),
+        _ => free,
+    };
     Emitter::new(known, lanes, &group.own).nest(free, &group.items)
+}
+
+/// Whether the loop along the lanes goes within that along which is folded, so that memory is read as it lies.
+fn is_swept(known: &Known<'_>, free: Axes, fold: Axis, lanes: Axis) -> bool {
+    /// So many numbers stay in the first cache.
+    const MOST: usize = 1 << 12;
+    /// Parts of so many positions are enough for threads.
+    const LEAST: usize = 64;
+    let count = known.room.count(Axes::of(lanes));
+    let others = known.room.count(free.without(lanes).with(fold));
+    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST
 }
 
 /// The free axes less those over which something dear would be computed again and again, being the same along them.

@@ -264,7 +264,14 @@ impl<'a> Emitter<'a> {
 
     /// Folds along an axis.
     fn fold(&mut self, bound: Axes, axis: Axis, folds: &[Id], registers: &mut Registers) -> Vec<Step> {
-        let (mut steps, mut items, mut sums) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut wanted, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        for operand in folds.iter().flat_map(|id| self.operands(*id)) {
+            if !self.axes(operand).is_within(bound) {
+                self.hoist(bound, operand, registers, &mut wanted, &mut seen);
+            }
+        }
+        let (mut items, mut sums) = (Vec::new(), Vec::new());
+        let mut steps = self.compute(&wanted, registers);
         for &id in folds {
             let Node::Fold(op, _, operand) = self.known.node(id) else { continue };
             let own = self.axes(id).minus(bound);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::{Known, Order};
+use super::cut::{Known, Order, is_dear};
 use crate::axes::Axes;
 use crate::expr::graph::{Id, Node};
 
@@ -94,7 +94,8 @@ impl Whole {
                     Known::all(&known.folds_below(id), needs)
                 };
                 let is_elsewhere = known.is_kept(id) && !folds.contains(&id);
-                is_early(&own) && !later.contains(&id) && !is_elsewhere
+                let is_made = folds.contains(&id) || !own.is_disjoint(&folds);
+                is_early(&own) && !later.contains(&id) && !is_elsewhere && is_made
             });
             if before == (self.folds.len(), self.outputs.len()) {
                 return;
@@ -102,13 +103,50 @@ impl Whole {
         }
     }
 
-    /// Whether something is read less often so.
+    /// Whether something is read less often so: where one fold, or an output, is made of another fold. Folds along one axis are
+    /// computed together anyway.
     fn is_worth_it(&self, known: &Known<'_>) -> bool {
         let is_made = |output: &usize| {
             let id = known.graph.outputs()[*output];
             let is_fold = matches!(known.node(id), Node::Fold(..)) && self.folds.contains(&id);
             !is_fold && !known.folds_below(id).is_disjoint(&self.folds)
         };
-        self.folds.len() > 1 || (self.folds.len() == 1 && self.outputs.iter().any(is_made))
+        let is_made_of_another = |id: &Id| !known.folds_below(*id).is_disjoint(&self.folds);
+        let axis = |id: &Id| match known.node(*id) {
+            Node::Fold(_, axis, _) => Some(axis),
+            _ => None,
+        };
+        let axes: BTreeSet<_> = self.folds.iter().filter_map(axis).collect();
+        axes.len() > 1 || self.folds.iter().any(is_made_of_another) || self.outputs.iter().any(is_made)
+    }
+
+    /// Adds what is made of its folds, has a number for each row, and is dear: if what other nests compute needs it, they read it.
+    pub(super) fn keep_rows(&mut self, known: &mut Known<'_>) {
+        let nodes = (0..known.graph.nodes().len()).map(|index| Id(index as u32));
+        let is_row = |id: Id| known.axes[id.index()] == self.free && !known.is_kept(id);
+        let is_computed = |id: Id| !matches!(known.node(id), Node::Input(_) | Node::Index(_) | Node::Detached(_));
+        let is_dear_here = |id: Id| {
+            let below = known.below([id], &BTreeSet::new());
+            let mut kept = below.iter().filter(|id| known.is_kept(**id)).peekable();
+            // What needs another nest's folds too might be needed by that.
+            let is_of_rows = kept.peek().is_some() && kept.all(|id| self.folds.contains(id));
+            is_of_rows && below.iter().any(|id| is_dear(known.node(*id)) && !known.is_kept(*id))
+        };
+        let is_used_apart = |id: Id| {
+            let users = known.graph.nodes().iter().enumerate();
+            let mut users = users.filter(|(_, node)| node.operands().any(|operand| operand == id));
+            users.any(|(user, node)| {
+                !known.axes[user].is_within(self.free) || matches!(node, Node::Fold(..))
+            })
+        };
+        let found: Vec<Id> = nodes
+            .filter(|id| is_row(*id) && is_computed(*id) && !known.node(*id).is_mask())
+            .filter(|id| is_used_apart(*id) && is_dear_here(*id))
+            .collect();
+        for id in found {
+            let array = known.kept.len();
+            known.kept.insert(id, array);
+            self.folds.insert(id);
+        }
     }
 }
