@@ -24,8 +24,16 @@ pub(super) enum Action {
     Fold(Fold, usize),
 }
 
+/// The register that a number is in.
+#[derive(Clone, Copy)]
+struct Held {
+    register: usize,
+    /// The axes at all of whose positions it is in it; at others it is where the loops are.
+    everywhere: Axes,
+}
+
 /// The registers that numbers are in.
-type Registers = BTreeMap<Id, usize>;
+type Registers = BTreeMap<Id, Held>;
 
 pub(super) struct Emitter<'a> {
     known: &'a Known<'a>,
@@ -34,9 +42,11 @@ pub(super) struct Emitter<'a> {
     /// The folds into memory that this nest computes.
     own: &'a BTreeSet<Id>,
     /// The registers of what is computed in one loop and kept for another.
-    keep: Registers,
+    keep: BTreeMap<Id, usize>,
     /// What of that is computed.
     kept: BTreeSet<Id>,
+    /// The axes along which there is a loop within another one.
+    again: Axes,
 }
 
 /// The most blocks that are kept of a number.
@@ -44,7 +54,8 @@ const MOST_KEPT: usize = 64;
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(known: &'a Known<'a>, lanes: Option<Axis>, own: &'a BTreeSet<Id>) -> Self {
-        Emitter { known, lanes, registers: Vec::new(), own, keep: Registers::new(), kept: BTreeSet::new() }
+        let (keep, kept) = (BTreeMap::new(), BTreeSet::new());
+        Emitter { known, lanes, registers: Vec::new(), own, keep, kept, again: Axes::NONE }
     }
 
     /// The nest that does something with numbers at all positions of the free axes.
@@ -94,6 +105,10 @@ impl<'a> Emitter<'a> {
             return;
         }
         let all = self.below(items.iter().map(|item| item.id), &BTreeSet::new());
+        // A loop along an empty axis computes nothing that another one could use.
+        if all.iter().any(|id| self.known.room.count(self.axes(*id)) == 0) {
+            return;
+        }
         let is_row =
             |id: &Id| matches!(self.known.node(*id), Node::Fold(..)) && self.axes(*id).is_within(free);
         let folds: BTreeSet<Id> =
@@ -156,7 +171,7 @@ impl<'a> Emitter<'a> {
                     load = Step::Loop { axis, steps: vec![load], sums: Vec::new() };
                 }
                 steps.push(load);
-                registers.insert(id, to);
+                registers.insert(id, Held { register: to, everywhere: within });
             }
         }
         steps
@@ -176,9 +191,14 @@ impl<'a> Emitter<'a> {
     fn emit(&mut self, bound: Axes, items: &[Item], mut registers: Registers) -> Vec<Step> {
         let mut steps = Vec::new();
         while let Some((axis, folds)) = self.next_folds(bound, items, &registers) {
+            let before = self.kept.clone();
             steps.extend(self.fold(bound, axis, &folds, &mut registers));
-            // What the loop has kept holds for the next ones.
-            registers.extend(self.kept.iter().map(|id| (*id, self.keep[id])));
+            // What the loop has kept holds for the next ones: it went everywhere but where this one is.
+            let here = bound.without(axis);
+            for id in self.kept.difference(&before) {
+                let register = self.keep[id];
+                registers.insert(*id, Held { register, everywhere: self.registers[register].minus(here) });
+            }
         }
         let (now, mut later): (Vec<Item>, Vec<Item>) =
             items.iter().copied().partition(|item| item.axes.is_within(bound));
@@ -189,7 +209,7 @@ impl<'a> Emitter<'a> {
         }
         steps.extend(self.compute(&wanted, &mut registers));
         for item in &now {
-            let from = registers[&item.id];
+            let from = registers[&item.id].register;
             steps.push(match item.action {
                 Action::Store(to) => Step::Store { from, to },
                 Action::Fold(op, into) => Step::Fold { op, from, into },
@@ -285,13 +305,16 @@ impl<'a> Emitter<'a> {
             items.push((id, op, into, Item { id: operand, axes, action: Action::Fold(op, into) }));
         }
         let inner: Vec<Item> = items.iter().map(|(.., item)| *item).collect();
+        let again = self.again;
+        self.again = again.union(Axes::of(axis).both(bound));
         let inner = self.emit(bound.with(axis), &inner, self.along(bound, axis, registers));
+        self.again = again;
         steps.push(Step::Loop { axis, steps: inner, sums });
         for (id, op, into, _) in items {
             if self.lanes == Some(axis) {
                 steps.push(Step::Across { op, register: into });
             }
-            registers.insert(id, into);
+            registers.insert(id, Held { register: into, everywhere: self.registers[into] });
         }
         steps
     }
@@ -300,12 +323,18 @@ impl<'a> Emitter<'a> {
     /// or computed at the position of that; nor, along the lanes, what was computed for a last block that is not full.
     fn along(&self, bound: Axes, axis: Axis, registers: &Registers) -> Registers {
         let is_within = bound.has(axis);
-        let holds = |id: Id, register: usize| {
-            let is_everywhere = self.registers[register].has(axis);
+        let holds = |id: Id, held: Held| {
             let is_whole = self.lanes != Some(axis) && !self.axes(id).has(axis);
-            !is_within || is_everywhere || is_whole
+            !is_within || held.everywhere.has(axis) || is_whole
         };
-        registers.iter().map(|(id, register)| (*id, *register)).filter(|(id, r)| holds(*id, *r)).collect()
+        registers.iter().map(|(id, held)| (*id, *held)).filter(|(id, held)| holds(*id, *held)).collect()
+    }
+
+    /// The register in which a number is kept for other loops, if it is and this loop computes what they need: not where there is
+    /// another loop along an axis that a position of it has no block for.
+    fn to_keep(&self, id: Id) -> Option<usize> {
+        let register = *self.keep.get(&id)?;
+        self.again.both(self.axes(id)).is_within(self.registers[register]).then_some(register)
     }
 
     /// The largest parts of a number that are known in this loop and needed in loops within.
@@ -338,7 +367,7 @@ impl<'a> Emitter<'a> {
         let kept = self.below(new.iter().copied(), &known);
         // Folds of these have loops of their own.
         let kept: Vec<Id> =
-            kept.into_iter().filter(|id| self.keep.contains_key(id) && !self.kept.contains(id)).collect();
+            kept.into_iter().filter(|id| self.to_keep(*id).is_some() && !self.kept.contains(id)).collect();
         new.extend(&kept);
         let (leaves, computed): (Vec<Id>, Vec<Id>) = new.into_iter().partition(|id| self.is_leaf(*id));
         self.kept.extend(&kept);
@@ -348,19 +377,19 @@ impl<'a> Emitter<'a> {
             if let Entry::Vacant(entry) = registers.entry(id) {
                 let to = self.register(Axes::NONE);
                 steps.push(self.read(id, to));
-                entry.insert(to);
+                entry.insert(Held { register: to, everywhere: Axes::NONE });
             }
         }
         if computed.is_empty() {
             return steps;
         }
-        let inputs = inputs.iter().map(|id| registers[id]).collect();
+        let inputs = inputs.iter().map(|id| registers[id].register).collect();
         let outputs: Vec<usize> = computed
             .iter()
-            .map(|id| self.keep.get(id).copied().unwrap_or_else(|| self.register(Axes::NONE)))
+            .map(|id| self.to_keep(*id).unwrap_or_else(|| self.register(Axes::NONE)))
             .collect();
         for (id, register) in computed.iter().zip(&outputs) {
-            registers.insert(*id, *register);
+            registers.insert(*id, Held { register: *register, everywhere: Axes::NONE });
         }
         let program = Box::new(Interpreted::new(&graph));
         steps.push(Step::Compute { graph: Box::new(graph), program, inputs, outputs });

@@ -5,6 +5,8 @@ mod cut;
 mod emit;
 mod fold;
 mod lanes;
+#[cfg(test)]
+mod tests;
 mod whole;
 
 pub use fold::{across, add_part, fold_blocks, sum_up};
@@ -212,34 +214,6 @@ impl Room<'_> {
         match self {
             Self::Blocks { .. } => arguments.iter().any(|own| self.count(axes) <= self.count(*own)),
             Self::Card => arguments.iter().any(|own| axes.is_within(*own)),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::indexed::{Indexed, trace_over};
-    use crate::scalar::Scalar;
-
-    #[test]
-    fn what_is_folded_again_later_is_not_in_memory_for_that() {
-        // Mean shift: the distances are folded along k, and so is what is made of their weights, which is in memory.
-        let (i, j, k) = (0, 1, 2);
-        let arguments = [("x", Axes::at(&[i, k])), ("y", Axes::at(&[j, k]))];
-        let graph = trace_over(&["i", "j", "k"], &arguments, &[("z", Axes::at(&[i]))], |x| {
-            let [j, k] = [j, k].map(Axis::new);
-            let w = (-((x[0] - x[1]) * (x[0] - x[1])).sum(k)).exp();
-            let m = (w * x[1]).sum(j) / w.sum(j) - x[0];
-            vec![(m * m).sum(k)]
-        });
-        let pairs = Axes::at(&[i, j]);
-        for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph)] {
-            assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
-        }
-        let second = graph.gradient().gradient();
-        for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second)] {
-            assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
         }
     }
 }
