@@ -108,10 +108,21 @@ pub(crate) struct Line {
 impl Line {
     /// The vector that an operation gives.
     pub(crate) fn push(&mut self, op: Op) -> Value {
+        let op = self.simpler(op);
         *self.known.entry(op).or_insert_with(|| {
             self.ops.push(op);
             Value(self.ops.len() as u32 - 1)
         })
+    }
+
+    /// The smaller or the larger of two, where a comparison chooses between what it compares.
+    fn simpler(&self, op: Op) -> Op {
+        let Op::Select(mask, yes, no) = op else { return op };
+        match self.op(mask) {
+            Op::Lt(a, b) if (yes, no) == (a, b) => Op::Min(a, b),
+            Op::Lt(a, b) if (yes, no) == (b, a) => Op::Max(b, a),
+            _ => op,
+        }
     }
 
     pub(crate) fn op(&self, value: Value) -> Op {

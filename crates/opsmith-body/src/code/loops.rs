@@ -28,6 +28,8 @@ const TURNS: Gpr = Gpr::R14;
 const CHUNKS: Gpr = Gpr::R15;
 /// So many turns of a loop are written one after another.
 const FEW_TURNS: usize = 3;
+/// The most vectors of a register whose sums are put together one after another.
+const MOST_ADDED: usize = 64;
 /// The most registers that folds have in a loop.
 const MOST_PINS: usize = 8;
 
@@ -39,7 +41,8 @@ struct Turns {
 
 /// What is folded into in an innermost loop.
 struct Folded {
-    register: usize,
+    /// The register, and how many bytes further than its address.
+    key: (usize, i32),
     op: Fold,
     /// A register for each of the vectors that are computed side by side.
     pins: Vec<Ymm>,
@@ -357,7 +360,7 @@ impl Writer<'_> {
         let groups = turns.whole / beside;
         let body = |own: &mut Self, beside: usize| -> Option<()> {
             for ahead in 0..beside {
-                let pins = folded.iter().map(|folded| (folded.register, folded.pins[ahead])).collect();
+                let pins = folded.iter().map(|folded| (folded.key, folded.pins[ahead])).collect();
                 own.segment(steps, &At { ahead, pins, ..at.clone() })?;
             }
             for object in &moving {
@@ -393,7 +396,7 @@ impl Writer<'_> {
         self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1))?;
         if turns.rest > 0 {
             let is_partial = !self.wanted.nest.free.has(axis) || at.is_partial;
-            let pins = folded.iter().map(|folded| (folded.register, folded.pins[0])).collect();
+            let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).collect();
             self.segment(steps, &At { len: turns.rest, is_partial, pins, ..at.clone() })?;
         }
         self.put_together(&folded, &at)?;
@@ -437,28 +440,44 @@ impl Writer<'_> {
         if folds * wanted <= MOST_PINS { wanted } else { 1 }
     }
 
+    /// The vectors that steps fold into, and how.
+    fn folds(&self, steps: &[Step], at: &At, found: &mut Vec<((usize, i32), Fold)>) {
+        for step in steps {
+            match step {
+                Step::Fold { op, into, .. } if found.iter().all(|(key, _)| *key != at.key(*into)) => {
+                    found.push((at.key(*into), *op));
+                }
+                Step::Loop { axis, steps, .. } => {
+                    let strides = self.strides(*axis, steps);
+                    for position in 0..self.wanted.sizes[axis.index()] {
+                        self.folds(steps, &at.further(&strides, position), found);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Puts what is folded into into registers; the vectors beside the first begin with what changes nothing.
     fn pin(&mut self, steps: &[Step], axis: Axis, beside: usize, at: &mut At) -> Option<Vec<Folded>> {
+        let mut folds = Vec::new();
+        self.folds(steps, at, &mut folds);
+        // What moves along the loop is another vector in each turn; what begins anew in each turn is none that is kept.
+        let begins = |register: usize| steps.iter().any(|step| is_begun(step, register));
+        let is_kept = |register: usize| !self.is_along(Object::Register(register), axis) && !begins(register);
         let mut folded: Vec<Folded> = Vec::new();
         let mut next = 16_u8;
-        for step in steps {
-            let Step::Fold { op, into, .. } = step else { continue };
-            let is_known = folded.iter().any(|other| other.register == *into);
-            let moves = self.is_along(Object::Register(*into), axis);
-            if is_known || moves || (folded.len() + 1) * beside > MOST_PINS {
+        for (key, op) in folds {
+            if !is_kept(key.0) || (folded.len() + 1) * beside > MOST_PINS {
                 continue;
             }
-            let mut pins = Vec::with_capacity(beside);
-            for _ in 0..beside {
-                next -= 1;
-                pins.push(Ymm(next));
-            }
-            folded.push(Folded { register: *into, op: *op, pins });
+            next -= beside as u8;
+            folded.push(Folded { key, op, pins: (next..next + beside as u8).map(Ymm).collect() });
         }
         at.pinned = folded.iter().flat_map(|folded| folded.pins.iter().copied()).collect();
         let mut segment = Segment::new();
-        for Folded { register, op, pins } in &folded {
-            let place = self.vector(*register, at);
+        for Folded { key, op, pins } in &folded {
+            let place = self.vector_at(*key, at);
             let first = segment.source(Source::Memory(place));
             segment.targets.push((first, Target::Pinned(pins[0])));
             for pin in &pins[1..] {
@@ -494,21 +513,31 @@ impl Writer<'_> {
 
     fn add_pinned_parts(&mut self, sums: &[Sum], folded: &[Folded], at: &At) -> Option<()> {
         for sum in sums {
-            let own = folded.iter().find(|folded| folded.register == sum.part);
-            let Some(Folded { pins, .. }) = own else {
-                // All vectors of the register, by addresses that the loop has in registers: not where one moves.
+            let [part, total, lost] = [sum.part, sum.total, sum.lost].map(|r| self.registers[r].first);
+            let count = self.registers[sum.part].count;
+            if count > MOST_ADDED {
                 return None;
-            };
-            let mut segment = Segment::new();
-            let part = segment.source(Source::Pinned(pins[0]));
-            let (total, lost) = (self.vector(sum.total, at), self.vector(sum.lost, at));
-            let before = [total, lost].map(|place| segment.source(Source::Memory(place)));
-            let (new_total, new_lost) = add_part(&mut segment.line, part, before[0], before[1]);
-            let zero = segment.line.number(0.0);
-            segment.targets.push((new_total, Target::AtEnd(total)));
-            segment.targets.push((new_lost, Target::AtEnd(lost)));
-            segment.targets.push((zero, Target::Pinned(pins[0])));
-            self.place(&segment, at)?;
+            }
+            for far in (0..count as i32).map(|index| 32 * index) {
+                let place = |first: i32| Place {
+                    pointer: Pointer::Frame,
+                    offset: first + far,
+                    stored: Stored::Same,
+                    which: Which::Dense(self.width()),
+                };
+                let places = [part, total, lost].map(place);
+                let pin = folded.iter().find(|folded| folded.key == (sum.part, far)).map(|own| own.pins[0]);
+                let mut segment = Segment::new();
+                let source = pin.map_or(Source::Memory(places[0]), Source::Pinned);
+                let part = segment.source(source);
+                let before = [places[1], places[2]].map(|place| segment.source(Source::Memory(place)));
+                let (new_total, new_lost) = add_part(&mut segment.line, part, before[0], before[1]);
+                let zero = segment.line.number(0.0);
+                segment.targets.push((new_total, Target::AtEnd(places[1])));
+                segment.targets.push((new_lost, Target::AtEnd(places[2])));
+                segment.targets.push((zero, pin.map_or(Target::AtEnd(places[0]), Target::Pinned)));
+                self.place(&segment, at)?;
+            }
         }
         Some(())
     }
@@ -516,11 +545,20 @@ impl Writer<'_> {
     /// Writes back what was folded in registers.
     fn unpin(&mut self, folded: &[Folded], at: &At) -> Option<()> {
         let mut segment = Segment::new();
-        for Folded { register, pins, .. } in folded {
+        for Folded { key, pins, .. } in folded {
             let value = segment.source(Source::Pinned(pins[0]));
-            let place = self.vector(*register, at);
+            let place = self.vector_at(*key, at);
             segment.targets.push((value, Target::AtEnd(place)));
         }
         self.place(&segment, at)
+    }
+}
+
+/// Whether a step gives a register its first value.
+fn is_begun(step: &Step, register: usize) -> bool {
+    match step {
+        Step::Fill { register: own, .. } => *own == register,
+        Step::Loop { steps, .. } => steps.iter().any(|step| is_begun(step, register)),
+        _ => false,
     }
 }

@@ -113,7 +113,7 @@ pub(super) struct At {
     /// How many bytes further than the addresses, and where, in loops that are written out.
     pub(super) further: BTreeMap<Object, i32>,
     pub(super) fixed: BTreeMap<Axis, usize>,
-    pub(super) pins: BTreeMap<usize, Ymm>,
+    pub(super) pins: BTreeMap<(usize, i32), Ymm>,
     pub(super) pinned: Vec<Ymm>,
 }
 

@@ -142,14 +142,12 @@ impl Writer<'_> {
             Step::Loop { axis, steps, .. } => {
                 let mut at = at.clone();
                 at.bound = at.bound.with(*axis);
-                let moving: Vec<(Object, i32)> = self.strides(*axis, steps);
+                let strides = self.strides(*axis, steps);
                 for position in 0..self.wanted.sizes[axis.index()] {
-                    at.fixed.insert(*axis, position);
+                    let mut here = at.further(&strides, position);
+                    here.fixed.insert(*axis, position);
                     for step in steps {
-                        self.step(segment, step, &at);
-                    }
-                    for (object, bytes) in &moving {
-                        *at.further.entry(*object).or_default() += bytes;
+                        self.step(segment, step, &here);
                     }
                 }
             }
@@ -157,7 +155,7 @@ impl Writer<'_> {
     }
 
     /// By how many bytes positions along an axis are apart.
-    fn strides(&self, axis: Axis, steps: &[Step]) -> Vec<(Object, i32)> {
+    pub(super) fn strides(&self, axis: Axis, steps: &[Step]) -> Vec<(Object, i32)> {
         let bytes = |object: Object| match object {
             Object::Argument(argument) => self.bytes_of(argument) as i32,
             Object::Register(register) => {
@@ -173,7 +171,7 @@ impl Writer<'_> {
     fn define(&self, segment: &mut Segment, register: usize, value: Value, at: &At) {
         let key = at.key(register);
         segment.values.insert(key, value);
-        let target = match at.pins.get(&register) {
+        let target = match at.pins.get(&key) {
             Some(pin) => Target::Pinned(*pin),
             None => Target::AtEnd(self.vector(register, at)),
         };
@@ -185,7 +183,7 @@ impl Writer<'_> {
         if let Some(value) = segment.values.get(&key) {
             return *value;
         }
-        let source = match at.pins.get(&register) {
+        let source = match at.pins.get(&key) {
             Some(pin) => Source::Pinned(*pin),
             None => Source::Memory(self.vector(register, at)),
         };
@@ -193,6 +191,12 @@ impl Writer<'_> {
         segment.values.insert(key, value);
         segment.carried.insert(key);
         value
+    }
+
+    /// Where a vector of a register is.
+    pub(super) fn vector_at(&self, (register, further): (usize, i32), at: &At) -> Place {
+        let place = self.vector(register, at);
+        Place { offset: place.offset + further - at.key(register).1, ..place }
     }
 
     /// Where the vector of a register is.
@@ -250,8 +254,17 @@ impl Writer<'_> {
 }
 
 impl At {
+    /// The same at a position of a loop that is written out, whose positions are so many bytes apart.
+    pub(super) fn further(&self, strides: &[(Object, i32)], position: usize) -> At {
+        let mut at = self.clone();
+        for (object, bytes) in strides {
+            *at.further.entry(*object).or_default() += bytes * position as i32;
+        }
+        at
+    }
+
     /// A vector of a register: which register, and how many bytes further than its address.
-    fn key(&self, register: usize) -> (usize, i32) {
+    pub(super) fn key(&self, register: usize) -> (usize, i32) {
         (register, self.further.get(&Object::Register(register)).copied().unwrap_or(0))
     }
 
