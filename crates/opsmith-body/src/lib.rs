@@ -39,6 +39,7 @@
 mod axes;
 mod blocks;
 mod body;
+#[doc(hidden)]
 pub mod code;
 mod dual;
 mod element;

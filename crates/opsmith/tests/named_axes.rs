@@ -64,6 +64,47 @@ fn elsewhere<S: Indexed>(x: S, y: S) -> (S, S, S) {
     (x.amax(j) + y.sum(j), x.sum(j) + y.sum(j), S::select(x.gt(S::of(9.0)).all(j), x, y.sum(j)))
 }
 
+/// Functions of every kind, some of which machine code calls.
+fn several<S: Scalar>(x: S, y: S) -> S {
+    let (a, b) = (x + y, x - y);
+    let waves = a.sin() * b.cos() + a.exp() * b.tanh();
+    waves + a.gelu() - b.gelu_tanh() + a.abs().pow(b) + a.sigmoid().log() + b.floor() + b.sign()
+}
+
+/// They, compiled.
+#[pointwise(orders = 0)]
+fn compiled<S: Scalar>(x: S, y: S) -> S {
+    several(x, y)
+}
+
+/// They within two folds at once.
+#[body("(i),(j)->(i),(i)", outputs = [total, most], orders = 0)]
+fn functions<S: Indexed>(x: S, y: S) -> (S, S) {
+    (several(x, y).sum(j), several(x, y).amax(j))
+}
+
+fn taken<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask, j: opsmith::Axis) -> S {
+    S::select(take & S::index(j).ne(label), x * y, S::of(0.0))
+}
+
+/// Positions and masks that are read.
+#[body("(i),(i),(j),(i,j)->(i)", orders = 0)]
+fn read<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S {
+    taken::<S>(x, label, y, take, j).sum(j)
+}
+
+/// Positions that are written.
+#[body("(i),(i),(j),(i,j)->(i)")]
+fn first<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S::Index {
+    taken::<S>(x, label, y, take, j).argmax(j)
+}
+
+/// Masks that are written.
+#[body("(i),(i),(j),(i,j)->(i)")]
+fn some<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S::Mask {
+    taken::<S>(x, label, y, take, j).gt(S::of(0.25)).any(j)
+}
+
 /// Of an axis that the signature does not have.
 #[body("(i)->(i)")]
 fn beyond<S: Indexed>(x: S) -> S {
@@ -210,4 +251,85 @@ fn an_axis_that_is_none_of_the_signature_is_refused() {
     let library = opsmith::Library::new("explained", "0.1.0", vec![op]).unwrap();
     let error = library.op("folded").unwrap().explain(&[None]).unwrap_err();
     assert!(error.message().contains("lies on the axes (i,j)"), "{}", error.message());
+}
+
+#[test]
+fn functions_within_folds_are_those_of_numbers() {
+    let (x, y) = (numbers(21, 1, 5), numbers(1, 77, 6));
+    let each = testing::call::<compiled>().input(&x).input(&y).run().unwrap();
+    let each = each.array::<f64, Ix2>("z").unwrap();
+    let (x, y) = (x.column(0), y.row(0));
+    let outputs = testing::call::<functions>().input(&x).input(&y).run().unwrap();
+    let [total, most] = ["total", "most"].map(|name| outputs.array::<f64, Ix1>(name).unwrap());
+    for (i, row) in each.rows().into_iter().enumerate() {
+        let sum = row.sum();
+        let largest = row.fold(f64::NEG_INFINITY, |a, b| a.max(*b));
+        assert!((total[i] - sum).abs() < 1e-12 * sum.abs().max(100.0), "{i}: {} {sum}", total[i]);
+        assert!((most[i] - largest).abs() < 1e-13 * largest.abs().max(1.0), "{i}: {} {largest}", most[i]);
+    }
+}
+
+/// What there is to read: numbers of which every other one counts, positions, numbers, and a mask that lies across.
+struct Given {
+    x: Array2<f64>,
+    label: Array2<i64>,
+    y: Array1<f64>,
+    take: Array2<bool>,
+}
+
+impl Given {
+    /// The three results as they should be for row i.
+    fn expected(&self, i: usize, round: &dyn Fn(f64) -> f64) -> (f64, i64, bool) {
+        let of = |(j, y): (usize, &f64)| {
+            let is_taken = self.take[[j, i]] && self.label[[i, 0]] != j as i64;
+            if is_taken { round(self.x[[i, 0]]) * round(*y) } else { 0.0 }
+        };
+        let all: Vec<f64> = self.y.iter().enumerate().map(of).collect();
+        let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let first = all.iter().position(|number| *number == most).unwrap();
+        (all.iter().sum(), first as i64, all.iter().any(|number| *number > 0.25))
+    }
+
+    fn check<T: opsmith::Element>(&self, to: impl Fn(f64) -> T, from: impl Fn(T) -> f64, error: f64) {
+        let (x, y) = (self.x.mapv(&to), self.y.mapv(&to));
+        let (x, label) = (x.slice(s![.., 0]), self.label.slice(s![.., 0]));
+        let take = self.take.t();
+        let sums = testing::call::<read>().input(&x).input(&label).input(&y).input(&take).run().unwrap();
+        let firsts = testing::call::<first>().input(&x).input(&label).input(&y).input(&take).run().unwrap();
+        let somes = testing::call::<some>().input(&x).input(&label).input(&y).input(&take).run().unwrap();
+        for i in 0..x.len() {
+            let (sum, first, some) = self.expected(i, &|number| from(to(number)));
+            let found = from(sums.array::<T, Ix1>("z").unwrap()[i]);
+            assert!((found - sum).abs() <= error * sum.abs().max(1.0), "{i}: {found} {sum}");
+            assert_eq!(firsts.array::<i64, Ix1>("z").unwrap()[i], first, "{i}");
+            assert_eq!(somes.array::<bool, Ix1>("z").unwrap()[i], some, "{i}");
+        }
+    }
+}
+
+#[test]
+fn every_dtype_is_read_however_it_lies() {
+    use opsmith::dtype::{bf16, f16};
+    for (n, m) in [(1, 1), (3, 5), (8, 16), (19, 37), (130, 9)] {
+        let given = Given {
+            x: numbers(n, 2, 8) * 2.0,
+            label: Array2::from_shape_fn((n, 2), |(i, _)| (i % m) as i64),
+            y: numbers(m, 1, 9).column(0).to_owned(),
+            take: Array2::from_shape_fn((m, n), |(j, i)| (i * 7 + j * 3) % 4 != 0),
+        };
+        given.check(|x| x, |x| x, 1e-13);
+        given.check(|x| x as f32, f64::from, 1e-5);
+        given.check(f16::from_f64, f16::to_f64, 2e-3);
+        given.check(bf16::from_f64, bf16::to_f64, 2e-2);
+    }
+}
+
+#[test]
+fn all_of_this_holds_where_nothing_is_made_machine_code() {
+    if std::env::var_os("OPSMITH_ISA").is_some() {
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(program).env("OPSMITH_ISA", "plain").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -191,7 +191,16 @@ impl Asm {
 
     /// An instruction on vectors: `register` and `rm` are in its operands, `second` is in its prefix.
     #[allow(clippy::too_many_arguments, reason = "they are the fields of the encoding")]
-    fn vector(&mut self, form: Form, length: Length, opcode: u8, register: u8, second: u8, rm: Rm, last: Option<u8>) {
+    fn vector(
+        &mut self,
+        form: Form,
+        length: Length,
+        opcode: u8,
+        register: u8,
+        second: u8,
+        rm: Rm,
+        last: Option<u8>,
+    ) {
         let base = match rm {
             Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) | Rm::At(Gpr(number), _) => number,
             Rm::Constant(_) => 0,
@@ -520,7 +529,15 @@ impl Asm {
         self.code.push(0x58 | (register.0 & 7));
     }
 
+    /// Calls the function whose address is somewhere.
+    pub(crate) fn call(&mut self, function: Rm) {
+        self.general(false, &[0xff], 2, function, 0);
+    }
+
     pub(crate) fn give_back(&mut self) {
         self.code.push(0xc3);
     }
 }
+
+#[cfg(test)]
+mod tests;

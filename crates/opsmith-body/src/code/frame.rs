@@ -1,5 +1,6 @@
 //! The memory that code has for itself: addresses and counters, which its caller sets, and vectors.
 
+use super::line::Function;
 use super::place::ROOM;
 use crate::axes::Axis;
 
@@ -14,6 +15,8 @@ pub struct Frame {
     pub positions: usize,
     /// The address of each argument and temporary at those positions: 8 bytes each.
     pub addresses: usize,
+    /// The addresses of the functions that the code calls: 8 bytes each.
+    pub functions: usize,
     /// Strides that the code reads, in bytes: of which argument, along which axis, and where.
     pub strides: Vec<(usize, Axis, usize)>,
     /// Distances of the numbers of a vector: of which argument, along which axis, and where; 8 integers of four bytes, for each number one.
@@ -25,8 +28,9 @@ impl Frame {
         let positions = ROOM as usize + 64;
         let addresses = positions + 8 * Axis::MOST;
         let count = addresses + 8 * arguments;
-        let bytes = count + 8;
-        Self { bytes, count, positions, addresses, strides: Vec::new(), distances: Vec::new() }
+        let functions = count + 8;
+        let bytes = functions + 8 * Function::ALL.len();
+        Self { bytes, count, positions, addresses, functions, strides: Vec::new(), distances: Vec::new() }
     }
 
     /// Room for so many bytes.

@@ -2,50 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use super::asm::{Gpr, Rm, Ymm};
+use super::asm::Gpr;
+use super::asm::Rm;
+use super::innermost::{POINTERS, TURNS};
 use super::line::Value;
 use super::lower::{self, add_part, sum_up};
 use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
 use crate::axes::Axis;
-use crate::expr::{Fold, PART, Step, Sum};
-
-/// The registers for addresses in innermost loops, and for counting.
-const POINTERS: [Gpr; 10] = [
-    Gpr::RCX,
-    Gpr::RDX,
-    Gpr::RSI,
-    Gpr::RDI,
-    Gpr::R8,
-    Gpr::R9,
-    Gpr::R10,
-    Gpr::R11,
-    Gpr::R12,
-    Gpr::R13,
-];
-const TURNS: Gpr = Gpr::R14;
-const CHUNKS: Gpr = Gpr::R15;
-/// So many turns of a loop are written one after another.
-const FEW_TURNS: usize = 3;
-/// The most vectors of a register whose sums are put together one after another.
-const MOST_ADDED: usize = 64;
-/// The most registers that folds have in a loop.
-const MOST_PINS: usize = 8;
+use crate::expr::{PART, Step, Sum};
 
 /// A loop: so many whole vectors or positions, and so many numbers of a last vector.
-struct Turns {
-    whole: usize,
-    rest: usize,
-}
-
-/// What is folded into in an innermost loop.
-struct Folded {
-    /// The register, and how many bytes further than its address.
-    key: (usize, i32),
-    op: Fold,
-    /// A register for each of the vectors that are computed side by side.
-    pins: Vec<Ymm>,
+pub(super) struct Turns {
+    pub(super) whole: usize,
+    pub(super) rest: usize,
 }
 
 impl Writer<'_> {
@@ -87,8 +58,10 @@ impl Writer<'_> {
         registers: &[usize],
         what: impl Fn(&mut Segment, &[Value]) -> Vec<Value>,
     ) -> Option<()> {
-        let own: Vec<(i32, usize)> =
-            registers.iter().map(|register| (self.registers[*register].first, self.registers[*register].count)).collect();
+        let own: Vec<(i32, usize)> = registers
+            .iter()
+            .map(|register| (self.registers[*register].first, self.registers[*register].count))
+            .collect();
         let count = own[0].1;
         if count == 0 {
             return Some(());
@@ -273,7 +246,7 @@ impl Writer<'_> {
         self.count_on(axis, 1);
     }
 
-    fn go_on_by(&mut self, object: Object, axis: Axis, address: Rm, times: usize) {
+    pub(super) fn go_on_by(&mut self, object: Object, axis: Axis, address: Rm, times: usize) {
         let is_lanes = self.wanted.nest.lanes == Some(axis);
         match object {
             Object::Register(register) => {
@@ -296,7 +269,7 @@ impl Writer<'_> {
         }
     }
 
-    fn count_on(&mut self, axis: Axis, times: usize) {
+    pub(super) fn count_on(&mut self, axis: Axis, times: usize) {
         let is_within = self.outer().has(axis) || self.indexed.has(axis);
         if is_within {
             let step = if self.wanted.nest.lanes == Some(axis) { self.width() } else { 1 };
@@ -337,228 +310,10 @@ impl Writer<'_> {
         }
     }
 
-    fn slot(&self, object: Object) -> i32 {
+    pub(super) fn slot(&self, object: Object) -> i32 {
         match object {
             Object::Argument(argument) => self.frame.address(argument),
             Object::Register(register) => self.registers[register].slot,
         }
-    }
-
-    /// A loop with no other in it: what it folds into and its addresses are in registers, and several vectors are computed side by
-    /// side.
-    fn innermost(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], at: &At, turns: &Turns) -> Option<()> {
-        let mut at = at.clone();
-        let objects = self.objects(steps);
-        let (moving, still): (Vec<Object>, Vec<Object>) =
-            objects.into_iter().partition(|object| self.is_along(*object, axis));
-        for (object, gpr) in moving.iter().chain(&still).zip(POINTERS) {
-            self.asm.get(gpr, Rm::At(FRAME, self.slot(*object)));
-            at.addresses.insert(*object, gpr);
-        }
-        let beside = self.beside(axis, steps, turns);
-        let folded = self.pin(steps, axis, beside, &mut at)?;
-        let groups = turns.whole / beside;
-        let body = |own: &mut Self, beside: usize| -> Option<()> {
-            for ahead in 0..beside {
-                let pins = folded.iter().map(|folded| (folded.key, folded.pins[ahead])).collect();
-                own.segment(steps, &At { ahead, pins, ..at.clone() })?;
-            }
-            for object in &moving {
-                let address = match at.addresses.get(object) {
-                    Some(gpr) => Rm::General(*gpr),
-                    None => Rm::At(FRAME, own.slot(*object)),
-                };
-                own.go_on_by(*object, axis, address, beside);
-            }
-            own.count_on(axis, beside);
-            Some(())
-        };
-        let part = if sums.is_empty() { groups } else { PART };
-        let (chunks, rest) = (groups / part.max(1), groups % part.max(1));
-        if chunks > 0 {
-            let again = self.asm.label();
-            if chunks > 1 {
-                self.asm.set(CHUNKS, chunks as i32);
-                self.asm.here(again);
-            }
-            self.turn(part, &|own: &mut Self| body(own, beside))?;
-            if !sums.is_empty() {
-                self.put_together(&folded, &at)?;
-                self.add_pinned_parts(sums, &folded, &at)?;
-            }
-            if chunks > 1 {
-                self.asm.count_down(Rm::General(CHUNKS), again);
-            }
-        }
-        if rest > 0 {
-            self.turn(rest, &|own: &mut Self| body(own, beside))?;
-        }
-        self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1))?;
-        if turns.rest > 0 {
-            let is_partial = !self.wanted.nest.free.has(axis) || at.is_partial;
-            let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).collect();
-            self.segment(steps, &At { len: turns.rest, is_partial, pins, ..at.clone() })?;
-        }
-        self.put_together(&folded, &at)?;
-        self.unpin(&folded, &at)
-    }
-
-    /// A loop of so many turns.
-    fn turn(&mut self, times: usize, body: &impl Fn(&mut Self) -> Option<()>) -> Option<()> {
-        if times <= FEW_TURNS {
-            return (0..times).try_for_each(|_| body(self));
-        }
-        let again = self.asm.label();
-        self.asm.set(TURNS, i32::try_from(times).ok()?);
-        self.asm.here(again);
-        body(self)?;
-        self.asm.count_down(Rm::General(TURNS), again);
-        Some(())
-    }
-
-    /// How many vectors are computed side by side, so that a fold need not wait for the one before.
-    fn beside(&self, axis: Axis, steps: &[Step], turns: &Turns) -> usize {
-        if self.wanted.nest.lanes != Some(axis) {
-            return 1;
-        }
-        let is_dense = |object: &Object| match object {
-            Object::Argument(argument) => {
-                let lies = &self.wanted.lies[*argument];
-                !lies.axes.has(axis) || lies.dense.has(axis)
-            }
-            Object::Register(_) => true,
-        };
-        let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
-        let work = self.weight(steps).saturating_sub(steps.len());
-        let wanted = match work {
-            _ if folds == 0 || !self.objects(steps).iter().all(is_dense) => 1,
-            0..=5 => 4,
-            6..=12 => 2,
-            _ => 1,
-        };
-        let wanted = if turns.whole < 2 * wanted { 1 } else { wanted };
-        if folds * wanted <= MOST_PINS { wanted } else { 1 }
-    }
-
-    /// The vectors that steps fold into, and how.
-    fn folds(&self, steps: &[Step], at: &At, found: &mut Vec<((usize, i32), Fold)>) {
-        for step in steps {
-            match step {
-                Step::Fold { op, into, .. } if found.iter().all(|(key, _)| *key != at.key(*into)) => {
-                    found.push((at.key(*into), *op));
-                }
-                Step::Loop { axis, steps, .. } => {
-                    let strides = self.strides(*axis, steps);
-                    for position in 0..self.wanted.sizes[axis.index()] {
-                        self.folds(steps, &at.further(&strides, position), found);
-                    }
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Puts what is folded into into registers; the vectors beside the first begin with what changes nothing.
-    fn pin(&mut self, steps: &[Step], axis: Axis, beside: usize, at: &mut At) -> Option<Vec<Folded>> {
-        let mut folds = Vec::new();
-        self.folds(steps, at, &mut folds);
-        // What moves along the loop is another vector in each turn; what begins anew in each turn is none that is kept.
-        let begins = |register: usize| steps.iter().any(|step| is_begun(step, register));
-        let is_kept = |register: usize| !self.is_along(Object::Register(register), axis) && !begins(register);
-        let mut folded: Vec<Folded> = Vec::new();
-        let mut next = 16_u8;
-        for (key, op) in folds {
-            if !is_kept(key.0) || (folded.len() + 1) * beside > MOST_PINS {
-                continue;
-            }
-            next -= beside as u8;
-            folded.push(Folded { key, op, pins: (next..next + beside as u8).map(Ymm).collect() });
-        }
-        at.pinned = folded.iter().flat_map(|folded| folded.pins.iter().copied()).collect();
-        let mut segment = Segment::new();
-        for Folded { key, op, pins } in &folded {
-            let place = self.vector_at(*key, at);
-            let first = segment.source(Source::Memory(place));
-            segment.targets.push((first, Target::Pinned(pins[0])));
-            for pin in &pins[1..] {
-                let identity = segment.line.number(op.identity_value());
-                segment.targets.push((identity, Target::Pinned(*pin)));
-            }
-        }
-        self.place(&segment, at)?;
-        Some(folded)
-    }
-
-    /// Folds the vectors that were computed side by side into the first of them.
-    fn put_together(&mut self, folded: &[Folded], at: &At) -> Option<()> {
-        let mut segment = Segment::new();
-        for Folded { op, pins, .. } in folded.iter().filter(|folded| folded.pins.len() > 1) {
-            let mut vectors: Vec<Value> =
-                pins.iter().map(|pin| segment.source(Source::Pinned(*pin))).collect();
-            while vectors.len() > 1 {
-                let half = vectors.len() / 2;
-                for index in 0..half {
-                    vectors[index] = lower::fold(&mut segment.line, *op, vectors[index], vectors[index + half]);
-                }
-                vectors.truncate(half);
-            }
-            segment.targets.push((vectors[0], Target::Pinned(pins[0])));
-            for pin in &pins[1..] {
-                let identity = segment.line.number(op.identity_value());
-                segment.targets.push((identity, Target::Pinned(*pin)));
-            }
-        }
-        self.place(&segment, at)
-    }
-
-    fn add_pinned_parts(&mut self, sums: &[Sum], folded: &[Folded], at: &At) -> Option<()> {
-        for sum in sums {
-            let [part, total, lost] = [sum.part, sum.total, sum.lost].map(|r| self.registers[r].first);
-            let count = self.registers[sum.part].count;
-            if count > MOST_ADDED {
-                return None;
-            }
-            for far in (0..count as i32).map(|index| 32 * index) {
-                let place = |first: i32| Place {
-                    pointer: Pointer::Frame,
-                    offset: first + far,
-                    stored: Stored::Same,
-                    which: Which::Dense(self.width()),
-                };
-                let places = [part, total, lost].map(place);
-                let pin = folded.iter().find(|folded| folded.key == (sum.part, far)).map(|own| own.pins[0]);
-                let mut segment = Segment::new();
-                let source = pin.map_or(Source::Memory(places[0]), Source::Pinned);
-                let part = segment.source(source);
-                let before = [places[1], places[2]].map(|place| segment.source(Source::Memory(place)));
-                let (new_total, new_lost) = add_part(&mut segment.line, part, before[0], before[1]);
-                let zero = segment.line.number(0.0);
-                segment.targets.push((new_total, Target::AtEnd(places[1])));
-                segment.targets.push((new_lost, Target::AtEnd(places[2])));
-                segment.targets.push((zero, pin.map_or(Target::AtEnd(places[0]), Target::Pinned)));
-                self.place(&segment, at)?;
-            }
-        }
-        Some(())
-    }
-
-    /// Writes back what was folded in registers.
-    fn unpin(&mut self, folded: &[Folded], at: &At) -> Option<()> {
-        let mut segment = Segment::new();
-        for Folded { key, pins, .. } in folded {
-            let value = segment.source(Source::Pinned(pins[0]));
-            let place = self.vector_at(*key, at);
-            segment.targets.push((value, Target::AtEnd(place)));
-        }
-        self.place(&segment, at)
-    }
-}
-
-/// Whether a step gives a register its first value.
-fn is_begun(step: &Step, register: usize) -> bool {
-    match step {
-        Step::Fill { register: own, .. } => *own == register,
-        Step::Loop { steps, .. } => steps.iter().any(|step| is_begun(step, register)),
-        _ => false,
     }
 }

@@ -1,7 +1,16 @@
 //! Machine code for nests of loops, made when a body is first run for some sizes.
+//!
+//! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2:
+//! `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers; `segment` makes
+//! the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record` themselves; `place`
+//! gives vectors registers, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
+//! for itself, `calls` are the functions that are too long to be repeated.
 
+mod access;
 mod asm;
+mod calls;
 mod frame;
+mod innermost;
 pub(crate) mod line;
 mod loops;
 mod lower;
@@ -10,5 +19,6 @@ mod place;
 pub(crate) mod record;
 mod segment;
 
+pub use calls::functions;
 pub use frame::Frame;
 pub use nest::{Code, Held, Lies, Wanted, compile, fastest, width};

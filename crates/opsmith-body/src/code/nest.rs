@@ -11,54 +11,65 @@ use crate::expr::{Nest, PART, Place as Argument, Step};
 /// How an argument lies, or temporary memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Lies {
-    /// The axes that it lies on, and those along which numbers lie one after another.
+    /// The axes that it lies on.
     pub axes: Axes,
+    /// Those of them along which its numbers lie one after another.
     pub dense: Axes,
+    /// What its numbers are held as.
     pub held: Held,
 }
 
-/// What a number is held as.
+/// What a number is held as in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// As it is computed with.
+    /// As it is computed with: a float32 or a float64.
     Same,
+    /// As a float16, of a body that computes in float32.
     Half,
+    /// As a bfloat16, of a body that computes in float32.
     BFloat,
-    /// The argument is not there: zeros.
-    Absent,
     /// As an integer of 8 bytes.
     Position,
-    /// As a byte, 0 or true.
+    /// As a byte: 0, or true.
     Truth,
+    /// The argument is not there: all numbers are 0.
+    Absent,
 }
 
-/// What code is made for: a nest, and what there is in a call.
+/// What code is made for: steps of a nest, and what there is in a call.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
+    /// The nest.
     pub nest: &'a Nest,
+    /// The size of each axis.
     pub sizes: &'a [usize],
-    /// The inputs, the outputs and the temporaries, and how many there are of the first two.
+    /// How the inputs, the outputs and the temporaries lie.
     pub lies: &'a [Lies],
+    /// How many inputs there are, and outputs.
     pub counts: (usize, usize),
     /// How many numbers a vector has along the lanes where they are an outermost axis.
     pub lanes: usize,
-    /// Which steps: from, to; and if the last one is a loop of which a part is gone along, how many whole vectors or positions that
-    /// has, and how many numbers of a last vector.
+    /// The first of the nest's steps, and the one after the last.
     pub steps: (usize, usize),
+    /// If the last step is a loop of which a part is gone along: how many whole vectors or positions that has, and how many numbers
+    /// of a last vector.
     pub part: Option<(usize, usize)>,
 }
 
-/// Code, and the frame that it takes the address of.
+/// Machine code: a function of the address of its frame, by the calling convention of x86-64 on Linux.
 #[derive(Clone, Debug)]
 pub struct Code {
+    /// The code, which may lie anywhere.
     pub bytes: Vec<u8>,
+    /// The memory that it has for itself.
     pub frame: Frame,
     /// Where the vectors of each register of the nest are in the frame.
     pub registers: Vec<usize>,
 }
 
 /// What a function has to leave as it was.
-const SAVED: [Gpr; 6] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15];
+/// RAX is among it so that the stack is aligned where functions are called.
+const SAVED: [Gpr; 7] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15, Gpr::RAX];
 
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
@@ -67,12 +78,12 @@ const MOST_WRITTEN: usize = 96;
 /// The most vectors that a line has no registers for.
 pub(super) const MOST_SPILLED: usize = 64;
 
-/// How many numbers a vector has.
+/// How many numbers a vector has: 4 float64, or 8 float32.
 pub const fn width(double: bool) -> usize {
     if double { 4 } else { 8 }
 }
 
-/// The code of a nest; none if it does what code cannot.
+/// The code of a nest for AVX2 and FMA, and float16 conversions where an argument is of those; none if it does what code cannot.
 pub fn compile(wanted: &Wanted<'_>, double: bool) -> Option<Code> {
     let mut writer = Writer::new(wanted, double)?;
     writer.all()?;
@@ -147,7 +158,11 @@ impl<'a> Writer<'a> {
             for axis in axes.iter() {
                 along.push((axis, i32::try_from(32 * count).ok()?));
                 let size = wanted.sizes[axis.index()];
-                count = count.checked_mul(if nest.lanes == Some(axis) { size.div_ceil(width(double)) } else { size })?;
+                count = count.checked_mul(if nest.lanes == Some(axis) {
+                    size.div_ceil(width(double))
+                } else {
+                    size
+                })?;
                 if count > MOST_BYTES / 32 {
                     return None;
                 }

@@ -1,13 +1,15 @@
 //! Straight lines as instructions: which vector is in which register when.
 
 use super::asm::{Arith, Asm, Gpr, Rm, Test, Ymm};
-use super::line::{Line, Op, Value};
+use super::line::{Function, Line, Op, Value};
 
 /// The register that points to the frame, the memory that the code has for itself.
 pub(crate) const FRAME: Gpr = Gpr::RBX;
 /// A register that nothing stays in.
-const SCRATCH: Gpr = Gpr::RAX;
-const OTHER_SCRATCH: Gpr = Gpr::RBP;
+pub(super) const SCRATCH: Gpr = Gpr::RAX;
+pub(super) const OTHER_SCRATCH: Gpr = Gpr::RBP;
+/// The registers of addresses and counts that a function that is called may change.
+const CALLERS: [Gpr; 8] = [Gpr::RCX, Gpr::RDX, Gpr::RSI, Gpr::RDI, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11];
 /// How many vector registers there are.
 const REGISTERS: usize = 16;
 
@@ -36,7 +38,7 @@ pub(crate) enum Stored {
 
 impl Stored {
     /// How many bytes a number has.
-    fn bytes(self, double: bool) -> usize {
+    pub(super) fn bytes(self, double: bool) -> usize {
         match (self, double) {
             (Self::Same, false) => 4,
             (Self::Same, true) | (Self::Position, _) => 8,
@@ -59,7 +61,7 @@ pub(crate) enum Which {
 
 impl Which {
     /// How many there are, and where the frame has their stride.
-    fn count(self) -> (usize, Option<i32>) {
+    pub(super) fn count(self) -> (usize, Option<i32>) {
         match self {
             Self::Dense(count) => (count, None),
             Self::One => (1, None),
@@ -84,7 +86,11 @@ pub(crate) enum Source {
     /// In a register, which is kept for it.
     Pinned(Ymm),
     /// The position along an axis, which the frame has, and so many more; and one more for each number where it is along the lanes.
-    Position { counter: i32, more: i32, along: bool },
+    Position {
+        counter: i32,
+        more: i32,
+        along: bool,
+    },
 }
 
 /// Where a vector goes.
@@ -107,7 +113,13 @@ pub(crate) struct Lined<'a> {
 }
 
 /// Writes the instructions of a line; gives how many vectors of the frame it used, from `spills` on.
-pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, double: bool, spills: i32) -> usize {
+/// `functions` is where the addresses of the functions are that it may call.
+pub(crate) fn place(
+    asm: &mut Asm,
+    lined: &Lined<'_>,
+    double: bool,
+    (spills, functions): (i32, i32),
+) -> usize {
     let ops = lined.line.ops();
     let mut uses: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
     let mut is_live = vec![false; ops.len()];
@@ -140,6 +152,7 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, double: bool, spills: i32)
         at: vec![None; ops.len()],
         spilled: vec![None; ops.len()],
         spills,
+        functions,
         most: 0,
         now: 0,
     };
@@ -158,9 +171,9 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, double: bool, spills: i32)
     placer.most
 }
 
-struct Placer<'a> {
-    asm: &'a mut Asm,
-    double: bool,
+pub(super) struct Placer<'a> {
+    pub(super) asm: &'a mut Asm,
+    pub(super) double: bool,
     ops: &'a [Op],
     sources: &'a [Source],
     /// When each vector is still read, the next time last.
@@ -172,6 +185,7 @@ struct Placer<'a> {
     at: Vec<Option<Ymm>>,
     spilled: Vec<Option<i32>>,
     spills: i32,
+    functions: i32,
     most: usize,
     now: usize,
 }
@@ -204,9 +218,8 @@ impl Placer<'_> {
 
     /// What is written when all is computed.
     fn end(&mut self, targets: &[(Value, Target)]) {
-        let is_leaf = |value: Value| {
-            matches!(self.ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_))
-        };
+        let is_leaf =
+            |value: Value| matches!(self.ops[value.0 as usize], Op::Input(_) | Op::Constant(_) | Op::Bits(_));
         let late: Vec<(Value, Target)> = targets
             .iter()
             .copied()
@@ -248,7 +261,7 @@ impl Placer<'_> {
     }
 
     /// A register that nothing is in, or no longer.
-    fn free(&mut self) -> Ymm {
+    pub(super) fn free(&mut self) -> Ymm {
         let free = (0..REGISTERS).find(|&register| {
             self.registers[register].is_none() && !self.is_taken[register] && !self.is_pinned[register]
         });
@@ -264,18 +277,26 @@ impl Placer<'_> {
         let register = candidates
             .max_by_key(|&register| self.registers[register].map_or(usize::MAX, next))
             .expect("an instruction takes few registers");
-        if let Some(value) = self.registers[register].take() {
-            let index = value.0 as usize;
-            self.at[index] = None;
-            let is_leaf = matches!(self.ops[index], Op::Constant(_) | Op::Bits(_) | Op::Input(_));
-            if !is_leaf && self.spilled[index].is_none() {
-                let slot = self.spills + 32 * self.most as i32;
-                self.most += 1;
-                self.spilled[index] = Some(slot);
-                self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
-            }
-        }
+        self.spill(register);
         register
+    }
+
+    /// Frees a register, whose vector is written to the frame if it cannot be had again otherwise.
+    fn spill(&mut self, register: usize) {
+        let Some(value) = self.registers[register].take() else { return };
+        let index = value.0 as usize;
+        self.at[index] = None;
+        let is_leaf = matches!(self.ops[index], Op::Constant(_) | Op::Bits(_) | Op::Input(_));
+        if !is_leaf && self.spilled[index].is_none() {
+            let slot = self.spill_slot();
+            self.spilled[index] = Some(slot);
+            self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
+        }
+    }
+
+    fn spill_slot(&mut self) -> i32 {
+        self.most += 1;
+        self.spills + 32 * (self.most as i32 - 1)
     }
 
     /// A vector in a register.
@@ -314,9 +335,12 @@ impl Placer<'_> {
             (Some(slot), _) if self.dies(value) => Rm::At(FRAME, slot),
             (None, Op::Constant(_) | Op::Bits(_)) => self.constant(self.ops[index]),
             (None, Op::Input(position)) if self.dies(value) => match self.sources[position as usize] {
-                Source::Memory(Place { pointer, offset, stored: Stored::Same, which: Which::Dense(count) })
-                    if count == self.lanes() =>
-                {
+                Source::Memory(Place {
+                    pointer,
+                    offset,
+                    stored: Stored::Same,
+                    which: Which::Dense(count),
+                }) if count == self.lanes() => {
                     let base = self.address(pointer);
                     Rm::At(base, offset)
                 }
@@ -326,7 +350,7 @@ impl Placer<'_> {
         }
     }
 
-    fn lanes(&self) -> usize {
+    pub(super) fn lanes(&self) -> usize {
         if self.double { 4 } else { 8 }
     }
 
@@ -466,11 +490,54 @@ impl Placer<'_> {
                     _ => self.asm.shift_right(to, from, count),
                 }
             }
-            Op::Input(_) | Op::Constant(_) | Op::Bits(_) | Op::Call(..) => {
+            Op::Call(function, a, b) => return self.call(value, function, a, b),
+            Op::Input(_) | Op::Constant(_) | Op::Bits(_) => {
                 unreachable!("they are no instructions")
             }
         }
         self.forget(&operands, value);
+    }
+
+    /// Calls a function, which may change all registers.
+    fn call(&mut self, value: Value, function: Function, a: Value, b: Value) {
+        let operands: Vec<Value> = Op::Call(function, a, b).operands().collect();
+        for (operand, to) in [a, b].into_iter().zip([ROOM, ROOM + 32]).take(operands.len()) {
+            let from = self.register(operand);
+            self.asm.store(from, Rm::At(FRAME, to));
+        }
+        self.done(&operands);
+        self.forget(&operands, value);
+        self.is_taken = [false; REGISTERS];
+        let mut saved = Vec::new();
+        for register in 0..REGISTERS {
+            if self.is_pinned[register] {
+                let slot = self.spill_slot();
+                self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
+                saved.push((Ymm(register as u8), slot));
+            } else if self.registers[register].is_some() {
+                self.spill(register);
+            }
+        }
+        self.asm.clear_upper();
+        for register in CALLERS {
+            self.asm.push(register);
+        }
+        let room = [(Gpr::RDI, ROOM), (Gpr::RSI, ROOM), (Gpr::RDX, ROOM + 32)];
+        for (register, at) in room {
+            self.asm.get_address(register, FRAME);
+            self.asm.add_to(Rm::General(register), at);
+        }
+        self.asm.call(Rm::At(FRAME, self.functions + 8 * function.position() as i32));
+        for register in CALLERS.iter().rev() {
+            self.asm.pop(*register);
+        }
+        for (register, slot) in saved {
+            self.asm.load(register, Rm::At(FRAME, slot));
+        }
+        let to = self.free();
+        self.asm.load(to, Rm::At(FRAME, ROOM));
+        self.registers[usize::from(to.0)] = Some(value);
+        self.at[value.0 as usize] = Some(to);
     }
 
     fn two(&mut self, value: Value, pin: Option<Ymm>, op: Arith, a: Value, b: Value, turns: bool) {
@@ -533,226 +600,6 @@ impl Placer<'_> {
         self.forget(operands, value);
         self.registers[usize::from(register.0)] = Some(value);
         self.at[value.0 as usize] = Some(register);
-    }
-
-    /// The register that has an address.
-    fn address(&mut self, pointer: Pointer) -> Gpr {
-        match pointer {
-            Pointer::Register(register) => register,
-            Pointer::Slot(slot) => {
-                self.asm.get(SCRATCH, Rm::At(FRAME, slot));
-                SCRATCH
-            }
-            Pointer::Frame => FRAME,
-        }
-    }
-
-    /// A mask of the first so many numbers, in a register that is taken for this instruction.
-    fn mask(&mut self, count: usize) -> Ymm {
-        let register = self.free();
-        let mask = self.asm.constant(|lane| if lane < count { u64::MAX } else { 0 });
-        self.asm.load(register, mask);
-        register
-    }
-
-    fn read(&mut self, to: Ymm, place: &Place) {
-        let all = self.lanes();
-        match (place.stored, place.which) {
-            (Stored::Same, Which::Dense(count)) if count == all => {
-                let base = self.address(place.pointer);
-                self.asm.load(to, Rm::At(base, place.offset));
-            }
-            (Stored::Same, Which::Dense(count)) => {
-                let mask = self.mask(count);
-                let base = self.address(place.pointer);
-                self.asm.load_masked(to, mask, Rm::At(base, place.offset));
-            }
-            (Stored::Same, Which::One) => {
-                let base = self.address(place.pointer);
-                self.asm.broadcast(to, Rm::At(base, place.offset));
-            }
-            (Stored::Same, Which::Apart { count, distances, .. }) => {
-                let (mask, far) = (self.mask(count), self.free());
-                self.asm.load(far, Rm::At(FRAME, distances));
-                self.asm.arith(Arith::Xor, to, to, to.into());
-                let mut base = self.address(place.pointer);
-                if place.offset != 0 {
-                    self.asm.get_address(SCRATCH, base);
-                    self.asm.add_to(Rm::General(SCRATCH), place.offset);
-                    base = SCRATCH;
-                }
-                self.asm.gather(to, base, far, mask);
-            }
-            (Stored::Half, Which::Dense(count)) if count == all => {
-                let base = self.address(place.pointer);
-                self.asm.from_half(to, Rm::At(base, place.offset));
-            }
-            (Stored::BFloat, Which::Dense(count)) if count == all => {
-                let base = self.address(place.pointer);
-                self.asm.widen_ints(to, Rm::At(base, place.offset));
-                self.asm.shift_left(to, to, 16);
-            }
-            (stored, which) => {
-                self.copy_in(place, which, to);
-                match stored {
-                    Stored::Half => self.asm.from_half(to, Rm::At(FRAME, ROOM)),
-                    Stored::BFloat => {
-                        self.asm.widen_ints(to, Rm::At(FRAME, ROOM));
-                        self.asm.shift_left(to, to, 16);
-                    }
-                    Stored::Same | Stored::Position | Stored::Truth => self.asm.load(to, Rm::At(FRAME, ROOM)),
-                }
-                if which == Which::One {
-                    self.asm.broadcast(to, to.into());
-                }
-            }
-        }
-    }
-
-    /// Copies numbers, one by one, to where they lie one after another; `room` is a register that is free.
-    fn copy_in(&mut self, place: &Place, which: Which, room: Ymm) {
-        let base = self.address(place.pointer);
-        if base != SCRATCH {
-            self.asm.get_address(SCRATCH, base);
-        }
-        let bytes = place.stored.bytes(self.double);
-        let (count, stride) = which.count();
-        for lane in 0..count {
-            let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
-            let from = Rm::At(SCRATCH, offset);
-            let wide = if self.double { 8 } else { 4 };
-            let to = Rm::At(FRAME, ROOM + (wide * lane) as i32);
-            match place.stored {
-                Stored::Position => {
-                    self.asm.number_of_int(room, from);
-                    self.asm.store_one(room, to);
-                }
-                Stored::Truth => {
-                    self.asm.get_bytes(1, OTHER_SCRATCH, from);
-                    self.asm.is_not_zero(OTHER_SCRATCH);
-                    // The bits of 1.
-                    let (ones, by) = if self.double { (0x3ff, 52) } else { (0x7f, 23) };
-                    self.asm.and_number(OTHER_SCRATCH, ones);
-                    self.asm.shift_left_general(OTHER_SCRATCH, by);
-                    self.asm.put_bytes(wide, OTHER_SCRATCH, to);
-                }
-                Stored::Same | Stored::Half | Stored::BFloat => {
-                    self.asm.get_bytes(bytes, OTHER_SCRATCH, from);
-                    self.asm.put_bytes(bytes, OTHER_SCRATCH, Rm::At(FRAME, ROOM + (bytes * lane) as i32));
-                }
-            }
-            if let Some(stride) = stride {
-                self.asm.add_from(SCRATCH, Rm::At(FRAME, stride));
-            }
-        }
-    }
-
-    fn write(&mut self, from: Ymm, place: &Place) {
-        let all = self.lanes();
-        match (place.stored, place.which) {
-            (Stored::Same, Which::Dense(count)) => {
-                if count == all {
-                    let base = self.address(place.pointer);
-                    self.asm.store(from, Rm::At(base, place.offset));
-                } else {
-                    let mask = self.mask(count);
-                    let base = self.address(place.pointer);
-                    self.asm.store_masked(from, mask, Rm::At(base, place.offset));
-                }
-            }
-            (Stored::Half, Which::Dense(count)) if count == all => {
-                let base = self.address(place.pointer);
-                self.asm.to_half(from, Rm::At(base, place.offset));
-            }
-            (Stored::BFloat, Which::Dense(count)) if count == all => {
-                let room = self.rounded(from);
-                let base = self.address(place.pointer);
-                self.asm.store_half(room, Rm::At(base, place.offset));
-            }
-            (stored, which) => {
-                match stored {
-                    Stored::Same | Stored::Position | Stored::Truth => {
-                        self.asm.store(from, Rm::At(FRAME, ROOM));
-                    }
-                    Stored::Half => self.asm.to_half(from, Rm::At(FRAME, ROOM)),
-                    Stored::BFloat => {
-                        let room = self.rounded(from);
-                        self.asm.store_half(room, Rm::At(FRAME, ROOM));
-                    }
-                }
-                self.copy_out(place, which);
-            }
-        }
-    }
-
-    /// Copies numbers one by one to where they belong.
-    fn copy_out(&mut self, place: &Place, which: Which) {
-        let base = self.address(place.pointer);
-        if base != SCRATCH {
-            self.asm.get_address(SCRATCH, base);
-        }
-        let bytes = place.stored.bytes(self.double);
-        let wide = if self.double { 8 } else { 4 };
-        let (count, stride) = which.count();
-        for lane in 0..count {
-            let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
-            let to = Rm::At(SCRATCH, offset);
-            let number = Rm::At(FRAME, ROOM + (wide * lane) as i32);
-            match place.stored {
-                Stored::Position => self.asm.int_of_number(OTHER_SCRATCH, number),
-                Stored::Truth => {
-                    self.asm.get_bytes(wide, OTHER_SCRATCH, number);
-                    // Without the sign, for −0 is 0.
-                    self.asm.shift_left_general(OTHER_SCRATCH, if self.double { 1 } else { 33 });
-                    self.asm.is_not_zero(OTHER_SCRATCH);
-                    self.asm.and_number(OTHER_SCRATCH, 1);
-                }
-                Stored::Same | Stored::Half | Stored::BFloat => {
-                    let number = Rm::At(FRAME, ROOM + (bytes * lane) as i32);
-                    self.asm.get_bytes(bytes, OTHER_SCRATCH, number);
-                }
-            }
-            self.asm.put_bytes(bytes, OTHER_SCRATCH, to);
-            if let Some(stride) = stride {
-                self.asm.add_from(SCRATCH, Rm::At(FRAME, stride));
-            }
-        }
-    }
-
-    /// The bfloat16 nearest to each number, in the low half of a register: to even where two are as near, NaN as a quiet one.
-    fn rounded(&mut self, from: Ymm) -> Ymm {
-        let (odd, nan) = (self.free(), self.free());
-        self.asm.shift_right(odd, from, 16);
-        let one = self.asm.constant(|_| 1);
-        self.asm.arith(Arith::And, odd, odd, one);
-        let half = self.asm.constant(|_| 0x7fff);
-        self.asm.add_int(odd, odd, half);
-        self.asm.add_int(odd, odd, from.into());
-        let quiet = self.asm.constant(|_| 0x0040_0000);
-        self.asm.arith(Arith::Or, nan, from, quiet);
-        let is_nan = self.free();
-        self.asm.compare(Test::Unordered, is_nan, from, from.into());
-        self.asm.select(odd, is_nan, nan.into(), odd);
-        self.asm.shift_right(odd, odd, 16);
-        self.asm.narrow_ints(odd, odd);
-        odd
-    }
-
-    fn position(&mut self, to: Ymm, counter: i32, more: i32, along: bool) {
-        self.asm.broadcast_int(to, Rm::At(FRAME, counter));
-        let is_double = self.double;
-        let more = more as u32;
-        let lane = |lane: usize| more.wrapping_add(if along { lane as u32 } else { 0 });
-        // Integers of four bytes, also where numbers have eight.
-        let ints = match is_double {
-            false => self.asm.constant(|at| lane(at).into()),
-            true => self.asm.constant(|at| {
-                let of = |at: usize| u64::from(if at < 4 { lane(at) } else { 0 });
-                of(2 * at) | of(2 * at + 1) << 32
-            }),
-        };
-        self.asm.add_int32(to, to, ints);
-        self.asm.from_int32(to, to);
     }
 }
 

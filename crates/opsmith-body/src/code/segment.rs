@@ -65,16 +65,14 @@ impl Writer<'_> {
 
     /// Writes a line.
     pub(super) fn place(&mut self, segment: &Segment, at: &At) -> Option<()> {
-        if segment.line.ops().iter().any(|op| matches!(op, Op::Call(..))) {
-            return None;
-        }
         let lined = Lined {
             line: &segment.line,
             sources: &segment.sources,
             targets: &segment.targets,
             pinned: &at.pinned,
         };
-        let spilled = place(&mut self.asm, &lined, self.double, self.spills);
+        let functions = self.frame.functions as i32;
+        let spilled = place(&mut self.asm, &lined, self.double, (self.spills, functions));
         (spilled <= MOST_SPILLED).then_some(())
     }
 
@@ -207,7 +205,8 @@ impl Writer<'_> {
             return Place { pointer: Pointer::Frame, offset: own.first, stored: Stored::Same, which };
         }
         let pointer = at.pointer(Object::Register(register), own.slot);
-        let is_ahead = self.wanted.nest.lanes.is_some_and(|lanes| own.along.iter().any(|(axis, _)| *axis == lanes));
+        let is_ahead =
+            self.wanted.nest.lanes.is_some_and(|lanes| own.along.iter().any(|(axis, _)| *axis == lanes));
         let offset = if is_ahead { 32 * at.ahead as i32 } else { 0 };
         let offset = offset + at.key(register).1;
         Place { pointer, offset, stored: Stored::Same, which }

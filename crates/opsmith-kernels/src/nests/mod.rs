@@ -134,8 +134,13 @@ impl Programs {
             addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));
             operands.push(Operand::temporary(memory, &lie));
         }
-        let task =
-            Task { nests: &cut.nests, sizes: &key.sizes, operands, addresses, counts: (inputs, wanted.len()) };
+        let task = Task {
+            nests: &cut.nests,
+            sizes: &key.sizes,
+            operands,
+            addresses,
+            counts: (inputs, wanted.len()),
+        };
         task.run(&compute, &cut.natives)
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use opsmith_body::code::{Code, Frame, Held, Lies, Wanted, compile, fastest, width};
+use opsmith_body::code::{Code, Frame, Held, Lies, Wanted, compile, fastest, functions, width};
 use opsmith_body::{Axes, Axis, Fold, Level, Nest, Nests, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
@@ -29,6 +29,7 @@ pub(super) struct Native {
     /// How many numbers a vector has, if the lanes are the fastest axis.
     step: usize,
     frame: Frame,
+    double: bool,
     kind: Kind,
     cost: usize,
 }
@@ -76,20 +77,15 @@ impl Made<'_> {
 
     /// The nests as code; none for a nest that does what code cannot.
     pub(super) fn all(&self) -> Vec<Option<Native>> {
-        let all: Vec<_> = self.nests.nests.iter().map(|nest| self.native(nest)).collect();
-        if std::env::var("OPSMITH_SEE").is_ok() {
-            for (native, nest) in all.iter().zip(&self.nests.nests) {
-                eprintln!("native {} lanes {:?} free {:?} sizes {:?}", native.is_some(), nest.lanes, nest.free, self.sizes);
-            }
-        }
-        all
+        self.nests.nests.iter().map(|nest| self.native(nest)).collect()
     }
 
     fn native(&self, nest: &Nest) -> Option<Native> {
         let width = width(self.double);
         let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
         let size = |axis: Axis| self.sizes[axis.index()];
-        let positions = |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
+        let positions =
+            |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
         let first = fastest(nest);
         let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
         let free: SmallVec<[(Axis, usize); 4]> =
@@ -107,7 +103,15 @@ impl Made<'_> {
                 (Kind::Units(function), frame)
             }
         };
-        Some(Native { free, whole, step: if lanes.is_some() { width } else { 1 }, frame, kind, cost })
+        Some(Native {
+            free,
+            whole,
+            step: if lanes.is_some() { width } else { 1 },
+            frame,
+            double: self.double,
+            kind,
+            cost,
+        })
     }
 
     /// The code of some steps, for whole vectors and for the rest of the lanes.
@@ -124,27 +128,13 @@ impl Made<'_> {
             None => (1, 0),
         };
         let code = |lanes: usize| {
-            let wanted = Wanted {
-                nest,
-                sizes: self.sizes,
-                lies: self.lies,
-                counts: self.counts,
-                lanes,
-                steps,
-                part,
-            };
+            let wanted =
+                Wanted { nest, sizes: self.sizes, lies: self.lies, counts: self.counts, lanes, steps, part };
             compile(&wanted, self.double)
         };
         let mut known: Option<Code> = None;
         let mut pages = |lanes: usize| -> Option<Pages> {
             let code = code(lanes)?;
-            if let Ok(path) = std::env::var("OPSMITH_DUMP") {
-                use std::sync::atomic::{AtomicUsize, Ordering};
-                static N: AtomicUsize = AtomicUsize::new(0);
-                let n = N.fetch_add(1, Ordering::Relaxed);
-                std::fs::write(format!("{path}{n}.bin"), &code.bytes).unwrap();
-                std::fs::write(format!("{path}{n}.txt"), format!("{nest:#?}\n{:?} {:?}", code.frame, self.lies)).unwrap();
-            }
             let pages = Pages::new(&code.bytes)?;
             match &mut known {
                 Some(known) => known.frame.bytes = known.frame.bytes.max(code.frame.bytes),
@@ -204,8 +194,11 @@ impl Made<'_> {
             return None;
         }
         let size = self.sizes[axis.index()];
-        let (least, unit) =
-            if nest.lanes == Some(*axis) { (LEAST_NUMBERS, width(self.double)) } else { (LEAST_POSITIONS, 1) };
+        let (least, unit) = if nest.lanes == Some(*axis) {
+            (LEAST_NUMBERS, width(self.double))
+        } else {
+            (LEAST_POSITIONS, 1)
+        };
         let length = size.div_ceil((PARTS / units).max(1)).max(least).next_multiple_of(unit);
         let count = size.div_ceil(length);
         let mut vectors = 0;
@@ -260,6 +253,9 @@ impl<'a> Work<'a> {
         let vectors = native.frame.bytes.div_ceil(32);
         let frame = memory::filled(Vector([0; 32]), vectors, "the registers of a body")?;
         let mut work = Work { native, addresses, frame };
+        for (index, function) in functions(native.double).into_iter().enumerate() {
+            work.set(native.frame.functions + 8 * index, function as u64);
+        }
         for (argument, axis, at) in &native.frame.strides {
             work.set(*at, addresses[*argument].stride(*axis) as u64);
         }

@@ -473,3 +473,13 @@ fn more_elements_than_32_bits_count_are_folded() {
     // Every position adds the shift, as `x` is its own mean.
     assert_eq!(outputs.array::<f32, Ix1>("gamma_grad").unwrap()[0], (shape.0 * shape.1) as f32 * 0.5);
 }
+
+#[test]
+fn all_of_this_holds_where_nothing_is_made_machine_code() {
+    if std::env::var_os("OPSMITH_ISA").is_some() {
+        return;
+    }
+    let program = std::env::current_exe().unwrap();
+    let output = std::process::Command::new(program).env("OPSMITH_ISA", "plain").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}

@@ -46,6 +46,11 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::Fma(a, b, c) => number(a).fused(number(b), number(c)).bits(),
         Op::Sqrt(a) => number(a).root().bits(),
         Op::Floor(a) => number(a).floor_native().bits(),
+        Op::Max(a, b) => bits(if number(b).less(number(a)).0 { a } else { b }),
+        Op::Min(a, b) => bits(if number(a).less(number(b)).0 { a } else { b }),
+        Op::IsNan(a) => mask(!number(a).equal(number(a))),
+        // Of one number there are no others.
+        Op::FirstOf(_, a, _) | Op::Swapped(a) | Op::Permuted(a, _) => bits(a),
         Op::Lt(a, b) => mask(number(a).less(number(b))),
         Op::Le(a, b) => mask(number(a).less_or_equal(number(b))),
         Op::Eq(a, b) => mask(number(a).equal(number(b))),

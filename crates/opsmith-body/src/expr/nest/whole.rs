@@ -124,7 +124,8 @@ impl Whole {
     pub(super) fn keep_rows(&mut self, known: &mut Known<'_>) {
         let nodes = (0..known.graph.nodes().len()).map(|index| Id(index as u32));
         let is_row = |id: Id| known.axes[id.index()] == self.free && !known.is_kept(id);
-        let is_computed = |id: Id| !matches!(known.node(id), Node::Input(_) | Node::Index(_) | Node::Detached(_));
+        let is_computed =
+            |id: Id| !matches!(known.node(id), Node::Input(_) | Node::Index(_) | Node::Detached(_));
         let is_dear_here = |id: Id| {
             let below = known.below([id], &BTreeSet::new());
             let mut kept = below.iter().filter(|id| known.is_kept(**id)).peekable();
@@ -135,9 +136,7 @@ impl Whole {
         let is_used_apart = |id: Id| {
             let users = known.graph.nodes().iter().enumerate();
             let mut users = users.filter(|(_, node)| node.operands().any(|operand| operand == id));
-            users.any(|(user, node)| {
-                !known.axes[user].is_within(self.free) || matches!(node, Node::Fold(..))
-            })
+            users.any(|(user, node)| !known.axes[user].is_within(self.free) || matches!(node, Node::Fold(..)))
         };
         let found: Vec<Id> = nodes
             .filter(|id| is_row(*id) && is_computed(*id) && !known.node(*id).is_mask())

@@ -1,0 +1,190 @@
+//! Instructions, read back by a disassembler.
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
+
+use super::*;
+
+/// What a disassembler says of some code, up to the constants.
+fn text(asm: Asm) -> Vec<String> {
+    let code = asm.finish();
+    let mut decoder = Decoder::with_ip(64, &code, 0, DecoderOptions::NONE);
+    let mut formatter = IntelFormatter::new();
+    formatter.options_mut().set_space_after_operand_separator(true);
+    let mut lines = Vec::new();
+    while decoder.can_decode() {
+        let instruction = decoder.decode();
+        if instruction.is_invalid() || instruction.mnemonic() == iced_x86::Mnemonic::Int3 {
+            break;
+        }
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        lines.push(line);
+    }
+    lines
+}
+
+fn assert_text(double: bool, write: impl Fn(&mut Asm), expected: &[&str]) {
+    let mut asm = Asm::new(double);
+    write(&mut asm);
+    assert_eq!(text(asm), expected);
+}
+
+const LOW: Ymm = Ymm(3);
+const HIGH: Ymm = Ymm(12);
+
+#[test]
+fn arithmetic_is_on_the_registers_that_were_meant() {
+    for (a, b, c) in
+        [(LOW, LOW, LOW), (HIGH, LOW, LOW), (LOW, HIGH, LOW), (LOW, LOW, HIGH), (HIGH, HIGH, HIGH)]
+    {
+        let [x, y, z] = [a, b, c].map(|register| format!("ymm{}", register.0));
+        let all = |asm: &mut Asm| {
+            asm.arith(Arith::Add, a, b, c.into());
+            asm.arith(Arith::AndNot, a, b, c.into());
+            asm.compare(Test::Lt, a, b, c.into());
+            asm.select(a, b, c.into(), a);
+            asm.first_of(3, a, b, c);
+            asm.multiply_add(a, b, c.into());
+            asm.add_product(a, b, c.into());
+            asm.add_int(a, b, c.into());
+            asm.shift_left(a, b, 23);
+            asm.shift_right(a, b, 9);
+            asm.sqrt(a, b.into());
+            asm.floor(a, b.into());
+            asm.swap_halves(a, b);
+            asm.permute(a, b, 5);
+            asm.copy(a, b);
+        };
+        let copied = if a == b { Vec::new() } else { vec![format!("vmovaps {x}, {y}")] };
+        let expected = [
+            format!("vaddps {x}, {y}, {z}"),
+            format!("vandnps {x}, {y}, {z}"),
+            format!("vcmplt_oqps {x}, {y}, {z}"),
+            format!("vblendvps {x}, {x}, {z}, {y}"),
+            format!("vblendps {x}, {z}, {y}, 7"),
+            format!("vfmadd213ps {x}, {y}, {z}"),
+            format!("vfmadd231ps {x}, {y}, {z}"),
+            format!("vpaddd {x}, {y}, {z}"),
+            format!("vpslld {x}, {y}, 17h"),
+            format!("vpsrld {x}, {y}, 9"),
+            format!("vsqrtps {x}, {y}"),
+            format!("vroundps {x}, {y}, 9"),
+            format!("vperm2f128 {x}, {y}, {y}, 1"),
+            format!("vpermilps {x}, {y}, 5"),
+        ];
+        let expected: Vec<String> = expected.into_iter().chain(copied).collect();
+        assert_text(false, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        let of_doubles = |line: &String| {
+            let line = line.replace("ps ", "pd ").replace("vpaddd", "vpaddq");
+            line.replace("vpslld", "vpsllq").replace("vpsrld", "vpsrlq")
+        };
+        let expected: Vec<String> = expected.iter().map(of_doubles).collect();
+        assert_text(true, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn memory_is_where_it_was_meant() {
+    for number in 0..16 {
+        let base = Gpr(number);
+        let name = [
+            "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
+            "r14", "r15",
+        ][usize::from(number)];
+        for (distance, sum) in
+            [(0, String::new()), (8, "+8".into()), (-8, "-8".into()), (0x1234, "+1234h".into())]
+        {
+            let at = Rm::At(base, distance);
+            let all = |asm: &mut Asm| {
+                asm.load(HIGH, at);
+                asm.store(LOW, at);
+                asm.load_masked(LOW, HIGH, at);
+                asm.store_masked(HIGH, LOW, at);
+                asm.broadcast(LOW, at);
+                asm.arith(Arith::Mul, HIGH, LOW, at);
+                asm.from_half(LOW, at);
+                asm.to_half(LOW, at);
+                asm.widen_ints(HIGH, at);
+                asm.get(Gpr::R9, at);
+                asm.put(Gpr::RCX, at);
+                asm.put_bytes(1, Gpr::RBP, at);
+                asm.put_bytes(2, Gpr::RBP, at);
+                asm.get_bytes(1, Gpr::RBP, at);
+                asm.add_to(at, -1);
+                asm.number_of_int(LOW, at);
+                asm.int_of_number(Gpr::RBP, at);
+                asm.store_one(HIGH, at);
+            };
+            let of = |size: &str| format!("{size} ptr [{name}{sum}]");
+            let expected = [
+                format!("vmovups ymm12, [{name}{sum}]"),
+                format!("vmovups [{name}{sum}], ymm3"),
+                format!("vmaskmovps ymm3, ymm12, [{name}{sum}]"),
+                format!("vmaskmovps [{name}{sum}], ymm3, ymm12"),
+                format!("vbroadcastss ymm3, {}", of("dword")),
+                format!("vmulps ymm12, ymm3, [{name}{sum}]"),
+                format!("vcvtph2ps ymm3, [{name}{sum}]"),
+                format!("vcvtps2ph [{name}{sum}], ymm3, 0"),
+                format!("vpmovzxwd ymm12, [{name}{sum}]"),
+                format!("mov r9, [{name}{sum}]"),
+                format!("mov [{name}{sum}], rcx"),
+                format!("mov [{name}{sum}], bpl"),
+                format!("mov [{name}{sum}], bp"),
+                format!("movzx ebp, {}", of("byte")),
+                format!("add {}, 0FFFFFFFFFFFFFFFFh", of("qword")),
+                format!("vcvtsi2ss xmm3, xmm3, {}", of("qword")),
+                format!("vcvttss2si rbp, {}", of("dword")),
+                format!("vmovss {}, xmm12", of("dword")),
+            ];
+            let mut asm = Asm::new(false);
+            all(&mut asm);
+            let bare = |line: &String| {
+                line.replace("0FFFFFFFFFFFFFFFFh", "-1").replace("dword ptr ", "").replace("qword ptr ", "")
+            };
+            let found: Vec<String> = text(asm).iter().map(bare).collect();
+            assert_eq!(found, expected.iter().map(bare).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn numbers_that_lie_apart_are_gathered() {
+    for number in (0..16).filter(|number| *number != 4) {
+        let mut asm = Asm::new(false);
+        asm.gather(HIGH, Gpr(number), Ymm(9), LOW);
+        let found = text(asm).remove(0);
+        assert!(
+            found.starts_with("vgatherdps ymm12, [r")
+                && found.contains("+ymm9]")
+                && found.ends_with(", ymm3"),
+            "{found}"
+        );
+        let mut asm = Asm::new(true);
+        asm.gather(LOW, Gpr(number), Ymm(2), HIGH);
+        let found = text(asm).remove(0);
+        assert!(
+            found.starts_with("vgatherdpd ymm3, [r")
+                && found.contains("+xmm2]")
+                && found.ends_with(", ymm12"),
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn constants_and_labels_are_found() {
+    let mut asm = Asm::new(false);
+    let again = asm.label();
+    asm.here(again);
+    let one = asm.constant(|_| u64::from(1.0_f32.to_bits()));
+    let two = asm.constant(|_| u64::from(2.0_f32.to_bits()));
+    asm.arith(Arith::Add, LOW, LOW, one);
+    asm.compare(Test::Le, LOW, HIGH, two);
+    assert_eq!(asm.constant(|_| u64::from(1.0_f32.to_bits())), one);
+    asm.count_down(Rm::General(Gpr::R14), again);
+    asm.give_back();
+    let found = text(asm);
+    assert_eq!(found[0], "vaddps ymm3, ymm3, [20h]");
+    assert_eq!(found[1], "vcmple_oqps ymm3, ymm12, [40h]");
+    assert_eq!(found[3..], ["jne 0", "ret"]);
+}
