@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,20 @@ PROGRAMS = ROOT / "gpu"
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", ROOT / "target" / "release"))
 
 sys.path.insert(0, str(PROGRAMS))
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the libraries of the workspace: beside them, other suites build crates of their own."""
+    folder = tmp_path_factory.mktemp("built")
+    command = ["cargo", "metadata", "--no-deps", "--offline", "--format-version", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    targets = [target for package in json.loads(done.stdout)["packages"] for target in package["targets"]]
+    for target in targets:
+        library = LIBRARIES / f"lib{target['name'].replace('-', '_')}.so"
+        if "cdylib" in target["crate_types"] and library.exists():
+            (folder / library.name).symlink_to(library)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -53,8 +53,8 @@ def test_without_libraries_it_says_so_and_what_to_do(tmp_path: Path) -> None:
     assert f"there are no libraries in {tmp_path}" in done.stderr
 
 
-def test_every_op_with_a_cuda_kernel_is_called_and_right(tmp_path: Path) -> None:
-    found = dry(tmp_path, LIBRARIES, "values")
+def test_every_op_with_a_cuda_kernel_is_called_and_right(tmp_path: Path, built: Path) -> None:
+    found = dry(tmp_path, built, "values")
     assert sum(row.cases for row in found.of(PASSED)) > 1000
     reasons = {row.message for row in found.of(NOT_RUN)}
     assert reasons <= {"the op has no CUDA kernel", "PyTorch has no plain tensors of this dtype"}

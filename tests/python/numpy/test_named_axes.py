@@ -42,7 +42,8 @@ def test_a_body_is_numpys(body: axes_bodies.Body, library: opsmith.Library) -> N
         outputs(op(*inputs)), outputs(op(*map(scattered, inputs))), expected, strict=True
     ):
         np.testing.assert_allclose(own, last, rtol=1e-9, atol=1e-9)
-        np.testing.assert_array_equal(own, other)
+        # Folded in another order: which axis the lanes are along depends on where numbers lie side by side.
+        np.testing.assert_allclose(other, last, rtol=1e-9, atol=1e-9)
 
 
 def smooth(body: axes_bodies.Body) -> bool:

@@ -6,10 +6,11 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import LIBRARIES
 from opsmith.build import _metadata, _package
 from opsmith.build._crate import Crate, _carried, find
 from opsmith.build._elf import Needs, oldest_system
@@ -39,13 +40,14 @@ crate-type = ["cdylib"]
 
 
 @pytest.fixture
-def crate(tmp_path: Path) -> Path:
-    """A crate whose library has nothing of Opsmith."""
+def crate(tmp_path: Path) -> Iterator[Path]:
+    """A crate whose library has nothing of Opsmith, and is not left beside those that have."""
     folder = tmp_path / "größere crate"
     (folder / "src").mkdir(parents=True)
     (folder / "Cargo.toml").write_text(MANIFEST)
     (folder / "src" / "lib.rs").write_text("//! Nothing.\n")
-    return folder
+    yield folder
+    (LIBRARIES.parent / "release" / "librow_ops.so").unlink(missing_ok=True)
 
 
 def change(crate: Path, was: str, becomes: str) -> None:

@@ -366,31 +366,58 @@ impl Graph {
         for (argument, axes) in graph.inputs.iter_mut().zip(inputs) {
             argument.axes = *axes;
         }
+        graph.fold_what_varies(sizes);
         let axes = graph.axes();
         for (position, own) in outputs.iter().enumerate() {
             let result = &mut graph.results[position];
             let lacking = result.axes.union(batch).minus(*own);
             result.axes = *own;
-            let mut id = graph.outputs[position];
-            let of_node = axes[id.index()];
-            let mut push = |node: Node| {
-                graph.nodes.push(node);
-                Id(graph.nodes.len() as u32 - 1)
-            };
+            let of_node = axes[graph.outputs[position].index()];
             for axis in lacking.iter() {
-                let size = sizes[axis.index()];
-                id = match size {
-                    1 => id,
-                    _ if size == 0 || of_node.has(axis) => push(Node::Fold(Fold::Sum, axis, id)),
-                    _ => {
-                        let size = push(Node::Constant((size as f64).to_bits()));
-                        push(Node::Binary(Binary::Mul, id, size))
-                    }
+                let (size, id) = (sizes[axis.index()], graph.outputs[position]);
+                graph.outputs[position] = match size {
+                    0 => graph.push(Node::Fold(Fold::Sum, axis, id)),
+                    2.. if of_node.has(axis) => graph.push(Node::Fold(Fold::Sum, axis, id)),
+                    _ => graph.times(id, size),
                 };
             }
-            graph.outputs[position] = id;
         }
         graph
+    }
+
+    /// Leaves out folds of numbers that are the same all along the axis, unless that is empty: their sum is a product, and each is the
+    /// largest. An array of one number may claim to have more than could ever be gone through.
+    fn fold_what_varies(&mut self, sizes: &[usize]) {
+        let nodes = std::mem::take(&mut self.nodes);
+        let (mut places, mut axes): (Vec<Id>, Vec<Axes>) = (Vec::new(), Vec::new());
+        for node in nodes {
+            let own = node.axes(|position| self.inputs[position as usize].axes, |id| axes[id.index()]);
+            let is_same = |axis: Axis, a: Id| !axes[a.index()].has(axis) && sizes[axis.index()] > 0;
+            let place = match node {
+                Node::Fold(op, axis, a) if is_same(axis, a) => match op {
+                    Fold::Sum => self.times(places[a.index()], sizes[axis.index()]),
+                    Fold::Max | Fold::Min => places[a.index()],
+                },
+                _ => self.push(node.with_operands(|id| places[id.index()])),
+            };
+            axes.push(own);
+            places.push(place);
+        }
+        self.outputs.iter_mut().for_each(|output| *output = places[output.index()]);
+    }
+
+    fn push(&mut self, node: Node) -> Id {
+        self.nodes.push(node);
+        Id(self.nodes.len() as u32 - 1)
+    }
+
+    /// A number so many times.
+    fn times(&mut self, id: Id, count: usize) -> Id {
+        if count == 1 {
+            return id;
+        }
+        let count = self.push(Node::Constant((count as f64).to_bits()));
+        self.push(Node::Binary(Binary::Mul, id, count))
     }
 
     /// The graph with several axes in the place of one, whose positions are those of all together, the last one's the fastest but

@@ -316,18 +316,28 @@ fn nested(graph: &Graph, nests: &Nests, sizes: &[usize], inputs: &[Array]) -> Ve
     outputs
 }
 
-/// The nests of a graph give what it is.
-fn compare(graph: &Graph, sizes: &[usize], dense: &[Axes], random: &mut Random, what: &str) {
+/// Numbers between -1 and 1 for inputs on these axes.
+fn numbers(axes: impl Iterator<Item = Axes>, sizes: &[usize], random: &mut Random) -> Vec<Array> {
     let mut number = || random.below(2001) as f64 / 1000.0 - 1.0;
-    let inputs: Vec<Array> = graph.input_axes().map(|own| Array::new(own, sizes, |_| number())).collect();
+    axes.map(|own| Array::new(own, sizes, |_| number())).collect()
+}
+
+/// The nests of a graph give what is expected.
+fn check(graph: &Graph, sizes: &[usize], dense: &[Axes], inputs: &[Array], expected: &[Array], what: &str) {
     let nests = Nests::new(graph, sizes, dense);
-    let expected = plain(&graph.without_detached(), sizes, &inputs);
-    for (own, other) in nested(graph, &nests, sizes, &inputs).iter().zip(&expected) {
+    for (own, other) in nested(graph, &nests, sizes, inputs).iter().zip(expected) {
         for (a, b) in own.numbers.iter().zip(&other.numbers) {
             let is_close = a == b || (a - b).abs() <= 1e-9 * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
             assert!(is_close, "{what}, {sizes:?}: {a} for {b}\n{graph:?}");
         }
     }
+}
+
+/// The nests of a graph give what it is.
+fn compare(graph: &Graph, sizes: &[usize], dense: &[Axes], random: &mut Random, what: &str) {
+    let inputs = numbers(graph.input_axes(), sizes, random);
+    let expected = plain(&graph.without_detached(), sizes, &inputs);
+    check(graph, sizes, dense, &inputs, &expected, what);
 }
 
 #[test]
@@ -387,5 +397,30 @@ fn what_is_kept_of_another_position_is_not_taken_for_that_of_this() {
     });
     for sizes in [[5, 3, 4, 1], [5, 3, 0, 1], [0, 3, 4, 1], [130, 3, 4, 1], [3, 130, 4, 1]] {
         compare(&graph.gradient(), &sizes, &[], &mut Random(0), "gradient");
+    }
+}
+
+#[test]
+fn what_is_the_same_along_an_axis_is_not_folded_along_it() {
+    for seed in 0..60 {
+        let mut random = Random(seed);
+        let graph = graph(&mut random).gradient();
+        for sizes in [[5, 3, 4, 2], [130, 2, 1, 2], [3, 2, 0, 4]] {
+            let less: Vec<Axes> = graph.input_axes().map(|own| own.both(random.axes())).collect();
+            let outputs: Vec<Axes> = graph.output_axes().collect();
+            let lying = graph.lying_on(&less, &outputs, Axes::NONE, &sizes);
+            let axes = lying.axes();
+            let varies = |node: &Node| match *node {
+                Node::Fold(_, axis, a) => axes[a.index()].has(axis) || sizes[axis.index()] == 0,
+                _ => true,
+            };
+            assert!(lying.nodes().iter().all(varies), "{lying:?}");
+            let inputs = numbers(less.into_iter(), &sizes, &mut random);
+            let whole = graph.input_axes().zip(&inputs);
+            let whole: Vec<Array> =
+                whole.map(|(own, input)| Array::new(own, &sizes, |at| input.at(&sizes, at))).collect();
+            let expected = plain(&graph.without_detached(), &sizes, &whole);
+            check(&lying, &sizes, &[], &inputs, &expected, &format!("seed {seed}"));
+        }
     }
 }
