@@ -54,7 +54,7 @@ impl Placer<'_> {
             }
             (Stored::Half, Which::Dense(count)) if count == all => {
                 let base = self.address(place.pointer);
-                self.asm.from_half(to, Rm::At(base, place.offset));
+                self.asm.load_halves(to, Rm::At(base, place.offset));
             }
             (Stored::BFloat, Which::Dense(count)) if count == all => {
                 let base = self.address(place.pointer);
@@ -64,7 +64,7 @@ impl Placer<'_> {
             (stored, which) => {
                 self.copy_in(place, which, to);
                 match stored {
-                    Stored::Half => self.asm.from_half(to, Rm::At(FRAME, ROOM)),
+                    Stored::Half => self.asm.load_halves(to, Rm::At(FRAME, ROOM)),
                     Stored::BFloat => {
                         self.asm.widen_ints(to, Rm::At(FRAME, ROOM));
                         self.asm.shift_left(to, to, 16);
@@ -131,7 +131,7 @@ impl Placer<'_> {
             }
             (Stored::Half, Which::Dense(count)) if count == all => {
                 let base = self.address(place.pointer);
-                self.asm.to_half(from, Rm::At(base, place.offset));
+                self.asm.store_halves(from, Rm::At(base, place.offset));
             }
             (Stored::BFloat, Which::Dense(count)) if count == all => {
                 let room = self.rounded(from);
@@ -143,7 +143,7 @@ impl Placer<'_> {
                     Stored::Same | Stored::Position | Stored::Truth => {
                         self.asm.store(from, Rm::At(FRAME, ROOM));
                     }
-                    Stored::Half => self.asm.to_half(from, Rm::At(FRAME, ROOM)),
+                    Stored::Half => self.asm.store_halves(from, Rm::At(FRAME, ROOM)),
                     Stored::BFloat => {
                         let room = self.rounded(from);
                         self.asm.store_half(room, Rm::At(FRAME, ROOM));
@@ -221,6 +221,6 @@ impl Placer<'_> {
             }),
         };
         self.asm.add_int32(to, to, ints);
-        self.asm.from_int32(to, to);
+        self.asm.convert_ints(to, to);
     }
 }

@@ -350,18 +350,18 @@ impl Asm {
     }
 
     /// Numbers from integers of four bytes.
-    pub(crate) fn from_int32(&mut self, to: Ymm, from: Ymm) {
+    pub(crate) fn convert_ints(&mut self, to: Ymm, from: Ymm) {
         let (prefix, opcode) = if self.double { (2, 0xe6) } else { (0, 0x5b) };
         self.vector(form(prefix, 1, false), Length::Full, opcode, to.0, 0, from.into(), None);
     }
 
     /// Float32 from as many float16 in memory.
-    pub(crate) fn from_half(&mut self, to: Ymm, from: Rm) {
+    pub(crate) fn load_halves(&mut self, to: Ymm, from: Rm) {
         self.vector(form(1, 2, false), Length::Full, 0x13, to.0, 0, from, None);
     }
 
     /// Float32 to as many float16 in memory, rounded to the nearest.
-    pub(crate) fn to_half(&mut self, from: Ymm, to: Rm) {
+    pub(crate) fn store_halves(&mut self, from: Ymm, to: Rm) {
         self.vector(form(1, 3, false), Length::Full, 0x1d, from.0, 0, to, Some(0));
     }
 

@@ -154,7 +154,6 @@ pub(crate) fn place(
         spills,
         functions,
         most: 0,
-        now: 0,
     };
     for pinned in lined.pinned {
         placer.is_pinned[usize::from(pinned.0)] = true;
@@ -187,17 +186,15 @@ pub(super) struct Placer<'a> {
     spills: i32,
     functions: i32,
     most: usize,
-    now: usize,
 }
 
 impl Placer<'_> {
     fn all(&mut self, is_live: &[bool], targets: &[(Value, Target)]) {
-        for index in 0..self.ops.len() {
+        for (index, is_live) in is_live.iter().enumerate() {
             let op = self.ops[index];
-            if !is_live[index] || matches!(op, Op::Input(_) | Op::Constant(_) | Op::Bits(_)) {
+            if !is_live || matches!(op, Op::Input(_) | Op::Constant(_) | Op::Bits(_)) {
                 continue;
             }
-            self.now = index;
             let pin = targets.iter().find_map(|(value, target)| match target {
                 Target::Pinned(register) if value.0 as usize == index => Some(*register),
                 _ => None,
@@ -212,7 +209,6 @@ impl Placer<'_> {
             }
             self.is_taken = [false; REGISTERS];
         }
-        self.now = self.ops.len();
         self.end(targets);
     }
 

@@ -102,8 +102,8 @@ fn memory_is_where_it_was_meant() {
                 asm.store_masked(HIGH, LOW, at);
                 asm.broadcast(LOW, at);
                 asm.arith(Arith::Mul, HIGH, LOW, at);
-                asm.from_half(LOW, at);
-                asm.to_half(LOW, at);
+                asm.load_halves(LOW, at);
+                asm.store_halves(LOW, at);
                 asm.widen_ints(HIGH, at);
                 asm.get(Gpr::R9, at);
                 asm.put(Gpr::RCX, at);
