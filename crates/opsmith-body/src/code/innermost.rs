@@ -73,7 +73,7 @@ impl Writer<'_> {
         if chunks > 0 {
             let again = self.asm.label();
             if chunks > 1 {
-                self.asm.set(CHUNKS, chunks as i32);
+                self.asm.set(CHUNKS, i32::try_from(chunks).ok()?);
                 self.asm.here(again);
             }
             self.turn(part, &|own: &mut Self| body(own, beside))?;

@@ -186,7 +186,7 @@ impl Writer<'_> {
         let outer = self.asm.label();
         if whole_chunks > 0 {
             if whole_chunks > 1 {
-                self.set_counter(chunks, whole_chunks);
+                self.set_counter(chunks, whole_chunks)?;
                 self.asm.here(outer);
             }
             self.repeat(left, part, &body)?;
@@ -206,15 +206,16 @@ impl Writer<'_> {
         Some(())
     }
 
-    fn set_counter(&mut self, counter: i32, number: usize) {
-        self.asm.set(Gpr::RAX, number as i32);
+    fn set_counter(&mut self, counter: i32, number: usize) -> Option<()> {
+        self.asm.set(Gpr::RAX, i32::try_from(number).ok()?);
         self.asm.put(Gpr::RAX, Rm::At(FRAME, counter));
+        Some(())
     }
 
     fn repeat(&mut self, counter: i32, times: usize, body: &impl Fn(&mut Self) -> Option<()>) -> Option<()> {
         let again = self.asm.label();
         if times > 1 {
-            self.set_counter(counter, times);
+            self.set_counter(counter, times)?;
             self.asm.here(again);
         }
         body(self)?;

@@ -147,9 +147,6 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     fn new(wanted: &'a Wanted<'a>, double: bool) -> Option<Self> {
         let nest = wanted.nest;
-        if wanted.sizes.iter().any(|size| *size > i32::MAX as usize / 2) {
-            return None;
-        }
         let mut frame = Frame::new(wanted.lies.len());
         let mut registers = Vec::with_capacity(nest.registers.len());
         for axes in &nest.registers {
@@ -183,6 +180,10 @@ impl<'a> Writer<'a> {
         count_reads(&nest.steps, &mut reads);
         let nested = nested(&nest.steps, Axes::NONE);
         let indexed = indexed(&nest.steps).union(nested);
+        // Positions that are read are integers of four bytes.
+        if indexed.iter().any(|axis| wanted.sizes[axis.index()] > i32::MAX as usize / 2) {
+            return None;
+        }
         let again = nested.union(nest.free);
         let asm = Asm::new(double);
         Some(Self { again, wanted, double, asm, frame, registers, reads, indexed, spills })

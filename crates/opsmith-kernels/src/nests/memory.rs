@@ -97,18 +97,6 @@ impl<T: Stored> Operand<T> {
         lanes.map(|(axis, count)| (self.along[axis.index()], count))
     }
 
-    /// Where a whole block lies as it is computed with, if it does.
-    pub(super) fn in_place(&self, offset: isize, lanes: Lanes) -> Option<*const [T::Wide; BLOCK]> {
-        if self.lanes(lanes) != Some((1, BLOCK)) {
-            return None;
-        }
-        match self.data {
-            Data::Given(data) if T::AS_IT_IS => Some(data.wrapping_offset(offset).cast()),
-            Data::Wide(data) => Some(data.wrapping_offset(offset).cast()),
-            _ => None,
-        }
-    }
-
     /// Reads a block from an offset on: the numbers along the lanes, or one number everywhere.
     ///
     /// # Safety

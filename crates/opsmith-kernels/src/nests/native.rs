@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use super::memory::Address;
 use super::pages::Pages;
-use super::run::{find_folds, has_folds};
 use crate::stored::Stored;
 
 /// Into so many parts a loop is split at most, all positions of the free axes together.
@@ -434,6 +433,24 @@ fn fold_numbers<T: Stored>(op: Fold, into: &mut [T::Wide], from: &[T::Wide]) {
     use opsmith_body::Element;
     for (a, b) in into.iter_mut().zip(from) {
         *a = T::Wide::store::<Plain>(op.of_two(a.load::<Plain>(), b.load::<Plain>()));
+    }
+}
+
+fn has_folds(step: &Step) -> bool {
+    match step {
+        Step::Fold { .. } => true,
+        Step::Loop { steps, .. } => steps.iter().any(has_folds),
+        _ => false,
+    }
+}
+
+fn find_folds(steps: &[Step], found: &mut impl FnMut(usize, Fold)) {
+    for step in steps {
+        match step {
+            Step::Fold { op, into, .. } => found(*into, *op),
+            Step::Loop { steps, .. } => find_folds(steps, found),
+            _ => {}
+        }
     }
 }
 
