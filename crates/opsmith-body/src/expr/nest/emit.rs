@@ -285,9 +285,10 @@ impl<'a> Emitter<'a> {
     /// Folds along an axis.
     fn fold(&mut self, bound: Axes, axis: Axis, folds: &[Id], registers: &mut Registers) -> Vec<Step> {
         let (mut wanted, mut seen) = (BTreeSet::new(), BTreeSet::new());
+        let outside = bound.without(axis);
         for operand in folds.iter().flat_map(|id| self.operands(*id)) {
-            if !self.axes(operand).is_within(bound) {
-                self.hoist(bound, operand, registers, &mut wanted, &mut seen);
+            if !self.axes(operand).is_within(outside) {
+                self.hoist(outside, operand, registers, &mut wanted, &mut seen);
             }
         }
         let (mut items, mut sums) = (Vec::new(), Vec::new());
@@ -337,25 +338,30 @@ impl<'a> Emitter<'a> {
         self.again.both(self.axes(id)).is_within(self.registers[register]).then_some(register)
     }
 
-    /// The largest parts of a number that are known in this loop and needed in loops within.
+    /// The largest parts of a number that are known in this loop and needed in loops within; not those that another loop along one
+    /// of the same axes computes at its own positions.
     fn hoist(
         &self,
         bound: Axes,
         id: Id,
         registers: &Registers,
         wanted: &mut BTreeSet<Id>,
-        seen: &mut BTreeSet<Id>,
+        seen: &mut BTreeSet<(Id, Axes)>,
     ) {
         let is_constant = matches!(self.known.node(id), Node::Constant(_) | Node::Attribute(_));
-        if is_constant || registers.contains_key(&id) || !seen.insert(id) {
+        if is_constant || registers.contains_key(&id) || !seen.insert((id, bound)) {
             return;
         }
         if self.axes(id).is_within(bound) {
             wanted.insert(id);
             return;
         }
+        let within = match self.known.node(id) {
+            Node::Fold(_, axis, _) => bound.without(axis),
+            _ => bound,
+        };
         for operand in self.operands(id) {
-            self.hoist(bound, operand, registers, wanted, seen);
+            self.hoist(within, operand, registers, wanted, seen);
         }
     }
 
