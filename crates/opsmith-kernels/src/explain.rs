@@ -14,9 +14,18 @@ pub(crate) fn cuda_type(dtype: DType) -> Option<CudaType> {
     })
 }
 
-/// The instructions that bodies run with on this processor, and how many elements they take: `AVX-512, 16 × float32`.
+/// The instructions that compiled bodies run with on this processor, and how many elements they take: `AVX-512, 16 × float32`.
 pub(crate) fn vectors(dtype: DType) -> String {
-    let (name, bytes) = match Level::best() {
+    vectors_of(Level::best(), dtype)
+}
+
+/// The same of nests, whose machine code has AVX2 and no more.
+pub(crate) fn vectors_of_nests(dtype: DType) -> String {
+    vectors_of(Level::best().min(Level::Avx2), dtype)
+}
+
+fn vectors_of(level: Level, dtype: DType) -> String {
+    let (name, bytes) = match level {
         Level::Plain if cfg!(target_arch = "aarch64") => ("NEON", 16),
         Level::Plain if cfg!(target_arch = "x86_64") => ("SSE2", 16),
         Level::Plain => ("plain", 16),

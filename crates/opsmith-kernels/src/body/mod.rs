@@ -19,7 +19,7 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use self::shapes::{Call, output_shapes};
-use crate::explain::{cuda_type, vectors};
+use crate::explain::{cuda_type, vectors_of_nests};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
 use crate::nests::{Placed, Programs, Space};
 use crate::stored::Stored;
@@ -64,7 +64,7 @@ fn explain(
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1)),
-        vectors: vectors(dtype),
+        vectors: vectors_of_nests(dtype),
     })
 }
 

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use self::row_dims::RowDims;
 use crate::axes::{Layout, broadcast_shape};
-use crate::explain::{cuda_type, vectors};
+use crate::explain::{cuda_type, vectors_of_nests};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::nests::{Dim, Placed, Programs, Space};
 use crate::stored::Stored;
@@ -67,7 +67,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.rows_cuda_source(&signature.snake_name(), cuda),
-        vectors: vectors(dtype),
+        vectors: vectors_of_nests(dtype),
     })
 }
 
