@@ -139,13 +139,15 @@ impl Writer<'_> {
     fn folds(&self, steps: &[Step], at: &At, found: &mut Vec<((usize, i32), Fold)>) {
         for step in steps {
             match step {
-                Step::Fold { op, into, .. } if found.iter().all(|(key, _)| *key != at.key(*into)) => {
-                    found.push((at.key(*into), *op));
+                Step::Fold { op, into, .. } => {
+                    let key = self.key(*into, at);
+                    if found.iter().all(|(other, _)| *other != key) {
+                        found.push((key, *op));
+                    }
                 }
                 Step::Loop { axis, steps, .. } => {
-                    let strides = self.strides(*axis, steps);
-                    for position in 0..self.wanted.sizes[axis.index()] {
-                        self.folds(steps, &at.further(&strides, position), found);
+                    for here in self.written_out(*axis, steps, at) {
+                        self.folds(steps, &here, found);
                     }
                 }
                 _ => {}

@@ -73,6 +73,8 @@ const SAVED: [Gpr; 7] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::
 
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
+/// The most vectors of a row that is written out.
+const MOST_VECTORS: usize = 8;
 /// The most operations of a loop that is written out.
 const MOST_WRITTEN: usize = 96;
 /// The most vectors that a line has no registers for.
@@ -85,7 +87,13 @@ pub const fn width(double: bool) -> usize {
 
 /// The code of a nest for AVX2 and FMA, and float16 conversions where an argument is of those; none if it does what code cannot.
 pub fn compile(wanted: &Wanted<'_>, double: bool) -> Option<Code> {
+    // Where short rows written out take too many registers, loops do.
+    [MOST_VECTORS, 0].into_iter().find_map(|most_vectors| written(wanted, double, most_vectors))
+}
+
+fn written(wanted: &Wanted<'_>, double: bool, most_vectors: usize) -> Option<Code> {
     let mut writer = Writer::new(wanted, double)?;
+    writer.most_vectors = most_vectors;
     writer.all()?;
     let Writer { asm, frame, registers, .. } = writer;
     let registers = registers.iter().map(|register| register.first as usize).collect();
@@ -140,6 +148,8 @@ pub(super) struct Writer<'a> {
     pub(super) indexed: Axes,
     /// The axes along which a loop may be within another one, or within the outermost.
     again: Axes,
+    /// The most vectors of a row that is written out.
+    most_vectors: usize,
     /// Where vectors are that registers do not suffice for.
     pub(super) spills: i32,
 }
@@ -186,7 +196,7 @@ impl<'a> Writer<'a> {
         }
         let again = nested.union(nest.free);
         let asm = Asm::new(double);
-        Some(Self { again, wanted, double, asm, frame, registers, reads, indexed, spills })
+        Some(Self { most_vectors: 0, again, wanted, double, asm, frame, registers, reads, indexed, spills })
     }
 
     pub(super) fn width(&self) -> usize {
@@ -266,19 +276,49 @@ impl<'a> Writer<'a> {
             Object::Register(_) => true,
         };
         let size = self.wanted.sizes[axis.index()];
-        let is_small = size <= PART && size.saturating_mul(self.weight(steps)) <= MOST_WRITTEN;
-        let is_plain = self.wanted.nest.lanes != Some(axis) && !self.outer().union(self.again).has(axis);
+        let (turns, most) = match self.wanted.nest.lanes == Some(axis) {
+            true => (size.div_ceil(self.width()), self.most_vectors),
+            false => (size, PART),
+        };
+        let is_small = turns <= most && turns.saturating_mul(self.weight(steps)) <= MOST_WRITTEN;
+        let is_lanes_index = self.wanted.nest.lanes == Some(axis) && self.indexed.has(axis);
         is_small
-            && is_plain
+            && !is_lanes_index
+            && !self.outer().union(self.again).has(axis)
             && steps.iter().all(|step| self.is_straight(step))
             && self.objects(steps).iter().all(is_known)
+    }
+
+    /// The positions of a loop that is written out.
+    pub(super) fn written_out(&self, axis: Axis, steps: &[Step], at: &At) -> Vec<At> {
+        let size = self.wanted.sizes[axis.index()];
+        let bound = at.bound.with(axis);
+        if self.wanted.nest.lanes == Some(axis) {
+            let width = self.width();
+            let vector = |ahead: usize| {
+                let len = (size - ahead * width).min(width);
+                At { bound, len, is_partial: len < width, ahead, ..at.clone() }
+            };
+            return (0..size.div_ceil(width)).map(vector).collect();
+        }
+        let strides = self.strides(axis, steps);
+        let position = |position: usize| {
+            let mut here = at.further(&strides, position);
+            here.bound = bound;
+            here.fixed.insert(axis, position);
+            here
+        };
+        (0..size).map(position).collect()
     }
 
     /// How many operations steps are when loops are written out.
     pub(super) fn weight(&self, steps: &[Step]) -> usize {
         let of_step = |step: &Step| match step {
             Step::Loop { axis, steps, .. } => {
-                self.wanted.sizes[axis.index()].saturating_mul(self.weight(steps))
+                let size = self.wanted.sizes[axis.index()];
+                let is_lanes = self.wanted.nest.lanes == Some(*axis);
+                let turns = if is_lanes { size.div_ceil(self.width()) } else { size };
+                turns.saturating_mul(self.weight(steps))
             }
             Step::Compute { program, .. } => 1 + program.len(),
             _ => 1,

@@ -138,12 +138,7 @@ impl Writer<'_> {
                 self.define(segment, *register, value, at);
             }
             Step::Loop { axis, steps, .. } => {
-                let mut at = at.clone();
-                at.bound = at.bound.with(*axis);
-                let strides = self.strides(*axis, steps);
-                for position in 0..self.wanted.sizes[axis.index()] {
-                    let mut here = at.further(&strides, position);
-                    here.fixed.insert(*axis, position);
+                for here in self.written_out(*axis, steps, at) {
                     for step in steps {
                         self.step(segment, step, &here);
                     }
@@ -167,7 +162,7 @@ impl Writer<'_> {
 
     /// A register has a new value.
     fn define(&self, segment: &mut Segment, register: usize, value: Value, at: &At) {
-        let key = at.key(register);
+        let key = self.key(register, at);
         segment.values.insert(key, value);
         let target = match at.pins.get(&key) {
             Some(pin) => Target::Pinned(*pin),
@@ -177,7 +172,7 @@ impl Writer<'_> {
     }
 
     fn read(&mut self, segment: &mut Segment, register: usize, at: &At) -> Value {
-        let key = at.key(register);
+        let key = self.key(register, at);
         if let Some(value) = segment.values.get(&key) {
             return *value;
         }
@@ -191,10 +186,18 @@ impl Writer<'_> {
         value
     }
 
+    /// A vector of a register: which register, and how many bytes further than its address.
+    pub(super) fn key(&self, register: usize, at: &At) -> (usize, i32) {
+        let lanes = self.wanted.nest.lanes;
+        let is_along = self.registers[register].along.iter().any(|(axis, _)| Some(*axis) == lanes);
+        let ahead = if is_along { 32 * at.ahead as i32 } else { 0 };
+        (register, ahead + at.further.get(&Object::Register(register)).copied().unwrap_or(0))
+    }
+
     /// Where a vector of a register is.
     pub(super) fn vector_at(&self, (register, further): (usize, i32), at: &At) -> Place {
         let place = self.vector(register, at);
-        Place { offset: place.offset + further - at.key(register).1, ..place }
+        Place { offset: place.offset + further - self.key(register, at).1, ..place }
     }
 
     /// Where the vector of a register is.
@@ -205,11 +208,7 @@ impl Writer<'_> {
             return Place { pointer: Pointer::Frame, offset: own.first, stored: Stored::Same, which };
         }
         let pointer = at.pointer(Object::Register(register), own.slot);
-        let is_ahead =
-            self.wanted.nest.lanes.is_some_and(|lanes| own.along.iter().any(|(axis, _)| *axis == lanes));
-        let offset = if is_ahead { 32 * at.ahead as i32 } else { 0 };
-        let offset = offset + at.key(register).1;
-        Place { pointer, offset, stored: Stored::Same, which }
+        Place { pointer, offset: self.key(register, at).1, stored: Stored::Same, which }
     }
 
     /// Where the numbers of an argument are.
@@ -260,11 +259,6 @@ impl At {
             *at.further.entry(*object).or_default() += bytes * position as i32;
         }
         at
-    }
-
-    /// A vector of a register: which register, and how many bytes further than its address.
-    pub(super) fn key(&self, register: usize) -> (usize, i32) {
-        (register, self.further.get(&Object::Register(register)).copied().unwrap_or(0))
     }
 
     /// Where the address of something is.
