@@ -200,14 +200,16 @@ impl Placer<'_> {
                 _ => None,
             });
             self.op(Value(index as u32), op, pin);
+            self.is_taken = [false; REGISTERS];
             for (value, target) in targets.iter().filter(|(value, _)| value.0 as usize == index) {
                 if let Target::Memory(place) = target {
                     let from = self.register(*value);
                     self.write(from, place);
                     self.used(*value);
+                    // Writing takes registers too, and a vector may go to many places.
+                    self.is_taken = [false; REGISTERS];
                 }
             }
-            self.is_taken = [false; REGISTERS];
         }
         self.end(targets);
     }

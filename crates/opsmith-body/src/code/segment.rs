@@ -205,10 +205,9 @@ impl Writer<'_> {
             return Place { pointer: Pointer::Frame, offset: own.first, stored: Stored::Same, which };
         }
         let pointer = at.pointer(Object::Register(register), own.slot);
-        let is_ahead =
-            self.wanted.nest.lanes.is_some_and(|lanes| own.along.iter().any(|(axis, _)| *axis == lanes));
-        let offset = if is_ahead { 32 * at.ahead as i32 } else { 0 };
-        let offset = offset + at.key(register).1;
+        // Vectors for other axes may lie between those along the lanes.
+        let along = own.along.iter().find(|(axis, _)| self.wanted.nest.lanes == Some(*axis));
+        let offset = along.map_or(0, |(_, bytes)| bytes * at.ahead as i32) + at.key(register).1;
         Place { pointer, offset, stored: Stored::Same, which }
     }
 

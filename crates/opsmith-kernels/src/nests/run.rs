@@ -59,10 +59,11 @@ pub(super) struct Strip {
 }
 
 impl<T: Stored> Task<'_, T> {
-    /// Runs all nests.
+    /// Runs all nests, those as machine code that are.
     pub(super) fn run(&self, compute: &Compute<'_>, natives: &[Option<Native>]) -> Result<()> {
-        self.nests.nests.iter().zip(natives).try_for_each(|(nest, native)| {
-            if let Some(native) = native.as_ref().filter(|native| native.reaches(&self.addresses)) {
+        self.nests.nests.iter().enumerate().try_for_each(|(position, nest)| {
+            let native = natives.get(position).and_then(Option::as_ref);
+            if let Some(native) = native.filter(|native| native.reaches(&self.addresses)) {
                 return native.run::<T>(compute, &self.addresses);
             }
             let units = nest.free.iter().map(|axis| self.positions(nest, axis)).product::<usize>();
