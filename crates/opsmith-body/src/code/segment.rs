@@ -126,7 +126,8 @@ impl Writer<'_> {
             }
             Step::Fold { op, from, into } => {
                 let (old, from) = (self.read(segment, *into, at), self.read(segment, *from, at));
-                let mut value = lower::fold(&mut segment.line, *op, old, from);
+                let is_fused = self.again_sums.get(into).is_none_or(|sum| sum.is_fused);
+                let mut value = lower::fold(&mut segment.line, (*op, is_fused), old, from);
                 if at.is_partial {
                     value = segment.line.push(Op::FirstOf(at.len as u8, value, old));
                 }

@@ -1,6 +1,9 @@
 //! Random graphs over axes.
 
-use opsmith_body::{Axes, Axis, Expr, Graph, Index, Indexed, IndexedMask, Kind, MaskExpr, Scalar, trace_over};
+use super::families;
+use opsmith_body::{
+    Axes, Axis, Expr, Graph, Index, Indexed, IndexedMask, Kind, MaskExpr, Scalar, trace_over,
+};
 
 /// Numbers that are the same in every run (splitmix64).
 pub(super) struct Random(pub(super) u64);
@@ -53,7 +56,7 @@ struct Builder<'a> {
     pool: Vec<Known>,
 }
 
-const NAMES: [&str; 4] = ["i", "j", "k", "l"];
+pub(super) const NAMES: [&str; 4] = ["i", "j", "k", "l"];
 
 /// A graph over axes of these sizes.
 pub(super) fn graph(random: &mut Random, sizes: &[usize]) -> Made {
@@ -63,16 +66,21 @@ pub(super) fn graph(random: &mut Random, sizes: &[usize]) -> Made {
         Axes::at(&all.collect::<Vec<_>>())
     };
     let order = random.below(5).min(3).saturating_sub(1);
+    if sizes.len() > 2 && random.one_in(4) {
+        return derived(families::graph(random, sizes), order);
+    }
     let has_kinds = order == 0 && random.one_in(3);
     let inputs: Vec<(Axes, Kind)> = (0..1 + random.below(4))
         .map(|_| {
-            let kind = if has_kinds { random.of(&[Kind::Number, Kind::Index, Kind::Mask]) } else { Kind::Number };
+            let kind =
+                if has_kinds { random.of(&[Kind::Number, Kind::Index, Kind::Mask]) } else { Kind::Number };
             (axes(random), kind)
         })
         .collect();
     let outputs: Vec<(Axes, Kind)> = (0..1 + random.below(3))
         .map(|_| {
-            let kind = if has_kinds { random.of(&[Kind::Number, Kind::Index, Kind::Mask]) } else { Kind::Number };
+            let kind =
+                if has_kinds { random.of(&[Kind::Number, Kind::Index, Kind::Mask]) } else { Kind::Number };
             (axes(random), kind)
         })
         .collect();
@@ -90,14 +98,18 @@ pub(super) fn graph(random: &mut Random, sizes: &[usize]) -> Made {
         }
         outputs.iter().map(|(axes, kind)| builder.output(*axes, *kind).x).collect()
     });
-    let mut made = Made { graph, inputs, outputs, is_exact };
+    derived(Made { graph, inputs, outputs, is_exact }, order)
+}
+
+/// The gradient so often.
+fn derived(mut made: Made, order: usize) -> Made {
     for _ in 0..order {
         let graph = made.graph.gradient();
         if graph.nodes().len() > 400 {
             break;
         }
         let inputs = made.inputs.iter().chain(&made.outputs).copied().collect();
-        made = Made { graph, outputs: made.inputs, inputs, is_exact };
+        made = Made { graph, outputs: made.inputs, inputs, is_exact: made.is_exact };
     }
     made
 }
@@ -120,7 +132,7 @@ impl Builder<'_> {
     }
 
     fn any(&mut self) -> Known {
-        match self.random.below(20) {
+        match self.random.below(21) {
             0..=3 => self.unary(),
             4..=9 => self.binary(),
             10..=11 => self.select(),
@@ -129,7 +141,8 @@ impl Builder<'_> {
                 self.fold(a)
             }
             17 => self.position(),
-            18 => {
+            18 => self.nearest(),
+            19 => {
                 let (axis, is_count) = (self.axis(), self.random.one_in(2));
                 let size = self.sizes[axis.index()] as f64;
                 match is_count {
@@ -181,13 +194,14 @@ impl Builder<'_> {
 
     fn binary(&mut self) -> Known {
         let (a, b) = (self.pick(), self.pick());
-        let (x, bound) = match self.random.below(if self.is_exact { 8 } else { 10 }) {
+        let (x, bound) = match self.random.below(if self.is_exact { 8 } else { 11 }) {
             0..=1 => (a.x + b.x, a.bound + b.bound),
             2..=3 => (a.x - b.x, a.bound + b.bound),
             4..=5 => (a.x * b.x, a.bound * b.bound),
             6 => (a.x.max(b.x), a.bound.max(b.bound)),
             7 => (a.x.min(b.x), a.bound.max(b.bound)),
             8 => (a.x / (b.x.abs() + Expr::of(0.5)), 2.0 * a.bound),
+            9 => (a.x.pow(b.x), 1e9),
             _ => ((a.x.abs() + Expr::of(0.3)).pow(b.x.sin()), a.bound + 4.0),
         };
         Known { x, axes: a.axes.union(b.axes), bound }
@@ -257,6 +271,27 @@ impl Builder<'_> {
         let size = self.sizes[axis.index()] as f64;
         let index = if self.random.one_in(2) { a.x.argmax(axis) } else { a.x.argmin(axis) };
         Known { x: index.number(), axes: a.axes.without(axis), bound: size }
+    }
+
+    /// The smallest of some distances, or which it is: the distance is computed twice, and must be the same.
+    fn nearest(&mut self) -> Known {
+        let (a, b) = (self.random.below(self.pool.len()), self.random.below(self.pool.len()));
+        let (a, b) = (self.pool[a], self.pool[b]);
+        let (along, among) = (self.axis(), self.axis());
+        let squares = (a.x - b.x) * (a.x - b.x);
+        let of = squares.sum(along);
+        let axes = a.axes.union(b.axes).without(along).without(among);
+        let bound = (a.bound + b.bound).powi(2) * self.sizes[along.index()] as f64;
+        match self.random.below(3) {
+            0 => Known { x: of.argmin(among).number(), axes, bound: self.sizes[among.index()] as f64 },
+            1 => {
+                let other = (a.x * b.x).sum(along);
+                let is_it = Scalar::eq(of, of.amin(among));
+                let x = Expr::select(is_it, other, Expr::of(0.0)).sum(among);
+                Known { x, axes, bound: bound * self.sizes[among.index()] as f64 }
+            }
+            _ => Known { x: of.amin(among), axes, bound },
+        }
     }
 
     /// Of small magnitude, so that sums are exact or gradients tame.

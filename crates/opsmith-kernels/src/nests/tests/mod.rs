@@ -1,6 +1,7 @@
 //! Random graphs as machine code, interpreted, and computed number by number.
 
 mod call;
+mod families;
 mod graphs;
 mod guarded;
 mod naive;
@@ -72,6 +73,9 @@ fn code_computes_what_is_interpreted() {
     let count = number("OPSMITH_FUZZ_COUNT").unwrap_or(400);
     let seconds = number("OPSMITH_FUZZ_SECONDS").unwrap_or(15);
     let report = run_all(first..first + count, seconds);
-    println!("{} cases, {} of {} nests native, {} odd", report.cases, report.natives, report.nests, report.odd);
+    println!(
+        "{} cases, {} of {} nests native, {} odd",
+        report.cases, report.natives, report.nests, report.odd
+    );
     assert!(report.failed.is_empty(), "{:#?}", &report.failed[..report.failed.len().min(20)]);
 }
