@@ -90,9 +90,8 @@ impl Writer<'_> {
         }
         self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1))?;
         if turns.rest > 0 {
-            let is_partial = !self.wanted.nest.free.has(axis) || at.is_partial;
             let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).collect();
-            self.segment(steps, &At { len: turns.rest, is_partial, pins, ..at.clone() })?;
+            self.segment(steps, &At { len: turns.rest, is_partial: true, pins, ..at.clone() })?;
         }
         self.put_together(&folded, &at)?;
         self.unpin(&folded, &at)
@@ -123,10 +122,13 @@ impl Writer<'_> {
             }
             Object::Register(_) => true,
         };
+        // What another loop computes too is added in the same order here.
+        let is_again =
+            |step: &Step| matches!(step, Step::Fold { into, .. } if self.again_sums.contains_key(into));
         let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
         let work = self.weight(steps).saturating_sub(steps.len());
         let wanted = match work {
-            _ if folds == 0 || !self.objects(steps).iter().all(is_dense) => 1,
+            _ if folds == 0 || steps.iter().any(is_again) || !self.objects(steps).iter().all(is_dense) => 1,
             0..=5 => 4,
             6..=12 => 2,
             _ => 1,
@@ -196,7 +198,7 @@ impl Writer<'_> {
                 let half = vectors.len() / 2;
                 for index in 0..half {
                     vectors[index] =
-                        lower::fold(&mut segment.line, *op, vectors[index], vectors[index + half]);
+                        lower::fold(&mut segment.line, (*op, false), vectors[index], vectors[index + half]);
                 }
                 vectors.truncate(half);
             }

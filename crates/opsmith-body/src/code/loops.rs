@@ -138,8 +138,7 @@ impl Writer<'_> {
             }
         }
         if part.is_none() && (is_within || counter.is_some()) {
-            self.asm.set(Gpr::RAX, 0);
-            self.asm.put(Gpr::RAX, Rm::At(FRAME, self.frame.position(axis)));
+            self.set_counter(self.frame.position(axis), 0);
         }
         let inner = At { bound: at.bound.with(axis), ..At::default() };
         let is_innermost = steps.iter().all(|step| self.is_straight(step));
@@ -169,6 +168,9 @@ impl Writer<'_> {
         if let Some(saved) = saved {
             self.asm.get(Gpr::RAX, Rm::At(FRAME, saved));
             self.asm.put(Gpr::RAX, Rm::At(FRAME, self.frame.position(axis)));
+        } else if part.is_none() && counter.is_some() {
+            // Along an axis of one position numbers are computed outside of loops too.
+            self.set_counter(self.frame.position(axis), 0);
         }
         Some(())
     }
@@ -199,8 +201,7 @@ impl Writer<'_> {
             self.repeat(left, rest, &body)?;
         }
         if turns.rest > 0 {
-            let is_folded = !self.wanted.nest.free.has(axis);
-            let at = At { len: turns.rest, is_partial: is_folded || at.is_partial, ..at.clone() };
+            let at = At { len: turns.rest, is_partial: true, ..at.clone() };
             self.steps(steps, &at, None)?;
         }
         Some(())

@@ -105,12 +105,11 @@ fn of_node<const DOUBLE: bool>(
     })
 }
 
-/// Folds a vector into another, number by number.
-pub(crate) fn fold(line: &mut Line, op: Fold, into: Value, from: Value) -> Value {
+/// Folds a vector into another, number by number; a product that is a term is rounded with the sum if that is allowed.
+pub(crate) fn fold(line: &mut Line, (op, is_fused): (Fold, bool), into: Value, from: Value) -> Value {
     match op {
-        // The product of a term is rounded with the sum.
         Fold::Sum => match line.op(from) {
-            Op::Mul(a, b) => line.push(Op::Fma(a, b, into)),
+            Op::Mul(a, b) if is_fused => line.push(Op::Fma(a, b, into)),
             _ => line.push(Op::Add(into, from)),
         },
         Fold::Max | Fold::Min => {
@@ -125,11 +124,11 @@ pub(crate) fn fold(line: &mut Line, op: Fold, into: Value, from: Value) -> Value
 /// Folds the numbers of a vector, which all then are the fold: in pairs, so that a sum's error is small.
 pub(crate) fn across(line: &mut Line, op: Fold, vector: Value, double: bool) -> Value {
     let swapped = line.push(Op::Swapped(vector));
-    let mut folded = fold(line, op, vector, swapped);
+    let mut folded = fold(line, (op, false), vector, swapped);
     let orders: &[u8] = if double { &[0b0101] } else { &[0b0100_1110, 0b1011_0001] };
     for order in orders {
         let other = line.push(Op::Permuted(folded, *order));
-        folded = fold(line, op, folded, other);
+        folded = fold(line, (op, false), folded, other);
     }
     folded
 }

@@ -6,7 +6,7 @@ use super::asm::{Asm, Gpr, Rm, Ymm};
 use super::frame::Frame;
 use super::place::FRAME;
 use crate::axes::{Axes, Axis};
-use crate::expr::{Nest, PART, Place as Argument, Step};
+use crate::expr::{Nest, PART, Place as Argument, Step, Sum};
 
 /// How an argument lies, or temporary memory.
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +152,8 @@ pub(super) struct Writer<'a> {
     most_vectors: usize,
     /// Where vectors are that registers do not suffice for.
     pub(super) spills: i32,
+    /// The sums of the nest that another loop computes too, by the register of their parts.
+    pub(super) again_sums: BTreeMap<usize, Sum>,
 }
 
 impl<'a> Writer<'a> {
@@ -196,7 +198,21 @@ impl<'a> Writer<'a> {
         }
         let again = nested.union(nest.free);
         let asm = Asm::new(double);
-        Some(Self { most_vectors: 0, again, wanted, double, asm, frame, registers, reads, indexed, spills })
+        let mut again_sums = BTreeMap::new();
+        find_again(&nest.steps, &mut again_sums);
+        Some(Self {
+            most_vectors: 0,
+            again_sums,
+            again,
+            wanted,
+            double,
+            asm,
+            frame,
+            registers,
+            reads,
+            indexed,
+            spills,
+        })
     }
 
     pub(super) fn width(&self) -> usize {
@@ -371,6 +387,15 @@ pub(super) fn count_reads(steps: &[Step], reads: &mut [usize]) {
                 sums.iter().for_each(|sum| reads[sum.part] += 1);
             }
             _ => {}
+        }
+    }
+}
+
+fn find_again(steps: &[Step], found: &mut BTreeMap<usize, Sum>) {
+    for step in steps {
+        if let Step::Loop { steps, sums, .. } = step {
+            found.extend(sums.iter().filter(|sum| sum.is_again).map(|sum| (sum.part, *sum)));
+            find_again(steps, found);
         }
     }
 }

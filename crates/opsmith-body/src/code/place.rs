@@ -200,14 +200,16 @@ impl Placer<'_> {
                 _ => None,
             });
             self.op(Value(index as u32), op, pin);
+            self.is_taken = [false; REGISTERS];
             for (value, target) in targets.iter().filter(|(value, _)| value.0 as usize == index) {
                 if let Target::Memory(place) = target {
                     let from = self.register(*value);
                     self.write(from, place);
                     self.used(*value);
+                    // Writing takes registers too, and a vector may go to many places.
+                    self.is_taken = [false; REGISTERS];
                 }
             }
-            self.is_taken = [false; REGISTERS];
         }
         self.end(targets);
     }
@@ -497,8 +499,9 @@ impl Placer<'_> {
     /// Calls a function, which may change all registers.
     fn call(&mut self, value: Value, function: Function, a: Value, b: Value) {
         let operands: Vec<Value> = Op::Call(function, a, b).operands().collect();
-        for (operand, to) in [a, b].into_iter().zip([ROOM, ROOM + 32]).take(operands.len()) {
-            let from = self.register(operand);
+        // Reading may need the room in the frame, so that comes first.
+        let from: Vec<Ymm> = operands.iter().map(|operand| self.register(*operand)).collect();
+        for (from, to) in from.into_iter().zip([ROOM, ROOM + 32]) {
             self.asm.store(from, Rm::At(FRAME, to));
         }
         self.done(&operands);

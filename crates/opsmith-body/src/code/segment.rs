@@ -126,7 +126,8 @@ impl Writer<'_> {
             }
             Step::Fold { op, from, into } => {
                 let (old, from) = (self.read(segment, *into, at), self.read(segment, *from, at));
-                let mut value = lower::fold(&mut segment.line, *op, old, from);
+                let is_fused = self.again_sums.get(into).is_none_or(|sum| sum.is_fused);
+                let mut value = lower::fold(&mut segment.line, (*op, is_fused), old, from);
                 if at.is_partial {
                     value = segment.line.push(Op::FirstOf(at.len as u8, value, old));
                 }
@@ -188,9 +189,10 @@ impl Writer<'_> {
 
     /// A vector of a register: which register, and how many bytes further than its address.
     pub(super) fn key(&self, register: usize, at: &At) -> (usize, i32) {
-        let lanes = self.wanted.nest.lanes;
-        let is_along = self.registers[register].along.iter().any(|(axis, _)| Some(*axis) == lanes);
-        let ahead = if is_along { 32 * at.ahead as i32 } else { 0 };
+        // Vectors for other axes may lie between those along the lanes.
+        let mut along = self.registers[register].along.iter();
+        let along = along.find(|(axis, _)| self.wanted.nest.lanes == Some(*axis));
+        let ahead = along.map_or(0, |(_, bytes)| bytes * at.ahead as i32);
         (register, ahead + at.further.get(&Object::Register(register)).copied().unwrap_or(0))
     }
 

@@ -98,7 +98,7 @@ impl OnCard {
             let to = context.allocate_output(output, &shape)?.data_ptr();
             let axes = own.arguments.like(argument.like).iter().map(|axis| call.sizes[*axis]);
             let all: Extents = call.batch.iter().copied().chain(axes).collect();
-            let bytes = bytes_of(context, &all, own.dtype.size())?;
+            let bytes = bytes_of(&context.signature().name, &all, own.dtype.size())?;
             if shape.iter().product::<usize>() == bytes / own.dtype.size() {
                 placed.push(place(to, &shape, &row_major_strides(&shape), argument.like));
                 continue;
@@ -136,7 +136,7 @@ impl OnCard {
         let size = if own.dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() };
         for &axes in &nests.temporaries {
             let shape = call.temporary(&call.batch, axes);
-            let bytes = bytes_of(context, &shape, size)?;
+            let bytes = bytes_of(&context.signature().name, &shape, size)?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
             let axes: SmallVec<[usize; 8]> = axes.iter().map(Axis::index).collect();
             placed

@@ -6,6 +6,8 @@ mod memory;
 mod native;
 mod pages;
 mod run;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -13,7 +15,7 @@ use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
-use opsmith_core::{Error, OpKernelContext, Result};
+use opsmith_core::{Compute, Error, OpKernelContext, Result};
 use smallvec::SmallVec;
 
 use self::axes::Spread;
@@ -101,6 +103,23 @@ impl Programs {
         wanted: &[usize],
         placed: &[Placed],
     ) -> Result<()> {
+        let name = &context.signature().name;
+        // SAFETY: promised by the caller.
+        unsafe { self.run_on::<T>((&context.compute(), name), space, wanted, placed, true) }
+    }
+
+    /// The same on some threads for an op of this name; as machine code only if that is allowed, for tests compare.
+    ///
+    /// # Safety
+    /// As [`run`](Self::run).
+    unsafe fn run_on<T: Stored>(
+        &self,
+        (compute, name): (&Compute<'_>, &str),
+        space: &Space<'_>,
+        wanted: &[usize],
+        placed: &[Placed],
+        is_native: bool,
+    ) -> Result<()> {
         let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
         let absent = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
@@ -112,7 +131,6 @@ impl Programs {
         };
         let inputs = placed.len() - wanted.len();
         let cut = self.cut::<T>(&key, wanted, (inputs, space.axes), placed);
-        let compute = context.compute();
         let operand = |(placed, lie): (&Placed, &axes::Lie)| match placed.data.is_null() {
             true => Operand::absent(),
             false => Operand::new(placed.data, placed.kind, lie),
@@ -128,7 +146,7 @@ impl Programs {
         let mut addresses: Vec<Address> = placed.iter().zip(&lies).map(address).collect();
         for &own in &cut.nests.temporaries {
             let shape: Extents = own.iter().map(|axis| key.sizes[axis.index()]).collect();
-            let bytes = bytes_of(context, &shape, size_of::<T::Wide>())?;
+            let bytes = bytes_of(name, &shape, size_of::<T::Wide>())?;
             let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
             let lie = axes::Lie::dense(own, &key.sizes, space.axes);
             addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));
@@ -141,7 +159,7 @@ impl Programs {
             addresses,
             counts: (inputs, wanted.len()),
         };
-        task.run(&compute, &cut.natives)
+        task.run(compute, if is_native { &cut.natives } else { &[] })
     }
 
     /// What a variant is cut into.
@@ -212,10 +230,7 @@ fn natives<T: Stored>(
 ///
 /// # Errors
 /// `ResourceExhausted` if no memory has so many.
-pub(crate) fn bytes_of(context: &OpKernelContext<'_>, shape: &[usize], element: usize) -> Result<usize> {
+pub(crate) fn bytes_of(name: &str, shape: &[usize], element: usize) -> Result<usize> {
     let bytes = shape.iter().try_fold(element, |bytes, &dim| bytes.checked_mul(dim));
-    bytes.ok_or_else(|| {
-        let name = &context.signature().name;
-        Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large"))
-    })
+    bytes.ok_or_else(|| Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large")))
 }

@@ -21,10 +21,11 @@ pub(super) struct Task<'a, T: Stored> {
 }
 
 impl<T: Stored> Task<'_, T> {
-    /// Runs all nests, as machine code where there is some.
+    /// Runs all nests, those as machine code that are.
     pub(super) fn run(&self, compute: &Compute<'_>, natives: &[Option<Native>]) -> Result<()> {
-        self.nests.nests.iter().zip(natives).try_for_each(|(nest, native)| {
-            match native.as_ref().filter(|native| native.reaches(&self.addresses)) {
+        self.nests.nests.iter().enumerate().try_for_each(|(position, nest)| {
+            let native = natives.get(position).and_then(Option::as_ref);
+            match native.filter(|native| native.reaches(&self.addresses)) {
                 Some(native) => native.run::<T>(compute, &self.addresses),
                 None => machine::run(self, nest, compute),
             }

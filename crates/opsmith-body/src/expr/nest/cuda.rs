@@ -263,7 +263,7 @@ impl Writer<'_> {
         self.steps(steps, &format!("{indent}    "));
         self.sums.truncate(around);
         self.line(indent, "}");
-        for Sum { part, total, lost } in sums {
+        for Sum { part, total, lost, .. } in sums {
             self.line(indent, &format!("r{part} = summed(r{total}, r{lost});"));
         }
     }

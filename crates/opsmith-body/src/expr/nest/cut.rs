@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::{Action, Emitter, Item};
 use super::whole::{self, Whole};
-use super::{Nest, Nests, Place, Room, lanes};
+use super::{Nest, Nests, Place, Room, again, lanes};
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Binary, Graph, Id, Node, Unary};
 
@@ -85,7 +85,8 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
         known.kept = stored;
         groups
     };
-    let nests = groups.iter().map(|group| nest(&known, group)).collect();
+    let mut nests: Vec<Nest> = groups.iter().map(|group| nest(&known, group)).collect();
+    again::mark(&mut nests);
     let mut temporaries = vec![Axes::NONE; known.kept.len()];
     for (id, array) in &known.kept {
         temporaries[*array] = known.axes[id.index()];

@@ -300,7 +300,7 @@ impl<'a> Emitter<'a> {
             steps.push(Step::Fill { register: into, value: op.identity_value() });
             if op == Fold::Sum {
                 let (total, lost) = (self.register(own), self.register(own));
-                sums.push(Sum { part: into, total, lost });
+                sums.push(Sum { part: into, total, lost, of: id, is_again: false, is_fused: true });
             }
             let axes = self.axes(operand).with(axis);
             items.push((id, op, into, Item { id: operand, axes, action: Action::Fold(op, into) }));

@@ -1,5 +1,6 @@
 //! Graphs over axes as nests of loops, which compute blocks of numbers.
 
+mod again;
 mod cuda;
 mod cut;
 mod emit;
@@ -12,7 +13,7 @@ mod whole;
 pub use fold::{across, add_part, fold_blocks, sum_up};
 
 use crate::axes::{Axes, Axis};
-use crate::expr::graph::{Fold, Graph};
+use crate::expr::graph::{Fold, Graph, Id};
 use crate::expr::interpret::Interpreted;
 
 /// What a graph computes for some sizes of its axes, as nests that run one after another.
@@ -153,6 +154,13 @@ pub struct Sum {
     pub total: usize,
     /// What rounding has lost of it, 0 as well.
     pub lost: usize,
+    /// The sum in the graph.
+    pub of: Id,
+    /// Whether another loop computes it too. Both must give the same bits, for a body may look where a number is the largest, so terms
+    /// are added in the order of their positions there.
+    pub is_again: bool,
+    /// Whether a product that is a term may be rounded with the sum: it is computed beside where it is added, in all loops.
+    pub is_fused: bool,
 }
 
 /// How many terms [`Sum::part`] is at most the sum of.

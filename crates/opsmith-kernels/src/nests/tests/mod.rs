@@ -1,0 +1,81 @@
+//! Random graphs as machine code, interpreted, and computed number by number.
+
+mod call;
+mod families;
+mod graphs;
+mod guarded;
+mod naive;
+
+use std::panic::catch_unwind;
+use std::time::Instant;
+
+use half::{bf16, f16};
+
+use self::call::{Call, Outcome};
+use self::graphs::Random;
+
+/// How often code, interpreter and reference were compared, and what was found.
+#[derive(Debug, Default)]
+struct Report {
+    cases: usize,
+    nests: usize,
+    natives: usize,
+    /// Graphs whose interpreted outputs are not those of the reference either.
+    odd: usize,
+    failed: Vec<(u64, String)>,
+}
+
+impl Report {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        self.cases += 1;
+        self.nests += outcome.nests;
+        self.natives += outcome.natives;
+        self.odd += usize::from(outcome.is_odd);
+        self.failed.extend(outcome.failures.into_iter().map(|failure| (seed, failure)));
+    }
+}
+
+fn run(seed: u64) -> Outcome {
+    let mut random = Random(seed);
+    let dtype = random.below(6);
+    let call = Call::new(&mut random);
+    match dtype {
+        0 => call.compare::<f16>(&mut random),
+        1 => call.compare::<bf16>(&mut random),
+        2 => call.compare::<f32>(&mut random),
+        _ => call.compare::<f64>(&mut random),
+    }
+}
+
+fn run_all(seeds: impl Iterator<Item = u64>, seconds: u64) -> Report {
+    let (mut report, begin) = (Report::default(), Instant::now());
+    for seed in seeds {
+        if begin.elapsed().as_secs() >= seconds {
+            break;
+        }
+        if std::env::var_os("OPSMITH_FUZZ_SEED").is_some() {
+            eprintln!("seed {seed}");
+        }
+        let outcome = catch_unwind(|| run(seed)).unwrap_or_else(|panic| Outcome {
+            failures: vec![panic.downcast::<&str>().map_or("panicked".into(), |text| (*text).into())],
+            ..Outcome::default()
+        });
+        report.add(seed, outcome);
+    }
+    report
+}
+
+/// `OPSMITH_FUZZ_SEED` and `OPSMITH_FUZZ_SECONDS` in the environment have it look further.
+#[test]
+fn code_computes_what_is_interpreted() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("OPSMITH_FUZZ_SEED").unwrap_or(0);
+    let count = number("OPSMITH_FUZZ_COUNT").unwrap_or(400);
+    let seconds = number("OPSMITH_FUZZ_SECONDS").unwrap_or(15);
+    let report = run_all(first..first + count, seconds);
+    println!(
+        "{} cases, {} of {} nests native, {} odd",
+        report.cases, report.natives, report.nests, report.odd
+    );
+    assert!(report.failed.is_empty(), "{:#?}", &report.failed[..report.failed.len().min(20)]);
+}
