@@ -143,9 +143,10 @@ impl<T: Stored> Task<'_, T> {
     fn split(&self, nest: &Nest, units: usize) -> Option<Split> {
         let mut loops = nest.steps.iter().enumerate().filter(|(_, step)| has_folds(step));
         let (step, found) = loops.next()?;
-        let Step::Loop { axis, steps, .. } = found else { return None };
-        // What is in registers for each position is not there for a part.
-        let is_kept = nest.registers.iter().any(|axes| axes.has(*axis));
+        let Step::Loop { axis, steps, sums } = found else { return None };
+        // What is in registers for each position is not there for a part; and a sum that another loop computes too is added up as there.
+        let is_kept =
+            nest.registers.iter().any(|axes| axes.has(*axis)) || sums.iter().any(|sum| sum.is_again);
         if loops.next().is_some() || units == 0 || is_kept {
             return None;
         }

@@ -287,7 +287,7 @@ impl<'a> Emitter<'a> {
         let (mut wanted, mut seen) = (BTreeSet::new(), BTreeSet::new());
         for operand in folds.iter().flat_map(|id| self.operands(*id)) {
             if !self.axes(operand).is_within(bound) {
-                self.hoist(bound, operand, registers, &mut wanted, &mut seen);
+                self.hoist(bound.without(axis), operand, registers, &mut wanted, &mut seen);
             }
         }
         let (mut items, mut sums) = (Vec::new(), Vec::new());
@@ -337,23 +337,28 @@ impl<'a> Emitter<'a> {
         self.again.both(self.axes(id)).is_within(self.registers[register]).then_some(register)
     }
 
-    /// The largest parts of a number that are known in this loop and needed in loops within.
+    /// The largest parts of a number that are known in this loop and needed in loops within. In a loop along an axis that this one is
+    /// in too, what lies on it is that of another position.
     fn hoist(
         &self,
         bound: Axes,
         id: Id,
         registers: &Registers,
         wanted: &mut BTreeSet<Id>,
-        seen: &mut BTreeSet<Id>,
+        seen: &mut BTreeSet<(Id, Axes)>,
     ) {
         let is_constant = matches!(self.known.node(id), Node::Constant(_) | Node::Attribute(_));
-        if is_constant || registers.contains_key(&id) || !seen.insert(id) {
+        if is_constant || registers.contains_key(&id) || !seen.insert((id, bound)) {
             return;
         }
         if self.axes(id).is_within(bound) {
             wanted.insert(id);
             return;
         }
+        let bound = match self.known.node(id) {
+            Node::Fold(_, axis, _) => bound.without(axis),
+            _ => bound,
+        };
         for operand in self.operands(id) {
             self.hoist(bound, operand, registers, wanted, seen);
         }
