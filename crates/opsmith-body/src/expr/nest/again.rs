@@ -1,9 +1,49 @@
-//! Sums that several loops compute.
+//! Sums that several loops compute, and that are compared with each other: a body looks where a number is the largest, whose terms are
+//! added up again for that. So they are to be the same, bit for bit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::cut::Known;
 use super::{Nest, Step, Sum};
-use crate::expr::graph::Id;
+use crate::axes::{Axes, Axis};
+use crate::expr::graph::{Fold, Id, Node};
+
+/// The sums that both sides of a comparison are computed from, and the axis of each.
+pub(super) fn compared(known: &Known<'_>) -> BTreeMap<Id, Axis> {
+    let mut found = BTreeMap::new();
+    for node in known.graph.nodes() {
+        if let Node::Compare(_, a, b) = node {
+            let below = [*a, *b].map(|side| all_below(known, side));
+            for id in below[0].intersection(&below[1]) {
+                if let Node::Fold(Fold::Sum, axis, _) = known.node(*id) {
+                    found.insert(*id, axis);
+                }
+            }
+        }
+    }
+    found
+}
+
+fn all_below(known: &Known<'_>, id: Id) -> BTreeSet<Id> {
+    let (mut found, mut pending) = (BTreeSet::new(), vec![id]);
+    while let Some(id) = pending.pop() {
+        if found.insert(id) {
+            pending.extend(known.node(id).operands());
+        }
+    }
+    found
+}
+
+/// The axes of those that several nests compute, each of which computes some numbers: along them no lanes should be, for then terms are
+/// added in another order.
+pub(super) fn avoided(compared: &BTreeMap<Id, Axis>, nests: &[BTreeSet<Id>]) -> Axes {
+    let is_again = |id: &Id| nests.iter().filter(|own| own.contains(id)).count() > 1;
+    compared
+        .iter()
+        .filter(|(id, _)| is_again(id))
+        .map(|(_, axis)| Axes::of(*axis))
+        .fold(Axes::NONE, Axes::union)
+}
 
 /// How often a sum is computed, and whether there are loops within one of the loops that do.
 #[derive(Clone, Copy, Default)]
@@ -13,7 +53,7 @@ struct Seen {
 }
 
 /// Marks the sums that are computed more than once.
-pub(super) fn mark(nests: &mut [Nest]) {
+pub(super) fn mark(nests: &mut [Nest], compared: &BTreeMap<Id, Axis>) {
     let mut seen: BTreeMap<Id, Seen> = BTreeMap::new();
     for nest in &mut *nests {
         each(&mut nest.steps, &mut |sum, has_loops| {
@@ -25,7 +65,7 @@ pub(super) fn mark(nests: &mut [Nest]) {
     for nest in nests {
         each(&mut nest.steps, &mut |sum, _| {
             let own = seen[&sum.of];
-            sum.is_again = own.times > 1;
+            sum.is_again = own.times > 1 && compared.contains_key(&sum.of);
             sum.is_fused = !(sum.is_again && own.has_loops);
         });
     }

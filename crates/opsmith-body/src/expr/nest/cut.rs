@@ -85,8 +85,17 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
         known.kept = stored;
         groups
     };
-    let mut nests: Vec<Nest> = groups.iter().map(|group| nest(&known, group)).collect();
-    again::mark(&mut nests);
+    let compared = again::compared(&known);
+    let computed = |group: &Group| {
+        let below = known.below(group.items.iter().map(|item| item.id), &group.own);
+        below.into_iter().filter(|id| !known.is_kept(*id) || group.own.contains(id)).collect()
+    };
+    let avoided = match room {
+        Room::Blocks { .. } => again::avoided(&compared, &groups.iter().map(computed).collect::<Vec<_>>()),
+        Room::Card => Axes::NONE,
+    };
+    let mut nests: Vec<Nest> = groups.iter().map(|group| nest(&known, group, avoided)).collect();
+    again::mark(&mut nests, &compared);
     let mut temporaries = vec![Axes::NONE; known.kept.len()];
     for (id, array) in &known.kept {
         temporaries[*array] = known.axes[id.index()];
@@ -277,8 +286,8 @@ fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
     })
 }
 
-/// The nest of a group.
-fn nest(known: &Known<'_>, group: &Group) -> Nest {
+/// The nest of a group, with lanes along none of the axes that are to be avoided if there are others.
+fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
     let all = group.items.iter().map(|item| item.axes).reduce(Axes::both).unwrap_or_default();
     let free =
         group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, group, axis, all)));
@@ -287,7 +296,7 @@ fn nest(known: &Known<'_>, group: &Group) -> Nest {
         Room::Blocks { .. } => {
             let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
             let outputs = group.items.iter().map(|item| item.axes).fold(Axes::NONE, Axes::union);
-            lanes::best(known, &numbers, free)
+            lanes::best(known, &numbers, free, avoided)
                 .or_else(|| outputs.iter().max_by_key(|axis| known.room.count(Axes::of(*axis))))
         }
     };

@@ -18,11 +18,11 @@ const ACROSS: usize = 100;
 
 /// The axis along which it takes the least time to compute some numbers, where loops along `free` are around all others; none
 /// if they lie on no axis.
-pub(super) fn best(known: &Known<'_>, numbers: &BTreeSet<Id>, free: Axes) -> Option<Axis> {
+pub(super) fn best(known: &Known<'_>, numbers: &BTreeSet<Id>, free: Axes, avoided: Axes) -> Option<Axis> {
     let all = numbers.iter().map(|id| space(known, *id)).fold(Axes::NONE, Axes::union);
     // The last one of equals: there numbers are most often beside each other.
     let axes = all.iter().filter(|axis| known.room.count(Axes::of(*axis)) > 1);
-    axes.rev().min_by_key(|axis| time(known, numbers, free, *axis))
+    axes.rev().min_by_key(|axis| (avoided.has(*axis), time(known, numbers, free, *axis)))
 }
 
 /// The axes at whose positions a number is computed.

@@ -156,8 +156,8 @@ pub struct Sum {
     pub lost: usize,
     /// The sum in the graph.
     pub of: Id,
-    /// Whether another loop computes it too. Both must give the same bits, for a body may look where a number is the largest, so terms
-    /// are added in the order of their positions there.
+    /// Whether another loop computes it too, with which it is compared: terms are added in the order of their positions, so that both
+    /// give the same bits.
     pub is_again: bool,
     /// Whether a product that is a term may be rounded with the sum: it is computed beside where it is added, in all loops.
     pub is_fused: bool,

@@ -101,13 +101,6 @@ impl Call {
         }
         let (interpreted, _) = run(1, false);
         for (_, cut) in &*programs.known.lock() {
-            if std::env::var_os("SHOW").is_some() {
-                eprintln!("{}", self.describe());
-                for nest in &cut.nests.nests {
-                    eprintln!("lanes {:?} free {:?} regs {:?}", nest.lanes, nest.free, nest.registers);
-                    show(&nest.steps, 1);
-                }
-            }
             outcome.nests += cut.natives.len();
             outcome.natives += cut.natives.iter().flatten().count();
         }
@@ -192,13 +185,6 @@ impl Call {
         let done =
             unsafe { programs.run_on::<T>((&compute, "Test"), &space, &self.wanted, &placed, is_native) };
         done.unwrap();
-        if std::env::var_os("SHOW").is_some() {
-            for (index, lent) in host.lent.lock().unwrap().iter().enumerate() {
-                let numbers: Vec<f64> =
-                    lent.bytes().chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
-                eprintln!("native {is_native} temp {index} {numbers:.3?}");
-            }
-        }
         let is_clean = memory.iter().all(Guarded::is_clean_around);
         (memory.iter().map(Guarded::bytes).collect(), is_clean)
     }
@@ -442,25 +428,5 @@ impl Tensor {
             })
         };
         bytes.chunks_exact(element).map(of).collect()
-    }
-}
-
-fn show(steps: &[opsmith_body::Step], depth: usize) {
-    use opsmith_body::Step;
-    for step in steps {
-        let pad = "  ".repeat(depth);
-        match step {
-            Step::Loop { axis, steps, sums } => {
-                eprintln!(
-                    "{pad}loop {axis:?} {:?}",
-                    sums.iter().map(|s| (s.part, s.total, s.lost)).collect::<Vec<_>>()
-                );
-                show(steps, depth + 1);
-            }
-            Step::Compute { graph, inputs, outputs, .. } => {
-                eprintln!("{pad}{outputs:?} = {inputs:?} {}", graph.formula().replace("\n", "; "))
-            }
-            other => eprintln!("{pad}{other:?}"),
-        }
     }
 }

@@ -53,6 +53,8 @@ struct Builder<'a> {
     random: &'a mut Random,
     sizes: &'a [usize],
     is_exact: bool,
+    /// Whether inputs are such that numbers are often equal but for rounding.
+    has_ties: bool,
     pool: Vec<Known>,
 }
 
@@ -90,7 +92,8 @@ pub(super) fn graph(random: &mut Random, sizes: &[usize]) -> Made {
     let (given, results) = (named(["a", "b", "c", "d"], &inputs), named(["w", "x", "y", "z"], &outputs));
     let graph = trace_over(&NAMES[..sizes.len()], &given, &results, |x| {
         let pool = x.iter().zip(&inputs).map(|(x, (axes, _))| Known { x: *x, axes: *axes, bound: 3.0 });
-        let mut builder = Builder { sizes, is_exact, pool: pool.collect(), random };
+        let mut builder =
+            Builder { sizes, is_exact, has_ties: has_kinds && !is_exact, pool: pool.collect(), random };
         for _ in 0..3 + builder.random.below(12) {
             let new = builder.any();
             let new = builder.bounded(new);
@@ -282,7 +285,7 @@ impl Builder<'_> {
         let of = squares.sum(along);
         let axes = a.axes.union(b.axes).without(along).without(among);
         let bound = (a.bound + b.bound).powi(2) * self.sizes[along.index()] as f64;
-        match self.random.below(3) {
+        match if self.has_ties { 2 } else { self.random.below(3) } {
             0 => Known { x: of.argmin(among).number(), axes, bound: self.sizes[among.index()] as f64 },
             1 => {
                 let other = (a.x * b.x).sum(along);

@@ -71,7 +71,7 @@ impl Drop for Guarded {
 /// So many threads, and temporary memory.
 pub(super) struct Threads {
     count: usize,
-    pub(super) lent: Mutex<Vec<Guarded>>,
+    lent: Mutex<Vec<Guarded>>,
 }
 
 impl Threads {

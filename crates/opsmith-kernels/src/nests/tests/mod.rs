@@ -21,7 +21,7 @@ struct Report {
     nests: usize,
     natives: usize,
     /// Graphs whose interpreted outputs are not those of the reference either.
-    odd: usize,
+    odd: Vec<u64>,
     failed: Vec<(u64, String)>,
 }
 
@@ -30,7 +30,7 @@ impl Report {
         self.cases += 1;
         self.nests += outcome.nests;
         self.natives += outcome.natives;
-        self.odd += usize::from(outcome.is_odd);
+        self.odd.extend(outcome.is_odd.then_some(seed));
         self.failed.extend(outcome.failures.into_iter().map(|failure| (seed, failure)));
     }
 }
@@ -53,9 +53,6 @@ fn run_all(seeds: impl Iterator<Item = u64>, seconds: u64) -> Report {
         if begin.elapsed().as_secs() >= seconds {
             break;
         }
-        if std::env::var_os("OPSMITH_FUZZ_SEED").is_some() {
-            eprintln!("seed {seed}");
-        }
         let outcome = catch_unwind(|| run(seed)).unwrap_or_else(|panic| Outcome {
             failures: vec![panic.downcast::<&str>().map_or("panicked".into(), |text| (*text).into())],
             ..Outcome::default()
@@ -70,11 +67,11 @@ fn run_all(seeds: impl Iterator<Item = u64>, seconds: u64) -> Report {
 fn code_computes_what_is_interpreted() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("OPSMITH_FUZZ_SEED").unwrap_or(0);
-    let count = number("OPSMITH_FUZZ_COUNT").unwrap_or(400);
+    let count = number("OPSMITH_FUZZ_COUNT").unwrap_or(1500);
     let seconds = number("OPSMITH_FUZZ_SECONDS").unwrap_or(15);
     let report = run_all(first..first + count, seconds);
     println!(
-        "{} cases, {} of {} nests native, {} odd",
+        "{} cases, {} of {} nests native, odd: {:?}",
         report.cases, report.natives, report.nests, report.odd
     );
     assert!(report.failed.is_empty(), "{:#?}", &report.failed[..report.failed.len().min(20)]);
