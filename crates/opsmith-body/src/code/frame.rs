@@ -49,22 +49,24 @@ impl Frame {
     }
 
     pub(super) fn stride(&mut self, argument: usize, axis: Axis) -> i32 {
-        let known = self.strides.iter().find(|(of, along, _)| (*of, *along) == (argument, axis));
-        if let Some((.., at)) = known {
-            return *at as i32;
-        }
-        let at = self.room(8);
-        self.strides.push((argument, axis, at as usize));
-        at
+        self.told(8, (argument, axis), |frame| &mut frame.strides)
     }
 
     pub(super) fn distance(&mut self, argument: usize, axis: Axis) -> i32 {
-        let known = self.distances.iter().find(|(of, along, _)| (*of, *along) == (argument, axis));
+        self.told(32, (argument, axis), |frame| &mut frame.distances)
+    }
+
+    /// Where something is that the caller tells of an argument and an axis.
+    fn told(&mut self, bytes: usize, of: (usize, Axis), all: fn(&mut Self) -> &mut Told) -> i32 {
+        let known = all(self).iter().find(|(argument, axis, _)| (*argument, *axis) == of);
         if let Some((.., at)) = known {
             return *at as i32;
         }
-        let at = self.room(32);
-        self.distances.push((argument, axis, at as usize));
+        let at = self.room(bytes);
+        all(self).push((of.0, of.1, at as usize));
         at
     }
 }
+
+/// Of which argument, along which axis, and where in the frame.
+type Told = Vec<(usize, Axis, usize)>;

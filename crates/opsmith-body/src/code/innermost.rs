@@ -115,20 +115,13 @@ impl Writer<'_> {
         if self.wanted.nest.lanes != Some(axis) {
             return 1;
         }
-        let is_dense = |object: &Object| match object {
-            Object::Argument(argument) => {
-                let lies = &self.wanted.lies[*argument];
-                !lies.axes.has(axis) || lies.dense.has(axis)
-            }
-            Object::Register(_) => true,
-        };
         // What another loop computes too is added in the same order here.
         let is_again =
             |step: &Step| matches!(step, Step::Fold { into, .. } if self.again_sums.contains_key(into));
         let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
         let work = self.weight(steps).saturating_sub(steps.len());
         let wanted = match work {
-            _ if folds == 0 || steps.iter().any(is_again) || !self.objects(steps).iter().all(is_dense) => 1,
+            _ if folds == 0 || steps.iter().any(is_again) || !self.is_dense(steps, axis) => 1,
             0..=5 => 4,
             6..=12 => 2,
             _ => 1,

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::asm::Gpr;
-use super::asm::Rm;
+use super::asm::{Gpr, Rm};
 use super::innermost::{POINTERS, TURNS};
 use super::line::Value;
 use super::lower::{self, add_part, sum_up};
@@ -17,6 +16,14 @@ use crate::expr::{PART, Step, Sum};
 pub(super) struct Turns {
     pub(super) whole: usize,
     pub(super) rest: usize,
+}
+
+/// What is put back after a loop.
+struct Left {
+    /// Where the position is kept that a loop around this one along the same axis is at.
+    around: Option<i32>,
+    /// The slots of addresses, and where they are kept.
+    slots: Vec<(i32, i32)>,
 }
 
 impl Writer<'_> {
@@ -112,36 +119,7 @@ impl Writer<'_> {
             (None, false) => (size, 0),
         };
         let turns = Turns { whole, rest };
-        // There may be a loop along the axis around this one: then the addresses are somewhere along.
-        let is_within = part.is_none() && self.outer().union(at.bound).has(axis);
-        let counter = self.indexed.has(axis).then(|| self.frame.position(axis));
-        let saved = is_within.then(|| self.frame.room(8));
-        if let Some(saved) = saved {
-            self.asm.get(Gpr::RAX, Rm::At(FRAME, self.frame.position(axis)));
-            self.asm.put(Gpr::RAX, Rm::At(FRAME, saved));
-        }
-        let is_moving = |object: &Object| self.is_along(*object, axis);
-        let moving: Vec<Object> = self.objects(steps).into_iter().filter(is_moving).collect();
-        if is_within && moving.iter().any(|object| matches!(object, Object::Register(_))) {
-            return None;
-        }
-        let slots: Vec<(i32, i32)> =
-            moving.iter().map(|object| (self.slot(*object), self.frame.room(8))).collect();
-        for ((slot, saved_slot), object) in slots.iter().zip(&moving) {
-            self.asm.get(Gpr::RAX, Rm::At(FRAME, *slot));
-            self.asm.put(Gpr::RAX, Rm::At(FRAME, *saved_slot));
-            if let (Some(saved), Object::Argument(argument)) = (saved, object) {
-                let stride = self.frame.stride(*argument, axis);
-                self.asm.get(Gpr::RAX, Rm::At(FRAME, saved));
-                self.asm.multiply(Gpr::RAX, Rm::At(FRAME, stride));
-                self.asm.subtract_from(Rm::At(FRAME, *slot), Gpr::RAX);
-            }
-        }
-        if part.is_none() && (is_within || counter.is_some()) {
-            self.set_counter(self.frame.position(axis), 0);
-        }
-        let inner = At { bound: at.bound.with(axis), ..At::default() };
-        let is_innermost = steps.iter().all(|step| self.is_straight(step));
+        let left = self.enter(axis, steps, at, part.is_some())?;
         let sums = if turns.whole + usize::from(turns.rest > 0) > PART { sums } else { &[] };
         for sum in sums {
             self.for_all(&[sum.total, sum.lost], |segment, _| {
@@ -149,9 +127,13 @@ impl Writer<'_> {
                 vec![zero, zero]
             })?;
         }
-        let len = if is_lanes { self.width() } else { at.len };
-        let inner = At { len, is_partial: at.is_partial && !is_lanes, ..inner };
-        match is_innermost {
+        let inner = At {
+            bound: at.bound.with(axis),
+            len: if is_lanes { self.width() } else { at.len },
+            is_partial: at.is_partial && !is_lanes,
+            ..At::default()
+        };
+        match steps.iter().all(|step| self.is_straight(step)) {
             true => self.innermost(axis, steps, sums, &inner, &turns)?,
             false => self.with_loops(axis, steps, sums, &inner, &turns)?,
         }
@@ -161,18 +143,60 @@ impl Writer<'_> {
                 vec![sum_up(&mut segment.line, total, lost), total, lost]
             })?;
         }
-        for (slot, saved_slot) in &slots {
-            self.asm.get(Gpr::RAX, Rm::At(FRAME, *saved_slot));
-            self.asm.put(Gpr::RAX, Rm::At(FRAME, *slot));
+        self.leave(axis, &left, part.is_some())
+    }
+
+    /// Goes to the first position of a loop, or leaves a part where it begins; gives what is to be put back after the loop.
+    fn enter(&mut self, axis: Axis, steps: &[Step], at: &At, is_part: bool) -> Option<Left> {
+        // There may be a loop along the axis around this one: then the addresses are somewhere along.
+        let is_within = !is_part && self.outer().union(at.bound).has(axis);
+        let position = self.frame.position(axis);
+        let around = is_within.then(|| self.frame.room(8));
+        if let Some(around) = around {
+            self.copy_slot(position, around);
         }
-        if let Some(saved) = saved {
-            self.asm.get(Gpr::RAX, Rm::At(FRAME, saved));
-            self.asm.put(Gpr::RAX, Rm::At(FRAME, self.frame.position(axis)));
-        } else if part.is_none() && counter.is_some() {
+        let is_moving = |object: &Object| self.is_along(*object, axis);
+        let moving: Vec<Object> = self.objects(steps).into_iter().filter(is_moving).collect();
+        if is_within && moving.iter().any(|object| matches!(object, Object::Register(_))) {
+            return None;
+        }
+        let mut slots = Vec::with_capacity(moving.len());
+        for object in moving {
+            let (slot, saved) = (self.slot(object), self.frame.room(8));
+            self.copy_slot(slot, saved);
+            slots.push((slot, saved));
+            if let (Some(around), Object::Argument(argument)) = (around, object) {
+                let stride = self.frame.stride(argument, axis);
+                self.asm.get(Gpr::RAX, Rm::At(FRAME, around));
+                self.asm.multiply(Gpr::RAX, Rm::At(FRAME, stride));
+                self.asm.subtract_from(Rm::At(FRAME, slot), Gpr::RAX);
+            }
+        }
+        if !is_part && (is_within || self.indexed.has(axis)) {
+            self.set_counter(position, 0)?;
+        }
+        Some(Left { around, slots })
+    }
+
+    /// Puts back what a loop has changed.
+    fn leave(&mut self, axis: Axis, left: &Left, is_part: bool) -> Option<()> {
+        for (slot, saved) in &left.slots {
+            self.copy_slot(*saved, *slot);
+        }
+        let position = self.frame.position(axis);
+        match left.around {
+            Some(around) => self.copy_slot(around, position),
             // Along an axis of one position numbers are computed outside of loops too.
-            self.set_counter(self.frame.position(axis), 0);
+            None if !is_part && self.indexed.has(axis) => self.set_counter(position, 0)?,
+            None => {}
         }
         Some(())
+    }
+
+    /// Copies 8 bytes of the frame.
+    fn copy_slot(&mut self, from: i32, to: i32) {
+        self.asm.get(Gpr::RAX, Rm::At(FRAME, from));
+        self.asm.put(Gpr::RAX, Rm::At(FRAME, to));
     }
 
     /// A loop around others.

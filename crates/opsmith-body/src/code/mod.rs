@@ -3,12 +3,13 @@
 //! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2:
 //! `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers; `segment` makes
 //! the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record` themselves; `place`
-//! gives vectors registers, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
+//! gives vectors registers, `choose` takes instructions, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
 //! for itself, `calls` are the functions that are too long to be repeated.
 
 mod access;
 mod asm;
 mod calls;
+mod choose;
 mod frame;
 mod innermost;
 pub(crate) mod line;

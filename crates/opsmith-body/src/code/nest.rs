@@ -284,13 +284,6 @@ impl<'a> Writer<'a> {
     }
 
     fn is_written_out(&self, axis: Axis, steps: &[Step]) -> bool {
-        let is_known = |object: &Object| match object {
-            Object::Argument(argument) => {
-                let lies = &self.wanted.lies[*argument];
-                !lies.axes.has(axis) || lies.dense.has(axis)
-            }
-            Object::Register(_) => true,
-        };
         let size = self.wanted.sizes[axis.index()];
         let (turns, most) = match self.wanted.nest.lanes == Some(axis) {
             true => (size.div_ceil(self.width()), self.most_vectors),
@@ -302,7 +295,15 @@ impl<'a> Writer<'a> {
             && !is_lanes_index
             && !self.outer().union(self.again).has(axis)
             && steps.iter().all(|step| self.is_straight(step))
-            && self.objects(steps).iter().all(is_known)
+            && self.is_dense(steps, axis)
+    }
+
+    /// Whether the distances between positions along an axis are known of all that steps read and write.
+    pub(super) fn is_dense(&self, steps: &[Step], axis: Axis) -> bool {
+        self.arguments(steps).iter().all(|argument| {
+            let lies = &self.wanted.lies[*argument];
+            !lies.axes.has(axis) || lies.dense.has(axis)
+        })
     }
 
     /// The positions of a loop that is written out.

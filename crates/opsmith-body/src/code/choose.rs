@@ -1,0 +1,187 @@
+//! Which instructions compute an operation, and where its result is.
+
+use super::asm::{Arith, Gpr, Rm, Test, Ymm};
+use super::line::{Function, Op, Value};
+use super::place::{FRAME, Placer, REGISTERS, ROOM};
+
+/// The registers of addresses and counts that a function that is called may change.
+const CALLERS: [Gpr; 8] = [Gpr::RCX, Gpr::RDX, Gpr::RSI, Gpr::RDI, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11];
+
+impl Placer<'_> {
+    /// Computes a vector, in this register if it can be.
+    pub(super) fn op(&mut self, value: Value, op: Op, pin: Option<Ymm>) {
+        let operands: Vec<Value> = op.operands().collect();
+        match op {
+            Op::Add(a, b) => self.two(value, pin, Arith::Add, a, b, true),
+            Op::Sub(a, b) => self.two(value, pin, Arith::Sub, a, b, false),
+            Op::Mul(a, b) => self.two(value, pin, Arith::Mul, a, b, true),
+            Op::Div(a, b) => self.two(value, pin, Arith::Div, a, b, false),
+            Op::Max(a, b) => self.two(value, pin, Arith::Max, a, b, false),
+            Op::Min(a, b) => self.two(value, pin, Arith::Min, a, b, false),
+            Op::And(a, b) => self.two(value, pin, Arith::And, a, b, true),
+            Op::Or(a, b) => self.two(value, pin, Arith::Or, a, b, true),
+            Op::Xor(a, b) => self.two(value, pin, Arith::Xor, a, b, true),
+            Op::AndNot(a, b) => self.two(value, pin, Arith::AndNot, a, b, false),
+            Op::Fma(a, b, c) => self.multiply_add(value, pin, a, b, c),
+            Op::Sqrt(a) | Op::Floor(a) => {
+                let from = self.anywhere(a);
+                let to = self.result(value, pin, &operands);
+                match op {
+                    Op::Sqrt(_) => self.asm.sqrt(to, from),
+                    _ => self.asm.floor(to, from),
+                }
+            }
+            Op::IsNan(a) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                self.asm.compare(Test::Unordered, to, from, from.into());
+            }
+            Op::Swapped(a) | Op::Permuted(a, _) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                match op {
+                    Op::Permuted(_, order) => self.asm.permute(to, from, order),
+                    _ => self.asm.swap_halves(to, from),
+                }
+            }
+            Op::Lt(a, b) => self.compare(value, pin, Test::Lt, a, b),
+            Op::Le(a, b) => self.compare(value, pin, Test::Le, a, b),
+            Op::Eq(a, b) => self.compare(value, pin, Test::Eq, a, b),
+            Op::Select(mask, yes, no) => {
+                let (mask, no) = (self.register(mask), self.register(no));
+                let yes = self.anywhere(yes);
+                let to = self.result(value, pin, &operands);
+                self.asm.select(to, mask, yes, no);
+            }
+            Op::FirstOf(count, first, rest) => {
+                let (first, rest) = (self.register(first), self.register(rest));
+                let to = self.result(value, pin, &operands);
+                self.asm.first_of(usize::from(count), to, first, rest);
+            }
+            Op::AddInt(a, b) => {
+                let a = self.register(a);
+                let b = self.anywhere(b);
+                let to = self.result(value, pin, &operands);
+                self.asm.add_int(to, a, b);
+            }
+            Op::ShiftLeft(a, count) | Op::ShiftRight(a, count) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                match op {
+                    Op::ShiftLeft(..) => self.asm.shift_left(to, from, count),
+                    _ => self.asm.shift_right(to, from, count),
+                }
+            }
+            Op::Call(function, a, b) => return self.call(value, function, a, b),
+            Op::Input(_) | Op::Constant(_) | Op::Bits(_) => {
+                unreachable!("they are no instructions")
+            }
+        }
+        self.forget(&operands, value);
+    }
+
+    /// Calls a function, which may change all registers.
+    fn call(&mut self, value: Value, function: Function, a: Value, b: Value) {
+        let operands: Vec<Value> = Op::Call(function, a, b).operands().collect();
+        // Reading may need the room in the frame, so that comes first.
+        let from: Vec<Ymm> = operands.iter().map(|operand| self.register(*operand)).collect();
+        for (from, to) in from.into_iter().zip([ROOM, ROOM + 32]) {
+            self.asm.store(from, Rm::At(FRAME, to));
+        }
+        self.done(&operands);
+        self.forget(&operands, value);
+        self.is_taken = [false; REGISTERS];
+        let mut saved = Vec::new();
+        for register in 0..REGISTERS {
+            if self.is_pinned[register] {
+                let slot = self.spill_slot();
+                self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
+                saved.push((Ymm(register as u8), slot));
+            } else if self.registers[register].is_some() {
+                self.spill(register);
+            }
+        }
+        self.asm.clear_upper();
+        for register in CALLERS {
+            self.asm.push(register);
+        }
+        let room = [(Gpr::RDI, ROOM), (Gpr::RSI, ROOM), (Gpr::RDX, ROOM + 32)];
+        for (register, at) in room {
+            self.asm.get_address(register, FRAME);
+            self.asm.add_to(Rm::General(register), at);
+        }
+        self.asm.call(Rm::At(FRAME, self.functions + 8 * function.position() as i32));
+        for register in CALLERS.iter().rev() {
+            self.asm.pop(*register);
+        }
+        for (register, slot) in saved {
+            self.asm.load(register, Rm::At(FRAME, slot));
+        }
+        let to = self.free();
+        self.asm.load(to, Rm::At(FRAME, ROOM));
+        self.registers[usize::from(to.0)] = Some(value);
+        self.at[value.0 as usize] = Some(to);
+    }
+
+    fn two(&mut self, value: Value, pin: Option<Ymm>, op: Arith, a: Value, b: Value, turns: bool) {
+        let (a, b) = if turns && !self.is_near(a) && self.is_near(b) { (b, a) } else { (a, b) };
+        let first = self.register(a);
+        let second = self.anywhere(b);
+        let to = self.result(value, pin, &[a, b]);
+        self.asm.arith(op, to, first, second);
+    }
+
+    fn compare(&mut self, value: Value, pin: Option<Ymm>, test: Test, a: Value, b: Value) {
+        let first = self.register(a);
+        let second = self.anywhere(b);
+        let to = self.result(value, pin, &[a, b]);
+        self.asm.compare(test, to, first, second);
+    }
+
+    /// a b + c, in the place of what is no longer read.
+    fn multiply_add(&mut self, value: Value, pin: Option<Ymm>, a: Value, b: Value, c: Value) {
+        let is_last = |own: &Self, which: Value| {
+            let times = [a, b, c].iter().filter(|other| **other == which).count();
+            let is_free = own.at[which.0 as usize]
+                .is_none_or(|register| !own.is_pinned[usize::from(register.0)] || pin == Some(register));
+            own.uses[which.0 as usize].len() == 1 && times == 1 && is_free
+        };
+        let operands = [a, b, c];
+        if is_last(self, c) && self.is_near(c) {
+            let (a, b) = if self.is_near(a) { (a, b) } else { (b, a) };
+            let (to, first) = (self.register(c), self.register(a));
+            let second = self.anywhere(b);
+            self.asm.add_product(to, first, second);
+            return self.replaced(value, c, &operands);
+        }
+        let (a, b) = if is_last(self, b) && self.is_near(b) && !(is_last(self, a) && self.is_near(a)) {
+            (b, a)
+        } else {
+            (a, b)
+        };
+        let first = self.register(a);
+        let factor = self.register(b);
+        if is_last(self, a) {
+            let term = self.anywhere(c);
+            self.asm.multiply_add(first, factor, term);
+            return self.replaced(value, a, &operands);
+        }
+        let to = self.free();
+        self.asm.copy(to, first);
+        let term = self.anywhere(c);
+        self.asm.multiply_add(to, factor, term);
+        self.done(&operands);
+        self.forget(&operands, value);
+        self.registers[usize::from(to.0)] = Some(value);
+        self.at[value.0 as usize] = Some(to);
+    }
+
+    /// A result is where an operand was.
+    fn replaced(&mut self, value: Value, operand: Value, operands: &[Value]) {
+        self.done(operands);
+        let register = self.at[operand.0 as usize].take().expect("it was in a register");
+        self.forget(operands, value);
+        self.registers[usize::from(register.0)] = Some(value);
+        self.at[value.0 as usize] = Some(register);
+    }
+}
