@@ -61,8 +61,8 @@ pub use dual::Dual;
 pub use element::Element;
 pub use expr::{
     Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Listing, MaskExpr, Nest, Nests, Node,
-    PART, Pass, Passes, Place, Source, Step, Sum, Target, Temporary, Unary, across, add_part, compose,
-    cuda_functions, fold_blocks, opcodes, sum_up, trace,
+    PART, Place, Step, Sum, Temporary, Unary, across, add_part, compose, cuda_functions, fold_blocks,
+    opcodes, sum_up, trace,
 };
 pub use float::{F32, F64, Float};
 pub use gradient::Gradient;

@@ -1,10 +1,10 @@
-//! Reductions: formulas, gradients of two orders against finite differences, passes, ties and NaN.
+//! Reductions: formulas, gradients of two orders against finite differences, ties and NaN.
 
 mod support;
 
 use opsmith_body::{
-    Axes, Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Node, Passes, Plain, Rows, Scalar, Source,
-    Target, Traced, trace_rows,
+    Axes, Compare, CudaType, Each, Expr, F64, Fold, Graph, Id, Kind, Nests, Node, Plain, Rows, Scalar,
+    Traced, trace_rows,
 };
 use support::Random;
 
@@ -59,51 +59,6 @@ fn eval(graph: &Graph, inputs: &[Row], length: usize) -> Vec<Row> {
 fn fold(op: Fold, row: &[f64]) -> f64 {
     let number = |x: f64| F64::<Plain>::new(x);
     row.iter().fold(op.identity(), |a, b| op.of_two(a, number(*b))).get()
-}
-
-/// As [`eval`], through the passes.
-fn eval_passes(graph: &Graph, keep: bool, inputs: &[Row], length: usize) -> Vec<Row> {
-    let passes = Passes::new(graph, keep);
-    let mut ones = vec![f64::NAN; passes.ones];
-    let mut kept = vec![vec![f64::NAN; length]; passes.kept];
-    let mut outputs = vec![vec![f64::NAN; length]; graph.outputs().len()];
-    let row_inputs = graph.input_axes().zip(inputs).filter(|(kind, _)| *kind == Axes::NONE);
-    let row_inputs: Vec<f64> = row_inputs.map(|(_, row)| row[0]).collect();
-    ones[..row_inputs.len()].copy_from_slice(&row_inputs);
-    ones[row_inputs.len()] = length as f64;
-    let number = |x: f64| F64::<Plain>::new(x);
-    for pass in &passes.passes {
-        let read: Vec<_> = pass.before_inputs.iter().map(|k| number(ones[*k])).collect();
-        for (k, result) in pass.before_results.iter().zip(pass.before.eval(&read)) {
-            ones[*k] = result.get();
-        }
-        let mut folded: Vec<Row> = vec![Vec::new(); pass.each_results.len()];
-        for k in 0..length {
-            let source = |source: &Source| match *source {
-                Source::Input(position) => inputs[position][k],
-                Source::One(index) => ones[index],
-                Source::Kept(index) => kept[index][k],
-            };
-            let read: Vec<_> = pass.each_inputs.iter().map(|s| number(source(s))).collect();
-            let results = pass.each.eval(&read).into_iter().zip(&pass.each_results).zip(&mut folded);
-            for ((result, target), folded) in results {
-                match *target {
-                    Target::Fold(..) => folded.push(result.get()),
-                    Target::Output(position) => outputs[position][k] = result.get(),
-                    Target::Keep(index) => kept[index][k] = result.get(),
-                }
-            }
-        }
-        for (target, row) in pass.each_results.iter().zip(folded) {
-            if let Target::Fold(op, index) = *target {
-                ones[index] = fold(op, &row);
-            }
-        }
-    }
-    for (position, index) in passes.row_outputs {
-        outputs[position] = vec![ones[index]];
-    }
-    outputs
 }
 
 fn softmax<R: Rows>(x: R::Each) -> R::Each {
@@ -197,36 +152,6 @@ fn gradients_of_two_orders() {
 }
 
 #[test]
-fn passes_compute_what_the_graph_computes() {
-    let mut random = Random(4);
-    for graph in graphs() {
-        for graph in [&graph, &graph.gradient(), &graph.gradient().gradient()] {
-            for length in [0, 1, 7] {
-                let inputs = rows(graph, length, &mut random);
-                let expected = eval(graph, &inputs, length);
-                for keep in [false, true] {
-                    let got = eval_passes(graph, keep, &inputs, length);
-                    for (a, b) in got.iter().flatten().zip(expected.iter().flatten()) {
-                        assert!(close(*a, *b, 1e-12), "{a} and {b}\n{}", graph.formula());
-                    }
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn dear_numbers_are_kept() {
-    let softmax = &graphs()[0];
-    let passes = Passes::new(softmax, true);
-    assert_eq!((passes.passes.len(), passes.kept), (3, 1));
-    let functions = |pass: &opsmith_body::Pass| pass.each.formula().matches("exp").count();
-    assert_eq!(passes.passes.iter().map(functions).sum::<usize>(), 1);
-    let again = Passes::new(softmax, false);
-    assert_eq!((again.kept, again.passes.iter().map(functions).sum::<usize>()), (0, 2));
-}
-
-#[test]
 fn formulas_have_folds() {
     let formulas: Vec<String> = graphs().iter().map(Graph::formula).collect();
     assert_eq!(formulas[0], "t0 = exp(x - detached(amax(x)))\ny = t0 / sum(t0)");
@@ -288,12 +213,22 @@ fn a_graph_with_folds_is_not_computed_by_elements() {
 fn cuda_sources_have_a_kernel_for_each_index() {
     for graph in graphs() {
         for dtype in CudaType::ALL {
-            let source = graph.gradient().rows_cuda_source("op", dtype);
-            assert_eq!((source.matches("op_rows_32").count(), source.matches("op_rows_64").count()), (1, 1));
+            let gradient = graph.gradient();
+            let numbers = |count| vec![Kind::Number; count];
+            let kinds = (numbers(gradient.input_count()), numbers(gradient.outputs().len()));
+            let source = gradient.nests_cuda_source("op", dtype, (&kinds.0, &kinds.1), true);
+            for kernel in ["op_0_32", "op_0_64", "op_0_rows_32", "op_0_rows_64"] {
+                assert_eq!(source.matches(kernel).count(), 1, "{kernel}");
+            }
         }
     }
-    let softmax = graphs()[0].rows_cuda_source("softmax", CudaType::Float);
-    for text in ["across<Max>", "across<Sum>", "expf(", "store(out[0])"] {
-        assert!(softmax.contains(text), "{text} in\n{softmax}");
+    // A row is in one kernel, and nothing of it in memory.
+    let softmax = &graphs()[0];
+    let nests = Nests::for_card(softmax, true);
+    assert_eq!((nests.nests.len(), nests.temporaries.len()), (1, 0));
+    let numbers = [Kind::Number];
+    let source = softmax.nests_cuda_source("softmax", CudaType::Float, (&numbers, &numbers), true);
+    for text in ["across<Max>", "across<Sum>", "expf(", "softmax_0_rows_32"] {
+        assert!(source.contains(text), "{text} in\n{source}");
     }
 }

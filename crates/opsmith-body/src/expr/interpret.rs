@@ -87,7 +87,7 @@ impl Interpreted {
     /// The program of a graph, with the attributes' traced values.
     ///
     /// # Panics
-    /// If the graph has folds: those are computed by [`Passes`](crate::Passes).
+    /// If the graph has folds: those are computed by [`Nests`](crate::Nests).
     pub fn new(graph: &Graph) -> Self {
         let graph = &graph.without_detached();
         let mut program = Self {
@@ -170,7 +170,7 @@ impl Interpreted {
             Node::Select(..) => Operation::Select,
             Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => unreachable!("leaves have no step"),
             Node::Fold(..) | Node::Count(_) | Node::Index(_) | Node::Detached(_) => {
-                unreachable!("a graph with folds has passes")
+                unreachable!("a graph with folds is cut into nests")
             }
         };
         let place = |id: Id| places[id.index()];

@@ -3,13 +3,11 @@
 //! Every argument may have dims before those of its axes, which broadcast. In a call they are axes too, as few as the strides allow;
 //! the gradient of an input that is the same along some of them is summed over those.
 
-mod cuda;
 mod free;
 mod shapes;
 
 use std::marker::PhantomData;
 
-use half::{bf16, f16};
 use opsmith_body::{Axes, Graph, Kind};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::{
@@ -21,8 +19,7 @@ use smallvec::SmallVec;
 use self::shapes::{Call, output_shapes};
 use crate::explain::{cuda_type, vectors_of_nests};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
-use crate::nests::{Placed, Programs, Space};
-use crate::stored::Stored;
+use crate::nests::{Placed, Runner, Space};
 
 /// A body that `#[body]` made.
 pub trait AxesBody: OneBody {
@@ -39,7 +36,7 @@ pub trait AxesBody: OneBody {
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
-    let kernels = [on_cpu, KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>()];
+    let kernels = [on_cpu, KernelDef::cuda::<BodyKernel<B, ORDER>>()];
     free::declared::<B>(B::FACTS.def(ORDER, output_shapes::<B>, &kernels), ORDER).explain(|construction| {
         explain(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), ORDER)
     })
@@ -63,7 +60,7 @@ fn explain(
     let graph = gradient(body, facts, order).with_names(&inputs, &outputs).with_axis_names(arguments.axes);
     Ok(Explanation {
         formula: graph.formula(),
-        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1)),
+        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1), true),
         vectors: vectors_of_nests(dtype),
     })
 }
@@ -107,8 +104,7 @@ struct BodyKernel<B, const ORDER: usize> {
 
 /// What an instance computes with, whatever the body.
 struct Computation {
-    programs: Programs,
-    dtype: DType,
+    runner: Runner,
     order: usize,
     family: Family,
     arguments: Arguments,
@@ -172,8 +168,7 @@ impl Computation {
         let graph = gradient(body, facts, order);
         Ok(Computation {
             position_axes: (0..graph.outputs().len()).map(|output| graph.position_axes(output)).collect(),
-            programs: Programs::new(graph),
-            dtype: construction.attr("T")?,
+            runner: Runner::new(construction, graph, false)?,
             order,
             family: facts.family(order),
             arguments,
@@ -187,16 +182,10 @@ impl Computation {
         let Some(call) = Call::new(context, self.arguments, &self.family) else {
             return Err(shape_error(context, &self.attrs, &self.family, self.order, shapes));
         };
-        match self.dtype {
-            DType::Float32 => self.run::<f32>(context, &call),
-            DType::Float64 => self.run::<f64>(context, &call),
-            DType::Float16 => self.run::<f16>(context, &call),
-            DType::BFloat16 => self.run::<bf16>(context, &call),
-            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
-        }
+        self.run(context, &call)
     }
 
-    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+    fn run(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
         self.check_positions(context, call)?;
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
@@ -223,7 +212,7 @@ impl Computation {
         }
         let space = Space { dims: &call.dims(), axes: call.sizes.len() };
         // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
-        unsafe { self.programs.run::<T>(context, &space, &wanted, &placed) }
+        unsafe { self.runner.run(context, &space, &wanted, &placed) }
     }
 
     /// A position has to be somewhere.

@@ -1,6 +1,6 @@
 //! Which sizes the axes of a call have, and which shapes its arguments.
 
-use opsmith_body::{Axes, Axis};
+use opsmith_body::Axis;
 use opsmith_core::family::{Family, Like};
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Dim, InferenceContext, OpKernelContext, Result, Shape};
@@ -78,11 +78,6 @@ impl<'a> Call<'a> {
     pub(super) fn nowhere(&self) -> Strides {
         Strides::from_elem(0, self.batch.len() + self.sizes.len())
     }
-
-    /// The shape of temporary memory: these dims of the batch, then the axes.
-    pub(super) fn temporary(&self, batch: &[usize], axes: Axes) -> Extents {
-        batch.iter().copied().chain(axes.iter().map(|axis| self.sizes[axis.index()])).collect()
-    }
 }
 
 /// How an argument lies: its strides along the dims before those of the axes, and along each axis.
@@ -92,11 +87,6 @@ pub(super) struct Lie {
 }
 
 impl Lie {
-    /// Of what is there once.
-    pub(super) fn nowhere(batch: &[usize]) -> Self {
-        Lie { batch: Strides::from_elem(0, batch.len()), along: [0; Axis::MOST] }
-    }
-
     /// Of an argument whose last dims are these axes; the dims before them broadcast to `batch`.
     pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &[usize]) -> Self {
         let core = shape.len() - axes.len();

@@ -48,9 +48,9 @@ impl Lie {
 }
 
 /// Dims that all arguments go through as if they were one.
-struct Merged {
-    size: usize,
-    strides: Strides,
+pub(super) struct Merged {
+    pub(super) size: usize,
+    pub(super) strides: Strides,
 }
 
 /// The axes of a call, and how the arguments lie along them.
@@ -112,7 +112,7 @@ impl Spread {
 
 /// The dims of an axis, or of the batch, but for those of size 1: the innermost one last, where numbers are most often beside each
 /// other.
-fn merged(space: &Space<'_>, placed: &[Placed], axis: Option<usize>) -> SmallVec<[Merged; 4]> {
+pub(super) fn merged(space: &Space<'_>, placed: &[Placed], axis: Option<usize>) -> SmallVec<[Merged; 4]> {
     let mut found: SmallVec<[Merged; 4]> = SmallVec::new();
     let dims = space.dims.iter().enumerate().rev();
     for (position, dim) in dims.filter(|(_, dim)| dim.axis == axis && dim.size != 1) {

@@ -1,6 +1,7 @@
 //! Graphs over axes, run over tensors: cut into [`Nests`] of loops for the sizes and strides of a call.
 
 mod axes;
+mod card;
 mod machine;
 mod memory;
 mod native;
@@ -11,14 +12,16 @@ mod tests;
 
 use std::sync::Arc;
 
+use half::{bf16, f16};
 use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
-use opsmith_core::{Compute, Error, OpKernelContext, Result};
+use opsmith_core::{Compute, DType, DeviceKind, Error, OpKernelConstruction, OpKernelContext, Result, bail};
 use smallvec::SmallVec;
 
 use self::axes::Spread;
+use self::card::OnCard;
 use self::memory::{Address, Operand};
 use self::native::{Made, Native};
 use self::run::Task;
@@ -45,6 +48,54 @@ impl Placed {
     pub(crate) fn new(data: *mut u8, shape: &[usize], kind: Kind, strides: Strides) -> Placed {
         let is_empty = shape.contains(&0);
         Placed { data: if is_empty { std::ptr::null_mut() } else { data }, kind, strides }
+    }
+}
+
+/// A graph, and how an instance of an op computes it.
+pub(crate) enum Runner {
+    Processor(Programs, DType),
+    Card(OnCard),
+}
+
+impl Runner {
+    /// For the device of an instance. What `has_rows` computes has a number for each element of the batch, of which there are many.
+    pub(crate) fn new(
+        construction: &OpKernelConstruction<'_>,
+        graph: Graph,
+        has_rows: bool,
+    ) -> Result<Runner> {
+        Ok(match construction.device() {
+            DeviceKind::Cpu => Runner::Processor(Programs::new(graph), construction.attr("T")?),
+            _ => Runner::Card(OnCard::new(construction, graph, has_rows)?),
+        })
+    }
+
+    /// Computes the wanted outputs, which come after all inputs.
+    ///
+    /// # Safety
+    /// The elements that the strides reach along the space must be readable for the call, those of outputs writable and nobody else's.
+    pub(crate) unsafe fn run(
+        &self,
+        context: &OpKernelContext<'_>,
+        space: &Space<'_>,
+        wanted: &[usize],
+        placed: &[Placed],
+    ) -> Result<()> {
+        let (programs, dtype) = match self {
+            Runner::Processor(programs, dtype) => (programs, dtype),
+            // SAFETY: promised by the caller.
+            Runner::Card(card) => return unsafe { card.run(context, space, wanted, placed) },
+        };
+        // SAFETY: as above.
+        unsafe {
+            match dtype {
+                DType::Float32 => programs.run::<f32>(context, space, wanted, placed),
+                DType::Float64 => programs.run::<f64>(context, space, wanted, placed),
+                DType::Float16 => programs.run::<f16>(context, space, wanted, placed),
+                DType::BFloat16 => programs.run::<bf16>(context, space, wanted, placed),
+                other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
+            }
+        }
     }
 }
 
@@ -88,15 +139,9 @@ impl Programs {
         Programs { graph, known: Mutex::default() }
     }
 
-    pub(crate) fn graph(&self) -> &Graph {
-        &self.graph
-    }
-
-    /// Computes the wanted outputs, which come after all inputs.
-    ///
     /// # Safety
-    /// The elements that the strides reach along the space must be readable for the call, those of outputs writable and nobody else's.
-    pub(crate) unsafe fn run<T: Stored>(
+    /// As [`Runner::run`].
+    unsafe fn run<T: Stored>(
         &self,
         context: &OpKernelContext<'_>,
         space: &Space<'_>,

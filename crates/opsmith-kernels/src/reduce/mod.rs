@@ -3,12 +3,10 @@
 //! A row is the last `axes` dims, or, of an op that says so, any dims. What there is one of for each position broadcasts to all dims, what there is one of for
 //! each row to the other dims. On the processor they are bodies over one axis, which stands for all dims of a row.
 
-mod cuda;
 mod row_dims;
 
 use std::marker::PhantomData;
 
-use half::{bf16, f16};
 use opsmith_body::{Axes, Graph, Kind};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::tensor::{Extents, Strides};
@@ -22,8 +20,7 @@ use self::row_dims::RowDims;
 use crate::axes::{Layout, broadcast_shape};
 use crate::explain::{cuda_type, vectors_of_nests};
 use crate::facts::{OneBody, OutputShapes, shape_error};
-use crate::nests::{Dim, Placed, Programs, Space};
-use crate::stored::Stored;
+use crate::nests::{Dim, Placed, Runner, Space};
 
 /// A reduction that `#[reduce]` made.
 pub trait Reduction: OneBody {
@@ -40,7 +37,7 @@ pub trait Reduction: OneBody {
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let on_cpu = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
-    let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
+    let on_cuda = KernelDef::cuda::<ReductionKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
     let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
@@ -64,9 +61,15 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
     let graph = graph.with_names(&inputs, &outputs);
+    let numbers = |names: &[&str]| vec![Kind::Number; names.len()];
     Ok(Explanation {
         formula: graph.formula(),
-        cuda_source: graph.rows_cuda_source(&signature.snake_name(), cuda),
+        cuda_source: graph.nests_cuda_source(
+            &signature.snake_name(),
+            cuda,
+            (&numbers(&inputs), &numbers(&outputs)),
+            true,
+        ),
         vectors: vectors_of_nests(dtype),
     })
 }
@@ -105,8 +108,7 @@ struct ReductionKernel<B, const ORDER: usize> {
 
 /// What an instance computes with, whatever the reduction.
 struct Computation {
-    programs: Programs,
-    dtype: DType,
+    runner: Runner,
     row_dims: RowDims,
     order: usize,
     family: Family,
@@ -149,8 +151,7 @@ impl Computation {
     fn new<B: Reduction, const ORDER: usize>(construction: &OpKernelConstruction<'_>) -> Result<Computation> {
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         Ok(Computation {
-            programs: Programs::new(graph(&B::new(construction)?, ORDER)),
-            dtype: construction.attr("T")?,
+            runner: Runner::new(construction, graph(&B::new(construction)?, ORDER), true)?,
             row_dims: RowDims::new(construction, B::ANY_AXES)?,
             order: ORDER,
             family: B::FACTS.family(ORDER),
@@ -164,13 +165,7 @@ impl Computation {
         let Some(shapes) = self.shapes(context) else {
             return Err(shape_error(context, &self.attrs, &self.family, self.order, output_shapes));
         };
-        match self.dtype {
-            DType::Float32 => self.run::<f32>(context, &shapes),
-            DType::Float64 => self.run::<f64>(context, &shapes),
-            DType::Float16 => self.run::<f16>(context, &shapes),
-            DType::BFloat16 => self.run::<bf16>(context, &shapes),
-            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
-        }
+        self.run(context, &shapes)
     }
 
     fn kind(&self, like: Like) -> Axes {
@@ -218,7 +213,7 @@ impl Computation {
         shapes.inputs.iter().enumerate().skip(self.kinds.0.len()).all(fits).then_some(shapes)
     }
 
-    fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
+    fn run(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
@@ -228,7 +223,7 @@ impl Computation {
                     let (data, kind) = (view.data_ptr().cast_mut(), self.kind(argument.like));
                     shapes.placed(Operand { kind, data, layout })
                 }
-                None => shapes.absent(std::ptr::null_mut()),
+                None => shapes.absent(),
             });
         }
         for (output, argument) in self.family.outputs.iter().enumerate() {
@@ -248,7 +243,7 @@ impl Computation {
         let dim = |(dim, &size): (usize, &usize)| Dim { size, axis: (dim >= cut).then_some(0) };
         let dims: SmallVec<[Dim; 8]> = shapes.all.iter().enumerate().map(dim).collect();
         // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
-        unsafe { self.programs.run::<T>(context, &Space { dims: &dims, axes: 1 }, &wanted, &placed) }
+        unsafe { self.runner.run(context, &Space { dims: &dims, axes: 1 }, &wanted, &placed) }
     }
 }
 
@@ -305,8 +300,9 @@ impl Shapes<'_> {
         Placed::new(operand.data, layout.shape, Kind::Number, strides)
     }
 
-    /// What is not there, and read from there all the same.
-    fn absent(&self, data: *mut u8) -> Placed {
-        Placed { data, kind: Kind::Number, strides: Strides::from_elem(0, self.all.len()) }
+    /// What is not there.
+    fn absent(&self) -> Placed {
+        let strides = Strides::from_elem(0, self.all.len());
+        Placed { data: std::ptr::null_mut(), kind: Kind::Number, strides }
     }
 }

@@ -1,5 +1,7 @@
-//! Nests as CUDA C++: a kernel for each, of which a thread computes a position of the free axes after another.
+//! Nests as CUDA C++: a kernel for each, of which a thread computes a position of the free axes after another; and one of which a block
+//! of threads does.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::{Nest, Nests, Place, Step, Sum};
@@ -41,8 +43,7 @@ impl Arguments<'_> {
     /// The element where the loops are.
     fn element(&self, place: Place) -> String {
         let (operand, axes, ty) = self.of(place);
-        let along =
-            axes.iter().map(|axis| format!(" + (Stride)at{0} * layout.along[{operand}][{0}]", axis.index()));
+        let along = axes.iter().map(|axis| format!(" + place(layout, {operand}, {0}, at{0})", axis.index()));
         format!("(({ty} *)operands.data[{operand}])[batch{operand}{}]", along.collect::<String>())
     }
 }
@@ -53,13 +54,15 @@ impl Graph {
     /// compiles those of 32 or of 64, `-DNEST=0` those of the first nest.
     ///
     /// They run one after another. Any grid will do: a thread computes a position of the free axes, and goes on by the size of
-    /// the grid. The parameters are structures by value:
+    /// the grid. A nest that [can be shared](Nest::is_shared) has `NAME_0_rows_32` and `NAME_0_rows_64` too, numbers 2 and 3 of `ONLY`, of
+    /// which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. The parameters are structures by value:
     /// - `Operands`: the addresses of the inputs, the outputs, and the temporaries, of numbers as they are computed;
     /// - `Attributes`: as for [`cuda_source`](Self::cuda_source);
-    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; how many dims (at most 8) the batch
-    ///   has; these, the last first; for each operand its strides along these, and along each axis, in elements.
+    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; which dims (at most 12) each axis stands for, and
+    ///   which the batch, by the number of the first one, and how many there are; these dims, the last of an axis first; for each operand
+    ///   its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
     ///
-    /// What the inputs and outputs are is told in order.
+    /// What the inputs and outputs are is told in order; `many` as for [`Nests::for_card`].
     ///
     /// # Panics
     /// If `name` is no identifier of C.
@@ -68,10 +71,11 @@ impl Graph {
         name: &str,
         dtype: CudaType,
         (inputs, outputs): (&[Kind], &[Kind]),
+        many: bool,
     ) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
-        let nests = Nests::for_card(self);
+        let nests = Nests::for_card(self, many);
         let mut functions: Vec<&Graph> = Vec::new();
         nests.nests.iter().for_each(|nest| graphs(&nest.steps, &mut functions));
         let names: Vec<String> = (0..functions.len()).map(|number| format!("part{number}")).collect();
@@ -85,18 +89,19 @@ impl Graph {
         let operands = arguments.inputs.len() + arguments.outputs.len() + nests.temporaries.len();
         let _ = writeln!(source, "#define OPERANDS {operands}");
         let _ = writeln!(source, "#define AXES {}", self.axis_count().max(1));
-        source += include_str!("../strides.cu");
         source += include_str!("nests.cu");
         let mut part = 0;
         for (number, nest) in nests.nests.iter().enumerate() {
             source += &function(&arguments, nest, number, operands, &mut part);
-            for (index, bits, types) in [(0, 32, "unsigned, int"), (1, 64, "unsigned long long, long long")] {
+            for index in 0..if nest.is_shared() { 4 } else { 2 } {
+                let (bits, types) = [(32, "unsigned, int"), (64, "unsigned long long, long long")][index % 2];
+                let (rows, shared) = [("", false), ("_rows", true)][index / 2];
                 let _ = write!(
                     source,
                     "\n#if (!defined(ONLY) || ONLY == {index}) && (!defined(NEST) || NEST == {number})\n\
-                     extern \"C\" __global__ void {name}_{number}_{bits}(\n    \
+                     extern \"C\" __global__ void {name}_{number}{rows}_{bits}(\n    \
                      Operands operands, Attributes attributes, Layout<{types}> layout) {{\n    \
-                     nest{number}(operands, attributes, layout);\n}}\n#endif\n"
+                     nest{number}<{shared}>(operands, attributes, layout);\n}}\n#endif\n"
                 );
             }
         }
@@ -130,10 +135,11 @@ fn function(
     part: &mut usize,
 ) -> String {
     let mut text = format!(
-        "\ntemplate <typename Index, typename Stride>\n\
+        "\ntemplate <bool ROWS, typename Index, typename Stride>\n\
          DEVICE void nest{number}(const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {{\n    \
-         const Index step = (Index)gridDim.x * blockDim.x;\n    \
-         for (Index unit = (Index)blockIdx.x * blockDim.x + threadIdx.x; unit < layout.units; unit += step) {{\n        \
+         const Index thread = ROWS ? threadIdx.x : 0, threads = ROWS ? blockDim.x : 1;\n    \
+         const Index step = ROWS ? gridDim.x : (Index)gridDim.x * blockDim.x;\n    \
+         for (Index unit = ROWS ? blockIdx.x : (Index)blockIdx.x * blockDim.x + threadIdx.x; unit < layout.units; unit += step) {{\n        \
          Index rest = unit;\n"
     );
     // The last axis is the fastest, so that threads side by side read side by side.
@@ -145,15 +151,12 @@ fn function(
         );
     }
     for operand in 0..operands {
-        let _ = writeln!(
-            text,
-            "        const Stride batch{operand} = place(rest, layout.rank, layout.dim, layout.stride[{operand}]);"
-        );
+        let _ = writeln!(text, "        const Stride batch{operand} = place(layout, {operand}, AXES, rest);");
     }
     for register in 0..nest.registers.len() {
         let _ = writeln!(text, "        Number r{register};");
     }
-    let mut writer = Writer { arguments, part, sums: Vec::new(), text };
+    let mut writer = Writer { arguments, part, sums: Vec::new(), is_outermost: true, text };
     writer.steps(&nest.steps, "        ");
     // The next one may be beyond what the index holds.
     writer.text + "        if (layout.units - unit <= step) break;\n    }\n}\n"
@@ -165,6 +168,8 @@ struct Writer<'a> {
     part: &'a mut usize,
     /// The sums of the loops around.
     sums: Vec<Sum>,
+    /// Whether there is no loop around, but that along the free axes.
+    is_outermost: bool,
     text: String,
 }
 
@@ -198,7 +203,8 @@ impl Writer<'_> {
                     "unsigned char" => format!("r{from} != 0"),
                     ty => format!("({ty})r{from}"),
                 };
-                self.line(indent, &format!("{element} = {value};"));
+                let once = if self.is_outermost { "if (thread == 0) " } else { "" };
+                self.line(indent, &format!("{once}{element} = {value};"));
             }
             Step::Index { axis, to } => self.line(indent, &format!("r{to} = Number(at{});", axis.index())),
             Step::Count { axis, to } => {
@@ -254,17 +260,133 @@ impl Writer<'_> {
             self.line(indent, &format!("r{total} = Number(0);"));
             self.line(indent, &format!("r{lost} = Number(0);"));
         }
+        let is_outermost = std::mem::replace(&mut self.is_outermost, false);
+        let (from, by) = if is_outermost { ("thread", " += threads") } else { ("0", "++") };
         self.line(
             indent,
-            &format!("for (Index at{axis} = 0; at{axis} < layout.size[{axis}]; at{axis}++) {{"),
+            &format!("for (Index at{axis} = {from}; at{axis} < layout.size[{axis}]; at{axis}{by}) {{"),
         );
         let around = self.sums.len();
         self.sums.extend_from_slice(sums);
-        self.steps(steps, &format!("{indent}    "));
+        let inner = format!("{indent}    ");
+        self.steps(steps, &inner);
+        if is_outermost {
+            // The next one may be beyond what the index holds.
+            self.line(&inner, &format!("if (layout.size[{axis}] - at{axis} <= threads) break;"));
+        }
         self.sums.truncate(around);
         self.line(indent, "}");
         for Sum { part, total, lost, .. } in sums {
             self.line(indent, &format!("r{part} = summed(r{total}, r{lost});"));
+        }
+        self.is_outermost = is_outermost;
+        if is_outermost {
+            for (register, op) in folded(steps) {
+                self.line(indent, &format!("if (ROWS) r{register} = across<{op:?}>(r{register});"));
+            }
+        }
+    }
+}
+
+/// The registers that steps fold into and do not fill themselves, and how.
+fn folded(steps: &[Step]) -> Vec<(usize, Fold)> {
+    let mut found: Vec<(usize, Fold)> = Vec::new();
+    let (mut filled, mut pending) = (BTreeSet::new(), vec![steps]);
+    while let Some(steps) = pending.pop() {
+        for step in steps {
+            match step {
+                Step::Fill { register, .. } => {
+                    filled.insert(*register);
+                }
+                Step::Fold { op, into, .. } if !found.contains(&(*into, *op)) => found.push((*into, *op)),
+                Step::Loop { steps, .. } => pending.push(steps),
+                _ => {}
+            }
+        }
+    }
+    found.retain(|(register, _)| !filled.contains(register));
+    found
+}
+
+/// The registers that steps read before they are written, and all that are written.
+#[derive(Default)]
+struct Uses {
+    read: BTreeSet<usize>,
+    written: BTreeSet<usize>,
+}
+
+impl Uses {
+    fn of(steps: &[Step]) -> Self {
+        let mut uses = Self::default();
+        steps.iter().for_each(|step| uses.step(step));
+        uses
+    }
+
+    fn reads(&mut self, register: usize) {
+        if !self.written.contains(&register) {
+            self.read.insert(register);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => {
+                self.written.insert(*to);
+            }
+            Step::Store { from, .. } => self.reads(*from),
+            Step::Compute { inputs, outputs, .. } => {
+                inputs.iter().for_each(|input| self.reads(*input));
+                self.written.extend(outputs);
+            }
+            Step::Fill { register, .. } => {
+                self.written.insert(*register);
+            }
+            Step::Fold { from, into, .. } => {
+                self.reads(*from);
+                self.reads(*into);
+                self.written.insert(*into);
+            }
+            Step::Loop { steps, .. } => steps.iter().for_each(|step| self.step(step)),
+            Step::Across { register, .. } => self.reads(*register),
+        }
+    }
+}
+
+impl Nest {
+    /// Whether threads can share the loops of a position: what they leave behind are folds, which are put together.
+    pub fn is_shared(&self) -> bool {
+        let (mut stale, mut has_loops) = (BTreeSet::new(), false);
+        for step in &self.steps {
+            let uses = Uses::of(std::slice::from_ref(step));
+            if !uses.read.is_disjoint(&stale) {
+                return false;
+            }
+            stale.retain(|register| !uses.written.contains(register));
+            if let Step::Loop { steps, .. } = step {
+                has_loops = true;
+                let folded: BTreeSet<usize> =
+                    folded(steps).into_iter().map(|(register, _)| register).collect();
+                stale.extend(uses.written.difference(&folded));
+            }
+        }
+        let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+        places(&self.steps, &mut read, &mut written);
+        has_loops && read.is_disjoint(&written)
+    }
+}
+
+/// What steps read and write.
+fn places(steps: &[Step], read: &mut BTreeSet<Place>, written: &mut BTreeSet<Place>) {
+    for step in steps {
+        match step {
+            Step::Load { from, .. } => {
+                read.insert(*from);
+            }
+            Step::Store { to, .. } => {
+                written.insert(*to);
+            }
+            Step::Loop { steps, .. } => places(steps, read, written),
+            _ => {}
         }
     }
 }

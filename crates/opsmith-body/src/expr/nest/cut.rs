@@ -68,15 +68,14 @@ struct Group {
 pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new() };
     known.kept = numbered(kept(&known));
-    let mut wholes = if matches!(room, Room::Card) { Vec::new() } else { whole::find(&known) };
+    let mut wholes = whole::find(&known);
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
     // Nobody else reads what only one nest computes and uses.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
-    let is_private = |id: &Id| wholes.iter().any(|whole| whole.folds.contains(id)) && !read.contains(id);
     let groups: Vec<Group> = {
-        let stored = numbered(known.kept.keys().copied().filter(|id| !is_private(id)));
+        let stored = numbered(known.kept.keys().copied().filter(|id| read.contains(id)));
         let mut groups = Vec::new();
         for level in 0..=last {
             groups.extend(order.groups_of_wholes(&known, &stored, level));
@@ -92,7 +91,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     };
     let avoided = match room {
         Room::Blocks { .. } => again::avoided(&compared, &groups.iter().map(computed).collect::<Vec<_>>()),
-        Room::Card => Axes::NONE,
+        Room::Card { .. } => Axes::NONE,
     };
     let mut nests: Vec<Nest> = groups.iter().map(|group| nest(&known, group, avoided)).collect();
     again::mark(&mut nests, &compared);
@@ -200,7 +199,13 @@ impl<'a> Order<'a> {
     fn read_elsewhere(&self, known: &Known<'_>) -> BTreeSet<Id> {
         let folds = known.kept.keys().filter(|id| self.whole_of(**id).is_none());
         let outputs = self.of_outputs.keys().map(|output| known.graph.outputs()[*output]);
-        let kept = outputs.clone().filter(|id| known.is_kept(*id));
+        let own: Vec<Axes> = known.graph.output_axes().collect();
+        let is_repeated = |output: usize, id: Id| known.is_kept(id) && own[output] != known.axes[id.index()];
+        let kept = self.of_outputs.keys().map(|output| (*output, known.graph.outputs()[*output]));
+        let kept = kept
+            .filter(|(output, id)| is_repeated(*output, *id) || self.whole_of(*id).is_some())
+            .map(|(_, id)| id)
+            .filter(|id| known.is_kept(*id));
         let of_others = folds.copied().chain(outputs).flat_map(|id| known.folds_below(id)).chain(kept);
         of_others.chain(self.wholes.iter().flat_map(|whole| whole.needs(known))).collect()
     }
@@ -244,13 +249,17 @@ fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>,
         }
         let axes = known.axes[id.index()];
         let item = |to: Place| Item { id, axes, action: Action::Store(to) };
-        let mut items = vec![item(Place::Temporary(stored[&id]))];
+        let temporary = stored.get(&id).map(|array| item(Place::Temporary(*array)));
+        let mut items: Vec<Item> = temporary.into_iter().collect();
         // An output that lies on more axes is written later.
         items.extend(
             outputs()
                 .filter(|(output, (other, own))| **other == id && *own == axes && is_rest(output))
                 .map(|(o, _)| item(Place::Output(o))),
         );
+        if items.is_empty() {
+            continue;
+        }
         let fits = |group: &&mut Group| group.fold == Some(axis) && goes_with(known, &group.items, axes);
         match groups.iter_mut().find(fits) {
             Some(group) => {
@@ -292,7 +301,7 @@ fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
     let free =
         group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, group, axis, all)));
     let lanes = match known.room {
-        Room::Card => None,
+        Room::Card { .. } => None,
         Room::Blocks { .. } => {
             let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
             let outputs = group.items.iter().map(|item| item.axes).fold(Axes::NONE, Axes::union);

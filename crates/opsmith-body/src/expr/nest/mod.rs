@@ -173,10 +173,10 @@ impl Nests {
         cut::cut(&graph.without_detached(), &Room::Blocks { sizes, dense })
     }
 
-    /// The nests of a graph for a card, whose threads each compute a position of the free axes: for all sizes. A fold is in
-    /// memory if it lies on axes of one argument.
-    pub fn for_card(graph: &Graph) -> Self {
-        cut::cut(&graph.without_detached(), &Room::Card)
+    /// The nests of a graph for a card: for all sizes. A fold is in memory if it lies on axes of one argument. With `many`, there are
+    /// many elements of the batch, so that what has one number for each of them is not computed apart from what is made of it.
+    pub fn for_card(graph: &Graph, many: bool) -> Self {
+        cut::cut(&graph.without_detached(), &Room::Card { many })
     }
 }
 
@@ -185,7 +185,7 @@ enum Room<'a> {
     /// Registers are blocks, of which there may be many.
     Blocks { sizes: &'a [usize], dense: &'a [Axes] },
     /// A register is one number.
-    Card,
+    Card { many: bool },
 }
 
 impl Room<'_> {
@@ -200,7 +200,7 @@ impl Room<'_> {
     fn size(&self, axis: Axis) -> usize {
         match self {
             Self::Blocks { sizes, .. } => sizes.get(axis.index()).copied().unwrap_or(1),
-            Self::Card => usize::MAX,
+            Self::Card { .. } => usize::MAX,
         }
     }
 
@@ -208,8 +208,13 @@ impl Room<'_> {
     fn is_dense(&self, argument: usize, axis: Axis) -> bool {
         match self {
             Self::Blocks { dense, .. } => dense.get(argument).is_none_or(|axes| axes.has(axis)),
-            Self::Card => true,
+            Self::Card { .. } => true,
         }
+    }
+
+    /// Whether there may be enough positions of these axes, with those of the batch, for all threads.
+    fn is_many(&self, axes: Axes, least: usize) -> bool {
+        matches!(self, Self::Card { many: true }) || self.count(axes) >= least
     }
 
     /// Whether a register can have a block for each position of these axes.
@@ -221,7 +226,7 @@ impl Room<'_> {
     fn keeps(&self, axes: Axes, arguments: &[Axes]) -> bool {
         match self {
             Self::Blocks { .. } => arguments.iter().any(|own| self.count(axes) <= self.count(*own)),
-            Self::Card => arguments.iter().any(|own| axes.is_within(*own)),
+            Self::Card { .. } => arguments.iter().any(|own| axes.is_within(*own)),
         }
     }
 }

@@ -376,11 +376,11 @@ fn what_is_folded_again_later_is_not_in_memory_for_that() {
         vec![(m * m).sum(k)]
     });
     let pairs = Axes::at(&[i, j]);
-    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph)] {
+    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, false)] {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
     let second = graph.gradient().gradient();
-    for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second)] {
+    for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, false)] {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
 }

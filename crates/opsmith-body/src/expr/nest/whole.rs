@@ -29,7 +29,7 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
         known.kept.keys().map(|id| known.axes[id.index()]).map(|axes| (axes.len(), axes)).collect();
     let all = known.axes.iter().copied().fold(Axes::NONE, Axes::union);
     for (_, free) in candidates {
-        if known.room.count(free) < LEAST_ROWS && known.room.count(all) > FEW_NUMBERS {
+        if !known.room.is_many(free, LEAST_ROWS) && known.room.count(all) > FEW_NUMBERS {
             continue;
         }
         let is_new_fold = |id: &Id| found.iter().all(|other| !other.folds.contains(id));
@@ -108,8 +108,10 @@ impl Whole {
     fn is_worth_it(&self, known: &Known<'_>) -> bool {
         let is_made = |output: &usize| {
             let id = known.graph.outputs()[*output];
-            let is_fold = matches!(known.node(id), Node::Fold(..)) && self.folds.contains(&id);
-            !is_fold && !known.folds_below(id).is_disjoint(&self.folds)
+            let is_written = known.graph.output_axes().nth(*output) == Some(known.axes[id.index()]);
+            let is_fold = is_written && matches!(known.node(id), Node::Fold(..)) && self.folds.contains(&id);
+            let folds = if known.is_kept(id) { BTreeSet::from([id]) } else { known.folds_below(id) };
+            !is_fold && !folds.is_disjoint(&self.folds)
         };
         let is_made_of_another = |id: &Id| !known.folds_below(*id).is_disjoint(&self.folds);
         let axis = |id: &Id| match known.node(*id) {

@@ -1,0 +1,289 @@
+//! Graphs over axes on a card: a kernel for each nest, one after another.
+
+use std::sync::Arc;
+
+use opsmith_body::{Axes, Axis, CudaType, Graph, Kind, Nest, Nests, Step};
+use opsmith_core::fork::Mutex;
+use opsmith_core::tensor::{Extents, Strides, row_major_strides};
+use opsmith_core::{DType, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
+use opsmith_cuda::{CudaCall, Index, Source, Structure};
+use smallvec::SmallVec;
+
+use super::axes::{Merged, merged};
+use super::{Placed, Space, bytes_of};
+use crate::cuda::{Sources, attributes, operands, sum_to, zero};
+use crate::explain::cuda_type;
+
+/// The most dims that a kernel goes through.
+const MOST_DIMS: usize = 12;
+/// From how many elements of the batch on there are rows enough for a card.
+const MANY: usize = 16;
+/// So many positions keep a card busy with a thread for each.
+const BUSY: usize = 1 << 16;
+/// The least turns of a loop that threads share.
+const LEAST_SHARED: usize = 32;
+
+/// A graph, and what it was cut into for a card.
+pub(crate) struct OnCard {
+    graph: Graph,
+    name: String,
+    dtype: DType,
+    element: CudaType,
+    has_rows: bool,
+    sources: Sources,
+    nests: Mutex<Vec<((u64, bool), Arc<Nests>)>>,
+}
+
+/// Numbers that are summed up for an output which is the same along some dims.
+struct Repeated {
+    from: *mut u8,
+    all: Extents,
+    to: *mut u8,
+    own: Extents,
+}
+
+/// The axes of a call and the batch, as kernels go through them.
+struct Dims {
+    /// Of each axis, then of the batch, its dims.
+    groups: Vec<SmallVec<[Merged; 4]>>,
+    /// Whether each axis has one dim.
+    is_flat: bool,
+}
+
+impl OnCard {
+    pub(super) fn new(
+        construction: &OpKernelConstruction<'_>,
+        graph: Graph,
+        has_rows: bool,
+    ) -> Result<OnCard> {
+        let signature = construction.signature();
+        let dtype: DType = construction.attr("T")?;
+        let Some(element) = cuda_type(dtype) else {
+            bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+        };
+        let name = signature.snake_name();
+        let (sources, nests) = (Sources::default(), Mutex::default());
+        Ok(OnCard { graph, name, dtype, element, has_rows, sources, nests })
+    }
+
+    /// Computes the wanted outputs, which come after all inputs.
+    ///
+    /// # Safety
+    /// As [`Programs::run`](super::Programs::run), on the card.
+    pub(super) unsafe fn run(
+        &self,
+        context: &OpKernelContext<'_>,
+        space: &Space<'_>,
+        wanted: &[usize],
+        placed: &[Placed],
+    ) -> Result<()> {
+        let inputs = placed.len() - wanted.len();
+        let kinds: Vec<Kind> = placed.iter().map(|placed| placed.kind).collect();
+        let mut operands: Vec<Placed> = Vec::with_capacity(placed.len());
+        let mut sums: Vec<Repeated> = Vec::new();
+        let axes: Vec<Axes> = self.graph.output_axes().collect();
+        for (position, own) in placed.iter().enumerate() {
+            let (mut data, mut strides) = (own.data, own.strides.clone());
+            // What is there and empty is not read.
+            let is_absent = data.is_null() && strides.iter().all(|stride| *stride == 0);
+            if is_absent && position < inputs {
+                data = zero(context)?;
+            } else if position >= inputs
+                && let Some(sum) = self.repeated(context, space, axes[wanted[position - inputs]], own)?
+            {
+                (data, strides) = (sum.0.from, sum.1);
+                sums.push(sum.0);
+            }
+            operands.push(Placed { data, kind: own.kind, strides });
+        }
+        let batch = space.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.size).product::<usize>();
+        let many = self.has_rows || batch >= MANY;
+        let nests = self.nests(many, wanted);
+        let size = if self.dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() };
+        for &axes in &nests.temporaries {
+            let is_own = |axis: Option<usize>| axis.is_none_or(|axis| axes.has(Axis::new(axis)));
+            let own: Vec<usize> = (0..space.dims.len()).filter(|dim| is_own(space.dims[*dim].axis)).collect();
+            let shape: Extents = own.iter().map(|dim| space.dims[*dim].size).collect();
+            let bytes = bytes_of(&context.signature().name, &shape, size)?;
+            let data = context.device_temp(bytes.max(1))?.as_ptr();
+            operands.push(Placed { data, kind: Kind::Number, strides: dense(space, &own) });
+        }
+        self.launch(context, space, (&nests, wanted, many), (&operands, &kinds[..inputs], &kinds[inputs..]))?;
+        sums.iter().try_for_each(|sum| sum_to(context, self.dtype, sum.from, &sum.all, sum.to, &sum.own))
+    }
+
+    /// Where the numbers of an output go that is the same along dims of what is computed, and their strides.
+    fn repeated(
+        &self,
+        context: &OpKernelContext<'_>,
+        space: &Space<'_>,
+        axes: Axes,
+        output: &Placed,
+    ) -> Result<Option<(Repeated, Strides)>> {
+        let is_own = |dim: &usize| space.dims[*dim].axis.is_none_or(|axis| axes.has(Axis::new(axis)));
+        let all = (0..space.dims.len()).filter(is_own);
+        let (summed, mut kept): (Vec<usize>, Vec<usize>) =
+            all.partition(|dim| output.strides[*dim] == 0 && space.dims[*dim].size != 1);
+        if summed.is_empty() || output.data.is_null() {
+            return Ok(None);
+        }
+        // As the output lies, which is dense.
+        kept.sort_by_key(|dim| std::cmp::Reverse(output.strides[*dim]));
+        let size = |dim: &usize| space.dims[*dim].size;
+        let order: Vec<usize> = summed.iter().chain(&kept).copied().collect();
+        let all: Extents = order.iter().map(size).collect();
+        let bytes = bytes_of(&context.signature().name, &all, self.dtype.size())?;
+        let from = context.device_temp(bytes.max(1))?.as_ptr();
+        let own = kept.iter().map(size).collect();
+        Ok(Some((Repeated { from, all, to: output.data, own }, dense(space, &order))))
+    }
+
+    fn nests(&self, many: bool, wanted: &[usize]) -> Arc<Nests> {
+        let key = (bits(wanted), many);
+        if let Some((_, nests)) = self.nests.lock().iter().find(|(known, _)| *known == key) {
+            return nests.clone();
+        }
+        let nests = Arc::new(Nests::for_card(&self.graph.with_outputs(wanted), many));
+        self.nests.lock().push((key, nests.clone()));
+        nests
+    }
+
+    fn launch(
+        &self,
+        context: &OpKernelContext<'_>,
+        space: &Space<'_>,
+        (nests, wanted, many): (&Nests, &[usize], bool),
+        (placed, inputs, outputs): (&[Placed], &[Kind], &[Kind]),
+    ) -> Result<()> {
+        let dims = Dims::new(space, placed);
+        let sizes: Extents = (0..space.axes.max(1)).map(|axis| size_of_axis(space, axis)).collect();
+        let batch = space.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.size);
+        let batch = batch.fold(1, usize::saturating_mul);
+        let index = dims.index(space, placed.len());
+        let data: SmallVec<[*mut u8; 8]> = placed.iter().map(|placed| placed.data).collect();
+        for (number, nest) in nests.nests.iter().enumerate() {
+            let units = nest.free.iter().map(|axis| sizes[axis.index()]).fold(batch, usize::saturating_mul);
+            if units == 0 {
+                continue;
+            }
+            let threads = shared(nest, &sizes, units);
+            let is_wide = index == Index::Bits64;
+            let variant = usize::from(is_wide) + if threads.is_some() { 2 } else { 0 };
+            let key = variant + 4 * (usize::from(dims.is_flat) + 2 * (usize::from(many) + 2 * number));
+            let source = self.sources.get((bits(wanted), key), || {
+                let graph = self.graph.with_outputs(wanted);
+                let text = graph.nests_cuda_source(&self.name, self.element, (inputs, outputs), many);
+                let flat = if dims.is_flat { "#define FLAT\n" } else { "" };
+                let text = format!("#define ONLY {variant}\n#define NEST {number}\n{flat}{text}");
+                Source::generated(format!("{}.cu", self.name), text)
+            });
+            let (rows, width) = (if threads.is_some() { "_rows" } else { "" }, if is_wide { 64 } else { 32 });
+            let cuda = CudaCall::new(context, &source);
+            let launch = cuda.kernel(format!("{}_{number}{rows}_{width}", self.name));
+            let launch = match threads {
+                Some(threads) => launch.grid([units.min(BUSY), 1, 1]).block([threads as u32, 1, 1]),
+                None => launch.for_each(units),
+            };
+            let launch = launch.raw(&operands(&data)).raw(&attributes(self.graph.attributes()));
+            let launch = launch.raw(&dims.layout(units, &sizes, placed.len(), index)?);
+            // SAFETY: these are the parameters of the kernels that `Graph::nests_cuda_source` has; every operand is as large as
+            // its axes and the batch, and its strides reach.
+            unsafe { launch.launch()? };
+        }
+        Ok(())
+    }
+}
+
+fn bits(wanted: &[usize]) -> u64 {
+    wanted.iter().fold(0, |bits, output| bits | 1 << output)
+}
+
+fn size_of_axis(space: &Space<'_>, axis: usize) -> usize {
+    space.dims.iter().filter(|dim| dim.axis == Some(axis)).map(|dim| dim.size).product()
+}
+
+/// The strides along all dims of what is dense along some, in this order.
+fn dense(space: &Space<'_>, order: &[usize]) -> Strides {
+    let sizes: Extents = order.iter().map(|dim| space.dims[*dim].size).collect();
+    let mut strides = Strides::from_elem(0, space.dims.len());
+    for (dim, stride) in order.iter().zip(row_major_strides(&sizes)) {
+        strides[*dim] = stride;
+    }
+    strides
+}
+
+/// How many threads share a position of a nest, if they do: where its loops are long, and there are rows of the batch or few positions.
+fn shared(nest: &Nest, sizes: &[usize], units: usize) -> Option<usize> {
+    let turns = |step: &Step| match step {
+        Step::Loop { axis, .. } => sizes[axis.index()],
+        _ => 0,
+    };
+    let longest = nest.steps.iter().map(turns).max().unwrap_or(0);
+    let is_worth_it = longest >= LEAST_SHARED && (nest.free.is_empty() || units < BUSY);
+    // As many have room for all registers that a kernel may use.
+    (is_worth_it && nest.is_shared()).then(|| longest.next_multiple_of(32).min(256))
+}
+
+impl Dims {
+    fn new(space: &Space<'_>, placed: &[Placed]) -> Dims {
+        let axes = (0..space.axes.max(1)).map(|axis| merged(space, placed, Some(axis)));
+        let mut groups: Vec<SmallVec<[Merged; 4]>> = axes.collect();
+        let is_flat = groups.iter().all(|dims| dims.len() <= 1);
+        for dims in groups.iter_mut().filter(|dims| dims.is_empty()) {
+            dims.push(Merged { size: 1, strides: Strides::from_elem(0, placed.len()) });
+        }
+        groups.push(merged(space, placed, None));
+        groups.iter_mut().for_each(|dims| dims.reverse());
+        Dims { groups, is_flat }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Merged> {
+        self.groups.iter().flatten()
+    }
+
+    /// The indices that all operands fit.
+    fn index(&self, space: &Space<'_>, operands: usize) -> Index {
+        let most = i32::MAX as usize;
+        let reach = |operand: usize| {
+            self.all().fold(0usize, |far, dim| {
+                let stride = dim.strides[operand].unsigned_abs();
+                far.saturating_add(stride.saturating_mul(dim.size.saturating_sub(1)))
+            })
+        };
+        let all = space.dims.iter().fold(1usize, |all, dim| all.saturating_mul(dim.size.max(1)));
+        let fits = all <= most && (0..operands).all(|operand| reach(operand) <= most);
+        if fits { Index::Bits32 } else { Index::Bits64 }
+    }
+
+    /// The structure `Layout` of kernels of nests.
+    fn layout(&self, units: usize, sizes: &[usize], operands: usize, index: Index) -> Result<Vec<u8>> {
+        let count = self.all().count();
+        ensure!(
+            count <= MOST_DIMS,
+            Unimplemented,
+            "tensors that lie in {count} dims have no CUDA kernel; make them contiguous"
+        );
+        let mut structure = Structure::new(index);
+        structure.index(units as i128)?;
+        for &size in sizes {
+            structure.index(size as i128)?;
+        }
+        let mut first = 0;
+        structure.int(0);
+        for dims in &self.groups {
+            first += dims.len();
+            structure.int(first as i32);
+        }
+        let padding = MOST_DIMS - count;
+        for size in self.all().map(|dim| dim.size).chain(std::iter::repeat_n(1, padding)) {
+            structure.index(size as i128)?;
+        }
+        for operand in 0..operands {
+            let strides = self.all().map(|dim| dim.strides[operand]);
+            for stride in strides.chain(std::iter::repeat_n(0, padding)) {
+                structure.index(stride as i128)?;
+            }
+        }
+        Ok(structure.finish_without_address())
+    }
+}
