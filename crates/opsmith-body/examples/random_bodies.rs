@@ -1,10 +1,13 @@
 //! Writes the random bodies of the tests as JSON to standard output: as PyTorch reads them, what they and their
 //! gradients of first and second order are at some points, and their CUDA sources. `tests/python/body` compares.
 
+#[path = "../tests/support/gradient.rs"]
+mod gradient;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use opsmith_body::{Body, CudaType, F64, Gradient, Graph, Plain, trace};
+use gradient::Gradient;
+use opsmith_body::{Body, CudaType, F64, Graph, Plain, trace};
 use serde_json::{Value, json};
 use support::Random;
 use support::tree::{RandomBody, bodies};

@@ -1,6 +1,6 @@
 //! Bodies whose type is forgotten: what loops over tensors are written against, once for all bodies.
 
-use crate::body::{BLOCK, Block, Body, WithBody, block};
+use crate::body::{BLOCK, Block, Body, block};
 use crate::element::Element;
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 
@@ -24,29 +24,6 @@ pub trait Blocks: Send + Sync {
     /// # Panics
     /// As [`eval_f32`](Self::eval_f32).
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]);
-    /// Computes `count` blocks in float32, to where they belong: of the first input all blocks, then of the second, and so
-    /// on, and of the outputs the same.
-    ///
-    /// # Panics
-    /// If there are more or fewer blocks than so many of each input and output.
-    fn eval_many_f32(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f32; BLOCK]],
-        outputs: &mut [&mut [f32; BLOCK]],
-    );
-    /// Computes `count` blocks in float64, to where they belong.
-    ///
-    /// # Panics
-    /// As [`eval_many_f32`](Self::eval_many_f32).
-    fn eval_many_f64(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f64; BLOCK]],
-        outputs: &mut [&mut [f64; BLOCK]],
-    );
 }
 
 /// A [`Body`] as [`Blocks`], compiled for every instruction set.
@@ -69,46 +46,6 @@ impl<B: Body<IN, OUT> + Send + Sync, const IN: usize, const OUT: usize> Blocks f
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]) {
         eval(level, &self.0, inputs, outputs);
     }
-
-    fn eval_many_f32(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f32; BLOCK]],
-        outputs: &mut [&mut [f32; BLOCK]],
-    ) {
-        one_by_one::<_, _, IN, OUT>(level, &self.0, count, inputs, outputs);
-    }
-
-    fn eval_many_f64(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f64; BLOCK]],
-        outputs: &mut [&mut [f64; BLOCK]],
-    ) {
-        one_by_one::<_, _, IN, OUT>(level, &self.0, count, inputs, outputs);
-    }
-}
-
-/// Computes blocks in blocks of our own, and copies them to where they belong: of memory that nobody else knows the compiler
-/// can tell that it is no input's, and a copy out of the first cache costs next to nothing.
-fn one_by_one<T: Element, B: Body<IN, OUT>, const IN: usize, const OUT: usize>(
-    level: Level,
-    body: &B,
-    count: usize,
-    inputs: &[&[T; BLOCK]],
-    outputs: &mut [&mut [T; BLOCK]],
-) {
-    assert_eq!((inputs.len(), outputs.len()), (count * IN, count * OUT), "so many blocks of each");
-    let mut results = [Block::default(); OUT];
-    for at in 0..count {
-        let read: [&[T; BLOCK]; IN] = std::array::from_fn(|input| inputs[input * count + at]);
-        eval(level, body, &read, &mut results);
-        for (output, result) in results.iter().enumerate() {
-            *outputs[output * count + at] = result.0;
-        }
-    }
 }
 
 fn eval<T: Element, B: Body<IN, OUT>, const IN: usize, const OUT: usize>(
@@ -119,22 +56,7 @@ fn eval<T: Element, B: Body<IN, OUT>, const IN: usize, const OUT: usize>(
 ) {
     let inputs: [&[T; BLOCK]; IN] = inputs.try_into().expect("a slice for each input");
     let outputs: &mut [Block<T>; OUT] = outputs.try_into().expect("a block for each output");
-    body.settled(BlockAt { level, inputs, outputs });
-}
-
-struct BlockAt<'a, T, const IN: usize, const OUT: usize> {
-    level: Level,
-    inputs: [&'a [T; BLOCK]; IN],
-    outputs: &'a mut [Block<T>; OUT],
-}
-
-impl<T: Element, const IN: usize, const OUT: usize> WithBody<IN, OUT> for BlockAt<'_, T, IN, OUT> {
-    type Output = ();
-
-    fn call<B: Body<IN, OUT>>(self, body: &B) {
-        let Self { level, inputs, outputs } = self;
-        dispatch_at(level, OneBlock { body, inputs, outputs });
-    }
+    dispatch_at(level, OneBlock { body, inputs, outputs });
 }
 
 struct OneBlock<'a, B, T, const IN: usize, const OUT: usize> {

@@ -32,38 +32,12 @@ use crate::scalar::Scalar;
 pub trait Body<const IN: usize, const OUT: usize> {
     /// The computation. Mark it `#[inline(always)]`.
     fn eval<S: Scalar>(&self, inputs: [S; IN]) -> [S; OUT];
-
-    /// Calls `then` with this body, or with one that computes the same and in which the choice that attributes make is
-    /// known when it is compiled.
-    ///
-    /// A loop over a body that branches on an attribute looks at it for every element, if it is vectorised at all. So
-    /// what compiles loops over bodies compiles them for what this gives.
-    #[inline(always)]
-    fn settled<W: WithBody<IN, OUT>>(&self, then: W) -> W::Output
-    where
-        Self: Sized,
-    {
-        then.call(self)
-    }
-}
-
-/// What is done with a body that [`Body::settled`] gives.
-pub trait WithBody<const IN: usize, const OUT: usize> {
-    /// What it gives.
-    type Output;
-    /// Does it. It is compiled for each body that there may be.
-    fn call<B: Body<IN, OUT>>(self, body: &B) -> Self::Output;
 }
 
 impl<B: Body<IN, OUT>, const IN: usize, const OUT: usize> Body<IN, OUT> for &B {
     #[inline(always)]
     fn eval<S: Scalar>(&self, inputs: [S; IN]) -> [S; OUT] {
         (**self).eval(inputs)
-    }
-
-    #[inline(always)]
-    fn settled<W: WithBody<IN, OUT>>(&self, then: W) -> W::Output {
-        (**self).settled(then)
     }
 }
 
@@ -110,23 +84,7 @@ pub fn map_at<T: Element, B: Body<IN, OUT>, const IN: usize, const OUT: usize>(
         inputs.iter().all(|i| i.len() == len) && outputs.iter().all(|o| o.len() == len),
         "the slices of a pointwise body are of one length"
     );
-    body.settled(MapAt { level, inputs, outputs, len });
-}
-
-struct MapAt<'a, T, const IN: usize, const OUT: usize> {
-    level: Level,
-    inputs: [&'a [T]; IN],
-    outputs: [&'a mut [T]; OUT],
-    len: usize,
-}
-
-impl<T: Element, const IN: usize, const OUT: usize> WithBody<IN, OUT> for MapAt<'_, T, IN, OUT> {
-    type Output = ();
-
-    fn call<B: Body<IN, OUT>>(self, body: &B) {
-        let Self { level, inputs, outputs, len } = self;
-        dispatch_at(level, Map { body, inputs, outputs, len });
-    }
+    dispatch_at(level, Map { body, inputs, outputs, len });
 }
 
 struct Map<'a, B, T, const IN: usize, const OUT: usize> {

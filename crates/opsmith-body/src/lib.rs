@@ -26,8 +26,8 @@
 //! | instantiated with | by | gives |
 //! |---|---|---|
 //! | [`F32<I>`](F32), [`F64<I>`](F64) | [`map`] over slices of `f32`, `f64`, `f16`, `bf16` ([`Element`]); [`block`] in other loops | the forward kernel |
-//! | [`Dual<S, N>`](Dual), nested for higher orders | [`map`] of [`Gradient`], a body made of a body | the backward kernel |
-//! | [`Expr`] | [`trace`], which gives a [`Graph`] | [`Graph::formula`], [`Graph::gradient`] (a graph, of any order), [`Graph::cuda_source`], [`Graph::eval`], [`Interpreted`] (by blocks, as fast as compiled bodies but for a few percent) |
+//! | [`Dual<S, N>`](Dual), nested for higher orders | itself | derivatives |
+//! | [`Expr`] | [`trace`], which gives a [`Graph`] | [`Graph::formula`], [`Graph::gradient`] (a graph, of any order), [`Graph::cuda_source`], [`Graph::eval`], [`Interpreted`] (by blocks) |
 //!
 //! `I` is an instruction set ([`Isa`]). Everything is `#[inline(always)]` and without branches, so when [`dispatch`]
 //! runs a loop in a function that enables the instruction set, the whole body is vectorised. Each instruction set is an
@@ -45,7 +45,6 @@ mod dual;
 mod element;
 mod expr;
 mod float;
-mod gradient;
 mod indexed;
 mod isa;
 mod math;
@@ -56,7 +55,7 @@ mod tiles;
 
 pub use axes::{Axes, Axis};
 pub use blocks::{Blocks, Compiled};
-pub use body::{BLOCK, Block, Body, WithBody, block, map, map_at};
+pub use body::{BLOCK, Block, Body, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
 pub use expr::{
@@ -65,7 +64,6 @@ pub use expr::{
     opcodes, sum_up, trace,
 };
 pub use float::{F32, F64, Float};
-pub use gradient::Gradient;
 pub use indexed::{Index, IndexExpr, Indexed, IndexedMask, Kind, trace_over};
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};

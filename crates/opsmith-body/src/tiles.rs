@@ -92,26 +92,6 @@ impl<B: Pair + Send + Sync> Blocks for Tiled<B> {
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]) {
         Compiled::<_, 2, 1>(&self.0).eval_f64(level, inputs, outputs);
     }
-
-    fn eval_many_f32(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f32; BLOCK]],
-        outputs: &mut [&mut [f32; BLOCK]],
-    ) {
-        Compiled::<_, 2, 1>(&self.0).eval_many_f32(level, count, inputs, outputs);
-    }
-
-    fn eval_many_f64(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f64; BLOCK]],
-        outputs: &mut [&mut [f64; BLOCK]],
-    ) {
-        Compiled::<_, 2, 1>(&self.0).eval_many_f64(level, count, inputs, outputs);
-    }
 }
 
 impl<B: Pair + Send + Sync> Tiles for Tiled<B> {

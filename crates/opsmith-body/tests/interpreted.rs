@@ -101,28 +101,3 @@ fn what_is_not_taken_may_be_nan() {
 fn too_few_inputs_are_refused() {
     Interpreted::new(&trace(&Masks)).eval_f32(Level::best(), &[], &mut [Block::default(); 5]);
 }
-
-#[test]
-fn many_blocks_are_those_one_by_one() {
-    let mut random = Random(11);
-    for body in bodies(20) {
-        let program = Interpreted::new(&trace(&body).gradient());
-        // Two tiles and a piece of a third, whose blocks are whole, short and nearly whole.
-        let lens = [128, 1, 128, 40, 127, 128, 32, 33, 100];
-        let columns = inputs(program.inputs() * lens.len(), &mut random);
-        let mut many = vec![[f64::NAN; BLOCK]; program.outputs() * lens.len()];
-        for level in Level::available() {
-            let read: Vec<&[f64; BLOCK]> = columns.iter().collect();
-            program.eval_many(level, &lens, &read, &mut many.iter_mut().collect::<Vec<_>>());
-            for (block, len) in lens.iter().enumerate() {
-                let read: Vec<&[f64; BLOCK]> = columns.iter().skip(block).step_by(lens.len()).collect();
-                let mut one = vec![Block::default(); program.outputs()];
-                program.eval_f64(level, &read, &mut one);
-                for (output, expected) in one.iter().enumerate() {
-                    let got = &many[output * lens.len() + block][..*len];
-                    assert!(got.iter().zip(&expected.0).all(|(a, b)| a.to_bits() == b.to_bits()));
-                }
-            }
-        }
-    }
-}

@@ -1,10 +1,10 @@
 //! The floats that kernels are generic over.
 
 use half::{bf16, f16};
-use opsmith_body::Blocks;
 use opsmith_core::dtype::RealNumber;
 use opsmith_core::{Compute, Result};
 
+use crate::arithmetic::Arithmetic;
 use crate::axes::Layout;
 use crate::pointwise::each_element;
 use crate::product::{self, Product};
@@ -19,7 +19,7 @@ pub trait AnyFloat: RealNumber + num_traits::Float {
     #[doc(hidden)]
     unsafe fn apply<'a>(
         compute: &Compute<'_>,
-        body: (&dyn Blocks, usize),
+        body: &Arithmetic,
         shape: &[usize],
         inputs: &mut dyn Iterator<Item = (*const Self, Layout<'a>)>,
         outputs: &mut dyn Iterator<Item = (*mut Self, Layout<'a>)>,
@@ -41,7 +41,7 @@ macro_rules! any_float {
         impl AnyFloat for $float {
             unsafe fn apply<'a>(
                 compute: &Compute<'_>,
-                body: (&dyn Blocks, usize),
+                body: &Arithmetic,
                 shape: &[usize],
                 inputs: &mut dyn Iterator<Item = (*const Self, Layout<'a>)>,
                 outputs: &mut dyn Iterator<Item = (*mut Self, Layout<'a>)>,

@@ -1,11 +1,17 @@
 //! What hand-written kernels compute with: bodies, and products of matrices.
 
+use std::any::TypeId;
+use std::fmt::Debug;
+use std::sync::Arc;
+
 use ndarray::{ArrayView, ArrayView2, ArrayViewMut, ArrayViewMut2, Dimension};
-use opsmith_body::{Body, Compiled};
+use opsmith_body::{Body, trace};
+use opsmith_core::fork::Mutex;
 use opsmith_core::{Compute, Result, bail};
 use smallvec::SmallVec;
 
 use crate::AnyFloat;
+use crate::arithmetic::Arithmetic;
 use crate::axes::{Layout, broadcast_shape};
 use crate::product::Product;
 
@@ -27,7 +33,7 @@ pub trait ComputeExt {
     where
         T: AnyFloat,
         D: Dimension,
-        B: Body<IN, OUT> + Send + Sync;
+        B: Body<IN, OUT> + Debug + 'static;
 
     /// The product of two matrices, `c = alpha · a · b + beta · c`, on the host's threads.
     ///
@@ -48,8 +54,29 @@ pub trait ComputeExt {
     ) -> Result<()>;
 }
 
-/// The nanoseconds that a block of an unknown body takes, roughly.
-const COST: usize = 100;
+/// The most bodies that are kept.
+const MOST_KNOWN: usize = 256;
+
+/// A body's type, what it prints as, which tells its attributes, and its arithmetic.
+type Known = (TypeId, String, Arc<Arithmetic>);
+
+/// The arithmetic of a body, made at its first use.
+fn arithmetic<B: Body<IN, OUT> + Debug + 'static, const IN: usize, const OUT: usize>(
+    body: &B,
+) -> Arc<Arithmetic> {
+    static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+    let (of, text) = (TypeId::of::<B>(), format!("{body:?}"));
+    let mut known = KNOWN.lock();
+    if let Some((.., made)) = known.iter().find(|(other, own, _)| *other == of && *own == text) {
+        return made.clone();
+    }
+    let made = Arc::new(Arithmetic::new(&trace(body)));
+    if known.len() == MOST_KNOWN {
+        known.remove(0);
+    }
+    known.push((of, text, made.clone()));
+    made
+}
 
 impl ComputeExt for Compute<'_> {
     fn map<T, D, B, const IN: usize, const OUT: usize>(
@@ -61,7 +88,7 @@ impl ComputeExt for Compute<'_> {
     where
         T: AnyFloat,
         D: Dimension,
-        B: Body<IN, OUT> + Send + Sync,
+        B: Body<IN, OUT> + Debug + 'static,
     {
         let Some(shape) = outputs.first().map(|output| output.shape().to_vec()) else { return Ok(()) };
         let given = inputs.iter().map(ArrayView::shape);
@@ -84,10 +111,9 @@ impl ComputeExt for Compute<'_> {
             .iter()
             .zip(&outputs)
             .map(|(&place, output)| (place, Layout { shape: output.shape(), strides: output.strides() }));
-        let blocks = Compiled::<_, IN, OUT>(body);
         // SAFETY: views reach their elements, which are borrowed for as long as this takes; mutable views are of
         // different elements, at one index each.
-        unsafe { T::apply(self, (&blocks, COST), &shape, &mut sources, &mut targets) }
+        unsafe { T::apply(self, &arithmetic(body), &shape, &mut sources, &mut targets) }
     }
 
     fn gemm<T: AnyFloat>(

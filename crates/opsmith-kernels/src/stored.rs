@@ -9,14 +9,6 @@ use opsmith_core::Element;
 pub(crate) trait Wide: Float + Element + Temporary {
     /// Computes a block of a body.
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]);
-    /// Computes `count` blocks of a body, to where they belong.
-    fn eval_many(
-        blocks: &dyn Blocks,
-        level: Level,
-        count: usize,
-        inputs: &[&[Self; BLOCK]],
-        outputs: &mut [&mut [Self; BLOCK]],
-    );
     /// As a double.
     fn double(self) -> f64;
     /// The nearest to a double.
@@ -26,15 +18,6 @@ pub(crate) trait Wide: Float + Element + Temporary {
 impl Wide for f32 {
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
         blocks.eval_f32(level, inputs, outputs);
-    }
-    fn eval_many(
-        blocks: &dyn Blocks,
-        level: Level,
-        count: usize,
-        inputs: &[&[Self; BLOCK]],
-        outputs: &mut [&mut [Self; BLOCK]],
-    ) {
-        blocks.eval_many_f32(level, count, inputs, outputs);
     }
     #[inline(always)]
     fn double(self) -> f64 {
@@ -49,15 +32,6 @@ impl Wide for f64 {
     fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
         blocks.eval_f64(level, inputs, outputs);
     }
-    fn eval_many(
-        blocks: &dyn Blocks,
-        level: Level,
-        count: usize,
-        inputs: &[&[Self; BLOCK]],
-        outputs: &mut [&mut [Self; BLOCK]],
-    ) {
-        blocks.eval_many_f64(level, count, inputs, outputs);
-    }
     #[inline(always)]
     fn double(self) -> f64 {
         self
@@ -70,9 +44,7 @@ impl Wide for f64 {
 /// A float of a tensor: `f32` and `f64` are computed with as they are, `f16` and `bf16` as `f32`.
 pub(crate) trait Stored: Float + Element {
     /// What it is computed with.
-    type Wide: Wide;
-    /// Whether that is the type itself.
-    const AS_IT_IS: bool;
+    type Wide: Wide + Stored<Wide = Self::Wide>;
     /// How machine code reads it.
     const HELD: Held;
     /// The block of numbers, `from` itself where it is one.
@@ -94,7 +66,6 @@ macro_rules! stored_as_it_is {
     ($($float:ty)*) => {$(
         impl Stored for $float {
             type Wide = Self;
-            const AS_IT_IS: bool = true;
             const HELD: Held = Held::Same;
 
             unsafe fn widen(_: Level, from: *const Self, _: &mut Block<Self>) -> *const [Self; BLOCK] {
@@ -116,7 +87,6 @@ macro_rules! stored_as_half {
     ($($half:ty, $held:expr;)*) => {$(
         impl Stored for $half {
             type Wide = f32;
-            const AS_IT_IS: bool = false;
             const HELD: Held = $held;
 
             unsafe fn widen(level: Level, from: *const Self, room: &mut Block<f32>) -> *const [f32; BLOCK] {

@@ -9,7 +9,7 @@ use crate::scalar::Scalar;
 type Called = unsafe extern "C" fn(*mut u8, *const u8, *const u8);
 
 impl Function {
-    pub(super) const ALL: [Self; 5] = [Self::Sin, Self::Cos, Self::Pow, Self::Gelu, Self::GeluTanh];
+    pub(super) const ALL: [Self; 4] = [Self::Sin, Self::Cos, Self::Pow, Self::GeluTanh];
 
     pub(super) fn position(self) -> usize {
         Self::ALL.iter().position(|other| *other == self).unwrap_or(0)
@@ -17,10 +17,10 @@ impl Function {
 }
 
 /// The addresses of the functions, for the frame.
-pub fn functions(double: bool) -> [usize; 5] {
-    let of: [Called; 5] = match double {
-        false => [sin::<f32, 8>, cos::<f32, 8>, pow::<f32, 8>, gelu::<f32, 8>, gelu_tanh::<f32, 8>],
-        true => [sin::<f64, 4>, cos::<f64, 4>, pow::<f64, 4>, gelu::<f64, 4>, gelu_tanh::<f64, 4>],
+pub fn functions(double: bool) -> [usize; 4] {
+    let of: [Called; 4] = match double {
+        false => [sin::<f32, 8>, cos::<f32, 8>, pow::<f32, 8>, gelu_tanh::<f32, 8>],
+        true => [sin::<f64, 4>, cos::<f64, 4>, pow::<f64, 4>, gelu_tanh::<f64, 4>],
     };
     of.map(|function| function as usize)
 }
@@ -50,7 +50,6 @@ impl<T: Element, const LANES: usize> Kernel for Call<T, LANES> {
             Function::Sin => each!(|a, b| a.sin()),
             Function::Cos => each!(|a, b| a.cos()),
             Function::Pow => each!(|a, b| a.pow(b)),
-            Function::Gelu => each!(|a, b| a.gelu()),
             Function::GeluTanh => each!(|a, b| a.gelu_tanh()),
         }
         results
@@ -72,4 +71,4 @@ macro_rules! called {
     )*};
 }
 
-called! { sin Sin cos Cos pow Pow gelu Gelu gelu_tanh GeluTanh }
+called! { sin Sin cos Cos pow Pow gelu_tanh GeluTanh }

@@ -110,7 +110,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// How many vectors are computed side by side, so that a fold need not wait for the one before.
+    /// How many vectors are computed side by side, so that a fold need not wait for the one before, and loops turn less often.
     fn beside(&self, axis: Axis, steps: &[Step], turns: &Turns) -> usize {
         if self.wanted.nest.lanes != Some(axis) {
             return 1;
@@ -121,7 +121,7 @@ impl Writer<'_> {
         let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
         let work = self.weight(steps).saturating_sub(steps.len());
         let wanted = match work {
-            _ if folds == 0 || steps.iter().any(is_again) || !self.is_dense(steps, axis) => 1,
+            _ if steps.iter().any(is_again) || !self.is_dense(steps, axis) => 1,
             0..=5 => 4,
             6..=12 => 2,
             _ => 1,

@@ -60,7 +60,6 @@ pub(crate) enum Function {
     Sin,
     Cos,
     Pow,
-    Gelu,
     GeluTanh,
 }
 

@@ -6,7 +6,7 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 use crate::code::line::{Function, Line, Op, Value};
 use crate::float::Float;
 use crate::isa::{Avx2, Isa};
-use crate::math::Real;
+use crate::math::{Real, normal};
 use crate::scalar::Mask;
 
 #[cfg(test)]
@@ -260,7 +260,7 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
     }
 
     fn gelu<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-        Self::call(Function::Gelu, x, x)
+        normal::gelu(x)
     }
 
     fn gelu_tanh<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {

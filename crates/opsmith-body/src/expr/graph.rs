@@ -514,7 +514,7 @@ impl Graph {
     }
 
     /// The graph without marks for derivatives.
-    pub(crate) fn without_detached(&self) -> Self {
+    pub fn without_detached(&self) -> Self {
         let mut places: Vec<Id> = Vec::with_capacity(self.nodes.len());
         let mut nodes = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {

@@ -7,7 +7,7 @@ use crate::blocks::Blocks;
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
 use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
-use crate::expr::run::{Run, Slots};
+use crate::expr::run::Run;
 use crate::isa::{Level, dispatch_at};
 
 /// A [`Graph`] as [`Blocks`]: computed node by node, a block at a time.
@@ -194,46 +194,19 @@ impl Interpreted {
         Source::Slot(slot)
     }
 
-    fn eval<T: Temporary>(&self, level: Level, inputs: &[&[T; BLOCK]], outputs: &mut [Block<T>]) {
-        T::slots().with_borrow_mut(|slots| {
-            let (slots, outputs) = slots.places_and(self.slots, outputs);
-            // SAFETY: the blocks are lent for this call.
-            self.run(level, unsafe { Run::new(self, &[BLOCK], inputs, outputs, slots) });
-        });
-    }
-
-    /// Computes several blocks, of which `lens` are the lengths: of the first input all blocks, then of the second, and so
-    /// on, and of the outputs the same. What is beyond a block's length is anything.
+    /// Computes a block.
     ///
     /// # Panics
-    /// If there are more or fewer blocks than so many of each input and output.
-    pub fn eval_many<T: Temporary>(
-        &self,
-        level: Level,
-        lens: &[usize],
-        inputs: &[&[T; BLOCK]],
-        outputs: &mut [&mut [T; BLOCK]],
-    ) {
+    /// If there are more or fewer slices than inputs and outputs.
+    pub fn eval<T: Temporary>(&self, level: Level, inputs: &[&[T; BLOCK]], outputs: &mut [Block<T>]) {
+        assert_eq!(inputs.len(), self.inputs, "a slice for each input");
+        assert_eq!(outputs.len(), self.outputs, "a block for each output");
         T::slots().with_borrow_mut(|slots| {
-            // SAFETY: references are pointers; the blocks are lent for this call.
-            let outputs = unsafe { &*(&raw const *outputs as *const [*mut [T; BLOCK]]) };
-            // SAFETY: as above.
-            self.run(level, unsafe { Run::new(self, lens, inputs, outputs, slots.places(self.slots)) });
+            if slots.len() < self.slots {
+                slots.resize(self.slots, Block::default());
+            }
+            self.run(level, Run { program: self, inputs, outputs, slots });
         });
-    }
-
-    fn eval_whole<T: Temporary>(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[T; BLOCK]],
-        outputs: &mut [&mut [T; BLOCK]],
-    ) {
-        const MOST: usize = 64;
-        match count <= MOST {
-            true => self.eval_many(level, &[BLOCK; MOST][..count], inputs, outputs),
-            false => self.eval_many(level, &vec![BLOCK; count], inputs, outputs),
-        }
     }
 
     // Once for each type: it has the loops for the least instruction set in it.
@@ -259,33 +232,13 @@ impl Blocks for Interpreted {
     fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]) {
         self.eval(level, inputs, outputs);
     }
-
-    fn eval_many_f32(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f32; BLOCK]],
-        outputs: &mut [&mut [f32; BLOCK]],
-    ) {
-        self.eval_whole(level, count, inputs, outputs);
-    }
-
-    fn eval_many_f64(
-        &self,
-        level: Level,
-        count: usize,
-        inputs: &[&[f64; BLOCK]],
-        outputs: &mut [&mut [f64; BLOCK]],
-    ) {
-        self.eval_whole(level, count, inputs, outputs);
-    }
 }
 
 /// A float type that programs are computed in: `f32` and `f64`.
 pub trait Temporary: Element {
     /// The temporaries of this thread.
     #[doc(hidden)]
-    fn slots() -> &'static LocalKey<RefCell<Slots<Self>>>;
+    fn slots() -> &'static LocalKey<RefCell<Vec<Block<Self>>>>;
     /// The block of a constant.
     #[doc(hidden)]
     fn constant(blocks: &(Block<f32>, Block<f64>)) -> &[Self; BLOCK];
@@ -294,9 +247,9 @@ pub trait Temporary: Element {
 macro_rules! temporary {
     ($($float:ty, $field:tt;)*) => {$(
         impl Temporary for $float {
-            fn slots() -> &'static LocalKey<RefCell<Slots<Self>>> {
+            fn slots() -> &'static LocalKey<RefCell<Vec<Block<Self>>>> {
                 thread_local! {
-                    static SLOTS: RefCell<Slots<$float>> = const { RefCell::new(Slots::new()) };
+                    static SLOTS: RefCell<Vec<Block<$float>>> = const { RefCell::new(Vec::new()) };
                 }
                 &SLOTS
             }

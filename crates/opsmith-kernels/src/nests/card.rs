@@ -23,6 +23,9 @@ const BUSY: usize = 1 << 16;
 /// The least turns of a loop that threads share.
 const LEAST_SHARED: usize = 32;
 
+/// The wanted outputs, as bits, and whether there are many rows.
+type Wanted = (u64, bool);
+
 /// A graph, and what it was cut into for a card.
 pub(crate) struct OnCard {
     graph: Graph,
@@ -31,7 +34,7 @@ pub(crate) struct OnCard {
     element: CudaType,
     has_rows: bool,
     sources: Sources,
-    nests: Mutex<Vec<((u64, bool), Arc<Nests>)>>,
+    nests: Mutex<Vec<(Wanted, Arc<Nests>)>>,
 }
 
 /// Numbers that are summed up for an output which is the same along some dims.

@@ -180,13 +180,10 @@ impl<'a, T: Stored> Machine<'a, T> {
     fn compute(&mut self, program: &Interpreted, inputs: &[usize], outputs: &[usize]) {
         self.results.resize(outputs.len(), Block::default());
         let mut results = std::mem::take(&mut self.results);
-        {
-            let read: SmallVec<[&[T::Wide; BLOCK]; 8]> =
-                inputs.iter().map(|register| &self.blocks[self.block(*register)].0).collect();
-            let mut written: SmallVec<[&mut [T::Wide; BLOCK]; 4]> =
-                results.iter_mut().map(|block| &mut block.0).collect();
-            program.eval_many(self.level, &[BLOCK], &read, &mut written);
-        }
+        let read: SmallVec<[&[T::Wide; BLOCK]; 8]> =
+            inputs.iter().map(|register| &self.blocks[self.block(*register)].0).collect();
+        program.eval(self.level, &read, &mut results);
+        drop(read);
         for (register, result) in outputs.iter().zip(&results) {
             let block = self.block(*register);
             self.blocks[block] = *result;

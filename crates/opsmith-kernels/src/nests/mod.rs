@@ -23,7 +23,9 @@ use smallvec::SmallVec;
 use self::axes::Spread;
 use self::card::OnCard;
 use self::memory::{Address, Operand};
+pub(crate) use self::native::is_possible;
 use self::native::{Made, Native};
+pub(crate) use self::pages::Pages;
 use self::run::Task;
 use crate::stored::Stored;
 
@@ -264,7 +266,7 @@ fn natives<T: Stored>(
         Lies { axes: *axes, dense, held: Held::Same }
     });
     let lies: Vec<Lies> = given.chain(temporaries).collect();
-    if !Made::is_possible(&lies) {
+    if !is_possible(lies.iter().map(|lies| lies.held)) {
         return nests.nests.iter().map(|_| None).collect();
     }
     let double = size_of::<T::Wide>() == 8;

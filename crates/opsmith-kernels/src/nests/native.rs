@@ -67,13 +67,12 @@ pub(super) struct Made<'a> {
     pub(super) double: bool,
 }
 
-impl Made<'_> {
-    /// Whether the processor has what code needs.
-    pub(super) fn is_possible(lies: &[Lies]) -> bool {
-        let has_halves = lies.iter().any(|lies| lies.held == Held::Half);
-        Level::best() >= Level::Avx2 && (!has_halves || has_half_conversions())
-    }
+/// Whether the processor has what code needs for numbers that are held so.
+pub(crate) fn is_possible(held: impl IntoIterator<Item = Held>) -> bool {
+    Level::best() >= Level::Avx2 && held.into_iter().all(|held| held != Held::Half || has_half_conversions())
+}
 
+impl Made<'_> {
     /// The nests as code; none for a nest that does what code cannot.
     pub(super) fn all(&self) -> Vec<Option<Native>> {
         self.nests.nests.iter().map(|nest| self.native(nest)).collect()

@@ -3,7 +3,7 @@
 use std::ptr;
 
 /// Code that can be run: written first and made executable then, so that no memory is ever both.
-pub(super) struct Pages {
+pub(crate) struct Pages {
     address: *mut libc::c_void,
     bytes: usize,
 }
@@ -15,7 +15,7 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// Nothing where there is no memory, or where the system allows no code that was not in a file.
-    pub(super) fn new(code: &[u8]) -> Option<Self> {
+    pub(crate) fn new(code: &[u8]) -> Option<Self> {
         let (read, write, execute) = (libc::PROT_READ, libc::PROT_WRITE, libc::PROT_EXEC);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         // SAFETY: new memory, wherever there is room.
@@ -36,7 +36,7 @@ impl Pages {
     ///
     /// # Safety
     /// It must be a function of an address, and what it reads and writes must be there.
-    pub(super) unsafe fn run(&self, frame: *mut u8) {
+    pub(crate) unsafe fn run(&self, frame: *mut u8) {
         // SAFETY: promised by the caller; the memory is executable.
         unsafe {
             let function: unsafe extern "C" fn(*mut u8) = std::mem::transmute(self.address);

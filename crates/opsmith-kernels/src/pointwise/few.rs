@@ -4,7 +4,8 @@ use opsmith_body::{BLOCK, Block, Level};
 use opsmith_core::{OpKernelContext, Result};
 
 use super::{Computation, Shapes};
-use crate::stored::{Stored, Wide};
+use crate::arithmetic::Scratch;
+use crate::stored::Stored;
 
 /// The most inputs and outputs of such a call: their blocks are on the stack.
 const MOST: (usize, usize) = (3, 2);
@@ -36,7 +37,8 @@ impl Computation {
         let mut outputs: [Block<T::Wide>; MOST.1] = std::array::from_fn(|_| Block::default());
         let outputs = &mut outputs[..num_outputs];
         let read = inputs.each_ref().map(|block| &block.0);
-        T::Wide::eval(&*self.blocks, level, &read[..num_inputs], outputs);
+        let mut scratch = Scratch::new();
+        self.arithmetic.ready::<T::Wide>(0, &mut scratch).block(len, &read[..num_inputs], outputs);
         for (index, (argument, numbers)) in self.family.outputs.iter().zip(outputs).enumerate() {
             if context.output_wanted(index)? {
                 let shape = shapes.like(argument.like).unwrap_or_default();

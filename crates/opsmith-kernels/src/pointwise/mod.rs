@@ -14,7 +14,7 @@ mod whole;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use opsmith_body::{Blocks, Graph, Interpreted, Listing, Node};
+use opsmith_body::{Graph, Listing};
 use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::tensor::Extents;
 use opsmith_core::{
@@ -23,8 +23,9 @@ use opsmith_core::{
 };
 use smallvec::SmallVec;
 
+use crate::arithmetic::Arithmetic;
 use crate::axes::{Layout, Space, broadcast_shape};
-use crate::explain::{cuda_type, vectors};
+use crate::explain::{cuda_type, vectors_of_nests};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::operand::{Sink, Source};
 use crate::stored::Stored;
@@ -32,12 +33,8 @@ pub use program::ProgramKernel;
 use run::Task;
 pub(crate) use run::{Target, Totals, each_element};
 
-/// A body that `#[pointwise]` made, in its compiled forms.
+/// A body that `#[pointwise]` made.
 pub trait Pointwise: OneBody {
-    /// The body.
-    fn forward(self) -> Box<dyn Blocks>;
-    /// Its gradient, if that is compiled: of many inputs it is not, as the graph's is as fast.
-    fn gradient(self) -> Option<Box<dyn Blocks>>;
     /// What it computes.
     fn trace(&self) -> Graph;
 }
@@ -94,7 +91,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
-        vectors: vectors(dtype),
+        vectors: vectors_of_nests(dtype),
     })
 }
 
@@ -116,31 +113,22 @@ struct PointwiseKernel<B, const ORDER: usize> {
 
 /// What an instance computes with, whatever the body.
 struct Computation {
-    blocks: Box<dyn Blocks>,
+    arithmetic: Arithmetic,
     dtype: DType,
     /// How many inputs the forward op has.
     forward_inputs: usize,
     order: usize,
     family: Family,
-    cost: usize,
 }
 
 impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let body = B::new(construction)?;
-        let graph = graph(&body, ORDER);
-        let compiled = match ORDER {
-            0 => Some(body.forward()),
-            1 => body.gradient(),
-            _ => None,
-        };
         let computation = Computation {
-            blocks: compiled.unwrap_or_else(|| Box::new(Interpreted::new(&graph))),
+            arithmetic: Arithmetic::new(&graph(&B::new(construction)?, ORDER)),
             dtype: construction.attr("T")?,
             forward_inputs: B::FACTS.inputs.len(),
             order: ORDER,
             family: B::FACTS.family(ORDER),
-            cost: cost(&graph),
         };
         Ok(PointwiseKernel { computation, body: PhantomData })
     }
@@ -148,16 +136,6 @@ impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.computation.compute(context, output_shapes::<B>)
     }
-}
-
-/// The nanoseconds that a block takes, roughly: gathering and storing it, and each operation.
-pub(crate) fn cost(graph: &Graph) -> usize {
-    let operation = |node: &Node| match node {
-        Node::Unary(..) => 40,
-        Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => 2,
-        _ => 6,
-    };
-    20 + graph.nodes().iter().map(operation).sum::<usize>()
 }
 
 /// The shapes of a call.
@@ -232,13 +210,7 @@ impl Computation {
             }
         };
         let outputs: SmallVec<[Target<T>; 8]> = outputs.into_iter().map(target).collect();
-        let task = Task {
-            blocks: &*self.blocks,
-            space: &space,
-            inputs: &inputs,
-            outputs: &outputs,
-            cost: self.cost,
-        };
+        let task = Task { arithmetic: &self.arithmetic, space: &space, inputs: &inputs, outputs: &outputs };
         task.run(&context.compute())
     }
 

@@ -1,26 +1,23 @@
 //! Ops whose arithmetic is an attribute: the text of a graph.
 
 use half::{bf16, f16};
-use opsmith_body::{Graph, Interpreted};
+use opsmith_body::Graph;
 use opsmith_core::{
     DType, OpKernel, OpKernelConstruction, OpKernelContext, Result, TensorView, TensorViewMut, bail, ensure,
 };
 
-use super::{cost, each_element, layout};
+use super::{each_element, layout};
+use crate::arithmetic::Arithmetic;
 use crate::axes::{Layout, broadcast_shape};
 use crate::stored::Stored;
 
 /// The kernel of an op that applies a function to every element of its inputs, where the function is an attribute.
 ///
 /// The op has a string attribute `program`, the text that [`Graph::to_text`] gives; one list of inputs of dtype `T`, which
-/// broadcast, one for each input of the graph; and one list of outputs of dtype `T`, one for each output. Nothing is
-/// compiled for a program: it is interpreted, 128 elements at a time.
+/// broadcast, one for each input of the graph; and one list of outputs of dtype `T`, one for each output.
 pub struct ProgramKernel {
-    blocks: Interpreted,
+    arithmetic: Arithmetic,
     dtype: DType,
-    inputs: usize,
-    outputs: usize,
-    cost: usize,
 }
 
 // Who forgets to implement the trait is not helped by hearing of this one.
@@ -35,13 +32,7 @@ impl OpKernel for ProgramKernel {
                 bail!(InvalidArgument, "{op}: attribute `program` is no program: {error}");
             }
         };
-        Ok(ProgramKernel {
-            blocks: Interpreted::new(&graph),
-            dtype: construction.attr("T")?,
-            inputs: graph.input_count(),
-            outputs: graph.outputs().len(),
-            cost: cost(&graph),
-        })
+        Ok(ProgramKernel { arithmetic: Arithmetic::new(&graph), dtype: construction.attr("T")? })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
@@ -59,13 +50,14 @@ impl ProgramKernel {
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let op = &context.signature().name;
         let inputs = context.input_list(0)?;
+        let (wanted_inputs, wanted_outputs) = self.arithmetic.counts();
         let given = (inputs.len(), context.output_count(0)?);
         ensure!(
-            given == (self.inputs, self.outputs),
+            given == (wanted_inputs, wanted_outputs),
             InvalidArgument,
             "{op}: the program has {} inputs and {} outputs, got {} and {}",
-            self.inputs,
-            self.outputs,
+            wanted_inputs,
+            wanted_outputs,
             given.0,
             given.1
         );
@@ -74,13 +66,13 @@ impl ProgramKernel {
             let shapes = shapes.join(", ");
             bail!(InvalidArgument, "{op}: expected inputs that broadcast to one shape, got {shapes}");
         };
-        let made = (0..self.outputs).map(|output| context.allocate_output_at(0, output, &shape));
+        let made = (0..wanted_outputs).map(|output| context.allocate_output_at(0, output, &shape));
         let made = made.collect::<Result<Vec<TensorViewMut<'_>>>>()?;
         let sources = inputs.iter().map(|input| {
             (input.data_ptr().cast::<T>(), Layout { shape: input.shape(), strides: input.strides() })
         });
         let targets = made.iter().map(|output| (output.data_ptr().cast::<T>(), layout(output)));
         // SAFETY: the inputs are lent for the call, and have this dtype as the op says; the outputs were made for it alone.
-        unsafe { each_element(&context.compute(), (&self.blocks, self.cost), &shape, sources, targets) }
+        unsafe { each_element(&context.compute(), &self.arithmetic, &shape, sources, targets) }
     }
 }

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use opsmith_body::{BLOCK, Block, Blocks, Level};
+use opsmith_body::{BLOCK, Block, Level};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
+use crate::arithmetic::{Arithmetic, Ready, Scratch};
 use crate::axes::{Layout, Space};
 use crate::operand::{Sink, Source, Sums};
 use crate::stored::{Stored, Wide};
@@ -77,13 +78,11 @@ impl<T: Stored> Totals<T> {
 
 /// A computation over a space.
 pub(crate) struct Task<'a, T> {
-    pub(crate) blocks: &'a dyn Blocks,
+    pub(crate) arithmetic: &'a Arithmetic,
     pub(crate) space: &'a Space,
     /// For each input, where it is read; zeros where nowhere.
     pub(crate) inputs: &'a [Option<Source<T>>],
     pub(crate) outputs: &'a [Target<T>],
-    /// The nanoseconds that a block takes, roughly.
-    pub(crate) cost: usize,
 }
 
 /// A block of an input, as it lies in memory and as it is computed with.
@@ -97,15 +96,14 @@ struct Room<T: Stored> {
     scattered: Block<T>,
 }
 
-/// Computes blocks at every index of `shape`: from inputs that broadcast to it, to outputs that have it. The cost is the
-/// nanoseconds that a block takes, roughly.
+/// Computes blocks at every index of `shape`: from inputs that broadcast to it, to outputs that have it.
 ///
 /// # Safety
 /// Until it returns, the elements that the layouts reach must be readable, those of outputs writable and nobody else's,
 /// and no two indices of outputs may reach the same.
 pub(crate) unsafe fn each_element<'a, T: Stored>(
     compute: &Compute<'_>,
-    (blocks, cost): (&dyn Blocks, usize),
+    arithmetic: &Arithmetic,
     shape: &[usize],
     inputs: impl Iterator<Item = (*const T, Layout<'a>)>,
     outputs: impl Iterator<Item = (*mut T, Layout<'a>)>,
@@ -126,7 +124,7 @@ pub(crate) unsafe fn each_element<'a, T: Stored>(
     };
     let inputs: SmallVec<[Option<Source<T>>; 8]> = read.iter().map(source).collect();
     let outputs: SmallVec<[Target<T>; 8]> = written.iter().map(target).collect();
-    Task { blocks, space: &space, inputs: &inputs, outputs: &outputs, cost }.run(compute)
+    Task { arithmetic, space: &space, inputs: &inputs, outputs: &outputs }.run(compute)
 }
 
 impl<T: Stored> Task<'_, T> {
@@ -135,7 +133,7 @@ impl<T: Stored> Task<'_, T> {
         if self.outputs.iter().any(|target| matches!(target, Target::Sums(..))) {
             return self.run_with_sums(compute);
         }
-        compute.parallel_for(self.space.len().div_ceil(BLOCK), self.cost, |blocks| {
+        compute.parallel_for(self.space.len().div_ceil(BLOCK), self.arithmetic.cost(), |blocks| {
             let end = self.space.len().min(blocks.end * BLOCK);
             self.range(blocks.start * BLOCK..end, &mut []);
         });
@@ -148,7 +146,7 @@ impl<T: Stored> Task<'_, T> {
         let size = self.part_size();
         let parts: Vec<OnceLock<Vec<Sums>>> =
             memory::collected((0..len.div_ceil(size)).map(|_| OnceLock::new()), "the sums of a gradient")?;
-        compute.try_parallel_for(parts.len(), self.cost * (size / BLOCK), |range| {
+        compute.try_parallel_for(parts.len(), self.arithmetic.cost() * (size / BLOCK), |range| {
             for index in range {
                 let (begin, end) = (index * size, len.min((index + 1) * size));
                 let reach = |operand| self.space.reach(operand, begin, end);
@@ -200,12 +198,21 @@ impl<T: Stored> Task<'_, T> {
             Room::<T> { inputs: SmallVec::new(), outputs: SmallVec::new(), scattered: Block::default() };
         room.inputs.resize_with(self.inputs.len(), Default::default);
         room.outputs.resize_with(self.outputs.len(), Block::default);
+        let mut scratch = Scratch::new();
+        let mut ready = self.arithmetic.ready::<T::Wide>(0, &mut scratch);
         for begin in range.clone().step_by(BLOCK) {
-            self.block(begin, BLOCK.min(range.end - begin), &mut room, sums);
+            self.block(&mut ready, begin, BLOCK.min(range.end - begin), &mut room, sums);
         }
     }
 
-    fn block(&self, begin: usize, count: usize, room: &mut Room<T>, sums: &mut [Sums]) {
+    fn block(
+        &self,
+        ready: &mut Ready<'_, T::Wide>,
+        begin: usize,
+        count: usize,
+        room: &mut Room<T>,
+        sums: &mut [Sums],
+    ) {
         let (space, level) = (self.space, Level::best());
         let from = space.coordinates(begin);
         let at = (begin, from.as_slice());
@@ -220,7 +227,7 @@ impl<T: Stored> Task<'_, T> {
         // SAFETY: references are pointers, and each points to a block that nobody writes to before the next statement
         // is done: a block of `room.inputs`, or elements that only this thread may write to.
         let read = unsafe { &*(read.as_slice() as *const [_] as *const [&[T::Wide; BLOCK]]) };
-        T::Wide::eval(self.blocks, level, read, &mut room.outputs);
+        ready.block(count, read, &mut room.outputs);
         let mut sums = sums.iter_mut();
         for (target, numbers) in self.outputs.iter().zip(&room.outputs) {
             match target {

@@ -4,7 +4,6 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::{Attribute, Ident, ItemFn};
 
-use super::choices::settled;
 use super::model::{OneBody, ResultKind};
 use super::parameter::{Number, Role};
 use crate::dtypes::rust_type;
@@ -135,17 +134,21 @@ pub(crate) fn plain_body(body: &OneBody, function: &Ident) -> TokenStream {
     let numbers: Vec<Ident> = (0..inputs).map(|position| format_ident!("input{position}")).collect();
     let number = quote!(__S);
     let call = call(body, function, &number, &number, &numbers);
-    let (settled, beside) = settled(body, function);
+    let checks = body.parameters.iter().filter_map(|parameter| {
+        let texts = parameter.attribute()?.choices()?;
+        let (field, message) = (
+            &parameter.ident,
+            format!("a text of the body `{function}` is none of those that the attribute may be"),
+        );
+        Some(quote!(::core::assert!([#(#texts),*].contains(&self.#field), #message);))
+    });
     quote! {
-        #beside
-
         impl ::opsmith::__private::body::Body<#inputs, #outputs> for #function {
             #[inline(always)]
             fn eval<__S: ::opsmith::Scalar>(&self, [#(#numbers),*]: [__S; #inputs]) -> [__S; #outputs] {
+                #(#checks)*
                 #call
             }
-
-            #settled
         }
     }
 }

@@ -74,7 +74,6 @@ fn call<T: Plain>(function: Function, a: Float<T, Avx2>, b: Float<T, Avx2>) -> F
         Function::Sin => a.sin(),
         Function::Cos => a.cos(),
         Function::Pow => a.pow(b),
-        Function::Gelu => a.gelu(),
         Function::GeluTanh => a.gelu_tanh(),
     }
 }

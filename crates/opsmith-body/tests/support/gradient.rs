@@ -1,4 +1,4 @@
-//! The gradient of a body, as a body.
+//! The gradient of a body by dual numbers, as a body: what graphs' gradients are compared with.
 
 #![allow(
     clippy::needless_range_loop,
@@ -6,34 +6,14 @@
     reason = "no closures: only what is inlined, whatever happens, is compiled for the instruction set"
 )]
 
-use crate::body::{Body, WithBody};
-use crate::dual::Dual;
-use crate::scalar::Scalar;
+use opsmith_body::{Body, Dual, Scalar};
 
-/// The gradient of a [`Body`]: from its inputs and the gradient of each output, the gradient of each input.
+/// The gradient of a body: from its inputs and the gradient of each output, the gradient of each input.
 ///
-/// It computes with [`Dual`] numbers of `N` derivatives; more inputs are taken `N` at a time. It is a body itself, so
+/// It computes with dual numbers of `N` derivatives; more inputs are taken `N` at a time. It is a body itself, so
 /// its gradient is the second order.
-///
-/// ```
-/// use opsmith_body::{Body, Gradient, Scalar, map};
-///
-/// struct Product;
-///
-/// impl Body<2, 1> for Product {
-///     #[inline(always)]
-///     fn eval<S: Scalar>(&self, [x, y]: [S; 2]) -> [S; 1] {
-///         [x * y]
-///     }
-/// }
-///
-/// let gradient = Gradient::<_, 2, 1>(&Product);
-/// let (mut x_grad, mut y_grad) = ([0.0f32], [0.0f32]);
-/// map(&gradient, [&[3.0], &[5.0], &[2.0]], [&mut x_grad, &mut y_grad]);
-/// assert_eq!((x_grad, y_grad), ([10.0], [6.0]));
-/// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Gradient<B, const IN: usize, const OUT: usize, const N: usize = 8>(pub B);
+pub(crate) struct Gradient<B, const IN: usize, const OUT: usize, const N: usize = 8>(pub(crate) B);
 
 /// How many times `N` inputs there may be.
 const CHUNKS: usize = 8;
@@ -60,27 +40,6 @@ where
         self.chunk::<S, ALL, 6>(&all, &mut gradients);
         self.chunk::<S, ALL, 7>(&all, &mut gradients);
         gradients
-    }
-
-    #[inline(always)]
-    fn settled<W: WithBody<ALL, IN>>(&self, then: W) -> W::Output {
-        self.0.settled(WithGradient::<W, ALL, N>(then))
-    }
-}
-
-/// What is done with the gradient of a body that is settled.
-struct WithGradient<W, const ALL: usize, const N: usize>(W);
-
-impl<W, const IN: usize, const OUT: usize, const ALL: usize, const N: usize> WithBody<IN, OUT>
-    for WithGradient<W, ALL, N>
-where
-    W: WithBody<ALL, IN>,
-{
-    type Output = W::Output;
-
-    #[inline(always)]
-    fn call<B: Body<IN, OUT>>(self, body: &B) -> W::Output {
-        self.0.call(&Gradient::<&B, IN, OUT, N>(body))
     }
 }
 
