@@ -1,7 +1,7 @@
 //! The interface that bodies over named axes are written against, and their graphs.
 
 use crate::axes::{Axes, Axis};
-use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, node, record};
+use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, node, record, size_within};
 use crate::scalar::{Mask, Scalar};
 
 /// What an argument of a body is.
@@ -58,6 +58,25 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
     fn argmax(self, axis: Axis) -> Self::Index;
     /// The position of the smallest along an axis, the first of equals; of the first NaN if there is one.
     fn argmin(self, axis: Axis) -> Self::Index;
+
+    /// The smallest along an axis, as many as the axis `into` has positions, and their positions: in order, the first of equals first, and
+    /// NaN as ∞. The size of `into` is its own, from the signature: `(i, r = 3)`, or `(i, r = neighbours)` of an attribute. Each takes a
+    /// pass over the numbers.
+    fn smallest(self, axis: Axis, into: Axis) -> (Self, Self::Index);
+
+    /// The largest along an axis, as [`smallest`](Self::smallest): the largest first, NaN as −∞.
+    fn largest(self, axis: Axis, into: Axis) -> (Self, Self::Index) {
+        let (negative, positions) = (-self).smallest(axis, into);
+        (-negative, positions)
+    }
+
+    /// The number at a position along an axis; NaN where the axis has no such position.
+    fn at(self, axis: Axis, position: usize) -> Self {
+        let at = Self::of(position as f64);
+        let here = Self::index(axis).number().eq(at);
+        let is_there = at.lt(Self::count(axis));
+        Self::select(is_there, Self::select(here, self, Self::of(0.0)).sum(axis), Self::of(f64::NAN))
+    }
 
     /// The mean along an axis; NaN of no numbers.
     fn mean(self, axis: Axis) -> Self {
@@ -215,7 +234,38 @@ impl Indexed for Expr {
     fn argmin(self, axis: Axis) -> IndexExpr {
         position(self, self.amin(axis), axis)
     }
+    fn smallest(self, axis: Axis, into: Axis) -> (Self, IndexExpr) {
+        let count = size_within(into, axis).unwrap_or(0).min(MOST_SMALLEST);
+        let infinity = Self::of(f64::INFINITY);
+        let place = node(Node::Index(axis));
+        let key = Self::select(Scalar::ne(self, self), infinity, self).detached();
+        // The position of each along `into`: that of the least key, and of equals the first, after the one before.
+        let mut before: Option<(Self, Self)> = None;
+        // Of none, what lies on the same axes.
+        let mut positions = match count {
+            0 => node(Node::Index(into)) + self.amin(axis),
+            _ => Self::of(f64::NAN),
+        };
+        for rank in 0..count {
+            let is_left = |key: Self| {
+                let (last, at) = before?;
+                Some(Scalar::lt(last, key) | (Scalar::eq(last, key) & Scalar::lt(at, place)))
+            };
+            let of_left = |x: Self| is_left(key).map_or(x, |left| Self::select(left, x, infinity));
+            let least = of_left(key).amin(axis);
+            let position = Self::select(Scalar::eq(key, least), of_left(place), infinity).amin(axis);
+            let is_here = Scalar::eq(node(Node::Index(into)), Self::of(rank as f64));
+            positions = Self::select(is_here, position, positions);
+            before = Some((least, position));
+        }
+        let positions = positions.detached();
+        let values = Self::select(Scalar::eq(place, positions), self, Self::of(0.0)).sum(axis);
+        (values, IndexExpr(positions))
+    }
 }
+
+/// The most numbers that [`Indexed::smallest`] gives.
+pub const MOST_SMALLEST: usize = 64;
 
 /// Traces a body over axes of these names, whose inputs and outputs have names and lie on axes.
 pub fn trace_over(
@@ -224,8 +274,19 @@ pub fn trace_over(
     outputs: &[(&str, Axes)],
     body: impl FnOnce(&[Expr]) -> Vec<Expr>,
 ) -> Graph {
+    trace_sized(axes, &[], inputs, outputs, body)
+}
+
+/// The same where axes have sizes of their own.
+pub fn trace_sized(
+    axes: &[&str],
+    sizes: &[Option<usize>],
+    inputs: &[(&str, Axes)],
+    outputs: &[(&str, Axes)],
+    body: impl FnOnce(&[Expr]) -> Vec<Expr>,
+) -> Graph {
     let arguments = |named: &[(&str, Axes)]| {
         named.iter().map(|&(name, axes)| Argument { name: name.to_owned(), axes }).collect()
     };
-    record(arguments(inputs), arguments(outputs), body).with_axis_names(axes)
+    record(arguments(inputs), arguments(outputs), sizes, body).with_axis_names(axes)
 }

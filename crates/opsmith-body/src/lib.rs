@@ -64,7 +64,7 @@ pub use expr::{
     opcodes, sum_up, trace,
 };
 pub use float::{F32, F64, Float};
-pub use indexed::{Index, IndexExpr, Indexed, IndexedMask, Kind, trace_over};
+pub use indexed::{Index, IndexExpr, Indexed, IndexedMask, Kind, MOST_SMALLEST, trace_over, trace_sized};
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};
 pub use scalar::{Lane, Mask, Scalar};

@@ -113,5 +113,5 @@ pub fn trace_rows(
     let arguments = |named: &[(&str, Axes)]| {
         named.iter().map(|&(name, axes)| Argument { name: name.to_owned(), axes }).collect()
     };
-    record(arguments(inputs), arguments(outputs), reduction)
+    record(arguments(inputs), arguments(outputs), &[], reduction)
 }

@@ -125,6 +125,36 @@ fn close(a: &Array2<f64>, b: &Array2<f64>) {
     assert!(worst < 1e-12, "{worst}");
 }
 
+/// The distances of the nearest rows of y, the nearest first.
+#[body("(i,k),(j,k)->(i,r = neighbours)")]
+fn distances_of_nearest<S: Indexed>(x: S, y: S, #[attr(default = 2)] neighbours: i64) -> S {
+    ((x - y) * (x - y)).sum(k).smallest(j, r).0
+}
+
+/// Which they are.
+#[body("(i,k),(j,k)->(i,r = neighbours)")]
+fn nearest_rows<S: Indexed>(x: S, y: S, #[attr(default = 2)] neighbours: i64) -> S::Index {
+    ((x - y) * (x - y)).sum(k).smallest(j, r).1
+}
+
+/// The three largest of each row.
+#[body("(i,j)->(i,r = 3)", name = "TopThree")]
+fn top_three<S: Indexed>(x: S) -> S {
+    x.largest(j, r).0
+}
+
+/// 1 at each label.
+#[body("(i),(i)->(i,c = classes)", orders = 1)]
+fn one_hot<S: Indexed>(weight: S, label: S::Index, #[attr] classes: i64) -> S {
+    S::select(S::index(c).eq(label), weight, S::of(0.0))
+}
+
+/// The middle one of the three colours of each point, and its distance to the first.
+#[body("(g = 3, s)->(s)")]
+fn green<S: Indexed>(x: S) -> S {
+    x.at(g, 1) * 2.0 - x.at(g, 0)
+}
+
 #[test]
 fn a_convolution_is_the_sum_over_pairs() {
     for (n, m, k, e) in
@@ -332,4 +362,88 @@ fn all_of_this_holds_where_nothing_is_made_machine_code() {
     let program = std::env::current_exe().unwrap();
     let output = std::process::Command::new(program).env("OPSMITH_ISA", "plain").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Squared distances of the rows of two matrices.
+fn squared(x: &Array2<f64>, y: &Array2<f64>) -> Array2<f64> {
+    Array2::from_shape_fn((x.nrows(), y.nrows()), |(i, j)| (&x.row(i) - &y.row(j)).mapv(|d| d * d).sum())
+}
+
+#[test]
+fn the_smallest_are_those_of_a_sorted_row() {
+    let x = Array2::from_shape_fn((5, 3), |(i, k)| ((i * 7 + k * 3) % 5) as f64 - 2.0);
+    let y = Array2::from_shape_fn((9, 3), |(j, k)| ((j * 5 + k * 2) % 4) as f64 - 1.5);
+    let all = squared(&x, &y);
+    for count in [0, 1, 2, 5, 9] {
+        let values: Array2<f64> = testing::call::<distances_of_nearest>()
+            .input(&x)
+            .input(&y)
+            .attr("neighbours", count as i64)
+            .run()
+            .unwrap()
+            .array("z")
+            .unwrap();
+        let positions: Array2<i64> = testing::call::<nearest_rows>()
+            .input(&x)
+            .input(&y)
+            .attr("neighbours", count as i64)
+            .run()
+            .unwrap()
+            .array("z")
+            .unwrap();
+        assert_eq!(values.dim(), (5, count));
+        for i in 0..5 {
+            // A stable sort: of equals the first.
+            let mut order: Vec<usize> = (0..9).collect();
+            order.sort_by(|a, b| all[[i, *a]].total_cmp(&all[[i, *b]]));
+            for rank in 0..count {
+                assert_eq!(positions[[i, rank]], order[rank] as i64, "{i}, {rank} of {count}");
+                assert!((values[[i, rank]] - all[[i, order[rank]]]).abs() < 1e-12);
+            }
+        }
+    }
+    let call = testing::call::<distances_of_nearest>().input(&x).input(&y).attr("neighbours", 10_i64);
+    assert_eq!(
+        call.run().unwrap_err().message(),
+        "DistancesOfNearest: the axis `r` has 10 positions, for the smallest or largest of the 9 along `j`: there are at most 9"
+    );
+    let call = testing::call::<distances_of_nearest>().input(&x).input(&y).attr("neighbours", -1_i64);
+    let error = call.run().unwrap_err();
+    assert!(error.message().contains("`neighbours`") && error.message().contains("-1"), "{error}");
+}
+
+#[test]
+fn the_largest_of_infinities_nan_and_equals() {
+    let (infinity, nan) = (f64::INFINITY, f64::NAN);
+    let x = array![[1.0, 3.0, 3.0, 2.0], [nan, 1.0, -infinity, infinity], [nan, nan, 0.0, -1.0]];
+    let y: Array2<f64> = testing::call::<top_three>().input(&x).run().unwrap().array("z").unwrap();
+    assert_eq!(y.row(0), array![3.0, 3.0, 2.0]);
+    assert_eq!((y[[1, 0]], y[[1, 1]], y[[2, 0]], y[[2, 1]]), (infinity, 1.0, 0.0, -1.0));
+    assert!(y[[1, 2]].is_nan() && y[[2, 2]].is_nan());
+    // The gradient goes to the numbers that are taken, of equals to each its own.
+    let x = array![[1.0, 3.0, 3.0, 2.0, 0.0]];
+    let y_grad = array![[10.0, 20.0, 30.0]];
+    let grad = testing::Call::new(top_three::COMPANIONS[0]()).input(&x).input(&y_grad);
+    let x_grad: Array2<f64> = grad.run().unwrap().array("x_grad").unwrap();
+    assert_eq!(x_grad, array![[0.0, 10.0, 20.0, 30.0, 0.0]]);
+}
+
+#[test]
+fn axes_have_sizes_of_their_own() {
+    let (weight, label) = (array![2.0, 3.0, 4.0], array![1_i64, 0, 3]);
+    let call = || testing::call::<one_hot>().input(&weight).input(&label).attr("classes", 3_i64);
+    let hot: Array2<f64> = call().run().unwrap().array("z").unwrap();
+    assert_eq!(hot, array![[0.0, 2.0, 0.0], [3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]);
+    let grad =
+        testing::Call::new(one_hot::COMPANIONS[0]()).attr("classes", 3_i64).input(&weight).input(&label);
+    let ones = Array2::<f64>::from_shape_fn((3, 3), |(i, c)| (10 * i + c) as f64);
+    let weight_grad: Array1<f64> = grad.input(&ones).run().unwrap().array("weight_grad").unwrap();
+    assert_eq!(weight_grad, array![1.0, 10.0, 0.0]);
+    let x = array![[1.0, 2.0], [5.0, 6.0], [f64::NAN, 9.0]];
+    let y: Array1<f64> = testing::call::<green>().input(&x).run().unwrap().array("z").unwrap();
+    assert_eq!(y, array![9.0, 10.0]);
+    let error = testing::call::<green>().input(&array![[1.0], [2.0]]).run().unwrap_err();
+    assert_eq!(error.message(), "Green: axis `g`, dim 0 of `x` (shape [2,1]), must be 3: 3 ≠ 2");
+    opsmith::infer_ok!(testing::shapes::<green>(), "[3,?]", "[d0_1]");
+    opsmith::infer_ok!(testing::shapes::<top_three>(), "[4,?]", "[d0_0,3]");
 }

@@ -216,6 +216,8 @@ pub struct Graph {
     pub(crate) axis_names: Vec<String>,
     /// Whether each function that was traced is a node.
     pub(crate) is_faithful: bool,
+    /// Which axes may be no longer than which others, in a graph that was traced.
+    pub(crate) limits: Vec<(Axis, Axis)>,
 }
 
 /// An input or an output of a graph.
@@ -284,6 +286,7 @@ impl Graph {
             results: arguments.1,
             axis_names: Vec::new(),
             is_faithful: true,
+            limits: Vec::new(),
         }
     }
 
@@ -341,6 +344,11 @@ impl Graph {
     pub fn with_axis_names(mut self, names: &[&str]) -> Self {
         self.axis_names = names.iter().map(|name| (*name).to_owned()).collect();
         self
+    }
+
+    /// Which axes may be no longer than which others, of a graph that was traced.
+    pub fn limits(&self) -> &[(Axis, Axis)] {
+        &self.limits
     }
 
     /// The graph with some of its outputs, by position, and all inputs.

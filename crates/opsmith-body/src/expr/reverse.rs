@@ -85,7 +85,7 @@ impl Graph {
     pub fn gradient(&self) -> Self {
         let gradients = |arguments: &[Argument]| arguments.iter().map(Argument::gradient).collect::<Vec<_>>();
         let inputs = [self.inputs.clone(), gradients(&self.results)].concat();
-        record(inputs, gradients(&self.inputs), |numbers| {
+        record(inputs, gradients(&self.inputs), &[], |numbers| {
             let (inputs, output_gradients) = numbers.split_at(self.input_count());
             let of_axis = |of: Node, operand: Option<Expr>| match (of, operand) {
                 (Node::Fold(op, axis, _), Some(a)) => node(Node::Fold(op, axis, a.0)),

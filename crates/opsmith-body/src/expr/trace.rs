@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
-use crate::axes::Axes;
+use crate::axes::{Axes, Axis};
 use crate::body::Body;
 use crate::expr::functions::with_functions;
 use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
@@ -21,6 +21,9 @@ pub(crate) struct Recorder {
     /// The axes that each node lies on, and each input.
     axes: Vec<Axes>,
     inputs: Vec<Axes>,
+    /// The sizes that axes have of their own, and which axes may be no longer than which others.
+    sizes: Vec<Option<usize>>,
+    limits: Vec<(Axis, Axis)>,
 }
 
 impl Recorder {
@@ -69,14 +72,15 @@ impl Drop for Restore {
     }
 }
 
-/// Records a computation from inputs to outputs.
+/// Records a computation from inputs to outputs, on axes that may have sizes of their own.
 pub(crate) fn record(
     inputs: Vec<Argument>,
     outputs: Vec<Argument>,
+    sizes: &[Option<usize>],
     computation: impl FnOnce(&[Expr]) -> Vec<Expr>,
 ) -> Graph {
     let axes = inputs.iter().map(|argument| argument.axes).collect();
-    let recorder = Recorder { inputs: axes, ..Recorder::default() };
+    let recorder = Recorder { inputs: axes, sizes: sizes.to_vec(), ..Recorder::default() };
     let restore = Restore(RECORDER.replace(Some(recorder)));
     let numbers: Vec<Expr> = (0..inputs.len()).map(|k| node(Node::Input(k as u32))).collect();
     let results: Vec<Id> = computation(&numbers).into_iter().map(|output| output.0).collect();
@@ -84,6 +88,7 @@ pub(crate) fn record(
     drop(restore);
     let mut graph = Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs));
     graph.is_faithful = !recorder.is_taken_apart;
+    graph.limits = recorder.limits;
     graph
 }
 
@@ -127,7 +132,7 @@ pub fn trace<B: Body<IN, OUT>, const IN: usize, const OUT: usize>(body: &B) -> G
 pub fn compose(inputs: usize, outputs: usize, computation: impl FnOnce(&[Expr]) -> Vec<Expr>) -> Graph {
     let names =
         |letter: char, count: usize| (0..count).map(|k| Argument::each(format!("{letter}{k}"))).collect();
-    record(names('x', inputs), names('y', outputs), computation)
+    record(names('x', inputs), names('y', outputs), &[], computation)
 }
 
 /// A number that is a node of the graph which this thread records.
@@ -155,6 +160,14 @@ impl MaskExpr {
 /// The axes that a node of the recording lies on.
 pub(crate) fn axes_of(id: Id) -> Axes {
     with(|r| r.axes(id))
+}
+
+/// The size that an axis has of its own, if any; it must be at most that of another one.
+pub(crate) fn size_within(axis: Axis, most: Axis) -> Option<usize> {
+    with(|r| {
+        r.limits.push((axis, most));
+        r.sizes.get(axis.index()).copied().flatten()
+    })
 }
 
 pub(crate) fn node(node: Node) -> Expr {

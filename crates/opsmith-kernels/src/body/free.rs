@@ -4,7 +4,7 @@ use opsmith_body::{Axes, Graph, Node};
 use opsmith_core::family::Like;
 use opsmith_core::{DeviceKind, OpDef, OpKernelConstruction, Result};
 
-use super::{Arguments, AxesBody};
+use super::{Arguments, AxesBody, AxisSize};
 
 /// The op, with the rule of its free axes. What a body computes may depend on its attributes, so an axis is free if it is for each of
 /// several values of them.
@@ -29,7 +29,10 @@ fn free(
     arguments: Arguments,
     trace: &dyn Fn(&OpKernelConstruction<'_>) -> Result<Graph>,
 ) -> Axes {
-    let everywhere = |axis: &usize| arguments.outputs.iter().all(|axes| axes.contains(axis));
+    // A part of an axis that has a size of its own has another size.
+    let is_given = |axis: usize| matches!(arguments.sizes[axis], AxisSize::Given);
+    let everywhere =
+        |axis: &usize| is_given(*axis) && arguments.outputs.iter().all(|axes| axes.contains(axis));
     let shared: Vec<usize> = (0..arguments.axes.len()).filter(everywhere).collect();
     // An op that is not well formed is told when it is built.
     let Ok(signature) = def.signature() else { return Axes::NONE };

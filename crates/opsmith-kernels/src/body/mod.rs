@@ -8,11 +8,11 @@ mod shapes;
 
 use std::marker::PhantomData;
 
-use opsmith_body::{Axes, Graph, Kind};
+use opsmith_body::{Axes, Axis, Graph, Kind, MOST_SMALLEST};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::{
-    AttrValue, DType, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result,
-    bail, ensure,
+    AttrValue, DType, Error, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
+    Result, bail, ensure,
 };
 use smallvec::SmallVec;
 
@@ -29,8 +29,21 @@ pub trait AxesBody: OneBody {
     const INPUTS: &'static [&'static [usize]];
     /// The axes of each output's last dims.
     const OUTPUTS: &'static [&'static [usize]];
+    /// The size of each axis.
+    const SIZES: &'static [AxisSize];
     /// What it computes.
     fn trace(&self) -> Graph;
+}
+
+/// Where the size of an axis comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum AxisSize {
+    /// The inputs that lie on it.
+    Given,
+    /// The signature.
+    Fixed(usize),
+    /// The int attribute of this name.
+    Attr(&'static str),
 }
 
 /// The statement of the op, or of its gradient op of this order.
@@ -78,13 +91,14 @@ fn gradient(body: Graph, facts: &Facts, order: usize) -> Graph {
 #[derive(Clone, Copy)]
 struct Arguments {
     axes: &'static [&'static str],
+    sizes: &'static [AxisSize],
     inputs: &'static [&'static [usize]],
     outputs: &'static [&'static [usize]],
 }
 
 impl Arguments {
     fn of<B: AxesBody>() -> Self {
-        Arguments { axes: B::AXES, inputs: B::INPUTS, outputs: B::OUTPUTS }
+        Arguments { axes: B::AXES, sizes: B::SIZES, inputs: B::INPUTS, outputs: B::OUTPUTS }
     }
 
     /// The axes of an argument that is like one of the forward op's.
@@ -112,6 +126,9 @@ struct Computation {
     kinds: (Vec<Kind>, Vec<Kind>),
     /// For each output, the axes along which a position is looked for.
     position_axes: Vec<Axes>,
+    /// The sizes that axes have of their own, and which axes may be no longer than which others.
+    sizes: Vec<Option<usize>>,
+    limits: Vec<(Axis, Axis)>,
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -155,6 +172,28 @@ fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()
     Ok(())
 }
 
+/// The sizes that axes have of their own.
+fn own_sizes(
+    construction: &OpKernelConstruction<'_>,
+    arguments: Arguments,
+    name: &str,
+) -> Result<Vec<Option<usize>>> {
+    let size = |size: &AxisSize| match *size {
+        AxisSize::Given => Ok(None),
+        AxisSize::Fixed(size) => Ok(Some(size)),
+        AxisSize::Attr(attr) => {
+            let given: i64 = construction.attr(attr)?;
+            let size = usize::try_from(given).map_err(|_| {
+                Error::invalid_argument(format!(
+                    "{name}: attribute `{attr}` is the size of an axis and must be at least 0, got {given}"
+                ))
+            });
+            size.map(Some)
+        }
+    };
+    arguments.sizes.iter().map(size).collect()
+}
+
 impl Computation {
     fn new(
         construction: &OpKernelConstruction<'_>,
@@ -164,6 +203,16 @@ impl Computation {
         order: usize,
     ) -> Result<Computation> {
         check_results(&body, arguments, facts)?;
+        let sizes = own_sizes(construction, arguments, facts.name)?;
+        let limits = body.limits().to_vec();
+        if let Some((axis, _)) = limits.iter().find(|(axis, _)| sizes[axis.index()].is_none()) {
+            let (name, axis) = (facts.name, arguments.axes[axis.index()]);
+            bail!(
+                InvalidArgument,
+                "{name}: the smallest or largest numbers lie along the axis `{axis}`, whose size the signature has to say: `{axis} = 3`, or an \
+                 attribute"
+            );
+        }
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         let graph = gradient(body, facts, order);
         Ok(Computation {
@@ -172,6 +221,8 @@ impl Computation {
             order,
             family: facts.family(order),
             arguments,
+            sizes,
+            limits,
             kinds: facts.kinds(order),
             attrs: attrs.collect::<Result<_>>()?,
         })
@@ -179,13 +230,14 @@ impl Computation {
 
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, shapes: OutputShapes) -> Result<()> {
-        let Some(call) = Call::new(context, self.arguments, &self.family) else {
+        let Some(call) = Call::new(context, self.arguments, &self.sizes, &self.family) else {
             return Err(shape_error(context, &self.attrs, &self.family, self.order, shapes));
         };
         self.run(context, &call)
     }
 
     fn run(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+        self.check_limits(context, call)?;
         self.check_positions(context, call)?;
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
@@ -213,6 +265,24 @@ impl Computation {
         let space = Space { dims: &call.dims(), axes: call.sizes.len() };
         // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
         unsafe { self.runner.run(context, &space, &wanted, &placed) }
+    }
+
+    /// What gives so many numbers of an axis has to find them there.
+    fn check_limits(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+        for &(axis, most) in &self.limits {
+            let (size, limit) = (call.sizes[axis.index()], call.sizes[most.index()].min(MOST_SMALLEST));
+            let names = self.arguments.axes;
+            ensure!(
+                size <= limit,
+                InvalidArgument,
+                "{}: the axis `{}` has {size} positions, for the smallest or largest of the {} along `{}`: there are at most {limit}",
+                context.signature().name,
+                names[axis.index()],
+                call.sizes[most.index()],
+                names[most.index()]
+            );
+        }
+        Ok(())
     }
 
     /// A position has to be somewhere.

@@ -6,7 +6,7 @@ use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Dim, InferenceContext, OpKernelContext, Result, Shape};
 use smallvec::SmallVec;
 
-use super::{Arguments, AxesBody};
+use super::{Arguments, AxesBody, AxisSize};
 use crate::axes::broadcast_shape;
 use crate::nests;
 
@@ -23,9 +23,14 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// The shapes, if they fit.
-    pub(super) fn new(context: &OpKernelContext<'a>, arguments: Arguments, family: &Family) -> Option<Self> {
+    pub(super) fn new(
+        context: &OpKernelContext<'a>,
+        arguments: Arguments,
+        sizes: &[Option<usize>],
+        family: &Family,
+    ) -> Option<Self> {
         let mut inputs: SmallVec<[&[usize]; 8]> = SmallVec::new();
-        let mut sizes: SmallVec<[Option<usize>; 8]> = SmallVec::from_elem(None, arguments.axes.len());
+        let mut sizes: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(sizes);
         for (input, axes) in arguments.inputs.iter().enumerate() {
             let shape = context.input_shape(input).ok()?;
             let dims = &shape[shape.len().checked_sub(axes.len())?..];
@@ -112,6 +117,7 @@ pub(super) fn output_shapes<B: AxesBody>(context: &mut InferenceContext<'_>) -> 
 
 fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec<Shape>> {
     let mut seen: Vec<Option<Seen>> = vec![None; arguments.axes.len()];
+    let own: Vec<Option<Dim>> = own_dims(context, arguments)?;
     let mut batch = Some(Shape::scalar());
     for (input, axes) in arguments.inputs.iter().enumerate() {
         let shape = context.with_rank_at_least(context.input(input)?, axes.len())?;
@@ -123,6 +129,13 @@ fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec
                 None => Dim::Unknown,
             };
             let place = shape.rank().unwrap_or(axes.len()) - axes.len() + position;
+            if let Some(size) = &own[axis] {
+                let message = format!(
+                    "axis `{}`, dim {place} of `{name}` (shape {shape}), must be {size}",
+                    arguments.axes[axis]
+                );
+                context.assume_equal(size, &dim, message)?;
+            }
             match &seen[axis] {
                 None => seen[axis] = Some((name.clone(), shape.clone(), place, dim)),
                 Some((other, its, its_place, its_dim)) => {
@@ -148,8 +161,20 @@ fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec
         };
     }
     let shape = |axes: &&[usize]| {
-        let dims = axes.iter().map(|&axis| seen[axis].as_ref().map_or(Dim::Unknown, |(.., dim)| dim.clone()));
+        let dim =
+            |axis: usize| own[axis].clone().or_else(|| seen[axis].as_ref().map(|(.., dim)| dim.clone()));
+        let dims = axes.iter().map(|&axis| dim(axis).unwrap_or(Dim::Unknown));
         batch.as_ref().map_or_else(Shape::unknown, |batch| context.concatenate(batch, &dims.collect()))
     };
     Ok(arguments.outputs.iter().map(shape).collect())
+}
+
+/// The sizes that axes have of their own.
+fn own_dims(context: &InferenceContext<'_>, arguments: Arguments) -> Result<Vec<Option<Dim>>> {
+    let dim = |size: &AxisSize| match *size {
+        AxisSize::Given => Ok(None),
+        AxisSize::Fixed(size) => Ok(Some(Dim::Known(size as u64))),
+        AxisSize::Attr(attr) => context.get_dim(attr).map(Some),
+    };
+    arguments.sizes.iter().map(dim).collect()
 }

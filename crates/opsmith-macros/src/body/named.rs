@@ -1,5 +1,8 @@
 //! `#[body("(i,k),(j,k)->(i,j)")]`: the function computes with numbers that lie on named axes.
 
+use std::collections::BTreeMap;
+
+use opsmith_core::attr::AttrBase;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::parse::{ParseStream, Parser};
@@ -11,8 +14,9 @@ use syn::{
 
 use super::expand::{call, expand as expand_one_body};
 use super::options::Options;
-use super::parameter::{Number, Role};
+use super::parameter::{Number, Parameter, Role};
 use super::{Family, OneBody, read};
+use crate::op::attribute::Attribute;
 use crate::op::check::parse_shapes;
 
 const FAMILY: Family = Family {
@@ -28,8 +32,10 @@ const FAMILY: Family = Family {
 /// The most axes; `Axis::MOST`.
 const MOST_AXES: usize = 16;
 /// The methods that take an axis.
-const OF_NUMBERS: [&str; 10] =
-    ["sum", "mean", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all"];
+const OF_NUMBERS: [&str; 11] =
+    ["sum", "mean", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all", "at"];
+/// Those that take two.
+const OF_TWO: [&str; 2] = ["smallest", "largest"];
 /// The functions of the type parameter that do.
 const OF_THE_TYPE: [&str; 2] = ["index", "count"];
 
@@ -56,7 +62,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     axes.check(&body, &signature)?;
     check(&mut body, &options, &function)?;
     Named { axes: &axes.names }.visit_block_mut(&mut function.block);
-    lend(&body, &axes.names, &mut function);
+    lend(&body, &axes, &mut function);
     let family = axes_body(&body, &axes, &function.sig.ident);
     Ok(expand_one_body(&body, &function, "body", &family))
 }
@@ -92,6 +98,8 @@ fn bound(function: &mut ItemFn) {
 /// What the signature says.
 struct Axes {
     names: Vec<String>,
+    /// What each is as long as, where the signature says it: a number, or an attribute.
+    sizes: Vec<Option<String>>,
     inputs: Vec<Vec<usize>>,
     outputs: Vec<Vec<usize>>,
 }
@@ -100,8 +108,9 @@ impl Axes {
     fn read(text: &LitStr) -> Result<Axes> {
         let fault = |message: String| Error::new(text.span(), message);
         let value = text.value();
+        let (value, said) = sized(&value).map_err(fault)?;
         // Its own parser says best what is wrong with a signature.
-        parse_shapes(text)?;
+        parse_shapes(&LitStr::new(&value, text.span()))?;
         let (inputs, outputs) = value.split_once("->").unwrap_or((&value, ""));
         let mut names: Vec<String> = Vec::new();
         let mut side = |text: &str| -> Result<Vec<Vec<usize>>> {
@@ -125,13 +134,16 @@ impl Axes {
         if names.len() > MOST_AXES {
             return Err(fault(format!("a body has at most {MOST_AXES} axes; these are {}", names.len())));
         }
+        let sizes: Vec<Option<String>> = names.iter().map(|name| said.get(name).cloned()).collect();
         for &axis in outputs.iter().flatten() {
-            if !inputs.iter().flatten().any(|other| *other == axis) {
+            if sizes[axis].is_none() && !inputs.iter().flatten().any(|other| *other == axis) {
                 let name = &names[axis];
-                return Err(fault(format!("the axis `{name}` of an output is none of an input")));
+                return Err(fault(format!(
+                    "the axis `{name}` of an output is none of an input, and has no size: `{name} = 3`, or `{name} = attribute`"
+                )));
             }
         }
-        Ok(Axes { names, inputs, outputs })
+        Ok(Axes { names, sizes, inputs, outputs })
     }
 
     /// Whether there is a parenthesis for each argument.
@@ -145,9 +157,60 @@ impl Axes {
                 let message = format!("the function has {own} {what}, and the signature {said}");
                 Err(Error::new(text.span(), message))
             }
-            None => Ok(()),
+            None => self.own_sizes(body).map(drop).map_err(|message| Error::new(text.span(), message)),
         }
     }
+
+    /// The sizes as the kernel has them, and as the function is traced with them.
+    fn own_sizes(
+        &self,
+        body: &OneBody,
+    ) -> core::result::Result<(Vec<TokenStream>, Vec<TokenStream>), String> {
+        let kind = quote!(::opsmith::__private::kernels::body::AxisSize);
+        let size = |(name, size): (&String, &Option<String>)| {
+            let Some(size) = size else {
+                return Ok((quote!(#kind::Given), quote!(::core::option::Option::None)));
+            };
+            if let Ok(number) = size.parse::<usize>() {
+                return Ok((quote!(#kind::Fixed(#number)), quote!(::core::option::Option::Some(#number))));
+            }
+            let is_it = |parameter: &&Parameter| {
+                let is_int =
+                    |attribute: &Attribute| attribute.def.ty.base == AttrBase::Int && !attribute.def.ty.list;
+                parameter.name == *size && parameter.attribute().is_some_and(is_int)
+            };
+            let Some(parameter) = body.parameters.iter().find(is_it) else {
+                return Err(format!(
+                    "the size of the axis `{name}` is a number, or an int attribute of the function, and `{size}` is neither"
+                ));
+            };
+            let field = &parameter.ident;
+            let traced = quote!(::core::convert::TryInto::<usize>::try_into(self.#field).ok());
+            Ok((quote!(#kind::Attr(#size)), traced))
+        };
+        let both =
+            self.names.iter().zip(&self.sizes).map(size).collect::<core::result::Result<Vec<_>, _>>()?;
+        Ok(both.into_iter().unzip())
+    }
+}
+
+/// A signature without the sizes of axes, and these, by the axes' names.
+fn sized(text: &str) -> core::result::Result<(String, BTreeMap<String, String>), String> {
+    let (mut rest, mut plain, mut sizes) = (text, String::new(), BTreeMap::new());
+    while let Some(equals) = rest.find('=') {
+        let end = rest[equals..].find([',', ')']).map_or(rest.len(), |end| equals + end);
+        let begin = rest[..equals].rfind([',', '(']).map_or(0, |begin| begin + 1);
+        let (name, size) = (rest[begin..equals].trim(), rest[equals + 1..end].trim());
+        plain += &rest[..equals];
+        match sizes.insert(name.to_owned(), size.to_owned()) {
+            Some(other) if other != size => {
+                return Err(format!("the axis `{name}` has two sizes, {other} and {size}"));
+            }
+            _ => {}
+        }
+        rest = &rest[end..];
+    }
+    Ok((plain + rest, sizes))
 }
 
 /// The position of an axis among the names.
@@ -212,8 +275,10 @@ impl Named<'_> {
 impl VisitMut for Named<'_> {
     fn visit_expr_method_call_mut(&mut self, call: &mut ExprMethodCall) {
         visit_expr_method_call_mut(self, call);
-        if OF_NUMBERS.iter().any(|name| call.method == name) {
-            self.replace(call.args.first_mut());
+        let is_one_of = |names: &[&str]| names.iter().any(|name| call.method == name);
+        let axes = if is_one_of(&OF_TWO) { 2 } else { usize::from(is_one_of(&OF_NUMBERS)) };
+        for argument in call.args.iter_mut().take(axes) {
+            self.replace(Some(argument));
         }
     }
 
@@ -230,17 +295,20 @@ impl VisitMut for Named<'_> {
     }
 }
 
-/// Lets functions that take an axis be called with its name, where that is no argument's.
-fn lend(body: &OneBody, axes: &[String], function: &mut ItemFn) {
+/// Lets functions that take an axis be called with its name, where that is no argument's. An attribute that is a size is used.
+fn lend(body: &OneBody, axes: &Axes, function: &mut ItemFn) {
+    let is_size = |parameter: &&Parameter| axes.sizes.iter().flatten().any(|size| *size == parameter.name);
+    let used = body.parameters.iter().filter(is_size).map(|parameter| &parameter.ident);
+    let used: Vec<syn::Stmt> = used.map(|ident| syn::parse_quote!(let _ = &#ident;)).collect();
     let free =
-        axes.iter().enumerate().filter(|(_, name)| body.parameters.iter().all(|own| own.ident != name));
+        axes.names.iter().enumerate().filter(|(_, name)| body.parameters.iter().all(|own| own.ident != name));
     let lent: Vec<syn::Stmt> = free
         .map(|(position, name)| {
             let ident = Ident::new(name, function.sig.ident.span());
             syn::parse_quote!(#[allow(unused_variables, non_snake_case)] let #ident = ::opsmith::Axis::new(#position);)
         })
         .collect();
-    function.block.stmts.splice(0..0, lent);
+    function.block.stmts.splice(0..0, used.into_iter().chain(lent));
 }
 
 /// The axes of each argument, and how the function is traced.
@@ -275,16 +343,19 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
         ::std::vec::Vec::from([#(#results),*])
     });
     let at = format_ident!("__at");
+    let (sizes, traced_sizes) = axes.own_sizes(body).unwrap_or_default();
     quote! {
         impl ::opsmith::__private::kernels::body::AxesBody for #ident {
             const AXES: &'static [&'static str] = &[#(#names),*];
             const INPUTS: &'static [&'static [usize]] = &[#(#inputs),*];
             const OUTPUTS: &'static [&'static [usize]] = &[#(#outputs),*];
+            const SIZES: &'static [::opsmith::__private::kernels::body::AxisSize] = &[#(#sizes),*];
 
             fn trace(&self) -> ::opsmith::__private::body::Graph {
                 let #at = ::opsmith::__private::body::Axes::at;
-                ::opsmith::__private::body::trace_over(
+                ::opsmith::__private::body::trace_sized(
                     Self::AXES,
+                    &[#(#traced_sizes),*],
                     &[#((#input_names, #at(#inputs))),*],
                     &[#((#output_names, #at(#outputs))),*],
                     |numbers| #result,
