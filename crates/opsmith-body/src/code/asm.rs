@@ -489,6 +489,12 @@ impl Asm {
         self.code.extend(number.to_le_bytes());
     }
 
+    /// A number of 8 bytes.
+    pub(crate) fn get_wide(&mut self, to: Gpr, number: i64) {
+        self.code.extend([0x48 | to.0 >> 3, 0xb8 | (to.0 & 7)]);
+        self.code.extend(number.to_le_bytes());
+    }
+
     pub(crate) fn add_to(&mut self, to: Rm, number: i32) {
         self.general(true, &[0x81], 0, to, 4);
         self.code.extend(number.to_le_bytes());

@@ -72,11 +72,10 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
-    // Nobody else reads what only one nest computes and uses.
+    // Nobody else reads what only one nest computes and uses, or writes as an output.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
-    let is_private = |id: &Id| wholes.iter().any(|whole| whole.folds.contains(id)) && !read.contains(id);
     let groups: Vec<Group> = {
-        let stored = numbered(known.kept.keys().copied().filter(|id| !is_private(id)));
+        let stored = numbered(known.kept.keys().copied().filter(|id| read.contains(id)));
         let mut groups = Vec::new();
         for level in 0..=last {
             groups.extend(order.groups_of_wholes(&known, &stored, level));
@@ -200,7 +199,13 @@ impl<'a> Order<'a> {
     fn read_elsewhere(&self, known: &Known<'_>) -> BTreeSet<Id> {
         let folds = known.kept.keys().filter(|id| self.whole_of(**id).is_none());
         let outputs = self.of_outputs.keys().map(|output| known.graph.outputs()[*output]);
-        let kept = outputs.clone().filter(|id| known.is_kept(*id));
+        let is_written = |output: &usize| {
+            let id = known.graph.outputs()[*output];
+            self.whole_of(id).is_none()
+                && known.graph.output_axes().nth(*output) == Some(known.axes[id.index()])
+        };
+        let kept = self.of_outputs.keys().filter(|output| !is_written(output));
+        let kept = kept.map(|output| known.graph.outputs()[*output]).filter(|id| known.is_kept(*id));
         let of_others = folds.copied().chain(outputs).flat_map(|id| known.folds_below(id)).chain(kept);
         of_others.chain(self.wholes.iter().flat_map(|whole| whole.needs(known))).collect()
     }
@@ -244,7 +249,8 @@ fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>,
         }
         let axes = known.axes[id.index()];
         let item = |to: Place| Item { id, axes, action: Action::Store(to) };
-        let mut items = vec![item(Place::Temporary(stored[&id]))];
+        let mut items: Vec<Item> =
+            stored.get(&id).map(|array| item(Place::Temporary(*array))).into_iter().collect();
         // An output that lies on more axes is written later.
         items.extend(
             outputs()
@@ -296,26 +302,42 @@ fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
         Room::Blocks { .. } => {
             let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
             let outputs = group.items.iter().map(|item| item.axes).fold(Axes::NONE, Axes::union);
-            lanes::best(known, &numbers, free, avoided)
+            let written = |item: &Item| match item.action {
+                Action::Store(Place::Output(output)) => Some((output, item.axes)),
+                _ => None,
+            };
+            let written: Vec<_> = group.items.iter().filter_map(written).collect();
+            lanes::best(known, (&numbers, &written), free, avoided)
                 .or_else(|| outputs.iter().max_by_key(|axis| known.room.count(Axes::of(*axis))))
         }
     };
     let free = match (group.fold, lanes) {
-        (Some(fold), Some(lanes)) if is_swept(known, free, fold, lanes) => free.without(lanes),
+        (Some(fold), Some(lanes)) if is_swept(known, group, free, (fold, lanes)) => free.without(lanes),
         _ => free,
     };
     Emitter::new(known, lanes, &group.own).nest(free, &group.items)
 }
 
 /// Whether the loop along the lanes goes within that along which is folded, so that memory is read as it lies.
-fn is_swept(known: &Known<'_>, free: Axes, fold: Axis, lanes: Axis) -> bool {
+fn is_swept(known: &Known<'_>, group: &Group, free: Axes, (fold, lanes): (Axis, Axis)) -> bool {
     /// So many numbers stay in the first cache.
     const MOST: usize = 1 << 12;
     /// Parts of so many positions are enough for threads.
     const LEAST: usize = 64;
+    /// For so many positions.
+    const SHARED: usize = 4;
     let count = known.room.count(Axes::of(lanes));
     let others = known.room.count(free.without(lanes).with(fold));
-    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST
+    // What is the same along a free axis is read for several positions of that at once instead.
+    let rows = free.without(lanes);
+    let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
+    let mut read =
+        numbers.iter().filter(|id| matches!(known.node(**id), Node::Input(_)) || known.is_kept(**id));
+    let is_shared = read.any(|id| {
+        let own = known.axes[id.index()];
+        own.has(lanes) && own.has(fold) && known.room.count(rows.minus(own)) >= SHARED
+    });
+    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST && !is_shared
 }
 
 /// The free axes less those over which something dear would be computed again and again, being the same along them.
