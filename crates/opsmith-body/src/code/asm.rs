@@ -90,6 +90,8 @@ pub(crate) enum Test {
     Lt = 17,
     Le = 18,
     Unordered = 3,
+    /// Neither equal nor NaN, of which one is 0 here.
+    NotZero = 12,
 }
 
 /// When to jump, after a comparison of integers.

@@ -8,7 +8,7 @@ use crate::expr::{Binary, Node, Place as Argument, Step, Unary};
 /// How many rows there are in tiles, and how many vectors or rows of another kind.
 const SHAPES: [(usize, usize); 6] = [(4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1)];
 /// The part of the time that a tile takes at most.
-const WORTH: f64 = 0.8;
+const WORTH: f64 = 0.9;
 /// As many tiles there have to be, so that threads can share them.
 const LEAST_UNITS: usize = 16;
 /// The most vectors of all registers of a tile.
@@ -32,8 +32,8 @@ pub struct Tile {
 }
 
 impl Tile {
-    /// The tile in which the positions of a nest take the least time.
-    pub fn best(wanted: &Wanted<'_>, double: bool) -> Self {
+    /// The tile in which the positions of a nest take the least time, and the part of the time that they take alone.
+    pub fn best(wanted: &Wanted<'_>, double: bool) -> (Self, f64) {
         let nest = wanted.nest;
         let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
         let size = |axis: Axis| wanted.sizes[axis.index()];
@@ -67,7 +67,8 @@ impl Tile {
                 }
             }
         }
-        best
+        let part = if best.positions() > 1 { least / alone } else { 1.0 };
+        (best, part)
     }
 
     /// Roughly the instructions for each position of the tile, endless if its sums have no registers.

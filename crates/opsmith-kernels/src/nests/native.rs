@@ -97,16 +97,16 @@ impl Made<'_> {
         let size = |axis: Axis| self.sizes[axis.index()];
         let vectors = |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
         let parts = self.parts(nest, nest.free.iter().map(vectors).product());
-        let (tile, (kind, frame)) = match parts {
-            Some(parts) => (single.clone(), made.in_parts(nest, parts, &single)?),
+        let (tile, share, (kind, frame)) = match parts {
+            Some(parts) => (single.clone(), 1.0, made.in_parts(nest, parts, &single)?),
             None => {
                 let all = (0, nest.steps.len());
                 let best = Tile::best(&made.wanted(nest, &single, all, None), self.double);
                 // What has no room in a tile may have it alone.
-                let (tile, (function, frame, _)) = [best, single]
+                let ((tile, share), (function, frame, _)) = [best, (single, 1.0)]
                     .into_iter()
-                    .find_map(|tile| made.function(nest, all, None, &tile).map(|made| (tile, made)))?;
-                (tile, (Kind::Units(function), frame))
+                    .find_map(|tile| made.function(nest, all, None, &tile.0).map(|made| (tile, made)))?;
+                (tile, share, (Kind::Units(function), frame))
             }
         };
         let along = |axis: Axis| {
@@ -118,8 +118,8 @@ impl Made<'_> {
         let first = fastest(nest);
         let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
         let free = first.into_iter().chain(others).map(along).collect();
-        let cost =
-            self.cost(nest, &nest.steps) * tile.counts.iter().map(|(_, count)| count).product::<usize>();
+        let positions = tile.counts.iter().map(|(_, count)| count).product::<usize>();
+        let cost = (self.cost(nest, &nest.steps).saturating_mul(positions) as f64 * share) as usize;
         Some(Native { free, packed, frame, double: self.double, kind, cost })
     }
 

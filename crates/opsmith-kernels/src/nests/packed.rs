@@ -11,6 +11,22 @@ use crate::stored::Stored;
 /// How often something is read at least, so that it is copied before.
 const LEAST_READS: usize = 4;
 
+/// The same where those numbers do so already, but vectors would push each other out of the cache.
+const MANY_READS: usize = 32;
+/// How many sets of lines the first cache has, how many lines each, and the bytes of a line.
+const SETS: usize = 64;
+const WAYS: usize = 8;
+const LINE: usize = 64;
+
+/// Whether what loops read falls into so few sets of the cache that it does not stay there.
+fn is_crowded(made: &Made<'_>, own: &Lies, free: Axes) -> bool {
+    own.axes.minus(free).iter().any(|axis| {
+        let stride = own.along[axis.index()].unsigned_abs();
+        let lines = 1 << (stride / LINE).trailing_zeros().min(SETS.trailing_zeros());
+        stride % LINE == 0 && made.sizes[axis.index()] > SETS / lines * WAYS
+    })
+}
+
 /// A copy of an argument in panels: of each vector along the lanes, one after another what there is at the positions of all other axes.
 pub(super) struct Packed {
     pub(super) argument: usize,
@@ -28,8 +44,11 @@ impl Packed {
         count_reads(made, &nest.steps, nest.free, &mut reads);
         for (argument, times) in reads.into_iter().enumerate() {
             let own = all[argument];
-            let is_apart = own.axes.has(lanes) && !own.dense.has(lanes) && own.held != Held::Absent;
-            if times >= LEAST_READS && is_apart {
+            let pays = match own.dense.has(lanes) {
+                true => times >= MANY_READS && is_crowded(made, &own, nest.free),
+                false => times >= LEAST_READS,
+            };
+            if pays && own.axes.has(lanes) && own.held != Held::Absent {
                 if let Some(packed) = Self::new(made, own, argument, lanes) {
                     all[argument] = packed.lies;
                     found.push(packed);
@@ -51,7 +70,7 @@ impl Packed {
         let vectors = made.sizes[lanes.index()].div_ceil(width(made.double));
         let bytes = vectors.checked_mul(far as usize)?;
         // A loop along which what is copied lies one number after another touches the same lines of the cache again.
-        let within = own.axes.both(own.dense).iter().next();
+        let within = own.axes.both(own.dense).without(lanes).iter().next();
         let (load, store) =
             (Step::Load { from: Place::Input(0), to: 0 }, Step::Store { from: 0, to: Place::Output(0) });
         let steps = match within {
