@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::lower::is_sign;
+
 /// A vector of a line: the number of the operation that gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Value(pub(crate) u32);
@@ -128,11 +130,7 @@ impl Line {
                 _ => op,
             },
             Op::Lt(zero, magnitude) if self.op(zero) == Op::Constant(0) => match self.op(magnitude) {
-                Op::AndNot(sign, a)
-                    if matches!(self.op(sign), Op::Bits(0x8000_0000 | 0x8000_0000_0000_0000)) =>
-                {
-                    Op::IsNotZero(a)
-                }
+                Op::AndNot(sign, a) if is_sign(self.op(sign)) => Op::IsNotZero(a),
                 _ => op,
             },
             _ => op,
