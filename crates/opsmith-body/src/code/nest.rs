@@ -81,6 +81,8 @@ pub struct Code {
 /// RAX is among it so that the stack is aligned where functions are called.
 const SAVED: [Gpr; 7] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15, Gpr::RAX];
 
+/// Code does not go along the lanes where they have so few vectors and another axis is longer.
+const FEW_VECTORS: usize = 2;
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
 /// The most vectors of a row that is written out.
@@ -276,7 +278,7 @@ impl<'a> Writer<'a> {
         self.asm.here(again);
         let at = At { len: self.wanted.tile.last, ..At::default() };
         self.steps(&nest.steps[from..to], &at, self.wanted.part)?;
-        if let Some(axis) = fastest(nest) {
+        if let Some(axis) = fastest(nest, self.wanted.sizes, self.double) {
             for argument in arguments {
                 if self.wanted.lies[argument].axes.has(axis) {
                     let slot = Rm::At(FRAME, self.frame.address(argument));
@@ -381,9 +383,17 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The outermost axis along which addresses go on from unit to unit: that of the lanes, or the last one.
-pub fn fastest(nest: &Nest) -> Option<Axis> {
-    nest.lanes.filter(|lanes| nest.free.has(*lanes)).or_else(|| nest.free.iter().next_back())
+/// The outermost axis along which addresses go on from unit to unit: that of the lanes if it has some vectors, or the last one.
+pub fn fastest(nest: &Nest, sizes: &[usize], double: bool) -> Option<Axis> {
+    let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+    let size = |axis: &Axis| sizes[axis.index()];
+    match lanes {
+        Some(lanes) if size(&lanes) <= FEW_VECTORS * width(double) => {
+            let longer = nest.free.without(lanes).iter().filter(|axis| size(axis) > FEW_VECTORS);
+            longer.max_by_key(size).or(Some(lanes))
+        }
+        _ => lanes.or_else(|| nest.free.iter().next_back()),
+    }
 }
 
 pub(super) fn count_reads(steps: &[Step], reads: &mut [usize]) {

@@ -1,7 +1,7 @@
 //! Which positions of the outermost loops are computed side by side, so that what is read or computed for one is there for others, and
 //! sums need not wait for each other.
 
-use super::nest::{At, Wanted, Writer, width};
+use super::nest::{At, Lies, Wanted, Writer, width};
 use crate::axes::{Axes, Axis};
 use crate::expr::{Binary, Node, Place as Argument, Step, Unary};
 
@@ -82,8 +82,14 @@ impl Tile {
                 .product::<usize>()
                 .saturating_mul(copies(varies))
         };
+        let is_own = |lies: &Lies| {
+            self.axes().is_within(lies.axes) && wanted.nest.lanes.is_some_and(|lanes| lies.axes.has(lanes))
+        };
         let all = wanted.nest.registers.iter().zip(&varies).map(vectors).fold(0, usize::saturating_add);
-        if self.positions() > 1 && all > MOST_COPIES {
+        // Rows of which each is read on its own, vector by vector, are better read one after another.
+        let is_inner =
+            self.positions() > 1 && wanted.nest.lanes.is_some_and(|lanes| !wanted.nest.free.has(lanes));
+        if self.positions() > 1 && all > MOST_COPIES || is_inner && wanted.lies.iter().any(is_own) {
             return f64::INFINITY;
         }
         Time { wanted: &wanted, varies: &varies, double }.of(&wanted.nest.steps)

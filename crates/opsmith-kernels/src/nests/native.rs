@@ -115,7 +115,7 @@ impl Made<'_> {
             let (units, whole) = (size(axis).div_ceil(step), size(axis) / step);
             Along { axis, units, whole, step, rest: position.map_or(0, |position| 1 << position) }
         };
-        let first = fastest(nest);
+        let first = fastest(nest, self.sizes, self.double);
         let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
         let free = first.into_iter().chain(others).map(along).collect();
         let positions = tile.counts.iter().map(|(_, count)| count).product::<usize>();
