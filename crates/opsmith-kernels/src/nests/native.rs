@@ -509,13 +509,10 @@ unsafe impl<W> Sync for Shared<W> {}
 
 #[cfg(test)]
 impl Native {
-    pub(super) fn describe(&self) -> String {
-        let free: Vec<_> =
-            self.free.iter().map(|a| (a.axis.index(), a.units, a.whole, a.step, a.rest)).collect();
-        format!(
-            "{free:?} packed {} parts {}",
-            self.packed.iter().map(|p| p.argument.to_string()).collect::<Vec<_>>().join(","),
-            matches!(self.kind, Kind::Parts(_))
-        )
+    /// Whether it computes several positions side by side, and whether it reads copies.
+    pub(super) fn has(&self) -> (bool, bool) {
+        let tiled = self.free.iter().filter(|along| along.rest > 0);
+        let is_wide = |along: &Along| along.step > width(self.double);
+        (tiled.clone().count() > 1 || tiled.clone().any(is_wide), !self.packed.is_empty())
     }
 }
