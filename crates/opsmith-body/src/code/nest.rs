@@ -373,7 +373,7 @@ impl<'a> Writer<'a> {
         for step in steps {
             match step {
                 Step::Load { from: argument, .. } | Step::Store { to: argument, .. } => {
-                    found.insert(self.wanted.argument(*argument));
+                    found.insert(argument.argument(self.wanted.counts));
                 }
                 Step::Loop { steps, .. } => found.extend(self.arguments(steps)),
                 _ => {}

@@ -84,7 +84,7 @@ impl Writer<'_> {
         }
         match step {
             Step::Load { from, to } => {
-                let argument = self.wanted.argument(*from);
+                let argument = from.argument(self.wanted.counts);
                 let value = match self.wanted.lies[argument].held {
                     Held::Absent => segment.line.number(0.0),
                     _ => {
@@ -96,7 +96,7 @@ impl Writer<'_> {
             }
             Step::Store { from, to } => {
                 let value = self.read(segment, *from, at);
-                let argument = self.wanted.argument(*to);
+                let argument = to.argument(self.wanted.counts);
                 let place = self.number(argument, at);
                 segment.targets.push((value, Target::Memory(place)));
             }

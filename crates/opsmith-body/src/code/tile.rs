@@ -3,7 +3,7 @@
 
 use super::nest::{At, Lies, Wanted, Writer, width};
 use crate::axes::{Axes, Axis};
-use crate::expr::{Binary, Node, Place as Argument, Step, Unary};
+use crate::expr::{Binary, Node, Step, Unary};
 
 /// How many rows there are in tiles, and how many vectors or rows of another kind.
 const SHAPES: [(usize, usize); 6] = [(4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1)];
@@ -111,17 +111,6 @@ impl Tile {
     }
 }
 
-impl Wanted<'_> {
-    pub(super) fn argument(&self, argument: Argument) -> usize {
-        let (inputs, outputs) = self.counts;
-        match argument {
-            Argument::Input(input) => input,
-            Argument::Output(output) => inputs + output,
-            Argument::Temporary(array) => inputs + outputs + array,
-        }
-    }
-}
-
 /// How long the positions of a tile take.
 struct Time<'a> {
     wanted: &'a Wanted<'a>,
@@ -143,7 +132,7 @@ impl Time<'_> {
     fn of_step(&self, step: &Step) -> f64 {
         match step {
             Step::Load { from, to } => {
-                let lies = &self.wanted.lies[self.wanted.argument(*from)];
+                let lies = &self.wanted.lies[from.argument(self.wanted.counts)];
                 let lanes = self.wanted.nest.lanes.filter(|lanes| lies.axes.has(*lanes));
                 let is_gathered = lanes.is_some_and(|lanes| !lies.dense.has(lanes));
                 self.share(self.varies[*to]) * if is_gathered { 20.0 } else { 1.0 }
@@ -271,7 +260,7 @@ fn spread(wanted: &Wanted<'_>, steps: &[Step], varies: &mut [Axes]) {
     for step in steps {
         match step {
             Step::Load { from, to } => {
-                varies[*to] = varies[*to].union(wanted.lies[wanted.argument(*from)].axes.both(tile));
+                varies[*to] = varies[*to].union(wanted.lies[from.argument(wanted.counts)].axes.both(tile));
             }
             Step::Index { axis, to } => varies[*to] = varies[*to].union(Axes::of(*axis).both(tile)),
             Step::Compute { inputs, outputs, .. } => {
@@ -324,7 +313,7 @@ impl Writer<'_> {
             Step::Fill { register, .. } | Step::Across { register, .. } => self.varies[*register],
             Step::Fold { into, .. } => self.varies[*into],
             Step::Store { from, to } => {
-                self.varies[*from].union(self.wanted.lies[self.wanted.argument(*to)].axes)
+                self.varies[*from].union(self.wanted.lies[to.argument(self.wanted.counts)].axes)
             }
             Step::Loop { .. } => return true,
         };

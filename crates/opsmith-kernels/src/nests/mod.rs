@@ -9,6 +9,7 @@ mod pages;
 mod run;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::sync::Arc;
 

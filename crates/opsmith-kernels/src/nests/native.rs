@@ -1,16 +1,16 @@
 //! Nests as machine code, and their runs.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
-use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Wanted, compile, fastest, functions, width};
-use opsmith_body::{Axes, Axis, Fold, Level, Nest, Nests, Place, Plain, Step};
+use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Wanted, compile, fastest, width};
+use opsmith_body::{Axis, Fold, Level, Nest, Nests, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
 use super::memory::Address;
 use super::packed::Packed;
 use super::pages::Pages;
+use super::work::Work;
 use crate::stored::Stored;
 
 /// Into so many parts a loop is split at most, all positions of the free axes together.
@@ -24,29 +24,29 @@ const MOST_FOLDED: usize = 1 << 17;
 /// A nest as code.
 pub(super) struct Native {
     /// The free axes, the fastest first.
-    free: SmallVec<[Along; 4]>,
+    pub(super) free: SmallVec<[Along; 4]>,
     /// What is copied before, so that vectors lie one number after another.
     packed: Vec<Packed>,
-    frame: Frame,
-    double: bool,
+    pub(super) frame: Frame,
+    pub(super) double: bool,
     kind: Kind,
     cost: usize,
 }
 
 /// A free axis.
-struct Along {
-    axis: Axis,
+pub(super) struct Along {
+    pub(super) axis: Axis,
     /// How many units there are along it, and how many of them are whole tiles.
-    units: usize,
-    whole: usize,
+    pub(super) units: usize,
+    pub(super) whole: usize,
     /// How many positions a whole one has.
-    step: usize,
+    pub(super) step: usize,
     /// What is added to the position of a function where one is not whole.
-    rest: usize,
+    pub(super) rest: usize,
 }
 
 /// Code for whole tiles, and for those at the end of the one axis, of the other, and of both.
-type Function = [Option<Pages>; 4];
+pub(super) type Function = [Option<Pages>; 4];
 
 enum Kind {
     Units(Function),
@@ -121,15 +121,6 @@ impl Made<'_> {
         let positions = tile.counts.iter().map(|(_, count)| count).product::<usize>();
         let cost = (self.cost(nest, &nest.steps).saturating_mul(positions) as f64 * share) as usize;
         Some(Native { free, packed, frame, double: self.double, kind, cost })
-    }
-
-    pub(super) fn argument(&self, place: Place) -> usize {
-        let (inputs, outputs) = self.counts;
-        match place {
-            Place::Input(input) => input,
-            Place::Output(output) => inputs + output,
-            Place::Temporary(array) => inputs + outputs + array,
-        }
     }
 
     fn wanted<'a>(
@@ -275,99 +266,6 @@ fn has_half_conversions() -> bool {
 #[cfg(not(target_arch = "x86_64"))]
 fn has_half_conversions() -> bool {
     false
-}
-
-/// A thread's frame, in units of 32 bytes.
-#[derive(Clone, Copy)]
-#[repr(C, align(32))]
-struct Vector([u8; 32]);
-
-struct Work<'a> {
-    native: &'a Native,
-    addresses: &'a [Address],
-    frame: Vec<Vector>,
-}
-
-impl<'a> Work<'a> {
-    fn new(native: &'a Native, addresses: &'a [Address]) -> Result<Self> {
-        let vectors = native.frame.bytes.div_ceil(32);
-        let frame = memory::filled(Vector([0; 32]), vectors, "the registers of a body")?;
-        let mut work = Work { native, addresses, frame };
-        for (index, function) in functions(native.double).into_iter().enumerate() {
-            work.set(native.frame.functions + 8 * index, function as u64);
-        }
-        for (argument, axis, at) in &native.frame.strides {
-            work.set(*at, addresses[*argument].stride(*axis) as u64);
-        }
-        for (argument, axis, at) in &native.frame.distances {
-            let stride = addresses[*argument].stride(*axis);
-            for lane in 0..8 {
-                work.set_int(at + 4 * lane, (stride * lane as isize) as i32);
-            }
-        }
-        Ok(work)
-    }
-
-    fn set(&mut self, at: usize, number: u64) {
-        // SAFETY: what the frame has at this place is within it.
-        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<u64>().write(number) };
-    }
-
-    fn set_int(&mut self, at: usize, number: i32) {
-        // SAFETY: as above.
-        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<i32>().write(number) };
-    }
-
-    /// Goes to a unit: its positions along the free axes, and along one that is split. Gives which function is for it.
-    fn go_to(&mut self, unit: usize, start: Option<(Axis, usize)>) -> usize {
-        let mut at = [0; Axis::MOST];
-        let mut rest = unit;
-        let mut which = 0;
-        for Along { axis, units, whole, step, rest: own } in &self.native.free {
-            which += if rest % units < *whole { 0 } else { *own };
-            at[axis.index()] = rest % units * step;
-            rest /= units;
-        }
-        if let Some((axis, start)) = start {
-            at[axis.index()] = start;
-        }
-        let free = self.native.free.iter().map(|along| along.axis).chain(start.map(|(axis, _)| axis));
-        let outer: Axes = free.map(Axes::of).fold(Axes::NONE, Axes::union);
-        for axis in outer.iter() {
-            self.set(self.native.frame.positions + 8 * axis.index(), at[axis.index()] as u64);
-        }
-        for argument in 0..self.addresses.len() {
-            let address = self.addresses[argument].at(outer, &at);
-            self.set(self.native.frame.addresses + 8 * argument, address as u64);
-        }
-        which
-    }
-
-    /// Runs a function for some units, which are gone to one after another.
-    fn units(&mut self, function: &Function, units: Range<usize>, start: Option<(Axis, usize)>) {
-        let (fast, whole) = self.native.free.first().map_or((1, 1), |along| (along.units, along.whole));
-        let mut unit = units.start;
-        while unit < units.end {
-            let which = self.go_to(unit, start);
-            let at = unit % fast;
-            let count = whole.saturating_sub(at).min(units.end - unit).max(1);
-            self.set(self.native.frame.count, count as u64);
-            if let Some(pages) = &function[which] {
-                // SAFETY: the code was made for these arguments and this frame; who gave the arguments promises what is there.
-                unsafe { pages.run(self.frame.as_mut_ptr().cast()) };
-            }
-            unit += count;
-        }
-    }
-
-    /// The numbers of a register.
-    fn numbers<W>(&mut self, at: usize, vectors: usize) -> &mut [W] {
-        // SAFETY: the register has so many vectors in the frame, which is aligned for numbers.
-        unsafe {
-            let first = self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<W>();
-            std::slice::from_raw_parts_mut(first, vectors * 32 / size_of::<W>())
-        }
-    }
 }
 
 impl Native {

@@ -10,7 +10,6 @@ use crate::stored::Stored;
 
 /// How often something is read at least, so that it is copied before.
 const LEAST_READS: usize = 4;
-
 /// The same where those numbers do so already, but vectors would push each other out of the cache.
 const MANY_READS: usize = if cfg!(test) { 2 } else { 32 };
 /// How many sets of lines the first cache has, how many lines each, and the bytes of a line; in tests, whose arguments are small, fewer.
@@ -23,7 +22,7 @@ fn is_crowded(made: &Made<'_>, own: &Lies, free: Axes) -> bool {
     own.axes.minus(free).iter().any(|axis| {
         let stride = own.along[axis.index()].unsigned_abs();
         let lines = 1 << (stride / LINE).trailing_zeros().min(SETS.trailing_zeros());
-        stride % LINE == 0 && made.sizes[axis.index()] > SETS / lines * WAYS
+        stride.is_multiple_of(LINE) && made.sizes[axis.index()] > SETS / lines * WAYS
     })
 }
 
@@ -48,11 +47,11 @@ impl Packed {
                 true => times >= MANY_READS && is_crowded(made, &own, nest.free),
                 false => times >= LEAST_READS,
             };
-            if pays && own.axes.has(lanes) && own.held != Held::Absent {
-                if let Some(packed) = Self::new(made, own, argument, lanes) {
-                    all[argument] = packed.lies;
-                    found.push(packed);
-                }
+            let is_along = own.axes.has(lanes) && own.held != Held::Absent;
+            if let Some(packed) = (pays && is_along).then(|| Self::new(made, own, argument, lanes)).flatten()
+            {
+                all[argument] = packed.lies;
+                found.push(packed);
             }
         }
         (found, all)
@@ -102,7 +101,7 @@ fn count_reads(made: &Made<'_>, steps: &[Step], bound: Axes, reads: &mut [usize]
     for step in steps {
         match step {
             Step::Load { from, .. } => {
-                let argument = made.argument(*from);
+                let argument = from.argument(made.counts);
                 let others = bound.minus(made.lies[argument].axes).iter();
                 let times = others.map(|axis| made.sizes[axis.index()]).fold(1, usize::saturating_mul);
                 reads[argument] = reads[argument].max(times);

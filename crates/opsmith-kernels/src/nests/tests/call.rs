@@ -104,7 +104,6 @@ impl Call {
         }
         let (interpreted, _) = run(1, false);
         for (_, cut) in &*programs.known.lock() {
-            if std::env::var("SHOW").is_ok() {}
             outcome.nests += cut.natives.len();
             outcome.natives += cut.natives.iter().flatten().count();
             outcome.tiled += cut.natives.iter().flatten().filter(|native| native.has().0).count();
