@@ -106,8 +106,8 @@ impl Writer<'_> {
             }
             Step::Index { axis, to } => {
                 let along = self.wanted.nest.lanes == Some(*axis);
-                let turns = at.ahead + at.in_tile(*axis);
-                let more = if along { turns * self.width() } else { turns } as i32;
+                let turns = at.in_tile(*axis);
+                let more = if along { (at.ahead + turns) * self.width() } else { turns } as i32;
                 let counter = self.frame.position(*axis);
                 let value = segment.source(Source::Position { counter, more, along });
                 self.define(segment, *to, value, at);

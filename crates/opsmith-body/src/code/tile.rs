@@ -6,13 +6,13 @@ use crate::axes::{Axes, Axis};
 use crate::expr::{Binary, Node, Step, Unary};
 
 /// How many rows there are in tiles, and how many vectors or rows of another kind.
-const SHAPES: [(usize, usize); 6] = [(4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1)];
+const SHAPES: [(usize, usize); 8] = [(4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1), (1, 4), (1, 2)];
 /// The part of the time that a tile takes at most.
 const WORTH: f64 = 0.9;
 /// As many tiles there have to be, so that threads can share them.
 const LEAST_UNITS: usize = 16;
 /// The most vectors of all registers of a tile.
-const MOST_COPIES: usize = 512;
+const MOST_COPIES: usize = 1536;
 /// The most vectors that a loop of a tile folds into.
 const MOST_FOLDED: usize = 8;
 /// Loops of so many positions may be written out.
@@ -49,22 +49,26 @@ impl Tile {
         let units = nest.free.iter().map(positions).fold(1, usize::saturating_mul);
         let alone = single.time(wanted, double);
         let (mut best, mut least) = (single, alone * WORTH);
-        for (index, &row) in rows.iter().enumerate() {
-            let others = second.into_iter().chain(rows[..index].iter().copied().filter(|_| lanes.is_none()));
-            for other in others.map(Some).chain([None]) {
-                for (first, more) in SHAPES {
-                    let is_possible = first <= size(row)
-                        && other.map_or(more == 1, |other| more <= positions(other))
-                        && units / (first * more) >= LEAST_UNITS;
-                    let axes = [Some((row, first)), other.map(|other| (other, more))];
-                    let own = lanes.filter(|lanes| other != Some(*lanes)).map(|lanes| (lanes, 1));
-                    let counts = axes.into_iter().flatten().chain(own).collect();
-                    let tile = Tile { counts, last };
-                    let time = if is_possible { tile.time(wanted, double) } else { f64::INFINITY };
-                    if time < least {
-                        (best, least) = (tile, time);
-                    }
-                }
+        let mut pairs: Vec<[Option<Axis>; 2]> = rows.iter().map(|row| [Some(*row), second]).collect();
+        if lanes.is_none() {
+            for (index, row) in rows.iter().enumerate() {
+                pairs.extend(rows[..index].iter().map(|other| [Some(*row), Some(*other)]));
+            }
+        }
+        pairs.push([None, second]);
+        for ([row, other], (first, more)) in pairs.iter().flat_map(|pair| SHAPES.map(|shape| (*pair, shape)))
+        {
+            let fits =
+                |axis: Option<Axis>, count: usize| axis.map_or(count == 1, |axis| count <= positions(axis));
+            if !fits(row, first) || !fits(other, more) || units / (first * more) < LEAST_UNITS {
+                continue;
+            }
+            let own = lanes.filter(|_| other.is_none()).map(|lanes| (lanes, 1));
+            let axes = [row.map(|row| (row, first)), other.map(|other| (other, more))];
+            let tile = Tile { counts: axes.into_iter().flatten().chain(own).collect(), last };
+            let time = tile.time(wanted, double);
+            if time < least {
+                (best, least) = (tile, time);
             }
         }
         let part = if best.positions() > 1 { least / alone } else { 1.0 };

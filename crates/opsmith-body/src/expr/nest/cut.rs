@@ -328,16 +328,14 @@ fn is_swept(known: &Known<'_>, group: &Group, free: Axes, (fold, lanes): (Axis, 
     const SHARED: usize = 4;
     let count = known.room.count(Axes::of(lanes));
     let others = known.room.count(free.without(lanes).with(fold));
-    // What is the same along a free axis is read for several positions of that at once instead.
     let rows = free.without(lanes);
     let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
-    let mut read =
-        numbers.iter().filter(|id| matches!(known.node(**id), Node::Input(_)) || known.is_kept(**id));
-    let is_shared = read.any(|id| {
-        let own = known.axes[id.index()];
-        own.has(lanes) && own.has(fold) && known.room.count(rows.minus(own)) >= SHARED
-    });
-    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST && !is_shared
+    let is_read = |id: &Id| matches!(known.node(*id), Node::Input(_)) || known.is_kept(*id);
+    let read = numbers.into_iter().filter(is_read).map(|id| known.axes[id.index()]);
+    let mut swept = read.filter(|own| own.has(lanes) && own.has(fold)).peekable();
+    // What is the same along a free axis is read for several positions of that at once instead.
+    let is_own = swept.peek().is_some() && swept.all(|own| known.room.count(rows.minus(own)) < SHARED);
+    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST && is_own
 }
 
 /// The free axes less those over which something dear would be computed again and again, being the same along them.
