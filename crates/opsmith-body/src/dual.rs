@@ -244,7 +244,8 @@ impl<S: Scalar, const N: usize> Div for Dual<S, N> {
     fn div(self, other: Self) -> Self {
         let value = self.value / other.value;
         let inverse = S::of(1.0) / other.value;
-        self.chain_two(other, value, inverse, -value * inverse)
+        // Without another division where only this is wanted.
+        self.chain_two(other, value, inverse, -(self.value * inverse) * inverse)
     }
 }
 

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use opsmith_body::code::{Frame, Held, Lies, Wanted, compile, functions, width};
+use opsmith_body::code::{Frame, Held, Lies, Tile, Wanted, compile, functions, width};
 use opsmith_body::{
     Axes, Axis, BLOCK, Binary, Block, Graph, Interpreted, Level, Nest, Node, Place, Step, Unary,
 };
@@ -145,9 +145,21 @@ impl Arithmetic {
         let steps = vec![Step::Loop { axis: numbers, steps, sums: Vec::new() }];
         let registers = vec![Axes::NONE; inputs + outputs];
         let nest = Nest { lanes: Some(numbers), free: Axes::of(turns), registers, steps };
-        let lie = |argument: usize| match argument < inputs && same >> argument & 1 == 1 {
-            true => Lies { axes: Axes::NONE, dense: Axes::NONE, held },
-            false => Lies { axes: Axes::of(numbers).with(turns), dense: Axes::of(numbers), held },
+        let bytes = match held {
+            Held::Half | Held::BFloat => 2,
+            _ => 32 / width(double),
+        };
+        let lie = |argument: usize| {
+            let is_one = argument < inputs && same >> argument & 1 == 1;
+            let (axes, dense) = match is_one {
+                true => (Axes::NONE, Axes::NONE),
+                false => (Axes::of(numbers).with(turns), Axes::of(numbers)),
+            };
+            let mut along = [0; Axis::MOST];
+            if !is_one {
+                (along[numbers.index()], along[turns.index()]) = (bytes as isize, (turn * bytes) as isize);
+            }
+            Lies { axes, dense, along, held }
         };
         let lies: Vec<Lies> = (0..inputs + outputs).map(lie).collect();
         let wanted = Wanted {
@@ -155,7 +167,7 @@ impl Arithmetic {
             sizes: &[turn, BLOCK],
             lies: &lies,
             counts: (inputs, outputs),
-            lanes: width(double),
+            tile: &Tile { counts: Vec::new(), last: width(double) },
             steps: (0, nest.steps.len()),
             part: None,
         };

@@ -90,6 +90,8 @@ pub(crate) enum Test {
     Lt = 17,
     Le = 18,
     Unordered = 3,
+    /// Neither equal nor NaN, of which one is 0 here.
+    NotZero = 12,
 }
 
 /// When to jump, after a comparison of integers.
@@ -486,6 +488,12 @@ impl Asm {
 
     pub(crate) fn set(&mut self, to: Gpr, number: i32) {
         self.general(true, &[0xc7], 0, Rm::General(to), 4);
+        self.code.extend(number.to_le_bytes());
+    }
+
+    /// A number of 8 bytes.
+    pub(crate) fn get_wide(&mut self, to: Gpr, number: i64) {
+        self.code.extend([0x48 | to.0 >> 3, 0xb8 | (to.0 & 7)]);
         self.code.extend(number.to_le_bytes());
     }
 

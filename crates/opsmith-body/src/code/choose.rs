@@ -36,6 +36,12 @@ impl Placer<'_> {
                 let to = self.result(value, pin, &operands);
                 self.asm.compare(Test::Unordered, to, from, from.into());
             }
+            Op::IsNotZero(a) => {
+                let from = self.register(a);
+                let zero = self.asm.constant(|_| 0);
+                let to = self.result(value, pin, &operands);
+                self.asm.compare(Test::NotZero, to, from, zero);
+            }
             Op::Swapped(a) | Op::Permuted(a, _) => {
                 let from = self.register(a);
                 let to = self.result(value, pin, &operands);

@@ -53,20 +53,27 @@ impl Writer<'_> {
         let beside = self.beside(axis, steps, turns);
         let folded = self.pin(steps, axis, beside, &mut at)?;
         let groups = turns.whole / beside;
-        let body = |own: &mut Self, beside: usize| -> Option<()> {
-            for ahead in 0..beside {
-                let pins = folded.iter().map(|folded| (folded.key, folded.pins[ahead])).collect();
-                own.segment(steps, &At { ahead, pins, ..at.clone() })?;
+        let (strides, unrolled) = (self.strides(axis, steps), self.unrolled(axis, steps));
+        let body = |own: &mut Self, beside: usize, unrolled: usize| -> Option<()> {
+            for turn in 0..unrolled {
+                for ahead in 0..beside {
+                    let pins = folded.iter().map(|folded| (folded.key, folded.pins[ahead])).collect();
+                    own.segment(steps, &At { ahead, pins, ..at.further(&strides, turn) })?;
+                }
             }
             for object in &moving {
                 let address = match at.addresses.get(object) {
                     Some(gpr) => Rm::General(*gpr),
                     None => Rm::At(FRAME, own.slot(*object)),
                 };
-                own.go_on_by(*object, axis, address, beside);
+                own.go_on_by(*object, axis, address, beside * unrolled);
             }
-            own.count_on(axis, beside);
+            own.count_on(axis, beside * unrolled);
             Some(())
+        };
+        let go = |own: &mut Self, turns: usize| -> Option<()> {
+            own.turn(turns / unrolled, &|own: &mut Self| body(own, beside, unrolled))?;
+            own.turn(turns % unrolled, &|own: &mut Self| body(own, beside, 1))
         };
         let part = if sums.is_empty() { groups } else { PART };
         let (chunks, rest) = (groups / part.max(1), groups % part.max(1));
@@ -76,7 +83,7 @@ impl Writer<'_> {
                 self.asm.set(CHUNKS, i32::try_from(chunks).ok()?);
                 self.asm.here(again);
             }
-            self.turn(part, &|own: &mut Self| body(own, beside))?;
+            go(self, part)?;
             if !sums.is_empty() {
                 self.put_together(&folded, &at)?;
                 self.add_pinned_parts(sums, &folded, &at)?;
@@ -86,9 +93,9 @@ impl Writer<'_> {
             }
         }
         if rest > 0 {
-            self.turn(rest, &|own: &mut Self| body(own, beside))?;
+            go(self, rest)?;
         }
-        self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1))?;
+        self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1, 1))?;
         if turns.rest > 0 {
             let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).collect();
             self.segment(steps, &At { len: turns.rest, is_partial: true, pins, ..at.clone() })?;
@@ -110,6 +117,18 @@ impl Writer<'_> {
         Some(())
     }
 
+    /// How many turns are written one after another, so that counting takes less.
+    fn unrolled(&self, axis: Axis, steps: &[Step]) -> usize {
+        if self.wanted.nest.lanes == Some(axis) || self.indexed.has(axis) || !self.is_near(steps, axis) {
+            return 1;
+        }
+        match self.weight(steps) * self.wanted.tile.positions() {
+            0..=24 => 4,
+            25..=100 => 2,
+            _ => 1,
+        }
+    }
+
     /// How many vectors are computed side by side, so that a fold need not wait for the one before, and loops turn less often.
     fn beside(&self, axis: Axis, steps: &[Step], turns: &Turns) -> usize {
         if self.wanted.nest.lanes != Some(axis) {
@@ -120,19 +139,21 @@ impl Writer<'_> {
             |step: &Step| matches!(step, Step::Fold { into, .. } if self.again_sums.contains_key(into));
         let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
         let work = self.weight(steps).saturating_sub(steps.len());
-        let wanted = match work {
-            _ if steps.iter().any(is_again) || !self.is_dense(steps, axis) => 1,
+        let wanted: usize = match work {
+            _ if steps.iter().any(is_again) || !self.is_near(steps, axis) => 1,
             0..=5 => 4,
             6..=12 => 2,
             _ => 1,
         };
+        let tile = self.wanted.tile.positions();
+        let wanted = wanted.div_ceil(tile);
         let wanted = if turns.whole < 2 * wanted { 1 } else { wanted };
-        if folds * wanted <= MOST_PINS { wanted } else { 1 }
+        if folds * wanted * tile <= MOST_PINS { wanted } else { 1 }
     }
 
     /// The vectors that steps fold into, and how.
     fn folds(&self, steps: &[Step], at: &At, found: &mut Vec<((usize, i32), Fold)>) {
-        for step in steps {
+        for step in steps.iter().filter(|step| self.is_done(step, at)) {
             match step {
                 Step::Fold { op, into, .. } => {
                     let key = self.key(*into, at);
@@ -153,7 +174,9 @@ impl Writer<'_> {
     /// Puts what is folded into into registers; the vectors beside the first begin with what changes nothing.
     fn pin(&mut self, steps: &[Step], axis: Axis, beside: usize, at: &mut At) -> Option<Vec<Folded>> {
         let mut folds = Vec::new();
-        self.folds(steps, at, &mut folds);
+        for here in self.tile(at) {
+            self.folds(steps, &here, &mut folds);
+        }
         // What moves along the loop is another vector in each turn; what begins anew in each turn is none that is kept.
         let begins = |register: usize| steps.iter().any(|step| is_begun(step, register));
         let is_kept = |register: usize| !self.is_along(Object::Register(register), axis) && !begins(register);

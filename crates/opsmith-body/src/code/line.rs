@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::lower::is_sign;
+
 /// A vector of a line: the number of the operation that gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Value(pub(crate) u32);
@@ -28,6 +30,8 @@ pub(crate) enum Op {
     Min(Value, Value),
     /// Where a number is NaN.
     IsNan(Value),
+    /// Where it is neither 0 nor NaN.
+    IsNotZero(Value),
     /// The first so many numbers of the first, and the others of the second.
     FirstOf(u8, Value, Value),
     /// Comparisons, false where a number is NaN.
@@ -71,6 +75,7 @@ impl Op {
             Self::Sqrt(a)
             | Self::Floor(a)
             | Self::IsNan(a)
+            | Self::IsNotZero(a)
             | Self::Swapped(a)
             | Self::Permuted(a, _)
             | Self::ShiftLeft(a, _)
@@ -114,12 +119,19 @@ impl Line {
         })
     }
 
-    /// The smaller or the larger of two, where a comparison chooses between what it compares.
+    /// The smaller or the larger of two, where a comparison chooses between what it compares; and whether a magnitude is larger than 0
+    /// without making that.
     fn simpler(&self, op: Op) -> Op {
-        let Op::Select(mask, yes, no) = op else { return op };
-        match self.op(mask) {
-            Op::Lt(a, b) if (yes, no) == (a, b) => Op::Min(a, b),
-            Op::Lt(a, b) if (yes, no) == (b, a) => Op::Max(b, a),
+        match op {
+            Op::Select(mask, yes, no) => match self.op(mask) {
+                Op::Lt(a, b) if (yes, no) == (a, b) => Op::Min(a, b),
+                Op::Lt(a, b) if (yes, no) == (b, a) => Op::Max(b, a),
+                _ => op,
+            },
+            Op::Lt(zero, magnitude) if self.op(zero) == Op::Constant(0) => match self.op(magnitude) {
+                Op::AndNot(sign, a) if is_sign(self.op(sign)) => Op::IsNotZero(a),
+                _ => op,
+            },
             _ => op,
         }
     }

@@ -280,16 +280,13 @@ impl Writer<'_> {
                 let bytes = bytes.map_or(0, |(_, bytes)| *bytes);
                 self.asm.add_to(address, bytes * times as i32);
             }
-            Object::Argument(argument) if is_lanes && self.wanted.lies[argument].dense.has(axis) => {
-                self.asm.add_to(address, (self.width() * self.bytes_of(argument) * times) as i32);
-            }
             Object::Argument(argument) => {
-                let stride = self.frame.stride(argument, axis);
-                self.asm.get(Gpr::RAX, Rm::At(FRAME, stride));
                 let times = times * if is_lanes { self.width() } else { 1 };
-                if times > 1 {
-                    self.asm.shift_left_general(Gpr::RAX, times.trailing_zeros() as u8);
+                let bytes = self.wanted.lies[argument].along[axis.index()] as i64 * times as i64;
+                if let Ok(bytes) = i32::try_from(bytes) {
+                    return self.asm.add_to(address, bytes);
                 }
+                self.asm.get_wide(Gpr::RAX, bytes);
                 self.asm.add_register(address, Gpr::RAX);
             }
         }

@@ -105,11 +105,25 @@ fn of_node<const DOUBLE: bool>(
     })
 }
 
+/// Whether of each number the sign alone is set.
+pub(crate) fn is_sign(op: Op) -> bool {
+    matches!(op, Op::Bits(0x8000_0000 | 0x8000_0000_0000_0000))
+}
+
 /// Folds a vector into another, number by number; a product that is a term is rounded with the sum if that is allowed.
 pub(crate) fn fold(line: &mut Line, (op, is_fused): (Fold, bool), into: Value, from: Value) -> Value {
     match op {
         Fold::Sum => match line.op(from) {
             Op::Mul(a, b) if is_fused => line.push(Op::Fma(a, b, into)),
+            // Of a product that is taken away, one factor is.
+            Op::Xor(product, sign) if is_fused && is_sign(line.op(sign)) => match line.op(product) {
+                Op::Mul(a, b) => {
+                    let (a, b) = if matches!(line.op(b), Op::Input(_)) { (b, a) } else { (a, b) };
+                    let a = line.push(Op::Xor(a, sign));
+                    line.push(Op::Fma(a, b, into))
+                }
+                _ => line.push(Op::Add(into, from)),
+            },
             _ => line.push(Op::Add(into, from)),
         },
         Fold::Max | Fold::Min => {

@@ -3,7 +3,7 @@
 //! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2:
 //! `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers; `segment` makes
 //! the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record` themselves; `place`
-//! gives vectors registers, `choose` takes instructions, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
+//! gives vectors registers, `tile` says which positions are computed side by side, `choose` takes instructions, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
 //! for itself, `calls` are the functions that are too long to be repeated.
 
 mod access;
@@ -19,7 +19,9 @@ mod nest;
 mod place;
 pub(crate) mod record;
 mod segment;
+mod tile;
 
 pub use calls::functions;
 pub use frame::Frame;
 pub use nest::{Code, Held, Lies, Wanted, compile, fastest, width};
+pub use tile::Tile;

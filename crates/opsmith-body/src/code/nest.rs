@@ -5,16 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::asm::{Asm, Gpr, Rm, Ymm};
 use super::frame::Frame;
 use super::place::FRAME;
+use super::tile::{Tile, varying_in_code};
 use crate::axes::{Axes, Axis};
-use crate::expr::{Nest, PART, Place as Argument, Step, Sum};
+use crate::expr::{Nest, PART, Step, Sum};
 
 /// How an argument lies, or temporary memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Lies {
     /// The axes that it lies on.
     pub axes: Axes,
-    /// Those of them along which its numbers lie one after another.
+    /// Those of them along which the numbers of a vector lie one after another.
     pub dense: Axes,
+    /// How many bytes it is from a position along each axis to the next; of panels, on average.
+    pub along: [isize; Axis::MOST],
     /// What its numbers are held as.
     pub held: Held,
 }
@@ -36,6 +39,13 @@ pub enum Held {
     Absent,
 }
 
+impl Lies {
+    /// Whether instructions can say how far it is to some positions further along an axis.
+    pub(super) fn is_near(&self, axis: Axis) -> bool {
+        self.along[axis.index()].unsigned_abs() < 1 << 22
+    }
+}
+
 /// What code is made for: steps of a nest, and what there is in a call.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
@@ -47,8 +57,8 @@ pub struct Wanted<'a> {
     pub lies: &'a [Lies],
     /// How many inputs there are, and outputs.
     pub counts: (usize, usize),
-    /// How many numbers a vector has along the lanes where they are an outermost axis.
-    pub lanes: usize,
+    /// What is computed side by side of the outermost loops.
+    pub tile: &'a Tile,
     /// The first of the nest's steps, and the one after the last.
     pub steps: (usize, usize),
     /// If the last step is a loop of which a part is gone along: how many whole vectors or positions that has, and how many numbers
@@ -71,12 +81,16 @@ pub struct Code {
 /// RAX is among it so that the stack is aligned where functions are called.
 const SAVED: [Gpr; 7] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::R15, Gpr::RAX];
 
+/// Code does not go along the lanes where they have so few vectors and another axis is longer.
+const FEW_VECTORS: usize = 2;
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
 /// The most vectors of a row that is written out.
 const MOST_VECTORS: usize = 8;
 /// The most operations of a loop that is written out.
 const MOST_WRITTEN: usize = 96;
+/// The same in a tile, for each of its positions.
+const MOST_TILED: usize = 32;
 /// The most vectors that a line has no registers for.
 pub(super) const MOST_SPILLED: usize = 64;
 
@@ -104,6 +118,8 @@ fn written(wanted: &Wanted<'_>, double: bool, most_vectors: usize) -> Option<Cod
 pub(super) struct Register {
     pub(super) first: i32,
     pub(super) count: usize,
+    /// The axes of the tile along which it has others, and how many bytes further those are.
+    pub(super) tiled: Vec<(Axis, i32)>,
     /// The axes, and how many bytes a position along each is.
     pub(super) along: Vec<(Axis, i32)>,
     /// Where the address of the vector is where the loops are, if there are several.
@@ -132,6 +148,8 @@ pub(super) struct At {
     /// How many bytes further than the addresses, and where, in loops that are written out.
     pub(super) further: BTreeMap<Object, i32>,
     pub(super) fixed: BTreeMap<Axis, usize>,
+    /// Where in the tile, along its axes.
+    pub(super) tiled: Vec<(Axis, usize)>,
     pub(super) pins: BTreeMap<(usize, i32), Ymm>,
     pub(super) pinned: Vec<Ymm>,
 }
@@ -154,13 +172,25 @@ pub(super) struct Writer<'a> {
     pub(super) spills: i32,
     /// The sums of the nest that another loop computes too, by the register of their parts.
     pub(super) again_sums: BTreeMap<usize, Sum>,
+    /// Along which axes of the tile each register differs.
+    pub(super) varies: Vec<Axes>,
 }
 
 impl<'a> Writer<'a> {
     fn new(wanted: &'a Wanted<'a>, double: bool) -> Option<Self> {
         let nest = wanted.nest;
         let mut frame = Frame::new(wanted.lies.len());
-        let mut registers = Vec::with_capacity(nest.registers.len());
+        // They are in the same places for all tiles of a nest.
+        for (argument, lies) in wanted.lies.iter().enumerate() {
+            for axis in lies.axes.iter() {
+                frame.stride(argument, axis);
+            }
+            if let Some(lanes) = nest.lanes.filter(|lanes| lies.axes.minus(lies.dense).has(*lanes)) {
+                frame.distance(argument, lanes);
+            }
+        }
+        let mut registers: Vec<Register> = Vec::with_capacity(nest.registers.len());
+        let varies = varying_in_code(wanted);
         for axes in &nest.registers {
             let mut count = 1_usize;
             let mut along = Vec::new();
@@ -176,16 +206,15 @@ impl<'a> Writer<'a> {
                     return None;
                 }
             }
+            let mut tiled = Vec::new();
+            for (axis, copies) in
+                wanted.tile.counts.iter().filter(|(axis, _)| varies[registers.len()].has(*axis))
+            {
+                tiled.push((*axis, i32::try_from(32 * count).ok()?));
+                count *= copies;
+            }
             let slot = if along.is_empty() { 0 } else { frame.room(8) };
-            registers.push(Register { first: frame.room(32 * count.max(1)), count, along, slot });
-        }
-        for (argument, lies) in wanted.lies.iter().enumerate() {
-            for axis in lies.axes.iter() {
-                frame.stride(argument, axis);
-            }
-            if let Some(lanes) = nest.lanes.filter(|lanes| lies.axes.minus(lies.dense).has(*lanes)) {
-                frame.distance(argument, lanes);
-            }
+            registers.push(Register { first: frame.room(32 * count.max(1)), count, tiled, along, slot });
         }
         let spills = frame.room(32 * MOST_SPILLED);
         let mut reads = vec![0; registers.len()];
@@ -203,6 +232,7 @@ impl<'a> Writer<'a> {
         Some(Self {
             most_vectors: 0,
             again_sums,
+            varies,
             again,
             wanted,
             double,
@@ -246,21 +276,16 @@ impl<'a> Writer<'a> {
         }
         let again = self.asm.label();
         self.asm.here(again);
-        let at = At { len: self.wanted.lanes, ..At::default() };
+        let at = At { len: self.wanted.tile.last, ..At::default() };
         self.steps(&nest.steps[from..to], &at, self.wanted.part)?;
-        if let Some(axis) = fastest(nest) {
+        if let Some(axis) = fastest(nest, self.wanted.sizes, self.double) {
             for argument in arguments {
                 if self.wanted.lies[argument].axes.has(axis) {
-                    let stride = self.frame.stride(argument, axis);
-                    let slot = self.frame.address(argument);
-                    self.asm.get(Gpr::RAX, Rm::At(FRAME, stride));
-                    if nest.lanes == Some(axis) {
-                        self.asm.shift_left_general(Gpr::RAX, self.width().trailing_zeros() as u8);
-                    }
-                    self.asm.add_register(Rm::At(FRAME, slot), Gpr::RAX);
+                    let slot = Rm::At(FRAME, self.frame.address(argument));
+                    self.go_on_by(Object::Argument(argument), axis, slot, self.wanted.tile.count(axis));
                 }
             }
-            let step = if nest.lanes == Some(axis) { self.width() } else { 1 };
+            let step = if nest.lanes == Some(axis) { self.width() } else { 1 } * self.wanted.tile.count(axis);
             self.asm.add_to(Rm::At(FRAME, self.frame.position(axis)), step as i32);
             self.asm.count_down(Rm::At(FRAME, self.frame.count as i32), again);
         }
@@ -289,21 +314,20 @@ impl<'a> Writer<'a> {
             true => (size.div_ceil(self.width()), self.most_vectors),
             false => (size, PART),
         };
-        let is_small = turns <= most && turns.saturating_mul(self.weight(steps)) <= MOST_WRITTEN;
+        let written = if self.wanted.tile.positions() > 1 { MOST_TILED } else { MOST_WRITTEN };
+        let is_small = turns <= most && turns.saturating_mul(self.weight(steps)) <= written;
         let is_lanes_index = self.wanted.nest.lanes == Some(axis) && self.indexed.has(axis);
         is_small
             && !is_lanes_index
             && !self.outer().union(self.again).has(axis)
             && steps.iter().all(|step| self.is_straight(step))
-            && self.is_dense(steps, axis)
+            && self.is_near(steps, axis)
     }
 
-    /// Whether the distances between positions along an axis are known of all that steps read and write.
-    pub(super) fn is_dense(&self, steps: &[Step], axis: Axis) -> bool {
-        self.arguments(steps).iter().all(|argument| {
-            let lies = &self.wanted.lies[*argument];
-            !lies.axes.has(axis) || lies.dense.has(axis)
-        })
+    /// Whether a few positions along an axis are so near to each other that instructions can say how far, in all that steps read and
+    /// write.
+    pub(super) fn is_near(&self, steps: &[Step], axis: Axis) -> bool {
+        self.arguments(steps).iter().all(|argument| self.wanted.lies[*argument].is_near(axis))
     }
 
     /// The positions of a loop that is written out.
@@ -343,22 +367,13 @@ impl<'a> Writer<'a> {
         steps.iter().map(of_step).fold(0, usize::saturating_add)
     }
 
-    pub(super) fn argument(&self, argument: Argument) -> usize {
-        let (inputs, outputs) = self.wanted.counts;
-        match argument {
-            Argument::Input(input) => input,
-            Argument::Output(output) => inputs + output,
-            Argument::Temporary(array) => inputs + outputs + array,
-        }
-    }
-
     /// The arguments that steps read or write.
     pub(super) fn arguments(&self, steps: &[Step]) -> BTreeSet<usize> {
         let mut found = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Load { from: argument, .. } | Step::Store { to: argument, .. } => {
-                    found.insert(self.argument(*argument));
+                    found.insert(argument.argument(self.wanted.counts));
                 }
                 Step::Loop { steps, .. } => found.extend(self.arguments(steps)),
                 _ => {}
@@ -368,9 +383,17 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The outermost axis along which addresses go on from unit to unit: that of the lanes, or the last one.
-pub fn fastest(nest: &Nest) -> Option<Axis> {
-    nest.lanes.filter(|lanes| nest.free.has(*lanes)).or_else(|| nest.free.iter().next_back())
+/// The outermost axis along which addresses go on from unit to unit: that of the lanes if it has some vectors, or the last one.
+pub fn fastest(nest: &Nest, sizes: &[usize], double: bool) -> Option<Axis> {
+    let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+    let size = |axis: &Axis| sizes[axis.index()];
+    match lanes {
+        Some(lanes) if size(&lanes) <= FEW_VECTORS * width(double) => {
+            let longer = nest.free.without(lanes).iter().filter(|axis| size(axis) > FEW_VECTORS);
+            longer.max_by_key(size).or(Some(lanes))
+        }
+        _ => lanes.or_else(|| nest.free.iter().next_back()),
+    }
 }
 
 pub(super) fn count_reads(steps: &[Step], reads: &mut [usize]) {

@@ -8,6 +8,8 @@ pub(crate) const FRAME: Gpr = Gpr::RBX;
 /// A register that nothing stays in.
 pub(super) const SCRATCH: Gpr = Gpr::RAX;
 pub(super) const OTHER_SCRATCH: Gpr = Gpr::RBP;
+/// A constant that is read more often is kept in a register.
+const OFTEN: usize = 3;
 /// How many vector registers there are.
 pub(super) const REGISTERS: usize = 16;
 
@@ -266,6 +268,12 @@ impl Placer<'_> {
         Ymm(register as u8)
     }
 
+    fn has_free(&self) -> bool {
+        (0..REGISTERS).any(|register| {
+            self.registers[register].is_none() && !self.is_taken[register] && !self.is_pinned[register]
+        })
+    }
+
     /// Frees the register of what is read latest.
     fn evict(&mut self) -> usize {
         let next = |value: Value| self.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX);
@@ -329,7 +337,10 @@ impl Placer<'_> {
         }
         match (self.spilled[index], self.ops[index]) {
             (Some(slot), _) if self.dies(value) => Rm::At(FRAME, slot),
-            (None, Op::Constant(_) | Op::Bits(_)) => self.constant(self.ops[index]),
+            // One that is read often is in a register if there is one.
+            (None, Op::Constant(_) | Op::Bits(_)) if self.uses[index].len() <= OFTEN || !self.has_free() => {
+                self.constant(self.ops[index])
+            }
             (None, Op::Input(position)) if self.dies(value) => match self.sources[position as usize] {
                 Source::Memory(Place {
                     pointer,

@@ -52,8 +52,10 @@ impl Writer<'_> {
         let mut segment = Segment::new();
         segment.reads.resize(self.registers.len(), 0);
         count_reads(steps, &mut segment.reads);
-        for step in steps {
-            self.step(&mut segment, step, at);
+        for here in self.tile(at) {
+            for step in steps {
+                self.step(&mut segment, step, &here);
+            }
         }
         for (key, target) in &segment.written {
             if self.reads[key.0] > segment.reads[key.0] || segment.carried.contains(key) {
@@ -77,9 +79,12 @@ impl Writer<'_> {
     }
 
     fn step(&mut self, segment: &mut Segment, step: &Step, at: &At) {
+        if !self.is_done(step, at) {
+            return;
+        }
         match step {
             Step::Load { from, to } => {
-                let argument = self.argument(*from);
+                let argument = from.argument(self.wanted.counts);
                 let value = match self.wanted.lies[argument].held {
                     Held::Absent => segment.line.number(0.0),
                     _ => {
@@ -91,7 +96,7 @@ impl Writer<'_> {
             }
             Step::Store { from, to } => {
                 let value = self.read(segment, *from, at);
-                let argument = self.argument(*to);
+                let argument = to.argument(self.wanted.counts);
                 let place = self.number(argument, at);
                 segment.targets.push((value, Target::Memory(place)));
             }
@@ -101,7 +106,8 @@ impl Writer<'_> {
             }
             Step::Index { axis, to } => {
                 let along = self.wanted.nest.lanes == Some(*axis);
-                let more = if along { at.ahead * self.width() } else { 0 } as i32;
+                let turns = at.in_tile(*axis);
+                let more = if along { (at.ahead + turns) * self.width() } else { turns } as i32;
                 let counter = self.frame.position(*axis);
                 let value = segment.source(Source::Position { counter, more, along });
                 self.define(segment, *to, value, at);
@@ -151,7 +157,7 @@ impl Writer<'_> {
     /// By how many bytes positions along an axis are apart.
     pub(super) fn strides(&self, axis: Axis, steps: &[Step]) -> Vec<(Object, i32)> {
         let bytes = |object: Object| match object {
-            Object::Argument(argument) => self.bytes_of(argument) as i32,
+            Object::Argument(argument) => self.wanted.lies[argument].along[axis.index()] as i32,
             Object::Register(register) => {
                 let own = self.registers[register].along.iter().find(|(own, _)| *own == axis);
                 own.map_or(0, |(_, bytes)| *bytes)
@@ -193,7 +199,9 @@ impl Writer<'_> {
         let mut along = self.registers[register].along.iter();
         let along = along.find(|(axis, _)| self.wanted.nest.lanes == Some(*axis));
         let ahead = along.map_or(0, |(_, bytes)| bytes * at.ahead as i32);
-        (register, ahead + at.further.get(&Object::Register(register)).copied().unwrap_or(0))
+        let tiled = self.registers[register].tiled.iter();
+        let tiled: i32 = tiled.map(|(axis, bytes)| bytes * at.in_tile(*axis) as i32).sum();
+        (register, ahead + tiled + at.further.get(&Object::Register(register)).copied().unwrap_or(0))
     }
 
     /// Where a vector of a register is.
@@ -207,7 +215,8 @@ impl Writer<'_> {
         let own = &self.registers[register];
         let which = Which::Dense(self.width());
         if own.along.is_empty() {
-            return Place { pointer: Pointer::Frame, offset: own.first, stored: Stored::Same, which };
+            let offset = own.first + self.key(register, at).1;
+            return Place { pointer: Pointer::Frame, offset, stored: Stored::Same, which };
         }
         let pointer = at.pointer(Object::Register(register), own.slot);
         Place { pointer, offset: self.key(register, at).1, stored: Stored::Same, which }
@@ -231,25 +240,20 @@ impl Writer<'_> {
             Some(lanes) if lies.dense.has(lanes) => Which::Dense(at.len),
             Some(lanes) => self.apart(argument, lanes, at.len),
         };
-        let is_ahead = matches!(which, Which::Dense(_));
-        let offset = if is_ahead { (at.ahead * self.width() * self.bytes_of(argument)) as i32 } else { 0 };
-        let offset = offset + at.further.get(&Object::Argument(argument)).copied().unwrap_or(0);
+        let along = |axis: Axis| match nest.lanes == Some(axis) {
+            true => lies.along[axis.index()] * self.width() as isize,
+            false => lies.along[axis.index()],
+        };
+        let ahead = lanes.map_or(0, |lanes| along(lanes) * at.ahead as isize);
+        let tiled: isize = at.tiled.iter().map(|(axis, turns)| along(*axis) * *turns as isize).sum();
+        let further = at.further.get(&Object::Argument(argument)).copied().unwrap_or(0);
+        let offset = (ahead + tiled) as i32 + further;
         Place { pointer, offset, stored, which }
     }
 
     fn apart(&mut self, argument: usize, lanes: Axis, count: usize) -> Which {
         let (stride, distances) = (self.frame.stride(argument, lanes), self.frame.distance(argument, lanes));
         Which::Apart { count, stride, distances }
-    }
-
-    /// How many bytes a number of an argument has.
-    pub(super) fn bytes_of(&self, argument: usize) -> usize {
-        match self.wanted.lies[argument].held {
-            Held::Half | Held::BFloat => 2,
-            Held::Position => 8,
-            Held::Truth => 1,
-            Held::Same | Held::Absent => 32 / self.width(),
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The axes of a call: those of the graph, and those of the batch, as few as the strides of all arguments allow.
 
+use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis};
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Result, ensure};
@@ -38,6 +39,12 @@ impl Lie {
         }
         lie.axes = axes;
         lie
+    }
+
+    /// The same for code, of what is held so in so many bytes.
+    pub(super) fn held(&self, held: Held, bytes: usize) -> Lies {
+        let along = self.along.map(|stride| stride * bytes as isize);
+        Lies { axes: self.axes, dense: self.dense_along(), along, held }
     }
 
     /// The axes along which one number lies after another.

@@ -138,14 +138,14 @@ impl<'a, T: Stored> Machine<'a, T> {
         let number = |number: usize| T::Wide::of_double(number as f64);
         match step {
             Step::Load { from, to } => {
-                let operand = &self.task.operands[self.task.operand(*from)];
+                let operand = &self.task.operands[from.argument(self.task.counts)];
                 let (offset, lanes, block) =
                     (operand.offset(self.bound, &self.at), self.lanes(), self.block(*to));
                 // SAFETY: the loops are within the sizes of the call, and what is read was written by a nest before.
                 unsafe { operand.load(self.level, offset, lanes, &mut self.blocks[block]) };
             }
             Step::Store { from, to } => {
-                let operand = &self.task.operands[self.task.operand(*to)];
+                let operand = &self.task.operands[to.argument(self.task.counts)];
                 let (offset, block) = (operand.offset(self.bound, &self.at), self.block(*from));
                 // SAFETY: the loops are within the sizes of the call, and the positions of this unit are its own.
                 unsafe { operand.store(self.level, offset, self.lanes(), &self.blocks[block].0) };

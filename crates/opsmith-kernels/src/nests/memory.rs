@@ -1,5 +1,6 @@
 //! Where numbers lie.
 
+use opsmith_body::code::Lies;
 use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level};
 
 use super::axes::Lie;
@@ -39,6 +40,7 @@ pub(super) struct Operand<T: Stored> {
 unsafe impl<T: Stored> Sync for Operand<T> {}
 
 /// Where an argument of a call, or temporary memory, is for machine code.
+#[derive(Clone)]
 pub(super) struct Address {
     data: *mut u8,
     /// Strides in bytes.
@@ -53,6 +55,11 @@ impl Address {
     pub(super) fn new(data: *mut u8, lie: &Lie, element: usize) -> Self {
         let along = lie.along.map(|stride| stride * element as isize);
         Address { data, along, axes: lie.axes }
+    }
+
+    /// Memory that lies so.
+    pub(super) fn of(data: *mut u8, lies: &Lies) -> Self {
+        Address { data, along: lies.along, axes: lies.axes }
     }
 
     pub(super) fn stride(&self, axis: Axis) -> isize {

@@ -5,10 +5,12 @@ mod card;
 mod machine;
 mod memory;
 mod native;
+mod packed;
 mod pages;
 mod run;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::sync::Arc;
 
@@ -109,8 +111,8 @@ struct Variant {
     /// The sizes of the axes, and those of them that stand for an axis of the graph together.
     sizes: Extents,
     groups: SmallVec<[(usize, Axes); 2]>,
-    /// Of each input, then of each wanted output, the axes that it lies on, and those of them along which it is dense.
-    lies: SmallVec<[(Axes, Axes); 8]>,
+    /// The strides of each input, then of each wanted output, along all axes.
+    strides: SmallVec<[isize; 24]>,
     /// The arguments that are not there, as bits.
     absent: u64,
 }
@@ -171,25 +173,20 @@ impl Programs {
         let absent = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
             wanted: wanted.iter().fold(0, |bits, output| bits | 1 << output),
-            lies: lies.iter().map(|lie| (lie.axes, lie.dense_along())).collect(),
+            strides: lies.iter().flat_map(|lie| &lie.along[..sizes.len()]).copied().collect(),
             absent: absent.fold(0, |bits, (argument, _)| bits | 1 << argument),
             sizes,
             groups,
         };
         let inputs = placed.len() - wanted.len();
-        let cut = self.cut::<T>(&key, wanted, (inputs, space.axes), placed);
+        let cut = self.cut::<T>(&key, wanted, (inputs, space.axes), (placed, &lies));
         let operand = |(placed, lie): (&Placed, &axes::Lie)| match placed.data.is_null() {
             true => Operand::absent(),
             false => Operand::new(placed.data, placed.kind, lie),
         };
         let mut operands: Vec<Operand<T>> = placed.iter().zip(&lies).map(operand).collect();
-        let bytes = |kind: Kind| match kind {
-            Kind::Number => size_of::<T>(),
-            Kind::Index => size_of::<i64>(),
-            Kind::Mask => size_of::<u8>(),
-        };
         let address =
-            |(placed, lie): (&Placed, &axes::Lie)| Address::new(placed.data, lie, bytes(placed.kind));
+            |(placed, lie): (&Placed, &axes::Lie)| Address::new(placed.data, lie, bytes::<T>(placed.kind));
         let mut addresses: Vec<Address> = placed.iter().zip(&lies).map(address).collect();
         for &own in &cut.nests.temporaries {
             let shape: Extents = own.iter().map(|axis| key.sizes[axis.index()]).collect();
@@ -215,7 +212,7 @@ impl Programs {
         key: &Variant,
         wanted: &[usize],
         (inputs, own): (usize, usize),
-        placed: &[Placed],
+        (placed, lies): (&[Placed], &[axes::Lie]),
     ) -> Arc<Cut> {
         let find = |known: &[(Variant, Arc<Cut>)]| {
             known.iter().find(|(other, _)| other == key).map(|(_, cut)| cut.clone())
@@ -223,7 +220,8 @@ impl Programs {
         if let Some(cut) = find(&self.known.lock()) {
             return cut;
         }
-        let (axes, dense): (Vec<Axes>, Vec<Axes>) = key.lies.iter().copied().unzip();
+        let (axes, dense): (Vec<Axes>, Vec<Axes>) =
+            lies.iter().map(|lie| (lie.axes, lie.dense_along())).unzip();
         let graph = self.graph.with_outputs(wanted);
         let graph =
             key.groups.iter().fold(graph, |graph, (axis, group)| graph.spread(*axis, *group, &key.sizes));
@@ -232,7 +230,7 @@ impl Programs {
             (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
         let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
         let nests = Nests::new(&graph, &key.sizes, &dense);
-        let natives = natives::<T>(key, &nests, (inputs, wanted.len(), own), placed);
+        let natives = natives::<T>(key, &nests, (inputs, wanted.len(), own), (placed, lies));
         let cut = Arc::new(Cut { nests, natives });
         let mut known = self.known.lock();
         if known.len() == MOST_VARIANTS {
@@ -246,12 +244,21 @@ impl Programs {
     }
 }
 
+/// How many bytes an element has.
+fn bytes<T: Stored>(kind: Kind) -> usize {
+    match kind {
+        Kind::Number => size_of::<T>(),
+        Kind::Index => size_of::<i64>(),
+        Kind::Mask => size_of::<u8>(),
+    }
+}
+
 /// The nests as machine code, for tensors that lie so.
 fn natives<T: Stored>(
     key: &Variant,
     nests: &Nests,
     (inputs, outputs, own): (usize, usize, usize),
-    placed: &[Placed],
+    (placed, lies): (&[Placed], &[axes::Lie]),
 ) -> Vec<Option<Native>> {
     let held = |placed: &Placed| match placed.kind {
         _ if placed.data.is_null() => Held::Absent,
@@ -259,12 +266,11 @@ fn natives<T: Stored>(
         Kind::Index => Held::Position,
         Kind::Mask => Held::Truth,
     };
-    let given = placed.iter().zip(&key.lies);
-    let given = given.map(|(placed, (axes, dense))| Lies { axes: *axes, dense: *dense, held: held(placed) });
-    let temporaries = nests.temporaries.iter().map(|axes| {
-        let dense = axes::Lie::dense(*axes, &key.sizes, own).dense_along();
-        Lies { axes: *axes, dense, held: Held::Same }
-    });
+    let given = placed.iter().zip(lies).map(|(placed, lie)| lie.held(held(placed), bytes::<T>(placed.kind)));
+    let temporaries = nests
+        .temporaries
+        .iter()
+        .map(|axes| axes::Lie::dense(*axes, &key.sizes, own).held(Held::Same, size_of::<T::Wide>()));
     let lies: Vec<Lies> = given.chain(temporaries).collect();
     if !is_possible(lies.iter().map(|lies| lies.held)) {
         return nests.nests.iter().map(|_| None).collect();

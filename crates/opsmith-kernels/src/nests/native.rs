@@ -1,14 +1,16 @@
 //! Nests as machine code, and their runs.
 
-use std::ops::Range;
+use std::borrow::Cow;
 
-use opsmith_body::code::{Code, Frame, Held, Lies, Wanted, compile, fastest, functions, width};
-use opsmith_body::{Axes, Axis, Fold, Level, Nest, Nests, Plain, Step};
+use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Wanted, compile, fastest, width};
+use opsmith_body::{Axis, Fold, Level, Nest, Nests, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
 use super::memory::Address;
+use super::packed::Packed;
 use super::pages::Pages;
+use super::work::Work;
 use crate::stored::Stored;
 
 /// Into so many parts a loop is split at most, all positions of the free axes together.
@@ -21,23 +23,30 @@ const MOST_FOLDED: usize = 1 << 17;
 
 /// A nest as code.
 pub(super) struct Native {
-    /// The positions along the free axes, the fastest first: of the lanes, whole vectors and the rest.
-    free: SmallVec<[(Axis, usize); 4]>,
-    /// How many positions of the fastest axis are whole vectors, and how many numbers a last one has.
-    whole: usize,
-    /// How many numbers a vector has, if the lanes are the fastest axis.
-    step: usize,
-    frame: Frame,
-    double: bool,
+    /// The free axes, the fastest first.
+    pub(super) free: SmallVec<[Along; 4]>,
+    /// What is copied before, so that vectors lie one number after another.
+    packed: Vec<Packed>,
+    pub(super) frame: Frame,
+    pub(super) double: bool,
     kind: Kind,
     cost: usize,
 }
 
-/// Code for whole vectors, and for those at the end of the lanes.
-struct Function {
-    whole: Option<Pages>,
-    rest: Option<Pages>,
+/// A free axis.
+pub(super) struct Along {
+    pub(super) axis: Axis,
+    /// How many units there are along it, and how many of them are whole tiles.
+    pub(super) units: usize,
+    pub(super) whole: usize,
+    /// How many positions a whole one has.
+    pub(super) step: usize,
+    /// What is added to the position of a function where one is not whole.
+    pub(super) rest: usize,
 }
+
+/// Code for whole tiles, and for those at the end of the one axis, of the other, and of both.
+pub(super) type Function = [Option<Pages>; 4];
 
 enum Kind {
     Units(Function),
@@ -78,82 +87,104 @@ impl Made<'_> {
         self.nests.nests.iter().map(|nest| self.native(nest)).collect()
     }
 
-    fn native(&self, nest: &Nest) -> Option<Native> {
+    pub(super) fn native(&self, nest: &Nest) -> Option<Native> {
+        let (packed, lies) = Packed::all(self, nest);
+        let made = Made { lies: &lies, ..*self };
         let width = width(self.double);
         let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+        let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last: width };
         let size = |axis: Axis| self.sizes[axis.index()];
-        let positions =
-            |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
-        let first = fastest(nest);
-        let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
-        let free: SmallVec<[(Axis, usize); 4]> =
-            first.into_iter().chain(others).map(|axis| (axis, positions(axis))).collect();
-        let whole = match lanes {
-            Some(lanes) => size(lanes) / width,
-            None => free.first().map_or(1, |(_, positions)| *positions),
-        };
-        let units = free.iter().map(|(_, positions)| positions).product::<usize>();
-        let cost = self.cost(nest, &nest.steps);
-        let (kind, frame) = match self.parts(nest, units) {
-            Some(parts) => self.in_parts(nest, parts)?,
+        let vectors = |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
+        let parts = self.parts(nest, nest.free.iter().map(vectors).product());
+        let (tile, share, (kind, frame)) = match parts {
+            Some(parts) => (single.clone(), 1.0, made.in_parts(nest, parts, &single)?),
             None => {
-                let (function, frame, _) = self.function(nest, (0, nest.steps.len()), None)?;
-                (Kind::Units(function), frame)
+                let all = (0, nest.steps.len());
+                let best = Tile::best(&made.wanted(nest, &single, all, None), self.double);
+                // What has no room in a tile may have it alone.
+                let ((tile, share), (function, frame, _)) = [best, (single, 1.0)]
+                    .into_iter()
+                    .find_map(|tile| made.function(nest, all, None, &tile.0).map(|made| (tile, made)))?;
+                (tile, share, (Kind::Units(function), frame))
             }
         };
-        Some(Native {
-            free,
-            whole,
-            step: if lanes.is_some() { width } else { 1 },
-            frame,
-            double: self.double,
-            kind,
-            cost,
-        })
+        let along = |axis: Axis| {
+            let step = tile.count(axis) * if lanes == Some(axis) { width } else { 1 };
+            let position = tile.counts.iter().position(|(own, _)| *own == axis);
+            let (units, whole) = (size(axis).div_ceil(step), size(axis) / step);
+            Along { axis, units, whole, step, rest: position.map_or(0, |position| 1 << position) }
+        };
+        let first = fastest(nest, self.sizes, self.double);
+        let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
+        let free = first.into_iter().chain(others).map(along).collect();
+        let positions = tile.counts.iter().map(|(_, count)| count).product::<usize>();
+        let cost = (self.cost(nest, &nest.steps).saturating_mul(positions) as f64 * share) as usize;
+        Some(Native { free, packed, frame, double: self.double, kind, cost })
     }
 
-    /// The code of some steps, for whole vectors and for the rest of the lanes.
+    fn wanted<'a>(
+        &'a self,
+        nest: &'a Nest,
+        tile: &'a Tile,
+        steps: (usize, usize),
+        part: Option<(usize, usize)>,
+    ) -> Wanted<'a> {
+        Wanted { nest, sizes: self.sizes, lies: self.lies, counts: self.counts, tile, steps, part }
+    }
+
+    /// The code of some steps, for whole tiles and for the rest of axes.
     fn function(
         &self,
         nest: &Nest,
         steps: (usize, usize),
         part: Option<(usize, usize)>,
+        tile: &Tile,
     ) -> Option<(Function, Frame, Vec<usize>)> {
         let width = width(self.double);
-        let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
-        let (whole, rest) = match lanes {
-            Some(lanes) => (self.sizes[lanes.index()] / width, self.sizes[lanes.index()] % width),
-            None => (1, 0),
-        };
-        let code = |lanes: usize| {
-            let wanted =
-                Wanted { nest, sizes: self.sizes, lies: self.lies, counts: self.counts, lanes, steps, part };
-            compile(&wanted, self.double)
-        };
+        let is_lanes = |axis: Axis| nest.lanes == Some(axis);
+        let mut function: Function = Function::default();
         let mut known: Option<Code> = None;
-        let mut pages = |lanes: usize| -> Option<Pages> {
-            let code = code(lanes)?;
-            let pages = Pages::new(&code.bytes)?;
+        for (which, pages) in function.iter_mut().enumerate().take(1 << tile.counts.len()) {
+            let mut own = tile.clone();
+            for (position, (axis, count)) in own.counts.iter_mut().enumerate() {
+                let step = *count * if is_lanes(*axis) { width } else { 1 };
+                let size = self.sizes[axis.index()];
+                if which >> position & 1 == 0 {
+                    *count = if size < step { 0 } else { *count };
+                } else if is_lanes(*axis) {
+                    *count = (size % step).div_ceil(width);
+                    own.last = (size % step + width - 1) % width + 1;
+                } else {
+                    *count = size % step;
+                }
+            }
+            if own.counts.iter().any(|(_, count)| *count == 0) {
+                continue;
+            }
+            let code = compile(&self.wanted(nest, &own, steps, part), self.double)?;
+            *pages = Some(Pages::new(&code.bytes)?);
             match &mut known {
                 Some(known) => known.frame.bytes = known.frame.bytes.max(code.frame.bytes),
                 None => known = Some(code),
             }
-            Some(pages)
-        };
-        let whole = if whole > 0 { Some(pages(width)?) } else { None };
-        let rest = if rest > 0 { Some(pages(rest)?) } else { None };
+        }
         let Code { frame, registers, .. } = known?;
-        Some((Function { whole, rest }, frame, registers))
+        Some((function, frame, registers))
     }
 
-    fn in_parts(&self, nest: &Nest, (step, count, length): (usize, usize, usize)) -> Option<(Kind, Frame)> {
+    fn in_parts(
+        &self,
+        nest: &Nest,
+        (step, count, length): (usize, usize, usize),
+        tile: &Tile,
+    ) -> Option<(Kind, Frame)> {
         let Step::Loop { axis, steps, .. } = &nest.steps[step] else { return None };
         let width = if nest.lanes == Some(*axis) { width(self.double) } else { 1 };
         let size = self.sizes[axis.index()];
         let last = size - (count - 1) * length;
-        let (before, mut frame, registers) = self.function(nest, (0, step), None)?;
+        let (before, mut frame, registers) = self.function(nest, (0, step), None, tile)?;
         let mut more = |steps: (usize, usize), part: Option<(usize, usize)>| {
-            let (function, own, _) = self.function(nest, steps, part)?;
+            let (function, own, _) = self.function(nest, steps, part, tile)?;
             frame.bytes = frame.bytes.max(own.bytes);
             Some(function)
         };
@@ -236,118 +267,31 @@ fn has_half_conversions() -> bool {
     false
 }
 
-/// A thread's frame, in units of 32 bytes.
-#[derive(Clone, Copy)]
-#[repr(C, align(32))]
-struct Vector([u8; 32]);
-
-struct Work<'a> {
-    native: &'a Native,
-    addresses: &'a [Address],
-    frame: Vec<Vector>,
-}
-
-impl<'a> Work<'a> {
-    fn new(native: &'a Native, addresses: &'a [Address]) -> Result<Self> {
-        let vectors = native.frame.bytes.div_ceil(32);
-        let frame = memory::filled(Vector([0; 32]), vectors, "the registers of a body")?;
-        let mut work = Work { native, addresses, frame };
-        for (index, function) in functions(native.double).into_iter().enumerate() {
-            work.set(native.frame.functions + 8 * index, function as u64);
-        }
-        for (argument, axis, at) in &native.frame.strides {
-            work.set(*at, addresses[*argument].stride(*axis) as u64);
-        }
-        for (argument, axis, at) in &native.frame.distances {
-            let stride = addresses[*argument].stride(*axis);
-            for lane in 0..8 {
-                work.set_int(at + 4 * lane, (stride * lane as isize) as i32);
-            }
-        }
-        Ok(work)
-    }
-
-    fn set(&mut self, at: usize, number: u64) {
-        // SAFETY: what the frame has at this place is within it.
-        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<u64>().write(number) };
-    }
-
-    fn set_int(&mut self, at: usize, number: i32) {
-        // SAFETY: as above.
-        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<i32>().write(number) };
-    }
-
-    /// Goes to a unit: its positions along the free axes, and along one that is split.
-    fn go_to(&mut self, unit: usize, start: Option<(Axis, usize)>) {
-        let mut at = [0; Axis::MOST];
-        let mut rest = unit;
-        for (index, (axis, positions)) in self.native.free.iter().enumerate() {
-            let step = if index == 0 { self.native.step } else { 1 };
-            at[axis.index()] = rest % positions * step;
-            rest /= positions;
-        }
-        if let Some((axis, start)) = start {
-            at[axis.index()] = start;
-        }
-        let free = self.native.free.iter().map(|(axis, _)| *axis).chain(start.map(|(axis, _)| axis));
-        let outer: Axes = free.map(Axes::of).fold(Axes::NONE, Axes::union);
-        for axis in outer.iter() {
-            self.set(self.native.frame.positions + 8 * axis.index(), at[axis.index()] as u64);
-        }
-        for argument in 0..self.addresses.len() {
-            let address = self.addresses[argument].at(outer, &at);
-            self.set(self.native.frame.addresses + 8 * argument, address as u64);
-        }
-    }
-
-    /// Runs a function for some units, which are gone to one after another.
-    fn units(&mut self, function: &Function, units: Range<usize>, start: Option<(Axis, usize)>) {
-        let fast = self.native.free.first().map_or(1, |(_, positions)| *positions);
-        let mut unit = units.start;
-        while unit < units.end {
-            self.go_to(unit, start);
-            let at = unit % fast;
-            let (pages, count) = match at < self.native.whole {
-                true => (&function.whole, (self.native.whole - at).min(units.end - unit)),
-                false => (&function.rest, 1),
-            };
-            self.set(self.native.frame.count, count as u64);
-            if let Some(pages) = pages {
-                // SAFETY: the code was made for these arguments and this frame; who gave the arguments promises what is there.
-                unsafe { pages.run(self.frame.as_mut_ptr().cast()) };
-            }
-            unit += count;
-        }
-    }
-
-    /// The numbers of a register.
-    fn numbers<W>(&mut self, at: usize, vectors: usize) -> &mut [W] {
-        // SAFETY: the register has so many vectors in the frame, which is aligned for numbers.
-        unsafe {
-            let first = self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<W>();
-            std::slice::from_raw_parts_mut(first, vectors * 32 / size_of::<W>())
-        }
-    }
-}
-
 impl Native {
     /// Whether the numbers of a vector are near enough to each other for four bytes to say how far.
     pub(super) fn reaches(&self, addresses: &[Address]) -> bool {
         let is_near = |stride: isize| stride.unsigned_abs() < 1 << 27;
-        self.frame.distances.iter().all(|(argument, axis, _)| is_near(addresses[*argument].stride(*axis)))
+        let own = self.frame.distances.iter();
+        own.copied().all(|(argument, axis, _)| is_near(addresses[argument].stride(axis)))
+            && self.packed.iter().all(|packed| packed.reaches(addresses))
     }
 
     /// Runs the nest.
     pub(super) fn run<T: Stored>(&self, compute: &Compute<'_>, addresses: &[Address]) -> Result<()> {
-        let units = self.free.iter().map(|(_, positions)| *positions).product::<usize>();
+        let units = self.free.iter().map(|along| along.units).product::<usize>();
+        let given = addresses;
+        let mut addresses = Cow::Borrowed(given);
+        for packed in &self.packed {
+            addresses.to_mut()[packed.argument] = packed.run::<T>(compute, given)?;
+        }
         match &self.kind {
             Kind::Units(function) => {
                 compute.try_parallel_for(units, (self.cost / 10).clamp(1, 1 << 30), |range| {
-                    Work::new(self, addresses)?.units(function, range, None);
+                    Work::new(self, &addresses)?.units(function, range, None);
                     Ok(())
                 })
             }
-            Kind::Parts(parts) => self.run_parts::<T>(parts, units, compute, addresses),
+            Kind::Parts(parts) => self.run_parts::<T>(parts, units, compute, &addresses),
         }
     }
 
@@ -459,3 +403,13 @@ struct Shared<W>(*mut W);
 
 // SAFETY: each number is written by one thread.
 unsafe impl<W> Sync for Shared<W> {}
+
+#[cfg(test)]
+impl Native {
+    /// Whether it computes several positions side by side, and whether it reads copies.
+    pub(super) fn has(&self) -> (bool, bool) {
+        let tiled = self.free.iter().filter(|along| along.rest > 0);
+        let is_wide = |along: &Along| along.step > width(self.double);
+        (tiled.clone().count() > 1 || tiled.clone().any(is_wide), !self.packed.is_empty())
+    }
+}

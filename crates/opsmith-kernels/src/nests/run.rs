@@ -1,6 +1,6 @@
 //! The nests of a call, one after another.
 
-use opsmith_body::{Nests, Place};
+use opsmith_body::Nests;
 use opsmith_core::{Compute, Result};
 
 use super::machine;
@@ -30,15 +30,5 @@ impl<T: Stored> Task<'_, T> {
                 None => machine::run(self, nest, compute),
             }
         })
-    }
-
-    /// Which operand a place is.
-    pub(super) fn operand(&self, place: Place) -> usize {
-        let (inputs, outputs) = self.counts;
-        match place {
-            Place::Input(input) => input,
-            Place::Output(output) => inputs + output,
-            Place::Temporary(array) => inputs + outputs + array,
-        }
     }
 }

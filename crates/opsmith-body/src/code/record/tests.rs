@@ -49,6 +49,7 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::Max(a, b) => bits(if number(b).less(number(a)).0 { a } else { b }),
         Op::Min(a, b) => bits(if number(a).less(number(b)).0 { a } else { b }),
         Op::IsNan(a) => mask(!number(a).equal(number(a))),
+        Op::IsNotZero(a) => mask(Lane(number(a).equal(number(a)).0 && !number(a).equal(T::from_f64(0.0)).0)),
         // Of one number there are no others.
         Op::FirstOf(_, a, _) | Op::Swapped(a) | Op::Permuted(a, _) => bits(a),
         Op::Lt(a, b) => mask(number(a).less(number(b))),

@@ -72,7 +72,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
-    // Nobody else reads what only one nest computes and uses.
+    // Nobody else reads what only one nest computes and uses, or writes as an output.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
     let groups: Vec<Group> = {
         let stored = numbered(known.kept.keys().copied().filter(|id| read.contains(id)));
@@ -199,13 +199,13 @@ impl<'a> Order<'a> {
     fn read_elsewhere(&self, known: &Known<'_>) -> BTreeSet<Id> {
         let folds = known.kept.keys().filter(|id| self.whole_of(**id).is_none());
         let outputs = self.of_outputs.keys().map(|output| known.graph.outputs()[*output]);
-        let own: Vec<Axes> = known.graph.output_axes().collect();
-        let is_repeated = |output: usize, id: Id| known.is_kept(id) && own[output] != known.axes[id.index()];
-        let kept = self.of_outputs.keys().map(|output| (*output, known.graph.outputs()[*output]));
-        let kept = kept
-            .filter(|(output, id)| is_repeated(*output, *id) || self.whole_of(*id).is_some())
-            .map(|(_, id)| id)
-            .filter(|id| known.is_kept(*id));
+        let is_written = |output: &usize| {
+            let id = known.graph.outputs()[*output];
+            self.whole_of(id).is_none()
+                && known.graph.output_axes().nth(*output) == Some(known.axes[id.index()])
+        };
+        let kept = self.of_outputs.keys().filter(|output| !is_written(output));
+        let kept = kept.map(|output| known.graph.outputs()[*output]).filter(|id| known.is_kept(*id));
         let of_others = folds.copied().chain(outputs).flat_map(|id| known.folds_below(id)).chain(kept);
         of_others.chain(self.wholes.iter().flat_map(|whole| whole.needs(known))).collect()
     }
@@ -305,26 +305,40 @@ fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
         Room::Blocks { .. } => {
             let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
             let outputs = group.items.iter().map(|item| item.axes).fold(Axes::NONE, Axes::union);
-            lanes::best(known, &numbers, free, avoided)
+            let written = |item: &Item| match item.action {
+                Action::Store(Place::Output(output)) => Some((output, item.axes)),
+                _ => None,
+            };
+            let written: Vec<_> = group.items.iter().filter_map(written).collect();
+            lanes::best(known, (&numbers, &written), free, avoided)
                 .or_else(|| outputs.iter().max_by_key(|axis| known.room.count(Axes::of(*axis))))
         }
     };
     let free = match (group.fold, lanes) {
-        (Some(fold), Some(lanes)) if is_swept(known, free, fold, lanes) => free.without(lanes),
+        (Some(fold), Some(lanes)) if is_swept(known, group, free, (fold, lanes)) => free.without(lanes),
         _ => free,
     };
     Emitter::new(known, lanes, &group.own).nest(free, &group.items)
 }
 
 /// Whether the loop along the lanes goes within that along which is folded, so that memory is read as it lies.
-fn is_swept(known: &Known<'_>, free: Axes, fold: Axis, lanes: Axis) -> bool {
+fn is_swept(known: &Known<'_>, group: &Group, free: Axes, (fold, lanes): (Axis, Axis)) -> bool {
     /// So many numbers stay in the first cache.
     const MOST: usize = 1 << 12;
     /// Parts of so many positions are enough for threads.
     const LEAST: usize = 64;
+    /// For so many positions.
+    const SHARED: usize = 4;
     let count = known.room.count(Axes::of(lanes));
     let others = known.room.count(free.without(lanes).with(fold));
-    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST
+    let rows = free.without(lanes);
+    let numbers = known.below(group.items.iter().map(|item| item.id), &group.own);
+    let is_read = |id: &Id| matches!(known.node(*id), Node::Input(_)) || known.is_kept(*id);
+    let read = numbers.into_iter().filter(is_read).map(|id| known.axes[id.index()]);
+    let mut swept = read.filter(|own| own.has(lanes) && own.has(fold)).peekable();
+    // What is the same along a free axis is read for several positions of that at once instead.
+    let is_own = swept.peek().is_some() && swept.all(|own| known.room.count(rows.minus(own)) < SHARED);
+    lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST && is_own
 }
 
 /// The free axes less those over which something dear would be computed again and again, being the same along them.

@@ -69,6 +69,17 @@ pub enum Place {
     Temporary(usize),
 }
 
+impl Place {
+    /// Its position among all inputs, outputs and temporaries, of which there are so many inputs and outputs.
+    pub fn argument(self, (inputs, outputs): (usize, usize)) -> usize {
+        match self {
+            Self::Input(input) => input,
+            Self::Output(output) => inputs + output,
+            Self::Temporary(array) => inputs + outputs + array,
+        }
+    }
+}
+
 /// What a nest does. Numbers are registers, at the positions where the loops are.
 #[derive(Clone, Debug)]
 pub enum Step {

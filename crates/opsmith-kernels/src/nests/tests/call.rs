@@ -12,7 +12,7 @@ use crate::stored::{Stored, Wide};
 
 const SIZES: [usize; 17] = [0, 1, 1, 2, 2, 3, 3, 7, 8, 9, 15, 16, 17, 31, 33, 40, 70];
 const LARGE: [usize; 6] = [130, 300, 257, 2100, 4099, 5000];
-/// The most positions of all axes together.
+/// The most positions of all axes together, but for some graphs.
 const MOST: usize = 12_000;
 
 /// A tensor of a call.
@@ -33,6 +33,9 @@ struct Tensor {
 pub(super) struct Outcome {
     pub(super) nests: usize,
     pub(super) natives: usize,
+    /// How many of them have tiles, and copies.
+    pub(super) tiled: usize,
+    pub(super) packed: usize,
     pub(super) is_odd: bool,
     pub(super) failures: Vec<String>,
 }
@@ -103,6 +106,8 @@ impl Call {
         for (_, cut) in &*programs.known.lock() {
             outcome.nests += cut.natives.len();
             outcome.natives += cut.natives.iter().flatten().count();
+            outcome.tiled += cut.natives.iter().flatten().filter(|native| native.has().0).count();
+            outcome.packed += cut.natives.iter().flatten().filter(|native| native.has().1).count();
         }
         let expected = self.expected::<T>(&inputs);
         for (index, &output) in self.wanted.iter().enumerate() {
@@ -283,6 +288,7 @@ impl Call {
 /// Sizes and axes: one to four axes, some of two dims, and a batch.
 fn dims(random: &mut Random) -> Vec<(usize, Option<usize>)> {
     let axes = 1 + random.below(4);
+    let most = if random.one_in(12) { 8 * MOST } else { MOST };
     loop {
         let mut dims = Vec::new();
         if random.one_in(3) {
@@ -296,7 +302,7 @@ fn dims(random: &mut Random) -> Vec<(usize, Option<usize>)> {
             dims.push((size, Some(axis)));
         }
         let empty = dims.iter().filter(|(size, _)| *size == 0).count();
-        if dims.iter().map(|(size, _)| (*size).max(1)).product::<usize>() <= MOST
+        if dims.iter().map(|(size, _)| (*size).max(1)).product::<usize>() <= most
             && (empty == 0 || random.one_in(6))
         {
             return dims;

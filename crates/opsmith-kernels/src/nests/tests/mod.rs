@@ -20,6 +20,8 @@ struct Report {
     cases: usize,
     nests: usize,
     natives: usize,
+    tiled: usize,
+    packed: usize,
     /// Graphs whose interpreted outputs are not those of the reference either.
     odd: Vec<u64>,
     failed: Vec<(u64, String)>,
@@ -30,6 +32,8 @@ impl Report {
         self.cases += 1;
         self.nests += outcome.nests;
         self.natives += outcome.natives;
+        self.tiled += outcome.tiled;
+        self.packed += outcome.packed;
         self.odd.extend(outcome.is_odd.then_some(seed));
         self.failed.extend(outcome.failures.into_iter().map(|failure| (seed, failure)));
     }
@@ -71,8 +75,10 @@ fn code_computes_what_is_interpreted() {
     let seconds = number("OPSMITH_FUZZ_SECONDS").unwrap_or(15);
     let report = run_all(first..first + count, seconds);
     println!(
-        "{} cases, {} of {} nests native, odd: {:?}",
-        report.cases, report.natives, report.nests, report.odd
+        "{} cases, {} of {} nests native, {} with tiles, {} with copies, odd: {:?}",
+        report.cases, report.natives, report.nests, report.tiled, report.packed, report.odd
     );
+    let is_reached = report.tiled > 0 && report.packed > 0 || report.cases < 1000 || report.natives == 0;
+    assert!(is_reached, "no tiles or copies were tested");
     assert!(report.failed.is_empty(), "{:#?}", &report.failed[..report.failed.len().min(20)]);
 }

@@ -1,0 +1,326 @@
+//! Which positions of the outermost loops are computed side by side, so that what is read or computed for one is there for others, and
+//! sums need not wait for each other.
+
+use super::nest::{At, Lies, Wanted, Writer, width};
+use crate::axes::{Axes, Axis};
+use crate::expr::{Binary, Node, Step, Unary};
+
+/// How many rows there are in tiles, and how many vectors or rows of another kind.
+const SHAPES: [(usize, usize); 8] = [(4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1), (1, 4), (1, 2)];
+/// The part of the time that a tile takes at most.
+const WORTH: f64 = 0.9;
+/// As many tiles there have to be, so that threads can share them.
+const LEAST_UNITS: usize = 16;
+/// The most vectors of all registers of a tile.
+const MOST_COPIES: usize = 1536;
+/// The most vectors that a loop of a tile folds into.
+const MOST_FOLDED: usize = 8;
+/// Loops of so many positions may be written out.
+const MOST_SHORT: usize = 64;
+/// As many instructions could be done while a sum waits for the one before.
+const WAIT: f64 = 16.0;
+/// Instructions of a turn of a loop.
+const TURN: f64 = 4.0;
+
+/// Positions that are computed side by side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Axes of the outermost loops, and how many positions along each; of the lanes, how many vectors. The lanes are the last.
+    pub counts: Vec<(Axis, usize)>,
+    /// How many numbers the last vector along the lanes has, where they are an outermost axis.
+    pub last: usize,
+}
+
+impl Tile {
+    /// The tile in which the positions of a nest take the least time, and the part of the time that they take alone.
+    pub fn best(wanted: &Wanted<'_>, double: bool) -> (Self, f64) {
+        let nest = wanted.nest;
+        let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+        let size = |axis: Axis| wanted.sizes[axis.index()];
+        let last = width(double);
+        let looped = looped(&nest.steps);
+        let is_near = |axis: Axis| wanted.lies.iter().all(|lies| lies.is_near(axis));
+        let rows: Vec<Axis> =
+            nest.free.minus(looped).iter().filter(|axis| lanes != Some(*axis) && is_near(*axis)).collect();
+        let second = lanes.filter(|lanes| !looped.has(*lanes) && is_near(*lanes));
+        let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last };
+        let positions =
+            |axis: Axis| if lanes == Some(axis) { size(axis) / width(double) } else { size(axis) };
+        let units = nest.free.iter().map(positions).fold(1, usize::saturating_mul);
+        let alone = single.time(wanted, double);
+        let (mut best, mut least) = (single, alone * WORTH);
+        let mut pairs: Vec<[Option<Axis>; 2]> = rows.iter().map(|row| [Some(*row), second]).collect();
+        if lanes.is_none() {
+            for (index, row) in rows.iter().enumerate() {
+                pairs.extend(rows[..index].iter().map(|other| [Some(*row), Some(*other)]));
+            }
+        }
+        pairs.push([None, second]);
+        for ([row, other], (first, more)) in pairs.iter().flat_map(|pair| SHAPES.map(|shape| (*pair, shape)))
+        {
+            let fits =
+                |axis: Option<Axis>, count: usize| axis.map_or(count == 1, |axis| count <= positions(axis));
+            if !fits(row, first) || !fits(other, more) || units / (first * more) < LEAST_UNITS {
+                continue;
+            }
+            let own = lanes.filter(|_| other.is_none()).map(|lanes| (lanes, 1));
+            let axes = [row.map(|row| (row, first)), other.map(|other| (other, more))];
+            let tile = Tile { counts: axes.into_iter().flatten().chain(own).collect(), last };
+            let time = tile.time(wanted, double);
+            if time < least {
+                (best, least) = (tile, time);
+            }
+        }
+        let part = if best.positions() > 1 { least / alone } else { 1.0 };
+        (best, part)
+    }
+
+    /// Roughly the instructions for each position of the tile, endless if its sums have no registers.
+    fn time(&self, wanted: &Wanted<'_>, double: bool) -> f64 {
+        let wanted = Wanted { tile: self, ..*wanted };
+        let varies = varying(&wanted);
+        let copies = |axes: &Axes| axes.iter().map(|axis| self.count(axis)).product::<usize>();
+        let vectors = |(axes, varies): (&Axes, &Axes)| {
+            axes.iter()
+                .map(|axis| wanted.sizes[axis.index()])
+                .product::<usize>()
+                .saturating_mul(copies(varies))
+        };
+        let is_own = |lies: &Lies| {
+            self.axes().is_within(lies.axes) && wanted.nest.lanes.is_some_and(|lanes| lies.axes.has(lanes))
+        };
+        let all = wanted.nest.registers.iter().zip(&varies).map(vectors).fold(0, usize::saturating_add);
+        // Rows of which each is read on its own, vector by vector, are better read one after another.
+        let is_inner =
+            self.positions() > 1 && wanted.nest.lanes.is_some_and(|lanes| !wanted.nest.free.has(lanes));
+        if self.positions() > 1 && all > MOST_COPIES || is_inner && wanted.lies.iter().any(is_own) {
+            return f64::INFINITY;
+        }
+        Time { wanted: &wanted, varies: &varies, double }.of(&wanted.nest.steps)
+    }
+
+    /// How many positions there are along an axis.
+    pub fn count(&self, axis: Axis) -> usize {
+        self.counts.iter().find(|(own, _)| *own == axis).map_or(1, |(_, count)| *count)
+    }
+
+    pub(super) fn positions(&self) -> usize {
+        self.counts.iter().map(|(_, count)| count).product()
+    }
+
+    /// The axes along which there are several positions.
+    fn axes(&self) -> Axes {
+        let several = self.counts.iter().filter(|(_, count)| *count > 1);
+        several.map(|(axis, _)| Axes::of(*axis)).fold(Axes::NONE, Axes::union)
+    }
+}
+
+/// How long the positions of a tile take.
+struct Time<'a> {
+    wanted: &'a Wanted<'a>,
+    varies: &'a [Axes],
+    double: bool,
+}
+
+impl Time<'_> {
+    /// The part of the positions for which something has to be done that differs along some axes.
+    fn share(&self, axes: Axes) -> f64 {
+        let others = self.wanted.tile.counts.iter().filter(|(axis, _)| !axes.has(*axis));
+        others.map(|(_, count)| 1.0 / *count as f64).product()
+    }
+
+    fn of(&self, steps: &[Step]) -> f64 {
+        steps.iter().map(|step| self.of_step(step)).sum()
+    }
+
+    fn of_step(&self, step: &Step) -> f64 {
+        match step {
+            Step::Load { from, to } => {
+                let lies = &self.wanted.lies[from.argument(self.wanted.counts)];
+                let lanes = self.wanted.nest.lanes.filter(|lanes| lies.axes.has(*lanes));
+                let is_gathered = lanes.is_some_and(|lanes| !lies.dense.has(lanes));
+                self.share(self.varies[*to]) * if is_gathered { 20.0 } else { 1.0 }
+            }
+            Step::Compute { graph, inputs, .. } => {
+                let mut axes: Vec<Axes> = Vec::with_capacity(graph.nodes().len());
+                let mut time = 0.0;
+                for node in graph.nodes() {
+                    let own = match node {
+                        Node::Input(position) => self.varies[inputs[*position as usize]],
+                        _ => node.operands().map(|id| axes[id.index()]).fold(Axes::NONE, Axes::union),
+                    };
+                    time += self.share(own) * instructions(*node);
+                    axes.push(own);
+                }
+                time
+            }
+            Step::Fold { into, .. } => self.share(self.varies[*into]),
+            Step::Loop { axis, steps, .. } => {
+                let size = self.wanted.sizes[axis.index()];
+                let is_lanes = self.wanted.nest.lanes == Some(*axis);
+                let turns = if is_lanes { size.div_ceil(width(self.double)) } else { size };
+                let is_inner = steps.iter().all(|step| !matches!(step, Step::Loop { .. }));
+                let folds = steps.iter().filter_map(|step| match step {
+                    Step::Fold { into, .. } => {
+                        Some(1.0 / self.share(Axes::NONE) * self.share(self.varies[*into]))
+                    }
+                    _ => None,
+                });
+                let folded: f64 = folds.sum();
+                let positions = self.wanted.tile.positions();
+                if is_inner && positions > 1 && folded > MOST_FOLDED as f64 {
+                    return f64::INFINITY;
+                }
+                // Along the lanes several vectors are folded side by side in any case.
+                let wait = if is_inner && folded > 0.0 && !is_lanes { WAIT } else { 0.0 };
+                turns as f64 * (self.of(steps) + TURN / positions as f64).max(wait / positions as f64)
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// Roughly how many instructions a node of a graph is.
+fn instructions(node: Node) -> f64 {
+    match node {
+        Node::Input(_) | Node::Constant(_) | Node::Attribute(_) | Node::Detached(_) => 0.0,
+        Node::Binary(Binary::Div, ..) => 5.0,
+        Node::Binary(Binary::Pow, ..) => 60.0,
+        Node::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) => 1.0,
+        Node::Unary(Unary::Sign, _) => 4.0,
+        Node::Unary(Unary::Sqrt, _) => 6.0,
+        Node::Unary(..) => 20.0,
+        _ => 1.0,
+    }
+}
+
+/// The axes along which there are loops.
+fn looped(steps: &[Step]) -> Axes {
+    let of_step = |step: &Step| match step {
+        Step::Loop { axis, steps, .. } => looped(steps).with(*axis),
+        _ => Axes::NONE,
+    };
+    steps.iter().map(of_step).fold(Axes::NONE, Axes::union)
+}
+
+/// Along which axes of the tile each register differs.
+pub(super) fn varying(wanted: &Wanted<'_>) -> Vec<Axes> {
+    let mut varies = vec![Axes::NONE; wanted.nest.registers.len()];
+    // What a loop folds may be read in it.
+    loop {
+        let before = varies.clone();
+        spread(wanted, &wanted.nest.steps, &mut varies);
+        if before == varies {
+            return varies;
+        }
+    }
+}
+
+/// The same for code. A loop that may be written out is done for one position of the tile after another, so what is given in it is
+/// there for each.
+pub(super) fn varying_in_code(wanted: &Wanted<'_>) -> Vec<Axes> {
+    let mut varies = varying(wanted);
+    loop {
+        let before = varies.clone();
+        spread(wanted, &wanted.nest.steps, &mut varies);
+        given_in_short_loops(wanted, &wanted.nest.steps, &mut |register| {
+            varies[register] = wanted.tile.axes()
+        });
+        if before == varies {
+            return varies;
+        }
+    }
+}
+
+fn given_in_short_loops(wanted: &Wanted<'_>, steps: &[Step], found: &mut impl FnMut(usize)) {
+    for step in steps {
+        if let Step::Loop { axis, steps, .. } = step {
+            match wanted.sizes[axis.index()] <= MOST_SHORT {
+                true => each_given(steps, found),
+                false => given_in_short_loops(wanted, steps, found),
+            }
+        }
+    }
+}
+
+fn each_given(steps: &[Step], found: &mut impl FnMut(usize)) {
+    for step in steps {
+        match step {
+            Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => found(*to),
+            Step::Compute { outputs, .. } => outputs.iter().for_each(|output| found(*output)),
+            Step::Fill { register, .. } | Step::Across { register, .. } => found(*register),
+            Step::Fold { into, .. } => found(*into),
+            Step::Loop { steps, sums, .. } => {
+                sums.iter().flat_map(|sum| [sum.part, sum.total, sum.lost]).for_each(&mut *found);
+                each_given(steps, found);
+            }
+            Step::Store { .. } => {}
+        }
+    }
+}
+
+fn spread(wanted: &Wanted<'_>, steps: &[Step], varies: &mut [Axes]) {
+    let tile = wanted.tile.axes();
+    for step in steps {
+        match step {
+            Step::Load { from, to } => {
+                varies[*to] = varies[*to].union(wanted.lies[from.argument(wanted.counts)].axes.both(tile));
+            }
+            Step::Index { axis, to } => varies[*to] = varies[*to].union(Axes::of(*axis).both(tile)),
+            Step::Compute { inputs, outputs, .. } => {
+                let all = inputs.iter().map(|input| varies[*input]).fold(Axes::NONE, Axes::union);
+                outputs.iter().for_each(|output| varies[*output] = varies[*output].union(all));
+            }
+            Step::Fold { from, into, .. } => varies[*into] = varies[*into].union(varies[*from]),
+            Step::Loop { steps, sums, .. } => {
+                spread(wanted, steps, varies);
+                for sum in sums {
+                    (varies[sum.total], varies[sum.lost]) = (varies[sum.part], varies[sum.part]);
+                }
+            }
+            Step::Store { .. } | Step::Count { .. } | Step::Fill { .. } | Step::Across { .. } => {}
+        }
+    }
+}
+
+impl At {
+    /// Where it is in the tile along an axis.
+    pub(super) fn in_tile(&self, axis: Axis) -> usize {
+        self.tiled.iter().find(|(own, _)| *own == axis).map_or(0, |(_, turns)| *turns)
+    }
+}
+
+impl Writer<'_> {
+    /// All positions of the tile, where the loops are.
+    pub(super) fn tile(&self, at: &At) -> Vec<At> {
+        let mut all = vec![at.clone()];
+        for &(axis, count) in self.wanted.tile.counts.iter().filter(|(_, count)| *count > 1) {
+            let is_lanes = self.wanted.nest.lanes == Some(axis);
+            let here = |at: &At, turns: usize| {
+                let mut at = at.clone();
+                at.tiled.push((axis, turns));
+                if is_lanes {
+                    at.len = if turns + 1 == count { self.wanted.tile.last } else { width(self.double) };
+                }
+                at
+            };
+            all = all.iter().flat_map(|at| (0..count).map(move |turns| here(at, turns))).collect();
+        }
+        all
+    }
+
+    /// Whether a step is done at a position of the tile: what is the same along an axis is done once.
+    pub(super) fn is_done(&self, step: &Step, at: &At) -> bool {
+        let varies = match step {
+            Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => self.varies[*to],
+            Step::Compute { outputs, .. } => self.varies[outputs[0]],
+            Step::Fill { register, .. } | Step::Across { register, .. } => self.varies[*register],
+            Step::Fold { into, .. } => self.varies[*into],
+            Step::Store { from, to } => {
+                self.varies[*from].union(self.wanted.lies[to.argument(self.wanted.counts)].axes)
+            }
+            Step::Loop { .. } => return true,
+        };
+        at.tiled.iter().all(|(axis, turns)| *turns == 0 || varies.has(*axis))
+    }
+}

@@ -1,0 +1,103 @@
+//! A thread's part of a nest that is code.
+
+use std::ops::Range;
+
+use opsmith_body::code::functions;
+use opsmith_body::{Axes, Axis};
+use opsmith_core::{Result, memory};
+
+use super::memory::Address;
+use super::native::{Along, Function, Native};
+
+/// A thread's frame, in units of 32 bytes.
+#[derive(Clone, Copy)]
+#[repr(C, align(32))]
+struct Vector([u8; 32]);
+
+pub(super) struct Work<'a> {
+    native: &'a Native,
+    addresses: &'a [Address],
+    frame: Vec<Vector>,
+}
+
+impl<'a> Work<'a> {
+    pub(super) fn new(native: &'a Native, addresses: &'a [Address]) -> Result<Self> {
+        let vectors = native.frame.bytes.div_ceil(32);
+        let frame = memory::filled(Vector([0; 32]), vectors, "the registers of a body")?;
+        let mut work = Work { native, addresses, frame };
+        for (index, function) in functions(native.double).into_iter().enumerate() {
+            work.set(native.frame.functions + 8 * index, function as u64);
+        }
+        for (argument, axis, at) in &native.frame.strides {
+            work.set(*at, addresses[*argument].stride(*axis) as u64);
+        }
+        for (argument, axis, at) in &native.frame.distances {
+            let stride = addresses[*argument].stride(*axis);
+            for lane in 0..8 {
+                work.set_int(at + 4 * lane, (stride * lane as isize) as i32);
+            }
+        }
+        Ok(work)
+    }
+
+    fn set(&mut self, at: usize, number: u64) {
+        // SAFETY: what the frame has at this place is within it.
+        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<u64>().write(number) };
+    }
+
+    fn set_int(&mut self, at: usize, number: i32) {
+        // SAFETY: as above.
+        unsafe { self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<i32>().write(number) };
+    }
+
+    /// Goes to a unit: its positions along the free axes, and along one that is split. Gives which function is for it.
+    fn go_to(&mut self, unit: usize, start: Option<(Axis, usize)>) -> usize {
+        let mut at = [0; Axis::MOST];
+        let mut rest = unit;
+        let mut which = 0;
+        for Along { axis, units, whole, step, rest: own } in &self.native.free {
+            which += if rest % units < *whole { 0 } else { *own };
+            at[axis.index()] = rest % units * step;
+            rest /= units;
+        }
+        if let Some((axis, start)) = start {
+            at[axis.index()] = start;
+        }
+        let free = self.native.free.iter().map(|along| along.axis).chain(start.map(|(axis, _)| axis));
+        let outer: Axes = free.map(Axes::of).fold(Axes::NONE, Axes::union);
+        for axis in outer.iter() {
+            self.set(self.native.frame.positions + 8 * axis.index(), at[axis.index()] as u64);
+        }
+        for argument in 0..self.addresses.len() {
+            let address = self.addresses[argument].at(outer, &at);
+            self.set(self.native.frame.addresses + 8 * argument, address as u64);
+        }
+        which
+    }
+
+    /// Runs a function for some units, which are gone to one after another.
+    pub(super) fn units(&mut self, function: &Function, units: Range<usize>, start: Option<(Axis, usize)>) {
+        let (fast, whole) = self.native.free.first().map_or((1, 1), |along| (along.units, along.whole));
+        let mut unit = units.start;
+        while unit < units.end {
+            let which = self.go_to(unit, start);
+            let at = unit % fast;
+            let count = whole.saturating_sub(at).min(units.end - unit).max(1);
+            self.set(self.native.frame.count, count as u64);
+            if let Some(pages) = &function[which] {
+                // SAFETY: the code was made for these arguments and this frame; who gave the arguments promises what is there.
+                unsafe { pages.run(self.frame.as_mut_ptr().cast()) };
+            }
+            unit += count;
+        }
+    }
+
+    /// The numbers of a register.
+    pub(super) fn numbers<W>(&mut self, at: usize, vectors: usize) -> &mut [W] {
+        // SAFETY: the register has so many vectors in the frame, which is aligned for numbers.
+        unsafe {
+            let first = self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<W>();
+            std::slice::from_raw_parts_mut(first, vectors * 32 / size_of::<W>())
+        }
+    }
+}
