@@ -37,7 +37,6 @@
 //! The elementary functions are within 2 units in the last place; `cargo bench --bench accuracy` prints how far.
 
 mod axes;
-mod blocks;
 mod body;
 #[doc(hidden)]
 pub mod code;
@@ -50,11 +49,8 @@ mod isa;
 mod math;
 mod rows;
 mod scalar;
-mod term;
-mod tiles;
 
 pub use axes::{Axes, Axis};
-pub use blocks::{Blocks, Compiled};
 pub use body::{BLOCK, Block, Body, block, map, map_at};
 pub use dual::Dual;
 pub use element::Element;
@@ -64,8 +60,9 @@ pub use expr::{
     opcodes, sum_up, trace,
 };
 pub use float::{F32, F64, Float};
-pub use indexed::{Index, IndexExpr, Indexed, IndexedMask, Kind, MOST_SMALLEST, trace_over, trace_sized};
+pub use indexed::{
+    Index, IndexExpr, Indexed, IndexedMask, Kind, MOST_SMALLEST, trace_over, trace_pairs, trace_sized,
+};
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};
 pub use scalar::{Lane, Mask, Scalar};
-pub use tiles::{Closing, FoldTile, GradientTile, Pair, TILE, Tiled, Tiles};

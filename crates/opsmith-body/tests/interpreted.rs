@@ -2,7 +2,7 @@
 
 mod support;
 
-use opsmith_body::{BLOCK, Block, Blocks, Body, F32, F64, Graph, Interpreted, Level, Plain, Scalar, trace};
+use opsmith_body::{BLOCK, Block, Body, F32, F64, Graph, Interpreted, Level, Plain, Scalar, trace};
 use support::Random;
 use support::tree::bodies;
 
@@ -22,7 +22,7 @@ fn check(graph: &Graph, random: &mut Random, tolerance: f64) {
     let mut outputs = vec![Block::default(); program.outputs()];
     let rows = |k: usize| columns.iter().map(move |column| column[k]);
     for level in Level::available() {
-        program.eval_f64(level, &columns.iter().collect::<Vec<_>>(), &mut outputs);
+        program.eval(level, &columns.iter().collect::<Vec<_>>(), &mut outputs);
         for k in 0..BLOCK {
             let expected = graph.eval(&rows(k).map(F64::<Plain>::new).collect::<Vec<_>>());
             for (output, expected) in outputs.iter().zip(expected) {
@@ -38,7 +38,7 @@ fn check(graph: &Graph, random: &mut Random, tolerance: f64) {
     }
     let narrow: Vec<[f32; BLOCK]> = columns.iter().map(|column| column.map(|x| x as f32)).collect();
     let mut outputs = vec![Block::default(); program.outputs()];
-    program.eval_f32(Level::Plain, &narrow.iter().collect::<Vec<_>>(), &mut outputs);
+    program.eval(Level::Plain, &narrow.iter().collect::<Vec<_>>(), &mut outputs);
     for k in 0..BLOCK {
         let expected =
             graph.eval(&narrow.iter().map(|column| F32::<Plain>::new(column[k])).collect::<Vec<_>>());
@@ -91,7 +91,7 @@ fn what_is_not_taken_may_be_nan() {
     let gradient = Interpreted::new(&trace(&Root).gradient());
     let mut x_grad = [Block::default()];
     for x in [-1.0, 0.0, f32::NAN] {
-        gradient.eval_f32(Level::best(), &[&[x; BLOCK], &[1.0; BLOCK]], &mut x_grad);
+        gradient.eval(Level::best(), &[&[x; BLOCK], &[1.0; BLOCK]], &mut x_grad);
         assert_eq!(x_grad[0].0, [0.0; BLOCK]);
     }
 }
@@ -99,5 +99,5 @@ fn what_is_not_taken_may_be_nan() {
 #[test]
 #[should_panic(expected = "a slice for each input")]
 fn too_few_inputs_are_refused() {
-    Interpreted::new(&trace(&Masks)).eval_f32(Level::best(), &[], &mut [Block::default(); 5]);
+    Interpreted::new(&trace(&Masks)).eval::<f32>(Level::best(), &[], &mut [Block::default(); 5]);
 }

@@ -2,13 +2,11 @@
 
 use half::{bf16, f16};
 use opsmith_body::code::Held;
-use opsmith_body::{BLOCK, Block, Blocks, Element as Float, Isa, Kernel, Level, Temporary, dispatch_at};
+use opsmith_body::{BLOCK, Block, Element as Float, Isa, Kernel, Level, Temporary, dispatch_at};
 use opsmith_core::Element;
 
 /// A float that bodies are computed with.
 pub(crate) trait Wide: Float + Element + Temporary {
-    /// Computes a block of a body.
-    fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]);
     /// As a double.
     fn double(self) -> f64;
     /// The nearest to a double.
@@ -16,9 +14,6 @@ pub(crate) trait Wide: Float + Element + Temporary {
 }
 
 impl Wide for f32 {
-    fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
-        blocks.eval_f32(level, inputs, outputs);
-    }
     #[inline(always)]
     fn double(self) -> f64 {
         f64::from(self)
@@ -29,9 +24,6 @@ impl Wide for f32 {
 }
 
 impl Wide for f64 {
-    fn eval(blocks: &dyn Blocks, level: Level, inputs: &[&[Self; BLOCK]], outputs: &mut [Block<Self>]) {
-        blocks.eval_f64(level, inputs, outputs);
-    }
     #[inline(always)]
     fn double(self) -> f64 {
         self

@@ -3,7 +3,7 @@
 #[path = "common/cuda.rs"]
 mod support;
 
-use opsmith::ndarray::Array2;
+use opsmith::ndarray::{Array2, Array3};
 use opsmith::prelude::*;
 use opsmith::testing::call;
 use support::{compare, gradient, kept, numbers};
@@ -120,9 +120,16 @@ fn what_is_wrong_is_wrong_on_both_devices() {
     let (x, y) = (array![[1.0, 2.0]], array![[1.0]]);
     let form = || call::<manhattan>().input(&x).input(&y);
     assert_eq!(form().launches(&mut |_| Ok(())).unwrap_err(), form().run().unwrap_err());
-    let none = Array2::<f64>::zeros((2, 0));
-    let form = || call::<chebyshev>().input(&none).input(&none);
-    assert_eq!(form().launches(&mut |_| Ok(())).unwrap_err(), form().run().unwrap_err());
+}
+
+#[test]
+fn what_has_no_tiles() -> Result<()> {
+    let none = kept(Array2::<f64>::zeros((2, 0)));
+    compare::<f64, Ix2>(&move || call::<manhattan>().input(none).input(none), &["z"], 0.0)?;
+    let x = kept(numbers(Array3::zeros((3, 4, 5))));
+    let y = kept(numbers(Array2::zeros((6, 5))));
+    compare::<f64, Ix3>(&move || call::<euclidean>().input(x).input(y), &["z"], 1e-12)?;
+    Ok(())
 }
 
 #[test]

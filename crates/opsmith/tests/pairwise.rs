@@ -360,11 +360,8 @@ fn rows_without_elements() {
     assert_eq!(z, Array2::<f64>::zeros((20, 13)));
     let mean: Array2<f64> = run::<kernel>(&[&x, &y], 1).array("z").unwrap();
     assert!(mean.iter().all(|number| number.is_nan()));
-    let error = testing::call::<farthest>().input(&x).input(&y).run().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "InvalidArgument: Farthest: rows have no elements, of which none is the largest or smallest"
-    );
+    let far: Array2<f64> = run::<farthest>(&[&x, &y], 1).array("far").unwrap();
+    assert_eq!(far, Array2::from_elem((20, 13), f64::NEG_INFINITY));
     let nothing = Array2::<f64>::zeros((0, 0));
     let none: Array2<f64> = run::<farthest>(&[&nothing, &y], 1).array("far").unwrap();
     assert_eq!(none.dim(), (0, 13));
@@ -398,11 +395,25 @@ fn what_does_not_fit_is_told() {
 }
 
 #[test]
+fn dims_in_front_broadcast() {
+    let (x, y) = (noise(4, 3, 1), noise(10, 3, 2));
+    let (stack, rows) =
+        (x.clone().into_shape_with_order((2, 2, 3)).unwrap(), y.slice(s![..5, ..]).to_owned());
+    let outputs = testing::call::<euclidean>().input(&stack).input(&rows).run().unwrap();
+    let got = outputs.array::<f64, Ix3>("z").unwrap();
+    for (index, part) in stack.outer_iter().enumerate() {
+        let alone: Array2<f64> = run::<euclidean>(&[&part.to_owned(), &rows], 1).array("z").unwrap();
+        assert_close("a part", &got.index_axis(opsmith::ndarray::Axis(0), index).to_owned(), &alone, 1e-15);
+    }
+}
+
+#[test]
 fn shapes_are_inferred() {
     infer_ok!(testing::shapes::<manhattan>(), "[?,3];[5,?]", "[d0_0,d1_0]");
-    infer_ok!(testing::shapes::<manhattan>(), "?;?", "[?,?]");
+    infer_ok!(testing::shapes::<manhattan>(), "?;?", "?");
+    infer_ok!(testing::shapes::<manhattan>(), "[7,1,3,2];[5,4,2]", "[7,5,3,4]");
     infer_error!(testing::shapes::<manhattan>(), "must", "[2,3];[2,4]");
-    infer_error!(testing::shapes::<manhattan>(), "rank 2", "[2];[2,4]");
+    infer_error!(testing::shapes::<manhattan>(), "rank", "[2];[2,4]");
 }
 
 #[test]

@@ -3,14 +3,13 @@
 use std::cell::RefCell;
 use std::thread::LocalKey;
 
-use crate::blocks::Blocks;
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
 use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
 use crate::expr::run::Run;
 use crate::isa::{Level, dispatch_at};
 
-/// A [`Graph`] as [`Blocks`]: computed node by node, a block at a time.
+/// A [`Graph`] without folds, computed node by node, a block at a time.
 ///
 /// Nothing is compiled for a particular graph: each function is a loop over a block, compiled once for all graphs. The
 /// temporaries are blocks that are used again as soon as nobody reads them any more, so they stay in the first cache.
@@ -18,7 +17,7 @@ use crate::isa::{Level, dispatch_at};
 /// multiplications and additions that a compiler fuses.
 ///
 /// ```
-/// use opsmith_body::{BLOCK, Block, Blocks, Body, Interpreted, Level, Scalar, trace};
+/// use opsmith_body::{BLOCK, Block, Body, Interpreted, Level, Scalar, trace};
 ///
 /// struct Swish;
 ///
@@ -30,7 +29,7 @@ use crate::isa::{Level, dispatch_at};
 ///
 /// let gradient = Interpreted::new(&trace(&Swish).gradient());
 /// let mut x_grad = [Block::default()];
-/// gradient.eval_f32(Level::best(), &[&[0.0; BLOCK], &[3.0; BLOCK]], &mut x_grad);
+/// gradient.eval(Level::best(), &[&[0.0; BLOCK], &[3.0; BLOCK]], &mut x_grad);
 /// assert_eq!(x_grad[0].0, [1.5; BLOCK]);
 /// ```
 #[derive(Clone, Debug)]
@@ -127,6 +126,16 @@ impl Interpreted {
         program
     }
 
+    /// How many inputs there are.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// How many outputs there are.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
     /// How many loops over a block it has.
     pub fn len(&self) -> usize {
         self.steps.len()
@@ -213,24 +222,6 @@ impl Interpreted {
     #[inline(never)]
     fn run<T: Temporary>(&self, level: Level, run: Run<'_, T>) {
         dispatch_at(level, run);
-    }
-}
-
-impl Blocks for Interpreted {
-    fn inputs(&self) -> usize {
-        self.inputs
-    }
-
-    fn outputs(&self) -> usize {
-        self.outputs
-    }
-
-    fn eval_f32(&self, level: Level, inputs: &[&[f32; BLOCK]], outputs: &mut [Block<f32>]) {
-        self.eval(level, inputs, outputs);
-    }
-
-    fn eval_f64(&self, level: Level, inputs: &[&[f64; BLOCK]], outputs: &mut [Block<f64>]) {
-        self.eval(level, inputs, outputs);
     }
 }
 

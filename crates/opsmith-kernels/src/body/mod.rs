@@ -17,7 +17,7 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use self::shapes::{Call, output_shapes};
-use crate::explain::{cuda_type, vectors_of_nests};
+use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
 use crate::nests::{Placed, Runner, Space};
 
@@ -48,14 +48,25 @@ pub enum AxisSize {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
-    let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
-    let kernels = [on_cpu, KernelDef::cuda::<BodyKernel<B, ORDER>>()];
-    free::declared::<B>(B::FACTS.def(ORDER, output_shapes::<B>, &kernels), ORDER).explain(|construction| {
-        explain(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), ORDER)
-    })
+    let def = def_with::<B, ORDER>(KernelDef::cuda::<BodyKernel<B, ORDER>>());
+    def.explain(|construction| explain::<B>(construction, ORDER))
 }
 
-fn explain(
+/// The same with another kernel for a card, unexplained.
+pub(crate) fn def_with<B: AxesBody, const ORDER: usize>(on_card: KernelDef) -> OpDef {
+    let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
+    free::declared::<B>(B::FACTS.def(ORDER, output_shapes::<B>, &[on_cpu, on_card]), ORDER)
+}
+
+/// What an instance is made of.
+pub(crate) fn explain<B: AxesBody>(
+    construction: &OpKernelConstruction<'_>,
+    order: usize,
+) -> Result<Explanation> {
+    explained(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), order)
+}
+
+fn explained(
     construction: &OpKernelConstruction<'_>,
     body: Graph,
     (facts, arguments): (&Facts, Arguments),
@@ -74,7 +85,7 @@ fn explain(
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1), true),
-        vectors: vectors_of_nests(dtype),
+        vectors: vectors(dtype),
     })
 }
 
@@ -117,7 +128,7 @@ struct BodyKernel<B, const ORDER: usize> {
 }
 
 /// What an instance computes with, whatever the body.
-struct Computation {
+pub(crate) struct Computation {
     runner: Runner,
     order: usize,
     family: Family,
@@ -135,13 +146,11 @@ struct Computation {
 
 impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let body = B::new(construction)?.trace();
-        let computation = Computation::new(construction, body, Arguments::of::<B>(), &B::FACTS, ORDER)?;
-        Ok(BodyKernel { computation, body: PhantomData })
+        Ok(BodyKernel { computation: Computation::of::<B>(construction, ORDER)?, body: PhantomData })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        self.computation.compute(context, output_shapes::<B>)
+        self.computation.compute_for::<B>(context)
     }
 }
 
@@ -195,6 +204,17 @@ fn own_sizes(
 }
 
 impl Computation {
+    /// Of the gradient of an order.
+    pub(crate) fn of<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<Self> {
+        let body = B::new(construction)?.trace();
+        Computation::new(construction, body, Arguments::of::<B>(), &B::FACTS, order)
+    }
+
+    /// Computes a call.
+    pub(crate) fn compute_for<B: AxesBody>(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        self.compute(context, output_shapes::<B>)
+    }
+
     fn new(
         construction: &OpKernelConstruction<'_>,
         body: Graph,

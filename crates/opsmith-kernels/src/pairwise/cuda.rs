@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use opsmith_body::{CudaType, Fold};
-use opsmith_core::family::Family;
+use opsmith_body::CudaType;
+use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{
     DType, Device, DeviceKind, OpKernel, OpKernelConstruction, OpKernelContext, Result, TensorView, bail,
@@ -12,10 +12,10 @@ use opsmith_core::{
 use opsmith_cuda::{BLOCK, CudaCall, CudaElement, Index, Source, Structure};
 use smallvec::SmallVec;
 
-use super::explain::{cuda_source, edge, names, only};
 use super::program::{Axes, Operand, Program, Space, Stage};
-use super::shared::Sizes;
-use super::{Pairwise, parts, sizes};
+use super::source::{cuda_source, edge, names, only};
+use super::{Pairwise, program};
+use crate::body::Computation;
 use crate::cuda::{Sources, attributes, copy, operands, zeros};
 use crate::explain::cuda_type;
 
@@ -28,27 +28,53 @@ const MOST: usize = 65_535;
 
 /// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
+    /// For what the tiles are not.
+    nests: Computation,
     on_card: OnCard,
     body: PhantomData<fn() -> B>,
 }
 
 impl<B: Pairwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let parts = parts(B::new(construction)?);
-        let (program, fold) = (parts.program(ORDER), parts.tiles.fold());
-        let on_card = OnCard::new(construction, program, fold, B::FACTS.family(ORDER), ORDER)?;
-        Ok(CudaKernel { on_card, body: PhantomData })
+        let program = program(&B::new(construction)?, ORDER);
+        let nests = Computation::of::<B>(construction, ORDER)?;
+        let on_card = OnCard::new(construction, program, B::FACTS.family(ORDER))?;
+        Ok(CudaKernel { nests, on_card, body: PhantomData })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        // What has no tiles: dims in front, rows without elements, and shapes that do not fit, which is told there.
+        let Some(sizes) = sizes(context, &self.on_card.family) else {
+            return self.nests.compute_for::<B>(context);
+        };
         match self.on_card.dtype {
-            DType::Float32 => self.on_card.compute::<f32>(context),
-            DType::Float64 => self.on_card.compute::<f64>(context),
-            DType::Float16 => self.on_card.compute::<f16>(context),
-            DType::BFloat16 => self.on_card.compute::<bf16>(context),
+            DType::Float32 => self.on_card.compute::<f32>(context, sizes),
+            DType::Float64 => self.on_card.compute::<f64>(context, sizes),
+            DType::Float16 => self.on_card.compute::<f16>(context, sizes),
+            DType::BFloat16 => self.on_card.compute::<bf16>(context, sizes),
             other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
         }
     }
+}
+
+/// Rows of `x`, rows of `y`, and the elements of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sizes {
+    n: usize,
+    m: usize,
+    p: usize,
+}
+
+/// The sizes of a call whose inputs all are matrices that fit, of rows with elements.
+fn sizes(context: &OpKernelContext<'_>, family: &Family) -> Option<Sizes> {
+    let (&[n, p], &[m, other]) = (context.input_shape(0).ok()?, context.input_shape(1).ok()?) else {
+        return None;
+    };
+    let sizes = Sizes { n, m, p };
+    let fits = |(input, argument): (usize, &FamilyArgument)| {
+        context.input_shape(input).map_or(true, |shape| shape == sizes.of(argument.like))
+    };
+    (p == other && p > 0 && family.inputs.iter().enumerate().skip(2).all(fits)).then_some(sizes)
 }
 
 /// What an instance computes with, whatever the body.
@@ -57,9 +83,7 @@ struct OnCard {
     /// As the source has them.
     stages: Vec<Stage>,
     attributes: Vec<(&'static str, f64)>,
-    fold: Fold,
     family: Family,
-    order: usize,
     dtype: DType,
     element: CudaType,
     name: String,
@@ -67,13 +91,7 @@ struct OnCard {
 }
 
 impl OnCard {
-    fn new(
-        construction: &OpKernelConstruction<'_>,
-        program: Program,
-        fold: Fold,
-        family: Family,
-        order: usize,
-    ) -> Result<OnCard> {
+    fn new(construction: &OpKernelConstruction<'_>, program: Program, family: Family) -> Result<OnCard> {
         let (signature, dtype) = (construction.signature(), construction.attr("T")?);
         let Some(element) = cuda_type(dtype) else {
             bail!(Internal, "{}: no body computes with {dtype}", signature.name);
@@ -86,11 +104,10 @@ impl OnCard {
             }
         }
         let (name, sources) = (signature.snake_name(), Sources::default());
-        Ok(OnCard { program, stages, attributes, fold, family, order, dtype, element, name, sources })
+        Ok(OnCard { program, stages, attributes, family, dtype, element, name, sources })
     }
 
-    fn compute<T: CudaElement>(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let sizes = sizes(context, &self.family, self.order, self.fold)?;
+    fn compute<T: CudaElement>(&self, context: &OpKernelContext<'_>, sizes: Sizes) -> Result<()> {
         let mut values: Vec<*mut u8> = Vec::with_capacity(self.program.values.len());
         for (input, argument) in self.family.inputs.iter().enumerate() {
             let bytes = sizes.of(argument.like).iter().product::<usize>() * size_of::<T>();
@@ -241,6 +258,15 @@ impl OnCard {
 }
 
 impl Sizes {
+    /// The dims of an argument that is like one of the forward op's.
+    fn of(self, like: Like) -> [usize; 2] {
+        match like {
+            Like::Input(0) => [self.n, self.p],
+            Like::Input(_) => [self.m, self.p],
+            Like::Output(_) => [self.n, self.m],
+        }
+    }
+
     /// The dims of a value that is known for these.
     fn along(self, axes: Axes) -> [usize; 2] {
         match axes {

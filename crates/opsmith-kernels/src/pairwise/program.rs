@@ -35,23 +35,11 @@ pub(crate) enum Space {
     Triples,
 }
 
-/// Whether there is compiled code for a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// The fold of the body itself.
-    Fold,
-    /// Its gradient: from `x`, `y` and weights, where the fold is a sum.
-    Gradient,
-    /// Anything else.
-    Derived,
-}
-
 /// A step of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Stage {
     pub(crate) space: Space,
     pub(crate) fold: Fold,
-    pub(crate) role: Role,
     pub(crate) graph: Graph,
     pub(crate) operands: Vec<Operand>,
     /// The values that the graph's outputs are folded to, where somebody wants them.
@@ -78,7 +66,6 @@ impl Program {
         program.stages.push(Stage {
             space: Space::Triples,
             fold,
-            role: Role::Fold,
             graph: body,
             operands,
             outputs: vec![Some(result)],
@@ -135,9 +122,7 @@ impl Program {
             stage
         });
         let some = stages.filter(|stage| stage.outputs.iter().any(Option::is_some));
-        // Compiled code has its operands and outputs at fixed positions.
-        self.stages =
-            some.map(|stage| if stage.role == Role::Derived { stage.tidy() } else { stage }).collect();
+        self.stages = some.map(Stage::tidy).collect();
     }
 
     /// Which values the outputs that are wanted need.
@@ -174,7 +159,7 @@ impl Program {
     fn add(&mut self, space: Space, graph: Graph, operands: Vec<Operand>, outputs: &[Axes]) -> Vec<usize> {
         let values: Vec<usize> = outputs.iter().map(|axes| self.value(*axes)).collect();
         let outputs = values.iter().copied().map(Some).collect();
-        let stage = Stage { space, fold: Fold::Sum, role: Role::Derived, graph, operands, outputs };
+        let stage = Stage { space, fold: Fold::Sum, graph, operands, outputs };
         self.stages.push(stage.tidy());
         values
     }
@@ -195,8 +180,6 @@ impl Program {
 
     /// Adds the stages of the gradient of a stage, from the gradients of its outputs.
     fn backward(&mut self, stage: &Stage, gradients: &[Option<usize>], adjoints: &mut Vec<Vec<usize>>) {
-        let by_tiles = stage.role == Role::Fold && stage.fold == Fold::Sum;
-        let role = if by_tiles { Role::Gradient } else { Role::Derived };
         let mut operands = stage.operands.clone();
         let graph = match (stage.fold, gradients) {
             (Fold::Max | Fold::Min, [Some(gradient)]) => {
@@ -221,8 +204,8 @@ impl Program {
         });
         let outputs: Vec<Option<usize>> = outputs.collect();
         if outputs.iter().any(Option::is_some) {
-            let stage = Stage { space: stage.space, fold: Fold::Sum, role, graph, operands, outputs };
-            self.stages.push(if role == Role::Gradient { stage } else { stage.tidy() });
+            let stage = Stage { space: stage.space, fold: Fold::Sum, graph, operands, outputs };
+            self.stages.push(stage.tidy());
         }
         adjoints.resize(self.values.len(), Vec::new());
     }
@@ -308,19 +291,4 @@ fn taken_gradient(graph: &Graph) -> Graph {
         let gradients = graph.gradient().eval(&all[..=inputs]).into_iter();
         gradients.map(|gradient| Expr::select(taken, gradient, Expr::of(0.0))).collect()
     })
-}
-
-/// The groups of a stage's outputs that are computed together: those that one pass over the rows of `x` gives, and those
-/// that one over the rows of `y` does.
-pub(crate) fn groups(stage: &Stage, values: &[Axes]) -> Vec<Stage> {
-    let of = |by_y: bool| {
-        let outputs = stage.outputs.iter().map(|output| output.filter(|v| (values[*v] == Axes::Y) == by_y));
-        Stage { outputs: outputs.collect(), ..stage.clone() }
-    };
-    let groups = match stage.space {
-        Space::Triples => vec![of(false), of(true)],
-        Space::Elements(_) => vec![stage.clone()],
-    };
-    let some = groups.into_iter().filter(|group| group.outputs.iter().any(Option::is_some));
-    some.map(Stage::tidy).collect()
 }

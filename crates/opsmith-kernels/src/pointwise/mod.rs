@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::arithmetic::Arithmetic;
 use crate::axes::{Layout, Space, broadcast_shape};
-use crate::explain::{cuda_type, vectors_of_nests};
+use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::operand::{Sink, Source};
 use crate::stored::Stored;
@@ -91,7 +91,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
-        vectors: vectors_of_nests(dtype),
+        vectors: vectors(dtype),
     })
 }
 

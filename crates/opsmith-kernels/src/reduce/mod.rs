@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use self::row_dims::RowDims;
 use crate::axes::{Layout, broadcast_shape};
-use crate::explain::{cuda_type, vectors_of_nests};
+use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::nests::{Dim, Placed, Runner, Space};
 
@@ -70,7 +70,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
             (&numbers(&inputs), &numbers(&outputs)),
             true,
         ),
-        vectors: vectors_of_nests(dtype),
+        vectors: vectors(dtype),
     })
 }
 

@@ -37,8 +37,6 @@ pub(crate) struct Family {
     pub(crate) number: fn(&Ident, &Type) -> Option<Number>,
     /// The options that only this family has, each `key = expression`.
     pub(crate) own_options: &'static [&'static str],
-    /// Whether a body is compiled for each text that an attribute may be.
-    pub(crate) settles: bool,
     /// The names that a single output may have by itself, the first that is free.
     pub(crate) output_names: &'static [&'static str],
 }

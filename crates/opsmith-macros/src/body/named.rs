@@ -25,7 +25,6 @@ const FAMILY: Family = Family {
     numbers: "`S`, the function's type parameter, or its positions `S::Index` or truth values `S::Mask`",
     number,
     own_options: &[],
-    settles: true,
     output_names: &["z", "y", "output"],
 };
 

@@ -1,6 +1,6 @@
 //! `#[pairwise]`: the function is applied to the elements of every pair of rows, and its values are folded.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, Expr, Ident, Result};
@@ -15,28 +15,8 @@ const FAMILY: Family = Family {
     numbers: "`S`, the function's type parameter",
     number: plain_number,
     own_options: &["fold", "finish"],
-    settles: false,
     output_names: &["z", "y", "output"],
 };
-
-/// Functions that take many instructions.
-const LONG: [&str; 15] = [
-    "exp",
-    "log",
-    "log1p",
-    "expm1",
-    "tanh",
-    "sigmoid",
-    "erf",
-    "normal_cdf",
-    "normal_pdf",
-    "sin",
-    "cos",
-    "pow",
-    "elu",
-    "gelu",
-    "softplus",
-];
 
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -45,18 +25,30 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     check(&body, ident)?;
     let (fold, mean) = fold(options.take("fold"))?;
     let (finish, finish_type) = finish(options.take("finish"))?;
-    let long = is_long(quote!(#function));
     let plain = plain_body(&body, ident);
+    let names: Vec<&String> = body.inputs().map(|parameter| &parameter.name).collect();
+    let (x, y, output) = (names[0], names[1], &body.outputs[0].name);
+    let (private, given) =
+        (quote!(::opsmith::__private), quote!(::opsmith::__private::kernels::body::AxisSize::Given));
     let family = quote! {
         #plain
         #finish
 
-        impl ::opsmith::__private::body::Pair for #ident {
-            const FOLD: ::opsmith::__private::body::Fold = ::opsmith::__private::body::Fold::#fold;
-            const LONG: bool = #long;
+        impl #private::kernels::body::AxesBody for #ident {
+            const AXES: &'static [&'static str] = &["n", "p", "m"];
+            const INPUTS: &'static [&'static [usize]] = &[&[0, 1], &[2, 1]];
+            const OUTPUTS: &'static [&'static [usize]] = &[&[0, 2]];
+            const SIZES: &'static [#private::kernels::body::AxisSize] = &[#given, #given, #given];
+
+            fn trace(&self) -> #private::body::Graph {
+                let finish = <#finish_type as ::core::default::Default>::default();
+                let fold = (#private::body::Fold::#fold, #mean);
+                #private::body::trace_pairs(["n", "p", "m"], [#x, #y, #output], fold, self, &finish)
+            }
         }
 
-        impl ::opsmith::__private::kernels::pairwise::Pairwise for #ident {
+        impl #private::kernels::pairwise::Pairwise for #ident {
+            const FOLD: #private::body::Fold = #private::body::Fold::#fold;
             const MEAN: bool = #mean;
             type Finish = #finish_type;
         }
@@ -124,13 +116,4 @@ fn finish(option: Option<Expr>) -> Result<(TokenStream, TokenStream)> {
         }
     };
     Ok((body, quote!(__Finish)))
-}
-
-/// Whether the function names one that takes many instructions.
-fn is_long(tokens: TokenStream) -> bool {
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) => LONG.contains(&ident.to_string().as_str()),
-        TokenTree::Group(group) => is_long(group.stream()),
-        _ => false,
-    })
 }

@@ -80,7 +80,7 @@ impl Parameter {
                 let float: Type = syn::parse_quote_spanned!(ty.span()=> f64);
                 Role::NumberAttr(Attribute::new(&name, &float, &meta)?)
             }
-            (None, Some(meta)) => Role::Attr(plain(family, Attribute::new(&name, &ty, &meta)?, &ty)?),
+            (None, Some(meta)) => Role::Attr(plain(Attribute::new(&name, &ty, &meta)?, &ty)?),
             (None, None) => {
                 let message = format!(
                     "an input of #[{}] is of type {}; for what is not a tensor, write #[attr] before the \
@@ -102,21 +102,17 @@ impl Parameter {
     }
 }
 
-/// Text is one of a set, of which each member is compiled for; other text, and lists, would be looked at for every element.
-fn plain(family: &Family, attribute: Attribute, ty: &Type) -> syn::Result<Attribute> {
-    if attribute.passing == Passing::Copy {
+/// Text is one of a set; other text, and lists, are no attributes of a body.
+fn plain(attribute: Attribute, ty: &Type) -> syn::Result<Attribute> {
+    let is_text = matches!(ty, Type::Reference(_)) && !attribute.def.ty.list;
+    if attribute.passing == Passing::Copy || (is_text && attribute.choices().is_some()) {
         return Ok(attribute);
     }
-    let is_text = matches!(ty, Type::Reference(_)) && !attribute.def.ty.list;
-    let message = match (is_text, family.settles, attribute.choices()) {
-        (true, true, Some(_)) => return Ok(attribute),
-        (true, true, None) => "a text attribute of a body is one of a set: #[attr(one_of = [\"a\", \"b\"])]",
-        (_, true, _) => {
+    let message = match is_text {
+        true => "a text attribute of a body is one of a set: #[attr(one_of = [\"a\", \"b\"])]",
+        false => {
             "an attribute of a body is a number, a bool or one of some texts: i64, i32, u64, u32, usize, f64, f32, bool \
              or, with `one_of`, &str"
-        }
-        (_, false, _) => {
-            "an attribute of #[pairwise] is a number or a bool: i64, i32, u64, u32, usize, f64, f32 or bool"
         }
     };
     Err(syn::Error::new_spanned(ty, message))

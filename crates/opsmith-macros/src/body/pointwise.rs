@@ -14,7 +14,6 @@ const FAMILY: Family = Family {
     numbers: "`S`, the function's type parameter",
     number: plain_number,
     own_options: &[],
-    settles: true,
     output_names: &["y", "z", "output"],
 };
 

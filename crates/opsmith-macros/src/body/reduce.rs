@@ -15,7 +15,6 @@ const FAMILY: Family = Family {
     numbers: "`R::Each`, one for each position of a row, or `R::One`, one for each row, of the type parameter `R`",
     number: row_number,
     own_options: &["axes"],
-    settles: true,
     output_names: &["y", "z", "output"],
 };
 

@@ -1,31 +1,11 @@
-//! Programs as formulas and as CUDA C++.
+//! Programs as CUDA C++.
 
 use std::fmt::Write;
 
 use opsmith_body::{CudaType, Fold, cuda_functions};
 use opsmith_core::family::Family;
-use opsmith_core::{DType, Explanation, OpKernelConstruction, Result, bail};
 
 use super::program::{Axes, Operand, Program, Space, Stage};
-use crate::explain::{cuda_type, vectors};
-
-/// What an instance of an op whose program this is is made of.
-pub(crate) fn explain(
-    construction: &OpKernelConstruction<'_>,
-    program: &Program,
-    family: &Family,
-) -> Result<Explanation> {
-    let dtype: DType = construction.attr("T")?;
-    let signature = construction.signature();
-    let Some(cuda) = cuda_type(dtype) else {
-        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
-    };
-    Ok(Explanation {
-        formula: formula(program, family, &names(program, family)),
-        cuda_source: cuda_source(program, &names(program, family), &signature.snake_name(), cuda),
-        vectors: vectors(dtype),
-    })
-}
 
 /// A name for each value: those of arguments, and `s0`, `s1`, … for what comes between.
 pub(crate) fn names(program: &Program, family: &Family) -> Vec<String> {
@@ -38,64 +18,6 @@ pub(crate) fn names(program: &Program, family: &Family) -> Vec<String> {
         });
     }
     names
-}
-
-/// `x[i, k]`.
-fn indexed(name: &str, axes: Axes) -> String {
-    let indices = match axes {
-        Axes::X => "i, k",
-        Axes::Y => "j, k",
-        Axes::Pair => "i, j",
-    };
-    format!("{name}[{indices}]")
-}
-
-/// A line for each output of each stage, after those of what is used more than once in it.
-fn formula(program: &Program, family: &Family, names: &[String]) -> String {
-    let mut lines = Vec::new();
-    let value = |value: usize| indexed(&names[value], program.values[value]);
-    for stage in &program.stages {
-        let inputs: Vec<String> = stage
-            .operands
-            .iter()
-            .map(|operand| match *operand {
-                Operand::Value(of) => value(of),
-                Operand::Depth => "p".to_owned(),
-            })
-            .collect();
-        let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
-        for (position, output) in stage.outputs.iter().enumerate() {
-            let Some(output) = *output else { continue };
-            let graph = stage.graph.with_outputs(&[position]).with_names(&inputs, &[&value(output)]);
-            let text = graph.formula();
-            let (before, last) = text.rsplit_once('\n').map_or(("", text.as_str()), |(b, last)| (b, last));
-            lines.extend(before.lines().map(str::to_owned));
-            let over = over(stage, program.values[output]);
-            let (name, text) = last.split_once(" = ").unwrap_or((last, last));
-            lines.push(format!("{name} = {over}{text}"));
-        }
-    }
-    for (position, output) in program.outputs.iter().enumerate() {
-        if output.is_none() {
-            // It is the gradient of the input of its position.
-            let name = indexed(&family.outputs[position].name, program.values[position]);
-            lines.push(format!("{name} = 0"));
-        }
-    }
-    lines.join("\n")
-}
-
-/// How an output comes from the terms.
-fn over(stage: &Stage, axes: Axes) -> String {
-    let Space::Triples = stage.space else { return String::new() };
-    let (fold, index) = match (stage.fold, axes) {
-        (Fold::Max, _) => ("the largest", "k"),
-        (Fold::Min, _) => ("the smallest", "k"),
-        (Fold::Sum, Axes::Pair) => ("sum", "k"),
-        (Fold::Sum, Axes::X) => ("sum", "j"),
-        (Fold::Sum, Axes::Y) => ("sum", "i"),
-    };
-    format!("{fold} over {index} of ")
 }
 
 /// CUDA C++ source of a kernel for each output of each stage, `NAME_STAGE_OUTPUT`, to be launched in that order; of one
