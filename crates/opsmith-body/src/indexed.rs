@@ -2,7 +2,7 @@
 
 use crate::axes::{Axes, Axis};
 use crate::body::Body;
-use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, node, record, size_within};
+use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, size_within};
 use crate::scalar::{Mask, Scalar};
 
 /// What an argument of a body is.
@@ -61,8 +61,8 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
     fn argmin(self, axis: Axis) -> Self::Index;
 
     /// The smallest along an axis, as many as the axis `into` has positions, and their positions: in order, the first of equals first, and
-    /// NaN as ∞. The size of `into` is its own, from the signature: `(i, r = 3)`, or `(i, r = neighbours)` of an attribute. Each takes a
-    /// pass over the numbers.
+    /// NaN as ∞. The size of `into` is its own, from the signature: `(i, r = 3)`, or `(i, r = neighbours)` of an attribute. Each takes two
+    /// passes over the numbers.
     fn smallest(self, axis: Axis, into: Axis) -> (Self, Self::Index);
 
     /// The largest along an axis, as [`smallest`](Self::smallest): the largest first, NaN as −∞.
@@ -72,12 +72,7 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
     }
 
     /// The number at a position along an axis; NaN where the axis has no such position.
-    fn at(self, axis: Axis, position: usize) -> Self {
-        let at = Self::of(position as f64);
-        let here = Self::index(axis).number().eq(at);
-        let is_there = at.lt(Self::count(axis));
-        Self::select(is_there, Self::select(here, self, Self::of(0.0)).sum(axis), Self::of(f64::NAN))
-    }
+    fn at(self, axis: Axis, position: usize) -> Self;
 
     /// The mean along an axis; NaN of no numbers.
     fn mean(self, axis: Axis) -> Self {
@@ -235,7 +230,15 @@ impl Indexed for Expr {
     fn argmin(self, axis: Axis) -> IndexExpr {
         position(self, self.amin(axis), axis)
     }
+    fn at(self, axis: Axis, position: usize) -> Self {
+        exact(axis);
+        let at = Self::of(position as f64);
+        let here = Scalar::eq(node(Node::Index(axis)), at);
+        let is_there = Scalar::lt(at, node(Node::Count(axis)));
+        Self::select(is_there, Self::select(here, self, Self::of(0.0)).sum(axis), Self::of(f64::NAN))
+    }
     fn smallest(self, axis: Axis, into: Axis) -> (Self, IndexExpr) {
+        exact(axis);
         let count = size_within(into, axis).unwrap_or(0).min(MOST_SMALLEST);
         let infinity = Self::of(f64::INFINITY);
         let place = node(Node::Index(axis));

@@ -25,7 +25,7 @@
 //!
 //! | instantiated with | by | gives |
 //! |---|---|---|
-//! | [`F32<I>`](F32), [`F64<I>`](F64) | [`map`] over slices of `f32`, `f64`, `f16`, `bf16` ([`Element`]); [`block`] in other loops | the forward kernel |
+//! | [`F32<I>`](F32), [`F64<I>`](F64) | [`map`] over slices of `f32`, `f64`, `f16`, `bf16` ([`Element`]); [`block`] in other loops | the numbers, for tests and benches |
 //! | [`Dual<S, N>`](Dual), nested for higher orders | itself | derivatives |
 //! | [`Expr`] | [`trace`], which gives a [`Graph`] | [`Graph::formula`], [`Graph::gradient`] (a graph, of any order), [`Graph::cuda_source`], [`Graph::eval`], [`Interpreted`] (by blocks) |
 //!

@@ -15,6 +15,8 @@ use smallvec::SmallVec;
 use crate::nests::{Pages, is_possible};
 use crate::stored::{Stored, Wide};
 
+/// The most variants whose code is kept.
+const MOST_MADE: usize = 64;
 /// The most vectors of a frame, which is on the stack.
 const MOST_VECTORS: usize = 256;
 
@@ -119,11 +121,20 @@ impl Arithmetic {
         if !self.is_native || !is_possible([variant.held]) {
             return None;
         }
-        let mut made = self.made.lock();
+        let made = self.made.lock();
         if let Some((_, made)) = made.iter().find(|(known, _)| *known == variant) {
             return made.clone();
         }
+        drop(made);
         let new = self.make(variant).map(Arc::new);
+        let mut made = self.made.lock();
+        // Another thread may have made it meanwhile.
+        if let Some((_, made)) = made.iter().find(|(known, _)| *known == variant) {
+            return made.clone();
+        }
+        if made.len() == MOST_MADE {
+            made.remove(0);
+        }
         made.push((variant, new.clone()));
         new
     }
@@ -164,6 +175,7 @@ impl Arithmetic {
         let lies: Vec<Lies> = (0..inputs + outputs).map(lie).collect();
         let wanted = Wanted {
             nest: &nest,
+            // The turns are as many as the call says; of their axis no size is in the code.
             sizes: &[turn, BLOCK],
             lies: &lies,
             counts: (inputs, outputs),

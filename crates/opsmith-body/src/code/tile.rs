@@ -268,8 +268,10 @@ fn spread(wanted: &Wanted<'_>, steps: &[Step], varies: &mut [Axes]) {
             }
             Step::Index { axis, to } => varies[*to] = varies[*to].union(Axes::of(*axis).both(tile)),
             Step::Compute { inputs, outputs, .. } => {
-                let all = inputs.iter().map(|input| varies[*input]).fold(Axes::NONE, Axes::union);
-                outputs.iter().for_each(|output| varies[*output] = varies[*output].union(all));
+                // They are computed together, wherever one of them is.
+                let all = inputs.iter().chain(outputs).map(|own| varies[*own]);
+                let all = all.fold(Axes::NONE, Axes::union);
+                outputs.iter().for_each(|output| varies[*output] = all);
             }
             Step::Fold { from, into, .. } => varies[*into] = varies[*into].union(varies[*from]),
             Step::Loop { steps, sums, .. } => {

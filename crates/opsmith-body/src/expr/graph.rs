@@ -218,6 +218,8 @@ pub struct Graph {
     pub(crate) is_faithful: bool,
     /// Which axes may be no longer than which others, in a graph that was traced.
     pub(crate) limits: Vec<(Axis, Axis)>,
+    /// The axes whose positions such a graph tells apart.
+    pub(crate) exact: Axes,
 }
 
 /// An input or an output of a graph.
@@ -287,6 +289,7 @@ impl Graph {
             axis_names: Vec::new(),
             is_faithful: true,
             limits: Vec::new(),
+            exact: Axes::NONE,
         }
     }
 
@@ -349,6 +352,11 @@ impl Graph {
     /// Which axes may be no longer than which others, of a graph that was traced.
     pub fn limits(&self) -> &[(Axis, Axis)] {
         &self.limits
+    }
+
+    /// The axes whose positions such a graph tells apart: numbers have to hold them exactly.
+    pub fn exact(&self) -> Axes {
+        self.exact
     }
 
     /// The graph with some of its outputs, by position, and all inputs.

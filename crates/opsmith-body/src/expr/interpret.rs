@@ -13,8 +13,8 @@ use crate::isa::{Level, dispatch_at};
 ///
 /// Nothing is compiled for a particular graph: each function is a loop over a block, compiled once for all graphs. The
 /// temporaries are blocks that are used again as soon as nobody reads them any more, so they stay in the first cache.
-/// Results are those of the compiled body that was traced, but for what clean-up made more exact and for the
-/// multiplications and additions that a compiler fuses.
+/// Results are those of the body that was traced, but for what clean-up made more exact and for the multiplications and additions that are
+/// fused.
 ///
 /// ```
 /// use opsmith_body::{BLOCK, Block, Body, Interpreted, Level, Scalar, trace};

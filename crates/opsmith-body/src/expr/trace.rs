@@ -24,6 +24,8 @@ pub(crate) struct Recorder {
     /// The sizes that axes have of their own, and which axes may be no longer than which others.
     sizes: Vec<Option<usize>>,
     limits: Vec<(Axis, Axis)>,
+    /// The axes whose positions are told apart.
+    exact: Axes,
 }
 
 impl Recorder {
@@ -88,7 +90,7 @@ pub(crate) fn record(
     drop(restore);
     let mut graph = Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs));
     graph.is_faithful = !recorder.is_taken_apart;
-    graph.limits = recorder.limits;
+    (graph.limits, graph.exact) = (recorder.limits, recorder.exact);
     graph
 }
 
@@ -160,6 +162,11 @@ impl MaskExpr {
 /// The axes that a node of the recording lies on.
 pub(crate) fn axes_of(id: Id) -> Axes {
     with(|r| r.axes(id))
+}
+
+/// Says that the positions along an axis are told apart.
+pub(crate) fn exact(axis: Axis) {
+    with(|r| r.exact = r.exact.with(axis));
 }
 
 /// The size that an axis has of its own, if any; it must be at most that of another one.

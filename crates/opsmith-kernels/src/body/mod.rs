@@ -140,6 +140,8 @@ pub(crate) struct Computation {
     /// The sizes that axes have of their own, and which axes may be no longer than which others.
     sizes: Vec<Option<usize>>,
     limits: Vec<(Axis, Axis)>,
+    /// The axes whose positions are told apart, and how many positions numbers tell apart.
+    exact: (Axes, usize),
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -225,6 +227,8 @@ impl Computation {
         check_results(&body, arguments, facts)?;
         let sizes = own_sizes(construction, arguments, facts.name)?;
         let limits = body.limits().to_vec();
+        let dtype: DType = construction.attr("T")?;
+        let exact = (body.exact(), if dtype == DType::Float64 { 1 << 53 } else { 1 << 24 });
         if let Some((axis, _)) = limits.iter().find(|(axis, _)| sizes[axis.index()].is_none()) {
             let (name, axis) = (facts.name, arguments.axes[axis.index()]);
             bail!(
@@ -243,6 +247,7 @@ impl Computation {
             arguments,
             sizes,
             limits,
+            exact,
             kinds: facts.kinds(order),
             attrs: attrs.collect::<Result<_>>()?,
         })
@@ -289,6 +294,16 @@ impl Computation {
 
     /// What gives so many numbers of an axis has to find them there.
     fn check_limits(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+        let (exact, most) = self.exact;
+        if let Some(axis) = exact.iter().find(|axis| call.sizes[axis.index()] > most) {
+            bail!(
+                InvalidArgument,
+                "{}: positions along the axis `{}`, of {} numbers, are told apart, which this dtype does up to {most}; float64 does",
+                context.signature().name,
+                self.arguments.axes[axis.index()],
+                call.sizes[axis.index()]
+            );
+        }
         for &(axis, most) in &self.limits {
             let (size, limit) = (call.sizes[axis.index()], call.sizes[most.index()].min(MOST_SMALLEST));
             let names = self.arguments.axes;

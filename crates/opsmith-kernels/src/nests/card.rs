@@ -14,8 +14,6 @@ use super::{Placed, Space, bytes_of};
 use crate::cuda::{Sources, attributes, operands, sum_to, zero};
 use crate::explain::cuda_type;
 
-/// The most dims that a kernel goes through.
-const MOST_DIMS: usize = 12;
 /// From how many elements of the batch on there are rows enough for a card.
 const MANY: usize = 16;
 /// So many positions keep a card busy with a thread for each.
@@ -188,7 +186,8 @@ impl OnCard {
                 None => launch.for_each(units),
             };
             let launch = launch.raw(&operands(&data)).raw(&attributes(self.graph.attributes()));
-            let launch = launch.raw(&dims.layout(units, &sizes, placed.len(), index)?);
+            let launch =
+                launch.raw(&dims.layout(&context.signature().name, units, &sizes, placed.len(), index)?);
             // SAFETY: these are the parameters of the kernels that `Graph::nests_cuda_source` has; every operand is as large as
             // its axes and the batch, and its strides reach.
             unsafe { launch.launch()? };
@@ -259,12 +258,19 @@ impl Dims {
     }
 
     /// The structure `Layout` of kernels of nests.
-    fn layout(&self, units: usize, sizes: &[usize], operands: usize, index: Index) -> Result<Vec<u8>> {
-        let count = self.all().count();
+    fn layout(
+        &self,
+        name: &str,
+        units: usize,
+        sizes: &[usize],
+        operands: usize,
+        index: Index,
+    ) -> Result<Vec<u8>> {
+        let (count, most) = (self.all().count(), sizes.len() + Nests::BATCH_DIMS);
         ensure!(
-            count <= MOST_DIMS,
+            count <= most,
             Unimplemented,
-            "tensors that lie in {count} dims have no CUDA kernel; make them contiguous"
+            "{name}: tensors that lie in {count} dims have no CUDA kernel, which goes through {most}; make them contiguous"
         );
         let mut structure = Structure::new(index);
         structure.index(units as i128)?;
@@ -277,7 +283,7 @@ impl Dims {
             first += dims.len();
             structure.int(first as i32);
         }
-        let padding = MOST_DIMS - count;
+        let padding = most - count;
         for size in self.all().map(|dim| dim.size).chain(std::iter::repeat_n(1, padding)) {
             structure.index(size as i128)?;
         }

@@ -58,7 +58,7 @@ impl Graph {
     /// which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. The parameters are structures by value:
     /// - `Operands`: the addresses of the inputs, the outputs, and the temporaries, of numbers as they are computed;
     /// - `Attributes`: as for [`cuda_source`](Self::cuda_source);
-    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; which dims (at most 12) each axis stands for, and
+    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; which dims (at most [`Nests::BATCH_DIMS`] more than axes) each axis stands for, and
     ///   which the batch, by the number of the first one, and how many there are; these dims, the last of an axis first; for each operand
     ///   its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
     ///
@@ -88,7 +88,8 @@ impl Graph {
         };
         let operands = arguments.inputs.len() + arguments.outputs.len() + nests.temporaries.len();
         let _ = writeln!(source, "#define OPERANDS {operands}");
-        let _ = writeln!(source, "#define AXES {}", self.axis_count().max(1));
+        let axes = self.axis_count().max(1);
+        let _ = writeln!(source, "#define AXES {axes}\n#define MAX_DIMS {}", axes + Nests::BATCH_DIMS);
         source += include_str!("nests.cu");
         let mut part = 0;
         for (number, nest) in nests.nests.iter().enumerate() {

@@ -178,6 +178,9 @@ pub struct Sum {
 pub const PART: usize = 32;
 
 impl Nests {
+    /// How many dims more than axes a kernel of a card goes through at most: those of a batch, and of axes that stand for several.
+    pub const BATCH_DIMS: usize = 8;
+
     /// The nests of a graph whose axes have these sizes, for a processor; `dense` has, for each input and then each output, the
     /// axes along which its numbers lie one after another.
     pub fn new(graph: &Graph, sizes: &[usize], dense: &[Axes]) -> Self {

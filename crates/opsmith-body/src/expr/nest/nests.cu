@@ -1,4 +1,3 @@
-#define MAX_DIMS 12
 #define WARP 32
 #define MAX_WARPS 32
 
