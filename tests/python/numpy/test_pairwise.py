@@ -102,7 +102,7 @@ def test_bad_input(pairwise: opsmith.Library) -> None:
     x = points(3, 4, 11)
     with pytest.raises(opsmith.InvalidArgumentError, match=re.escape("Manhattan")):
         pairwise.manhattan(x, points(3, 5, 12))
-    with pytest.raises(opsmith.InvalidArgumentError, match="rank 2"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="rank at least 2"):
         pairwise.manhattan(x[0], x)
     with pytest.raises(opsmith.InvalidArgumentError, match="int64"):
         pairwise.manhattan(np.ones((2, 2), np.int64), np.ones((2, 2), np.int64))
