@@ -405,7 +405,7 @@ fn the_smallest_are_those_of_a_sorted_row() {
     let call = testing::call::<distances_of_nearest>().input(&x).input(&y).attr("neighbours", 10_i64);
     assert_eq!(
         call.run().unwrap_err().message(),
-        "DistancesOfNearest: the axis `r` has 10 positions, for the smallest or largest of the 9 along `j`: there are at most 9"
+        "DistancesOfNearest: attribute `neighbours` asks for the 10 smallest or largest along the axis `j`, whose size is 9"
     );
     let call = testing::call::<distances_of_nearest>().input(&x).input(&y).attr("neighbours", -1_i64);
     let error = call.run().unwrap_err();

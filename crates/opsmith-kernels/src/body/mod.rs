@@ -305,16 +305,22 @@ impl Computation {
             );
         }
         for &(axis, most) in &self.limits {
-            let (size, limit) = (call.sizes[axis.index()], call.sizes[most.index()].min(MOST_SMALLEST));
-            let names = self.arguments.axes;
+            let (size, there) = (call.sizes[axis.index()], call.sizes[most.index()]);
+            let (op, names) = (&context.signature().name, self.arguments.axes);
+            let asked = match self.arguments.sizes[axis.index()] {
+                AxisSize::Attr(attr) => {
+                    format!("{op}: attribute `{attr}` asks for the {size} smallest or largest")
+                }
+                _ => {
+                    format!("{op}: the axis `{}` is for the {size} smallest or largest", names[axis.index()])
+                }
+            };
+            ensure!(size <= MOST_SMALLEST, InvalidArgument, "{asked}, and at most {MOST_SMALLEST} are given");
+            let along = names[most.index()];
             ensure!(
-                size <= limit,
+                size <= there,
                 InvalidArgument,
-                "{}: the axis `{}` has {size} positions, for the smallest or largest of the {} along `{}`: there are at most {limit}",
-                context.signature().name,
-                names[axis.index()],
-                call.sizes[most.index()],
-                names[most.index()]
+                "{asked} along the axis `{along}`, whose size is {there}"
             );
         }
         Ok(())

@@ -3,7 +3,7 @@
 use opsmith_body::Axis;
 use opsmith_core::family::{Family, Like};
 use opsmith_core::tensor::{Extents, Strides};
-use opsmith_core::{Dim, InferenceContext, OpKernelContext, Result, Shape};
+use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
 use smallvec::SmallVec;
 
 use super::{Arguments, AxesBody, AxisSize};
@@ -155,7 +155,12 @@ fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec
         batch = match (batch, shape.rank()) {
             (Some(batch), Some(rank)) => {
                 let own = context.subshape(&shape, 0, rank as i64 + core)?;
-                Some(context.broadcast(&batch, &own)?)
+                let broadcast = context.broadcast(&batch, &own).map_err(|_| {
+                    Error::invalid_argument(format!(
+                        "the dims of `{name}` before its axes, {own} of shape {shape}, do not broadcast with those of the inputs before it, {batch}"
+                    ))
+                });
+                Some(broadcast?)
             }
             _ => None,
         };

@@ -131,6 +131,18 @@ impl OneBody {
         dtype_attr("T".to_owned(), &self.dtypes)
     }
 
+    /// Puts the shape of each argument, inputs first, before what its documentation says.
+    pub(crate) fn show_shapes(&mut self, shapes: &[String]) {
+        let names = self.inputs().map(|parameter| parameter.name.clone());
+        let names: Vec<String> = names.chain(self.outputs.iter().map(|output| output.name.clone())).collect();
+        for (name, shape) in names.into_iter().zip(shapes) {
+            match self.doc.entries.iter_mut().find(|(own, _)| *own == name) {
+                Some((_, text)) => *text = format!("Shape {shape}. {text}"),
+                None => self.doc.entries.push((name, format!("Shape {shape}."))),
+            }
+        }
+    }
+
     /// The documentation as the definition takes it.
     pub(crate) fn doc_text(&self) -> String {
         doc_text(&self.doc)

@@ -62,6 +62,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     check(&mut body, &options, &function)?;
     Named { axes: &axes.names }.visit_block_mut(&mut function.block);
     lend(&body, &axes, &mut function);
+    body.show_shapes(&axes.shapes());
     let family = axes_body(&body, &axes, &function.sig.ident);
     Ok(expand_one_body(&body, &function, "body", &family))
 }
@@ -158,6 +159,16 @@ impl Axes {
             }
             None => self.own_sizes(body).map(drop).map_err(|message| Error::new(text.span(), message)),
         }
+    }
+
+    /// The shape of each argument for a reader, inputs first.
+    fn shapes(&self) -> Vec<String> {
+        let dim = |axis: &usize| match &self.sizes[*axis] {
+            Some(size) => format!(", {} = {size}", self.names[*axis]),
+            None => format!(", {}", self.names[*axis]),
+        };
+        let shape = |axes: &Vec<usize>| format!("(...{})", axes.iter().map(dim).collect::<String>());
+        self.inputs.iter().chain(&self.outputs).map(shape).collect()
     }
 
     /// The sizes as the kernel has them, and as the function is traced with them.

@@ -20,9 +20,10 @@ const FAMILY: Family = Family {
 
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
-    let (body, mut options, function) = read(&FAMILY, options, item)?;
+    let (mut body, mut options, function) = read(&FAMILY, options, item)?;
     let ident = &function.sig.ident;
     check(&body, ident)?;
+    body.show_shapes(&["(..., n, p)", "(..., m, p)", "(..., n, m)"].map(str::to_owned));
     let (fold, mean) = fold(options.take("fold"))?;
     let (finish, finish_type) = finish(options.take("finish"))?;
     let plain = plain_body(&body, ident);
