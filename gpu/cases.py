@@ -238,6 +238,52 @@ def moved() -> dict[str, list[Case]]:
     }
 
 
+def bodies(
+    *calls: Sequence[Shape],
+    others: tuple[Input, ...] = (),
+    domain: str = "real",
+    rough: float = 4,
+    **attrs: Any,
+) -> list[Case]:
+    """Of a body over named axes: the shapes of its floats, and what comes after them."""
+    layouts = ("dense", "transposed")
+    return [
+        Case(
+            f"{shapes}, {layout}", (*(Input(s, layout, domain) for s in shapes), *others), attrs, rough=rough
+        )
+        for shapes in calls
+        for layout in layouts
+    ]
+
+
+def kernels() -> dict[str, list[Case]]:
+    """Of the operators over named axes."""
+    two = [(5, 3), (7, 3)], [(2, 33, 17), (70, 17)], [(130, 40), (65, 40)]
+    three = [(5, 3), (7, 3), (7, 2)], [(2, 33, 17), (70, 17), (70, 5)]
+    row = [(5, 33)], [(3, 4, 300)]
+    labels = Input((5,), values=(0, 3, 1, 32, 4), dtype="int64")
+    length = Input((), values=4, dtype="int64")
+    return {
+        "RmsNorm": bodies([(5, 33), (33,)], [(3, 4, 300), (300,)]),
+        "Entropy": bodies(*row),
+        "CosineSimilarity": bodies([(5, 33), (33,)], [(3, 4, 300), (4, 300)]),
+        "CosineDistance": bodies(*two),
+        "RbfKernel": bodies(*two, gamma=0.1),
+        "GaussianConvolution": bodies(*three, gamma=0.1),
+        "Nearest": bodies(*two),
+        "NearestDistance": bodies(*two),
+        "KNearest": bodies(*two, neighbours=3),
+        "KNearestDistances": bodies(*two, neighbours=3),
+        "Chamfer": bodies(*two),
+        "SinkhornStep": bodies([(5, 3), (7, 3), (7,)], [(2, 33, 17), (70, 17), (70,)], epsilon=2.0),
+        "Attention": [
+            *bodies(*three, others=(length,)),
+            *bodies(*three, others=(length,), causal=True),
+        ],
+        "CrossEntropy": bodies([(5, 33)], others=(labels,)),
+    }
+
+
 SHAPES = [(33, 65), (4, 5, 6), (), (0, 3)]
 
 CASES: dict[str, dict[str, list[Case]]] = {
@@ -271,6 +317,7 @@ CASES: dict[str, dict[str, list[Case]]] = {
         "LayerNorm": rows(vectors=2),
         "Range": rows(domain="distinct"),
     },
+    "kernels": kernels(),
     "lltm": {"Lltm": [cell(3, 4, 5), cell(16, 32, 128), cell(64, 100, 300)]},
     "masks": {
         "MaskedAverages": masks(),

@@ -79,7 +79,10 @@ def test_what_nothing_is_seen_of(kernels: opsmith.Library) -> None:
 def test_neighbours_that_are_none(kernels: opsmith.Library) -> None:
     x, y = np.zeros((2, 3)), np.zeros((4, 3))
     np.testing.assert_array_equal(kernels.k_nearest(x, y, neighbours=4), [[0, 1, 2, 3]] * 2)
-    with pytest.raises(ValueError, match="`neighbours` asks for the 5 smallest or largest along the axis `j`, whose size is 4"):
+    with pytest.raises(
+        ValueError,
+        match="`neighbours` asks for the 5 smallest or largest along the axis `j`, whose size is 4",
+    ):
         kernels.k_nearest(x, y, neighbours=5)
     with pytest.raises(ValueError, match="no positions"):
         kernels.nearest(x, np.zeros((0, 3)))

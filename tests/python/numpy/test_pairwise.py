@@ -108,6 +108,5 @@ def test_bad_input(pairwise: opsmith.Library) -> None:
         pairwise.manhattan(np.ones((2, 2), np.int64), np.ones((2, 2), np.int64))
     with pytest.raises(opsmith.InvalidArgumentError):
         pairwise.manhattan(x, x.astype(np.float32))
-    with pytest.raises(opsmith.InvalidArgumentError, match="no elements"):
-        pairwise.chebyshev(np.ones((2, 0)), np.ones((3, 0)))
+    assert pairwise.chebyshev(np.ones((2, 0)), np.ones((3, 0))).tolist() == [[-np.inf] * 3] * 2
     assert pairwise.manhattan(np.ones((2, 0)), np.ones((3, 0))).tolist() == [[0] * 3] * 2
