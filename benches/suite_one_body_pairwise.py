@@ -1,6 +1,6 @@
 """Pairwise kernels that are one line of arithmetic, float32, n = m = p = 512.
 
-Manhattan distances through `#[pairwise]` are beside the hand-written kernel; both save one of three
+Manhattan distances through `#[pairwise]` are beside the hand-written kernel, which saves one of three
 operations a term by the identity |x - y| = 2 max(x, y) - x - y. Squared Euclidean distances are beside what a
 user would otherwise write: a numba loop (parallel, fastmath), and broadcasting compiled by `torch.compile`
 for these very shapes.

@@ -117,9 +117,9 @@ fn check<T: Stored>(seed: u64, element: fn(f64) -> T, double: fn(T) -> f64, tole
     });
     let read: Vec<Elements<T>> = read.collect();
     let mut scratch = Scratch::new();
+    let mut ready = arithmetic.ready::<T>(same, &mut scratch);
     // SAFETY: there are so many elements of each.
-    let is_done =
-        unsafe { arithmetic.ready::<T>(same, &mut scratch).elements(blocks * BLOCK, &read, &written) };
+    let is_done = unsafe { ready.elements(blocks * BLOCK, &read, &written) };
     for block in (0..blocks).filter(|_| is_done) {
         for (own, expected) in results.iter().zip(interpreted(&arithmetic, &numbers, block)) {
             for (got, expected) in own[block * BLOCK..].iter().zip(&expected) {
