@@ -298,8 +298,9 @@ fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
 /// The nest of a group, with lanes along none of the axes that are to be avoided if there are others.
 fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
     let all = group.items.iter().map(|item| item.axes).reduce(Axes::both).unwrap_or_default();
+    let items = || group.items.iter().map(|item| (item.id, item.axes)).collect::<Vec<_>>();
     let free =
-        group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, group, axis, all)));
+        group.free.unwrap_or_else(|| group.fold.map_or(all, |axis| without_dear(known, &items(), axis, all)));
     let lanes = match known.room {
         Room::Card { .. } => None,
         Room::Blocks { .. } => {
@@ -341,9 +342,10 @@ fn is_swept(known: &Known<'_>, group: &Group, free: Axes, (fold, lanes): (Axis, 
     lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST && is_own
 }
 
-/// The free axes less those over which something dear would be computed again and again, being the same along them.
-fn without_dear(known: &Known<'_>, group: &Group, fold: Axis, free: Axes) -> Axes {
-    let operands = group.items.iter().flat_map(|item| known.node(item.id).operands());
+/// The free axes less those over which something dear would be computed again and again, being the same along them: for folds along an
+/// axis, each on its axes.
+pub(super) fn without_dear(known: &Known<'_>, folds: &[(Id, Axes)], fold: Axis, free: Axes) -> Axes {
+    let operands = folds.iter().flat_map(|(id, _)| known.node(*id).operands());
     let mut free = free;
     for id in known.below(operands, &BTreeSet::new()) {
         let own = known.axes[id.index()];
@@ -351,7 +353,7 @@ fn without_dear(known: &Known<'_>, group: &Group, fold: Axis, free: Axes) -> Axe
         if known.is_kept(id) || !own.has(fold) || !is_dear(known.node(id)) || fewer.is_empty() {
             continue;
         }
-        let rest = group.items.iter().map(|item| item.axes.minus(fewer)).fold(Axes::NONE, Axes::union);
+        let rest = folds.iter().map(|(_, axes)| axes.minus(fewer)).fold(Axes::NONE, Axes::union);
         if known.room.has(rest) {
             free = fewer;
         }

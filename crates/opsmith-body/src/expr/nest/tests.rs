@@ -424,3 +424,27 @@ fn what_is_the_same_along_an_axis_is_not_folded_along_it() {
         }
     }
 }
+
+#[test]
+fn pairs_are_not_computed_again_for_what_is_made_of_their_folds() {
+    // Attention of which a query that sees nothing gets 0: gradients are sums over pairs, and chosen by masks of rows.
+    let [query, key, value] = [[0, 1], [2, 1], [2, 3]].map(|axes| Axes::at(&axes));
+    let arguments = [("query", query), ("key", key), ("value", value)];
+    let names = ["i", "k", "j", "e"];
+    let graph = trace_over(&names, &arguments, &[("z", Axes::at(&[0, 3]))], |x| {
+        let (k, j) = (Axis::new(1), Axis::new(2));
+        let weight = Indexed::sum(x[0] * x[1], k).exp();
+        let (total, zero) = (Indexed::sum(weight, j), Expr::of(0.0));
+        vec![Expr::select(total.gt(zero), Indexed::sum(weight * x[2], j) / total, zero)]
+    });
+    let nests = Nests::new(&graph.gradient(), &[512, 64, 512, 64], &[]);
+    fn has_exponential(steps: &[Step]) -> bool {
+        steps.iter().any(|step| match step {
+            Step::Compute { graph, .. } => graph.formula().contains("exp("),
+            Step::Loop { steps, .. } => has_exponential(steps),
+            _ => false,
+        })
+    }
+    let of_pairs: Vec<_> = nests.nests.iter().filter(|nest| has_exponential(&nest.steps)).collect();
+    assert!(of_pairs.len() > 2 && of_pairs.iter().all(|nest| nest.free.len() == 1), "{of_pairs:?}");
+}

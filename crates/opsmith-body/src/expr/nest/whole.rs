@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::{Known, Order, is_dear};
+use super::cut::{Known, Order, is_dear, without_dear};
 use crate::axes::Axes;
 use crate::expr::graph::{Id, Node};
 
@@ -46,7 +46,7 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
         let outputs = outputs.filter(|(output, own)| is_new(*output) && free.is_within(*own));
         let mut whole = Whole { free, folds, outputs: outputs.map(|(output, _)| output).collect() };
         whole.shrink(known, &needs);
-        if whole.is_worth_it(known) {
+        if whole.is_worth_it(known) && !whole.is_dear(known) {
             found.push(whole);
             if Order::new(known, &found).is_none() {
                 found.pop();
@@ -101,6 +101,14 @@ impl Whole {
                 return;
             }
         }
+    }
+
+    /// Whether something dear would be computed again and again, for rows along which it is the same.
+    fn is_dear(&self, known: &Known<'_>) -> bool {
+        self.folds.iter().any(|&id| {
+            let Node::Fold(_, axis, _) = known.node(id) else { return false };
+            without_dear(known, &[(id, known.axes[id.index()])], axis, self.free) != self.free
+        })
     }
 
     /// Whether something is read less often so: where one fold, or an output, is made of another fold. Folds along one axis are
