@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use opsmith_body::code::{Frame, Held, Lies, Tile, Wanted, compile, functions, width};
+use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile, functions};
 use opsmith_body::{
     Axes, Axis, BLOCK, Binary, Block, Graph, Interpreted, Level, Nest, Node, Place, Step, Unary,
 };
@@ -18,7 +18,7 @@ use crate::stored::{Stored, Wide};
 /// The most variants whose code is kept.
 const MOST_MADE: usize = 64;
 /// The most vectors of a frame, which is on the stack.
-const MOST_VECTORS: usize = 256;
+const MOST_VECTORS: usize = 128;
 
 /// What is computed of each element.
 pub struct Arithmetic {
@@ -35,9 +35,9 @@ pub struct Arithmetic {
 struct Variant {
     /// The inputs of which there is one number, as bits.
     same: u64,
-    /// How numbers are held, and whether they are computed in float64.
+    /// How numbers are held, and the vectors in which they are computed.
     held: Held,
-    double: bool,
+    vectors: Vectors,
     /// How many numbers a turn of its outer loop computes.
     turn: usize,
 }
@@ -54,8 +54,8 @@ struct Made {
 
 /// A vector of a frame.
 #[derive(Clone, Copy)]
-#[repr(C, align(32))]
-struct Vector([u8; 32]);
+#[repr(C, align(64))]
+struct Vector([u8; 64]);
 
 /// Room for what code has for itself.
 pub(crate) struct Scratch([MaybeUninit<Vector>; MOST_VECTORS]);
@@ -140,7 +140,7 @@ impl Arithmetic {
     }
 
     fn make(&self, variant: Variant) -> Option<Made> {
-        let Variant { same, held, double, turn } = variant;
+        let Variant { same, held, vectors, turn } = variant;
         let (inputs, outputs) = self.counts();
         let (numbers, turns) = (Axis::new(0), Axis::new(1));
         let mut steps: Vec<Step> =
@@ -158,7 +158,7 @@ impl Arithmetic {
         let nest = Nest { lanes: Some(numbers), free: Axes::of(turns), registers, steps };
         let bytes = match held {
             Held::Half | Held::BFloat => 2,
-            _ => 32 / width(double),
+            _ => vectors.number(),
         };
         let lie = |argument: usize| {
             let is_one = argument < inputs && same >> argument & 1 == 1;
@@ -179,11 +179,11 @@ impl Arithmetic {
             sizes: &[turn, BLOCK],
             lies: &lies,
             counts: (inputs, outputs),
-            tile: &Tile { counts: Vec::new(), last: width(double) },
+            tile: &Tile { counts: Vec::new(), last: vectors.width() },
             steps: (0, nest.steps.len()),
             part: None,
         };
-        let code = compile(&wanted, double)?;
+        let code = compile(&wanted, vectors)?;
         let fits = code.frame.bytes <= MOST_VECTORS * size_of::<Vector>();
         Some(Made { pages: fits.then(|| Pages::new(&code.bytes)).flatten()?, frame: code.frame, variant })
     }
@@ -201,8 +201,8 @@ impl<T: Stored> Ready<'_, T> {
     fn made(&mut self, turn: usize) -> Option<usize> {
         let known = self.made.iter().position(|(known, _)| *known == turn);
         let position = known.unwrap_or_else(|| {
-            let double = size_of::<T::Wide>() == 8;
-            let variant = Variant { same: self.same, held: T::HELD, double, turn };
+            let vectors = Vectors::best(size_of::<T::Wide>() == 8);
+            let variant = Variant { same: self.same, held: T::HELD, vectors, turn };
             self.made.push((turn, self.arithmetic.made(variant)));
             self.made.len() - 1
         });
@@ -258,9 +258,9 @@ impl<T: Stored> Ready<'_, T> {
             // SAFETY: what the frame has is within it, at multiples of 8 bytes.
             unsafe { begin.add(at).cast::<u64>().write(number) };
         };
-        let (Variant { turn, double, .. }, frame) = (made.variant, &made.frame);
+        let (Variant { turn, vectors, .. }, frame) = (made.variant, &made.frame);
         if self.prepared != turn {
-            for (index, function) in functions(double).into_iter().enumerate() {
+            for (index, function) in functions(vectors).into_iter().enumerate() {
                 set(frame.functions + 8 * index, function as u64);
             }
             for (_, axis, at) in &frame.strides {
@@ -287,8 +287,8 @@ impl<W: Wide + Stored<Wide = W>> Ready<'_, W> {
     /// If there are more or fewer blocks than inputs and outputs, or the inputs that are one number are not none.
     pub(crate) fn block(&mut self, count: usize, inputs: &[&[W; BLOCK]], outputs: &mut [Block<W>]) {
         assert_eq!(self.same, 0, "blocks of numbers");
-        let double = size_of::<W>() == 8;
-        let turn = if count > BLOCK / 2 { BLOCK } else { width(double) };
+        let width = Vectors::best(size_of::<W>() == 8).width();
+        let turn = if count > BLOCK / 2 { BLOCK } else { width };
         let Some(made) = self.made(turn) else {
             return self.arithmetic.interpreted.eval(Level::best(), inputs, outputs);
         };

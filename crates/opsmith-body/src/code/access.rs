@@ -1,7 +1,7 @@
 //! Vectors from memory, and to it.
 
-use super::asm::{Arith, Gpr, Rm, Test, Ymm};
-use super::place::{FRAME, OTHER_SCRATCH, Place, Placer, Pointer, ROOM, SCRATCH, Stored, Which};
+use super::asm::{Arith, First, Gpr, Rm, Test, Vector};
+use super::place::{FIRST, FRAME, OTHER_SCRATCH, Place, Placer, Pointer, ROOM, SCRATCH, Stored, Which};
 
 impl Placer<'_> {
     /// The register that has an address.
@@ -16,15 +16,19 @@ impl Placer<'_> {
         }
     }
 
-    /// A mask of the first so many numbers, in a register that is taken for this instruction.
-    fn mask(&mut self, count: usize) -> Ymm {
+    /// The first so many numbers, in a register that is taken for this instruction. It changes `SCRATCH`.
+    fn first(&mut self, count: usize) -> First {
+        if self.vectors.wide {
+            self.asm.set_first_bits(FIRST, count, SCRATCH);
+            return First::Mask(FIRST);
+        }
         let register = self.free();
         let mask = self.asm.constant(|lane| if lane < count { u64::MAX } else { 0 });
         self.asm.load(register, mask);
-        register
+        First::Vector(register)
     }
 
-    pub(super) fn read(&mut self, to: Ymm, place: &Place) {
+    pub(super) fn read(&mut self, to: Vector, place: &Place) {
         let all = self.lanes();
         match (place.stored, place.which) {
             (Stored::Same, Which::Dense(count)) if count == all => {
@@ -32,16 +36,16 @@ impl Placer<'_> {
                 self.asm.load(to, Rm::At(base, place.offset));
             }
             (Stored::Same, Which::Dense(count)) => {
-                let mask = self.mask(count);
+                let first = self.first(count);
                 let base = self.address(place.pointer);
-                self.asm.load_masked(to, mask, Rm::At(base, place.offset));
+                self.asm.load_first(to, first, Rm::At(base, place.offset));
             }
             (Stored::Same, Which::One) => {
                 let base = self.address(place.pointer);
                 self.asm.broadcast(to, Rm::At(base, place.offset));
             }
             (Stored::Same, Which::Apart { count, distances, .. }) => {
-                let (mask, far) = (self.mask(count), self.free());
+                let (first, far) = (self.first(count), self.free());
                 self.asm.load(far, Rm::At(FRAME, distances));
                 self.asm.arith(Arith::Xor, to, to, to.into());
                 let mut base = self.address(place.pointer);
@@ -50,7 +54,7 @@ impl Placer<'_> {
                     self.asm.add_to(Rm::General(SCRATCH), place.offset);
                     base = SCRATCH;
                 }
-                self.asm.gather(to, base, far, mask);
+                self.asm.gather(to, base, far, first);
             }
             (Stored::Half, Which::Dense(count)) if count == all => {
                 let base = self.address(place.pointer);
@@ -79,17 +83,17 @@ impl Placer<'_> {
     }
 
     /// Copies numbers, one by one, to where they lie one after another; `room` is a register that is free.
-    fn copy_in(&mut self, place: &Place, which: Which, room: Ymm) {
+    fn copy_in(&mut self, place: &Place, which: Which, room: Vector) {
         let base = self.address(place.pointer);
         if base != SCRATCH {
             self.asm.get_address(SCRATCH, base);
         }
-        let bytes = place.stored.bytes(self.double);
+        let bytes = place.stored.bytes(self.vectors.double);
         let (count, stride) = which.count();
         for lane in 0..count {
             let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
             let from = Rm::At(SCRATCH, offset);
-            let wide = if self.double { 8 } else { 4 };
+            let wide = if self.vectors.double { 8 } else { 4 };
             let to = Rm::At(FRAME, ROOM + (wide * lane) as i32);
             match place.stored {
                 Stored::Position => {
@@ -100,7 +104,7 @@ impl Placer<'_> {
                     self.asm.get_bytes(1, OTHER_SCRATCH, from);
                     self.asm.is_not_zero(OTHER_SCRATCH);
                     // The bits of 1.
-                    let (ones, by) = if self.double { (0x3ff, 52) } else { (0x7f, 23) };
+                    let (ones, by) = if self.vectors.double { (0x3ff, 52) } else { (0x7f, 23) };
                     self.asm.and_number(OTHER_SCRATCH, ones);
                     self.asm.shift_left_general(OTHER_SCRATCH, by);
                     self.asm.put_bytes(wide, OTHER_SCRATCH, to);
@@ -116,7 +120,7 @@ impl Placer<'_> {
         }
     }
 
-    pub(super) fn write(&mut self, from: Ymm, place: &Place) {
+    pub(super) fn write(&mut self, from: Vector, place: &Place) {
         let all = self.lanes();
         match (place.stored, place.which) {
             (Stored::Same, Which::Dense(count)) => {
@@ -124,9 +128,9 @@ impl Placer<'_> {
                     let base = self.address(place.pointer);
                     self.asm.store(from, Rm::At(base, place.offset));
                 } else {
-                    let mask = self.mask(count);
+                    let first = self.first(count);
                     let base = self.address(place.pointer);
-                    self.asm.store_masked(from, mask, Rm::At(base, place.offset));
+                    self.asm.store_first(from, first, Rm::At(base, place.offset));
                 }
             }
             (Stored::Half, Which::Dense(count)) if count == all => {
@@ -160,8 +164,8 @@ impl Placer<'_> {
         if base != SCRATCH {
             self.asm.get_address(SCRATCH, base);
         }
-        let bytes = place.stored.bytes(self.double);
-        let wide = if self.double { 8 } else { 4 };
+        let bytes = place.stored.bytes(self.vectors.double);
+        let wide = if self.vectors.double { 8 } else { 4 };
         let (count, stride) = which.count();
         for lane in 0..count {
             let offset = place.offset + if stride.is_none() { (bytes * lane) as i32 } else { 0 };
@@ -172,7 +176,7 @@ impl Placer<'_> {
                 Stored::Truth => {
                     self.asm.get_bytes(wide, OTHER_SCRATCH, number);
                     // Without the sign, for −0 is 0.
-                    self.asm.shift_left_general(OTHER_SCRATCH, if self.double { 1 } else { 33 });
+                    self.asm.shift_left_general(OTHER_SCRATCH, if self.vectors.double { 1 } else { 33 });
                     self.asm.is_not_zero(OTHER_SCRATCH);
                     self.asm.and_number(OTHER_SCRATCH, 1);
                 }
@@ -189,7 +193,7 @@ impl Placer<'_> {
     }
 
     /// The bfloat16 nearest to each number, in the low half of a register: to even where two are as near, NaN as a quiet one.
-    fn rounded(&mut self, from: Ymm) -> Ymm {
+    fn rounded(&mut self, from: Vector) -> Vector {
         let (odd, nan) = (self.free(), self.free());
         self.asm.shift_right(odd, from, 16);
         let one = self.asm.constant(|_| 1);
@@ -199,24 +203,29 @@ impl Placer<'_> {
         self.asm.add_int(odd, odd, from.into());
         let quiet = self.asm.constant(|_| 0x0040_0000);
         self.asm.arith(Arith::Or, nan, from, quiet);
-        let is_nan = self.free();
-        self.asm.compare(Test::Unordered, is_nan, from, from.into());
-        self.asm.select(odd, is_nan, nan.into(), odd);
+        if self.vectors.wide {
+            self.asm.compare_bits(Test::Unordered, FIRST, from, from.into());
+            self.asm.blend(odd, FIRST, nan.into(), odd);
+        } else {
+            let is_nan = self.free();
+            self.asm.compare(Test::Unordered, is_nan, from, from.into());
+            self.asm.select(odd, is_nan, nan.into(), odd);
+        }
         self.asm.shift_right(odd, odd, 16);
         self.asm.narrow_ints(odd, odd);
         odd
     }
 
-    pub(super) fn position(&mut self, to: Ymm, counter: i32, more: i32, along: bool) {
+    pub(super) fn position(&mut self, to: Vector, counter: i32, more: i32, along: bool) {
         self.asm.broadcast_int(to, Rm::At(FRAME, counter));
-        let is_double = self.double;
+        let (is_double, width) = (self.vectors.double, self.lanes());
         let more = more as u32;
         let lane = |lane: usize| more.wrapping_add(if along { lane as u32 } else { 0 });
         // Integers of four bytes, also where numbers have eight.
         let ints = match is_double {
             false => self.asm.constant(|at| lane(at).into()),
             true => self.asm.constant(|at| {
-                let of = |at: usize| u64::from(if at < 4 { lane(at) } else { 0 });
+                let of = |at: usize| u64::from(if at < width { lane(at) } else { 0 });
                 of(2 * at) | of(2 * at + 1) << 32
             }),
         };

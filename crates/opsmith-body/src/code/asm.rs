@@ -1,6 +1,14 @@
-//! Instructions of x86-64 with AVX2 and FMA, as bytes.
+//! Instructions of x86-64 with AVX2 and FMA, or AVX-512, as bytes.
 //!
 //! The encodings are those of Intel's Software Developer's Manual, volume 2. A test has them read back by a disassembler.
+
+mod encode;
+mod masks;
+
+use super::vectors::Vectors;
+pub(crate) use encode::Mask;
+pub(crate) use masks::First;
+use encode::{Length, form};
 
 /// A general register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +32,14 @@ impl Gpr {
     pub(crate) const R15: Self = Self(15);
 }
 
-/// A vector register of 32 bytes, or its low 16, by its number.
+/// A vector register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Ymm(pub(crate) u8);
+pub(crate) struct Vector(pub(crate) u8);
 
 /// Where a last operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rm {
-    Vector(Ymm),
+    Vector(Vector),
     General(Gpr),
     /// So many bytes from where a register points to.
     At(Gpr, i32),
@@ -39,8 +47,8 @@ pub(crate) enum Rm {
     Constant(usize),
 }
 
-impl From<Ymm> for Rm {
-    fn from(register: Ymm) -> Self {
+impl From<Vector> for Rm {
+    fn from(register: Vector) -> Self {
         Self::Vector(register)
     }
 }
@@ -48,25 +56,6 @@ impl From<Ymm> for Rm {
 /// A place in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
-
-/// How instructions are told apart that have the same opcode: the prefix that they would have, the map of opcodes, and a bit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Form {
-    prefix: u8,
-    map: u8,
-    wide: bool,
-}
-
-const fn form(prefix: u8, map: u8, wide: bool) -> Form {
-    Form { prefix, map, wide }
-}
-
-/// The length of the vectors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Length {
-    Half = 0,
-    Full = 1,
-}
 
 /// Arithmetic on two vectors, with the opcode for either float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,12 +89,12 @@ pub(crate) enum When {
     NotEqual = 5,
 }
 
-/// Code that is being written, for float32 or float64.
+/// Code that is being written.
 pub(crate) struct Asm {
-    double: bool,
+    vectors: Vectors,
     code: Vec<u8>,
-    /// Constants of 32 bytes, which come after the code.
-    constants: Vec<[u8; 32]>,
+    /// Constants, vectors that come after the code.
+    constants: Vec<Vec<u8>>,
     labels: Vec<Option<usize>>,
     /// Where a distance of four bytes is to be written, from which place on it counts, and to what.
     distances: Vec<(usize, usize, Target)>,
@@ -118,18 +107,18 @@ enum Target {
 }
 
 impl Asm {
-    pub(crate) fn new(double: bool) -> Self {
-        Self { double, code: Vec::new(), constants: Vec::new(), labels: Vec::new(), distances: Vec::new() }
+    pub(crate) fn new(vectors: Vectors) -> Self {
+        Self { vectors, code: Vec::new(), constants: Vec::new(), labels: Vec::new(), distances: Vec::new() }
     }
 
     /// The code with its constants behind it.
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        self.code.resize(self.code.len().next_multiple_of(32), 0xcc);
+        self.code.resize(self.code.len().next_multiple_of(self.vectors.bytes()), 0xcc);
         let first = self.code.len();
         for (at, from, target) in &self.distances {
             let to = match target {
                 Target::Label(label) => self.labels[label.0].expect("a label is somewhere"),
-                Target::Constant(position) => first + 32 * position,
+                Target::Constant(position) => first + self.vectors.bytes() * position,
             };
             let distance = to as i64 - *from as i64;
             self.code[*at..at + 4].copy_from_slice(&(distance as i32).to_le_bytes());
@@ -138,15 +127,10 @@ impl Asm {
         self.code
     }
 
-    /// The bytes of a number.
-    fn size(&self) -> usize {
-        if self.double { 8 } else { 4 }
-    }
-
     /// A constant of so many numbers, by the bits of each.
     pub(crate) fn constant(&mut self, number: impl Fn(usize) -> u64) -> Rm {
-        let mut bytes = [0; 32];
-        for (lane, to) in bytes.chunks_exact_mut(self.size()).enumerate() {
+        let mut bytes = vec![0; self.vectors.bytes()];
+        for (lane, to) in bytes.chunks_exact_mut(self.vectors.number()).enumerate() {
             to.copy_from_slice(&number(lane).to_le_bytes()[..to.len()]);
         }
         let position = self.constants.iter().position(|other| *other == bytes).unwrap_or_else(|| {
@@ -166,240 +150,136 @@ impl Asm {
         self.labels[label.0] = Some(self.code.len());
     }
 
-    /// The bytes that name two operands; `after` more bytes of the instruction come behind them.
-    fn operands(&mut self, register: u8, rm: Rm, after: usize) {
-        let reg = (register & 7) << 3;
-        match rm {
-            Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) => self.code.push(0xc0 | reg | (number & 7)),
-            Rm::At(Gpr(base), distance) => {
-                let short = i8::try_from(distance).ok();
-                self.code.push(if short.is_some() { 0x40 } else { 0x80 } | reg | (base & 7));
-                if base & 7 == 4 {
-                    self.code.push(0x24);
-                }
-                match short {
-                    Some(short) => self.code.push(short as u8),
-                    None => self.code.extend(distance.to_le_bytes()),
-                }
-            }
-            Rm::Constant(position) => {
-                self.code.push(reg | 5);
-                let at = self.code.len();
-                self.distances.push((at, at + 4 + after, Target::Constant(position)));
-                self.code.extend([0; 4]);
-            }
-        }
-    }
-
-    /// An instruction on vectors: `register` and `rm` are in its operands, `second` is in its prefix.
-    #[allow(clippy::too_many_arguments, reason = "they are the fields of the encoding")]
-    fn vector(
-        &mut self,
-        form: Form,
-        length: Length,
-        opcode: u8,
-        register: u8,
-        second: u8,
-        rm: Rm,
-        last: Option<u8>,
-    ) {
-        let base = match rm {
-            Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) | Rm::At(Gpr(number), _) => number,
-            Rm::Constant(_) => 0,
-        };
-        let rest = (!second & 15) << 3 | (length as u8) << 2 | form.prefix;
-        let (high, far) = (register & 8 == 0, base & 8 == 0);
-        if form.map == 1 && !form.wide && far {
-            self.code.extend([0xc5, u8::from(high) << 7 | rest]);
-        } else {
-            let first = u8::from(high) << 7 | 0x40 | u8::from(far) << 5 | form.map;
-            self.code.extend([0xc4, first, u8::from(form.wide) << 7 | rest]);
-        }
-        self.code.push(opcode);
-        self.operands(register, rm, usize::from(last.is_some()));
-        self.code.extend(last);
-    }
-
     /// The prefix by which the same opcode is for float32 or float64.
     fn packed(&self) -> u8 {
-        u8::from(self.double)
+        u8::from(self.vectors.double)
     }
 
     /// The prefix by which the same opcode is for one float32 or float64.
     fn single(&self) -> u8 {
-        if self.double { 3 } else { 2 }
+        if self.vectors.double { 3 } else { 2 }
     }
 
-    pub(crate) fn load(&mut self, to: Ymm, from: Rm) {
+    pub(crate) fn load(&mut self, to: Vector, from: Rm) {
         self.vector(form(self.packed(), 1, false), Length::Full, 0x10, to.0, 0, from, None);
     }
 
-    pub(crate) fn store(&mut self, from: Ymm, to: Rm) {
+    pub(crate) fn store(&mut self, from: Vector, to: Rm) {
         self.vector(form(self.packed(), 1, false), Length::Full, 0x11, from.0, 0, to, None);
     }
 
-    pub(crate) fn copy(&mut self, to: Ymm, from: Ymm) {
+    pub(crate) fn copy(&mut self, to: Vector, from: Vector) {
         if to != from {
             self.vector(form(self.packed(), 1, false), Length::Full, 0x28, to.0, 0, from.into(), None);
         }
     }
 
-    /// Reads the numbers whose mask has its first bit set; the others are 0.
-    pub(crate) fn load_masked(&mut self, to: Ymm, mask: Ymm, from: Rm) {
-        let opcode = 0x2c + self.packed();
-        self.vector(form(1, 2, false), Length::Full, opcode, to.0, mask.0, from, None);
-    }
-
-    pub(crate) fn store_masked(&mut self, from: Ymm, mask: Ymm, to: Rm) {
-        let opcode = 0x2e + self.packed();
-        self.vector(form(1, 2, false), Length::Full, opcode, from.0, mask.0, to, None);
-    }
-
-    /// Reads numbers at distances from where a register points to, four-byte integers, those whose mask has its first bit set.
-    /// The mask is 0 afterwards.
-    pub(crate) fn gather(&mut self, to: Ymm, from: Gpr, distances: Ymm, mask: Ymm) {
-        let rest = (!mask.0 & 15) << 3 | 1 << 2 | 1;
-        let first = u8::from(to.0 & 8 == 0) << 7
-            | u8::from(distances.0 & 8 == 0) << 6
-            | u8::from(from.0 & 8 == 0) << 5
-            | 2;
-        self.code.extend([0xc4, first, u8::from(self.double) << 7 | rest, 0x92]);
-        // A base that is written without a distance would be read as none for two of the registers.
-        self.code.extend([0x44 | (to.0 & 7) << 3, (distances.0 & 7) << 3 | (from.0 & 7), 0]);
-    }
-
     /// One number of memory everywhere.
-    pub(crate) fn broadcast(&mut self, to: Ymm, from: Rm) {
+    pub(crate) fn broadcast(&mut self, to: Vector, from: Rm) {
         let opcode = 0x18 + self.packed();
-        self.vector(form(1, 2, false), Length::Full, opcode, to.0, 0, from, None);
+        let one = form(1, 2, false).of_bytes(self.vectors.number());
+        self.vector(one, Length::Full, opcode, to.0, 0, from, None);
     }
 
-    pub(crate) fn arith(&mut self, op: Arith, to: Ymm, a: Ymm, b: Rm) {
+    pub(crate) fn arith(&mut self, op: Arith, to: Vector, a: Vector, b: Rm) {
         self.vector(form(self.packed(), 1, false), Length::Full, op as u8, to.0, a.0, b, None);
     }
 
-    pub(crate) fn sqrt(&mut self, to: Ymm, from: Rm) {
+    pub(crate) fn sqrt(&mut self, to: Vector, from: Rm) {
         self.vector(form(self.packed(), 1, false), Length::Full, 0x51, to.0, 0, from, None);
     }
 
-    pub(crate) fn floor(&mut self, to: Ymm, from: Rm) {
+    pub(crate) fn floor(&mut self, to: Vector, from: Rm) {
         self.vector(form(1, 3, false), Length::Full, 0x08 + self.packed(), to.0, 0, from, Some(9));
     }
 
-    pub(crate) fn compare(&mut self, test: Test, to: Ymm, a: Ymm, b: Rm) {
-        self.vector(form(self.packed(), 1, false), Length::Full, 0xc2, to.0, a.0, b, Some(test as u8));
-    }
-
-    /// `yes` where the mask is set, else `no`.
-    pub(crate) fn select(&mut self, to: Ymm, mask: Ymm, yes: Rm, no: Ymm) {
-        let opcode = 0x4a + self.packed();
-        self.vector(form(1, 3, false), Length::Full, opcode, to.0, no.0, yes, Some(mask.0 << 4));
-    }
-
-    /// The first so many numbers of `first`, and the others of `rest`.
-    pub(crate) fn first_of(&mut self, count: usize, to: Ymm, first: Ymm, rest: Ymm) {
-        let opcode = 0x0c + self.packed();
-        let mask = (1_u16 << count) - 1;
-        self.vector(form(1, 3, false), Length::Full, opcode, to.0, rest.0, first.into(), Some(mask as u8));
-    }
-
     /// `to = a * to + b`.
-    pub(crate) fn multiply_add(&mut self, to: Ymm, a: Ymm, b: Rm) {
-        self.vector(form(1, 2, self.double), Length::Full, 0xa8, to.0, a.0, b, None);
+    pub(crate) fn multiply_add(&mut self, to: Vector, a: Vector, b: Rm) {
+        self.vector(form(1, 2, self.vectors.double), Length::Full, 0xa8, to.0, a.0, b, None);
     }
 
     /// `to = a * b + to`.
-    pub(crate) fn add_product(&mut self, to: Ymm, a: Ymm, b: Rm) {
-        self.vector(form(1, 2, self.double), Length::Full, 0xb8, to.0, a.0, b, None);
+    pub(crate) fn add_product(&mut self, to: Vector, a: Vector, b: Rm) {
+        self.vector(form(1, 2, self.vectors.double), Length::Full, 0xb8, to.0, a.0, b, None);
     }
 
     /// The sum of integers as wide as the numbers.
-    pub(crate) fn add_int(&mut self, to: Ymm, a: Ymm, b: Rm) {
-        let opcode = if self.double { 0xd4 } else { 0xfe };
+    pub(crate) fn add_int(&mut self, to: Vector, a: Vector, b: Rm) {
+        let opcode = if self.vectors.double { 0xd4 } else { 0xfe };
         self.vector(form(1, 1, false), Length::Full, opcode, to.0, a.0, b, None);
     }
 
-    pub(crate) fn shift_left(&mut self, to: Ymm, from: Ymm, count: u8) {
+    pub(crate) fn shift_left(&mut self, to: Vector, from: Vector, count: u8) {
         let opcode = 0x72 + self.packed();
         self.vector(form(1, 1, false), Length::Full, opcode, 6, to.0, from.into(), Some(count));
     }
 
-    pub(crate) fn shift_right(&mut self, to: Ymm, from: Ymm, count: u8) {
+    pub(crate) fn shift_right(&mut self, to: Vector, from: Vector, count: u8) {
         let opcode = 0x72 + self.packed();
         self.vector(form(1, 1, false), Length::Full, opcode, 2, to.0, from.into(), Some(count));
     }
 
-    /// The halves of 16 bytes change places.
-    pub(crate) fn swap_halves(&mut self, to: Ymm, from: Ymm) {
-        self.vector(form(1, 3, false), Length::Full, 0x06, to.0, from.0, from.into(), Some(1));
+    /// The quarters of 16 bytes, or halves where there are two, in the order that `order` says: two bits for each, or one.
+    pub(crate) fn swap_quarters(&mut self, to: Vector, from: Vector, order: u8) {
+        let opcode = if self.vectors.wide { 0x23 } else { 0x06 };
+        self.vector(form(1, 3, false), Length::Full, opcode, to.0, from.0, from.into(), Some(order));
     }
 
     /// Within each half of 16 bytes, the numbers in the order that `order` says: two bits for each float32, one for each float64.
-    pub(crate) fn permute(&mut self, to: Ymm, from: Ymm, order: u8) {
+    pub(crate) fn permute(&mut self, to: Vector, from: Vector, order: u8) {
         let opcode = 0x04 + self.packed();
         self.vector(form(1, 3, false), Length::Full, opcode, to.0, 0, from.into(), Some(order));
     }
 
     /// One integer of four bytes everywhere: in as many places as there are numbers.
-    pub(crate) fn broadcast_int(&mut self, to: Ymm, from: Rm) {
-        let length = if self.double { Length::Half } else { Length::Full };
-        self.vector(form(1, 2, false), length, 0x58, to.0, 0, from, None);
+    pub(crate) fn broadcast_int(&mut self, to: Vector, from: Rm) {
+        let length = if self.vectors.double { Length::Half } else { Length::Full };
+        self.vector(form(1, 2, false).narrow().of_bytes(4), length, 0x58, to.0, 0, from, None);
     }
 
     /// The sum of integers of four bytes.
-    pub(crate) fn add_int32(&mut self, to: Ymm, a: Ymm, b: Rm) {
-        self.vector(form(1, 1, false), Length::Full, 0xfe, to.0, a.0, b, None);
+    pub(crate) fn add_int32(&mut self, to: Vector, a: Vector, b: Rm) {
+        self.vector(form(1, 1, false).narrow(), Length::Full, 0xfe, to.0, a.0, b, None);
     }
 
     /// Numbers from integers of four bytes.
-    pub(crate) fn convert_ints(&mut self, to: Ymm, from: Ymm) {
-        let (prefix, opcode) = if self.double { (2, 0xe6) } else { (0, 0x5b) };
-        self.vector(form(prefix, 1, false), Length::Full, opcode, to.0, 0, from.into(), None);
+    pub(crate) fn convert_ints(&mut self, to: Vector, from: Vector) {
+        let (prefix, opcode) = if self.vectors.double { (2, 0xe6) } else { (0, 0x5b) };
+        self.vector(form(prefix, 1, false).narrow(), Length::Full, opcode, to.0, 0, from.into(), None);
     }
 
     /// Float32 from as many float16 in memory.
-    pub(crate) fn load_halves(&mut self, to: Ymm, from: Rm) {
-        self.vector(form(1, 2, false), Length::Full, 0x13, to.0, 0, from, None);
+    pub(crate) fn load_halves(&mut self, to: Vector, from: Rm) {
+        self.vector(form(1, 2, false).of_half(), Length::Full, 0x13, to.0, 0, from, None);
     }
 
     /// Float32 to as many float16 in memory, rounded to the nearest.
-    pub(crate) fn store_halves(&mut self, from: Ymm, to: Rm) {
-        self.vector(form(1, 3, false), Length::Full, 0x1d, from.0, 0, to, Some(0));
+    pub(crate) fn store_halves(&mut self, from: Vector, to: Rm) {
+        self.vector(form(1, 3, false).of_half(), Length::Full, 0x1d, from.0, 0, to, Some(0));
     }
 
     /// Integers of four bytes from as many of two in memory.
-    pub(crate) fn widen_ints(&mut self, to: Ymm, from: Rm) {
-        self.vector(form(1, 2, false), Length::Full, 0x33, to.0, 0, from, None);
+    pub(crate) fn widen_ints(&mut self, to: Vector, from: Rm) {
+        self.vector(form(1, 2, false).of_half(), Length::Full, 0x33, to.0, 0, from, None);
     }
 
-    /// The low two bytes of each four, one after another in the low half; those of larger integers are lost.
-    pub(crate) fn narrow_ints(&mut self, to: Ymm, from: Ymm) {
+    /// The low two bytes of each four, one after another in the low half; larger integers lose the others.
+    pub(crate) fn narrow_ints(&mut self, to: Vector, from: Vector) {
+        if self.vectors.wide {
+            return self.vector(form(2, 2, false), Length::Full, 0x33, from.0, 0, to.into(), None);
+        }
         self.vector(form(1, 2, false), Length::Full, 0x2b, to.0, from.0, from.into(), None);
         self.vector(form(1, 3, true), Length::Full, 0x00, to.0, 0, to.into(), Some(0b1000));
     }
 
-    /// Writes the low 16 bytes.
-    pub(crate) fn store_half(&mut self, from: Ymm, to: Rm) {
+    /// Writes the lower half.
+    pub(crate) fn store_half(&mut self, from: Vector, to: Rm) {
         self.vector(form(0, 1, false), Length::Half, 0x11, from.0, 0, to, None);
     }
 
     /// The upper halves of all vector registers become 0, so that older instructions do not wait for them.
     pub(crate) fn clear_upper(&mut self) {
         self.code.extend([0xc5, 0xf8, 0x77]);
-    }
-
-    /// An instruction on general registers of 8 bytes, or 4 where it is not wide.
-    fn general(&mut self, wide: bool, opcode: &[u8], register: u8, rm: Rm, after: usize) {
-        let base = match rm {
-            Rm::Vector(Ymm(number)) | Rm::General(Gpr(number)) | Rm::At(Gpr(number), _) => number,
-            Rm::Constant(_) => 0,
-        };
-        let prefix = 0x40 | u8::from(wide) << 3 | (register >> 3) << 2 | base >> 3;
-        if prefix != 0x40 {
-            self.code.push(prefix);
-        }
-        self.code.extend(opcode);
-        self.operands(register, rm, after);
     }
 
     /// Reads an address or an integer of 8 bytes.
@@ -441,18 +321,18 @@ impl Asm {
     }
 
     /// A number from an integer of 8 bytes in memory; the rest of the register is anything.
-    pub(crate) fn number_of_int(&mut self, to: Ymm, from: Rm) {
-        self.vector(form(self.single(), 1, true), Length::Half, 0x2a, to.0, to.0, from, None);
+    pub(crate) fn number_of_int(&mut self, to: Vector, from: Rm) {
+        self.vector(form(self.single(), 1, true).of_bytes(8), Length::Half, 0x2a, to.0, to.0, from, None);
     }
 
     /// Writes the first number.
-    pub(crate) fn store_one(&mut self, from: Ymm, to: Rm) {
-        self.vector(form(self.single(), 1, false), Length::Half, 0x11, from.0, 0, to, None);
+    pub(crate) fn store_one(&mut self, from: Vector, to: Rm) {
+        self.vector(form(self.single(), 1, false).of_bytes(self.vectors.number()), Length::Half, 0x11, from.0, 0, to, None);
     }
 
     /// An integer of 8 bytes from a number in memory, without its fraction.
     pub(crate) fn int_of_number(&mut self, to: Gpr, from: Rm) {
-        self.vector(form(self.single(), 1, true), Length::Half, 0x2c, to.0, 0, from, None);
+        self.vector(form(self.single(), 1, true).of_bytes(self.vectors.number()), Length::Half, 0x2c, to.0, 0, from, None);
     }
 
     /// All bits set where a register is not 0.
@@ -475,7 +355,7 @@ impl Asm {
                 let Rm::At(base, _) = to else { unreachable!("bytes are written to memory") };
                 self.code.push(0x40 | (from.0 >> 3) << 2 | base.0 >> 3);
                 self.code.push(0x88);
-                self.operands(from.0, to, 0);
+                self.operands(from.0, to, 0, 1);
             }
             2 => {
                 self.code.push(0x66);

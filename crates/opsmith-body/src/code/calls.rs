@@ -1,6 +1,7 @@
 //! The functions that code calls.
 
 use super::line::Function;
+use super::vectors::Vectors;
 use crate::element::Element;
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
@@ -17,10 +18,12 @@ impl Function {
 }
 
 /// The addresses of the functions, for the frame.
-pub fn functions(double: bool) -> [usize; 4] {
-    let of: [Called; 4] = match double {
-        false => [sin::<f32, 8>, cos::<f32, 8>, pow::<f32, 8>, gelu_tanh::<f32, 8>],
-        true => [sin::<f64, 4>, cos::<f64, 4>, pow::<f64, 4>, gelu_tanh::<f64, 4>],
+pub fn functions(vectors: Vectors) -> [usize; 4] {
+    let of: [Called; 4] = match (vectors.double, vectors.wide) {
+        (false, false) => [sin::<f32, 8, 1>, cos::<f32, 8, 1>, pow::<f32, 8, 1>, gelu_tanh::<f32, 8, 1>],
+        (false, true) => [sin::<f32, 8, 2>, cos::<f32, 8, 2>, pow::<f32, 8, 2>, gelu_tanh::<f32, 8, 2>],
+        (true, false) => [sin::<f64, 4, 1>, cos::<f64, 4, 1>, pow::<f64, 4, 1>, gelu_tanh::<f64, 4, 1>],
+        (true, true) => [sin::<f64, 4, 2>, cos::<f64, 4, 2>, pow::<f64, 4, 2>, gelu_tanh::<f64, 4, 2>],
     };
     of.map(|function| function as usize)
 }
@@ -56,16 +59,25 @@ impl<T: Element, const LANES: usize> Kernel for Call<T, LANES> {
     }
 }
 
+/// Computes a part of a vector; compiled once, for vectors of one part or two.
+#[inline(never)]
+fn part<T: Element, const LANES: usize>(function: Function, a: [T; LANES], b: [T; LANES]) -> [T; LANES] {
+    dispatch_at(Level::Avx2, Call { function, a, b })
+}
+
 macro_rules! called {
     ($($name:ident $function:ident)*) => {$(
         /// # Safety
-        /// There must be a vector at each address.
-        unsafe extern "C" fn $name<T: Element, const LANES: usize>(to: *mut u8, a: *const u8, b: *const u8) {
-            // SAFETY: promised by the caller; no result is written before all is read.
-            unsafe {
-                let (a, b) = (a.cast::<[T; LANES]>().read(), b.cast::<[T; LANES]>().read());
-                let call = Call { function: Function::$function, a, b };
-                to.cast::<[T; LANES]>().write(dispatch_at(Level::Avx2, call));
+        /// There must be a vector of so many parts at each address.
+        unsafe extern "C" fn $name<T: Element, const LANES: usize, const PARTS: usize>(
+            to: *mut u8,
+            a: *const u8,
+            b: *const u8,
+        ) {
+            let (to, a, b) = (to.cast::<[T; LANES]>(), a.cast::<[T; LANES]>(), b.cast::<[T; LANES]>());
+            for at in 0..PARTS {
+                // SAFETY: promised by the caller; no part of the result is written before that of the others is read.
+                unsafe { to.add(at).write(part(Function::$function, a.add(at).read(), b.add(at).read())) };
             }
         }
     )*};

@@ -1,15 +1,16 @@
 //! Which instructions compute an operation, and where its result is.
 
-use super::asm::{Arith, Gpr, Rm, Test, Ymm};
+use super::asm::{Arith, Gpr, Rm, Test, Vector};
 use super::line::{Function, Op, Value};
-use super::place::{FRAME, Placer, REGISTERS, ROOM};
+use super::place::{FIRST, FRAME, MASKS, Placer, ROOM, SCRATCH};
+use super::vectors::MOST_REGISTERS;
 
 /// The registers of addresses and counts that a function that is called may change.
 const CALLERS: [Gpr; 8] = [Gpr::RCX, Gpr::RDX, Gpr::RSI, Gpr::RDI, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11];
 
 impl Placer<'_> {
     /// Computes a vector, in this register if it can be.
-    pub(super) fn op(&mut self, value: Value, op: Op, pin: Option<Ymm>) {
+    pub(super) fn op(&mut self, value: Value, op: Op, pin: Option<Vector>) {
         let operands: Vec<Value> = op.operands().collect();
         match op {
             Op::Add(a, b) => self.two(value, pin, Arith::Add, a, b, true),
@@ -33,26 +34,32 @@ impl Placer<'_> {
             }
             Op::IsNan(a) => {
                 let from = self.register(a);
-                let to = self.result(value, pin, &operands);
-                self.asm.compare(Test::Unordered, to, from, from.into());
+                self.compared((value, pin), Test::Unordered, (from, from.into()), &operands);
             }
             Op::IsNotZero(a) => {
                 let from = self.register(a);
                 let zero = self.asm.constant(|_| 0);
-                let to = self.result(value, pin, &operands);
-                self.asm.compare(Test::NotZero, to, from, zero);
+                self.compared((value, pin), Test::NotZero, (from, zero), &operands);
             }
-            Op::Swapped(a) | Op::Permuted(a, _) => {
+            Op::Swapped(a, _) | Op::Permuted(a, _) => {
                 let from = self.register(a);
                 let to = self.result(value, pin, &operands);
                 match op {
+                    Op::Swapped(_, order) => self.asm.swap_quarters(to, from, order),
                     Op::Permuted(_, order) => self.asm.permute(to, from, order),
-                    _ => self.asm.swap_halves(to, from),
+                    _ => unreachable!("it is one of both"),
                 }
             }
             Op::Lt(a, b) => self.compare(value, pin, Test::Lt, a, b),
             Op::Le(a, b) => self.compare(value, pin, Test::Le, a, b),
             Op::Eq(a, b) => self.compare(value, pin, Test::Eq, a, b),
+            Op::Select(mask, yes, no) if self.vectors.wide => {
+                let no = self.register(no);
+                let mask = self.mask(mask);
+                let yes = self.anywhere(yes);
+                let to = self.result(value, pin, &operands);
+                self.asm.blend(to, mask, yes, no);
+            }
             Op::Select(mask, yes, no) => {
                 let (mask, no) = (self.register(mask), self.register(no));
                 let yes = self.anywhere(yes);
@@ -62,7 +69,12 @@ impl Placer<'_> {
             Op::FirstOf(count, first, rest) => {
                 let (first, rest) = (self.register(first), self.register(rest));
                 let to = self.result(value, pin, &operands);
-                self.asm.first_of(usize::from(count), to, first, rest);
+                if self.vectors.wide {
+                    self.asm.set_first_bits(FIRST, count.into(), SCRATCH);
+                    self.asm.blend(to, FIRST, first.into(), rest);
+                } else {
+                    self.asm.first_of(count.into(), to, first, rest);
+                }
             }
             Op::AddInt(a, b) => {
                 let a = self.register(a);
@@ -90,19 +102,27 @@ impl Placer<'_> {
     fn call(&mut self, value: Value, function: Function, a: Value, b: Value) {
         let operands: Vec<Value> = Op::Call(function, a, b).operands().collect();
         // Reading may need the room in the frame, so that comes first.
-        let from: Vec<Ymm> = operands.iter().map(|operand| self.register(*operand)).collect();
-        for (from, to) in from.into_iter().zip([ROOM, ROOM + 32]) {
+        let from: Vec<Vector> = operands.iter().map(|operand| self.register(*operand)).collect();
+        let second = ROOM + self.vectors.bytes() as i32;
+        for (from, to) in from.into_iter().zip([ROOM, second]) {
             self.asm.store(from, Rm::At(FRAME, to));
         }
         self.done(&operands);
         self.forget(&operands, value);
-        self.is_taken = [false; REGISTERS];
+        self.is_taken = [false; MOST_REGISTERS];
+        for mask in MASKS {
+            if let Some(mask) = self.masks[mask] {
+                self.out_of_mask(mask);
+                self.is_taken = [false; MOST_REGISTERS];
+            }
+            self.masks[mask] = None;
+        }
         let mut saved = Vec::new();
-        for register in 0..REGISTERS {
+        for register in 0..self.vectors.registers() {
             if self.is_pinned[register] {
                 let slot = self.spill_slot();
-                self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
-                saved.push((Ymm(register as u8), slot));
+                self.asm.store(Vector(register as u8), Rm::At(FRAME, slot));
+                saved.push((Vector(register as u8), slot));
             } else if self.registers[register].is_some() {
                 self.spill(register);
             }
@@ -111,7 +131,7 @@ impl Placer<'_> {
         for register in CALLERS {
             self.asm.push(register);
         }
-        let room = [(Gpr::RDI, ROOM), (Gpr::RSI, ROOM), (Gpr::RDX, ROOM + 32)];
+        let room = [(Gpr::RDI, ROOM), (Gpr::RSI, ROOM), (Gpr::RDX, second)];
         for (register, at) in room {
             self.asm.get_address(register, FRAME);
             self.asm.add_to(Rm::General(register), at);
@@ -129,7 +149,7 @@ impl Placer<'_> {
         self.at[value.0 as usize] = Some(to);
     }
 
-    fn two(&mut self, value: Value, pin: Option<Ymm>, op: Arith, a: Value, b: Value, turns: bool) {
+    fn two(&mut self, value: Value, pin: Option<Vector>, op: Arith, a: Value, b: Value, turns: bool) {
         let (a, b) = if turns && !self.is_near(a) && self.is_near(b) { (b, a) } else { (a, b) };
         let first = self.register(a);
         let second = self.anywhere(b);
@@ -137,15 +157,32 @@ impl Placer<'_> {
         self.asm.arith(op, to, first, second);
     }
 
-    fn compare(&mut self, value: Value, pin: Option<Ymm>, test: Test, a: Value, b: Value) {
+    fn compare(&mut self, value: Value, pin: Option<Vector>, test: Test, a: Value, b: Value) {
         let first = self.register(a);
         let second = self.anywhere(b);
-        let to = self.result(value, pin, &[a, b]);
+        self.compared((value, pin), test, (first, second), &[a, b]);
+    }
+
+    /// Compares what is in registers, or the second in memory.
+    fn compared(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        test: Test,
+        (first, second): (Vector, Rm),
+        operands: &[Value],
+    ) {
+        if self.vectors.wide {
+            let mask = self.free_mask();
+            self.asm.compare_bits(test, mask, first, second);
+            self.masks[usize::from(mask.0)] = Some(value);
+            return self.done(operands);
+        }
+        let to = self.result(value, pin, operands);
         self.asm.compare(test, to, first, second);
     }
 
     /// a b + c, in the place of what is no longer read.
-    fn multiply_add(&mut self, value: Value, pin: Option<Ymm>, a: Value, b: Value, c: Value) {
+    fn multiply_add(&mut self, value: Value, pin: Option<Vector>, a: Value, b: Value, c: Value) {
         let is_last = |own: &Self, which: Value| {
             let times = [a, b, c].iter().filter(|other| **other == which).count();
             let is_free = own.at[which.0 as usize]

@@ -2,12 +2,13 @@
 
 use super::line::Function;
 use super::place::ROOM;
+use super::vectors::Vectors;
 use crate::axes::Axis;
 
 /// Where things are in the frame, in bytes from its beginning.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// How many bytes it has. It begins at a multiple of 32.
+    /// How many bytes it has. It begins at a multiple of those of a vector.
     pub bytes: usize,
     /// How many positions of the fastest outer axis are gone along: 8 bytes.
     pub count: usize,
@@ -19,23 +20,26 @@ pub struct Frame {
     pub functions: usize,
     /// Strides that the code reads, in bytes: of which argument, along which axis, and where.
     pub strides: Vec<(usize, Axis, usize)>,
-    /// Distances of the numbers of a vector: of which argument, along which axis, and where; 8 integers of four bytes, for each number one.
+    /// Distances of the numbers of a vector: of which argument, along which axis, and where; integers of four bytes, for each number one.
     pub distances: Vec<(usize, Axis, usize)>,
+    /// The vectors of the code.
+    pub vectors: Vectors,
 }
 
 impl Frame {
-    pub(super) fn new(arguments: usize) -> Self {
-        let positions = ROOM as usize + 64;
+    pub(super) fn new(arguments: usize, vectors: Vectors) -> Self {
+        let positions = ROOM as usize + 2 * vectors.bytes();
         let addresses = positions + 8 * Axis::MOST;
         let count = addresses + 8 * arguments;
         let functions = count + 8;
         let bytes = functions + 8 * Function::ALL.len();
-        Self { bytes, count, positions, addresses, functions, strides: Vec::new(), distances: Vec::new() }
+        let (strides, distances) = (Vec::new(), Vec::new());
+        Self { bytes, count, positions, addresses, functions, strides, distances, vectors }
     }
 
     /// Room for so many bytes.
     pub(super) fn room(&mut self, bytes: usize) -> i32 {
-        let at = self.bytes.next_multiple_of(if bytes < 32 { 8 } else { 32 });
+        let at = self.bytes.next_multiple_of(if bytes < 32 { 8 } else { self.vectors.bytes() });
         self.bytes = at + bytes;
         at as i32
     }
@@ -53,7 +57,7 @@ impl Frame {
     }
 
     pub(super) fn distance(&mut self, argument: usize, axis: Axis) -> i32 {
-        self.told(32, (argument, axis), |frame| &mut frame.distances)
+        self.told(self.vectors.bytes(), (argument, axis), |frame| &mut frame.distances)
     }
 
     /// Where something is that the caller tells of an argument and an axis.

@@ -1,6 +1,6 @@
 //! Loops with no others in them.
 
-use super::asm::{Gpr, Rm, Ymm};
+use super::asm::{Gpr, Rm, Vector};
 use super::line::Value;
 use super::loops::Turns;
 use super::lower::{self, add_part};
@@ -28,7 +28,7 @@ struct Folded {
     key: (usize, i32),
     op: Fold,
     /// A register for each of the vectors that are computed side by side.
-    pins: Vec<Ymm>,
+    pins: Vec<Vector>,
 }
 
 impl Writer<'_> {
@@ -181,13 +181,13 @@ impl Writer<'_> {
         let begins = |register: usize| steps.iter().any(|step| is_begun(step, register));
         let is_kept = |register: usize| !self.is_along(Object::Register(register), axis) && !begins(register);
         let mut folded: Vec<Folded> = Vec::new();
-        let mut next = 16_u8;
+        let mut next = self.vectors.registers() as u8;
         for (key, op) in folds {
             if !is_kept(key.0) || (folded.len() + 1) * beside > MOST_PINS {
                 continue;
             }
             next -= beside as u8;
-            folded.push(Folded { key, op, pins: (next..next + beside as u8).map(Ymm).collect() });
+            folded.push(Folded { key, op, pins: (next..next + beside as u8).map(Vector).collect() });
         }
         at.pinned = folded.iter().flat_map(|folded| folded.pins.iter().copied()).collect();
         let mut segment = Segment::new();
@@ -234,7 +234,8 @@ impl Writer<'_> {
             if count > MOST_ADDED {
                 return None;
             }
-            for far in (0..count as i32).map(|index| 32 * index) {
+            let bytes = self.vectors.bytes() as i32;
+            for far in (0..count as i32).map(|index| bytes * index) {
                 let place = |first: i32| Place {
                     pointer: Pointer::Frame,
                     offset: first + far,

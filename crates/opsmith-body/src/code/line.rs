@@ -46,8 +46,8 @@ pub(crate) enum Op {
     AndNot(Value, Value),
     /// The second where the mask, the first, is true, else the third.
     Select(Value, Value, Value),
-    /// With its halves, and the halves of those, changed about.
-    Swapped(Value),
+    /// With its quarters, or halves, and the numbers in those, changed about.
+    Swapped(Value, u8),
     Permuted(Value, u8),
     /// As integers of the width of a number, which wrap around.
     AddInt(Value, Value),
@@ -76,7 +76,7 @@ impl Op {
             | Self::Floor(a)
             | Self::IsNan(a)
             | Self::IsNotZero(a)
-            | Self::Swapped(a)
+            | Self::Swapped(a, _)
             | Self::Permuted(a, _)
             | Self::ShiftLeft(a, _)
             | Self::ShiftRight(a, _) => [Some(a), None, None],

@@ -47,9 +47,9 @@ impl Writer<'_> {
                     vec![value]
                 })?,
                 Step::Across { op, register } => {
-                    let double = self.double;
+                    let own = self.vectors;
                     self.for_all(&[*register], |segment, vectors| {
-                        vec![lower::across(&mut segment.line, *op, vectors[0], double)]
+                        vec![lower::across(&mut segment.line, *op, vectors[0], own)]
                     })?;
                 }
                 _ => unreachable!("all others are straight"),
@@ -95,7 +95,7 @@ impl Writer<'_> {
         self.place(&segment, &At::default())?;
         if !is_one {
             for gpr in &POINTERS[..own.len()] {
-                self.asm.add_to(Rm::General(*gpr), 32);
+                self.asm.add_to(Rm::General(*gpr), self.vectors.bytes() as i32);
             }
             self.asm.count_down(Rm::General(TURNS), again);
         }

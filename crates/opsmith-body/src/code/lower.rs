@@ -2,6 +2,7 @@
 
 use super::line::{Line, Op, Value};
 use super::record::{self, Number};
+use super::vectors::Vectors;
 use crate::expr::{Fold, Graph, Id, Node};
 use crate::scalar::Scalar;
 
@@ -136,11 +137,15 @@ pub(crate) fn fold(line: &mut Line, (op, is_fused): (Fold, bool), into: Value, f
 }
 
 /// Folds the numbers of a vector, which all then are the fold: in pairs, so that a sum's error is small.
-pub(crate) fn across(line: &mut Line, op: Fold, vector: Value, double: bool) -> Value {
-    let swapped = line.push(Op::Swapped(vector));
-    let mut folded = fold(line, (op, false), vector, swapped);
-    let orders: &[u8] = if double { &[0b0101] } else { &[0b0100_1110, 0b1011_0001] };
-    for order in orders {
+pub(crate) fn across(line: &mut Line, op: Fold, vector: Value, vectors: Vectors) -> Value {
+    let quarters: &[u8] = if vectors.wide { &[0b0100_1110, 0b1011_0001] } else { &[1] };
+    let mut folded = vector;
+    for order in quarters {
+        let other = line.push(Op::Swapped(folded, *order));
+        folded = fold(line, (op, false), folded, other);
+    }
+    let numbers: &[u8] = if vectors.double { &[0b0101_0101] } else { &[0b0100_1110, 0b1011_0001] };
+    for order in numbers {
         let other = line.push(Op::Permuted(folded, *order));
         folded = fold(line, (op, false), folded, other);
     }

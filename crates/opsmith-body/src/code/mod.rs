@@ -1,6 +1,6 @@
 //! Machine code for nests of loops, made when a body is first run for some sizes.
 //!
-//! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2:
+//! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2 or AVX-512:
 //! `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers; `segment` makes
 //! the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record` themselves; `place`
 //! gives vectors registers, `tile` says which positions are computed side by side, `choose` takes instructions, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
@@ -20,8 +20,10 @@ mod place;
 pub(crate) mod record;
 mod segment;
 mod tile;
+mod vectors;
 
 pub use calls::functions;
 pub use frame::Frame;
-pub use nest::{Code, Held, Lies, Wanted, compile, fastest, width};
+pub use nest::{Code, Held, Lies, Wanted, compile, fastest};
 pub use tile::Tile;
+pub use vectors::Vectors;

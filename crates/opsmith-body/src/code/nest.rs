@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::asm::{Asm, Gpr, Rm, Ymm};
+use super::asm::{Asm, Gpr, Rm, Vector};
 use super::frame::Frame;
 use super::place::FRAME;
 use super::tile::{Tile, varying_in_code};
+use super::vectors::Vectors;
 use crate::axes::{Axes, Axis};
 use crate::expr::{Nest, PART, Step, Sum};
 
@@ -94,19 +95,15 @@ const MOST_TILED: usize = 32;
 /// The most vectors that a line has no registers for.
 pub(super) const MOST_SPILLED: usize = 64;
 
-/// How many numbers a vector has: 4 float64, or 8 float32.
-pub const fn width(double: bool) -> usize {
-    if double { 4 } else { 8 }
-}
-
-/// The code of a nest for AVX2 and FMA, and float16 conversions where an argument is of those; none if it does what code cannot.
-pub fn compile(wanted: &Wanted<'_>, double: bool) -> Option<Code> {
+/// The code of a nest for vectors of AVX2 and FMA, or of AVX-512, and float16 conversions where an argument is of those; none if it does
+/// what code cannot.
+pub fn compile(wanted: &Wanted<'_>, vectors: Vectors) -> Option<Code> {
     // Where short rows written out take too many registers, loops do.
-    [MOST_VECTORS, 0].into_iter().find_map(|most_vectors| written(wanted, double, most_vectors))
+    [MOST_VECTORS, 0].into_iter().find_map(|most_vectors| written(wanted, vectors, most_vectors))
 }
 
-fn written(wanted: &Wanted<'_>, double: bool, most_vectors: usize) -> Option<Code> {
-    let mut writer = Writer::new(wanted, double)?;
+fn written(wanted: &Wanted<'_>, vectors: Vectors, most_vectors: usize) -> Option<Code> {
+    let mut writer = Writer::new(wanted, vectors)?;
     writer.most_vectors = most_vectors;
     writer.all()?;
     let Writer { asm, frame, registers, .. } = writer;
@@ -150,13 +147,13 @@ pub(super) struct At {
     pub(super) fixed: BTreeMap<Axis, usize>,
     /// Where in the tile, along its axes.
     pub(super) tiled: Vec<(Axis, usize)>,
-    pub(super) pins: BTreeMap<(usize, i32), Ymm>,
-    pub(super) pinned: Vec<Ymm>,
+    pub(super) pins: BTreeMap<(usize, i32), Vector>,
+    pub(super) pinned: Vec<Vector>,
 }
 
 pub(super) struct Writer<'a> {
     pub(super) wanted: &'a Wanted<'a>,
-    pub(super) double: bool,
+    pub(super) vectors: Vectors,
     pub(super) asm: Asm,
     pub(super) frame: Frame,
     pub(super) registers: Vec<Register>,
@@ -177,9 +174,9 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(wanted: &'a Wanted<'a>, double: bool) -> Option<Self> {
-        let nest = wanted.nest;
-        let mut frame = Frame::new(wanted.lies.len());
+    fn new(wanted: &'a Wanted<'a>, vectors: Vectors) -> Option<Self> {
+        let (nest, bytes) = (wanted.nest, vectors.bytes());
+        let mut frame = Frame::new(wanted.lies.len(), vectors);
         // They are in the same places for all tiles of a nest.
         for (argument, lies) in wanted.lies.iter().enumerate() {
             for axis in lies.axes.iter() {
@@ -195,14 +192,14 @@ impl<'a> Writer<'a> {
             let mut count = 1_usize;
             let mut along = Vec::new();
             for axis in axes.iter() {
-                along.push((axis, i32::try_from(32 * count).ok()?));
+                along.push((axis, i32::try_from(bytes * count).ok()?));
                 let size = wanted.sizes[axis.index()];
                 count = count.checked_mul(if nest.lanes == Some(axis) {
-                    size.div_ceil(width(double))
+                    size.div_ceil(vectors.width())
                 } else {
                     size
                 })?;
-                if count > MOST_BYTES / 32 {
+                if count > MOST_BYTES / bytes {
                     return None;
                 }
             }
@@ -210,13 +207,13 @@ impl<'a> Writer<'a> {
             for (axis, copies) in
                 wanted.tile.counts.iter().filter(|(axis, _)| varies[registers.len()].has(*axis))
             {
-                tiled.push((*axis, i32::try_from(32 * count).ok()?));
+                tiled.push((*axis, i32::try_from(bytes * count).ok()?));
                 count *= copies;
             }
             let slot = if along.is_empty() { 0 } else { frame.room(8) };
-            registers.push(Register { first: frame.room(32 * count.max(1)), count, tiled, along, slot });
+            registers.push(Register { first: frame.room(bytes * count.max(1)), count, tiled, along, slot });
         }
-        let spills = frame.room(32 * MOST_SPILLED);
+        let spills = frame.room(bytes * MOST_SPILLED);
         let mut reads = vec![0; registers.len()];
         count_reads(&nest.steps, &mut reads);
         let nested = nested(&nest.steps, Axes::NONE);
@@ -226,7 +223,7 @@ impl<'a> Writer<'a> {
             return None;
         }
         let again = nested.union(nest.free);
-        let asm = Asm::new(double);
+        let asm = Asm::new(vectors);
         let mut again_sums = BTreeMap::new();
         find_again(&nest.steps, &mut again_sums);
         Some(Self {
@@ -235,7 +232,7 @@ impl<'a> Writer<'a> {
             varies,
             again,
             wanted,
-            double,
+            vectors,
             asm,
             frame,
             registers,
@@ -246,7 +243,7 @@ impl<'a> Writer<'a> {
     }
 
     pub(super) fn width(&self) -> usize {
-        width(self.double)
+        self.vectors.width()
     }
 
     /// The axes of the outermost loops, and of one that is gone along in parts.
@@ -278,7 +275,7 @@ impl<'a> Writer<'a> {
         self.asm.here(again);
         let at = At { len: self.wanted.tile.last, ..At::default() };
         self.steps(&nest.steps[from..to], &at, self.wanted.part)?;
-        if let Some(axis) = fastest(nest, self.wanted.sizes, self.double) {
+        if let Some(axis) = fastest(nest, self.wanted.sizes, self.vectors) {
             for argument in arguments {
                 if self.wanted.lies[argument].axes.has(axis) {
                     let slot = Rm::At(FRAME, self.frame.address(argument));
@@ -384,11 +381,11 @@ impl<'a> Writer<'a> {
 }
 
 /// The outermost axis along which addresses go on from unit to unit: that of the lanes if it has some vectors, or the last one.
-pub fn fastest(nest: &Nest, sizes: &[usize], double: bool) -> Option<Axis> {
+pub fn fastest(nest: &Nest, sizes: &[usize], vectors: Vectors) -> Option<Axis> {
     let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
     let size = |axis: &Axis| sizes[axis.index()];
     match lanes {
-        Some(lanes) if size(&lanes) <= FEW_VECTORS * width(double) => {
+        Some(lanes) if size(&lanes) <= FEW_VECTORS * vectors.width() => {
             let longer = nest.free.without(lanes).iter().filter(|axis| size(axis) > FEW_VECTORS);
             longer.max_by_key(size).or(Some(lanes))
         }

@@ -1,7 +1,8 @@
 //! Straight lines as instructions: which vector is in which register when.
 
-use super::asm::{Asm, Gpr, Rm, Ymm};
+use super::asm::{Asm, Gpr, Mask, Rm, Vector};
 use super::line::{Line, Op, Value};
+use super::vectors::{MOST_REGISTERS, Vectors};
 
 /// The register that points to the frame, the memory that the code has for itself.
 pub(crate) const FRAME: Gpr = Gpr::RBX;
@@ -10,8 +11,9 @@ pub(super) const SCRATCH: Gpr = Gpr::RAX;
 pub(super) const OTHER_SCRATCH: Gpr = Gpr::RBP;
 /// A constant that is read more often is kept in a register.
 const OFTEN: usize = 3;
-/// How many vector registers there are.
-pub(super) const REGISTERS: usize = 16;
+/// The registers for masks of AVX-512: one for a moment, after those in which masks stay.
+pub(super) const FIRST: Mask = Mask(7);
+pub(super) const MASKS: std::ops::Range<usize> = 1..7;
 
 /// Where an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +86,7 @@ pub(crate) struct Place {
 pub(crate) enum Source {
     Memory(Place),
     /// In a register, which is kept for it.
-    Pinned(Ymm),
+    Pinned(Vector),
     /// The position along an axis, which the frame has, and so many more; and one more for each number where it is along the lanes.
     Position {
         counter: i32,
@@ -100,7 +102,7 @@ pub(crate) enum Target {
     Memory(Place),
     /// Memory or a register that the line may read: it is written at the end.
     AtEnd(Place),
-    Pinned(Ymm),
+    Pinned(Vector),
 }
 
 /// A line, what it reads and where it writes.
@@ -109,7 +111,7 @@ pub(crate) struct Lined<'a> {
     pub(crate) sources: &'a [Source],
     pub(crate) targets: &'a [(Value, Target)],
     /// The registers that something is in from before to after the line.
-    pub(crate) pinned: &'a [Ymm],
+    pub(crate) pinned: &'a [Vector],
 }
 
 /// Writes the instructions of a line; gives how many vectors of the frame it used, from `spills` on.
@@ -117,7 +119,7 @@ pub(crate) struct Lined<'a> {
 pub(crate) fn place(
     asm: &mut Asm,
     lined: &Lined<'_>,
-    double: bool,
+    vectors: Vectors,
     (spills, functions): (i32, i32),
 ) -> usize {
     let ops = lined.line.ops();
@@ -142,13 +144,14 @@ pub(crate) fn place(
     }
     let mut placer = Placer {
         asm,
-        double,
+        vectors,
         ops,
         sources: lined.sources,
         uses,
-        registers: [None; REGISTERS],
-        is_pinned: [false; REGISTERS],
-        is_taken: [false; REGISTERS],
+        registers: [None; MOST_REGISTERS],
+        masks: [None; MASKS.end],
+        is_pinned: [false; MOST_REGISTERS],
+        is_taken: [false; MOST_REGISTERS],
         at: vec![None; ops.len()],
         spilled: vec![None; ops.len()],
         spills,
@@ -172,16 +175,18 @@ pub(crate) fn place(
 
 pub(super) struct Placer<'a> {
     pub(super) asm: &'a mut Asm,
-    pub(super) double: bool,
+    pub(super) vectors: Vectors,
     ops: &'a [Op],
     sources: &'a [Source],
     /// When each vector is still read, the next time last.
     pub(super) uses: Vec<Vec<usize>>,
-    pub(super) registers: [Option<Value>; REGISTERS],
-    pub(super) is_pinned: [bool; REGISTERS],
+    pub(super) registers: [Option<Value>; MOST_REGISTERS],
+    /// What is in the registers for masks, a bit for each number; also what is no longer read.
+    pub(super) masks: [Option<Value>; MASKS.end],
+    pub(super) is_pinned: [bool; MOST_REGISTERS],
     /// The registers of the instruction that is being written.
-    pub(super) is_taken: [bool; REGISTERS],
-    pub(super) at: Vec<Option<Ymm>>,
+    pub(super) is_taken: [bool; MOST_REGISTERS],
+    pub(super) at: Vec<Option<Vector>>,
     spilled: Vec<Option<i32>>,
     spills: i32,
     pub(super) functions: i32,
@@ -200,14 +205,14 @@ impl Placer<'_> {
                 _ => None,
             });
             self.op(Value(index as u32), op, pin);
-            self.is_taken = [false; REGISTERS];
+            self.is_taken = [false; MOST_REGISTERS];
             for (value, target) in targets.iter().filter(|(value, _)| value.0 as usize == index) {
                 if let Target::Memory(place) = target {
                     let from = self.register(*value);
                     self.write(from, place);
                     self.used(*value);
                     // Writing takes registers too, and a vector may go to many places.
-                    self.is_taken = [false; REGISTERS];
+                    self.is_taken = [false; MOST_REGISTERS];
                 }
             }
         }
@@ -228,7 +233,7 @@ impl Placer<'_> {
                 let from = self.register(*value);
                 self.write(from, place);
                 self.used(*value);
-                self.is_taken = [false; REGISTERS];
+                self.is_taken = [false; MOST_REGISTERS];
             }
         }
         for (value, target) in &late {
@@ -236,7 +241,7 @@ impl Placer<'_> {
                 let from = self.register(*value);
                 self.asm.copy(*to, from);
                 self.used(*value);
-                self.is_taken = [false; REGISTERS];
+                self.is_taken = [false; MOST_REGISTERS];
             }
         }
     }
@@ -259,17 +264,17 @@ impl Placer<'_> {
     }
 
     /// A register that nothing is in, or no longer.
-    pub(super) fn free(&mut self) -> Ymm {
-        let free = (0..REGISTERS).find(|&register| {
+    pub(super) fn free(&mut self) -> Vector {
+        let free = (0..self.vectors.registers()).find(|&register| {
             self.registers[register].is_none() && !self.is_taken[register] && !self.is_pinned[register]
         });
         let register = free.unwrap_or_else(|| self.evict());
         self.is_taken[register] = true;
-        Ymm(register as u8)
+        Vector(register as u8)
     }
 
     fn has_free(&self) -> bool {
-        (0..REGISTERS).any(|register| {
+        (0..self.vectors.registers()).any(|register| {
             self.registers[register].is_none() && !self.is_taken[register] && !self.is_pinned[register]
         })
     }
@@ -277,7 +282,7 @@ impl Placer<'_> {
     /// Frees the register of what is read latest.
     fn evict(&mut self) -> usize {
         let next = |value: Value| self.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX);
-        let candidates = (0..REGISTERS).filter(|&r| !self.is_taken[r] && !self.is_pinned[r]);
+        let candidates = (0..self.vectors.registers()).filter(|&r| !self.is_taken[r] && !self.is_pinned[r]);
         let register = candidates
             .max_by_key(|&register| self.registers[register].map_or(usize::MAX, next))
             .expect("an instruction takes few registers");
@@ -291,20 +296,20 @@ impl Placer<'_> {
         let index = value.0 as usize;
         self.at[index] = None;
         let is_leaf = matches!(self.ops[index], Op::Constant(_) | Op::Bits(_) | Op::Input(_));
-        if !is_leaf && self.spilled[index].is_none() {
+        if !is_leaf && self.spilled[index].is_none() && self.mask_of(value).is_none() {
             let slot = self.spill_slot();
             self.spilled[index] = Some(slot);
-            self.asm.store(Ymm(register as u8), Rm::At(FRAME, slot));
+            self.asm.store(Vector(register as u8), Rm::At(FRAME, slot));
         }
     }
 
     pub(super) fn spill_slot(&mut self) -> i32 {
         self.most += 1;
-        self.spills + 32 * (self.most as i32 - 1)
+        self.spills + (self.vectors.bytes() * (self.most - 1)) as i32
     }
 
     /// A vector in a register.
-    pub(super) fn register(&mut self, value: Value) -> Ymm {
+    pub(super) fn register(&mut self, value: Value) -> Vector {
         let index = value.0 as usize;
         if let Some(register) = self.at[index] {
             self.is_taken[usize::from(register.0)] = true;
@@ -312,6 +317,10 @@ impl Placer<'_> {
         }
         let register = self.free();
         match (self.spilled[index], self.ops[index]) {
+            _ if self.mask_of(value).is_some() => {
+                let mask = self.mask_of(value).expect("it is in one");
+                self.asm.spread_bits(register, mask);
+            }
             (Some(slot), _) => self.asm.load(register, Rm::At(FRAME, slot)),
             (None, Op::Constant(_) | Op::Bits(_)) => {
                 let from = self.constant(self.ops[index]);
@@ -357,8 +366,48 @@ impl Placer<'_> {
         }
     }
 
+    /// The register for masks that a vector is in.
+    fn mask_of(&self, value: Value) -> Option<Mask> {
+        MASKS.clone().find(|mask| self.masks[*mask] == Some(value)).map(|mask| Mask(mask as u8))
+    }
+
+    /// A register for masks that nothing is in, or no longer.
+    pub(super) fn free_mask(&mut self) -> Mask {
+        let next = |own: &Self, mask: usize| match own.masks[mask] {
+            Some(value) => own.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX),
+            None => usize::MAX,
+        };
+        let mask = MASKS.clone().max_by_key(|mask| next(self, *mask)).expect("there are some");
+        if next(self, mask) != usize::MAX
+            && let Some(value) = self.masks[mask]
+        {
+            self.out_of_mask(value);
+        }
+        self.masks[mask] = None;
+        Mask(mask as u8)
+    }
+
+    /// What is in a register for masks alone is in one for vectors too, or in the frame.
+    pub(super) fn out_of_mask(&mut self, value: Value) {
+        if !self.uses[value.0 as usize].is_empty() && self.spilled[value.0 as usize].is_none() {
+            self.register(value);
+        }
+    }
+
+    /// A vector as a mask.
+    pub(super) fn mask(&mut self, value: Value) -> Mask {
+        if let Some(mask) = self.mask_of(value) {
+            return mask;
+        }
+        let from = self.register(value);
+        let mask = self.free_mask();
+        self.asm.take_bits(mask, from);
+        self.masks[usize::from(mask.0)] = Some(value);
+        mask
+    }
+
     pub(super) fn lanes(&self) -> usize {
-        if self.double { 4 } else { 8 }
+        self.vectors.width()
     }
 
     pub(super) fn is_near(&self, value: Value) -> bool {
@@ -366,9 +415,8 @@ impl Placer<'_> {
     }
 
     fn constant(&mut self, op: Op) -> Rm {
-        let double = self.double;
         match op {
-            Op::Constant(bits) if !double => {
+            Op::Constant(bits) if !self.vectors.double => {
                 let number = (f64::from_bits(bits) as f32).to_bits();
                 self.asm.constant(|_| number.into())
             }
@@ -378,7 +426,7 @@ impl Placer<'_> {
     }
 
     /// The register for a result: that of an operand that is no longer read, or another.
-    pub(super) fn result(&mut self, value: Value, pin: Option<Ymm>, operands: &[Value]) -> Ymm {
+    pub(super) fn result(&mut self, value: Value, pin: Option<Vector>, operands: &[Value]) -> Vector {
         if let Some(pin) = pin {
             // What is in it is read for the last time here, or was before.
             let is_done = self.registers[usize::from(pin.0)].is_none_or(|old| {
@@ -415,7 +463,7 @@ impl Placer<'_> {
     }
 
     /// The register of an operand that nobody reads any more, which is given free.
-    fn last_at(&mut self, operand: Value) -> Option<Ymm> {
+    fn last_at(&mut self, operand: Value) -> Option<Vector> {
         let index = operand.0 as usize;
         if !self.uses[index].is_empty() {
             return None;

@@ -74,7 +74,7 @@ impl Writer<'_> {
             pinned: &at.pinned,
         };
         let functions = self.frame.functions as i32;
-        let spilled = place(&mut self.asm, &lined, self.double, (self.spills, functions));
+        let spilled = place(&mut self.asm, &lined, self.vectors, (self.spills, functions));
         (spilled <= MOST_SPILLED).then_some(())
     }
 
@@ -118,7 +118,7 @@ impl Writer<'_> {
             }
             Step::Compute { graph, inputs, outputs, .. } => {
                 let inputs: Vec<Value> = inputs.iter().map(|input| self.read(segment, *input, at)).collect();
-                let results = match self.double {
+                let results = match self.vectors.double {
                     true => lower::compute::<true>(&mut segment.line, graph, &inputs),
                     false => lower::compute::<false>(&mut segment.line, graph, &inputs),
                 };
@@ -141,7 +141,7 @@ impl Writer<'_> {
             }
             Step::Across { op, register } => {
                 let value = self.read(segment, *register, at);
-                let value = lower::across(&mut segment.line, *op, value, self.double);
+                let value = lower::across(&mut segment.line, *op, value, self.vectors);
                 self.define(segment, *register, value, at);
             }
             Step::Loop { axis, steps, .. } => {

@@ -1,7 +1,8 @@
 //! Which positions of the outermost loops are computed side by side, so that what is read or computed for one is there for others, and
 //! sums need not wait for each other.
 
-use super::nest::{At, Lies, Wanted, Writer, width};
+use super::nest::{At, Lies, Wanted, Writer};
+use super::vectors::Vectors;
 use crate::axes::{Axes, Axis};
 use crate::expr::{Binary, Node, Step, Unary};
 
@@ -33,11 +34,11 @@ pub struct Tile {
 
 impl Tile {
     /// The tile in which the positions of a nest take the least time, and the part of the time that they take alone.
-    pub fn best(wanted: &Wanted<'_>, double: bool) -> (Self, f64) {
+    pub fn best(wanted: &Wanted<'_>, vectors: Vectors) -> (Self, f64) {
         let nest = wanted.nest;
         let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
         let size = |axis: Axis| wanted.sizes[axis.index()];
-        let last = width(double);
+        let last = vectors.width();
         let looped = looped(&nest.steps);
         let is_near = |axis: Axis| wanted.lies.iter().all(|lies| lies.is_near(axis));
         let rows: Vec<Axis> =
@@ -45,9 +46,9 @@ impl Tile {
         let second = lanes.filter(|lanes| !looped.has(*lanes) && is_near(*lanes));
         let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last };
         let positions =
-            |axis: Axis| if lanes == Some(axis) { size(axis) / width(double) } else { size(axis) };
+            |axis: Axis| if lanes == Some(axis) { size(axis) / vectors.width() } else { size(axis) };
         let units = nest.free.iter().map(positions).fold(1, usize::saturating_mul);
-        let alone = single.time(wanted, double);
+        let alone = single.time(wanted, vectors);
         let (mut best, mut least) = (single, alone * WORTH);
         let mut pairs: Vec<[Option<Axis>; 2]> = rows.iter().map(|row| [Some(*row), second]).collect();
         if lanes.is_none() {
@@ -66,7 +67,7 @@ impl Tile {
             let own = lanes.filter(|_| other.is_none()).map(|lanes| (lanes, 1));
             let axes = [row.map(|row| (row, first)), other.map(|other| (other, more))];
             let tile = Tile { counts: axes.into_iter().flatten().chain(own).collect(), last };
-            let time = tile.time(wanted, double);
+            let time = tile.time(wanted, vectors);
             if time < least {
                 (best, least) = (tile, time);
             }
@@ -76,11 +77,11 @@ impl Tile {
     }
 
     /// Roughly the instructions for each position of the tile, endless if its sums have no registers.
-    fn time(&self, wanted: &Wanted<'_>, double: bool) -> f64 {
+    fn time(&self, wanted: &Wanted<'_>, vectors: Vectors) -> f64 {
         let wanted = Wanted { tile: self, ..*wanted };
         let varies = varying(&wanted);
         let copies = |axes: &Axes| axes.iter().map(|axis| self.count(axis)).product::<usize>();
-        let vectors = |(axes, varies): (&Axes, &Axes)| {
+        let of_register = |(axes, varies): (&Axes, &Axes)| {
             axes.iter()
                 .map(|axis| wanted.sizes[axis.index()])
                 .product::<usize>()
@@ -89,14 +90,14 @@ impl Tile {
         let is_own = |lies: &Lies| {
             self.axes().is_within(lies.axes) && wanted.nest.lanes.is_some_and(|lanes| lies.axes.has(lanes))
         };
-        let all = wanted.nest.registers.iter().zip(&varies).map(vectors).fold(0, usize::saturating_add);
+        let all = wanted.nest.registers.iter().zip(&varies).map(of_register).fold(0, usize::saturating_add);
         // Rows of which each is read on its own, vector by vector, are better read one after another.
         let is_inner =
             self.positions() > 1 && wanted.nest.lanes.is_some_and(|lanes| !wanted.nest.free.has(lanes));
         if self.positions() > 1 && all > MOST_COPIES || is_inner && wanted.lies.iter().any(is_own) {
             return f64::INFINITY;
         }
-        Time { wanted: &wanted, varies: &varies, double }.of(&wanted.nest.steps)
+        Time { wanted: &wanted, varies: &varies, vectors }.of(&wanted.nest.steps)
     }
 
     /// How many positions there are along an axis.
@@ -119,7 +120,7 @@ impl Tile {
 struct Time<'a> {
     wanted: &'a Wanted<'a>,
     varies: &'a [Axes],
-    double: bool,
+    vectors: Vectors,
 }
 
 impl Time<'_> {
@@ -158,7 +159,7 @@ impl Time<'_> {
             Step::Loop { axis, steps, .. } => {
                 let size = self.wanted.sizes[axis.index()];
                 let is_lanes = self.wanted.nest.lanes == Some(*axis);
-                let turns = if is_lanes { size.div_ceil(width(self.double)) } else { size };
+                let turns = if is_lanes { size.div_ceil(self.vectors.width()) } else { size };
                 let is_inner = steps.iter().all(|step| !matches!(step, Step::Loop { .. }));
                 let folds = steps.iter().filter_map(|step| match step {
                     Step::Fold { into, .. } => {
@@ -302,7 +303,7 @@ impl Writer<'_> {
                 let mut at = at.clone();
                 at.tiled.push((axis, turns));
                 if is_lanes {
-                    at.len = if turns + 1 == count { self.wanted.tile.last } else { width(self.double) };
+                    at.len = if turns + 1 == count { self.wanted.tile.last } else { self.vectors.width() };
                 }
                 at
             };

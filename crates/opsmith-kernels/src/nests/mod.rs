@@ -15,7 +15,7 @@ mod work;
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::code::{Held, Lies};
+use opsmith_body::code::{Held, Lies, Vectors};
 use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
@@ -275,8 +275,8 @@ fn natives<T: Stored>(
     if !is_possible(lies.iter().map(|lies| lies.held)) {
         return nests.nests.iter().map(|_| None).collect();
     }
-    let double = size_of::<T::Wide>() == 8;
-    Made { nests, sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), double }.all()
+    let vectors = Vectors::best(size_of::<T::Wide>() == 8);
+    Made { nests, sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), vectors }.all()
 }
 
 /// How many bytes temporary memory of this shape takes.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Wanted, compile, fastest, width};
+use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Vectors, Wanted, compile, fastest};
 use opsmith_body::{Axis, Fold, Level, Nest, Nests, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ pub(super) struct Native {
     /// What is copied before, so that vectors lie one number after another.
     packed: Vec<Packed>,
     pub(super) frame: Frame,
-    pub(super) double: bool,
+    pub(super) vectors: Vectors,
     kind: Kind,
     cost: usize,
 }
@@ -73,7 +73,7 @@ pub(super) struct Made<'a> {
     pub(super) sizes: &'a [usize],
     pub(super) lies: &'a [Lies],
     pub(super) counts: (usize, usize),
-    pub(super) double: bool,
+    pub(super) vectors: Vectors,
 }
 
 /// Whether the processor has what code needs for numbers that are held so.
@@ -90,7 +90,7 @@ impl Made<'_> {
     pub(super) fn native(&self, nest: &Nest) -> Option<Native> {
         let (packed, lies) = Packed::all(self, nest);
         let made = Made { lies: &lies, ..*self };
-        let width = width(self.double);
+        let width = self.vectors.width();
         let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
         let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last: width };
         let size = |axis: Axis| self.sizes[axis.index()];
@@ -100,7 +100,7 @@ impl Made<'_> {
             Some(parts) => (single.clone(), 1.0, made.in_parts(nest, parts, &single)?),
             None => {
                 let all = (0, nest.steps.len());
-                let best = Tile::best(&made.wanted(nest, &single, all, None), self.double);
+                let best = Tile::best(&made.wanted(nest, &single, all, None), self.vectors);
                 // What has no room in a tile may have it alone.
                 let ((tile, share), (function, frame, _)) = [best, (single, 1.0)]
                     .into_iter()
@@ -114,12 +114,12 @@ impl Made<'_> {
             let (units, whole) = (size(axis).div_ceil(step), size(axis) / step);
             Along { axis, units, whole, step, rest: position.map_or(0, |position| 1 << position) }
         };
-        let first = fastest(nest, self.sizes, self.double);
+        let first = fastest(nest, self.sizes, self.vectors);
         let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
         let free = first.into_iter().chain(others).map(along).collect();
         let positions = tile.counts.iter().map(|(_, count)| count).product::<usize>();
         let cost = (self.cost(nest, &nest.steps).saturating_mul(positions) as f64 * share) as usize;
-        Some(Native { free, packed, frame, double: self.double, kind, cost })
+        Some(Native { free, packed, frame, vectors: self.vectors, kind, cost })
     }
 
     fn wanted<'a>(
@@ -140,7 +140,7 @@ impl Made<'_> {
         part: Option<(usize, usize)>,
         tile: &Tile,
     ) -> Option<(Function, Frame, Vec<usize>)> {
-        let width = width(self.double);
+        let width = self.vectors.width();
         let is_lanes = |axis: Axis| nest.lanes == Some(axis);
         let mut function: Function = Function::default();
         let mut known: Option<Code> = None;
@@ -161,7 +161,7 @@ impl Made<'_> {
             if own.counts.iter().any(|(_, count)| *count == 0) {
                 continue;
             }
-            let code = compile(&self.wanted(nest, &own, steps, part), self.double)?;
+            let code = compile(&self.wanted(nest, &own, steps, part), self.vectors)?;
             *pages = Some(Pages::new(&code.bytes)?);
             match &mut known {
                 Some(known) => known.frame.bytes = known.frame.bytes.max(code.frame.bytes),
@@ -179,7 +179,7 @@ impl Made<'_> {
         tile: &Tile,
     ) -> Option<(Kind, Frame)> {
         let Step::Loop { axis, steps, .. } = &nest.steps[step] else { return None };
-        let width = if nest.lanes == Some(*axis) { width(self.double) } else { 1 };
+        let width = if nest.lanes == Some(*axis) { self.vectors.width() } else { 1 };
         let size = self.sizes[axis.index()];
         let last = size - (count - 1) * length;
         let (before, mut frame, registers) = self.function(nest, (0, step), None, tile)?;
@@ -206,7 +206,7 @@ impl Made<'_> {
     fn vectors(&self, nest: &Nest, register: usize) -> usize {
         let positions = |axis: Axis| {
             let size = self.sizes[axis.index()];
-            if nest.lanes == Some(axis) { size.div_ceil(width(self.double)) } else { size }
+            if nest.lanes == Some(axis) { size.div_ceil(self.vectors.width()) } else { size }
         };
         nest.registers[register].iter().map(positions).product()
     }
@@ -225,7 +225,7 @@ impl Made<'_> {
         }
         let size = self.sizes[axis.index()];
         let (least, unit) = if nest.lanes == Some(*axis) {
-            (LEAST_NUMBERS, width(self.double))
+            (LEAST_NUMBERS, self.vectors.width())
         } else {
             (LEAST_POSITIONS, 1)
         };
@@ -241,7 +241,7 @@ impl Made<'_> {
         let cost = |step: &Step| match step {
             Step::Loop { axis, steps, .. } => {
                 let size = self.sizes[axis.index()];
-                let turns = if nest.lanes == Some(*axis) { size.div_ceil(width(self.double)) } else { size };
+                let turns = if nest.lanes == Some(*axis) { size.div_ceil(self.vectors.width()) } else { size };
                 self.cost(nest, steps).saturating_mul(turns)
             }
             Step::Compute { program, .. } => 15 * program.len(),
@@ -303,7 +303,7 @@ impl Native {
         compute: &Compute<'_>,
         addresses: &[Address],
     ) -> Result<()> {
-        let width = 32 / size_of::<T::Wide>();
+        let width = self.vectors.width();
         let each = parts.folds.iter().map(|(.., vectors)| vectors * width).sum::<usize>();
         let zero = T::Wide::default();
         let mut folded = memory::filled(zero, each * units * parts.count, "parts of a fold")?;
@@ -337,7 +337,7 @@ impl Native {
         compute: &Compute<'_>,
         (addresses, folded): (&[Address], &mut [T::Wide]),
     ) -> Result<()> {
-        let width = 32 / size_of::<T::Wide>();
+        let width = self.vectors.width();
         let each = folded.len() / (units * parts.count);
         let mut step = 1;
         while step < parts.count {
@@ -409,7 +409,7 @@ impl Native {
     /// Whether it computes several positions side by side, and whether it reads copies.
     pub(super) fn has(&self) -> (bool, bool) {
         let tiled = self.free.iter().filter(|along| along.rest > 0);
-        let is_wide = |along: &Along| along.step > width(self.double);
+        let is_wide = |along: &Along| along.step > self.vectors.width();
         (tiled.clone().count() > 1 || tiled.clone().any(is_wide), !self.packed.is_empty())
     }
 }

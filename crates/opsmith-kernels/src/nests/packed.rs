@@ -1,6 +1,6 @@
 //! Copies of what is read many times, in which the numbers of a vector lie one after another.
 
-use opsmith_body::code::{Held, Lies, width};
+use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis, Nest, Place, Step};
 use opsmith_core::{Compute, Result};
 
@@ -58,15 +58,15 @@ impl Packed {
     }
 
     fn new(made: &Made<'_>, own: Lies, argument: usize, lanes: Axis) -> Option<Self> {
-        let bytes = 32 / width(made.double) as isize;
+        let (number, vector) = (made.vectors.number() as isize, made.vectors.bytes() as isize);
         let mut lies = Lies { dense: Axes::of(lanes), along: [0; Axis::MOST], held: Held::Same, ..own };
-        let mut far = 32_isize;
+        let mut far = vector;
         for axis in own.axes.without(lanes).iter().rev() {
             lies.along[axis.index()] = far;
             far = far.checked_mul(made.sizes[axis.index()] as isize)?;
         }
-        lies.along[lanes.index()] = far / 32 * bytes;
-        let vectors = made.sizes[lanes.index()].div_ceil(width(made.double));
+        lies.along[lanes.index()] = far / vector * number;
+        let vectors = made.sizes[lanes.index()].div_ceil(made.vectors.width());
         let bytes = vectors.checked_mul(far as usize)?;
         // A loop along which what is copied lies one number after another touches the same lines of the cache again.
         let within = own.axes.both(own.dense).without(lanes).iter().next();

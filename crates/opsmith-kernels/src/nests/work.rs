@@ -9,10 +9,10 @@ use opsmith_core::{Result, memory};
 use super::memory::Address;
 use super::native::{Along, Function, Native};
 
-/// A thread's frame, in units of 32 bytes.
+/// A part of a thread's frame, as long as the longest vector.
 #[derive(Clone, Copy)]
-#[repr(C, align(32))]
-struct Vector([u8; 32]);
+#[repr(C, align(64))]
+struct Vector([u8; 64]);
 
 pub(super) struct Work<'a> {
     native: &'a Native,
@@ -22,10 +22,10 @@ pub(super) struct Work<'a> {
 
 impl<'a> Work<'a> {
     pub(super) fn new(native: &'a Native, addresses: &'a [Address]) -> Result<Self> {
-        let vectors = native.frame.bytes.div_ceil(32);
-        let frame = memory::filled(Vector([0; 32]), vectors, "the registers of a body")?;
+        let vectors = native.frame.bytes.div_ceil(size_of::<Vector>());
+        let frame = memory::filled(Vector([0; 64]), vectors, "the registers of a body")?;
         let mut work = Work { native, addresses, frame };
-        for (index, function) in functions(native.double).into_iter().enumerate() {
+        for (index, function) in functions(native.vectors).into_iter().enumerate() {
             work.set(native.frame.functions + 8 * index, function as u64);
         }
         for (argument, axis, at) in &native.frame.strides {
@@ -33,7 +33,7 @@ impl<'a> Work<'a> {
         }
         for (argument, axis, at) in &native.frame.distances {
             let stride = addresses[*argument].stride(*axis);
-            for lane in 0..8 {
+            for lane in 0..native.vectors.bytes() / size_of::<i32>() {
                 work.set_int(at + 4 * lane, (stride * lane as isize) as i32);
             }
         }
@@ -97,7 +97,7 @@ impl<'a> Work<'a> {
         // SAFETY: the register has so many vectors in the frame, which is aligned for numbers.
         unsafe {
             let first = self.frame.as_mut_ptr().cast::<u8>().add(at).cast::<W>();
-            std::slice::from_raw_parts_mut(first, vectors * 32 / size_of::<W>())
+            std::slice::from_raw_parts_mut(first, vectors * self.native.vectors.width())
         }
     }
 }

@@ -23,14 +23,16 @@ fn text(asm: Asm) -> Vec<String> {
     lines
 }
 
-fn assert_text(double: bool, write: impl Fn(&mut Asm), expected: &[&str]) {
-    let mut asm = Asm::new(double);
+fn assert_text(vectors: Vectors, write: impl Fn(&mut Asm), expected: &[&str]) {
+    let mut asm = Asm::new(vectors);
     write(&mut asm);
     assert_eq!(text(asm), expected);
 }
 
-const LOW: Ymm = Ymm(3);
-const HIGH: Ymm = Ymm(12);
+const SHORT: Vectors = Vectors { double: false, wide: false };
+const WIDE: Vectors = Vectors { double: false, wide: true };
+const LOW: Vector = Vector(3);
+const HIGH: Vector = Vector(12);
 
 #[test]
 fn arithmetic_is_on_the_registers_that_were_meant() {
@@ -51,7 +53,7 @@ fn arithmetic_is_on_the_registers_that_were_meant() {
             asm.shift_right(a, b, 9);
             asm.sqrt(a, b.into());
             asm.floor(a, b.into());
-            asm.swap_halves(a, b);
+            asm.swap_quarters(a, b, 1);
             asm.permute(a, b, 5);
             asm.copy(a, b);
         };
@@ -73,13 +75,13 @@ fn arithmetic_is_on_the_registers_that_were_meant() {
             format!("vpermilps {x}, {y}, 5"),
         ];
         let expected: Vec<String> = expected.into_iter().chain(copied).collect();
-        assert_text(false, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_text(SHORT, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
         let of_doubles = |line: &String| {
             let line = line.replace("ps ", "pd ").replace("vpaddd", "vpaddq");
             line.replace("vpslld", "vpsllq").replace("vpsrld", "vpsrlq")
         };
         let expected: Vec<String> = expected.iter().map(of_doubles).collect();
-        assert_text(true, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_text(Vectors { double: true, ..SHORT }, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
     }
 }
 
@@ -98,8 +100,8 @@ fn memory_is_where_it_was_meant() {
             let all = |asm: &mut Asm| {
                 asm.load(HIGH, at);
                 asm.store(LOW, at);
-                asm.load_masked(LOW, HIGH, at);
-                asm.store_masked(HIGH, LOW, at);
+                asm.load_first(LOW, First::Vector(HIGH), at);
+                asm.store_first(HIGH, First::Vector(LOW), at);
                 asm.broadcast(LOW, at);
                 asm.arith(Arith::Mul, HIGH, LOW, at);
                 asm.load_halves(LOW, at);
@@ -136,7 +138,7 @@ fn memory_is_where_it_was_meant() {
                 format!("vcvttss2si rbp, {}", of("dword")),
                 format!("vmovss {}, xmm12", of("dword")),
             ];
-            let mut asm = Asm::new(false);
+            let mut asm = Asm::new(SHORT);
             all(&mut asm);
             let bare = |line: &String| {
                 line.replace("0FFFFFFFFFFFFFFFFh", "-1").replace("dword ptr ", "").replace("qword ptr ", "")
@@ -150,8 +152,8 @@ fn memory_is_where_it_was_meant() {
 #[test]
 fn numbers_that_lie_apart_are_gathered() {
     for number in (0..16).filter(|number| *number != 4) {
-        let mut asm = Asm::new(false);
-        asm.gather(HIGH, Gpr(number), Ymm(9), LOW);
+        let mut asm = Asm::new(SHORT);
+        asm.gather(HIGH, Gpr(number), Vector(9), First::Vector(LOW));
         let found = text(asm).remove(0);
         assert!(
             found.starts_with("vgatherdps ymm12, [r")
@@ -159,8 +161,8 @@ fn numbers_that_lie_apart_are_gathered() {
                 && found.ends_with(", ymm3"),
             "{found}"
         );
-        let mut asm = Asm::new(true);
-        asm.gather(LOW, Gpr(number), Ymm(2), HIGH);
+        let mut asm = Asm::new(Vectors { double: true, ..SHORT });
+        asm.gather(LOW, Gpr(number), Vector(2), First::Vector(HIGH));
         let found = text(asm).remove(0);
         assert!(
             found.starts_with("vgatherdpd ymm3, [r")
@@ -173,7 +175,7 @@ fn numbers_that_lie_apart_are_gathered() {
 
 #[test]
 fn constants_and_labels_are_found() {
-    let mut asm = Asm::new(false);
+    let mut asm = Asm::new(SHORT);
     let again = asm.label();
     asm.here(again);
     let one = asm.constant(|_| u64::from(1.0_f32.to_bits()));
@@ -187,4 +189,144 @@ fn constants_and_labels_are_found() {
     assert_eq!(found[0], "vaddps ymm3, ymm3, [20h]");
     assert_eq!(found[1], "vcmple_oqps ymm3, ymm12, [40h]");
     assert_eq!(found[3..], ["jne 0", "ret"]);
+}
+
+/// What is written of float32 in vectors of 64 bytes, with what is said of float64 in the place of some words.
+fn assert_wide(write: impl Fn(&mut Asm), expected: &[String], of_doubles: &[(&str, &str)]) {
+    let lines: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_text(WIDE, &write, &lines);
+    let double = |line: &String| {
+        of_doubles.iter().fold(line.replace("ps ", "pd "), |line, (from, to)| line.replace(from, to))
+    };
+    let expected: Vec<String> = expected.iter().map(double).collect();
+    let lines: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_text(Vectors { double: true, ..WIDE }, &write, &lines);
+}
+
+const FAR: Vector = Vector(19);
+const LAST: Vector = Vector(28);
+
+#[test]
+fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
+    let all = [(LOW, HIGH, FAR), (HIGH, FAR, LAST), (FAR, LAST, LOW), (LAST, LOW, HIGH), (FAR, FAR, FAR)];
+    for (a, b, c) in all {
+        let [x, y, z] = [a, b, c].map(|register| format!("zmm{}", register.0));
+        let write = |asm: &mut Asm| {
+            asm.arith(Arith::Add, a, b, c.into());
+            asm.arith(Arith::AndNot, a, b, c.into());
+            asm.multiply_add(a, b, c.into());
+            asm.add_product(a, b, c.into());
+            asm.add_int(a, b, c.into());
+            asm.shift_left(a, b, 23);
+            asm.shift_right(a, b, 9);
+            asm.sqrt(a, b.into());
+            asm.floor(a, b.into());
+            asm.permute(a, b, 5);
+            asm.load(a, b.into());
+            asm.swap_quarters(a, b, 0x4e);
+            asm.compare_bits(Test::Lt, Mask(3), b, c.into());
+            asm.blend(a, Mask(5), c.into(), b);
+            asm.spread_bits(a, Mask(6));
+            asm.take_bits(Mask(2), b);
+            asm.broadcast(a, b.into());
+        };
+        let expected = [
+            format!("vaddps {x}, {y}, {z}"),
+            format!("vandnps {x}, {y}, {z}"),
+            format!("vfmadd213ps {x}, {y}, {z}"),
+            format!("vfmadd231ps {x}, {y}, {z}"),
+            format!("vpaddd {x}, {y}, {z}"),
+            format!("vpslld {x}, {y}, 17h"),
+            format!("vpsrld {x}, {y}, 9"),
+            format!("vsqrtps {x}, {y}"),
+            format!("vrndscaleps {x}, {y}, 9"),
+            format!("vpermilps {x}, {y}, 5"),
+            format!("vmovups {x}, {y}"),
+            format!("vshuff32x4 {x}, {y}, {y}, 4Eh"),
+            format!("vcmplt_oqps k3, {y}, {z}"),
+            format!("vblendmps {x}{{k5}}, {y}, {z}"),
+            format!("vpmovm2d {x}, k6"),
+            format!("vpmovd2m k2, {y}"),
+            format!("vbroadcastss {x}, xmm{}", b.0),
+        ];
+        let of_doubles = [
+            ("vpaddd", "vpaddq"),
+            ("vpslld", "vpsllq"),
+            ("vpsrld", "vpsrlq"),
+            ("vshuff32x4", "vshuff64x2"),
+            ("vpmovm2d", "vpmovm2q"),
+            ("vpmovd2m", "vpmovq2m"),
+            ("vbroadcastss", "vbroadcastsd"),
+        ];
+        assert_wide(write, &expected, &of_doubles);
+    }
+}
+
+#[test]
+fn memory_of_long_vectors_is_where_it_was_meant() {
+    for number in 0..16 {
+        let base = Gpr(number);
+        for (distance, sum) in [(0, ""), (128, "+80h"), (-64, "-40h"), (8, "+8"), (0x1234, "+1234h")] {
+            let at = Rm::At(base, distance);
+            let mut asm = Asm::new(WIDE);
+            asm.load(FAR, at);
+            asm.store(HIGH, at);
+            asm.load_first(FAR, First::Mask(Mask(7)), at);
+            asm.store_first(LAST, First::Mask(Mask(7)), at);
+            asm.broadcast(FAR, at);
+            asm.arith(Arith::Mul, HIGH, LAST, at);
+            asm.load_halves(FAR, at);
+            asm.store_halves(FAR, at);
+            asm.widen_ints(LAST, at);
+            asm.store_half(LAST, at);
+            asm.number_of_int(FAR, at);
+            asm.int_of_number(Gpr::R9, at);
+            asm.store_one(FAR, at);
+            asm.broadcast_int(FAR, at);
+            let found = text(asm);
+            let expected = [
+                "vmovups zmm19, [",
+                "vmovups [, zmm12",
+                "vmovups zmm19{k7}{z}, [",
+                "vmovups [{k7}, zmm28",
+                "vbroadcastss zmm19, [",
+                "vmulps zmm12, zmm28, [",
+                "vcvtph2ps zmm19, [",
+                "vcvtps2ph [, zmm19, 0",
+                "vpmovzxwd zmm28, [",
+                "vmovups [, ymm28",
+                "vcvtsi2ss xmm19, xmm19, [",
+                "vcvttss2si r9, [",
+                "vmovss [, xmm19",
+                "vpbroadcastd zmm19, [",
+            ];
+            assert_eq!(found.len(), expected.len());
+            for (line, expected) in found.iter().zip(expected) {
+                let line = line.replace("dword ptr ", "").replace("qword ptr ", "");
+                let (before, rest) = line.split_once('[').expect("memory");
+                let (address, after) = rest.split_once(']').expect("memory");
+                assert_eq!(format!("{before}[{after}"), expected);
+                assert!(address.starts_with('r') && address.ends_with(sum), "{line}");
+                assert_eq!(address.contains(['+', '-']), distance != 0, "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_numbers_of_long_vectors_are_told_by_bits() {
+    for number in (0..16).filter(|number| *number != 4) {
+        for distances in [LOW, HIGH, FAR, Vector(30)] {
+            let mut asm = Asm::new(WIDE);
+            asm.set_first_bits(Mask(7), 5, Gpr(number));
+            asm.gather(LAST, Gpr(number), distances, First::Mask(Mask(7)));
+            asm.narrow_ints(FAR, LAST);
+            let found = text(asm);
+            assert!(found[0].starts_with("mov r") && found[0].ends_with(", 1Fh"), "{found:?}");
+            assert!(found[1].starts_with("kmovw k7, "), "{found:?}");
+            let end = format!("+zmm{}]", distances.0);
+            assert!(found[2].starts_with("vgatherdps zmm28, k7, [r") && found[2].ends_with(&end), "{found:?}");
+            assert_eq!(found[3], "vpmovdw ymm19, zmm28");
+        }
+    }
 }
