@@ -123,6 +123,8 @@ struct Cut {
     natives: Vec<Option<Native>>,
 }
 
+/// Rows of so many long vectors are short.
+const FEW_VECTORS: usize = 2;
 /// The most variants whose nests are kept.
 const MOST_VARIANTS: usize = 64;
 
@@ -275,8 +277,17 @@ fn natives<T: Stored>(
     if !is_possible(lies.iter().map(|lies| lies.held)) {
         return nests.nests.iter().map(|_| None).collect();
     }
-    let vectors = Vectors::best(size_of::<T::Wide>() == 8);
+    let vectors = vectors(size_of::<T::Wide>() == 8, nests, &key.sizes);
     Made { nests, sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), vectors }.all()
+}
+
+/// The vectors for nests: the same for all of them, so that what several compute is the same. Where they fold rows as short as a few long
+/// vectors, shorter ones take less time.
+fn vectors(double: bool, nests: &Nests, sizes: &[usize]) -> Vectors {
+    let best = Vectors::best(double);
+    let is_short = |axis: Axis| sizes[axis.index()] <= FEW_VECTORS * best.width();
+    let folded = nests.nests.iter().filter_map(|nest| nest.lanes.filter(|lanes| !nest.free.has(*lanes)));
+    Vectors { wide: best.wide && !folded.into_iter().any(is_short), ..best }
 }
 
 /// How many bytes temporary memory of this shape takes.

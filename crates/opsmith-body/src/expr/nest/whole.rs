@@ -33,18 +33,20 @@ pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {
             continue;
         }
         let is_new_fold = |id: &Id| found.iter().all(|other| !other.folds.contains(id));
-        let fits = |axes: Axes| free.is_within(axes) && known.room.has(axes.minus(free));
-        let folds: BTreeSet<Id> = known
-            .kept
-            .keys()
-            .copied()
-            .filter(is_new_fold)
-            .filter(|id| fits(known.axes[id.index()]))
-            .collect();
+        let axes = |id: &Id| known.axes[id.index()];
+        let folds = known.kept.keys().copied().filter(is_new_fold).filter(|id| free.is_within(axes(id)));
+        let mut folds: BTreeSet<Id> = folds.collect();
+        let apart = apart(known, &needs, &folds, free);
+        folds.retain(|id| !apart.contains(id) && known.room.has(axes(id).minus(free)));
         let outputs = known.graph.output_axes().enumerate();
-        let is_new = |output: usize| found.iter().all(|other| !other.outputs.contains(&output));
-        let outputs = outputs.filter(|(output, own)| is_new(*output) && free.is_within(*own));
-        let mut whole = Whole { free, folds, outputs: outputs.map(|(output, _)| output).collect() };
+        let is_new = |output: usize| {
+            let id = known.graph.outputs()[output];
+            let is_apart = apart.contains(&id) || !known.folds_below(id).is_disjoint(&apart);
+            !is_apart && found.iter().all(|other| !other.outputs.contains(&output))
+        };
+        let outputs = outputs.filter(|(output, own)| free.is_within(*own) && is_new(*output));
+        let outputs = outputs.map(|(output, _)| output).collect();
+        let mut whole = Whole { free, folds, outputs };
         whole.shrink(known, &needs);
         if whole.is_worth_it(known) && !whole.is_dear(known) {
             found.push(whole);
@@ -66,6 +68,26 @@ fn needs(known: &Known<'_>) -> BTreeMap<Id, BTreeSet<Id>> {
         needs.insert(id, all);
     }
     needs
+}
+
+/// The folds that have several numbers for each row and that no row is made of: with all that is made of them they are computed for more
+/// positions side by side, unless something dear is the same for those.
+fn apart(
+    known: &Known<'_>,
+    needs: &BTreeMap<Id, BTreeSet<Id>>,
+    folds: &BTreeSet<Id>,
+    free: Axes,
+) -> BTreeSet<Id> {
+    let axes = |id: Id| known.axes[id.index()];
+    let is_of_rows = |id: Id| folds.iter().any(|row| axes(*row) == free && needs[row].contains(&id));
+    let apart = folds.iter().copied().filter(|id| axes(*id) != free && !is_of_rows(*id));
+    apart.filter(|id| !is_dear_alone(known, *id, axes(*id))).collect()
+}
+
+/// Whether a fold computes something dear again and again, for positions of these axes along which it is the same.
+fn is_dear_alone(known: &Known<'_>, id: Id, free: Axes) -> bool {
+    let Node::Fold(_, axis, _) = known.node(id) else { return false };
+    without_dear(known, &[(id, known.axes[id.index()])], axis, free) != free
 }
 
 impl Whole {
@@ -105,10 +127,7 @@ impl Whole {
 
     /// Whether something dear would be computed again and again, for rows along which it is the same.
     fn is_dear(&self, known: &Known<'_>) -> bool {
-        self.folds.iter().any(|&id| {
-            let Node::Fold(_, axis, _) = known.node(id) else { return false };
-            without_dear(known, &[(id, known.axes[id.index()])], axis, self.free) != self.free
-        })
+        self.folds.iter().any(|id| is_dear_alone(known, *id, self.free))
     }
 
     /// Whether something is read less often so: where one fold, or an output, is made of another fold. Folds along one axis are
