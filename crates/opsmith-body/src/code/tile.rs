@@ -13,7 +13,7 @@ const WORTH: f64 = 0.9;
 /// As many tiles there have to be, so that threads can share them.
 const LEAST_UNITS: usize = 16;
 /// The most vectors of all registers of a tile.
-const MOST_COPIES: usize = 1536;
+const MOST_COPIES: usize = 4096;
 /// The most vectors that a loop of a tile folds into.
 const MOST_FOLDED: usize = 8;
 /// Loops of so many positions may be written out.

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::{Known, is_dear};
-use super::{Nest, Place, Step, Sum};
+use super::{Nest, Place, Room, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::body::BLOCK;
 use crate::expr::graph::{Fold, Id, Node};
@@ -49,7 +49,7 @@ pub(super) struct Emitter<'a> {
     again: Axes,
 }
 
-/// The most blocks that are kept of a number.
+/// The most blocks that are kept of a number that needs no fold in the loop.
 const MOST_KEPT: usize = 64;
 
 impl<'a> Emitter<'a> {
@@ -117,24 +117,36 @@ impl<'a> Emitter<'a> {
         let outputs = items.iter().filter(|item| !folds.contains(&item.id));
         let of_loops: Vec<BTreeSet<Id>> =
             of_folds.chain([self.below(outputs.map(|item| item.id), &folds)]).collect();
-        for id in all {
+        let is_common = |id: Id| {
             let within = self.axes(id).minus(free);
             let uses = of_loops.iter().filter(|own| own.contains(&id)).count();
-            let node = self.known.node(id);
-            if uses > 1
-                && !within.is_empty()
-                && !self.is_leaf(id)
-                && !matches!(node, Node::Fold(..))
-                && is_dear(node)
-            {
-                let blocks = |axis: Axis| {
-                    let count = self.known.room.count(Axes::of(axis));
-                    if self.lanes == Some(axis) { count.div_ceil(BLOCK) } else { count }
-                };
-                if within.iter().map(blocks).fold(1, usize::saturating_mul) <= MOST_KEPT {
-                    let register = self.register(within);
-                    self.keep.insert(id, register);
-                }
+            uses > 1 && !within.is_empty() && !self.is_leaf(id)
+        };
+        let common: BTreeSet<Id> = all.iter().copied().filter(|id| is_common(*id)).collect();
+        // What only others of these are made of is not kept with them.
+        let is_within = |id: &Id| {
+            let mut users = all.iter().filter(|user| self.operands(**user).contains(id)).peekable();
+            users.peek().is_some() && users.all(|user| common.contains(user))
+        };
+        let known = self.known;
+        let is_fold = |id: &Id| matches!(known.node(*id), Node::Fold(..));
+        let largest: Vec<Id> = common.iter().copied().filter(|id| !is_within(id) && !is_fold(id)).collect();
+        let mut stops = folds;
+        for id in largest {
+            let below = self.below([id], &stops);
+            if !below.iter().any(|id| is_dear(known.node(*id))) {
+                continue;
+            }
+            let blocks = |axis: Axis| {
+                let count = self.known.room.count(Axes::of(axis));
+                if self.lanes == Some(axis) { count.div_ceil(BLOCK) } else { count }
+            };
+            let within = self.axes(id).minus(free);
+            let most = if below.iter().any(is_fold) { Room::MOST_BLOCKS } else { MOST_KEPT };
+            if within.iter().map(blocks).fold(1, usize::saturating_mul) <= most {
+                let register = self.register(within);
+                self.keep.insert(id, register);
+                stops.insert(id);
             }
         }
     }
