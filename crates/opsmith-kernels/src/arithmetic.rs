@@ -179,7 +179,7 @@ impl Arithmetic {
             sizes: &[turn, BLOCK],
             lies: &lies,
             counts: (inputs, outputs),
-            tile: &Tile { counts: Vec::new(), last: vectors.width() },
+            tile: &Tile { counts: Vec::new(), last: vectors.width(), inner: None },
             steps: (0, nest.steps.len()),
             part: None,
         };

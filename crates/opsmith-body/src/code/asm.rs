@@ -7,8 +7,8 @@ mod masks;
 
 use super::vectors::Vectors;
 pub(crate) use encode::Mask;
-pub(crate) use masks::First;
 use encode::{Length, form};
+pub(crate) use masks::First;
 
 /// A general register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,12 +327,28 @@ impl Asm {
 
     /// Writes the first number.
     pub(crate) fn store_one(&mut self, from: Vector, to: Rm) {
-        self.vector(form(self.single(), 1, false).of_bytes(self.vectors.number()), Length::Half, 0x11, from.0, 0, to, None);
+        self.vector(
+            form(self.single(), 1, false).of_bytes(self.vectors.number()),
+            Length::Half,
+            0x11,
+            from.0,
+            0,
+            to,
+            None,
+        );
     }
 
     /// An integer of 8 bytes from a number in memory, without its fraction.
     pub(crate) fn int_of_number(&mut self, to: Gpr, from: Rm) {
-        self.vector(form(self.single(), 1, true).of_bytes(self.vectors.number()), Length::Half, 0x2c, to.0, 0, from, None);
+        self.vector(
+            form(self.single(), 1, true).of_bytes(self.vectors.number()),
+            Length::Half,
+            0x2c,
+            to.0,
+            0,
+            from,
+            None,
+        );
     }
 
     /// All bits set where a register is not 0.

@@ -7,6 +7,7 @@ use super::lower::{self, add_part};
 use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
+use super::tile::begins;
 use crate::axes::Axis;
 use crate::expr::{Fold, PART, Step, Sum};
 
@@ -19,8 +20,6 @@ const CHUNKS: Gpr = Gpr::R15;
 const FEW_TURNS: usize = 3;
 /// The most vectors of a register whose sums are put together one after another.
 const MOST_ADDED: usize = 64;
-/// The most registers that folds have in a loop.
-const MOST_PINS: usize = 8;
 
 /// What is folded into in an innermost loop.
 struct Folded {
@@ -50,10 +49,10 @@ impl Writer<'_> {
             self.asm.get(gpr, Rm::At(FRAME, self.slot(*object)));
             at.addresses.insert(*object, gpr);
         }
-        let beside = self.beside(axis, steps, turns);
+        let beside = self.beside(axis, steps, turns, &at);
         let folded = self.pin(steps, axis, beside, &mut at)?;
         let groups = turns.whole / beside;
-        let (strides, unrolled) = (self.strides(axis, steps), self.unrolled(axis, steps));
+        let (strides, unrolled) = (self.strides(axis, steps), self.unrolled(axis, steps, &at));
         let body = |own: &mut Self, beside: usize, unrolled: usize| -> Option<()> {
             for turn in 0..unrolled {
                 for ahead in 0..beside {
@@ -117,12 +116,17 @@ impl Writer<'_> {
         Some(())
     }
 
+    /// The most registers that folds have in a loop.
+    fn most_pins(&self) -> usize {
+        self.vectors.registers() / 2
+    }
+
     /// How many turns are written one after another, so that counting takes less.
-    fn unrolled(&self, axis: Axis, steps: &[Step]) -> usize {
+    fn unrolled(&self, axis: Axis, steps: &[Step], at: &At) -> usize {
         if self.wanted.nest.lanes == Some(axis) || self.indexed.has(axis) || !self.is_near(steps, axis) {
             return 1;
         }
-        match self.weight(steps) * self.wanted.tile.positions() {
+        match self.weight(steps) * at.positions(self.wanted.tile) {
             0..=24 => 4,
             25..=100 => 2,
             _ => 1,
@@ -130,7 +134,7 @@ impl Writer<'_> {
     }
 
     /// How many vectors are computed side by side, so that a fold need not wait for the one before, and loops turn less often.
-    fn beside(&self, axis: Axis, steps: &[Step], turns: &Turns) -> usize {
+    fn beside(&self, axis: Axis, steps: &[Step], turns: &Turns, at: &At) -> usize {
         if self.wanted.nest.lanes != Some(axis) {
             return 1;
         }
@@ -145,10 +149,10 @@ impl Writer<'_> {
             6..=12 => 2,
             _ => 1,
         };
-        let tile = self.wanted.tile.positions();
+        let tile = at.positions(self.wanted.tile);
         let wanted = wanted.div_ceil(tile);
         let wanted = if turns.whole < 2 * wanted { 1 } else { wanted };
-        if folds * wanted * tile <= MOST_PINS { wanted } else { 1 }
+        if folds * wanted * tile <= self.most_pins() { wanted } else { 1 }
     }
 
     /// The vectors that steps fold into, and how.
@@ -178,12 +182,12 @@ impl Writer<'_> {
             self.folds(steps, &here, &mut folds);
         }
         // What moves along the loop is another vector in each turn; what begins anew in each turn is none that is kept.
-        let begins = |register: usize| steps.iter().any(|step| is_begun(step, register));
-        let is_kept = |register: usize| !self.is_along(Object::Register(register), axis) && !begins(register);
+        let is_kept =
+            |register: usize| !self.is_along(Object::Register(register), axis) && !begins(steps, register);
         let mut folded: Vec<Folded> = Vec::new();
         let mut next = self.vectors.registers() as u8;
         for (key, op) in folds {
-            if !is_kept(key.0) || (folded.len() + 1) * beside > MOST_PINS {
+            if !is_kept(key.0) || (folded.len() + 1) * beside > self.most_pins() {
                 continue;
             }
             next -= beside as u8;
@@ -268,14 +272,5 @@ impl Writer<'_> {
             segment.targets.push((value, Target::AtEnd(place)));
         }
         self.place(&segment, at)
-    }
-}
-
-/// Whether a step gives a register its first value.
-fn is_begun(step: &Step, register: usize) -> bool {
-    match step {
-        Step::Fill { register: own, .. } => *own == register,
-        Step::Loop { steps, .. } => steps.iter().any(|step| is_begun(step, register)),
-        _ => false,
     }
 }

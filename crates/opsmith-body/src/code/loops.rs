@@ -131,6 +131,7 @@ impl Writer<'_> {
             bound: at.bound.with(axis),
             len: if is_lanes { self.width() } else { at.len },
             is_partial: at.is_partial && !is_lanes,
+            inner: at.inner,
             ..At::default()
         };
         match steps.iter().all(|step| self.is_straight(step)) {
@@ -202,10 +203,17 @@ impl Writer<'_> {
     /// A loop around others.
     fn with_loops(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], at: &At, turns: &Turns) -> Option<()> {
         let (left, chunks) = (self.frame.room(8), self.frame.room(8));
-        let body = |own: &mut Self| -> Option<()> {
-            own.steps(steps, at, None)?;
-            own.go_on(axis, steps);
+        let inner = self.wanted.tile.inner.filter(|_| self.wanted.tile.is_inner(axis, steps));
+        let body = |own: &mut Self, inner: Option<(Axis, usize)>| -> Option<()> {
+            let at = At { inner: inner.or(at.inner), ..at.clone() };
+            own.steps(steps, &at, None)?;
+            own.go_on(axis, steps, inner.map_or(1, |(_, count)| count));
             Some(())
+        };
+        let repeat = |own: &mut Self, turns: usize| -> Option<()> {
+            let count = inner.map_or(1, |(_, count)| count);
+            own.repeat(left, turns / count, &|own: &mut Self| body(own, inner))?;
+            own.repeat(left, turns % count, &|own: &mut Self| body(own, None))
         };
         let part = if sums.is_empty() { turns.whole } else { PART };
         let (whole_chunks, rest) = (turns.whole / part.max(1), turns.whole % part.max(1));
@@ -215,14 +223,14 @@ impl Writer<'_> {
                 self.set_counter(chunks, whole_chunks)?;
                 self.asm.here(outer);
             }
-            self.repeat(left, part, &body)?;
+            repeat(self, part)?;
             self.add_parts(sums)?;
             if whole_chunks > 1 {
                 self.asm.count_down(Rm::At(FRAME, chunks), outer);
             }
         }
         if rest > 0 {
-            self.repeat(left, rest, &body)?;
+            repeat(self, rest)?;
         }
         if turns.rest > 0 {
             let at = At { len: turns.rest, is_partial: true, ..at.clone() };
@@ -238,6 +246,9 @@ impl Writer<'_> {
     }
 
     fn repeat(&mut self, counter: i32, times: usize, body: &impl Fn(&mut Self) -> Option<()>) -> Option<()> {
+        if times == 0 {
+            return Some(());
+        }
         let again = self.asm.label();
         if times > 1 {
             self.set_counter(counter, times)?;
@@ -261,15 +272,15 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Addresses go on by a position.
-    fn go_on(&mut self, axis: Axis, steps: &[Step]) {
+    /// Addresses go on by some positions.
+    fn go_on(&mut self, axis: Axis, steps: &[Step], times: usize) {
         for object in self.objects(steps) {
             if self.is_along(object, axis) {
                 let slot = Rm::At(FRAME, self.slot(object));
-                self.go_on_by(object, axis, slot, 1);
+                self.go_on_by(object, axis, slot, times);
             }
         }
-        self.count_on(axis, 1);
+        self.count_on(axis, times);
     }
 
     pub(super) fn go_on_by(&mut self, object: Object, axis: Axis, address: Rm, times: usize) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::asm::{Asm, Gpr, Rm, Vector};
 use super::frame::Frame;
 use super::place::FRAME;
-use super::tile::{Tile, varying_in_code};
+use super::tile::{Tile, carried, varying_in_code};
 use super::vectors::Vectors;
 use crate::axes::{Axes, Axis};
 use crate::expr::{Nest, PART, Step, Sum};
@@ -145,6 +145,8 @@ pub(super) struct At {
     /// How many bytes further than the addresses, and where, in loops that are written out.
     pub(super) further: BTreeMap<Object, i32>,
     pub(super) fixed: BTreeMap<Axis, usize>,
+    /// The axis of a loop around of which a turn computes several positions, and how many.
+    pub(super) inner: Option<(Axis, usize)>,
     /// Where in the tile, along its axes.
     pub(super) tiled: Vec<(Axis, usize)>,
     pub(super) pins: BTreeMap<(usize, i32), Vector>,
@@ -169,8 +171,9 @@ pub(super) struct Writer<'a> {
     pub(super) spills: i32,
     /// The sums of the nest that another loop computes too, by the register of their parts.
     pub(super) again_sums: BTreeMap<usize, Sum>,
-    /// Along which axes of the tile each register differs.
+    /// Along which axes of the tile each register differs, and which are carried along the inner one.
     pub(super) varies: Vec<Axes>,
+    pub(super) carried: Vec<bool>,
 }
 
 impl<'a> Writer<'a> {
@@ -204,9 +207,9 @@ impl<'a> Writer<'a> {
                 }
             }
             let mut tiled = Vec::new();
-            for (axis, copies) in
-                wanted.tile.counts.iter().filter(|(axis, _)| varies[registers.len()].has(*axis))
-            {
+            let copied = varies[registers.len()].minus(*axes);
+            let counts = wanted.tile.counts.iter().chain(&wanted.tile.inner);
+            for (axis, copies) in counts.filter(|(axis, _)| copied.has(*axis)) {
                 tiled.push((*axis, i32::try_from(bytes * count).ok()?));
                 count *= copies;
             }
@@ -230,6 +233,7 @@ impl<'a> Writer<'a> {
             most_vectors: 0,
             again_sums,
             varies,
+            carried: carried(wanted),
             again,
             wanted,
             vectors,

@@ -200,7 +200,9 @@ impl Writer<'_> {
         let along = along.find(|(axis, _)| self.wanted.nest.lanes == Some(*axis));
         let ahead = along.map_or(0, |(_, bytes)| bytes * at.ahead as i32);
         let tiled = self.registers[register].tiled.iter();
-        let tiled: i32 = tiled.map(|(axis, bytes)| bytes * at.in_tile(*axis) as i32).sum();
+        let own = self.registers[register].along.iter();
+        let own = own.filter(|(axis, _)| at.inner.is_some_and(|(inner, _)| inner == *axis));
+        let tiled: i32 = tiled.chain(own).map(|(axis, bytes)| bytes * at.in_tile(*axis) as i32).sum();
         (register, ahead + tiled + at.further.get(&Object::Register(register)).copied().unwrap_or(0))
     }
 

@@ -7,15 +7,16 @@ use crate::axes::{Axes, Axis};
 use crate::expr::{Binary, Node, Step, Unary};
 
 /// How many rows there are in tiles, and how many vectors or rows of another kind.
-const SHAPES: [(usize, usize); 8] = [(4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1), (1, 4), (1, 2)];
+const SHAPES: [(usize, usize); 10] =
+    [(4, 4), (8, 2), (4, 2), (2, 4), (4, 1), (8, 1), (2, 2), (2, 1), (1, 4), (1, 2)];
 /// The part of the time that a tile takes at most.
 const WORTH: f64 = 0.9;
 /// As many tiles there have to be, so that threads can share them.
 const LEAST_UNITS: usize = 16;
 /// The most vectors of all registers of a tile.
 const MOST_COPIES: usize = 4096;
-/// The most vectors that a loop of a tile folds into.
-const MOST_FOLDED: usize = 8;
+/// How many positions a turn of a loop with others in it computes.
+const INNER: [usize; 2] = [4, 2];
 /// Loops of so many positions may be written out.
 const MOST_SHORT: usize = 64;
 /// As many instructions could be done while a sum waits for the one before.
@@ -30,6 +31,8 @@ pub struct Tile {
     pub counts: Vec<(Axis, usize)>,
     /// How many numbers the last vector along the lanes has, where they are an outermost axis.
     pub last: usize,
+    /// An axis along which loops with others in them compute several positions in a turn, and how many.
+    pub inner: Option<(Axis, usize)>,
 }
 
 impl Tile {
@@ -44,12 +47,31 @@ impl Tile {
         let rows: Vec<Axis> =
             nest.free.minus(looped).iter().filter(|axis| lanes != Some(*axis) && is_near(*axis)).collect();
         let second = lanes.filter(|lanes| !looped.has(*lanes) && is_near(*lanes));
-        let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last };
+        let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last, inner: None };
+        let inner = inner_axes(&nest.steps).minus(nest.free).iter().filter(|axis| is_near(*axis));
+        let inner: Vec<_> = inner.filter(|axis| nest.lanes != Some(*axis)).collect();
+        let turns = |axis: Axis| INNER.iter().map(move |count| (axis, *count));
+        let inner = inner.into_iter().flat_map(turns).filter(|(axis, count)| size(*axis) >= 2 * count);
+        let inner: Vec<Option<_>> = [None].into_iter().chain(inner.map(Some)).collect();
         let positions =
             |axis: Axis| if lanes == Some(axis) { size(axis) / vectors.width() } else { size(axis) };
         let units = nest.free.iter().map(positions).fold(1, usize::saturating_mul);
         let alone = single.time(wanted, vectors);
-        let (mut best, mut least) = (single, alone * WORTH);
+        let first = single.clone();
+        let (mut best, mut least) = (single.clone(), alone * WORTH);
+        let mut consider = |tile: Tile| {
+            for inner in &inner {
+                let tile = Tile { inner: *inner, ..tile.clone() };
+                if tile.positions() * inner.map_or(1, |(_, count)| count) > vectors.registers() / 2 {
+                    continue;
+                }
+                let time = tile.time(wanted, vectors);
+                if time < least {
+                    (best, least) = (tile, time);
+                }
+            }
+        };
+        consider(single);
         let mut pairs: Vec<[Option<Axis>; 2]> = rows.iter().map(|row| [Some(*row), second]).collect();
         if lanes.is_none() {
             for (index, row) in rows.iter().enumerate() {
@@ -66,13 +88,9 @@ impl Tile {
             }
             let own = lanes.filter(|_| other.is_none()).map(|lanes| (lanes, 1));
             let axes = [row.map(|row| (row, first)), other.map(|other| (other, more))];
-            let tile = Tile { counts: axes.into_iter().flatten().chain(own).collect(), last };
-            let time = tile.time(wanted, vectors);
-            if time < least {
-                (best, least) = (tile, time);
-            }
+            consider(Tile { counts: axes.into_iter().flatten().chain(own).collect(), last, inner: None });
         }
-        let part = if best.positions() > 1 { least / alone } else { 1.0 };
+        let part = if best == first { 1.0 } else { least / alone };
         (best, part)
     }
 
@@ -80,12 +98,15 @@ impl Tile {
     fn time(&self, wanted: &Wanted<'_>, vectors: Vectors) -> f64 {
         let wanted = Wanted { tile: self, ..*wanted };
         let varies = varying(&wanted);
-        let copies = |axes: &Axes| axes.iter().map(|axis| self.count(axis)).product::<usize>();
+        let copies = |axes: &Axes| {
+            let of_inner = self.inner.filter(|(axis, _)| axes.has(*axis)).map_or(1, |(_, count)| count);
+            of_inner * axes.iter().map(|axis| self.count(axis)).product::<usize>()
+        };
         let of_register = |(axes, varies): (&Axes, &Axes)| {
             axes.iter()
                 .map(|axis| wanted.sizes[axis.index()])
                 .product::<usize>()
-                .saturating_mul(copies(varies))
+                .saturating_mul(copies(&varies.minus(*axes)))
         };
         let is_own = |lies: &Lies| {
             self.axes().is_within(lies.axes) && wanted.nest.lanes.is_some_and(|lanes| lies.axes.has(lanes))
@@ -97,7 +118,9 @@ impl Tile {
         if self.positions() > 1 && all > MOST_COPIES || is_inner && wanted.lies.iter().any(is_own) {
             return f64::INFINITY;
         }
-        Time { wanted: &wanted, varies: &varies, vectors }.of(&wanted.nest.steps)
+        let carried = carried(&wanted);
+        Time { wanted: &wanted, varies: &varies, carried: &carried, vectors, is_inner: false }
+            .of(&wanted.nest.steps)
     }
 
     /// How many positions there are along an axis.
@@ -109,9 +132,15 @@ impl Tile {
         self.counts.iter().map(|(_, count)| count).product()
     }
 
+    /// Whether a loop computes several positions in a turn.
+    pub(super) fn is_inner(&self, axis: Axis, steps: &[Step]) -> bool {
+        let is_along = self.inner.is_some_and(|(own, _)| own == axis);
+        is_along && steps.iter().any(|step| matches!(step, Step::Loop { .. }))
+    }
+
     /// The axes along which there are several positions.
     fn axes(&self) -> Axes {
-        let several = self.counts.iter().filter(|(_, count)| *count > 1);
+        let several = self.counts.iter().chain(&self.inner).filter(|(_, count)| *count > 1);
         several.map(|(axis, _)| Axes::of(*axis)).fold(Axes::NONE, Axes::union)
     }
 }
@@ -120,14 +149,23 @@ impl Tile {
 struct Time<'a> {
     wanted: &'a Wanted<'a>,
     varies: &'a [Axes],
+    carried: &'a [bool],
     vectors: Vectors,
+    /// Whether a loop that computes several positions in a turn is around.
+    is_inner: bool,
 }
 
 impl Time<'_> {
+    /// How many positions are computed side by side.
+    fn counts(&self) -> impl Iterator<Item = (Axis, usize)> {
+        let Tile { counts, inner, .. } = self.wanted.tile;
+        counts.iter().copied().chain(inner.filter(|_| self.is_inner))
+    }
+
     /// The part of the positions for which something has to be done that differs along some axes.
     fn share(&self, axes: Axes) -> f64 {
-        let others = self.wanted.tile.counts.iter().filter(|(axis, _)| !axes.has(*axis));
-        others.map(|(_, count)| 1.0 / *count as f64).product()
+        let others = self.counts().filter(|(axis, _)| !axes.has(*axis));
+        others.map(|(_, count)| 1.0 / count as f64).product()
     }
 
     fn of(&self, steps: &[Step]) -> f64 {
@@ -155,29 +193,47 @@ impl Time<'_> {
                 }
                 time
             }
-            Step::Fold { into, .. } => self.share(self.varies[*into]),
+            // What is carried from position to position is folded for each.
+            Step::Fold { into, .. } => self.share(self.varies[*into].union(self.carried_along(*into))),
             Step::Loop { axis, steps, .. } => {
-                let size = self.wanted.sizes[axis.index()];
-                let is_lanes = self.wanted.nest.lanes == Some(*axis);
-                let turns = if is_lanes { size.div_ceil(self.vectors.width()) } else { size };
-                let is_inner = steps.iter().all(|step| !matches!(step, Step::Loop { .. }));
-                let folds = steps.iter().filter_map(|step| match step {
-                    Step::Fold { into, .. } => {
-                        Some(1.0 / self.share(Axes::NONE) * self.share(self.varies[*into]))
-                    }
-                    _ => None,
-                });
-                let folded: f64 = folds.sum();
-                let positions = self.wanted.tile.positions();
-                if is_inner && positions > 1 && folded > MOST_FOLDED as f64 {
-                    return f64::INFINITY;
-                }
-                // Along the lanes several vectors are folded side by side in any case.
-                let wait = if is_inner && folded > 0.0 && !is_lanes { WAIT } else { 0.0 };
-                turns as f64 * (self.of(steps) + TURN / positions as f64).max(wait / positions as f64)
+                let is_inner = self.is_inner || self.wanted.tile.is_inner(*axis, steps);
+                let own = Time { is_inner, ..*self };
+                own.of_loop(*axis, steps)
             }
             _ => 0.0,
         }
+    }
+
+    fn carried_along(&self, register: usize) -> Axes {
+        match self.wanted.tile.inner {
+            Some((axis, _)) if self.carried[register] => Axes::of(axis),
+            _ => Axes::NONE,
+        }
+    }
+
+    fn of_loop(&self, axis: Axis, steps: &[Step]) -> f64 {
+        let size = self.wanted.sizes[axis.index()];
+        let is_lanes = self.wanted.nest.lanes == Some(axis);
+        let turns = if is_lanes { size.div_ceil(self.vectors.width()) } else { size };
+        let is_innermost = steps.iter().all(|step| !matches!(step, Step::Loop { .. }));
+        // What moves along the loop is read and written for each fold, the others stay in registers.
+        let (mut folded, mut moved) = (0.0, 0.0);
+        for step in steps {
+            if let Step::Fold { into, .. } = step {
+                let share = self.share(self.varies[*into]);
+                match self.wanted.nest.registers[*into].has(axis) {
+                    true => moved += 2.0 * share,
+                    false => folded += share / self.share(Axes::NONE),
+                }
+            }
+        }
+        let positions = self.counts().map(|(_, count)| count).product::<usize>();
+        if is_innermost && positions > 1 && folded > (self.vectors.registers() / 2) as f64 {
+            return f64::INFINITY;
+        }
+        // Along the lanes several vectors are folded side by side in any case.
+        let wait = if is_innermost && folded > 0.0 && !is_lanes { WAIT } else { 0.0 };
+        turns as f64 * (self.of(steps) + moved + TURN / positions as f64).max(wait / positions as f64)
     }
 }
 
@@ -195,6 +251,26 @@ fn instructions(node: Node) -> f64 {
     }
 }
 
+/// The axes of loops with others in them, but for those along which a loop is within another one.
+fn inner_axes(steps: &[Step]) -> Axes {
+    fn find(steps: &[Step], around: Axes, (found, again): (&mut Axes, &mut Axes)) {
+        for step in steps {
+            if let Step::Loop { axis, steps, .. } = step {
+                if around.has(*axis) {
+                    *again = again.with(*axis);
+                }
+                if steps.iter().any(|step| matches!(step, Step::Loop { .. })) {
+                    *found = found.with(*axis);
+                }
+                find(steps, around.with(*axis), (found, again));
+            }
+        }
+    }
+    let (mut found, mut again) = (Axes::NONE, Axes::NONE);
+    find(steps, Axes::NONE, (&mut found, &mut again));
+    found.minus(again)
+}
+
 /// The axes along which there are loops.
 fn looped(steps: &[Step]) -> Axes {
     let of_step = |step: &Step| match step {
@@ -207,10 +283,12 @@ fn looped(steps: &[Step]) -> Axes {
 /// Along which axes of the tile each register differs.
 pub(super) fn varying(wanted: &Wanted<'_>) -> Vec<Axes> {
     let mut varies = vec![Axes::NONE; wanted.nest.registers.len()];
+    let carried = carried(wanted);
     // What a loop folds may be read in it.
     loop {
         let before = varies.clone();
         spread(wanted, &wanted.nest.steps, &mut varies);
+        vary_inside(wanted, &carried, &mut varies);
         if before == varies {
             return varies;
         }
@@ -221,14 +299,78 @@ pub(super) fn varying(wanted: &Wanted<'_>) -> Vec<Axes> {
 /// there for each.
 pub(super) fn varying_in_code(wanted: &Wanted<'_>) -> Vec<Axes> {
     let mut varies = varying(wanted);
+    let carried = carried(wanted);
     loop {
         let before = varies.clone();
         spread(wanted, &wanted.nest.steps, &mut varies);
         given_in_short_loops(wanted, &wanted.nest.steps, &mut |register| {
             varies[register] = wanted.tile.axes()
         });
+        vary_inside(wanted, &carried, &mut varies);
         if before == varies {
             return varies;
+        }
+    }
+}
+
+/// The registers that loops with several positions in a turn carry from one position to the next: what is folded in them and began before.
+pub(super) fn carried(wanted: &Wanted<'_>) -> Vec<bool> {
+    fn find(wanted: &Wanted<'_>, steps: &[Step], found: &mut [bool]) {
+        for step in steps {
+            let Step::Loop { axis, steps: own, .. } = step else { continue };
+            if wanted.tile.is_inner(*axis, own) {
+                folded(own, &mut |register| found[register] |= !begins(own, register));
+            }
+            find(wanted, own, found);
+        }
+    }
+    let mut found = vec![false; wanted.nest.registers.len()];
+    if wanted.tile.inner.is_some() {
+        find(wanted, &wanted.nest.steps, &mut found);
+    }
+    found
+}
+
+fn folded(steps: &[Step], found: &mut impl FnMut(usize)) {
+    for step in steps {
+        match step {
+            Step::Fold { into, .. } => found(*into),
+            Step::Loop { steps, .. } => folded(steps, found),
+            _ => {}
+        }
+    }
+}
+
+/// Whether steps give a register its first value.
+pub(super) fn begins(steps: &[Step], register: usize) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Fill { register: own, .. } => *own == register,
+        Step::Loop { steps, .. } => begins(steps, register),
+        _ => false,
+    })
+}
+
+/// Along the inner axis that differs which is given in its loops and not carried, or has a place of its own for each position.
+fn vary_inside(wanted: &Wanted<'_>, carried: &[bool], varies: &mut [Axes]) {
+    fn find(wanted: &Wanted<'_>, steps: &[Step], given: &mut [bool]) {
+        for step in steps {
+            match step {
+                Step::Loop { axis, steps, .. } if wanted.tile.is_inner(*axis, steps) => {
+                    each_given(steps, &mut |register| given[register] = true);
+                }
+                Step::Loop { steps, .. } => find(wanted, steps, given),
+                _ => {}
+            }
+        }
+    }
+    let Some((inner, _)) = wanted.tile.inner else { return };
+    let mut given = vec![false; varies.len()];
+    find(wanted, &wanted.nest.steps, &mut given);
+    for (register, varies) in varies.iter_mut().enumerate() {
+        if wanted.nest.registers[register].has(inner) {
+            *varies = varies.with(inner);
+        } else if carried[register] || !given[register] {
+            *varies = varies.without(inner);
         }
     }
 }
@@ -287,6 +429,11 @@ fn spread(wanted: &Wanted<'_>, steps: &[Step], varies: &mut [Axes]) {
 }
 
 impl At {
+    /// How many positions are computed side by side here.
+    pub(super) fn positions(&self, tile: &Tile) -> usize {
+        tile.positions() * self.inner.map_or(1, |(_, count)| count)
+    }
+
     /// Where it is in the tile along an axis.
     pub(super) fn in_tile(&self, axis: Axis) -> usize {
         self.tiled.iter().find(|(own, _)| *own == axis).map_or(0, |(_, turns)| *turns)
@@ -297,7 +444,8 @@ impl Writer<'_> {
     /// All positions of the tile, where the loops are.
     pub(super) fn tile(&self, at: &At) -> Vec<At> {
         let mut all = vec![at.clone()];
-        for &(axis, count) in self.wanted.tile.counts.iter().filter(|(_, count)| *count > 1) {
+        let counts = self.wanted.tile.counts.iter().copied().chain(at.inner);
+        for (axis, count) in counts.filter(|(_, count)| *count > 1) {
             let is_lanes = self.wanted.nest.lanes == Some(axis);
             let here = |at: &At, turns: usize| {
                 let mut at = at.clone();
@@ -318,7 +466,10 @@ impl Writer<'_> {
             Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => self.varies[*to],
             Step::Compute { outputs, .. } => self.varies[outputs[0]],
             Step::Fill { register, .. } | Step::Across { register, .. } => self.varies[*register],
-            Step::Fold { into, .. } => self.varies[*into],
+            Step::Fold { into, .. } => match at.inner {
+                Some((axis, _)) if self.carried[*into] => self.varies[*into].with(axis),
+                _ => self.varies[*into],
+            },
             Step::Store { from, to } => {
                 self.varies[*from].union(self.wanted.lies[to.argument(self.wanted.counts)].axes)
             }

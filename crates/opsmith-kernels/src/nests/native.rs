@@ -92,7 +92,8 @@ impl Made<'_> {
         let made = Made { lies: &lies, ..*self };
         let width = self.vectors.width();
         let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
-        let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last: width };
+        let single =
+            Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last: width, inner: None };
         let size = |axis: Axis| self.sizes[axis.index()];
         let vectors = |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
         let parts = self.parts(nest, nest.free.iter().map(vectors).product());
@@ -241,7 +242,8 @@ impl Made<'_> {
         let cost = |step: &Step| match step {
             Step::Loop { axis, steps, .. } => {
                 let size = self.sizes[axis.index()];
-                let turns = if nest.lanes == Some(*axis) { size.div_ceil(self.vectors.width()) } else { size };
+                let turns =
+                    if nest.lanes == Some(*axis) { size.div_ceil(self.vectors.width()) } else { size };
                 self.cost(nest, steps).saturating_mul(turns)
             }
             Step::Compute { program, .. } => 15 * program.len(),

@@ -149,7 +149,9 @@ impl Asm {
     pub(super) fn operands(&mut self, register: u8, rm: Rm, after: usize, unit: i32) {
         let reg = (register & 7) << 3;
         match rm {
-            Rm::Vector(Vector(number)) | Rm::General(Gpr(number)) => self.code.push(0xc0 | reg | (number & 7)),
+            Rm::Vector(Vector(number)) | Rm::General(Gpr(number)) => {
+                self.code.push(0xc0 | reg | (number & 7))
+            }
             Rm::At(Gpr(base), distance) => {
                 let short = i8::try_from(distance / unit).ok().filter(|_| distance % unit == 0);
                 self.code.push(if short.is_some() { 0x40 } else { 0x80 } | reg | (base & 7));

@@ -81,7 +81,11 @@ fn arithmetic_is_on_the_registers_that_were_meant() {
             line.replace("vpslld", "vpsllq").replace("vpsrld", "vpsrlq")
         };
         let expected: Vec<String> = expected.iter().map(of_doubles).collect();
-        assert_text(Vectors { double: true, ..SHORT }, all, &expected.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_text(
+            Vectors { double: true, ..SHORT },
+            all,
+            &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+        );
     }
 }
 
@@ -325,7 +329,10 @@ fn the_first_numbers_of_long_vectors_are_told_by_bits() {
             assert!(found[0].starts_with("mov r") && found[0].ends_with(", 1Fh"), "{found:?}");
             assert!(found[1].starts_with("kmovw k7, "), "{found:?}");
             let end = format!("+zmm{}]", distances.0);
-            assert!(found[2].starts_with("vgatherdps zmm28, k7, [r") && found[2].ends_with(&end), "{found:?}");
+            assert!(
+                found[2].starts_with("vgatherdps zmm28, k7, [r") && found[2].ends_with(&end),
+                "{found:?}"
+            );
             assert_eq!(found[3], "vpmovdw ymm19, zmm28");
         }
     }
