@@ -1,5 +1,7 @@
 //! Loops with no others in them.
 
+use std::collections::BTreeMap;
+
 use super::asm::{Gpr, Rm, Vector};
 use super::line::Value;
 use super::loops::Turns;
@@ -7,7 +9,7 @@ use super::lower::{self, add_part};
 use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
-use super::tile::begins;
+use super::tile::{begins, each_given};
 use crate::axes::Axis;
 use crate::expr::{Fold, PART, Step, Sum};
 
@@ -20,6 +22,9 @@ const CHUNKS: Gpr = Gpr::R15;
 const FEW_TURNS: usize = 3;
 /// The most vectors of a register whose sums are put together one after another.
 const MOST_ADDED: usize = 64;
+
+/// The vectors that are in registers in a loop.
+type Pins = BTreeMap<(usize, i32), Vector>;
 
 /// What is folded into in an innermost loop.
 struct Folded {
@@ -51,12 +56,14 @@ impl Writer<'_> {
         }
         let beside = self.beside(axis, steps, turns, &at);
         let folded = self.pin(steps, axis, beside, &mut at)?;
+        let held = if turns.whole > FEW_TURNS { self.hold(steps, axis, &mut at)? } else { Pins::new() };
         let groups = turns.whole / beside;
         let (strides, unrolled) = (self.strides(axis, steps), self.unrolled(axis, steps, &at));
         let body = |own: &mut Self, beside: usize, unrolled: usize| -> Option<()> {
             for turn in 0..unrolled {
                 for ahead in 0..beside {
-                    let pins = folded.iter().map(|folded| (folded.key, folded.pins[ahead])).collect();
+                    let pins = folded.iter().map(|folded| (folded.key, folded.pins[ahead]));
+                    let pins = pins.chain(held.clone()).collect();
                     own.segment(steps, &At { ahead, pins, ..at.further(&strides, turn) })?;
                 }
             }
@@ -96,7 +103,7 @@ impl Writer<'_> {
         }
         self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1, 1))?;
         if turns.rest > 0 {
-            let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).collect();
+            let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).chain(held).collect();
             self.segment(steps, &At { len: turns.rest, is_partial: true, pins, ..at.clone() })?;
         }
         self.put_together(&folded, &at)?;
@@ -208,6 +215,51 @@ impl Writer<'_> {
         Some(folded)
     }
 
+    /// Puts what is the same in all turns of a loop into registers, as far as there are some.
+    fn hold(&mut self, steps: &[Step], axis: Axis, at: &mut At) -> Option<Pins> {
+        let mut reads = Vec::new();
+        for here in self.tile(at) {
+            self.find_reads(steps, &here, &mut reads);
+        }
+        reads.retain(|key| !gives(steps, key.0) && !self.is_along(Object::Register(key.0), axis));
+        let used = at.pinned.len();
+        let (mut held, mut segment) = (Pins::new(), Segment::new());
+        for key in reads {
+            // The registers for folds are the last ones.
+            let register = self.vectors.registers() - 1 - used - held.len();
+            if register < self.vectors.registers() / 2 {
+                break;
+            }
+            if !held.contains_key(&key) {
+                let place = self.vector_at(key, at);
+                let value = segment.source(Source::Memory(place));
+                segment.targets.push((value, Target::Pinned(Vector(register as u8))));
+                held.insert(key, Vector(register as u8));
+            }
+        }
+        at.pinned.extend(held.values());
+        self.place(&segment, at)?;
+        Some(held)
+    }
+
+    /// The vectors of registers that steps read.
+    fn find_reads(&self, steps: &[Step], at: &At, found: &mut Vec<(usize, i32)>) {
+        for step in steps.iter().filter(|step| self.is_done(step, at)) {
+            match step {
+                Step::Fold { from, .. } | Step::Store { from, .. } => found.push(self.key(*from, at)),
+                Step::Compute { inputs, .. } => {
+                    found.extend(inputs.iter().map(|input| self.key(*input, at)));
+                }
+                Step::Loop { axis, steps, .. } => {
+                    for here in self.written_out(*axis, steps, at) {
+                        self.find_reads(steps, &here, found);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Folds the vectors that were computed side by side into the first of them.
     fn put_together(&mut self, folded: &[Folded], at: &At) -> Option<()> {
         let mut segment = Segment::new();
@@ -273,4 +325,11 @@ impl Writer<'_> {
         }
         self.place(&segment, at)
     }
+}
+
+/// Whether steps give a register a value.
+fn gives(steps: &[Step], register: usize) -> bool {
+    let mut found = false;
+    each_given(steps, &mut |own| found |= own == register);
+    found
 }

@@ -386,7 +386,7 @@ fn given_in_short_loops(wanted: &Wanted<'_>, steps: &[Step], found: &mut impl Fn
     }
 }
 
-fn each_given(steps: &[Step], found: &mut impl FnMut(usize)) {
+pub(super) fn each_given(steps: &[Step], found: &mut impl FnMut(usize)) {
     for step in steps {
         match step {
             Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => found(*to),
