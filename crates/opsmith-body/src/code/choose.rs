@@ -24,6 +24,7 @@ impl Placer<'_> {
             Op::Xor(a, b) => self.two(value, pin, Arith::Xor, a, b, true),
             Op::AndNot(a, b) => self.two(value, pin, Arith::AndNot, a, b, false),
             Op::Fma(a, b, c) => self.multiply_add(value, pin, a, b, c),
+            Op::FmaWhere(mask, a, b, c) => self.multiply_add_where((value, pin), mask, (a, b, c)),
             Op::Sqrt(a) | Op::Floor(a) => {
                 let from = self.anywhere(a);
                 let to = self.result(value, pin, &operands);
@@ -183,13 +184,8 @@ impl Placer<'_> {
 
     /// a b + c, in the place of what is no longer read.
     fn multiply_add(&mut self, value: Value, pin: Option<Vector>, a: Value, b: Value, c: Value) {
-        let is_last = |own: &Self, which: Value| {
-            let times = [a, b, c].iter().filter(|other| **other == which).count();
-            let is_free = own.at[which.0 as usize]
-                .is_none_or(|register| !own.is_pinned[usize::from(register.0)] || pin == Some(register));
-            own.uses[which.0 as usize].len() == 1 && times == 1 && is_free
-        };
         let operands = [a, b, c];
+        let is_last = |own: &Self, which: Value| own.is_last(which, &operands, pin);
         if is_last(self, c) && self.is_near(c) {
             let (a, b) = if self.is_near(a) { (a, b) } else { (b, a) };
             let (to, first) = (self.register(c), self.register(a));
@@ -213,8 +209,51 @@ impl Placer<'_> {
         self.asm.copy(to, first);
         let term = self.anywhere(c);
         self.asm.multiply_add(to, factor, term);
-        self.done(&operands);
-        self.forget(&operands, value);
+        self.new_result(value, to, &operands);
+    }
+
+    /// Whether an operand is read for the last time and its register can have the result.
+    fn is_last(&self, which: Value, operands: &[Value], pin: Option<Vector>) -> bool {
+        let times = operands.iter().filter(|other| **other == which).count();
+        let is_free = self.at[which.0 as usize]
+            .is_none_or(|register| !self.is_pinned[usize::from(register.0)] || pin == Some(register));
+        self.uses[which.0 as usize].len() == 1 && times == 1 && is_free
+    }
+
+    /// a b + c where a mask is true, else c.
+    fn multiply_add_where(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        mask: Value,
+        (a, b, c): (Value, Value, Value),
+    ) {
+        let operands = [mask, a, b, c];
+        let sum = self.register(c);
+        let by = self.register(a);
+        if self.vectors.wide {
+            let mask = self.mask(mask);
+            let is_last = self.is_last(c, &operands, pin);
+            let to = if is_last { sum } else { self.free() };
+            self.asm.copy(to, sum);
+            let times = self.anywhere(b);
+            self.asm.add_product_where(to, mask, by, times);
+            return match is_last {
+                true => self.replaced(value, c, &operands),
+                false => self.new_result(value, to, &operands),
+            };
+        }
+        let (mask, to) = (self.register(mask), self.free());
+        self.asm.copy(to, sum);
+        let times = self.anywhere(b);
+        self.asm.add_product(to, by, times);
+        self.asm.select(to, mask, to.into(), sum);
+        self.new_result(value, to, &operands);
+    }
+
+    /// A result is in a register that nothing else is in.
+    fn new_result(&mut self, value: Value, to: Vector, operands: &[Value]) {
+        self.done(operands);
+        self.forget(operands, value);
         self.registers[usize::from(to.0)] = Some(value);
         self.at[value.0 as usize] = Some(to);
     }

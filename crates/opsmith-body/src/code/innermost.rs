@@ -269,8 +269,12 @@ impl Writer<'_> {
             while vectors.len() > 1 {
                 let half = vectors.len() / 2;
                 for index in 0..half {
-                    vectors[index] =
-                        lower::fold(&mut segment.line, (*op, false), vectors[index], vectors[index + half]);
+                    vectors[index] = lower::fold(
+                        &mut segment.line,
+                        (*op, lower::Rounded::Alone),
+                        vectors[index],
+                        vectors[index + half],
+                    );
                 }
                 vectors.truncate(half);
             }

@@ -23,6 +23,8 @@ pub(crate) enum Op {
     Div(Value, Value),
     /// The product of the first two and the third, added with one rounding.
     Fma(Value, Value, Value),
+    /// The same where the mask, the first, is true; the last elsewhere.
+    FmaWhere(Value, Value, Value, Value),
     Sqrt(Value),
     Floor(Value),
     /// The larger and the smaller; the second if one is NaN or both are zero.
@@ -71,7 +73,7 @@ impl Op {
     /// The vectors that it reads.
     pub(crate) fn operands(self) -> impl Iterator<Item = Value> {
         let operands = match self {
-            Self::Input(_) | Self::Constant(_) | Self::Bits(_) => [None; 3],
+            Self::Input(_) | Self::Constant(_) | Self::Bits(_) => [None; 4],
             Self::Sqrt(a)
             | Self::Floor(a)
             | Self::IsNan(a)
@@ -79,8 +81,8 @@ impl Op {
             | Self::Swapped(a, _)
             | Self::Permuted(a, _)
             | Self::ShiftLeft(a, _)
-            | Self::ShiftRight(a, _) => [Some(a), None, None],
-            Self::Call(function, a, b) => [Some(a), (function == Function::Pow).then_some(b), None],
+            | Self::ShiftRight(a, _) => [Some(a), None, None, None],
+            Self::Call(function, a, b) => [Some(a), (function == Function::Pow).then_some(b), None, None],
             Self::Add(a, b)
             | Self::Sub(a, b)
             | Self::Mul(a, b)
@@ -95,8 +97,9 @@ impl Op {
             | Self::Or(a, b)
             | Self::Xor(a, b)
             | Self::AndNot(a, b)
-            | Self::AddInt(a, b) => [Some(a), Some(b), None],
-            Self::Fma(a, b, c) | Self::Select(a, b, c) => [Some(a), Some(b), Some(c)],
+            | Self::AddInt(a, b) => [Some(a), Some(b), None, None],
+            Self::Fma(a, b, c) | Self::Select(a, b, c) => [Some(a), Some(b), Some(c), None],
+            Self::FmaWhere(mask, a, b, c) => [Some(mask), Some(a), Some(b), Some(c)],
         };
         operands.into_iter().flatten()
     }
@@ -133,6 +136,16 @@ impl Line {
                 _ => op,
             },
             _ => op,
+        }
+    }
+
+    /// Whether a vector is known to have all bits of a number set, or none.
+    pub(crate) fn is_mask(&self, value: Value) -> bool {
+        match self.op(value) {
+            Op::Lt(..) | Op::Le(..) | Op::Eq(..) | Op::IsNan(_) | Op::IsNotZero(_) => true,
+            Op::And(a, b) | Op::Or(a, b) => self.is_mask(a) && self.is_mask(b),
+            Op::Xor(a, b) => self.is_mask(a) && self.op(b) == Op::Bits(u64::MAX),
+            _ => false,
         }
     }
 

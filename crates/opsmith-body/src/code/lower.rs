@@ -43,9 +43,7 @@ fn mask(line: &mut Line, known: Known) -> Value {
     {
         return mask;
     }
-    let zero = line.number(0.0);
-    let is_zero = line.push(Op::Eq(number, zero));
-    not(line, is_zero)
+    line.push(Op::IsNotZero(number))
 }
 
 fn not(line: &mut Line, mask: Value) -> Value {
@@ -111,8 +109,20 @@ pub(crate) fn is_sign(op: Op) -> bool {
     matches!(op, Op::Bits(0x8000_0000 | 0x8000_0000_0000_0000))
 }
 
-/// Folds a vector into another, number by number; a product that is a term is rounded with the sum if that is allowed.
-pub(crate) fn fold(line: &mut Line, (op, is_fused): (Fold, bool), into: Value, from: Value) -> Value {
+/// How a product that is a term is rounded: with the sum, or by itself where another loop computes the same sum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounded {
+    /// By itself.
+    Alone,
+    /// With the sum if it is always added, by itself if only where a mask is true.
+    Fused,
+    /// With the sum.
+    AlwaysFused,
+}
+
+/// Folds a vector into another, number by number.
+pub(crate) fn fold(line: &mut Line, (op, rounded): (Fold, Rounded), into: Value, from: Value) -> Value {
+    let is_fused = rounded != Rounded::Alone;
     match op {
         Fold::Sum => match line.op(from) {
             Op::Mul(a, b) if is_fused => line.push(Op::Fma(a, b, into)),
@@ -125,6 +135,12 @@ pub(crate) fn fold(line: &mut Line, (op, is_fused): (Fold, bool), into: Value, f
                 }
                 _ => line.push(Op::Add(into, from)),
             },
+            Op::And(mask, term) if rounded == Rounded::AlwaysFused && line.is_mask(mask) => {
+                match line.op(term) {
+                    Op::Mul(a, b) => line.push(Op::FmaWhere(mask, a, b, into)),
+                    _ => line.push(Op::Add(into, from)),
+                }
+            }
             _ => line.push(Op::Add(into, from)),
         },
         Fold::Max | Fold::Min => {
@@ -142,12 +158,12 @@ pub(crate) fn across(line: &mut Line, op: Fold, vector: Value, vectors: Vectors)
     let mut folded = vector;
     for order in quarters {
         let other = line.push(Op::Swapped(folded, *order));
-        folded = fold(line, (op, false), folded, other);
+        folded = fold(line, (op, Rounded::Alone), folded, other);
     }
     let numbers: &[u8] = if vectors.double { &[0b0101_0101] } else { &[0b0100_1110, 0b1011_0001] };
     for order in numbers {
         let other = line.push(Op::Permuted(folded, *order));
-        folded = fold(line, (op, false), folded, other);
+        folded = fold(line, (op, Rounded::Alone), folded, other);
     }
     folded
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::{Line, Op, Value};
-use super::lower;
+use super::lower::{self, Rounded};
 use super::nest::{At, Held, MOST_SPILLED, Object, Writer, count_reads};
 use super::place::{Lined, Place, Pointer, Source, Stored, Target, Which, place};
 use crate::axes::Axis;
@@ -132,8 +132,12 @@ impl Writer<'_> {
             }
             Step::Fold { op, from, into } => {
                 let (old, from) = (self.read(segment, *into, at), self.read(segment, *from, at));
-                let is_fused = self.again_sums.get(into).is_none_or(|sum| sum.is_fused);
-                let mut value = lower::fold(&mut segment.line, (*op, is_fused), old, from);
+                let rounded = match self.again_sums.get(into) {
+                    None => Rounded::AlwaysFused,
+                    Some(sum) if sum.is_fused => Rounded::Fused,
+                    Some(_) => Rounded::Alone,
+                };
+                let mut value = lower::fold(&mut segment.line, (*op, rounded), old, from);
                 if at.is_partial {
                     value = segment.line.push(Op::FirstOf(at.len as u8, value, old));
                 }

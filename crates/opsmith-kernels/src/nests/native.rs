@@ -15,6 +15,8 @@ use crate::stored::Stored;
 
 /// Into so many parts a loop is split at most, all positions of the free axes together.
 const PARTS: usize = 64;
+/// With so many positions, tiles of them are better than parts.
+const ENOUGH: usize = 16;
 /// The least numbers of a part of a loop, along the lanes and along another axis.
 const LEAST_NUMBERS: usize = 2048;
 const LEAST_POSITIONS: usize = 16;
@@ -221,7 +223,7 @@ impl Made<'_> {
         // What is in registers for each position is not there for a part; and a sum that another loop computes too is added up as there.
         let is_kept =
             nest.registers.iter().any(|axes| axes.has(*axis)) || sums.iter().any(|sum| sum.is_again);
-        if loops.next().is_some() || units == 0 || is_kept {
+        if loops.next().is_some() || units == 0 || units >= ENOUGH || is_kept {
             return None;
         }
         let size = self.sizes[axis.index()];

@@ -96,6 +96,12 @@ impl Asm {
         self.wide(form(1, 2, false), Length::Full, 0x65, operands, None, Under::Mask(mask));
     }
 
+    /// `to = a * b + to` where the mask is set.
+    pub(crate) fn add_product_where(&mut self, to: Vector, mask: Mask, a: Vector, b: Rm) {
+        let (form, operands) = (form(1, 2, self.vectors.double), (to.0, a.0, b));
+        self.wide(form, Length::Full, 0xb8, operands, None, Under::Mask(mask));
+    }
+
     /// All bits of each number whose bit is set.
     pub(crate) fn spread_bits(&mut self, to: Vector, from: Mask) {
         self.vector(form(2, 2, false), Length::Full, 0x38, to.0, 0, Rm::Vector(Vector(from.0)), None);

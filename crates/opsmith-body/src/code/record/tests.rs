@@ -59,6 +59,10 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::Or(a, b) => bits(a) | bits(b),
         Op::Xor(a, b) => bits(a) ^ bits(b),
         Op::AndNot(a, b) => !bits(a) & bits(b),
+        Op::FmaWhere(m, a, b, c) => match bits(m) {
+            0 => bits(c),
+            _ => number(a).fused(number(b), number(c)).bits(),
+        },
         Op::Select(m, yes, no) => {
             assert!(bits(m) == ones || bits(m) == 0, "a mask is true or false in all bits");
             if bits(m) == ones { bits(yes) } else { bits(no) }
