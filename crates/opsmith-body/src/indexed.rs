@@ -51,6 +51,9 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
     fn count(axis: Axis) -> Self;
     /// The sum along an axis; 0 of no numbers.
     fn sum(self, axis: Axis) -> Self;
+    /// The product along an axis; 1 of no numbers. The gradient is right where numbers are 0, too; that of the third order and on where
+    /// there is at most one 0 along the axis.
+    fn prod(self, axis: Axis) -> Self;
     /// The largest along an axis, NaN if one is NaN; −∞ of no numbers. The gradient is shared equally by those that are it.
     fn amax(self, axis: Axis) -> Self;
     /// The smallest along an axis, NaN if one is NaN; ∞ of no numbers. The gradient is shared equally by those that are it.
@@ -217,6 +220,9 @@ impl Indexed for Expr {
     }
     fn sum(self, axis: Axis) -> Self {
         fold(Fold::Sum, axis, self)
+    }
+    fn prod(self, axis: Axis) -> Self {
+        fold(Fold::Product, axis, self)
     }
     fn amax(self, axis: Axis) -> Self {
         fold(Fold::Max, axis, self)

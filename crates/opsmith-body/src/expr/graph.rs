@@ -83,6 +83,8 @@ pub enum Fold {
     Max,
     /// The smallest, NaN if one is NaN; ∞ of none.
     Min,
+    /// Their product; 1 of none.
+    Product,
 }
 
 impl Fold {
@@ -99,6 +101,7 @@ impl Fold {
             Self::Sum => 0.0,
             Self::Max => f64::NEG_INFINITY,
             Self::Min => f64::INFINITY,
+            Self::Product => 1.0,
         }
     }
 
@@ -109,6 +112,7 @@ impl Fold {
             Self::Sum => a + b,
             Self::Max => a.max(b),
             Self::Min => a.min(b),
+            Self::Product => a * b,
         }
     }
 }
@@ -394,15 +398,15 @@ impl Graph {
                 graph.outputs[position] = match size {
                     0 => graph.push(Node::Fold(Fold::Sum, axis, id)),
                     2.. if of_node.has(axis) => graph.push(Node::Fold(Fold::Sum, axis, id)),
-                    _ => graph.times(id, size),
+                    _ => graph.times(Binary::Mul, id, size),
                 };
             }
         }
         graph
     }
 
-    /// Leaves out folds of numbers that are the same all along the axis, unless that is empty: their sum is a product, and each is the
-    /// largest. An array of one number may claim to have more than could ever be gone through.
+    /// Leaves out folds of numbers that are the same all along the axis, unless that is empty: their sum is a product, their product
+    /// a power, and each is the largest. An array of one number may claim to have more than could ever be gone through.
     fn fold_what_varies(&mut self, sizes: &[usize]) {
         let nodes = std::mem::take(&mut self.nodes);
         let (mut places, mut axes): (Vec<Id>, Vec<Axes>) = (Vec::new(), Vec::new());
@@ -411,7 +415,8 @@ impl Graph {
             let is_same = |axis: Axis, a: Id| !axes[a.index()].has(axis) && sizes[axis.index()] > 0;
             let place = match node {
                 Node::Fold(op, axis, a) if is_same(axis, a) => match op {
-                    Fold::Sum => self.times(places[a.index()], sizes[axis.index()]),
+                    Fold::Sum => self.times(Binary::Mul, places[a.index()], sizes[axis.index()]),
+                    Fold::Product => self.times(Binary::Pow, places[a.index()], sizes[axis.index()]),
                     Fold::Max | Fold::Min => places[a.index()],
                 },
                 _ => self.push(node.with_operands(|id| places[id.index()])),
@@ -427,13 +432,13 @@ impl Graph {
         Id(self.nodes.len() as u32 - 1)
     }
 
-    /// A number so many times.
-    fn times(&mut self, id: Id, count: usize) -> Id {
+    /// A number so many times, added up or multiplied.
+    fn times(&mut self, op: Binary, id: Id, count: usize) -> Id {
         if count == 1 {
             return id;
         }
         let count = self.push(Node::Constant((count as f64).to_bits()));
-        self.push(Node::Binary(Binary::Mul, id, count))
+        self.push(Node::Binary(op, id, count))
     }
 
     /// The graph with several axes in the place of one, whose positions are those of all together, the last one's the fastest but

@@ -164,6 +164,11 @@ pub(crate) fn axes_of(id: Id) -> Axes {
     with(|r| r.axes(id))
 }
 
+/// A node of the recording.
+pub(crate) fn node_of(id: Id) -> Node {
+    with(|r| r.nodes[id.index()])
+}
+
 /// Says that the positions along an axis are told apart.
 pub(crate) fn exact(axis: Axis) {
     with(|r| r.exact = r.exact.with(axis));
