@@ -2,7 +2,9 @@
 
 use crate::axes::{Axes, Axis};
 use crate::body::Body;
-use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, size_within};
+use crate::expr::{
+    Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, size_within, taken,
+};
 use crate::scalar::{Mask, Scalar};
 
 /// What an argument of a body is.
@@ -74,7 +76,7 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
         (-negative, positions)
     }
 
-    /// The number at a position along an axis; NaN where the axis has no such position.
+    /// The number at a position along an axis, which has to have it: else it is an error.
     fn at(self, axis: Axis, position: usize) -> Self;
 
     /// The mean along an axis; NaN of no numbers.
@@ -238,10 +240,9 @@ impl Indexed for Expr {
     }
     fn at(self, axis: Axis, position: usize) -> Self {
         exact(axis);
-        let at = Self::of(position as f64);
-        let here = Scalar::eq(node(Node::Index(axis)), at);
-        let is_there = Scalar::lt(at, node(Node::Count(axis)));
-        Self::select(is_there, Self::select(here, self, Self::of(0.0)).sum(axis), Self::of(f64::NAN))
+        taken(axis, position);
+        let here = Scalar::eq(node(Node::Index(axis)), Self::of(position as f64));
+        Self::select(here, self, Self::of(0.0)).sum(axis)
     }
     fn smallest(self, axis: Axis, into: Axis) -> (Self, IndexExpr) {
         exact(axis);

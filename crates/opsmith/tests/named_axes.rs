@@ -22,12 +22,6 @@ fn cosine_distance<S: Indexed>(x: S, y: S) -> S {
     S::of(1.0) - (x * y).sum(k) / ((x * x).sum(k) * (y * y).sum(k)).sqrt()
 }
 
-/// Says that its result lies on j too.
-#[body("(i,j)->(i,j)", orders = 0)]
-fn folded<S: Indexed>(x: S) -> S {
-    x.sum(j)
-}
-
 /// With a local of an axis' name, a function that takes an axis, and masks.
 #[body("(i,k)->(i)")]
 fn helped<S: Indexed>(x: S) -> S {
@@ -103,12 +97,6 @@ fn first<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S::Index {
 #[body("(i),(i),(j),(i,j)->(i)")]
 fn some<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S::Mask {
     taken::<S>(x, label, y, take, j).gt(S::of(0.25)).any(j)
-}
-
-/// Of an axis that the signature does not have.
-#[body("(i)->(i)")]
-fn beyond<S: Indexed>(x: S) -> S {
-    x + S::count(opsmith::Axis::new(7))
 }
 
 fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
@@ -201,14 +189,6 @@ fn several_folds_of_a_pair() {
 }
 
 #[test]
-fn a_result_lies_on_the_axes_of_its_output() {
-    let message = testing::call::<folded>().input(&numbers(2, 3, 1)).run().unwrap_err().message().to_owned();
-    let expected =
-        "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)";
-    assert!(message.contains(expected), "{message}");
-}
-
-#[test]
 fn locals_and_functions_see_axes() {
     let x = array![[3.0, -4.0], [1.0, 0.0], [0.0, 0.0]];
     let outputs = testing::call::<helped>().input(&x).run().unwrap();
@@ -271,16 +251,6 @@ fn an_axis_may_be_empty_where_a_number_does_not_lie_on_it() {
     assert_eq!(outputs.array::<f64, Ix1>("most").unwrap(), infinite);
     assert_eq!(outputs.array::<f64, Ix1>("total").unwrap(), array![0.0, 0.0]);
     assert_eq!(outputs.array::<f64, Ix1>("all").unwrap(), x);
-}
-
-#[test]
-fn an_axis_that_is_none_of_the_signature_is_refused() {
-    let message = testing::call::<beyond>().input(&array![1.0]).run().unwrap_err().message().to_owned();
-    assert!(message.contains("uses the axis of position 7, and its signature has 1 axes"), "{message}");
-    let op = folded::def();
-    let library = opsmith::Library::new("explained", "0.1.0", vec![op]).unwrap();
-    let error = library.op("folded").unwrap().explain(&[None]).unwrap_err();
-    assert!(error.message().contains("lies on the axes (i,j)"), "{}", error.message());
 }
 
 #[test]

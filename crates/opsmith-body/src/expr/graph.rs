@@ -224,6 +224,8 @@ pub struct Graph {
     pub(crate) limits: Vec<(Axis, Axis)>,
     /// The axes whose positions such a graph tells apart.
     pub(crate) exact: Axes,
+    /// The positions that such a graph takes numbers from.
+    pub(crate) taken: Vec<(Axis, usize)>,
 }
 
 /// An input or an output of a graph.
@@ -294,6 +296,7 @@ impl Graph {
             is_faithful: true,
             limits: Vec::new(),
             exact: Axes::NONE,
+            taken: Vec::new(),
         }
     }
 
@@ -361,6 +364,11 @@ impl Graph {
     /// The axes whose positions such a graph tells apart: numbers have to hold them exactly.
     pub fn exact(&self) -> Axes {
         self.exact
+    }
+
+    /// The positions that such a graph takes numbers from, by [`Indexed::at`](crate::Indexed::at): there have to be some.
+    pub fn taken(&self) -> &[(Axis, usize)] {
+        &self.taken
     }
 
     /// The graph with some of its outputs, by position, and all inputs.

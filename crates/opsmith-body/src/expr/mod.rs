@@ -21,4 +21,4 @@ pub use interpret::{Interpreted, Temporary};
 pub use listing::{Listing, opcodes};
 pub use nest::{Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_blocks, sum_up};
 pub use trace::{Expr, MaskExpr, compose, trace};
-pub(crate) use trace::{axes_of, exact, node, record, size_within};
+pub(crate) use trace::{axes_of, exact, node, record, size_within, taken};

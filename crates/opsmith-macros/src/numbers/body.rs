@@ -39,7 +39,7 @@ pub(super) const NUMBERS: [&str; 25] = [
 /// Those that take a plain integer.
 pub(super) const INTEGERS: [&str; 1] = ["powi"];
 /// The methods of `Each` that give one number for each row.
-pub(super) const FOLDS: [&str; 5] = ["sum", "amax", "amin", "count", "mean"];
+pub(super) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
 /// Those that give a mask.
 const COMPARISONS: [&str; 6] = ["lt", "le", "gt", "ge", "eq", "ne"];
 
