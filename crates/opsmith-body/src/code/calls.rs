@@ -2,7 +2,7 @@
 
 use super::line::Function;
 use crate::element::Element;
-use crate::isa::{Isa, Kernel, Level, dispatch_at};
+use crate::isa::{Isa, Kernel, dispatch};
 use crate::scalar::Scalar;
 
 /// What code calls: with the addresses of a vector for the result and of one or two others, which may be the same.
@@ -65,7 +65,7 @@ macro_rules! called {
             unsafe {
                 let (a, b) = (a.cast::<[T; LANES]>().read(), b.cast::<[T; LANES]>().read());
                 let call = Call { function: Function::$function, a, b };
-                to.cast::<[T; LANES]>().write(dispatch_at(Level::Avx2, call));
+                to.cast::<[T; LANES]>().write(dispatch(call));
             }
         }
     )*};
