@@ -41,6 +41,26 @@ fn kernel<S: Scalar>(x: S, y: S) -> S {
     (-((x - y) * (x - y))).exp()
 }
 
+/// What is made of a fold, by attributes.
+fn root<S: Scalar>(z: S, p: S, times: i64, negative: bool, unit: &str) -> S {
+    let root = z.pow(S::of(1.0) / p) * if unit == "half" { 0.5 } else { 1.0 };
+    let all = (0..times).fold(S::of(0.0), |all, _| all + root);
+    if negative { -all } else { all }
+}
+
+/// Minkowski's distances, with attributes in the terms, after the fold, and in both.
+#[pairwise(finish = root(p, times, negative, unit))]
+fn minkowski<S: Scalar>(
+    x: S,
+    y: S,
+    #[attr(default = 2.0)] p: S,
+    #[attr(default = 1)] _times: i64,
+    #[attr(default = false)] _negative: bool,
+    #[attr(default = "one", one_of = ["one", "half"])] _unit: &str,
+) -> S {
+    (x - y).abs().pow(p)
+}
+
 /// Numbers between −1 and 1 that look random.
 fn noise(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -133,6 +153,26 @@ fn attributes_are_constants_of_the_body() {
 }
 
 #[test]
+fn attributes_are_there_after_the_fold() {
+    let (x, y) = (noise(5, 3, 1), noise(4, 3, 2));
+    let z = testing::call::<minkowski>().input(&x).input(&y).attr("p", 3.0).attr("times", 2_i64);
+    let z = z.attr("negative", true).attr("unit", "half").run().unwrap();
+    let definition = expected(&x, &y, |terms| -terms.map(|(x, y)| (x - y).abs().powi(3)).sum::<f64>().cbrt());
+    assert_close("minkowski", &z.array("z").unwrap(), &definition, 1e-13);
+    let plain = run::<minkowski>(&[&x, &y], 1);
+    let definition = expected(&x, &y, |terms| terms.map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt());
+    assert_close("minkowski", &plain.array("z").unwrap(), &definition, 1e-13);
+    let library = opsmith::Library::new("finished", "0.1.0", vec![minkowski::def().not_differentiable()]);
+    let source = library
+        .unwrap_or_else(|error| panic!("{error}"))
+        .op("minkowski")
+        .unwrap()
+        .explain(&[const { None }; 5])
+        .unwrap();
+    assert!(source.cuda_source.contains("attributes.value[0]"), "{}", source.cuda_source);
+}
+
+#[test]
 fn half_precision_is_computed_in_float32() {
     let (n, m, p) = (14, 20, 300);
     let (x, y) = (noise(n, p, 3), noise(m, p, 4));
@@ -202,6 +242,7 @@ fn gradients_are_those_of_finite_differences() {
     check_gradient::<euclidean>("z");
     check_gradient::<farthest>("far");
     check_gradient::<kernel>("z");
+    check_gradient::<minkowski>("z");
 }
 
 #[test]
