@@ -303,8 +303,8 @@ pub fn trace_sized(
 }
 
 /// Traces a body of two numbers, folded along the axis that its arguments share: `x` lies on the first and the second axis, `y` on the third
-/// and the second, the result on the first and the third. A sum may be divided by how many terms it has, and a body of one number is
-/// applied to the fold.
+/// and the second, the result on the first and the third, or on fewer where the body ignores one.
+/// A sum may be divided by how many terms it has, and a body of one number is applied to the fold.
 pub fn trace_pairs(
     axes: [&str; 3],
     [x, y, z]: [&str; 3],
@@ -312,16 +312,12 @@ pub fn trace_pairs(
     body: &impl Body<2, 1>,
     finish: &impl Body<1, 1>,
 ) -> Graph {
-    let [first, shared, third] = [0, 1, 2].map(Axis::new);
+    let shared = Axis::new(1);
     let arguments = [(x, Axes::at(&[0, 1])), (y, Axes::at(&[2, 1]))];
     trace_over(&axes, &arguments, &[(z, Axes::at(&[0, 2]))], |numbers| {
         let [term] = body.eval([numbers[0], numbers[1]]);
         let folded = self::fold(fold, shared, term);
         let folded = if mean { folded / node(Node::Count(shared)) } else { folded };
-        let [result] = finish.eval([folded]);
-        // What is the same for all rows is there for each all the same.
-        let missing = [first, third].into_iter().filter(|axis| !axes_of(result.0).has(*axis));
-        let spread = |result: Expr, axis: Axis| result + node(Node::Index(axis)) * 0.0;
-        vec![missing.fold(result, spread)]
+        finish.eval([folded]).to_vec()
     })
 }

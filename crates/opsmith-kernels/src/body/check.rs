@@ -46,7 +46,7 @@ fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()
     };
     for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {
         ensure!(
-            own == said,
+            own == said || arguments.spreads && own.is_within(said),
             InvalidArgument,
             "{}: its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
             facts.name,

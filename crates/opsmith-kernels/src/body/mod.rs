@@ -33,6 +33,8 @@ pub trait AxesBody: OneBody {
     const OUTPUTS: &'static [&'static [usize]];
     /// The size of each axis.
     const SIZES: &'static [AxisSize];
+    /// Whether a result may lie on fewer axes than its output, which then has it at all positions of the others.
+    const SPREADS: bool = false;
     /// What it computes.
     fn trace(&self) -> Graph;
 }
@@ -107,11 +109,18 @@ struct Arguments {
     sizes: &'static [AxisSize],
     inputs: &'static [&'static [usize]],
     outputs: &'static [&'static [usize]],
+    spreads: bool,
 }
 
 impl Arguments {
     fn of<B: AxesBody>() -> Self {
-        Arguments { axes: B::AXES, sizes: B::SIZES, inputs: B::INPUTS, outputs: B::OUTPUTS }
+        Arguments {
+            axes: B::AXES,
+            sizes: B::SIZES,
+            inputs: B::INPUTS,
+            outputs: B::OUTPUTS,
+            spreads: B::SPREADS,
+        }
     }
 
     /// The axes of an argument that is like one of the forward op's.

@@ -42,6 +42,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             const INPUTS: &'static [&'static [usize]] = &[&[0, 1], &[2, 1]];
             const OUTPUTS: &'static [&'static [usize]] = &[&[0, 2]];
             const SIZES: &'static [#private::kernels::body::AxisSize] = &[#given, #given, #given];
+            const SPREADS: bool = true;
 
             fn trace(&self) -> #private::body::Graph {
                 let fold = (#private::body::Fold::#fold, #mean);
