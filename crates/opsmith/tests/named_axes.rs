@@ -46,6 +46,13 @@ fn shared<S: Indexed>(x: S, y: S, z: S) -> S {
     (e / e.sum(a)).sum(j)
 }
 
+/// Two of which one gradient may be absent.
+#[body("(i,k),(j,k)->(i),(i)", outputs = [near, total])]
+fn near_and_total<S: Indexed>(x: S, y: S) -> (S, S) {
+    let d = ((x - y) * (x - y)).sum(k);
+    (d.amin(j).sqrt(), (-d).exp().sum(j))
+}
+
 /// The positions of the largest of rows and of columns.
 #[body("(i,j)->(i),(j)", outputs = [row, column])]
 fn both_ways<S: Indexed>(x: S) -> (S::Index, S::Index) {
@@ -230,6 +237,33 @@ fn a_fold_within_another_one_along_the_axis_of_the_output() {
         }
     }
     close(&outputs.array::<f64, Ix2>("output").unwrap(), &expected);
+}
+
+#[test]
+fn a_gradient_that_is_absent_is_zero() {
+    let (x, y, grad) = (numbers(5, 3, 1), numbers(4, 3, 2), numbers(1, 5, 3).remove_axis(Axis(0)));
+    let zero = Array1::<f64>::zeros(5);
+    let call = || testing::Call::new(near_and_total::COMPANIONS[0]()).input(&x).input(&y);
+    let given = [call().input(&grad).input(&zero).run(), call().input(&zero).input(&grad).run()];
+    let absent = [call().input(&grad).absent().run(), call().absent().input(&grad).run()];
+    for (given, absent) in given.into_iter().zip(absent) {
+        let (given, absent) = (given.unwrap(), absent.unwrap());
+        for output in ["x_grad", "y_grad"] {
+            let array = |of: &testing::Outputs| of.array::<f64, Ix2>(output).unwrap();
+            close(&array(&absent), &array(&given));
+        }
+    }
+    let none: Array2<f64> = call().absent().absent().run().unwrap().array("x_grad").unwrap();
+    assert_eq!(none, Array2::<f64>::zeros((5, 3)));
+    // Where the slope of the other output is infinite too.
+    let same = testing::Call::new(near_and_total::COMPANIONS[0]()).input(&x).input(&x).absent().input(&grad);
+    let by_x: Array2<f64> = same.run().unwrap().array("x_grad").unwrap();
+    assert!(by_x.iter().all(|number| number.is_finite()));
+    // Of no columns, too.
+    let empty = Array2::<f64>::zeros((5, 0));
+    let none = testing::Call::new(near_and_total::COMPANIONS[0]()).input(&empty).input(&empty);
+    let none: Array2<f64> = none.input(&grad).absent().run().unwrap().array("x_grad").unwrap();
+    assert_eq!(none, empty);
 }
 
 #[test]

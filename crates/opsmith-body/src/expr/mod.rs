@@ -1,5 +1,6 @@
 //! Bodies as expression graphs: traced, simplified, differentiated, interpreted, printed, and written as CUDA C++.
 
+mod absent;
 mod cuda;
 mod functions;
 mod graph;
