@@ -226,7 +226,7 @@ fn the_gradient_of_a_product_is_right_where_numbers_are_zero() {
     ];
     for row in rows {
         let length = row.len();
-        assert_eq!(eval(&graph, &[row.clone()], length)[0], [product_but(&row, &[])]);
+        assert_eq!(eval(&graph, std::slice::from_ref(&row), length)[0], [product_but(&row, &[])]);
         let along = |f: &dyn Fn(usize) -> f64| (0..length).map(f).collect::<Row>();
         let unit = |by: usize| along(&|k| f64::from(u8::from(k == by)));
         let gradient = &eval(&first, &[row.clone(), vec![2.0]], length)[0];
