@@ -6,6 +6,7 @@ mod functions;
 mod graph;
 mod interpret;
 mod listing;
+mod lying;
 mod nest;
 mod part;
 mod print;
