@@ -2,7 +2,9 @@
 
 use crate::axes::{Axes, Axis};
 use crate::body::Body;
-use crate::expr::{Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, size_within};
+use crate::expr::{
+    Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, size_within, taken,
+};
 use crate::scalar::{Mask, Scalar};
 
 /// What an argument of a body is.
@@ -51,6 +53,9 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
     fn count(axis: Axis) -> Self;
     /// The sum along an axis; 0 of no numbers.
     fn sum(self, axis: Axis) -> Self;
+    /// The product along an axis; 1 of no numbers. The gradient is right where numbers are 0, too; that of the third order and on where
+    /// there is at most one 0 along the axis.
+    fn prod(self, axis: Axis) -> Self;
     /// The largest along an axis, NaN if one is NaN; −∞ of no numbers. The gradient is shared equally by those that are it.
     fn amax(self, axis: Axis) -> Self;
     /// The smallest along an axis, NaN if one is NaN; ∞ of no numbers. The gradient is shared equally by those that are it.
@@ -71,7 +76,7 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
         (-negative, positions)
     }
 
-    /// The number at a position along an axis; NaN where the axis has no such position.
+    /// The number at a position along an axis, which has to have it: else it is an error.
     fn at(self, axis: Axis, position: usize) -> Self;
 
     /// The mean along an axis; NaN of no numbers.
@@ -218,6 +223,9 @@ impl Indexed for Expr {
     fn sum(self, axis: Axis) -> Self {
         fold(Fold::Sum, axis, self)
     }
+    fn prod(self, axis: Axis) -> Self {
+        fold(Fold::Product, axis, self)
+    }
     fn amax(self, axis: Axis) -> Self {
         fold(Fold::Max, axis, self)
     }
@@ -232,10 +240,9 @@ impl Indexed for Expr {
     }
     fn at(self, axis: Axis, position: usize) -> Self {
         exact(axis);
-        let at = Self::of(position as f64);
-        let here = Scalar::eq(node(Node::Index(axis)), at);
-        let is_there = Scalar::lt(at, node(Node::Count(axis)));
-        Self::select(is_there, Self::select(here, self, Self::of(0.0)).sum(axis), Self::of(f64::NAN))
+        taken(axis, position);
+        let here = Scalar::eq(node(Node::Index(axis)), Self::of(position as f64));
+        Self::select(here, self, Self::of(0.0)).sum(axis)
     }
     fn smallest(self, axis: Axis, into: Axis) -> (Self, IndexExpr) {
         exact(axis);
@@ -296,8 +303,8 @@ pub fn trace_sized(
 }
 
 /// Traces a body of two numbers, folded along the axis that its arguments share: `x` lies on the first and the second axis, `y` on the third
-/// and the second, the result on the first and the third. A sum may be divided by how many terms it has, and a body of one number is
-/// applied to the fold.
+/// and the second, the result on the first and the third, or on fewer where the body ignores one.
+/// A sum may be divided by how many terms it has, and a body of one number is applied to the fold.
 pub fn trace_pairs(
     axes: [&str; 3],
     [x, y, z]: [&str; 3],
@@ -305,16 +312,12 @@ pub fn trace_pairs(
     body: &impl Body<2, 1>,
     finish: &impl Body<1, 1>,
 ) -> Graph {
-    let [first, shared, third] = [0, 1, 2].map(Axis::new);
+    let shared = Axis::new(1);
     let arguments = [(x, Axes::at(&[0, 1])), (y, Axes::at(&[2, 1]))];
     trace_over(&axes, &arguments, &[(z, Axes::at(&[0, 2]))], |numbers| {
         let [term] = body.eval([numbers[0], numbers[1]]);
         let folded = self::fold(fold, shared, term);
         let folded = if mean { folded / node(Node::Count(shared)) } else { folded };
-        let [result] = finish.eval([folded]);
-        // What is the same for all rows is there for each all the same.
-        let missing = [first, third].into_iter().filter(|axis| !axes_of(result.0).has(*axis));
-        let spread = |result: Expr, axis: Axis| result + node(Node::Index(axis)) * 0.0;
-        vec![missing.fold(result, spread)]
+        finish.eval([folded]).to_vec()
     })
 }

@@ -46,6 +46,9 @@ pub trait Each:
     fn of_row(row: Self::One) -> Self;
     /// The sum of the row; 0 of an empty one.
     fn sum(self) -> Self::One;
+    /// The product of the row; 1 of an empty one. The gradient is right where numbers are 0, too; that of the third order and on where
+    /// there is at most one 0 in the row.
+    fn prod(self) -> Self::One;
     /// The largest of the row, NaN if one is NaN; −∞ of an empty row. The gradient is shared equally by those that are
     /// it.
     fn amax(self) -> Self::One;
@@ -81,6 +84,9 @@ impl Each for Expr {
     }
     fn sum(self) -> Self {
         node(Node::Fold(Fold::Sum, ROW, self.0))
+    }
+    fn prod(self) -> Self {
+        node(Node::Fold(Fold::Product, ROW, self.0))
     }
     fn amax(self) -> Self {
         node(Node::Fold(Fold::Max, ROW, self.0))

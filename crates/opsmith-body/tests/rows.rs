@@ -164,9 +164,9 @@ fn formulas_have_folds() {
 fn numbers_of_the_row_are_not_folded() {
     let graph = trace_rows(&[("w", Axes::NONE)], &[("y", Axes::NONE)], |w| {
         let each = <Expr as Each>::of_row(w[0]);
-        vec![each.sum() + each.amax()]
+        vec![each.sum() + each.amax() + each.prod()]
     });
-    assert_eq!(graph.formula(), "y = w + w * count");
+    assert_eq!(graph.formula(), "y = w + w * count + pow(w, count)");
     assert!(graph.nodes().iter().all(|node| !matches!(node, Node::Fold(..))));
 }
 
@@ -201,6 +201,54 @@ fn no_nan_comes_from_the_branch_not_taken() {
     let at = |row: [f64; 2], w: f64| eval(&gradient, &[row.to_vec(), vec![w], vec![1.0]], 2)[1].clone();
     assert_eq!((at([-1.0, 0.0], 0.0), at([-1.0, 3.0], 0.25)), (vec![0.0], vec![3.0]));
     assert_eq!(at([-1.0, 3.0], 0.0), [f64::INFINITY]);
+}
+
+/// The derivatives of some order of a row's product: that of all numbers but the ones it is by, or 0 where it is twice by the same.
+fn product_but(row: &[f64], by: &[usize]) -> f64 {
+    let is_twice = by.iter().enumerate().any(|(place, one)| by[..place].contains(one));
+    let others = (0..row.len()).filter(|place| !by.contains(place)).map(|place| row[place]);
+    if is_twice { 0.0 } else { others.product() }
+}
+
+#[test]
+fn the_gradient_of_a_product_is_right_where_numbers_are_zero() {
+    let graph = trace_rows(&[("x", Axes::FIRST)], &[("y", Axes::NONE)], |x| vec![x[0].prod()]);
+    assert_eq!(graph.formula(), "y = prod(x)");
+    let (first, second) = (graph.gradient(), graph.gradient().gradient());
+    let third = second.with_outputs(&[0]).gradient();
+    let rows = [
+        vec![3.0, -2.0, 0.5, 4.0],
+        vec![3.0, 0.0, 0.5, 4.0],
+        vec![0.0, -2.0, 0.0, 4.0],
+        vec![-0.0, 0.0, 0.0, 4.0],
+        vec![0.0],
+        vec![],
+    ];
+    for row in rows {
+        let length = row.len();
+        assert_eq!(eval(&graph, std::slice::from_ref(&row), length)[0], [product_but(&row, &[])]);
+        let along = |f: &dyn Fn(usize) -> f64| (0..length).map(f).collect::<Row>();
+        let unit = |by: usize| along(&|k| f64::from(u8::from(k == by)));
+        let gradient = &eval(&first, &[row.clone(), vec![2.0]], length)[0];
+        assert_eq!(*gradient, along(&|k| 2.0 * product_but(&row, &[k])));
+        for i in 0..length {
+            let gradient = &eval(&second, &[row.clone(), vec![1.0], unit(i)], length)[0];
+            assert!(
+                gradient.iter().zip(along(&|j| product_but(&row, &[i, j]))).all(|(a, b)| close(*a, b, 1e-15))
+            );
+            // Of the third order, where at most one number is 0.
+            for j in 0..if row.iter().filter(|x| **x == 0.0).count() < 2 { length } else { 0 } {
+                let inputs = [row.clone(), vec![1.0], unit(i), unit(j)];
+                let gradient = &eval(&third, &inputs, length)[0];
+                let expected = along(&|k| product_but(&row, &[i, j, k]));
+                assert!(gradient.iter().zip(expected).all(|(a, b)| close(*a, b, 1e-14)), "{row:?} {i} {j}");
+            }
+        }
+    }
+    let gradient = |row: [f64; 3]| eval(&first, &[row.to_vec(), vec![1.0]], 3)[0].clone();
+    assert!(gradient([2.0, f64::NAN, 3.0]).iter().all(|x| x.is_nan()));
+    let infinite = gradient([2.0, f64::INFINITY, 3.0]);
+    assert_eq!((infinite[0], infinite[2], infinite[1].is_nan()), (f64::INFINITY, f64::INFINITY, true));
 }
 
 #[test]

@@ -306,10 +306,10 @@ impl Generator<'_, '_> {
         attrs: &[(String, AttrValue)],
     ) -> Option<Vec<Vec<Option<Vec<usize>>>>> {
         let defs = &self.subject.signature.inputs;
+        let values = self.all_attrs(types, attrs);
         let shape_of: Vec<Vec<usize>> = match &self.subject.shape {
             Some(signature) => {
                 let sizes = dials.dims.get(..signature.dim_names().len())?;
-                let values = self.all_attrs(types, attrs);
                 let batch = if self.profile.scalars { &[][..] } else { &dials.batch };
                 let bound = signature.with_sizes(&self.subject.signature, sizes, batch, &values)?;
                 (0..defs.len()).map(|input| bound.input_shape(input).to_vec()).collect()
@@ -322,7 +322,7 @@ impl Generator<'_, '_> {
             position += 1;
             match shape_of.get(input) {
                 Some(shape) => shape.clone(),
-                None => free_shape(dials, pattern.dims.get(input).map_or(&[], |dims| dims), position - 1),
+                None => free_shape(dials, (&pattern, input), &values, position - 1),
             }
         };
         let list = |(input, def): (usize, &ArgDef)| {
@@ -429,14 +429,22 @@ impl Types {
     }
 }
 
-fn free_shape(dials: &Dials, classes: &[usize], position: usize) -> Vec<usize> {
+/// The shape of an input as a pattern has it; dims that must have one size have it, but where dims are free.
+fn free_shape(
+    dials: &Dials,
+    (pattern, input): (&Pattern, usize),
+    attrs: &[AttrValue],
+    position: usize,
+) -> Vec<usize> {
     let pick = |dim: usize| dials.free[(position * 4 + dim) % dials.free.len()];
     let size = |(dim, class): (usize, &usize)| match dials.mode {
         Mode::Broadcast if pick(dim) == 2 => 1,
-        Mode::Linked | Mode::Broadcast => dials.dims[class % dials.dims.len()],
+        Mode::Linked | Mode::Broadcast => {
+            pattern.size(*class, attrs).unwrap_or(dials.dims[class % dials.dims.len()])
+        }
         Mode::Free => [dials.dims[0], dials.dims[1], 1][pick(dim)],
     };
-    classes.iter().enumerate().map(size).collect()
+    pattern.dims.get(input).into_iter().flatten().enumerate().map(size).collect()
 }
 
 /// Puts other numbers into the tensors of floats, and leaves the rest, which may be indices, as the author made it.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use opsmith_core::attr::TensorValue;
-use opsmith_core::{Dim, Error, Shape};
+use opsmith_core::def::AttrDef;
+use opsmith_core::{AttrValue, Dim, Error, Shape};
 use serde_json::Value;
 
 use crate::case::Case;
@@ -23,12 +24,32 @@ pub(crate) struct Pattern {
     pub(crate) ranks: Vec<usize>,
     /// For each dim of each input a number; dims of one number have one size.
     pub(crate) dims: Vec<Vec<usize>>,
+    /// The sizes that dims of some numbers must have.
+    pub(crate) sizes: Vec<Size>,
+}
+
+/// The one size that dims of a number may have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Size {
+    number: usize,
+    size: usize,
+    /// The position of the int attribute that had this value, and so may say the size.
+    attr: Option<usize>,
 }
 
 impl Pattern {
     /// All inputs of rank 0.
     pub(crate) fn scalars(inputs: usize) -> Pattern {
-        Pattern { ranks: vec![0; inputs], dims: vec![vec![]; inputs] }
+        Pattern { ranks: vec![0; inputs], dims: vec![vec![]; inputs], sizes: vec![] }
+    }
+
+    /// The size that dims of a number must have, with these values of all attributes.
+    pub(crate) fn size(&self, number: usize, attrs: &[AttrValue]) -> Option<usize> {
+        let own = self.sizes.iter().find(|own| own.number == number)?;
+        match own.attr.and_then(|attr| attrs.get(attr)) {
+            Some(AttrValue::Int(size)) => usize::try_from(*size).ok(),
+            _ => Some(own.size),
+        }
     }
 
     /// Whether all inputs have one rank.
@@ -64,8 +85,16 @@ fn accepted_of(
         sample.infer(subject, &sample.inputs.iter().enumerate().map(list).collect::<Vec<_>>())
     };
     let Ok(answers) = lab.ask(tried.iter().map(request).collect())? else { return Ok(vec![]) };
+    let int = |def: &AttrDef| {
+        let given = sample.attrs.iter().find(|(name, _)| *name == def.name).map(|(_, value)| value);
+        match given.or(def.default.as_ref()) {
+            Some(AttrValue::Int(value)) => Some(*value),
+            _ => None,
+        }
+    };
+    let ints: Vec<Option<i64>> = subject.signature.attrs.iter().map(int).collect();
     let pattern = |(ranks, answer): (Vec<usize>, Answer)| match answer {
-        Answer::Inferred(response) => Some(linked(ranks, &response)),
+        Answer::Inferred(response) => Some(linked(ranks, &response, &ints)),
         _ => None,
     };
     Ok(tried.into_iter().zip(answers).filter_map(pattern).collect())
@@ -75,25 +104,38 @@ fn symbol(input: usize, dim: usize) -> String {
     format!("i{input}d{dim}")
 }
 
-/// The pattern of these ranks, with the equalities that inference assumed.
-fn linked(ranks: Vec<usize>, response: &str) -> Pattern {
+/// The pattern of these ranks, with the equalities that inference assumed with these values of int attributes.
+fn linked(ranks: Vec<usize>, response: &str, ints: &[Option<i64>]) -> Pattern {
     let names =
         ranks.iter().enumerate().flat_map(|(input, rank)| (0..*rank).map(move |dim| symbol(input, dim)));
     let names: Vec<String> = names.collect();
     let mut classes: Vec<usize> = (0..names.len()).collect();
     let response: Value = serde_json::from_str(response).unwrap_or_default();
+    let mut said: Vec<(usize, u64)> = Vec::new();
     for constraint in response["constraints"].as_array().into_iter().flatten() {
+        if constraint["relation"] != "==" {
+            continue;
+        }
         let place = |side: &str| names.iter().position(|name| constraint[side].as_str() == Some(name));
-        if let ("==", Some(left), Some(right)) =
-            (constraint["relation"].as_str().unwrap_or_default(), place("left"), place("right"))
-        {
-            let (kept, gone) = (classes[left], classes[right]);
-            classes.iter_mut().filter(|class| **class == gone).for_each(|class| *class = kept);
+        match (place("left"), place("right")) {
+            (Some(left), Some(right)) => {
+                let (kept, gone) = (classes[left], classes[right]);
+                classes.iter_mut().filter(|class| **class == gone).for_each(|class| *class = kept);
+            }
+            (Some(dim), None) => said.extend(constraint["right"].as_u64().map(|size| (dim, size))),
+            (None, Some(dim)) => said.extend(constraint["left"].as_u64().map(|size| (dim, size))),
+            (None, None) => {}
         }
     }
+    let size = |&(dim, size): &(usize, u64)| {
+        let attr =
+            ints.iter().position(|value| value.and_then(|value| u64::try_from(value).ok()) == Some(size));
+        Size { number: classes[dim], size: size as usize, attr }
+    };
+    let sizes = said.iter().map(size).collect();
     let mut next = classes.into_iter();
     let dims = ranks.iter().map(|rank| next.by_ref().take(*rank).collect()).collect();
-    Pattern { ranks, dims }
+    Pattern { ranks, dims, sizes }
 }
 
 /// Combinations of ranks from 0 to `largest`: those in which all are equal, then the others by their sum.
@@ -120,9 +162,20 @@ mod tests {
     #[test]
     fn dims_that_inference_takes_for_equal_have_one_number() {
         let response = r#"{"constraints": [{"relation": "==", "left": "i1d0", "right": "i0d1"}]}"#;
-        let pattern = linked(vec![2, 1], response);
+        let pattern = linked(vec![2, 1], response, &[]);
         assert_eq!(pattern.dims[1][0], pattern.dims[0][1]);
         assert_ne!(pattern.dims[0][0], pattern.dims[0][1]);
+    }
+
+    #[test]
+    fn dims_of_one_size_have_it() {
+        let response = r#"{"constraints": [{"relation": "==", "left": "i1d0", "right": "i0d1"},
+            {"relation": "==", "left": 3, "right": "i0d1"}, {"relation": "==", "left": "i0d0", "right": 5}]}"#;
+        let pattern = linked(vec![2, 1], response, &[None, Some(5)]);
+        let attrs = [AttrValue::Bool(true), AttrValue::Int(7)];
+        let sizes = |input: usize| pattern.dims[input].iter().map(|dim| pattern.size(*dim, &attrs));
+        assert_eq!(sizes(0).collect::<Vec<_>>(), [Some(7), Some(3)]);
+        assert_eq!(sizes(1).collect::<Vec<_>>(), [Some(3)]);
     }
 
     #[test]

@@ -196,7 +196,11 @@ mod tests {
     use super::*;
 
     fn pattern(ranks: &[usize]) -> Pattern {
-        Pattern { ranks: ranks.to_vec(), dims: ranks.iter().map(|rank| (0..*rank).collect()).collect() }
+        Pattern {
+            ranks: ranks.to_vec(),
+            dims: ranks.iter().map(|rank| (0..*rank).collect()).collect(),
+            sizes: vec![],
+        }
     }
 
     #[test]

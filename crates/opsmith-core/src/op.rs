@@ -36,6 +36,7 @@ pub struct OpDef {
     autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
     program: Option<ProgramFn>,
+    fault: Option<Error>,
 }
 
 #[derive(Clone)]
@@ -57,6 +58,7 @@ impl OpDef {
             autocast: None,
             explain: None,
             program: None,
+            fault: None,
         }
     }
 
@@ -184,12 +186,21 @@ impl OpDef {
         self
     }
 
+    /// Says what is wrong with the op where the statement does not show it, as whoever made it from something else has found.
+    pub fn fault(mut self, error: Error) -> OpDef {
+        self.fault = Some(error);
+        self
+    }
+
     /// Checks the statement.
     ///
     /// # Errors
-    /// `InvalidArgument` with the offending text and a caret under the place.
+    /// What is said to be [wrong](Self::fault); else `InvalidArgument` with the offending text and a caret under the place.
     pub fn build(self) -> Result<Op> {
         let signature = self.signature.build()?;
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
         let (shape_fn, shape_signature): (ShapeFn, _) = match self.shapes {
             Shapes::Unknown => (Arc::new(crate::shape_fns::unknown), None),
             Shapes::Function(function) => (function, None),

@@ -16,6 +16,7 @@ opsmith::library! {
         gradients::wrong_second_grad_grad,
         shapes::SwappedDims,
         shapes::LateCheck,
+        shapes::EndsOnNoPixels,
         shapes::TrustsShapes,
         kernels::outside_the_view,
         kernels::leaves_a_hole,

@@ -50,6 +50,12 @@ fn loss<S: Indexed>(x: S, label: S::Index, keep: S::Mask) -> S {
     x.log_sum_exp(c) - S::select(S::index(c).eq(label), x, S::of(0.0)).sum(c)
 }
 
+/// The product of each row.
+#[body("(i,k)->(i)")]
+fn product<S: Indexed>(x: S) -> S {
+    x.prod(k)
+}
+
 #[test]
 fn pairs_of_rows() -> Result<()> {
     for (n, m, p, e) in [(40, 33, 3, 4), (1, 1, 1, 1), (4, 0, 2, 2), (0, 3, 1, 1)] {
@@ -97,6 +103,20 @@ fn positions_masks_and_sizes() -> Result<()> {
     compare::<f64, Ix1>(&move || call::<shares>().input(x).input(w), &["above", "share"], 1e-13)?;
     let turned = kept(numbers(Array2::zeros((3, 50))).reversed_axes());
     compare::<f64, Ix1>(&move || call::<shares>().input(turned).input(w), &["above", "share"], 1e-13)?;
+    Ok(())
+}
+
+#[test]
+fn products_with_zeros() -> Result<()> {
+    let mut x = numbers(Array2::zeros((4, 9)));
+    (x[[0, 1]], x[[2, 3]], x[[2, 7]]) = (0.0, 0.0, 0.0);
+    let (x, z, by_x) = (kept(x), kept(numbers(Array1::zeros(4))), kept(numbers(Array2::zeros((4, 9)))));
+    if !compare::<f64, Ix1>(&move || call::<product>().input(x), &["z"], 1e-12)? {
+        return Ok(());
+    }
+    compare::<f64, Ix2>(&move || gradient::<product>(1).input(x).input(z), &["x_grad"], 1e-12)?;
+    let second = move || gradient::<product>(2).input(x).input(z).input(by_x);
+    compare::<f64, Ix2>(&second, &["x_grad"], 1e-12)?;
     Ok(())
 }
 

@@ -20,13 +20,24 @@ fn level<S: Scalar>(_x: S, _y: S, #[attr(default = 0.5)] each: S) -> S {
     each
 }
 
-fn root<S: Scalar>(sum: S) -> S {
-    S::select(sum.gt(S::of(0.0)), sum.sqrt(), S::of(0.0))
+/// What depends on one row.
+#[pairwise]
+fn squares<S: Scalar>(x: S, _y: S) -> S {
+    x * x
 }
 
-/// Euclidean distances, of some weight.
-#[pairwise(finish = root)]
-fn euclidean<S: Scalar>(x: S, y: S, #[attr(default = 1.0)] weight: S) -> S {
+fn root<S: Scalar>(sum: S, scale: S) -> S {
+    S::select(sum.gt(S::of(0.0)), sum.sqrt() * scale, S::of(0.0))
+}
+
+/// Euclidean distances, of some weight and scale.
+#[pairwise(finish = root(scale))]
+fn euclidean<S: Scalar>(
+    x: S,
+    y: S,
+    #[attr(default = 1.0)] weight: S,
+    #[attr(default = 0.75)] _scale: S,
+) -> S {
     (x - y) * (x - y) * weight
 }
 
@@ -64,6 +75,7 @@ fn every_order_of_every_fold() -> Result<()> {
         all_orders::<euclidean>(n, m, p)?;
         all_orders::<chebyshev>(n, m, p)?;
         all_orders::<similarity>(n, m, p)?;
+        all_orders::<squares>(n, m, p)?;
     }
     let (x, y) = (kept(numbers(Array2::zeros((7, 3)))), kept(numbers(Array2::zeros((5, 3)))));
     compare::<f64, Ix2>(&move || call::<level>().input(x).input(y), &["z"], 1e-12)?;

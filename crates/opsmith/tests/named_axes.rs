@@ -22,12 +22,6 @@ fn cosine_distance<S: Indexed>(x: S, y: S) -> S {
     S::of(1.0) - (x * y).sum(k) / ((x * x).sum(k) * (y * y).sum(k)).sqrt()
 }
 
-/// Says that its result lies on j too.
-#[body("(i,j)->(i,j)", orders = 0)]
-fn folded<S: Indexed>(x: S) -> S {
-    x.sum(j)
-}
-
 /// With a local of an axis' name, a function that takes an axis, and masks.
 #[body("(i,k)->(i)")]
 fn helped<S: Indexed>(x: S) -> S {
@@ -50,6 +44,13 @@ fn products<S: Indexed>(x: S, y: S) -> S {
 fn shared<S: Indexed>(x: S, y: S, z: S) -> S {
     let e = ((x * y).sum(k) * z).exp();
     (e / e.sum(a)).sum(j)
+}
+
+/// Two of which one gradient may be absent.
+#[body("(i,k),(j,k)->(i),(i)", outputs = [near, total])]
+fn near_and_total<S: Indexed>(x: S, y: S) -> (S, S) {
+    let d = ((x - y) * (x - y)).sum(k);
+    (d.amin(j).sqrt(), (-d).exp().sum(j))
 }
 
 /// The positions of the largest of rows and of columns.
@@ -103,12 +104,6 @@ fn first<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S::Index {
 #[body("(i),(i),(j),(i,j)->(i)")]
 fn some<S: Indexed>(x: S, label: S::Index, y: S, take: S::Mask) -> S::Mask {
     taken::<S>(x, label, y, take, j).gt(S::of(0.25)).any(j)
-}
-
-/// Of an axis that the signature does not have.
-#[body("(i)->(i)")]
-fn beyond<S: Indexed>(x: S) -> S {
-    x + S::count(opsmith::Axis::new(7))
 }
 
 fn numbers(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
@@ -201,14 +196,6 @@ fn several_folds_of_a_pair() {
 }
 
 #[test]
-fn a_result_lies_on_the_axes_of_its_output() {
-    let message = testing::call::<folded>().input(&numbers(2, 3, 1)).run().unwrap_err().message().to_owned();
-    let expected =
-        "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)";
-    assert!(message.contains(expected), "{message}");
-}
-
-#[test]
 fn locals_and_functions_see_axes() {
     let x = array![[3.0, -4.0], [1.0, 0.0], [0.0, 0.0]];
     let outputs = testing::call::<helped>().input(&x).run().unwrap();
@@ -253,6 +240,33 @@ fn a_fold_within_another_one_along_the_axis_of_the_output() {
 }
 
 #[test]
+fn a_gradient_that_is_absent_is_zero() {
+    let (x, y, grad) = (numbers(5, 3, 1), numbers(4, 3, 2), numbers(1, 5, 3).remove_axis(Axis(0)));
+    let zero = Array1::<f64>::zeros(5);
+    let call = || testing::Call::new(near_and_total::COMPANIONS[0]()).input(&x).input(&y);
+    let given = [call().input(&grad).input(&zero).run(), call().input(&zero).input(&grad).run()];
+    let absent = [call().input(&grad).absent().run(), call().absent().input(&grad).run()];
+    for (given, absent) in given.into_iter().zip(absent) {
+        let (given, absent) = (given.unwrap(), absent.unwrap());
+        for output in ["x_grad", "y_grad"] {
+            let array = |of: &testing::Outputs| of.array::<f64, Ix2>(output).unwrap();
+            close(&array(&absent), &array(&given));
+        }
+    }
+    let none: Array2<f64> = call().absent().absent().run().unwrap().array("x_grad").unwrap();
+    assert_eq!(none, Array2::<f64>::zeros((5, 3)));
+    // Where the slope of the other output is infinite too.
+    let same = testing::Call::new(near_and_total::COMPANIONS[0]()).input(&x).input(&x).absent().input(&grad);
+    let by_x: Array2<f64> = same.run().unwrap().array("x_grad").unwrap();
+    assert!(by_x.iter().all(|number| number.is_finite()));
+    // Of no columns, too.
+    let empty = Array2::<f64>::zeros((5, 0));
+    let none = testing::Call::new(near_and_total::COMPANIONS[0]()).input(&empty).input(&empty);
+    let none: Array2<f64> = none.input(&grad).absent().run().unwrap().array("x_grad").unwrap();
+    assert_eq!(none, empty);
+}
+
+#[test]
 fn a_position_has_to_be_somewhere() {
     // Distances of no columns are 0, and the first of them is the nearest.
     let (x, y) = (Array2::<f64>::zeros((5, 0)), Array2::<f64>::zeros((4, 0)));
@@ -271,16 +285,6 @@ fn an_axis_may_be_empty_where_a_number_does_not_lie_on_it() {
     assert_eq!(outputs.array::<f64, Ix1>("most").unwrap(), infinite);
     assert_eq!(outputs.array::<f64, Ix1>("total").unwrap(), array![0.0, 0.0]);
     assert_eq!(outputs.array::<f64, Ix1>("all").unwrap(), x);
-}
-
-#[test]
-fn an_axis_that_is_none_of_the_signature_is_refused() {
-    let message = testing::call::<beyond>().input(&array![1.0]).run().unwrap_err().message().to_owned();
-    assert!(message.contains("uses the axis of position 7, and its signature has 1 axes"), "{message}");
-    let op = folded::def();
-    let library = opsmith::Library::new("explained", "0.1.0", vec![op]).unwrap();
-    let error = library.op("folded").unwrap().explain(&[None]).unwrap_err();
-    assert!(error.message().contains("lies on the axes (i,j)"), "{}", error.message());
 }
 
 #[test]

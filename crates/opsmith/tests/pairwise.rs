@@ -41,6 +41,42 @@ fn kernel<S: Scalar>(x: S, y: S) -> S {
     (-((x - y) * (x - y))).exp()
 }
 
+/// Of one argument alone, and of none.
+#[pairwise]
+fn of_x<S: Scalar>(x: S, _y: S) -> S {
+    x * x
+}
+
+#[pairwise(fold = max)]
+fn of_y<S: Scalar>(_x: S, y: S) -> S {
+    y
+}
+
+#[pairwise(fold = mean, finish = Scalar::exp)]
+fn of_none<S: Scalar>(_x: S, _y: S) -> S {
+    S::of(2.0)
+}
+
+/// What is made of a fold, by attributes.
+fn root<S: Scalar>(z: S, p: S, times: i64, negative: bool, unit: &str) -> S {
+    let root = z.pow(S::of(1.0) / p) * if unit == "half" { 0.5 } else { 1.0 };
+    let all = (0..times).fold(S::of(0.0), |all, _| all + root);
+    if negative { -all } else { all }
+}
+
+/// Minkowski's distances, with attributes in the terms, after the fold, and in both.
+#[pairwise(finish = root(p, times, negative, unit))]
+fn minkowski<S: Scalar>(
+    x: S,
+    y: S,
+    #[attr(default = 2.0)] p: S,
+    #[attr(default = 1)] _times: i64,
+    #[attr(default = false)] _negative: bool,
+    #[attr(default = "one", one_of = ["one", "half"])] _unit: &str,
+) -> S {
+    (x - y).abs().pow(p)
+}
+
 /// Numbers between −1 and 1 that look random.
 fn noise(rows: usize, columns: usize, seed: u64) -> Array2<f64> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -133,6 +169,49 @@ fn attributes_are_constants_of_the_body() {
 }
 
 #[test]
+fn attributes_are_there_after_the_fold() {
+    let (x, y) = (noise(5, 3, 1), noise(4, 3, 2));
+    let z = testing::call::<minkowski>().input(&x).input(&y).attr("p", 3.0).attr("times", 2_i64);
+    let z = z.attr("negative", true).attr("unit", "half").run().unwrap();
+    let definition = expected(&x, &y, |terms| -terms.map(|(x, y)| (x - y).abs().powi(3)).sum::<f64>().cbrt());
+    assert_close("minkowski", &z.array("z").unwrap(), &definition, 1e-13);
+    let plain = run::<minkowski>(&[&x, &y], 1);
+    let definition = expected(&x, &y, |terms| terms.map(|(x, y)| (x - y).powi(2)).sum::<f64>().sqrt());
+    assert_close("minkowski", &plain.array("z").unwrap(), &definition, 1e-13);
+    let library = opsmith::Library::new("finished", "0.1.0", vec![minkowski::def().not_differentiable()]);
+    let source = library
+        .unwrap_or_else(|error| panic!("{error}"))
+        .op("minkowski")
+        .unwrap()
+        .explain(&[const { None }; 5])
+        .unwrap();
+    assert!(source.cuda_source.contains("attributes.value[0]"), "{}", source.cuda_source);
+}
+
+#[test]
+fn what_ignores_an_argument_has_a_number_for_every_pair() {
+    let (x, y) = (noise(5, 3, 1), noise(4, 3, 2));
+    let squares = expected(&x, &y, |terms| terms.map(|(x, _)| x * x).sum());
+    assert_close("of_x", &run::<of_x>(&[&x, &y], 1).array("z").unwrap(), &squares, 1e-14);
+    let largest = expected(&x, &y, |terms| terms.map(|(_, y)| y).fold(f64::NEG_INFINITY, f64::max));
+    assert_close("of_y", &run::<of_y>(&[&x, &y], 1).array("z").unwrap(), &largest, 0.0);
+    let constant = Array2::from_elem((5, 4), 2.0_f64.exp());
+    assert_close("of_none", &run::<of_none>(&[&x, &y], 1).array("z").unwrap(), &constant, 1e-14);
+    let z_grad = noise(5, 4, 3);
+    let outputs = of((of_x::COMPANIONS[0])(), &[&x, &y, &z_grad], 1);
+    let by_x = Array2::from_shape_fn((5, 3), |(i, p)| 2.0 * x[[i, p]] * z_grad.row(i).sum());
+    assert_close("of_x_grad", &outputs.array("x_grad").unwrap(), &by_x, 1e-14);
+    assert_close("of_x_grad", &outputs.array("y_grad").unwrap(), &Array2::zeros((4, 3)), 0.0);
+    // Both rows are free all the same.
+    for def in [of_x::def(), of_y::def(), of_none::def()] {
+        let library = opsmith::Library::new("free", "0.1.0", vec![def.not_differentiable()]);
+        let library = library.unwrap_or_else(|error| panic!("{error}"));
+        let parallel = library.ops()[0].parallel().unwrap().to_string();
+        assert_eq!(parallel, "(..., n, _), (..., m, _) -> (..., n, m)");
+    }
+}
+
+#[test]
 fn half_precision_is_computed_in_float32() {
     let (n, m, p) = (14, 20, 300);
     let (x, y) = (noise(n, p, 3), noise(m, p, 4));
@@ -202,6 +281,7 @@ fn gradients_are_those_of_finite_differences() {
     check_gradient::<euclidean>("z");
     check_gradient::<farthest>("far");
     check_gradient::<kernel>("z");
+    check_gradient::<minkowski>("z");
 }
 
 #[test]

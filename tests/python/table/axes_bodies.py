@@ -338,6 +338,16 @@ fn are_near<S: Indexed>(x: S, y: S, #[attr(default = 1.0)] radius: S) -> S::Mask
 fn folds<S: Indexed>(x: S) -> (S, S, S, S) {
     (x.sum(j), x.mean(j), x.amax(j), x.amin(j))
 }
+
+#[body("(i,j)->(i)")]
+fn product<S: Indexed>(x: S) -> S {
+    x.prod(j)
+}
+
+#[reduce(axes = any)]
+fn product_of_rows<R: Rows>(x: R::Each) -> R::One {
+    x.prod()
+}
 """
 """Bodies that people write."""
 

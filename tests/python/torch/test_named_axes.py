@@ -179,6 +179,28 @@ def test_ties_share_a_gradient(library: opsmith.Library) -> None:
         close(one, other)
 
 
+def test_a_product_is_pytorchs(library: opsmith.Library) -> None:
+    """With rows of no zero, one, two and three; of no numbers, and of what is no number."""
+    for function in (library.product, lambda x: library.product_of_rows(x, axes=[1])):
+        for length in (4, 40, 300):
+            x = 1 + draw(5, length) / length
+            x[1, 2] = x[2, 0] = x[2, 3] = x[3, 1] = x[3, 2] = x[3, 3] = 0
+            same(function, lambda x: x.prod(1), x)
+            # PyTorch divides by the number, too, where no number of the tensor is 0.
+            x = 1 + draw(5, length) / length
+            x[0, 1], x[4, 2] = torch.nan, torch.inf
+            found = []
+            for product in (function, lambda x: x.prod(1)):
+                own = x.clone().requires_grad_()
+                z = product(own)
+                found.append([z, *torch.autograd.grad(z.sum(), own)])
+            for one, other in zip(*found, strict=True):
+                torch.testing.assert_close(one, other, equal_nan=True)
+        assert function(draw(3, 0)).tolist() == [1, 1, 1]
+    x = draw(3, 4, 5)
+    same(lambda x: library.product_of_rows(x, axes=[0, 2]), lambda x: x.prod(2).prod(0), x)
+
+
 def test_what_is_no_number_goes_through_folds(library: opsmith.Library) -> None:
     """Infinities and NaN, in short rows and in long ones, and in their gradients."""
     for length in (3, 40, 300):

@@ -3,7 +3,7 @@
 use super::line::Function;
 use super::vectors::Vectors;
 use crate::element::Element;
-use crate::isa::{Isa, Kernel, Level, dispatch_at};
+use crate::isa::{Isa, Kernel, dispatch};
 use crate::scalar::Scalar;
 
 /// What code calls: with the addresses of a vector for the result and of one or two others, which may be the same.
@@ -62,7 +62,7 @@ impl<T: Element, const LANES: usize> Kernel for Call<T, LANES> {
 /// Computes a part of a vector; compiled once, for vectors of one part or two.
 #[inline(never)]
 fn part<T: Element, const LANES: usize>(function: Function, a: [T; LANES], b: [T; LANES]) -> [T; LANES] {
-    dispatch_at(Level::Avx2, Call { function, a, b })
+    dispatch(Call { function, a, b })
 }
 
 macro_rules! called {

@@ -143,6 +143,7 @@ pub(crate) fn fold(line: &mut Line, (op, rounded): (Fold, Rounded), into: Value,
             }
             _ => line.push(Op::Add(into, from)),
         },
+        Fold::Product => line.push(Op::Mul(into, from)),
         Fold::Max | Fold::Min => {
             // The second is given where one is NaN, so what was NaN stays it; all bits set are NaN too.
             let taken = line.push(if op == Fold::Max { Op::Max(from, into) } else { Op::Min(from, into) });

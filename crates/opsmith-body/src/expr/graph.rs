@@ -83,6 +83,8 @@ pub enum Fold {
     Max,
     /// The smallest, NaN if one is NaN; ∞ of none.
     Min,
+    /// Their product; 1 of none.
+    Product,
 }
 
 impl Fold {
@@ -99,6 +101,7 @@ impl Fold {
             Self::Sum => 0.0,
             Self::Max => f64::NEG_INFINITY,
             Self::Min => f64::INFINITY,
+            Self::Product => 1.0,
         }
     }
 
@@ -109,6 +112,7 @@ impl Fold {
             Self::Sum => a + b,
             Self::Max => a.max(b),
             Self::Min => a.min(b),
+            Self::Product => a * b,
         }
     }
 }
@@ -220,6 +224,8 @@ pub struct Graph {
     pub(crate) limits: Vec<(Axis, Axis)>,
     /// The axes whose positions such a graph tells apart.
     pub(crate) exact: Axes,
+    /// The positions that such a graph takes numbers from.
+    pub(crate) taken: Vec<(Axis, usize)>,
 }
 
 /// An input or an output of a graph.
@@ -290,6 +296,7 @@ impl Graph {
             is_faithful: true,
             limits: Vec::new(),
             exact: Axes::NONE,
+            taken: Vec::new(),
         }
     }
 
@@ -359,6 +366,11 @@ impl Graph {
         self.exact
     }
 
+    /// The positions that such a graph takes numbers from, by [`Indexed::at`](crate::Indexed::at): there have to be some.
+    pub fn taken(&self) -> &[(Axis, usize)] {
+        &self.taken
+    }
+
     /// The graph with some of its outputs, by position, and all inputs.
     ///
     /// # Panics
@@ -368,119 +380,6 @@ impl Graph {
         let ids: Vec<Id> = outputs.iter().map(|output| self.outputs[*output]).collect();
         let results = outputs.iter().map(|output| self.results[*output].clone()).collect();
         Self::new(&self.nodes, &ids, self.attributes.clone(), (self.inputs.clone(), results))
-    }
-
-    /// The same computation with its arguments on other axes: inputs on fewer of their own, along which they are the same, and both on
-    /// those of a batch. An output that lacks one of its own or of the batch is summed over it.
-    ///
-    /// # Panics
-    /// If there are more or fewer sets than inputs and outputs.
-    #[must_use]
-    pub fn lying_on(&self, inputs: &[Axes], outputs: &[Axes], batch: Axes, sizes: &[usize]) -> Self {
-        assert_eq!((inputs.len(), outputs.len()), (self.inputs.len(), self.results.len()), "axes for each");
-        let mut graph = self.clone();
-        for (argument, axes) in graph.inputs.iter_mut().zip(inputs) {
-            argument.axes = *axes;
-        }
-        graph.fold_what_varies(sizes);
-        let axes = graph.axes();
-        for (position, own) in outputs.iter().enumerate() {
-            let result = &mut graph.results[position];
-            let lacking = result.axes.union(batch).minus(*own);
-            result.axes = *own;
-            let of_node = axes[graph.outputs[position].index()];
-            for axis in lacking.iter() {
-                let (size, id) = (sizes[axis.index()], graph.outputs[position]);
-                graph.outputs[position] = match size {
-                    0 => graph.push(Node::Fold(Fold::Sum, axis, id)),
-                    2.. if of_node.has(axis) => graph.push(Node::Fold(Fold::Sum, axis, id)),
-                    _ => graph.times(id, size),
-                };
-            }
-        }
-        graph
-    }
-
-    /// Leaves out folds of numbers that are the same all along the axis, unless that is empty: their sum is a product, and each is the
-    /// largest. An array of one number may claim to have more than could ever be gone through.
-    fn fold_what_varies(&mut self, sizes: &[usize]) {
-        let nodes = std::mem::take(&mut self.nodes);
-        let (mut places, mut axes): (Vec<Id>, Vec<Axes>) = (Vec::new(), Vec::new());
-        for node in nodes {
-            let own = node.axes(|position| self.inputs[position as usize].axes, |id| axes[id.index()]);
-            let is_same = |axis: Axis, a: Id| !axes[a.index()].has(axis) && sizes[axis.index()] > 0;
-            let place = match node {
-                Node::Fold(op, axis, a) if is_same(axis, a) => match op {
-                    Fold::Sum => self.times(places[a.index()], sizes[axis.index()]),
-                    Fold::Max | Fold::Min => places[a.index()],
-                },
-                _ => self.push(node.with_operands(|id| places[id.index()])),
-            };
-            axes.push(own);
-            places.push(place);
-        }
-        self.outputs.iter_mut().for_each(|output| *output = places[output.index()]);
-    }
-
-    fn push(&mut self, node: Node) -> Id {
-        self.nodes.push(node);
-        Id(self.nodes.len() as u32 - 1)
-    }
-
-    /// A number so many times.
-    fn times(&mut self, id: Id, count: usize) -> Id {
-        if count == 1 {
-            return id;
-        }
-        let count = self.push(Node::Constant((count as f64).to_bits()));
-        self.push(Node::Binary(Binary::Mul, id, count))
-    }
-
-    /// The graph with several axes in the place of one, whose positions are those of all together, the last one's the fastest but
-    /// for the axis itself, whose are faster still.
-    #[must_use]
-    pub fn spread(&self, axis: usize, group: Axes, sizes: &[usize]) -> Self {
-        let axis = Axis::new(axis);
-        // From the fastest on.
-        let group: Vec<Axis> = [axis].into_iter().chain(group.without(axis).iter().rev()).collect();
-        let size = |axis: &Axis| sizes[axis.index()] as f64;
-        let mut nodes: Vec<Node> = Vec::with_capacity(self.nodes.len());
-        let mut places: Vec<Id> = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            let mut push = |node: Node| {
-                nodes.push(node);
-                Id(nodes.len() as u32 - 1)
-            };
-            let place = match *node {
-                Node::Fold(op, own, a) if own == axis => {
-                    group.iter().fold(places[a.index()], |a, axis| push(Node::Fold(op, *axis, a)))
-                }
-                Node::Count(own) if own == axis => {
-                    push(Node::Constant(group.iter().map(size).product::<f64>().to_bits()))
-                }
-                Node::Index(own) if own == axis => {
-                    let mut stride = 1.0;
-                    let mut at = push(Node::Index(axis));
-                    for pair in group.windows(2) {
-                        stride *= size(&pair[0]);
-                        let (along, stride) =
-                            (push(Node::Index(pair[1])), push(Node::Constant(f64::to_bits(stride))));
-                        let along = push(Node::Binary(Binary::Mul, along, stride));
-                        at = push(Node::Binary(Binary::Add, at, along));
-                    }
-                    at
-                }
-                _ => push(node.with_operands(|id| places[id.index()])),
-            };
-            places.push(place);
-        }
-        let outputs = self.outputs.iter().map(|id| places[id.index()]).collect();
-        let all = group.into_iter().fold(Axes::NONE, Axes::with);
-        let of = |arguments: &[Argument]| {
-            let spread = |axes: Axes| if axes.has(axis) { axes.union(all) } else { axes };
-            arguments.iter().map(|own| Argument { name: own.name.clone(), axes: spread(own.axes) }).collect()
-        };
-        Self { nodes, outputs, inputs: of(&self.inputs), results: of(&self.results), ..self.clone() }
     }
 
     /// The axes that each input lies on.

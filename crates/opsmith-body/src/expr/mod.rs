@@ -1,10 +1,12 @@
 //! Bodies as expression graphs: traced, simplified, differentiated, interpreted, printed, and written as CUDA C++.
 
+mod absent;
 mod cuda;
 mod functions;
 mod graph;
 mod interpret;
 mod listing;
+mod lying;
 mod nest;
 mod part;
 mod print;
@@ -21,4 +23,4 @@ pub use interpret::{Interpreted, Temporary};
 pub use listing::{Listing, opcodes};
 pub use nest::{Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_blocks, sum_up};
 pub use trace::{Expr, MaskExpr, compose, trace};
-pub(crate) use trace::{axes_of, exact, node, record, size_within};
+pub(crate) use trace::{axes_of, exact, node, record, size_within, taken};

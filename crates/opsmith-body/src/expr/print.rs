@@ -123,6 +123,7 @@ impl Fold {
             Self::Sum => "sum",
             Self::Max => "amax",
             Self::Min => "amin",
+            Self::Product => "prod",
         }
     }
 }

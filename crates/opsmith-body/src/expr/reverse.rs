@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::axes::{Axes, Axis};
 use crate::dual::Dual;
-use crate::expr::graph::{Argument, Binary, Fold, Graph, Id, Node, Value};
-use crate::expr::trace::{Expr, MaskExpr, axes_of, node, record};
+use crate::expr::graph::{Argument, Binary, Compare, Fold, Graph, Id, Node, Value};
+use crate::expr::trace::{Expr, MaskExpr, axes_of, node, node_of, record};
 use crate::scalar::Scalar;
 
 /// Where a contribution counts: masks of the new graph, and whether each is true or false there.
@@ -157,6 +157,34 @@ fn shares(
     guard.and(others, false).map(|guard| (a, guard, gradient / ties)).into_iter().collect()
 }
 
+/// The product of all numbers along an axis but one, at the place of that one.
+///
+/// It is that of the numbers which are not 0, divided by the one, times that of the zeros beside it. Their product is 0, and so is its
+/// derivative if there are several; the one zero beside it is the sum of the zeros less the number itself, by which it has a derivative.
+fn of_others(axis: Axis, x: Expr) -> Expr {
+    let fold = |op: Fold, number: Expr| node(Node::Fold(op, axis, number.0));
+    if is_never_zero(x) {
+        return fold(Fold::Product, x) / x;
+    }
+    let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
+    let is_zero = x.eq(zero);
+    let (own, as_zero) = (Expr::select(is_zero, one, x), Expr::select(is_zero, x, zero));
+    let others = fold(Fold::Product, own) / own;
+    let counted = Expr::select(is_zero, one, zero);
+    let zeros = fold(Fold::Sum, counted) - counted;
+    let of_zeros = others * (fold(Fold::Sum, as_zero) - as_zero);
+    Expr::select(zeros.lt(one), others, Expr::select(zeros.le(one), of_zeros, zero))
+}
+
+/// Whether a number is one that has another number in the place of 0.
+fn is_never_zero(x: Expr) -> bool {
+    let Node::Select(mask, yes, no) = node_of(x.0) else { return false };
+    let Node::Compare(Compare::Eq, a, b) = node_of(mask) else { return false };
+    let is_zero = |id: Id| node_of(id).constant() == Some(0.0);
+    let is_compared = (a == no && is_zero(b)) || (b == no && is_zero(a));
+    is_compared && node_of(yes).constant().is_some_and(|other| other != 0.0)
+}
+
 /// What the gradient of a node contributes to those of its operands. The derivatives are those of [`Dual`].
 fn contributions(
     node: Node,
@@ -183,6 +211,7 @@ fn contributions(
         }
         Node::Select(mask, yes, no) => either(values[mask.index()].mask(), yes, no),
         Node::Fold(Fold::Sum, _, a) => vec![(a, guard.clone(), gradient)],
+        Node::Fold(Fold::Product, axis, a) => vec![(a, guard.clone(), gradient * of_others(axis, number(a)))],
         Node::Fold(op, axis, a) => shares((op, axis), a, values, guard, gradient),
         _ => Vec::new(),
     }

@@ -160,12 +160,17 @@ impl Recorder {
         }
     }
 
-    /// A number that does not lie on the axis is not folded: it is so often itself, or the largest of them.
+    /// A number that does not lie on the axis is not folded: it is so often itself, its power, or the
+    /// largest of them.
     fn fold(&mut self, op: Fold, axis: Axis, a: Id) -> Id {
         match (op, self.axes(a).has(axis)) {
             (Fold::Sum, false) => {
                 let count = self.intern(Node::Count(axis));
                 self.product(count, a)
+            }
+            (Fold::Product, false) => {
+                let count = self.intern(Node::Count(axis));
+                self.binary(Binary::Pow, a, count)
             }
             (Fold::Max | Fold::Min, false) => a,
             (_, true) => self.intern(Node::Fold(op, axis, a)),

@@ -24,8 +24,9 @@ pub(crate) struct Recorder {
     /// The sizes that axes have of their own, and which axes may be no longer than which others.
     sizes: Vec<Option<usize>>,
     limits: Vec<(Axis, Axis)>,
-    /// The axes whose positions are told apart.
+    /// The axes whose positions are told apart, and the positions that numbers are taken from.
     exact: Axes,
+    taken: Vec<(Axis, usize)>,
 }
 
 impl Recorder {
@@ -90,7 +91,7 @@ pub(crate) fn record(
     drop(restore);
     let mut graph = Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs));
     graph.is_faithful = !recorder.is_taken_apart;
-    (graph.limits, graph.exact) = (recorder.limits, recorder.exact);
+    (graph.limits, graph.exact, graph.taken) = (recorder.limits, recorder.exact, recorder.taken);
     graph
 }
 
@@ -164,9 +165,19 @@ pub(crate) fn axes_of(id: Id) -> Axes {
     with(|r| r.axes(id))
 }
 
+/// A node of the recording.
+pub(crate) fn node_of(id: Id) -> Node {
+    with(|r| r.nodes[id.index()])
+}
+
 /// Says that the positions along an axis are told apart.
 pub(crate) fn exact(axis: Axis) {
     with(|r| r.exact = r.exact.with(axis));
+}
+
+/// Says that a number is taken from a position along an axis.
+pub(crate) fn taken(axis: Axis, position: usize) {
+    with(|r| r.taken.push((axis, position)));
 }
 
 /// The size that an axis has of its own, if any; it must be at most that of another one.

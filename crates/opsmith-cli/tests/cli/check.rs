@@ -70,7 +70,7 @@ fn the_pairwise_folds_pass() {
 }
 
 /// The ops of the faulty library, the property that each lacks, and part of what is said of it.
-const FAULTS: [(&str, &str, &str); 17] = [
+const FAULTS: [(&str, &str, &str); 19] = [
     ("WrongSign", "gradient", "the gradient by `y` at y[0] is 0.25"),
     ("IgnoredOutput", "gradient", "the gradient by `x` at x[0]"),
     ("WrongSecondGrad", "gradient", "the gradient by `x` at x[0]"),
@@ -81,6 +81,8 @@ const FAULTS: [(&str, &str, &str); 17] = [
     ("OutsideTheView", "strided", "which dense tensors give"),
     ("LeavesAHole", "determinism", "not written at all"),
     ("CountsThreads", "threads", "with 2 threads `y`[0] is -4 instead of -5"),
+    ("EndsOnNoPixels", "empty", "SIGABRT"),
+    ("EndsOnNoPixels", "ill-formed", "SIGABRT"),
     ("EndsOnEmpty", "empty", "SIGABRT"),
     ("EndsOnEmpty", "ill-formed", "SIGABRT"),
     ("PanicsOnInfinity", "extremes", "an internal error: PanicsOnInfinity: panicked at"),
@@ -126,7 +128,7 @@ fn what_is_said_of_the_first_call_is_said_where_none_is_accepted() {
 fn a_call_without_end_is_ended() {
     let arguments = ["--op", "never_done", "--property", "shapes", "--time-limit", "1"];
     let (report, status) = report("opsmith_faulty", &arguments);
-    let (op, property, message) = FAULTS[16];
+    let (op, property, message) = FAULTS[18];
     let said = row(&report, op, property)["message"].as_str().unwrap();
     assert!(said.contains(message), "{said}");
     assert_eq!(status, Some(1));

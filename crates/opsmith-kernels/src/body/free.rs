@@ -2,16 +2,25 @@
 
 use opsmith_body::{Axes, Graph, Node};
 use opsmith_core::family::Like;
-use opsmith_core::{DeviceKind, OpDef, OpKernelConstruction, Result};
+use opsmith_core::{AttrValue, DeviceKind, Error, OpDef, OpKernelConstruction, Result};
 
+use super::check::{check, own_sizes};
 use super::{Arguments, AxesBody, AxisSize};
+use crate::facts::Facts;
 
-/// The op, with the rule of its free axes. What a body computes may depend on its attributes, so an axis is free if it is for each of
-/// several values of them.
+/// The op, with the rule of its free axes, and what is wrong with its body. What that computes may depend on its attributes, so an axis is
+/// free if it is for each of several values of them.
 pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize) -> OpDef {
     let arguments = Arguments::of::<B>();
-    let free = free(&def, arguments, &|construction| Ok(B::new(construction)?.trace()));
-    def.parallel(&B::FACTS.parallel(order, |like| argument(arguments, like, free)))
+    let bodies = bodies(&def, &|construction| {
+        Ok((B::new(construction)?.trace(), own_sizes(construction, arguments, B::FACTS.name)?))
+    });
+    let free = free(arguments, &bodies);
+    let def = def.parallel(&B::FACTS.parallel(order, |like| argument(arguments, like, free)));
+    match fault(&def, arguments, &B::FACTS, &bodies) {
+        Some(fault) => def.fault(fault),
+        None => def,
+    }
 }
 
 /// Every argument has any number of dims before those of its axes.
@@ -24,28 +33,44 @@ fn argument(arguments: Arguments, like: Like, free: Axes) -> String {
     format!("(...{})", dims.collect::<String>())
 }
 
-fn free(
-    def: &OpDef,
-    arguments: Arguments,
-    trace: &dyn Fn(&OpKernelConstruction<'_>) -> Result<Graph>,
-) -> Axes {
+/// What an instance computes, and the sizes that axes have of their own.
+type Body = (Graph, Vec<Option<usize>>);
+
+/// The bodies of several instances, that of the attributes' defaults first; nothing where there is no instance.
+fn bodies(def: &OpDef, body: &dyn Fn(&OpKernelConstruction<'_>) -> Result<Body>) -> Vec<Option<Body>> {
+    // An op that is not well formed is told when it is built.
+    let Ok(signature) = def.signature() else { return Vec::new() };
+    let body = |attrs: &Vec<AttrValue>| {
+        let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
+        opsmith_core::panic::catch(|| body(&construction)).ok()
+    };
+    signature.attr_samples().iter().map(body).collect()
+}
+
+/// What is wrong with the body: for the defaults, or for all values that were tried where some attributes have none.
+fn fault(def: &OpDef, arguments: Arguments, facts: &Facts, bodies: &[Option<Body>]) -> Option<Error> {
+    let signature = def.signature().ok()?;
+    let has_defaults = signature.attrs.iter().all(|attr| attr.name == "T" || attr.default.is_some());
+    let tried = if has_defaults { bodies.get(..1)? } else { bodies };
+    let check = |body: &Option<Body>| {
+        let (graph, sizes) = body.as_ref()?;
+        check(graph, sizes, arguments, facts).err()
+    };
+    let faults: Option<Vec<Error>> = tried.iter().map(check).collect();
+    faults?.into_iter().next()
+}
+
+fn free(arguments: Arguments, bodies: &[Option<Body>]) -> Axes {
+    if bodies.is_empty() {
+        return Axes::NONE;
+    }
     // A part of an axis that has a size of its own has another size.
     let is_given = |axis: usize| matches!(arguments.sizes[axis], AxisSize::Given);
     let everywhere =
         |axis: &usize| is_given(*axis) && arguments.outputs.iter().all(|axes| axes.contains(axis));
     let shared: Vec<usize> = (0..arguments.axes.len()).filter(everywhere).collect();
-    // An op that is not well formed is told when it is built.
-    let Ok(signature) = def.signature() else { return Axes::NONE };
-    let samples = signature.attr_samples();
-    if samples.is_empty() {
-        return Axes::NONE;
-    }
-    samples.iter().fold(Axes::at(&shared), |free, attrs| {
-        let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
-        // Where there is no instance there is no call.
-        let graph = opsmith_core::panic::catch(|| trace(&construction));
-        graph.map_or(free, |graph| free.minus(used(&graph)))
-    })
+    // Where there is no instance there is no call.
+    bodies.iter().flatten().fold(Axes::at(&shared), |free, (graph, _)| free.minus(used(graph)))
 }
 
 /// The axes of which a part would give something else.

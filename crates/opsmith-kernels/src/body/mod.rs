@@ -3,6 +3,7 @@
 //! Every argument may have dims before those of its axes, which broadcast. In a call they are axes too, as few as the strides allow;
 //! the gradient of an input that is the same along some of them is summed over those.
 
+mod check;
 mod free;
 mod shapes;
 
@@ -11,11 +12,12 @@ use std::marker::PhantomData;
 use opsmith_body::{Axes, Axis, Graph, Kind, MOST_SMALLEST};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::{
-    AttrValue, DType, Error, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
-    Result, bail, ensure,
+    AttrValue, DType, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result,
+    bail, ensure,
 };
 use smallvec::SmallVec;
 
+use self::check::{check, check_taken, own_sizes};
 use self::shapes::{Call, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
@@ -31,6 +33,8 @@ pub trait AxesBody: OneBody {
     const OUTPUTS: &'static [&'static [usize]];
     /// The size of each axis.
     const SIZES: &'static [AxisSize];
+    /// Whether a result may lie on fewer axes than its output, which then has it at all positions of the others.
+    const SPREADS: bool = false;
     /// What it computes.
     fn trace(&self) -> Graph;
 }
@@ -72,7 +76,7 @@ fn explained(
     (facts, arguments): (&Facts, Arguments),
     order: usize,
 ) -> Result<Explanation> {
-    check_results(&body, arguments, facts)?;
+    check(&body, &own_sizes(construction, arguments, facts.name)?, arguments, facts)?;
     let (family, signature) = (facts.family(order), construction.signature());
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {
@@ -105,11 +109,18 @@ struct Arguments {
     sizes: &'static [AxisSize],
     inputs: &'static [&'static [usize]],
     outputs: &'static [&'static [usize]],
+    spreads: bool,
 }
 
 impl Arguments {
     fn of<B: AxesBody>() -> Self {
-        Arguments { axes: B::AXES, sizes: B::SIZES, inputs: B::INPUTS, outputs: B::OUTPUTS }
+        Arguments {
+            axes: B::AXES,
+            sizes: B::SIZES,
+            inputs: B::INPUTS,
+            outputs: B::OUTPUTS,
+            spreads: B::SPREADS,
+        }
     }
 
     /// The axes of an argument that is like one of the forward op's.
@@ -142,6 +153,8 @@ pub(crate) struct Computation {
     limits: Vec<(Axis, Axis)>,
     /// The axes whose positions are told apart, and how many positions numbers tell apart.
     exact: (Axes, usize),
+    /// The positions that numbers are taken from.
+    taken: Vec<(Axis, usize)>,
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -154,55 +167,6 @@ impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.computation.compute_for::<B>(context)
     }
-}
-
-/// A result has to lie on the axes of its output, and all axes are the signature's.
-fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()> {
-    let count = arguments.axes.len();
-    if let Some(axis) = body.used_axes().iter().find(|axis| axis.index() >= count) {
-        let (name, position) = (facts.name, axis.index());
-        bail!(
-            InvalidArgument,
-            "{name}: its function uses the axis of position {position}, and its signature has {count} axes"
-        );
-    }
-    let named = |axes: Axes| {
-        let names: Vec<&str> = axes.iter().map(|axis| arguments.axes[axis.index()]).collect();
-        format!("({})", names.join(","))
-    };
-    for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {
-        ensure!(
-            own == said,
-            InvalidArgument,
-            "{}: its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
-            facts.name,
-            named(said),
-            named(own)
-        );
-    }
-    Ok(())
-}
-
-/// The sizes that axes have of their own.
-fn own_sizes(
-    construction: &OpKernelConstruction<'_>,
-    arguments: Arguments,
-    name: &str,
-) -> Result<Vec<Option<usize>>> {
-    let size = |size: &AxisSize| match *size {
-        AxisSize::Given => Ok(None),
-        AxisSize::Fixed(size) => Ok(Some(size)),
-        AxisSize::Attr(attr) => {
-            let given: i64 = construction.attr(attr)?;
-            let size = usize::try_from(given).map_err(|_| {
-                Error::invalid_argument(format!(
-                    "{name}: attribute `{attr}` is the size of an axis and must be at least 0, got {given}"
-                ))
-            });
-            size.map(Some)
-        }
-    };
-    arguments.sizes.iter().map(size).collect()
 }
 
 impl Computation {
@@ -224,19 +188,11 @@ impl Computation {
         facts: &Facts,
         order: usize,
     ) -> Result<Computation> {
-        check_results(&body, arguments, facts)?;
         let sizes = own_sizes(construction, arguments, facts.name)?;
-        let limits = body.limits().to_vec();
+        check(&body, &sizes, arguments, facts)?;
+        let (limits, taken) = (body.limits().to_vec(), body.taken().to_vec());
         let dtype: DType = construction.attr("T")?;
         let exact = (body.exact(), if dtype == DType::Float64 { 1 << 53 } else { 1 << 24 });
-        if let Some((axis, _)) = limits.iter().find(|(axis, _)| sizes[axis.index()].is_none()) {
-            let (name, axis) = (facts.name, arguments.axes[axis.index()]);
-            bail!(
-                InvalidArgument,
-                "{name}: the smallest or largest numbers lie along the axis `{axis}`, whose size the signature has to say: `{axis} = 3`, or an \
-                 attribute"
-            );
-        }
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
         let graph = gradient(body, facts, order);
         Ok(Computation {
@@ -248,6 +204,7 @@ impl Computation {
             sizes,
             limits,
             exact,
+            taken,
             kinds: facts.kinds(order),
             attrs: attrs.collect::<Result<_>>()?,
         })
@@ -323,7 +280,8 @@ impl Computation {
                 "{asked} along the axis `{along}`, whose size is {there}"
             );
         }
-        Ok(())
+        let size = |axis: Axis| Some(call.sizes[axis.index()]);
+        check_taken(&self.taken, size, self.arguments.axes, &context.signature().name)
     }
 
     /// A position has to be somewhere.

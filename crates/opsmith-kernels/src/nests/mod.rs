@@ -224,7 +224,10 @@ impl Programs {
         }
         let (axes, dense): (Vec<Axes>, Vec<Axes>) =
             lies.iter().map(|lie| (lie.axes, lie.dense_along())).unzip();
+        let is_absent = |argument: usize| key.absent >> argument & 1 == 1;
         let graph = self.graph.with_outputs(wanted);
+        // What is empty is not there either, and is folded to what its folds say.
+        let graph = if key.sizes.contains(&0) { graph } else { graph.without_inputs(is_absent) };
         let graph =
             key.groups.iter().fold(graph, |graph, (axis, group)| graph.spread(*axis, *group, &key.sizes));
         let of_groups = key.groups.iter().fold(Axes::NONE, |all, (_, group)| all.union(*group));

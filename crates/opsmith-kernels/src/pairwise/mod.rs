@@ -23,11 +23,14 @@ pub trait Pairwise: AxesBody + Body<2, 1> {
     /// Whether sums are divided by the number of elements of a row.
     const MEAN: bool;
     /// What is made of a fold: a body of one number, [`Same`] if nothing is.
-    type Finish: Body<1, 1> + Default + Copy + Send + Sync + 'static;
+    type Finish: Body<1, 1> + 'static;
+
+    /// It, with the attributes of this instance.
+    fn finish(&self) -> Self::Finish;
 }
 
 /// The body that changes nothing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Same;
 
 impl Body<1, 1> for Same {
@@ -55,7 +58,7 @@ pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
 /// What the op of an order computes, for a card.
 fn program<B: Pairwise>(body: &B, order: usize) -> Program {
     let finishes = std::any::TypeId::of::<B::Finish>() != std::any::TypeId::of::<Same>();
-    let finish = finishes.then(|| trace(&B::Finish::default()));
+    let finish = finishes.then(|| trace(&body.finish()));
     let forward = Program::forward(trace(body), B::FOLD, B::MEAN, finish.as_ref());
     (0..order).fold(forward, |program, _| program.gradient())
 }

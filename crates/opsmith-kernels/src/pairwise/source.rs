@@ -148,6 +148,7 @@ fn stage_kernels(program: &Program, stage: &Stage, number: usize, name: &str, ed
         Fold::Sum => 0,
         Fold::Max => 1,
         Fold::Min => 2,
+        Fold::Product => unreachable!("`#[pairwise]` has no products"),
     };
     for (position, value) in stage.outputs.iter().flatten().enumerate() {
         let over = axes_name(program.values[*value]);

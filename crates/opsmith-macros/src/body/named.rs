@@ -31,8 +31,8 @@ const FAMILY: Family = Family {
 /// The most axes; `Axis::MOST`.
 const MOST_AXES: usize = 16;
 /// The methods that take an axis.
-const OF_NUMBERS: [&str; 11] =
-    ["sum", "mean", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all", "at"];
+const OF_NUMBERS: [&str; 12] =
+    ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all", "at"];
 /// Those that take two.
 const OF_TWO: [&str; 2] = ["smallest", "largest"];
 /// The functions of the type parameter that do.

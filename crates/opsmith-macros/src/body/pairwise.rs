@@ -7,7 +7,7 @@ use syn::{Error, Expr, Ident, Result};
 
 use super::expand::{expand as expand_one_body, plain_body};
 use super::pointwise::plain_number;
-use super::{Family, OneBody, read};
+use super::{Family, OneBody, Parameter, Role, read};
 
 const FAMILY: Family = Family {
     name: "pairwise",
@@ -25,7 +25,9 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     check(&body, ident)?;
     body.show_shapes(&["(..., n, p)", "(..., m, p)", "(..., n, m)"].map(str::to_owned));
     let (fold, mean) = fold(options.take("fold"))?;
-    let (finish, finish_type) = finish(options.take("finish"))?;
+    let finish = Finish::new(options.take("finish"), &body)?;
+    let (finish_type, finish_value) = (finish.ty(), finish.value());
+    let finish = finish.body(&body, ident);
     let plain = plain_body(&body, ident);
     let names: Vec<&String> = body.inputs().map(|parameter| &parameter.name).collect();
     let (x, y, output) = (names[0], names[1], &body.outputs[0].name);
@@ -40,10 +42,11 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             const INPUTS: &'static [&'static [usize]] = &[&[0, 1], &[2, 1]];
             const OUTPUTS: &'static [&'static [usize]] = &[&[0, 2]];
             const SIZES: &'static [#private::kernels::body::AxisSize] = &[#given, #given, #given];
+            const SPREADS: bool = true;
 
             fn trace(&self) -> #private::body::Graph {
-                let finish = <#finish_type as ::core::default::Default>::default();
                 let fold = (#private::body::Fold::#fold, #mean);
+                let finish = #private::kernels::pairwise::Pairwise::finish(self);
                 #private::body::trace_pairs(["n", "p", "m"], [#x, #y, #output], fold, self, &finish)
             }
         }
@@ -52,6 +55,10 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
             const FOLD: #private::body::Fold = #private::body::Fold::#fold;
             const MEAN: bool = #mean;
             type Finish = #finish_type;
+
+            fn finish(&self) -> Self::Finish {
+                #finish_value
+            }
         }
     };
     Ok(expand_one_body(&body, &function, "pairwise", &family))
@@ -92,29 +99,81 @@ fn fold(option: Option<Expr>) -> Result<(TokenStream, bool)> {
     }
 }
 
-/// The body that is made of the function of a fold, and its type.
-fn finish(option: Option<Expr>) -> Result<(TokenStream, TokenStream)> {
-    let Some(function) = option else {
-        return Ok((quote!(), quote!(::opsmith::__private::kernels::pairwise::Same)));
-    };
-    // It is called with numbers of every kind, so a closure, which has one, will not do.
-    if !matches!(function, Expr::Path(_)) {
-        let message = "`finish` names a generic function of one number: `Scalar::sqrt`, or one like \
-                       `fn root<S: Scalar>(z: S) -> S`";
-        return Err(Error::new_spanned(function, message));
-    }
-    let call = quote_spanned!(function.span()=> (#function)(fold));
-    let body = quote! {
-        #[doc(hidden)]
-        #[derive(Clone, Copy, Debug, Default)]
-        pub struct __Finish;
+/// What is made of a fold: a function, called with the fold and attributes.
+struct Finish {
+    function: Option<Expr>,
+    attributes: Vec<Ident>,
+}
 
-        impl ::opsmith::__private::body::Body<1, 1> for __Finish {
-            #[inline(always)]
-            fn eval<__S: ::opsmith::Scalar>(&self, [fold]: [__S; 1]) -> [__S; 1] {
-                [#call]
-            }
+impl Finish {
+    /// `finish = root`, or `finish = root(p)` with attributes.
+    fn new(option: Option<Expr>, body: &OneBody) -> Result<Finish> {
+        let (function, arguments) = match option {
+            Some(Expr::Call(call)) => (Some(*call.func), call.args.into_iter().collect()),
+            other => (other, Vec::new()),
+        };
+        // It is called with numbers of every kind, so a closure, which has one, will not do.
+        if let Some(function) = function.as_ref().filter(|function| !matches!(function, Expr::Path(_))) {
+            let message = "`finish` names a generic function of one number: `Scalar::sqrt`, or one like \
+                           `fn root<S: Scalar>(z: S) -> S`; with attributes of the op, `finish = root(p)` for \
+                           `fn root<S: Scalar>(z: S, p: S) -> S`";
+            return Err(Error::new_spanned(function, message));
         }
-    };
-    Ok((body, quote!(__Finish)))
+        let attribute = |argument: &Expr| {
+            let is_it = |parameter: &&Parameter| {
+                let ident = match argument {
+                    Expr::Path(path) => path.path.get_ident(),
+                    _ => None,
+                };
+                ident.is_some_and(|ident| *ident == parameter.ident || ident == &parameter.name)
+            };
+            let found = body.parameters.iter().filter(|own| own.attribute().is_some()).find(is_it);
+            found.map(|parameter| parameter.ident.clone()).ok_or_else(|| {
+                let message =
+                    "`finish` is called with the fold, and with attributes of the function by their names";
+                Error::new_spanned(argument, message)
+            })
+        };
+        let attributes = arguments.iter().map(attribute).collect::<Result<_>>()?;
+        Ok(Finish { function, attributes })
+    }
+
+    fn ty(&self) -> TokenStream {
+        match self.function {
+            Some(_) => quote!(__Finish),
+            None => quote!(::opsmith::__private::kernels::pairwise::Same),
+        }
+    }
+
+    fn value(&self) -> TokenStream {
+        let ty = self.ty();
+        if self.function.is_some() { quote!(#ty(*self)) } else { ty }
+    }
+
+    /// The body that calls the function, in which attributes are those of the op.
+    fn body(&self, body: &OneBody, ident: &Ident) -> Option<TokenStream> {
+        let function = self.function.as_ref()?;
+        let arguments = self.attributes.iter().map(|own| {
+            let parameter = body.parameters.iter().find(|parameter| parameter.ident == *own);
+            match parameter.map(|parameter| (&parameter.role, &parameter.name)) {
+                Some((Role::NumberAttr(_), name)) => {
+                    quote!(<__S as ::opsmith::Scalar>::attr(#name, self.0.#own))
+                }
+                _ => quote!(self.0.#own),
+            }
+        });
+        let call = quote_spanned!(function.span()=> (#function)(fold #(, #arguments)*));
+        Some(quote! {
+            #[doc(hidden)]
+            #[derive(Clone, Copy, Debug)]
+            pub struct __Finish(#ident);
+
+            impl ::opsmith::__private::body::Body<1, 1> for __Finish {
+                #[inline(always)]
+                fn eval<__S: ::opsmith::Scalar>(&self, [fold]: [__S; 1]) -> [__S; 1] {
+                    [#call]
+                }
+            }
+        })
+    }
 }

@@ -39,7 +39,7 @@ pub(super) const NUMBERS: [&str; 25] = [
 /// Those that take a plain integer.
 pub(super) const INTEGERS: [&str; 1] = ["powi"];
 /// The methods of `Each` that give one number for each row.
-pub(super) const FOLDS: [&str; 5] = ["sum", "amax", "amin", "count", "mean"];
+pub(super) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
 /// Those that give a mask.
 const COMPARISONS: [&str; 6] = ["lt", "le", "gt", "ge", "eq", "ne"];
 
@@ -85,14 +85,32 @@ impl Body<'_> {
             "of" | "attr" | "select" => Some(of),
             "of_row" => Some(Known::Each),
             _ if NUMBERS.contains(&name) || INTEGERS.contains(&name) => Some(of),
+            "log_sum_exp" | "at" => Some(of),
+            "index" | "argmax" | "argmin" => Some(Known::Position),
             _ if FOLDS.contains(&name) => Some(Known::One),
             _ if COMPARISONS.contains(&name) => Some(Known::Mask),
             _ => None,
         }
     }
 
+    /// What a method gives.
+    fn of_method(of: Known, name: &str) -> Option<Known> {
+        match (of, name) {
+            (Known::Each | Known::One, _) => Self::result(of, name),
+            (Known::Position, "number") => Some(Known::Each),
+            (Known::Position, _) => COMPARISONS.contains(&name).then_some(Known::Mask),
+            (Known::Mask, "any" | "all") => Some(Known::Mask),
+            (Known::Mask, "count") => Some(Known::One),
+            _ => None,
+        }
+    }
+
     fn number(&self, expr: &Expr, names: &Names) -> Option<Known> {
         self.of(expr, names).filter(|known| matches!(known, Known::Each | Known::One))
+    }
+
+    fn is_position(&self, expr: &Expr, names: &Names) -> bool {
+        self.of(expr, names) == Some(Known::Position)
     }
 
     fn is_mask(&self, expr: &Expr, names: &Names) -> bool {
@@ -126,6 +144,9 @@ impl Body<'_> {
         {
             let sign = if matches!(op, BinOp::And(_)) { "&" } else { "|" };
             return Some(format!("masks are combined by `{sign}`, for every element at once"));
+        }
+        if self.is_position(left, names) || self.is_position(right, names) {
+            return self.positions(left, op, right, names);
         }
         let (of_left, of_right) = (self.number(left, names), self.number(right, names));
         let is_each = of_left == Some(Known::Each) || of_right == Some(Known::Each);
@@ -168,6 +189,52 @@ impl Body<'_> {
         }
     }
 
+    /// Two of which one is a position.
+    fn positions(&self, left: &Expr, op: &BinOp, right: &Expr, names: &Names) -> Option<String> {
+        if let Some(method) = comparison(op) {
+            let compared = self.compared_positions(left, method, right, names);
+            return Some(format!(
+                "positions of a body are compared by methods, which give masks: `{compared}`, and then `{}::select(mask, …, …)`",
+                self.ty(Known::Each)
+            ));
+        }
+        let position = if self.is_position(left, names) { left } else { right };
+        is_arithmetic(op).then(|| {
+            let position = text::receiver(position);
+            format!("a position is not added or multiplied: `{position}.number()` is it as a number")
+        })
+    }
+
+    /// The comparison as it is written; beside a number, a position is one too.
+    fn compared_positions(&self, left: &Expr, method: &str, right: &Expr, names: &Names) -> String {
+        let is_number = |side: &Expr| Literal::of(side).is_some() || self.number(side, names).is_some();
+        let has_number = is_number(left) || is_number(right);
+        let side = |side: &Expr, plain: fn(&Expr) -> String| match self.is_position(side, names) {
+            true if has_number => format!("{}.number()", text::receiver(side)),
+            _ => self.made(side, Known::Each, names).unwrap_or_else(|| plain(side)),
+        };
+        format!("{}.{method}({})", side(left, text::receiver), side(right, text::of))
+    }
+
+    /// The comparison of a position and what is none.
+    fn comparison_of(
+        &self,
+        position: &Expr,
+        method: &str,
+        other: &Expr,
+        names: &Names,
+    ) -> Option<syn::Error> {
+        let is_number = Literal::of(other).is_some() || self.number(other, names).is_some();
+        let is_compared = COMPARISONS.contains(&method) && is_number;
+        is_compared.then(|| {
+            let compared = self.compared_positions(position, method, other, names);
+            syn::Error::new_spanned(
+                other,
+                format!("`{method}` of a position takes positions: write `{compared}`"),
+            )
+        })
+    }
+
     /// Arguments of a function of numbers, one of which is a literal.
     fn argument(&self, of: Known, name: &str, arguments: &[&Expr], names: &Names) -> Option<syn::Error> {
         let takes_numbers = NUMBERS.contains(&name) || COMPARISONS.contains(&name) || name == "select";
@@ -180,14 +247,19 @@ impl Body<'_> {
         Some(syn::Error::new_spanned(literal, message))
     }
 
+    /// What is compared by methods: a number, or a position.
+    fn comparable(&self, expr: &Expr, names: &Names) -> Option<Known> {
+        self.of(expr, names).filter(|known| *known != Known::Mask)
+    }
+
     /// A comparison of numbers in an expression: one of them, and the method.
     fn compared(&self, expr: &Expr, names: &Names) -> Option<(String, String, Known)> {
         match expr {
             Expr::Paren(inner) => self.compared(&inner.expr, names),
             Expr::Unary(unary) => self.compared(&unary.expr, names),
             Expr::Binary(binary) => {
-                let number = self.number(&binary.left, names).map(|known| (&binary.left, known));
-                let number = number.or_else(|| Some((&binary.right, self.number(&binary.right, names)?)));
+                let own = |side| Some((side, self.comparable(side, names)?));
+                let number = own(&binary.left).or_else(|| own(&binary.right));
                 match (comparison(&binary.op), number) {
                     (Some(method), Some((expr, known))) => {
                         Some((text::receiver(expr), method.to_owned(), known))
@@ -196,7 +268,7 @@ impl Body<'_> {
                 }
             }
             Expr::MethodCall(call) if COMPARISONS.iter().any(|name| call.method == name) => {
-                let known = self.number(&call.receiver, names)?;
+                let known = self.comparable(&call.receiver, names)?;
                 Some((text::receiver(&call.receiver), call.method.to_string(), known))
             }
             _ => None,
@@ -222,7 +294,7 @@ impl Rules for Body<'_> {
                 is_mask.then_some(Known::Mask)
             }
             Expr::MethodCall(call) => {
-                Self::result(self.number(&call.receiver, names)?, &call.method.to_string())
+                Self::of_method(self.of(&call.receiver, names)?, &call.method.to_string())
             }
             Expr::Call(ExprCall { func, .. }) => {
                 let (of, name) = self.path(func)?;
@@ -245,6 +317,8 @@ impl Rules for Body<'_> {
             [only] if self.generic == only => Some(Known::Each),
             [first, kind] if self.generic == first && kind == "Each" => Some(Known::Each),
             [first, kind] if self.generic == first && kind == "One" => Some(Known::One),
+            [first, kind] if self.generic == first && kind == "Index" => Some(Known::Position),
+            [first, kind] if self.generic == first && kind == "Mask" => Some(Known::Mask),
             _ => None,
         }
     }
@@ -257,12 +331,11 @@ impl Rules for Body<'_> {
             }
             Expr::MethodCall(call) => {
                 let arguments: Vec<&Expr> = call.args.iter().collect();
-                self.argument(
-                    self.number(&call.receiver, names)?,
-                    &call.method.to_string(),
-                    &arguments,
-                    names,
-                )
+                let method = call.method.to_string();
+                if let ([other], true) = (&arguments[..], self.is_position(&call.receiver, names)) {
+                    return self.comparison_of(&call.receiver, &method, other, names);
+                }
+                self.argument(self.number(&call.receiver, names)?, &method, &arguments, names)
             }
             Expr::Call(call) => {
                 let (of, name) = self.path(&call.func)?;
@@ -276,8 +349,9 @@ impl Rules for Body<'_> {
     fn condition(&self, keyword: &str, condition: &Expr, names: &Names) -> Option<syn::Error> {
         let message = match self.compared(condition, names) {
             Some((number, method, known)) => format!(
-                "`{number}` is a number of every element at once, so no `{keyword}` can depend on it; both sides are \
+                "`{number}` is {} of every element at once, so no `{keyword}` can depend on it; both sides are \
                  computed, and one is taken: `{}::select({number}.{method}(…), …, …)`",
+                if known == Known::Position { "a position" } else { "a number" },
                 self.ty(known)
             ),
             None if self.is_mask(condition, names) => format!(

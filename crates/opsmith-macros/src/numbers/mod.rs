@@ -24,6 +24,8 @@ enum Known {
     One,
     /// What a comparison of such numbers gives.
     Mask,
+    /// A position along an axis of a body.
+    Position,
     /// An element whose type is the type parameter at this position.
     Element(usize),
     /// An array of such elements.

@@ -46,6 +46,22 @@ fn plain_numbers_of_a_body_are_left_alone() {
 }
 
 #[test]
+fn positions_and_masks_of_a_body_are_left_alone() {
+    assert_right(body::named(
+        quote::quote!("(i,j),(i),(i)->(i)"),
+        quote::quote! {
+            fn f<S: Indexed>(x: S, label: S::Index, keep: S::Mask, #[attr] k: i64) -> S {
+                let at = S::index(j);
+                let mask = at.eq(label) | x.argmax(j).lt(at) & keep & at.number().ge(S::of(k as f64));
+                let count = mask.count(j) + mask.any(j).count(i) * 2.0;
+                let size = if k > 2 { S::count(j) } else { label.number() + 1.0 };
+                S::select(mask.all(j), count, x.at(j, 1) * 2.0 + x.log_sum_exp(j) + size)
+            }
+        },
+    ));
+}
+
+#[test]
 fn plain_numbers_of_an_op_are_left_alone() {
     assert_right(op::expand(
         quote::quote!(shape = "(n),(n),(n)->(n)"),

@@ -44,6 +44,18 @@ fn with_everything<R: Rows>(
     (if negate { -scaled } else { scaled }, size)
 }
 
+/// Attributes of every kind in folds and after them.
+#[reduce]
+fn p_norm<R: Rows>(
+    x: R::Each,
+    #[attr(default = 2.0)] p: R::One,
+    #[attr(default = 1)] times: i64,
+    #[attr(default = "root", one_of = ["root", "log"])] of: &str,
+) -> R::One {
+    let sum = x.abs().pow(R::Each::of_row(p)).sum() * times as f64;
+    if of == "root" { sum.pow(R::One::of(1.0) / p) } else { sum.log() / p }
+}
+
 /// The softmax of the rows of the last axis.
 fn expected_softmax(x: &ArrayD<f64>) -> ArrayD<f64> {
     let mut y = x.clone();
@@ -59,6 +71,18 @@ fn expected_softmax(x: &ArrayD<f64>) -> ArrayD<f64> {
 /// The sum of the last axes.
 fn expected_total(x: &ArrayD<f64>, axes: usize) -> ArrayD<f64> {
     (0..axes).fold(x.clone(), |sum, _| sum.sum_axis(Axis(sum.ndim() - 1)))
+}
+
+#[test]
+fn attributes_are_there_in_folds_and_after_them() {
+    let x = numbers(&[4, 7], 1);
+    let p_norm = |p: f64, times: i64, of: &str| {
+        let y = call::<p_norm>().input(&x).attr("p", p).attr("times", times).attr("of", of).run().unwrap();
+        y.array::<f64, Ix1>("y").unwrap().into_dyn()
+    };
+    let sums = |p: f64| expected_total(&x.mapv(|x| x.abs().powf(p)), 1);
+    assert_close(&p_norm(3.0, 2, "root"), &sums(3.0).mapv(|sum| (2.0 * sum).cbrt()), 1e-13);
+    assert_close(&p_norm(1.5, 1, "log"), &sums(1.5).mapv(|sum| sum.ln() / 1.5), 1e-13);
 }
 
 #[test]

@@ -33,6 +33,16 @@ fn hinge<S: Scalar>(x: S, y: S) -> S {
     if d == S::of(0.0) { d } else { (-1.0 * d).abs() }
 }
 
-opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge] }
+#[body("(i,c),(i),(c)->(i)")]
+fn picked<S: Indexed>(x: S, label: S::Index, keep: S::Mask) -> S {
+    let at = S::index(c);
+    let hit = S::select(at == label, x, S::of(0.0));
+    let later = S::select(S::index(i) > 2 && keep, x, hit);
+    let above = S::select(label >= x, x, later).sum(c) + at * 2.0;
+    let first = S::select(at.lt(1), x, later.sum(c) + S::select(2 != x.argmax(c), x, above));
+    if S::index(c) < label { first } else { above }
+}
+
+opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked] }
 
 fn main() {}

@@ -245,6 +245,7 @@ impl Writer<'_> {
         let line = match (op, sum) {
             (Fold::Sum, Some(Sum { total, lost, .. })) => format!("add(r{from}, r{total}, r{lost});"),
             (Fold::Sum, None) => format!("r{into} += r{from};"),
+            (Fold::Product, _) => format!("r{into} *= r{from};"),
             (Fold::Max, _) => {
                 format!("r{into} = (r{into} >= r{from} || r{into} != r{into}) ? r{into} : r{from};")
             }

@@ -72,6 +72,7 @@ impl<T: Element> Kernel for Across<'_, T> {
             Fold::Sum => each!(Fold::Sum),
             Fold::Max => each!(Fold::Max),
             Fold::Min => each!(Fold::Min),
+            Fold::Product => each!(Fold::Product),
         }
     }
 }
@@ -108,6 +109,7 @@ impl<T: Element> Kernel for Into<'_, T> {
             Fold::Sum => each!(Fold::Sum),
             Fold::Max => each!(Fold::Max),
             Fold::Min => each!(Fold::Min),
+            Fold::Product => each!(Fold::Product),
         }
     }
 }
@@ -195,7 +197,7 @@ mod tests {
     fn a_block_is_folded_to_one_number() {
         let mut block = Block([1.0f32; BLOCK]);
         block.0[77] = 5.0;
-        for (op, expected) in [(Fold::Sum, 132.0), (Fold::Max, 5.0), (Fold::Min, 1.0)] {
+        for (op, expected) in [(Fold::Sum, 132.0), (Fold::Max, 5.0), (Fold::Min, 1.0), (Fold::Product, 5.0)] {
             let mut folded = [block; 2];
             across(Level::best(), op, &mut folded);
             assert_eq!(folded[1].0, [expected; BLOCK]);

@@ -42,6 +42,7 @@ DEVICE Number summed(Number total, Number lost) { return lost == lost ? total + 
 struct Sum { DEVICE static Number of(Number a, Number b) { return a + b; } };
 struct Max { DEVICE static Number of(Number a, Number b) { return (a >= b || a != a) ? a : b; } };
 struct Min { DEVICE static Number of(Number a, Number b) { return (a <= b || a != a) ? a : b; } };
+struct Product { DEVICE static Number of(Number a, Number b) { return a * b; } };
 
 // The fold of one number of each thread, for all threads: by halves in each warp, then warp after warp.
 template <typename Fold> DEVICE Number across(Number x) {

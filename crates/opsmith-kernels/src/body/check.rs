@@ -1,0 +1,99 @@
+//! What is wrong with a body, as its graph shows: found when a library is made, for the attributes' defaults, and for others when an
+//! instance is.
+
+use opsmith_body::{Axes, Axis, Graph};
+use opsmith_core::{Error, OpKernelConstruction, Result, bail, ensure};
+
+use super::{Arguments, AxisSize};
+use crate::facts::Facts;
+
+/// A body of an instance, whose axes have these sizes of their own.
+pub(super) fn check(
+    body: &Graph,
+    sizes: &[Option<usize>],
+    arguments: Arguments,
+    facts: &Facts,
+) -> Result<()> {
+    check_results(body, arguments, facts)?;
+    let (name, axes) = (facts.name, arguments.axes);
+    if let Some((axis, _)) = body.limits().iter().find(|(axis, _)| sizes[axis.index()].is_none()) {
+        let axis = axes[axis.index()];
+        bail!(
+            InvalidArgument,
+            "{name}: the smallest or largest numbers lie along the axis `{axis}`, whose size the signature has to say: `{axis} = 3`, or an \
+             attribute"
+        );
+    }
+    check_taken(body.taken(), |axis| sizes[axis.index()], axes, name)
+}
+
+/// A result has to lie on the axes of its output, and all axes are the signature's.
+fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()> {
+    let count = arguments.axes.len();
+    let of_limits = body.limits().iter().flat_map(|&(axis, most)| [axis, most]);
+    let named = of_limits.chain(body.taken().iter().map(|(axis, _)| *axis)).map(Axes::of);
+    let used = named.fold(body.used_axes(), Axes::union);
+    if let Some(axis) = used.iter().find(|axis| axis.index() >= count) {
+        let (name, position) = (facts.name, axis.index());
+        bail!(
+            InvalidArgument,
+            "{name}: its function uses the axis of position {position}, and its signature has {count} axes"
+        );
+    }
+    let named = |axes: Axes| {
+        let names: Vec<&str> = axes.iter().map(|axis| arguments.axes[axis.index()]).collect();
+        format!("({})", names.join(","))
+    };
+    for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {
+        ensure!(
+            own == said || arguments.spreads && own.is_within(said),
+            InvalidArgument,
+            "{}: its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
+            facts.name,
+            named(said),
+            named(own)
+        );
+    }
+    Ok(())
+}
+
+/// A position that a number is taken from has to be there.
+pub(super) fn check_taken(
+    taken: &[(Axis, usize)],
+    size: impl Fn(Axis) -> Option<usize>,
+    axes: &[&str],
+    name: &str,
+) -> Result<()> {
+    for &(axis, position) in taken {
+        let Some(size) = size(axis) else { continue };
+        ensure!(
+            position < size,
+            InvalidArgument,
+            "{name}: takes the number at position {position} along the axis `{}`, whose size is {size}: positions begin at 0",
+            axes[axis.index()]
+        );
+    }
+    Ok(())
+}
+
+/// The sizes that axes have of their own.
+pub(super) fn own_sizes(
+    construction: &OpKernelConstruction<'_>,
+    arguments: Arguments,
+    name: &str,
+) -> Result<Vec<Option<usize>>> {
+    let size = |size: &AxisSize| match *size {
+        AxisSize::Given => Ok(None),
+        AxisSize::Fixed(size) => Ok(Some(size)),
+        AxisSize::Attr(attr) => {
+            let given: i64 = construction.attr(attr)?;
+            let size = usize::try_from(given).map_err(|_| {
+                Error::invalid_argument(format!(
+                    "{name}: attribute `{attr}` is the size of an axis and must be at least 0, got {given}"
+                ))
+            });
+            size.map(Some)
+        }
+    };
+    arguments.sizes.iter().map(size).collect()
+}

@@ -1,0 +1,122 @@
+//! What is wrong with a `#[body]`, and when it is told.
+
+use opsmith::prelude::*;
+use opsmith::{Library, OpDef, testing};
+
+/// Says that its result lies on j too.
+#[body("(i,j)->(i,j)", orders = 0)]
+fn folded<S: Indexed>(x: S) -> S {
+    x.sum(j)
+}
+
+/// Of an axis that the signature does not have.
+#[body("(i)->(i)")]
+fn beyond<S: Indexed>(x: S) -> S {
+    x + S::count(opsmith::Axis::new(7))
+}
+
+/// Says it of the first of two outputs, and where an attribute says so.
+#[body("(i,j)->(),(i)", outputs = [total, rows], orders = 0)]
+fn totals<S: Indexed>(x: S, #[attr(default = false)] all: bool) -> (S, S) {
+    (if all { x.sum(i).sum(j) } else { x.sum(j) }, x.sum(j))
+}
+
+/// The same, for no value of an attribute that has no default.
+#[body("(i,j)->(i,j)", orders = 0)]
+fn taps<S: Indexed>(x: S, #[attr] count: i64) -> S {
+    (0..count).fold(S::of(0.0), |sum, _| sum + x.sum(j))
+}
+
+/// For some values alone.
+#[body("(i,j)->(i,j)", orders = 0)]
+fn taps_of_each<S: Indexed>(x: S, #[attr] count: i64) -> S {
+    (0..count).fold(S::of(0.0), |sum, _| sum + x)
+}
+
+/// Along an axis without a size.
+#[body("(i,j)->(i)", orders = 0)]
+fn least<S: Indexed>(x: S) -> S {
+    x.smallest(j, i).0
+}
+
+/// A colour that there is not.
+#[body("(rgb = 3,s)->(s)")]
+fn alpha<S: Indexed>(x: S) -> S {
+    x.at(rgb, 3)
+}
+
+/// As many as an attribute says.
+#[body("(c = channels,s)->(s)")]
+fn second<S: Indexed>(x: S, #[attr(default = 2)] channels: i64) -> S {
+    x.at(c, 1)
+}
+
+/// Of an axis whose size the input says.
+#[body("(j,s)->(s)")]
+fn third<S: Indexed>(x: S) -> S {
+    x.at(j, 2)
+}
+
+/// What the library of an op says, when it is made.
+fn told(def: OpDef) -> String {
+    Library::new("library", "0.1.0", vec![def]).err().expect("it is wrong").message().to_owned()
+}
+
+#[test]
+fn a_library_is_not_made_of_what_is_wrong_with_the_defaults() {
+    assert_eq!(
+        told(folded::def()),
+        "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)"
+    );
+    assert_eq!(
+        told(totals::def()),
+        "Totals: its output `total` lies on the axes (), but what the function returns for it lies on (i)"
+    );
+    assert_eq!(
+        told(beyond::def()),
+        "Beyond: its function uses the axis of position 7, and its signature has 1 axes"
+    );
+    let message = told(least::def());
+    assert!(
+        message.starts_with("Least: the smallest or largest numbers lie along the axis `i`"),
+        "{message}"
+    );
+    assert_eq!(
+        told(alpha::def()),
+        "Alpha: takes the number at position 3 along the axis `rgb`, whose size is 3: positions begin at 0"
+    );
+    assert_eq!(told(alpha::COMPANIONS[0]()), told(alpha::def()));
+}
+
+#[test]
+fn what_is_wrong_for_some_attributes_is_told_by_a_call() {
+    let x = array![[1.0, 2.0], [3.0, 4.0]];
+    let message = told(taps::def());
+    assert!(message.starts_with("Taps: its output `z` lies on the axes (i,j), but"), "{message}");
+    let call = |count: i64| testing::call::<taps_of_each>().input(&x).attr("count", count).run();
+    assert_eq!(call(2).unwrap().array::<f64, Ix2>("z").unwrap(), array![[2.0, 4.0], [6.0, 8.0]]);
+    let error = call(0).unwrap_err();
+    assert!(error.message().contains("returns for it lies on ()"), "{}", error.message());
+    let row = |channels: i64| {
+        let y = testing::call::<second>().input(&x).attr("channels", channels).run();
+        y.map(|y| y.array::<f64, Ix1>("z").unwrap())
+    };
+    assert_eq!(row(2).unwrap(), array![3.0, 4.0]);
+    assert!(row(1).unwrap_err().message().contains("position 1 along the axis `c`, whose size is 1"));
+}
+
+#[test]
+fn a_position_that_is_not_there_is_told_by_a_call() {
+    let x = array![[1.0], [2.0], [3.0]];
+    let y: Array1<f64> = testing::call::<third>().input(&x).run().unwrap().array("z").unwrap();
+    assert_eq!(y, array![3.0]);
+    let x = array![[1.0], [2.0]];
+    let error = testing::call::<third>().input(&x).run().unwrap_err();
+    assert_eq!(
+        error.message(),
+        "Third: takes the number at position 2 along the axis `j`, whose size is 2: positions begin at 0"
+    );
+    let z_grad = array![1.0];
+    let grad = testing::Call::new(third::COMPANIONS[0]()).input(&x).input(&z_grad);
+    assert!(grad.run().unwrap_err().message().starts_with("ThirdGrad: takes the number at position 2"));
+}
