@@ -14,14 +14,14 @@ pub(crate) fn cuda_type(dtype: DType) -> Option<CudaType> {
     })
 }
 
-/// The instructions that bodies run with on this processor, whose machine code has AVX2 and no more, and how many elements they take:
-/// `AVX2, 8 × float32`.
+/// The instructions that bodies run with on this processor, and how many elements they take: `AVX2, 8 × float32`.
 pub(crate) fn vectors(dtype: DType) -> String {
     let (name, bytes) = match Level::best() {
         Level::Plain if cfg!(target_arch = "aarch64") => ("NEON", 16),
         Level::Plain if cfg!(target_arch = "x86_64") => ("SSE2", 16),
         Level::Plain => ("plain", 16),
-        Level::Avx2 | Level::Avx512 => ("AVX2", 32),
+        Level::Avx2 => ("AVX2", 32),
+        Level::Avx512 => ("AVX-512", 64),
     };
     // Half-precision numbers are computed in float32.
     let wide = if dtype == DType::Float64 { DType::Float64 } else { DType::Float32 };

@@ -1,6 +1,7 @@
 //! Loops with no others in them.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::asm::{Gpr, Rm, Vector};
 use super::line::Value;
@@ -230,11 +231,10 @@ impl Writer<'_> {
             if register < self.vectors.registers() / 2 {
                 break;
             }
-            if !held.contains_key(&key) {
-                let place = self.vector_at(key, at);
-                let value = segment.source(Source::Memory(place));
-                segment.targets.push((value, Target::Pinned(Vector(register as u8))));
-                held.insert(key, Vector(register as u8));
+            if let Entry::Vacant(entry) = held.entry(key) {
+                let value = segment.source(Source::Memory(self.vector_at(key, at)));
+                let pin = *entry.insert(Vector(register as u8));
+                segment.targets.push((value, Target::Pinned(pin)));
             }
         }
         at.pinned.extend(held.values());

@@ -1,5 +1,5 @@
-//! Which positions of the outermost loops are computed side by side, so that what is read or computed for one is there for others, and
-//! sums need not wait for each other.
+//! Which positions of the outermost loops are computed side by side, and of loops with others in them, so that what is read or computed
+//! for one is there for others, and sums need not wait for each other.
 
 use super::nest::{At, Lies, Wanted, Writer};
 use super::vectors::Vectors;
@@ -38,30 +38,13 @@ pub struct Tile {
 impl Tile {
     /// The tile in which the positions of a nest take the least time, and the part of the time that they take alone.
     pub fn best(wanted: &Wanted<'_>, vectors: Vectors) -> (Self, f64) {
-        let nest = wanted.nest;
-        let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
-        let size = |axis: Axis| wanted.sizes[axis.index()];
-        let last = vectors.width();
-        let looped = looped(&nest.steps);
-        let is_near = |axis: Axis| wanted.lies.iter().all(|lies| lies.is_near(axis));
-        let rows: Vec<Axis> =
-            nest.free.minus(looped).iter().filter(|axis| lanes != Some(*axis) && is_near(*axis)).collect();
-        let second = lanes.filter(|lanes| !looped.has(*lanes) && is_near(*lanes));
-        let single = Tile { counts: lanes.map(|lanes| (lanes, 1)).into_iter().collect(), last, inner: None };
-        let inner = inner_axes(&nest.steps).minus(nest.free).iter().filter(|axis| is_near(*axis));
-        let inner: Vec<_> = inner.filter(|axis| nest.lanes != Some(*axis)).collect();
-        let turns = |axis: Axis| INNER.iter().map(move |count| (axis, *count));
-        let inner = inner.into_iter().flat_map(turns).filter(|(axis, count)| size(*axis) >= 2 * count);
-        let inner: Vec<Option<_>> = [None].into_iter().chain(inner.map(Some)).collect();
-        let positions =
-            |axis: Axis| if lanes == Some(axis) { size(axis) / vectors.width() } else { size(axis) };
-        let units = nest.free.iter().map(positions).fold(1, usize::saturating_mul);
+        let mut shapes = shapes(wanted, vectors);
+        let single = Tile { counts: shapes.remove(0), last: vectors.width(), inner: None };
         let alone = single.time(wanted, vectors);
-        let first = single.clone();
         let (mut best, mut least) = (single.clone(), alone * WORTH);
-        let mut consider = |tile: Tile| {
-            for inner in &inner {
-                let tile = Tile { inner: *inner, ..tile.clone() };
+        for counts in [single.counts.clone()].into_iter().chain(shapes) {
+            for inner in inner_turns(wanted) {
+                let tile = Tile { counts: counts.clone(), inner, ..single };
                 if tile.positions() * inner.map_or(1, |(_, count)| count) > vectors.registers() / 2 {
                     continue;
                 }
@@ -70,27 +53,8 @@ impl Tile {
                     (best, least) = (tile, time);
                 }
             }
-        };
-        consider(single);
-        let mut pairs: Vec<[Option<Axis>; 2]> = rows.iter().map(|row| [Some(*row), second]).collect();
-        if lanes.is_none() {
-            for (index, row) in rows.iter().enumerate() {
-                pairs.extend(rows[..index].iter().map(|other| [Some(*row), Some(*other)]));
-            }
         }
-        pairs.push([None, second]);
-        for ([row, other], (first, more)) in pairs.iter().flat_map(|pair| SHAPES.map(|shape| (*pair, shape)))
-        {
-            let fits =
-                |axis: Option<Axis>, count: usize| axis.map_or(count == 1, |axis| count <= positions(axis));
-            if !fits(row, first) || !fits(other, more) || units / (first * more) < LEAST_UNITS {
-                continue;
-            }
-            let own = lanes.filter(|_| other.is_none()).map(|lanes| (lanes, 1));
-            let axes = [row.map(|row| (row, first)), other.map(|other| (other, more))];
-            consider(Tile { counts: axes.into_iter().flatten().chain(own).collect(), last, inner: None });
-        }
-        let part = if best == first { 1.0 } else { least / alone };
+        let part = if best == single { 1.0 } else { least / alone };
         (best, part)
     }
 
@@ -143,6 +107,49 @@ impl Tile {
         let several = self.counts.iter().chain(&self.inner).filter(|(_, count)| *count > 1);
         several.map(|(axis, _)| Axes::of(*axis)).fold(Axes::NONE, Axes::union)
     }
+}
+
+/// How many positions there may be along axes of the outermost loops, first one along each.
+fn shapes(wanted: &Wanted<'_>, vectors: Vectors) -> Vec<Vec<(Axis, usize)>> {
+    let nest = wanted.nest;
+    let lanes = nest.lanes.filter(|lanes| nest.free.has(*lanes));
+    let size = |axis: Axis| wanted.sizes[axis.index()];
+    let looped = looped(&nest.steps);
+    let is_near = |axis: Axis| wanted.lies.iter().all(|lies| lies.is_near(axis));
+    let rows: Vec<Axis> =
+        nest.free.minus(looped).iter().filter(|axis| lanes != Some(*axis) && is_near(*axis)).collect();
+    let second = lanes.filter(|lanes| !looped.has(*lanes) && is_near(*lanes));
+    let positions = |axis: Axis| if lanes == Some(axis) { size(axis) / vectors.width() } else { size(axis) };
+    let units = nest.free.iter().map(positions).fold(1, usize::saturating_mul);
+    let mut pairs: Vec<[Option<Axis>; 2]> = rows.iter().map(|row| [Some(*row), second]).collect();
+    if lanes.is_none() {
+        for (index, row) in rows.iter().enumerate() {
+            pairs.extend(rows[..index].iter().map(|other| [Some(*row), Some(*other)]));
+        }
+    }
+    pairs.push([None, second]);
+    let mut found = vec![lanes.map(|lanes| (lanes, 1)).into_iter().collect()];
+    for ([row, other], (first, more)) in pairs.iter().flat_map(|pair| SHAPES.map(|shape| (*pair, shape))) {
+        let fits =
+            |axis: Option<Axis>, count: usize| axis.map_or(count == 1, |axis| count <= positions(axis));
+        if fits(row, first) && fits(other, more) && units / (first * more) >= LEAST_UNITS {
+            let own = lanes.filter(|_| other.is_none()).map(|lanes| (lanes, 1));
+            let axes = [row.map(|row| (row, first)), other.map(|other| (other, more))];
+            found.push(axes.into_iter().flatten().chain(own).collect());
+        }
+    }
+    found
+}
+
+/// How many positions a turn may compute of loops with others in them, and along which axis.
+fn inner_turns(wanted: &Wanted<'_>) -> impl Iterator<Item = Option<(Axis, usize)>> {
+    let nest = wanted.nest;
+    let is_near = |axis: &Axis| wanted.lies.iter().all(|lies| lies.is_near(*axis));
+    let axes = inner_axes(&nest.steps).minus(nest.free).iter();
+    let axes = axes.filter(|axis| nest.lanes != Some(*axis)).filter(is_near);
+    let turns = axes.flat_map(|axis| INNER.map(|count| (axis, count)));
+    let turns = turns.filter(|(axis, count)| wanted.sizes[axis.index()] >= 2 * count);
+    [None].into_iter().chain(turns.map(Some))
 }
 
 /// How long the positions of a tile take.
