@@ -22,4 +22,9 @@ fn unknown_option<S: Scalar>(x: S, y: S) -> S {
     x * y
 }
 
+#[pairwise(finish = root(y, 2.0))]
+fn called<S: Scalar>(x: S, y: S) -> S {
+    (x - y) * (x - y)
+}
+
 fn main() {}
