@@ -8,6 +8,7 @@ mod listing;
 mod nest;
 mod part;
 mod print;
+mod read;
 mod reverse;
 mod run;
 mod simplify;

@@ -1,17 +1,16 @@
 //! Which axes of a body are free: those that every output has, and that the body neither folds nor asks for positions or sizes of.
 
 use opsmith_body::{Axes, Graph, Node};
-use opsmith_core::family::Like;
-use opsmith_core::{DeviceKind, OpDef, OpKernelConstruction, Result};
+use opsmith_core::family::{Like, Read};
 
 use super::{Arguments, AxesBody, AxisSize};
 
-/// The op, with the rule of its free axes. What a body computes may depend on its attributes, so an axis is free if it is for each of
-/// several values of them.
-pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize) -> OpDef {
+/// The rule of the free axes of an op of the family. What a body computes may depend on its attributes, so an axis is free if it is for
+/// each of several values of them.
+pub(super) fn rule<B: AxesBody>(order: usize, read: &Read) -> String {
     let arguments = Arguments::of::<B>();
-    let free = free(&def, arguments, &|construction| Ok(B::new(construction)?.trace()));
-    def.parallel(&B::FACTS.parallel(order, |like| argument(arguments, like, free)))
+    let free = free(arguments, B::FACTS.samples(B::trace));
+    B::FACTS.parallel(order, read, |like| argument(arguments, like, free))
 }
 
 /// Every argument has any number of dims before those of its axes.
@@ -24,28 +23,14 @@ fn argument(arguments: Arguments, like: Like, free: Axes) -> String {
     format!("(...{})", dims.collect::<String>())
 }
 
-fn free(
-    def: &OpDef,
-    arguments: Arguments,
-    trace: &dyn Fn(&OpKernelConstruction<'_>) -> Result<Graph>,
-) -> Axes {
+fn free(arguments: Arguments, samples: Option<Vec<Graph>>) -> Axes {
     // A part of an axis that has a size of its own has another size.
     let is_given = |axis: usize| matches!(arguments.sizes[axis], AxisSize::Given);
     let everywhere =
         |axis: &usize| is_given(*axis) && arguments.outputs.iter().all(|axes| axes.contains(axis));
     let shared: Vec<usize> = (0..arguments.axes.len()).filter(everywhere).collect();
-    // An op that is not well formed is told when it is built.
-    let Ok(signature) = def.signature() else { return Axes::NONE };
-    let samples = signature.attr_samples();
-    if samples.is_empty() {
-        return Axes::NONE;
-    }
-    samples.iter().fold(Axes::at(&shared), |free, attrs| {
-        let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
-        // Where there is no instance there is no call.
-        let graph = opsmith_core::panic::catch(|| trace(&construction));
-        graph.map_or(free, |graph| free.minus(used(&graph)))
-    })
+    let Some(samples) = samples else { return Axes::NONE };
+    samples.iter().fold(Axes::at(&shared), |free, graph| free.minus(used(graph)))
 }
 
 /// The axes of which a part would give something else.
