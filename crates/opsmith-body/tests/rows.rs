@@ -152,6 +152,26 @@ fn gradients_of_two_orders() {
 }
 
 #[test]
+fn gradients_that_read_outputs_are_the_same() {
+    let mut random = Random(5);
+    for graph in graphs() {
+        let read: Vec<usize> = (0..graph.outputs().len()).collect();
+        let (plain, reading) = (graph.gradient(), graph.gradient_reading(&read));
+        let inputs = rows(&plain, 6, &mut random);
+        let (own, weights) = inputs.split_at(graph.input_count());
+        let all = [own, &eval(&graph, own, 6), weights].concat();
+        let both = eval(&plain, &inputs, 6).into_iter().zip(eval(&reading, &all, 6));
+        for (plain, reading) in both.flat_map(|(a, b)| a.into_iter().zip(b)) {
+            assert!(
+                close(plain, reading, 1e-12),
+                "{plain} and {reading}\n{}",
+                graph.gradient_reading(&read).formula()
+            );
+        }
+    }
+}
+
+#[test]
 fn formulas_have_folds() {
     let formulas: Vec<String> = graphs().iter().map(Graph::formula).collect();
     assert_eq!(formulas[0], "t0 = exp(x - detached(amax(x)))\ny = t0 / sum(t0)");

@@ -22,10 +22,19 @@ pub enum Like {
     Output(usize),
 }
 
+/// The outputs of an op that its gradient reads.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Read {
+    /// The outputs, by position.
+    pub outputs: Vec<usize>,
+    /// The one of them that is read in the place of the only input, whose shape it has.
+    pub in_place: Option<usize>,
+}
+
 /// The arguments of one op of the family.
 ///
-/// A gradient op takes what its forward op takes and a gradient for each of its outputs, and gives a gradient for each
-/// input that is a number. So every argument of every order has the shape of an input or output of the forward op.
+/// A gradient op takes what its forward op takes, perhaps some of its outputs, and a gradient for each of its outputs, and gives a gradient
+/// for each input that is a number. So every argument of every order has the shape of an input or output of the forward op.
 ///
 /// ```
 /// use opsmith_core::family::Family;
@@ -71,29 +80,32 @@ impl Family {
     }
 
     /// The gradient of this op.
-    ///
-    /// From the third order on `<output>_grad` may be the name of an input already; a number then tells them apart.
     #[must_use]
     pub fn gradient(&self) -> Family {
-        let gradient = |input: &FamilyArgument| FamilyArgument {
-            name: format!("{}_grad", input.name),
-            like: input.like,
-            is_number: true,
-        };
-        let numbers = self.inputs.iter().filter(|input| input.is_number);
-        let outputs: Vec<FamilyArgument> = numbers.map(gradient).collect();
+        self.gradient_reading(&Read::default())
+    }
+
+    /// The gradient of this op, which reads some of its outputs.
+    ///
+    /// The name of a gradient may be that of an input already; a number then tells them apart.
+    #[must_use]
+    pub fn gradient_reading(&self, read: &Read) -> Family {
         let mut inputs = self.inputs.clone();
-        // A name of the forward op's would be wired to it.
-        let all = self.inputs.iter().chain(&self.outputs).chain(&outputs);
-        let mut taken: HashSet<String> = all.map(|argument| argument.name.clone()).collect();
-        for output in &self.outputs {
-            let plain = format!("{}_grad", output.name);
-            let numbered = (2..).map(|number| format!("{plain}_{number}"));
-            let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken.contains(name));
-            let name = name.unwrap_or(plain);
-            taken.insert(name.clone());
-            inputs.push(FamilyArgument { name, like: output.like, is_number: true });
+        for &output in &read.outputs {
+            let given = &self.outputs[output];
+            if read.in_place == Some(output) {
+                inputs[0].name.clone_from(&given.name);
+            } else {
+                inputs.push(FamilyArgument { is_number: true, ..given.clone() });
+            }
         }
+        let mut taken: HashSet<String> = inputs.iter().map(|input| input.name.clone()).collect();
+        let numbers = self.inputs.iter().filter(|input| input.is_number);
+        let outputs: Vec<FamilyArgument> = numbers.map(|input| gradient_of(input, &mut taken)).collect();
+        // A name of the forward op's would be wired to it.
+        let all = self.inputs.iter().chain(&self.outputs);
+        taken.extend(all.map(|argument| argument.name.clone()));
+        inputs.extend(self.outputs.iter().map(|output| gradient_of(output, &mut taken)));
         Family { inputs, outputs }
     }
 
@@ -102,6 +114,16 @@ impl Family {
     pub fn order(&self, order: usize) -> Family {
         (0..order).fold(self.clone(), |family, _| family.gradient())
     }
+}
+
+/// The gradient of an argument, with a name that is not taken.
+fn gradient_of(argument: &FamilyArgument, taken: &mut HashSet<String>) -> FamilyArgument {
+    let plain = format!("{}_grad", argument.name);
+    let numbered = (2..).map(|number| format!("{plain}_{number}"));
+    let name = std::iter::once(plain.clone()).chain(numbered).find(|name| !taken.contains(name));
+    let name = name.unwrap_or(plain);
+    taken.insert(name.clone());
+    FamilyArgument { name, like: argument.like, is_number: true }
 }
 
 /// The name of the op of this order, of which the forward op's is `name`: `Gelu`, `GeluGrad`, `GeluGradGrad`.
@@ -138,6 +160,40 @@ mod tests {
             assert_eq!(wiring.outputs, (0..family.inputs.len()).collect::<Vec<_>>());
             family = gradient;
         }
+    }
+
+    #[test]
+    fn gradients_that_read_outputs_are_wired() {
+        use crate::GradientInput::*;
+        let forward = Family::new(&["x", "w"], &["y", "z"]);
+        let mut family = forward.gradient_reading(&Read { outputs: vec![1], in_place: None });
+        let wiring = GradientWiring::new(&signature(&forward), &signature(&family)).unwrap();
+        assert_eq!(wiring.inputs, [Input(0), Input(1), Output(1), OutputGradient(0), OutputGradient(1)]);
+        for order in 2..5 {
+            let gradient = family.gradient();
+            let wiring = GradientWiring::new(&signature(&family), &signature(&gradient)).unwrap();
+            assert_eq!(wiring.outputs, (0..family.inputs.len()).collect::<Vec<_>>(), "order {order}");
+            family = gradient;
+        }
+    }
+
+    #[test]
+    fn an_output_may_stand_for_the_only_input() {
+        let forward = Family::new(&["x"], &["y"]);
+        let first = forward.gradient_reading(&Read { outputs: vec![0], in_place: Some(0) });
+        let names = |arguments: &[FamilyArgument]| -> Vec<String> {
+            arguments.iter().map(|argument| argument.name.clone()).collect()
+        };
+        assert_eq!(
+            (names(&first.inputs), names(&first.outputs)),
+            (vec!["y".to_owned(), "y_grad".to_owned()], vec!["x_grad".to_owned()])
+        );
+        assert_eq!(first.inputs[0].like, Like::Input(0));
+        let second = first.gradient();
+        assert_eq!(names(&second.inputs), ["y", "y_grad", "x_grad_grad"]);
+        assert_eq!(names(&second.outputs), ["y_grad_2", "y_grad_grad"]);
+        let wiring = GradientWiring::new(&signature(&first), &signature(&second)).unwrap();
+        assert_eq!(wiring.outputs, [0, 1]);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
 
-use opsmith_body::Kind;
-use opsmith_core::family::{Family, FamilyArgument, Like, op_name};
+use opsmith_body::{Graph, Kind};
+use opsmith_core::family::{Family, FamilyArgument, Like, Read, op_name};
 use opsmith_core::{
-    AttrValue, DType, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction, OpKernelContext,
-    Result, Shape,
+    AttrValue, DType, DeviceKind, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction,
+    OpKernelContext, Result, Shape, Signature,
 };
+
+/// The most arguments that hosts take.
+const MOST_ARGUMENTS: usize = 64;
 
 /// A body with attributes as fields: what `#[pointwise]`, `#[reduce]` and `#[pairwise]` make of a function.
 pub trait OneBody: Copy + Send + Sync + 'static {
@@ -64,15 +67,81 @@ pub struct Facts {
 pub type OutputShapes = fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>;
 
 impl Facts {
-    /// The arguments of the gradient op of this order; of the op itself for order 0.
-    pub fn family(&self, order: usize) -> Family {
+    /// The arguments of the gradient op of this order, where the first order reads some outputs; of the op itself for order 0.
+    pub fn family(&self, order: usize, read: &Read) -> Family {
         let forward = Family::new(self.inputs, self.outputs);
-        forward.with_numbers(|input| self.input_kinds[input] == Kind::Number).order(order)
+        let forward = forward.with_numbers(|input| self.input_kinds[input] == Kind::Number);
+        match order {
+            0 => forward,
+            _ => forward.gradient_reading(read).order(order - 1),
+        }
+    }
+
+    /// The graphs of instances with several values of the attributes, if these are known.
+    pub(crate) fn samples<B: OneBody>(&self, trace: fn(&B) -> Graph) -> Option<Vec<Graph>> {
+        // An op that is not well formed is told when it is built.
+        let signature = self.def(0, &Read::default(), |_| Ok(Vec::new()), &[]).signature().ok()?;
+        let samples = signature.attr_samples();
+        let graph = |attrs: &Vec<AttrValue>| {
+            let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
+            // Where there is no instance there is no call.
+            opsmith_core::panic::catch(|| Ok(trace(&B::new(&construction)?))).ok()
+        };
+        (!samples.is_empty()).then(|| samples.iter().filter_map(graph).collect())
+    }
+
+    /// The outputs that the gradient reads: those for which that pays with some values of the attributes. `is_like` says which have the
+    /// shape of the first input.
+    pub(crate) fn read<B: OneBody>(&self, trace: fn(&B) -> Graph, is_like: impl Fn(usize) -> bool) -> Read {
+        let Some(graphs) = self.samples(trace).filter(|_| self.orders > 0) else { return Read::default() };
+        let numbers: Vec<usize> = self.numbers(0, &Read::default());
+        let mut outputs: Vec<usize> = graphs.iter().flat_map(|graph| graph.worth_reading(&numbers)).collect();
+        outputs.sort_unstable();
+        outputs.dedup();
+        // What is left out may not be read by any instance: attributes must not decide what is computed.
+        let is_number = |attr: &&str| {
+            let name = attr.split(':').next().unwrap_or_default().trim();
+            graphs.iter().all(|graph| graph.attributes().iter().any(|(own, _)| *own == name))
+        };
+        let reads = |graph: &Graph| graph.gradient_reading(&outputs).with_outputs(&numbers).reads(0);
+        let is_left_out =
+            self.inputs.len() == 1 && self.attrs.iter().all(is_number) && !graphs.iter().any(reads);
+        let in_place = outputs.iter().copied().find(|output| is_left_out && is_like(*output));
+        let read = Read { outputs, in_place };
+        let last = self.family(self.orders, &read);
+        let fits = last.inputs.len() <= MOST_ARGUMENTS && last.outputs.len() <= MOST_ARGUMENTS;
+        if fits { read } else { Read::default() }
+    }
+
+    /// The outputs that the gradient reads, from the definition of an op of the family.
+    pub(crate) fn read_by(&self, signature: &Signature) -> Read {
+        let is_input = |name: &str| signature.inputs.iter().any(|input| input.name == name);
+        let outputs = (0..self.outputs.len()).filter(|output| is_input(self.outputs[*output])).collect();
+        let first = &signature.inputs[0].name;
+        Read { outputs, in_place: self.outputs.iter().position(|output| output == first) }
+    }
+
+    /// The inputs of the op of this order that are numbers.
+    fn numbers(&self, order: usize, read: &Read) -> Vec<usize> {
+        let inputs = self.family(order, read).inputs;
+        (0..inputs.len()).filter(|input| inputs[*input].is_number).collect()
+    }
+
+    /// The gradient of a body of an order, by the inputs that are numbers.
+    pub(crate) fn gradient(&self, body: Graph, order: usize, read: &Read) -> Graph {
+        (0..order).fold(body, |graph, order| {
+            let outputs = if order == 0 { read.outputs.as_slice() } else { &[] };
+            let gradient = graph.gradient_reading(outputs).with_outputs(&self.numbers(order, read));
+            let in_place = outputs.iter().position(|output| read.in_place == Some(*output));
+            let Some(place) = in_place.map(|position| position + 1) else { return gradient };
+            let others = (1..gradient.input_count()).filter(|input| *input != place);
+            gradient.with_inputs(&std::iter::once(place).chain(others).collect::<Vec<_>>())
+        })
     }
 
     /// What the arguments of the op of this order are: inputs, and outputs.
-    pub fn kinds(&self, order: usize) -> (Vec<Kind>, Vec<Kind>) {
-        let family = self.family(order);
+    pub fn kinds(&self, order: usize, read: &Read) -> (Vec<Kind>, Vec<Kind>) {
+        let family = self.family(order, read);
         let input = |argument: &FamilyArgument| match argument.like {
             Like::Input(input) if !argument.is_number => self.input_kinds[input],
             _ => Kind::Number,
@@ -85,22 +154,22 @@ impl Facts {
     }
 
     /// The statement of the op of this order, with each of `kernels` for each dtype.
-    pub fn def(&self, order: usize, shapes: OutputShapes, kernels: &[KernelDef]) -> OpDef {
-        let family = self.family(order);
+    pub fn def(&self, order: usize, read: &Read, shapes: OutputShapes, kernels: &[KernelDef]) -> OpDef {
+        let family = self.family(order, read);
         let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
         let mut def = OpDef::new(&op_name(self.name, order)).doc(&self.doc_of(order));
         for attr in self.attrs {
             def = def.attr(attr);
         }
         def = def.attr(&format!("T: {{{}}}", dtypes.join(", ")));
-        let kinds = self.kinds(order);
+        let kinds = self.kinds(order, read);
         for (input, kind) in family.inputs.iter().zip(kinds.0) {
             def = def.input(&format!("{}: {}", input.name, kind.dtype()));
         }
         for (output, kind) in family.outputs.iter().zip(kinds.1) {
             def = def.output(&format!("{}: {}", output.name, kind.dtype()));
         }
-        for name in self.optional(order) {
+        for name in self.optional(order, read) {
             def = def.optional(&name);
         }
         if order < self.orders {
@@ -116,8 +185,8 @@ impl Facts {
 
     /// The rule of the free axes of the op of this order, from the dims of what is like each argument of the forward op.
     /// A gradient is the sum over the parts of an axis that it lacks: what a part of the outputs contributes is added up.
-    pub(crate) fn parallel(&self, order: usize, dims: impl Fn(Like) -> String) -> String {
-        let family = self.family(order);
+    pub(crate) fn parallel(&self, order: usize, read: &Read, dims: impl Fn(Like) -> String) -> String {
+        let family = self.family(order, read);
         let list = |arguments: &[FamilyArgument], sum: &str| {
             let dims = arguments.iter().map(|argument| format!("{sum}{}", dims(argument.like)));
             dims.collect::<Vec<_>>().join(", ")
@@ -136,14 +205,15 @@ impl Facts {
 
     /// The arguments that may be left out: a gradient that nobody asks for, and one of several outputs' gradients,
     /// which then is zero.
-    fn optional(&self, order: usize) -> Vec<String> {
-        let mut family = self.family(0);
+    fn optional(&self, order: usize, read: &Read) -> Vec<String> {
+        let mut family = self.family(0, read);
         let mut names = Vec::new();
-        for _ in 0..order {
-            let gradient = family.gradient();
+        for order in 1..=order {
+            let gradient = self.family(order, read);
+            let gradients = &gradient.inputs[gradient.inputs.len() - family.outputs.len()..];
             // No argument that must be given comes after one that may be left out.
             if family.outputs.len() > 1 || !names.is_empty() {
-                names.extend(gradient.inputs[family.inputs.len()..].iter().map(|input| input.name.clone()));
+                names.extend(gradients.iter().map(|input| input.name.clone()));
             }
             family = gradient;
         }

@@ -90,7 +90,7 @@ fn gradients_of_what_was_repeated_are_summed() -> Result<()> {
     let g = kept(numbers(Array3::zeros((6, 4, 50))));
     // Over dims before, between and behind; over all of them; many sums, and long ones.
     let column = kept(numbers(Array2::zeros((4, 1))));
-    let grad = move || gradient::<mixed>(1).input(x).input(column).input(g).input(g);
+    let grad = move || gradient::<mixed>(1).input(x).input(column).input(g).input(g).input(g);
     if !compare::<f64, Ix2>(&grad, &["y_grad"], 1e-12)? {
         return Ok(());
     }
@@ -98,24 +98,24 @@ fn gradients_of_what_was_repeated_are_summed() -> Result<()> {
     compare::<f64, Ix2>(&move || grad().without("x_grad"), &["y_grad"], 1e-12)?;
     let row = row_of(50);
     compare::<f64, Ix1>(
-        &move || gradient::<mixed>(1).input(x).input(row).input(g).input(g),
+        &move || gradient::<mixed>(1).input(x).input(row).input(g).input(g).input(g),
         &["y_grad"],
         1e-12,
     )?;
     let one = kept(numbers(Array1::zeros(1)));
     compare::<f64, Ix1>(
-        &move || gradient::<mixed>(1).input(x).input(one).input(g).input(g),
+        &move || gradient::<mixed>(1).input(x).input(one).input(g).input(g).input(g),
         &["y_grad"],
         1e-11,
     )?;
     // One of two outputs has no gradient, which then is zero.
-    let half = move || gradient::<mixed>(1).input(x).input(row).absent().input(g);
+    let half = move || gradient::<mixed>(1).input(x).input(row).input(g).absent().input(g);
     compare::<f64, Ix1>(&half, &["y_grad"], 1e-12)?;
     let (wide, narrow) = (kept(numbers(Array2::zeros((3, 5000)))), row_of(5000));
-    let many = move || gradient::<mixed>(1).input(wide).input(narrow).input(wide).input(wide);
+    let many = move || gradient::<mixed>(1).input(wide).input(narrow).input(wide).input(wide).input(wide);
     compare::<f64, Ix1>(&many, &["y_grad"], 1e-12)?;
     let (empty, lone) = (kept(Array2::<f64>::zeros((0, 4))), row_of(4));
-    let none = move || gradient::<mixed>(1).input(empty).input(lone).input(empty).input(empty);
+    let none = move || gradient::<mixed>(1).input(empty).input(lone).input(empty).input(empty).input(empty);
     compare::<f64, Ix1>(&none, &["y_grad"], 0.0)?;
     Ok(())
 }
@@ -125,7 +125,7 @@ fn half_precision_compiles() -> Result<()> {
     let x = kept(Array2::<opsmith::dtype::f16>::zeros((2, 3)));
     let row = kept(Array1::<opsmith::dtype::f16>::zeros(3));
     call::<mixed>().input(x).input(row).compile_for_cuda()?;
-    gradient::<mixed>(1).input(x).input(row).input(x).input(x).compile_for_cuda()?;
+    gradient::<mixed>(1).input(x).input(row).input(x).input(x).input(x).compile_for_cuda()?;
     let x = kept(Array2::<opsmith::dtype::bf16>::zeros((2, 3)));
     gradient::<gelu>(1).input(x).input(x).compile_for_cuda().map(drop)
 }

@@ -86,7 +86,7 @@ fn folds_of_folds_in_a_batch() -> Result<()> {
         return Ok(());
     }
     let z = kept(numbers(Array3::zeros((2, 7, 2))));
-    let grad = move || gradient::<attention>(1).input(query).input(key).input(value).input(z);
+    let grad = move || gradient::<attention>(1).input(query).input(key).input(value).input(z).input(z);
     compare::<f64, Ix3>(&move || grad().without("key_grad"), &["query_grad", "value_grad"], 1e-12)?;
     compare::<f64, Ix2>(&move || grad().without("query_grad").without("value_grad"), &["key_grad"], 1e-12)?;
     Ok(())
@@ -124,7 +124,7 @@ fn products_with_zeros() -> Result<()> {
 fn half_precision_compiles() -> Result<()> {
     let x = kept(Array2::<opsmith::dtype::bf16>::zeros((2, 3)));
     call::<gaussian_convolution>().input(x).input(x).input(x).compile_for_cuda()?;
-    gradient::<attention>(1).input(x).input(x).input(x).input(x).compile_for_cuda().map(drop)
+    gradient::<attention>(1).input(x).input(x).input(x).input(x).input(x).compile_for_cuda().map(drop)
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn positions_and_masks_are_read() -> Result<()> {
         return Ok(());
     }
     compare::<f64, Ix2>(
-        &move || gradient::<loss>(1).input(x).input(label).input(keep).input(z),
+        &move || gradient::<loss>(1).input(x).input(label).input(keep).input(z).input(z),
         &["x_grad"],
         1e-14,
     )?;

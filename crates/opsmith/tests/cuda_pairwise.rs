@@ -53,6 +53,12 @@ fn similarity<S: Scalar>(x: S, y: S) -> S {
     x * y.tanh()
 }
 
+/// The root of a sum of squares, which the gradient reads.
+#[pairwise(finish = Scalar::sqrt)]
+fn distance<S: Scalar>(x: S, y: S) -> S {
+    (x - y) * (x - y)
+}
+
 /// Both gradients of an op, for matrices of these sizes, after the forward op.
 fn all_orders<O: OpDefinition>(n: usize, m: usize, p: usize) -> Result<bool> {
     let (x, y) = (kept(numbers(Array2::zeros((n, p)))), kept(numbers(Array2::zeros((m, p))) + 0.125));
@@ -60,10 +66,17 @@ fn all_orders<O: OpDefinition>(n: usize, m: usize, p: usize) -> Result<bool> {
     if !compare::<f64, Ix2>(&move || call::<O>().input(x).input(y), &["z"], 1e-12)? {
         return Ok(false);
     }
-    let first = move || gradient::<O>(1).input(x).input(y).input(g);
+    // An op whose gradient reads the distances takes them before their gradient.
+    let z = kept(g.mapv(|g| g.abs() + 0.5));
+    let order = move |order: usize| {
+        let call = gradient::<O>(order).input(x).input(y);
+        let reads = (O::COMPANIONS[0])().signature().unwrap().inputs.len() == 4;
+        if reads { call.input(z).input(g) } else { call.input(g) }
+    };
+    let first = move || order(1);
     compare::<f64, Ix2>(&first, &["x_grad", "y_grad"], 1e-11)?;
     compare::<f64, Ix2>(&move || first().without("x_grad"), &["y_grad"], 1e-11)?;
-    let second = move || gradient::<O>(2).input(x).input(y).input(g).input(u);
+    let second = move || order(2).input(u);
     compare::<f64, Ix2>(&move || second().input(y), &["x_grad", "y_grad", "z_grad_grad"], 1e-10)?;
     compare::<f64, Ix2>(&move || second().absent().without("x_grad"), &["y_grad", "z_grad_grad"], 1e-10)
 }
@@ -73,6 +86,7 @@ fn every_order_of_every_fold() -> Result<()> {
     for (n, m, p) in [(17, 5, 33), (3, 20, 16)] {
         all_orders::<manhattan>(n, m, p)?;
         all_orders::<euclidean>(n, m, p)?;
+        all_orders::<distance>(n, m, p)?;
         all_orders::<chebyshev>(n, m, p)?;
         all_orders::<similarity>(n, m, p)?;
         all_orders::<squares>(n, m, p)?;

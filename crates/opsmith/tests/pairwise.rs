@@ -129,6 +129,10 @@ fn run<O: OpDefinition>(inputs: &[&Array2<f64>], threads: usize) -> Outputs {
     of(O::def(), inputs, threads)
 }
 
+fn distances(x: &Array2<f64>, y: &Array2<f64>) -> Array2<f64> {
+    run::<euclidean>(&[x, y], 1).array("z").unwrap()
+}
+
 fn of(def: OpDef, inputs: &[&Array2<f64>], threads: usize) -> Outputs {
     inputs.iter().fold(Call::new(def).threads(threads), |call, input| call.input(*input)).run().unwrap()
 }
@@ -260,7 +264,11 @@ fn check_gradient<O: OpDefinition>(output: &str) {
         let forward = |x: &Array2<f64>, y: &Array2<f64>| {
             (run::<O>(&[x, y], 1).array::<f64, Ix2>(output).unwrap() * &z_grad).sum()
         };
-        let outputs = of((O::COMPANIONS[0])(), &[&x, &y, &z_grad], 2);
+        let z = run::<O>(&[&x, &y], 1).array::<f64, Ix2>(output).unwrap();
+        let def = (O::COMPANIONS[0])();
+        let reads = def.signature().unwrap().inputs.len() == 4;
+        let inputs: &[&Array2<f64>] = if reads { &[&x, &y, &z, &z_grad] } else { &[&x, &y, &z_grad] };
+        let outputs = of(def, inputs, 2);
         let (x_grad, y_grad): (Array2<f64>, Array2<f64>) =
             (outputs.array("x_grad").unwrap(), outputs.array("y_grad").unwrap());
         for at in [[0, 0], [n.min(m) - 1, p - 1], [n.min(m) / 2, p / 2]] {
@@ -287,8 +295,9 @@ fn gradients_are_those_of_finite_differences() {
 #[test]
 fn only_wanted_gradients_are_made() {
     let (x, y, z_grad) = (noise(20, 30, 8), noise(40, 30, 9), noise(20, 40, 10));
-    let all = of((euclidean::COMPANIONS[0])(), &[&x, &y, &z_grad], 1);
-    let call = || Call::new((euclidean::COMPANIONS[0])()).input(&x).input(&y).input(&z_grad);
+    let z = distances(&x, &y);
+    let all = of((euclidean::COMPANIONS[0])(), &[&x, &y, &z, &z_grad], 1);
+    let call = || Call::new((euclidean::COMPANIONS[0])()).input(&x).input(&y).input(&z).input(&z_grad);
     for (left_out, made) in [("x_grad", "y_grad"), ("y_grad", "x_grad")] {
         let outputs = call().without(left_out).run().unwrap();
         assert!(!outputs.has(left_out));
@@ -301,9 +310,11 @@ fn absent_gradients_of_second_order_are_zero() {
     let (x, y, z_grad, by_x) = (noise(20, 30, 8), noise(40, 30, 9), noise(20, 40, 10), noise(20, 30, 11));
     let def = || (euclidean::COMPANIONS[1])();
     let zero = Array2::<f64>::zeros((40, 30));
-    let given = of(def(), &[&x, &y, &z_grad, &by_x, &zero], 1);
-    let absent = Call::new(def()).input(&x).input(&y).input(&z_grad).input(&by_x).absent().run().unwrap();
-    for output in ["x_grad", "y_grad", "z_grad_grad"] {
+    let z = distances(&x, &y);
+    let given = of(def(), &[&x, &y, &z, &z_grad, &by_x, &zero], 1);
+    let absent = Call::new(def()).input(&x).input(&y).input(&z).input(&z_grad).input(&by_x).absent();
+    let absent = absent.run().unwrap();
+    for output in ["x_grad", "y_grad", "z_grad_2", "z_grad_grad"] {
         let (given, absent): (Array2<f64>, Array2<f64>) =
             (given.array(output).unwrap(), absent.array(output).unwrap());
         assert_close(output, &absent, &given, 1e-15);
@@ -318,13 +329,14 @@ fn threads_change_no_bit() {
         let (by_x, by_y) = (noise(n, p, 15), noise(m, p, 16));
         let bits = |threads: usize| {
             let forward = run::<euclidean>(&[&x, &y], threads);
-            let first = of((euclidean::COMPANIONS[0])(), &[&x, &y, &z_grad], threads);
-            let second = of((euclidean::COMPANIONS[1])(), &[&x, &y, &z_grad, &by_x, &by_y], threads);
+            let z = distances(&x, &y);
+            let first = of((euclidean::COMPANIONS[0])(), &[&x, &y, &z, &z_grad], threads);
+            let second = of((euclidean::COMPANIONS[1])(), &[&x, &y, &z, &z_grad, &by_x, &by_y], threads);
             let largest = of((farthest::COMPANIONS[0])(), &[&x, &y, &z_grad], threads);
             let arrays = [
                 (forward, vec!["z"]),
                 (first, vec!["x_grad", "y_grad"]),
-                (second, vec!["x_grad", "y_grad", "z_grad_grad"]),
+                (second, vec!["x_grad", "y_grad", "z_grad_2", "z_grad_grad"]),
                 (largest, vec!["x_grad", "y_grad"]),
             ];
             let numbers = arrays.iter().flat_map(|(outputs, names)| {

@@ -10,6 +10,7 @@ mod lying;
 mod nest;
 mod part;
 mod print;
+mod read;
 mod reverse;
 mod run;
 mod simplify;

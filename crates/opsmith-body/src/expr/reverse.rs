@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::axes::{Axes, Axis};
 use crate::dual::Dual;
-use crate::expr::graph::{Argument, Binary, Compare, Fold, Graph, Id, Node, Value};
-use crate::expr::trace::{Expr, MaskExpr, axes_of, node, node_of, record};
+use crate::expr::graph::{Argument, Binary, Compare, Fold, Graph, Id, Node, Unary, Value};
+use crate::expr::read::Read;
+use crate::expr::trace::{Expr, MaskExpr, axes_of, is_constant, node, node_at, record};
 use crate::scalar::Scalar;
 
 /// Where a contribution counts: masks of the new graph, and whether each is true or false there.
@@ -43,24 +44,67 @@ impl Guard {
     }
 }
 
+/// A gradient, perhaps still to be divided: what is found over a divisor may be an output that is read.
+#[derive(Clone, Copy)]
+struct Slope {
+    number: Expr,
+    divisor: Option<Expr>,
+}
+
+impl Slope {
+    fn new(number: Expr) -> Self {
+        Self { number, divisor: None }
+    }
+
+    fn over(self, divisor: Expr) -> Self {
+        Self { number: self.whole(), divisor: Some(divisor) }
+    }
+
+    /// The number, divided.
+    fn whole(self) -> Expr {
+        self.divisor.map_or(self.number, |divisor| self.number * (Expr::of(1.0) / divisor))
+    }
+
+    fn times(self, factor: Expr, read: &Read) -> Self {
+        let Some(divisor) = self.divisor else { return Self::new(self.number * factor) };
+        if is_constant(factor) {
+            return Self { number: self.number * factor, ..self };
+        }
+        match read.quotient(factor, divisor) {
+            Some(quotient) => Self::new(self.number * quotient),
+            None => Self::new(self.whole() * factor),
+        }
+    }
+
+    /// Two of them by a function that a common divisor may be taken out of.
+    fn with(self, other: Self, of_two: impl Fn(Expr, Expr) -> Expr) -> Self {
+        match (self.divisor, other.divisor) {
+            (Some(a), Some(b)) if a.0 == b.0 => {
+                Self { number: of_two(self.number, other.number), divisor: Some(a) }
+            }
+            _ => Self::new(of_two(self.whole(), other.whole())),
+        }
+    }
+}
+
 /// The contributions to the gradient of a node.
 #[derive(Clone, Default)]
-struct Adjoint(Vec<(Guard, Expr)>);
+struct Adjoint(Vec<(Guard, Slope)>);
 
 impl Adjoint {
     /// Adds a contribution. With one under the opposite condition it becomes a `select`.
-    fn add(&mut self, mut guard: Guard, gradient: Expr) {
+    fn add(&mut self, mut guard: Guard, gradient: Slope) {
         for index in 0..self.0.len() {
             let (other, own) = &self.0[index];
             if *other == guard {
-                self.0[index].1 = *own + gradient;
+                self.0[index].1 = own.with(gradient, |a, b| a + b);
                 return;
             }
             let Some(id) = guard.only_difference(other) else { continue };
             let (yes, no) = if guard.0[&id] { (gradient, *own) } else { (*own, gradient) };
             self.0.remove(index);
             guard.0.remove(&id);
-            return self.add(guard, Expr::select(MaskExpr(id), yes, no));
+            return self.add(guard, yes.with(no, |yes, no| Expr::select(MaskExpr(id), yes, no)));
         }
         self.0.push((guard, gradient));
     }
@@ -68,8 +112,8 @@ impl Adjoint {
     /// The whole gradient.
     fn sum(&self) -> Expr {
         let terms = self.0.iter().map(|(guard, gradient)| match guard.mask() {
-            Some(mask) => Expr::select(mask, *gradient, Expr::of(0.0)),
-            None => *gradient,
+            Some(mask) => Expr::select(mask, gradient.whole(), Expr::of(0.0)),
+            None => gradient.whole(),
         });
         terms.reduce(|a, b| a + b).unwrap_or_else(|| Expr::of(0.0))
     }
@@ -83,24 +127,41 @@ impl Graph {
     /// shared equally by those that are it; by the whole row if it is NaN.
     #[must_use]
     pub fn gradient(&self) -> Self {
+        self.gradient_reading(&[])
+    }
+
+    /// The gradient as [`gradient`](Self::gradient), which has some of the outputs, by position, as inputs too, between the graph's own and
+    /// the outputs' gradients. It reads them where it would compute the same again.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    #[must_use]
+    pub fn gradient_reading(&self, outputs: &[usize]) -> Self {
         let gradients = |arguments: &[Argument]| arguments.iter().map(Argument::gradient).collect::<Vec<_>>();
-        let inputs = [self.inputs.clone(), gradients(&self.results)].concat();
+        let given = outputs.iter().map(|output| self.results[*output].clone()).collect();
+        let inputs = [self.inputs.clone(), given, gradients(&self.results)].concat();
         record(inputs, gradients(&self.inputs), &[], |numbers| {
-            let (inputs, output_gradients) = numbers.split_at(self.input_count());
+            let (inputs, others) = numbers.split_at(self.input_count());
+            let (given, output_gradients) = others.split_at(outputs.len());
             let of_axis = |of: Node, operand: Option<Expr>| match (of, operand) {
                 (Node::Fold(op, axis, _), Some(a)) => node(Node::Fold(op, axis, a.0)),
                 _ => node(of),
             };
-            self.backward(&self.values(inputs, of_axis), output_gradients)
+            let values = || self.values(inputs, of_axis);
+            let mut known: Vec<_> = outputs.iter().map(|output| self.outputs[*output]).zip(given).collect();
+            known.sort_by_key(|(id, _)| *id);
+            let read = Read::new(&known, values);
+            self.backward(&values(), output_gradients, &read)
         })
     }
 
     /// The gradients of the inputs, from the values of all nodes.
-    fn backward(&self, values: &[Value<Expr>], output_gradients: &[Expr]) -> Vec<Expr> {
+    fn backward(&self, values: &[Value<Expr>], output_gradients: &[Expr], read: &Read) -> Vec<Expr> {
         let axes = self.axes();
         let mut adjoints = vec![Adjoint::default(); self.nodes.len()];
         for ((output, gradient), own) in self.outputs.iter().zip(output_gradients).zip(self.output_axes()) {
-            let (guard, term) = over_axes(own.minus(axes[output.index()]), Guard::default(), *gradient);
+            let lacking = own.minus(axes[output.index()]);
+            let (guard, term) = over_axes(lacking, Guard::default(), Slope::new(*gradient));
             adjoints[output.index()].add(guard, term);
         }
         let mut gradients = vec![Expr::of(0.0); self.input_count()];
@@ -110,7 +171,8 @@ impl Graph {
                 gradients[position as usize] = adjoint.sum();
             }
             for (guard, gradient) in adjoint.0 {
-                for (operand, guard, term) in contributions(self.nodes[index], values, &guard, gradient) {
+                let value = (self.nodes[index], values[index]);
+                for (operand, guard, term) in contributions(value, values, &guard, gradient, read) {
                     let (guard, term) = over_axes(axes[index].minus(axes[operand.index()]), guard, term);
                     adjoints[operand.index()].add(guard, term);
                 }
@@ -121,22 +183,28 @@ impl Graph {
 }
 
 /// A contribution to an operand that lacks axes which its user lies on: the sum over each of them.
-fn over_axes(lacking: Axes, guard: Guard, term: Expr) -> (Guard, Expr) {
+fn over_axes(lacking: Axes, guard: Guard, term: Slope) -> (Guard, Slope) {
     lacking.iter().fold((guard, term), |(guard, term), axis| over_axis(axis, guard, term))
 }
 
 /// The sum over an axis, in which the conditions on its positions are selected. Where it is taken at no position it
 /// is nothing: a sum of zeros, multiplied by an infinite slope further down, would be NaN.
-fn over_axis(axis: Axis, guard: Guard, term: Expr) -> (Guard, Expr) {
+fn over_axis(axis: Axis, guard: Guard, term: Slope) -> (Guard, Slope) {
+    // A divisor that is the same all along the axis is that of the sum.
+    let Slope { number: term, divisor } = match term.divisor {
+        Some(divisor) if axes_of(divisor.0).has(axis) => Slope::new(term.whole()),
+        _ => term,
+    };
+    let sum = |number: Expr| Slope { number, divisor };
     let fold = |op: Fold, number: Expr| node(Node::Fold(op, axis, number.0));
     let (inner, outer): (BTreeMap<_, _>, BTreeMap<_, _>) =
         guard.0.into_iter().partition(|(id, _)| axes_of(*id).has(axis));
     let mut outer = Guard(outer);
-    let Some(mask) = Guard(inner).mask() else { return (outer, fold(Fold::Sum, term)) };
+    let Some(mask) = Guard(inner).mask() else { return (outer, sum(fold(Fold::Sum, term))) };
     let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
     let anywhere = fold(Fold::Max, Expr::select(mask, one, zero)).gt(zero);
     outer.0.insert(anywhere.0, true);
-    (outer, fold(Fold::Sum, Expr::select(mask, term, zero)))
+    (outer, sum(fold(Fold::Sum, Expr::select(mask, term, zero))))
 }
 
 /// What the gradient of the largest or smallest number along an axis contributes to all along it: an equal share to those
@@ -146,15 +214,16 @@ fn shares(
     a: Id,
     values: &[Value<Expr>],
     guard: &Guard,
-    gradient: Expr,
-) -> Vec<(Id, Guard, Expr)> {
+    gradient: Slope,
+) -> Vec<(Id, Guard, Slope)> {
     let x = values[a.index()].number();
     let extreme = node(Node::Fold(op, axis, x.0));
     // The others; none if there is NaN, so that nothing is divided by a count of zero.
     let others = if op == Fold::Max { x.lt(extreme) } else { extreme.lt(x) };
     let one = Expr::select(others, Expr::of(0.0), Expr::of(1.0));
     let ties = node(Node::Fold(Fold::Sum, axis, one.0));
-    guard.and(others, false).map(|guard| (a, guard, gradient / ties)).into_iter().collect()
+    let share = Slope::new(gradient.whole() / ties);
+    guard.and(others, false).map(|guard| (a, guard, share)).into_iter().collect()
 }
 
 /// The product of all numbers along an axis but one, at the place of that one.
@@ -178,40 +247,53 @@ fn of_others(axis: Axis, x: Expr) -> Expr {
 
 /// Whether a number is one that has another number in the place of 0.
 fn is_never_zero(x: Expr) -> bool {
-    let Node::Select(mask, yes, no) = node_of(x.0) else { return false };
-    let Node::Compare(Compare::Eq, a, b) = node_of(mask) else { return false };
-    let is_zero = |id: Id| node_of(id).constant() == Some(0.0);
+    let Node::Select(mask, yes, no) = node_at(x.0) else { return false };
+    let Node::Compare(Compare::Eq, a, b) = node_at(mask) else { return false };
+    let is_zero = |id: Id| node_at(id).constant() == Some(0.0);
     let is_compared = (a == no && is_zero(b)) || (b == no && is_zero(a));
-    is_compared && node_of(yes).constant().is_some_and(|other| other != 0.0)
+    is_compared && node_at(yes).constant().is_some_and(|other| other != 0.0)
 }
 
-/// What the gradient of a node contributes to those of its operands. The derivatives are those of [`Dual`].
+/// What the gradient of a node contributes to those of its operands. The derivatives are those of [`Dual`], but for a quotient that is
+/// read.
 fn contributions(
-    node: Node,
+    (node, value): (Node, Value<Expr>),
     values: &[Value<Expr>],
     guard: &Guard,
-    gradient: Expr,
-) -> Vec<(Id, Guard, Expr)> {
+    gradient: Slope,
+    read: &Read,
+) -> Vec<(Id, Guard, Slope)> {
     let number = |id: Id| values[id.index()].number();
     let either = |mask: MaskExpr, yes: Id, no: Id| {
         let sides = [(yes, true), (no, false)].into_iter();
         sides.filter_map(|(id, holds)| Some((id, guard.and(mask, holds)?, gradient))).collect()
     };
     match node {
+        Node::Unary(Unary::Log, a) if read.has_log(number(a)) => {
+            vec![(a, guard.clone(), gradient.over(number(a)))]
+        }
         Node::Unary(op, a) => {
             let result = op.apply(Dual::<Expr, 1>::variable(number(a), 0));
-            result.partial(0).map(|slope| (a, guard.clone(), gradient * slope)).into_iter().collect()
+            let slope = result.partial(0).map(|slope| (a, guard.clone(), gradient.times(slope, read)));
+            slope.into_iter().collect()
         }
         Node::Binary(Binary::Min, a, b) => either(number(a).le(number(b)) | number(a).ne(number(a)), a, b),
         Node::Binary(Binary::Max, a, b) => either(number(a).ge(number(b)) | number(a).ne(number(a)), a, b),
+        Node::Binary(Binary::Div, a, b) if read.has(value.number()) => {
+            let whole = gradient.whole();
+            let by_divisor = Slope::new(-(whole * value.number())).over(number(b));
+            vec![(a, guard.clone(), Slope::new(whole).over(number(b))), (b, guard.clone(), by_divisor)]
+        }
         Node::Binary(op, a, b) => {
             let result = op.apply(Dual::<Expr, 2>::variable(number(a), 0), Dual::variable(number(b), 1));
             let slopes = [(a, result.partial(0)), (b, result.partial(1))].into_iter();
-            slopes.filter_map(|(id, slope)| Some((id, guard.clone(), gradient * slope?))).collect()
+            slopes.filter_map(|(id, slope)| Some((id, guard.clone(), gradient.times(slope?, read)))).collect()
         }
         Node::Select(mask, yes, no) => either(values[mask.index()].mask(), yes, no),
         Node::Fold(Fold::Sum, _, a) => vec![(a, guard.clone(), gradient)],
-        Node::Fold(Fold::Product, axis, a) => vec![(a, guard.clone(), gradient * of_others(axis, number(a)))],
+        Node::Fold(Fold::Product, axis, a) => {
+            vec![(a, guard.clone(), Slope::new(gradient.whole() * of_others(axis, number(a))))]
+        }
         Node::Fold(op, axis, a) => shares((op, axis), a, values, guard, gradient),
         _ => Vec::new(),
     }

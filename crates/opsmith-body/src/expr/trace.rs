@@ -45,6 +45,11 @@ impl Recorder {
         self.axes[id.index()]
     }
 
+    /// Has every node that would compute the same as `id` from now on be `other`.
+    fn replace(&mut self, id: Id, other: Id) {
+        self.known.insert(self.nodes[id.index()], other);
+    }
+
     fn attribute(&mut self, name: &'static str, value: f64) -> Id {
         let known = self.attributes.iter().position(|(n, _)| *n == name);
         let position = known.unwrap_or_else(|| {
@@ -166,8 +171,22 @@ pub(crate) fn axes_of(id: Id) -> Axes {
 }
 
 /// A node of the recording.
-pub(crate) fn node_of(id: Id) -> Node {
+pub(crate) fn node_at(id: Id) -> Node {
     with(|r| r.nodes[id.index()])
+}
+
+pub(crate) fn is_constant(number: Expr) -> bool {
+    node_at(number.0).constant().is_some()
+}
+
+/// The number that stands for what this node computes, if it is another one.
+pub(crate) fn replaced(node: Node) -> Option<Expr> {
+    with(|r| r.known.get(&node).filter(|id| r.nodes[id.index()] != node).map(|id| Expr(*id)))
+}
+
+/// Has whatever would compute the same as `number` from now on be `other`.
+pub(crate) fn replace(number: Expr, other: Expr) {
+    with(|r| r.replace(number.0, other.0));
 }
 
 /// Says that the positions along an axis are told apart.

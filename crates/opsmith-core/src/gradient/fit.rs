@@ -38,7 +38,10 @@ pub(super) const fn source(inputs: &[&str], outputs: &[&str], name: &str) -> Opt
 
 /// The input of the forward op whose gradient the output `name` is.
 pub(super) const fn target(inputs: &[&str], name: &str) -> Option<usize> {
-    match without_grad(name.as_bytes()) {
+    let plain = without_number(name.as_bytes());
+    // A number tells it from an input of that name.
+    let plain = if position(inputs, plain).is_some() { plain } else { name.as_bytes() };
+    match without_grad(plain) {
         Some(own) => position(inputs, own),
         None => None,
     }

@@ -44,8 +44,8 @@ pub struct GradientWiring {
 
 impl GradientWiring {
     /// Matches the arguments of `gradient` with those of `forward` by name: inputs are inputs or outputs of the
-    /// forward op or `<output>_grad`, outputs are `<input>_grad`. Where the forward op has an input of the name
-    /// `<output>_grad`, the gradient is `<output>_grad_2`.
+    /// forward op or `<output>_grad`, outputs are `<input>_grad`. Where the forward op has an input of such a name, the gradient
+    /// is `<output>_grad_2` or `<input>_grad_2`.
     ///
     /// # Errors
     /// `InvalidArgument` for an argument that is none of these, and for a required attribute of the gradient op

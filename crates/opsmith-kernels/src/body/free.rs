@@ -1,7 +1,7 @@
 //! Which axes of a body are free: those that every output has, and that the body neither folds nor asks for positions or sizes of.
 
 use opsmith_body::{Axes, Graph, Node};
-use opsmith_core::family::Like;
+use opsmith_core::family::{Like, Read};
 use opsmith_core::{AttrValue, DeviceKind, Error, OpDef, OpKernelConstruction, Result};
 
 use super::check::{check, own_sizes};
@@ -10,13 +10,13 @@ use crate::facts::Facts;
 
 /// The op, with the rule of its free axes, and what is wrong with its body. What that computes may depend on its attributes, so an axis is
 /// free if it is for each of several values of them.
-pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize) -> OpDef {
+pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize, read: &Read) -> OpDef {
     let arguments = Arguments::of::<B>();
     let bodies = bodies(&def, &|construction| {
         Ok((B::new(construction)?.trace(), own_sizes(construction, arguments, B::FACTS.name)?))
     });
     let free = free(arguments, &bodies);
-    let def = def.parallel(&B::FACTS.parallel(order, |like| argument(arguments, like, free)));
+    let def = def.parallel(&B::FACTS.parallel(order, read, |like| argument(arguments, like, free)));
     match fault(&def, arguments, &B::FACTS, &bodies) {
         Some(fault) => def.fault(fault),
         None => def,

@@ -59,7 +59,8 @@ pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
 /// The same with another kernel for a card, unexplained.
 pub(crate) fn def_with<B: AxesBody, const ORDER: usize>(on_card: KernelDef) -> OpDef {
     let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
-    free::declared::<B>(B::FACTS.def(ORDER, output_shapes::<B>, &[on_cpu, on_card]), ORDER)
+    let read = B::FACTS.read(B::trace, |output| B::OUTPUTS[output] == B::INPUTS[0]);
+    free::declared::<B>(B::FACTS.def(ORDER, &read, output_shapes::<B>, &[on_cpu, on_card]), ORDER, &read)
 }
 
 /// What an instance is made of.
@@ -77,28 +78,22 @@ fn explained(
     order: usize,
 ) -> Result<Explanation> {
     check(&body, &own_sizes(construction, arguments, facts.name)?, arguments, facts)?;
-    let (family, signature) = (facts.family(order), construction.signature());
+    let signature = construction.signature();
+    let read = facts.read_by(signature);
+    let family = facts.family(order, &read);
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {
         bail!(Internal, "{}: no body computes with {dtype}", signature.name);
     };
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
-    let kinds = facts.kinds(order);
-    let graph = gradient(body, facts, order).with_names(&inputs, &outputs).with_axis_names(arguments.axes);
+    let kinds = facts.kinds(order, &read);
+    let graph = facts.gradient(body, order, &read);
+    let graph = graph.with_names(&inputs, &outputs).with_axis_names(arguments.axes);
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1), true),
         vectors: vectors(dtype),
-    })
-}
-
-/// The gradient of an order, by the inputs that are numbers.
-fn gradient(body: Graph, facts: &Facts, order: usize) -> Graph {
-    (0..order).fold(body, |graph, order| {
-        let inputs = facts.family(order).inputs;
-        let numbers: Vec<usize> = (0..inputs.len()).filter(|input| inputs[*input].is_number).collect();
-        graph.gradient().with_outputs(&numbers)
     })
 }
 
@@ -194,18 +189,19 @@ impl Computation {
         let dtype: DType = construction.attr("T")?;
         let exact = (body.exact(), if dtype == DType::Float64 { 1 << 53 } else { 1 << 24 });
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
-        let graph = gradient(body, facts, order);
+        let read = facts.read_by(construction.signature());
+        let graph = facts.gradient(body, order, &read);
         Ok(Computation {
             position_axes: (0..graph.outputs().len()).map(|output| graph.position_axes(output)).collect(),
             runner: Runner::new(construction, graph, false)?,
             order,
-            family: facts.family(order),
+            family: facts.family(order, &read),
             arguments,
             sizes,
             limits,
             exact,
             taken,
-            kinds: facts.kinds(order),
+            kinds: facts.kinds(order, &read),
             attrs: attrs.collect::<Result<_>>()?,
         })
     }

@@ -36,9 +36,10 @@ pub(super) struct CudaKernel<B, const ORDER: usize> {
 
 impl<B: Pairwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let program = program(&B::new(construction)?, ORDER);
+        let read = B::FACTS.read_by(construction.signature());
+        let program = program(&B::new(construction)?, ORDER, &read);
         let nests = Computation::of::<B>(construction, ORDER)?;
-        let on_card = OnCard::new(construction, program, B::FACTS.family(ORDER))?;
+        let on_card = OnCard::new(construction, program, B::FACTS.family(ORDER, &read))?;
         Ok(CudaKernel { nests, on_card, body: PhantomData })
     }
 

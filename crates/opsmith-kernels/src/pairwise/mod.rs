@@ -9,8 +9,8 @@ mod program;
 mod source;
 
 use opsmith_body::{Body, Fold, trace};
-use opsmith_core::KernelDef;
-use opsmith_core::OpDef;
+use opsmith_core::family::Read;
+use opsmith_core::{KernelDef, OpDef};
 
 use self::program::Program;
 use crate::body::AxesBody;
@@ -46,9 +46,11 @@ pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
     def.explain(|construction| {
         let body = B::new(construction)?;
         let mut explanation = crate::body::explain::<B>(construction, ORDER)?;
-        let (program, signature) = (program(&body, ORDER), construction.signature());
+        let signature = construction.signature();
+        let read = B::FACTS.read_by(signature);
+        let program = program(&body, ORDER, &read);
         if let Some(element) = cuda_type(construction.attr("T")?) {
-            let names = source::names(&program, &B::FACTS.family(ORDER));
+            let names = source::names(&program, &B::FACTS.family(ORDER, &read));
             explanation.cuda_source = source::cuda_source(&program, &names, &signature.snake_name(), element);
         }
         Ok(explanation)
@@ -56,9 +58,9 @@ pub fn def<B: Pairwise, const ORDER: usize>() -> OpDef {
 }
 
 /// What the op of an order computes, for a card.
-fn program<B: Pairwise>(body: &B, order: usize) -> Program {
+fn program<B: Pairwise>(body: &B, order: usize, read: &Read) -> Program {
     let finishes = std::any::TypeId::of::<B::Finish>() != std::any::TypeId::of::<Same>();
     let finish = finishes.then(|| trace(&body.finish()));
     let forward = Program::forward(trace(body), B::FOLD, B::MEAN, finish.as_ref());
-    (0..order).fold(forward, |program, _| program.gradient())
+    (0..order).fold(forward, |program, order| program.gradient(order == 0 && !read.outputs.is_empty()))
 }

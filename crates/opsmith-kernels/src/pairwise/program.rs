@@ -82,29 +82,40 @@ impl Program {
         program
     }
 
-    /// The gradient: of the inputs, and of a gradient for each output, the gradient of each input.
-    pub(crate) fn gradient(&self) -> Program {
-        let shift = |value: usize| if value < self.inputs { value } else { value + self.outputs.len() };
+    /// The gradient: of the inputs, of the output where that is read, and of a gradient for each output, the gradient of each input.
+    pub(crate) fn gradient(&self, is_read: bool) -> Program {
+        let before = self.inputs + usize::from(is_read);
+        let shift = |value: usize| match value < self.inputs {
+            true => value,
+            false => value - self.inputs + before + self.outputs.len(),
+        };
         let given = self.outputs.iter().map(|output| output.map_or(Axes::Pair, |value| self.values[value]));
+        let given: Vec<Axes> = given.collect();
         let (inputs, others) = self.values.split_at(self.inputs);
+        let read = if is_read { given.as_slice() } else { &[] };
         let mut program = Program {
-            values: inputs.iter().copied().chain(given).chain(others.iter().copied()).collect(),
-            inputs: self.inputs + self.outputs.len(),
+            values: [inputs, read, &given, others].concat(),
+            inputs: before + self.outputs.len(),
             stages: self.stages.iter().map(|stage| stage.renumbered(shift)).collect(),
             outputs: Vec::new(),
         };
         let mut adjoints: Vec<Vec<usize>> = vec![Vec::new(); program.values.len()];
         for (position, output) in self.outputs.iter().enumerate() {
             if let Some(value) = *output {
-                adjoints[shift(value)].push(self.inputs + position);
+                adjoints[shift(value)].push(before + position);
             }
         }
+        let result = self.outputs.first().copied().flatten().filter(|_| is_read).map(shift);
         for stage in program.stages.clone().iter().rev() {
             let sums = stage.outputs.iter();
             let gradients: Vec<Option<usize>> =
                 sums.map(|output| program.sum(&mut adjoints, (*output)?)).collect();
             if gradients.iter().any(Option::is_some) {
-                program.backward(stage, &gradients, &mut adjoints);
+                // A fold of a stage is no output of its graph.
+                let is_result =
+                    result.is_some() && stage.space != Space::Triples && stage.outputs == [result];
+                let read = is_result.then_some(Operand::Value(self.inputs));
+                program.backward(stage, &gradients, read, &mut adjoints);
             }
         }
         program.outputs = (0..self.inputs).map(|value| program.sum(&mut adjoints, value)).collect();
@@ -178,8 +189,14 @@ impl Program {
         adjoints[value].first().copied()
     }
 
-    /// Adds the stages of the gradient of a stage, from the gradients of its outputs.
-    fn backward(&mut self, stage: &Stage, gradients: &[Option<usize>], adjoints: &mut Vec<Vec<usize>>) {
+    /// Adds the stages of the gradient of a stage, from the gradients of its outputs, and its only output where that is read.
+    fn backward(
+        &mut self,
+        stage: &Stage,
+        gradients: &[Option<usize>],
+        read: Option<Operand>,
+        adjoints: &mut Vec<Vec<usize>>,
+    ) {
         let mut operands = stage.operands.clone();
         let graph = match (stage.fold, gradients) {
             (Fold::Max | Fold::Min, [Some(gradient)]) => {
@@ -189,8 +206,9 @@ impl Program {
                 taken_gradient(&stage.graph)
             }
             _ => {
+                operands.extend(read);
                 operands.extend(gradients.iter().flatten().map(|value| Operand::Value(*value)));
-                given_gradient(&stage.graph, gradients)
+                given_gradient(&stage.graph, gradients, read.is_some())
             }
         };
         let outputs = stage.operands.iter().enumerate().map(|(position, operand)| match *operand {
@@ -269,16 +287,17 @@ fn is_taken(term: Expr, fold: Expr) -> <Expr as Scalar>::Mask {
     term.eq(fold) | term.ne(term)
 }
 
-/// The gradient of a graph where some outputs' gradients are zero.
-fn given_gradient(graph: &Graph, gradients: &[Option<usize>]) -> Graph {
+/// The gradient of a graph where some outputs' gradients are zero, and the first output may be read.
+fn given_gradient(graph: &Graph, gradients: &[Option<usize>], is_read: bool) -> Graph {
+    let read: &[usize] = if is_read { &[0] } else { &[] };
     let (inputs, given) = (graph.input_count(), gradients.iter().flatten().count());
-    compose(inputs + given, inputs, |all| {
-        let (own, given) = all.split_at(inputs);
+    compose(inputs + read.len() + given, inputs, |all| {
+        let (own, given) = all.split_at(inputs + read.len());
         let mut given = given.iter().copied();
         let zero = Expr::of(0.0);
         let all = gradients.iter().map(|gradient| gradient.and_then(|_| given.next()).unwrap_or(zero));
         let all: Vec<Expr> = own.iter().copied().chain(all).collect();
-        graph.gradient().eval(&all)
+        graph.gradient_reading(read).eval(&all)
     })
 }
 

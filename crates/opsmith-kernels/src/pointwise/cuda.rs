@@ -9,7 +9,7 @@ use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Resul
 use opsmith_cuda::{CudaCall, Index, Source};
 use smallvec::SmallVec;
 
-use super::{Pointwise, Shapes, graph, output_shapes};
+use super::{Pointwise, Shapes, derived, output_shapes};
 use crate::axes::{Layout, Order, Space};
 use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to, zero};
 use crate::explain::cuda_type;
@@ -23,9 +23,8 @@ pub(super) struct CudaKernel<B, const ORDER: usize> {
 
 impl<B: Pointwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let graph = graph(&B::new(construction)?, ORDER);
-        let (family, inputs) = (B::FACTS.family(ORDER), B::FACTS.inputs.len());
-        let computation = Computation::new(construction, graph, family, inputs, ORDER)?;
+        let (graph, family) = derived::<B>(construction, ORDER)?;
+        let computation = Computation::new(construction, graph, family, B::FACTS.inputs.len(), ORDER)?;
         Ok(CudaKernel { computation, body: PhantomData })
     }
 

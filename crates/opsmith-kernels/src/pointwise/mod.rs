@@ -45,21 +45,26 @@ pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    let def = B::FACTS.def(ORDER, output_shapes::<B>, &kernels);
-    let def = def.parallel(&B::FACTS.parallel(ORDER, |_| "(...)".to_owned()));
+    let read = B::FACTS.read(B::trace, |_| true);
+    let def = B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels);
+    let def = def.parallel(&B::FACTS.parallel(ORDER, &read, |_| "(...)".to_owned()));
     let def = def.explain(|construction| {
-        explain(construction, graph::<B>(&B::new(construction)?, ORDER), &B::FACTS.family(ORDER))
+        let (graph, family) = derived::<B>(construction, ORDER)?;
+        explain(construction, graph, &family)
     });
     def.program(|construction| {
-        let body = B::new(construction)?;
-        let listing = graph::<B>(&body, ORDER).to_listing().filter(|_| body.trace().is_faithful());
-        Ok(listing.map(|listing| program(listing, &B::FACTS.family(ORDER), B::FACTS.inputs.len())))
+        let is_faithful = B::new(construction)?.trace().is_faithful();
+        let (graph, family) = derived::<B>(construction, ORDER)?;
+        let listing = graph.to_listing().filter(|_| is_faithful);
+        Ok(listing.map(|listing| program(listing, &family, B::FACTS.inputs.len())))
     })
 }
 
-/// The graph of a body's gradient of an order.
-fn graph<B: Pointwise>(body: &B, order: usize) -> Graph {
-    (0..order).fold(body.trace(), |graph, _| graph.gradient())
+/// The graph of a body's gradient of an order, and its arguments.
+fn derived<B: Pointwise>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<(Graph, Family)> {
+    let read = B::FACTS.read_by(construction.signature());
+    let graph = B::FACTS.gradient(B::new(construction)?.trace(), order, &read);
+    Ok((graph, B::FACTS.family(order, &read)))
 }
 
 /// What an op of the family computes of each element, as a program; `forward` is how many inputs the forward op has.
@@ -123,12 +128,13 @@ struct Computation {
 
 impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        let (graph, family) = derived::<B>(construction, ORDER)?;
         let computation = Computation {
-            arithmetic: Arithmetic::new(&graph(&B::new(construction)?, ORDER)),
+            arithmetic: Arithmetic::new(&graph),
             dtype: construction.attr("T")?,
             forward_inputs: B::FACTS.inputs.len(),
             order: ORDER,
-            family: B::FACTS.family(ORDER),
+            family,
         };
         Ok(PointwiseKernel { computation, body: PhantomData })
     }

@@ -418,11 +418,16 @@ fn infinities_and_nan_go_through() {
 fn the_second_order_of_a_softmax() {
     let (x, g, h) = (numbers(&[4, 50], 1), numbers(&[4, 50], 2), numbers(&[4, 50], 3));
     let first = |x: &ArrayD<f64>| {
-        let outputs = gradient::<softmax>(1).input(x).input(&g).run().unwrap();
+        let y = call::<softmax>().input(x).run().unwrap().array::<f64, IxDyn>("y").unwrap();
+        let outputs = gradient::<softmax>(1).input(&y).input(&g).run().unwrap();
         (outputs.array::<f64, IxDyn>("x_grad").unwrap() * &h).sum()
     };
-    let outputs = gradient::<softmax>(2).input(&x).input(&g).input(&h).run().unwrap();
-    let by_x: ArrayD<f64> = outputs.array("x_grad").unwrap();
+    let y = expected_softmax(&x);
+    let outputs = gradient::<softmax>(2).input(&y).input(&g).input(&h).run().unwrap();
+    // What depends on the output depends on the input through it.
+    let by_y: ArrayD<f64> = outputs.array("y_grad_2").unwrap();
+    let through = gradient::<softmax>(1).input(&y).input(&by_y).run().unwrap();
+    let by_x: ArrayD<f64> = through.array("x_grad").unwrap();
     for place in [0, 77, 199] {
         let moved = |by: f64| {
             let mut x = x.clone();
@@ -433,7 +438,6 @@ fn the_second_order_of_a_softmax() {
         assert!((slope - got).abs() < 1e-7, "{slope} and {got}");
     }
     // The first order is linear in `g`, by the same matrix.
-    let y = expected_softmax(&x);
     let mut expected = &y * &h;
     Zip::from(expected.rows_mut()).and(y.rows()).for_each(|mut e, y| {
         let sum = e.sum();

@@ -129,7 +129,7 @@ fn rows_across_memory_are_computed_as_rows_along_it() {
             let outputs = call::<scaled>().input(x).attr("axes", vec![axis]).threads(threads).run().unwrap();
             let [scaled, spread]: [ArrayD<f64>; 2] =
                 ["scaled", "spread"].map(|name| outputs.array(name).unwrap());
-            let call = gradient::<scaled>(1).input(x).input(weights).input(&spread);
+            let call = gradient::<scaled>(1).input(x).input(&spread).input(weights).input(&spread);
             let outputs = call.attr("axes", vec![axis]).threads(threads).run().unwrap();
             (scaled, spread, outputs.array::<f64, IxDyn>("x_grad").unwrap())
         };

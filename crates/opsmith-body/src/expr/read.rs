@@ -1,0 +1,179 @@
+//! Outputs that a gradient reads instead of computing them again, and whether that pays.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::axes::Axes;
+use crate::expr::graph::{Binary, Graph, Id, Node, Unary, Value};
+use crate::expr::trace::{Expr, node, node_at, replace, replaced};
+use crate::scalar::Scalar;
+
+/// A sum: how often each node is added to it, or, below 0, taken off.
+type Terms = BTreeMap<Id, i32>;
+
+/// What is known of the outputs that are read, while a gradient is recorded.
+#[derive(Default)]
+pub(super) struct Read {
+    given: Vec<Id>,
+    /// Logarithms of divisors, where outputs say them: `log(s)` is a sum of inputs and what else the output is made of.
+    logs: BTreeMap<Id, Terms>,
+}
+
+impl Read {
+    /// Of outputs, by node and what is read, in the order of their nodes; `values` computes all nodes of the graph, of which those that
+    /// are known already are not computed again.
+    pub(super) fn new(outputs: &[(Id, &Expr)], values: impl Fn() -> Vec<Value<Expr>>) -> Self {
+        let mut read = Self::default();
+        for (output, given) in outputs {
+            let number = values()[output.index()].number();
+            let mut terms = Terms::new();
+            add_terms(number.0, 1, &mut terms);
+            read.find_logs(&terms, given.0);
+            stand_for(number, **given);
+            read.given.push(given.0);
+        }
+        read
+    }
+
+    /// The logarithms that a sum has, from what it is and its other terms.
+    fn find_logs(&mut self, terms: &Terms, sum: Id) {
+        for (term, count) in terms {
+            if let (Node::Unary(Unary::Log, a), 1 | -1) = (node_at(*term), *count) {
+                let others = terms.iter().filter(|(other, _)| *other != term);
+                let mut log: Terms = others.map(|(other, times)| (*other, -times * count)).collect();
+                *log.entry(sum).or_default() += count;
+                self.logs.insert(a, log);
+            }
+        }
+    }
+
+    /// Whether a number is an output that is read.
+    pub(super) fn has(&self, number: Expr) -> bool {
+        self.given.contains(&number.0)
+    }
+
+    /// Whether an output says the logarithm of a number.
+    pub(super) fn has_log(&self, number: Expr) -> bool {
+        self.logs.contains_key(&number.0)
+    }
+
+    /// The quotient of two numbers, if it is an output, or follows from one: `exp(u) / s` is `exp(u - log(s))`.
+    pub(super) fn quotient(&self, number: Expr, divisor: Expr) -> Option<Expr> {
+        if let Some(quotient) = replaced(Node::Binary(Binary::Div, number.0, divisor.0)) {
+            return Some(quotient);
+        }
+        let (log, Node::Unary(Unary::Exp, u)) = (self.logs.get(&divisor.0)?, node_at(number.0)) else {
+            return None;
+        };
+        let mut terms = Terms::new();
+        add_terms(u, 1, &mut terms);
+        for (id, count) in log {
+            *terms.entry(*id).or_default() -= count;
+        }
+        Some(node(Node::Unary(Unary::Exp, sum(&terms).0)))
+    }
+}
+
+/// Has a number be what is read: of a negative one, the number itself its negative.
+fn stand_for(number: Expr, given: Expr) {
+    match node_at(number.0) {
+        Node::Unary(Unary::Neg, inner) => stand_for(Expr(inner), -given),
+        _ => replace(number, given),
+    }
+}
+
+/// Adds the terms of a number to a sum.
+fn add_terms(id: Id, times: i32, terms: &mut Terms) {
+    match node_at(id) {
+        Node::Binary(Binary::Add, a, b) => {
+            add_terms(a, times, terms);
+            add_terms(b, times, terms);
+        }
+        Node::Binary(Binary::Sub, a, b) => {
+            add_terms(a, times, terms);
+            add_terms(b, -times, terms);
+        }
+        Node::Unary(Unary::Neg, a) => add_terms(a, -times, terms),
+        _ => *terms.entry(id).or_default() += times,
+    }
+}
+
+/// The number that terms are the sum of, those that are added first.
+fn sum(terms: &Terms) -> Expr {
+    let times = |(id, count): (&Id, i32)| std::iter::repeat_n(Expr(*id), count.max(0) as usize);
+    let added = terms.iter().flat_map(|(id, count)| times((id, *count))).reduce(|a, b| a + b);
+    let taken = terms.iter().flat_map(|(id, count)| times((id, -count)));
+    taken.fold(added.unwrap_or_else(|| Expr::of(0.0)), |sum, term| sum - term)
+}
+
+impl Graph {
+    /// The outputs, by position, that the gradient of some of the inputs had better read than compute again: those that make it cheaper.
+    ///
+    /// Folds and functions count 2; divisions, roots and what is read count 1; numbers of fewer axes than the output has count nothing.
+    pub fn worth_reading(&self, inputs: &[usize]) -> Vec<usize> {
+        let (mut read, mut best) = (Vec::new(), self.gradient().with_outputs(inputs));
+        let results = self.result_axes();
+        for (output, result) in self.results.iter().enumerate() {
+            let more = [read.as_slice(), &[output]].concat();
+            let gradient = self.gradient_reading(&more).with_outputs(inputs);
+            let is_cheaper = gradient.cost(result.axes) < best.cost(result.axes);
+            let given = self.input_count()..self.input_count() + more.len();
+            if is_cheaper && results[output] == result.axes && !gradient.compares(given) {
+                (read, best) = (more, gradient);
+            }
+        }
+        read
+    }
+
+    /// Whether an input is read.
+    pub fn reads(&self, input: usize) -> bool {
+        self.nodes.contains(&Node::Input(input as u32))
+    }
+
+    /// What a graph costs for each number that lies on these axes.
+    fn cost(&self, axes: Axes) -> usize {
+        let of_node = |node: &Node| match node {
+            Node::Unary(Unary::Neg | Unary::Abs | Unary::Sign | Unary::Floor, _) => 0,
+            Node::Unary(Unary::Sqrt | Unary::Rsqrt, _) | Node::Binary(Binary::Div, ..) | Node::Input(_) => 1,
+            Node::Unary(..) | Node::Binary(Binary::Pow, ..) | Node::Fold(..) => 2,
+            _ => 0,
+        };
+        let lie = self.axes();
+        let counts = |(node, own): &(&Node, &Axes)| axes.is_within(**own) || matches!(node, Node::Fold(..));
+        self.nodes.iter().zip(&lie).filter(counts).map(|(node, _)| of_node(node)).sum()
+    }
+
+    /// Whether something is compared with what is computed from some inputs. An output is rounded to the dtype of the op, so what is
+    /// equal to it before may differ from it.
+    fn compares(&self, inputs: Range<usize>) -> bool {
+        let mut depends: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let own = match *node {
+                Node::Input(position) => inputs.contains(&(position as usize)),
+                _ => node.operands().any(|id| depends[id.index()]),
+            };
+            if own && matches!(node, Node::Compare(..)) {
+                return true;
+            }
+            depends.push(own);
+        }
+        false
+    }
+
+    /// The graph with some of its inputs, by position, and all outputs, which read no other one.
+    ///
+    /// # Panics
+    /// If there is no such input, or another one is read.
+    #[must_use]
+    pub fn with_inputs(&self, inputs: &[usize]) -> Self {
+        let place = |input: u32| inputs.iter().position(|own| *own == input as usize);
+        let mut graph = self.clone();
+        for node in &mut graph.nodes {
+            if let Node::Input(input) = node {
+                *input = place(*input).expect("an input that is left out is not read") as u32;
+            }
+        }
+        graph.inputs = inputs.iter().map(|input| self.inputs[*input].clone()).collect();
+        graph
+    }
+}

@@ -1,0 +1,107 @@
+//! Gradients that read outputs: which ones that pays for, and what is left to compute.
+
+use opsmith_body::{
+    Axes, Axis, Each, Expr, Graph, Index, IndexExpr, Indexed, Rows, Scalar, Traced, compose, trace_over,
+    trace_rows,
+};
+
+/// A reduction of one row, with an output of this kind.
+fn of_row(kind: Axes, reduction: fn(Expr) -> Expr) -> Graph {
+    trace_rows(&[("x", Axes::FIRST)], &[("y", kind)], |x| vec![reduction(x[0])])
+}
+
+/// A body of one number for each element.
+fn of_element(body: fn(Expr) -> Expr) -> Graph {
+    compose(1, 1, |x| vec![body(x[0])]).with_names(&["x"], &["y"])
+}
+
+fn softmax<R: Rows>(x: R::Each) -> R::Each {
+    let e = (x - x.amax().detached()).exp();
+    e / e.sum()
+}
+
+fn log_softmax<R: Rows>(x: R::Each) -> R::Each {
+    let centred = x - x.amax().detached();
+    centred - centred.exp().sum().log()
+}
+
+fn log_sum_exp<R: Rows>(x: R::Each) -> R::One {
+    let largest = x.amax().detached();
+    (x - largest).exp().sum().log() + largest
+}
+
+fn norm<R: Rows>(x: R::Each) -> R::One {
+    (x * x).sum().sqrt()
+}
+
+/// The formula of the gradient that reads what pays.
+fn read(graph: &Graph) -> String {
+    graph.gradient_reading(&reads(graph)).formula()
+}
+
+fn reads(graph: &Graph) -> Vec<usize> {
+    graph.worth_reading(&(0..graph.input_count()).collect::<Vec<_>>())
+}
+
+#[test]
+fn rows_are_not_folded_again() {
+    let of = |kind, reduction| read(&of_row(kind, reduction));
+    assert_eq!(of(Axes::FIRST, softmax::<Traced>), "x_grad = y * (y_grad + sum(-(y * y_grad)))");
+    assert_eq!(of(Axes::FIRST, log_softmax::<Traced>), "x_grad = y_grad + sum(-y_grad) * exp(y)");
+    assert_eq!(of(Axes::NONE, log_sum_exp::<Traced>), "x_grad = y_grad * exp(x - y)");
+    assert_eq!(of(Axes::NONE, norm::<Traced>), "t0 = x * y_grad * 0.5 / y\nx_grad = t0 + t0");
+}
+
+#[test]
+fn elements_are_read_in_the_place_of_the_input() {
+    let of = |body| read(&of_element(body));
+    assert_eq!(of(|x| x.exp()), "x_grad = y * y_grad");
+    assert_eq!(of(|x| -x.exp()), "x_grad = y * y_grad");
+    assert_eq!(of(|x| x.sqrt()), "x_grad = y_grad * 0.5 / y");
+    assert_eq!(of(|x| x.tanh()), "x_grad = y_grad * (1 - y * y)");
+    assert_eq!(of(|x| x.sigmoid()), "x_grad = y_grad * y * (1 - y)");
+    let gradient = of_element(|x| x.exp()).gradient_reading(&[0]);
+    assert!(!gradient.reads(0) && gradient.reads(1));
+    assert_eq!(gradient.with_inputs(&[1, 2]).formula(), "x_grad = y * y_grad");
+}
+
+#[test]
+fn what_does_not_pay_is_not_read() {
+    assert!(reads(&of_element(|x| x.gelu())).is_empty());
+    assert!(reads(&of_element(|x| x * x.sigmoid())).is_empty());
+    // A root saves less than reading one array more takes.
+    assert!(reads(&compose(2, 1, |x| vec![(x[0] * x[0] + x[1] * x[1]).sqrt()])).is_empty());
+    assert!(reads(&compose(2, 1, |x| vec![x[0] / x[1]])).is_empty());
+    let scaled = |x: Expr| {
+        let centred = x - Each::mean(x);
+        centred * (Each::mean(centred * centred) + 1e-5).rsqrt()
+    };
+    assert!(reads(&of_row(Axes::FIRST, scaled)).is_empty());
+    // What was rounded is not what is compared.
+    assert!(reads(&of_row(Axes::NONE, |x| Each::amax(x * x))).is_empty());
+}
+
+#[test]
+fn bodies_over_axes_read_sums_and_logarithms() {
+    let [_, j, k, c] = [0, 1, 2, 3].map(Axis::new);
+    let [rows, others, pairs] = [[0, 2], [1, 2], [0, 1]].map(|axes| Axes::at(&axes));
+    let names = ["i", "j", "k", "c"];
+    let arguments = [("x", rows), ("y", others)];
+    let distance = trace_over(&names, &arguments, &[("z", pairs)], |x| {
+        vec![Indexed::sum((x[0] - x[1]) * (x[0] - x[1]), k).sqrt()]
+    });
+    assert!(!read(&distance).contains("sqrt"), "{}", read(&distance));
+    let attention = trace_over(&names, &arguments, &[("z", rows), ("l", Axes::at(&[0]))], |x| {
+        let fit = Indexed::sum(x[0] * x[1], k);
+        let l = fit.log_sum_exp(j);
+        vec![Indexed::sum((fit - l).exp() * x[1], j), l]
+    });
+    assert_eq!(reads(&attention), [1]);
+    assert!(read(&attention).starts_with("t0 = exp(sum(x * y) - l)\n"), "{}", read(&attention));
+    let arguments = [("x", Axes::at(&[0, 3])), ("label", Axes::at(&[0]))];
+    let loss = trace_over(&names, &arguments, &[("y", Axes::at(&[0]))], |x| {
+        let hit = Index::eq(<Expr as Indexed>::index(c), IndexExpr::new(x[1]));
+        vec![x[0].log_sum_exp(c) - Indexed::sum(Expr::select(hit, x[0], Expr::of(0.0)), c)]
+    });
+    assert!(read(&loss).contains("y_grad * exp(x - y - sum(select("), "{}", read(&loss));
+}
