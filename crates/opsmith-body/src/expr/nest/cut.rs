@@ -317,6 +317,9 @@ fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
     };
     let free = match (group.fold, lanes) {
         (Some(fold), Some(lanes)) if is_swept(known, group, free, (fold, lanes)) => free.without(lanes),
+        (None, Some(lanes)) if group.free.is_none() && has_rows(known, group, free, lanes) => {
+            free.without(lanes)
+        }
         _ => free,
     };
     Emitter::new(known, lanes, &group.own).nest(free, &group.items)
@@ -340,6 +343,22 @@ fn is_swept(known: &Known<'_>, group: &Group, free: Axes, (fold, lanes): (Axis, 
     // What is the same along a free axis is read for several positions of that at once instead.
     let is_own = swept.peek().is_some() && swept.all(|own| known.room.count(rows.minus(own)) < SHARED);
     lanes != fold && free.has(lanes) && (16..=MOST).contains(&count) && others >= LEAST && is_own
+}
+
+/// Whether something is the same along the lanes, so that it is computed once for each row of them.
+fn has_rows(known: &Known<'_>, group: &Group, free: Axes, lanes: Axis) -> bool {
+    /// So many numbers are a row.
+    const ROW: std::ops::RangeInclusive<usize> = 16..=1 << 12;
+    /// Rows of which there are so many are enough for threads.
+    const LEAST: usize = 64;
+    let rows = known.room.count(free.without(lanes));
+    let mut numbers = known.below(group.items.iter().map(|item| item.id), &group.own).into_iter();
+    let is_of_row = |id: Id| {
+        let own = known.axes[id.index()];
+        !own.is_empty() && !own.has(lanes)
+    };
+    let is_row = free.has(lanes) && ROW.contains(&known.room.count(Axes::of(lanes))) && rows >= LEAST;
+    is_row && numbers.any(is_of_row)
 }
 
 /// The free axes less those over which something dear would be computed again and again, being the same along them: for folds along an
