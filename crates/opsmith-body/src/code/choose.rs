@@ -121,7 +121,8 @@ impl Placer<'_> {
         let mut saved = Vec::new();
         for register in 0..self.vectors.registers() {
             if self.is_pinned[register] {
-                let slot = self.spill_slot();
+                let slot = self.saved[register].unwrap_or_else(|| self.spill_slot());
+                self.saved[register] = Some(slot);
                 self.asm.store(Vector(register as u8), Rm::At(FRAME, slot));
                 saved.push((Vector(register as u8), slot));
             } else if self.registers[register].is_some() {

@@ -154,6 +154,7 @@ pub(crate) fn place(
         is_taken: [false; MOST_REGISTERS],
         at: vec![None; ops.len()],
         spilled: vec![None; ops.len()],
+        saved: [None; MOST_REGISTERS],
         spills,
         functions,
         most: 0,
@@ -188,6 +189,8 @@ pub(super) struct Placer<'a> {
     pub(super) is_taken: [bool; MOST_REGISTERS],
     pub(super) at: Vec<Option<Vector>>,
     spilled: Vec<Option<i32>>,
+    /// Where pinned registers are while a function is called.
+    pub(super) saved: [Option<i32>; MOST_REGISTERS],
     spills: i32,
     pub(super) functions: i32,
     most: usize,

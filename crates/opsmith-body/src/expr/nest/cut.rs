@@ -316,7 +316,10 @@ fn nest(known: &Known<'_>, group: &Group, avoided: Axes) -> Nest {
         }
     };
     let free = match (group.fold, lanes) {
-        (Some(fold), Some(lanes)) if is_swept(known, group, free, (fold, lanes)) => free.without(lanes),
+        // What is dear would be computed again in loops around that along the lanes.
+        (Some(fold), Some(lanes)) if free == all && is_swept(known, group, free, (fold, lanes)) => {
+            free.without(lanes)
+        }
         (None, Some(lanes)) if group.free.is_none() && has_rows(known, group, free, lanes) => {
             free.without(lanes)
         }

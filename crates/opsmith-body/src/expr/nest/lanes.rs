@@ -12,6 +12,8 @@ const VECTOR: usize = 8;
 const GATHER: usize = 12;
 /// What it costs to write one there.
 const SCATTER: usize = 20;
+/// What it costs to fold into a number that is not in a register: one of many that a position of the lanes contributes to.
+const MOVED: usize = 2;
 /// What it costs to fold the numbers of a vector.
 const ACROSS: usize = 100;
 
@@ -68,6 +70,9 @@ fn time(known: &Known<'_>, numbers: &BTreeSet<Id>, free: Axes, lanes: Axis) -> u
             }
             Node::Fold(_, axis, _) if axis == lanes && !free.has(lanes) => {
                 time = time.saturating_add(others.saturating_mul(ACROSS));
+                if !own.minus(free).without(lanes).is_empty() {
+                    time = time.saturating_add(others.saturating_mul(size).saturating_mul(MOVED));
+                }
             }
             _ => {}
         }
