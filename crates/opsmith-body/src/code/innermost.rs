@@ -57,7 +57,11 @@ impl Writer<'_> {
         }
         let beside = self.beside(axis, steps, turns, &at);
         let folded = self.pin(steps, axis, beside, &mut at)?;
-        let held = if turns.whole > FEW_TURNS { self.hold(steps, axis, &mut at)? } else { Pins::new() };
+        let held = if self.holds && turns.whole > FEW_TURNS {
+            self.hold(steps, axis, &mut at)?
+        } else {
+            Pins::new()
+        };
         let groups = turns.whole / beside;
         let (strides, unrolled) = (self.strides(axis, steps), self.unrolled(axis, steps, &at));
         let body = |own: &mut Self, beside: usize, unrolled: usize| -> Option<()> {

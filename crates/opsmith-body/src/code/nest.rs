@@ -98,17 +98,13 @@ pub(super) const MOST_SPILLED: usize = 64;
 /// The code of a nest for vectors of AVX2 and FMA, or of AVX-512, and float16 conversions where an argument is of those; none if it does
 /// what code cannot.
 pub fn compile(wanted: &Wanted<'_>, vectors: Vectors) -> Option<Code> {
-    // Where short rows written out take too many registers, loops do.
-    [MOST_VECTORS, 0].into_iter().find_map(|most_vectors| written(wanted, vectors, most_vectors))
-}
-
-fn written(wanted: &Wanted<'_>, vectors: Vectors, most_vectors: usize) -> Option<Code> {
-    let mut writer = Writer::new(wanted, vectors)?;
-    writer.most_vectors = most_vectors;
-    writer.all()?;
-    let Writer { asm, frame, registers, .. } = writer;
-    let registers = registers.iter().map(|register| register.first as usize).collect();
-    (frame.bytes <= MOST_BYTES).then(|| Code { bytes: asm.finish(), frame, registers })
+    // Where short rows written out take too many registers, loops do; where what is held does, it is read in each turn.
+    let ways = [(MOST_VECTORS, true), (0, true), (0, false)];
+    ways.into_iter().find_map(|(most_vectors, holds)| {
+        let mut writer = Writer::new(wanted, vectors)?;
+        (writer.most_vectors, writer.holds) = (most_vectors, holds);
+        writer.written()
+    })
 }
 
 /// A register of the nest: one vector in the frame, or as many as some loops have positions.
@@ -167,6 +163,8 @@ pub(super) struct Writer<'a> {
     again: Axes,
     /// The most vectors of a row that is written out.
     most_vectors: usize,
+    /// Whether what is the same in all turns of a loop is in registers.
+    pub(super) holds: bool,
     /// Where vectors are that registers do not suffice for.
     pub(super) spills: i32,
     /// The sums of the nest that another loop computes too, by the register of their parts.
@@ -231,6 +229,7 @@ impl<'a> Writer<'a> {
         find_again(&nest.steps, &mut again_sums);
         Some(Self {
             most_vectors: 0,
+            holds: false,
             again_sums,
             varies,
             carried: carried(wanted),
@@ -257,6 +256,13 @@ impl<'a> Writer<'a> {
             (Some(_), Some(Step::Loop { axis, .. })) => nest.free.with(*axis),
             _ => nest.free,
         }
+    }
+
+    fn written(mut self) -> Option<Code> {
+        self.all()?;
+        let Writer { asm, frame, registers, .. } = self;
+        let registers = registers.iter().map(|register| register.first as usize).collect();
+        (frame.bytes <= MOST_BYTES).then(|| Code { bytes: asm.finish(), frame, registers })
     }
 
     /// The function: for so many positions of the fastest outermost axis, all steps.

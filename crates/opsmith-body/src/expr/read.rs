@@ -1,7 +1,6 @@
 //! Outputs that a gradient reads instead of computing them again, and whether that pays.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use crate::axes::Axes;
 use crate::expr::graph::{Binary, Graph, Id, Node, Unary, Value};
@@ -58,6 +57,9 @@ impl Read {
     }
 
     /// The quotient of two numbers, if it is an output, or follows from one: `exp(u) / s` is `exp(u - log(s))`.
+    ///
+    /// What else the logarithm is made of must be in `u` as it is, and so be gone from the difference: another term may be infinite where
+    /// the quotient is not, and lie on other axes.
     pub(super) fn quotient(&self, number: Expr, divisor: Expr) -> Option<Expr> {
         if let Some(quotient) = replaced(Node::Binary(Binary::Div, number.0, divisor.0)) {
             return Some(quotient);
@@ -67,6 +69,10 @@ impl Read {
         };
         let mut terms = Terms::new();
         add_terms(u, 1, &mut terms);
+        let is_gone = |(id, count): (&Id, &i32)| self.given.contains(id) || terms.get(id) == Some(count);
+        if !log.iter().all(is_gone) {
+            return None;
+        }
         for (id, count) in log {
             *terms.entry(*id).or_default() -= count;
         }
@@ -107,18 +113,41 @@ fn sum(terms: &Terms) -> Expr {
 }
 
 impl Graph {
+    /// The gradient as [`gradient`](Self::gradient), which has some of the outputs, by position, as inputs too, between the graph's own and
+    /// the outputs' gradients. It reads them where it would compute the same again, but for outputs that have the same number all along
+    /// one of their axes, and those that would be compared with what is not rounded as they are.
+    ///
+    /// # Panics
+    /// If there is no such output.
+    #[must_use]
+    pub fn gradient_reading(&self, outputs: &[usize]) -> Self {
+        let results = self.result_axes();
+        let is_whole = |output: &usize| results[*output] == self.results[*output].axes;
+        let mut read: Vec<usize> = outputs.iter().copied().filter(is_whole).collect();
+        loop {
+            let gradient = self.gradient_with(outputs, &read);
+            let before = read.len();
+            for (place, output) in outputs.iter().enumerate() {
+                if gradient.compares(self.input_count() + place) {
+                    read.retain(|own| own != output);
+                }
+            }
+            // Where one is not read, more is made of the others.
+            if read.len() == before {
+                return gradient;
+            }
+        }
+    }
+
     /// The outputs, by position, that the gradient of some of the inputs had better read than compute again: those that make it cheaper.
     ///
     /// Folds and functions count 2; divisions, roots and what is read count 1; numbers of fewer axes than the output has count nothing.
     pub fn worth_reading(&self, inputs: &[usize]) -> Vec<usize> {
         let (mut read, mut best) = (Vec::new(), self.gradient().with_outputs(inputs));
-        let results = self.result_axes();
         for (output, result) in self.results.iter().enumerate() {
             let more = [read.as_slice(), &[output]].concat();
             let gradient = self.gradient_reading(&more).with_outputs(inputs);
-            let is_cheaper = gradient.cost(result.axes) < best.cost(result.axes);
-            let given = self.input_count()..self.input_count() + more.len();
-            if is_cheaper && results[output] == result.axes && !gradient.compares(given) {
+            if gradient.cost(result.axes) < best.cost(result.axes) {
                 (read, best) = (more, gradient);
             }
         }
@@ -143,16 +172,16 @@ impl Graph {
         self.nodes.iter().zip(&lie).filter(counts).map(|(node, _)| of_node(node)).sum()
     }
 
-    /// Whether something is compared with what is computed from some inputs. An output is rounded to the dtype of the op, so what is
-    /// equal to it before may differ from it.
-    fn compares(&self, inputs: Range<usize>) -> bool {
+    /// Whether something is compared with what is computed from an input, or jumps with it. An output is rounded to the dtype of the op,
+    /// so what is equal to it before may differ from it.
+    fn compares(&self, input: usize) -> bool {
         let mut depends: Vec<bool> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
             let own = match *node {
-                Node::Input(position) => inputs.contains(&(position as usize)),
+                Node::Input(position) => position as usize == input,
                 _ => node.operands().any(|id| depends[id.index()]),
             };
-            if own && matches!(node, Node::Compare(..)) {
+            if own && matches!(node, Node::Compare(..) | Node::Unary(Unary::Sign | Unary::Floor, _)) {
                 return true;
             }
             depends.push(own);

@@ -130,17 +130,12 @@ impl Graph {
         self.gradient_reading(&[])
     }
 
-    /// The gradient as [`gradient`](Self::gradient), which has some of the outputs, by position, as inputs too, between the graph's own and
-    /// the outputs' gradients. It reads them where it would compute the same again.
-    ///
-    /// # Panics
-    /// If there is no such output.
-    #[must_use]
-    pub fn gradient_reading(&self, outputs: &[usize]) -> Self {
+    /// The gradient with some outputs as inputs, which reads some of these.
+    pub(super) fn gradient_with(&self, outputs: &[usize], read: &[usize]) -> Self {
         let gradients = |arguments: &[Argument]| arguments.iter().map(Argument::gradient).collect::<Vec<_>>();
         let given = outputs.iter().map(|output| self.results[*output].clone()).collect();
         let inputs = [self.inputs.clone(), given, gradients(&self.results)].concat();
-        record(inputs, gradients(&self.inputs), &[], |numbers| {
+        let gradient = record(inputs, gradients(&self.inputs), &[], |numbers| {
             let (inputs, others) = numbers.split_at(self.input_count());
             let (given, output_gradients) = others.split_at(outputs.len());
             let of_axis = |of: Node, operand: Option<Expr>| match (of, operand) {
@@ -148,11 +143,19 @@ impl Graph {
                 _ => node(of),
             };
             let values = || self.values(inputs, of_axis);
-            let mut known: Vec<_> = outputs.iter().map(|output| self.outputs[*output]).zip(given).collect();
+            let known = outputs.iter().zip(given).filter(|(output, _)| read.contains(output));
+            let mut known: Vec<_> = known.map(|(output, given)| (self.outputs[*output], given)).collect();
             known.sort_by_key(|(id, _)| *id);
             let read = Read::new(&known, values);
             self.backward(&values(), output_gradients, &read)
-        })
+        });
+        let of_results = gradient.result_axes().into_iter();
+        assert!(
+            of_results.zip(gradient.output_axes()).all(|(result, own)| result.is_within(own)),
+            "a gradient lies on axes that its input does not have: {}",
+            gradient.formula()
+        );
+        gradient
     }
 
     /// The gradients of the inputs, from the values of all nodes.

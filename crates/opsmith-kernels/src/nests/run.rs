@@ -23,9 +23,15 @@ pub(super) struct Task<'a, T: Stored> {
 impl<T: Stored> Task<'_, T> {
     /// Runs all nests, those as machine code that are.
     pub(super) fn run(&self, compute: &Compute<'_>, natives: &[Option<Native>]) -> Result<()> {
-        self.nests.nests.iter().enumerate().try_for_each(|(position, nest)| {
+        let native = |position: usize| {
             let native = natives.get(position).and_then(Option::as_ref);
-            match native.filter(|native| native.reaches(&self.addresses)) {
+            native.filter(|native| native.reaches(&self.addresses))
+        };
+        // Sums that are compared with each other are computed in one way.
+        let is_native =
+            (0..self.nests.nests.len()).all(|own| native(own).is_some()) || !self.nests.sums_again();
+        self.nests.nests.iter().enumerate().try_for_each(|(position, nest)| {
+            match native(position).filter(|_| is_native) {
                 Some(native) => native.run::<T>(compute, &self.addresses),
                 None => machine::run(self, nest, compute),
             }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::Known;
-use super::{Nest, Step, Sum};
+use super::{Nest, Nests, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Fold, Id, Node};
 
@@ -80,4 +80,19 @@ fn each(steps: &mut [Step], act: &mut impl FnMut(&mut Sum, bool)) {
             each(steps, act);
         }
     }
+}
+
+impl Nests {
+    /// Whether loops compute the same sums, which are compared with each other: all nests are to be run in one way then, for another way
+    /// may give other bits.
+    pub fn sums_again(&self) -> bool {
+        self.nests.iter().any(|nest| has_again(&nest.steps))
+    }
+}
+
+fn has_again(steps: &[Step]) -> bool {
+    steps.iter().any(|step| match step {
+        Step::Loop { steps, sums, .. } => sums.iter().any(|sum| sum.is_again) || has_again(steps),
+        _ => false,
+    })
 }

@@ -5,6 +5,7 @@ mod families;
 mod graphs;
 mod guarded;
 mod naive;
+mod reading;
 
 use std::panic::catch_unwind;
 use std::time::Instant;
