@@ -42,41 +42,9 @@ impl Placer<'_> {
                 let zero = self.asm.constant(|_| 0);
                 self.compared((value, pin), Test::NotZero, (from, zero), &operands);
             }
-            Op::Swapped(a, _) | Op::Permuted(a, _) => {
-                let from = self.register(a);
-                let to = self.result(value, pin, &operands);
-                match op {
-                    Op::Swapped(_, order) => self.asm.swap_quarters(to, from, order),
-                    Op::Permuted(_, order) => self.asm.permute(to, from, order),
-                    _ => unreachable!("it is one of both"),
-                }
-            }
             Op::Lt(a, b) => self.compare(value, pin, Test::Lt, a, b),
             Op::Le(a, b) => self.compare(value, pin, Test::Le, a, b),
             Op::Eq(a, b) => self.compare(value, pin, Test::Eq, a, b),
-            Op::Select(mask, yes, no) if self.vectors.wide => {
-                let no = self.register(no);
-                let mask = self.mask(mask);
-                let yes = self.anywhere(yes);
-                let to = self.result(value, pin, &operands);
-                self.asm.blend(to, mask, yes, no);
-            }
-            Op::Select(mask, yes, no) => {
-                let (mask, no) = (self.register(mask), self.register(no));
-                let yes = self.anywhere(yes);
-                let to = self.result(value, pin, &operands);
-                self.asm.select(to, mask, yes, no);
-            }
-            Op::FirstOf(count, first, rest) => {
-                let (first, rest) = (self.register(first), self.register(rest));
-                let to = self.result(value, pin, &operands);
-                if self.vectors.wide {
-                    self.asm.set_first_bits(FIRST, count.into(), SCRATCH);
-                    self.asm.blend(to, FIRST, first.into(), rest);
-                } else {
-                    self.asm.first_of(count.into(), to, first, rest);
-                }
-            }
             Op::AddInt(a, b) => {
                 let a = self.register(a);
                 let b = self.anywhere(b);
@@ -92,11 +60,54 @@ impl Placer<'_> {
                 }
             }
             Op::Call(function, a, b) => return self.call(value, function, a, b),
+            Op::Select(..) | Op::FirstOf(..) => self.chosen((value, pin), op, &operands),
+            Op::Swapped(..) | Op::Permuted(..) => self.moved((value, pin), op, &operands),
             Op::Input(_) | Op::Constant(_) | Op::Bits(_) => {
                 unreachable!("they are no instructions")
             }
         }
         self.forget(&operands, value);
+    }
+
+    /// Numbers of one vector or of another.
+    fn chosen(&mut self, (value, pin): (Value, Option<Vector>), op: Op, operands: &[Value]) {
+        match op {
+            Op::Select(mask, yes, no) if self.vectors.wide => {
+                let no = self.register(no);
+                let mask = self.mask(mask);
+                let yes = self.anywhere(yes);
+                let to = self.result(value, pin, operands);
+                self.asm.blend(to, mask, yes, no);
+            }
+            Op::Select(mask, yes, no) => {
+                let (mask, no) = (self.register(mask), self.register(no));
+                let yes = self.anywhere(yes);
+                let to = self.result(value, pin, operands);
+                self.asm.select(to, mask, yes, no);
+            }
+            Op::FirstOf(count, first, rest) => {
+                let (first, rest) = (self.register(first), self.register(rest));
+                let to = self.result(value, pin, operands);
+                if self.vectors.wide {
+                    self.asm.set_first_bits(FIRST, count.into(), SCRATCH);
+                    self.asm.blend(to, FIRST, first.into(), rest);
+                } else {
+                    self.asm.first_of(count.into(), to, first, rest);
+                }
+            }
+            _ => unreachable!("it is one of both"),
+        }
+    }
+
+    /// The numbers of a vector in other places.
+    fn moved(&mut self, (value, pin): (Value, Option<Vector>), op: Op, operands: &[Value]) {
+        let from = op.operands().next().map(|from| self.register(from)).expect("it has one");
+        let to = self.result(value, pin, operands);
+        match op {
+            Op::Swapped(_, order) => self.asm.swap_quarters(to, from, order),
+            Op::Permuted(_, order) => self.asm.permute(to, from, order),
+            _ => unreachable!("it is one of both"),
+        }
     }
 
     /// Calls a function, which may change all registers.

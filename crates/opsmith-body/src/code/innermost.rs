@@ -86,8 +86,27 @@ impl Writer<'_> {
             own.turn(turns / unrolled, &|own: &mut Self| body(own, beside, unrolled))?;
             own.turn(turns % unrolled, &|own: &mut Self| body(own, beside, 1))
         };
-        let part = if sums.is_empty() { groups } else { PART };
-        let (chunks, rest) = (groups / part.max(1), groups % part.max(1));
+        self.in_chunks(groups, sums, &folded, &at, &go)?;
+        self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1, 1))?;
+        if turns.rest > 0 {
+            let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).chain(held).collect();
+            self.segment(steps, &At { len: turns.rest, is_partial: true, pins, ..at.clone() })?;
+        }
+        self.put_together(&folded, &at)?;
+        self.unpin(&folded, &at)
+    }
+
+    /// All turns of a loop, a few at a time if sums are added up of so many terms first.
+    fn in_chunks(
+        &mut self,
+        turns: usize,
+        sums: &[Sum],
+        folded: &[Folded],
+        at: &At,
+        go: &impl Fn(&mut Self, usize) -> Option<()>,
+    ) -> Option<()> {
+        let part = if sums.is_empty() { turns } else { PART };
+        let (chunks, rest) = (turns / part.max(1), turns % part.max(1));
         if chunks > 0 {
             let again = self.asm.label();
             if chunks > 1 {
@@ -96,23 +115,14 @@ impl Writer<'_> {
             }
             go(self, part)?;
             if !sums.is_empty() {
-                self.put_together(&folded, &at)?;
-                self.add_pinned_parts(sums, &folded, &at)?;
+                self.put_together(folded, at)?;
+                self.add_pinned_parts(sums, folded, at)?;
             }
             if chunks > 1 {
                 self.asm.count_down(Rm::General(CHUNKS), again);
             }
         }
-        if rest > 0 {
-            go(self, rest)?;
-        }
-        self.turn(turns.whole % beside, &|own: &mut Self| body(own, 1, 1))?;
-        if turns.rest > 0 {
-            let pins = folded.iter().map(|folded| (folded.key, folded.pins[0])).chain(held).collect();
-            self.segment(steps, &At { len: turns.rest, is_partial: true, pins, ..at.clone() })?;
-        }
-        self.put_together(&folded, &at)?;
-        self.unpin(&folded, &at)
+        if rest > 0 { go(self, rest) } else { Some(()) }
     }
 
     /// A loop of so many turns.

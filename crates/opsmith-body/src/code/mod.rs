@@ -1,10 +1,11 @@
 //! Machine code for nests of loops, made when a body is first run for some sizes.
 //!
-//! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2 or AVX-512:
-//! `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers; `segment` makes
-//! the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record` themselves; `place`
-//! gives vectors registers, `tile` says which positions are computed side by side, `choose` takes instructions, `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has
-//! for itself, `calls` are the functions that are too long to be repeated.
+//! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2
+//! or AVX-512: `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers;
+//! `segment` makes the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record`
+//! themselves; `place` gives vectors registers, `tile` says which positions are computed side by side, `choose` takes instructions,
+//! `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has for itself, `calls` are the
+//! functions that are too long to be repeated.
 
 mod access;
 mod asm;

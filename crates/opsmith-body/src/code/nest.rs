@@ -174,6 +174,43 @@ pub(super) struct Writer<'a> {
     pub(super) carried: Vec<bool>,
 }
 
+/// The registers of a nest, and where in the frame they are.
+fn registers(
+    wanted: &Wanted<'_>,
+    vectors: Vectors,
+    varies: &[Axes],
+    frame: &mut Frame,
+) -> Option<Vec<Register>> {
+    let (nest, bytes) = (wanted.nest, vectors.bytes());
+    let mut registers: Vec<Register> = Vec::with_capacity(nest.registers.len());
+    for axes in &nest.registers {
+        let mut count = 1_usize;
+        let mut along = Vec::new();
+        for axis in axes.iter() {
+            along.push((axis, i32::try_from(bytes * count).ok()?));
+            let size = wanted.sizes[axis.index()];
+            count = count.checked_mul(if nest.lanes == Some(axis) {
+                size.div_ceil(vectors.width())
+            } else {
+                size
+            })?;
+            if count > MOST_BYTES / bytes {
+                return None;
+            }
+        }
+        let mut tiled = Vec::new();
+        let copied = varies[registers.len()].minus(*axes);
+        let counts = wanted.tile.counts.iter().chain(&wanted.tile.inner);
+        for (axis, copies) in counts.filter(|(axis, _)| copied.has(*axis)) {
+            tiled.push((*axis, i32::try_from(bytes * count).ok()?));
+            count *= copies;
+        }
+        let slot = if along.is_empty() { 0 } else { frame.room(8) };
+        registers.push(Register { first: frame.room(bytes * count.max(1)), count, tiled, along, slot });
+    }
+    Some(registers)
+}
+
 impl<'a> Writer<'a> {
     fn new(wanted: &'a Wanted<'a>, vectors: Vectors) -> Option<Self> {
         let (nest, bytes) = (wanted.nest, vectors.bytes());
@@ -187,33 +224,8 @@ impl<'a> Writer<'a> {
                 frame.distance(argument, lanes);
             }
         }
-        let mut registers: Vec<Register> = Vec::with_capacity(nest.registers.len());
         let varies = varying_in_code(wanted);
-        for axes in &nest.registers {
-            let mut count = 1_usize;
-            let mut along = Vec::new();
-            for axis in axes.iter() {
-                along.push((axis, i32::try_from(bytes * count).ok()?));
-                let size = wanted.sizes[axis.index()];
-                count = count.checked_mul(if nest.lanes == Some(axis) {
-                    size.div_ceil(vectors.width())
-                } else {
-                    size
-                })?;
-                if count > MOST_BYTES / bytes {
-                    return None;
-                }
-            }
-            let mut tiled = Vec::new();
-            let copied = varies[registers.len()].minus(*axes);
-            let counts = wanted.tile.counts.iter().chain(&wanted.tile.inner);
-            for (axis, copies) in counts.filter(|(axis, _)| copied.has(*axis)) {
-                tiled.push((*axis, i32::try_from(bytes * count).ok()?));
-                count *= copies;
-            }
-            let slot = if along.is_empty() { 0 } else { frame.room(8) };
-            registers.push(Register { first: frame.room(bytes * count.max(1)), count, tiled, along, slot });
-        }
+        let registers = registers(wanted, vectors, &varies, &mut frame)?;
         let spills = frame.room(bytes * MOST_SPILLED);
         let mut reads = vec![0; registers.len()];
         count_reads(&nest.steps, &mut reads);

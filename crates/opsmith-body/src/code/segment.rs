@@ -7,7 +7,7 @@ use super::lower::{self, Rounded};
 use super::nest::{At, Held, MOST_SPILLED, Object, Writer, count_reads};
 use super::place::{Lined, Place, Pointer, Source, Stored, Target, Which, place};
 use crate::axes::Axis;
-use crate::expr::Step;
+use crate::expr::{Fold, Step};
 
 /// A line that is being made of steps.
 pub(super) struct Segment {
@@ -84,14 +84,7 @@ impl Writer<'_> {
         }
         match step {
             Step::Load { from, to } => {
-                let argument = from.argument(self.wanted.counts);
-                let value = match self.wanted.lies[argument].held {
-                    Held::Absent => segment.line.number(0.0),
-                    _ => {
-                        let place = self.number(argument, at);
-                        segment.source(Source::Memory(place))
-                    }
-                };
+                let value = self.loaded(segment, from.argument(self.wanted.counts), at);
                 self.define(segment, *to, value, at);
             }
             Step::Store { from, to } => {
@@ -100,16 +93,8 @@ impl Writer<'_> {
                 let place = self.number(argument, at);
                 segment.targets.push((value, Target::Memory(place)));
             }
-            Step::Index { axis, to } if at.fixed.contains_key(axis) => {
-                let value = segment.line.number(at.fixed[axis] as f64);
-                self.define(segment, *to, value, at);
-            }
             Step::Index { axis, to } => {
-                let along = self.wanted.nest.lanes == Some(*axis);
-                let turns = at.in_tile(*axis);
-                let more = if along { (at.ahead + turns) * self.width() } else { turns } as i32;
-                let counter = self.frame.position(*axis);
-                let value = segment.source(Source::Position { counter, more, along });
+                let value = self.position(segment, *axis, at);
                 self.define(segment, *to, value, at);
             }
             Step::Count { axis, to } => {
@@ -131,16 +116,7 @@ impl Writer<'_> {
                 self.define(segment, *register, value, at);
             }
             Step::Fold { op, from, into } => {
-                let (old, from) = (self.read(segment, *into, at), self.read(segment, *from, at));
-                let rounded = match self.again_sums.get(into) {
-                    None => Rounded::AlwaysFused,
-                    Some(sum) if sum.is_fused => Rounded::Fused,
-                    Some(_) => Rounded::Alone,
-                };
-                let mut value = lower::fold(&mut segment.line, (*op, rounded), old, from);
-                if at.is_partial {
-                    value = segment.line.push(Op::FirstOf(at.len as u8, value, old));
-                }
+                let value = self.folded(segment, *op, (*from, *into), at);
                 self.define(segment, *into, value, at);
             }
             Step::Across { op, register } => {
@@ -155,6 +131,41 @@ impl Writer<'_> {
                     }
                 }
             }
+        }
+    }
+
+    fn loaded(&mut self, segment: &mut Segment, argument: usize, at: &At) -> Value {
+        match self.wanted.lies[argument].held {
+            Held::Absent => segment.line.number(0.0),
+            _ => {
+                let place = self.number(argument, at);
+                segment.source(Source::Memory(place))
+            }
+        }
+    }
+
+    fn position(&self, segment: &mut Segment, axis: Axis, at: &At) -> Value {
+        if let Some(position) = at.fixed.get(&axis) {
+            return segment.line.number(*position as f64);
+        }
+        let along = self.wanted.nest.lanes == Some(axis);
+        let turns = at.in_tile(axis);
+        let more = if along { (at.ahead + turns) * self.width() } else { turns } as i32;
+        let counter = self.frame.position(axis);
+        segment.source(Source::Position { counter, more, along })
+    }
+
+    fn folded(&mut self, segment: &mut Segment, op: Fold, (from, into): (usize, usize), at: &At) -> Value {
+        let (old, from) = (self.read(segment, into, at), self.read(segment, from, at));
+        let rounded = match self.again_sums.get(&into) {
+            None => Rounded::AlwaysFused,
+            Some(sum) if sum.is_fused => Rounded::Fused,
+            Some(_) => Rounded::Alone,
+        };
+        let value = lower::fold(&mut segment.line, (op, rounded), old, from);
+        match at.is_partial {
+            true => segment.line.push(Op::FirstOf(at.len as u8, value, old)),
+            false => value,
         }
     }
 

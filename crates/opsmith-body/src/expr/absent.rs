@@ -1,6 +1,7 @@
 //! Graphs of which some inputs are not there.
 
-use crate::expr::graph::{Binary, Fold, Graph, Id, Node, Unary};
+use crate::expr::graph::Graph;
+use crate::expr::node::{Binary, Fold, Id, Node, Unary};
 
 impl Graph {
     /// The graph where inputs that are so are nothing, as the gradient of an output that nobody asks for: what is made of them alone, and

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::expr::graph::{Binary, Graph, Id, Node, Unary};
+use crate::expr::graph::Graph;
+use crate::expr::node::{Binary, Id, Node, Unary};
 
 /// The type of the elements of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

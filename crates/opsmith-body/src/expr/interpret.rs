@@ -5,7 +5,8 @@ use std::thread::LocalKey;
 
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
-use crate::expr::graph::{Binary, Compare, Graph, Id, Node, Unary};
+use crate::expr::graph::Graph;
+use crate::expr::node::{Binary, Compare, Id, Node, Unary};
 use crate::expr::run::Run;
 use crate::isa::{Level, dispatch_at};
 

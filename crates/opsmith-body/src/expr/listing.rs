@@ -1,6 +1,7 @@
 //! Graphs in numbers, as libraries and programs exchange them.
 
-use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
+use crate::expr::graph::{Argument, Graph};
+use crate::expr::node::{Binary, Compare, Id, Node, Unary};
 
 /// The most inputs and outputs of a listing, so that a number in it does not decide how much memory is taken.
 const MOST_ARGUMENTS: usize = 1 << 16;

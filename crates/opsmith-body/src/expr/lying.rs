@@ -1,7 +1,8 @@
 //! Graphs for arguments that lie on other axes than those of the body.
 
 use crate::axes::{Axes, Axis};
-use crate::expr::graph::{Argument, Binary, Fold, Graph, Id, Node};
+use crate::expr::graph::{Argument, Graph};
+use crate::expr::node::{Binary, Fold, Id, Node};
 
 impl Graph {
     /// The same computation with its arguments on other axes: inputs on fewer of their own, along which they are the same, and both on

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::expr::graph::{Argument, Graph, Id, Node};
+use crate::expr::graph::{Argument, Graph};
+use crate::expr::node::{Id, Node};
 
 impl Graph {
     /// The part that computes `outputs` from what is given; and what of that it reads, in the order of its inputs.

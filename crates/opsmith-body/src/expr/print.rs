@@ -1,7 +1,8 @@
 //! Graphs as formulas.
 
 use crate::axes::Axis;
-use crate::expr::graph::{Binary, Compare, Fold, Graph, Id, Node, Unary};
+use crate::expr::graph::Graph;
+use crate::expr::node::{Binary, Compare, Fold, Id, Node, Unary};
 
 /// How tightly the outermost operator of a text binds.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::axes::Axes;
-use crate::expr::graph::{Binary, Graph, Id, Node, Unary, Value};
+use crate::expr::graph::{Graph, Value};
+use crate::expr::node::{Binary, Id, Node, Unary};
 use crate::expr::trace::{Expr, node, node_at, replace, replaced};
 use crate::scalar::Scalar;
 

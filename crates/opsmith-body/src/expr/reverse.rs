@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::axes::{Axes, Axis};
 use crate::dual::Dual;
-use crate::expr::graph::{Argument, Binary, Compare, Fold, Graph, Id, Node, Unary, Value};
+use crate::expr::graph::{Argument, Graph, Value};
+use crate::expr::node::{Binary, Compare, Fold, Id, Node, Unary};
 use crate::expr::read::Read;
 use crate::expr::trace::{Expr, MaskExpr, axes_of, is_constant, node, node_at, record};
 use crate::scalar::Scalar;

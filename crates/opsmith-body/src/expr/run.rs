@@ -10,8 +10,8 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
 use crate::expr::functions::with_functions;
-use crate::expr::graph::{Binary, Compare, Unary};
 use crate::expr::interpret::{Interpreted, Operation, Source, Step, Target, Temporary};
+use crate::expr::node::{Binary, Compare, Unary};
 use crate::isa::{Isa, Kernel};
 use crate::scalar::Scalar;
 

@@ -5,7 +5,7 @@
 //! square is a product. In particular `x * 0` and `x - x` stay (x may be infinite), and so does `x + 0` (x may be −0).
 
 use crate::axes::Axis;
-use crate::expr::graph::{Binary, Compare, Fold, Id, Node, Unary};
+use crate::expr::node::{Binary, Compare, Fold, Id, Node, Unary};
 use crate::expr::trace::Recorder;
 use crate::float::F64;
 use crate::isa::Plain;

@@ -7,7 +7,8 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 use crate::axes::{Axes, Axis};
 use crate::body::Body;
 use crate::expr::functions::with_functions;
-use crate::expr::graph::{Argument, Binary, Compare, Graph, Id, Node, Unary};
+use crate::expr::graph::{Argument, Graph};
+use crate::expr::node::{Binary, Compare, Id, Node, Unary};
 use crate::scalar::{Mask, Scalar};
 
 /// A graph that is being recorded.

@@ -166,7 +166,7 @@ impl Finish {
         Some(quote! {
             #[doc(hidden)]
             #[derive(Clone, Copy, Debug)]
-            pub struct __Finish(#ident);
+            pub struct __Finish(#[allow(dead_code)] #ident);
 
             impl ::opsmith::__private::body::Body<1, 1> for __Finish {
                 #[inline(always)]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::cut::Known;
 use super::{Nest, Nests, Step, Sum};
 use crate::axes::{Axes, Axis};
-use crate::expr::graph::{Fold, Id, Node};
+use crate::expr::node::{Fold, Id, Node};
 
 /// The sums that both sides of a comparison are computed from, and the axis of each.
 pub(super) fn compared(known: &Known<'_>) -> BTreeMap<Id, Axis> {

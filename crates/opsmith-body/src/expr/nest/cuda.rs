@@ -7,7 +7,8 @@ use std::fmt::Write;
 use super::{Nest, Nests, Place, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::expr::cuda::{CudaType, constant, cuda_functions};
-use crate::expr::graph::{Fold, Graph};
+use crate::expr::graph::Graph;
+use crate::expr::node::Fold;
 use crate::indexed::Kind;
 
 /// Of which argument a place is, and what it has.

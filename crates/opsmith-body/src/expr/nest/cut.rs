@@ -6,7 +6,8 @@ use super::emit::{Action, Emitter, Item};
 use super::whole::{self, Whole};
 use super::{Nest, Nests, Place, Room, again, lanes};
 use crate::axes::{Axes, Axis};
-use crate::expr::graph::{Binary, Graph, Id, Node, Unary};
+use crate::expr::graph::Graph;
+use crate::expr::node::{Binary, Id, Node, Unary};
 
 /// A graph, and what is known of its nodes.
 pub(super) struct Known<'a> {

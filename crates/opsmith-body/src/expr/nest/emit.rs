@@ -7,8 +7,8 @@ use super::cut::{Known, is_dear};
 use super::{Nest, Place, Room, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::body::BLOCK;
-use crate::expr::graph::{Fold, Id, Node};
 use crate::expr::interpret::Interpreted;
+use crate::expr::node::{Fold, Id, Node};
 
 /// A number of a nest, the axes for whose positions it is wanted, and what becomes of it.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@
 
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
-use crate::expr::graph::Fold;
+use crate::expr::node::Fold;
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
 

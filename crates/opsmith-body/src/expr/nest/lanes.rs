@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cut::Known;
 use crate::axes::{Axes, Axis};
-use crate::expr::graph::{Id, Node};
+use crate::expr::node::{Id, Node};
 
 /// What it costs to compute a vector of numbers, a number costing 1.
 const VECTOR: usize = 8;

@@ -13,8 +13,9 @@ mod whole;
 pub use fold::{across, add_part, fold_blocks, sum_up};
 
 use crate::axes::{Axes, Axis};
-use crate::expr::graph::{Fold, Graph, Id};
+use crate::expr::graph::Graph;
 use crate::expr::interpret::Interpreted;
+use crate::expr::node::{Fold, Id};
 
 /// What a graph computes for some sizes of its axes, as nests that run one after another.
 ///

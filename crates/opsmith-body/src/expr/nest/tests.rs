@@ -3,7 +3,7 @@
 use super::*;
 use crate::body::BLOCK;
 use crate::expr::Expr;
-use crate::expr::graph::{Id, Node};
+use crate::expr::node::{Id, Node};
 use crate::float::F64;
 use crate::indexed::{Indexed, trace_over};
 use crate::isa::Plain;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::{Known, Order, is_dear, without_dear};
 use crate::axes::Axes;
-use crate::expr::graph::{Id, Node};
+use crate::expr::node::{Id, Node};
 
 /// From how many rows on it is worth it: so many can be computed side by side, and by several threads.
 const LEAST_ROWS: usize = 16;
