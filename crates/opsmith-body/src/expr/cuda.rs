@@ -44,6 +44,15 @@ impl CudaType {
     }
 }
 
+/// What a product is rounded with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Products {
+    /// By itself, or with what it is added to, as the compiler sees fit.
+    Any,
+    /// By itself: several kernels compute the same number then, which are compared.
+    Alone,
+}
+
 /// The most operations of a body whose contiguous kernel reads 16 bytes at a time.
 const PACKED_NODES: usize = 32;
 
@@ -51,8 +60,8 @@ impl Graph {
     /// CUDA C++ source of elementwise kernels, which NVRTC compiles without any header.
     ///
     /// There are four: `NAME_contiguous_32`, `NAME_contiguous_64`, `NAME_strided_32` and `NAME_strided_64`, whose
-    /// indices have so many bits; `-DONLY=0` to `-DONLY=3` compiles one of them, in that order. Any grid will do; each thread goes on by the size of the grid. The parameters are
-    /// structures by value:
+    /// indices have so many bits; `-DONLY=0` to `-DONLY=3` compiles one of them, in that order. Any grid will do; each thread goes
+    /// on by the size of the grid. The parameters are structures by value:
     /// - `Operands`: the addresses of the inputs, then of the outputs;
     /// - `Attributes`: one `double` for each of [`attributes`](Self::attributes), at least one;
     /// - contiguous: the number of elements, `unsigned` or `unsigned long long`;
@@ -82,10 +91,21 @@ impl Graph {
 /// `DEVICE`, what functions begin with; `Attributes`, a structure of one `double` for each attribute of the graphs, in
 /// their order, or at least one; and for each graph `void NAME(const Number *in, Number *out, const Attributes &attributes)`.
 pub fn cuda_functions(graphs: &[(&str, &Graph)], dtype: CudaType) -> String {
+    functions(graphs, dtype, Products::Any)
+}
+
+pub(super) fn functions(graphs: &[(&str, &Graph)], dtype: CudaType, products: Products) -> String {
     let graphs: Vec<(&str, Graph)> =
         graphs.iter().map(|(name, graph)| (*name, graph.without_detached())).collect();
     let mut source = String::from("#define DEVICE __device__ __forceinline__\n");
     source += dtype.prelude();
+    if products == Products::Alone {
+        let letter = if dtype == CudaType::Double { 'd' } else { 'f' };
+        let _ = writeln!(
+            source,
+            "DEVICE Number product(Number a, Number b) {{ return __{letter}mul_rn(a, b); }}"
+        );
+    }
     let suffix = dtype.suffix();
     let mut nodes = graphs.iter().flat_map(|(_, graph)| &graph.nodes);
     for (op, text) in HELPERS {
@@ -118,7 +138,7 @@ pub fn cuda_functions(graphs: &[(&str, &Graph)], dtype: CudaType) -> String {
                 }
                 other => other,
             };
-            let _ = writeln!(source, "    {};", statement(index, node, suffix));
+            let _ = writeln!(source, "    {};", statement(index, node, suffix, products));
         }
         for (position, output) in graph.outputs.iter().enumerate() {
             let _ = writeln!(source, "    out[{position}] = {};", variable(*output));
@@ -165,7 +185,7 @@ pub(super) fn constant(value: f64) -> String {
 }
 
 /// The statement that computes a node.
-fn statement(index: usize, node: Node, suffix: &str) -> String {
+fn statement(index: usize, node: Node, suffix: &str, products: Products) -> String {
     let v = variable;
     let mask = matches!(node, Node::Compare(..) | Node::And(..) | Node::Or(..) | Node::Not(_));
     let value = match node {
@@ -185,6 +205,7 @@ fn statement(index: usize, node: Node, suffix: &str) -> String {
         Node::Binary(op, a, b) => match op {
             Binary::Add => format!("{} + {}", v(a), v(b)),
             Binary::Sub => format!("{} - {}", v(a), v(b)),
+            Binary::Mul if products == Products::Alone => format!("product({}, {})", v(a), v(b)),
             Binary::Mul => format!("{} * {}", v(a), v(b)),
             Binary::Div => format!("{} / {}", v(a), v(b)),
             Binary::Pow => format!("pow{suffix}({}, {})", v(a), v(b)),

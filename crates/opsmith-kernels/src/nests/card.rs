@@ -18,6 +18,8 @@ use crate::explain::cuda_type;
 const MANY: usize = 16;
 /// So many positions keep a card busy with a thread for each.
 const BUSY: usize = 1 << 16;
+/// The most bytes of a kernel's parameters, that all cards and drivers have.
+const MOST_PARAMETERS: usize = 4096;
 /// The least turns of a loop that threads share.
 const LEAST_SHARED: usize = 32;
 
@@ -167,15 +169,20 @@ impl OnCard {
             if units == 0 {
                 continue;
             }
-            let threads = shared(nest, &sizes, units);
+            // Threads that share a sum add it up in another order.
+            let threads = shared(nest, &sizes, units).filter(|_| !nests.sums_again());
             let is_wide = index == Index::Bits64;
             let variant = usize::from(is_wide) + if threads.is_some() { 2 } else { 0 };
-            let key = variant + 4 * (usize::from(dims.is_flat) + 2 * (usize::from(many) + 2 * number));
+            let ways = [dims.is_flat, dims.is_small(sizes.len()), many];
+            let key = ways.iter().fold(number, |key, way| 2 * key + usize::from(*way)) * 4 + variant;
             let source = self.sources.get((bits(wanted), key), || {
                 let graph = self.graph.with_outputs(wanted);
                 let text = graph.nests_cuda_source(&self.name, self.element, (inputs, outputs), many);
                 let flat = if dims.is_flat { "#define FLAT\n" } else { "" };
-                let text = format!("#define ONLY {variant}\n#define NEST {number}\n{flat}{text}");
+                let most = dims.most(sizes.len());
+                let defined =
+                    format!("#define ONLY {variant}\n#define NEST {number}\n#define MAX_DIMS {most}\n");
+                let text = format!("{defined}{flat}{text}");
                 Source::generated(format!("{}.cu", self.name), text)
             });
             let (rows, width) = (if threads.is_some() { "_rows" } else { "" }, if is_wide { 64 } else { 32 });
@@ -185,9 +192,17 @@ impl OnCard {
                 Some(threads) => launch.grid([units.min(BUSY), 1, 1]).block([threads as u32, 1, 1]),
                 None => launch.for_each(units),
             };
-            let launch = launch.raw(&operands(&data)).raw(&attributes(self.graph.attributes()));
-            let launch =
-                launch.raw(&dims.layout(&context.signature().name, units, &sizes, placed.len(), index)?);
+            let name = &context.signature().name;
+            let layout = dims.layout(name, units, &sizes, placed.len(), index)?;
+            let parameters = [operands(&data), attributes(self.graph.attributes()), layout];
+            let bytes = parameters.iter().map(Vec::len).sum::<usize>();
+            ensure!(
+                bytes <= MOST_PARAMETERS,
+                Unimplemented,
+                "{name}: {} tensors take {bytes} bytes of a CUDA kernel's parameters, which have room for {MOST_PARAMETERS}",
+                placed.len()
+            );
+            let launch = parameters.iter().fold(launch, |launch, bytes| launch.raw(bytes));
             // SAFETY: these are the parameters of the kernels that `Graph::nests_cuda_source` has; every operand is as large as
             // its axes and the batch, and its strides reach.
             unsafe { launch.launch()? };
@@ -243,6 +258,16 @@ impl Dims {
         self.groups.iter().flatten()
     }
 
+    /// Whether the axes and the batch have one dim each, at most.
+    fn is_small(&self, axes: usize) -> bool {
+        self.all().count() <= axes + 1
+    }
+
+    /// For how many dims a kernel's parameters have room.
+    fn most(&self, axes: usize) -> usize {
+        axes + if self.is_small(axes) { 1 } else { Nests::BATCH_DIMS }
+    }
+
     /// The indices that all operands fit.
     fn index(&self, space: &Space<'_>, operands: usize) -> Index {
         let most = i32::MAX as usize;
@@ -266,7 +291,7 @@ impl Dims {
         operands: usize,
         index: Index,
     ) -> Result<Vec<u8>> {
-        let (count, most) = (self.all().count(), sizes.len() + Nests::BATCH_DIMS);
+        let (count, most) = (self.all().count(), self.most(sizes.len()));
         ensure!(
             count <= most,
             Unimplemented,

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use super::{Nest, Nests, Place, Step, Sum};
 use crate::axes::{Axes, Axis};
-use crate::expr::cuda::{CudaType, constant, cuda_functions};
+use crate::expr::cuda::{CudaType, Products, constant, functions};
 use crate::expr::graph::Graph;
 use crate::expr::node::Fold;
 use crate::indexed::Kind;
@@ -55,13 +55,14 @@ impl Graph {
     /// compiles those of 32 or of 64, `-DNEST=0` those of the first nest.
     ///
     /// They run one after another. Any grid will do: a thread computes a position of the free axes, and goes on by the size of
-    /// the grid. A nest that [can be shared](Nest::is_shared) has `NAME_0_rows_32` and `NAME_0_rows_64` too, numbers 2 and 3 of `ONLY`, of
-    /// which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. The parameters are structures by value:
+    /// the grid. A nest that [can be shared](Nest::is_shared) has `NAME_0_rows_32` and `NAME_0_rows_64` too, numbers 2 and 3 of
+    /// `ONLY`, of which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. The parameters are
+    /// structures by value:
     /// - `Operands`: the addresses of the inputs, the outputs, and the temporaries, of numbers as they are computed;
     /// - `Attributes`: as for [`cuda_source`](Self::cuda_source);
-    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; which dims (at most [`Nests::BATCH_DIMS`] more than axes) each axis stands for, and
-    ///   which the batch, by the number of the first one, and how many there are; these dims, the last of an axis first; for each operand
-    ///   its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
+    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; which dims each axis stands for, and which the
+    ///   batch, by the number of the first one, and how many there are; these dims (`MAX_DIMS`, or [`Nests::BATCH_DIMS`] more than axes),
+    ///   the last of an axis first; for each operand its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
     ///
     /// What the inputs and outputs are is told in order; `many` as for [`Nests::for_card`].
     ///
@@ -77,11 +78,12 @@ impl Graph {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
         let nests = Nests::for_card(self, many);
-        let mut functions: Vec<&Graph> = Vec::new();
-        nests.nests.iter().for_each(|nest| graphs(&nest.steps, &mut functions));
-        let names: Vec<String> = (0..functions.len()).map(|number| format!("part{number}")).collect();
-        let named: Vec<(&str, &Graph)> = names.iter().map(String::as_str).zip(functions).collect();
-        let mut source = cuda_functions(&named, dtype);
+        let mut parts: Vec<&Graph> = Vec::new();
+        nests.nests.iter().for_each(|nest| graphs(&nest.steps, &mut parts));
+        let names: Vec<String> = (0..parts.len()).map(|number| format!("part{number}")).collect();
+        let named: Vec<(&str, &Graph)> = names.iter().map(String::as_str).zip(parts).collect();
+        let products = if nests.sums_again() { Products::Alone } else { Products::Any };
+        let mut source = functions(&named, dtype, products);
         let arguments = Arguments {
             nests: &nests,
             inputs: self.input_axes().zip(inputs.iter().copied()).collect(),
@@ -90,7 +92,8 @@ impl Graph {
         let operands = arguments.inputs.len() + arguments.outputs.len() + nests.temporaries.len();
         let _ = writeln!(source, "#define OPERANDS {operands}");
         let axes = self.axis_count().max(1);
-        let _ = writeln!(source, "#define AXES {axes}\n#define MAX_DIMS {}", axes + Nests::BATCH_DIMS);
+        let most = axes + Nests::BATCH_DIMS;
+        let _ = writeln!(source, "#define AXES {axes}\n#ifndef MAX_DIMS\n#define MAX_DIMS {most}\n#endif");
         source += include_str!("nests.cu");
         let mut part = 0;
         for (number, nest) in nests.nests.iter().enumerate() {

@@ -5,7 +5,7 @@ use crate::body::BLOCK;
 use crate::expr::Expr;
 use crate::expr::node::{Id, Node};
 use crate::float::F64;
-use crate::indexed::{Indexed, trace_over};
+use crate::indexed::{Index, Indexed, trace_over};
 use crate::isa::Plain;
 use crate::scalar::Scalar;
 
@@ -447,4 +447,24 @@ fn pairs_are_not_computed_again_for_what_is_made_of_their_folds() {
     }
     let of_pairs: Vec<_> = nests.nests.iter().filter(|nest| has_exponential(&nest.steps)).collect();
     assert!(of_pairs.len() > 2 && of_pairs.iter().all(|nest| nest.free.len() == 1), "{of_pairs:?}");
+}
+
+#[test]
+fn products_in_sums_that_are_compared_are_rounded_alone_on_a_card() {
+    use crate::expr::cuda::CudaType;
+    use crate::indexed::Kind;
+    let [i, j] = [Axes::at(&[0, 2]), Axes::at(&[1, 2])];
+    let source = |dtype: CudaType, is_nearest: bool| {
+        let result = if is_nearest { Axes::at(&[0]) } else { Axes::at(&[0, 1]) };
+        let graph = trace_over(&["i", "j", "k"], &[("x", i), ("y", j)], &[("z", result)], |x| {
+            let squares = Indexed::sum((x[0] - x[1]) * (x[0] - x[1]), Axis::new(2));
+            vec![if is_nearest { squares.argmin(Axis::new(1)).number() } else { squares }]
+        });
+        let kind = if is_nearest { Kind::Index } else { Kind::Number };
+        graph.nests_cuda_source("op", dtype, (&[Kind::Number; 2], &[kind]), false)
+    };
+    assert!(source(CudaType::Float, true).contains("= product("));
+    assert!(source(CudaType::Half, true).contains("__fmul_rn"));
+    assert!(source(CudaType::Double, true).contains("__dmul_rn"));
+    assert!(!source(CudaType::Float, false).contains("product("));
 }
