@@ -56,7 +56,7 @@ def test_formulas(pairwise: opsmith.Library) -> None:
     assert formula("manhattan_grad") == [
         "t0 = z_grad * sign(x - y)",
         "x_grad = sum(t0, m)",
-        "y_grad = sum(-t0, n)",
+        "y_grad = -sum(t0, n)",
     ]
     assert formula("manhattan_grad_grad")[:2] == ["x_grad = 0", "y_grad = 0"]
     assert formula("chebyshev") == ["z = amax(abs(x - y), p)"]

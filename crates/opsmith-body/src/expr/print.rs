@@ -64,11 +64,23 @@ impl Graph {
             || self.attributes.iter().any(|(n, _)| *n == name)
     }
 
+    /// The name of an axis, which no argument or attribute has; none if there is but one.
+    fn axis(&self, axis: Axis) -> Option<String> {
+        let name = self.axis_names.get(axis.index())?;
+        Some(if self.is_taken(name) { format!("{name}_axis") } else { name.clone() })
+    }
+
     /// A function of an axis.
     fn of_axis(&self, function: &str, axis: Axis) -> String {
-        self.axis_names
-            .get(axis.index())
-            .map_or_else(|| function.to_owned(), |name| format!("{function}({name})"))
+        self.axis(axis).map_or_else(|| function.to_owned(), |name| format!("{function}({name})"))
+    }
+
+    /// What a number is divided by, which is multiplied by the reciprocal.
+    fn divisor(&self, id: Id) -> Option<Id> {
+        match self.nodes[id.index()] {
+            Node::Binary(Binary::Div, one, b) if self.nodes[one.index()].constant() == Some(1.0) => Some(b),
+            _ => None,
+        }
     }
 
     fn text(&self, node: Node, texts: &[(String, Binds)]) -> (String, Binds) {
@@ -96,6 +108,12 @@ impl Graph {
             Node::Unary(op, a) => call(op.name(), &[a]),
             Node::Binary(Binary::Add, a, b) => infix(a, "+", b, Binds::Sum, Binds::Sum),
             Node::Binary(Binary::Sub, a, b) => infix(a, "-", b, Binds::Sum, Binds::Product),
+            Node::Binary(Binary::Mul, a, b)
+                if texts[b.index()].1 == Binds::Product && self.divisor(b).is_some() =>
+            {
+                let b = self.divisor(b).unwrap_or(b);
+                infix(a, "/", b, Binds::Product, Binds::Sign)
+            }
             Node::Binary(Binary::Mul, a, b) => infix(a, "*", b, Binds::Product, Binds::Product),
             Node::Binary(Binary::Div, a, b) => infix(a, "/", b, Binds::Product, Binds::Sign),
             Node::Binary(Binary::Pow, a, b) => call("pow", &[a, b]),
@@ -106,7 +124,7 @@ impl Graph {
             Node::And(a, b) => (infix(a, "&", b, Binds::Sum, Binds::Sum).0, Binds::Loosely),
             Node::Or(a, b) => (infix(a, "|", b, Binds::Sum, Binds::Sum).0, Binds::Loosely),
             Node::Not(a) => (format!("!{}", within(a, Binds::Atom)), Binds::Sign),
-            Node::Fold(op, axis, a) => match self.axis_names.get(axis.index()) {
+            Node::Fold(op, axis, a) => match self.axis(axis) {
                 Some(name) => (format!("{}({}, {name})", op.name(), plain(a)), Binds::Atom),
                 None => call(op.name(), &[a]),
             },
