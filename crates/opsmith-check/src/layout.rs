@@ -1,7 +1,7 @@
 //! One tensor, laid out in memory in every way in which a host may lend it.
 
 use opsmith_core::attr::TensorValue;
-use opsmith_core::tensor::row_major_strides;
+use opsmith_core::space::{self, row_major_strides};
 
 use crate::wire::Laid;
 
@@ -90,7 +90,7 @@ impl Layout {
                 let larger: Vec<usize> = shape.iter().map(|dim| 2 * dim).collect();
                 let strides: Vec<isize> =
                     row_major_strides(&larger).iter().map(|stride| 2 * stride).collect();
-                let last = last_position(shape, &strides);
+                let last = space::Layout { shape, strides: &strides }.span();
                 // The buffer ends with the last element, so that what reads on finds out.
                 (strides, 0, if elements == 0 { 0 } else { last + 1 })
             }
@@ -110,10 +110,6 @@ impl Layout {
             }
         }
     }
-}
-
-fn last_position(shape: &[usize], strides: &[isize]) -> usize {
-    shape.iter().zip(strides).map(|(dim, stride)| dim.saturating_sub(1) * stride.unsigned_abs()).sum()
 }
 
 /// What lies where no element does: values that change any result, but are valid.

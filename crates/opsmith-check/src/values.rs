@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use opsmith_core::DType;
 use opsmith_core::attr::TensorValue;
 use opsmith_core::dtype::ToHalf;
+use opsmith_core::space::coordinates;
 
 /// Which numbers a generated tensor has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,13 +215,8 @@ fn one_difference(
 }
 
 /// `[1, 2]`: the index of an element in row-major order; nothing for a scalar.
-pub(crate) fn index_of(mut element: usize, shape: &[usize]) -> String {
-    let mut index = vec![0; shape.len()];
-    for (index, dim) in index.iter_mut().zip(shape).rev() {
-        *index = element % dim.max(&1);
-        element /= dim.max(&1);
-    }
-    if index.is_empty() { String::new() } else { format!("{index:?}") }
+pub(crate) fn index_of(element: usize, shape: &[usize]) -> String {
+    if shape.is_empty() { String::new() } else { format!("{:?}", coordinates(shape, element)) }
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod plan;
 mod program;
 mod resource;
 pub mod shape;
+pub mod space;
 pub mod strided;
 pub mod tensor;
 

@@ -9,6 +9,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::kernel::Compute;
+use crate::space::goes_on;
 use crate::tensor::{TensorView, TensorViewMut};
 use crate::{DType, Result, ensure};
 
@@ -132,8 +133,7 @@ impl Copy {
         sort_by_stride(&mut axes);
         // Axes that both sides walk as if they were one are one.
         axes.dedup_by(|inner, outer| {
-            let merges =
-                outer.from == inner.from * inner.len as isize && outer.to == inner.to * inner.len as isize;
+            let merges = goes_on(inner.len, inner.from, outer.from) && goes_on(inner.len, inner.to, outer.to);
             if merges {
                 *outer = Axis { len: outer.len * inner.len, ..*inner };
             }

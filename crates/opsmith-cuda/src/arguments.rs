@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use opsmith_core::space::{IndexSpace, Order};
 use opsmith_core::{Error, Result, ensure};
 
 use crate::view::{CudaElement, DeviceTensor, Index};
@@ -76,32 +77,21 @@ impl Arguments {
     /// `InvalidArgument` when there are more dims, or they do not fit the index.
     pub fn flat(&mut self, tensor: &dyn DeviceTensor, index: Index) -> Result<&mut Arguments> {
         let layout = tensor.layout();
-        let mut dims: Vec<(usize, isize)> = Vec::new();
-        for dim in (0..layout.shape.len()).rev().filter(|&dim| layout.shape[dim] != 1) {
-            let (size, stride) = (layout.shape[dim], layout.stride(dim));
-            match dims.last_mut() {
-                Some((inner, own)) if own.checked_mul(*inner as isize) == Some(stride) => *inner *= size,
-                _ => dims.push((size, stride)),
-            }
-        }
-        let count: usize = layout.shape.iter().product();
-        if count == 0 || matches!(dims.as_slice(), [] | [(_, 1)]) {
-            dims.clear();
-        }
-        let rank = dims.len();
+        let space = IndexSpace::new(layout.shape, &[layout.plain()])?;
+        let is_dense = space.is_empty() || space.order(0) == Order::Dense;
+        let rank = if is_dense { 0 } else { space.dims().len() };
         ensure!(
             rank <= FLAT_RANK,
             InvalidArgument,
             "expected at most {FLAT_RANK} dims, got {:?}",
             layout.shape
         );
-        dims.resize(FLAT_RANK, (1, 0));
         let mut packed = Structure::new(index);
-        packed.address(layout.data.cast()).index(count as i128)?.int(rank as i32);
-        for &(size, _) in &dims {
+        packed.address(layout.data.cast()).index(space.len() as i128)?.int(rank as i32);
+        for &size in space.dims()[..rank].iter().chain(std::iter::repeat(&1)).take(FLAT_RANK) {
             packed.index(size as i128)?;
         }
-        for &(_, stride) in &dims {
+        for &stride in space.strides(0)[..rank].iter().chain(std::iter::repeat(&0)).take(FLAT_RANK) {
             packed.index(stride as i128)?;
         }
         Ok(self.raw(&packed.finish()))

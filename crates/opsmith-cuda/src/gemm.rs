@@ -1,7 +1,7 @@
 //! Products of matrices on a card, and of stacks of them: how `gemm.cu` is launched.
 
 use half::{bf16, f16};
-use opsmith_core::tensor::Extents;
+use opsmith_core::space::{Extents, IndexSpace, Layout, Strides, broadcast_shape};
 use opsmith_core::{Error, Result, ensure};
 
 use crate::arguments::Structure;
@@ -107,10 +107,10 @@ impl CudaCall<'_> {
     }
 }
 
-/// A stack of matrices: the address, and for each dim its size and stride, those of a matrix apart.
+/// A stack of matrices: the address, and how the stack and each matrix lie.
 struct Matrices {
     data: *mut u8,
-    stack: Vec<(usize, isize)>,
+    stack: (Extents, Strides),
     rows: (usize, isize),
     columns: (usize, isize),
 }
@@ -119,47 +119,22 @@ impl Matrices {
     /// None of a tensor with fewer than two dims.
     fn of(tensor: &dyn DeviceTensor) -> Option<Matrices> {
         let layout = tensor.layout();
-        let mut stack: Vec<(usize, isize)> =
-            (0..layout.shape.len()).map(|dim| (layout.shape[dim], layout.stride(dim))).collect();
-        let (columns, rows) = (stack.pop()?, stack.pop()?);
-        stack.reverse();
-        Some(Matrices { data: layout.data, stack, rows, columns })
+        let dim = |dim: usize| (layout.shape[dim], layout.stride(dim));
+        let rows = layout.shape.len().checked_sub(2)?;
+        let stack = (layout.shape[..rows].into(), layout.strides[..rows].into());
+        Some(Matrices { data: layout.data, stack, rows: dim(rows), columns: dim(rows + 1) })
     }
 
     fn transposed(&mut self) {
         std::mem::swap(&mut self.rows, &mut self.columns);
     }
-
-    /// The size and the stride of a dim in front, counted from the last; of one that is not there, or 1, the stride is 0.
-    fn dim(&self, dim: usize) -> (usize, isize) {
-        self.stack.get(dim).copied().unwrap_or((1, 0))
-    }
 }
 
-/// Dims in front of the matrices, the last first, with the strides of the five operands.
-#[derive(Default)]
-struct Dims(Vec<(usize, [isize; 5])>);
-
-impl Dims {
-    /// Adds a dim outside of the others, as one with the last where it goes on behind it in all operands.
-    fn push(&mut self, dim: usize, strides: [isize; 5]) {
-        match self.0.last_mut() {
-            _ if dim == 1 => {}
-            Some((inner, own)) if (0..5).all(|at| own[at] * *inner as isize == strides[at]) => *inner *= dim,
-            _ => self.0.push((dim, strides)),
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.0.iter().fold(1, |count, (dim, _)| count.saturating_mul(*dim))
-    }
-}
-
-/// What a launch computes: `[a, b, a1, b1, c]`.
+/// What a launch computes: `[a, b, a1, b1, c]`, with the dims in front of matrices.
 struct Product {
     operands: [Matrices; 5],
-    kept: Dims,
-    summed: Dims,
+    kept: IndexSpace,
+    summed: IndexSpace,
 }
 
 impl Product {
@@ -168,26 +143,18 @@ impl Product {
         let [Some(a), Some(b), Some(a1), Some(b1), Some(c)] = operands else { return None };
         let fits = a.columns.0 == b.rows.0 && a.rows.0 == c.rows.0 && b.columns.0 == c.columns.0;
         let mut operands = fits.then_some([a, b, a1, b1, c])?;
-        let (mut kept, mut summed) = (Dims::default(), Dims::default());
-        for dim in 0..operands.iter().map(|own| own.stack.len()).max()? {
-            let own: [_; 5] = std::array::from_fn(|at| operands[at].dim(dim));
-            let size = own.iter().map(|(size, _)| *size).find(|&size| size != 1).unwrap_or(1);
-            if own.iter().any(|(own, _)| ![1, size].contains(own)) {
-                return None;
-            }
-            let part = if own[4].0 == size { &mut kept } else { &mut summed };
-            part.push(size, own.map(|(own, stride)| if own == 1 { 0 } else { stride }));
-        }
         // Neighbouring threads write what lies side by side: where these are rows, the product is that of the transposes.
         if operands[4].columns.1 != 1 && operands[4].rows.1 == 1 {
             operands.iter_mut().for_each(Matrices::transposed);
             operands.swap(0, 1);
             operands.swap(2, 3);
-            for (_, strides) in kept.0.iter_mut().chain(&mut summed.0) {
-                strides.swap(0, 1);
-                strides.swap(2, 3);
-            }
         }
+        let stacks = operands.each_ref().map(|own| Layout { shape: &own.stack.0, strides: &own.stack.1 });
+        let all = broadcast_shape(stacks.map(|stack| stack.shape))?;
+        let own = stacks[4].shape;
+        let is_summed =
+            |dim: usize| (dim + own.len()).checked_sub(all.len()).map_or(1, |at| own[at]) != all[dim];
+        let [kept, summed] = IndexSpace::split(&all, &stacks, |dim| usize::from(is_summed(dim))).ok()?;
         Some(Product { operands, kept, summed })
     }
 
@@ -203,7 +170,7 @@ impl Product {
 
     /// Elements of a thread along either side: large tiles read less, and small ones give a card enough blocks to be busy.
     fn edge(&self, wide: bool) -> usize {
-        let blocks = |edge: usize| self.tiles(edge).saturating_mul(self.kept.count());
+        let blocks = |edge: usize| self.tiles(edge).saturating_mul(self.kept.len());
         match () {
             () if !wide && blocks(8) >= 200 => 8,
             () if blocks(4) >= 100 => 4,
@@ -212,7 +179,7 @@ impl Product {
     }
 
     fn grid(&self, wide: bool) -> [usize; 3] {
-        [self.tiles(self.edge(wide)), self.kept.count().min(MAX_GRID as usize), 1]
+        [self.tiles(self.edge(wide)), self.kept.len().min(MAX_GRID as usize), 1]
     }
 
     /// Whether rows of the first factors, and columns of the second ones, lie side by side in memory.
@@ -223,7 +190,7 @@ impl Product {
 
     fn index(&self, tensors: &[&dyn DeviceTensor]) -> Index {
         let most = i32::MAX as usize - (1 << 16);
-        match self.kept.count() <= most && self.summed.count() <= most {
+        match self.kept.len() <= most && self.summed.len() <= most {
             true => Index::of(tensors),
             false => Index::Bits64,
         }
@@ -231,17 +198,16 @@ impl Product {
 
     fn arguments<'a>(&self, launch: KernelCall<'a>, pairs: usize, index: Index) -> Result<KernelCall<'a>> {
         let launch = self.sizes().iter().fold(launch, |launch, &size| launch.index(size, index));
-        let launch = [&self.kept, &self.summed].iter().try_fold(launch, |launch, dims| {
-            let rank = dims.0.len();
+        let launch = [&self.kept, &self.summed].iter().try_fold(launch, |launch, space| {
+            let rank = space.dims().len();
             ensure!(
                 rank <= MAX_RANK,
                 Unimplemented,
                 "products of stacks that lie in {rank} dims have no CUDA kernel; make them contiguous"
             );
-            let sizes: Extents = dims.0.iter().map(|(size, _)| *size).collect();
             let mut structure = Structure::new(index);
-            structure.index(dims.count() as i128)?.int(rank as i32);
-            for &size in sizes.iter().chain(std::iter::repeat(&1)).take(MAX_RANK) {
+            structure.index(space.len() as i128)?.int(rank as i32);
+            for &size in space.dims().iter().chain(std::iter::repeat(&1)).take(MAX_RANK) {
                 structure.index(size as i128)?;
             }
             Ok::<_, Error>(launch.raw(&structure.finish_without_address()))
@@ -257,9 +223,10 @@ impl Product {
         let mut structure = Structure::new(index);
         structure.address(own.data.cast());
         structure.index(own.rows.1 as i128)?.index(own.columns.1 as i128)?;
-        for dims in [&self.kept, &self.summed] {
-            let strides = dims.0.iter().map(|(_, strides)| strides[at]);
-            for stride in strides.chain(std::iter::repeat(0)).take(MAX_RANK) {
+        for space in [&self.kept, &self.summed] {
+            // Of a dim of 0, which leads nowhere, hosts leave anything.
+            let strides = if space.is_empty() { &[] } else { space.strides(at) };
+            for &stride in strides.iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
                 structure.index(stride as i128)?;
             }
         }
@@ -276,19 +243,15 @@ mod tests {
         Product::new([&a, &b, &a, &b, &c].map(|array| Matrices::of(array)))
     }
 
-    fn dims(dims: &Dims) -> Vec<usize> {
-        dims.0.iter().map(|(dim, _)| *dim).collect()
-    }
-
     #[test]
     fn dims_are_kept_or_summed_over_and_few() {
         let all = product([&[2, 3, 4, 5], &[2, 3, 5, 6], &[2, 3, 4, 6]]).unwrap();
-        assert_eq!((dims(&all.kept), dims(&all.summed)), (vec![6], vec![]));
+        assert_eq!((all.kept.dims(), all.summed.dims()), (&[6][..], &[][..]));
         let sum = product([&[2, 3, 4, 5], &[3, 5, 6], &[4, 6]]).unwrap();
-        assert_eq!((dims(&sum.kept), dims(&sum.summed)), (vec![], vec![3, 2]));
-        assert_eq!(sum.summed.0[1].1, [60, 0, 60, 0, 0]);
+        assert_eq!((sum.kept.dims(), sum.summed.dims()), (&[][..], &[3, 2][..]));
+        assert_eq!([0, 1, 2, 3, 4].map(|at| sum.summed.strides(at)[1]), [60, 0, 60, 0, 0]);
         let part = product([&[2, 1, 4, 5], &[3, 5, 6], &[2, 1, 4, 6]]).unwrap();
-        assert_eq!((dims(&part.kept), dims(&part.summed)), (vec![2], vec![3]));
+        assert_eq!((part.kept.dims(), part.summed.dims()), (&[2][..], &[3][..]));
         for wrong in [
             [&[4, 5][..], &[6, 5], &[4, 5]],
             [&[4], &[4, 5], &[5]],

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use opsmith_core::tensor::checked_num_elements;
+use opsmith_core::space::{Layout, checked_num_elements};
 use opsmith_core::{Element, Error, Result, TensorView, TensorViewMut, ensure};
 
 /// Types of elements that kernels have.
@@ -43,11 +43,12 @@ impl DeviceLayout<'_> {
         if self.shape.contains(&0) {
             return self.shape.iter().all(|&dim| dim <= most);
         }
-        let far = self.shape.iter().zip(self.strides).try_fold(0usize, |far, (&dim, stride)| {
-            far.checked_add(stride.unsigned_abs().checked_mul(dim - 1)?)
-        });
-        let count = checked_num_elements(self.shape);
-        far.is_some_and(|far| far <= most) && count.is_some_and(|count| count <= most)
+        self.plain().span() <= most && checked_num_elements(self.shape).is_some_and(|count| count <= most)
+    }
+
+    /// The dims and strides.
+    pub(crate) fn plain(&self) -> Layout<'_> {
+        Layout { shape: self.shape, strides: self.strides }
     }
 
     /// A stride as it is packed: of a dim of one element, which leads nowhere, hosts leave anything.

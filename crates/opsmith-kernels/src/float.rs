@@ -2,10 +2,10 @@
 
 use half::{bf16, f16};
 use opsmith_core::dtype::RealNumber;
+use opsmith_core::space::Layout;
 use opsmith_core::{Compute, Result};
 
 use crate::arithmetic::Arithmetic;
-use crate::axes::Layout;
 use crate::pointwise::each_element;
 use crate::product::{self, Product};
 

@@ -4,7 +4,6 @@
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
 
 mod arithmetic;
-mod axes;
 pub mod body;
 mod cuda;
 mod explain;

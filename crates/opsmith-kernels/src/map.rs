@@ -7,12 +7,12 @@ use std::sync::Arc;
 use ndarray::{ArrayView, ArrayView2, ArrayViewMut, ArrayViewMut2, Dimension};
 use opsmith_body::{Body, trace};
 use opsmith_core::fork::Mutex;
+use opsmith_core::space::{Layout, broadcast_shape};
 use opsmith_core::{Compute, Result, bail};
 use smallvec::SmallVec;
 
 use crate::AnyFloat;
 use crate::arithmetic::Arithmetic;
-use crate::axes::{Layout, broadcast_shape};
 use crate::product::Product;
 
 /// What [`Compute`] does with whole arrays.
@@ -116,13 +116,8 @@ impl ComputeExt for Compute<'_> {
             );
         }
         let places: SmallVec<[*mut T; 8]> = outputs.iter_mut().map(ArrayViewMut::as_mut_ptr).collect();
-        let mut sources = inputs
-            .iter()
-            .map(|input| (input.as_ptr(), Layout { shape: input.shape(), strides: input.strides() }));
-        let mut targets = places
-            .iter()
-            .zip(&outputs)
-            .map(|(&place, output)| (place, Layout { shape: output.shape(), strides: output.strides() }));
+        let mut sources = inputs.iter().map(|input| (input.as_ptr(), Layout::from(input)));
+        let mut targets = places.iter().zip(&outputs).map(|(&place, output)| (place, Layout::from(output)));
         // SAFETY: views reach their elements, which are borrowed for as long as this takes; mutable views are of
         // different elements, at one index each.
         unsafe { T::apply(self, &arithmetic(body), &shape, &mut sources, &mut targets) }

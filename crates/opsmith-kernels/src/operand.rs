@@ -1,9 +1,9 @@
 //! Blocks of an operand: gathered from a tensor, or scattered to one.
 
 use opsmith_body::{BLOCK, Block, Isa, Kernel, Level, dispatch_at};
+use opsmith_core::space::{IndexSpace, Order};
 use opsmith_core::{Result, memory};
 
-use crate::axes::{Order, Space};
 use crate::stored::{Stored, Wide};
 
 /// An operand as a loop reads it: which one of its space, where it lies and how.
@@ -30,7 +30,7 @@ impl<T: Stored> Source<T> {
     /// # Safety
     /// While it is read from, the elements that the operand's strides reach from `data` along the space must be readable.
     /// They may be written between reads, but not while a block that was read is in use.
-    pub(crate) unsafe fn new(space: &Space, operand: usize, data: *const T) -> Source<T> {
+    pub(crate) unsafe fn new(space: &IndexSpace, operand: usize, data: *const T) -> Source<T> {
         Source { data, operand, order: space.order(operand) }
     }
 
@@ -41,7 +41,7 @@ impl<T: Stored> Source<T> {
     /// The indices must be in the space.
     pub(crate) unsafe fn block(
         &self,
-        space: &Space,
+        space: &IndexSpace,
         level: Level,
         (begin, from): (usize, &[usize]),
         count: usize,
@@ -67,7 +67,7 @@ impl<T: Stored> Source<T> {
     /// Where the `count` elements from an index on lie one after another, if they do.
     pub(crate) fn run(
         &self,
-        space: &Space,
+        space: &IndexSpace,
         (begin, from): (usize, &[usize]),
         count: usize,
     ) -> Option<*const T> {
@@ -98,9 +98,9 @@ impl<T: Stored> Source<T> {
 
     /// # Safety
     /// As [`block`](Self::block).
-    unsafe fn gather(&self, space: &Space, from: &[usize], count: usize, to: &mut Block<T>) {
-        let stride = space.strides(self.operand)[0];
-        space.runs(self.operand, from, count, |position, length, place| {
+    unsafe fn gather(&self, space: &IndexSpace, from: &[usize], count: usize, to: &mut Block<T>) {
+        let [stride] = space.steps([self.operand]);
+        space.runs_from([self.operand], from, count, |position, [place], length| {
             let to = &mut to.0[position..position + length];
             // SAFETY: the caller promised that these indices, and `new` that their elements, are there.
             unsafe {
@@ -133,7 +133,7 @@ impl<T: Stored> Sink<T> {
     /// # Safety
     /// While it is written to, the elements that the operand's strides reach from `data` along the space must be
     /// writable and nobody else's, and no two indices reach the same.
-    pub(crate) unsafe fn new(space: &Space, operand: usize, data: *mut T) -> Sink<T> {
+    pub(crate) unsafe fn new(space: &IndexSpace, operand: usize, data: *mut T) -> Sink<T> {
         Sink { data, operand, order: space.order(operand) }
     }
 
@@ -148,7 +148,7 @@ impl<T: Stored> Sink<T> {
     /// The indices must be in the space, and no other thread may write to them.
     pub(crate) unsafe fn store(
         &self,
-        space: &Space,
+        space: &IndexSpace,
         level: Level,
         (begin, from): (usize, &[usize]),
         count: usize,
@@ -160,8 +160,8 @@ impl<T: Stored> Sink<T> {
             return T::narrow(level, &numbers.0, to);
         }
         T::narrow(level, &numbers.0, &mut raw.0[..count]);
-        let stride = space.strides(self.operand)[0];
-        space.runs(self.operand, from, count, |position, length, place| {
+        let [stride] = space.steps([self.operand]);
+        space.runs_from([self.operand], from, count, |position, [place], length| {
             for (index, &number) in raw.0[position..position + length].iter().enumerate() {
                 // SAFETY: as above.
                 unsafe { self.data.offset(place + index as isize * stride).write(number) };
@@ -188,10 +188,16 @@ impl Sums {
     }
 
     /// Adds the first `count` numbers of a block from some coordinates on.
-    pub(crate) fn add<W: Wide>(&mut self, space: &Space, from: &[usize], count: usize, numbers: &Block<W>) {
-        let stride = space.strides(self.operand)[0].unsigned_abs();
+    pub(crate) fn add<W: Wide>(
+        &mut self,
+        space: &IndexSpace,
+        from: &[usize],
+        count: usize,
+        numbers: &Block<W>,
+    ) {
         let Sums { low, values, operand } = self;
-        space.runs(*operand, from, count, |position, length, place| {
+        let stride = space.steps([*operand])[0].unsigned_abs();
+        space.runs_from([*operand], from, count, |position, [place], length| {
             let numbers = &numbers.0[position..position + length];
             let first = place.unsigned_abs() - *low;
             match stride {

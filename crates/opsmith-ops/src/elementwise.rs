@@ -3,9 +3,8 @@
 use std::marker::PhantomData;
 
 use opsmith::prelude::*;
+use opsmith::space::{self, IndexSpace};
 use opsmith::{InferenceContext, Shape};
-
-use crate::walk::{Walk, broadcast};
 
 /// A loop over elements of `N` inputs of certain dtypes.
 pub(crate) type Loop<const N: usize> = Box<dyn Run<N>>;
@@ -135,25 +134,25 @@ unsafe impl Sync for Shared {}
 /// Makes output 0 from all inputs, which broadcast. It is not generic over loops, so it is compiled once.
 fn compute<const N: usize>(run: &dyn Run<N>, context: &OpKernelContext<'_>) -> Result<()> {
     let inputs: Vec<TensorView<'_>> = (0..N).map(|input| context.input(input)).collect::<Result<_>>()?;
-    let Some(shape) = broadcast(inputs.iter().map(TensorView::shape)) else {
+    let Some(shape) = space::broadcast_shape(inputs.iter().map(TensorView::shape)) else {
         return Err(shape_error(context, N));
     };
     let output = context.allocate_output(0, &shape)?;
-    let layouts = std::array::from_fn(|input| (inputs[input].shape(), inputs[input].strides()));
-    let walk = Walk::<N>::new(&shape, layouts)
-        .ok_or_else(|| Error::internal("the shape that inputs broadcast to does not fit one of them"))?;
+    let layouts: [_; N] = std::array::from_fn(|input| inputs[input].layout());
+    let (space, operands) = (IndexSpace::new(&shape, &layouts)?, std::array::from_fn(|input| input));
+    let steps = space.steps(operands);
     let sizes: [usize; N] = std::array::from_fn(|input| inputs[input].dtype().size());
     let from: [Shared; N] = std::array::from_fn(|input| Shared(inputs[input].data_ptr().cast_mut()));
     let (to, size) = (Shared(output.data_ptr()), output.dtype().size());
-    context.compute().parallel_for(walk.len(), 1, |range| {
+    context.compute().parallel_for(space.len(), 1, |range| {
         let (from, to) = (&from, &to);
-        walk.runs(range, |first, places, count| {
+        space.runs(operands, range, |first, places, count| {
             let from = std::array::from_fn(|input| {
                 from[input].0.wrapping_offset(places[input] * sizes[input] as isize).cast_const()
             });
-            // SAFETY: the kernel was picked for these dtypes, the walk stays in the tensors, and each element of the output
+            // SAFETY: the kernel was picked for these dtypes, the space stays in the tensors, and each element of the output
             // is written by one thread.
-            unsafe { run.run(from, walk.inner(), to.0.wrapping_add(first * size), count) };
+            unsafe { run.run(from, steps, to.0.wrapping_add(first * size), count) };
         });
     });
     Ok(())

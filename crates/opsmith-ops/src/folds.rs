@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 
 use opsmith::prelude::*;
+use opsmith::space::{Extents, IndexSpace};
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::parameters::axis_of;
-use crate::walk::{Dims, Strides, Walk};
 
 ops! {
     /// The op `ArgMax`: where the largest number is.
@@ -102,42 +102,36 @@ impl Axes {
     }
 }
 
-/// A walk through the results of a fold, and through the terms of each: of an operand of these dims and strides.
+/// The results of a fold, and the terms of each.
 struct Terms {
-    results: Walk<1>,
-    terms: Walk<1>,
+    results: IndexSpace,
+    terms: IndexSpace,
     /// The shape of the output.
-    shape: Dims,
+    shape: Extents,
 }
 
 impl Terms {
     fn new(context: &OpKernelContext<'_>, axes: &Axes, tensor: TensorView<'_>) -> Result<Terms> {
         let marks = axes.marks(&context.signature().name, tensor.rank())?;
-        let of = |folded: bool| -> (Dims, Strides) {
-            let dims = tensor.shape().iter().zip(tensor.strides()).zip(&marks);
-            dims.filter(|(_, mark)| **mark == folded).map(|((&dim, &stride), _)| (dim, stride)).unzip()
-        };
-        let walk = |(shape, strides): (Dims, Strides)| Walk::new(&shape, [(&shape[..], &strides[..])]);
+        let part = |dim: usize| usize::from(marks[dim]);
+        let [results, terms] = IndexSpace::split(tensor.shape(), &[tensor.layout()], part)?;
         let kept = tensor.shape().iter().zip(&marks).filter(|(_, mark)| axes.keep || !**mark);
         let shape = kept.map(|(&dim, &mark)| if mark { 1 } else { dim }).collect();
-        match (walk(of(false)), walk(of(true))) {
-            (Some(results), Some(terms)) => Ok(Terms { results, terms, shape }),
-            _ => Err(Error::internal("a shape does not broadcast to itself")),
-        }
+        Ok(Terms { results, terms, shape })
     }
 
     /// Makes output 0 of what `fold` gives for the place of each result, where the terms' places begin.
     fn make<Z: Element>(
         &self,
         context: &OpKernelContext<'_>,
-        fold: impl Fn(&Walk<1>, isize) -> Z + Sync,
+        fold: impl Fn(&IndexSpace, isize) -> Z + Sync,
     ) -> Result<()> {
         let mut output = context.allocate_output(0, &self.shape)?;
         let memory = Shared(output.as_slice_mut::<Z>()?.as_mut_ptr().cast());
         context.compute().parallel_for(self.results.len(), self.terms.len(), |range| {
             let to = &memory;
-            self.results.runs(range, |first, [place], count| {
-                let [stride] = self.results.inner();
+            let [stride] = self.results.steps([0]);
+            self.results.runs([0], range, |first, [place], count| {
                 for i in 0..count {
                     let result = fold(&self.terms, place + stride * i as isize);
                     // SAFETY: there is an element for each result, and each is written by one thread.
@@ -166,13 +160,13 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
         dispatch!(tensor.dtype(), Integer, |T| {
             let from = Shared(tensor.data_ptr().cast_mut());
             terms.make::<T>(context, |terms, place| {
-                let (from, mut result) = (&from, F::first::<T>());
-                terms.runs(0..terms.len(), |_, [at], count| {
-                    // SAFETY: the walks stay in the tensor.
+                let (from, mut result, [step]) = (&from, F::first::<T>(), terms.steps([0]));
+                terms.runs([0], 0..terms.len(), |_, [at], count| {
+                    // SAFETY: the places are in the tensor.
                     let first = unsafe { from.0.cast::<T>().offset(place + at) };
                     for i in 0..count as isize {
                         // SAFETY: as above.
-                        result = F::fold(result, unsafe { *first.offset(i * terms.inner()[0]) });
+                        result = F::fold(result, unsafe { *first.offset(i * step) });
                     }
                 });
                 result
@@ -216,7 +210,7 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
         let tensor = context.input(0)?;
         let terms = Terms::new(context, &self.axes, tensor)?;
         ensure!(
-            terms.terms.len() > 0 || terms.results.len() == 0,
+            !terms.terms.is_empty() || terms.results.is_empty(),
             InvalidArgument,
             "{}: input `x` must have an element along the dims that are gone through, got shape {:?}",
             context.signature().name,
@@ -225,11 +219,11 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
         dispatch!(tensor.dtype(), RealNumber, |T| {
             let from = Shared(tensor.data_ptr().cast_mut());
             terms.make::<i64>(context, |terms, place| {
-                let (from, mut best) = (&from, None::<(usize, T)>);
-                terms.runs(0..terms.len(), |first, [at], count| {
+                let (from, mut best, [step]) = (&from, None::<(usize, T)>, terms.steps([0]));
+                terms.runs([0], 0..terms.len(), |first, [at], count| {
                     for i in 0..count {
-                        let at = place + at + i as isize * terms.inner()[0];
-                        // SAFETY: the walks stay in the tensor.
+                        let at = place + at + i as isize * step;
+                        // SAFETY: the places are in the tensor.
                         let new = unsafe { *from.0.cast::<T>().offset(at) };
                         // The first NaN stays.
                         let is_nan = |x: T| x.partial_cmp(&x).is_none();

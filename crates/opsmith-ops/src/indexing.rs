@@ -3,13 +3,13 @@
 use opsmith::dtype::{bf16, f16};
 use opsmith::memory;
 use opsmith::prelude::*;
+use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::linear::{self, Facts, Linear, last_input};
 use crate::parameters::{axis_of, dims, empty_text, numbers};
-use crate::walk::Dims;
 
 ops! {
     /// The op `Gather`: parts of a tensor by their positions along a dim.
@@ -55,7 +55,7 @@ struct Rows {
     inner: usize,
     positions: Vec<usize>,
     /// The shape of the result.
-    shape: Dims,
+    shape: Extents,
 }
 
 impl Gathering {
@@ -197,7 +197,7 @@ fn add<T: Element, S: Float>(terms: &[T], sums: &mut [S], wide: impl Fn(T) -> S,
 struct Placing;
 
 /// Where each value goes in a dense tensor, whose shape comes with it.
-fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Dims, Vec<usize>)> {
+fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, Vec<usize>)> {
     let op = &context.signature().name;
     let (shape, indices) = (dims(context, "shape")?, context.input_shape("indices")?);
     let count = values.first().copied().unwrap_or(1);
@@ -312,7 +312,7 @@ impl OpKernel for OneHotKernel {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let indices = context.input_shape(0)?;
         let axis = axis_of("OneHot", self.axis, indices.len() + 1)?;
-        let mut shape = Dims::from_slice(indices);
+        let mut shape = Extents::from_slice(indices);
         shape.insert(axis, self.depth);
         ensure!(
             crate::parameters::elements(&shape).is_some(),

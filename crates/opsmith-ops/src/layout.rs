@@ -1,6 +1,7 @@
 //! Ops that say how the elements of a tensor are arranged: shapes, orders of dims, repetitions and sums over them.
 
 use opsmith::prelude::*;
+use opsmith::space::{Extents, broadcast_shape};
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
@@ -8,7 +9,6 @@ use crate::linear::{self, FLOATS, Facts, Linear, last_input};
 use crate::moved::{Moved, make, make_as};
 use crate::parameters::{axis_of, dims, elements, integers};
 use crate::sums::sum_to;
-use crate::walk::{Dims, broadcast};
 
 ops! {
     /// The op `Reshape`: the same elements in another shape.
@@ -82,7 +82,7 @@ impl Linear for Reshaping {
 }
 
 /// The shape that a tensor of `from` is to have.
-fn reshaped(context: &OpKernelContext<'_>, from: &[usize]) -> Result<Dims> {
+fn reshaped(context: &OpKernelContext<'_>, from: &[usize]) -> Result<Extents> {
     let sizes = integers(context, "shape")?;
     let count: usize = from.iter().product();
     let error = || {
@@ -93,7 +93,7 @@ fn reshaped(context: &OpKernelContext<'_>, from: &[usize]) -> Result<Dims> {
         ))
     };
     let known = sizes.iter().filter(|size| **size != -1).map(|&size| usize::try_from(size).ok());
-    let known = known.collect::<Option<Dims>>().ok_or_else(error)?;
+    let known = known.collect::<Option<Extents>>().ok_or_else(error)?;
     let others = elements(&known).ok_or_else(error)?;
     let open = match sizes.len() - known.len() {
         0 => 1,
@@ -112,11 +112,11 @@ struct Transposition {
 
 impl Transposition {
     /// The positions in the input of the dims of the output.
-    fn order(&self, op: &str, rank: usize) -> Result<Dims> {
+    fn order(&self, op: &str, rank: usize) -> Result<Extents> {
         if self.order.is_empty() {
             return Ok((0..rank).rev().collect());
         }
-        let order = self.order.iter().map(|&axis| axis_of(op, axis, rank)).collect::<Result<Dims>>();
+        let order = self.order.iter().map(|&axis| axis_of(op, axis, rank)).collect::<Result<Extents>>();
         order
             .ok()
             .filter(|order| order.len() == rank && (0..rank).all(|axis| order.contains(&axis)))
@@ -167,8 +167,8 @@ impl Linear for Transposition {
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
         let order = self.order(&context.signature().name, shape.len())?;
-        let expected: Dims = order.iter().map(|&axis| shape[axis]).collect();
-        let mut back = Dims::from_elem(0, order.len());
+        let expected: Extents = order.iter().map(|&axis| shape[axis]).collect();
+        let mut back = Extents::from_elem(0, order.len());
         for (position, &axis) in order.iter().enumerate() {
             back[axis] = position;
         }
@@ -213,7 +213,7 @@ impl Linear for Repetition {
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let (input, shape) = (context.input_shape(0)?, dims(context, "shape")?);
-        if broadcast([input, &shape]).as_ref() != Some(&shape) {
+        if broadcast_shape([input, &shape]).as_ref() != Some(&shape) {
             return Err(does_not_broadcast(context, input, &shape));
         }
         sum_to(context, last_input(context, &shape)?, 0, input)
@@ -251,7 +251,7 @@ impl Linear for SumOfRepetitions {
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let (input, shape) = (context.input(0)?, dims(context, "shape")?);
-        if broadcast([input.shape(), &shape]).as_deref() != Some(input.shape()) {
+        if broadcast_shape([input.shape(), &shape]).as_deref() != Some(input.shape()) {
             return Err(does_not_broadcast(context, &shape, input.shape()));
         }
         sum_to(context, input, 0, &shape)

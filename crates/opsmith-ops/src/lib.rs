@@ -27,7 +27,6 @@ pub mod sorting;
 mod sums;
 pub mod training;
 pub mod values;
-mod walk;
 
 /// The library of these ops, with whatever else `library!` is to know of it. Not for direct use.
 #[doc(hidden)]

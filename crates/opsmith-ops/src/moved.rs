@@ -3,11 +3,11 @@
 
 use opsmith::DeviceKind;
 use opsmith::prelude::*;
+use opsmith::space::{Extents, IndexSpace, Layout, Strides, row_major_strides};
 
 use crate::elementwise::Shared;
 use crate::moved_on_card::Move;
 use crate::parameters::empty_text;
-use crate::walk::{Dims, Strides, Walk};
 
 /// A tensor, or a part of it, seen in another way: all its elements are the tensor's.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ pub(crate) struct Moved<'a> {
     tensor: TensorView<'a>,
     /// Where the first element is, in elements from the tensor's.
     offset: isize,
-    shape: Dims,
+    shape: Extents,
     strides: Strides,
 }
 
@@ -80,20 +80,13 @@ impl<'a> Moved<'a> {
 
     /// Repeated to a shape that it broadcasts to. Nothing if it does not.
     pub(crate) fn repeated(self, shape: &[usize]) -> Option<Moved<'a>> {
-        let missing = shape.len().checked_sub(self.shape.len())?;
-        let mut strides: Strides = std::iter::repeat_n(0, missing).collect();
-        for ((&own, &stride), &dim) in self.shape.iter().zip(&self.strides).zip(&shape[missing..]) {
-            if own != dim && own != 1 {
-                return None;
-            }
-            strides.push(if own == 1 { 0 } else { stride });
-        }
+        let strides = Layout { shape: &self.shape, strides: &self.strides }.broadcast(shape)?;
         Some(Moved { shape: shape.into(), strides, ..self })
     }
 }
 
 /// What an output is made of: tensors, and the places of their first elements in it. Elsewhere it is zero.
-pub(crate) type Parts<'a> = Vec<(Moved<'a>, Dims)>;
+pub(crate) type Parts<'a> = Vec<(Moved<'a>, Extents)>;
 
 /// Makes element `element` of output `output` from one tensor that has all of its elements.
 pub(crate) fn make(context: &OpKernelContext<'_>, output: (usize, usize), tensor: Moved<'_>) -> Result<()> {
@@ -108,7 +101,7 @@ pub(crate) fn make_as(
     shape: &[usize],
     tensor: Moved<'_>,
 ) -> Result<()> {
-    let (seen, start) = (tensor.shape.clone(), Dims::from_elem(0, tensor.shape.len()));
+    let (seen, start) = (tensor.shape.clone(), Extents::from_elem(0, tensor.shape.len()));
     write(context, output, (shape, &seen), &vec![(tensor, start)], false)
 }
 
@@ -131,14 +124,14 @@ fn write(
     parts: &Parts<'_>,
     zeros: bool,
 ) -> Result<()> {
-    let strides = row_major(seen);
+    let strides = row_major_strides(seen);
     let places = parts.iter().map(|(part, start)| {
-        let place = place(part, start, seen, &strides);
-        place.ok_or_else(|| Error::internal("a part of an output lies outside of it"))
+        let first = first_place(part, start, seen, &strides);
+        first.ok_or_else(|| Error::internal("a part of an output lies outside of it"))
     });
     let places = places.collect::<Result<Vec<_>>>()?;
     if parts.first().is_some_and(|(part, _)| part.tensor.dtype() == DType::String) {
-        return write_strings(context, (output, element), shape, parts, &places);
+        return write_strings(context, (output, element), (shape, &strides), parts, &places);
     }
     let to = context.allocate_output_at(output, element, shape)?;
     if context.device().kind == DeviceKind::Cuda {
@@ -149,7 +142,7 @@ fn write(
         // SAFETY: the output has so many bytes, and zeros are a value of every dtype but text.
         unsafe { memory.0.write_bytes(0, shape.iter().product::<usize>() * size) };
     }
-    for ((part, _), (_, first)) in parts.iter().zip(&places) {
+    for ((part, _), first) in parts.iter().zip(&places) {
         let (from, to) = (part.tensor.data_ptr(), memory.0);
         // SAFETY: the part's elements are the tensor's, those of its place the output's, and no two parts have the same.
         let (from, mut to) = unsafe {
@@ -189,8 +182,8 @@ fn write_on_card(
         "{}: zeros come with the first part, and there is none",
         context.signature().name
     );
-    let (size, strides) = (to.dtype().size(), row_major(seen));
-    let none = Dims::from_elem(0, seen.len());
+    let (size, strides) = (to.dtype().size(), row_major_strides(seen));
+    let none = Extents::from_elem(0, seen.len());
     for (number, (part, start)) in parts.iter().enumerate() {
         let own =
             Move { dims: &part.shape, start: &none, size: &part.shape, from: &part.strides, to: &strides };
@@ -211,9 +204,9 @@ fn write_on_card(
 fn write_strings(
     context: &OpKernelContext<'_>,
     (output, element): (usize, usize),
-    shape: &[usize],
+    (shape, strides): (&[usize], &[isize]),
     parts: &Parts<'_>,
-    places: &[(Walk<2>, isize)],
+    places: &[isize],
 ) -> Result<()> {
     ensure!(
         element == 0,
@@ -222,9 +215,11 @@ fn write_strings(
         context.signature().name
     );
     let mut elements = empty_text(context, shape)?;
-    for ((part, _), (walk, first)) in parts.iter().zip(places) {
-        let (strings, [a, b]) = (part.tensor.strings()?, walk.inner());
-        walk.runs(0..walk.len(), |_, [source, target], count| {
+    for ((part, _), first) in parts.iter().zip(places) {
+        let layout = |strides| Layout { shape: &part.shape, strides };
+        let space = IndexSpace::new(&part.shape, &[layout(&part.strides), layout(strides)])?;
+        let (strings, [a, b]) = (part.tensor.strings()?, space.steps([0, 1]));
+        space.runs([0, 1], 0..space.len(), |_, [source, target], count| {
             for i in 0..count as isize {
                 elements[(first + target + i * b) as usize] =
                     strings[(part.offset + source + i * a) as usize];
@@ -234,24 +229,13 @@ fn write_strings(
     context.set_string_output(output, shape, &elements)
 }
 
-/// The strides of a dense tensor of this shape.
-pub(crate) fn row_major(shape: &[usize]) -> Strides {
-    let mut strides = Strides::from_elem(1, shape.len());
-    for axis in (1..shape.len()).rev() {
-        strides[axis - 1] = strides[axis].wrapping_mul(shape[axis] as isize);
-    }
-    strides
-}
-
-/// The walk through a part, and through its place in the output, whose first element's place comes with it. Nothing if the
-/// part is not in the output.
-fn place(part: &Moved<'_>, start: &[usize], shape: &[usize], strides: &[isize]) -> Option<(Walk<2>, isize)> {
+/// The place of a part's first element in the output. Nothing if the part is not in the output.
+fn first_place(part: &Moved<'_>, start: &[usize], shape: &[usize], strides: &[isize]) -> Option<isize> {
     let fits = |((&start, &length), &dim): ((&usize, &usize), &usize)| start <= dim && length <= dim - start;
     if part.shape.len() != shape.len() || !start.iter().zip(&part.shape).zip(shape).all(fits) {
         return None;
     }
-    let first = start.iter().zip(strides).map(|(&start, stride)| start as isize * stride).sum();
-    Some((Walk::new(&part.shape, [(&part.shape, &part.strides), (&part.shape, strides)])?, first))
+    Some(start.iter().zip(strides).map(|(&start, stride)| start as isize * stride).sum())
 }
 
 /// The kernel for every dtype, with strides if they are `strided` and elements are memory alone.

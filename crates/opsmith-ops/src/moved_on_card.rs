@@ -4,8 +4,7 @@ use std::ffi::c_void;
 
 use opsmith::cuda::{CudaCall, Index, Source, Structure};
 use opsmith::prelude::*;
-
-use crate::walk::{Dims, Strides};
+use opsmith::space::{Extents, Strides};
 
 static SOURCE: Source = Source::new("moved.cu", include_str!("moved.cu")).beside(file!());
 
@@ -89,7 +88,7 @@ impl Move<'_> {
 
     /// The structure `Space`, without dims that are 1 in both.
     fn packed(&self, count: usize, index: Index) -> Result<Vec<u8>> {
-        let dims: Dims =
+        let dims: Extents =
             (0..self.dims.len()).rev().filter(|&dim| (self.dims[dim], self.size[dim]) != (1, 1)).collect();
         let rank = dims.len();
         ensure!(rank <= MAX_RANK, Unimplemented, "tensors of {rank} dims are not moved on a card");

@@ -1,9 +1,8 @@
 //! Parameters of ops: axes, and shapes and positions in small tensors of integers.
 
 use opsmith::prelude::*;
+use opsmith::space::{Extents, checked_num_elements};
 use opsmith::{Dim, MAX_RANK, memory};
-
-use crate::walk::Dims;
 
 /// The length of the longest vector that has a number for each dim.
 const LONGEST: u64 = MAX_RANK as u64;
@@ -56,7 +55,7 @@ pub(crate) fn known_integers(c: &InferenceContext<'_>, input: usize) -> Option<V
 }
 
 /// The dims that an input holds.
-pub(crate) fn dims(context: &OpKernelContext<'_>, name: &'static str) -> Result<Dims> {
+pub(crate) fn dims(context: &OpKernelContext<'_>, name: &'static str) -> Result<Extents> {
     let op = &context.signature().name;
     let sizes = integers(context, name)?;
     let dims = sizes.iter().map(|&size| {
@@ -66,7 +65,7 @@ pub(crate) fn dims(context: &OpKernelContext<'_>, name: &'static str) -> Result<
             ))
         })
     });
-    let dims = dims.collect::<Result<Dims>>()?;
+    let dims = dims.collect::<Result<Extents>>()?;
     ensure!(
         elements(&dims).is_some(),
         ResourceExhausted,
@@ -77,11 +76,7 @@ pub(crate) fn dims(context: &OpKernelContext<'_>, name: &'static str) -> Result<
 
 /// The number of elements of a shape, if it is one that memory can have.
 pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    let count = shape.iter().try_fold(1usize, |count, &dim| count.checked_mul(dim));
-    count.filter(|&count| count <= isize::MAX as usize / 16)
+    checked_num_elements(shape).filter(|&count| count <= isize::MAX as usize / 16)
 }
 
 /// Empty text for every element of a shape.

@@ -1,13 +1,13 @@
 //! Ops that cut tensors in parts and put them together.
 
 use opsmith::prelude::*;
+use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
 use crate::parameters::{axis_of, elements, known_integers, numbers};
-use crate::walk::Dims;
 
 ops! {
     /// The op `Pad`: a tensor with zeros around it.
@@ -23,7 +23,7 @@ ops! {
 struct Padding;
 
 /// The numbers of zeros before and behind each dim, and the shape with them.
-fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Dims, Dims)> {
+fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Extents, Extents)> {
     let error = || {
         Error::invalid_argument(format!(
             "{op}: `paddings` must have two numbers, which are not negative, for each dim of an input of shape \
@@ -33,7 +33,7 @@ fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Dims, Dims)> {
     if paddings.len() != 2 * shape.len() {
         return Err(error());
     }
-    let mut padded = (Dims::new(), Dims::new());
+    let mut padded = (Extents::new(), Extents::new());
     for (&dim, pair) in shape.iter().zip(paddings.as_chunks::<2>().0) {
         let (before, behind) = (usize::try_from(pair[0]).ok(), usize::try_from(pair[1]).ok());
         let (before, behind) = before.zip(behind).ok_or_else(error)?;
@@ -50,7 +50,7 @@ fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Dims, Dims)> {
 }
 
 impl Padding {
-    fn padded(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Dims, Dims)> {
+    fn padded(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Extents, Extents)> {
         let (op, tensor) = (&context.signature().name, context.input("paddings")?);
         ensure!(
             tensor.shape() == [shape.len(), 2] || (shape.is_empty() && tensor.num_elements() == 0),
@@ -157,9 +157,9 @@ fn laid_out<'a>(context: &OpKernelContext<'a>, axis: i64, along: Along) -> Resul
 }
 
 /// The shape of the tensors put together, and the place of each in it.
-fn places(tensors: &[Moved<'_>], axis: usize) -> (Dims, Vec<Dims>) {
-    let mut shape = Dims::from_slice(tensors[0].shape());
-    let mut start = Dims::from_elem(0, shape.len());
+fn places(tensors: &[Moved<'_>], axis: usize) -> (Extents, Vec<Extents>) {
+    let mut shape = Extents::from_slice(tensors[0].shape());
+    let mut start = Extents::from_elem(0, shape.len());
     let mut places = Vec::new();
     for tensor in tensors {
         places.push(start.clone());

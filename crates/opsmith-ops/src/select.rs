@@ -2,12 +2,12 @@
 
 use opsmith::dtype::Complex;
 use opsmith::prelude::*;
+use opsmith::space;
 
 use crate::define::ops;
 use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, broadcast_shape, broadcasting, ternary};
 use crate::linear::{FLOATS, floats, last_input};
 use crate::sums::sum_array_to;
-use crate::walk::broadcast;
 
 ops! {
     /// The op `Select`: one of two tensors, element by element.
@@ -103,7 +103,7 @@ impl OpKernel for SelectionGradient {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let (x, y) = (context.input_shape(1)?, context.input_shape(2)?);
-        let shape = broadcast([context.input_shape(0)?, x, y]);
+        let shape = space::broadcast_shape([context.input_shape(0)?, x, y]);
         let shape = shape.ok_or_else(|| crate::elementwise::shape_error(context, 3))?;
         let gradient = last_input(context, &shape)?;
         let condition = context.view::<bool, IxDyn>(0)?;

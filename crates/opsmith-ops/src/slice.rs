@@ -1,13 +1,13 @@
 //! The op that takes a part of a tensor.
 
 use opsmith::prelude::*;
+use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
 use crate::linear::{self, Facts, Linear, last_input};
 use crate::moved::{Moved, assemble, make};
 use crate::parameters::{integers, known_integers, length};
-use crate::walk::Dims;
 
 ops! {
     /// The op `Slice`: a part of a tensor.
@@ -19,13 +19,13 @@ struct Slicing {
 }
 
 /// Where a slice begins and how large it is. What is not in the input is left out if it is to be clipped, else an error.
-fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64], clip: bool) -> Result<(Dims, Dims)> {
+fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64], clip: bool) -> Result<(Extents, Extents)> {
     ensure!(
         begin.len() == shape.len() && size.len() == shape.len(),
         InvalidArgument,
         "{op}: `begin` and `size` must have a number for each dim of an input of shape {shape:?}, got {begin:?} and {size:?}"
     );
-    let mut region = (Dims::new(), Dims::new());
+    let mut region = (Extents::new(), Extents::new());
     for (axis, &dim) in shape.iter().enumerate() {
         let from_start =
             if begin[axis] < 0 { begin[axis].saturating_add_unsigned(dim as u64) } else { begin[axis] };
@@ -64,7 +64,7 @@ fn clipped(start: i64, size: i64, dim: usize) -> Option<(usize, usize)> {
 }
 
 impl Slicing {
-    fn region(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Dims, Dims)> {
+    fn region(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Extents, Extents)> {
         let (begin, size) = (integers(context, "begin")?, integers(context, "size")?);
         region(&context.signature().name, shape, &begin, &size, self.clip)
     }

@@ -3,12 +3,12 @@
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::memory;
 use opsmith::prelude::*;
+use opsmith::space::Extents;
 
 use crate::define::ops;
 use crate::indexing::add_up;
 use crate::linear::FLOATS;
 use crate::parameters::axis_of;
-use crate::walk::Dims;
 
 ops! {
     /// The op `ArgSort`: the positions of numbers in order.
@@ -182,7 +182,7 @@ impl OpKernel for Largest {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
-        let mut shape = Dims::from_slice(tensor.shape());
+        let mut shape = Extents::from_slice(tensor.shape());
         let fits = shape.last().is_some_and(|&length| length >= self.k);
         ensure!(
             fits,

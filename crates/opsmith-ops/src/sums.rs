@@ -1,10 +1,9 @@
 //! Sums over the dims along which a smaller tensor is repeated.
 
 use opsmith::prelude::*;
+use opsmith::space::{IndexSpace, Layout, row_major_strides};
 
 use crate::elementwise::Shared;
-use crate::moved::row_major;
-use crate::walk::Walk;
 
 /// From how many elements on they are cut in parts, and into how many at most.
 const PART: usize = 1 << 16;
@@ -55,25 +54,24 @@ fn sum_floats_to<T: AnyFloat>(
 ) -> Result<()> {
     let mut view = context.allocate_output(output, own)?;
     let sums = view.as_slice_mut::<T>()?;
-    let strides = row_major(shape);
-    let walk = Walk::<2>::new(array.shape(), [(array.shape(), array.strides()), (shape, &strides)])
-        .ok_or_else(|| Error::internal("the shape of a sum does not broadcast to that of its terms"))?;
-    let parts = if sums.len() <= PART { (walk.len() / PART).clamp(1, PARTS) } else { 1 };
+    let strides = row_major_strides(shape);
+    let space = IndexSpace::new(array.shape(), &[Layout::from(&array), Layout { shape, strides: &strides }])?;
+    let parts = if sums.len() <= PART { (space.len() / PART).clamp(1, PARTS) } else { 1 };
     let cx = context.compute();
     let totals = cx.temp::<f64>(parts * sums.len())?;
     let (from, memory) = (Shared(array.as_ptr().cast_mut().cast()), Shared(totals.as_mut_ptr().cast()));
-    cx.parallel_for(parts, walk.len() / parts, |range| {
+    cx.parallel_for(parts, space.len() / parts, |range| {
         let (from, memory) = (&from, &memory);
         for part in range {
             // SAFETY: each part has totals of its own.
             let totals = unsafe {
                 std::slice::from_raw_parts_mut(memory.0.cast::<f64>().add(part * sums.len()), sums.len())
             };
-            let all = walk.len();
-            walk.runs(all * part / parts..all * (part + 1) / parts, |_, [source, target], count| {
+            let all = space.len();
+            space.runs([0, 1], all * part / parts..all * (part + 1) / parts, |_, [source, target], count| {
                 let from = from.0.cast::<T>().wrapping_offset(source);
-                // SAFETY: the walk stays in the tensor.
-                unsafe { add_run(from, &mut totals[target as usize..], walk.inner(), count) };
+                // SAFETY: the space stays in the tensor.
+                unsafe { add_run(from, &mut totals[target as usize..], space.steps([0, 1]), count) };
             });
         }
     });

@@ -11,7 +11,7 @@ pub use opsmith_core::{
     AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, FreeAxis,
     InferenceContext, KernelDef, Library, Op, OpDef, OpDefinition, OpKernel, OpKernelConstruction,
     OpKernelContext, OutputAxis, Parallel, Resource, Result, Shape, ShapeFn, TensorView, TensorViewMut, attr,
-    bail, ensure, infer_error, infer_ok, memory, shape_fns,
+    bail, ensure, infer_error, infer_ok, memory, shape_fns, space,
 };
 pub use opsmith_kernels::gemm;
 pub use opsmith_kernels::pointwise::ProgramKernel;

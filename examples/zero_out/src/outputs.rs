@@ -3,8 +3,8 @@
 use std::marker::PhantomData;
 use std::str::FromStr;
 
-use opsmith::Dim;
 use opsmith::prelude::*;
+use opsmith::{Dim, space};
 
 /// The largest element of a vector, and where it first occurs.
 ///
@@ -155,10 +155,9 @@ impl<T: RealNumber> OpKernel for FindNonZero<T> {
             return Ok(());
         }
         let found = x.iter().enumerate().filter(|(_, element)| **element != T::zero());
-        for (row, (mut position, _)) in indices.chunks_exact_mut(shape.len()).zip(found) {
-            for (index, &dim) in row.iter_mut().zip(shape).rev() {
-                *index = (position % dim) as i64;
-                position /= dim;
+        for (row, (position, _)) in indices.chunks_exact_mut(shape.len()).zip(found) {
+            for (index, at) in row.iter_mut().zip(space::coordinates(shape, position)) {
+                *index = at as i64;
             }
         }
         Ok(())

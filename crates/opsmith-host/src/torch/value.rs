@@ -4,6 +4,7 @@ use std::ffi::c_char;
 use std::sync::Arc;
 
 use opsmith_core::attr::{self, AttrBase, AttrType, AttrValue, PartialShape, TensorValue};
+use opsmith_core::space::IndexSpace;
 use opsmith_core::{Device, DeviceKind, Error, Result, TensorView, bail, memory};
 
 use super::shim::{ListHandle, Shim, StringHandle, TensorHandle};
@@ -392,15 +393,11 @@ fn row_major_bytes(view: TensorView<'_>) -> Result<Vec<u8>> {
     let size = view.dtype().size();
     let mut bytes = Vec::new();
     memory::reserve(&mut bytes, view.num_elements().saturating_mul(size), "a tensor")?;
-    for index in 0..view.num_elements() {
-        let (mut rest, mut offset) = (index, 0);
-        for (&dim, &stride) in view.shape().iter().zip(view.strides()).rev() {
-            offset += (rest % dim) as isize * stride;
-            rest /= dim;
-        }
-        // SAFETY: the offset is that of an element that shape and strides reach.
+    let space = IndexSpace::new(view.shape(), &[view.layout()])?;
+    for place in (0..space.len()).map(|index| space.place(0, index)) {
+        // SAFETY: the place is that of an element that shape and strides reach.
         bytes.extend(unsafe {
-            std::slice::from_raw_parts(view.data_ptr().offset(offset * size as isize), size)
+            std::slice::from_raw_parts(view.data_ptr().offset(place * size as isize), size)
         });
     }
     Ok(bytes)

@@ -1,13 +1,11 @@
 //! Which sizes the axes of a call have, and which shapes its arguments.
 
-use opsmith_body::Axis;
 use opsmith_core::family::{Family, Like};
-use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::space::{Extents, Layout, Strides, broadcast_shape};
 use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
 use smallvec::SmallVec;
 
 use super::{Arguments, AxesBody, AxisSize};
-use crate::axes::broadcast_shape;
 use crate::nests;
 
 /// The shapes of a call.
@@ -75,35 +73,21 @@ impl<'a> Call<'a> {
         // What is empty has its dims too, whatever its strides are.
         let ones = Strides::from_elem(1, shape.len());
         let strides = if shape.contains(&0) { &ones } else { strides };
-        let lie = Lie::new(shape, strides, self.arguments.like(like), &self.batch);
-        lie.batch.iter().chain(&lie.along[..self.sizes.len()]).copied().collect()
+        let axes = self.arguments.like(like);
+        let batch = &shape[..shape.len() - axes.len()];
+        let (outer, inner) = strides.split_at(batch.len());
+        // Shapes have been checked.
+        let mut all = Layout { shape: batch, strides: outer }.broadcast(&self.batch).unwrap_or_default();
+        all.resize(self.batch.len() + self.sizes.len(), 0);
+        for (&axis, &stride) in axes.iter().zip(inner) {
+            all[self.batch.len() + axis] = stride;
+        }
+        all
     }
 
     /// Those of what is not there.
     pub(super) fn nowhere(&self) -> Strides {
         Strides::from_elem(0, self.batch.len() + self.sizes.len())
-    }
-}
-
-/// How an argument lies: its strides along the dims before those of the axes, and along each axis.
-pub(super) struct Lie {
-    pub(super) batch: Strides,
-    pub(super) along: [isize; Axis::MOST],
-}
-
-impl Lie {
-    /// Of an argument whose last dims are these axes; the dims before them broadcast to `batch`.
-    pub(super) fn new(shape: &[usize], strides: &[isize], axes: &[usize], batch: &[usize]) -> Self {
-        let core = shape.len() - axes.len();
-        let of = |dim: usize| {
-            let own = (dim + core).checked_sub(batch.len());
-            own.filter(|&own| shape[own] != 1).map_or(0, |own| strides[own])
-        };
-        let mut lie = Lie { batch: (0..batch.len()).map(of).collect(), along: [0; Axis::MOST] };
-        for (&axis, &stride) in axes.iter().zip(&strides[core..]) {
-            lie.along[axis] = stride;
-        }
-        lie
     }
 }
 

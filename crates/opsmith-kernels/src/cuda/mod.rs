@@ -3,12 +3,9 @@
 use std::sync::Arc;
 
 use opsmith_core::fork::Mutex;
-use opsmith_core::tensor::row_major_strides;
+use opsmith_core::space::{IndexSpace, Layout, row_major_strides};
 use opsmith_core::{DType, OpKernelContext, Result, TensorView, bail, ensure};
 use opsmith_cuda::{CudaCall, CudaElement, DeviceView, Index, Source, Structure};
-use smallvec::SmallVec;
-
-use crate::axes::Space;
 
 /// The most dims that a kernel goes through.
 pub(crate) const MAX_RANK: usize = 8;
@@ -55,16 +52,10 @@ impl Sources {
 }
 
 /// The indices that all operands of a space fit.
-pub(crate) fn index_of(space: &Space, operands: usize) -> Index {
+pub(crate) fn index_of(space: &IndexSpace, operands: usize) -> Index {
     let most = i32::MAX as usize;
-    let reaches = |operand: usize| {
-        let along = space.dims().iter().zip(space.strides(operand));
-        let far = along.fold(0usize, |far, (&dim, stride)| {
-            far.saturating_add(stride.unsigned_abs().saturating_mul(dim.saturating_sub(1)))
-        });
-        far <= most
-    };
-    if space.len() <= most && (0..operands).all(reaches) { Index::Bits32 } else { Index::Bits64 }
+    let fits = space.len() <= most && (0..operands).all(|operand| space.span(operand) <= most);
+    if fits { Index::Bits32 } else { Index::Bits64 }
 }
 
 /// Addresses, a structure of them.
@@ -123,9 +114,6 @@ pub(crate) fn copy<T: CudaElement>(
     unsafe { launch.launch() }
 }
 
-/// Dims of a dense array, the last first.
-type Dims = SmallVec<[(usize, isize); 8]>;
-
 /// Adds up what lies dense in `from`, of shape `all`, to an output of a shape that broadcasts to it.
 pub(crate) fn sum_to(
     context: &OpKernelContext<'_>,
@@ -136,29 +124,19 @@ pub(crate) fn sum_to(
     shape: &[usize],
 ) -> Result<()> {
     let strides = row_major_strides(all);
-    let (mut kept, mut summed): (Dims, Dims) = Default::default();
-    for dim in (0..all.len()).rev() {
-        let own = (dim + shape.len()).checked_sub(all.len()).map_or(1, |own| shape[own]);
-        let part = if own == all[dim] { &mut kept } else { &mut summed };
-        if all[dim] == 1 {
-            continue;
-        }
-        match part.last_mut() {
-            Some((inner, stride)) if *stride * *inner as isize == strides[dim] => *inner *= all[dim],
-            _ => part.push((all[dim], strides[dim])),
-        }
-    }
-    let count = |part: &Dims| part.iter().map(|(dim, _)| dim).product::<usize>();
+    let own = |dim: usize| (dim + shape.len()).checked_sub(all.len()).map_or(1, |own| shape[own]);
+    let dense = Layout { shape: all, strides: &strides };
+    let [kept, summed] = IndexSpace::split(all, &[dense], |dim| usize::from(own(dim) != all[dim]))?;
     let whole: usize = all.iter().product();
-    let index = if whole.max(count(&kept)) <= i32::MAX as usize { Index::Bits32 } else { Index::Bits64 };
+    let index = if whole.max(kept.len()) <= i32::MAX as usize { Index::Bits32 } else { Index::Bits64 };
     let (element, name) = (element(dtype)?, index.name());
     // Threads side by side read side by side, where they can.
-    let many = count(&kept) >= 4096 && kept.first().is_some_and(|(_, stride)| *stride == 1);
+    let many = kept.len() >= 4096 && kept.steps([0]) == [1];
     let call = CudaCall::new(context, &SUMS);
-    let launch = match many || count(&summed) < 32 {
-        true => call.kernel(format!("sums_by_thread<{element}, {name}>")).for_each(count(&kept)),
+    let launch = match many || summed.len() < 32 {
+        true => call.kernel(format!("sums_by_thread<{element}, {name}>")).for_each(kept.len()),
         false => {
-            let blocks = count(&kept).min(1 << 16);
+            let blocks = kept.len().min(1 << 16);
             call.kernel(format!("sums_by_block<{element}, {name}>")).grid([blocks, 1, 1])
         }
     };
@@ -169,49 +147,33 @@ pub(crate) fn sum_to(
 }
 
 /// The structure `Dims`.
-fn packed(part: &Dims, index: Index) -> Result<Vec<u8>> {
-    ensure!(part.len() <= MAX_RANK, Unimplemented, "sums over so many dims have no CUDA kernel");
-    let mut structure = Structure::new(index);
-    structure.index(part.iter().map(|(dim, _)| *dim as i128).product())?.int(part.len() as i32);
-    let padded = || part.iter().copied().chain(std::iter::repeat((1, 0))).take(MAX_RANK);
-    for (dim, _) in padded() {
-        structure.index(dim as i128)?;
-    }
-    for (_, stride) in padded() {
-        structure.index(stride as i128)?;
-    }
-    Ok(structure.finish_without_address())
+fn packed(part: &IndexSpace, index: Index) -> Result<Vec<u8>> {
+    ensure!(part.dims().len() <= MAX_RANK, Unimplemented, "sums over so many dims have no CUDA kernel");
+    packed_space(part, 1, index)
 }
 
 /// The structure `Layout` of pointwise kernels: how many elements, how many dims, these, and strides for each operand.
-pub(crate) fn layout(space: &Space, operands: usize, index: Index) -> Result<Vec<u8>> {
+pub(crate) fn layout(space: &IndexSpace, operands: usize, index: Index) -> Result<Vec<u8>> {
     let rank = space.dims().len();
     ensure!(
         rank <= MAX_RANK,
         Unimplemented,
         "tensors that lie in {rank} dims have no CUDA kernel; make them contiguous"
     );
-    let mut structure = Structure::new(index);
-    structure.index(space.len() as i128)?.int(rank as i32);
-    push_dims(&mut structure, space)?;
-    push_strides(&mut structure, space, operands)?;
-    Ok(structure.finish_without_address())
+    packed_space(space, operands, index)
 }
 
-/// Adds the dims of a space, as many as kernels have.
-pub(crate) fn push_dims(structure: &mut Structure, space: &Space) -> Result<()> {
+/// A space as kernels have it: the number of indices and of dims, these, and the strides of each operand.
+fn packed_space(space: &IndexSpace, operands: usize, index: Index) -> Result<Vec<u8>> {
+    let mut structure = Structure::new(index);
+    structure.index(space.len() as i128)?.int(space.dims().len() as i32);
     for &dim in space.dims().iter().chain(std::iter::repeat(&1)).take(MAX_RANK) {
         structure.index(dim as i128)?;
     }
-    Ok(())
-}
-
-/// Adds the strides of the operands of a space.
-pub(crate) fn push_strides(structure: &mut Structure, space: &Space, operands: usize) -> Result<()> {
     for operand in 0..operands {
         for &stride in space.strides(operand).iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
             structure.index(stride as i128)?;
         }
     }
-    Ok(())
+    Ok(structure.finish_without_address())
 }

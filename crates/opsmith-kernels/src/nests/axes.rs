@@ -2,7 +2,7 @@
 
 use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis};
-use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::space::{Extents, IndexSpace};
 use opsmith_core::{Result, ensure};
 use smallvec::SmallVec;
 
@@ -54,12 +54,6 @@ impl Lie {
     }
 }
 
-/// Dims that all arguments go through as if they were one.
-pub(super) struct Merged {
-    pub(super) size: usize,
-    pub(super) strides: Strides,
-}
-
 /// The axes of a call, and how the arguments lie along them.
 pub(super) struct Spread {
     pub(super) sizes: Extents,
@@ -76,26 +70,25 @@ impl Spread {
             lies: placed.iter().map(|_| Lie::nowhere()).collect(),
         };
         for axis in 0..space.axes {
-            let mut merged = merged(space, placed, Some(axis));
-            if let Some(inner) = merged.pop() {
-                spread.sizes[axis] = inner.size;
-                spread.lie(axis, &inner);
+            let merged = merged(space, placed, Some(axis));
+            if let Some(&inner) = merged.dims().first() {
+                spread.sizes[axis] = inner;
+                spread.lie(axis, &merged, 0);
             }
-            if !merged.is_empty() {
+            if merged.dims().len() > 1 {
                 let first = spread.sizes.len();
-                spread.push(merged, space)?;
+                spread.push(&merged, 1, space)?;
                 let more = (first..spread.sizes.len()).chain([axis]).map(|axis| Axes::of(Axis::new(axis)));
                 spread.groups.push((axis, more.fold(Axes::NONE, Axes::union)));
             }
         }
-        let batch = merged(space, placed, None);
-        spread.push(batch, space)?;
+        spread.push(&merged(space, placed, None), 0, space)?;
         Ok(spread)
     }
 
-    /// Adds an axis for each of some dims.
-    fn push(&mut self, merged: SmallVec<[Merged; 4]>, space: &Space<'_>) -> Result<()> {
-        for dims in merged {
+    /// Adds an axis for each dim but for some of the innermost ones, which come first.
+    fn push(&mut self, merged: &IndexSpace, innermost: usize, space: &Space<'_>) -> Result<()> {
+        for dim in (innermost..merged.dims().len()).rev() {
             let axis = self.sizes.len();
             ensure!(
                 axis < Axis::MOST,
@@ -104,38 +97,25 @@ impl Spread {
                 space.dims.len(),
                 Axis::MOST
             );
-            self.sizes.push(dims.size);
-            self.lie(axis, &dims);
+            self.sizes.push(merged.dims()[dim]);
+            self.lie(axis, merged, dim);
         }
         Ok(())
     }
 
-    fn lie(&mut self, axis: usize, dims: &Merged) {
-        for (lie, &stride) in self.lies.iter_mut().zip(&dims.strides) {
-            lie.add(axis, stride);
+    fn lie(&mut self, axis: usize, merged: &IndexSpace, dim: usize) {
+        for (operand, lie) in self.lies.iter_mut().enumerate() {
+            lie.add(axis, merged.strides(operand)[dim]);
         }
     }
 }
 
-/// The dims of an axis, or of the batch, but for those of size 1: the innermost one last, where numbers are most often beside each
-/// other.
-pub(super) fn merged(space: &Space<'_>, placed: &[Placed], axis: Option<usize>) -> SmallVec<[Merged; 4]> {
-    let mut found: SmallVec<[Merged; 4]> = SmallVec::new();
+/// The dims of an axis, or of the batch, with those as one that all arguments go through as if they were.
+pub(super) fn merged(space: &Space<'_>, placed: &[Placed], axis: Option<usize>) -> IndexSpace {
+    let mut merged = IndexSpace::with_room(space.dims.len(), placed.len());
     let dims = space.dims.iter().enumerate().rev();
-    for (position, dim) in dims.filter(|(_, dim)| dim.axis == axis && dim.size != 1) {
-        let strides: Strides = placed.iter().map(|placed| placed.strides[position]).collect();
-        if let Some(inner) = found.last_mut() {
-            let continues = |(&stride, &inner_stride): (&isize, &isize)| {
-                inner_stride.checked_mul(inner.size as isize) == Some(stride)
-                    && (stride == 0) == (inner_stride == 0)
-            };
-            if strides.iter().zip(&inner.strides).all(continues) {
-                inner.size *= dim.size;
-                continue;
-            }
-        }
-        found.push(Merged { size: dim.size, strides });
+    for (position, dim) in dims.filter(|(_, dim)| dim.axis == axis) {
+        merged.push(dim.size, placed.iter().map(|placed| placed.strides[position]));
     }
-    found.reverse();
-    found
+    merged
 }

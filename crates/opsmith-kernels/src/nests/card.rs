@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use opsmith_body::{Axes, Axis, CudaType, Graph, Kind, Nest, Nests, Step};
 use opsmith_core::fork::Mutex;
-use opsmith_core::tensor::{Extents, Strides, row_major_strides};
+use opsmith_core::space::{Extents, IndexSpace, Strides, row_major_strides};
 use opsmith_core::{DType, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
 
-use super::axes::{Merged, merged};
+use super::axes::merged;
 use super::{Placed, Space, bytes_of};
 use crate::cuda::{Sources, attributes, operands, sum_to, zero};
 use crate::explain::cuda_type;
@@ -47,8 +47,8 @@ struct Repeated {
 
 /// The axes of a call and the batch, as kernels go through them.
 struct Dims {
-    /// Of each axis, then of the batch, its dims.
-    groups: Vec<SmallVec<[Merged; 4]>>,
+    /// Of each axis, then of the batch, its dims and how many of them kernels have: of an axis one at least.
+    groups: Vec<(IndexSpace, usize)>,
     /// Whether each axis has one dim.
     is_flat: bool,
 }
@@ -243,24 +243,37 @@ fn shared(nest: &Nest, sizes: &[usize], units: usize) -> Option<usize> {
 
 impl Dims {
     fn new(space: &Space<'_>, placed: &[Placed]) -> Dims {
-        let axes = (0..space.axes.max(1)).map(|axis| merged(space, placed, Some(axis)));
-        let mut groups: Vec<SmallVec<[Merged; 4]>> = axes.collect();
-        let is_flat = groups.iter().all(|dims| dims.len() <= 1);
-        for dims in groups.iter_mut().filter(|dims| dims.is_empty()) {
-            dims.push(Merged { size: 1, strides: Strides::from_elem(0, placed.len()) });
-        }
-        groups.push(merged(space, placed, None));
-        groups.iter_mut().for_each(|dims| dims.reverse());
+        let group = |axis: Option<usize>| {
+            let group = merged(space, placed, axis);
+            let count = group.dims().len().max(axis.is_some().into());
+            (group, count)
+        };
+        let mut groups: Vec<_> = (0..space.axes.max(1)).map(|axis| group(Some(axis))).collect();
+        let is_flat = groups.iter().all(|(_, count)| *count == 1);
+        groups.push(group(None));
         Dims { groups, is_flat }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Merged> {
-        self.groups.iter().flatten()
+    fn count(&self) -> usize {
+        self.groups.iter().map(|(_, count)| count).sum()
+    }
+
+    /// What `of` says of the dims of each group, with `rest` for those that are not there, up to `most` in all.
+    fn padded<T: Copy + 'static>(
+        &self,
+        of: impl Fn(&IndexSpace) -> &[T],
+        rest: T,
+        most: usize,
+    ) -> impl Iterator<Item = T> {
+        let own = self.groups.iter().flat_map(move |(group, count)| {
+            of(group).iter().copied().chain(std::iter::repeat(rest)).take(*count)
+        });
+        own.chain(std::iter::repeat(rest)).take(most)
     }
 
     /// Whether the axes and the batch have one dim each, at most.
     fn is_small(&self, axes: usize) -> bool {
-        self.all().count() <= axes + 1
+        self.count() <= axes + 1
     }
 
     /// For how many dims a kernel's parameters have room.
@@ -272,10 +285,7 @@ impl Dims {
     fn index(&self, space: &Space<'_>, operands: usize) -> Index {
         let most = i32::MAX as usize;
         let reach = |operand: usize| {
-            self.all().fold(0usize, |far, dim| {
-                let stride = dim.strides[operand].unsigned_abs();
-                far.saturating_add(stride.saturating_mul(dim.size.saturating_sub(1)))
-            })
+            self.groups.iter().fold(0usize, |far, (group, _)| far.saturating_add(group.span(operand)))
         };
         let all = space.dims.iter().fold(1usize, |all, dim| all.saturating_mul(dim.size.max(1)));
         let fits = all <= most && (0..operands).all(|operand| reach(operand) <= most);
@@ -291,7 +301,7 @@ impl Dims {
         operands: usize,
         index: Index,
     ) -> Result<Vec<u8>> {
-        let (count, most) = (self.all().count(), self.most(sizes.len()));
+        let (count, most) = (self.count(), self.most(sizes.len()));
         ensure!(
             count <= most,
             Unimplemented,
@@ -304,17 +314,15 @@ impl Dims {
         }
         let mut first = 0;
         structure.int(0);
-        for dims in &self.groups {
-            first += dims.len();
+        for (_, count) in &self.groups {
+            first += count;
             structure.int(first as i32);
         }
-        let padding = most - count;
-        for size in self.all().map(|dim| dim.size).chain(std::iter::repeat_n(1, padding)) {
+        for size in self.padded(IndexSpace::dims, 1, most) {
             structure.index(size as i128)?;
         }
         for operand in 0..operands {
-            let strides = self.all().map(|dim| dim.strides[operand]);
-            for stride in strides.chain(std::iter::repeat_n(0, padding)) {
+            for stride in self.padded(|group| group.strides(operand), 0, most) {
                 structure.index(stride as i128)?;
             }
         }

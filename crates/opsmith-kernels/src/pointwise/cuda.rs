@@ -4,13 +4,12 @@ use std::marker::PhantomData;
 
 use opsmith_body::{CudaType, Graph};
 use opsmith_core::family::Family;
-use opsmith_core::tensor::row_major_strides;
+use opsmith_core::space::{IndexSpace, Layout, Order, row_major_strides};
 use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail};
 use opsmith_cuda::{CudaCall, Index, Source};
 use smallvec::SmallVec;
 
 use super::{Pointwise, Shapes, derived, output_shapes};
-use crate::axes::{Layout, Order, Space};
 use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to, zero};
 use crate::explain::cuda_type;
 use crate::facts::{OutputShapes, shape_error};
@@ -79,7 +78,7 @@ impl Computation {
             match context.optional_input(input)? {
                 Some(view) => {
                     data.push(view.data_ptr().cast_mut());
-                    layouts.push(Layout { shape: view.shape(), strides: view.strides() });
+                    layouts.push(view.layout());
                 }
                 None => {
                     data.push(zero(context)?);
@@ -109,7 +108,7 @@ impl Computation {
             return Ok(());
         }
         if whole > 0 {
-            self.launch(context, &wanted, &data, &Space::new(&shapes.all, &layouts))?;
+            self.launch(context, &wanted, &data, &IndexSpace::new(&shapes.all, &layouts)?)?;
         }
         sums.iter().try_for_each(|sum| sum_to(context, self.dtype, sum.from, &shapes.all, sum.to, sum.shape))
     }
@@ -119,7 +118,7 @@ impl Computation {
         context: &OpKernelContext<'_>,
         wanted: &[usize],
         data: &[*mut u8],
-        space: &Space,
+        space: &IndexSpace,
     ) -> Result<()> {
         let index = index_of(space, data.len());
         let contiguous = (0..data.len()).all(|operand| space.order(operand) == Order::Dense);

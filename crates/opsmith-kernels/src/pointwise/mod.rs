@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 use half::{bf16, f16};
 use opsmith_body::{Graph, Listing};
 use opsmith_core::family::{Family, FamilyArgument, Like};
-use opsmith_core::tensor::Extents;
+use opsmith_core::space::{Extents, IndexSpace, Layout, broadcast_shape};
 use opsmith_core::{
     DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
     Program, Result, Shape, TensorViewMut, bail,
@@ -24,7 +24,6 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use crate::arithmetic::Arithmetic;
-use crate::axes::{Layout, Space, broadcast_shape};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::operand::{Sink, Source};
@@ -178,9 +177,9 @@ impl Computation {
             let is_it = |output: &&Output<'_>| output.made_of == Some(input);
             let (data, layout) = match made.iter().flatten().find(is_it) {
                 // It can no longer be read as an input, but it is where the output is.
-                Some(Output { view, .. }) => (view.data_ptr().cast_const(), layout(view)),
+                Some(Output { view, .. }) => (view.data_ptr().cast_const(), view.layout()),
                 None => match context.optional_input(input)? {
-                    Some(view) => (view.data_ptr(), Layout { shape: view.shape(), strides: view.strides() }),
+                    Some(view) => (view.data_ptr(), view.layout()),
                     None => {
                         inputs.push(None);
                         continue;
@@ -193,11 +192,11 @@ impl Computation {
         let mut outputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
         for output in &made {
             outputs.push(output.as_ref().map(|output| {
-                layouts.push(layout(&output.view));
+                layouts.push(output.view.layout());
                 Place { data: output.view.data_ptr().cast(), operand: layouts.len() - 1 }
             }));
         }
-        let space = Space::new(&shapes.all, &layouts);
+        let space = IndexSpace::new(&shapes.all, &layouts)?;
         let source = |place: Option<Place<T>>| {
             // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
             // output is of the space's shape, so its block is written after it has been read.
@@ -254,10 +253,6 @@ struct Output<'a> {
 struct Place<T> {
     data: *mut T,
     operand: usize,
-}
-
-fn layout<'a>(view: &TensorViewMut<'a>) -> Layout<'a> {
-    Layout { shape: view.shape(), strides: view.strides() }
 }
 
 impl<'a> Shapes<'a> {

@@ -2,13 +2,13 @@
 
 use half::{bf16, f16};
 use opsmith_body::Graph;
+use opsmith_core::space::broadcast_shape;
 use opsmith_core::{
     DType, OpKernel, OpKernelConstruction, OpKernelContext, Result, TensorView, TensorViewMut, bail, ensure,
 };
 
-use super::{each_element, layout};
+use super::each_element;
 use crate::arithmetic::Arithmetic;
-use crate::axes::{Layout, broadcast_shape};
 use crate::stored::Stored;
 
 /// The kernel of an op that applies a function to every element of its inputs, where the function is an attribute.
@@ -68,10 +68,8 @@ impl ProgramKernel {
         };
         let made = (0..wanted_outputs).map(|output| context.allocate_output_at(0, output, &shape));
         let made = made.collect::<Result<Vec<TensorViewMut<'_>>>>()?;
-        let sources = inputs.iter().map(|input| {
-            (input.data_ptr().cast::<T>(), Layout { shape: input.shape(), strides: input.strides() })
-        });
-        let targets = made.iter().map(|output| (output.data_ptr().cast::<T>(), layout(output)));
+        let sources = inputs.iter().map(|input| (input.data_ptr().cast::<T>(), input.layout()));
+        let targets = made.iter().map(|output| (output.data_ptr().cast::<T>(), output.layout()));
         // SAFETY: the inputs are lent for the call, and have this dtype as the op says; the outputs were made for it alone.
         unsafe { each_element(&context.compute(), &self.arithmetic, &shape, sources, targets) }
     }

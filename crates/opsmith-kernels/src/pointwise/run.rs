@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use opsmith_body::{BLOCK, Block, Level};
+use opsmith_core::space::{IndexSpace, Layout};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
 use crate::arithmetic::{Arithmetic, Ready, Scratch};
-use crate::axes::{Layout, Space};
 use crate::operand::{Sink, Source, Sums};
 use crate::stored::{Stored, Wide};
 
@@ -79,7 +79,7 @@ impl<T: Stored> Totals<T> {
 /// A computation over a space.
 pub(crate) struct Task<'a, T> {
     pub(crate) arithmetic: &'a Arithmetic,
-    pub(crate) space: &'a Space,
+    pub(crate) space: &'a IndexSpace,
     /// For each input, where it is read; zeros where nowhere.
     pub(crate) inputs: &'a [Option<Source<T>>],
     pub(crate) outputs: &'a [Target<T>],
@@ -115,7 +115,7 @@ pub(crate) unsafe fn each_element<'a, T: Stored>(
     };
     let read: SmallVec<[_; 8]> = inputs.map(|(data, layout)| (data, layout_of(layout))).collect();
     let written: SmallVec<[_; 8]> = outputs.map(|(data, layout)| (data, layout_of(layout))).collect();
-    let space = Space::new(shape, &layouts);
+    let space = IndexSpace::new(shape, &layouts)?;
     // SAFETY: promised by the caller.
     let source = |&(data, operand): &(_, usize)| unsafe { Some(Source::new(&space, operand, data)) };
     let target = |&(data, operand): &(_, usize)| {

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 
 use opsmith_body::{Axes, Graph, Kind};
 use opsmith_core::family::{Family, Like};
-use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::space::{Extents, Layout, Strides, broadcast_shape};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
     OpKernelContext, Result, Shape, bail,
@@ -17,7 +17,6 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use self::row_dims::RowDims;
-use crate::axes::{Layout, broadcast_shape};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
 use crate::nests::{Dim, Placed, Runner, Space};
@@ -224,9 +223,8 @@ impl Computation {
         for (input, argument) in self.family.inputs.iter().enumerate() {
             placed.push(match context.optional_input(input)? {
                 Some(view) => {
-                    let layout = Layout { shape: view.shape(), strides: view.strides() };
                     let (data, kind) = (view.data_ptr().cast_mut(), self.kind(argument.like));
-                    shapes.placed(Operand { kind, data, layout })
+                    shapes.placed(Operand { kind, data, layout: view.layout() })
                 }
                 None => shapes.absent(),
             });
@@ -237,8 +235,7 @@ impl Computation {
                 let kind = self.kind(argument.like);
                 let shape = shapes.like(argument.like, kind).unwrap_or_default();
                 let view = context.allocate_output(output, shape)?;
-                let layout = Layout { shape: view.shape(), strides: view.strides() };
-                placed.push(shapes.placed(Operand { kind, data: view.data_ptr(), layout }));
+                placed.push(shapes.placed(Operand { kind, data: view.data_ptr(), layout: view.layout() }));
             }
         }
         if wanted.is_empty() {
@@ -292,15 +289,14 @@ impl Shapes<'_> {
     /// An operand with its strides along all dims, 0 where it is repeated.
     fn placed(&self, operand: Operand<'_>) -> Placed {
         let turned = self.turned(&operand);
-        let layout = turned.as_ref().map_or(operand.layout, |(shape, strides)| Layout { shape, strides });
-        let own: Extents = self.space(operand.kind).into();
-        let is_empty = layout.shape.contains(&0);
-        let stride = |dim: usize| {
-            let at = (dim + layout.shape.len()).checked_sub(own.len())?;
-            // What is empty has its dims too, whatever its strides are.
-            (layout.shape[at] != 1).then_some(if is_empty { 1 } else { layout.strides[at] })
-        };
-        let mut strides: Strides = (0..own.len()).map(|dim| stride(dim).unwrap_or(0)).collect();
+        let mut layout = turned.as_ref().map_or(operand.layout, |(shape, strides)| Layout { shape, strides });
+        // What is empty has its dims too, whatever its strides are.
+        let ones = Strides::from_elem(1, layout.shape.len());
+        if layout.shape.contains(&0) {
+            layout.strides = &ones;
+        }
+        // Shapes have been checked.
+        let mut strides = layout.broadcast(self.space(operand.kind)).unwrap_or_default();
         strides.resize(self.all.len(), 0);
         Placed::new(operand.data, layout.shape, Kind::Number, strides)
     }

@@ -51,7 +51,8 @@ fn all_orders<T: AnyFloat>() -> Result<()> {
         [(false, false), (true, false), (false, true), (true, true)].map(|turns| (shapes, turns))
     }) {
         let product: Vec<usize> = {
-            let stack = broadcast(&left[..left.len() - 2], &right[..right.len() - 2]).unwrap_or_default();
+            let stacks = [&left[..left.len() - 2], &right[..right.len() - 2]];
+            let stack = broadcast_shape(stacks).unwrap_or_default();
             stack.into_iter().chain([left[left.len() - 2], right[right.len() - 1]]).collect()
         };
         // Transposed in memory or only in its strides.

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::ArrayViewMut2;
 use opsmith::prelude::*;
+use opsmith::space::{IndexSpace, Layout, coordinates, row_major_strides};
 
 use super::{Place, integers};
 
@@ -106,12 +107,10 @@ macro_rules! half {
 
 half! { f16 bf16 }
 
-/// One of the matrices of a stack.
-fn matrix<'a, T>(stack: &'a Stack<'_, T>, dims: &[usize], mut index: usize) -> ArrayView2<'a, T> {
+/// The matrix of a stack at this position.
+fn matrix<'a, T>(stack: &'a Stack<'_, T>, at: &[usize]) -> ArrayView2<'a, T> {
     let mut rest = stack.view();
-    for &dim in dims.iter().rev() {
-        let at = index % dim;
-        index /= dim;
+    for &at in at.iter().rev() {
         // It may have fewer dims in front, or one of 1 in this place.
         if let Some(last) = rest.ndim().checked_sub(3) {
             let at = if rest.len_of(Axis(last)) == 1 { 0 } else { at };
@@ -119,20 +118,6 @@ fn matrix<'a, T>(stack: &'a Stack<'_, T>, dims: &[usize], mut index: usize) -> A
         }
     }
     rest.into_dimensionality().unwrap_or_else(|_| unreachable!("all dims but the last two are gone"))
-}
-
-/// The position among the matrices of an output, whose dims are `own`, of the one that this matrix of the stack adds to.
-fn place(own: &[usize], dims: &[usize], mut index: usize) -> usize {
-    let (mut place, mut step) = (0, 1);
-    for (back, &dim) in dims.iter().rev().enumerate() {
-        let at = index % dim;
-        index /= dim;
-        if let Some(axis) = own.len().checked_sub(back + 1) {
-            place += if own[axis] == 1 { 0 } else { at * step };
-            step *= own[axis];
-        }
-    }
-    place
 }
 
 /// Sets a matrix to the product of two, or adds that to it, on the threads of the call if there are any.
@@ -183,8 +168,9 @@ fn add_products<T: Gemm>(
         .map_err(|error| Error::internal(error.to_string()))?;
     let products = |index: usize, output: ArrayViewMut2<'_, T>, added: bool, cx: Option<&Compute<'_>>| {
         let mut output = if transposed { output.reversed_axes() } else { output };
+        let at = coordinates(stack, index);
         for (number, (a, b)) in terms.iter().enumerate() {
-            let (a, b) = (matrix(a, stack, index), matrix(b, stack, index));
+            let (a, b) = (matrix(a, &at), matrix(b, &at));
             multiply(a, b, added || number > 0, output.view_mut(), cx)?;
         }
         Ok(())
@@ -198,8 +184,10 @@ fn add_products<T: Gemm>(
         });
     }
     let mut added = opsmith::memory::filled(false, matrices, "marks of matrices")?;
+    let places = IndexSpace::new(stack, &[Layout { shape: &own, strides: &row_major_strides(&own) }])?;
     (0..count).try_for_each(|index| {
-        let place = place(&own, stack, index);
+        // Products are added up in the matrix of the output that has this place.
+        let place = places.place(0, index) as usize;
         let added = std::mem::replace(&mut added[place], true);
         products(index, output.index_axis_mut(Axis(0), place), added, Some(cx))
     })

@@ -10,6 +10,7 @@ use std::marker::PhantomData;
 
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
+use opsmith::space::{Extents, broadcast_shape};
 use opsmith::{Autocast, Dim, Shape};
 
 use self::cuda::OnCard;
@@ -217,7 +218,7 @@ fn transposed_if<'a, P: Place>(stack: &P::Stack<'a>, transposed: bool) -> Result
 struct Call<'a, P: Place> {
     a: P::Stack<'a>,
     b: P::Stack<'a>,
-    stack: Vec<usize>,
+    stack: Extents,
     transposed: Transposed,
 }
 
@@ -233,7 +234,8 @@ impl<'a, P: Place> Call<'a, P> {
         if left[left.len() - 1] != right[right.len() - 2] {
             return Err(error());
         }
-        let stack = broadcast(&left[..left.len() - 2], &right[..right.len() - 2]).ok_or_else(error)?;
+        let stack =
+            broadcast_shape([&left[..left.len() - 2], &right[..right.len() - 2]]).ok_or_else(error)?;
         Ok(Call { a, b, stack, transposed })
     }
 
@@ -281,22 +283,6 @@ impl<'a, P: Place> Call<'a, P> {
 /// Whether there are two dims at least.
 fn has_matrices<P: Place>(stack: &P::Stack<'_>) -> bool {
     P::shape(stack).len() >= 2
-}
-
-/// The dims that two lists of dims broadcast to by NumPy's rules.
-fn broadcast(left: &[usize], right: &[usize]) -> Option<Vec<usize>> {
-    let (long, short) = if left.len() < right.len() { (right, left) } else { (left, right) };
-    let mut dims = long.to_vec();
-    let first = dims.len() - short.len();
-    for (dim, &other) in dims[first..].iter_mut().zip(short) {
-        match (*dim, other) {
-            (_, 1) => {}
-            (1, _) => *dim = other,
-            (a, b) if a == b => {}
-            _ => return None,
-        }
-    }
-    Some(dims)
 }
 
 /// A kernel of one of the ops.

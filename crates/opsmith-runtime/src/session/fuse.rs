@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU32;
 
 use opsmith_body::{Expr, Scalar, compose};
 use opsmith_core::fork::OnceLock;
+use opsmith_core::space::broadcast_shape;
 use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
 
 use super::plan::{Action, KEPT, Slot, Step};
@@ -50,28 +51,12 @@ impl Fused {
     }
 
     fn fit(&self, shapes: &[&[usize]]) -> bool {
-        let Some(all) = broadcast(shapes.iter().copied()) else { return false };
-        let is_whole =
-            |part: &Vec<usize>| broadcast(part.iter().map(|&input| shapes[input])).is_some_and(|s| s == all);
-        self.full.iter().all(|&input| shapes[input] == all) && self.whole.iter().all(is_whole)
+        let Some(all) = broadcast_shape(shapes.iter().copied()) else { return false };
+        let is_whole = |part: &Vec<usize>| {
+            broadcast_shape(part.iter().map(|&input| shapes[input])).is_some_and(|s| s == all)
+        };
+        self.full.iter().all(|&input| shapes[input] == all.as_slice()) && self.whole.iter().all(is_whole)
     }
-}
-
-/// The shape that shapes broadcast to by NumPy's rules; none if they do not fit.
-fn broadcast<'a>(shapes: impl Iterator<Item = &'a [usize]> + Clone) -> Option<Vec<usize>> {
-    let rank = shapes.clone().map(<[usize]>::len).max().unwrap_or(0);
-    let mut all = vec![1; rank];
-    for shape in shapes {
-        for (own, &dim) in all[rank - shape.len()..].iter_mut().zip(shape) {
-            match (*own, dim) {
-                (_, 1) => {}
-                (1, _) => *own = dim,
-                (a, b) if a == b => {}
-                _ => return None,
-            }
-        }
-    }
-    Some(all)
 }
 
 /// What is known of the tensors in slots.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::OpKernelContext;
+use crate::space::IndexSpace;
 use crate::tensor::TensorView;
 use crate::{DType, DeviceKind, Error, Result};
 
@@ -98,13 +99,10 @@ impl OpKernelContext<'_> {
 
 /// The bytes of each element of a tensor in main memory whose elements are no text.
 fn elements<'a>(tensor: &'a TensorView<'_>) -> impl Iterator<Item = &'a [u8]> {
-    let (shape, strides, size) = (tensor.shape(), tensor.strides(), tensor.dtype().size());
-    (0..shape.iter().product::<usize>()).map(move |position| {
-        let (mut rest, mut at) = (position, 0);
-        for (&dim, &stride) in shape.iter().zip(strides).rev() {
-            at += (rest % dim) as isize * stride;
-            rest /= dim;
-        }
+    let size = tensor.dtype().size();
+    let spaces = IndexSpace::new(tensor.shape(), &[tensor.layout()]).into_iter();
+    let places = spaces.flat_map(|space| (0..space.len()).map(move |index| space.place(0, index)));
+    places.map(move |at| {
         // SAFETY: this is the place of an element of the tensor, whose strides count elements; it is initialised, as inputs
         // are and outputs that have been filled.
         unsafe { std::slice::from_raw_parts(tensor.data_ptr().offset(at * size as isize), size) }
