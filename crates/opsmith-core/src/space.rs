@@ -18,7 +18,7 @@
 //!     }
 //! });
 //! assert_eq!(sums, [11.0, 12.0, 13.0, 24.0, 25.0, 26.0]);
-//! # opsmith_core::Result::Ok(())
+//! # Ok::<(), opsmith_core::Error>(())
 //! ```
 
 use std::ops::Range;
@@ -62,6 +62,7 @@ pub fn coordinates(shape: &[usize], index: usize) -> Extents {
 }
 
 /// Puts the coordinates of an index in the place of dims, the innermost first.
+#[inline]
 fn divide<'a>(mut index: usize, dims: impl Iterator<Item = &'a mut usize>) {
     for dim in dims {
         let size = (*dim).max(1);
@@ -208,6 +209,7 @@ impl IndexSpace {
     }
 
     /// How many indices there are.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -256,6 +258,7 @@ impl IndexSpace {
     }
 
     /// The position along each dim, the last one first, of an index.
+    #[inline]
     pub fn coordinates(&self, index: usize) -> Extents {
         let mut at = Extents::from_slice(&self.dims);
         divide(index, at.iter_mut());
@@ -263,6 +266,7 @@ impl IndexSpace {
     }
 
     /// The place of an operand at an index. For a loop over many, [`runs`](Self::runs) is faster.
+    #[inline]
     pub fn place(&self, operand: usize, index: usize) -> isize {
         place(self.strides(operand), &self.coordinates(index))
     }
