@@ -16,7 +16,7 @@ import torch
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
-from opsmith.torch import _autocast, _autograd, _calls, _fake, _vmap
+from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _vmap
 from opsmith.torch._eager import PLAIN
 from opsmith.torch._op import TorchOp
 
@@ -73,6 +73,7 @@ def _wire(loaded: Loaded) -> _Wired:
         for op in definition.ops
         if (overload := _overload(definition.name, op))
     }
+    _caches.tell(loaded)
     library = torch.library.Library(definition.name, "FRAGMENT")  # type: ignore[no-untyped-call]
     functions = {}
     for op in definition.ops:

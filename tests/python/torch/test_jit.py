@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +58,27 @@ def test_the_attribute_that_is_learnt_in_the_guide(capsys: pytest.CaptureFixture
     section = guide.read_text(encoding="utf-8").split("\n## Learning an attribute\n")[1]
     exec(section.split("```python\n")[1].split("```")[0], {})
     assert float(capsys.readouterr().out) == pytest.approx(0.25, abs=1e-5)
+
+
+CACHED = """
+import sys
+import torch
+from opsmith import jit
+
+library = jit.load_inline("jit_cached", sys.argv[1])
+x = torch.tensor([0.5, 1.5], requires_grad=True)
+torch.compile(library.curve, fullgraph=True)(x).sum().backward()
+print(*x.grad.tolist())
+"""
+
+
+def test_what_was_compiled_with_another_gradient_is_not_found_again(tmp_path: Path) -> None:
+    """Of exp the gradient op takes the output, of a square the input: both take two tensors."""
+    for formula, slope in [("x.exp()", math.exp), ("x * x", lambda x: 2 * x), ("x.exp()", math.exp)]:
+        source = f"#[pointwise]\nfn curve<S: Scalar>(x: S) -> S {{ {formula} }}"
+        command = [sys.executable, "-c", CACHED, source]
+        environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        found = [float(number) for number in done.stdout.split()]
+        assert found == pytest.approx([slope(0.5), slope(1.5)], rel=1e-6), formula
