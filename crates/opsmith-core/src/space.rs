@@ -303,11 +303,10 @@ impl IndexSpace {
     ) {
         let begin = range.start;
         if self.dims.len() < 2 {
-            // It is one run.
-            let places = self.steps(operands).map(|step| begin as isize * step);
-            return if !range.is_empty() {
-                act(begin, places, range.len())
-            };
+            if !range.is_empty() {
+                act(begin, self.steps(operands).map(|step| begin as isize * step), range.len());
+            }
+            return;
         }
         let from = self.coordinates(begin);
         self.runs_from(operands, &from, range.len(), |done, places, count| act(begin + done, places, count));
@@ -325,9 +324,10 @@ impl IndexSpace {
     ) {
         let (dims, strides) = (self.dims(), operands.map(|operand| self.strides(operand)));
         let (&[inner, ..], &[first, ..]) = (dims, from) else {
-            return if count > 0 {
-                act(0, [0; N], count)
-            };
+            if count > 0 {
+                act(0, [0; N], count);
+            }
+            return;
         };
         let (mut places, mut done) = (strides.map(|own| place(own, from)), count.min(inner - first));
         if done > 0 {
