@@ -129,6 +129,9 @@ pub enum Order {
     Strided,
 }
 
+/// The most strides for which nothing is allocated: those of 8 operands along 6 dims.
+const FEW: usize = 48;
+
 /// All indices of a shape, in row-major order, and where each of some operands has its element: its place, in elements from
 /// the first one's.
 ///
@@ -139,7 +142,7 @@ pub struct IndexSpace {
     /// The last dim first.
     dims: Extents,
     /// The strides of each operand along them, one operand after another, each with room for as many dims.
-    strides: SmallVec<[isize; 48]>,
+    strides: SmallVec<[isize; FEW]>,
     room: usize,
     len: usize,
 }
@@ -149,9 +152,14 @@ impl IndexSpace {
     ///
     /// # Errors
     /// `InvalidArgument` when one does not; `ResourceExhausted` when there are more elements than memory could hold.
+    #[inline]
     pub fn new(shape: &[usize], operands: &[Layout<'_>]) -> Result<IndexSpace> {
-        let [space] = IndexSpace::split(shape, operands, |_| 0)?;
-        Ok(space)
+        let mut space = IndexSpace::with_room(shape.len(), operands.len());
+        let mut fits = operands.iter().all(|operand| operand.shape.len() <= shape.len());
+        for dim in (0..shape.len()).rev() {
+            fits &= space.push_of(shape, operands, dim);
+        }
+        if fits && space.len <= isize::MAX as usize { Ok(space) } else { Err(no_space(shape, operands)) }
     }
 
     /// Several spaces, each of some of the dims of `shape`: `part` says of each dim which one has it.
@@ -166,25 +174,37 @@ impl IndexSpace {
         operands: &[Layout<'_>],
         part: impl Fn(usize) -> usize,
     ) -> Result<[IndexSpace; PARTS]> {
-        let rank = shape.len();
-        let mut parts = std::array::from_fn(|_| IndexSpace::with_room(rank, operands.len()));
-        let mut fits = operands.iter().all(|operand| operand.shape.len() <= rank);
-        for dim in (0..rank).rev() {
-            let size = shape[dim];
-            let strides = operands.iter().map(|operand| {
-                let stride = operand.stride(rank - dim, size);
-                fits &= stride.is_some();
-                stride.unwrap_or(0)
-            });
-            parts[part(dim)].push(size, strides);
+        let mut parts = std::array::from_fn(|_| IndexSpace::with_room(shape.len(), operands.len()));
+        let mut fits = operands.iter().all(|operand| operand.shape.len() <= shape.len());
+        for dim in (0..shape.len()).rev() {
+            fits &= parts[part(dim)].push_of(shape, operands, dim);
         }
-        if fits && checked_num_elements(shape).is_some() { Ok(parts) } else { Err(no_space(shape, operands)) }
+        let len = parts.iter().fold(1usize, |len, part| len.saturating_mul(part.len));
+        if fits && len <= isize::MAX as usize { Ok(parts) } else { Err(no_space(shape, operands)) }
+    }
+
+    /// Adds a dim of a shape. Gives whether all operands broadcast to it.
+    #[inline]
+    fn push_of(&mut self, shape: &[usize], operands: &[Layout<'_>], dim: usize) -> bool {
+        let mut fits = true;
+        let strides = operands.iter().map(|operand| {
+            let stride = operand.stride(shape.len() - dim, shape[dim]);
+            fits &= stride.is_some();
+            stride.unwrap_or(0)
+        });
+        self.push(shape[dim], strides);
+        fits
     }
 
     /// A space of one index, with room for so many dims.
+    #[inline]
     pub fn with_room(dims: usize, operands: usize) -> IndexSpace {
         let room = dims.max(1);
-        IndexSpace { dims: Extents::new(), strides: SmallVec::from_elem(0, operands * room), room, len: 1 }
+        let strides = match operands * room {
+            few @ ..=FEW => SmallVec::from_buf_and_len([0; FEW], few),
+            many => SmallVec::from_elem(0, many),
+        };
+        IndexSpace { dims: Extents::new(), strides, room, len: 1 }
     }
 
     /// Adds a dim before those that there are, with the stride of each operand.
@@ -194,10 +214,11 @@ impl IndexSpace {
     #[inline]
     pub fn push(&mut self, size: usize, strides: impl IntoIterator<Item = isize>) {
         let (rank, last) = (self.dims.len(), self.dims.last().copied());
-        let mut merges = last.is_some();
-        for (own, stride) in self.strides.chunks_exact_mut(self.room).zip(strides) {
-            own[rank] = stride;
-            merges = merges && last.is_some_and(|inner| goes_on(inner, own[rank - 1], stride));
+        let (mut merges, all) = (last.is_some(), &mut self.strides[..]);
+        for (operand, stride) in strides.into_iter().enumerate() {
+            let at = operand * self.room + rank;
+            all[at] = stride;
+            merges = merges && last.is_some_and(|inner| goes_on(inner, all[at - 1], stride));
         }
         self.len = self.len.saturating_mul(size);
         let merged = last.filter(|_| merges).and_then(|inner| inner.checked_mul(size));
@@ -280,7 +301,14 @@ impl IndexSpace {
         range: Range<usize>,
         mut act: impl FnMut(usize, [isize; N], usize),
     ) {
-        let (begin, from) = (range.start, self.coordinates(range.start));
+        let begin = range.start;
+        if self.dims.len() < 2 {
+            if !range.is_empty() {
+                act(begin, self.steps(operands).map(|step| begin as isize * step), range.len());
+            }
+            return;
+        }
+        let from = self.coordinates(begin);
         self.runs_from(operands, &from, range.len(), |done, places, count| act(begin + done, places, count));
     }
 
@@ -294,31 +322,37 @@ impl IndexSpace {
         count: usize,
         mut act: impl FnMut(usize, [isize; N], usize),
     ) {
-        let strides = operands.map(|operand| self.strides(operand));
-        let (&[inner, ..], &[first, ..]) = (self.dims(), from) else {
-            return if count > 0 {
-                act(0, [0; N], count)
-            };
+        let (dims, strides) = (self.dims(), operands.map(|operand| self.strides(operand)));
+        let (&[inner, ..], &[first, ..]) = (dims, from) else {
+            if count > 0 {
+                act(0, [0; N], count);
+            }
+            return;
         };
-        let first = count.min(inner - first);
-        if first > 0 {
-            act(0, strides.map(|strides| place(strides, from)), first);
+        let (mut places, mut done) = (strides.map(|own| place(own, from)), count.min(inner - first));
+        if done > 0 {
+            act(0, places, done);
         }
-        if first == count {
+        if done == count {
             return;
         }
-        let (mut done, mut at) = (first, Extents::from_slice(from));
-        at[0] = 0;
+        let mut at = Extents::from_slice(from);
+        let at = &mut at[..dims.len()];
+        (0..N).for_each(|own| places[own] -= first as isize * strides[own][0]);
         while done < count {
-            for (along, &dim) in at.iter_mut().zip(&self.dims).skip(1) {
-                *along += 1;
-                if *along < dim {
+            for dim in 1..dims.len() {
+                at[dim] += 1;
+                // A dim that ends begins again.
+                let (steps, ends) =
+                    if at[dim] < dims[dim] { (1, false) } else { (1 - dims[dim] as isize, true) };
+                (0..N).for_each(|own| places[own] += steps * strides[own][dim]);
+                if !ends {
                     break;
                 }
-                *along = 0;
+                at[dim] = 0;
             }
             let length = inner.min(count - done);
-            act(done, strides.map(|strides| place(strides, &at)), length);
+            act(done, places, length);
             done += length;
         }
     }

@@ -139,7 +139,8 @@ fn compute<const N: usize>(run: &dyn Run<N>, context: &OpKernelContext<'_>) -> R
     };
     let output = context.allocate_output(0, &shape)?;
     let layouts: [_; N] = std::array::from_fn(|input| inputs[input].layout());
-    let (space, operands) = (IndexSpace::new(&shape, &layouts)?, std::array::from_fn(|input| input));
+    let space = IndexSpace::new(&shape, &layouts)?;
+    let operands = std::array::from_fn(|input| input);
     let steps = space.steps(operands);
     let sizes: [usize; N] = std::array::from_fn(|input| inputs[input].dtype().size());
     let from: [Shared; N] = std::array::from_fn(|input| Shared(inputs[input].data_ptr().cast_mut()));
