@@ -135,3 +135,34 @@ fn an_instance_reads_only_what_it_may() {
     }
     assert!(!of_row(Axes::NONE, |x| Each::amax(x * x)).gradient_reading(&[0]).reads(1));
 }
+
+#[test]
+fn logarithms_beside_other_outputs_are_not_read() {
+    let (row, i) = (Axes::at(&[0]), Axis::new(0));
+    let penalised =
+        trace_over(&["i"], &[("w", row), ("x", row)], &[("z", Axes::NONE), ("y", Axes::NONE)], |x| {
+            let z = Indexed::sum(x[1] * x[1], i).sqrt();
+            vec![z, Indexed::sum(x[0].exp(), i).log() + z]
+        });
+    let of_w = penalised.gradient_reading(&[0, 1]).with_outputs(&[0]).formula();
+    assert!(!of_w.contains("exp(w - y"), "{of_w}");
+    let (pairs, others) = (Axes::at(&[0, 1]), Axes::at(&[0, 2]));
+    let given =
+        trace_over(&["i", "j", "k"], &[("w", pairs), ("x", others)], &[("y", others), ("z", others)], |x| {
+            let z = x[1].exp();
+            vec![Indexed::sum(x[0].exp(), Axis::new(1)).log() + z, z]
+        });
+    assert_eq!(given.gradient_reading(&[0, 1]).result_axes(), [pairs, others]);
+}
+
+#[test]
+fn logarithms_of_what_may_be_negative_are_not_read() {
+    let i = Axis::new(0);
+    let rest = |x: &[Expr]| vec![(Expr::of(2.0) - Indexed::sum(x[0].exp(), i)).log()];
+    let weighted = |x: &[Expr]| vec![Indexed::sum(x[1] * x[0].exp(), i).log()];
+    let rest = trace_over(&["i"], &[("x", Axes::at(&[0]))], &[("y", Axes::NONE)], rest);
+    assert!(!rest.gradient_reading(&[0]).reads(1), "{}", rest.gradient_reading(&[0]).formula());
+    let arguments = [("x", Axes::at(&[0])), ("w", Axes::at(&[0]))];
+    let weighted = trace_over(&["i"], &arguments, &[("y", Axes::NONE)], weighted);
+    assert!(!weighted.gradient_reading(&[0]).reads(2), "{}", weighted.gradient_reading(&[0]).formula());
+}

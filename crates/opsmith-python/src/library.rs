@@ -46,6 +46,12 @@ impl Library {
         self.library.path().to_string_lossy().into_owned()
     }
 
+    /// What tells this build of the library from others: size and time of its file when it was opened.
+    #[getter]
+    fn build(&self) -> &str {
+        self.library.build()
+    }
+
     /// The library's name, the namespace of its ops.
     #[getter]
     fn name(&self) -> &str {

@@ -20,6 +20,7 @@ pub struct Library(Arc<Loaded>);
 
 struct Loaded {
     path: PathBuf,
+    build: Option<String>,
     table: &'static OpsmithLibrary,
     name: String,
     version: String,
@@ -68,8 +69,12 @@ impl Library {
         loader::embedded(unsafe { loader::check_table(table) }?)
     }
 
-    /// The library behind a checked table.
-    pub(crate) fn new(path: PathBuf, table: &'static OpsmithLibrary) -> Result<Library> {
+    /// The library behind a checked table, and what tells its file from those of other builds.
+    pub(crate) fn new(
+        path: PathBuf,
+        build: Option<String>,
+        table: &'static OpsmithLibrary,
+    ) -> Result<Library> {
         let read = || {
             // SAFETY: `init` takes nothing, and gives an error that is taken once.
             unsafe { take_error(table, (table.init)()) }?;
@@ -84,6 +89,7 @@ impl Library {
             read().map_err(|error: Error| error.within(path.display()))?;
         Ok(Library(Arc::new(Loaded {
             path,
+            build,
             table,
             name,
             version,
@@ -96,6 +102,12 @@ impl Library {
     /// The file, with symbolic links resolved; where the library is part of the program, words that say so.
     pub fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// What tells this build of the library from others: size and time of its file when it was opened. The version where it is part of
+    /// the program.
+    pub fn build(&self) -> &str {
+        self.0.build.as_deref().unwrap_or(&self.0.version)
     }
 
     /// The library's name, the namespace of its ops in every framework.

@@ -1,5 +1,6 @@
 //! Opens shared objects: each file once, checked before it is opened and never closed.
 
+use std::fmt;
 use std::fs::Metadata;
 use std::mem::offset_of;
 use std::os::unix::fs::MetadataExt;
@@ -55,6 +56,13 @@ impl From<&Metadata> for FileVersion {
     }
 }
 
+impl fmt::Display for FileVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, nanoseconds) = self.modified;
+        write!(f, "{}:{seconds}.{nanoseconds:09}", self.size)
+    }
+}
+
 /// The library in the file `path`: the one that is loaded already where the file, or one with the same definitions, was
 /// opened before.
 pub(crate) fn open(path: &Path) -> Result<Library> {
@@ -77,7 +85,7 @@ pub(crate) fn open(path: &Path) -> Result<Library> {
         "{}: was loaded before and has changed since; a process cannot load it again: start a new one",
         path.display()
     );
-    let library = Library::new(path.clone(), open_table(&path)?)?;
+    let library = Library::new(path.clone(), Some(version.to_string()), open_table(&path)?)?;
     keep(path, Some(version), library)
 }
 
@@ -94,7 +102,7 @@ pub(crate) fn embedded(table: &'static OpsmithLibrary) -> Result<Library> {
         return Ok(known.library.clone());
     }
     let path = PathBuf::from("this program");
-    let library = Library::new(path.clone(), table)?;
+    let library = Library::new(path.clone(), None, table)?;
     keep(path, None, library)
 }
 

@@ -15,7 +15,7 @@ impl Library {
     /// What is wrong with its definitions.
     pub fn standard() -> Result<Library> {
         static STANDARD: OnceLock<Result<Library>> = OnceLock::new();
-        let library = || Library::new(PathBuf::from("the engine"), opsmith_ops::table());
+        let library = || Library::new(PathBuf::from("the engine"), None, opsmith_ops::table());
         STANDARD.get_or_init(library).clone()
     }
 }

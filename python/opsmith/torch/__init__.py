@@ -73,7 +73,6 @@ def _wire(loaded: Loaded) -> _Wired:
         for op in definition.ops
         if (overload := _overload(definition.name, op))
     }
-    _caches.tell(loaded)
     library = torch.library.Library(definition.name, "FRAGMENT")  # type: ignore[no-untyped-call]
     functions = {}
     for op in definition.ops:
@@ -82,7 +81,8 @@ def _wire(loaded: Loaded) -> _Wired:
         if torch_op is None:
             functions[op.name] = _unavailable(op)
             continue
-        _register(library, torch_op, gradient, partial(native.infer_shapes, op.index))
+        fake = _fake.implementation(torch_op, partial(native.infer_shapes, op.index), _caches.tag(loaded))
+        _register(library, torch_op, gradient, fake)
         functions[op.name] = _calls.function(loaded, torch_op, gradient)
     return _Wired(loaded, functions, library)
 
@@ -97,9 +97,9 @@ def _overload(library: str, op: Op) -> torch._ops.OpOverload | None:
 
 
 def _register(
-    library: torch.library.Library, op: TorchOp, gradient: TorchOp | None, infer_shapes: Callable[[str], str]
+    library: torch.library.Library, op: TorchOp, gradient: TorchOp | None, fake: Callable[..., Any]
 ) -> None:
-    torch.library.register_fake(op.qualified_name, _fake.implementation(op, infer_shapes), lib=library)
+    torch.library.register_fake(op.qualified_name, fake, lib=library)
     if op.takes_tensors:
         library.impl(op.overload, _autograd.kernel(op, gradient), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         torch.library.register_vmap(op.qualified_name, _vmap.rule(op), lib=library)

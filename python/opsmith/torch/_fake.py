@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from opsmith.torch import _composed
+from opsmith.torch import _caches, _composed
 from opsmith.torch._op import Call, TorchOp, Value, device_of, dtype_name
 
 Size: TypeAlias = int | torch.SymInt
@@ -19,15 +19,16 @@ Size: TypeAlias = int | torch.SymInt
 _CACHED_SHAPES = 256
 
 
-def implementation(op: TorchOp, infer_shapes: Callable[[str], str]) -> Callable[..., Value]:
+def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) -> Callable[..., Value]:
     """The function for `torch.library.register_fake`. `infer_shapes` takes and gives JSON, as the C ABI
-    says."""
+    says; `tag` is what PyTorch's caches know the library by."""
 
     @functools.lru_cache(_CACHED_SHAPES)
     def infer(request: str) -> Any:
         return json.loads(infer_shapes(request))
 
     def fake(*args: Value, **kwargs: Value) -> Value:
+        _caches.tell(tag)
         _composed.keep_uncached(op)
         call = op.bind(args, kwargs)
         device = _device(op, call)

@@ -62,21 +62,36 @@ def test_the_attribute_that_is_learnt_in_the_guide(capsys: pytest.CaptureFixture
 
 CACHED = """
 import sys
+import threading
 import torch
 from opsmith import jit
 
 library = jit.load_inline("jit_cached", sys.argv[1])
 x = torch.tensor([0.5, 1.5], requires_grad=True)
-torch.compile(library.curve, fullgraph=True)(x).sum().backward()
-print(*x.grad.tolist())
+library.curve(x)
+
+def compiled():
+    # What a patch has set is gone after it.
+    with torch.compiler.config.patch(cache_key_tag="own"):
+        torch.compile(library.curve, fullgraph=True)(x).sum().backward()
+    print(*x.grad.tolist())
+
+if sys.argv[2] == "thread":
+    # Settings are those of a thread.
+    thread = threading.Thread(target=compiled)
+    thread.start()
+    thread.join()
+else:
+    compiled()
 """
 
 
-def test_what_was_compiled_with_another_gradient_is_not_found_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["here", "thread"])
+def test_what_was_compiled_with_another_gradient_is_not_found_again(tmp_path: Path, where: str) -> None:
     """Of exp the gradient op takes the output, of a square the input: both take two tensors."""
     for formula, slope in [("x.exp()", math.exp), ("x * x", lambda x: 2 * x), ("x.exp()", math.exp)]:
         source = f"#[pointwise]\nfn curve<S: Scalar>(x: S) -> S {{ {formula} }}"
-        command = [sys.executable, "-c", CACHED, source]
+        command = [sys.executable, "-c", CACHED, source, where]
         environment = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

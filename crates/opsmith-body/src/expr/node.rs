@@ -120,7 +120,7 @@ impl Fold {
 pub enum Node {
     /// The input of that position.
     Input(u32),
-    /// The attribute of that position in [`Graph::attributes`].
+    /// The attribute of that position in [`Graph::attributes`](super::graph::Graph::attributes).
     Attribute(u32),
     /// A constant, by the bits of the `f64`.
     Constant(u64),

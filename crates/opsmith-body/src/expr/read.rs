@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::axes::Axes;
 use crate::expr::graph::{Graph, Value};
 use crate::expr::node::{Binary, Id, Node, Unary};
-use crate::expr::trace::{Expr, node, node_at, replace, replaced};
+use crate::expr::trace::{Expr, axes_of, node, node_at, replace, replaced};
 use crate::scalar::Scalar;
 
 /// A sum: how often each node is added to it, or, below 0, taken off.
@@ -15,8 +15,14 @@ type Terms = BTreeMap<Id, i32>;
 #[derive(Default)]
 pub(super) struct Read {
     given: Vec<Id>,
-    /// Logarithms of divisors, where outputs say them: `log(s)` is a sum of inputs and what else the output is made of.
-    logs: BTreeMap<Id, Terms>,
+    /// Logarithms of divisors, where outputs say them.
+    logs: BTreeMap<Id, Log>,
+}
+
+/// A logarithm: a sum of the output that says it and what else that output is made of.
+struct Log {
+    output: Id,
+    terms: Terms,
 }
 
 impl Read {
@@ -36,13 +42,17 @@ impl Read {
     }
 
     /// The logarithms that a sum has, from what it is and its other terms.
-    fn find_logs(&mut self, terms: &Terms, sum: Id) {
+    ///
+    /// Not that of a number which may be negative: the output is NaN then, and the quotient is not.
+    fn find_logs(&mut self, terms: &Terms, output: Id) {
         for (term, count) in terms {
-            if let (Node::Unary(Unary::Log, a), 1 | -1) = (node_at(*term), *count) {
+            if let (Node::Unary(Unary::Log, a), 1 | -1) = (node_at(*term), *count)
+                && is_not_negative(a)
+            {
                 let others = terms.iter().filter(|(other, _)| *other != term);
                 let mut log: Terms = others.map(|(other, times)| (*other, -times * count)).collect();
-                *log.entry(sum).or_default() += count;
-                self.logs.insert(a, log);
+                *log.entry(output).or_default() += count;
+                self.logs.insert(a, Log { output, terms: log });
             }
         }
     }
@@ -70,14 +80,33 @@ impl Read {
         };
         let mut terms = Terms::new();
         add_terms(u, 1, &mut terms);
-        let is_gone = |(id, count): (&Id, &i32)| self.given.contains(id) || terms.get(id) == Some(count);
-        if !log.iter().all(is_gone) {
+        let is_gone = |(id, count): (&Id, &i32)| *id == log.output || terms.get(id) == Some(count);
+        if !log.terms.iter().all(is_gone) {
             return None;
         }
-        for (id, count) in log {
+        for (id, count) in &log.terms {
             *terms.entry(*id).or_default() -= count;
         }
-        Some(node(Node::Unary(Unary::Exp, sum(&terms).0)))
+        let quotient = node(Node::Unary(Unary::Exp, sum(&terms).0));
+        let own = axes_of(number.0).union(axes_of(divisor.0));
+        axes_of(quotient.0).is_within(own).then_some(quotient)
+    }
+}
+
+/// Whether a number cannot be less than 0, whatever the inputs are.
+fn is_not_negative(id: Id) -> bool {
+    match node_at(id) {
+        Node::Constant(bits) => f64::from_bits(bits) >= 0.0,
+        Node::Count(_) | Node::Index(_) => true,
+        Node::Unary(Unary::Exp | Unary::Abs | Unary::Sigmoid | Unary::Softplus | Unary::Sqrt, _) => true,
+        Node::Unary(Unary::Rsqrt | Unary::NormalCdf | Unary::NormalPdf, _) => true,
+        Node::Binary(Binary::Mul, a, b) if a == b => true,
+        Node::Binary(Binary::Add | Binary::Mul | Binary::Div | Binary::Min | Binary::Max, a, b) => {
+            is_not_negative(a) && is_not_negative(b)
+        }
+        Node::Select(_, yes, no) => is_not_negative(yes) && is_not_negative(no),
+        Node::Fold(_, _, a) | Node::Detached(a) => is_not_negative(a),
+        _ => false,
     }
 }
 

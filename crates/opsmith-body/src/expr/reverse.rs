@@ -204,7 +204,14 @@ fn over_axis(axis: Axis, guard: Guard, term: Slope) -> (Guard, Slope) {
     let (inner, outer): (BTreeMap<_, _>, BTreeMap<_, _>) =
         guard.0.into_iter().partition(|(id, _)| axes_of(*id).has(axis));
     let mut outer = Guard(outer);
-    let Some(mask) = Guard(inner).mask() else { return (outer, sum(fold(Fold::Sum, term))) };
+    let Some(mask) = Guard(inner).mask() else {
+        // A sign is taken once for all of the sum.
+        let whole = match node_at(term.0) {
+            Node::Unary(Unary::Neg, inner) => -fold(Fold::Sum, Expr(inner)),
+            _ => fold(Fold::Sum, term),
+        };
+        return (outer, sum(whole));
+    };
     let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
     let anywhere = fold(Fold::Max, Expr::select(mask, one, zero)).gt(zero);
     outer.0.insert(anywhere.0, true);

@@ -173,11 +173,6 @@ impl Recorder {
                 self.binary(Binary::Pow, a, count)
             }
             (Fold::Max | Fold::Min, false) => a,
-            (Fold::Sum, true) if self.negated(a).is_some() => {
-                let a = self.negated(a).unwrap_or(a);
-                let sum = self.fold(op, axis, a);
-                self.negate(sum)
-            }
             (_, true) => self.intern(Node::Fold(op, axis, a)),
         }
     }

@@ -99,7 +99,13 @@ pub(super) fn graph(random: &mut Random, sizes: &[usize]) -> Made {
             let new = builder.bounded(new);
             builder.pool.push(new);
         }
-        outputs.iter().map(|(axes, kind)| builder.output(*axes, *kind).x).collect()
+        let mut done: Vec<Known> = Vec::new();
+        for (axes, kind) in &outputs {
+            let has_log = !is_exact && *kind == Kind::Number && builder.random.one_in(4);
+            let output = if has_log { builder.logarithm(*axes, &done) } else { builder.output(*axes, *kind) };
+            done.push(output);
+        }
+        done.into_iter().map(|output| output.x).collect()
     });
     derived(Made { graph, inputs, outputs, is_exact }, order)
 }
@@ -313,6 +319,27 @@ impl Builder<'_> {
             0 => Known { x: a.x.tanh(), bound: 1.0, ..a },
             _ => Known { x: a.x * Expr::of(2.0 / a.bound), bound: 2.0, ..a },
         }
+    }
+
+    /// An output that says the logarithm of a sum, perhaps beside other outputs.
+    fn logarithm(&mut self, axes: Axes, others: &[Known]) -> Known {
+        let a = self.pick();
+        let weight = if self.random.one_in(4) { self.pick() } else { self.constant() };
+        let mut sum = if self.random.one_in(3) { a.x.exp() * weight.x } else { a.x.exp() };
+        for axis in a.axes.union(weight.axes).minus(axes).iter() {
+            sum = sum.sum(axis);
+        }
+        let mut x = if self.random.one_in(6) { (Expr::of(2.0) - sum).log() } else { sum.log() };
+        for other in others.iter().copied().chain([self.pick()]) {
+            if other.axes.is_within(axes) {
+                match self.random.below(3) {
+                    0 => x = x + other.x,
+                    1 => x = x - other.x,
+                    _ => {}
+                }
+            }
+        }
+        Known { x, axes: a.axes.union(weight.axes).both(axes), bound: 1e9 }
     }
 
     fn output(&mut self, axes: Axes, kind: Kind) -> Known {
