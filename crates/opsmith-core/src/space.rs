@@ -337,14 +337,9 @@ impl IndexSpace {
         mut act: impl FnMut(usize, [isize; N], usize),
     ) {
         let (dims, strides) = (self.dims(), operands.map(|operand| self.strides(operand)));
-        let (&[inner, ..], &[first, ..]) = (dims, from) else {
-            if count > 0 {
-                act(0, [0; N], count);
-            }
-            return;
-        };
+        let (inner, first) = (dims.first().copied().unwrap_or(1), from.first().copied().unwrap_or(0));
         let (mut places, mut done) = (strides.map(|own| place(own, from)), count.min(inner - first));
-        if done > 0 {
+        if count > 0 {
             act(0, places, done);
         }
         if done == count {
