@@ -155,11 +155,8 @@ impl IndexSpace {
     #[inline]
     pub fn new(shape: &[usize], operands: &[Layout<'_>]) -> Result<IndexSpace> {
         let mut space = IndexSpace::with_room(shape.len(), operands.len());
-        let mut fits = operands.iter().all(|operand| operand.shape.len() <= shape.len());
-        for dim in (0..shape.len()).rev() {
-            fits &= space.push_of(shape, operands, dim);
-        }
-        if fits && space.len <= isize::MAX as usize { Ok(space) } else { Err(no_space(shape, operands)) }
+        space.add(shape, operands)?;
+        Ok(space)
     }
 
     /// Several spaces, each of some of the dims of `shape`: `part` says of each dim which one has it.
@@ -177,23 +174,10 @@ impl IndexSpace {
         let mut parts = std::array::from_fn(|_| IndexSpace::with_room(shape.len(), operands.len()));
         let mut fits = operands.iter().all(|operand| operand.shape.len() <= shape.len());
         for dim in (0..shape.len()).rev() {
-            fits &= parts[part(dim)].push_of(shape, operands, dim);
+            fits &= parts[part(dim)].add_dim(shape, operands, dim);
         }
         let len = parts.iter().fold(1usize, |len, part| len.saturating_mul(part.len));
         if fits && len <= isize::MAX as usize { Ok(parts) } else { Err(no_space(shape, operands)) }
-    }
-
-    /// Adds a dim of a shape. Gives whether all operands broadcast to it.
-    #[inline]
-    fn push_of(&mut self, shape: &[usize], operands: &[Layout<'_>], dim: usize) -> bool {
-        let mut fits = true;
-        let strides = operands.iter().map(|operand| {
-            let stride = operand.stride(shape.len() - dim, shape[dim]);
-            fits &= stride.is_some();
-            stride.unwrap_or(0)
-        });
-        self.push(shape[dim], strides);
-        fits
     }
 
     /// A space of one index, with room for so many dims.
@@ -205,6 +189,36 @@ impl IndexSpace {
             many => SmallVec::from_elem(0, many),
         };
         IndexSpace { dims: Extents::new(), strides, room, len: 1 }
+    }
+
+    /// Adds the dims of `shape`, to which all operands broadcast. A space that is filled where it lies is had sooner than
+    /// [`new`](Self::new) gives one: it is large.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); the space is of no use then.
+    ///
+    /// # Panics
+    /// When there is no room for them.
+    #[inline]
+    pub fn add(&mut self, shape: &[usize], operands: &[Layout<'_>]) -> Result<()> {
+        let mut fits = operands.iter().all(|operand| operand.shape.len() <= shape.len());
+        for dim in (0..shape.len()).rev() {
+            fits &= self.add_dim(shape, operands, dim);
+        }
+        if fits && self.len <= isize::MAX as usize { Ok(()) } else { Err(no_space(shape, operands)) }
+    }
+
+    /// Adds a dim of `shape`. Gives whether all operands broadcast along it.
+    #[inline]
+    fn add_dim(&mut self, shape: &[usize], operands: &[Layout<'_>], dim: usize) -> bool {
+        let mut fits = true;
+        let strides = operands.iter().map(|operand| {
+            let stride = operand.stride(shape.len() - dim, shape[dim]);
+            fits &= stride.is_some();
+            stride.unwrap_or(0)
+        });
+        self.push(shape[dim], strides);
+        fits
     }
 
     /// Adds a dim before those that there are, with the stride of each operand.
@@ -323,14 +337,9 @@ impl IndexSpace {
         mut act: impl FnMut(usize, [isize; N], usize),
     ) {
         let (dims, strides) = (self.dims(), operands.map(|operand| self.strides(operand)));
-        let (&[inner, ..], &[first, ..]) = (dims, from) else {
-            if count > 0 {
-                act(0, [0; N], count);
-            }
-            return;
-        };
+        let (inner, first) = (dims.first().copied().unwrap_or(1), from.first().copied().unwrap_or(0));
         let (mut places, mut done) = (strides.map(|own| place(own, from)), count.min(inner - first));
-        if done > 0 {
+        if count > 0 {
             act(0, places, done);
         }
         if done == count {

@@ -139,7 +139,8 @@ fn compute<const N: usize>(run: &dyn Run<N>, context: &OpKernelContext<'_>) -> R
     };
     let output = context.allocate_output(0, &shape)?;
     let layouts: [_; N] = std::array::from_fn(|input| inputs[input].layout());
-    let space = IndexSpace::new(&shape, &layouts)?;
+    let mut space = IndexSpace::with_room(shape.len(), N);
+    space.add(&shape, &layouts)?;
     let operands = std::array::from_fn(|input| input);
     let steps = space.steps(operands);
     let sizes: [usize; N] = std::array::from_fn(|input| inputs[input].dtype().size());

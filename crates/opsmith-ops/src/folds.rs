@@ -113,8 +113,11 @@ struct Terms {
 impl Terms {
     fn new(context: &OpKernelContext<'_>, axes: &Axes, tensor: TensorView<'_>) -> Result<Terms> {
         let marks = axes.marks(&context.signature().name, tensor.rank())?;
-        let part = |dim: usize| usize::from(marks[dim]);
-        let [results, terms] = IndexSpace::split(tensor.shape(), &[tensor.layout()], part)?;
+        let mut parts = [false, true].map(|_| IndexSpace::with_room(tensor.rank(), 1));
+        for (dim, &mark) in marks.iter().enumerate().rev() {
+            parts[usize::from(mark)].push(tensor.shape()[dim], [tensor.strides()[dim]]);
+        }
+        let [results, terms] = parts;
         let kept = tensor.shape().iter().zip(&marks).filter(|(_, mark)| axes.keep || !**mark);
         let shape = kept.map(|(&dim, &mark)| if mark { 1 } else { dim }).collect();
         Ok(Terms { results, terms, shape })

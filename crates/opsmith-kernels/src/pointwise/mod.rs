@@ -196,7 +196,8 @@ impl Computation {
                 Place { data: output.view.data_ptr().cast(), operand: layouts.len() - 1 }
             }));
         }
-        let space = IndexSpace::new(&shapes.all, &layouts)?;
+        let mut space = IndexSpace::with_room(shapes.all.len(), layouts.len());
+        space.add(&shapes.all, &layouts)?;
         let source = |place: Option<Place<T>>| {
             // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
             // output is of the space's shape, so its block is written after it has been read.

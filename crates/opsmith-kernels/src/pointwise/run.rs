@@ -115,7 +115,8 @@ pub(crate) unsafe fn each_element<'a, T: Stored>(
     };
     let read: SmallVec<[_; 8]> = inputs.map(|(data, layout)| (data, layout_of(layout))).collect();
     let written: SmallVec<[_; 8]> = outputs.map(|(data, layout)| (data, layout_of(layout))).collect();
-    let space = IndexSpace::new(shape, &layouts)?;
+    let mut space = IndexSpace::with_room(shape.len(), layouts.len());
+    space.add(shape, &layouts)?;
     // SAFETY: promised by the caller.
     let source = |&(data, operand): &(_, usize)| unsafe { Some(Source::new(&space, operand, data)) };
     let target = |&(data, operand): &(_, usize)| {
