@@ -95,8 +95,8 @@ class Op:
     differentiable: bool
     """False where the op says that zeros flow back."""
     shape: str | None
-    batchable: bool
-    """Whether leading dims may be added to every argument."""
+    parallel: str | None
+    """The rule of the free axes."""
     autocast: str | None = None
     """What PyTorch's autocast does with the inputs: `float32`, `lower`, `widest`, or nothing."""
     cuda: bool = False
@@ -264,7 +264,7 @@ def _op(index: int, data: dict[str, Any]) -> Op:
         gradient=wiring,
         differentiable=gradient != "not_differentiable",
         shape=data["shape"],
-        batchable=data["batchable"],
+        parallel=data["parallel"],
         autocast=data.get("autocast"),
         cuda=bool(on_cuda),
         host_inputs=frozenset(i for i, arg in enumerate(data["inputs"]) if arg["name"] in kept),

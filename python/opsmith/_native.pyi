@@ -61,6 +61,9 @@ class Op:
         attrs: tuple[object, ...] | Mapping[str, object] | None = None,
         wanted: int = -1,
     ) -> Any: ...
+    def batches(
+        self, attrs: Mapping[str, object], ranks: list[int | None], batched: list[bool]
+    ) -> list[tuple[str, list[int | None], Any]]: ...
     def set_fallback(self, fallback: Callable[[tuple[object, ...], object], object] | None) -> None: ...
 
 Compose: TypeAlias = Callable[[GraphOperation, list[GraphOutput | None]], list[GraphOutput | None] | None]

@@ -88,7 +88,7 @@ impl Library {
     /// An op is what [`Signature::to_json`](crate::Signature::to_json) gives plus
     /// `gradient` (`null`, `"not_differentiable"`, or `{op, inputs, outputs}` where an input is
     /// `["input" | "output" | "output_gradient", position]` and an output the position of a forward input),
-    /// `shape` (the shape signature or `null`), `batchable` (whether leading dims may be added to every argument),
+    /// `shape` (the shape signature or `null`),
     /// `parallel` (the rule of the free axes, as [`Parallel`](crate::Parallel) prints it, or `null`),
     /// `explained` (whether [`Op::explain`] has something to say), `autocast` (the name of an
     /// [`Autocast`](crate::Autocast), or `null`) and `kernels` (`[{device, types, host_memory}]`, the last the names of inputs
@@ -128,7 +128,6 @@ fn op_to_json(op: &Op) -> Value {
     };
     value["shape"] = op.shape_signature().map_or(Value::Null, |shapes| json!(shapes.to_string()));
     value["explained"] = json!(op.explain_fn().is_some());
-    value["batchable"] = json!(op.shape_signature().is_some_and(|shapes| shapes.is_batchable()));
     value["parallel"] = op.parallel().map_or(Value::Null, |parallel| json!(parallel.to_string()));
     value["autocast"] = op.autocast().map_or(Value::Null, |policy| json!(policy.name()));
     let kernels = op.kernels().iter().map(|kernel| {

@@ -148,7 +148,8 @@ impl OpDef {
     }
 
     /// Says which axes are free, as [`Parallel`] has it: the names of dims of the shape signature, `"n, m"`, or a rule of its own,
-    /// `"(..., n, _), (m, _) -> (..., n, m)"`.
+    /// `"(..., n, _), (m, _) -> (..., n, m)"`. Where every argument of the shape signature has batch dims, these are free unless other
+    /// axes are said to be; not of an op that is stateful or changes inputs in place.
     pub fn parallel(mut self, axes: &str) -> OpDef {
         self.parallel = Some(axes.to_owned());
         self
@@ -212,8 +213,12 @@ impl OpDef {
                 (shapes.shape_fn(), Some(shapes))
             }
         };
-        let parallel = |text: &String| Parallel::new(text, &signature, shape_signature.as_ref());
-        let parallel = self.parallel.as_ref().map(parallel).transpose()?;
+        // What batch dims mean.
+        let is_pure = !signature.stateful && !signature.inputs.iter().any(|input| input.is_ref);
+        let is_batchable = is_pure && shape_signature.as_ref().is_some_and(ShapeSignature::is_batchable);
+        let stated = self.parallel.as_deref().or(is_batchable.then_some("..."));
+        let parallel = |text: &str| Parallel::new(text, &signature, shape_signature.as_ref());
+        let parallel = stated.map(parallel).transpose()?;
         for kernel in &self.kernels {
             check_kernel(&signature, kernel)?;
         }

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::fork::Mutex;
-use opsmith_core::{AttrValue, Result, TensorView};
+use opsmith_core::{AttrValue, Batch, Result, TensorView};
 use opsmith_runtime::CallInputs;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 use smallvec::SmallVec;
 
 use crate::attrs;
@@ -231,6 +231,38 @@ impl Op {
         wanted: i64,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.invoke(py, inputs, attrs, wanted)
+    }
+
+    /// The ways in which a batch of calls is one call, best first: `("front", ranks, attrs)` where the batch is one more dim in front of
+    /// each input, of these ranks, and other attributes then hold; `("beside", inputs, outputs)` where it is put together with a dim of
+    /// each, counted from the end. `None` stands for an input that stays as it is.
+    fn batches<'py>(
+        &self,
+        py: Python<'py>,
+        attrs: &Bound<'py, PyAny>,
+        ranks: Vec<Option<usize>>,
+        batched: Vec<bool>,
+    ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        let attrs = attrs::read(self.op.signature(), &self.visible, attrs)?;
+        let told = |batch: Batch| match batch {
+            Batch::InFront { ranks, attrs } => {
+                let changed = PyDict::new(py);
+                for (name, value) in attrs {
+                    match value {
+                        AttrValue::Int(position) => changed.set_item(name, position)?,
+                        AttrValue::Ints(positions) => changed.set_item(name, positions)?,
+                        // No others have positions.
+                        _ => {}
+                    }
+                }
+                ("front", ranks, changed).into_pyobject(py)
+            }
+            Batch::Beside(axis) => {
+                let outputs: Vec<_> = axis.outputs.iter().map(|output| output.dim).collect();
+                ("beside", axis.inputs, outputs).into_pyobject(py)
+            }
+        };
+        self.op.batches(&attrs, &ranks, &batched).into_iter().map(told).collect()
     }
 
     /// Sets what is called as `fallback(inputs, attrs)` when an input is a tensor of PyTorch, TensorFlow or JAX.

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::{
-    AttrValue, Gradient, GradientWiring, Result, Signature, TensorView, TensorViewMut, bail, ensure,
+    AttrValue, Batch, Error, Gradient, GradientWiring, Parallel, Result, Signature, TensorView,
+    TensorViewMut, bail, ensure,
 };
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -25,6 +26,7 @@ pub(crate) struct OpInfo {
     pub(crate) gradient: Gradient,
     pub(crate) wiring: Option<GradientWiring>,
     pub(crate) kernels: Vec<KernelInfo>,
+    pub(crate) parallel: Option<Parallel>,
 }
 
 impl OpInfo {
@@ -33,7 +35,10 @@ impl OpInfo {
         let (gradient, wiring) = gradient::from_json(&signature, &json["gradient"])
             .map_err(|error| error.within(&signature.name))?;
         let kernels = KernelInfo::all(&signature, json);
-        Ok(OpInfo { signature, gradient, wiring, kernels })
+        let parallel = json["parallel"].as_str().map(Parallel::parse).transpose();
+        let parallel =
+            parallel.map_err(|error| Error::invalid_argument(error.to_string()).within(&signature.name))?;
+        Ok(OpInfo { signature, gradient, wiring, kernels, parallel })
     }
 }
 
@@ -72,6 +77,25 @@ impl Op {
     /// How its gradient op is wired to it; none where no op computes its gradient.
     pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
         self.info().wiring.as_ref()
+    }
+
+    /// Its free axes; none where it states none.
+    pub fn parallel(&self) -> Option<&Parallel> {
+        self.info().parallel.as_ref()
+    }
+
+    /// The ways in which a batch of calls with these attributes and ranks is one call, as [`Parallel::batches`] tells them.
+    pub fn batches(
+        &self,
+        attrs: &[(&str, AttrValue)],
+        ranks: &[Option<usize>],
+        batched: &[bool],
+    ) -> Vec<Batch> {
+        let attr = |name: &str| {
+            let given = attrs.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+            given.or_else(|| self.signature().attrs[self.signature().attr_index(name)?].default.clone())
+        };
+        self.parallel().map_or_else(Vec::new, |parallel| parallel.batches(&attr, ranks, batched))
     }
 
     pub(crate) fn info(&self) -> &OpInfo {

@@ -130,9 +130,7 @@ mod tests {
                 testing::call::<zero_out_rows>().input(&one).attr("preserve_index", 2).run().unwrap();
             assert_eq!(outputs.array::<f32, Ix2>("zeroed").unwrap(), batch.index_axis(Axis(0), i));
         }
-        assert!(
-            crate::library().unwrap().op("zero_out_rows").unwrap().shape_signature().unwrap().is_batchable()
-        );
+        assert!(crate::library().unwrap().op("zero_out_rows").unwrap().parallel().is_some());
     }
 
     #[test]

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jax import lax
 
+from opsmith._batches import Batches
 from opsmith._definition import Arg, Loaded, Op
 from opsmith._errors import UnimplementedError
-from opsmith.jax import _attributes, _shapes, _targets, _varying
+from opsmith.jax import _attributes, _shapes, _targets, _varying, _vmap
 from opsmith.jax._constants import Constant
 
 Value: TypeAlias = Any
@@ -37,10 +38,19 @@ class JaxOp:
         )
         counts = {arg.number_attr or arg.type_list_attr for arg in definition.inputs if arg.is_list}
         self._tells_counts = len(counts) > 1
+        self._batching = _vmap.Batching(Batches(loaded, definition), definition, self.call_once)
 
     def call(self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int) -> tuple[Value, ...]:
         """All outputs, `None` for one that is not wanted, and behind them the new values of what the op
         changes in place. `attrs` are canonical, in the order of `call_attrs`."""
+        # JAX allows no effects inside of what has a batching rule of its own, and what is part of the program
+        # has no batch dim.
+        if self.definition.stateful or any(isinstance(x, Constant) for x in inputs):
+            return self.call_once(inputs, attrs, wanted)
+        return self._batching(inputs, attrs, wanted)
+
+    def call_once(self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int) -> tuple[Value, ...]:
+        """The same by a call that JAX's `vmap` does for each element."""
         op = self.definition
         groups = [_group(value) for value in inputs]
         groups = [
@@ -75,8 +85,7 @@ class JaxOp:
             self.target,
             [*results, *changed],
             has_side_effect=op.stateful,
-            # What is part of the program has no batch dim.
-            vmap_method="broadcast_all" if op.batchable and not constants else "sequential",
+            vmap_method="sequential",
             input_output_aliases=self._aliases(groups, len(results)),
         )(*flat, **encoded, **constants, **self._structure(groups, wanted))
         # What an op keeps from call to call may differ from device to device.

@@ -82,7 +82,7 @@ def _wire(loaded: Loaded) -> _Wired:
             functions[op.name] = _unavailable(op)
             continue
         fake = _fake.implementation(torch_op, partial(native.infer_shapes, op.index), _caches.tag(loaded))
-        _register(library, torch_op, gradient, fake)
+        _register(library, torch_op, gradient, fake, _vmap.rule(loaded, torch_op))
         functions[op.name] = _calls.function(loaded, torch_op, gradient)
     return _Wired(loaded, functions, library)
 
@@ -97,12 +97,12 @@ def _overload(library: str, op: Op) -> torch._ops.OpOverload | None:
 
 
 def _register(
-    library: torch.library.Library, op: TorchOp, gradient: TorchOp | None, fake: Callable[..., Any]
+    library: torch.library.Library, op: TorchOp, gradient: TorchOp | None, fake: Any, batched: Any
 ) -> None:
     torch.library.register_fake(op.qualified_name, fake, lib=library)
     if op.takes_tensors:
         library.impl(op.overload, _autograd.kernel(op, gradient), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
-        torch.library.register_vmap(op.qualified_name, _vmap.rule(op), lib=library)
+        torch.library.register_vmap(op.qualified_name, batched, lib=library)
     if op.definition.autocast is not None:
         for device, key in _autocast.KEYS.items():
             library.impl(op.overload, _autocast.kernel(op, device), key)  # type: ignore[no-untyped-call]

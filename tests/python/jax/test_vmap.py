@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import kernel_formulas
 import numpy as np
 import opsmith
 import pytest
@@ -93,6 +94,12 @@ WITHOUT: dict[str, set[str]] = {
     },
 }
 """Ops with inputs that JAX cannot trace, for their shapes or dtypes, or that only fail."""
+
+
+def test_an_op_that_says_nothing_is_called_one_by_one_and_that_is_told(testops: opsmith.Library) -> None:
+    # Once: before the others here.
+    with pytest.warns(RuntimeWarning, match=r"Echo: vmap calls it for each of 3 elements.*`parallel = "):
+        jax.vmap(testops.echo)(jnp.ones((3, 2), jnp.float32))
 
 
 def test_every_op_that_takes_tensors_has_a_sample() -> None:
@@ -194,3 +201,70 @@ def test_an_absent_input(testops: opsmith.Library) -> None:
 def test_a_message_from_within(testops: opsmith.Library) -> None:
     with pytest.raises(jax.errors.JaxRuntimeError, match="OUT_OF_RANGE: Fails: it failed"):
         jax.vmap(testops.fails)(jnp.ones((2, 3), np.float32)).block_until_ready()
+
+
+def test_bodies_are_called_once() -> None:
+    kernels = load("kernels")
+    formulas = kernel_formulas.formulas(np)
+    for op, formula in formulas.items():
+        others = [jnp.asarray(array) for array in formula.others]
+        inputs = [jnp.asarray(array) for array in formula.numbers(5)]
+
+        def value(*x: jax.Array, op: str = op, formula: Any = formula, others: Any = others) -> jax.Array:
+            return getattr(kernels, op)(*x, *others, **formula.attrs)
+
+        functions = [(value, 1)]
+        if jnp.issubdtype(value(*inputs).dtype, jnp.floating):
+            argnums = tuple(range(len(inputs)))
+            functions.append((jax.grad(lambda *x, f=value: (f(*x) ** 2).sum(), argnums), 2))
+        for axes in [[0] * len(inputs), [0, *[None] * (len(inputs) - 1)], [*[None] * (len(inputs) - 1), 1]]:
+            tensors = [
+                x if axis is None else jnp.stack([x, x + 0.1, x * 1.1], axis)
+                for x, axis in zip(inputs, axes, strict=True)
+            ]
+            for function, calls in functions:
+                batch = jax.vmap(function, axes)
+                program = str(jax.make_jaxpr(batch)(*tensors))
+                assert program.count("ffi_call[") == calls and "scan" not in program, (op, axes)
+                for ours, expected in zip(
+                    jax.tree.leaves(batch(*tensors)), loop(function, tensors, axes), strict=True
+                ):
+                    np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("x", "y"), [((2, 4), (4,)), ((), (2, 4)), ((1, 4), (2, 1))])
+def test_elements_of_other_ranks_broadcast(x: tuple[int, ...], y: tuple[int, ...]) -> None:
+    swiglu = load("activations").swiglu
+    inputs = [jnp.asarray(RNG.random(shape)) for shape in (x, y)]
+    slope = jax.grad(lambda x, y: (swiglu(x, y) ** 2).sum(), (0, 1))
+    second = jax.grad(lambda x, y: sum((g * g).sum() for g in slope(x, y)), (0, 1))
+    for axes in [[0, 0], [0, None], [None, -1]]:
+        tensors = [
+            a if axis is None else jnp.stack([a, a + 1, a * 2], axis)
+            for a, axis in zip(inputs, axes, strict=True)
+        ]
+        for function in (swiglu, slope, second):
+            answers = jax.tree.leaves(jax.vmap(function, axes)(*tensors))
+            for ours, expected in zip(answers, loop(function, tensors, axes), strict=True):
+                np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_batch_goes_beside_a_dim_that_is_free(distances: opsmith.Library) -> None:
+    f = distances.pairwise_manhattan_distance
+    x, y = jnp.asarray(RNG.random((3, 4, 2))), jnp.asarray(RNG.random((5, 2)))
+    for function, axes, given in [(f, [0, None], [x, y]), (f, [None, 1], [y, jnp.moveaxis(x, 0, 1)])]:
+        program = str(jax.make_jaxpr(jax.vmap(function, axes))(*given))
+        assert program.count("ffi_call[") == 1 and "scan" not in program
+        np.testing.assert_array_equal(jax.vmap(function, axes)(*given), loop(function, given, axes)[0])
+
+
+def test_positions_of_dims_are_those_of_an_element() -> None:
+    ops = load("opsmith_ops")
+    x = jnp.asarray(RNG.random((3, 4, 5)))
+    for axes in [[0], [1], [-1], [0, 1], []]:
+        ours = jax.vmap(lambda x, axes=axes: ops.sum(x, axes=axes))(x)
+        np.testing.assert_allclose(ours, [a.sum(tuple(axes) or None) for a in np.asarray(x)])
+    np.testing.assert_array_equal(jax.vmap(lambda x: ops.transpose(x, perm=[]))(x), x.transpose(0, 2, 1))
+    np.testing.assert_array_equal(
+        jax.vmap(lambda x: ops.gather(x, jnp.array([2, 0]), axis=1))(x), x[:, :, jnp.array([2, 0])]
+    )

@@ -44,14 +44,14 @@ impl FreeAxis {
 type Found<'a> = (&'a str, Option<usize>);
 
 /// The dims that dots of a name stand for.
-struct Space<'a> {
+pub(super) struct Space<'a> {
     name: &'a str,
-    rank: usize,
+    pub(super) rank: usize,
     held: Vec<bool>,
 }
 
 /// A call: its attributes by name, and the spaces of its dots.
-struct Call<'a> {
+pub(super) struct Call<'a> {
     attr: &'a dyn Fn(&str) -> Option<AttrValue>,
     spaces: Vec<Space<'a>>,
 }
@@ -100,7 +100,7 @@ impl Parallel {
 }
 
 impl<'a> Call<'a> {
-    fn new(
+    pub(super) fn new(
         parallel: &'a Parallel,
         attr: &'a dyn Fn(&str) -> Option<AttrValue>,
         ranks: &[Option<usize>],
@@ -173,7 +173,7 @@ impl<'a> Call<'a> {
     }
 
     /// How many dims an argument has beside those that dots stand for.
-    fn count(&self, own: &Argument) -> Option<usize> {
+    pub(super) fn count(&self, own: &Argument) -> Option<usize> {
         own.items().map(|item| self.length(item)).sum()
     }
 
@@ -184,7 +184,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn space(&self, name: &str) -> Option<&Space<'a>> {
+    pub(super) fn space(&self, name: &str) -> Option<&Space<'a>> {
         self.spaces.iter().find(|space| space.name == name)
     }
 

@@ -1,5 +1,6 @@
 //! Free axes: which axes of an op are independent of each other.
 
+mod batch;
 mod call;
 mod check;
 mod names;
@@ -10,6 +11,7 @@ use std::fmt;
 use crate::shape::{ShapeSignature, SignatureError};
 use crate::{Error, Result, Signature};
 
+pub use batch::Batch;
 pub use call::{FreeAxis, OutputAxis};
 
 /// Which axes of an op are free: cutting all inputs that have such an axis, calling the op on each part, and putting the outputs

@@ -189,3 +189,72 @@ fn the_size_is_that_of_the_inputs_that_have_it_whole() {
     assert_eq!(FreeAxis::position(axis.inputs[1], &[3], 3), Some(0));
     assert_eq!(FreeAxis::position(Some(2), &[3], 3), None);
 }
+
+fn batches(rule: &str, given: &[(&str, AttrValue)], ranks: &[usize], batched: &[usize]) -> Vec<Batch> {
+    let parallel = parse::parse(rule).unwrap();
+    let attr = |name: &str| given.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+    let ranks: Vec<Option<usize>> = ranks.iter().map(|rank| Some(*rank)).collect();
+    let batched: Vec<bool> = (0..ranks.len()).map(|input| batched.contains(&input)).collect();
+    parallel.batches(&attr, &ranks, &batched)
+}
+
+fn ints(values: &[i64]) -> AttrValue {
+    AttrValue::Ints(values.to_vec())
+}
+
+#[test]
+fn a_batch_is_one_more_dim_in_front() {
+    let in_front =
+        |rule: &str, given: &[(&str, AttrValue)], ranks: &[usize], batched: &[usize]| match batches(
+            rule, given, ranks, batched,
+        )
+        .into_iter()
+        .next()
+        {
+            Some(Batch::InFront { ranks, attrs }) => {
+                Some((ranks.iter().map(|rank| rank.unwrap_or(0)).collect::<Vec<_>>(), attrs))
+            }
+            _ => None,
+        };
+    let ranks = |rule: &str, own: &[usize], batched: &[usize]| in_front(rule, &[], own, batched).map(|b| b.0);
+    assert_eq!(ranks("(...), (...) -> (...)", &[0, 2], &[0]), Some(vec![3, 3]));
+    assert_eq!(ranks("(..., i, _), (..., _, _), (_) -> (..., i)", &[2, 4, 1], &[0]), Some(vec![5, 5, 0]));
+    assert_eq!(ranks("(..., i, _), (_) -> (..., i)", &[2, 1], &[0, 1]), None);
+    assert_eq!(ranks("(_..., i), (i) -> (_..., i)", &[2, 1], &[0]), None);
+    let sum = "(... but axes) -> (... less axes)";
+    let of_axes = |axes: &[i64], rank: usize| in_front(sum, &[("axes", ints(axes))], &[rank], &[0]);
+    let with_axes = |rank: usize, axes: &[i64]| Some((vec![rank], vec![("axes".to_owned(), ints(axes))]));
+    assert_eq!(of_axes(&[0, -1], 3), with_axes(4, &[1, -1]));
+    assert_eq!(of_axes(&[], 2), with_axes(3, &[1, 2]));
+    assert_eq!(of_axes(&[], 0), None);
+    let gradient = "(... but axes), (... less axes) -> (... but axes)";
+    let found = in_front(gradient, &[("axes", ints(&[1]))], &[3, 2], &[1]);
+    assert_eq!(found, Some((vec![4, 3], vec![("axes".to_owned(), ints(&[2]))])));
+    let turned = |perm: &[i64]| in_front("(...) -> (... by perm)", &[("perm", ints(perm))], &[2], &[0]);
+    let with_perm = |perm: &[i64]| Some((vec![3], vec![("perm".to_owned(), ints(perm))]));
+    assert_eq!(turned(&[]), with_perm(&[0, 2, 1]));
+    assert_eq!(turned(&[-1, 0]), with_perm(&[0, -1, 1]));
+    let axis = [("axis", AttrValue::Int(0))];
+    let gather = in_front("(... but axis), (_) -> (... with i... at axis)", &axis, &[2, 1], &[0]);
+    assert_eq!(gather.map(|found| found.0), Some(vec![3, 0]));
+    let product = "(..., n, _; transposed), (..., _, m) -> (..., n, m)";
+    let transposed = [("transposed", AttrValue::Bool(true))];
+    assert_eq!(in_front(product, &transposed, &[2, 2], &[1]).map(|b| b.0), Some(vec![3, 3]));
+}
+
+#[test]
+fn a_batch_is_beside_a_free_axis() {
+    let beside = |rule: &str, ranks: &[usize], batched: &[usize]| -> Vec<String> {
+        let all = batches(rule, &[], ranks, batched).into_iter();
+        all.filter_map(|batch| if let Batch::Beside(axis) = batch { Some(axis.name) } else { None }).collect()
+    };
+    let distance = "(n, _), (m, _) -> (n, m)";
+    assert_eq!(beside(distance, &[2, 2], &[0]), ["n"]);
+    assert_eq!(beside(distance, &[2, 2], &[1]), ["m"]);
+    assert!(beside(distance, &[2, 2], &[0, 1]).is_empty());
+    // No sum over the batch is asked for.
+    assert!(beside("(n, _), (m, _), (n, m) -> +(n, _), +(m, _)", &[2, 2, 2], &[2]).is_empty());
+    // What need not be repeated comes first, then what need not be moved.
+    assert_eq!(beside("(n, b), (n) -> (n, b)", &[2, 1], &[0]), ["b", "n"]);
+    assert_eq!(beside("(n, b) -> (n, b)", &[2], &[0]), ["n", "b"]);
+}

@@ -1,0 +1,100 @@
+"""How a batch of calls of an op becomes one call, for `vmap` of PyTorch and of JAX."""
+
+from __future__ import annotations
+
+import functools
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opsmith._definition import Loaded, Op
+
+_CACHED = 256
+
+
+@dataclass(frozen=True)
+class InFront:
+    """The batch is one more dim in front of each input, and of each output."""
+
+    ranks: tuple[int | None, ...]
+    """The rank that each input then has: the dim of the batch, dims of 1, its own dims. `None` where it stays
+    as it is."""
+    attrs: Mapping[str, Any]
+    """The attributes that are others then."""
+
+    def pads(self, ranks: Sequence[int | None]) -> bool:
+        """Whether an input of a call of these ranks gets dims of 1."""
+        both = zip(ranks, self.ranks, strict=True)
+        return any(None not in (own, new) and own + 1 != new for own, new in both)  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """The batch is put together with a dim of each, as the slower one of the two. Dims are counted from the
+    end."""
+
+    inputs: tuple[int | None, ...]
+    """`None` where an input stays as it is."""
+    outputs: tuple[int, ...]
+
+    def size(self, shapes: Sequence[Sequence[Sequence[int]]]) -> int | None:
+        """How long the dim is in inputs of these shapes, a list for each; `None` where they differ: one of
+        them is repeated along it then."""
+        pairs = zip(self.inputs, shapes, strict=True)
+        found = [
+            shape[-dim] if dim <= len(shape) else None
+            for dim, group in pairs
+            if dim is not None
+            for shape in group
+        ]
+        return found[0] if found and all(size == found[0] for size in found) else None
+
+
+class Batches:
+    """Of one op."""
+
+    def __init__(self, loaded: Loaded, op: Op) -> None:
+        self._op = op
+        self._native = loaded.native.op(op.index)
+        words = set(re.findall(r"\w+", op.parallel or ""))
+        self._attrs = [attr.name for attr in op.call_attrs if attr.name in words]
+        self._known = functools.lru_cache(_CACHED)(self._ask)
+        self._is_told = op.parallel is not None or op.stateful or any(arg.ref for arg in op.inputs)
+
+    @property
+    def has_sums(self) -> bool:
+        """Whether an output may be a sum over the batch."""
+        return "+" in (self._op.parallel or "")
+
+    def ways(
+        self, attrs: Mapping[str, Any], ranks: Sequence[int | None], batched: Sequence[bool]
+    ) -> tuple[InFront | Beside, ...]:
+        """The ways for a call with these attributes, best first. Of a list the rank is the largest."""
+        if self._op.parallel is None:
+            return ()
+        values = [(name, attrs[name]) for name in self._attrs if attrs.get(name) is not None]
+        key = tuple((name, tuple(v) if isinstance(v, list | tuple) else v) for name, v in values)
+        return self._known(key, tuple(ranks), tuple(batched))
+
+    def _ask(
+        self, attrs: tuple[Any, ...], ranks: tuple[int | None, ...], batched: tuple[bool, ...]
+    ) -> tuple[InFront | Beside, ...]:
+        found = self._native.batches(dict(attrs), list(ranks), list(batched))
+        return tuple(
+            InFront(tuple(inputs), rest) if kind == "front" else Beside(tuple(inputs), tuple(rest))
+            for kind, inputs, rest in found
+        )
+
+    def warn(self, size: int) -> None:
+        """Say once that the op is called for each element of a batch, where its author could change that."""
+        if self._is_told or size < 2:
+            return
+        self._is_told = True
+        warnings.warn(
+            f"{self._op.name}: vmap calls it for each of {size} elements, since it does not say which of its "
+            'dims are independent of each other; with `parallel = "…"` at the op a batch is one call',
+            RuntimeWarning,
+            stacklevel=3,
+        )

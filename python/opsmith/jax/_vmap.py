@@ -1,0 +1,171 @@
+"""The batching rule of an op, for `jax.vmap`.
+
+A batch is one call where the op says which of its dims are independent of each other. Any other op is called
+for each element of the batch: nothing quicker is sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from opsmith._batches import Batches, InFront
+from opsmith._definition import Op
+
+Value: TypeAlias = Any
+Once: TypeAlias = Callable[[Sequence[Value], tuple[Any, ...], int], tuple[Value, ...]]
+"""Inputs, canonical attributes and wanted outputs of one call, to its outputs."""
+
+
+class Batching:
+    """An op as a function with a batching rule."""
+
+    def __init__(self, batches: Batches, op: Op, once: Once) -> None:
+        self._batches = batches
+        self._op = op
+        self._once = once
+
+    def __call__(self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int) -> tuple[Value, ...]:
+        """The outputs of a call, which may be batched later."""
+        leaves, tree = jax.tree.flatten(list(inputs), is_leaf=lambda x: x is None)
+        arrays = [x for x in leaves if x is not None]
+
+        def grouped(values: Sequence[Value]) -> list[Value]:
+            """One for each array, as the inputs are grouped."""
+            rest = iter(values)
+            return jax.tree.unflatten(tree, [None if x is None else next(rest) for x in leaves])
+
+        def call(*arrays: Value) -> tuple[Value, ...]:
+            return self._once(grouped(arrays), attrs, wanted)
+
+        def rule(size: int, in_batched: Sequence[bool], *arrays: Value) -> tuple[Value, Value]:
+            result = self._in_one_call(size, grouped(in_batched), grouped(arrays), attrs, wanted)
+            if result is None:
+                self._batches.warn(size)
+                result = _one_by_one(call, in_batched, arrays)
+            return result, jax.tree.map(lambda _: True, result)
+
+        # What has no arrays cannot be batched.
+        if not arrays:
+            return call()
+        function = custom_vmap(call)
+        function.def_vmap(rule)
+        outputs: tuple[Value, ...] = function(*arrays)
+        return outputs
+
+    def _in_one_call(
+        self, size: int, batched: list[Value], inputs: list[Value], attrs: tuple[Any, ...], wanted: int
+    ) -> tuple[Value, ...] | None:
+        """The outputs of one call on the whole batch, its dim in front; `None` where that cannot be."""
+        groups = [list(zip(_list(x), _list(b), strict=True)) for x, b in zip(inputs, batched, strict=True)]
+        shapes = [[x.shape[1:] if is_batched else x.shape for x, is_batched in group] for group in groups]
+        ranks = [max(map(len, group)) if group else None for group in shapes]
+        known = dict(zip((attr.name for attr in self._op.call_attrs), attrs, strict=True))
+        for way in self._batches.ways(known, ranks, [any(is_b for _, is_b in group) for group in groups]):
+            if isinstance(way, InFront):
+                outputs = self._in_front(way, size, groups, inputs, {**known, **way.attrs}, wanted)
+                if not (self._batches.has_sums and way.pads(ranks)):
+                    return outputs
+                elements = self._elements(inputs, shapes, attrs, wanted)
+                return jax.tree.map(lambda x, like: x.reshape(size, *like.shape), outputs, elements)
+            length = way.size(shapes)
+            if length is not None:
+                pairs = zip(groups, way.inputs, strict=True)
+                given = [[_beside(x, is_b, axis, size) for x, is_b in g] for g, axis in pairs]
+                outputs = self(_like(inputs, given), attrs, wanted)
+                return tuple(
+                    jax.tree.map(lambda x, dim=dim, length=length: _apart(x, dim, size, length), output)
+                    for output, dim in zip(outputs, way.outputs, strict=True)
+                )
+        return None
+
+    def _in_front(
+        self,
+        way: InFront,
+        size: int,
+        groups: list[list[tuple[Value, bool]]],
+        inputs: list[Value],
+        attrs: dict[str, Any],
+        wanted: int,
+    ) -> tuple[Value, ...]:
+        changed = tuple(tuple(value) if isinstance(value, list) else value for value in attrs.values())
+
+        def call(repeat: bool) -> tuple[Value, ...]:
+            pairs = zip(groups, way.ranks, strict=True)
+            given = [[_in_front(x, is_b, rank, size, repeat) for x, is_b in g] for g, rank in pairs]
+            return self(_like(inputs, given), changed, wanted)
+
+        # A sum over what is not repeated would be over the batch too, and a signature has no dims of 1.
+        if not (self._batches.has_sums or self._op.shape):
+            try:
+                return call(repeat=False)
+            except jax.errors.JaxRuntimeError:
+                # Its own shape function wants equal shapes.
+                pass
+        return call(repeat=True)
+
+    def _elements(
+        self, inputs: list[Value], shapes: list[list[Any]], attrs: tuple[Any, ...], wanted: int
+    ) -> tuple[Value, ...]:
+        """The shapes of the outputs of one call."""
+        likes = [
+            [jax.ShapeDtypeStruct(shape, x.dtype) for shape, x in zip(group, _list(own), strict=True)]
+            for group, own in zip(shapes, inputs, strict=True)
+        ]
+        found: tuple[Value, ...] = jax.eval_shape(
+            lambda given: self._once(given, attrs, wanted), _like(inputs, likes)
+        )
+        return found
+
+
+def _like(inputs: list[Value], given: list[list[Value]]) -> list[Value]:
+    """The arrays, grouped as the inputs are."""
+    both = zip(inputs, given, strict=True)
+    return [None if x is None else group if isinstance(x, list | tuple) else group[0] for x, group in both]
+
+
+def _list(value: Value) -> list[Value]:
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _in_front(x: Value, is_batched: bool, rank: int | None, size: int, repeat: bool) -> Value:
+    """The array with the batch as dim 0, and as many dims of 1 behind it as the rank wants."""
+    if rank is None or not (is_batched or repeat):
+        return x
+    if not is_batched:
+        x = jnp.broadcast_to(x, (size, *x.shape))
+    return x.reshape(size, *[1] * (rank - x.ndim), *x.shape[1:])
+
+
+def _beside(x: Value, is_batched: bool, axis: int | None, size: int) -> Value:
+    """The array with the batch put together with the dim `axis`, counted from the end."""
+    if axis is None:
+        return x
+    if not is_batched:
+        x = jnp.broadcast_to(x, (size, *x.shape))
+    at = x.ndim - 1 - axis
+    moved = jnp.moveaxis(x, 0, at)
+    return moved.reshape(*moved.shape[:at], size * moved.shape[at + 1], *moved.shape[at + 2 :])
+
+
+def _apart(x: Value, axis: int, size: int, length: int) -> Value:
+    """The inverse, with the batch as dim 0."""
+    at = x.ndim - axis
+    return jnp.moveaxis(x.reshape(*x.shape[:at], size, length, *x.shape[at + 1 :]), at, 0)
+
+
+def _one_by_one(
+    call: Callable[..., tuple[Value, ...]], in_batched: Sequence[bool], arrays: Sequence[Value]
+) -> tuple[Value, ...]:
+    def one(batched: list[Value]) -> tuple[Value, ...]:
+        rest = iter(batched)
+        return call(*(next(rest) if is_b else x for x, is_b in zip(arrays, in_batched, strict=True)))
+
+    outputs: tuple[Value, ...] = jax.lax.map(
+        one, [x for x, is_b in zip(arrays, in_batched, strict=True) if is_b]
+    )
+    return outputs
