@@ -37,7 +37,8 @@ class Beside:
 
     inputs: tuple[int | None, ...]
     """`None` where an input stays as it is."""
-    outputs: tuple[int, ...]
+    outputs: tuple[int | None, ...]
+    """`None` for an output that is not asked for."""
 
     def size(self, shapes: Sequence[Sequence[Sequence[int]]]) -> int | None:
         """How long the dim is in inputs of these shapes, a list for each; `None` where they differ: one of
@@ -59,42 +60,53 @@ class Batches:
         self._op = op
         self._native = loaded.native.op(op.index)
         words = set(re.findall(r"\w+", op.parallel or ""))
-        self._attrs = [attr.name for attr in op.call_attrs if attr.name in words]
+        kinds = {"int", "bool"}
+        self._attrs = [attr.name for attr in op.call_attrs if attr.name in words and attr.type in kinds]
         self._known = functools.lru_cache(_CACHED)(self._ask)
-        self._is_told = op.parallel is not None or op.stateful or any(arg.ref for arg in op.inputs)
-
-    @property
-    def has_sums(self) -> bool:
-        """Whether an output may be a sum over the batch."""
-        return "+" in (self._op.parallel or "")
+        # Of one that may do more than compute there is nothing else to ask for.
+        self._is_told = op.stateful or any(arg.ref for arg in op.inputs)
 
     def ways(
-        self, attrs: Mapping[str, Any], ranks: Sequence[int | None], batched: Sequence[bool]
+        self, attrs: Mapping[str, Any], ranks: Sequence[int | None], batched: Sequence[bool], wanted: int
     ) -> tuple[InFront | Beside, ...]:
-        """The ways for a call with these attributes, best first. Of a list the rank is the largest."""
+        """The ways for a call with these attributes, best first. Of a list the rank is the largest. Bit i of
+        `wanted` is set when output i is asked for."""
         if self._op.parallel is None:
             return ()
         values = [(name, attrs[name]) for name in self._attrs if attrs.get(name) is not None]
         key = tuple((name, tuple(v) if isinstance(v, list | tuple) else v) for name, v in values)
-        return self._known(key, tuple(ranks), tuple(batched))
+        outputs = tuple(
+            not output.optional or bool(wanted >> i & 1) for i, output in enumerate(self._op.outputs)
+        )
+        return self._known(key, tuple(ranks), tuple(batched), outputs)
 
     def _ask(
-        self, attrs: tuple[Any, ...], ranks: tuple[int | None, ...], batched: tuple[bool, ...]
+        self,
+        attrs: tuple[Any, ...],
+        ranks: tuple[int | None, ...],
+        batched: tuple[bool, ...],
+        wanted: tuple[bool, ...],
     ) -> tuple[InFront | Beside, ...]:
-        found = self._native.batches(dict(attrs), list(ranks), list(batched))
+        found = self._native.batches(dict(attrs), list(ranks), list(batched), list(wanted))
         return tuple(
             InFront(tuple(inputs), rest) if kind == "front" else Beside(tuple(inputs), tuple(rest))
             for kind, inputs, rest in found
         )
 
-    def warn(self, size: int) -> None:
-        """Say once that the op is called for each element of a batch, where its author could change that."""
-        if self._is_told or size < 2:
+    def warn(self, size: Any) -> None:
+        """Say once that the op is called for each element of a batch."""
+        if self._is_told or (isinstance(size, int) and size < 2):
             return
         self._is_told = True
+        rule = self._op.parallel
+        why = (
+            "it does not say which of its dims are independent of each other; with `parallel = "
+            '"…"` at the op a batch is one call'
+            if rule is None
+            else f"none of its free axes can take the batch: {rule}"
+        )
         warnings.warn(
-            f"{self._op.name}: vmap calls it for each of {size} elements, since it does not say which of its "
-            'dims are independent of each other; with `parallel = "…"` at the op a batch is one call',
+            f"{self._op.name}: vmap calls it for each element of the batch, since {why}",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -62,7 +62,11 @@ class Op:
         wanted: int = -1,
     ) -> Any: ...
     def batches(
-        self, attrs: Mapping[str, object], ranks: list[int | None], batched: list[bool]
+        self,
+        attrs: Mapping[str, object],
+        ranks: list[int | None],
+        batched: list[bool],
+        wanted: list[bool],
     ) -> list[tuple[str, list[int | None], Any]]: ...
     def set_fallback(self, fallback: Callable[[tuple[object, ...], object], object] | None) -> None: ...
 

@@ -43,7 +43,7 @@ pub use gradient::{Gradient, GradientInput, GradientWiring};
 pub use kernel::{Compute, KernelDef, KernelRow, OpKernel, OpKernelConstruction, OpKernelContext};
 pub use library::Library;
 pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition};
-pub use parallel::{Batch, FreeAxis, OutputAxis, Parallel};
+pub use parallel::{Batch, Calls, FreeAxis, OutputAxis, Parallel};
 pub use plan::{Plan, PlanRef, Request};
 pub use program::{Program, ProgramFn};
 pub use resource::{Resource, ResourceGuard};

@@ -214,8 +214,10 @@ impl OpDef {
             }
         };
         // What batch dims mean.
-        let is_pure = !signature.stateful && !signature.inputs.iter().any(|input| input.is_ref);
-        let is_batchable = is_pure && shape_signature.as_ref().is_some_and(ShapeSignature::is_batchable);
+        let is_pure = !signature.stateful && signature.inputs.iter().all(|input| !input.is_ref);
+        let is_batchable = is_pure
+            && !signature.inputs.is_empty()
+            && shape_signature.as_ref().is_some_and(ShapeSignature::is_batchable);
         let stated = self.parallel.as_deref().or(is_batchable.then_some("..."));
         let parallel = |text: &str| Parallel::new(text, &signature, shape_signature.as_ref());
         let parallel = stated.map(parallel).transpose()?;

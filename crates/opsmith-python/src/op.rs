@@ -242,6 +242,7 @@ impl Op {
         attrs: &Bound<'py, PyAny>,
         ranks: Vec<Option<usize>>,
         batched: Vec<bool>,
+        wanted: Vec<bool>,
     ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let attrs = attrs::read(self.op.signature(), &self.visible, attrs)?;
         let told = |batch: Batch| match batch {
@@ -262,7 +263,7 @@ impl Op {
                 ("beside", axis.inputs, outputs).into_pyobject(py)
             }
         };
-        self.op.batches(&attrs, &ranks, &batched).into_iter().map(told).collect()
+        self.op.batches(&attrs, &ranks, &batched, &wanted).into_iter().map(told).collect()
     }
 
     /// Sets what is called as `fallback(inputs, attrs)` when an input is a tensor of PyTorch, TensorFlow or JAX.

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::{
-    AttrValue, Batch, Error, Gradient, GradientWiring, Parallel, Result, Signature, TensorView,
+    AttrValue, Batch, Calls, Error, Gradient, GradientWiring, Parallel, Result, Signature, TensorView,
     TensorViewMut, bail, ensure,
 };
 use serde_json::Value;
@@ -84,18 +84,21 @@ impl Op {
         self.info().parallel.as_ref()
     }
 
-    /// The ways in which a batch of calls with these attributes and ranks is one call, as [`Parallel::batches`] tells them.
+    /// The ways in which a batch of calls with these attributes and ranks is one call, for the outputs that are wanted, as
+    /// [`Parallel::batches`] tells them.
     pub fn batches(
         &self,
         attrs: &[(&str, AttrValue)],
         ranks: &[Option<usize>],
         batched: &[bool],
+        wanted: &[bool],
     ) -> Vec<Batch> {
         let attr = |name: &str| {
             let given = attrs.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
             given.or_else(|| self.signature().attrs[self.signature().attr_index(name)?].default.clone())
         };
-        self.parallel().map_or_else(Vec::new, |parallel| parallel.batches(&attr, ranks, batched))
+        let calls = Calls { attr: &attr, ranks, batched, wanted };
+        self.parallel().map_or_else(Vec::new, |parallel| parallel.batches(&calls))
     }
 
     pub(crate) fn info(&self) -> &OpInfo {

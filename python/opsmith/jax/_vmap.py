@@ -46,7 +46,8 @@ class Batching:
             result = self._in_one_call(size, grouped(in_batched), grouped(arrays), attrs, wanted)
             if result is None:
                 self._batches.warn(size)
-                result = _one_by_one(call, in_batched, arrays)
+                again = lambda *arrays: self(grouped(arrays), attrs, wanted)  # noqa: E731
+                result = _one_by_one(again, in_batched, arrays)
             return result, jax.tree.map(lambda _: True, result)
 
         # What has no arrays cannot be batched.
@@ -64,49 +65,29 @@ class Batching:
         groups = [list(zip(_list(x), _list(b), strict=True)) for x, b in zip(inputs, batched, strict=True)]
         shapes = [[x.shape[1:] if is_batched else x.shape for x, is_batched in group] for group in groups]
         ranks = [max(map(len, group)) if group else None for group in shapes]
+        is_batched = [any(is_b for _, is_b in group) for group in groups]
         known = dict(zip((attr.name for attr in self._op.call_attrs), attrs, strict=True))
-        for way in self._batches.ways(known, ranks, [any(is_b for _, is_b in group) for group in groups]):
+        for way in self._batches.ways(known, ranks, is_batched, wanted):
             if isinstance(way, InFront):
-                outputs = self._in_front(way, size, groups, inputs, {**known, **way.attrs}, wanted)
-                if not (self._batches.has_sums and way.pads(ranks)):
+                changed = {**known, **way.attrs}
+                new = tuple(tuple(value) if isinstance(value, list) else value for value in changed.values())
+                pairs = zip(groups, way.ranks, strict=True)
+                given = [[_in_front(x, is_b, rank, size) for x, is_b in group] for group, rank in pairs]
+                outputs = self(_like(inputs, given), new, wanted)
+                if not way.pads(ranks):
                     return outputs
                 elements = self._elements(inputs, shapes, attrs, wanted)
                 return jax.tree.map(lambda x, like: x.reshape(size, *like.shape), outputs, elements)
             length = way.size(shapes)
             if length is not None:
-                pairs = zip(groups, way.inputs, strict=True)
-                given = [[_beside(x, is_b, axis, size) for x, is_b in g] for g, axis in pairs]
+                both = zip(groups, way.inputs, strict=True)
+                given = [[_beside(x, is_b, axis, size) for x, is_b in group] for group, axis in both]
                 outputs = self(_like(inputs, given), attrs, wanted)
                 return tuple(
-                    jax.tree.map(lambda x, dim=dim, length=length: _apart(x, dim, size, length), output)
+                    jax.tree.map(lambda x, dim=dim or 0, length=length: _apart(x, dim, size, length), output)
                     for output, dim in zip(outputs, way.outputs, strict=True)
                 )
         return None
-
-    def _in_front(
-        self,
-        way: InFront,
-        size: int,
-        groups: list[list[tuple[Value, bool]]],
-        inputs: list[Value],
-        attrs: dict[str, Any],
-        wanted: int,
-    ) -> tuple[Value, ...]:
-        changed = tuple(tuple(value) if isinstance(value, list) else value for value in attrs.values())
-
-        def call(repeat: bool) -> tuple[Value, ...]:
-            pairs = zip(groups, way.ranks, strict=True)
-            given = [[_in_front(x, is_b, rank, size, repeat) for x, is_b in g] for g, rank in pairs]
-            return self(_like(inputs, given), changed, wanted)
-
-        # A sum over what is not repeated would be over the batch too, and a signature has no dims of 1.
-        if not (self._batches.has_sums or self._op.shape):
-            try:
-                return call(repeat=False)
-            except jax.errors.JaxRuntimeError:
-                # Its own shape function wants equal shapes.
-                pass
-        return call(repeat=True)
 
     def _elements(
         self, inputs: list[Value], shapes: list[list[Any]], attrs: tuple[Any, ...], wanted: int
@@ -132,9 +113,9 @@ def _list(value: Value) -> list[Value]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _in_front(x: Value, is_batched: bool, rank: int | None, size: int, repeat: bool) -> Value:
+def _in_front(x: Value, is_batched: bool, rank: int | None, size: int) -> Value:
     """The array with the batch as dim 0, and as many dims of 1 behind it as the rank wants."""
-    if rank is None or not (is_batched or repeat):
+    if rank is None:
         return x
     if not is_batched:
         x = jnp.broadcast_to(x, (size, *x.shape))

@@ -72,12 +72,12 @@ def _in_one_call(
     shapes = [[_element(*each) for each in group] for group in groups]
     ranks = [max(map(len, group)) if group else None for group in shapes]
     is_batched = [any(dim is not None for _, dim in group) for group in groups]
-    for way in batches.ways(call.attrs, ranks, is_batched):
+    for way in batches.ways(call.attrs, ranks, is_batched, call.wanted):
         if isinstance(way, InFront):
+            # First, for what is an error of one element might not be one of the batch.
+            elements = _elements(op, in_dims, args, kwargs) if way.pads(ranks) else None
             inputs = [_in_front(group, rank, size) for group, rank in zip(groups, way.ranks, strict=True)]
             result = _call(op, inputs, args, {**kwargs, **_keywords(op, way.attrs)})
-            needs_shapes = batches.has_sums and way.pads(ranks)
-            elements = _elements(op, in_dims, args, kwargs) if needs_shapes else None
             return _with_batch(op, call, result, size, elements, None)
         length = way.size(shapes)
         if length is not None:
@@ -160,7 +160,7 @@ def _with_batch(
             if not is_wanted:
                 found.append(tensor.new_empty((size, 0)))
             elif beside is not None:
-                at = tensor.dim() - beside[0].outputs[position]
+                at = tensor.dim() - (beside[0].outputs[position] or 0)
                 found.append(tensor.unflatten(at, (size, beside[1])).movedim(at, 0))
             elif elements is not None:
                 found.append(tensor.reshape(size, *elements[len(found)]))

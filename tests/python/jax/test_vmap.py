@@ -98,7 +98,7 @@ WITHOUT: dict[str, set[str]] = {
 
 def test_an_op_that_says_nothing_is_called_one_by_one_and_that_is_told(testops: opsmith.Library) -> None:
     # Once: before the others here.
-    with pytest.warns(RuntimeWarning, match=r"Echo: vmap calls it for each of 3 elements.*`parallel = "):
+    with pytest.warns(RuntimeWarning, match=r"Echo: vmap calls it for each element.*`parallel = "):
         jax.vmap(testops.echo)(jnp.ones((3, 2), jnp.float32))
 
 
@@ -267,4 +267,34 @@ def test_positions_of_dims_are_those_of_an_element() -> None:
     np.testing.assert_array_equal(jax.vmap(lambda x: ops.transpose(x, perm=[]))(x), x.transpose(0, 2, 1))
     np.testing.assert_array_equal(
         jax.vmap(lambda x: ops.gather(x, jnp.array([2, 0]), axis=1))(x), x[:, :, jnp.array([2, 0])]
+    )
+
+
+def test_gradients_of_what_is_shared() -> None:
+    ops = load("opsmith_ops")
+    x = jnp.asarray([1.0, 5.0, 3.0, 4.0])
+    np.testing.assert_array_equal(
+        jax.jacrev(lambda x: ops.top_k(x, 2)[0])(x), jax.nn.one_hot(jnp.array([1, 3]), 4)
+    )
+    weights = jnp.asarray(RNG.random((3, 2)))
+    values, positions = ops.top_k(x, 2)
+    slopes = jax.vmap(lambda w: ops.top_k_grad(x, positions, w))(weights)
+    assert slopes.shape == (3, 4)
+    np.testing.assert_array_equal(slopes[:, positions], weights)
+    del values
+
+
+def test_loops_in_batches_and_in_exported_programs(testops: opsmith.Library) -> None:
+    f = load("distances").pairwise_manhattan_distance
+    x, y = jnp.asarray(RNG.random((2, 3, 4, 5))), jnp.asarray(RNG.random((3, 6, 5)))
+    nested = jax.vmap(jax.vmap(f), (0, None))
+    assert str(jax.make_jaxpr(nested)(x, y)).count("scan[") == 1
+    np.testing.assert_array_equal(nested(x, y), jnp.stack([jnp.stack(list(map(f, a, y))) for a in x]))
+    (batch,) = jax.export.symbolic_shape("batch")
+    exported = jax.export.export(
+        jax.jit(jax.vmap(testops.squares)),
+        disabled_checks=[jax.export.DisabledSafetyCheck.custom_call("testops.squares")],
+    )(jax.ShapeDtypeStruct((batch, 6), jnp.float64))
+    np.testing.assert_array_equal(
+        exported.call(jnp.ones((3, 6))), jax.vmap(testops.squares)(jnp.ones((3, 6)))
     )

@@ -117,7 +117,12 @@ def test_a_batch_goes_beside_a_dim_that_is_free(distances: opsmith.Library) -> N
         assert compare(f, [torch.stack([x, x + 1, x * 2], dim), y], (dim, None)) == 1
         assert compare(f, [x, torch.stack([y, y + 1, y * 2], dim)], (None, dim)) == 1
     both = [torch.stack([x, x + 1, x * 2]), torch.stack([y, y + 1, y * 2])]
-    assert compare(f, both, (0, 0)) == SIZE
+    with pytest.warns(
+        RuntimeWarning, match=r"each element.*none of its free axes can take the batch: \(n, _\), \(m, _\)"
+    ):
+        torch.testing.assert_close(vmap(f)(*both), loop(f, both, (0, 0)))
+    # Of gradients that nobody wants nothing is a sum over the batch.
+    assert compare(grad(lambda x: f(x, y).sum()), [both[0]], (0,)) == 2
     lltm = load("lltm")
     b, f_, s = 4, 3, 2
     given = [(b, f_), (3 * s, s + f_), (3 * s,), (b, s), (b, s)]
@@ -137,6 +142,21 @@ def test_positions_of_dims_are_those_of_an_element(ops: opsmith.Library) -> None
     assert torch.equal(vmap(lambda x: ops.transpose(x, perm=[]))(x), x.mT)
     assert torch.equal(vmap(lambda x: ops.sum(x, axes=[]))(x[:, 0, 0]), x[:, 0, 0])
     assert torch.equal(vmap(lambda x: ops.gather(x, torch.tensor([2, 0]), axis=1))(x), x[:, :, [2, 0]])
+
+
+def test_what_is_an_error_of_one_element_is_one_of_the_batch(ops: opsmith.Library) -> None:
+    kernels, softmax = load("kernels"), load("reductions").softmax
+    x = torch.rand(3, 4)
+    for name, f, dims, given in [
+        ("mat_mul|MatMul", ops.mat_mul, (0, None), (x, torch.rand(4, 5))),
+        ("Softmax: `axes` is 2", lambda x: softmax(x, axes=2), 0, (x,)),
+        ("KNearest: ", lambda x, y: kernels.k_nearest(x, y, neighbours=2), (0, None), (x, torch.rand(6, 4))),
+        ("RbfKernel: ", kernels.rbf_kernel, (0, None), (x, torch.rand(6, 4))),
+    ]:
+        with pytest.raises(RuntimeError, match=name):
+            f(x[0], *given[1:])
+        with pytest.raises(RuntimeError, match=name):
+            vmap(f, dims)(*given)
 
 
 def test_in_compiled_programs() -> None:
@@ -160,7 +180,7 @@ def test_nothing_and_one() -> None:
 
 def test_an_op_that_says_nothing_is_called_one_by_one_and_that_is_told(testops: opsmith.Library) -> None:
     x = torch.rand(SIZE, 7, dtype=torch.float64)
-    with pytest.warns(RuntimeWarning, match=r"Squares: vmap calls it for each of 3 elements.*`parallel = "):
+    with pytest.warns(RuntimeWarning, match=r"Squares: vmap calls it for each element.*`parallel = "):
         vmap(testops.squares)(x)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -19,57 +19,80 @@ pub enum Batch {
     Beside(FreeAxis),
 }
 
-impl Parallel {
-    /// The ways in which a batch of calls is one call, best first. `ranks` are as in [`free_axes`](Self::free_axes), of one call;
-    /// `batched` tells which inputs have the dim of the batch besides. Those without it that have the axis have to be repeated along it.
-    ///
-    /// A batch is beside a free axis only where all inputs that have it have it at its full size.
-    pub fn batches(
-        &self,
-        attr: &dyn Fn(&str) -> Option<AttrValue>,
-        ranks: &[Option<usize>],
-        batched: &[bool],
-    ) -> Vec<Batch> {
-        let is_batched = |input: usize| batched.get(input).copied().unwrap_or(false);
-        let fits = |axis: &FreeAxis| {
-            let has = |input: usize| axis.inputs.get(input).is_some_and(Option::is_some);
-            let present = (0..ranks.len()).filter(|&input| ranks[input].is_some());
-            present.filter(|&input| is_batched(input)).all(has)
-                && axis.outputs.iter().all(|output| output.dim.is_some())
-        };
-        let mut beside: Vec<FreeAxis> = self.free_axes(attr, ranks).into_iter().filter(fits).collect();
-        beside.sort_by_key(|axis| {
-            let both = axis.inputs.iter().zip(ranks).enumerate();
-            let repeated =
-                both.clone().filter(|(input, (dim, _))| dim.is_some() && !is_batched(*input)).count();
-            let moved = both.filter(|(_, (dim, rank))| dim.is_some() && dim != rank).count();
-            (repeated, moved)
-        });
-        self.in_front(attr, ranks, &is_batched)
-            .into_iter()
-            .chain(beside.into_iter().map(Batch::Beside))
-            .collect()
+/// A batch of calls with the same attributes.
+#[derive(Clone, Copy)]
+pub struct Calls<'a> {
+    /// The attributes, by name.
+    pub attr: &'a dyn Fn(&str) -> Option<AttrValue>,
+    /// The ranks of the inputs of one call, as [`Parallel::free_axes`] takes them.
+    pub ranks: &'a [Option<usize>],
+    /// Which inputs have the dim of the batch besides.
+    pub batched: &'a [bool],
+    /// Which outputs are asked for.
+    pub wanted: &'a [bool],
+}
+
+impl Calls<'_> {
+    fn is_batched(&self, input: usize) -> bool {
+        self.batched.get(input).copied().unwrap_or(false)
     }
 
-    fn in_front(
-        &self,
-        attr: &dyn Fn(&str) -> Option<AttrValue>,
-        ranks: &[Option<usize>],
-        is_batched: &dyn Fn(usize) -> bool,
-    ) -> Option<Batch> {
-        let call = Call::new(self, attr, ranks)?;
+    fn is_wanted(&self, output: usize) -> bool {
+        self.wanted.get(output).copied().unwrap_or(true)
+    }
+
+    /// Whether all outputs that are asked for have the axis.
+    fn comes_out(&self, axis: &FreeAxis) -> bool {
+        let mut outputs = axis.outputs.iter().enumerate();
+        outputs.all(|(output, own)| own.dim.is_some() || !self.is_wanted(output))
+    }
+}
+
+impl Parallel {
+    /// The ways in which a batch of calls is one call, best first. Inputs without the batch that have the axis have to be repeated along
+    /// it.
+    ///
+    /// A batch is beside a free axis only where all inputs that have it have it at its full size.
+    pub fn batches(&self, calls: &Calls<'_>) -> Vec<Batch> {
+        let beside = self.beside(calls).into_iter().map(Batch::Beside);
+        self.in_front(calls).into_iter().chain(beside).collect()
+    }
+
+    fn beside(&self, calls: &Calls<'_>) -> Vec<FreeAxis> {
+        // How many dims a sum has is not known where it is of fewer than others have.
+        if self.has_sums() && !self.is_even(calls).unwrap_or(false) {
+            return Vec::new();
+        }
+        let fits = |axis: &FreeAxis| {
+            let batched = (0..calls.ranks.len()).filter(|&input| calls.is_batched(input));
+            let mut present = batched.filter(|&input| calls.ranks[input].is_some());
+            present.all(|input| axis.inputs[input].is_some()) && calls.comes_out(axis)
+        };
+        let mut axes = self.free_axes(calls.attr, calls.ranks);
+        axes.retain(fits);
+        axes.sort_by_key(|axis| {
+            let both = axis.inputs.iter().zip(calls.ranks).enumerate();
+            let has = both.filter(|(_, (dim, _))| dim.is_some());
+            let repeated = has.clone().filter(|(input, _)| !calls.is_batched(*input)).count();
+            (repeated, has.filter(|(_, (dim, rank))| dim != rank).count())
+        });
+        axes
+    }
+
+    fn in_front(&self, calls: &Calls<'_>) -> Option<Batch> {
+        let call = Call::new(self, calls.attr, calls.ranks)?;
         let count = call.space("")?.rank;
         let mut attrs: Vec<(String, AttrValue)> = Vec::new();
         for dots in self.arguments().filter_map(|own| own.dots.as_ref()) {
-            let Some((name, value)) = dots.with_one_in_front(attr, count)? else { continue };
+            let Some((name, value)) = dots.with_one_in_front(calls.attr, count)? else { continue };
             if !attrs.iter().any(|(known, _)| *known == name) {
                 attrs.push((name, value));
             }
         }
         let rank_in_front = |input: usize, own: &Argument| -> Option<Option<usize>> {
-            let Some(rank) = ranks.get(input).copied().flatten() else { return Some(None) };
+            let Some(rank) = calls.ranks.get(input).copied().flatten() else { return Some(None) };
             match own.dots.as_ref().filter(|_| own.leads()) {
-                None if is_batched(input) => None,
+                None if calls.is_batched(input) => None,
                 None => Some(None),
                 // These are not counted from the end, so they cannot be fewer.
                 Some(Dots { view: View::Less { .. }, .. }) => Some(Some(rank + 1)),
@@ -78,19 +101,34 @@ impl Parallel {
         };
         let inputs = self.inputs.iter().enumerate().map(|(input, own)| rank_in_front(input, own));
         let in_front: Vec<Option<usize>> = inputs.collect::<Option<_>>()?;
-        if !self.outputs.iter().all(Argument::leads) {
+        if self.outputs.iter().enumerate().any(|(output, own)| calls.is_wanted(output) && !own.leads()) {
             return None;
         }
         // Of the call that it becomes: the axis is there, and in front.
         let changed = |name: &str| {
-            attrs.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone()).or_else(|| attr(name))
+            let other = attrs.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+            other.or_else(|| (calls.attr)(name))
         };
-        let now: Vec<Option<usize>> = in_front.iter().zip(ranks).map(|(new, old)| new.or(*old)).collect();
+        let now: Vec<Option<usize>> =
+            in_front.iter().zip(calls.ranks).map(|(new, old)| new.or(*old)).collect();
         let name = format!("...[-{}]", count + 1);
         let axes = self.free_axes(&changed, &now);
         let axis = axes.iter().find(|axis| axis.name == name)?;
-        let is_there = axis.inputs == in_front && axis.outputs.iter().all(|output| output.dim.is_some());
+        let is_there = axis.inputs == in_front && calls.comes_out(axis);
         is_there.then_some(Batch::InFront { ranks: in_front, attrs })
+    }
+
+    /// Whether all inputs with dots of a name have as many dims there.
+    fn is_even(&self, calls: &Calls<'_>) -> Option<bool> {
+        let call = Call::new(self, calls.attr, calls.ranks)?;
+        for (own, rank) in self.inputs.iter().zip(calls.ranks) {
+            let (Some(Dots { axes: Some(name), view }), Some(rank)) = (&own.dots, rank) else { continue };
+            let is_whole = !matches!(view, View::Less { .. });
+            if is_whole && *rank != call.count(own)? + call.space(name)?.rank {
+                return Some(false);
+            }
+        }
+        Some(true)
     }
 }
 

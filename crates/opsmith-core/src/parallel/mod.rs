@@ -11,7 +11,7 @@ use std::fmt;
 use crate::shape::{ShapeSignature, SignatureError};
 use crate::{Error, Result, Signature};
 
-pub use batch::Batch;
+pub use batch::{Batch, Calls};
 pub use call::{FreeAxis, OutputAxis};
 
 /// Which axes of an op are free: cutting all inputs that have such an axis, calling the op on each part, and putting the outputs

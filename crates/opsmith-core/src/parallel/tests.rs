@@ -191,11 +191,22 @@ fn the_size_is_that_of_the_inputs_that_have_it_whole() {
 }
 
 fn batches(rule: &str, given: &[(&str, AttrValue)], ranks: &[usize], batched: &[usize]) -> Vec<Batch> {
+    batches_wanted(rule, given, ranks, batched, true)
+}
+
+/// With or without the second output.
+fn batches_wanted(
+    rule: &str,
+    given: &[(&str, AttrValue)],
+    ranks: &[usize],
+    batched: &[usize],
+    wanted: bool,
+) -> Vec<Batch> {
     let parallel = parse::parse(rule).unwrap();
     let attr = |name: &str| given.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
     let ranks: Vec<Option<usize>> = ranks.iter().map(|rank| Some(*rank)).collect();
     let batched: Vec<bool> = (0..ranks.len()).map(|input| batched.contains(&input)).collect();
-    parallel.batches(&attr, &ranks, &batched)
+    parallel.batches(&Calls { attr: &attr, ranks: &ranks, batched: &batched, wanted: &[true, wanted] })
 }
 
 fn ints(values: &[i64]) -> AttrValue {
@@ -254,6 +265,13 @@ fn a_batch_is_beside_a_free_axis() {
     assert!(beside(distance, &[2, 2], &[0, 1]).is_empty());
     // No sum over the batch is asked for.
     assert!(beside("(n, _), (m, _), (n, m) -> +(n, _), +(m, _)", &[2, 2, 2], &[2]).is_empty());
+    // Of the other gradient none is.
+    let gradient = "(n, _), (m, _), (n, m) -> +(n, _), +(m, _)";
+    let of_first = batches_wanted(gradient, &[], &[2, 2, 2], &[0, 2], false);
+    assert!(matches!(&of_first[..], [Batch::Beside(axis)] if axis.name == "n"), "{of_first:?}");
+    // A sum may have fewer dims than the others.
+    assert!(beside("(i...), (i...) -> +(i...)", &[1, 2], &[1]).is_empty());
+    assert_eq!(beside("(i...), (i...) -> +(i...)", &[2, 2], &[1]), ["i...[-2]", "i...[-1]"]);
     // What need not be repeated comes first, then what need not be moved.
     assert_eq!(beside("(n, b), (n) -> (n, b)", &[2, 1], &[0]), ["b", "n"]);
     assert_eq!(beside("(n, b) -> (n, b)", &[2], &[0]), ["n", "b"]);
