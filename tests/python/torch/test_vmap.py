@@ -149,9 +149,14 @@ def test_what_is_an_error_of_one_element_is_one_of_the_batch(ops: opsmith.Librar
     x = torch.rand(3, 4)
     for name, f, dims, given in [
         ("mat_mul|MatMul", ops.mat_mul, (0, None), (x, torch.rand(4, 5))),
-        ("Softmax: `axes` is 2", lambda x: softmax(x, axes=2), 0, (x,)),
-        ("KNearest: ", lambda x, y: kernels.k_nearest(x, y, neighbours=2), (0, None), (x, torch.rand(6, 4))),
-        ("RbfKernel: ", kernels.rbf_kernel, (0, None), (x, torch.rand(6, 4))),
+        ("softmax: `axes` is 2", lambda x: softmax(x, axes=2), 0, (x,)),
+        (
+            "(?i)k_?nearest: ",
+            lambda x, y: kernels.k_nearest(x, y, neighbours=2),
+            (0, None),
+            (x, torch.rand(6, 4)),
+        ),
+        ("(?i)rbf_?kernel: ", kernels.rbf_kernel, (0, None), (x, torch.rand(6, 4))),
     ]:
         with pytest.raises(RuntimeError, match=name):
             f(x[0], *given[1:])
