@@ -66,6 +66,9 @@ pub struct Facts {
 /// family.
 pub type OutputShapes = fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>;
 
+/// What an instance computes.
+pub(crate) type Trace = fn(&OpKernelConstruction<'_>) -> Result<Graph>;
+
 impl Facts {
     /// The arguments of the gradient op of this order, where the first order reads some outputs; of the op itself for order 0.
     pub fn family(&self, order: usize, read: &Read) -> Family {
@@ -78,21 +81,21 @@ impl Facts {
     }
 
     /// The graphs of instances with several values of the attributes, if these are known.
-    pub(crate) fn samples<B: OneBody>(&self, trace: fn(&B) -> Graph) -> Option<Vec<Graph>> {
+    pub(crate) fn samples(&self, trace: Trace) -> Option<Vec<Graph>> {
         // An op that is not well formed is told when it is built.
         let signature = self.def(0, &Read::default(), |_| Ok(Vec::new()), &[]).signature().ok()?;
         let samples = signature.attr_samples();
         let graph = |attrs: &Vec<AttrValue>| {
             let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
             // Where there is no instance there is no call.
-            opsmith_core::panic::catch(|| Ok(trace(&B::new(&construction)?))).ok()
+            opsmith_core::panic::catch(|| trace(&construction)).ok()
         };
         (!samples.is_empty()).then(|| samples.iter().filter_map(graph).collect())
     }
 
     /// The outputs that the gradient reads: those for which that pays with some values of the attributes. `is_like` says which have the
     /// shape of the first input.
-    pub(crate) fn read<B: OneBody>(&self, trace: fn(&B) -> Graph, is_like: impl Fn(usize) -> bool) -> Read {
+    pub(crate) fn read(&self, trace: Trace, is_like: &dyn Fn(usize) -> bool) -> Read {
         let Some(graphs) = self.samples(trace).filter(|_| self.orders > 0) else { return Read::default() };
         let numbers: Vec<usize> = self.numbers(0, &Read::default());
         let mut outputs: Vec<usize> = graphs.iter().flat_map(|graph| graph.worth_reading(&numbers)).collect();
@@ -119,6 +122,17 @@ impl Facts {
         let outputs = (0..self.outputs.len()).filter(|output| is_input(self.outputs[*output])).collect();
         let first = &signature.inputs[0].name;
         Read { outputs, in_place: self.outputs.iter().position(|output| output == first) }
+    }
+
+    /// What an instance of the op of this order computes, and its arguments.
+    pub(crate) fn derived(
+        &self,
+        trace: Trace,
+        construction: &OpKernelConstruction<'_>,
+        order: usize,
+    ) -> Result<(Graph, Family)> {
+        let read = self.read_by(construction.signature());
+        Ok((self.gradient(trace(construction)?, order, &read), self.family(order, &read)))
     }
 
     /// The inputs of the op of this order that are numbers.

@@ -59,7 +59,8 @@ pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
 /// The same with another kernel for a card, unexplained.
 pub(crate) fn def_with<B: AxesBody, const ORDER: usize>(on_card: KernelDef) -> OpDef {
     let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
-    let read = B::FACTS.read(B::trace, |output| B::OUTPUTS[output] == B::INPUTS[0]);
+    let trace = |construction: &OpKernelConstruction<'_>| Ok(B::new(construction)?.trace());
+    let read = B::FACTS.read(trace, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
     free::declared::<B>(B::FACTS.def(ORDER, &read, output_shapes::<B>, &[on_cpu, on_card]), ORDER, &read)
 }
 

@@ -9,10 +9,10 @@ use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Resul
 use opsmith_cuda::{CudaCall, Index, Source};
 use smallvec::SmallVec;
 
-use super::{Pointwise, Shapes, derived, output_shapes};
+use super::{Pointwise, Shapes, output_shapes, trace};
 use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to, zero};
 use crate::explain::cuda_type;
-use crate::facts::{OutputShapes, shape_error};
+use crate::facts::{Facts, OutputShapes, Trace, shape_error};
 
 /// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
@@ -22,8 +22,7 @@ pub(super) struct CudaKernel<B, const ORDER: usize> {
 
 impl<B: Pointwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let (graph, family) = derived::<B>(construction, ORDER)?;
-        let computation = Computation::new(construction, graph, family, B::FACTS.inputs.len(), ORDER)?;
+        let computation = Computation::new(&B::FACTS, trace::<B>, construction, ORDER)?;
         Ok(CudaKernel { computation, body: PhantomData })
     }
 
@@ -53,17 +52,18 @@ struct Sum<'a> {
 
 impl Computation {
     fn new(
+        facts: &Facts,
+        trace: Trace,
         construction: &OpKernelConstruction<'_>,
-        graph: Graph,
-        family: Family,
-        forward_inputs: usize,
         order: usize,
     ) -> Result<Computation> {
+        let (graph, family) = facts.derived(trace, construction, order)?;
         let (signature, dtype) = (construction.signature(), construction.attr("T")?);
         let Some(element) = cuda_type(dtype) else {
             bail!(Internal, "{}: no body computes with {dtype}", signature.name);
         };
         let (name, sources) = (signature.snake_name(), Sources::default());
+        let forward_inputs = facts.inputs.len();
         Ok(Computation { graph, name, dtype, element, forward_inputs, order, family, sources })
     }
 

@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 
 use crate::arithmetic::Arithmetic;
 use crate::explain::{cuda_type, vectors};
-use crate::facts::{OneBody, OutputShapes, shape_error};
+use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
 use crate::operand::{Sink, Source};
 use crate::stored::Stored;
 pub use program::ProgramKernel;
@@ -44,26 +44,34 @@ pub fn def<B: Pointwise, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<cuda::CudaKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    let read = B::FACTS.read(B::trace, |_| true);
-    let def = B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels);
-    let def = def.parallel(&B::FACTS.parallel(ORDER, &read, |_| "(...)".to_owned()));
-    let def = def.explain(|construction| {
-        let (graph, family) = derived::<B>(construction, ORDER)?;
+    stated(&B::FACTS, trace::<B>, ORDER, output_shapes::<B>, &kernels)
+}
+
+/// It is not generic, so that it is compiled once, here, for all bodies.
+fn stated(
+    facts: &'static Facts,
+    trace: Trace,
+    order: usize,
+    output_shapes: OutputShapes,
+    kernels: &[KernelDef],
+) -> OpDef {
+    let read = facts.read(trace, &|_| true);
+    let def = facts.def(order, &read, output_shapes, kernels);
+    let def = def.parallel(&facts.parallel(order, &read, |_| "(...)".to_owned()));
+    let def = def.explain(move |construction| {
+        let (graph, family) = facts.derived(trace, construction, order)?;
         explain(construction, graph, &family)
     });
-    def.program(|construction| {
-        let is_faithful = B::new(construction)?.trace().is_faithful();
-        let (graph, family) = derived::<B>(construction, ORDER)?;
+    def.program(move |construction| {
+        let is_faithful = trace(construction)?.is_faithful();
+        let (graph, family) = facts.derived(trace, construction, order)?;
         let listing = graph.to_listing().filter(|_| is_faithful);
-        Ok(listing.map(|listing| program(listing, &family, B::FACTS.inputs.len())))
+        Ok(listing.map(|listing| program(listing, &family, facts.inputs.len())))
     })
 }
 
-/// The graph of a body's gradient of an order, and its arguments.
-fn derived<B: Pointwise>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<(Graph, Family)> {
-    let read = B::FACTS.read_by(construction.signature());
-    let graph = B::FACTS.gradient(B::new(construction)?.trace(), order, &read);
-    Ok((graph, B::FACTS.family(order, &read)))
+fn trace<B: Pointwise>(construction: &OpKernelConstruction<'_>) -> Result<Graph> {
+    Ok(B::new(construction)?.trace())
 }
 
 /// What an op of the family computes of each element, as a program; `forward` is how many inputs the forward op has.
@@ -101,12 +109,16 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
 
 /// Every output has the shape that the inputs broadcast to.
 fn output_shapes<B: OneBody>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
+    broadcast(&B::FACTS, context)
+}
+
+fn broadcast(facts: &Facts, context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
     let mut shape = context.input(0)?;
-    for index in 1..B::FACTS.inputs.len() {
+    for index in 1..facts.inputs.len() {
         let input = context.input(index)?;
         shape = context.broadcast(&shape, &input)?;
     }
-    Ok(vec![shape; B::FACTS.outputs.len()])
+    Ok(vec![shape; facts.outputs.len()])
 }
 
 /// The kernel of a body's gradient of an order; of the body itself for order 0.
@@ -127,14 +139,7 @@ struct Computation {
 
 impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let (graph, family) = derived::<B>(construction, ORDER)?;
-        let computation = Computation {
-            arithmetic: Arithmetic::new(&graph),
-            dtype: construction.attr("T")?,
-            forward_inputs: B::FACTS.inputs.len(),
-            order: ORDER,
-            family,
-        };
+        let computation = Computation::new(&B::FACTS, trace::<B>, construction, ORDER)?;
         Ok(PointwiseKernel { computation, body: PhantomData })
     }
 
@@ -152,6 +157,22 @@ struct Shapes<'a> {
 }
 
 impl Computation {
+    fn new(
+        facts: &Facts,
+        trace: Trace,
+        construction: &OpKernelConstruction<'_>,
+        order: usize,
+    ) -> Result<Computation> {
+        let (graph, family) = facts.derived(trace, construction, order)?;
+        Ok(Computation {
+            arithmetic: Arithmetic::new(&graph),
+            dtype: construction.attr("T")?,
+            forward_inputs: facts.inputs.len(),
+            order,
+            family,
+        })
+    }
+
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
         let Some(shapes) = Shapes::of(context, &self.family, self.forward_inputs) else {

@@ -39,20 +39,17 @@ pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<ReductionKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    let read = B::FACTS.read(B::trace, |output| B::OUTPUT_AXES[output] == B::INPUT_AXES[0]);
+    let read = B::FACTS.read(trace::<B>, &|output| B::OUTPUT_AXES[output] == B::INPUT_AXES[0]);
     let def = B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels);
     let def = def.parallel(&B::FACTS.parallel(ORDER, &read, |like| RowDims::parallel::<B>(like).to_owned()));
     RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
-        let (graph, family) = derived::<B>(construction, ORDER)?;
+        let (graph, family) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
         explain(construction, graph, &family)
     })
 }
 
-/// The graph of a reduction's gradient of an order, and its arguments.
-fn derived<B: Reduction>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<(Graph, Family)> {
-    let read = B::FACTS.read_by(construction.signature());
-    let graph = B::FACTS.gradient(B::new(construction)?.trace(), order, &read);
-    Ok((graph, B::FACTS.family(order, &read)))
+fn trace<B: Reduction>(construction: &OpKernelConstruction<'_>) -> Result<Graph> {
+    Ok(B::new(construction)?.trace())
 }
 
 fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Family) -> Result<Explanation> {
@@ -153,7 +150,7 @@ struct Given {
 impl Computation {
     fn new<B: Reduction, const ORDER: usize>(construction: &OpKernelConstruction<'_>) -> Result<Computation> {
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
-        let (graph, family) = derived::<B>(construction, ORDER)?;
+        let (graph, family) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
         Ok(Computation {
             runner: Runner::new(construction, graph, true)?,
             row_dims: RowDims::new(construction, B::ANY_AXES)?,
