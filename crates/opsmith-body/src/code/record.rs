@@ -1,4 +1,6 @@
 //! Numbers that write down what is done with them: what is written over `Float` becomes a line of vector operations.
+//!
+//! Every elementary function is made of many of these operations, so they are not inlined: a library would have them a thousand times.
 
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
@@ -59,6 +61,7 @@ pub(crate) fn value<const DOUBLE: bool>(number: Number<DOUBLE>) -> Value {
 }
 
 /// The vector that an operation gives in the line of this thread.
+#[inline(never)]
 fn push(op: Op) -> Value {
     RECORDING.with_borrow_mut(|recording| {
         recording.as_mut().expect("numbers are recorded only within `record`").line.push(op)
@@ -92,6 +95,7 @@ impl<const DOUBLE: bool> Recorded<DOUBLE> {
     }
 
     /// What an operation gives.
+    #[inline(never)]
     fn of(op: Op) -> Self {
         debug_assert!(
             RECORDING.with_borrow(|recording| recording.as_ref().is_none_or(|r| r.double == DOUBLE)),
@@ -115,6 +119,7 @@ impl<const DOUBLE: bool> Recorded<DOUBLE> {
         matches!(self, Self::Constant(constant) if constant.to_bits() == 0)
     }
 
+    #[inline(never)]
     fn compare(self, other: Self, known: fn(&f64, &f64) -> bool, op: fn(Value, Value) -> Op) -> RecordedMask {
         match Self::constants([self, other]) {
             Some([a, b]) => RecordedMask::Known(known(&a, &b)),
@@ -131,6 +136,7 @@ macro_rules! operators {
     ($($trait:ident $method:ident $op:tt),*) => {$(
         impl<const DOUBLE: bool> $trait for Recorded<DOUBLE> {
             type Output = Self;
+            #[inline(never)]
             fn $method(self, other: Self) -> Self {
                 match Self::constants([self, other]) {
                     Some([a, b]) if DOUBLE => Self::Constant(a $op b),
@@ -146,6 +152,7 @@ operators!(Add add +, Sub sub -, Mul mul *, Div div /);
 
 impl<const DOUBLE: bool> Neg for Recorded<DOUBLE> {
     type Output = Self;
+    #[inline(never)]
     fn neg(self) -> Self {
         match self {
             Self::Constant(constant) => Self::Constant(-constant),
@@ -162,6 +169,7 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         Self::Constant(if DOUBLE { constant } else { f64::from(constant as f32) })
     }
 
+    #[inline(never)]
     fn fused(self, factor: Self, term: Self) -> Self {
         match Self::constants([self, factor, term]) {
             Some([a, b, c]) if DOUBLE => Self::Constant(a.mul_add(b, c)),
@@ -170,6 +178,7 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         }
     }
 
+    #[inline(never)]
     fn magnitude(self) -> Self {
         match self {
             Self::Constant(constant) => Self::Constant(constant.abs()),
@@ -192,6 +201,7 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         }
     }
 
+    #[inline(never)]
     fn with_sign_of(self, sign: Self) -> Self {
         if let Some([magnitude, sign]) = Self::constants([self, sign]) {
             return Self::Constant(magnitude.copysign(sign));
@@ -213,6 +223,7 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         self.compare(other, f64::eq, Op::Eq)
     }
 
+    #[inline(never)]
     fn pick(truth: RecordedMask, yes: Self, no: Self) -> Self {
         match truth {
             RecordedMask::Known(truth) => [no, yes][usize::from(truth)],
