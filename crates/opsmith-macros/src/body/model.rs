@@ -281,7 +281,9 @@ fn outputs(
             vec![(*free).to_owned()]
         }
         None => {
-            let message = format!("name the outputs: #[{}(outputs = [first, second])]", family.name);
+            let signature = if family.name == "body" { "\"…\", " } else { "" };
+            let message =
+                format!("name the outputs: #[{}({signature}outputs = [first, second])]", family.name);
             return Err(syn::Error::new(place, message));
         }
     };

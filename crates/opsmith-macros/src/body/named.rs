@@ -1,15 +1,15 @@
 //! `#[body("(i,k),(j,k)->(i,j)")]`: the function computes with numbers that lie on named axes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use opsmith_core::attr::AttrBase;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::parse::{ParseStream, Parser};
-use syn::visit_mut::{VisitMut, visit_expr_call_mut, visit_expr_method_call_mut};
+use syn::visit_mut::{VisitMut, visit_expr_call_mut, visit_expr_method_call_mut, visit_pat_ident_mut};
 use syn::{
-    Error, Expr, ExprCall, ExprMethodCall, GenericParam, Ident, ItemFn, LitStr, Result, Token, Type,
-    TypeParamBound,
+    Error, Expr, ExprCall, ExprMethodCall, GenericParam, Ident, ItemFn, LitStr, PatIdent, Result, Token,
+    Type, TypeParamBound,
 };
 
 use super::expand::{call, expand as expand_one_body};
@@ -60,7 +60,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     let (mut body, options, mut function) = read(&FAMILY, options, quote!(#function))?;
     axes.check(&body, &signature)?;
     check(&mut body, &options, &function)?;
-    Named { axes: &axes.names }.visit_block_mut(&mut function.block);
+    Named::new(&axes, &body, &function).replace_all(&mut function)?;
     lend(&body, &axes, &mut function);
     body.show_shapes(&axes.shapes());
     let family = axes_body(&body, &axes, &function.sig.ident);
@@ -154,6 +154,7 @@ impl Axes {
         ];
         match counts.into_iter().find(|(_, own, said)| own != said) {
             Some((what, own, said)) => {
+                let what = if own == 1 { what.trim_end_matches('s') } else { what };
                 let message = format!("the function has {own} {what}, and the signature {said}");
                 Err(Error::new(text.span(), message))
             }
@@ -268,27 +269,94 @@ fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()>
 /// Puts the axis itself where its name stands as an argument of what takes one.
 struct Named<'a> {
     axes: &'a [String],
+    /// The inputs that are positions.
+    positions: Vec<&'a Ident>,
+    /// The names that the function gives to values, which may be axes.
+    locals: Locals,
+    fault: Option<Error>,
 }
 
-impl Named<'_> {
-    fn replace(&self, argument: Option<&mut Expr>) {
+/// Names of values, wherever a pattern gives them.
+#[derive(Default)]
+struct Locals(BTreeSet<String>);
+
+impl VisitMut for Locals {
+    fn visit_pat_ident_mut(&mut self, pattern: &mut PatIdent) {
+        self.0.insert(pattern.ident.to_string());
+        visit_pat_ident_mut(self, pattern);
+    }
+}
+
+impl<'a> Named<'a> {
+    fn new(axes: &'a Axes, body: &'a OneBody, function: &ItemFn) -> Self {
+        let mut locals = Locals::default();
+        locals.visit_item_fn_mut(&mut function.clone());
+        let is_position =
+            |parameter: &&Parameter| number(&body.generic, &parameter.ty) == Some(Number::Index);
+        let positions = body.parameters.iter().filter(is_position).map(|parameter| &parameter.ident);
+        Named { axes: &axes.names, positions: positions.collect(), locals, fault: None }
+    }
+
+    fn replace_all(mut self, function: &mut ItemFn) -> Result<()> {
+        self.visit_block_mut(&mut function.block);
+        self.fault.map_or(Ok(()), Err)
+    }
+
+    /// Replaces an argument that is the name of an axis. Another name is one of a value, if `is_axis` says that it can be nothing else.
+    fn replace(&mut self, argument: Option<&mut Expr>, is_axis: bool) {
         let Some(argument) = argument else { return };
-        let Expr::Path(path) = &*argument else { return };
-        let Some(ident) = path.path.get_ident() else { return };
+        let Some(ident) = name_of(argument) else { return };
+        let is_value = |name: &str| self.locals.0.contains(name) || name.starts_with(char::is_uppercase);
         if let Some(position) = self.axes.iter().position(|name| ident == name) {
             let place = ident.span();
             *argument = syn::parse_quote_spanned!(place=> ::opsmith::Axis::new(#position));
+        } else if is_axis && !is_value(&ident.to_string()) {
+            let message =
+                format!("`{ident}` is no axis of the signature; these are {}", self.axes.join(", "));
+            self.refuse(Error::new(ident.span(), message));
         }
+    }
+
+    /// A number is taken from a position that is known before the op is called.
+    fn check_at(&mut self, call: &ExprMethodCall) {
+        let (Some(Expr::Path(axis)), Some(position)) = (call.args.first(), call.args.get(1)) else { return };
+        let Some(ident) = name_of(position).filter(|ident| self.positions.contains(ident)) else { return };
+        let axis = axis.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
+        let message = format!(
+            "`at` takes a position that is the same for every call; of one that an input gives, write \
+             `S::select(S::index({axis}).eq({ident}), x, S::of(0.0)).sum({axis})`"
+        );
+        self.refuse(Error::new(ident.span(), message));
+    }
+
+    fn refuse(&mut self, error: Error) {
+        match &mut self.fault {
+            Some(fault) => fault.combine(error),
+            None => self.fault = Some(error),
+        }
+    }
+}
+
+/// The name that an expression is, if it is no more.
+fn name_of(expression: &Expr) -> Option<&Ident> {
+    match expression {
+        Expr::Path(path) => path.path.get_ident(),
+        _ => None,
     }
 }
 
 impl VisitMut for Named<'_> {
     fn visit_expr_method_call_mut(&mut self, call: &mut ExprMethodCall) {
         visit_expr_method_call_mut(self, call);
+        if call.method == "at" {
+            self.check_at(call);
+        }
         let is_one_of = |names: &[&str]| names.iter().any(|name| call.method == name);
         let axes = if is_one_of(&OF_TWO) { 2 } else { usize::from(is_one_of(&OF_NUMBERS)) };
+        // Iterators have methods of these names, which take functions.
+        let is_axis = !is_one_of(&["any", "all"]);
         for argument in call.args.iter_mut().take(axes) {
-            self.replace(Some(argument));
+            self.replace(Some(argument), is_axis);
         }
     }
 
@@ -298,7 +366,7 @@ impl VisitMut for Named<'_> {
         let last = path.path.segments.last().map(|segment| segment.ident.to_string());
         match last.as_deref() {
             Some(name) if path.path.segments.len() > 1 && OF_THE_TYPE.contains(&name) => {
-                self.replace(call.args.first_mut());
+                self.replace(call.args.first_mut(), true);
             }
             _ => {}
         }

@@ -57,4 +57,26 @@ fn literal<S: Indexed>(x: S) -> S {
     1.0 - x.sum(j)
 }
 
+#[body("(i,j)->(i)")]
+fn other_axis<S: Indexed>(x: S) -> S {
+    let size = S::count(n);
+    x.sum(kk) / size
+}
+
+#[body("(i,j)->(i)")]
+fn known_axis<S: Indexed>(x: S) -> S {
+    let last = j;
+    x.sum(last)
+}
+
+#[body("(i,c),(i)->(i)")]
+fn at_label<S: Indexed>(x: S, label: S::Index) -> S {
+    x.at(c, label)
+}
+
+#[body("(i,j)->(i),(i)")]
+fn nameless<S: Indexed>(x: S) -> (S, S) {
+    (x.sum(j), x.amax(j))
+}
+
 fn main() {}
