@@ -16,13 +16,15 @@ _CACHED = 256
 
 @dataclass(frozen=True)
 class InFront:
-    """The batch is one more dim in front of each input, and of each output."""
+    """The batch is one more dim in front of each input."""
 
     ranks: tuple[int | None, ...]
     """The rank that each input then has: the dim of the batch, dims of 1, its own dims. `None` where it stays
     as it is."""
     attrs: Mapping[str, Any]
     """The attributes that are others then."""
+    outputs: tuple[int | None, ...]
+    """Which dim of each output it is, counted from the end; `None` for an output that is not asked for."""
 
     def pads(self, ranks: Sequence[int | None]) -> bool:
         """Whether an input of a call of these ranks gets dims of 1."""
@@ -89,8 +91,10 @@ class Batches:
     ) -> tuple[InFront | Beside, ...]:
         found = self._native.batches(dict(attrs), list(ranks), list(batched), list(wanted))
         return tuple(
-            InFront(tuple(inputs), rest) if kind == "front" else Beside(tuple(inputs), tuple(rest))
-            for kind, inputs, rest in found
+            Beside(tuple(inputs), tuple(outputs))
+            if changed is None
+            else InFront(tuple(inputs), changed, tuple(outputs))
+            for inputs, outputs, changed in found
         )
 
     def warn(self, size: Any) -> None:

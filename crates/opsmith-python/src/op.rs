@@ -233,9 +233,9 @@ impl Op {
         self.invoke(py, inputs, attrs, wanted)
     }
 
-    /// The ways in which a batch of calls is one call, best first: `("front", ranks, attrs)` where the batch is one more dim in front of
-    /// each input, of these ranks, and other attributes then hold; `("beside", inputs, outputs)` where it is put together with a dim of
-    /// each, counted from the end. `None` stands for an input that stays as it is.
+    /// The ways in which a batch of calls is one call, best first: `(ranks, outputs, attrs)` where the batch is one more dim in front of
+    /// each input, of these ranks, and other attributes then hold; `(inputs, outputs, None)` where it is put together with a dim of
+    /// each. Dims are counted from the end. `None` stands for an input that stays as it is, and an output that is not asked for.
     fn batches<'py>(
         &self,
         py: Python<'py>,
@@ -246,7 +246,7 @@ impl Op {
     ) -> PyResult<Vec<Bound<'py, PyTuple>>> {
         let attrs = attrs::read(self.op.signature(), &self.visible, attrs)?;
         let told = |batch: Batch| match batch {
-            Batch::InFront { ranks, attrs } => {
+            Batch::InFront { ranks, attrs, outputs } => {
                 let changed = PyDict::new(py);
                 for (name, value) in attrs {
                     match value {
@@ -256,11 +256,11 @@ impl Op {
                         _ => {}
                     }
                 }
-                ("front", ranks, changed).into_pyobject(py)
+                (ranks, outputs, Some(changed)).into_pyobject(py)
             }
             Batch::Beside(axis) => {
                 let outputs: Vec<_> = axis.outputs.iter().map(|output| output.dim).collect();
-                ("beside", axis.inputs, outputs).into_pyobject(py)
+                (axis.inputs, outputs, None::<Bound<'_, PyDict>>).into_pyobject(py)
             }
         };
         self.op.batches(&attrs, &ranks, &batched, &wanted).into_iter().map(told).collect()

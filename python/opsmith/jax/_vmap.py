@@ -73,7 +73,7 @@ class Batching:
                 new = tuple(tuple(value) if isinstance(value, list) else value for value in changed.values())
                 pairs = zip(groups, way.ranks, strict=True)
                 given = [[_in_front(x, is_b, rank, size) for x, is_b in group] for group, rank in pairs]
-                outputs = self(_like(inputs, given), new, wanted)
+                outputs = _apart(self(_like(inputs, given), new, wanted), way.outputs, size, None)
                 if not way.pads(ranks):
                     return outputs
                 elements = self._elements(inputs, shapes, attrs, wanted)
@@ -82,11 +82,7 @@ class Batching:
             if length is not None:
                 both = zip(groups, way.inputs, strict=True)
                 given = [[_beside(x, is_b, axis, size) for x, is_b in group] for group, axis in both]
-                outputs = self(_like(inputs, given), attrs, wanted)
-                return tuple(
-                    jax.tree.map(lambda x, dim=dim or 0, length=length: _apart(x, dim, size, length), output)
-                    for output, dim in zip(outputs, way.outputs, strict=True)
-                )
+                return _apart(self(_like(inputs, given), attrs, wanted), way.outputs, size, length)
         return None
 
     def _elements(
@@ -133,10 +129,21 @@ def _beside(x: Value, is_batched: bool, axis: int | None, size: int) -> Value:
     return moved.reshape(*moved.shape[:at], size * moved.shape[at + 1], *moved.shape[at + 2 :])
 
 
-def _apart(x: Value, axis: int, size: int, length: int) -> Value:
-    """The inverse, with the batch as dim 0."""
-    at = x.ndim - axis
-    return jnp.moveaxis(x.reshape(*x.shape[:at], size, length, *x.shape[at + 1 :]), at, 0)
+def _apart(
+    outputs: tuple[Value, ...], dims: Sequence[int | None], size: int, length: int | None
+) -> tuple[Value, ...]:
+    """The outputs with the batch as dim 0. It is a dim of these, counted from the end, where that has a
+    `length` of its own put together with it."""
+
+    def one(x: Value, dim: int | None) -> Value:
+        at = x.ndim - (dim or 0)
+        whole = x if length is None else x.reshape(*x.shape[:at], size, length, *x.shape[at + 1 :])
+        return jnp.moveaxis(whole, at, 0)
+
+    return tuple(
+        jax.tree.map(lambda x, dim=dim: one(x, dim), output)
+        for output, dim in zip(outputs, dims, strict=True)
+    )
 
 
 def _one_by_one(

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils import _pytree as pytree
 
-from opsmith._batches import Batches, Beside, InFront
+from opsmith._batches import Batches, InFront
 from opsmith._definition import Loaded
 from opsmith.torch._op import Call, TorchOp, Value, device_of
 
@@ -78,12 +78,12 @@ def _in_one_call(
             elements = _elements(op, in_dims, args, kwargs) if way.pads(ranks) else None
             inputs = [_in_front(group, rank, size) for group, rank in zip(groups, way.ranks, strict=True)]
             result = _call(op, inputs, args, {**kwargs, **_keywords(op, way.attrs)})
-            return _with_batch(op, call, result, size, elements, None)
+            return _with_batch(op, call, result, size, way.outputs, None, elements)
         length = way.size(shapes)
         if length is not None:
             inputs = [_beside(group, dim, size) for group, dim in zip(groups, way.inputs, strict=True)]
             result = _call(op, inputs, args, kwargs)
-            return _with_batch(op, call, result, size, None, (way, length))
+            return _with_batch(op, call, result, size, way.outputs, length)
     return None
 
 
@@ -148,10 +148,13 @@ def _with_batch(
     call: Call,
     result: Value,
     size: int,
-    elements: list[torch.Size] | None,
-    beside: tuple[Beside, int] | None,
+    dims: Sequence[int | None],
+    length: int | None,
+    elements: list[torch.Size] | None = None,
 ) -> Value:
-    """The result with the batch as dim 0 of each tensor, of these shapes behind it."""
+    """The result with the batch as dim 0 of each tensor. It is a dim of these, counted from the end, where it
+    has a dim of `length` put together with it; `elements` are the shapes behind it where dims of 1 were
+    added."""
     tensors, counts = op.flatten(result)
     found: list[torch.Tensor] = []
     for position, count in enumerate(counts):
@@ -159,13 +162,11 @@ def _with_batch(
         for tensor in tensors[len(found) : len(found) + count]:
             if not is_wanted:
                 found.append(tensor.new_empty((size, 0)))
-            elif beside is not None:
-                at = tensor.dim() - (beside[0].outputs[position] or 0)
-                found.append(tensor.unflatten(at, (size, beside[1])).movedim(at, 0))
-            elif elements is not None:
-                found.append(tensor.reshape(size, *elements[len(found)]))
-            else:
-                found.append(tensor)
+                continue
+            at = tensor.dim() - (dims[position] or 0)
+            whole = tensor if length is None else tensor.unflatten(at, (size, length))
+            whole = whole.movedim(at, 0)
+            found.append(whole if elements is None else whole.reshape(size, *elements[len(found)]))
     return op.unflatten(found, counts)
 
 

@@ -265,6 +265,13 @@ def test_positions_of_dims_are_those_of_an_element() -> None:
         ours = jax.vmap(lambda x, axes=axes: ops.sum(x, axes=axes))(x)
         np.testing.assert_allclose(ours, [a.sum(tuple(axes) or None) for a in np.asarray(x)])
     np.testing.assert_array_equal(jax.vmap(lambda x: ops.transpose(x, perm=[]))(x), x.transpose(0, 2, 1))
+    table, rows = x[0], jnp.array([[3, 0], [1, 1]])
+    look_up = jax.vmap(jax.vmap(lambda i: ops.gather(table, i, axis=0)))
+    assert "scan" not in str(jax.make_jaxpr(look_up)(rows))
+    np.testing.assert_array_equal(look_up(rows), table[rows])
+    np.testing.assert_array_equal(
+        jax.vmap(lambda i: ops.gather(x, i, axis=1))(rows), jnp.moveaxis(x[:, rows], 1, 0)
+    )
     np.testing.assert_array_equal(
         jax.vmap(lambda x: ops.gather(x, jnp.array([2, 0]), axis=1))(x), x[:, :, jnp.array([2, 0])]
     )

@@ -141,6 +141,12 @@ def test_positions_of_dims_are_those_of_an_element(ops: opsmith.Library) -> None
         )
     assert torch.equal(vmap(lambda x: ops.transpose(x, perm=[]))(x), x.mT)
     assert torch.equal(vmap(lambda x: ops.sum(x, axes=[]))(x[:, 0, 0]), x[:, 0, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        table, rows = x[0], torch.tensor([[3, 0], [1, 1]])
+        assert torch.equal(vmap(lambda i: ops.gather(table, i, axis=0))(rows), table[rows])
+        assert torch.equal(vmap(vmap(lambda i: ops.gather(table, i, axis=0)))(rows), table[rows])
+        assert torch.equal(vmap(lambda i: ops.gather(x, i, axis=1), 1)(rows), x[:, rows.T].movedim(1, 0))
     assert torch.equal(vmap(lambda x: ops.gather(x, torch.tensor([2, 0]), axis=1))(x), x[:, :, [2, 0]])
 
 

@@ -7,12 +7,14 @@ use crate::attr::AttrValue;
 /// How a batch of calls is one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Batch {
-    /// It is one more of the dims that `...` stands for, in front of the others, and dim 0 of every output.
+    /// It is one more of the dims that dots stand for, in front of the others.
     InFront {
         /// The rank that each input then has: the dim of the batch, then dims of 1, then its own. None where it stays as it is.
         ranks: Vec<Option<usize>>,
         /// The attributes that are others then: they have positions of dims, or their order.
         attrs: Vec<(String, AttrValue)>,
+        /// Which dim of each output the batch then is, counted from the end from 1 on; none of one that is not asked for.
+        outputs: Vec<Option<usize>>,
     },
     /// It is put together with the dim of a free axis, as the slower one of the two. Inputs that lack it stay as they are, and all outputs
     /// have it.
@@ -54,8 +56,14 @@ impl Parallel {
     ///
     /// A batch is beside a free axis only where all inputs that have it have it at its full size.
     pub fn batches(&self, calls: &Calls<'_>) -> Vec<Batch> {
-        let beside = self.beside(calls).into_iter().map(Batch::Beside);
-        self.in_front(calls).into_iter().chain(beside).collect()
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.inputs.iter().filter_map(|own| own.dots.as_ref()?.axes.as_deref()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let in_front = names.into_iter().filter_map(|name| self.in_front(calls, name));
+        in_front.chain(self.beside(calls).into_iter().map(Batch::Beside)).collect()
     }
 
     fn beside(&self, calls: &Calls<'_>) -> Vec<FreeAxis> {
@@ -79,19 +87,21 @@ impl Parallel {
         axes
     }
 
-    fn in_front(&self, calls: &Calls<'_>) -> Option<Batch> {
+    /// One more of the dims that the dots of this name stand for.
+    fn in_front(&self, calls: &Calls<'_>, name: &str) -> Option<Batch> {
         let call = Call::new(self, calls.attr, calls.ranks)?;
-        let count = call.space("")?.rank;
+        let count = call.space(name)?.rank;
         let mut attrs: Vec<(String, AttrValue)> = Vec::new();
-        for dots in self.arguments().filter_map(|own| own.dots.as_ref()) {
-            let Some((name, value)) = dots.with_one_in_front(calls.attr, count)? else { continue };
-            if !attrs.iter().any(|(known, _)| *known == name) {
-                attrs.push((name, value));
+        let is_of = |dots: &&Dots| dots.axes.as_deref() == Some(name);
+        for dots in self.arguments().filter_map(|own| own.dots.as_ref()).filter(is_of) {
+            let Some((attr, value)) = dots.with_one_in_front(calls.attr, count)? else { continue };
+            if !attrs.iter().any(|(known, _)| *known == attr) {
+                attrs.push((attr, value));
             }
         }
         let rank_in_front = |input: usize, own: &Argument| -> Option<Option<usize>> {
             let Some(rank) = calls.ranks.get(input).copied().flatten() else { return Some(None) };
-            match own.dots.as_ref().filter(|_| own.leads()) {
+            match own.dots.as_ref().filter(|_| own.leads(name)) {
                 None if calls.is_batched(input) => None,
                 None => Some(None),
                 // These are not counted from the end, so they cannot be fewer.
@@ -101,9 +111,6 @@ impl Parallel {
         };
         let inputs = self.inputs.iter().enumerate().map(|(input, own)| rank_in_front(input, own));
         let in_front: Vec<Option<usize>> = inputs.collect::<Option<_>>()?;
-        if self.outputs.iter().enumerate().any(|(output, own)| calls.is_wanted(output) && !own.leads()) {
-            return None;
-        }
         // Of the call that it becomes: the axis is there, and in front.
         let changed = |name: &str| {
             let other = attrs.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone());
@@ -111,11 +118,13 @@ impl Parallel {
         };
         let now: Vec<Option<usize>> =
             in_front.iter().zip(calls.ranks).map(|(new, old)| new.or(*old)).collect();
-        let name = format!("...[-{}]", count + 1);
+        let name = format!("{name}...[-{}]", count + 1);
         let axes = self.free_axes(&changed, &now);
         let axis = axes.iter().find(|axis| axis.name == name)?;
         let is_there = axis.inputs == in_front && calls.comes_out(axis);
-        is_there.then_some(Batch::InFront { ranks: in_front, attrs })
+        let outputs = axis.outputs.iter().enumerate();
+        let outputs = outputs.map(|(output, own)| own.dim.filter(|_| calls.is_wanted(output))).collect();
+        is_there.then_some(Batch::InFront { ranks: in_front, attrs, outputs })
     }
 
     /// Whether all inputs with dots of a name have as many dims there.
@@ -133,9 +142,9 @@ impl Parallel {
 }
 
 impl Argument {
-    /// Whether it begins with `...`, also where the last two dims change places.
-    fn leads(&self) -> bool {
-        let dots = self.dots.as_ref().is_some_and(|dots| dots.axes.as_deref() == Some(""));
+    /// Whether it begins with the dots of this name, also where the last two dims change places.
+    fn leads(&self, name: &str) -> bool {
+        let dots = self.dots.as_ref().is_some_and(|dots| dots.axes.as_deref() == Some(name));
         dots && self.front.is_empty() && (self.swapped.is_none() || self.back.len() > 1)
     }
 }
@@ -153,9 +162,6 @@ impl Dots {
         else {
             return Some(None);
         };
-        if self.axes.as_deref() != Some("") {
-            return None;
-        }
         let after = |position: i64| if position < 0 { position } else { position.saturating_add(1) };
         let count = i64::try_from(count).ok()?;
         let value = match (attr(name)?, &self.view) {

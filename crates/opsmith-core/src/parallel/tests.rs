@@ -222,7 +222,7 @@ fn a_batch_is_one_more_dim_in_front() {
         .into_iter()
         .next()
         {
-            Some(Batch::InFront { ranks, attrs }) => {
+            Some(Batch::InFront { ranks, attrs, .. }) => {
                 Some((ranks.iter().map(|rank| rank.unwrap_or(0)).collect::<Vec<_>>(), attrs))
             }
             _ => None,
@@ -248,6 +248,9 @@ fn a_batch_is_one_more_dim_in_front() {
     let axis = [("axis", AttrValue::Int(0))];
     let gather = in_front("(... but axis), (_) -> (... with i... at axis)", &axis, &[2, 1], &[0]);
     assert_eq!(gather.map(|found| found.0), Some(vec![3, 0]));
+    let look_up = batches("(... but axis), (i...) -> (... with i... at axis)", &axis, &[2, 0], &[1]);
+    let expected = Batch::InFront { ranks: vec![None, Some(1)], attrs: vec![], outputs: vec![Some(2)] };
+    assert_eq!(look_up, [expected]);
     let product = "(..., n, _; transposed), (..., _, m) -> (..., n, m)";
     let transposed = [("transposed", AttrValue::Bool(true))];
     assert_eq!(in_front(product, &transposed, &[2, 2], &[1]).map(|b| b.0), Some(vec![3, 3]));
