@@ -18,6 +18,7 @@ from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
 from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _vmap
 from opsmith.torch._eager import PLAIN
+from opsmith.torch._forward import Chain
 from opsmith.torch._op import TorchOp
 
 __all__ = ["PLAIN", "call", "wire"]
@@ -82,7 +83,13 @@ def _wire(loaded: Loaded) -> _Wired:
             functions[op.name] = _unavailable(op)
             continue
         fake = _fake.implementation(torch_op, partial(native.infer_shapes, op.index), _caches.tag(loaded))
-        _register(library, torch_op, gradient, fake, _vmap.rule(loaded, torch_op))
+        forward = next(
+            (ops.get(o.name) for o in definition.ops if o.gradient is not None and o.gradient.op == op.name),
+            None,
+        )
+        second = gradient and gradient.definition.gradient
+        chain = Chain(torch_op, gradient, ops.get(second.op) if second else None, forward)
+        _register(library, chain, fake, _vmap.rule(loaded, torch_op))
         functions[op.name] = _calls.function(loaded, torch_op, gradient)
     return _Wired(loaded, functions, library)
 
@@ -96,12 +103,11 @@ def _overload(library: str, op: Op) -> torch._ops.OpOverload | None:
     return None
 
 
-def _register(
-    library: torch.library.Library, op: TorchOp, gradient: TorchOp | None, fake: Any, batched: Any
-) -> None:
+def _register(library: torch.library.Library, chain: Chain, fake: Any, batched: Any) -> None:
+    op = chain.op
     torch.library.register_fake(op.qualified_name, fake, lib=library)
     if op.takes_tensors:
-        library.impl(op.overload, _autograd.kernel(op, gradient), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+        library.impl(op.overload, _autograd.kernel(chain), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         torch.library.register_vmap(op.qualified_name, batched, lib=library)
     if op.definition.autocast is not None:
         for device, key in _autocast.KEYS.items():

@@ -1,11 +1,12 @@
 """The autograd kernel of an op: it makes `torch.ops.<library>.<op>` differentiable by itself, under
-`torch.func`'s transforms too, and refuses forward mode, which would give zero tangents without a word."""
+`torch.func`'s transforms too, and in forward mode."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -16,17 +17,23 @@ from torch.autograd.function import _SingleLevelFunction
 
 from opsmith import _registered
 from opsmith.torch import _composed
+from opsmith.torch._forward import Chain
 from opsmith.torch._op import TorchOp, Value, inferred_by, split
+
+_LEVEL = 0
+"""The only level of forward mode that PyTorch has."""
 
 Context: TypeAlias = Any
 """What PyTorch hands to `setup_context` and `backward`."""
 
 
-def kernel(op: TorchOp, gradient: TorchOp | None) -> Callable[..., Value]:
-    """The function for the dispatch key `Autograd`. `gradient` is the op that computes the gradient."""
-    node = _node(op, gradient)
+def kernel(chain: Chain) -> Callable[..., Value]:
+    """The function for the dispatch key `Autograd`."""
+    op = chain.op
+    node = _node(chain)
     changes_inputs = [arg.name for arg in op.definition.inputs if arg.ref]
     # Every call of the op comes by here, so names are looked up once.
+    may_have_tangents = _may_have_tangents
     is_grad_enabled, any_requires_grad = torch.is_grad_enabled, _C._any_requires_grad
     below_autograd, below_keys = _C._AutoDispatchBelowAutograd, _C._after_autograd_keyset
     redispatch = op.overload._handle.redispatch_boxed
@@ -40,11 +47,16 @@ def kernel(op: TorchOp, gradient: TorchOp | None) -> Callable[..., Value]:
                 )
             tensors, layout = _flatten(args)
             recorded = _Recorded(keyset, layout, kwargs)
+            recorded.has_tangents = may_have_tangents() and any(_dual(t)[1] is not None for t in tensors)
             with _within_functorch():
                 outputs = node.apply(recorded, *tensors)
             return op.unflatten(outputs, recorded.output_counts)
-        if forward_ad._current_level >= 0:
-            _refuse_tangents(op, args)
+        if may_have_tangents():
+            tensors, layout = _flatten(args)
+            duals = [_dual(t) for t in tensors]
+            if any(tangent is not None for _, tangent in duals):
+                recorded = _Recorded(keyset, layout, kwargs)
+                return _with_tangents(chain, partial(autograd, keyset), recorded, duals)
         with below_autograd():
             return redispatch(keyset & below_keys, *args, **kwargs)
 
@@ -60,6 +72,7 @@ class _Recorded:
     """For each positional argument the number of tensors if it is a list, else None."""
     kwargs: dict[str, Value]
     output_counts: tuple[int, ...] = ()
+    has_tangents: bool = False
 
     def arguments(self, tensors: Sequence[torch.Tensor | None]) -> list[Value]:
         """The positional arguments again."""
@@ -106,7 +119,8 @@ def _redispatch(op: TorchOp, recorded: _Recorded, tensors: Sequence[torch.Tensor
         return op.overload.redispatch(keyset, *recorded.arguments(tensors), **recorded.kwargs)
 
 
-def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
+def _node(chain: Chain) -> Any:
+    op, gradient = chain.op, chain.gradient
     library, may_register = op.overload.namespace, _registered.may_register(op.definition)
 
     def forward(recorded: _Recorded, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -117,6 +131,8 @@ def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
         recorded, *tensors = inputs
         ctx.recorded = recorded
         ctx.set_materialize_grads(False)
+        if recorded.has_tangents:
+            ctx.call = (tensors, output)
         flows = _flows(op, recorded, output)
         ctx.mark_non_differentiable(*(t for t, is_open in zip(output, flows, strict=True) if not is_open))
         ctx.composed = None
@@ -139,8 +155,12 @@ def _node(op: TorchOp, gradient: TorchOp | None) -> Any:
             return None, *(_zeros(like) if needs else None for like, needs in needed)
         raise NotImplementedError(f"{op.name}: has no gradient, so nothing can be differentiated through it")
 
-    def jvp(ctx: Context, *tangents: Value) -> Value:
-        raise _no_forward_mode(op)
+    def jvp(ctx: Context, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        tensors, output = ctx.call
+        # What is saved keeps what it needs.
+        del ctx.call
+        primals = [_dual(t)[0] for t in tensors]
+        return tuple(_tangents(chain, ctx.recorded, primals, output, list(tangents)))
 
     name = f"{op.name}Backward"
     methods: dict[str, Any] = {
@@ -303,15 +323,64 @@ def _gradient_kwargs(
     return kwargs
 
 
-def _refuse_tangents(op: TorchOp, args: Sequence[Value]) -> None:
-    tensors, _ = _flatten(args)
-    for tensor in tensors:
-        if tensor is not None and forward_ad.unpack_dual(tensor).tangent is not None:  # type: ignore[no-untyped-call]
-            raise _no_forward_mode(op)
+def _may_have_tangents() -> bool:
+    # A compiled program enters its level where Python does not see it.
+    return forward_ad._current_level >= 0 or _C._are_functorch_transforms_active()
 
 
-def _no_forward_mode(op: TorchOp) -> NotImplementedError:
-    return NotImplementedError(
-        f"{op.name}: has no forward-mode derivative; use reverse mode "
-        "(backward, torch.func.grad, vjp or jacrev)"
+def _dual(tensor: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The tensor without its tangent, and that."""
+    if tensor is None:
+        return None, None
+    primal, tangent = forward_ad.unpack_dual(tensor, level=_LEVEL)  # type: ignore[no-untyped-call]
+    return primal, tangent
+
+
+def _with_tangents(
+    chain: Chain,
+    call: Callable[..., Value],
+    recorded: _Recorded,
+    duals: list[tuple[torch.Tensor | None, torch.Tensor | None]],
+) -> Value:
+    """The outputs of a call with their tangents; `call` computes without."""
+    op = chain.op
+    primals = [primal for primal, _ in duals]
+    result = call(*recorded.arguments(primals), **recorded.kwargs)
+    tensors, recorded.output_counts = op.flatten(result)
+    tangents = _tangents(chain, recorded, primals, tensors, [tangent for _, tangent in duals])
+    return op.unflatten(
+        [
+            x if t is None else forward_ad.make_dual(x, t, level=_LEVEL)  # type: ignore[no-untyped-call]
+            for x, t in zip(tensors, tangents, strict=True)
+        ],
+        recorded.output_counts,
     )
+
+
+def _tangents(
+    chain: Chain,
+    recorded: _Recorded,
+    primals: Sequence[torch.Tensor | None],
+    outputs: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor | None],
+) -> list[torch.Tensor | None]:
+    """The tangent of each tensor of the outputs, `None` where none flows."""
+    op = chain.op
+    flows = _flows(op, recorded, outputs)
+    if not op.definition.differentiable or not any(flows):
+        return [None] * len(outputs)
+    is_registered = _registered.find(op.overload.namespace, op.definition) is not None
+    if is_registered or any(arg.ref for arg in op.definition.inputs):
+        raise chain.missing()
+    counts = _input_counts(op, recorded)
+    count = sum(counts)
+    if any(tangent is not None for tangent in tangents[count:]):
+        raise chain.missing()
+    found = chain.tangents(
+        [list(group) for group in split(primals[:count], counts)],
+        [list(group) for group in split(outputs, recorded.output_counts)],
+        [list(group) for group in split(tangents[:count], counts)],
+        recorded.kwargs,
+    )
+    flat = [tangent for group in found for tangent in group]
+    return [tangent if is_open else None for tangent, is_open in zip(flat, flows, strict=True)]

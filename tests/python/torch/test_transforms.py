@@ -9,7 +9,7 @@ import opsmith
 import pytest
 import torch
 import torch.autograd.forward_ad as fwad
-from torch.func import grad, hessian, jacrev, jvp, vjp, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
 Op = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -92,18 +92,34 @@ def with_dual_inputs(op: Op, requires_grad: bool) -> torch.Tensor:
         return fwad.unpack_dual(op(x, Y)).tangent
 
 
+def forward_over_reverse(op: Op) -> torch.Tensor:
+    with fwad.dual_level():
+        x = fwad.make_dual(X.clone().requires_grad_(), torch.sin(X))
+        (slope,) = torch.autograd.grad((op(x, Y) ** 2).sum(), x, create_graph=True)
+        return fwad.unpack_dual(slope).tangent
+
+
 FORWARD_MODES: dict[str, Callable[[Op], Any]] = {
     "dual": lambda f: with_dual_inputs(f, requires_grad=False),
     "dual with a gradient": lambda f: with_dual_inputs(f, requires_grad=True),
     "jvp": lambda f: jvp(lambda x: f(x, Y), (X,), (X,)),
+    "jvp of both": lambda f: jvp(f, (X, Y), (torch.sin(X), torch.cos(Y))),
+    "jacfwd": lambda f: jacfwd(f, argnums=(0, 1))(X, Y),
     "hessian": lambda f: hessian(loss(f))(X),
+    "forward over reverse": forward_over_reverse,
+    "vmap of jvp": lambda f: vmap(lambda x: jvp(lambda x: f(x, Y), (x,), (x,)))(BATCH),
+    "jvp of vmap": lambda f: jvp(lambda x: vmap(f, (0, None))(x, Y), (BATCH,), (BATCH,)),
 }
 
 
 @pytest.mark.parametrize("use", FORWARD_MODES.values(), ids=FORWARD_MODES.keys())
-def test_forward_mode_is_an_error_that_names_the_op(op: Op, use: Callable[[Op], Any]) -> None:
-    with pytest.raises(NotImplementedError, match=r"PairwiseManhattanDistance\w*: has no forward-mode"):
-        use(op)
+def test_forward_mode_is_plain_pytorchs(op: Op, use: Callable[[Op], Any]) -> None:
+    torch.testing.assert_close(use(op), use(reference))
+
+
+def test_forward_mode_needs_the_gradient_of_the_gradient(op: Op) -> None:
+    with pytest.raises(NotImplementedError, match=r"PairwiseManhattanDistanceGradGrad: has no forward-mode"):
+        jvp(grad(lambda x: (grad(loss(op))(x) ** 2).sum()), (X,), (X,))
 
 
 def test_a_dual_level_without_tangents_is_no_forward_mode(op: Op) -> None:

@@ -1,0 +1,60 @@
+"""Forward mode of bodies, alone, over reverse mode, and batched, against finite differences."""
+
+from __future__ import annotations
+
+import kernel_formulas
+import numpy as np
+import opsmith
+import pytest
+import torch
+from conftest import load
+from torch.func import hessian, jacfwd, jacrev, jvp
+
+FORMULAS = kernel_formulas.formulas(np)
+
+
+@pytest.mark.parametrize("op", FORMULAS)
+def test_of_kernels(op: str) -> None:
+    kernels, formula = load("kernels"), FORMULAS[op]
+    others = [torch.from_numpy(array) for array in formula.others]
+
+    def value(*x: torch.Tensor) -> torch.Tensor:
+        return getattr(kernels, op)(*x, *others, **formula.attrs)
+
+    inputs = [torch.from_numpy(array).requires_grad_() for array in formula.numbers(6)]
+    assert torch.autograd.gradcheck(
+        value, inputs, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
+    )
+    assert torch.autograd.gradgradcheck(value, inputs, check_fwd_over_rev=True, fast_mode=True, atol=1e-4)
+
+
+def test_of_what_gradients_read() -> None:
+    """A softmax is read in its gradient, which then does not know the input."""
+    softmax = load("reductions").softmax
+    x = torch.rand(2, 5, dtype=torch.float64)
+    torch.testing.assert_close(jacfwd(softmax)(x), jacrev(lambda x: torch.softmax(x, -1))(x))
+    with pytest.raises(NotImplementedError, match="SoftmaxGradGrad declares no gradient"):
+        hessian(lambda x: (softmax(x) ** 2).sum())(x)
+
+
+def test_positions_have_no_tangents() -> None:
+    kernels = load("kernels")
+    x, y = torch.rand(4, 3, dtype=torch.float64), torch.rand(6, 3, dtype=torch.float64)
+    values, tangents = jvp(kernels.nearest, (x, y), (x, y))
+    assert torch.equal(values, kernels.nearest(x, y)) and not tangents.any()
+
+
+def test_ops_without_gradients_and_in_place(testops: opsmith.Library) -> None:
+    x = torch.rand(3)
+    with pytest.raises(NotImplementedError, match="Echo: has no forward-mode derivative"):
+        jvp(testops.echo, (x,), (x,))
+    with pytest.raises(NotImplementedError, match="AddInto: has no forward-mode derivative"):
+        jvp(lambda x: testops.add_into(torch.zeros(3), x), (x,), (x,))
+
+
+def test_in_compiled_programs() -> None:
+    gelu = load("activations").gelu
+    x = torch.rand(5, dtype=torch.float64)
+    eager = jvp(gelu, (x,), (x,))
+    compiled = torch.compile(lambda x: jvp(gelu, (x,), (x,)), backend="aot_eager")
+    torch.testing.assert_close(compiled(x), eager)
