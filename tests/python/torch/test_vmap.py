@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,12 +14,12 @@ import numpy as np
 import opsmith
 import pytest
 import torch
-from conftest import load
+from conftest import LIBRARIES, load
 from torch.func import grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZE = 3
-LIBRARIES = {"kernels", "activations", "distances", "lltm"}
+NAMES = {"kernels", "activations", "distances", "lltm"}
 FORMULAS = kernel_formulas.formulas(np)
 
 
@@ -30,7 +32,7 @@ class Calls(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_meta = any(isinstance(x, torch.Tensor) and x.is_meta for x in args)
-        self.count += not is_meta and func.namespace in LIBRARIES
+        self.count += not is_meta and func.namespace in NAMES
         return func(*args, **(kwargs or {}))
 
 
@@ -117,9 +119,8 @@ def test_a_batch_goes_beside_a_dim_that_is_free(distances: opsmith.Library) -> N
         assert compare(f, [torch.stack([x, x + 1, x * 2], dim), y], (dim, None)) == 1
         assert compare(f, [x, torch.stack([y, y + 1, y * 2], dim)], (None, dim)) == 1
     both = [torch.stack([x, x + 1, x * 2]), torch.stack([y, y + 1, y * 2])]
-    with pytest.warns(
-        RuntimeWarning, match=r"each element.*none of its free axes can take the batch: \(n, _\), \(m, _\)"
-    ):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
         torch.testing.assert_close(vmap(f)(*both), loop(f, both, (0, 0)))
     # Of gradients that nobody wants nothing is a sum over the batch.
     assert compare(grad(lambda x: f(x, y).sum()), [both[0]], (0,)) == 2
@@ -189,10 +190,26 @@ def test_nothing_and_one() -> None:
     assert vmap(kernels.rbf_kernel, (0, None))(torch.rand(2, 0, 3), y).shape == (2, 0, 7)
 
 
-def test_an_op_that_says_nothing_is_called_one_by_one_and_that_is_told(testops: opsmith.Library) -> None:
-    x = torch.rand(SIZE, 7, dtype=torch.float64)
-    with pytest.warns(RuntimeWarning, match=r"Squares: vmap calls it for each element.*`parallel = "):
-        vmap(testops.squares)(x)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        vmap(testops.squares)(x)
+WARNED = """
+import sys, warnings
+import opsmith, torch
+squares, distances = opsmith.load(sys.argv[1]).squares, opsmith.load(sys.argv[2]).pairwise_manhattan_distance
+x = torch.rand(3, 7, 2, dtype=torch.float64)
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        torch.vmap(squares)(x[..., 0])
+        torch.vmap(distances)(x, x)
+print(*(f"{each.category.__name__}: {each.message}" for each in told), sep="\\n")
+"""
+
+
+def test_calls_one_by_one_are_told_once() -> None:
+    files = [str(LIBRARIES / f"lib{name}.so") for name in ("opsmith_testops", "distances")]
+    command = [sys.executable, "-c", WARNED, *files]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    beginning = "RuntimeWarning: {}: vmap calls it for each element of the batch, since "
+    first, second = told
+    assert first.startswith(beginning.format("Squares")) and "with `parallel = " in first
+    assert second.startswith(beginning.format("PairwiseManhattanDistance"))
+    assert second.endswith("none of its free axes can take the batch: (n, _), (m, _) -> (n, m)")
