@@ -191,7 +191,7 @@ def test_the_package_is_marked_as_typed() -> None:
 def test_required_attributes_behind_optional_inputs_are_keywords() -> None:
     arg = Arg("bias", "", False, True, False, "float32", None, None, None)
     attr = Attr("k", "int", False, None, None, None, None, False, False, None, "")
-    op = Op(0, "F", "f", "", False, (arg,), (), (attr,), None, True, None, False)
+    op = Op(0, "F", "f", "", False, (arg,), (), (attr,), None, True, None, None)
     assert _wrappers.parameters(op, "Array") == [
         "bias: Array | None = None",
         "*",
@@ -205,7 +205,7 @@ def test_an_optional_input_before_a_required_one_has_no_default() -> None:
     args = tuple(
         Arg(name, "", False, optional, False, "float32", None, None, None) for name, optional in names.items()
     )
-    op = Op(0, "F", "f", "", False, args, (), (), None, True, None, False)
+    op = Op(0, "F", "f", "", False, args, (), (), None, True, None, None)
     assert _wrappers.parameters(op, "Array") == [
         "x: Array",
         "y_grad: Array | None",
@@ -224,7 +224,7 @@ def test_saved_outputs_are_dropped(saved: tuple[int, ...], expected: object) -> 
     outputs = tuple(
         Arg(name, "", False, False, i in saved, "float32", None, None, None) for i, name in enumerate("abc")
     )
-    op = Op(0, "F", "f", "", False, (), outputs, (), None, True, None, False)
+    op = Op(0, "F", "f", "", False, (), outputs, (), None, True, None, None)
     function = _wrappers.build(op, "library", {"_native": lambda: ("a", "b", "c")})
     assert function() == expected
     assert all(f"    {outputs[i].name}: " not in function.__doc__ for i in saved)

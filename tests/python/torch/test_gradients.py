@@ -14,6 +14,7 @@ import torch
 import torch.utils.checkpoint
 from opsmith._definition import Arg, Attr, Gradient, Op
 from opsmith.torch import _autograd
+from opsmith.torch._forward import Chain
 from opsmith.torch._op import TorchOp
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -125,9 +126,14 @@ def rounded() -> Iterator[torch._ops.OpOverload]:
         library.impl("rounded", torch.round, "CPU")
         overload = torch.ops.opsmith_tests.rounded.default
         op = Op(
-            0, "Rounded", "rounded", "", False, (tensor("x"),), (tensor("y"),), (), None, False, None, False
+            0, "Rounded", "rounded", "", False, (tensor("x"),), (tensor("y"),), (), None, False, None, None
         )
-        library.impl("rounded", _autograd.kernel(TorchOp(op, overload), None), "Autograd", with_keyset=True)
+        library.impl(
+            "rounded",
+            _autograd.kernel(Chain(TorchOp(op, overload), None, None, None)),
+            "Autograd",
+            with_keyset=True,
+        )
         yield overload
 
 
@@ -218,13 +224,13 @@ def narrowed() -> Iterator[torch._ops.OpOverload]:
         x, y = Arg("x", "", False, False, False, None, "S", None, None), tensor("y")
         attr = Attr("S", "type", False, None, None, None, None, True, False, None, "")
         wiring = Gradient("NarrowedGrad", (("output_gradient", 0),), (0,))
-        forward = Op(0, "Narrowed", "narrowed", "", False, (x,), (y,), (attr,), wiring, True, None, False)
+        forward = Op(0, "Narrowed", "narrowed", "", False, (x,), (y,), (attr,), wiring, True, None, None)
         given = replace(attr, inferred=False)
         backward = Op(
-            1, "NarrowedGrad", "narrowed_grad", "", False, (y,), (x,), (given,), None, True, None, False
+            1, "NarrowedGrad", "narrowed_grad", "", False, (y,), (x,), (given,), None, True, None, None
         )
         gradient = TorchOp(backward, ops.narrowed_grad.default)
-        kernel = _autograd.kernel(TorchOp(forward, ops.narrowed.default), gradient)
+        kernel = _autograd.kernel(Chain(TorchOp(forward, ops.narrowed.default), gradient, None, None))
         library.impl("narrowed", kernel, "Autograd", with_keyset=True)
         yield ops.narrowed.default
 
