@@ -33,7 +33,6 @@ def kernel(chain: Chain) -> Callable[..., Value]:
     node = _node(chain)
     changes_inputs = [arg.name for arg in op.definition.inputs if arg.ref]
     # Every call of the op comes by here, so names are looked up once.
-    may_have_tangents = _may_have_tangents
     is_grad_enabled, any_requires_grad = torch.is_grad_enabled, _C._any_requires_grad
     below_autograd, below_keys = _C._AutoDispatchBelowAutograd, _C._after_autograd_keyset
     redispatch = op.overload._handle.redispatch_boxed
@@ -47,16 +46,16 @@ def kernel(chain: Chain) -> Callable[..., Value]:
                 )
             tensors, layout = _flatten(args)
             recorded = _Recorded(keyset, layout, kwargs)
-            recorded.has_tangents = may_have_tangents() and any(_dual(t)[1] is not None for t in tensors)
+            recorded.has_tangents = any(_dual(t)[1] is not None for t in tensors)
             with _within_functorch():
                 outputs = node.apply(recorded, *tensors)
             return op.unflatten(outputs, recorded.output_counts)
-        if may_have_tangents():
-            tensors, layout = _flatten(args)
-            duals = [_dual(t) for t in tensors]
-            if any(tangent is not None for _, tangent in duals):
-                recorded = _Recorded(keyset, layout, kwargs)
-                return _with_tangents(chain, partial(autograd, keyset), recorded, duals)
+        # Not only where Python sees a level: compiled programs enter theirs by themselves.
+        tensors, layout = _flatten(args)
+        duals = [_dual(t) for t in tensors]
+        if any(tangent is not None for _, tangent in duals):
+            recorded = _Recorded(keyset, layout, kwargs)
+            return _with_tangents(chain, partial(autograd, keyset), recorded, duals)
         with below_autograd():
             return redispatch(keyset & below_keys, *args, **kwargs)
 
@@ -321,11 +320,6 @@ def _gradient_kwargs(
     if gradient.wanted is not None:
         kwargs[gradient.wanted] = sum(1 << i for i, is_wanted in enumerate(wanted) if is_wanted)
     return kwargs
-
-
-def _may_have_tangents() -> bool:
-    # A compiled program enters its level where Python does not see it.
-    return forward_ad._current_level >= 0 or _C._are_functorch_transforms_active()
 
 
 def _dual(tensor: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tensor | None]:

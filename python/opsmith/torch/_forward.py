@@ -33,10 +33,11 @@ class Chain:
 
     def missing(self) -> NotImplementedError:
         """Why there is no derivative."""
-        lacking = self.op.name if self.gradient is None else self.gradient.name
+        lacking = self.op if self.gradient is None else self.gradient
+        why = f", for {lacking.name} declares no gradient" if lacking.definition.gradient is None else ""
         return NotImplementedError(
-            f"{self.op.name}: has no forward-mode derivative, for {lacking} declares no gradient; declare "
-            "one, or use reverse mode (backward, torch.func.grad, vjp or jacrev)"
+            f"{self.op.name}: has no forward-mode derivative along these tangents{why}; use reverse mode "
+            "(backward, torch.func.grad, vjp or jacrev)"
         )
 
     def tangents(
@@ -44,16 +45,23 @@ class Chain:
     ) -> list[Group]:
         """Of each output's tensors, `None` where no tangent arrives."""
         if self.gradient is not None and self.second is not None:
-            return _pushed(self.op, self.gradient, self.second, inputs, outputs, tangents, kwargs)
-        if self.forward is not None and self.gradient is not None:
-            found = _of_gradient(self.forward, self.op, self.gradient, inputs, outputs, tangents, kwargs)
-            if found is not None:
-                return found
-        raise self.missing()
+            return _pushed(self, self.gradient, self.second, inputs, outputs, tangents, kwargs)
+        found = None
+        if self.forward is not None:
+            found = _of_gradient(self, self.forward, inputs, outputs, tangents, kwargs)
+        if found is None:
+            raise self.missing()
+        return found
+
+    def is_wanted(self, kwargs: dict[str, Value]) -> list[bool]:
+        """Of each output."""
+        wanted = kwargs.get(self.op.wanted, -1) if self.op.wanted else -1
+        outputs = self.op.definition.outputs
+        return [not output.optional or bool(wanted >> at & 1) for at, output in enumerate(outputs)]
 
 
 def _pushed(
-    op: TorchOp,
+    chain: Chain,
     gradient: TorchOp,
     second: TorchOp,
     inputs: list[Group],
@@ -61,21 +69,28 @@ def _pushed(
     tangents: list[Group],
     kwargs: dict[str, Value],
 ) -> list[Group]:
-    wiring = op.definition.gradient
+    wiring = chain.op.definition.gradient
     assert wiring is not None
+    is_wanted = chain.is_wanted(kwargs)
+    both = list(zip(outputs, is_wanted, strict=True))
     sources: dict[str, list[Group]] = {
         "input": inputs,
         "output": outputs,
-        "output_gradient": [_zeros(group) for group in outputs],
+        "output_gradient": [_zeros(group) if is_there else [None] * len(group) for group, is_there in both],
     }
     given = [sources[kind][position] for kind, position in wiring.inputs]
+    if any(kind == "output" and not is_wanted[position] for kind, position in wiring.inputs):
+        raise chain.missing()
     # Of zeros it gives zeros.
     gradients = [_zeros(inputs[target]) for target in wiring.outputs]
     arriving = [_filled(tangents[target], inputs[target]) for target in wiring.outputs]
     wanted = {
-        place: position for place, (kind, position) in enumerate(wiring.inputs) if kind == "output_gradient"
+        place: position
+        for place, (kind, position) in enumerate(wiring.inputs)
+        if kind == "output_gradient" and is_wanted[position]
     }
-    found = _call(gradient, second, (given, gradients, arriving), wanted.keys(), kwargs)
+    named = _named(chain.op, kwargs) | _inferred(chain.op, gradient, inputs)
+    found = _call(gradient, second, (given, gradients, arriving), wanted.keys(), named)
     result: list[Group] = [[None] * len(group) for group in outputs]
     for place, group in found.items():
         result[wanted[place]] = group
@@ -83,43 +98,96 @@ def _pushed(
 
 
 def _of_gradient(
+    chain: Chain,
     forward: TorchOp,
-    op: TorchOp,
-    second: TorchOp,
     inputs: list[Group],
     outputs: list[Group],
     tangents: list[Group],
     kwargs: dict[str, Value],
 ) -> list[Group] | None:
     """Of a gradient op; `None` where that does not follow from what it takes."""
+    op, second = chain.op, chain.gradient
     wiring = forward.definition.gradient
     assert wiring is not None
+    is_wanted = chain.is_wanted(kwargs)
+    has_tangent = [any(tangent is not None for tangent in group) for group in tangents]
     places = {source: place for place, source in enumerate(wiring.inputs)}
+    of_gradients = [place for place, (kind, _) in enumerate(wiring.inputs) if kind == "output_gradient"]
     along = [places.get(("input", target)) for target in wiring.outputs]
-    if any(place is None for place in along):
-        return None
-    arriving = [_filled(tangents[place], inputs[place]) for place in along if place is not None]
-    wanted = {place for place, (kind, _) in enumerate(wiring.inputs) if kind == "output"} | set(along)
-    found = _call(op, second, (inputs, outputs, arriving), wanted, kwargs)
-    # What arrives at an output that is read goes on to the inputs, as what arrives along the gradients does.
-    again = list(inputs)
-    has_more = False
-    for place, (kind, position) in enumerate(wiring.inputs):
-        if kind != "output_gradient":
-            continue
-        terms = [tangents[place]]
-        if ("output", position) in places:
-            terms.append(found.get(places["output", position], []))
-        total = _sum(terms, inputs[place])
-        has_more |= any(x is not None for x in total)
+    result: list[Group] = [[None] * len(group) for group in outputs]
+    more: dict[int, Group] = {}
+    if any(has for place, has in enumerate(has_tangent) if place not in of_gradients):
+        if second is None or not _is_of_function(forward, second, op, along, has_tangent):
+            return None
+        second_wiring = op.definition.gradient
+        assert second_wiring is not None
+        if any(kind == "output" and not is_wanted[at] for kind, at in second_wiring.inputs):
+            return None
+        arriving = [_filled(tangents[place], inputs[place]) for place in along if place is not None]
+        read = {place for place, (kind, _) in enumerate(wiring.inputs) if kind == "output"}
+        found = _call(op, second, (inputs, outputs, arriving), read | set(along), _named(op, kwargs))
+        for at, place in enumerate(along):
+            if is_wanted[at] and place in found:
+                result[at] = found[place]
+        # What arrives at an output that is read goes on to the inputs, as what arrives along gradients does.
+        more = {
+            position: found[place]
+            for (kind, position), place in places.items()
+            if place in read & found.keys()
+        }
+    again, has_more = list(inputs), False
+    for place in of_gradients:
+        total = _sum([tangents[place], more.get(wiring.inputs[place][1], [])], inputs[place])
+        has_more |= any(tangent is not None for tangent in total)
         again[place] = _filled(total, inputs[place])
-    result: list[Group] = [
-        found.get(place, [None] * len(group)) for place, group in zip(along, outputs, strict=True)
+    if not has_more:
+        return result
+    groups = _groups(op, op.overload(*_arguments(op, again), **kwargs))
+    return [
+        _sum([own, group], own) if is_there else own
+        for own, group, is_there in zip(result, groups, is_wanted, strict=True)
     ]
-    if has_more:
-        groups = _groups(op, op.overload(*_arguments(op, again), **kwargs))
-        result = [_sum([own, more], own) for own, more in zip(result, groups, strict=True)]
-    return result
+
+
+def _is_of_function(
+    forward: TorchOp, second: TorchOp, op: TorchOp, along: Sequence[int | None], has_tangent: Sequence[bool]
+) -> bool:
+    """Whether the tangents that arrive at a gradient op are those of a call of the op whose gradient it is:
+    of the inputs that it differentiates by, which it must take, and of the outputs that it reads, or of
+    none."""
+    wiring, second_wiring = forward.definition.gradient, op.definition.gradient
+    assert wiring is not None and second_wiring is not None
+    if any(place is None for place in along):
+        return False
+    has_input = any(has_tangent[place] for place in along if place is not None)
+    for place, (kind, position) in enumerate(wiring.inputs):
+        flows = kind == "output" and position not in forward.definition.constants
+        if flows and has_tangent[place] != has_input:
+            return False
+        is_other = kind == "input" and place not in along and place in second_wiring.outputs
+        if is_other and has_tangent[place]:
+            return False
+    return True
+
+
+def _named(op: TorchOp, kwargs: dict[str, Value]) -> dict[str, Value]:
+    """The attributes of a call by the definition's names."""
+    return {attr.name: kwargs[name] for name, attr in op.keyword_attrs.items() if name in kwargs}
+
+
+def _inferred(op: TorchOp, gradient: TorchOp, inputs: list[Group]) -> dict[str, Value]:
+    """The attributes that `gradient` must be given and the inputs of `op` decide."""
+    found: dict[str, Value] = {}
+    for attr in inferred_by(op, gradient).values():
+        for arg, group in zip(op.definition.inputs, inputs, strict=True):
+            present = [tensor.dtype for tensor in group if tensor is not None]
+            if arg.type_attr == attr.name and present:
+                found[attr.name] = present[0]
+            elif arg.type_list_attr == attr.name:
+                found[attr.name] = present
+            elif arg.number_attr == attr.name:
+                found[attr.name] = len(group)
+    return found
 
 
 def _call(
@@ -127,7 +195,7 @@ def _call(
     gradient: TorchOp,
     values: tuple[list[Group], list[Group], list[Group]],
     wanted: Any,
-    kwargs: dict[str, Value],
+    named: dict[str, Value],
 ) -> dict[int, Group]:
     """What the gradient op of `op` gives for its inputs at these places, by place."""
     wiring = op.definition.gradient
@@ -135,17 +203,8 @@ def _call(
     inputs, outputs, arriving = values
     sources = {"input": inputs, "output": outputs, "output_gradient": arriving}
     given = [sources[kind][position] for kind, position in wiring.inputs]
-    named = {attr.name: kwargs[name] for name, attr in op.keyword_attrs.items() if name in kwargs}
+    named = named | _inferred(op, gradient, inputs)
     keywords = {name: named[attr.name] for name, attr in gradient.keyword_attrs.items() if attr.name in named}
-    for name, attr in inferred_by(op, gradient).items():
-        for arg, group in zip(op.definition.inputs, inputs, strict=True):
-            present = [tensor.dtype for tensor in group if tensor is not None]
-            if arg.type_attr == attr.name and present:
-                keywords[name] = present[0]
-            elif arg.type_list_attr == attr.name:
-                keywords[name] = present
-            elif arg.number_attr == attr.name:
-                keywords[name] = len(group)
     if gradient.wanted is not None:
         keywords[gradient.wanted] = sum(1 << i for i, place in enumerate(wiring.outputs) if place in wanted)
     groups = _groups(gradient, gradient.overload(*_arguments(gradient, given), **keywords))

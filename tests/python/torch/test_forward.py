@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import kernel_formulas
 import numpy as np
 import opsmith
 import pytest
 import torch
 from conftest import load
-from torch.func import hessian, jacfwd, jacrev, jvp
+from torch.func import grad, hessian, jacfwd, jacrev, jvp
 
 FORMULAS = kernel_formulas.formulas(np)
 
@@ -35,6 +37,28 @@ def test_of_what_gradients_read() -> None:
     torch.testing.assert_close(jacfwd(softmax)(x), jacrev(lambda x: torch.softmax(x, -1))(x))
     with pytest.raises(NotImplementedError, match="SoftmaxGradGrad declares no gradient"):
         hessian(lambda x: (softmax(x) ** 2).sum())(x)
+
+
+def test_over_reverse_with_constants(ops: opsmith.Library) -> None:
+    x, y, t = (torch.rand(3, dtype=torch.float64) + 0.5 for _ in range(3))
+
+    def slope(multiply: Any, power: Any) -> Any:
+        return jvp(grad(lambda x: (multiply(x, y) * power(x, y) * x).sum()), (x,), (t,))
+
+    torch.testing.assert_close(slope(ops.mul, ops.pow), slope(torch.mul, torch.pow))
+
+
+def test_tangents_that_are_not_of_a_call(ops: opsmith.Library) -> None:
+    x, y, v, t = (torch.rand(3, dtype=torch.float64) + 0.5 for _ in range(4))
+    z = torch.pow(x, y)
+    for of in (0, 2):
+        with torch.autograd.forward_ad.dual_level():
+            inputs = [x, y, z, v]
+            inputs[of] = torch.autograd.forward_ad.make_dual(inputs[of], t)
+            with pytest.raises(
+                NotImplementedError, match="PowGrad: has no forward-mode derivative along these"
+            ):
+                ops.pow_grad(*inputs)
 
 
 def test_positions_have_no_tangents() -> None:
