@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from opsmith._axes import Attributes
 from opsmith._definition import Loaded, Op
 
 _CACHED = 256
@@ -61,9 +61,7 @@ class Batches:
     def __init__(self, loaded: Loaded, op: Op) -> None:
         self._op = op
         self._native = loaded.native.op(op.index)
-        words = set(re.findall(r"\w+", op.parallel or ""))
-        kinds = {"int", "bool"}
-        self._attrs = [attr.name for attr in op.call_attrs if attr.name in words and attr.type in kinds]
+        self._attributes = Attributes(op)
         self._known = functools.lru_cache(_CACHED)(self._ask)
         # Of one that may do more than compute there is nothing else to ask for.
         self._is_told = op.stateful or any(arg.ref for arg in op.inputs)
@@ -75,12 +73,10 @@ class Batches:
         `wanted` is set when output i is asked for."""
         if self._op.parallel is None:
             return ()
-        values = [(name, attrs[name]) for name in self._attrs if attrs.get(name) is not None]
-        key = tuple((name, tuple(v) if isinstance(v, list | tuple) else v) for name, v in values)
         outputs = tuple(
             not output.optional or bool(wanted >> i & 1) for i, output in enumerate(self._op.outputs)
         )
-        return self._known(key, tuple(ranks), tuple(batched), outputs)
+        return self._known(self._attributes.key(attrs), tuple(ranks), tuple(batched), outputs)
 
     def _ask(
         self,

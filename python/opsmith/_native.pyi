@@ -68,6 +68,9 @@ class Op:
         batched: list[bool],
         wanted: list[bool],
     ) -> list[tuple[list[int | None], list[int | None], dict[str, Any] | None]]: ...
+    def free_axes(
+        self, attrs: Mapping[str, object], ranks: list[int | None]
+    ) -> list[tuple[str, list[int | None], list[tuple[int | None, bool]]]]: ...
     def set_fallback(self, fallback: Callable[[tuple[object, ...], object], object] | None) -> None: ...
 
 Compose: TypeAlias = Callable[[GraphOperation, list[GraphOutput | None]], list[GraphOutput | None] | None]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::fork::Mutex;
-use opsmith_core::{AttrValue, Batch, Result, TensorView};
+use opsmith_core::{AttrValue, Batch, FreeAxis, Result, TensorView};
 use opsmith_runtime::CallInputs;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -15,6 +15,9 @@ use crate::attrs;
 use crate::errors::to_python;
 use crate::inputs::{Inputs, all_ready, prepare};
 use crate::outputs::NumpyMemory;
+
+/// A free axis: its name, its dim in each input, and in each output beside whether that is a sum.
+type FreeAxisRow = (String, Vec<Option<usize>>, Vec<(Option<usize>, bool)>);
 
 /// Calls on at most this many elements keep the interpreter's lock unless the op has been slow: giving the lock back and
 /// taking it again would cost more than they do. NumPy's own operators draw the line at the same place.
@@ -264,6 +267,18 @@ impl Op {
             }
         };
         self.op.batches(&attrs, &ranks, &batched, &wanted).into_iter().map(told).collect()
+    }
+
+    /// The free axes of a call with inputs of these ranks, of a list the largest: `(name, inputs, outputs)`, where `inputs` tell which dim
+    /// of each it is, and `outputs` that and whether an output that lacks it is the sum over the parts. Dims are counted from the end;
+    /// `None` stands for what lacks the axis.
+    fn free_axes(&self, attrs: &Bound<'_, PyAny>, ranks: Vec<Option<usize>>) -> PyResult<Vec<FreeAxisRow>> {
+        let attrs = attrs::read(self.op.signature(), &self.visible, attrs)?;
+        let told = |axis: FreeAxis| {
+            let outputs = axis.outputs.iter().map(|output| (output.dim, output.is_sum)).collect();
+            (axis.name, axis.inputs, outputs)
+        };
+        Ok(self.op.free_axes(&attrs, &ranks).into_iter().map(told).collect())
     }
 
     /// Sets what is called as `fallback(inputs, attrs)` when an input is a tensor of PyTorch, TensorFlow or JAX.

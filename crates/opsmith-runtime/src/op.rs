@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::{
-    AttrValue, Batch, Calls, Error, Gradient, GradientWiring, Parallel, Result, Signature, TensorView,
-    TensorViewMut, bail, ensure,
+    AttrValue, Batch, Calls, Error, FreeAxis, Gradient, GradientWiring, Parallel, Result, Signature,
+    TensorView, TensorViewMut, bail, ensure,
 };
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -93,12 +93,21 @@ impl Op {
         batched: &[bool],
         wanted: &[bool],
     ) -> Vec<Batch> {
-        let attr = |name: &str| {
-            let given = attrs.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
-            given.or_else(|| self.signature().attrs[self.signature().attr_index(name)?].default.clone())
-        };
+        let attr = |name: &str| self.attr(attrs, name);
         let calls = Calls { attr: &attr, ranks, batched, wanted };
         self.parallel().map_or_else(Vec::new, |parallel| parallel.batches(&calls))
+    }
+
+    /// The free axes of a call with these attributes and inputs of these ranks, as [`Parallel::free_axes`] tells them.
+    pub fn free_axes(&self, attrs: &[(&str, AttrValue)], ranks: &[Option<usize>]) -> Vec<FreeAxis> {
+        let attr = |name: &str| self.attr(attrs, name);
+        self.parallel().map_or_else(Vec::new, |parallel| parallel.free_axes(&attr, ranks))
+    }
+
+    /// An attribute of a call: as it is given, or its default.
+    fn attr(&self, attrs: &[(&str, AttrValue)], name: &str) -> Option<AttrValue> {
+        let given = attrs.iter().find(|(own, _)| *own == name).map(|(_, value)| value.clone());
+        given.or_else(|| self.signature().attrs[self.signature().attr_index(name)?].default.clone())
     }
 
     pub(crate) fn info(&self) -> &OpInfo {
