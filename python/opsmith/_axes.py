@@ -71,8 +71,8 @@ class FreeAxes:
         """What the op states; `None` where it states nothing, and has no free axes."""
 
     def of(self, attrs: Mapping[str, Any], ranks: Sequence[int | None]) -> tuple[FreeAxis, ...]:
-        """Of a call with these attributes, by the definition's names, and inputs of these ranks: of a list the
-        largest, of an absent one `None`."""
+        """Of a call with these attributes, by the definition's names, and inputs of these ranks: of a list
+        the largest, of an absent one `None`."""
         return self._known(self._attributes.key(attrs), tuple(ranks)) if self.rule is not None else ()
 
     def _ask(self, attrs: tuple[Any, ...], ranks: tuple[int | None, ...]) -> tuple[FreeAxis, ...]:

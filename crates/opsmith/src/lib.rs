@@ -184,7 +184,7 @@ pub use opsmith_macros::op;
 /// - `output = z`, `outputs = [a, b]`: the names of the outputs. One is called `y` unless it is named, or `z` or
 ///   `output` where arguments have those names.
 /// - `dtypes = [f32, f64]`: fewer dtypes.
-/// - `orders = 1`: of how many orders there are gradients, 0 to 4; 2 unless it is given.
+/// - `orders = 1`: of how many orders there are gradients, 0 to 4; 3 unless it is given.
 /// - `autocast = "float32"`: as for [`op`](macro@op); without it, several inputs become the widest among them.
 /// - `name = "Other"`: the op's name, where it is not the function's in CamelCase.
 ///

@@ -18,7 +18,7 @@ use crate::op::options::Policy;
 /// The most arguments that hosts take.
 const MAX_ARGUMENTS: usize = 64;
 /// Of how many orders there are gradient ops unless the author says otherwise, and at most.
-const ORDERS: usize = 2;
+const ORDERS: usize = 3;
 const MAX_ORDERS: usize = 4;
 
 /// A function that is the arithmetic of an op.
