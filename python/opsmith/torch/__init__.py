@@ -16,9 +16,10 @@ import torch
 from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
+from opsmith._forward import Chain
 from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _vmap
 from opsmith.torch._eager import PLAIN
-from opsmith.torch._forward import Chain
+from opsmith.torch._forward import Derivative
 from opsmith.torch._op import TorchOp
 
 __all__ = ["PLAIN", "call", "wire"]
@@ -74,6 +75,7 @@ def _wire(loaded: Loaded) -> _Wired:
         for op in definition.ops
         if (overload := _overload(definition.name, op))
     }
+    known = {name: op.definition for name, op in ops.items()}
     library = torch.library.Library(definition.name, "FRAGMENT")  # type: ignore[no-untyped-call]
     functions = {}
     for op in definition.ops:
@@ -83,13 +85,8 @@ def _wire(loaded: Loaded) -> _Wired:
             functions[op.name] = _unavailable(op)
             continue
         fake = _fake.implementation(torch_op, partial(native.infer_shapes, op.index), _caches.tag(loaded))
-        forward = next(
-            (ops.get(o.name) for o in definition.ops if o.gradient is not None and o.gradient.op == op.name),
-            None,
-        )
-        second = gradient and gradient.definition.gradient
-        chain = Chain(torch_op, gradient, ops.get(second.op) if second else None, forward)
-        _register(library, chain, fake, _vmap.rule(loaded, torch_op))
+        derivative = Derivative(torch_op, gradient, Chain.of(op, known), ops)
+        _register(library, derivative, fake, _vmap.rule(loaded, torch_op))
         functions[op.name] = _calls.function(loaded, torch_op, gradient)
     return _Wired(loaded, functions, library)
 
@@ -103,11 +100,11 @@ def _overload(library: str, op: Op) -> torch._ops.OpOverload | None:
     return None
 
 
-def _register(library: torch.library.Library, chain: Chain, fake: Any, batched: Any) -> None:
-    op = chain.op
+def _register(library: torch.library.Library, derivative: Derivative, fake: Any, batched: Any) -> None:
+    op = derivative.op
     torch.library.register_fake(op.qualified_name, fake, lib=library)
     if op.takes_tensors:
-        library.impl(op.overload, _autograd.kernel(chain), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
+        library.impl(op.overload, _autograd.kernel(derivative), "Autograd", with_keyset=True)  # type: ignore[no-untyped-call]
         torch.library.register_vmap(op.qualified_name, batched, lib=library)
     if op.definition.autocast is not None:
         for device, key in _autocast.KEYS.items():

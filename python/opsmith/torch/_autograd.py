@@ -17,7 +17,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from opsmith import _registered
 from opsmith.torch import _composed
-from opsmith.torch._forward import Chain
+from opsmith.torch._forward import Derivative
 from opsmith.torch._op import TorchOp, Value, inferred_by, split
 
 _LEVEL = 0
@@ -27,10 +27,10 @@ Context: TypeAlias = Any
 """What PyTorch hands to `setup_context` and `backward`."""
 
 
-def kernel(chain: Chain) -> Callable[..., Value]:
+def kernel(derivative: Derivative) -> Callable[..., Value]:
     """The function for the dispatch key `Autograd`."""
-    op = chain.op
-    node = _node(chain)
+    op = derivative.op
+    node = _node(derivative)
     changes_inputs = [arg.name for arg in op.definition.inputs if arg.ref]
     # Every call of the op comes by here, so names are looked up once.
     is_grad_enabled, any_requires_grad = torch.is_grad_enabled, _C._any_requires_grad
@@ -55,7 +55,7 @@ def kernel(chain: Chain) -> Callable[..., Value]:
         duals = [_dual(t) for t in tensors]
         if any(tangent is not None for _, tangent in duals):
             recorded = _Recorded(keyset, layout, kwargs)
-            return _with_tangents(chain, partial(autograd, keyset), recorded, duals)
+            return _with_tangents(derivative, partial(autograd, keyset), recorded, duals)
         with below_autograd():
             return redispatch(keyset & below_keys, *args, **kwargs)
 
@@ -118,8 +118,8 @@ def _redispatch(op: TorchOp, recorded: _Recorded, tensors: Sequence[torch.Tensor
         return op.overload.redispatch(keyset, *recorded.arguments(tensors), **recorded.kwargs)
 
 
-def _node(chain: Chain) -> Any:
-    op, gradient = chain.op, chain.gradient
+def _node(derivative: Derivative) -> Any:
+    op, gradient = derivative.op, derivative.gradient
     library, may_register = op.overload.namespace, _registered.may_register(op.definition)
 
     def forward(recorded: _Recorded, *tensors: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
@@ -159,7 +159,7 @@ def _node(chain: Chain) -> Any:
         # What is saved keeps what it needs.
         del ctx.call
         primals = [_dual(t)[0] for t in tensors]
-        return tuple(_tangents(chain, ctx.recorded, primals, output, list(tangents)))
+        return tuple(_tangents(derivative, ctx.recorded, primals, output, list(tangents)))
 
     name = f"{op.name}Backward"
     methods: dict[str, Any] = {
@@ -331,17 +331,17 @@ def _dual(tensor: torch.Tensor | None) -> tuple[torch.Tensor | None, torch.Tenso
 
 
 def _with_tangents(
-    chain: Chain,
+    derivative: Derivative,
     call: Callable[..., Value],
     recorded: _Recorded,
     duals: list[tuple[torch.Tensor | None, torch.Tensor | None]],
 ) -> Value:
     """The outputs of a call with their tangents; `call` computes without."""
-    op = chain.op
+    op = derivative.op
     primals = [primal for primal, _ in duals]
     result = call(*recorded.arguments(primals), **recorded.kwargs)
     tensors, recorded.output_counts = op.flatten(result)
-    tangents = _tangents(chain, recorded, primals, tensors, [tangent for _, tangent in duals])
+    tangents = _tangents(derivative, recorded, primals, tensors, [tangent for _, tangent in duals])
     return op.unflatten(
         [
             x if t is None else forward_ad.make_dual(x, t, level=_LEVEL)  # type: ignore[no-untyped-call]
@@ -352,25 +352,25 @@ def _with_tangents(
 
 
 def _tangents(
-    chain: Chain,
+    derivative: Derivative,
     recorded: _Recorded,
     primals: Sequence[torch.Tensor | None],
     outputs: Sequence[torch.Tensor],
     tangents: Sequence[torch.Tensor | None],
 ) -> list[torch.Tensor | None]:
     """The tangent of each tensor of the outputs, `None` where none flows."""
-    op = chain.op
+    op = derivative.op
     flows = _flows(op, recorded, outputs)
     if not op.definition.differentiable or not any(flows):
         return [None] * len(outputs)
     is_registered = _registered.find(op.overload.namespace, op.definition) is not None
     if is_registered or any(arg.ref for arg in op.definition.inputs):
-        raise chain.missing()
+        raise derivative.missing()
     counts = _input_counts(op, recorded)
     count = sum(counts)
     if any(tangent is not None for tangent in tangents[count:]):
-        raise chain.missing()
-    found = chain.tangents(
+        raise derivative.missing()
+    found = derivative.tangents(
         [list(group) for group in split(primals[:count], counts)],
         [list(group) for group in split(outputs, recorded.output_counts)],
         [list(group) for group in split(tangents[:count], counts)],
