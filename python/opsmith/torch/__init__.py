@@ -17,7 +17,7 @@ from opsmith._definition import Loaded, Op
 from opsmith._errors import AlreadyExistsError, UnimplementedError
 from opsmith._forks import LOADING
 from opsmith._forward import Chain
-from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _vmap
+from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _sharding, _vmap
 from opsmith.torch._eager import PLAIN
 from opsmith.torch._forward import Derivative
 from opsmith.torch._op import TorchOp
@@ -88,6 +88,7 @@ def _wire(loaded: Loaded) -> _Wired:
         derivative = Derivative(torch_op, gradient, Chain.of(op, known), ops)
         _register(library, derivative, fake, _vmap.rule(loaded, torch_op))
         functions[op.name] = _calls.function(loaded, torch_op, gradient)
+    _sharding.watch(loaded, list(ops.values()))
     return _Wired(loaded, functions, library)
 
 

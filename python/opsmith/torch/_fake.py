@@ -23,9 +23,7 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
     """The function for `torch.library.register_fake`. `infer_shapes` takes and gives JSON, as the C ABI
     says; `tag` is what PyTorch's caches know the library by."""
 
-    @functools.lru_cache(_CACHED_SHAPES)
-    def infer(request: str) -> Any:
-        return json.loads(infer_shapes(request))
+    infer = _inference(op, infer_shapes)
 
     def fake(*args: Value, **kwargs: Value) -> Value:
         _caches.tell(tag)
@@ -33,14 +31,7 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
         call = op.bind(args, kwargs)
         device = _device(op, call)
         symbols = _Symbols()
-        request = {
-            "inputs": [_shapes(value, symbols) for value in call.inputs],
-            "dtypes": [_dtypes(value) for value in call.inputs],
-            "attrs": {
-                name: _attribute(op, name, value) for name, value in call.attrs.items() if value is not None
-            },
-        }
-        answer = infer(json.dumps(request))
+        answer = infer(call, symbols)
         for constraint in answer["constraints"]:
             _check(constraint, symbols)
         tensors, counts = [], []
@@ -59,6 +50,43 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
         return op.unflatten(tensors, counts)
 
     return fake
+
+
+def output_shapes(
+    op: TorchOp, infer_shapes: Callable[[str], str]
+) -> Callable[[Call], list[list[list[Size]]]]:
+    """A function that gives the shapes of each output's tensors. The inputs of the call have to have a shape
+    and a dtype, and need not be tensors."""
+    infer = _inference(op, infer_shapes)
+
+    def shapes(call: Call) -> list[list[list[Size]]]:
+        symbols = _Symbols()
+        answer = infer(call, symbols)
+        return [
+            [[symbols.evaluate(dim) for dim in shape or ()] for shape in group] for group in answer["outputs"]
+        ]
+
+    return shapes
+
+
+def _inference(op: TorchOp, infer_shapes: Callable[[str], str]) -> Callable[[Call, _Symbols], Any]:
+    """What the library answers about a call, sizes by names that are kept in the symbols."""
+
+    @functools.lru_cache(_CACHED_SHAPES)
+    def infer(request: str) -> Any:
+        return json.loads(infer_shapes(request))
+
+    def answer(call: Call, symbols: _Symbols) -> Any:
+        request = {
+            "inputs": [_shapes(value, symbols) for value in call.inputs],
+            "dtypes": [_dtypes(value) for value in call.inputs],
+            "attrs": {
+                name: _attribute(op, name, value) for name, value in call.attrs.items() if value is not None
+            },
+        }
+        return infer(json.dumps(request))
+
+    return answer
 
 
 class _Symbols:
@@ -136,7 +164,7 @@ def _device(op: TorchOp, call: Call) -> torch.device:
 def _tensors(value: Value) -> list[torch.Tensor]:
     if value is None:
         return []
-    return [value] if isinstance(value, torch.Tensor) else list(value)
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _shapes(value: Value, symbols: _Symbols) -> list[list[int | str]] | None:
