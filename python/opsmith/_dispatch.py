@@ -19,6 +19,8 @@ ADAPTERS = {
     "TensorFlow": "opsmith.tensorflow",
     "JAX": "opsmith.jax",
     GRAPH: "opsmith.graph._calls",
+    "Dask": "opsmith._dask",
+    "xarray": "opsmith._xarray",
 }
 """The module that serves each framework, our own graphs among them. It has
 
@@ -30,7 +32,12 @@ ADAPTERS = {
 - where the framework looks into functions, `mark(function)`, which tells it not to;
 - where arguments that do not fit are errors of the framework's own, `host_error(error)`, which gives that.
 
+Arrays of Dask and xarray are made of NumPy's: they need no file of a library.
+
 All give the outputs of the op, saved ones too, of which those at the end may be missing."""
+
+WITHOUT_FILES = (GRAPH, "Dask", "xarray")
+"""What is served by libraries that are part of the package, too."""
 
 # The types are looked up in the modules that the user has imported: a tensor cannot exist without its module.
 _TENSOR_TYPES = {
@@ -38,6 +45,8 @@ _TENSOR_TYPES = {
     "TensorFlow": ("tensorflow", ("Tensor", "Variable", "SparseTensor", "RaggedTensor")),
     "JAX": ("jax", ("Array",)),
     GRAPH: ("opsmith.graph", ("Output",)),
+    "Dask": ("dask.array", ("Array",)),
+    "xarray": ("xarray", ("DataArray",)),
     "NumPy": ("numpy", ("ndarray",)),
 }
 
@@ -73,14 +82,16 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
     """
     found: dict[str, str] = {}
     masked = None
-    for argument, value in _tensors(op, inputs):
+    for argument, value in tensors(op, inputs):
         framework = framework_of(value)
         if framework is not None:
             found.setdefault(framework, argument)
         if framework == "NumPy" and _is_masked(value):
             masked = masked or argument
-    if len(found) > 1:
-        found.pop("NumPy", None)
+    # What can stand beside others.
+    for framework in ("NumPy", "Dask"):
+        if len(found) > 1 and (framework == "NumPy" or "xarray" in found):
+            found.pop(framework, None)
     adapters = [import_module(ADAPTERS[framework]) for framework in found if framework in ADAPTERS]
     if len(adapters) == 1 and masked is None:
         return adapters[0]
@@ -90,7 +101,7 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
     elif adapters:
         why = _several(found)
     else:
-        kinds = ", ".join(f"`{name}` is {type(value).__name__}" for name, value in _tensors(op, inputs))
+        kinds = ", ".join(f"`{name}` is {type(value).__name__}" for name, value in tensors(op, inputs))
         why = f"cannot take these inputs as arrays: {kinds}"
     raise _host_error(adapters, InvalidArgumentError(f"{op.name}: {why}"))
 
@@ -114,6 +125,8 @@ _CONVERSIONS = {
     "TensorFlow": "tf.constant(numpy.asarray({}))",
     "JAX": "jax.numpy.from_dlpack({})",
     GRAPH: "numpy.asarray({})",
+    "Dask": "dask.array.from_array(numpy.asarray({}))",
+    "xarray": "numpy.asarray({})",
 }
 """What makes arrays of others a framework's; a graph takes NumPy's."""
 
@@ -135,10 +148,11 @@ def call(
     Raises `UnimplementedError` for a framework's tensors and a library that has no file.
     """
     adapter = adapter_for(op, inputs)
-    if loaded.embedded and adapter.__name__ != ADAPTERS[GRAPH]:
+    if loaded.embedded and adapter.__name__ not in {ADAPTERS[name] for name in WITHOUT_FILES}:
         error = UnimplementedError(
-            f"{op.name}: the standard operators that are part of opsmith serve NumPy and graphs; "
-            "for a framework's tensors load libopsmith_ops.so, built of the crate opsmith-ops-library"
+            f"{op.name}: the standard operators that are part of opsmith serve NumPy, Dask, xarray "
+            "and graphs; for a framework's tensors load libopsmith_ops.so, built of the crate "
+            "opsmith-ops-library"
         )
         raise _host_error([adapter], error)
     return adapter.call(loaded, op, inputs, attrs, name)
@@ -160,7 +174,7 @@ def text(op: Op, name: Any) -> str:
 def call_named(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any], name: str) -> Any:
     """Call `op` on any inputs, with a name for hosts that have named nodes."""
     text(op, name)
-    if any(framework_of(value) not in (None, "NumPy") for _, value in _tensors(op, inputs)):
+    if any(framework_of(value) not in (None, "NumPy") for _, value in tensors(op, inputs)):
         return call(loaded, op, inputs, attrs, name)
     return loaded.native.op(op.index).call(tuple(inputs), tuple(attrs) or None)
 
@@ -208,7 +222,14 @@ def _kind_of(dtype: str) -> int:
     return _KINDS.index(plain) if plain in _KINDS else -1
 
 
-def _tensors(op: Op, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def holds(natural: str, dtype: str) -> bool:
+    """Whether numbers of one dtype can become those of another, and no fraction, imaginary part or text is
+    lost."""
+    narrow, wide = _kind_of(natural), _kind_of(dtype)
+    return narrow <= wide if min(narrow, wide) >= 0 else natural == dtype
+
+
+def tensors(op: Op, inputs: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Every value that may be a tensor, with what a message calls it."""
     for arg, value in zip(op.inputs, inputs, strict=True):
         if arg.is_list and isinstance(value, list | tuple):

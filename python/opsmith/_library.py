@@ -115,8 +115,9 @@ def standard() -> Library:
         library = _loaded.get(_STANDARD)
         if library is None:
             library = _loaded[_STANDARD] = Library(_native.standard(), embedded=True)
-            graphs = _dispatch.GRAPH
-            when_imported(_dispatch.module_of(graphs), partial(_wire, library, _dispatch.ADAPTERS[graphs]))
+            for framework in _dispatch.WITHOUT_FILES:
+                adapter_name = _dispatch.ADAPTERS[framework]
+                when_imported(_dispatch.module_of(framework), partial(_wire, library, adapter_name))
     return library
 
 

@@ -8,8 +8,8 @@ use pyo3::types::{PyType, PyTypeMethods};
 use crate::errors::unless_refused;
 
 /// The packages whose tensors are not ours to read: the fallback of an op takes them.
-/// The outputs of our own graphs are among them.
-const FRAMEWORKS: [&str; 5] = ["torch", "tensorflow", "jax", "jaxlib", "opsmith"];
+/// The outputs of our own graphs are among them, and arrays that are lazy or have names.
+const FRAMEWORKS: [&str; 7] = ["torch", "tensorflow", "jax", "jaxlib", "dask", "xarray", "opsmith"];
 
 /// How many types are remembered; programs have few that are passed to ops.
 const MOST: usize = 64;
