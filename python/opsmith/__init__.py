@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from opsmith.graph import InteractiveSession as InteractiveSession
     from opsmith.graph import Session as Session
     from opsmith.graph import gradients as gradients
+    from opsmith.graph import jvp as jvp
 
     ops: Any
     """The standard operators, as a library: `opsmith.ops.mat_mul`."""
@@ -79,7 +80,7 @@ __version__: str = _native.VERSION
 
 # Only those who build just in time, check ops or make graphs need what that needs.
 _MODULES = ("graph", "jit", "libraries", "optimizers", "testing")
-_OF_GRAPHS = ("Graph", "InteractiveSession", "Session", "gradients")
+_OF_GRAPHS = ("Graph", "InteractiveSession", "Session", "gradients", "jvp")
 
 
 def __getattr__(name: str) -> Any:

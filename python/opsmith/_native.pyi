@@ -81,6 +81,12 @@ def gradients(
     grad_ys: list[GraphOutput] | None,
     compose: Compose | None = None,
 ) -> list[GraphOutput | None]: ...
+def jvp(
+    outputs: list[GraphOutput],
+    inputs: list[GraphOutput],
+    tangents: list[GraphOutput],
+    compose: Compose | None = None,
+) -> list[GraphOutput]: ...
 def minimize(
     optimizer: str,
     numbers: list[float],

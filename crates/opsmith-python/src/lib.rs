@@ -28,7 +28,7 @@ mod _native {
     use crate::files::{check_own, read_file};
     #[pymodule_export]
     use crate::graph::{
-        Graph, GraphOperation, GraphOutput, GraphSession, card_memory, gradients, minimize,
+        Graph, GraphOperation, GraphOutput, GraphSession, card_memory, gradients, jvp, minimize,
         release_card_memory,
     };
     #[pymodule_export]

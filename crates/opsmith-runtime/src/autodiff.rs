@@ -1,4 +1,5 @@
-//! Reverse-mode derivatives of graphs: for each op on the way, a call of the gradient op that it is wired to.
+//! Derivatives of graphs. Reverse mode: for each op on the way, a call of the gradient op that it is wired to. Forward mode is
+//! that twice.
 
 use std::collections::HashMap;
 
@@ -37,9 +38,7 @@ pub fn gradients_with(
 ) -> Result<Vec<Option<Output>>> {
     let Some(first) = ys.first() else { return Ok(vec![None; xs.len()]) };
     let graph = first.graph().scope("gradients")?;
-    for output in ys.iter().chain(xs).chain(grad_ys.unwrap_or_default()) {
-        graph.endpoint(output, "gradients:")?;
-    }
+    graph.check_own("gradients:", &[ys, xs, grad_ys.unwrap_or_default()])?;
     if let Some(grad_ys) = grad_ys {
         let (given, expected) = (grad_ys.len(), ys.len());
         ensure!(
@@ -60,6 +59,63 @@ pub fn gradients_with(
     xs.iter().map(|x| pass.total(x.endpoint())).collect()
 }
 
+/// The derivatives of `outputs` along `tangents`, one for each of `inputs`, as new nodes of their graph: forward mode. Gives
+/// one for each output, of its shape and dtype: the sum, over the inputs, of the derivative by the input times its tangent.
+/// It is zeros for an output that depends on no input in a differentiable way. A tangent is of its input's shape and
+/// dtype; where the shapes are not known yet, a session checks them.
+///
+/// It is reverse mode twice: of a product `v` with the transposed derivative, which is linear in `v`, the derivative by `v`
+/// is the product with the derivative itself. So each op on the way needs a gradient op that has a gradient op.
+///
+/// # Errors
+/// `InvalidArgument` for another number of tangents than of inputs, for tangents of other shapes or dtypes, for inputs and
+/// outputs that are no floats, and for outputs of several graphs. `Unimplemented` for an op on the way that declares no
+/// gradient, and for a gradient op on the way that declares none or not that by what flows through it: the error names it,
+/// and the way to it.
+pub fn jvp(outputs: &[&Output], inputs: &[&Output], tangents: &[&Output]) -> Result<Vec<Output>> {
+    jvp_with(outputs, inputs, tangents, &mut |_, _| Ok(None))
+}
+
+/// As [`jvp`], with `compose` asked for the gradients of ops that declare none.
+///
+/// # Errors
+/// As [`jvp`]; what `compose` says, and `InvalidArgument` for gradients of it that do not fit the inputs.
+pub fn jvp_with(
+    outputs: &[&Output],
+    inputs: &[&Output],
+    tangents: &[&Output],
+    compose: &mut Compose<'_>,
+) -> Result<Vec<Output>> {
+    let (given, expected) = (tangents.len(), inputs.len());
+    ensure!(given == expected, InvalidArgument, "jvp: {expected} inputs need as many tangents, got {given}");
+    let Some(first) = outputs.first().or(inputs.first()) else { return Ok(vec![]) };
+    let graph = first.graph().scope("jvp")?;
+    graph.check_own("jvp:", &[outputs, inputs, tangents])?;
+    let place = first.operation().place().clone();
+    let mut pass = Backward::new(graph.clone(), inputs, place.clone());
+    let tangents = inputs
+        .iter()
+        .zip(tangents)
+        .map(|(x, tangent)| pass.tangent(x, tangent))
+        .collect::<Result<Vec<_>>>()?;
+    // In place of what is multiplied with the transposed derivative: what that is does not matter.
+    let zeros = outputs.iter().map(|y| pass.zeros_like(y)).collect::<Result<Vec<_>>>()?;
+    for (y, zeros) in outputs.iter().zip(&zeros) {
+        pass.arrived(y.endpoint(), zeros.clone(), None);
+    }
+    pass.run(compose)?;
+    let transposed = inputs.iter().map(|x| pass.total(x.endpoint())).collect::<Result<Vec<_>>>()?;
+    let mut pass = Backward::new(graph, &zeros.iter().collect::<Vec<_>>(), place);
+    pass.is_forward = true;
+    for (product, tangent) in transposed.into_iter().zip(tangents) {
+        if let Some(product) = product {
+            pass.arrived(product.endpoint(), tangent, None);
+        }
+    }
+    pass.run(compose)?;
+    zeros.into_iter().map(|zeros| Ok(pass.total(zeros.endpoint())?.unwrap_or(zeros))).collect()
+}
+
 /// A walk from the ys back to the xs.
 struct Backward {
     graph: Graph,
@@ -73,6 +129,8 @@ struct Backward {
     from: HashMap<NodeId, NodeId>,
     /// Where nodes are said to be made that belong to no op on the way.
     place: Place,
+    /// Whether it is the second one of forward mode, in which an x always flows on: what lets nothing through is an error.
+    is_forward: bool,
 }
 
 /// Whether an output is of a dtype that has gradients.
@@ -91,7 +149,8 @@ impl Backward {
             let is_slope = |input: &Endpoint| depends[input.node] && is_float(&nodes, input);
             depends[id] |= node.inputs.iter().flatten().any(is_slope);
         }
-        Backward { graph, nodes, depends, is_x, flowed: HashMap::new(), from: HashMap::new(), place }
+        let (flowed, from) = (HashMap::new(), HashMap::new());
+        Backward { graph, nodes, depends, is_x, flowed, from, place, is_forward: false }
     }
 
     /// A gradient of the caller's, which must be like the y.
@@ -107,6 +166,44 @@ impl Backward {
             gradient.shape()
         );
         Ok(gradient.clone())
+    }
+
+    /// A tangent of the caller's, which must be like the input.
+    fn tangent(&self, x: &Output, tangent: &Output) -> Result<Output> {
+        ensure!(
+            sets::ANY_FLOAT.contains(&x.dtype()),
+            InvalidArgument,
+            "jvp: the input `{}` is {}; only floats have tangents",
+            x.name(),
+            x.dtype()
+        );
+        ensure!(
+            tangent.dtype() == x.dtype() && crate::graph::may_be(tangent.shape(), x.shape()),
+            InvalidArgument,
+            "jvp: the tangent of `{}` must be {}{}, got {}{}",
+            x.name(),
+            x.dtype(),
+            x.shape(),
+            tangent.dtype(),
+            tangent.shape()
+        );
+        if x.shape().to_known().is_some() && tangent.shape().to_known().is_some() {
+            return Ok(tangent.clone());
+        }
+        // Gives the tangent, when it has found that its shape is that of the input.
+        self.call("IdentityGrad", &[x, tangent])
+    }
+
+    /// Zeros that a product with the derivative takes the place of.
+    fn zeros_like(&self, y: &Output) -> Result<Output> {
+        ensure!(
+            sets::ANY_FLOAT.contains(&y.dtype()),
+            InvalidArgument,
+            "jvp: the output `{}` is {}; only floats have tangents",
+            y.name(),
+            y.dtype()
+        );
+        self.call("ZerosLike", &[y])
     }
 
     fn ones_like(&self, y: &Output) -> Result<Output> {
@@ -192,7 +289,7 @@ impl Backward {
             return Ok(());
         };
         match op.declared_gradient() {
-            Gradient::NotDifferentiable => return Ok(()),
+            Gradient::NotDifferentiable => return self.stops(node),
             Gradient::Undeclared => {
                 let operation = Operation::new(self.graph.clone(), id);
                 return match compose(&operation, gradients)? {
@@ -204,6 +301,7 @@ impl Backward {
         }
         let Some(wiring) = op.gradient_wiring() else { return self.no_gradient(id, node) };
         let gradient_op = op.library().op(&wiring.op)?;
+        self.check_reaches(node, op, &wiring.outputs)?;
         let gradient = self.gradient_call(id, node, &gradient_op, &wiring.inputs, gradients)?;
         let mut given = gradient.outputs().into_iter();
         for &input in &wiring.outputs {
@@ -214,6 +312,39 @@ impl Backward {
                     self.arrived(endpoint, output, Some(id));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Nothing flows through an op that is not differentiable. In forward mode it would have to: what is on the way there
+    /// computes with gradients, and is linear in them.
+    fn stops(&self, node: &Node) -> Result<()> {
+        let op = node.kind.name();
+        ensure!(
+            !self.is_forward || op == "ZerosLike",
+            Unimplemented,
+            "{op}: is declared to be not differentiable, but jvp needs its gradient, for gradients arrive there ({})",
+            node.described()
+        );
+        Ok(())
+    }
+
+    /// In forward mode, finds an input that the op's gradient is not given for, though it depends on an x.
+    fn check_reaches(&self, node: &Node, op: &Op, given: &[usize]) -> Result<()> {
+        let mut first = 0;
+        for (at, &count) in node.counts.iter().enumerate() {
+            let depends = |input: &Endpoint| self.depends[input.node] && is_float(&self.nodes, input);
+            let is_lost =
+                node.inputs[first..first + count].iter().flatten().any(depends) && !given.contains(&at);
+            first += count;
+            ensure!(
+                !(self.is_forward && is_lost),
+                Unimplemented,
+                "{}: its gradient op gives no gradient by the input `{}`, but jvp needs one, for gradients arrive there ({})",
+                node.kind.name(),
+                op.signature().inputs[at].name,
+                node.described()
+            );
         }
         Ok(())
     }
@@ -310,9 +441,10 @@ impl Backward {
         }
         way.reverse();
         let op = node.kind.name();
+        let why = if self.is_forward { "; jvp needs the gradients of gradient ops" } else { "" };
         bail!(
             Unimplemented,
-            "{op}: no gradient is declared for it ({}); the gradient came to it by {}",
+            "{op}: no gradient is declared for it ({}){why}; the gradient came to it by {}",
             node.described(),
             way.join(" <- ")
         )

@@ -43,7 +43,7 @@ mod storage;
 mod tape;
 mod tensor;
 
-pub use autodiff::{Compose, gradients, gradients_with};
+pub use autodiff::{Compose, gradients, gradients_with, jvp, jvp_with};
 pub use buffer::Owner;
 /// A tensor in the form of DLPack, as [`Tensor::into_dlpack`] gives it.
 pub use dlpark::versioned::Dlpack;

@@ -23,7 +23,7 @@ from opsmith.graph._cards import card_memory, release_card_memory
 from opsmith.graph._graph import Graph
 from opsmith.graph._output import Operation, Output, Variable
 from opsmith.graph._session import InteractiveSession, Session, Trace, default_session
-from opsmith.graph._training import gradients
+from opsmith.graph._training import gradients, jvp
 
 __all__ = [
     "Graph",
@@ -36,5 +36,6 @@ __all__ = [
     "card_memory",
     "default_session",
     "gradients",
+    "jvp",
     "release_card_memory",
 ]

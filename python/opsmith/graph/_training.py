@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opsmith import _native
 from opsmith._errors import InvalidArgumentError
 from opsmith.graph._composed import composing
-from opsmith.graph._graph import graph_of
+from opsmith.graph._graph import Graph, graph_of
 from opsmith.graph._output import Operation, Output, Variable
+
+if TYPE_CHECKING:
+    from opsmith._native import GraphOutput
 
 
 def gradients(
@@ -27,11 +30,31 @@ def gradients(
     graph = graph_of([*ys, *xs])
     given = None
     if grad_ys is not None:
-        listed = grad_ys if isinstance(grad_ys, list | tuple) else [grad_ys]
-        pairs = [graph.convert(value, y.dtype) for value, y in zip(listed, ys, strict=True)]
-        given = [output._native for output in pairs]
+        given = _along(graph, grad_ys, ys, f"gradients: {len(ys)} ys need as many grad_ys")
     found = _native.gradients([y._native for y in ys], [x._native for x in xs], given, composing(graph))
     return [None if native is None else Output(graph, native) for native in found]
+
+
+def jvp(outputs: Output | Sequence[Output], inputs: Output | Sequence[Output], tangents: Any) -> list[Output]:
+    """The derivatives of `outputs` along `tangents`, as new nodes of the graph: forward mode.
+
+    `tangents` are one for each of `inputs`, of its shape and dtype: outputs of the graph or arrays. A list or a
+    tuple holds one for each input, what is neither is that of the only input. Gives one derivative for each of
+    `outputs`, of its shape and dtype: the sum, over the inputs, of the derivative by the input times its tangent.
+    It is zeros for an output that depends on no input in a differentiable way.
+
+    Raises `opsmith.InvalidArgumentError` for tangents that do not fit the inputs, and for inputs and outputs that
+    are no floats; `opsmith.UnimplementedError` for an op on the way that declares no gradient, or whose gradient
+    op declares none: the message names it, and the way to it.
+    """
+    outputs, inputs = _list(outputs, "outputs"), _list(inputs, "inputs")
+    if not outputs and not inputs:
+        return []
+    graph = graph_of([*outputs, *inputs])
+    given = _along(graph, tangents, inputs, f"jvp: {len(inputs)} inputs need as many tangents")
+    natives = [output._native for output in outputs]
+    found = _native.jvp(natives, [x._native for x in inputs], given, composing(graph))
+    return [Output(graph, native) for native in found]
 
 
 def minimize(
@@ -44,6 +67,15 @@ def minimize(
     return Operation(
         loss.graph, _native.minimize(optimizer, numbers, loss._native, natives, composing(loss.graph))
     )
+
+
+def _along(graph: Graph, values: Any, likes: Sequence[Output], wanted: str) -> list[GraphOutput]:
+    """The values, as many as there are outputs that they are to be like."""
+    listed = values if isinstance(values, list | tuple) else [values]
+    if len(listed) != len(likes):
+        raise InvalidArgumentError(f"{wanted}, got {len(listed)}")
+    both = zip(listed, likes, strict=True)
+    return [graph.convert(value, like.dtype)._native for value, like in both]
 
 
 def _list(outputs: Output | Sequence[Output], what: str) -> list[Output]:

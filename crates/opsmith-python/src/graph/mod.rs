@@ -14,7 +14,7 @@ use pyo3::types::{PyList, PyTuple};
 pub(crate) use card::{card_memory, release_card_memory};
 pub(crate) use handles::{GraphOperation, GraphOutput};
 pub(crate) use session::GraphSession;
-pub(crate) use training::{gradients, minimize};
+pub(crate) use training::{gradients, jvp, minimize};
 
 use crate::attrs;
 use crate::errors::to_python;

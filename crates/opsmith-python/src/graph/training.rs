@@ -3,6 +3,7 @@
 use opsmith_core::Error;
 use opsmith_runtime::{
     Adam, Compose, GradientDescent, Momentum, Operation, Optimizer, Output, Variable, gradients_with,
+    jvp_with,
 };
 use pyo3::prelude::*;
 
@@ -55,12 +56,28 @@ pub(crate) fn gradients(
     grad_ys: Option<Vec<PyRef<'_, GraphOutput>>>,
     compose: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Vec<Option<GraphOutput>>> {
-    let ys: Vec<&Output> = ys.iter().map(|y| &y.output).collect();
-    let xs: Vec<&Output> = xs.iter().map(|x| &x.output).collect();
-    let grad_ys: Option<Vec<&Output>> =
-        grad_ys.as_ref().map(|grad_ys| grad_ys.iter().map(|grad_y| &grad_y.output).collect());
+    let (ys, xs, grad_ys) = (handled(&ys), handled(&xs), grad_ys.as_deref().map(handled));
     let found = composing(py, compose, |compose| gradients_with(&ys, &xs, grad_ys.as_deref(), compose))?;
     Ok(found.into_iter().map(|gradient| gradient.map(|output| GraphOutput { output })).collect())
+}
+
+/// The derivatives of outputs along tangents, one for each input.
+#[pyfunction]
+#[pyo3(signature = (outputs, inputs, tangents, compose=None))]
+pub(crate) fn jvp(
+    py: Python<'_>,
+    outputs: Vec<PyRef<'_, GraphOutput>>,
+    inputs: Vec<PyRef<'_, GraphOutput>>,
+    tangents: Vec<PyRef<'_, GraphOutput>>,
+    compose: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<GraphOutput>> {
+    let (ys, xs, tangents) = (handled(&outputs), handled(&inputs), handled(&tangents));
+    let found = composing(py, compose, |compose| jvp_with(&ys, &xs, &tangents, compose))?;
+    Ok(found.into_iter().map(|output| GraphOutput { output }).collect())
+}
+
+fn handled<'a>(handles: &'a [PyRef<'_, GraphOutput>]) -> Vec<&'a Output> {
+    handles.iter().map(|handle| &handle.output).collect()
 }
 
 /// The node that takes a step towards a smaller loss: by the optimiser of this name, with these numbers.

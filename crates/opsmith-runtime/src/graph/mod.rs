@@ -305,6 +305,11 @@ impl Graph {
         Ok(output.endpoint())
     }
 
+    /// Checks that all outputs of these lists are this graph's.
+    pub(crate) fn check_own<'a>(&self, what: &str, lists: &[&[&'a Output]]) -> Result<()> {
+        lists.iter().copied().flatten().try_for_each(|output| self.endpoint(output, what).map(drop))
+    }
+
     /// Adds a node, whose name is made unique; its inputs are there already.
     pub(crate) fn push(&self, name: &str, node: Node) -> Result<Operation> {
         names::check(&format!("{}{name}", self.scope))?;

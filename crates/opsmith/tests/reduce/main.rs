@@ -98,7 +98,8 @@ fn the_definition_is_read_off_the_function() {
     let scaled = library.op("Scaled").unwrap().signature();
     let names: Vec<&str> = scaled.inputs.iter().chain(&scaled.outputs).map(|arg| arg.name.as_str()).collect();
     assert_eq!(names, ["x", "gamma", "weight", "scaled", "size"]);
-    assert!(library.op("ScaledGradGrad").unwrap().gradient_wiring().is_none());
+    assert_eq!(library.op("ScaledGradGrad").unwrap().gradient_wiring().unwrap().op, "ScaledGradGradGrad");
+    assert!(library.op("ScaledGradGradGrad").unwrap().gradient_wiring().is_none());
 }
 
 #[test]
