@@ -99,7 +99,8 @@ fn the_definition_is_read_off_the_function() {
         .map(|argument| argument.name.as_str())
         .collect();
     assert_eq!(optional, ["product_grad", "quotient_grad", "x_grad", "y_grad"]);
-    assert!(library.op("BothGradGrad").unwrap().gradient_wiring().is_none());
+    assert_eq!(library.op("BothGradGrad").unwrap().gradient_wiring().unwrap().op, "BothGradGradGrad");
+    assert!(library.op("BothGradGradGrad").unwrap().gradient_wiring().is_none());
 }
 
 #[test]

@@ -38,14 +38,14 @@ def gradients(
 def jvp(outputs: Output | Sequence[Output], inputs: Output | Sequence[Output], tangents: Any) -> list[Output]:
     """The derivatives of `outputs` along `tangents`, as new nodes of the graph: forward mode.
 
-    `tangents` are one for each of `inputs`, of its shape and dtype: outputs of the graph or arrays. A list or a
-    tuple holds one for each input, what is neither is that of the only input. Gives one derivative for each of
-    `outputs`, of its shape and dtype: the sum, over the inputs, of the derivative by the input times its tangent.
-    It is zeros for an output that depends on no input in a differentiable way.
+    `tangents` are one for each of `inputs`, of its shape and dtype: outputs of the graph or arrays. A list
+    or a tuple holds one for each input; what is neither is the tangent of the only input. Gives one
+    derivative for each of `outputs`, of its shape and dtype: the sum, over the inputs, of the derivative by
+    the input times its tangent. It is zeros for an output that depends on no input in a differentiable way.
 
-    Raises `opsmith.InvalidArgumentError` for tangents that do not fit the inputs, and for inputs and outputs that
-    are no floats; `opsmith.UnimplementedError` for an op on the way that declares no gradient, or whose gradient
-    op declares none: the message names it, and the way to it.
+    Raises `opsmith.InvalidArgumentError` for tangents that do not fit the inputs, and for inputs and outputs
+    that are no floats; `opsmith.UnimplementedError` for an op on the way that declares no gradient, or whose
+    gradient op declares none: the message names it, and the way to it.
     """
     outputs, inputs = _list(outputs, "outputs"), _list(inputs, "inputs")
     if not outputs and not inputs:
