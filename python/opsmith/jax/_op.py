@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ from jax import lax
 from opsmith._batches import Batches
 from opsmith._definition import Arg, Loaded, Op
 from opsmith._errors import UnimplementedError
-from opsmith.jax import _attributes, _shapes, _targets, _varying, _vmap
+from opsmith.jax import _attributes, _shapes, _targets
 from opsmith.jax._constants import Constant
 
 Value: TypeAlias = Any
@@ -24,6 +25,51 @@ ALL = -1
 
 # Releases before 0.8 have it there only.
 enable_x64 = jax.enable_x64 if hasattr(jax, "enable_x64") else import_module("jax.experimental").enable_x64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How arrays are the inputs of a call."""
+
+    groups: tuple[int | Constant | None, ...]
+    """Of each input how many arrays it is: `ONE` of an array alone, and of a list its length. `None` of one
+    that is absent; and those that are part of the program."""
+
+    @staticmethod
+    def of(inputs: Sequence[Value]) -> Layout:
+        """Of inputs as a user gives them."""
+        return Layout(tuple(_count(x) for x in inputs))
+
+    def grouped(self, values: Sequence[Value]) -> list[Value]:
+        """One value for each array, put together as inputs."""
+        rest = iter(values)
+        return [
+            [next(rest) for _ in range(group)]
+            if type(group) is int and group != ONE
+            else next(rest)
+            if group == ONE
+            else group
+            for group in self.groups
+        ]
+
+    def split(self, values: Sequence[Value]) -> list[list[Value]]:
+        """One value for each array, as the group of each input. An absent one is empty, and one that is part
+        of the program is there."""
+        return [_group(value) or [] for value in self.grouped(values)]
+
+
+ONE = -1
+
+
+def flat(inputs: Sequence[Value]) -> list[Value]:
+    """The arrays of the inputs."""
+    return [x for value in inputs for x in _group(value) or [] if not isinstance(x, Constant)]
+
+
+def _count(value: Value) -> int | Constant | None:
+    if value is None or isinstance(value, Constant):
+        return value
+    return len(value) if isinstance(value, list | tuple) else ONE
 
 
 class JaxOp:
@@ -38,59 +84,82 @@ class JaxOp:
         )
         counts = {arg.number_attr or arg.type_list_attr for arg in definition.inputs if arg.is_list}
         self._tells_counts = len(counts) > 1
-        self._batching = _vmap.Batching(Batches(loaded, definition), definition, self.call_once)
+        self.batches = Batches(loaded, definition)
 
-    def call(self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int) -> tuple[Value, ...]:
-        """All outputs, `None` for one that is not wanted, and behind them the new values of what the op
-        changes in place. `attrs` are canonical, in the order of `call_attrs`."""
-        # JAX allows no effects inside of what has a batching rule of its own, and what is part of the program
-        # has no batch dim.
-        if self.definition.stateful or any(isinstance(x, Constant) for x in inputs):
-            return self.call_once(inputs, attrs, wanted)
-        return self._batching(inputs, attrs, wanted)
+    def __repr__(self) -> str:
+        return self.target
 
-    def call_once(self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int) -> tuple[Value, ...]:
-        """The same by a call that JAX's `vmap` does for each element."""
-        op = self.definition
-        groups = [_group(value) for value in inputs]
-        groups = [
-            group and [_widened(arg, x) for x in group] for arg, group in zip(op.inputs, groups, strict=True)
+    def shapes(
+        self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int
+    ) -> list[list[jax.ShapeDtypeStruct]]:
+        """What each output is in a call with inputs of these shapes and dtypes, and behind the outputs what
+        the op changes in place; nothing of an output that is not wanted."""
+        shapes, changed = self._results([_group(value) for value in inputs], self._encoded(attrs), wanted)
+        narrow = lambda like: jax.ShapeDtypeStruct(like.shape, jax.dtypes.canonicalize_dtype(like.dtype))  # noqa: E731
+        return [[narrow(like) for like in group] for group in (*shapes, *changed)]
+
+    def _results(
+        self, groups: list[list[Value] | None], encoded: dict[str, Any], wanted: int
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """What the handler gives, for each output, and for each input that is changed in place."""
+        both = zip(self.definition.inputs, groups, strict=True)
+        likes = [
+            group and [jax.ShapeDtypeStruct(x.shape, wide_dtype(arg, x.dtype) or x.dtype) for x in group]
+            for arg, group in both
         ]
-        encoded = {
-            attr.name: _attributes.encode(attr, value)
-            for attr, value in zip(op.call_attrs, attrs, strict=True)
-            if value is not None
-        }
-        likes = [group and [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in group] for group in groups]
         told = [
             x.to_json() if isinstance(x, Constant) else None
             for group in groups
             for x in ([None] if group is None else group)
         ]
-        shapes = self._infer(
-            likes, told, {name: _attributes.to_json(value) for name, value in encoded.items()}, wanted
-        )
-        results = [like for group in shapes for like in group]
-        changed = [
-            like for arg, group in zip(op.inputs, likes, strict=True) if arg.ref for like in group or []
+        attrs = {name: _attributes.to_json(value) for name, value in encoded.items()}
+        shapes = self._infer(likes, told, attrs, wanted)
+        changed = [group or [] for arg, group in zip(self.definition.inputs, likes, strict=True) if arg.ref]
+        return shapes, changed
+
+    def _encoded(self, attrs: tuple[Any, ...]) -> dict[str, Any]:
+        return {
+            attr.name: _attributes.encode(attr, value)
+            for attr, value in zip(self.definition.call_attrs, attrs, strict=True)
+            if value is not None
+        }
+
+    def emit(self, inputs: Sequence[Value], attrs: tuple[Any, ...], wanted: int) -> list[Value]:
+        """The arrays of a call of the handler, as `shapes` tells them. `attrs` are canonical, in the order of
+        `call_attrs`."""
+        op = self.definition
+        groups = [_group(value) for value in inputs]
+        groups = [
+            group and [_widened(arg, x) for x in group] for arg, group in zip(op.inputs, groups, strict=True)
         ]
+        encoded = self._encoded(attrs)
+        shapes, changed = self._results(groups, encoded, wanted)
+        results = [like for group in shapes for like in group]
         constants = {
             arg.name: x.text()
             for arg, group in zip(op.inputs, groups, strict=True)
             for x in group or []
             if isinstance(x, Constant)
         }
-        flat = [x for group in groups for x in group or [] if not isinstance(x, Constant)]
         outputs = jax.ffi.ffi_call(
             self.target,
-            [*results, *changed],
+            [*results, *(like for group in changed for like in group)],
             has_side_effect=op.stateful,
             vmap_method="sequential",
             input_output_aliases=self._aliases(groups, len(results)),
-        )(*flat, **encoded, **constants, **self._structure(groups, wanted))
-        # What an op keeps from call to call may differ from device to device.
-        axes = _varying.all_axes() if op.stateful else _varying.axes_of(flat)
-        return self._unflatten(_varying.over(axes, [_narrowed(x) for x in outputs]), shapes, groups)
+        )(*flat(groups), **encoded, **constants, **self._structure(groups, wanted))
+        return [_narrowed(x) for x in outputs]
+
+    def outputs(self, arrays: Sequence[Value], shapes: list[list[Any]]) -> tuple[Value, ...]:
+        """The arrays of a call as its outputs, and behind them the new values of what is changed in place.
+        `None` for an output that is not wanted."""
+        args = [*self.definition.outputs, *(arg for arg in self.definition.inputs if arg.ref)]
+        rest = iter(arrays)
+        found: list[Value] = []
+        for arg, group in zip(args, shapes, strict=True):
+            values = [next(rest) for _ in group]
+            found.append(values if arg.is_list else values[0] if values else None)
+        return tuple(found)
 
     def _structure(self, groups: list[list[Value] | None], wanted: int) -> dict[str, Any]:
         """What the handler cannot tell from the tensors alone."""
@@ -117,20 +186,6 @@ class JaxOp:
                     aliases[position] = first + len(aliases)
                 position += not isinstance(x, Constant)
         return aliases
-
-    def _unflatten(
-        self, outputs: list[Value], shapes: list[list[Any]], groups: list[list[Value] | None]
-    ) -> tuple[Value, ...]:
-        rest = iter(outputs)
-        found: list[Value] = []
-        for arg, group in zip(self.definition.outputs, shapes, strict=True):
-            values = [next(rest) for _ in group]
-            found.append(values if arg.is_list else values[0] if values else None)
-        for arg, given in zip(self.definition.inputs, groups, strict=True):
-            if arg.ref and given is not None:
-                values = [next(rest) for _ in given]
-                found.append(values if arg.is_list else values[0])
-        return tuple(found)
 
 
 def check_dtypes(op: Op) -> None:

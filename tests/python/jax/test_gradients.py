@@ -156,12 +156,10 @@ def test_as_plain_jax(distances: opsmith.Library, use: Callable[[F], Any], jit: 
 
 def test_only_gradients_that_are_wanted_are_computed(distances: opsmith.Library) -> None:
     f = distances.pairwise_manhattan_distance
-    for argument, wanted in ((0, "wanted', 1"), (1, "wanted', 2")):
+    for argument, wanted in ((0, 1), (1, 2), ((0, 1), 3)):
         jaxpr = str(jax.make_jaxpr(jax.grad(lambda x, y: f(x, y).sum(), argnums=argument))(X, Y))
-        assert f"('{wanted}" in jaxpr
-        assert jaxpr.count("distances.pairwise_manhattan_distance_grad") == 1
-    both = str(jax.make_jaxpr(jax.grad(lambda x, y: f(x, y).sum(), argnums=(0, 1)))(X, Y))
-    assert "wanted', 3" in both
+        assert jaxpr.count(f"distances.pairwise_manhattan_distance_grad(wanted={wanted})") == 1
+        assert jaxpr.count("opsmith_call[") == 2 and "opsmith_derivative" not in jaxpr
 
 
 @pytest.mark.skipif(jax.__version_info__ < (0, 6), reason="JAX 0.5 keeps more, whatever the op asks for")
@@ -224,23 +222,6 @@ def test_undeclared_gradients_are_an_error(testops: opsmith.Library, distances: 
 def test_in_place_ops_have_no_gradient(testops: opsmith.Library) -> None:
     with pytest.raises(opsmith.UnimplementedError, match="Increment: has no gradient"):
         jax.grad(lambda x: testops.increment(x).sum())(jnp.ones(3, np.float32))
-
-
-FORWARD_MODES: dict[str, Callable[[F], Any]] = {
-    "jvp": lambda f: jax.jvp(lambda x: f(x, Y), (X,), (X,)),
-    "jvp under jit": lambda f: jax.jit(lambda x: jax.jvp(lambda x: f(x, Y), (x,), (x,)))(X),
-    "jacfwd": lambda f: jax.jacfwd(f)(X, Y),
-    "hessian": lambda f: jax.hessian(loss(f))(X),
-    "linearize": lambda f: jax.linearize(lambda x: f(x, Y), X)[1](X),
-}
-
-
-@pytest.mark.parametrize("use", FORWARD_MODES.values(), ids=FORWARD_MODES.keys())
-def test_forward_mode_is_an_error(distances: opsmith.Library, use: Callable[[F], Any]) -> None:
-    with pytest.raises(
-        (TypeError, NotImplementedError, ValueError), match=r"custom_vjp|cannot be differentiated"
-    ):
-        use(distances.pairwise_manhattan_distance)
 
 
 def test_an_attribute_reaches_the_gradient(zero_out: opsmith.Library) -> None:

@@ -37,10 +37,14 @@ def test_two_orders(squares: Callable[..., Any]) -> None:
     check_grads(jax.jit(jax.grad(lambda x: squares(x).sum())), (X,), order=1, modes=["rev"])
 
 
-def test_forward_mode_is_refused(testops: opsmith.Library) -> None:
-    opsmith.register_gradient(testops.squares)(registered.of_squares)
-    with pytest.raises(TypeError, match="Squares: cannot be differentiated in forward mode"):
-        jax.jvp(testops.squares, (X,), (X,))
+def test_forward_mode(squares: Callable[..., Any]) -> None:
+    """The transpose of what is registered."""
+    value, tangent = jax.jvp(squares, (X,), (jnp.ones(4),))
+    np.testing.assert_allclose(value, X**2)
+    np.testing.assert_allclose(tangent, 2 * X)
+    np.testing.assert_allclose(jax.jacfwd(squares)(X), jnp.diag(2 * X))
+    np.testing.assert_allclose(jax.hessian(lambda x: squares(x).sum())(X), 2 * jnp.eye(4))
+    check_grads(squares, (X,), order=2, modes=["fwd", "rev"])
 
 
 def test_transforms(squares: Callable[..., Any]) -> None:

@@ -81,7 +81,7 @@ SAMPLES: dict[str, dict[str, Sample]] = {
         **{
             f"Product{policy}{gradient}": Sample((((2, 3), F64),) * count)
             for policy in ("Lower", "Widest")
-            for gradient, count in (("", 2), ("Grad", 3), ("GradGrad", 5))
+            for gradient, count in (("", 2), ("Grad", 3), ("GradGrad", 5), ("GradGradGrad", 8))
         },
     },
 }
@@ -171,7 +171,7 @@ def test_all_axes_are_those_of_a_loop(library: str, name: str) -> None:
 
 def test_batch_dims_of_the_signature_make_one_call(zero_out: opsmith.Library) -> None:
     program = str(jax.make_jaxpr(jax.vmap(jax.vmap(zero_out.zero_out_rows)))(jnp.ones((2, 3, 4))))
-    assert program.count("ffi_call[") == 1 and "scan" not in program
+    assert program.count("opsmith_call[") == 1 and "scan" not in program
 
 
 def test_what_the_signature_does_not_say_is_called_one_by_one(distances: opsmith.Library) -> None:
@@ -225,7 +225,7 @@ def test_bodies_are_called_once() -> None:
             for function, calls in functions:
                 batch = jax.vmap(function, axes)
                 program = str(jax.make_jaxpr(batch)(*tensors))
-                assert program.count("ffi_call[") == calls and "scan" not in program, (op, axes)
+                assert program.count("opsmith_call[") == calls and "scan" not in program, (op, axes)
                 for ours, expected in zip(
                     jax.tree.leaves(batch(*tensors)), loop(function, tensors, axes), strict=True
                 ):
@@ -254,7 +254,7 @@ def test_a_batch_goes_beside_a_dim_that_is_free(distances: opsmith.Library) -> N
     x, y = jnp.asarray(RNG.random((3, 4, 2))), jnp.asarray(RNG.random((5, 2)))
     for function, axes, given in [(f, [0, None], [x, y]), (f, [None, 1], [y, jnp.moveaxis(x, 0, 1)])]:
         program = str(jax.make_jaxpr(jax.vmap(function, axes))(*given))
-        assert program.count("ffi_call[") == 1 and "scan" not in program
+        assert program.count("opsmith_call[") == 1 and "scan" not in program
         np.testing.assert_array_equal(jax.vmap(function, axes)(*given), loop(function, given, axes)[0])
 
 

@@ -1,0 +1,249 @@
+"""The two primitives that ops are in JAX: a call, and its derivative along tangents.
+
+The derivative is linear, and knows its transpose: so one rule gives forward and reverse mode, as JAX's own
+functions have it, and nothing of the one is computed for the other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from opsmith.jax import _varying
+
+_CACHED = 1024
+
+
+class Bound(Protocol):
+    """A call without its arrays. Equal ones are the same call."""
+
+    def shapes(self, arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+        """What it gives for arrays of these shapes and dtypes."""
+
+    def emit(self, arrays: Sequence[Any]) -> list[Any]:
+        """What its handler gives."""
+
+    def typed(self, avals: Sequence[Any]) -> list[Any]:
+        """What it gives, as JAX's types say it."""
+
+    def derivative(self, arrays: Sequence[Any], outputs: Sequence[Any], has: list[bool]) -> Found | None:
+        """The derivative along tangents of those arrays that have one; `None` where it is zero."""
+
+    def batched(self, size: int, is_batched: list[bool], arrays: list[Any]) -> list[Any]:
+        """What calls on each element of a batch give, the batch in front of all."""
+
+
+class Derivative(Protocol):
+    """A function that is linear in some of its arrays, the tangents, for each value of the others. Equal ones
+    are the same function."""
+
+    def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """What it gives."""
+
+    def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """The function."""
+
+    def pull(self, fixed: Sequence[Any], tangents: Sequence[Any], arriving: Sequence[Any]) -> list[Any]:
+        """Its transpose: what goes back to each tangent, from what arrives at each result. Of the tangents
+        only types are known. `None` stands for zero."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The derivative of a call."""
+
+    function: Derivative
+    fixed: list[Any]
+    flows: list[bool]
+    """Which outputs of the call have a tangent; it gives theirs."""
+
+
+def call(bound: Bound, arrays: Sequence[Any]) -> list[Any]:
+    """A call, traced; under no transformation it is compiled and run."""
+    found: list[Any] = call_p.bind(*_alike(arrays), bound=bound)
+    return found
+
+
+def linear(function: Derivative, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """A derivative, traced."""
+    arrays = _alike([*fixed, *tangents])
+    found: list[Any] = linear_p.bind(*arrays, function=function, count=len(fixed))
+    return found
+
+
+def _alike(arrays: Sequence[Any]) -> list[Any]:
+    """What varies over some axes makes all of a call vary over them."""
+    found: list[Any] = _varying.over(_varying.axes_of(arrays), list(arrays))
+    return found
+
+
+call_p = Primitive("opsmith_call")
+call_p.multiple_results = True
+linear_p = Primitive("opsmith_derivative")
+linear_p.multiple_results = True
+
+
+@functools.lru_cache(_CACHED)
+def _compiled(bound: Bound) -> Callable[..., list[Any]]:
+    return jax.jit(lambda *arrays: call_p.bind(*arrays, bound=bound))
+
+
+call_p.def_impl(lambda *arrays, bound: _compiled(bound)(*arrays))
+call_p.def_abstract_eval(lambda *avals, bound: bound.typed(avals))
+mlir.register_lowering(
+    call_p, mlir.lower_fun(lambda *arrays, bound: bound.emit(arrays), multiple_results=True)
+)
+
+
+def _call_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, bound: Bound) -> tuple[Any, Any]:
+    outputs = call_p.bind(*primals, bound=bound)
+    has = [not _is_zero(tangent) for tangent in tangents]
+    zeros = [_zero_of(x) for x in outputs]
+    found = bound.derivative(primals, outputs, has) if any(has) else None
+    if found is None:
+        return outputs, zeros
+    given = [tangent for tangent, is_there in zip(tangents, has, strict=True) if is_there]
+    rest = iter(linear(found.function, found.fixed, given))
+    both = zip(zeros, found.flows, strict=True)
+    return outputs, [next(rest) if flows else zero for zero, flows in both]
+
+
+def _call_batch(arrays: Sequence[Any], dims: Sequence[Any], *, bound: Bound) -> tuple[list[Any], list[int]]:
+    size, is_batched, moved = _in_front(arrays, dims)
+    outputs = bound.batched(size, is_batched, moved)
+    return outputs, [0] * len(outputs)
+
+
+ad.primitive_jvps[call_p] = _call_jvp
+batching.primitive_batchers[call_p] = _call_batch
+
+
+def _linear(*arrays: Any, function: Derivative, count: int) -> list[Any]:
+    return function.push(arrays[:count], arrays[count:])
+
+
+linear_p.def_impl(_linear)
+linear_p.def_abstract_eval(
+    lambda *avals, function, count: _varying.typed(function.shapes(avals[:count], avals[count:]), avals)
+)
+mlir.register_lowering(linear_p, mlir.lower_fun(_linear, multiple_results=True))
+
+
+def _linear_jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, function: Derivative, count: int
+) -> tuple[Any, Any]:
+    if all(map(_is_zero, tangents[:count])):
+        outputs = linear_p.bind(*primals, function=function, count=count)
+        along = [_instantiated(tangent) for tangent in tangents[count:]]
+        return outputs, linear(function, primals[:count], along)
+    places = [place for place, tangent in enumerate(tangents) if not _is_zero(tangent)]
+
+    def of(*changed: Any) -> list[Any]:
+        arrays = list(primals)
+        for place, x in zip(places, changed, strict=True):
+            arrays[place] = x
+        return _linear(*arrays, function=function, count=count)
+
+    changed = [primals[place] for place in places]
+    return jax.jvp(of, changed, [tangents[place] for place in places])
+
+
+def _linear_transpose(arriving: Sequence[Any], *arrays: Any, function: Derivative, count: int) -> list[Any]:
+    given = [None if _is_zero(x) else x for x in arriving]
+    tangents = [x.aval if ad.is_undefined_primal(x) else jax.typeof(x) for x in arrays[count:]]
+    none = [None] * len(arrays)
+    if all(x is None for x in given):
+        return none
+    fixed = arrays[:count]
+    found = function.pull(fixed, tangents, given)
+    back = [ad.Zero(aval) if x is None else x for x, aval in zip(found, tangents, strict=True)]
+    open_ = [ad.is_undefined_primal(x) for x in arrays[count:]]
+    return [*none[:count], *(x if is_open else None for x, is_open in zip(back, open_, strict=True))]
+
+
+def _linear_batch(
+    arrays: Sequence[Any], dims: Sequence[Any], *, function: Derivative, count: int
+) -> tuple[list[Any], list[int]]:
+    size, is_batched, moved = _in_front(arrays, dims)
+    # Their transpose sums.
+    tangents = [
+        x if is_there else jnp.broadcast_to(x, (size, *x.shape))
+        for x, is_there in zip(moved[count:], is_batched[count:], strict=True)
+    ]
+    outputs = linear(Batched(function, size, tuple(is_batched[:count])), moved[:count], tangents)
+    return outputs, [0] * len(outputs)
+
+
+ad.primitive_jvps[linear_p] = _linear_jvp
+ad.primitive_transposes[linear_p] = _linear_transpose
+batching.primitive_batchers[linear_p] = _linear_batch
+
+
+@dataclass(frozen=True)
+class Batched:
+    """A derivative for each element of a batch, which is in front of all tangents and results."""
+
+    of: Derivative
+    size: int
+    is_batched: tuple[bool, ...]
+    """Which of the fixed arrays have a batch."""
+
+    @property
+    def _dims(self) -> list[int | None]:
+        return [0 if is_there else None for is_there in self.is_batched]
+
+    def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """As `Derivative` says."""
+        like = lambda x, has: jax.ShapeDtypeStruct(x.shape[1:] if has else x.shape, x.dtype)  # noqa: E731
+        one = self.of.shapes(
+            [like(x, has) for x, has in zip(fixed, self.is_batched, strict=True)],
+            [like(x, True) for x in tangents],
+        )
+        return [jax.ShapeDtypeStruct((self.size, *x.shape), x.dtype) for x in one]
+
+    def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """As `Derivative` says."""
+        each = jax.vmap(self.of.push, in_axes=(self._dims, 0), axis_size=self.size)
+        found: list[Any] = each(list(fixed), list(tangents))
+        return found
+
+    def pull(self, fixed: Sequence[Any], tangents: Sequence[Any], arriving: Sequence[Any]) -> list[Any]:
+        """As `Derivative` says."""
+        likes = [jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in tangents]
+
+        def one(fixed: list[Any], arriving: list[Any]) -> list[Any]:
+            return self.of.pull(fixed, likes, arriving)
+
+        each = jax.vmap(one, in_axes=(self._dims, 0), axis_size=self.size)
+        found: list[Any] = each(list(fixed), list(arriving))
+        return found
+
+
+def _in_front(arrays: Sequence[Any], dims: Sequence[Any]) -> tuple[int, list[bool], list[Any]]:
+    """The size of a batch, which of the arrays have it, and those with it in front."""
+    is_batched = [dim is not None for dim in dims]
+    both = list(zip(arrays, dims, is_batched, strict=True))
+    size = next(x.shape[dim] for x, dim, is_there in both if is_there)
+    return size, is_batched, [jnp.moveaxis(x, dim, 0) if is_there else x for x, dim, is_there in both]
+
+
+def _is_zero(tangent: Any) -> bool:
+    return isinstance(tangent, ad.Zero) or tangent.dtype == jax.dtypes.float0
+
+
+def _zero_of(x: Any) -> Any:
+    return ad.Zero(jax.typeof(x).to_tangent_aval())
+
+
+def _instantiated(tangent: Any) -> Any:
+    return ad.instantiate_zeros(tangent)
+
+
+__all__ = ["Batched", "Bound", "Derivative", "Found", "call", "call_p", "linear", "linear_p"]
