@@ -80,6 +80,12 @@ pub(crate) fn product_lower<S: Scalar>(x: S, y: S) -> S {
     x * y
 }
 
+/// `x` to the power `y`. Its gradient reads it, and there is none of the third order.
+#[pointwise(orders = 2)]
+pub(crate) fn power<S: Scalar>(x: S, y: S) -> S {
+    x.pow(y)
+}
+
 /// `x y`; under autocast, in the wider of the two dtypes.
 #[pointwise(autocast = "widest")]
 pub(crate) fn product_widest<S: Scalar>(x: S, y: S) -> S {

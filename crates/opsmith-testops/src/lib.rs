@@ -83,6 +83,7 @@ opsmith::library! {
         devices::scaled_grad,
         devices::square_sum,
         devices::square_sum_grad,
+        devices::power,
         devices::product_lower,
         devices::product_widest,
     ]

@@ -176,7 +176,7 @@ pub use opsmith_macros::op;
 /// Conditions are [`Scalar::select`], not `if`, as the function is compiled once for many elements.
 ///
 /// There are kernels for float16 and bfloat16, which are computed in float32, float32 and float64, vectorised for what the
-/// processor has. The gradient is the op `<Name>Grad`, and the gradient's gradient `<Name>GradGrad`; they come into a
+/// processor has. The gradient is the op `<Name>Grad`, the gradient's gradient `<Name>GradGrad`, and so on; they come into a
 /// library with the op. The function stays one that Rust code can call, and beside it stands a type of its name: the
 /// op that [`library!`] lists, with the attributes as fields a body for [`map`](ComputeExt::map) in other kernels.
 ///

@@ -1,7 +1,7 @@
 //! Activation functions and the pointwise part of a recurrent cell.
 //!
 //! An Opsmith library whose kernels are written once: each function is the vectorised CPU kernel for four dtypes, the
-//! CUDA source, and by its derivative the gradients of two orders.
+//! CUDA source, and by its derivative the gradients of three orders.
 
 use opsmith::prelude::*;
 

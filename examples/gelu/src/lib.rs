@@ -1,6 +1,6 @@
 //! The Gaussian error linear unit, forward and backward in one pass each.
 //!
-//! An Opsmith library of one function: its kernels for four dtypes, the CUDA source and the gradients of two orders follow
+//! An Opsmith library of one function: its kernels for four dtypes, the CUDA source and the gradients of three orders follow
 //! from it, for the exact function and for the approximation.
 
 use opsmith::prelude::*;

@@ -1,4 +1,4 @@
-//! Operators over named axes: each is the arithmetic of its numbers, and has kernels for four dtypes, gradients of two orders and CUDA
+//! Operators over named axes: each is the arithmetic of its numbers, and has kernels for four dtypes, gradients of three orders and CUDA
 //! source by itself. What has a number for every pair of rows is never in memory.
 
 use opsmith::prelude::*;

@@ -1,5 +1,5 @@
 //! Distances of all pairs of rows, one line of arithmetic each: kernels for every float type, processor and device, and
-//! gradients of two orders, come from it.
+//! gradients of three orders, come from it.
 
 use opsmith::prelude::*;
 

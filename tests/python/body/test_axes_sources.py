@@ -9,7 +9,7 @@ import pytest
 
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100"]
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-ORDERS = ["", "_grad", "_grad_grad"]
+ORDERS = ["", "_grad", "_grad_grad", "_grad_grad_grad"]
 COUNT = 12
 
 
@@ -22,8 +22,8 @@ def library() -> opsmith.Library:
 @pytest.mark.parametrize("position", range(COUNT))
 def test_a_source_compiles(library: opsmith.Library, position: int) -> None:
     """Each of an order, a dtype and an architecture."""
-    name = f"random{position}{ORDERS[position % 3]}"
-    source = opsmith.explain(library, name, T=DTYPES[position % 4]).cuda_source
+    name = f"random{position}{ORDERS[position % 4]}"
+    source = opsmith.explain(library, name, T=DTYPES[(position + position // 4) % 4]).cuda_source
     assert f"{name}_0_32" in source
     complaints = nvrtc.compile_source(source, ARCHITECTURES[position // 3], f"-DONLY={position % 2}")
     assert complaints is None, f"{name}:\n{complaints}\n{source}"

@@ -1,4 +1,4 @@
-"""The CUDA sources of the example libraries compile, forward and both orders of gradients."""
+"""The CUDA sources of the example libraries compile, forward and every order of gradients."""
 
 from __future__ import annotations
 

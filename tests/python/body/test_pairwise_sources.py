@@ -21,7 +21,7 @@ OPS = [
     "minkowski_power",
     "mean_squared",
 ]
-ORDERS = ["", "_grad", "_grad_grad"]
+ORDERS = ["", "_grad", "_grad_grad", "_grad_grad_grad"]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "
 ARCHITECTURES = ["sm_75", "sm_80", "sm_90", "sm_100"]
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
 OPS = ["norm", "softmax", "log_sum_exp", "layer_norm", "range"]
-ORDERS = ["", "_grad", "_grad_grad"]
+ORDERS = ["", "_grad", "_grad_grad", "_grad_grad_grad"]
 
 
 @pytest.fixture(scope="module")

@@ -35,8 +35,14 @@ def test_of_what_gradients_read() -> None:
     softmax = load("reductions").softmax
     x = torch.rand(2, 5, dtype=torch.float64)
     torch.testing.assert_close(jacfwd(softmax)(x), jacrev(lambda x: torch.softmax(x, -1))(x))
-    with pytest.raises(NotImplementedError, match="SoftmaxGradGrad declares no gradient"):
-        hessian(lambda x: (softmax(x) ** 2).sum())(x)
+
+    def loss(softmax: Any) -> Any:
+        return lambda x: (softmax(x) ** 2).sum()
+
+    second = hessian(loss(softmax))
+    torch.testing.assert_close(second(x), hessian(loss(lambda x: torch.softmax(x, -1)))(x))
+    with pytest.raises(NotImplementedError, match="SoftmaxGradGradGrad declares no gradient"):
+        jacfwd(second)(x)
 
 
 def test_over_reverse_with_constants(ops: opsmith.Library) -> None:
@@ -49,16 +55,38 @@ def test_over_reverse_with_constants(ops: opsmith.Library) -> None:
 
 
 def test_tangents_that_are_not_of_a_call(ops: opsmith.Library) -> None:
+    """An input moves, and what was computed from it does not, or the other way."""
     x, y, v, t = (torch.rand(3, dtype=torch.float64) + 0.5 for _ in range(4))
+    z = torch.pow(x, y)
+    for of in range(4):
+
+        def slope(moved: torch.Tensor, of: int = of) -> Any:
+            inputs = [x, y, z, v]
+            inputs[of] = moved
+            return ops.pow_grad(*inputs)
+
+        at, step = (x, y, z, v)[of], 1e-6
+        _, found = jvp(slope, (at,), (t,))
+        for tangent, up, down in zip(found, slope(at + step * t), slope(at - step * t), strict=True):
+            torch.testing.assert_close(tangent, (up - down) / (2 * step), rtol=1e-6, atol=1e-6)
+
+
+def test_tangents_that_two_orders_do_not_give(testops: opsmith.Library) -> None:
+    """A gradient op whose gradient op has none gives the derivatives of a call, and no others."""
+    x, y, v, t = (torch.rand(3, dtype=torch.float64) + 0.5 for _ in range(4))
+    slope = jvp(grad(lambda x: (testops.power(x, y) * v).sum()), (x,), (t,))
+    torch.testing.assert_close(slope, jvp(grad(lambda x: (torch.pow(x, y) * v).sum()), (x,), (t,)))
+    with pytest.raises(NotImplementedError, match="PowerGradGrad declares no gradient"):
+        jvp(grad(grad(lambda x: testops.power(x, y[0]).sum())), (x[0],), (t[0],))
     z = torch.pow(x, y)
     for of in (0, 2):
         with torch.autograd.forward_ad.dual_level():
             inputs = [x, y, z, v]
             inputs[of] = torch.autograd.forward_ad.make_dual(inputs[of], t)
             with pytest.raises(
-                NotImplementedError, match="PowGrad: has no forward-mode derivative along these"
+                NotImplementedError, match="PowerGrad: has no forward-mode derivative along these"
             ):
-                ops.pow_grad(*inputs)
+                testops.power_grad(*inputs)
 
 
 def test_positions_have_no_tangents() -> None:
