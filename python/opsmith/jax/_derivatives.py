@@ -36,7 +36,9 @@ def of(call: Call, arrays: Sequence[Any], outputs: Sequence[Any], has: list[bool
     if not op.differentiable or not any(flows) or not any(has):
         return None
     likes = tuple(map(tuple, call.layout.split([jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays])))
-    about = About(call, likes, tuple(map(tuple, groups)), tuple(has), tuple(flows))
+    about = About(
+        call, likes, tuple(map(tuple, groups)), tuple(has), tuple(flows), _varying.specs_of(outputs)
+    )
     inputs, rest = call.layout.split(arrays), iter(outputs)
     values = {"input": inputs, "output": [[next(rest) for _ in group] for group in groups]}
     kept = _kept(call)
@@ -76,6 +78,15 @@ class About:
     """Which of the arrays have a tangent."""
     flows: tuple[bool, ...]
     """Which of the arrays that it gives have one."""
+    divided: tuple[Any, ...] | None
+    """How these are divided on a mesh of explicit axes."""
+
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """How the results are divided."""
+        if self.divided is None:
+            return None
+        return tuple(spec for spec, flows in zip(self.divided, self.flows, strict=True) if flows)
 
     @property
     def op(self) -> Op:
@@ -153,6 +164,11 @@ class Missing:
         """As `Derivative` says."""
         return self.about.shapes(fixed, tangents)
 
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """As `Derivative` says."""
+        return self.about.specs
+
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
         raise UnimplementedError(self.about.call.of.chain.missing())
@@ -173,6 +189,11 @@ class Declared:
     def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
         return self.about.shapes(fixed, tangents)
+
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """As `Derivative` says."""
+        return self.about.specs
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
@@ -249,6 +270,11 @@ class Registered:
     def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
         return self.about.shapes(fixed, tangents)
+
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """As `Derivative` says."""
+        return self.about.specs
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """The transpose of the transpose, as `Derivative` says."""

@@ -12,9 +12,10 @@ import jax
 from opsmith import _registered
 from opsmith._definition import Op
 from opsmith._forward import Chain
-from opsmith.jax import _derivatives, _primitives, _varying, _vmap
+from opsmith.jax import _derivatives, _primitives, _sharding, _varying, _vmap
 from opsmith.jax._op import ALL, JaxOp, Layout, Value, flat
 from opsmith.jax._primitives import Found
+from opsmith.jax._sharding import Division
 
 _CACHED = 256
 
@@ -118,7 +119,16 @@ class Call:
 
     def typed(self, avals: Sequence[Any]) -> list[Any]:
         """What it gives, as JAX's types say it."""
-        return list(_varying.typed(self.shapes(avals), avals))
+        mesh, specs = _varying.explicit_mesh(avals), None
+        division = None if mesh is None else self.division(avals)
+        if division is not None:
+            names = division.names(mesh, [x.sharding.spec for x in avals], [])
+            specs = division.specs(names, "outputs")
+        return list(_varying.typed(self.shapes(avals), avals, specs))
+
+    def division(self, arrays: Sequence[Any]) -> Division | None:
+        """How it may be divided over devices."""
+        return _sharding.of(self, arrays)
 
     def again(self, inputs: Sequence[Value], attrs: tuple[Any, ...]) -> tuple[Value, ...]:
         """The outputs of another call of the op, with the same ones wanted."""

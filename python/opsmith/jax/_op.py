@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax import lax
 
+from opsmith._axes import FreeAxes
 from opsmith._batches import Batches
 from opsmith._definition import Arg, Loaded, Op
 from opsmith._errors import UnimplementedError
@@ -85,6 +86,7 @@ class JaxOp:
         counts = {arg.number_attr or arg.type_list_attr for arg in definition.inputs if arg.is_list}
         self._tells_counts = len(counts) > 1
         self.batches = Batches(loaded, definition)
+        self.free_axes = FreeAxes(loaded, definition)
 
     def __repr__(self) -> str:
         return self.target

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
 
-from opsmith.jax import _varying
+from opsmith.jax import _sharding, _varying
 
 _CACHED = 1024
 
@@ -33,6 +34,9 @@ class Bound(Protocol):
     def typed(self, avals: Sequence[Any]) -> list[Any]:
         """What it gives, as JAX's types say it."""
 
+    def division(self, arrays: Sequence[Any]) -> _sharding.Division | None:
+        """How it may be divided over devices; `None` where it may not."""
+
     def derivative(self, arrays: Sequence[Any], outputs: Sequence[Any], has: list[bool]) -> Found | None:
         """The derivative along tangents of those arrays that have one; `None` where it is zero."""
 
@@ -46,6 +50,10 @@ class Derivative(Protocol):
 
     def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """What it gives."""
+
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """How the results are divided on a mesh of explicit axes; `None` on any other."""
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """The function."""
@@ -97,9 +105,16 @@ def _compiled(bound: Bound) -> Callable[..., list[Any]]:
 
 call_p.def_impl(lambda *arrays, bound: _compiled(bound)(*arrays))
 call_p.def_abstract_eval(lambda *avals, bound: bound.typed(avals))
-mlir.register_lowering(
-    call_p, mlir.lower_fun(lambda *arrays, bound: bound.emit(arrays), multiple_results=True)
-)
+
+
+def _lower(context: Any, *values: Any, bound: Bound) -> Any:
+    division = bound.division(context.avals_in) if _sharding.is_spread(context) else None
+    function = division or (lambda *arrays: bound.emit(arrays))
+    return mlir.lower_fun(function, multiple_results=True)(context, *values)
+
+
+mlir.register_lowering(call_p, _lower)
+_sharding.prepare(call_p, linear_p)
 
 
 def _call_jvp(primals: Sequence[Any], tangents: Sequence[Any], *, bound: Bound) -> tuple[Any, Any]:
@@ -131,7 +146,9 @@ def _linear(*arrays: Any, function: Derivative, count: int) -> list[Any]:
 
 linear_p.def_impl(_linear)
 linear_p.def_abstract_eval(
-    lambda *avals, function, count: _varying.typed(function.shapes(avals[:count], avals[count:]), avals)
+    lambda *avals, function, count: _varying.typed(
+        function.shapes(avals[:count], avals[count:]), avals, function.specs
+    )
 )
 mlir.register_lowering(linear_p, mlir.lower_fun(_linear, multiple_results=True))
 
@@ -163,7 +180,10 @@ def _linear_transpose(arriving: Sequence[Any], *arrays: Any, function: Derivativ
         return none
     fixed = arrays[:count]
     found = function.pull(fixed, tangents, given)
-    back = [ad.Zero(aval) if x is None else x for x, aval in zip(found, tangents, strict=True)]
+    back = [
+        ad.Zero(aval) if x is None else _varying.as_typed(x, aval)
+        for x, aval in zip(found, tangents, strict=True)
+    ]
     open_ = [ad.is_undefined_primal(x) for x in arrays[count:]]
     return [*none[:count], *(x if is_open else None for x, is_open in zip(back, open_, strict=True))]
 
@@ -194,6 +214,12 @@ class Batched:
     size: int
     is_batched: tuple[bool, ...]
     """Which of the fixed arrays have a batch."""
+
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """As `Derivative` says."""
+        specs = self.of.specs
+        return None if specs is None else tuple(PartitionSpec(None, *spec) for spec in specs)
 
     @property
     def _dims(self) -> list[int | None]:

@@ -58,6 +58,25 @@ def typed(
     return found
 
 
+def explicit_mesh(inputs: Sequence[Any]) -> Any:
+    """The mesh of these types, where it has explicit axes; else `None`."""
+    mesh = next((mesh for x in inputs if (mesh := _mesh(x)) is not None), None)
+    return mesh if mesh is not None and getattr(mesh, "explicit_axes", ()) else None
+
+
+def specs_of(outputs: Sequence[Any]) -> tuple[Any, ...] | None:
+    """How tensors are divided on a mesh of explicit axes; `None` on any other."""
+    types = [_type(x) for x in outputs]
+    return None if explicit_mesh(types) is None else tuple(kind.sharding.spec for kind in types)
+
+
+def as_typed(x: Any, aval: Any) -> Any:
+    """The array divided as a type says."""
+    if explicit_mesh([aval]) is None or _type(x).sharding.spec == aval.sharding.spec:
+        return x
+    return jax.sharding.reshard(x, NamedSharding(_mesh(_type(x)) or _mesh(aval), aval.sharding.spec))
+
+
 def _mesh(aval: Any) -> Any:
     """The mesh of a type; `None` where there is none."""
     mesh = getattr(getattr(aval, "sharding", None), "mesh", None)
