@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
@@ -164,14 +164,21 @@ def _wire(library: Library, adapter_name: str) -> None:
         # Built without this framework. NumPy arrays work all the same, and a call with tensors raises this
         # error.
         return
-    mark = getattr(adapter, "mark", None)
-    for op in definition_of(library).ops:
-        function = library._opsmith_functions[_wrappers.function_name(op)]
-        # The function itself tells the framework's own tensors from the rest: it is quicker than asking the
+
+    def serve(kinds: Iterable[type]) -> None:
+        # A function itself tells the framework's own tensors from the rest: it is quicker than asking the
         # library.
-        function.__globals__["_CALLS"].update(dict.fromkeys(adapter.PLAIN, calls[op.name]))
-        if mark is not None:
-            mark(function)
+        for op in definition_of(library).ops:
+            function = library._opsmith_functions[_wrappers.function_name(op)]
+            function.__globals__["_CALLS"].update(dict.fromkeys(kinds, calls[op.name]))
+
+    serve(adapter.PLAIN)
+    serve_more = getattr(adapter, "serve_more", None)
+    if serve_more is not None:
+        serve_more(serve)
+    mark = getattr(adapter, "mark", None)
+    for function in library._opsmith_functions.values() if mark is not None else ():
+        mark(function)
 
 
 def _names(loaded: Loaded, op: Op) -> dict[str, Any]:

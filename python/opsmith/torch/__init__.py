@@ -6,7 +6,7 @@ This module imports torch, so nothing may import it before the user has done so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -64,6 +64,11 @@ def call(
     return wire(loaded)[op.name](
         *_calls.tensors(op, inputs), *(attrs if attrs is not None else op.default_attrs)
     )
+
+
+def serve_more(serve: Callable[[Iterable[type]], None]) -> None:
+    """Have DTensors served as `PLAIN` tensors are, once DTensor is there."""
+    _sharding.when_there(lambda dtensor: serve([dtensor]))
 
 
 def _wire(loaded: Loaded) -> _Wired:

@@ -142,7 +142,7 @@ def _node(derivative: Derivative) -> Any:
             _save(op, ctx, tensors, output)
             ctx.inferred = _inferred(op, gradient, recorded, tensors)
         elif not op.definition.differentiable:
-            ctx.inputs = [None if t is None else (t.shape, t.dtype, t.device) for t in tensors]
+            ctx.inputs = [None if t is None else _Like.of(t) for t in tensors]
 
     def backward(ctx: Context, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
         if ctx.composed is not None:
@@ -151,7 +151,7 @@ def _node(derivative: Derivative) -> Any:
             return None, *_gradients(op, gradient, ctx, grads)
         if not op.definition.differentiable:
             needed = zip(ctx.inputs, ctx.needs_input_grad[1:], strict=True)
-            return None, *(_zeros(like) if needs else None for like, needs in needed)
+            return None, *(like.zeros() if needs and like else None for like, needs in needed)
         raise NotImplementedError(f"{op.name}: has no gradient, so nothing can be differentiated through it")
 
     def jvp(ctx: Context, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
@@ -209,7 +209,7 @@ def _save(
     saved = [groups[kind][position] for kind, position in wiring.inputs if kind in groups]
     ctx.saved_counts = list(map(len, saved))
     ctx.save_for_backward(*(tensor for group in saved for tensor in group))
-    ctx.outputs = [[(t.shape, t.dtype, t.device) for t in group] for group in outputs]
+    ctx.outputs = [[_Like.of(t) for t in group] for group in outputs]
 
 
 def _inferred(
@@ -230,11 +230,35 @@ def _inferred(
     return found
 
 
-def _zeros(like: tuple[torch.Size, torch.dtype, torch.device] | None) -> torch.Tensor | None:
-    if like is None:
-        return None
-    shape, dtype, device = like
-    return torch.zeros(shape, dtype=dtype, device=device)
+@dataclass(frozen=True)
+class _Like:
+    """What zeros in the place of a tensor are made by, without keeping its memory."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    mesh: Any
+    """The device mesh of a DTensor, `None` for any other tensor."""
+    placements: tuple[Any, ...]
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> _Like:
+        """As this tensor is."""
+        mesh = getattr(tensor, "device_mesh", None)
+        placements = () if mesh is None else tensor.placements  # type: ignore[attr-defined]
+        return _Like(tensor.shape, tensor.dtype, tensor.device, mesh, placements)
+
+    def zeros(self) -> torch.Tensor:
+        """Made anew."""
+        if self.mesh is None:
+            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        from torch.distributed import tensor
+
+        placements = [tensor.Replicate() if p.is_partial() else p for p in self.placements]
+        zeros: torch.Tensor = tensor.zeros(
+            self.shape, dtype=self.dtype, device_mesh=self.mesh, placements=placements
+        )
+        return zeros
 
 
 def _gradients(
@@ -303,7 +327,7 @@ def _gradient_inputs(
         else:
             likes = ctx.outputs[position]
             pairs = zip(by_output[position], likes, strict=True)
-            group = [_zeros(like) if grad is None else grad for grad, like in pairs]
+            group = [like.zeros() if grad is None else grad for grad, like in pairs]
         arguments.append(list(group) if arg.is_list else (group[0] if group else None))
     return arguments
 

@@ -6,6 +6,7 @@ where an output lacks the axis, as gradients do. What is cut otherwise is gather
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -117,6 +118,22 @@ def refusal(op: Op) -> str | None:
     return None
 
 
+def _dtensor_refusal(op: TorchOp) -> str | None:
+    """Why DTensor cannot call the op."""
+    name = op.qualified_name
+    if name.endswith("_") and refusal(op.definition) is None:
+        return (
+            f"{op.name}: PyTorch takes {name} for an op that changes its input, as the name ends with `_`, so it "
+            "takes no DTensor; opsmith.torch.local_map does"
+        )
+    return refusal(op.definition)
+
+
+def when_there(action: Callable[[type], None]) -> None:
+    """Call `action` with the class of DTensors when it is imported, or now if it has been."""
+    when_imported(_MODULE, lambda: action(sys.modules[_MODULE].DTensor))
+
+
 def watch(loaded: Loaded, ops: Sequence[TorchOp]) -> None:
     """Register a strategy for each op when DTensor is imported, or now if it has been."""
     with_tensors = [op for op in ops if op.definition.inputs]
@@ -135,7 +152,7 @@ def _register(loaded: Loaded, ops: Sequence[TorchOp]) -> None:
         )
         return
     for op in ops:
-        why = refusal(op.definition)
+        why = _dtensor_refusal(op)
         strategy = _refused(why) if why else _strategy(parts, Cuts(loaded, op))
         parts.propagator.register_op_strategy(op.overload, strategy, _schema_info(parts, op))
 
