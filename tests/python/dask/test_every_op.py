@@ -15,7 +15,7 @@ import pytest
 from conftest import load
 from opsmith import _library
 from opsmith._axes import FreeAxes, FreeAxis
-from samples import ELSEWHERE, LIBRARIES, Sample, flat, samples
+from op_samples import ELSEWHERE, LIBRARIES, Sample, flat, samples
 
 Chunking = Callable[[int], tuple[int, ...]]
 

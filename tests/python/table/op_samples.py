@@ -27,20 +27,20 @@ LIBRARIES = (
     "zero_out",
 )
 
-SIZES = {name: size for size, names in {5: "nijb", 4: "mex", 2: "cf", 3: "pdsy"}.items() for name in names}
-"""Of the dims that have names."""
-SIZES |= {"batch": 5, "max_masks": 4, "k": 5}
+SIZES = {name: size for size, names in {6: "nijb", 4: "mex", 2: "cf", 3: "pdsy"}.items() for name in names}
+"""Of the dims that have names. Some can be cut in two equal parts, others cannot."""
+SIZES |= {"batch": 6, "max_masks": 4, "k": 5}
 
 BATCH = (4, 3)
 """The dims that `...` stands for."""
 
 SHAPES: dict[str, list[tuple[int, ...]]] = {
-    "median_pool": [(5, 4, 4, 3)],
-    "median_pool_grad": [(5, 4, 4, 3), (5, 3, 3, 3)],
-    "median_pool_grad_grad": [(5, 4, 4, 3), (5, 4, 4, 3)],
-    "extract_patches": [(5, 4, 4, 3)],
-    "extract_patches_grad": [(5, 4, 4, 3), (5, 3, 3, 12)],
-    "extract_patches_grad_grad": [(5, 4, 4, 3)],
+    "median_pool": [(6, 4, 4, 3)],
+    "median_pool_grad": [(6, 4, 4, 3), (6, 3, 3, 3)],
+    "median_pool_grad_grad": [(6, 4, 4, 3), (6, 4, 4, 3)],
+    "extract_patches": [(6, 4, 4, 3)],
+    "extract_patches_grad": [(6, 4, 4, 3), (6, 3, 3, 12)],
+    "extract_patches_grad_grad": [(6, 4, 4, 3)],
     "concat_grad": [(4, 3), (8, 3)],
     "stack_grad": [(4, 3), (2, 4, 3)],
     "top_k": [(4, 6)],
