@@ -13,9 +13,9 @@ import dask.array as da
 import numpy as np
 import pytest
 from conftest import load
+from op_samples import ELSEWHERE, LIBRARIES, Sample, flat, samples
 from opsmith import _library
 from opsmith._axes import FreeAxes, FreeAxis
-from op_samples import ELSEWHERE, LIBRARIES, Sample, flat, samples
 
 Chunking = Callable[[int], tuple[int, ...]]
 
