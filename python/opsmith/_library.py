@@ -177,8 +177,9 @@ def _wire(library: Library, adapter_name: str) -> None:
     if serve_more is not None:
         serve_more(serve)
     mark = getattr(adapter, "mark", None)
-    for function in library._opsmith_functions.values() if mark is not None else ():
-        mark(function)
+    if mark is not None:
+        for function in library._opsmith_functions.values():
+            mark(function)
 
 
 def _names(loaded: Loaded, op: Op) -> dict[str, Any]:

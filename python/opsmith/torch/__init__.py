@@ -20,15 +20,18 @@ from opsmith._forward import Chain
 from opsmith.torch import _autocast, _autograd, _caches, _calls, _fake, _sharding, _vmap
 from opsmith.torch._eager import PLAIN
 from opsmith.torch._forward import Derivative
+from opsmith.torch._local_map import local_map
 from opsmith.torch._op import TorchOp
 
-__all__ = ["PLAIN", "call", "wire"]
+__all__ = ["PLAIN", "call", "local_map", "wire"]
 
 
 @dataclass(frozen=True)
 class _Wired:
     loaded: Loaded
     functions: dict[str, Callable[..., Any]]
+    ops: dict[str, TorchOp]
+    """Those that PyTorch has, by the op's CamelCase name."""
     registrations: torch.library.Library
     """Takes its registrations back when it is dropped."""
 
@@ -44,6 +47,15 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
     `opsmith.AlreadyExistsError` when another library of this name is there, and
     `opsmith.UnimplementedError` when the library was built without PyTorch.
     """
+    return _wired_for(loaded).functions
+
+
+def torch_op(loaded: Loaded, op: Op) -> TorchOp | None:
+    """An op as PyTorch has it; `None` where it has not. Raises what `wire` does."""
+    return _wired_for(loaded).ops.get(op.name)
+
+
+def _wired_for(loaded: Loaded) -> _Wired:
     definition = loaded.definition
     with LOADING:
         known = _wired.get(definition.name)
@@ -53,7 +65,7 @@ def wire(loaded: Loaded) -> dict[str, Callable[..., Any]]:
             raise AlreadyExistsError(
                 f"library `{definition.name}` is registered with PyTorch already, and differs"
             )
-        return known.functions
+        return known
 
 
 def call(
@@ -94,7 +106,7 @@ def _wire(loaded: Loaded) -> _Wired:
         _register(library, derivative, fake, _vmap.rule(loaded, torch_op))
         functions[op.name] = _calls.function(loaded, torch_op, gradient)
     _sharding.watch(loaded, list(ops.values()))
-    return _Wired(loaded, functions, library)
+    return _Wired(loaded, functions, ops, library)
 
 
 def _overload(library: str, op: Op) -> torch._ops.OpOverload | None:

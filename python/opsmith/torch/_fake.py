@@ -61,10 +61,15 @@ def output_shapes(
 
     def shapes(call: Call) -> list[list[list[Size]]]:
         symbols = _Symbols()
-        answer = infer(call, symbols)
-        return [
-            [[symbols.evaluate(dim) for dim in shape or ()] for shape in group] for group in answer["outputs"]
-        ]
+        found: list[list[list[Size]]] = []
+        for output, group in zip(op.definition.outputs, infer(call, symbols)["outputs"], strict=True):
+            if any(shape is None or None in shape for shape in group):
+                raise RuntimeError(
+                    f"{op.name}: the shape of output `{output.name}` does not follow from the inputs' "
+                    "shapes, so a call cannot be spread over processes"
+                )
+            found.append([[symbols.evaluate(dim) for dim in shape] for shape in group])
+        return found
 
     return shapes
 

@@ -56,14 +56,14 @@ class Cuts:
     def __init__(self, loaded: Loaded, op: TorchOp) -> None:
         self.op = op
         self._axes = FreeAxes(loaded, op.definition)
-        self._outputs = _fake.output_shapes(op, partial(loaded.native.infer_shapes, op.definition.index))
+        self.output_shapes = _fake.output_shapes(op, partial(loaded.native.infer_shapes, op.definition.index))
 
     def of(self, call: Call) -> list[Cut]:
         """Every way, that along none first. The inputs of the call are `Whole`s, lists of them, or `None`."""
         groups = [_group(value) for value in call.inputs]
         ranks = [max((len(x.shape) for x in group), default=0) if group else None for group in groups]
         shapes = [[x.shape for x in group] for group in groups]
-        outputs = self._outputs(call)
+        outputs = self.output_shapes(call)
         found = [_along_none(shapes, outputs)]
         for axis in self._axes.of(call.attrs, ranks):
             cut = self._along(axis, call.wanted, shapes, outputs)
@@ -123,8 +123,8 @@ def _dtensor_refusal(op: TorchOp) -> str | None:
     name = op.qualified_name
     if name.endswith("_") and refusal(op.definition) is None:
         return (
-            f"{op.name}: PyTorch takes {name} for an op that changes its input, as the name ends with `_`, so it "
-            "takes no DTensor; opsmith.torch.local_map does"
+            f"{op.name}: PyTorch takes {name} for an op that changes its input, as the name ends with `_`, "
+            "so it takes no DTensor; opsmith.torch.local_map does"
         )
     return refusal(op.definition)
 
@@ -260,10 +260,14 @@ def _wholes(value: Any, strategies: list[Any]) -> Any:
 
 def _placements(cut: Cut, more: int) -> list[Any]:
     """Of the outputs, then of the inputs, and of as many tensors more."""
-    from torch.distributed.tensor import Partial, Replicate, Shard
-
-    def placement(dim: int | None) -> Any:
-        return Replicate() if dim is None else Partial() if dim == SUM else Shard(dim)
+    from torch.distributed.tensor import Replicate
 
     dims = [dim for group in (*cut.outputs, *cut.inputs) for dim in group]
     return [placement(dim) for dim in dims] + [Replicate()] * more
+
+
+def placement(dim: int | None) -> Any:
+    """Of one tensor of a cut, as PyTorch says it."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+
+    return Replicate() if dim is None else Partial() if dim == SUM else Shard(dim)
