@@ -306,7 +306,7 @@ impl Graph {
     }
 
     /// Checks that all outputs of these lists are this graph's.
-    pub(crate) fn check_own<'a>(&self, what: &str, lists: &[&[&'a Output]]) -> Result<()> {
+    pub(crate) fn check_own(&self, what: &str, lists: &[&[&Output]]) -> Result<()> {
         lists.iter().copied().flatten().try_for_each(|output| self.endpoint(output, what).map(drop))
     }
 
