@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from conftest import load
 
 X = jnp.asarray(np.random.default_rng(0).random((6, 20)))
@@ -23,10 +22,3 @@ def test_two_orders_are_jaxs() -> None:
     for function in [softmax, jax.jit(softmax)]:
         for ours, theirs in zip(orders(function), orders(jax.nn.softmax), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
-
-
-def test_forward_mode_names_the_op() -> None:
-    softmax = load("reductions").softmax
-    for use in [lambda: jax.jvp(softmax, (X,), (X,)), lambda: jax.jacfwd(softmax)(X)]:
-        with pytest.raises(TypeError, match="Softmax: cannot be differentiated in forward mode"):
-            use()

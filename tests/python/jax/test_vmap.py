@@ -83,6 +83,9 @@ SAMPLES: dict[str, dict[str, Sample]] = {
             for policy in ("Lower", "Widest")
             for gradient, count in (("", 2), ("Grad", 3), ("GradGrad", 5), ("GradGradGrad", 8))
         },
+        "Power": Sample((((2, 3), F64),) * 2),
+        "PowerGrad": Sample((((2, 3), F64),) * 4),
+        "PowerGradGrad": Sample((((2, 3), F64),) * 6),
     },
 }
 WITHOUT: dict[str, set[str]] = {
