@@ -22,8 +22,8 @@ def library_path(name: str) -> Path:
 
 
 def load(name: str) -> opsmith.Library:
-    """Load a built library."""
-    return opsmith.load(library_path(name))
+    """Load a built library; `opsmith` is that of the standard operators."""
+    return opsmith.load(library_path("opsmith_ops" if name == "opsmith" else name))
 
 
 @pytest.fixture(scope="session")
