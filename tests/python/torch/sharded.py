@@ -129,18 +129,18 @@ def spread(mesh: Any, placements: Sequence[Placements]) -> Callable[[int, torch.
     return lambda number, x: distribute_tensor(x, mesh, placements[number])
 
 
-def compare(call: Call, mesh: Any, seed: int) -> int:
-    """The call and its gradients on DTensors against one process: cut along each free axis, or along each two of
-    them where the mesh has two dims, and anyhow. How many calls were made."""
+def compare(call: Call, mesh: Any, seed: int, axes: int | None = None) -> int:
+    """The call and its gradients on DTensors against one process: cut along each free axis (the first `axes`
+    of them where that is given), or along each two where the mesh has two dims, and anyhow. How many calls."""
     expected = results(call, lambda _, x: x)
     count = len(tensors(call.inputs))
-    axes = call.axes()
+    free = call.axes()[:axes]
     ways: list[tuple[list[Any], str]] = [
         (list(pair), " and ".join(axis.name for axis, _ in pair))
-        for pair in (itertools.combinations(axes, 2) if mesh.ndim == 2 else ())
+        for pair in (itertools.combinations(free, 2) if mesh.ndim == 2 else ())
     ]
     # On a mesh of two dims those that are in no pair.
-    ways += [([one], one[0].name) for one in axes if not ways]
+    ways += [([one], one[0].name) for one in free if not ways]
     for cut, name in ways:
         if any(dims_are_short(call, dims, mesh.size(at)) for at, (_, dims) in enumerate(cut)):
             continue
