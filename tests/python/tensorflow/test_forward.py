@@ -74,7 +74,7 @@ def pushed(function: Function, inputs: Sequence[Any], tangents: Sequence[Any]) -
 
 
 def differences(
-    function: Function, inputs: Sequence[Any], tangents: Sequence[Any], h: float = 1e-4
+    function: Function, inputs: Sequence[Any], tangents: Sequence[Any], h: float = 1e-5
 ) -> list[Any]:
     """Of the outputs along the tangents, of fourth order."""
 
@@ -108,6 +108,12 @@ def flat_call(sample: Sample) -> tuple[Function, list[Any]]:
     return call, tf.nest.flatten(given)
 
 
+def gives_floats(sample: Sample) -> bool:
+    """Whether it has an output that can have a tangent."""
+    call, inputs = flat_call(sample)
+    return any(is_float(x) for x in tf.nest.flatten(call(*inputs)))
+
+
 def has_floats(sample: Sample) -> bool:
     """Whether finite differences of it are accurate, as float64 is."""
     _, inputs = flat_call(sample)
@@ -128,7 +134,7 @@ SECOND = [
     and has_floats(sample)
     and orders(sample) > 1
 ]
-LACKING = [sample for sample in SAMPLES if has_floats(sample) and orders(sample) < 2]
+LACKING = [sample for sample in SAMPLES if has_floats(sample) and gives_floats(sample) and orders(sample) < 2]
 
 
 @pytest.mark.parametrize("sample", FIRST + SECOND, ids=lambda sample: sample.id)
@@ -136,9 +142,13 @@ def test_tangents_are_finite_differences(sample: Sample) -> None:
     call, inputs = flat_call(sample)
     tangents = directions(inputs)
     outputs, found = pushed(call, inputs, tangents)
-    expected = differences(call, inputs, tangents)
-    assert [x is None for x in found] == [not is_float(x) for x in outputs]
-    assert_close(found, expected)
+    if not sample.op.differentiable:
+        # It says that nothing depends on its inputs.
+        assert found == [None] * len(outputs)
+        found = [tf.zeros_like(x) if is_float(x) else None for x in outputs]
+    is_narrow = any(x.dtype == tf.float32 for x in outputs)
+    expected = differences(call, inputs, tangents, 1e-2 if is_narrow else 1e-5)
+    assert_close(found, expected, 1e-3 if is_narrow else 1e-7)
 
 
 @pytest.mark.parametrize("sample", FIRST[::4], ids=lambda sample: sample.id)
@@ -167,7 +177,7 @@ def test_kernels_are_tensorflows(op: str) -> None:
         return function(*floats, *others, **formula.attrs)
 
     def theirs(*floats: Any) -> Any:
-        return formula.value(*floats, *formula.others)
+        return formula.value(*floats)
 
     (output,), found = pushed(ours, inputs, tangents)
     (like,), expected = pushed(theirs, inputs, tangents)
@@ -204,7 +214,11 @@ def by_two_tapes(function: Function, inputs: Sequence[Any], tangents: Sequence[A
     return outer.gradient(found, inputs, output_gradients=list(tangents), unconnected_gradients=zero)
 
 
-THREE = [sample for sample in FIRST if orders(sample) > 2 and all(is_float(x) for x in flat_call(sample)[1])]
+THREE = [
+    sample
+    for sample in FIRST
+    if orders(sample) > 2 and gives_floats(sample) and all(is_float(x) for x in flat_call(sample)[1])
+]
 
 
 @pytest.mark.parametrize("sample", THREE, ids=lambda sample: sample.id)
@@ -272,9 +286,10 @@ def test_more_shapes_than_tensorflow_traces() -> None:
     """After 32 it traces one that is for all shapes."""
     function = load("pairwise").euclidean
     for size in range(1, 40):
-        inputs = [tf.constant(np.random.default_rng(size).random((n, 3))) for n in (size, 4)]
+        generator = np.random.default_rng(size)
+        inputs = [tf.constant(generator.random((n, 3))) for n in (size, 4)]
         tangents = directions(inputs)
-        assert_close(pushed(function, inputs, tangents)[1], differences(function, inputs, tangents), 1e-6)
+        assert_close(pushed(function, inputs, tangents)[1], differences(function, inputs, tangents))
 
 
 def test_variables_and_layers() -> None:
