@@ -7,6 +7,7 @@ import json
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def values_and_gradients(mesh: Any) -> None:
     """Of every library and of generated bodies."""
     every = [call for name in sharded.LIBRARIES for call in sharded.calls(name)] + sharded.bodies()
     for number, call in enumerate(every):
-        sharded.compare(call, mesh, number, axes=1)
+        sharded.compare(replace(call, orders=min(call.orders, 1)), mesh, number, axes=1)
 
 
 @check
@@ -296,7 +297,7 @@ def train(model: nn.Module, parts: int, rank: int) -> tuple[list[float], list[to
     x = torch.rand(8, 3, dtype=torch.float64, generator=generator)
     y = torch.sin(x.sum(1, keepdim=True))
     own, target = x.chunk(parts)[rank], y.chunk(parts)[rank]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.5)
     losses = []
     for _ in range(5):
         optimizer.zero_grad()

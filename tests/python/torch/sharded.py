@@ -131,7 +131,8 @@ def spread(mesh: Any, placements: Sequence[Placements]) -> Callable[[int, torch.
 
 def compare(call: Call, mesh: Any, seed: int, axes: int | None = None) -> int:
     """The call and its gradients on DTensors against one process: cut along each free axis (the first `axes`
-    of them where that is given), or along each two where the mesh has two dims, and anyhow. How many calls."""
+    of them where that is given), or along each two where the mesh has two dims, and anyhow. The number
+    of calls."""
     expected = results(call, lambda _, x: x)
     count = len(tensors(call.inputs))
     free = call.axes()[:axes]
@@ -240,12 +241,13 @@ def _calls(library: str) -> Iterator[Call]:
             "minkowski_power",
             "mean_squared",
         ):
-            yield call(op, normal(5, 3), normal(4, 3))
+            yield call(op, normal(5, 3), normal(4, 3), orders=1)
         yield call("euclidean", normal(4, 5, 3), normal(1, 4, 3))
     elif library == "reductions":
         x = normal(4, 5, 6)
         for axes in (1, 2):
-            yield from [call(op, x, axes=axes) for op in ("norm", "softmax", "log_sum_exp", "range")]
+            own = [call(op, x, orders=axes, axes=axes) for op in ("norm", "softmax", "log_sum_exp", "range")]
+            yield from own
         yield call("layer_norm", x, normal(6), normal(6))
         yield call("layer_norm", x, normal(5, 6), normal(5, 6), axes=2)
     else:
