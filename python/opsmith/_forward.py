@@ -127,7 +127,10 @@ class Call(ABC):
         of_gradients = [place for place, (kind, _) in enumerate(wiring.inputs) if kind == "output_gradient"]
         result: list[Group] = [[None] * len(group) for group in self.outputs]
         more: dict[int, Group] = {}
-        if any(has for place, has in enumerate(has_tangent) if place not in of_gradients):
+        own = self.chain.op.gradient
+        # What its gradient is not taken by does not change it.
+        depends = range(len(has_tangent)) if own is None else own.outputs
+        if any(has_tangent[place] for place in depends if place not in of_gradients):
             found = self._along_inputs(forward, tangents, has_tangent, result)
             if found is None:
                 return None
@@ -229,7 +232,7 @@ def _is_of_function(forward: Op, op: Op, along: Sequence[int | None], has_tangen
         return False
     has_input = any(has_tangent[place] for place in along if place is not None)
     for place, (kind, position) in enumerate(wiring.inputs):
-        flows = kind == "output" and position not in forward.constants
+        flows = kind == "output" and place in second_wiring.outputs and position not in forward.constants
         if flows and has_tangent[place] != has_input:
             return False
         is_other = kind == "input" and place not in along and place in second_wiring.outputs

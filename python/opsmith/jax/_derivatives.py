@@ -211,6 +211,10 @@ class Declared:
             raise UnimplementedError(
                 f"{op.name}: has no gradient, so nothing can be differentiated through it"
             )
+        needed = self.about.needed()
+        wanted = sum(1 << i for i, target in enumerate(op.gradient.outputs) if needed[target])
+        if not wanted:
+            return self.about.back([None] * len(op.inputs))
         inputs, outputs = self.about.groups(self.kept, fixed)
         sources = {"input": inputs, "output": outputs, "output_gradient": self.about.of_outputs(arriving)}
         arguments: list[Group] = []
@@ -222,8 +226,6 @@ class Declared:
                     [] if is_absent else [_filled(*each) for each in zip(group, outputs[place], strict=True)]
                 )
             arguments.append(group)
-        needed = self.about.needed()
-        wanted = sum(1 << i for i, target in enumerate(op.gradient.outputs) if needed[target])
         pushed = _Pushed(call, inputs, outputs)
         answer = pushed.again(gradient, arguments, pushed.attrs_of(gradient), wanted)
         found = dict(zip(op.gradient.outputs, answer, strict=True))

@@ -7,6 +7,7 @@ functions have it, and nothing of the one is computed for the other.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -156,20 +157,19 @@ mlir.register_lowering(linear_p, mlir.lower_fun(_linear, multiple_results=True))
 def _linear_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, function: Derivative, count: int
 ) -> tuple[Any, Any]:
-    if all(map(_is_zero, tangents[:count])):
-        outputs = linear_p.bind(*primals, function=function, count=count)
-        along = [_instantiated(tangent) for tangent in tangents[count:]]
-        return outputs, linear(function, primals[:count], along)
-    places = [place for place, tangent in enumerate(tangents) if not _is_zero(tangent)]
-
-    def of(*changed: Any) -> list[Any]:
-        arrays = list(primals)
-        for place, x in zip(places, changed, strict=True):
-            arrays[place] = x
-        return _linear(*arrays, function=function, count=count)
-
-    changed = [primals[place] for place in places]
-    return jax.jvp(of, changed, [tangents[place] for place in places])
+    outputs = linear_p.bind(*primals, function=function, count=count)
+    fixed = primals[:count]
+    terms: list[list[Any]] = []
+    if not all(map(_is_zero, tangents[count:])):
+        along = [ad.instantiate_zeros(tangent) for tangent in tangents[count:]]
+        terms.append(linear(function, fixed, along))
+    places = tuple(place for place in range(count) if not _is_zero(tangents[place]))
+    if places:
+        second = Along(function, count, places)
+        terms.append(linear(second, primals, [tangents[place] for place in places]))
+    if not terms:
+        return outputs, [_zero_of(x) for x in outputs]
+    return outputs, terms[0] if len(terms) == 1 else list(map(operator.add, *terms))
 
 
 def _linear_transpose(arriving: Sequence[Any], *arrays: Any, function: Derivative, count: int) -> list[Any]:
@@ -204,6 +204,49 @@ def _linear_batch(
 ad.primitive_jvps[linear_p] = _linear_jvp
 ad.primitive_transposes[linear_p] = _linear_transpose
 batching.primitive_batchers[linear_p] = _linear_batch
+
+
+@dataclass(frozen=True)
+class Along:
+    """How a derivative changes along what it is taken at."""
+
+    of: Derivative
+    count: int
+    """How many fixed arrays that has. Those here are the same, and behind them its tangents."""
+    places: tuple[int, ...]
+    """Which of them change."""
+
+    @property
+    def specs(self) -> tuple[Any, ...] | None:
+        """As `Derivative` says."""
+        return self.of.specs
+
+    def _at(self, fixed: Sequence[Any], changed: Sequence[Any]) -> list[Any]:
+        found = list(fixed[: self.count])
+        for place, x in zip(self.places, changed, strict=True):
+            found[place] = x
+        return found
+
+    def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """As `Derivative` says."""
+        return self.of.shapes(fixed[: self.count], fixed[self.count :])
+
+    def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """As `Derivative` says."""
+        of = lambda *changed: self.of.push(self._at(fixed, changed), fixed[self.count :])  # noqa: E731
+        found: list[Any] = jax.jvp(of, [fixed[place] for place in self.places], list(tangents))[1]
+        return found
+
+    def pull(self, fixed: Sequence[Any], tangents: Sequence[Any], arriving: Sequence[Any]) -> list[Any]:
+        """Of the inner product of what arrives with `push`, which is that of `pull` with the tangents."""
+        along = fixed[self.count :]
+        likes = [jax.typeof(x) for x in along]
+
+        def back(*changed: Any) -> list[Any]:
+            found = self.of.pull(self._at(fixed, changed), likes, arriving)
+            return [jnp.zeros_like(t) if x is None else x for x, t in zip(found, along, strict=True)]
+
+        return list(jax.vjp(back, *(fixed[place] for place in self.places))[1](list(along)))
 
 
 @dataclass(frozen=True)
@@ -266,10 +309,6 @@ def _is_zero(tangent: Any) -> bool:
 
 def _zero_of(x: Any) -> Any:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
-
-
-def _instantiated(tangent: Any) -> Any:
-    return ad.instantiate_zeros(tangent)
 
 
 __all__ = ["Batched", "Bound", "Derivative", "Found", "call", "call_p", "linear", "linear_p"]

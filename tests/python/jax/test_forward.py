@@ -133,6 +133,15 @@ def test_what_has_none_is_an_error(testops: opsmith.Library, distances: opsmith.
     assert second(X).shape == X.shape
     with pytest.raises(opsmith.UnimplementedError, match="has no forward-mode derivative along these"):
         third(X)
+    # So are two here, of an op that reads its output: forward over forward takes a third.
+    power = lambda x: testops.power(x, x)  # noqa: E731
+    x = jnp.asarray([0.5, 1.5])
+    plain = lambda x: jnp.power(x, x)  # noqa: E731
+    over = lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum())(x)  # noqa: E731
+    np.testing.assert_allclose(over(power), over(plain))
+    with pytest.raises(opsmith.UnimplementedError, match="has no forward-mode derivative along these"):
+        jax.jvp(lambda x: jax.jvp(power, (x,), (x,))[1], (x,), (x,))
+    x = jnp.ones(3, np.float32)
     # What flows nowhere is no error.
     assert jax.grad(lambda x: (jax.lax.stop_gradient(testops.echo(x)) * x).sum())(x).tolist() == [1] * 3
 
