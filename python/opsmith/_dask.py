@@ -86,6 +86,11 @@ class LazyOp:
                 f"{op.name}: changes `{changed}` in place, and an array of Dask cannot be changed; "
                 "call it on a NumPy array, such as `.compute()` gives"
             )
+        if "_array_expr" in da.Array.__module__:
+            raise UnimplementedError(
+                f"{op.name}: takes no arrays of Dask's experimental query planning; leave the setting "
+                "`array.query-planning` off before dask.array is imported"
+            )
         inputs = _lazy.groups(op, given, da.Array)
         _check(op, inputs)
         plain = _lazy.plain_attributes(op, attrs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-__all__ = ["ArrayLike", "DTypeLike", "ShapeLike", "SupportsDLPack"]
+__all__ = ["ArrayLike", "DTypeLike", "ShapeLike", "SupportsArray", "SupportsDLPack"]
 
 
 @runtime_checkable
@@ -16,9 +16,17 @@ class SupportsDLPack(Protocol):
         """The array as a DLPack capsule."""
 
 
+@runtime_checkable
+class SupportsArray(Protocol):
+    """What NumPy can make an array of: arrays of Dask, xarray and pandas, among others."""
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """The array as NumPy's."""
+
+
 _Scalar: TypeAlias = bool | int | float | complex | str
 
-ArrayLike: TypeAlias = SupportsDLPack | _Scalar | Sequence[Any]
+ArrayLike: TypeAlias = SupportsDLPack | SupportsArray | _Scalar | Sequence[Any]
 """An array, or what NumPy makes one of: a scalar or nested sequences."""
 
 DTypeLike: TypeAlias = str | type | Any

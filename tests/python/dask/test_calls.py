@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -10,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import opsmith
 import pytest
-from conftest import load
+from conftest import library_path, load
 from numpy.testing import assert_allclose, assert_array_equal
 
 X = np.random.default_rng(0).random((7, 4))
@@ -203,3 +208,28 @@ def test_an_error_in_a_chunk_names_op_and_chunk() -> None:
     with pytest.raises(opsmith.InvalidArgumentError, match=message) as raised:
         numbers.compute()
     assert raised.value.code == "InvalidArgument"
+
+
+def test_experimental_arrays_are_refused() -> None:
+    """Those that Dask plans itself, which a setting switches on."""
+    code = f"""
+        import dask.array as da, opsmith
+        x = da.ones((4, 3))
+        try:
+            opsmith.load({str(library_path("distances"))!r}).pairwise_manhattan_distance(x, x)
+        except opsmith.UnimplementedError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    settings = os.environ | {"DASK_ARRAY__QUERY_PLANNING": "True"}
+    done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=300, check=True)
+    assert "takes no arrays of Dask's experimental query planning" in done.stdout, done.stderr
+
+
+def test_stubs_take_what_numpy_makes_an_array_of(tmp_path: Path) -> None:
+    (tmp_path / "gelu.pyi").write_text(opsmith.stubs(load("gelu")), encoding="utf-8")
+    program = "import gelu, xarray\ngelu.gelu(xarray.DataArray([1.0]))\ngelu.gelu([1.0])\n"
+    (tmp_path / "user.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--no-incremental", "user.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
+    assert "Success" in done.stdout, done.stdout
