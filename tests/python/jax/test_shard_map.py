@@ -274,11 +274,4 @@ def test_the_program_in_the_guide(distances: opsmith.Library) -> None:
     section = guide.read_text(encoding="utf-8").split("\n## JAX\n")[1].split("\n## ")[0]
     names = {"jax": jax, "jnp": jnp, "distances": distances}
     exec(section.split("```python\n")[2].split("```")[0], names)
-    assert names["z"].sharding.spec == P("i", None)
-
-
-def test_what_the_guide_says_of_inputs_that_are_sharded_outside(distances: opsmith.Library) -> None:
-    f = distances.pairwise_manhattan_distance
-    x = jax.device_put(X, jax.sharding.NamedSharding(MESH, P("i")))
-    assert [shard.data.shape for shard in f(x, Y).addressable_shards] == [(8, 4)] * 4
-    close(jax.grad(lambda x: f(x, Y).sum())(x), jax.grad(lambda x: f(x, Y).sum())(X))
+    assert names["z"].sharding.is_equivalent_to(jax.sharding.NamedSharding(names["mesh"], P("i")), 2)
