@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-import dask.array
+import dask.array as typed
 import numpy as np
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
@@ -21,8 +21,8 @@ from opsmith._definition import Loaded, Op
 from opsmith._errors import InvalidArgumentError, UnimplementedError
 from opsmith._lazy import Groups, Like, Tensor
 
-da: Any = dask.array
-"""Its functions have no types."""
+da: Any = typed
+"""Many of its functions have no types."""
 
 PLAIN = frozenset({da.Array})
 

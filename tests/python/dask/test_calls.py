@@ -226,6 +226,37 @@ def test_experimental_arrays_are_refused() -> None:
     assert "takes no arrays of Dask's experimental query planning" in done.stdout, done.stderr
 
 
+@pytest.mark.parametrize("first", ["opsmith", "dask.array", "xarray"])
+def test_the_order_of_imports_does_not_matter(first: str) -> None:
+    """And nothing is imported that nobody has asked for."""
+    code = f"""
+        import sys, numpy
+        def load():
+            import opsmith
+            distances = opsmith.load({str(library_path("distances"))!r})
+            return distances.pairwise_manhattan_distance, opsmith.ops.exp
+        if {first!r} == "opsmith":
+            load()
+            assert not {{"dask", "xarray", "pandas"}} & sys.modules.keys()
+        elif {first!r} == "xarray":
+            import xarray
+            load()
+        import dask.array
+        import xarray
+        distance, exp = load()
+        x = numpy.ones((2, 3))
+        for array in (dask.array.ones((2, 3)), xarray.DataArray(x)):
+            kind = type(array)
+            for z in (distance(array, x), distance(x, array), exp(array)):
+                assert isinstance(z, kind), (kind, z)
+            # The short way for a first argument.
+            assert kind in distance.__globals__["_CALLS"] and kind in exp.__globals__["_CALLS"]
+    """
+    command = [sys.executable, "-W", "error::RuntimeWarning", "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+
+
 def test_stubs_take_what_numpy_makes_an_array_of(tmp_path: Path) -> None:
     (tmp_path / "gelu.pyi").write_text(opsmith.stubs(load("gelu")), encoding="utf-8")
     program = "import gelu, xarray\ngelu.gelu(xarray.DataArray([1.0]))\ngelu.gelu([1.0])\n"
