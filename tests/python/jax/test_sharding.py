@@ -278,6 +278,18 @@ def test_a_failing_part_names_the_op(testops: opsmith.Library) -> None:
         jax.block_until_ready(jax.jit(testops.fails)(x))
 
 
+def test_the_program_in_the_guide(tmp_path: Path) -> None:
+    """What it shows is what is printed."""
+    guide = Path(__file__).parents[3] / "docs" / "scaling.md"
+    program = guide.read_text(encoding="utf-8").split("\n## JAX\n")[1].split("```python\n")[1].split("```")[0]
+    (tmp_path / "target" / "release").mkdir(parents=True)
+    (tmp_path / "target" / "release" / "libdistances.so").symlink_to(library_path("distances"))
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == re.findall(r"^print\(.*\)    # (.*)$", program, re.MULTILINE)
+
+
 def test_two_processes() -> None:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
