@@ -29,7 +29,7 @@ ADAPTERS = {
 - `PLAIN`, the classes of the framework's own tensors: what these functions take as first input;
 - `call(loaded, op, inputs, attrs, name)`, which wires if need be and converts what is not a tensor;
 - where the framework wants to open a library's file before anybody else does, `open_first(path)`;
-- where more classes of tensors may turn up, `serve_more(serve)`, which calls `serve(classes)` once they are there;
+- where more classes of tensors may turn up, `serve_more(serve)`, which calls `serve(classes)` when they do;
 - where the framework looks into functions, `mark(function)`, which tells it not to;
 - where arguments that do not fit are errors of the framework's own, `host_error(error)`, which gives that.
 
