@@ -45,6 +45,15 @@ def test_of_what_gradients_read() -> None:
         jacfwd(second)(x)
 
 
+def test_hessian_of_64_numbers() -> None:
+    """Of log(sum(exp(x))): diag(p) - p pᵀ with the softmax p."""
+    x = torch.rand(64, dtype=torch.float64)
+    p = torch.softmax(x, 0)
+    log_sum_exp = load("reductions").log_sum_exp
+    found = hessian(lambda x: log_sum_exp(x[None])[0])(x)
+    torch.testing.assert_close(found, torch.diag(p) - torch.outer(p, p))
+
+
 def test_over_reverse_with_constants(ops: opsmith.Library) -> None:
     x, y, t = (torch.rand(3, dtype=torch.float64) + 0.5 for _ in range(3))
 
