@@ -60,7 +60,20 @@ def in_jax(inputs: Given, outputs: Given, attributes: dict[str, Any], grads: Giv
     return [jnp.zeros_like(flat).at[place].set(flat[place]).reshape(inputs[0].shape)]
 
 
-@pytest.mark.parametrize("wrap, own", [(lambda f: f, False), (lambda f: f, True), (jax.jit, True)])
+TRACED = jax.__version_info__ < (0, 6)
+"""JAX 0.5 traces all gradients."""
+
+
+@pytest.mark.parametrize(
+    "wrap, own",
+    [
+        pytest.param(
+            lambda f: f, False, marks=pytest.mark.skipif(TRACED, reason="its shapes depend on the data")
+        ),
+        (lambda f: f, True),
+        (jax.jit, True),
+    ],
+)
 def test_a_composition(
     testops: opsmith.Library, ops: opsmith.Library, wrap: Callable[..., Any], own: bool
 ) -> None:
@@ -110,7 +123,7 @@ def test_several_outputs_and_attributes(ops: opsmith.Library) -> None:
     @opsmith.register_gradient(ops.momentum_step)
     def gradient(inputs: Given, outputs: Given, attributes: dict[str, Any], grads: Given) -> Given:
         assert attributes == {"learning_rate": 0.5, "momentum": 0.25}
-        assert len(outputs) == 2 and not np.any(grads[1])
+        assert len(outputs) == 2 and (TRACED or not np.any(grads[1]))
         rate = attributes["learning_rate"]
         return [grads[0], -rate * grads[0], -rate * attributes["momentum"] * grads[0]]
 
