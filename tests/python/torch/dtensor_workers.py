@@ -229,8 +229,14 @@ def transforms(mesh: Any) -> None:
     spread_y = distribute_tensor(y, mesh, [Replicate()])
     for placement in (Replicate(), Shard(0), Shard(1), Shard(2)):
         spread = distribute_tensor(x, mesh, [placement])
-        close(torch.vmap(f, (0, None))(spread, spread_y), torch.vmap(f, (0, None))(x, y))
         close(torch.vmap(softmax)(spread), softmax(x))
+        try:
+            found = torch.vmap(f, (0, None))(spread, spread_y)
+        except RuntimeError as error:
+            # To put the batch beside rows that are cut, which PyTorch before 2.15 does not do.
+            assert "flatten" in str(error) and placement == Shard(1) and torch.__version__ < (2, 15)
+        else:
+            close(found, torch.vmap(f, (0, None))(x, y))
     spread = distribute_tensor(x[0], mesh, [Shard(0)])
     tangent = distribute_tensor(torch.ones_like(x[0]), mesh, [Shard(0)])
     told = raised(lambda: torch.func.jvp(lambda x: f(x, spread_y), (spread,), (tangent,)))
