@@ -272,6 +272,10 @@ def bodies() -> list[Call]:
     library = axes_bodies.build()
     found = []
     for seed, body in enumerate(axes_bodies.bodies()[:BODIES]):
-        inputs = tuple(map(torch.from_numpy, body.numbers(axes_bodies.SIZES, seed)))
-        found.append(Call(body.name, getattr(library, body.name), inputs, {}, 2))
+        inputs = [torch.from_numpy(x) for x in body.numbers({"i": 5, "j": 6, "k": 4, "l": 7}, seed)]
+        # With a batch, of all inputs or of the first one.
+        batches = [x * torch.linspace(0.9, 1.1, 5).reshape(5, *[1] * x.dim()) for x in inputs]
+        inputs = batches if seed % 2 else [batches[0], *inputs[1:]]
+        orders = 1 if seed % 4 else 2
+        found.append(Call(body.name, getattr(library, body.name), tuple(inputs), {}, orders))
     return found
