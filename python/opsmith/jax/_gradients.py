@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +105,12 @@ class Call:
     def op(self) -> JaxOp:
         """The op."""
         return self.of.op
+
+    @property
+    def identity(self) -> str:
+        """A text that differs between any two calls."""
+        told = (self.op.target, self.attrs, self.wanted, self.layout)
+        return hashlib.sha256(repr(told).encode()).hexdigest()
 
     def shapes(self, arrays: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
         """What each array that it gives is."""

@@ -89,7 +89,9 @@ def linear(function: Derivative, fixed: Sequence[Any], tangents: Sequence[Any]) 
 
 def _alike(arrays: Sequence[Any]) -> list[Any]:
     """What varies over some axes makes all of a call vary over them."""
-    found: list[Any] = _varying.over(_varying.axes_of(arrays), list(arrays))
+    # JAX has numbers that are part of the program in the place of arrays.
+    given = [x if hasattr(x, "shape") else jnp.asarray(x) for x in arrays]
+    found: list[Any] = _varying.over(_varying.axes_of(given), given)
     return found
 
 
@@ -104,7 +106,13 @@ def _compiled(bound: Bound) -> Callable[..., list[Any]]:
     return jax.jit(lambda *arrays: call_p.bind(*arrays, bound=bound))
 
 
-call_p.def_impl(lambda *arrays, bound: _compiled(bound)(*arrays))
+def _run(*arrays: Any, bound: Bound) -> list[Any]:
+    # There is no other way to run it.
+    with jax.disable_jit(False):
+        return _compiled(bound)(*arrays)
+
+
+call_p.def_impl(_run)
 call_p.def_abstract_eval(lambda *avals, bound: bound.typed(avals))
 
 
@@ -178,7 +186,7 @@ def _linear_transpose(arriving: Sequence[Any], *arrays: Any, function: Derivativ
     none = [None] * len(arrays)
     if all(x is None for x in given):
         return none
-    fixed = arrays[:count]
+    fixed = [x if hasattr(x, "shape") else jnp.asarray(x) for x in arrays[:count]]
     found = function.pull(fixed, tangents, given)
     back = [
         ad.Zero(aval) if x is None else _varying.as_typed(x, aval)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 from jax.experimental.custom_partitioning import custom_partitioning
+from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import NamedSharding, PartitionSpec
 
 from opsmith._axes import FreeAxis
@@ -67,6 +68,8 @@ class Division:
 
     emit: Callable[[Sequence[Any]], list[Any]]
     """The call of a part."""
+    identity: str
+    """What differs between any two calls."""
     axes: tuple[Axis, ...]
     inputs: tuple[int, ...]
     """The rank of each array."""
@@ -78,13 +81,16 @@ class Division:
         letters = [self._letters(place, rank, "inputs") for place, rank in enumerate(self.inputs)]
         results = [self._letters(place, rank, "outputs") for place, rank in enumerate(self.outputs)]
         text = lambda groups: ", ".join(" ".join(group) for group in groups)  # noqa: E731
-        used = {name for group in (*letters, *results) for name in group}
+        # In the order in which they appear.
+        used = dict.fromkeys(name for group in (*letters, *results) for name in group)
         whole.def_partition(
             partition=self._partition,
             sharding_rule=f"{text(letters)} -> {text(results)}",
-            need_replication_factors=tuple(sorted(name for name in used if name.startswith("w"))),
+            need_replication_factors=tuple(name for name in used if name.startswith("w")),
         )
-        found: list[Any] = whole(*arrays)
+        # The program must tell of which call it is: JAX may keep it on disk.
+        with set_xla_metadata(opsmith=self.identity):
+            found: list[Any] = whole(*arrays)
         return found
 
     def _letters(self, place: int, rank: int, kind: str) -> list[str]:
@@ -164,7 +170,7 @@ def of(call: Call, arrays: Sequence[Any]) -> Division | None:
     axes = _apart([axis for axis in found if axis is not None])
     arrays_of = [group for group, is_whole in zip(shapes, is_constant, strict=True) if not is_whole]
     inputs, results = (tuple(len(shape) for group in of for shape in group) for of in (arrays_of, outputs))
-    return Division(call.emit, axes, inputs, results) if axes else None
+    return Division(call.emit, call.identity, axes, inputs, results) if axes else None
 
 
 def _axis(

@@ -150,3 +150,11 @@ def test_zeros_along_what_is_not_differentiable(zero_out: opsmith.Library) -> No
     x = jnp.arange(4.0)
     _, tangent = jax.jvp(lambda x: zero_out.zero_out(x.astype(np.int32)).astype(float) + x, (x,), (x,))
     np.testing.assert_array_equal(tangent, x)
+
+
+def test_without_jit_and_with_numbers_of_python(ops: opsmith.Library) -> None:
+    with jax.disable_jit():
+        np.testing.assert_allclose(ops.tanh(X), jnp.tanh(X))
+        np.testing.assert_allclose(jax.grad(lambda x: ops.tanh(x).sum())(X), 1 - jnp.tanh(X) ** 2)
+    assert jax.grad(lambda s: ops.mul(s, jnp.ones((8, 4))).sum())(2.0) == 32.0
+    assert jax.grad(lambda s: ops.pow(jnp.full(2, 3.0), s).sum())(2.0) == pytest.approx(18 * np.log(3))

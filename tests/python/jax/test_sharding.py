@@ -3,6 +3,7 @@ axes."""
 
 from __future__ import annotations
 
+import gc
 import re
 import socket
 import subprocess
@@ -128,6 +129,35 @@ def test_lists_absent_and_constant_inputs(zero_out: opsmith.Library, testops: op
     x = put(X.astype(np.float32), "i")
     close(jax.jit(lambda x: testops.scaled([2.0], x))(x), 2 * x)
     close(jax.jit(testops.add_optional)(put(X[:, 0], "i")), X[:, 0])
+
+
+def test_many_inputs(ops: opsmith.Library) -> None:
+    columns = [jnp.asarray(RNG.random((4, 3))) for _ in range(12)]
+    together = lambda *columns: ops.concat(list(columns), axis=1)  # noqa: E731
+    close(jax.jit(together)(*(put(x, "i") for x in columns)), jnp.concatenate(columns, 1))
+
+
+def test_programs_that_jax_keeps_on_disk(tmp_path: Path) -> None:
+    """Two calls that differ by an attribute alone are two programs."""
+    kept = {
+        "jax_compilation_cache_dir": str(tmp_path),
+        "jax_persistent_cache_min_compile_time_secs": 0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in kept}
+    kernels, x, weight = load("kernels"), put(X, "i"), put(jnp.ones(4))
+    try:
+        for name, value in kept.items():
+            jax.config.update(name, value)
+        for epsilon in range(1, 31):
+            found = jax.jit(lambda x, w, by=float(epsilon): kernels.rms_norm(x, w, epsilon=by))(x, weight)
+            close(found, X / jnp.sqrt((X * X).mean(-1, keepdims=True) + epsilon))
+            # What is kept in memory may give its address to the next.
+            jax.clear_caches()
+            gc.collect()
+    finally:
+        for name, value in before.items():
+            jax.config.update(name, value)
 
 
 def test_broadcast_dims_are_whole(ops: opsmith.Library) -> None:
