@@ -138,7 +138,8 @@ class LazyOp:
             given: list[Any] = []
             for x in group or ():
                 if isinstance(x, np.ndarray) and not x.ndim:
-                    given.append(x)
+                    # Who calls may change it before it is computed.
+                    given.append(x.copy())
                     continue
                 cut = _cut(splits, [split.axis.inputs[i] for split in splits], x.shape)
                 given.append(len(arrays))

@@ -42,6 +42,13 @@ class Chain:
         forward = next((other for other in wired if other.gradient and other.gradient.op == op.name), None)
         return Chain(op, gradient, ops.get(second.op) if second else None, forward)
 
+    def twin(self, output: int) -> int | None:
+        """Of a gradient op, its input that has the shape of an output: that whose gradient it is. `None`
+        where it takes none."""
+        wiring = self.forward.gradient if self.forward is not None else None
+        source = ("input", wiring.outputs[output]) if wiring is not None else None
+        return wiring.inputs.index(source) if wiring is not None and source in wiring.inputs else None
+
     def missing(self) -> str:
         """Why there is no derivative."""
         lacking = self.op if self.gradient is None else self.gradient
@@ -97,8 +104,7 @@ class Call(ABC):
     def _pushed(self, gradient: Op, second: Op, tangents: list[Group]) -> list[Group] | None:
         wiring = self.chain.op.gradient
         assert wiring is not None
-        both = list(zip(self.outputs, self.is_wanted, strict=True))
-        zeros = [self._zeros(group) if is_there else [None] * len(group) for group, is_there in both]
+        zeros = [self.nothing_at(output) for output in range(len(self.outputs))]
         sources = {"input": self.inputs, "output": self.outputs, "output_gradient": zeros}
         given = [sources[kind][position] for kind, position in wiring.inputs]
         if any(kind == "output" and not self.is_wanted[position] for kind, position in wiring.inputs):
@@ -207,6 +213,18 @@ class Call(ABC):
                 elif arg.number_attr == name:
                     found[name] = len(group)
         return found
+
+    def nothing_at(self, output: int) -> Group:
+        """What arrives at an output where nothing does: zeros; of one that is not wanted `None`, but zeros
+        where the gradient op must have it."""
+        if self.is_wanted[output]:
+            return self._zeros(self.outputs[output])
+        wiring, gradient, twin = self.chain.op.gradient, self.chain.gradient, self.chain.twin(output)
+        source = ("output_gradient", output)
+        if wiring is None or gradient is None or twin is None or source not in wiring.inputs:
+            return [None] * len(self.outputs[output])
+        is_optional = gradient.inputs[wiring.inputs.index(source)].optional
+        return [None] * len(self.outputs[output]) if is_optional else self._zeros(self.inputs[twin])
 
     def _zeros(self, group: Group) -> Group:
         return [None if tensor is None else self.zeros(tensor) for tensor in group]

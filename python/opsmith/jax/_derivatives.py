@@ -217,16 +217,16 @@ class Declared:
             return self.about.back([None] * len(op.inputs))
         inputs, outputs = self.about.groups(self.kept, fixed)
         sources = {"input": inputs, "output": outputs, "output_gradient": self.about.of_outputs(arriving)}
+        pushed = _Pushed(call, inputs, outputs)
         arguments: list[Group] = []
         for arg, (kind, place) in zip(gradient.inputs, op.gradient.inputs, strict=True):
             group = sources[kind][place]
             if kind == "output_gradient":
-                is_absent = arg.optional and all(x is None for x in group)
-                group = (
-                    [] if is_absent else [_filled(*each) for each in zip(group, outputs[place], strict=True)]
-                )
+                if all(x is None for x in group):
+                    group = [] if arg.optional else pushed.nothing_at(place)
+                else:
+                    group = [_filled(*each) for each in zip(group, outputs[place], strict=True)]
             arguments.append(group)
-        pushed = _Pushed(call, inputs, outputs)
         answer = pushed.again(gradient, arguments, pushed.attrs_of(gradient), wanted)
         found = dict(zip(op.gradient.outputs, answer, strict=True))
         return self.about.back([found.get(i) if needed[i] else None for i in range(len(op.inputs))])

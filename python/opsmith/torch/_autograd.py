@@ -139,7 +139,7 @@ def _node(derivative: Derivative) -> Any:
             ctx.save_for_backward(*tensors, *output)
             ctx.composed = _composed.Composed(function, flows, _wanted(op, recorded), recorded.kwargs)
         elif gradient is not None:
-            _save(op, ctx, tensors, output)
+            _save(derivative, ctx, tensors, output)
             ctx.inferred = _inferred(op, gradient, recorded, tensors)
         elif not op.definition.differentiable:
             ctx.inputs = [None if t is None else _Like.of(t) for t in tensors]
@@ -195,12 +195,13 @@ def _input_counts(op: TorchOp, recorded: _Recorded) -> list[int]:
 
 
 def _save(
-    op: TorchOp,
+    derivative: Derivative,
     ctx: Context,
     tensors: Sequence[torch.Tensor | None],
     output: Sequence[torch.Tensor],
 ) -> None:
     """Saves what the gradient op takes, and nothing else."""
+    op = derivative.op
     wiring = op.definition.gradient
     assert wiring is not None
     inputs = list(split(tensors, _input_counts(op, ctx.recorded)))
@@ -209,7 +210,12 @@ def _save(
     saved = [groups[kind][position] for kind, position in wiring.inputs if kind in groups]
     ctx.saved_counts = list(map(len, saved))
     ctx.save_for_backward(*(tensor for group in saved for tensor in group))
-    ctx.outputs = [[_Like.of(t) for t in group] for group in outputs]
+    # What is there for an output that is not wanted has no shape.
+    wanted, twin = _wanted(op, ctx.recorded), derivative.chain.twin
+    for at, arg in enumerate(op.definition.outputs):
+        if arg.optional and not wanted >> at & 1 and (place := twin(at)) is not None:
+            outputs[at] = inputs[place]
+    ctx.outputs = [[_Like.of(t) for t in group if t is not None] for group in outputs]
 
 
 def _inferred(

@@ -250,9 +250,10 @@ class _Mapped:
                 self._check(arg, placements, expected, len(wholes))
                 shape = torch.Size(shapes[output][at])
                 strides = torch.empty(shape, device="meta").stride()
-                group.append(
-                    DTensor.from_local(part, mesh, placements, run_check=False, shape=shape, stride=strides)
+                found = DTensor.from_local(
+                    part, mesh, placements, run_check=False, shape=shape, stride=strides
                 )
+                group.append(_Arriving.apply(found) if found.requires_grad else found)
             wholes.append(group if arg.is_list else group[0])
         return wholes[0] if len(wholes) == 1 else tuple(wholes) if wholes else None
 
@@ -281,3 +282,20 @@ def _told(dims: Sequence[int | None]) -> str:
     """`Shard(0)`, or one for each tensor of a list."""
     told = ["Replicate()" if dim is None else f"Shard({dim})" for dim in dims]
     return told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+
+
+class _Arriving(torch.autograd.Function):
+    """Places the gradient that arrives at a DTensor as the DTensor is, so that it can be differentiated
+    again: PyTorch's `from_local` would do so beside autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.placements = x.placements
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        from torch.distributed.tensor import Replicate
+
+        placements = tuple(Replicate() if own.is_partial() else own for own in ctx.placements)
+        return gradient.redistribute(placements=placements)

@@ -43,6 +43,13 @@ def test_nothing_is_computed_before(distances: opsmith.Library) -> None:
         z.compute()
 
 
+def test_what_is_changed_behind_the_call_does_not_count() -> None:
+    for x in (np.array(2.0), np.array([2.0])):
+        z = opsmith.ops.add(x, da.ones(4, chunks=2))
+        x[...] = 5
+        assert z.compute().tolist() == [3.0] * 4
+
+
 def test_the_first_may_be_numpys(distances: opsmith.Library) -> None:
     expected = distances.pairwise_manhattan_distance(Y, X)
     for first in (Y, Y.tolist(), da.from_array(Y, chunks=2)):

@@ -158,3 +158,16 @@ def test_without_jit_and_with_numbers_of_python(ops: opsmith.Library) -> None:
         np.testing.assert_allclose(jax.grad(lambda x: ops.tanh(x).sum())(X), 1 - jnp.tanh(X) ** 2)
     assert jax.grad(lambda s: ops.mul(s, jnp.ones((8, 4))).sum())(2.0) == 32.0
     assert jax.grad(lambda s: ops.pow(jnp.full(2, 3.0), s).sum())(2.0) == pytest.approx(18 * np.log(3))
+
+
+def test_second_order_by_one_of_two(ops: opsmith.Library) -> None:
+    """What arrives at the other's gradient is nothing, and the gradient's gradient must have it."""
+    condition, y = X > 1, jnp.asarray(RNG.random(5))
+    for of in (
+        lambda f: lambda x: (f(condition, x, y) ** 3).sum(),
+        lambda f: lambda x: (f(condition, y, x) ** 3).sum(),
+    ):
+        own, plain = of(ops.select), of(jnp.where)
+        np.testing.assert_allclose(jax.hessian(own)(X), jax.hessian(plain)(X))
+        second = lambda f: jax.grad(lambda x: (jax.grad(f)(x) ** 2).sum())(X)  # noqa: E731
+        np.testing.assert_allclose(second(own), second(plain))

@@ -202,6 +202,20 @@ def test_local_map(mesh: Any) -> None:
             torch.testing.assert_close(whole(one), other)
 
 
+@pytest.mark.parametrize("arriving", [Shard(0), Replicate(), Shard(1)])
+def test_local_map_in_second_order(line: Any, ops: opsmith.Library, arriving: Any) -> None:
+    """However the gradient that arrives is placed; of three rows on four processes, too."""
+    square = opsmith.torch.local_map(ops.square)
+    for rows in (4, 3):
+        v = torch.arange(1.0, 2 * rows + 1, dtype=torch.float64).reshape(rows, 2)
+        x = distribute_tensor(v, line, [Shard(0)]).requires_grad_()
+        w = distribute_tensor(v + 1, line, [arriving]).requires_grad_()
+        (slope,) = torch.autograd.grad(square(x), x, grad_outputs=w, create_graph=True)
+        by_w, by_x = torch.autograd.grad(slope.sum(), [w, x])
+        torch.testing.assert_close(whole(by_w), 2 * v)
+        torch.testing.assert_close(whole(by_x), 2 * (v + 1))
+
+
 def test_local_map_takes_lists_and_absent_inputs(line: Any, testops: opsmith.Library) -> None:
     terms = [torch.rand(8, 2) for _ in range(3)]
     total = opsmith.torch.local_map(load("zero_out").sum_all)([by_rows(line, x) for x in terms])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,9 @@ import pytest
 import torch
 import torch.utils.checkpoint
 from opsmith._definition import Arg, Attr, Gradient, Op
+from opsmith._forward import Chain
 from opsmith.torch import _autograd
-from opsmith.torch._forward import Chain
+from opsmith.torch._forward import Derivative
 from opsmith.torch._op import TorchOp
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -130,7 +131,7 @@ def rounded() -> Iterator[torch._ops.OpOverload]:
         )
         library.impl(
             "rounded",
-            _autograd.kernel(Chain(TorchOp(op, overload), None, None, None)),
+            _autograd.kernel(Derivative(TorchOp(op, overload), None, Chain(op, None, None, None), {})),
             "Autograd",
             with_keyset=True,
         )
@@ -230,7 +231,8 @@ def narrowed() -> Iterator[torch._ops.OpOverload]:
             1, "NarrowedGrad", "narrowed_grad", "", False, (y,), (x,), (given,), None, True, None, None
         )
         gradient = TorchOp(backward, ops.narrowed_grad.default)
-        kernel = _autograd.kernel(Chain(TorchOp(forward, ops.narrowed.default), gradient, None, None))
+        op = TorchOp(forward, ops.narrowed.default)
+        kernel = _autograd.kernel(Derivative(op, gradient, Chain(forward, backward, None, None), {}))
         library.impl("narrowed", kernel, "Autograd", with_keyset=True)
         yield ops.narrowed.default
 
@@ -251,3 +253,18 @@ def test_a_gradient_is_of_the_array_as_it_was(distances: opsmith.Library) -> Non
     y[:] = 100
     z.sum().backward()
     torch.testing.assert_close(x.grad, expected)
+
+
+def test_second_order_by_one_of_two(ops: opsmith.Library) -> None:
+    """What arrives at the other's gradient is nothing, and the gradient's gradient must have it."""
+    condition = torch.rand(3, 4) > 0.5
+    x, y = torch.rand(3, 4, requires_grad=True), torch.rand(4)
+
+    def second(select: Callable[..., torch.Tensor], by: bool) -> torch.Tensor:
+        z = select(condition, x, y) if by else select(condition, y, x)
+        (g,) = torch.autograd.grad((z**3).sum(), x, create_graph=True)
+        (found,) = torch.autograd.grad((g**2).sum(), x)
+        return found
+
+    for by in (True, False):
+        torch.testing.assert_close(second(ops.select, by), second(torch.where, by))
