@@ -47,7 +47,7 @@ def of(call: Call, arrays: Sequence[Any], outputs: Sequence[Any], has: list[bool
     if call.registered is not None:
         function = Registered(about, kept)
     elif (call.of.chain.gradient or call.of.chain.forward) is None or any(arg.ref for arg in op.inputs):
-        function, fixed = Missing(about), []
+        function, fixed = Missing(about, ()), []
     else:
         function = Declared(about, kept)
     return Found(function, fixed, flows)
@@ -155,10 +155,9 @@ class About:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """Of an op that declares none: an error as soon as it is needed."""
-
+class _OfCall:
     about: About
+    kept: tuple[tuple[str, int], ...]
 
     def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
@@ -168,6 +167,11 @@ class Missing:
     def specs(self) -> tuple[Any, ...] | None:
         """As `Derivative` says."""
         return self.about.specs
+
+
+@dataclass(frozen=True)
+class Missing(_OfCall):
+    """Of an op that declares none: an error as soon as it is needed."""
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
@@ -180,20 +184,8 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Declared:
+class Declared(_OfCall):
     """By the gradient ops."""
-
-    about: About
-    kept: tuple[tuple[str, int], ...]
-
-    def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """As `Derivative` says."""
-        return self.about.shapes(fixed, tangents)
-
-    @property
-    def specs(self) -> tuple[Any, ...] | None:
-        """As `Derivative` says."""
-        return self.about.specs
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """As `Derivative` says."""
@@ -263,20 +255,8 @@ class _Pushed(_forward.Call):
 
 
 @dataclass(frozen=True)
-class Registered:
+class Registered(_OfCall):
     """By a function that a user has registered."""
-
-    about: About
-    kept: tuple[tuple[str, int], ...]
-
-    def shapes(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        """As `Derivative` says."""
-        return self.about.shapes(fixed, tangents)
-
-    @property
-    def specs(self) -> tuple[Any, ...] | None:
-        """As `Derivative` says."""
-        return self.about.specs
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """The transpose of the transpose, as `Derivative` says."""
