@@ -1,5 +1,5 @@
-"""Values and gradients of two orders: the card's against the CPU's, for every op with a CUDA kernel, each of
-its dtypes, and layouts of all kinds.
+"""Values and gradients of three orders: the card's against the CPU's, for every op with a CUDA kernel, each
+of its dtypes, and layouts of all kinds.
 
 What is expected is computed by the CPU's kernel in float64 from the same, rounded inputs, where the op has
 float64.
@@ -24,6 +24,9 @@ TOLERANCES = {torch.float64: 1e-9, torch.float32: 3e-5}
 """For dtypes that are summed up in themselves, times how rough a case is."""
 ROUNDED = {torch.float16: 2.0**-8, torch.bfloat16: 2.0**-5}
 """For those that are summed up in float32 and rounded, a few times where there are gradients: four steps."""
+
+
+ORDERS = ("gradient", "second gradient", "third gradient")
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def look_at(subject: Subject, cases: list[Case], device: Device, quick: bool, re
         return set()
     chosen = [case for case in cases if not (quick and case.large)]
     chain = [subject]
-    while len(chain) < 3 and (gradient := chain[-1].gradient()):
+    while len(chain) <= len(ORDERS) and (gradient := chain[-1].gradient()):
         chain.append(gradient)
     for types in subject.types():
         if missing := next((name for name in types.values() if not is_plain(name)), None):
@@ -192,14 +195,16 @@ def outcome(
     sources = [x for x in outputs if x.requires_grad]
     if orders == 0 or not wanted or not sources:
         return found
-    upstream = [probe(x, i, place) for i, x in enumerate(sources)]
-    first = torch.autograd.grad(sources, wanted, upstream, create_graph=orders > 1, allow_unused=True)
-    found += [(f"gradient {i}", x) for i, x in enumerate(first)]
-    again = [x for x in first if x is not None and x.requires_grad]
-    if orders > 1 and again:
-        probes = [probe(x, 7 + i, place).detach() for i, x in enumerate(again)]
-        second = torch.autograd.grad(again, [*wanted, *upstream], probes, allow_unused=True)
-        found += [(f"second gradient {i}", x) for i, x in enumerate(second)]
+    for order in range(orders):
+        probes = [probe(x, 7 * order + i, place) for i, x in enumerate(sources)]
+        is_last = order == orders - 1
+        given = [x.detach() for x in probes] if is_last and order else probes
+        slopes = torch.autograd.grad(sources, wanted, given, create_graph=not is_last, allow_unused=True)
+        found += [(f"{ORDERS[order]} {i}", x) for i, x in enumerate(slopes)]
+        wanted = [*wanted, *probes]
+        sources = [x for x in slopes if x is not None and x.requires_grad]
+        if not sources:
+            break
     return found
 
 
