@@ -53,7 +53,8 @@ def local_map(
     found = op_of(function)
     if found is None:
         raise InvalidArgumentError(
-            f"local_map: `function` must be a function of a library that opsmith.load gave, got {function!r}"
+            "local_map: `function` must be a function of a library that opsmith.load gave (attributes go with "
+            f"the call), got {function!r}"
         )
     library, op = found
     why = refusal(op)
@@ -149,7 +150,7 @@ class _Mapped:
     ) -> list[Any]:
         placed = []
         for x in group:
-            if placements is None or len(placements) != x.device_mesh.ndim:
+            if not isinstance(placements, list | tuple) or len(placements) != x.device_mesh.ndim:
                 raise self._error(
                     f"input `{arg.name}` takes one placement for each of the {x.device_mesh.ndim} dims of "
                     f"the mesh, `in_placements` has {placements}"
