@@ -53,8 +53,8 @@ def local_map(
     found = op_of(function)
     if found is None:
         raise InvalidArgumentError(
-            "local_map: `function` must be a function of a library that opsmith.load gave (attributes go with "
-            f"the call), got {function!r}"
+            "local_map: `function` must be a function of a library that opsmith.load gave, and attributes go "
+            f"with the call, got {function!r}"
         )
     library, op = found
     why = refusal(op)
