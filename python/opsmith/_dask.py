@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -30,24 +30,6 @@ Lazy: TypeAlias = Any
 """An array of Dask."""
 
 Chunks: TypeAlias = tuple[int, ...]
-
-_wired: dict[int, tuple[Loaded, dict[str, LazyOp]]] = {}
-"""By the address of what is kept beside it."""
-
-
-def wire(loaded: Loaded) -> Mapping[str, Callable[..., Any]]:
-    """By the op's CamelCase name, functions of inputs, attributes and a name, in the definition's order, that
-    give all outputs."""
-    if id(loaded) not in _wired:
-        _wired[id(loaded)] = loaded, {op.name: LazyOp(loaded, op) for op in loaded.definition.ops}
-    return _wired[id(loaded)][1]
-
-
-def call(
-    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
-) -> Any:
-    """Call an op on inputs of which at least one is Dask's."""
-    return wire(loaded)[op.name](*inputs, *(attrs if attrs is not None else op.default_attrs), name)
 
 
 @dataclass(frozen=True)
@@ -304,3 +286,7 @@ def _array(graph: HighLevelGraph, name: str, part: _parts.Part, result: _parts.R
     if like.dtype.itemsize == 2 and like.dtype.kind not in "iu":
         return da.sum(array, axis=axes, dtype=np.float32).astype(like.dtype)
     return da.sum(array, axis=axes, dtype=like.dtype)
+
+
+_wiring = _lazy.Wiring(LazyOp)
+wire, call = _wiring.wire, _wiring.call

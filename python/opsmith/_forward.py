@@ -9,7 +9,7 @@ symmetric, and along `v` it is `G` of that.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -117,7 +117,7 @@ class Call(ABC):
             for place, (kind, position) in enumerate(wiring.inputs)
             if kind == "output_gradient" and self.is_wanted[position]
         }
-        attrs = self.attrs | self._inferred(self.chain.op, gradient, self.inputs)
+        attrs = self.attrs | self.inferred(self.chain.op, gradient, self.inputs)
         places = {"input": given, "output": gradients, "output_gradient": arriving}
         found = self._gradients(gradient, second, places, wanted.keys(), attrs)
         result: list[Group] = [[None] * len(group) for group in self.outputs]
@@ -192,27 +192,16 @@ class Call(ABC):
         wiring = op.gradient
         assert wiring is not None
         given = [sources[kind][position] for kind, position in wiring.inputs]
-        attrs = attrs | self._inferred(op, gradient, sources["input"])
+        attrs = attrs | self.inferred(op, gradient, sources["input"])
         named = {attr.name: attrs[attr.name] for attr in gradient.call_attrs if attr.name in attrs}
         mask = sum(1 << i for i, place in enumerate(wiring.outputs) if place in wanted)
         groups = self.again(gradient, given, named, mask)
         both = zip(wiring.outputs, groups, strict=True)
         return {place: group for place, group in both if place in wanted}
 
-    def _inferred(self, op: Op, gradient: Op, inputs: list[Group]) -> dict[str, Any]:
+    def inferred(self, op: Op, gradient: Op, inputs: list[Group]) -> dict[str, Any]:
         """The attributes that `gradient` must be given and the inputs of `op` decide."""
-        inferred = {attr.name for attr in op.attrs if attr.inferred}
-        found: dict[str, Any] = {}
-        for name in (attr.name for attr in gradient.call_attrs if attr.name in inferred):
-            for arg, group in zip(op.inputs, inputs, strict=True):
-                present = [self.dtype(tensor) for tensor in group if tensor is not None]
-                if arg.type_attr == name and present:
-                    found[name] = present[0]
-                elif arg.type_list_attr == name:
-                    found[name] = present
-                elif arg.number_attr == name:
-                    found[name] = len(group)
-        return found
+        return inferred(op, gradient, inputs, self.dtype)
 
     def nothing_at(self, output: int) -> Group:
         """What arrives at an output where nothing does: zeros; of one that is not wanted `None`, but zeros
@@ -238,6 +227,25 @@ class Call(ABC):
 
     def _sum(self, a: Group, b: Group) -> Group:
         return [y if x is None else x if y is None else self.add(x, y) for x, y in zip(a, b, strict=True)]
+
+
+def inferred(
+    op: Op, gradient: Op, inputs: Sequence[Sequence[Tensor]], dtype: Callable[[Tensor], Any]
+) -> dict[str, Any]:
+    """The attributes that a gradient op must be given and the tensors of the inputs of `op` decide, by the
+    definition's names."""
+    names = {attr.name for attr in op.attrs if attr.inferred}
+    found: dict[str, Any] = {}
+    for name in (attr.name for attr in gradient.call_attrs if attr.name in names):
+        for arg, group in zip(op.inputs, inputs, strict=True):
+            present = [dtype(tensor) for tensor in group if tensor is not None]
+            if arg.type_attr == name and present:
+                found[name] = present[0]
+            elif arg.type_list_attr == name:
+                found[name] = present
+            elif arg.number_attr == name:
+                found[name] = len(group)
+    return found
 
 
 def _is_of_function(forward: Op, op: Op, along: Sequence[int | None], has_tangent: Sequence[bool]) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -206,6 +206,34 @@ def _tensor(value: Any) -> NDArray[Any]:
 
 
 _PLAIN = {**_attributes.PLAIN, "type": _type, "shape": _attributes.dims, "tensor": _tensor}
+
+
+class Wiring:
+    """The functions of libraries' ops that take one kind of arrays."""
+
+    def __init__(self, make: Callable[[Loaded, Op], Callable[..., Any]]) -> None:
+        self._make = make
+        # By the address of what is kept beside it.
+        self._wired: dict[int, tuple[Loaded, dict[str, Callable[..., Any]]]] = {}
+
+    def wire(self, loaded: Loaded) -> Mapping[str, Callable[..., Any]]:
+        """By the op's CamelCase name, functions of inputs, attributes and a name, in the definition's order,
+        that give all outputs."""
+        if id(loaded) not in self._wired:
+            functions = {op.name: self._make(loaded, op) for op in loaded.definition.ops}
+            self._wired[id(loaded)] = loaded, functions
+        return self._wired[id(loaded)][1]
+
+    def call(
+        self,
+        loaded: Loaded,
+        op: Op,
+        inputs: Sequence[Any],
+        attrs: Sequence[Any] | None,
+        name: str | None = None,
+    ) -> Any:
+        """Call an op on inputs of which at least one is of this kind."""
+        return self.wire(loaded)[op.name](*inputs, *(attrs if attrs is not None else op.default_attrs), name)
 
 
 class Inference:

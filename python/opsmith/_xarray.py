@@ -3,7 +3,7 @@ axes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,24 +18,6 @@ from opsmith._lazy import Groups
 PLAIN = frozenset({xr.DataArray})
 
 Names: TypeAlias = list[Hashable | None]
-
-_wired: dict[int, tuple[Loaded, dict[str, NamedOp]]] = {}
-"""By the address of what is kept beside it."""
-
-
-def wire(loaded: Loaded) -> Mapping[str, Callable[..., Any]]:
-    """By the op's CamelCase name, functions of inputs, attributes and a name, in the definition's order, that
-    give all outputs."""
-    if id(loaded) not in _wired:
-        _wired[id(loaded)] = loaded, {op.name: NamedOp(loaded, op) for op in loaded.definition.ops}
-    return _wired[id(loaded)][1]
-
-
-def call(
-    loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any] | None, name: str | None = None
-) -> Any:
-    """Call an op on inputs of which at least one is xarray's."""
-    return wire(loaded)[op.name](*inputs, *(attrs if attrs is not None else op.default_attrs), name)
 
 
 class NamedOp:
@@ -251,3 +233,7 @@ def _flat(arg: Arg, value: Any) -> list[Any]:
     if value is None:
         return []
     return list(value) if arg.is_list else [value]
+
+
+_wiring = _lazy.Wiring(NamedOp)
+wire, call = _wiring.wire, _wiring.call

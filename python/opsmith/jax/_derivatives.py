@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -233,7 +233,7 @@ class _Pushed(_forward.Call):
 
     def attrs_of(self, gradient: Op) -> dict[str, Any]:
         """The attributes of a call of the gradient op: those that both have, and what the inputs decide."""
-        return self.attrs | self._inferred(self.chain.op, gradient, self.inputs)
+        return self.attrs | self.inferred(self.chain.op, gradient, self.inputs)
 
     def again(self, op: Op, inputs: list[Group], attrs: dict[str, Any], wanted: int) -> list[Group]:
         both = zip(op.inputs, inputs, strict=True)
@@ -242,7 +242,7 @@ class _Pushed(_forward.Call):
         given = tuple(tuple(value) if isinstance(value, list) else value for value in named)
         other = self._of.other(op)
         outputs = other.call(values, given, wanted if op.has_optional_outputs else ALL, other.registered)
-        return [list(_group(value)) for value in outputs]
+        return [flat([value]) for value in outputs]
 
     def zeros(self, like: Any) -> jax.Array:
         return jnp.zeros(like.shape, like.dtype)
@@ -312,13 +312,6 @@ class Registered(_OfCall):
 
 def _value(arg: Any, group: Group, is_there: bool) -> Value:
     return list(group) if arg.is_list else group[0] if is_there else None
-
-
-def _group(value: Value) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        yield from value
-    elif value is not None:
-        yield value
 
 
 def _filled(x: Any, like: Any) -> Any:

@@ -317,6 +317,3 @@ def _is_zero(tangent: Any) -> bool:
 
 def _zero_of(x: Any) -> Any:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
-
-
-__all__ = ["Batched", "Bound", "Derivative", "Found", "call", "call_p", "linear", "linear_p"]

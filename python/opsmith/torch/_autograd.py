@@ -15,10 +15,10 @@ from torch.autograd import forward_ad
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
-from opsmith import _registered
+from opsmith import _forward, _registered
 from opsmith.torch import _composed
 from opsmith.torch._forward import Derivative
-from opsmith.torch._op import TorchOp, Value, inferred_by, split
+from opsmith.torch._op import TorchOp, Value, split
 
 _LEVEL = 0
 """The only level of forward mode that PyTorch has."""
@@ -222,18 +222,9 @@ def _inferred(
     op: TorchOp, gradient: TorchOp, recorded: _Recorded, tensors: Sequence[torch.Tensor | None]
 ) -> dict[str, Value]:
     """What the inputs decide and the gradient op, which takes other inputs, has to be told."""
-    found: dict[str, Value] = {}
     groups = list(split(tensors, _input_counts(op, recorded)))
-    for name, attr in inferred_by(op, gradient).items():
-        for arg, group in zip(op.definition.inputs, groups, strict=True):
-            present = [tensor.dtype for tensor in group if tensor is not None]
-            if arg.type_attr == attr.name and present:
-                found[name] = present[0]
-            elif arg.type_list_attr == attr.name:
-                found[name] = present
-            elif arg.number_attr == attr.name:
-                found[name] = len(group)
-    return found
+    known = _forward.inferred(op.definition, gradient.definition, groups, lambda tensor: tensor.dtype)
+    return {name: known[attr.name] for name, attr in gradient.keyword_attrs.items() if attr.name in known}
 
 
 @dataclass(frozen=True)
