@@ -86,6 +86,7 @@ pub(crate) enum Test {
 /// When to jump, after a comparison of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
+    Equal = 4,
     NotEqual = 5,
 }
 
@@ -414,6 +415,14 @@ impl Asm {
 
     pub(crate) fn jump(&mut self, when: When, to: Label) {
         self.code.extend([0x0f, 0x80 | when as u8]);
+        let at = self.code.len();
+        self.distances.push((at, at + 4, Target::Label(to)));
+        self.code.extend([0; 4]);
+    }
+
+    /// Goes on elsewhere.
+    pub(crate) fn go_to(&mut self, to: Label) {
+        self.code.push(0xe9);
         let at = self.code.len();
         self.distances.push((at, at + 4, Target::Label(to)));
         self.code.extend([0; 4]);

@@ -135,7 +135,7 @@ impl Writer<'_> {
             ..At::default()
         };
         match steps.iter().all(|step| self.is_straight(step)) {
-            true => self.innermost(axis, steps, sums, &inner, &turns)?,
+            true => self.chosen(axis, steps, sums, &inner, &turns)?,
             false => self.with_loops(axis, steps, sums, &inner, &turns)?,
         }
         for sum in sums {

@@ -11,6 +11,7 @@ mod access;
 mod asm;
 mod calls;
 mod choose;
+mod chosen;
 mod frame;
 mod innermost;
 pub(crate) mod line;

@@ -38,7 +38,18 @@ pub struct Tile {
 impl Tile {
     /// The tile in which the positions of a nest take the least time, and the part of the time that they take alone.
     pub fn best(wanted: &Wanted<'_>, vectors: Vectors) -> (Self, f64) {
+        Self::best_of(wanted, vectors, shapes(wanted, vectors))
+    }
+
+    /// The same of one position of the outermost loops, for a loop that is gone along in parts.
+    pub fn best_in_parts(wanted: &Wanted<'_>, vectors: Vectors) -> (Self, f64) {
         let mut shapes = shapes(wanted, vectors);
+        shapes.truncate(1);
+        Self::best_of(wanted, vectors, shapes)
+    }
+
+    /// The best of such shapes, of which the first one is a single position.
+    fn best_of(wanted: &Wanted<'_>, vectors: Vectors, mut shapes: Vec<Vec<(Axis, usize)>>) -> (Self, f64) {
         let single = Tile { counts: shapes.remove(0), last: vectors.width(), inner: None };
         let alone = single.time(wanted, vectors);
         let (mut best, mut least) = (single.clone(), alone * WORTH);

@@ -205,17 +205,72 @@ fn over_axis(axis: Axis, guard: Guard, term: Slope) -> (Guard, Slope) {
         guard.0.into_iter().partition(|(id, _)| axes_of(*id).has(axis));
     let mut outer = Guard(outer);
     let Some(mask) = Guard(inner).mask() else {
-        // A sign is taken once for all of the sum.
-        let whole = match node_at(term.0) {
-            Node::Unary(Unary::Neg, inner) => -fold(Fold::Sum, Expr(inner)),
-            _ => fold(Fold::Sum, term),
-        };
-        return (outer, sum(whole));
+        return (outer, sum(summed(axis, term)));
     };
     let (zero, one) = (Expr::of(0.0), Expr::of(1.0));
     let anywhere = fold(Fold::Max, Expr::select(mask, one, zero)).gt(zero);
     outer.0.insert(anywhere.0, true);
     (outer, sum(fold(Fold::Sum, Expr::select(mask, term, zero))))
+}
+
+/// The sum of contributions along an axis. A sign is taken once for all of it; and where that needs fewer folds one after another, the
+/// contributions are summed each by itself, and what is the same all along the axis is taken out of their sums.
+fn summed(axis: Axis, term: Expr) -> Expr {
+    let (parts, mut known) = (parts_of(axis, term), BTreeMap::new());
+    let whole = depth(axis, term.0, &mut known);
+    let is_sooner = parts.iter().all(|part| depth(axis, part.summed.0, &mut known) < whole);
+    let fold = |number: Expr| node(Node::Fold(Fold::Sum, axis, number.0));
+    let sums = parts.iter().map(|Part { factors, summed, is_negative }| {
+        let product = factors.iter().fold(fold(*summed), |product, factor| product * *factor);
+        if *is_negative { -product } else { product }
+    });
+    match node_at(term.0) {
+        _ if is_sooner => sums.reduce(|a, b| a + b).unwrap_or_else(|| Expr::of(0.0)),
+        Node::Unary(Unary::Neg, inner) => -fold(Expr(inner)),
+        _ => fold(term),
+    }
+}
+
+/// A contribution: a product of what is summed and of factors that are the same all along the axis.
+struct Part {
+    factors: Vec<Expr>,
+    summed: Expr,
+    is_negative: bool,
+}
+
+/// The contributions that a gradient is the sum of. What an author has added up is within products, which are not taken apart.
+fn parts_of(axis: Axis, number: Expr) -> Vec<Part> {
+    let parts = |id: Id| parts_of(axis, Expr(id)).into_iter();
+    let turned = |part: Part| Part { is_negative: !part.is_negative, ..part };
+    match node_at(number.0) {
+        Node::Binary(Binary::Add, a, b) => parts(a).chain(parts(b)).collect(),
+        Node::Binary(Binary::Sub, a, b) => parts(a).chain(parts(b).map(turned)).collect(),
+        Node::Unary(Unary::Neg, a) => parts(a).map(turned).collect(),
+        _ => {
+            let (mut factors, mut summed) = (Vec::new(), number);
+            while let Node::Binary(Binary::Mul, a, b) = node_at(summed.0) {
+                let (factor, rest) = if axes_of(a).has(axis) { (b, a) } else { (a, b) };
+                if axes_of(factor).has(axis) {
+                    break;
+                }
+                factors.push(Expr(factor));
+                summed = Expr(rest);
+            }
+            vec![Part { factors, summed, is_negative: false }]
+        }
+    }
+}
+
+/// How many folds along an axis a number needs one after another.
+fn depth(axis: Axis, id: Id, known: &mut BTreeMap<Id, usize>) -> usize {
+    if let Some(depth) = known.get(&id) {
+        return *depth;
+    }
+    let node = node_at(id);
+    let below = node.operands().map(|operand| depth(axis, operand, known)).max().unwrap_or(0);
+    let own = below + usize::from(matches!(node, Node::Fold(_, along, _) if along == axis));
+    known.insert(id, own);
+    own
 }
 
 /// What the gradient of the largest or smallest number along an axis contributes to all along it: an equal share to those
@@ -294,6 +349,10 @@ fn contributions(
             let whole = gradient.whole();
             let by_divisor = Slope::new(-(whole * value.number())).over(number(b));
             vec![(a, guard.clone(), Slope::new(whole).over(number(b))), (b, guard.clone(), by_divisor)]
+        }
+        // Of a square, so that what the two have in common is computed once.
+        Node::Binary(Binary::Mul, a, b) if a == b => {
+            vec![(a, guard.clone(), Slope::new(gradient.whole() * 2.0 * number(a)))]
         }
         Node::Binary(op, a, b) => {
             let result = op.apply(Dual::<Expr, 2>::variable(number(a), 0), Dual::variable(number(b), 1));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use opsmith_body::code::{Held, Lies, Vectors};
-use opsmith_body::{Axes, Axis, Graph, Kind, Nests};
+use opsmith_body::{Axes, Axis, Graph, Kind, Nest, Nests};
 use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Compute, DType, DeviceKind, Error, OpKernelConstruction, OpKernelContext, Result, bail};
@@ -280,17 +280,22 @@ fn natives<T: Stored>(
     if !is_possible(lies.iter().map(|lies| lies.held)) {
         return nests.nests.iter().map(|_| None).collect();
     }
-    let vectors = vectors(size_of::<T::Wide>() == 8, nests, &key.sizes);
-    Made { nests, sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), vectors }.all()
+    let best = Vectors::best(size_of::<T::Wide>() == 8);
+    let is_short = |nest: &Nest| folds_few(nest, best, &key.sizes);
+    let is_one = nests.sums_again();
+    let is_any_short = nests.nests.iter().any(is_short);
+    let made = |nest: &Nest| {
+        let wide = best.wide && !(if is_one { is_any_short } else { is_short(nest) });
+        let vectors = Vectors { wide, ..best };
+        Made { sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), vectors }.native(nest)
+    };
+    nests.nests.iter().map(made).collect()
 }
 
-/// The vectors for nests: the same for all of them, so that what several compute is the same. Where they fold rows as short as a few long
-/// vectors, shorter ones take less time.
-fn vectors(double: bool, nests: &Nests, sizes: &[usize]) -> Vectors {
-    let best = Vectors::best(double);
-    let is_short = |axis: Axis| sizes[axis.index()] <= FEW_VECTORS * best.width();
-    let folded = nests.nests.iter().filter_map(|nest| nest.lanes.filter(|lanes| !nest.free.has(*lanes)));
-    Vectors { wide: best.wide && !folded.into_iter().any(is_short), ..best }
+/// Whether a nest folds rows as short as a few vectors, for which shorter ones take less time.
+fn folds_few(nest: &Nest, vectors: Vectors, sizes: &[usize]) -> bool {
+    let folded = nest.lanes.filter(|lanes| !nest.free.has(*lanes));
+    folded.is_some_and(|axis| sizes[axis.index()] <= FEW_VECTORS * vectors.width())
 }
 
 /// How many bytes temporary memory of this shape takes.

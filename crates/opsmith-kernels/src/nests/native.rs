@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Vectors, Wanted, compile, fastest};
-use opsmith_body::{Axis, Fold, Level, Nest, Nests, Plain, Step};
+use opsmith_body::{Axis, Fold, Level, Nest, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
@@ -71,7 +71,6 @@ struct Parts {
 
 /// What native code is made for.
 pub(super) struct Made<'a> {
-    pub(super) nests: &'a Nests,
     pub(super) sizes: &'a [usize],
     pub(super) lies: &'a [Lies],
     pub(super) counts: (usize, usize),
@@ -84,11 +83,7 @@ pub(crate) fn is_possible(held: impl IntoIterator<Item = Held>) -> bool {
 }
 
 impl Made<'_> {
-    /// The nests as code; none for a nest that does what code cannot.
-    pub(super) fn all(&self) -> Vec<Option<Native>> {
-        self.nests.nests.iter().map(|nest| self.native(nest)).collect()
-    }
-
+    /// A nest as code; none if it does what code cannot.
     pub(super) fn native(&self, nest: &Nest) -> Option<Native> {
         let (packed, lies) = Packed::all(self, nest);
         let made = Made { lies: &lies, ..*self };
@@ -99,18 +94,22 @@ impl Made<'_> {
         let size = |axis: Axis| self.sizes[axis.index()];
         let vectors = |axis: Axis| if lanes == Some(axis) { size(axis).div_ceil(width) } else { size(axis) };
         let parts = self.parts(nest, nest.free.iter().map(vectors).product());
-        let (tile, share, (kind, frame)) = match parts {
-            Some(parts) => (single.clone(), 1.0, made.in_parts(nest, parts, &single)?),
-            None => {
-                let all = (0, nest.steps.len());
-                let best = Tile::best(&made.wanted(nest, &single, all, None), self.vectors);
-                // What has no room in a tile may have it alone.
-                let ((tile, share), (function, frame, _)) = [best, (single, 1.0)]
-                    .into_iter()
-                    .find_map(|tile| made.function(nest, all, None, &tile.0).map(|made| (tile, made)))?;
-                (tile, share, (Kind::Units(function), frame))
-            }
+        let all = (0, nest.steps.len());
+        let wanted = made.wanted(nest, &single, all, None);
+        let best = match parts {
+            Some(_) => Tile::best_in_parts(&wanted, self.vectors),
+            None => Tile::best(&wanted, self.vectors),
         };
+        // What has no room in a tile may have it alone.
+        let (tile, share, (kind, frame)) = [best, (single, 1.0)].into_iter().find_map(|(tile, share)| {
+            let made = match parts {
+                Some(parts) => made.in_parts(nest, parts, &tile)?,
+                None => {
+                    made.function(nest, all, None, &tile).map(|(own, frame, _)| (Kind::Units(own), frame))?
+                }
+            };
+            Some((tile, share, made))
+        })?;
         let along = |axis: Axis| {
             let step = tile.count(axis) * if lanes == Some(axis) { width } else { 1 };
             let position = tile.counts.iter().position(|(own, _)| *own == axis);

@@ -83,7 +83,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
             groups.extend(groups_at(&known, &stored, &order, level));
         }
         known.kept = stored;
-        groups
+        together(&known, groups)
     };
     let compared = again::compared(&known);
     let computed = |group: &Group| {
@@ -284,6 +284,29 @@ fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>,
         }
     }
     groups
+}
+
+/// Groups that nobody waits for are computed with later ones, in the loops of those, so that what both read is read once.
+fn together(known: &Known<'_>, groups: Vec<Group>) -> Vec<Group> {
+    let is_last = |item: &Item| matches!(item.action, Action::Store(Place::Output(_)));
+    let mut left = groups;
+    for index in (0..left.len()).rev() {
+        let (before, after) = left.split_at_mut(index + 1);
+        let group = &mut before[index];
+        if group.fold.is_none() || !group.items.iter().all(is_last) {
+            continue;
+        }
+        let fits = |other: &&mut Group| {
+            let axes = group.items.iter().map(|item| item.axes);
+            other.fold == group.fold && axes.clone().all(|axes| goes_with(known, &other.items, axes))
+        };
+        if let Some(other) = after.iter_mut().find(fits) {
+            other.items.append(&mut group.items);
+            other.own.append(&mut group.own);
+        }
+    }
+    left.retain(|group| !group.items.is_empty());
+    left
 }
 
 /// Whether a fold can be computed in the loops of others: its axes are among theirs, or theirs among its.

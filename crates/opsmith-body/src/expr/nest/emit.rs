@@ -134,7 +134,8 @@ impl<'a> Emitter<'a> {
         let mut stops = folds;
         for id in largest {
             let below = self.below([id], &stops);
-            if !below.iter().any(|id| is_dear(known.node(*id))) {
+            // What is dear and of the whole row is computed once for it.
+            if !below.iter().any(|id| is_dear(known.node(*id)) && !self.axes(*id).is_within(free)) {
                 continue;
             }
             let blocks = |axis: Axis| {
@@ -247,9 +248,26 @@ impl<'a> Emitter<'a> {
             Node::Fold(_, axis, _) => axis,
             _ => unreachable!("only folds are found"),
         };
-        let ready: Vec<Id> = found.iter().copied().filter(|id| !self.needs(*id, &found, registers)).collect();
+        let (ready, rest): (Vec<Id>, Vec<Id>) =
+            found.iter().copied().partition(|id| !self.needs(*id, &found, registers));
         let axis = axis_of(*ready.first()?);
-        Some((axis, ready.into_iter().filter(|id| axis_of(*id) == axis).collect()))
+        let along =
+            |folds: Vec<Id>| -> Vec<Id> { folds.into_iter().filter(|id| axis_of(*id) == axis).collect() };
+        let read = |id: &Id| -> BTreeSet<Id> {
+            let below = self.below(self.operands(*id), &found).into_iter();
+            below.filter(|id| self.is_leaf(*id) && self.axes(*id).has(axis)).collect()
+        };
+        let rest = along(rest);
+        let read_later: BTreeSet<Id> = rest.iter().flat_map(read).collect();
+        // What only later loops need is folded by one of these, if that reads the same anyway.
+        let can_wait = |id: &Id| {
+            let is_needed = |other: &Id| self.needs(*other, &BTreeSet::from([*id]), registers);
+            !rest.iter().any(is_needed) && read(id).is_subset(&read_later)
+        };
+        let ready = along(ready);
+        let now: Vec<Id> = ready.iter().copied().filter(|id| !can_wait(id)).collect();
+        // What the others wait for may be folded along another axis.
+        Some((axis, if now.is_empty() { ready } else { now }))
     }
 
     /// The folds that are to be computed in this loop: those that do not vary along the axes of folds around them, and whose
