@@ -145,7 +145,8 @@ impl Graph {
             };
             let values = || self.values(inputs, of_axis);
             let known = outputs.iter().zip(given).filter(|(output, _)| read.contains(output));
-            let mut known: Vec<_> = known.map(|(output, given)| (self.outputs[*output], given)).collect();
+            let mut known: Vec<_> =
+                known.flat_map(|(output, given)| self.said_by(*output).map(move |id| (id, given))).collect();
             known.sort_by_key(|(id, _)| *id);
             let read = Read::new(&known, values);
             self.backward(&values(), output_gradients, &read)

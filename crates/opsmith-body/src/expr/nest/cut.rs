@@ -83,7 +83,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
             groups.extend(groups_at(&known, &stored, &order, level));
         }
         known.kept = stored;
-        together(&known, groups)
+        groups
     };
     let compared = again::compared(&known);
     let computed = |group: &Group| {
@@ -174,6 +174,7 @@ impl<'a> Order<'a> {
             }
             rounds = rounds.checked_sub(1)?;
         }
+        order.wait(known);
         for (output, &id) in known.graph.outputs().iter().enumerate() {
             if wholes.iter().all(|whole| !whole.outputs.contains(&output)) {
                 let own = if known.is_kept(id) { BTreeSet::from([id]) } else { known.folds_below(id) };
@@ -181,6 +182,27 @@ impl<'a> Order<'a> {
             }
         }
         Some(order)
+    }
+
+    /// Has folds that only outputs are made of be computed with later ones, in the same loops, so that what both read is read once.
+    fn wait(&mut self, known: &Known<'_>) {
+        let alone = known.kept.keys().copied().filter(|id| self.whole_of(*id).is_none());
+        let alone: Vec<Id> = alone.collect();
+        let of_folds: BTreeSet<Id> = known.kept.keys().flat_map(|id| known.folds_below(*id)).collect();
+        let of_wholes: BTreeSet<Id> = self.wholes.iter().flat_map(|whole| whole.needs(known)).collect();
+        let axis = |id: Id| match known.node(id) {
+            Node::Fold(_, axis, _) => Some(axis),
+            _ => None,
+        };
+        for &id in alone.iter().filter(|id| !of_folds.contains(id) && !of_wholes.contains(id)) {
+            let is_later = |other: &&Id| {
+                axis(**other) == axis(id) && self.of_folds[*other] > self.of_folds[&id]
+            };
+            let found = alone.iter().filter(is_later).find(|other| beside(known, id, **other));
+            if let Some(level) = found.map(|other| self.of_folds[other]) {
+                self.of_folds.insert(id, level);
+            }
+        }
     }
 
     fn whole_of(&self, id: Id) -> Option<usize> {
@@ -261,7 +283,9 @@ fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>,
         if items.is_empty() {
             continue;
         }
-        let fits = |group: &&mut Group| group.fold == Some(axis) && goes_with(known, &group.items, axes);
+        let fits = |group: &&mut Group| {
+            group.fold == Some(axis) && group.items.iter().all(|item| beside(known, item.id, id))
+        };
         match groups.iter_mut().find(fits) {
             Some(group) => {
                 group.items.extend(items);
@@ -286,37 +310,29 @@ fn groups_at(known: &Known<'_>, stored: &BTreeMap<Id, usize>, order: &Order<'_>,
     groups
 }
 
-/// Groups that nobody waits for are computed with later ones, in the loops of those, so that what both read is read once.
-fn together(known: &Known<'_>, groups: Vec<Group>) -> Vec<Group> {
-    let is_last = |item: &Item| matches!(item.action, Action::Store(Place::Output(_)));
-    let mut left = groups;
-    for index in (0..left.len()).rev() {
-        let (before, after) = left.split_at_mut(index + 1);
-        let group = &mut before[index];
-        if group.fold.is_none() || !group.items.iter().all(is_last) {
-            continue;
-        }
-        let fits = |other: &&mut Group| {
-            let axes = group.items.iter().map(|item| item.axes);
-            other.fold == group.fold && axes.clone().all(|axes| goes_with(known, &other.items, axes))
-        };
-        if let Some(other) = after.iter_mut().find(fits) {
-            other.items.append(&mut group.items);
-            other.own.append(&mut group.own);
-        }
-    }
-    left.retain(|group| !group.items.is_empty());
-    left
+/// Whether folds along one axis can be computed in the same loops: the axes of one are among those of the other, or both are made of the
+/// same dear number, which is computed once then.
+fn beside(known: &Known<'_>, a: Id, b: Id) -> bool {
+    let [of_a, of_b] = [a, b].map(|id| known.axes[id.index()]);
+    let both = of_a.both(of_b);
+    let rest = of_a.union(of_b).minus(both);
+    let is_chain = both == of_a || both == of_b;
+    rest.is_empty()
+        || (!both.is_empty() && is_chain && known.room.has(rest))
+        || (!both.is_empty() && !is_chain && shares_dear(known, (a, of_a.minus(both)), (b, of_b.minus(both))))
 }
 
-/// Whether a fold can be computed in the loops of others: its axes are among theirs, or theirs among its.
-fn goes_with(known: &Known<'_>, items: &[Item], axes: Axes) -> bool {
-    items.iter().all(|item| {
-        let both = item.axes.both(axes);
-        let rest = item.axes.union(axes).minus(both);
-        let is_chain = both == axes || both == item.axes;
-        rest.is_empty() || (is_chain && !both.is_empty() && known.room.has(rest))
-    })
+/// Whether two folds are made of the same dear number, which lies on none of the axes that only one of them has.
+fn shares_dear(known: &Known<'_>, (a, of_a): (Id, Axes), (b, of_b): (Id, Axes)) -> bool {
+    let Node::Fold(_, axis, _) = known.node(a) else { return false };
+    let below = |id: Id| known.below(known.node(id).operands(), &BTreeSet::new());
+    let of_b_alone = below(b);
+    let is_shared = |id: &Id| {
+        let own = known.axes[id.index()];
+        let is_between = own.has(axis) && own.both(of_a.union(of_b)).is_empty();
+        is_between && of_b_alone.contains(id) && is_dear(known.node(*id)) && !known.is_kept(*id)
+    };
+    known.room.is_narrow() && known.room.has(of_a) && known.room.has(of_b) && below(a).iter().any(is_shared)
 }
 
 /// The nest of a group, with lanes along none of the axes that are to be avoided if there are others.

@@ -232,6 +232,11 @@ impl Room<'_> {
         matches!(self, Self::Card { many: true }) || self.count(axes) >= least
     }
 
+    /// Whether registers of several blocks are in memory that is near.
+    fn is_narrow(&self) -> bool {
+        matches!(self, Self::Blocks { .. })
+    }
+
     /// Whether a register can have a block for each position of these axes.
     fn has(&self, axes: Axes) -> bool {
         self.count(axes) <= Self::MOST_BLOCKS
