@@ -110,8 +110,7 @@ def _engine_folds(
 
     graph = opsmith.Graph()
     inputs = [graph.placeholder("float32", array.shape) for array in arrays]
-    with graph:
-        y = function(*inputs)
+    y = function(*inputs)
     session = opsmith.Session(graph, fuse=fuse)
     feeds = dict(zip(inputs, arrays, strict=True))
     return lambda: session.run(y, feeds)

@@ -94,6 +94,9 @@ fn what_is_before_and_after_a_fold_is_one_with_it() {
     let norm = (&centred / &spread.sqrt().unwrap()).unwrap();
     assert_eq!(compare(&graph, &[&norm], &feeds), ["RowWise"]);
     assert_eq!(compare(&graph, &[&norm, &spread, &centred], &feeds), ["RowWise"]);
+    let upstream = graph.placeholder("upstream", DType::Float64, norm.shape()).unwrap();
+    let slope = gradients(&[&norm], &[&moved], Some(&[&upstream])).unwrap().remove(0).unwrap();
+    assert_eq!(compare(&graph, &[&norm, &slope], &[feeds[0], feeds[1], (&upstream, &fed)]), ["RowWise"]);
     // Rows that lack their dims go on by themselves; what is folded of them is another step.
     let least = call(&graph, "Sum", &norm.exp().unwrap(), &[("axes", vec![-1].into())]);
     let logs = least.log().unwrap();

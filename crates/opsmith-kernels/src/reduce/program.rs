@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::nests::{Dim, Placed, Runner, Space};
 
-/// The most inputs and the most outputs.
+/// The most arguments.
 const MOST: usize = 64;
 
 /// The kernel of an op that applies a function to rows, where the function is an attribute.
@@ -41,9 +41,9 @@ impl OpKernel for RowsKernel {
         let num_inputs = graph.input_count();
         let used = axes.iter().copied().fold(graph.used_axes(), Axes::union);
         ensure!(
-            used.is_within(Axes::FIRST) && num_inputs <= MOST && axes.len() - num_inputs <= MOST,
+            used.is_within(Axes::FIRST) && axes.len() <= MOST,
             InvalidArgument,
-            "{op}: attribute `program` must have one axis, and at most {MOST} inputs and {MOST} outputs"
+            "{op}: attribute `program` must have one axis, and at most {MOST} inputs and outputs"
         );
         let rank: usize = construction.attr("rank")?;
         ensure!(rank <= MOST, InvalidArgument, "{op}: attribute `rank` must be at most {MOST}, got {rank}");

@@ -32,7 +32,7 @@ const MOST_STEPS: usize = 2048;
 /// The most tensors that one reads: a block of each has to stay in the cache.
 const MOST_INPUTS: usize = 48;
 
-/// The most tensors that steps with folds make: code is written for each shape, and `RowWise` has no more outputs.
+/// The most tensors that steps with folds read and make: code is written for each shape, and `RowWise` has no more arguments.
 const MOST_OF_ROWS: usize = 64;
 
 /// Steps that run as one.
@@ -72,11 +72,11 @@ pub(super) struct Slots<'a> {
 /// # Errors
 /// `Internal` where the engine lacks the op for it, or a library tells a program that is none.
 pub(super) fn fuse(steps: Vec<Step>, slots: &Slots<'_>) -> Result<Vec<Step>> {
-    let mut regions = Regions::new(slots, steps.len(), true);
+    let mut regions = Regions::new(slots, true);
     for (index, step) in steps.iter().enumerate() {
         regions.add(index, step)?;
     }
-    let mut steps = regions.put_together(steps.into_iter().map(Some).collect())?;
+    let mut steps = regions.put_together(steps.into_iter().enumerate().collect())?;
     let mut place = HashMap::new();
     for (index, (_, members)) in steps.iter().enumerate() {
         place.extend(members.iter().map(|&member| (member, index)));
@@ -93,8 +93,9 @@ pub(super) fn fuse(steps: Vec<Step>, slots: &Slots<'_>) -> Result<Vec<Step>> {
 /// A step of a region.
 struct Member {
     candidate: Candidate,
-    /// The form of its outputs, if it does not fold.
+    /// The form of what it computes, if it does not fold, and those of its outputs.
     form: Form,
+    outputs: Vec<Form>,
 }
 
 /// Steps that can become one.
@@ -113,19 +114,20 @@ struct Regions<'a> {
     slots: &'a Slots<'a>,
     list: Vec<Region>,
     /// The region of each step.
-    of_step: Vec<Option<usize>>,
+    of_step: HashMap<usize, usize>,
     /// Whether steps that fold are put together with others.
     folds: bool,
 }
 
 impl<'a> Regions<'a> {
-    fn new(slots: &'a Slots<'a>, steps: usize, folds: bool) -> Self {
-        Regions { slots, list: vec![], of_step: vec![None; steps], folds }
+    fn new(slots: &'a Slots<'a>, folds: bool) -> Self {
+        Regions { slots, list: vec![], of_step: HashMap::new(), folds }
     }
 
     /// Adds a step to the regions whose outputs it reads, which become one, or begins one with it.
     fn add(&mut self, index: usize, step: &Step) -> Result<()> {
-        let mut before: Vec<usize> = step.needs.iter().filter_map(|&needed| self.of_step[needed]).collect();
+        let mut before: Vec<usize> =
+            step.needs.iter().filter_map(|needed| self.of_step.get(needed).copied()).collect();
         before.sort_unstable();
         before.dedup();
         before.sort_by_key(|&region| std::cmp::Reverse(self.list[region].members.len()));
@@ -148,11 +150,11 @@ impl<'a> Regions<'a> {
             .filter(|region| !joined.contains(region))
             .for_each(|&other| self.list[other].is_open = false);
         let Some(candidate) = candidate else { return Ok(()) };
-        let Some((space, form)) = place.or_else(|| self.place(&[], step, &candidate)) else { return Ok(()) };
-        let outputs = step.outputs.iter().enumerate();
-        let forms: Vec<(Slot, Form)> = outputs
-            .filter_map(|(output, slot)| Some(((*slot)?, candidate.output_form(output, form))))
-            .collect();
+        let Some((space, (form, outputs))) = place.or_else(|| self.place(&[], step, &candidate)) else {
+            return Ok(());
+        };
+        let made = step.outputs.iter().zip(&outputs);
+        let forms: Vec<(Slot, Form)> = made.filter_map(|(slot, form)| Some(((*slot)?, *form))).collect();
         let into = joined.first().copied().unwrap_or(self.list.len());
         if joined.is_empty() {
             let (members, forms, inputs) = Default::default();
@@ -166,16 +168,16 @@ impl<'a> Regions<'a> {
                 std::mem::take(&mut old.forms),
                 std::mem::take(&mut old.inputs),
             );
-            members.iter().for_each(|(member, _)| self.of_step[*member] = Some(into));
+            self.of_step.extend(members.iter().map(|(member, _)| (*member, into)));
             self.list[into].members.extend(members);
             self.list[into].forms.extend(forms);
             self.list[into].inputs.extend(inputs);
         }
-        self.of_step[index] = Some(into);
+        self.of_step.insert(index, into);
         let read: Vec<Slot> = self.read(step).collect();
         let region = &mut self.list[into];
         region.space = space;
-        region.members.push((index, Member { candidate, form }));
+        region.members.push((index, Member { candidate, form, outputs }));
         region.inputs.extend(read);
         region.forms.extend(forms);
         region.inputs.retain(|slot| !region.forms.contains_key(slot));
@@ -187,8 +189,13 @@ impl<'a> Regions<'a> {
         step.inputs.iter().flatten().copied().filter(|&slot| self.single(slot).is_none())
     }
 
-    /// The space of regions with one step more, and the form in which it gives its outputs there, if it fits.
-    fn place(&self, joined: &[usize], step: &Step, candidate: &Candidate) -> Option<(Space, Form)> {
+    /// The space of regions with one step more, and the forms of that there, if it fits.
+    fn place(
+        &self,
+        joined: &[usize],
+        step: &Step,
+        candidate: &Candidate,
+    ) -> Option<(Space, (Form, Vec<Form>))> {
         let mut regions = joined.iter().map(|&region| &self.list[region]);
         let space = match regions.next() {
             None => candidate.space.clone(),
@@ -207,8 +214,8 @@ impl<'a> Regions<'a> {
                 |form| Read::Own(*form),
             )
         };
-        let form = candidate.form(step, &space, read)?;
-        Some((space, form))
+        let forms = candidate.place(step, &space, read)?;
+        Some((space, forms))
     }
 
     /// Whether regions and one step more are small enough together.
@@ -217,9 +224,10 @@ impl<'a> Regions<'a> {
         let members: usize = regions().map(|region| region.members.len()).sum();
         let inputs: usize = regions().map(|region| region.inputs.len()).sum();
         let made: usize = regions().map(|region| region.forms.len()).sum();
+        let inputs = inputs + self.read(step).collect::<HashSet<Slot>>().len();
         members < MOST_STEPS
-            && inputs + self.read(step).collect::<HashSet<Slot>>().len() <= MOST_INPUTS
-            && (space.row.is_none() || made + step.outputs.len() <= MOST_OF_ROWS)
+            && inputs <= MOST_INPUTS
+            && (space.row.is_none() || inputs + made + step.outputs.len() <= MOST_OF_ROWS)
     }
 
     /// A step that may be part of a region, alone.
@@ -246,13 +254,9 @@ impl<'a> Regions<'a> {
             }
             Some(_) => return Ok(None),
             None => {
-                let outputs = step.node.outputs.iter().zip(&step.outputs).filter(|(_, slot)| slot.is_some());
-                let is_one = outputs.map(|(other, _)| other).all(|other| like(other, &known));
-                if !is_one
-                    || !step.inputs.iter().flatten().all(|&slot| broadcasts(&self.slots.known[slot], &known))
-                {
-                    return Ok(None);
-                }
+                // A gradient has the shape of an input, and what it is made of has that of all.
+                let given = program.whole.last().and_then(|&input| step.inputs[input]);
+                let known = given.map_or(known, |slot| self.slots.known[slot].clone());
                 Space { known, row: None }
             }
         };
@@ -287,13 +291,15 @@ impl<'a> Regions<'a> {
     }
 
     /// The steps, those of each region as one in the place of its last, and which they were.
-    fn put_together(mut self, mut old: Vec<Option<Step>>) -> Result<Vec<(Step, Vec<usize>)>> {
-        let mut new = Vec::with_capacity(old.len());
-        for index in 0..old.len() {
-            let Some(region) = self.of_step[index] else {
-                new.extend(old[index].take().map(|step| (step, vec![index])));
+    fn put_together(mut self, steps: Vec<(usize, Step)>) -> Result<Vec<(Step, Vec<usize>)>> {
+        let mut new = Vec::with_capacity(steps.len());
+        let mut old: HashMap<usize, Step> = HashMap::new();
+        for (index, step) in steps {
+            let Some(&region) = self.of_step.get(&index) else {
+                new.push((step, vec![index]));
                 continue;
             };
+            old.insert(index, step);
             let region = &mut self.list[region];
             region.members.sort_unstable_by_key(|(member, _)| *member);
             if region.members.last().is_none_or(|(last, _)| *last != index) {
@@ -305,7 +311,7 @@ impl<'a> Regions<'a> {
                 std::mem::take(&mut region.forms),
             );
             let indices: Vec<usize> = members.iter().map(|(member, _)| *member).collect();
-            let taken = members.into_iter().filter_map(|(at, member)| Some((old[at].take()?, member)));
+            let taken = members.into_iter().filter_map(|(at, member)| Some((old.remove(&at)?, member)));
             let mut taken: Vec<(Step, Member)> = taken.collect();
             let step = match taken.len() {
                 1 => taken.remove(0).0,
@@ -360,13 +366,12 @@ impl<'a> Regions<'a> {
 
     /// The same steps, of which only those that do not fold are put together.
     fn without_folds(&self, steps: Vec<Step>, indices: &[usize]) -> Result<Vec<Step>> {
-        let mut regions = Regions::new(self.slots, self.of_step.len(), false);
-        let mut old: Vec<Option<Step>> = self.of_step.iter().map(|_| None).collect();
-        for (step, &index) in steps.into_iter().zip(indices) {
-            regions.add(index, &step)?;
-            old[index] = Some(step);
+        let mut regions = Regions::new(self.slots, false);
+        for (step, &index) in steps.iter().zip(indices) {
+            regions.add(index, step)?;
         }
-        Ok(regions.put_together(old)?.into_iter().map(|(step, _)| step).collect())
+        let steps = indices.iter().copied().zip(steps).collect();
+        Ok(regions.put_together(steps)?.into_iter().map(|(step, _)| step).collect())
     }
 
     /// What stands in traces and errors for the nodes of steps that are one.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use opsmith_body::{Axes, Expr, Graph, Scalar, compose_over};
+use opsmith_body::{Axes, Each, Expr, Graph, Scalar, compose_over};
 use opsmith_core::space::{Extents, RowSpace};
 
 use super::forms::{Form, Space};
@@ -93,8 +93,7 @@ impl<'a> Build<'a> {
 
     /// Notes what a step reads, and what that asks of shapes.
     fn add(&mut self, step: &Step, member: &Member) {
-        let full = member.candidate.full(step);
-        let folds = member.candidate.program.rows.is_some();
+        let full = member.candidate.full(step, member.form, &member.outputs);
         let form = member.form;
         let (mut outside, mut own) = (Vec::new(), Vec::new());
         for (input, slot) in step.inputs.iter().enumerate() {
@@ -104,13 +103,14 @@ impl<'a> Build<'a> {
                 own.extend((wanted == form).then(|| self.forms[&slot]));
                 continue;
             }
-            if let Some(number) = self.number(slot, full.contains(&input)) {
+            let own_form = full.iter().find(|(full, _)| *full == input).map(|(_, form)| *form);
+            if let Some(number) = self.number(slot, own_form.is_some()) {
                 self.numbers.insert(slot, number);
                 continue;
             }
-            let at = self.input(self.source(slot, wanted, folds));
-            if full.contains(&input) {
-                let is_one = wanted != Form::Each;
+            let at = self.input(self.source(slot, wanted));
+            if let Some(form) = own_form {
+                let is_one = form != Form::Each;
                 self.checks.push(Check { inputs: vec![at], has_rows: false, is_one });
             }
             outside.extend((wanted == form).then_some(at));
@@ -128,10 +128,10 @@ impl<'a> Build<'a> {
     }
 
     /// How a step reads what others make and it wants in this form.
-    fn source(&self, slot: Slot, wanted: Form, folds: bool) -> Source {
+    fn source(&self, slot: Slot, wanted: Form) -> Source {
         let lacks_row = wanted == Form::Less;
         let is_long = self.space.is_along_row(&self.regions.slots.known[slot]);
-        Source { slot, lacks_row, is_one: lacks_row || (folds && wanted == Form::Kept) || !is_long }
+        Source { slot, lacks_row, is_one: lacks_row || !is_long }
     }
 
     fn input(&mut self, source: Source) -> usize {
@@ -177,19 +177,21 @@ impl<'a> Build<'a> {
         let outside: HashMap<Source, Expr> =
             self.inputs.iter().copied().zip(inputs.iter().copied()).collect();
         let mut values: HashMap<Slot, Expr> = HashMap::new();
-        for (step, Member { candidate, form }) in steps {
-            let full = candidate.full(step);
+        for (step, Member { candidate, form, outputs }) in steps {
+            let full = candidate.full(step, *form, outputs);
             let folds = candidate.program.rows.is_some();
             let value = |(input, slot): (usize, &Option<Slot>)| {
                 // A gradient that is absent is zero.
                 let Some(slot) = *slot else { return Expr::of(0.0) };
-                let source = self.source(slot, candidate.input_form(input, *form), folds);
-                let number = || self.number(slot, full.contains(&input)).unwrap_or(0.0);
+                let source = self.source(slot, candidate.input_form(input, *form));
+                let number = || self.number(slot, full.iter().any(|(full, _)| *full == input)).unwrap_or(0.0);
                 let known = values.get(&slot).or_else(|| outside.get(&source)).copied();
                 known.unwrap_or_else(|| Expr::of(number()))
             };
             let read: Vec<Expr> = step.inputs.iter().enumerate().map(value).collect();
-            let given = candidate.program.graph.again(&read);
+            let given = candidate.program.graph.again(&read).into_iter().zip(outputs);
+            // A gradient of what there is one of for each row.
+            let given = given.map(|(value, own)| if own == form || folds { value } else { value.sum() });
             values.extend(step.outputs.iter().zip(given).filter_map(|(slot, value)| Some(((*slot)?, value))));
         }
         self.outputs.iter().filter_map(|slot| values.get(slot).copied()).collect()

@@ -21,6 +21,9 @@ pub(super) enum Form {
     Less,
 }
 
+/// The forms, those of one number for each row first.
+const FORMS: [Form; 3] = [Form::Kept, Form::Less, Form::Each];
+
 /// The dims of steps that are one.
 #[derive(Clone)]
 pub(super) struct Space {
@@ -99,41 +102,38 @@ impl Candidate {
         }
     }
 
-    /// How an output lies, if a step that does not fold gives this form.
-    pub(super) fn output_form(&self, output: usize, form: Form) -> Form {
-        match &self.program.rows {
-            Some(_) if self.program.graph.output_axes().nth(output) == Some(Axes::FIRST) => Form::Each,
-            Some(rows) if rows.keep => Form::Kept,
-            Some(_) => Form::Less,
-            None => form,
-        }
+    /// The inputs whose shapes are those of a form, and which, for what a step gives in these.
+    pub(super) fn full(&self, step: &Step, form: Form, outputs: &[Form]) -> Vec<(usize, Form)> {
+        let given = step.outputs.iter().zip(outputs.iter().zip(&self.program.like));
+        let like = given.filter_map(|(slot, (form, like))| Some(((*like)?, slot.map(|_| *form)?)));
+        let whole = self.program.whole.iter().map(|&input| (input, self.input_form(input, form)));
+        whole.chain(like).collect()
     }
 
-    /// The inputs whose shapes are those of their forms.
-    pub(super) fn full(&self, step: &Step) -> Vec<usize> {
-        let wanted = step.outputs.iter().zip(&self.program.like).filter(|(slot, _)| slot.is_some());
-        let like = wanted.filter_map(|(_, like)| *like);
-        let mut full: Vec<usize> = like.chain(self.program.whole.iter().copied()).collect();
-        full.sort_unstable();
-        full.dedup();
-        full
-    }
-
-    /// The form in which the step gives its outputs in a space, if it fits there; that of one that folds is not used.
-    pub(super) fn form<'a>(
+    /// The forms of what the step computes and of its outputs in a space, if it fits there. A gradient may be of one number for each
+    /// row, over which it is summed.
+    pub(super) fn place<'a>(
         &self,
         step: &Step,
         space: &Space,
         read: impl Fn(Slot) -> Read<'a>,
-    ) -> Option<Form> {
+    ) -> Option<(Form, Vec<Form>)> {
         let inputs: Vec<Option<Read<'_>>> = step.inputs.iter().map(|slot| slot.map(&read)).collect();
         let form = match self.program.rows {
             Some(_) => Form::Each,
             None => self.pointwise_form(space, &inputs)?,
         };
-        let fits = |(input, read): (usize, &Option<Read<'_>>)| {
+        let has = |input: usize, wanted: Form| match &inputs[input] {
+            Some(Read::Own(own)) => *own == wanted,
+            Some(Read::Outside(known, _)) => {
+                let is_kept = wanted == Form::Kept;
+                like(known, &space.of(wanted)) && !(is_kept && space.is_along_row(known))
+            }
+            None => true,
+        };
+        let fits = |input: usize| {
             let wanted = self.input_form(input, form);
-            match read {
+            match &inputs[input] {
                 Some(Read::Own(own)) if self.program.rows.is_some() => {
                     *own == wanted || (*own == Form::Kept && wanted == Form::Each)
                 }
@@ -141,21 +141,28 @@ impl Candidate {
                 _ => true,
             }
         };
-        let is_full = |input: &usize| {
-            let wanted = self.input_form(*input, form);
-            match &inputs[*input] {
-                Some(Read::Own(own)) => *own == wanted,
-                Some(Read::Outside(known, _)) => like(known, &space.of(wanted)),
-                None => true,
+        let output = |output: usize| {
+            let axes = self.program.graph.output_axes().nth(output)?;
+            match (&self.program.rows, self.program.like[output]) {
+                _ if step.outputs[output].is_none() => Some(form),
+                (Some(rows), _) if axes.is_empty() => Some(if rows.keep { Form::Kept } else { Form::Less }),
+                (Some(_), _) | (None, None) => Some(form),
+                (None, Some(input)) => {
+                    let may_be =
+                        |own: &Form| has(input, *own) && (*own != Form::Less || space.begins_with_row());
+                    let forms = if space.row.is_some() && form == Form::Each { &FORMS[..] } else { &[form] };
+                    forms.iter().copied().find(may_be)
+                }
             }
         };
+        let outputs = (0..step.outputs.len()).map(output).collect::<Option<Vec<Form>>>()?;
+        let full = self.full(step, form, &outputs);
         // One row is for one thread, and what is made of it for each element is for several.
         let is_one_row = space.row.as_ref().is_some_and(|row| row.iter().all(|is_row| *is_row));
         let has_rows = inputs.iter().flatten().any(|read| matches!(read, Read::Own(Form::Kept | Form::Less)));
-        let mut outputs = (0..step.outputs.len()).map(|output| self.output_form(output, form));
-        let spreads = is_one_row && has_rows && outputs.any(|form| form == Form::Each);
-        (inputs.iter().enumerate().all(fits) && self.full(step).iter().all(is_full) && !spreads)
-            .then_some(form)
+        let spreads = is_one_row && has_rows && outputs.contains(&Form::Each);
+        ((0..inputs.len()).all(fits) && full.into_iter().all(|(input, form)| has(input, form)) && !spreads)
+            .then_some((form, outputs))
     }
 
     /// The form of what a step that does not fold makes of its inputs.
