@@ -10,6 +10,7 @@ mod lying;
 mod nest;
 mod node;
 mod part;
+mod passes;
 mod print;
 mod read;
 mod reverse;

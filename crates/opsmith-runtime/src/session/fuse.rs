@@ -313,24 +313,26 @@ impl<'a> Regions<'a> {
             let indices: Vec<usize> = members.iter().map(|(member, _)| *member).collect();
             let taken = members.into_iter().filter_map(|(at, member)| Some((old.remove(&at)?, member)));
             let mut taken: Vec<(Step, Member)> = taken.collect();
-            let step = match taken.len() {
-                1 => taken.remove(0).0,
-                _ => self.fused(taken, &indices, (&space, &forms))?,
-            };
-            new.push((step, indices));
+            match taken.len() {
+                1 => new.push((taken.remove(0).0, indices)),
+                _ => new.extend(self.fused(taken, indices, (&space, &forms))?),
+            }
         }
         Ok(new)
     }
 
-    /// Several steps as one.
+    /// Several steps as one, if their shapes are not known not to fit.
     fn fused(
         &self,
         steps: Vec<(Step, Member)>,
-        indices: &[usize],
+        indices: Vec<usize>,
         (space, forms): (&Space, &HashMap<Slot, Form>),
-    ) -> Result<Step> {
+    ) -> Result<Vec<(Step, Vec<usize>)>> {
         let build = Build::new(&steps, (space, forms), self);
-        let program = build.graph(&steps).to_text().unwrap_or_default();
+        let graph = build.graph(&steps);
+        let functions = steps.iter().map(|(_, member)| member.candidate.program.graph.functions_by_passes());
+        let repeats = space.row.is_some() && graph.functions_by_passes() > functions.sum();
+        let program = graph.to_text().unwrap_or_default();
         let mut attrs: Vec<(String, AttrValue)> = vec![
             ("program".to_owned(), program.into()),
             ("M".to_owned(), (build.outputs.len() as i64).into()),
@@ -349,29 +351,32 @@ impl<'a> Regions<'a> {
         let node = Arc::new(self.node(&steps, &op, &attrs, (slots.len(), &build.outputs)));
         let inputs = slots.iter().copied().map(Some).collect();
         let outputs = build.outputs.iter().copied().map(Some).collect();
-        let shapes = build.into_shapes();
+        let shapes = build.into_shapes(repeats);
         let known: Option<Vec<Vec<usize>>> =
             slots.iter().map(|&slot| self.slots.known[slot].shape.to_known()).collect();
-        let proven =
-            known.is_some_and(|known| shapes.fit(&known.iter().map(Vec::as_slice).collect::<Vec<_>>()));
-        let steps = steps.into_iter().map(|(step, _)| step).collect();
-        let parts = match space.row {
-            Some(_) => self.without_folds(steps, indices)?,
-            None => steps,
-        };
+        let fits = known.map(|known| shapes.fit(&known.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+        let mut parts: Vec<Step> = steps.into_iter().map(|(step, _)| step).collect();
+        if space.row.is_some() {
+            let alone = self.without_folds(parts, &indices)?;
+            if fits == Some(false) {
+                return Ok(alone);
+            }
+            parts = alone.into_iter().map(|(step, _)| step).collect();
+        }
+        let proven = fits == Some(true);
         let action = Action::Fused(Fused { op, attrs, parts, shapes, proven });
         let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
-        Ok(Step { node, action, inputs, outputs, needs, cost, prepared })
+        Ok(vec![(Step { node, action, inputs, outputs, needs, cost, prepared }, indices)])
     }
 
     /// The same steps, of which only those that do not fold are put together.
-    fn without_folds(&self, steps: Vec<Step>, indices: &[usize]) -> Result<Vec<Step>> {
+    fn without_folds(&self, steps: Vec<Step>, indices: &[usize]) -> Result<Vec<(Step, Vec<usize>)>> {
         let mut regions = Regions::new(self.slots, false);
         for (step, &index) in steps.iter().zip(indices) {
             regions.add(index, step)?;
         }
         let steps = indices.iter().copied().zip(steps).collect();
-        Ok(regions.put_together(steps)?.into_iter().map(|(step, _)| step).collect())
+        regions.put_together(steps)
     }
 
     /// What stands in traces and errors for the nodes of steps that are one.

@@ -15,7 +15,12 @@ pub(super) struct Shapes {
     /// For each input, whether it lacks the dims of a row, and whether it has one number for each.
     inputs: Vec<(bool, bool)>,
     checks: Vec<Check>,
+    /// Whether functions are computed more often than by the parts, unless numbers of a row are kept.
+    repeats: bool,
 }
+
+/// The longest row whose numbers are kept from one pass to the next.
+const MOST_KEPT: usize = 1024;
 
 /// Inputs that must broadcast to every element, or to every row.
 struct Check {
@@ -26,13 +31,18 @@ struct Check {
 }
 
 impl Shapes {
-    /// Whether every part gives tensors of the form that it was thought to.
+    /// Whether every part gives tensors of the form that it was thought to, and it pays to compute them together.
     pub(super) fn fit(&self, shapes: &[&[usize]]) -> bool {
         let lacks = self.inputs.iter().map(|(lacks, _)| *lacks);
         let Some(all) = self.space.broadcast(lacks.clone().zip(shapes.iter().copied())) else { return false };
         let own = lacks.zip(shapes).map(|(lacks, shape)| self.space.broadcast([(lacks, *shape)].into_iter()));
         let Some(own) = own.collect::<Option<Vec<Extents>>>() else { return false };
         let is_row = &self.space.is_row;
+        let row: usize =
+            all.iter().zip(is_row).filter(|(_, is_row)| **is_row).map(|(size, _)| size).product();
+        if self.repeats && (row > MOST_KEPT || is_row.last() != Some(&true)) {
+            return false;
+        }
         let is_one = |(shape, (_, is_one)): (&Extents, &(bool, bool))| {
             !is_one || shape.iter().zip(is_row).all(|(&size, is_row)| size == 1 || !is_row)
         };
@@ -155,13 +165,13 @@ impl<'a> Build<'a> {
     }
 
     /// What the shapes of inputs have to be.
-    pub(super) fn into_shapes(self) -> Shapes {
+    pub(super) fn into_shapes(self, repeats: bool) -> Shapes {
         let is_row = (0..self.space.rank()).map(|dim| self.space.is_row(dim)).collect();
         let inputs = self.inputs.iter().map(|source| {
             // Where nothing is folded, all have every element.
             (source.lacks_row, source.is_one && self.space.row.is_some())
         });
-        Shapes { space: RowSpace { is_row }, inputs: inputs.collect(), checks: self.checks }
+        Shapes { space: RowSpace { is_row }, inputs: inputs.collect(), checks: self.checks, repeats }
     }
 
     /// What the steps compute, one after another.
