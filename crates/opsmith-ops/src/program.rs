@@ -124,6 +124,46 @@ mod tests {
         Ok(())
     }
 
+    /// x · y less its sum, which is the second output; y has one number for each row.
+    const ROWS: &str = "inputs 1 0\ninput 0\ninput 1\nmul 0 1\nfold_sum 2 0\nsub 2 3\noutput 4 1\noutput 3 0";
+
+    fn rows<'a>(lacking: Vec<i64>, x: &'a ArrayD<f64>, y: &'a ArrayD<f64>) -> testing::Call<'a> {
+        let call = testing::call::<RowWise>().attr("program", ROWS).attr("M", 2).attr("rank", 2);
+        let call = call.attr("row", vec![1]).attr("lacking", lacking);
+        call.input_list([testing::view(x), testing::view(y)])
+    }
+
+    #[test]
+    fn a_program_is_run_on_every_row() -> Result<()> {
+        let x = array![[1.0, 2.0], [3.0, 4.0]].into_dyn();
+        let expected = array![[-20.0, -10.0], [-400.0, -300.0]];
+        let outputs = rows(vec![1, 3], &x, &array![10.0, 100.0].into_dyn()).run()?;
+        assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, expected);
+        assert_eq!(outputs.element::<f64, Ix1>("outputs", 1)?, array![30.0, 700.0]);
+        let outputs = rows(vec![], &x, &array![[10.0], [100.0]].into_dyn()).run()?;
+        assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, expected);
+        assert_eq!(outputs.element::<f64, Ix2>("outputs", 1)?, array![[30.0], [700.0]]);
+        Ok(())
+    }
+
+    #[test]
+    fn rows_that_do_not_fit_are_told() {
+        let (x, y) = (array![[1.0, 2.0], [3.0, 4.0]].into_dyn(), array![1.0, 2.0, 3.0].into_dyn());
+        let message = |call: testing::Call<'_>| call.run().unwrap_err().message().to_owned();
+        let shapes = "RowWise: expected inputs that broadcast to one shape of rank 2, got";
+        assert_eq!(message(rows(vec![1], &x, &y)), format!("{shapes} [2, 2], [3]"));
+        // It has more than one number for each row.
+        assert_eq!(message(rows(vec![], &x, &x)), format!("{shapes} [2, 2], [2, 2]"));
+        assert_eq!(message(rows(vec![1], &x, &x)), format!("{shapes} [2, 2], [2, 2]"));
+        let lacking = "RowWise: attribute `lacking` must have numbers from 0 to below 4, got";
+        assert_eq!(message(rows(vec![4], &x, &y)), format!("{lacking} 4"));
+        assert_eq!(message(rows(vec![-1], &x, &y)), format!("{lacking} -1"));
+        let rank = message(rows(vec![], &x, &y).attr("rank", i64::MAX));
+        assert_eq!(rank, format!("RowWise: attribute `rank` must be at most 64, got {}", i64::MAX));
+        let axes = message(rows(vec![], &x, &y).attr("program", "inputs 2 0\ninput 0\noutput 0 2"));
+        assert_eq!(axes, "RowWise: attribute `program` must have one axis, and at most 64 inputs and outputs");
+    }
+
     #[test]
     fn what_does_not_fit_is_told() {
         let (x, y) = (array![1.0, 2.0].into_dyn(), array![1.0, 2.0, 3.0].into_dyn());
