@@ -161,7 +161,10 @@ mod tests {
         let rank = message(rows(vec![], &x, &y).attr("rank", i64::MAX));
         assert_eq!(rank, format!("RowWise: attribute `rank` must be at most 64, got {}", i64::MAX));
         let axes = message(rows(vec![], &x, &y).attr("program", "inputs 2 0\ninput 0\noutput 0 2"));
-        assert_eq!(axes, "RowWise: attribute `program` must have one axis, and at most 64 inputs and outputs");
+        assert_eq!(
+            axes,
+            "RowWise: attribute `program` must have one axis, and at most 64 inputs and outputs"
+        );
     }
 
     #[test]

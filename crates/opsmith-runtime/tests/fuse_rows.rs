@@ -5,6 +5,41 @@ use std::num::NonZeroUsize;
 use opsmith_core::{AttrValue, DType, Shape};
 use opsmith_runtime::{Graph, Library, Output, Session, SessionOptions, Tensor, gradients};
 
+/// An author's reductions: of several inputs, of one number for each row, of several outputs.
+mod author {
+    use opsmith::prelude::*;
+
+    #[reduce]
+    fn layer_norm<R: Rows>(
+        x: R::Each,
+        gamma: R::Each,
+        beta: R::Each,
+        #[attr(default = 1e-5)] epsilon: R::One,
+    ) -> R::Each {
+        let centred = x - x.mean();
+        let variance = (centred * centred).mean();
+        centred * (variance + epsilon).rsqrt() * gamma + beta
+    }
+
+    #[reduce(outputs = [y, total])]
+    fn moved_by<R: Rows>(x: R::Each, by: R::One) -> (R::Each, R::One) {
+        let y = x - by;
+        (y, (y * y).sum())
+    }
+
+    #[reduce]
+    fn log_sum_exp<R: Rows>(x: R::Each) -> R::One {
+        let most = x.amax().detached();
+        (x - most).exp().sum().log() + most
+    }
+
+    opsmith::library! {
+        name = "rows_of_an_author",
+        ops = [layer_norm, moved_by, log_sum_exp],
+        embedded = true,
+    }
+}
+
 /// Sessions that compute steps as one, on all threads and on one, and one that does not.
 fn sessions(graph: &Graph) -> [Session; 3] {
     let one = SessionOptions { threads: NonZeroUsize::new(1), ..SessionOptions::default() };
@@ -110,6 +145,60 @@ fn what_is_before_and_after_a_fold_is_one_with_it() {
     // What is made of one row for each of its elements is for several threads.
     let away = (&moved - &moved.mean(&[]).unwrap()).unwrap().abs().unwrap();
     assert_eq!(compare(&graph, &[&away], &feeds), ["RowWise", "Pointwise"]);
+}
+
+#[test]
+fn reductions_of_an_author_take_part() {
+    // SAFETY: the macro made the table, and it is a static.
+    let library = unsafe { Library::from_table(author::table()) }.unwrap();
+    let mut random = random();
+    let mut number = || random(1000) as f64 / 250.0 - 2.0;
+    for (dims, axes, is_known) in [([3, 20, 7], 1, true), ([3, 20, 7], 2, false), ([2, 1, 300], 2, true)] {
+        let graph = Graph::new();
+        let row = &dims[3 - axes..];
+        let mut feeds = Vec::new();
+        for (name, dims) in [("x", &dims[..]), ("y", &dims), ("gamma", row), ("beta", row)] {
+            let shape = if is_known { Shape::known(dims) } else { Shape::unknown_of_rank(dims.len()) };
+            let input = graph.placeholder(name, DType::Float64, &shape).unwrap();
+            feeds.push((input, filled(dims, DType::Float64, &mut number)));
+        }
+        let feeds: Vec<(&Output, &Tensor)> = feeds.iter().map(|(x, value)| (x, value)).collect();
+        let [x, y, gamma, beta] = [0, 1, 2, 3].map(|input| feeds[input].0);
+        let call = |op: &str, inputs: &[&Output]| {
+            let op = library.op(op).unwrap();
+            let node = inputs.iter().fold(graph.call(&op), |call, input| call.arg(*input));
+            node.attr("axes", axes as i64).build().unwrap()
+        };
+        let norm = call("LayerNorm", &[&(&x.tanh().unwrap() + y).unwrap(), gamma, beta]).output(0).unwrap();
+        assert_eq!(compare(&graph, &[&norm], &feeds), ["RowWise"]);
+        let logs = call("LogSumExp", &[&norm]).output(0).unwrap().abs().unwrap();
+        assert_eq!(compare(&graph, &[&norm, &logs], &feeds), ["RowWise"]);
+        let moved = call("MovedBy", &[&norm, &logs]);
+        let [moved, total] = [0, 1].map(|output| moved.output(output).unwrap());
+        assert_eq!(compare(&graph, &[&moved], &feeds), ["RowWise"]);
+        assert_eq!(compare(&graph, &[&total, &logs, &moved.square().unwrap()], &feeds), ["RowWise"]);
+        let loss = (&total.mean(&[]).unwrap() + &moved.exp().unwrap().sum(&[]).unwrap()).unwrap();
+        let slopes = gradients(&[&loss], &[x, y, gamma, beta], None).unwrap();
+        let fetches: Vec<&Output> = [&loss].into_iter().chain(slopes.iter().flatten()).collect();
+        let calls = compare(&graph, &fetches, &feeds);
+        assert!(calls.len() < called(&sessions(&graph)[2], &fetches, &feeds).len() - 8, "{calls:?}");
+    }
+}
+
+#[test]
+fn functions_that_code_calls_stay_by_themselves() {
+    let graph = Graph::new();
+    let x = graph.placeholder("x", DType::Float64, &Shape::parse("[?,5]").unwrap()).unwrap();
+    let fed = filled(&[3, 5], DType::Float64, || 0.5);
+    let sines = (&call(&graph, "Sin", &x, &[]) * &x).unwrap();
+    let softmax = call(&graph, "Softmax", &sines, &[]).abs().unwrap();
+    assert_eq!(compare(&graph, &[&softmax], &[(&x, &fed)]), ["Pointwise", "RowWise"]);
+    // A function that two passes over long rows need is computed before them.
+    let long = filled(&[2, 1030], DType::Float64, || 0.5);
+    let x = graph.placeholder("long", DType::Float64, &Shape::parse("[?,?]").unwrap()).unwrap();
+    let softmax = call(&graph, "Softmax", &(&x.tanh().unwrap() + &x).unwrap(), &[]);
+    assert_eq!(compare(&graph, &[&softmax], &[(&x, &long)]), ["Pointwise", "Softmax"]);
+    assert_eq!(compare(&graph, &[&softmax], &[(&x, &fed)]), ["RowWise"]);
 }
 
 #[test]
