@@ -373,7 +373,7 @@ def test_a_session_with_and_without_fusing_gives_the_same() -> None:
     plain, plain_trace = Session(graph, fuse=False).run_traced([y, loss, slope], {x: fed})
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
-    assert "Pointwise" in trace.summary and "Pointwise" not in plain_trace.summary
+    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -126,7 +126,7 @@ impl<'a> Build<'a> {
             outside.extend((wanted == form).then_some(at));
         }
         // What it reads of the others has their shape.
-        if !own.contains(&form) && !(form != Form::Each && !own.is_empty()) {
+        if own.is_empty() || (form == Form::Each && !own.contains(&form)) {
             let (has_rows, is_one) = (!own.is_empty(), form != Form::Each);
             self.checks.push(Check { inputs: outside, has_rows, is_one });
         }
