@@ -3,8 +3,9 @@
 A training step is one epoch of linear regression on the diabetes data, float64, 353 rows of ten numbers: both
 products, the loss, the gradients and the update of both variables. The chain is a thousand additions of a
 scalar, one after another, with what would rewrite them turned off in TensorFlow. A run has the cost of one
-call from Python in it. The session computes pointwise nodes that follow each other as one; without that, each
-node is a call of its own.
+call from Python in it. The session computes pointwise nodes and folds that follow each other as one; without that,
+each node is a call of its own. The rows with folds are float32: a softmax of 1,000 rows of 256, a layer norm of 512
+rows of 1,024, and a training step with a softmax cross entropy of 512 rows and 1,000 classes.
 """
 
 from __future__ import annotations
@@ -41,6 +42,85 @@ def cases(options: Options) -> Iterator[Case]:
         "tf.function": _tensorflow_chain(),
     }
     yield Case("A chain of 1,000 scalar additions", contenders, [Target(0.1, ("tf.function",))])
+    for name, ours, theirs, shapes in FOLDS:
+        arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes]
+        contenders = {
+            OURS: _engine_folds(ours, arrays, fuse=True),
+            "Opsmith, node by node": _engine_folds(ours, arrays, fuse=False),
+            "PyTorch": _torch_folds(theirs, arrays),
+        }
+        yield Case(name, contenders, [Target(1.0, ("Opsmith, node by node",))])
+
+
+def _softmax(x: Any, a: Any, b: Any) -> Any:
+    import opsmith
+
+    return opsmith.ops.softmax(x * a + b)
+
+
+def _torch_softmax(x: Any, a: Any, b: Any) -> Any:
+    import torch
+
+    return torch.softmax(x * a + b, -1)
+
+
+def _layer_norm(x: Any, y: Any) -> Any:
+    import opsmith
+
+    z = opsmith.ops.gelu(x) + y
+    z = z - z.mean(-1, keepdims=True)
+    return z / opsmith.ops.sqrt((z * z).mean(-1, keepdims=True) + 1e-5)
+
+
+def _torch_layer_norm(x: Any, y: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.layer_norm(torch.nn.functional.gelu(x) + y, x.shape[-1:])
+
+
+def _cross_entropy(x: Any, labels: Any, w: Any) -> Any:
+    import opsmith
+
+    logs = opsmith.ops.log_softmax(x @ w)
+    loss = -(logs * labels).sum(-1).mean()
+    (slope,) = opsmith.gradients(loss, [w])
+    return w - slope * LEARNING_RATE
+
+
+def _torch_cross_entropy(x: Any, labels: Any, w: Any) -> Any:
+    import torch
+
+    w.requires_grad_()
+    loss = torch.nn.functional.cross_entropy(x @ w, labels)
+    (slope,) = torch.autograd.grad(loss, [w])
+    return w.detach() - slope * LEARNING_RATE
+
+
+FOLDS: list[tuple[str, Callable[..., Any], Callable[..., Any], list[tuple[int, ...]]]] = [
+    ("softmax(x · a + b)", _softmax, _torch_softmax, [(1000, 256), (256,), (256,)]),
+    ("layer_norm(gelu(x) + y)", _layer_norm, _torch_layer_norm, [(512, 1024), (512, 1024)]),
+    ("A step with cross entropy", _cross_entropy, _torch_cross_entropy, [(512, 64), (512, 1000), (64, 1000)]),
+]
+
+
+def _engine_folds(
+    function: Callable[..., Any], arrays: list[np.ndarray[Any, Any]], *, fuse: bool
+) -> Callable[[], object]:
+    import opsmith
+
+    graph = opsmith.Graph()
+    inputs = [graph.placeholder("float32", array.shape) for array in arrays]
+    y = function(*inputs)
+    session = opsmith.Session(graph, fuse=fuse)
+    feeds = dict(zip(inputs, arrays, strict=True))
+    return lambda: session.run(y, feeds)
+
+
+def _torch_folds(function: Callable[..., Any], arrays: list[np.ndarray[Any, Any]]) -> Callable[[], object]:
+    import torch
+
+    tensors = [torch.from_numpy(array.copy()) for array in arrays]
+    return lambda: function(*tensors)
 
 
 def _engine_step(inputs: np.ndarray[Any, Any], targets: np.ndarray[Any, Any]) -> Callable[[], object]:

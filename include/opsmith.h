@@ -250,6 +250,21 @@
 #define OPSMITH_ATTR_TENSOR 6
 
 /**
+ * `rows` of a program: a function of each element.
+ */
+#define OPSMITH_ROWS_NONE 0
+
+/**
+ * What there is one of for each row lacks the dims of a row.
+ */
+#define OPSMITH_ROWS_LEFT_OUT 1
+
+/**
+ * It has them, as dims of 1.
+ */
+#define OPSMITH_ROWS_KEPT 2
+
+/**
  * `opcode` of a node: an input of the op; `operands[0]` is its position.
  */
 #define OPSMITH_NODE_INPUT 0
@@ -328,6 +343,31 @@
  * The larger, NaN if one is NaN.
  */
 #define OPSMITH_NODE_MAX 15
+
+/**
+ * A node's numbers along the axis `operands[1]` added up: 0 of none.
+ */
+#define OPSMITH_NODE_FOLD_SUM 16
+
+/**
+ * The largest of them, NaN if one is NaN: −∞ of none.
+ */
+#define OPSMITH_NODE_FOLD_MAX 17
+
+/**
+ * The smallest of them, NaN if one is NaN: ∞ of none.
+ */
+#define OPSMITH_NODE_FOLD_MIN 18
+
+/**
+ * Their product: 1 of none.
+ */
+#define OPSMITH_NODE_FOLD_PRODUCT 19
+
+/**
+ * How many numbers the axis `operands[0]` has.
+ */
+#define OPSMITH_NODE_COUNT 20
 
 /**
  * −x; this and what follows are functions of one number.
@@ -737,8 +777,8 @@ typedef struct OpsmithNode {
 } OpsmithNode;
 
 /**
- * What an op computes of each element of its inputs, all broadcast to one shape: a graph whose nodes come after what they are
- * computed from. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
+ * What an op computes of each element of its inputs, all broadcast to one shape, or of rows of them: a graph whose nodes come after
+ * what they are computed from. What lies on the first axis is there for each element, what lies on none once for each row. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
  */
 typedef struct OpsmithProgram {
   /**
@@ -746,7 +786,11 @@ typedef struct OpsmithProgram {
    */
   size_t size;
   /**
-   * How many inputs the op has.
+   * For each input of the op the axes that it lies on, as bits.
+   */
+  const uint16_t *inputs;
+  /**
+   * How many there are.
    */
   size_t num_inputs;
   /**
@@ -761,6 +805,10 @@ typedef struct OpsmithProgram {
    * For each output of the op the position of its node.
    */
   const uint32_t *outputs;
+  /**
+   * For each output the axes that it lies on, as bits.
+   */
+  const uint16_t *results;
   /**
    * For each output the input whose shape it has, summed over the dims along which that is repeated; -1 for an output of the
    * shape that all inputs broadcast to.
@@ -778,6 +826,18 @@ typedef struct OpsmithProgram {
    * How many there are.
    */
   size_t num_whole;
+  /**
+   * Whether rows are folded, `OPSMITH_ROWS_…`.
+   */
+  int32_t rows;
+  /**
+   * The dims that are a row, counted from the end where negative; all if there is none.
+   */
+  const int64_t *row_dims;
+  /**
+   * How many there are.
+   */
+  size_t num_row_dims;
 } OpsmithProgram;
 
 /**

@@ -107,6 +107,13 @@ pub const OPSMITH_ATTR_SHAPE: i32 = 5;
 /// A `tensor`; an element is a pointer to an `OpsmithTensor` in main memory.
 pub const OPSMITH_ATTR_TENSOR: i32 = 6;
 
+/// `rows` of a program: a function of each element.
+pub const OPSMITH_ROWS_NONE: i32 = 0;
+/// What there is one of for each row lacks the dims of a row.
+pub const OPSMITH_ROWS_LEFT_OUT: i32 = 1;
+/// It has them, as dims of 1.
+pub const OPSMITH_ROWS_KEPT: i32 = 2;
+
 /// `opcode` of a node: an input of the op; `operands[0]` is its position.
 pub const OPSMITH_NODE_INPUT: i32 = 0;
 /// A number, `constant`.
@@ -139,6 +146,16 @@ pub const OPSMITH_NODE_POW: i32 = 13;
 pub const OPSMITH_NODE_MIN: i32 = 14;
 /// The larger, NaN if one is NaN.
 pub const OPSMITH_NODE_MAX: i32 = 15;
+/// A node's numbers along the axis `operands[1]` added up: 0 of none.
+pub const OPSMITH_NODE_FOLD_SUM: i32 = 16;
+/// The largest of them, NaN if one is NaN: −∞ of none.
+pub const OPSMITH_NODE_FOLD_MAX: i32 = 17;
+/// The smallest of them, NaN if one is NaN: ∞ of none.
+pub const OPSMITH_NODE_FOLD_MIN: i32 = 18;
+/// Their product: 1 of none.
+pub const OPSMITH_NODE_FOLD_PRODUCT: i32 = 19;
+/// How many numbers the axis `operands[0]` has.
+pub const OPSMITH_NODE_COUNT: i32 = 20;
 /// −x; this and what follows are functions of one number.
 pub const OPSMITH_NODE_NEG: i32 = 64;
 /// eˣ.
@@ -388,13 +405,15 @@ pub struct OpsmithNode {
     pub constant: f64,
 }
 
-/// What an op computes of each element of its inputs, all broadcast to one shape: a graph whose nodes come after what they are
-/// computed from. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
+/// What an op computes of each element of its inputs, all broadcast to one shape, or of rows of them: a graph whose nodes come after
+/// what they are computed from. What lies on the first axis is there for each element, what lies on none once for each row. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
 #[repr(C)]
 pub struct OpsmithProgram {
     /// `sizeof(OpsmithProgram)`.
     pub size: usize,
-    /// How many inputs the op has.
+    /// For each input of the op the axes that it lies on, as bits.
+    pub inputs: *const u16,
+    /// How many there are.
     pub num_inputs: usize,
     /// The nodes.
     pub nodes: *const OpsmithNode,
@@ -402,6 +421,8 @@ pub struct OpsmithProgram {
     pub num_nodes: usize,
     /// For each output of the op the position of its node.
     pub outputs: *const u32,
+    /// For each output the axes that it lies on, as bits.
+    pub results: *const u16,
     /// For each output the input whose shape it has, summed over the dims along which that is repeated; -1 for an output of the
     /// shape that all inputs broadcast to.
     pub like: *const i32,
@@ -411,6 +432,12 @@ pub struct OpsmithProgram {
     pub whole: *const u32,
     /// How many there are.
     pub num_whole: usize,
+    /// Whether rows are folded, `OPSMITH_ROWS_…`.
+    pub rows: i32,
+    /// The dims that are a row, counted from the end where negative; all if there is none.
+    pub row_dims: *const i64,
+    /// How many there are.
+    pub num_row_dims: usize,
 }
 
 /// What a library exports as `opsmith_library_v1`. All functions may be called from any thread.

@@ -38,6 +38,16 @@ impl Axes {
     /// The first one alone. What a body without names computes is once for each position of it.
     pub const FIRST: Self = Self(1);
 
+    /// The set as bits, the first axis the lowest one.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// The set of these bits.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits)
+    }
+
     /// One axis.
     pub const fn of(axis: Axis) -> Self {
         Self(1 << axis.0)

@@ -45,7 +45,7 @@ pub use library::Library;
 pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition};
 pub use parallel::{Batch, Calls, FreeAxis, OutputAxis, Parallel};
 pub use plan::{Plan, PlanRef, Request};
-pub use program::{Program, ProgramFn};
+pub use program::{Program, ProgramFn, ProgramRows};
 pub use resource::{Resource, ResourceGuard};
 pub use shape::{Dim, InferenceContext, Shape, ShapeFn, ShapeSignature, functions as shape_fns};
 pub use tensor::{TensorView, TensorViewMut};

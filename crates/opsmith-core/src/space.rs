@@ -21,6 +21,10 @@
 //! # Ok::<(), opsmith_core::Error>(())
 //! ```
 
+mod rows;
+
+pub use rows::RowSpace;
+
 use std::ops::Range;
 
 use ndarray::{ArrayBase, Dimension, RawData};

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::ptr::{from_ref, null, null_mut};
 
 use opsmith_abi::*;
-use opsmith_core::{Code, OpDef, Program, shape_fns};
+use opsmith_core::{Code, OpDef, Program, ProgramRows, shape_fns};
 use opsmith_host::{Root, StaticLibrary, capi};
 
 fn scale() -> OpDef {
@@ -16,7 +16,9 @@ fn scale() -> OpDef {
             [OPSMITH_NODE_CONSTANT.into(), by.to_bits() as i64, 0, 0],
             [OPSMITH_NODE_MUL.into(), 0, 1, 0],
         ];
-        let program = Program { inputs: 1, nodes, outputs: vec![2], like: vec![None], whole: vec![0] };
+        let (inputs, outputs, results) = (vec![1], vec![2], vec![1]);
+        let rows = (by == 3.0).then(|| ProgramRows { dims: vec![-1, 0], keep: true });
+        let program = Program { inputs, nodes, outputs, results, like: vec![None], whole: vec![0], rows };
         // A multiple of none stands for a program that no caller can be told.
         Ok(Some(if by == 0.0 { Program { outputs: vec![-1], ..program } } else { program }))
     })
@@ -75,6 +77,7 @@ fn a_program_is_told_for_its_attributes() {
         assert_eq!((read.size, read.num_inputs), (size_of::<OpsmithProgram>(), 1));
         assert_eq!((read.num_nodes, read.num_outputs, read.num_whole), (3, 1, 1));
         assert_eq!((*read.outputs, *read.like, *read.whole), (2, -1, 0));
+        assert_eq!((*read.inputs, *read.results, read.rows, read.num_row_dims), (1, 1, OPSMITH_ROWS_NONE, 0));
         let nodes = std::slice::from_raw_parts(read.nodes, 3);
         let [input, half, product] = nodes else { unreachable!() };
         assert_eq!(
@@ -84,6 +87,10 @@ fn a_program_is_told_for_its_attributes() {
         assert_eq!((product.opcode, product.operands), (OPSMITH_NODE_MUL, [0, 1, 0]));
         (TABLE.program_free)(told);
         (TABLE.program_free)(null());
+        let told = program(0, 3.0).unwrap();
+        assert_eq!(((*told).rows, (*told).num_row_dims), (OPSMITH_ROWS_KEPT, 2));
+        assert_eq!(std::slice::from_raw_parts((*told).row_dims, 2), [-1, 0]);
+        (TABLE.program_free)(told);
     }
 }
 

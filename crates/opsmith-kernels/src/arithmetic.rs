@@ -6,9 +6,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile, functions};
-use opsmith_body::{
-    Axes, Axis, BLOCK, Binary, Block, Graph, Interpreted, Level, Nest, Node, Place, Step, Unary,
-};
+use opsmith_body::{Axes, Axis, BLOCK, Block, Graph, Interpreted, Level, Nest, Node, Place, Step};
 use opsmith_core::fork::Mutex;
 use smallvec::SmallVec;
 
@@ -86,13 +84,8 @@ impl Arithmetic {
             Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => 2,
             _ => 6,
         };
-        let is_called = |node: &Node| match node {
-            Node::Unary(op, _) => matches!(op, Unary::Sin | Unary::Cos | Unary::GeluTanh),
-            Node::Binary(op, ..) => *op == Binary::Pow,
-            _ => false,
-        };
         Arithmetic {
-            is_native: graph.input_count() <= 64 && !graph.nodes().iter().any(is_called),
+            is_native: graph.input_count() <= 64 && !graph.has_calls(),
             interpreted: Interpreted::new(&graph),
             cost: 20 + graph.nodes().iter().map(operation).sum::<usize>(),
             made: Mutex::default(),

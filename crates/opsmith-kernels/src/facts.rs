@@ -1,10 +1,10 @@
 //! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
 
-use opsmith_body::{Graph, Kind};
+use opsmith_body::{Graph, Kind, Listing};
 use opsmith_core::family::{Family, FamilyArgument, Like, Read, op_name};
 use opsmith_core::{
     AttrValue, DType, DeviceKind, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction,
-    OpKernelContext, Result, Shape, Signature,
+    OpKernelContext, Program, ProgramRows, Result, Shape, Signature,
 };
 
 /// The most arguments that hosts take.
@@ -133,6 +133,29 @@ impl Facts {
     ) -> Result<(Graph, Family)> {
         let read = self.read_by(construction.signature());
         Ok((self.gradient(trace(construction)?, order, &read), self.family(order, &read)))
+    }
+
+    /// What an instance of the op of this order computes, as a program over these rows; none where it is not that.
+    pub(crate) fn program(
+        &self,
+        trace: Trace,
+        construction: &OpKernelConstruction<'_>,
+        order: usize,
+        rows: Option<ProgramRows>,
+    ) -> Result<Option<Program>> {
+        let is_faithful = trace(construction)?.is_faithful();
+        let (graph, family) = self.derived(trace, construction, order)?;
+        let Some(listing) = graph.to_listing().filter(|_| is_faithful) else { return Ok(None) };
+        let Listing { inputs, nodes, outputs, results } = listing;
+        let input = |like| match like {
+            Like::Input(input) => Some(input),
+            Like::Output(_) => None,
+        };
+        let like = family.outputs.iter().map(|output| input(output.like)).collect();
+        let others = family.inputs.iter().enumerate().skip(self.inputs.len());
+        let whole =
+            others.flat_map(|(position, argument)| input(argument.like).into_iter().chain([position]));
+        Ok(Some(Program { inputs, nodes, outputs, results, like, whole: whole.collect(), rows }))
     }
 
     /// The inputs of the op of this order that are numbers.

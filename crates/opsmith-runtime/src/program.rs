@@ -1,13 +1,16 @@
-//! What an op computes of each element, as its library tells it: read with care, for the library may be any.
+//! What an op computes of each element and each row, as its library tells it: read with care, for the library may be any.
 
 use std::collections::HashMap;
 use std::ptr::null;
 use std::sync::Arc;
 
-use opsmith_abi::{OPSMITH_NODE_CONSTANT, OpsmithNode, OpsmithProgram};
-use opsmith_body::{Graph, Listing};
+use opsmith_abi::{
+    OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE, OpsmithNode,
+    OpsmithProgram,
+};
+use opsmith_body::{Axes, Graph, Listing};
 use opsmith_core::fork::Mutex;
-use opsmith_core::{AttrValue, DType, Error, Result, bail, ensure, memory};
+use opsmith_core::{AttrValue, DType, Error, ProgramRows, Result, bail, ensure, memory};
 
 use crate::attrs::{Named, with_abi_attrs};
 use crate::call::take_error;
@@ -16,7 +19,7 @@ use crate::op::Op;
 /// The most nodes, outputs and inputs of a program.
 const MOST: usize = 1 << 20;
 
-/// What an op computes of each element.
+/// What an op computes of each element or row.
 #[derive(Debug)]
 pub(crate) struct OpProgram {
     pub(crate) graph: Graph,
@@ -24,6 +27,8 @@ pub(crate) struct OpProgram {
     pub(crate) like: Vec<Option<usize>>,
     /// The inputs that do not broadcast.
     pub(crate) whole: Vec<usize>,
+    /// The dims that are a row; none of a function of each element.
+    pub(crate) rows: Option<ProgramRows>,
 }
 
 /// The programs of ops that were asked for, by position and attributes.
@@ -94,22 +99,41 @@ unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
     // SAFETY: it is at least as large.
     let told = unsafe { &*told };
     // SAFETY: promised by the caller.
-    let (nodes, outputs, like, whole) = unsafe {
+    let (nodes, axes, outputs, results, like, whole, row_dims) = unsafe {
         (
             slice(told.nodes, told.num_nodes, "nodes")?,
+            slice(told.inputs, told.num_inputs, "inputs")?,
             slice(told.outputs, told.num_outputs, "outputs")?,
+            slice(told.results, told.num_outputs, "axes of outputs")?,
             slice(told.like, told.num_outputs, "shapes of outputs")?,
             slice(told.whole, told.num_whole, "inputs that do not broadcast")?,
+            slice(told.row_dims, told.num_row_dims, "dims of a row")?,
         )
     };
     let inputs = told.num_inputs;
+    let copied = |axes: &[u16]| memory::collected(axes.iter().copied(), "a program");
+    let (axes, results) = (copied(axes)?, copied(results)?);
     let nodes = memory::collected(nodes.iter().map(numbers), "a program")?;
     let outputs = memory::collected(outputs.iter().copied().map(i64::from), "a program")?;
     let like = like.iter().map(|&like| if like == -1 { Ok(None) } else { input(like, inputs).map(Some) });
     let like = memory::try_collected(like, "a program")?;
     let whole = memory::try_collected(whole.iter().map(|&whole| input(whole, inputs)), "a program")?;
-    let graph = Graph::from_listing(&Listing { inputs, nodes, outputs }).map_err(Error::internal)?;
-    Ok(graph.map(|graph| OpProgram { graph, like, whole }))
+    let rows = match told.rows {
+        OPSMITH_ROWS_NONE => None,
+        OPSMITH_ROWS_LEFT_OUT | OPSMITH_ROWS_KEPT => Some(ProgramRows {
+            dims: memory::collected(row_dims.iter().copied(), "a program")?,
+            keep: told.rows == OPSMITH_ROWS_KEPT,
+        }),
+        other => bail!(Internal, "expected 0, 1 or 2 for how rows are folded, got {other}"),
+    };
+    let graph = Graph::from_listing(&Listing { inputs: axes, nodes, outputs, results });
+    let Some(graph) = graph.map_err(Error::internal)? else { return Ok(None) };
+    let own = graph.input_axes().chain(graph.output_axes()).fold(graph.used_axes(), Axes::union);
+    let is_each = graph.used_axes().is_empty()
+        && graph.input_axes().chain(graph.output_axes()).all(|axes| axes == Axes::FIRST);
+    // What is over more axes comes of a later version.
+    let is_known = own.is_within(Axes::FIRST) && (rows.is_some() || is_each);
+    Ok(is_known.then_some(OpProgram { graph, like, whole, rows }))
 }
 
 /// A list of the program; an empty one may be null.
@@ -146,7 +170,7 @@ fn input(position: impl Into<i64>, inputs: usize) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use opsmith_abi::{OPSMITH_NODE_ADD, OPSMITH_NODE_INPUT};
+    use opsmith_abi::{OPSMITH_NODE_ADD, OPSMITH_NODE_FOLD_SUM, OPSMITH_NODE_INPUT};
     use opsmith_body::opcodes;
 
     use super::*;
@@ -165,14 +189,19 @@ mod tests {
     fn told(nodes: &[OpsmithNode], change: impl FnOnce(&mut OpsmithProgram)) -> Result<Option<OpProgram>> {
         let mut program = OpsmithProgram {
             size: size_of::<OpsmithProgram>(),
+            inputs: [1, 1].as_ptr(),
             num_inputs: 2,
             nodes: nodes.as_ptr(),
             num_nodes: nodes.len(),
             outputs: &2,
+            results: &1,
             like: &-1,
             num_outputs: 1,
             whole: &1,
             num_whole: 1,
+            rows: OPSMITH_ROWS_NONE,
+            row_dims: null(),
+            num_row_dims: 0,
         };
         change(&mut program);
         // SAFETY: it points to what lives as long.
@@ -188,6 +217,17 @@ mod tests {
         let program = told(&NODES, |_| ()).unwrap().unwrap();
         assert_eq!(program.graph.formula(), "y0 = x0 + x1");
         assert_eq!((program.like, program.whole), (vec![None], vec![1]));
+        let rows = |program: &mut OpsmithProgram| {
+            (program.rows, program.row_dims, program.num_row_dims) = (OPSMITH_ROWS_KEPT, &-1, 1);
+        };
+        let sum = [NODES[0], NODES[1], node(OPSMITH_NODE_FOLD_SUM, [0, 0, 0])];
+        let program = told(&sum, rows).unwrap().unwrap();
+        assert_eq!(program.graph.formula(), "y0 = sum(x0)");
+        assert_eq!(program.rows, Some(ProgramRows { dims: vec![-1], keep: true }));
+        // A fold of no row, and one along a second axis.
+        assert!(told(&sum, |_| ()).unwrap().is_none());
+        let second = [NODES[0], NODES[1], node(OPSMITH_NODE_FOLD_SUM, [0, 1, 0])];
+        assert!(told(&second, rows).unwrap().is_none());
         let constant = OpsmithNode { opcode: OPSMITH_NODE_CONSTANT, operands: [0; 3], constant: 0.5 };
         let program = told(&[NODES[0], constant, NODES[2]], |_| ()).unwrap().unwrap();
         assert_eq!(program.graph.formula(), "y0 = x0 + 0.5");
@@ -208,9 +248,12 @@ mod tests {
         assert_eq!(error(&NODES, |program| program.nodes = null()), "expected 3 nodes, got null");
         assert_eq!(
             error(&NODES, |program| program.num_inputs = 1 << 40),
-            "expected at most 65536 inputs, got 1099511627776"
+            "expected at most 1048576 inputs, got 1099511627776"
         );
         assert_eq!(error(&NODES, |program| program.num_outputs = 0), "it has no output");
+        let rows = "expected 0, 1 or 2 for how rows are folded, got 3";
+        assert_eq!(error(&NODES, |program| program.rows = 3), rows);
+        assert_eq!(error(&NODES, |program| program.num_row_dims = 1), "expected 1 dims of a row, got null");
         assert_eq!(error(&NODES, |program| program.like = &-2), "expected one of 2 inputs, got -2");
         assert_eq!(error(&NODES, |program| program.whole = &2), "expected one of 2 inputs, got 2");
         assert_eq!(

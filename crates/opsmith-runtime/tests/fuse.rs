@@ -60,7 +60,7 @@ fn what_others_need_first_is_not_put_together_with_what_needs_them() {
     let mean = squares.mean(&[]).unwrap();
     let centred = (&squares - &mean).unwrap().abs().unwrap();
     let fed = Tensor::from_slice(&[1.0, 2.0, -3.0, 0.5], &[4]).unwrap();
-    assert_called(&graph, &[&centred], &[(&x, &fed)], &["Pointwise", "Mean", "Pointwise"]);
+    assert_called(&graph, &[&centred], &[(&x, &fed)], &["RowWise", "Pointwise"]);
 }
 
 #[test]
@@ -162,12 +162,19 @@ fn random_graphs_give_the_same() {
         let simple = SessionOptions { simplify: false, ..SessionOptions::default() };
         let simple = Session::with_options(&graph, simple).run(&fetches, &feeds).unwrap();
         let (found, wanted) = (fused.run(&fetches, &feeds).unwrap(), plain.run(&fetches, &feeds).unwrap());
+        let calls = called(&fused, &fetches, &feeds);
         for (found, wanted) in found.iter().zip(&wanted).chain(simple.iter().zip(&wanted)) {
             assert_eq!(found.shape(), wanted.shape());
-            let same = |(a, b): (&f64, f64)| a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan());
+            // A sum that is computed with what is before it may have its terms added in another order.
+            let bound = if calls.contains(&"RowWise".to_owned()) { 1e-12 } else { 0.0 };
+            let same = |(a, b): (&f64, f64)| {
+                a.to_bits() == b.to_bits()
+                    || (a.is_nan() && b.is_nan())
+                    || (a - b).abs() < bound * (1.0 + b.abs())
+            };
             assert!(numbers(found).iter().zip(numbers(wanted)).all(same), "{found} {wanted}");
         }
-        saved += called(&plain, &fetches, &feeds).len() - called(&fused, &fetches, &feeds).len();
+        saved += called(&plain, &fetches, &feeds).len() - calls.len();
     }
     assert!(saved > 200, "{saved} calls were saved");
 }

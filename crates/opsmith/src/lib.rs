@@ -15,6 +15,7 @@ pub use opsmith_core::{
 };
 pub use opsmith_kernels::gemm;
 pub use opsmith_kernels::pointwise::ProgramKernel;
+pub use opsmith_kernels::reduce::RowsKernel;
 
 /// What [`Compute`] does with whole arrays: [`map`](ComputeExt::map) applies a body to each element,
 /// [`gemm`](ComputeExt::gemm) multiplies matrices.

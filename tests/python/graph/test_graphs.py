@@ -373,4 +373,29 @@ def test_a_session_with_and_without_fusing_gives_the_same() -> None:
     plain, plain_trace = Session(graph, fuse=False).run_traced([y, loss, slope], {x: fed})
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
-    assert "Pointwise" in trace.summary and "Pointwise" not in plain_trace.summary
+    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(6, 40), (200, 3), (0, 4), (4, 0)])
+def test_folds_are_computed_with_what_is_around_them(dtype: str, shape: tuple[int, int]) -> None:
+    graph = Graph()
+    x, y = graph.placeholder(dtype, [None, shape[1]]), graph.placeholder(dtype, [None, shape[1]])
+    bias = graph.placeholder(dtype, [None])
+    probabilities = opsmith.ops.softmax(x * 0.5 + bias)
+    centred = opsmith.ops.gelu(x) + y
+    centred = centred - centred.mean(-1, keepdims=True)
+    norm = centred / opsmith.ops.sqrt((centred * centred).mean(-1, keepdims=True) + 1e-5)
+    loss = -(opsmith.ops.log_softmax(norm) * probabilities).sum(-1).mean()
+    fetches = [probabilities, norm, loss, *opsmith.gradients(loss, [x, y])]
+    random = np.random.default_rng(0)
+    feeds = {x: random.standard_normal(shape), y: random.standard_normal(shape)}
+    feeds = {key: value.astype(dtype) for key, value in feeds.items()}
+    feeds[bias] = random.standard_normal(shape[1]).astype(dtype)
+    fused, trace = Session(graph).run_traced(fetches, feeds)
+    plain, plain_trace = Session(graph, fuse=False).run_traced(fetches, feeds)
+    for a, b in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4 if dtype == "float32" else 1e-11, atol=1e-6)
+    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
+    for a, b in zip(fused, Session(graph, threads=1).run(fetches, feeds), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -115,8 +115,8 @@ def test_what_is_no_program_is_refused(ops: opsmith.Library) -> None:
     with pytest.raises(
         opsmith.InvalidArgumentError, match="Pointwise: attribute `program` is no program: node 0, `add`"
     ):
-        ops.pointwise([np.ones(2)], program="inputs 1\nadd 0 1\noutput 0", M=1)
+        ops.pointwise([np.ones(2)], program="inputs 1\nadd 0 1\noutput 0 1", M=1)
     with pytest.raises(
         opsmith.InvalidArgumentError, match="the program has 1 inputs and 1 outputs, got 2 and 1"
     ):
-        ops.pointwise([np.ones(2)] * 2, program="inputs 1\ninput 0\noutput 0", M=1)
+        ops.pointwise([np.ones(2)] * 2, program="inputs 1\ninput 0\noutput 0 1", M=1)

@@ -1,7 +1,8 @@
 //! Graphs in numbers, as libraries and programs exchange them.
 
+use crate::axes::{Axes, Axis};
 use crate::expr::graph::{Argument, Graph};
-use crate::expr::node::{Binary, Compare, Id, Node, Unary};
+use crate::expr::node::{Binary, Compare, Fold, Id, Node, Unary};
 
 /// The most inputs and outputs of a listing, so that a number in it does not decide how much memory is taken.
 const MOST_ARGUMENTS: usize = 1 << 16;
@@ -19,13 +20,15 @@ const MOST_NODES: usize = 1 << 20;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// How many inputs there are.
-    pub inputs: usize,
-    /// For each node its opcode and what it is computed from: the position of an input, the bits of a float64, or up to three
-    /// earlier nodes. What is left over is 0.
+    /// For each input the axes that it lies on, as [`Axes::bits`].
+    pub inputs: Vec<u16>,
+    /// For each node its opcode and what it is computed from: the position of an input, the bits of a float64, an axis, a node and
+    /// the axis along which it is folded, or up to three earlier nodes. What is left over is 0.
     pub nodes: Vec<[i64; 4]>,
     /// The node of each output.
     pub outputs: Vec<i64>,
+    /// For each output the axes that it lies on.
+    pub results: Vec<u16>,
 }
 
 /// What a node of a listing does.
@@ -40,10 +43,12 @@ pub(crate) enum Opcode {
     Compare(Compare),
     Binary(Binary),
     Unary(Unary),
+    Fold(Fold),
+    Count,
 }
 
 /// The operations that are no functions of one number. Their positions are numbers of the C ABI: new ones come at the end.
-const OTHERS: [(&str, Opcode); 16] = [
+const OTHERS: [(&str, Opcode); 21] = [
     ("input", Opcode::Input),
     ("constant", Opcode::Constant),
     ("select", Opcode::Select),
@@ -60,6 +65,11 @@ const OTHERS: [(&str, Opcode); 16] = [
     ("pow", Opcode::Binary(Binary::Pow)),
     ("min", Opcode::Binary(Binary::Min)),
     ("max", Opcode::Binary(Binary::Max)),
+    ("fold_sum", Opcode::Fold(Fold::Sum)),
+    ("fold_max", Opcode::Fold(Fold::Max)),
+    ("fold_min", Opcode::Fold(Fold::Min)),
+    ("fold_product", Opcode::Fold(Fold::Product)),
+    ("count", Opcode::Count),
 ];
 
 /// The number of the first function of one number.
@@ -94,13 +104,13 @@ impl Opcode {
     /// How many numbers it is computed from.
     pub(crate) fn arity(self) -> usize {
         match self {
-            Self::Input | Self::Constant | Self::Not | Self::Unary(_) => 1,
-            Self::And | Self::Or | Self::Compare(_) | Self::Binary(_) => 2,
+            Self::Input | Self::Constant | Self::Count | Self::Not | Self::Unary(_) => 1,
+            Self::And | Self::Or | Self::Compare(_) | Self::Binary(_) | Self::Fold(_) => 2,
             Self::Select => 3,
         }
     }
 
-    /// What a node does, and what it is computed from; none of one that is about axes.
+    /// What a node does, and what it is computed from; none of one that is about positions.
     fn of(node: Node) -> Option<(Self, [i64; 3])> {
         let opcode = match node {
             Node::Input(position) => return Some((Self::Input, [position.into(), 0, 0])),
@@ -112,9 +122,9 @@ impl Opcode {
             Node::Compare(op, ..) => Self::Compare(op),
             Node::Binary(op, ..) => Self::Binary(op),
             Node::Unary(op, _) => Self::Unary(op),
-            Node::Attribute(_) | Node::Fold(..) | Node::Count(_) | Node::Index(_) | Node::Detached(_) => {
-                return None;
-            }
+            Node::Fold(op, axis, a) => return Some((Self::Fold(op), [a.0.into(), axis.index() as i64, 0])),
+            Node::Count(axis) => return Some((Self::Count, [axis.index() as i64, 0, 0])),
+            Node::Attribute(_) | Node::Index(_) | Node::Detached(_) => return None,
         };
         let mut operands = [0; 3];
         operands.iter_mut().zip(node.operands()).for_each(|(operand, id)| *operand = id.0.into());
@@ -125,6 +135,10 @@ impl Opcode {
     fn node(self, operands: [i64; 3], inputs: usize, before: &[Node]) -> Result<Node, String> {
         let number = |k: usize| operand(operands[k], before, false);
         let mask = |k: usize| operand(operands[k], before, true);
+        let axis = |k: usize| match usize::try_from(operands[k]) {
+            Ok(axis) if axis < Axis::MOST => Ok(Axis::new(axis)),
+            _ => Err(format!("expected one of {} axes, got {}", Axis::MOST, operands[k])),
+        };
         if let Some(more) = operands[self.arity()..].iter().find(|operand| **operand != 0) {
             return Err(format!("expected {} operands and then zeros, got {more}", self.arity()));
         }
@@ -141,6 +155,8 @@ impl Opcode {
             Self::Compare(op) => Node::Compare(op, number(0)?, number(1)?),
             Self::Binary(op) => Node::Binary(op, number(0)?, number(1)?),
             Self::Unary(op) => Node::Unary(op, number(0)?),
+            Self::Fold(op) => Node::Fold(op, axis(1)?, number(0)?),
+            Self::Count => Node::Count(axis(0)?),
         })
     }
 }
@@ -161,11 +177,8 @@ fn operand(id: i64, before: &[Node], is_mask: bool) -> Result<Id, String> {
 
 impl Graph {
     /// The graph in numbers, attributes with the values that they were traced with; none if it
-    /// [has axes](Self::has_axes).
+    /// reads positions.
     pub fn to_listing(&self) -> Option<Listing> {
-        if self.has_axes() {
-            return None;
-        }
         let graph = self.without_detached();
         let listed = |node: &Node| {
             let node = match *node {
@@ -177,7 +190,9 @@ impl Graph {
         };
         let nodes = graph.nodes().iter().map(listed).collect::<Option<_>>()?;
         let outputs = graph.outputs().iter().map(|id| id.0.into()).collect();
-        Some(Listing { inputs: graph.input_count(), nodes, outputs })
+        let (inputs, results) =
+            (graph.input_axes().map(Axes::bits).collect(), graph.output_axes().map(Axes::bits).collect());
+        Some(Listing { inputs, nodes, outputs, results })
     }
 
     /// The graph that is listed, with inputs `x0`, `x1`, … and outputs `y0`, `y1`, …; none where a node does what is not known
@@ -186,9 +201,9 @@ impl Graph {
     /// # Errors
     /// What is wrong with the listing, and in which node.
     pub fn from_listing(listing: &Listing) -> Result<Option<Self>, String> {
-        let Listing { inputs, nodes, outputs } = listing;
+        let Listing { inputs, nodes, outputs, results } = listing;
         let counts = [
-            (*inputs, MOST_ARGUMENTS, "inputs"),
+            (inputs.len(), MOST_ARGUMENTS, "inputs"),
             (nodes.len(), MOST_NODES, "nodes"),
             (outputs.len(), MOST_ARGUMENTS, "outputs"),
         ];
@@ -198,11 +213,14 @@ impl Graph {
         if outputs.is_empty() {
             return Err("it has no output".to_owned());
         }
+        if results.len() != outputs.len() {
+            return Err(format!("expected the axes of {} outputs, got {}", outputs.len(), results.len()));
+        }
         let mut read = Vec::new();
         read.try_reserve_exact(nodes.len()).map_err(|_| "there is no memory for its nodes")?;
         for &[number, operands @ ..] in nodes {
             let Some(opcode) = Opcode::numbered(number) else { return Ok(None) };
-            let node = opcode.node(operands, *inputs, &read);
+            let node = opcode.node(operands, inputs.len(), &read);
             let at = |error| format!("node {}, `{}`: {error}", read.len(), opcode.told().1);
             let node = node.map_err(at)?;
             read.push(node);
@@ -211,11 +229,18 @@ impl Graph {
             operand(*output, &read, false).map_err(|error| format!("output {position}: {error}"))
         });
         let outputs = outputs.collect::<Result<Vec<Id>, String>>()?;
-        let names = |letter: char, count: usize| -> Vec<Argument> {
-            (0..count).map(|k| Argument::each(format!("{letter}{k}"))).collect()
+        let arguments = |letter: char, all: &[u16]| -> Vec<Argument> {
+            let axes = all.iter().map(|&bits| Axes::from_bits(bits));
+            axes.enumerate().map(|(k, axes)| Argument { name: format!("{letter}{k}"), axes }).collect()
         };
-        let arguments = (names('x', *inputs), names('y', outputs.len()));
-        Ok(Some(Self::new(&read, &outputs, Vec::new(), arguments)))
+        let arguments = (arguments('x', inputs), arguments('y', results));
+        let graph = Self::new(&read, &outputs, Vec::new(), arguments);
+        let more = |(_, (result, own)): &(usize, (Axes, Axes))| !result.is_within(*own);
+        let found = graph.result_axes().into_iter().zip(graph.output_axes()).enumerate().find(more);
+        if let Some((output, (result, own))) = found {
+            return Err(format!("output {output}: it is on axes {result:?}, should be on {own:?}"));
+        }
+        Ok(Some(graph))
     }
 }
 
@@ -224,7 +249,8 @@ mod tests {
     use super::*;
 
     fn error(inputs: usize, nodes: &[[i64; 4]], outputs: &[i64]) -> String {
-        let listing = Listing { inputs, nodes: nodes.to_vec(), outputs: outputs.to_vec() };
+        let (inputs, results) = (vec![1; inputs], vec![1; outputs.len()]);
+        let listing = Listing { inputs, nodes: nodes.to_vec(), outputs: outputs.to_vec(), results };
         Graph::from_listing(&listing).unwrap_err()
     }
 
@@ -241,7 +267,12 @@ mod tests {
     fn what_is_wrong_is_told() {
         let (input, add, exp, lt) = ([0, 0, 0, 0], 9, 65, 6);
         assert_eq!(error(1, &[input], &[]), "it has no output");
-        assert_eq!(error(1 << 40, &[input], &[0]), "expected at most 65536 inputs, got 1099511627776");
+        assert_eq!(error(1 << 17, &[input], &[0]), "expected at most 65536 inputs, got 131072");
+        let fold = "node 1, `fold_sum`: expected one of 16 axes, got 16";
+        assert_eq!(error(1, &[input, [16, 0, 16, 0]], &[1]), fold);
+        let listing = Listing { inputs: vec![1], nodes: vec![input], outputs: vec![0], results: vec![0] };
+        let row = "output 0: it is on axes {0}, should be on {}";
+        assert_eq!(Graph::from_listing(&listing), Err(row.to_owned()));
         assert_eq!(error(1, &[[0, 1, 0, 0]], &[0]), "node 0, `input`: expected one of 1 inputs, got 1");
         assert_eq!(error(1, &[[0, -1, 0, 0]], &[0]), "node 0, `input`: expected one of 1 inputs, got -1");
         let later = "node 1, `add`: expected one of the 1 nodes before it, got 1";
@@ -257,9 +288,10 @@ mod tests {
 
     #[test]
     fn what_a_later_version_adds_is_not_known() {
-        for opcode in [-1, 16, 63, 1000, i64::MIN, i64::MAX] {
+        for opcode in [-1, 21, 63, 1000, i64::MIN, i64::MAX] {
             let nodes = vec![[0, 0, 0, 0], [opcode, 0, 0, 0]];
-            assert_eq!(Graph::from_listing(&Listing { inputs: 1, nodes, outputs: vec![1] }), Ok(None));
+            let listing = Listing { inputs: vec![1], nodes, outputs: vec![1], results: vec![1] };
+            assert_eq!(Graph::from_listing(&listing), Ok(None));
         }
     }
 }

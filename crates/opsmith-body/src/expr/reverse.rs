@@ -7,7 +7,7 @@ use crate::dual::Dual;
 use crate::expr::graph::{Argument, Graph, Value};
 use crate::expr::node::{Binary, Compare, Fold, Id, Node, Unary};
 use crate::expr::read::Read;
-use crate::expr::trace::{Expr, MaskExpr, axes_of, is_constant, node, node_at, record};
+use crate::expr::trace::{Expr, MaskExpr, axes_of, is_constant, node, node_at, of_axis, record};
 use crate::scalar::Scalar;
 
 /// Where a contribution counts: masks of the new graph, and whether each is true or false there.
@@ -139,10 +139,6 @@ impl Graph {
         let gradient = record(inputs, gradients(&self.inputs), &[], |numbers| {
             let (inputs, others) = numbers.split_at(self.input_count());
             let (given, output_gradients) = others.split_at(outputs.len());
-            let of_axis = |of: Node, operand: Option<Expr>| match (of, operand) {
-                (Node::Fold(op, axis, _), Some(a)) => node(Node::Fold(op, axis, a.0)),
-                _ => node(of),
-            };
             let values = || self.values(inputs, of_axis);
             let known = outputs.iter().zip(given).filter(|(output, _)| read.contains(output));
             let mut known: Vec<_> =

@@ -4,10 +4,11 @@ use crate::expr::graph::Graph;
 use crate::expr::listing::{Listing, Opcode};
 
 impl Graph {
-    /// The graph as text, which [`parse`](Self::parse) reads; none if it [has axes](Self::has_axes).
+    /// The graph as text, which [`parse`](Self::parse) reads; none if it reads positions.
     ///
-    /// Each node is a line: a word, and the numbers of the nodes that it is computed from. Attributes have the values that
-    /// they were traced with; constants are written as the bits of a float64.
+    /// The first line says of each input on which axes it lies, as bits. Each node is a line: a word, and the numbers of the nodes
+    /// that it is computed from; an output is the number of a node, and its axes. Attributes have the values that they were traced
+    /// with; constants are written as the bits of a float64.
     ///
     /// ```
     /// use opsmith_body::{Graph, Scalar, compose};
@@ -18,7 +19,8 @@ impl Graph {
     /// ```
     pub fn to_text(&self) -> Option<String> {
         let listing = self.to_listing()?;
-        let mut lines = vec![format!("inputs {}", listing.inputs)];
+        let inputs = listing.inputs.iter().map(|axes| format!(" {axes}")).collect::<String>();
+        let mut lines = vec![format!("inputs{inputs}")];
         for &[number, ref operands @ ..] in &listing.nodes {
             let opcode = Opcode::numbered(number)?;
             let line = opcode.told().1.to_owned();
@@ -29,7 +31,8 @@ impl Graph {
                 }
             });
         }
-        lines.extend(listing.outputs.iter().map(|output| format!("output {output}")));
+        let outputs = listing.outputs.iter().zip(&listing.results);
+        lines.extend(outputs.map(|(output, axes)| format!("output {output} {axes}")));
         Some(lines.join("\n"))
     }
 
@@ -39,8 +42,10 @@ impl Graph {
     /// What is wrong with the text, and in which line or node.
     pub fn parse(text: &str) -> Result<Graph, String> {
         let mut lines = text.lines();
-        let inputs = lines.next().and_then(|line| line.strip_prefix("inputs ")?.trim().parse().ok());
-        let inputs = inputs.ok_or("it should begin by how many inputs there are, `inputs 2`")?;
+        let inputs = lines.next().and_then(|line| {
+            line.strip_prefix("inputs")?.split_ascii_whitespace().map(|axes| axes.parse().ok()).collect()
+        });
+        let inputs = inputs.ok_or("it should begin by the axes of its inputs, `inputs 1 1`")?;
         let mut listing = Listing { inputs, ..Listing::default() };
         for (index, line) in lines.enumerate() {
             read(&mut listing, line).map_err(|error| format!("line {}, `{line}`: {error}", index + 2))?;
@@ -61,7 +66,7 @@ fn read(listing: &mut Listing, line: &str) -> Result<(), String> {
     let numbers = words.map(|word| number(word).ok_or_else(|| format!("`{word}` is no number")));
     let numbers: Vec<i64> = numbers.collect::<Result<_, _>>()?;
     let expected = match (word, opcode) {
-        ("output", _) => 1,
+        ("output", _) => 2,
         (_, Some(opcode)) => opcode.arity(),
         _ => return Err("there is no such operation".to_owned()),
     };
@@ -70,6 +75,7 @@ fn read(listing: &mut Listing, line: &str) -> Result<(), String> {
     }
     let Some(opcode) = opcode else {
         listing.outputs.push(numbers[0]);
+        listing.results.push(u16::try_from(numbers[1]).map_err(|_| format!("{} are no axes", numbers[1]))?);
         return Ok(());
     };
     let mut node = [opcode.told().0, 0, 0, 0];
@@ -81,7 +87,9 @@ fn read(listing: &mut Listing, line: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::axes::Axes;
     use crate::expr::{Expr, compose};
+    use crate::rows::{Each, trace_rows};
     use crate::scalar::Scalar;
 
     #[test]
@@ -101,6 +109,15 @@ mod tests {
         assert_eq!(read.nodes(), graph.nodes());
         assert_eq!(read.outputs(), graph.outputs());
         assert_eq!(read.to_text().unwrap(), text);
+        let arguments = ([("x", Axes::FIRST), ("by", Axes::NONE)], [("y", Axes::FIRST), ("z", Axes::NONE)]);
+        let rows = trace_rows(&arguments.0, &arguments.1, |x| {
+            let all = x[0].sum() * x[0].amax() - x[0].amin() / x[0].prod() + x[0].mean();
+            vec![x[0] * all, all + x[1]]
+        });
+        let text = rows.to_text().unwrap();
+        let read = Graph::parse(&text).unwrap();
+        assert_eq!((read.nodes(), read.outputs()), (rows.nodes(), rows.outputs()));
+        assert_eq!(read.to_text().unwrap(), text);
     }
 
     #[test]
@@ -111,21 +128,22 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told() {
-        let first = "it should begin by how many inputs there are, `inputs 2`";
+        let first = "it should begin by the axes of its inputs, `inputs 1 1`";
         let errors = [
             ("", first),
             ("input 0", first),
             ("inputs 1\n", "it has no output"),
-            ("inputs 99999999\noutput 0", "expected at most 65536 inputs, got 99999999"),
+            ("inputs 65536\noutput 0 1", first),
+            ("inputs 1\ninput 0\noutput 0 -1", "line 3, `output 0 -1`: -1 are no axes"),
             (
-                "inputs 1\ninput 0\nexp 1\noutput 0",
+                "inputs 1\ninput 0\nexp 1\noutput 0 1",
                 "node 1, `exp`: expected one of the 1 nodes before it, got 1",
             ),
-            ("inputs 1\ninput 0\nadd 0\noutput 0", "line 3, `add 0`: expected 2 operands"),
-            ("inputs 1\ninput 0\nexp 0 0\noutput 0", "line 3, `exp 0 0`: expected 1 operands"),
-            ("inputs 1\ninput 0\nfrob 0\noutput 0", "line 3, `frob 0`: there is no such operation"),
-            ("inputs 1\ninput 0\n\noutput 0", "line 3, ``: it says nothing"),
-            ("inputs 1\nconstant xyz\noutput 0", "line 2, `constant xyz`: `xyz` is no number"),
+            ("inputs 1\ninput 0\nadd 0\noutput 0 1", "line 3, `add 0`: expected 2 operands"),
+            ("inputs 1\ninput 0\nexp 0 0\noutput 0 1", "line 3, `exp 0 0`: expected 1 operands"),
+            ("inputs 1\ninput 0\nfrob 0\noutput 0 1", "line 3, `frob 0`: there is no such operation"),
+            ("inputs 1\ninput 0\n\noutput 0 1", "line 3, ``: it says nothing"),
+            ("inputs 1\nconstant xyz\noutput 0 1", "line 2, `constant xyz`: `xyz` is no number"),
         ];
         for (text, expected) in errors {
             assert_eq!(Graph::parse(text).unwrap_err(), expected);

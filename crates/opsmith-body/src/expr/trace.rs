@@ -139,9 +139,27 @@ pub fn trace<B: Body<IN, OUT>, const IN: usize, const OUT: usize>(body: &B) -> G
 /// assert_eq!(fourth.formula(), "t0 = x0 * x0\ny0 = t0 * t0");
 /// ```
 pub fn compose(inputs: usize, outputs: usize, computation: impl FnOnce(&[Expr]) -> Vec<Expr>) -> Graph {
-    let names =
-        |letter: char, count: usize| (0..count).map(|k| Argument::each(format!("{letter}{k}"))).collect();
-    record(names('x', inputs), names('y', outputs), &[], computation)
+    compose_over(&vec![Axes::FIRST; inputs], &vec![Axes::FIRST; outputs], computation)
+}
+
+/// The same from inputs to outputs that lie on these axes: graphs are put together by [`Graph::again`].
+pub fn compose_over(
+    inputs: &[Axes],
+    outputs: &[Axes],
+    computation: impl FnOnce(&[Expr]) -> Vec<Expr>,
+) -> Graph {
+    let arguments = |letter: char, all: &[Axes]| {
+        all.iter().enumerate().map(|(k, &axes)| Argument { name: format!("{letter}{k}"), axes }).collect()
+    };
+    record(arguments('x', inputs), arguments('y', outputs), &[], computation)
+}
+
+/// A node that is about an axis, of this operand, in the recording.
+pub(crate) fn of_axis(of: Node, operand: Option<Expr>) -> Expr {
+    match (of, operand) {
+        (Node::Fold(op, axis, _), Some(a)) => node(Node::Fold(op, axis, a.0)),
+        _ => node(of),
+    }
 }
 
 /// A number that is a node of the graph which this thread records.

@@ -2,7 +2,10 @@
 
 use std::ptr::null;
 
-use opsmith_abi::{OPSMITH_NODE_CONSTANT, OpsmithAttr, OpsmithNode, OpsmithProgram};
+use opsmith_abi::{
+    OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE, OpsmithAttr,
+    OpsmithNode, OpsmithProgram,
+};
 use opsmith_core::{Error, Program, Result, memory};
 
 use super::call::attributes;
@@ -14,9 +17,12 @@ use crate::StaticLibrary;
 struct Told {
     header: OpsmithProgram,
     nodes: Vec<OpsmithNode>,
+    inputs: Vec<u16>,
     outputs: Vec<u32>,
+    results: Vec<u16>,
     like: Vec<i32>,
     whole: Vec<u32>,
+    row_dims: Vec<i64>,
 }
 
 /// Tells the program of an op; null where there is none.
@@ -45,18 +51,30 @@ fn told(program: &Program) -> Result<Told> {
     let like = program.like.iter().map(|like| like.map_or(Ok(-1), |input| number(input as i64)));
     let like = memory::try_collected(like, "a program")?;
     let whole = each(&mut program.whole.iter().map(|input| *input as i64))?;
+    let copied = |axes: &[u16]| memory::collected(axes.iter().copied(), "a program");
+    let (inputs, results) = (copied(&program.inputs)?, copied(&program.results)?);
+    let row_dims = program.rows.iter().flat_map(|rows| rows.dims.iter().copied()).collect::<Vec<i64>>();
     let header = OpsmithProgram {
         size: size_of::<OpsmithProgram>(),
-        num_inputs: program.inputs,
+        inputs: inputs.as_ptr(),
+        num_inputs: inputs.len(),
         nodes: nodes.as_ptr(),
         num_nodes: nodes.len(),
         outputs: outputs.as_ptr(),
         like: like.as_ptr(),
-        num_outputs: outputs.len().min(like.len()),
+        results: results.as_ptr(),
+        num_outputs: outputs.len().min(like.len()).min(results.len()),
         whole: whole.as_ptr(),
         num_whole: whole.len(),
+        rows: match &program.rows {
+            None => OPSMITH_ROWS_NONE,
+            Some(rows) if rows.keep => OPSMITH_ROWS_KEPT,
+            Some(_) => OPSMITH_ROWS_LEFT_OUT,
+        },
+        row_dims: row_dims.as_ptr(),
+        num_row_dims: row_dims.len(),
     };
-    Ok(Told { header, nodes, outputs, like, whole })
+    Ok(Told { header, nodes, inputs, outputs, results, like, whole, row_dims })
 }
 
 fn node(&[opcode, operands @ ..]: &[i64; 4]) -> Result<OpsmithNode> {

@@ -14,12 +14,12 @@ mod whole;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use opsmith_body::{Graph, Listing};
+use opsmith_body::Graph;
 use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::space::{Extents, IndexSpace, Layout, broadcast_shape};
 use opsmith_core::{
     DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
-    Program, Result, Shape, TensorViewMut, bail,
+    Result, Shape, TensorViewMut, bail,
 };
 use smallvec::SmallVec;
 
@@ -62,28 +62,11 @@ fn stated(
         let (graph, family) = facts.derived(trace, construction, order)?;
         explain(construction, graph, &family)
     });
-    def.program(move |construction| {
-        let is_faithful = trace(construction)?.is_faithful();
-        let (graph, family) = facts.derived(trace, construction, order)?;
-        let listing = graph.to_listing().filter(|_| is_faithful);
-        Ok(listing.map(|listing| program(listing, &family, facts.inputs.len())))
-    })
+    def.program(move |construction| facts.program(trace, construction, order, None))
 }
 
 fn trace<B: Pointwise>(construction: &OpKernelConstruction<'_>) -> Result<Graph> {
     Ok(B::new(construction)?.trace())
-}
-
-/// What an op of the family computes of each element, as a program; `forward` is how many inputs the forward op has.
-fn program(Listing { inputs, nodes, outputs }: Listing, family: &Family, forward: usize) -> Program {
-    let input = |like| match like {
-        Like::Input(input) => Some(input),
-        Like::Output(_) => None,
-    };
-    let like = family.outputs.iter().map(|output| input(output.like)).collect();
-    let others = family.inputs.iter().enumerate().skip(forward);
-    let whole = others.flat_map(|(position, argument)| input(argument.like).into_iter().chain([position]));
-    Program { inputs, nodes, outputs, like, whole: whole.collect() }
 }
 
 /// Explains an op of a family.

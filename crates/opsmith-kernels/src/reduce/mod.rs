@@ -3,6 +3,7 @@
 //! A row is the last `axes` dims, or, of an op that says so, any dims. What there is one of for each position broadcasts to all dims, what there is one of for
 //! each row to the other dims. On the processor they are bodies over one axis, which stands for all dims of a row.
 
+mod program;
 mod row_dims;
 
 use std::marker::PhantomData;
@@ -16,6 +17,7 @@ use opsmith_core::{
 };
 use smallvec::SmallVec;
 
+pub use self::program::RowsKernel;
 use self::row_dims::RowDims;
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
@@ -42,9 +44,14 @@ pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let read = B::FACTS.read(trace::<B>, &|output| B::OUTPUT_AXES[output] == B::INPUT_AXES[0]);
     let def = B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels);
     let def = def.parallel(&B::FACTS.parallel(ORDER, &read, |like| RowDims::parallel::<B>(like).to_owned()));
-    RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr)).explain(|construction| {
+    let def = RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr));
+    let def = def.explain(|construction| {
         let (graph, family) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
         explain(construction, graph, &family)
+    });
+    def.program(|construction| {
+        let rows = RowDims::new(construction, B::ANY_AXES)?.told();
+        B::FACTS.program(trace::<B>, construction, ORDER, Some(rows))
     })
 }
 

@@ -1,7 +1,7 @@
 //! Which dims of a tensor are a row: as many of the last ones as an attribute says, or any that one lists.
 
 use opsmith_core::family::Like;
-use opsmith_core::{Dim, InferenceContext, OpKernelConstruction, Result, Shape, bail};
+use opsmith_core::{Dim, InferenceContext, OpKernelConstruction, ProgramRows, Result, Shape, bail};
 use smallvec::SmallVec;
 
 use super::Reduction;
@@ -48,6 +48,16 @@ impl RowDims {
             });
         }
         construction.attr("axes").map(RowDims::Last)
+    }
+
+    /// The same for a program.
+    pub(crate) fn told(self) -> ProgramRows {
+        match self {
+            RowDims::Last(axes) => {
+                ProgramRows { dims: (1..=axes as i64).map(|dim| -dim).collect(), keep: false }
+            }
+            RowDims::Any { axes, keep } => ProgramRows { dims: axes, keep },
+        }
     }
 }
 

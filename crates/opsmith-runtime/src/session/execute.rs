@@ -137,17 +137,20 @@ impl Run<'_> {
 
     /// Calls the op of a step, which changes nothing.
     fn call(&self, step: &Step) -> Result<Given> {
-        let inputs = self.inputs(step);
+        self.call_on(step, &self.inputs(step))
+    }
+
+    fn call_on(&self, step: &Step, inputs: &[Option<&Tensor>]) -> Result<Given> {
         let is_measured = self.plan.parallel && step.cost.load(Ordering::Relaxed) == 0;
         let begin = (is_measured || self.recorder.is_some()).then(Instant::now);
         let (op, attrs, wanted) = match &step.action {
-            Action::Fused(fused) if !fused.fits(&inputs) => return self.one_by_one(step, fused),
+            Action::Fused(fused) if !fused.fits(inputs) => return self.one_by_one(step, fused, inputs),
             Action::Fused(Fused { op, attrs, .. }) => (op, attrs, u64::MAX),
             Action::Call { op, attrs, wanted } => (op, attrs, *wanted),
             _ => unreachable!("steps that write variables run by themselves"),
         };
         let call = OpCall { op, attrs, counts: &step.node.counts, wanted, threads: self.plan.threads };
-        let given = call.run(&inputs, Some(&step.prepared), self.pool);
+        let given = call.run(inputs, Some(&step.prepared), self.pool);
         let given = given.map_err(|error| at_node(error, &step.node))?;
         if let Some(begin) = begin {
             self.measured(step, begin, &given);
@@ -160,8 +163,10 @@ impl Run<'_> {
     }
 
     /// Runs the parts of a step whose shapes do not fit together as one.
-    fn one_by_one(&self, step: &Step, fused: &Fused) -> Result<Given> {
+    fn one_by_one(&self, step: &Step, fused: &Fused, inputs: &[Option<&Tensor>]) -> Result<Given> {
         let begin = Instant::now();
+        let outside: HashMap<Slot, &Tensor> =
+            step.inputs.iter().zip(inputs).filter_map(|(slot, value)| Some(((*slot)?, (*value)?))).collect();
         let mut made: HashMap<Slot, Tensor> = HashMap::new();
         let mut readers: HashMap<Slot, usize> = HashMap::new();
         for &slot in fused
@@ -173,18 +178,16 @@ impl Run<'_> {
             *readers.entry(slot).or_default() += 1;
         }
         for part in &fused.parts {
-            let Action::Call { op, attrs, wanted } = &part.action else { continue };
-            let begin = Instant::now();
             let given = {
-                let value = |slot: &Slot| made.get(slot).or(self.slots[*slot].as_ref());
+                let value = |slot: &Slot| {
+                    // Constants that are numbers of the program are no inputs of it.
+                    let outside = || outside.get(slot).copied().or(self.slots[*slot].as_ref());
+                    made.get(slot).or_else(outside)
+                };
                 let inputs: SmallVec<[Option<&Tensor>; 8]> =
                     part.inputs.iter().map(|slot| slot.as_ref().and_then(value)).collect();
-                let (counts, threads) = (&part.node.counts, self.plan.threads);
-                let call = OpCall { op, attrs, counts, wanted: *wanted, threads };
-                call.run(&inputs, Some(&part.prepared), self.pool)
+                self.call_on(part, &inputs)?
             };
-            let given = given.map_err(|error| at_node(error, &part.node))?;
-            self.measured(part, begin, &given);
             for slot in part.inputs.iter().flatten() {
                 let left = readers.entry(*slot).or_default();
                 *left -= 1;

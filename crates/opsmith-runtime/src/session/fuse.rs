@@ -1,22 +1,28 @@
-//! Pointwise steps that follow each other become one: a program that goes through memory once.
+//! Pointwise steps and folds that follow each other become one: a program that goes through memory once, or once for each fold
+//! that needs the one before.
 //!
-//! What a pointwise op computes, its library tells as a graph. The graphs of steps that read each other's outputs are put
-//! together to one, which the standard operator `Pointwise` computes. Steps go together when their outputs have the same
-//! shape. Where that is not known before the run, it is checked in the run, and steps that do not fit run one by one.
+//! What a pointwise op or a reduction computes, its library tells as a graph. The graphs of steps that read each other's outputs
+//! are put together to one, which the standard operator `Pointwise` computes, or `RowWise` if there are folds. Steps go
+//! together when they are over the same elements and fold the same dims: what they give has every element, or one number for
+//! each row. Where that is not known before the run, it is checked in the run, and steps that do not fit run as if there were no
+//! folds to be put together with others, or one by one.
+
+mod build;
+mod forms;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use opsmith_body::{Expr, Scalar, compose};
+use opsmith_body::Axes;
 use opsmith_core::fork::OnceLock;
-use opsmith_core::space::broadcast_shape;
 use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
 
-use super::plan::{Action, KEPT, Slot, Step};
+use self::build::{Build, Shapes};
+use self::forms::{Candidate, Form, Read, Space};
+use super::plan::{Action, Slot, Step};
 use crate::graph::{Kind, Known, Node, may_be};
 use crate::op::Op;
-use crate::program::OpProgram;
 use crate::standard;
 use crate::tensor::Tensor;
 
@@ -26,36 +32,28 @@ const MOST_STEPS: usize = 2048;
 /// The most tensors that one reads: a block of each has to stay in the cache.
 const MOST_INPUTS: usize = 48;
 
+/// The most tensors that steps with folds read and make: code is written for each shape, and `RowWise` has no more arguments.
+const MOST_OF_ROWS: usize = 64;
+
 /// Steps that run as one.
 pub(super) struct Fused {
     pub(super) op: Op,
     pub(super) attrs: Arc<[(String, AttrValue)]>,
-    /// What they were, for shapes that do not fit.
+    /// What they were, for shapes that do not fit: pointwise ones that follow each other as one.
     pub(super) parts: Vec<Step>,
-    /// Inputs, by position, that must broadcast to the shape of all.
-    whole: Vec<Vec<usize>>,
-    /// Inputs that must have the shape of all.
-    full: Vec<usize>,
+    shapes: Shapes,
     /// Whether the shapes fit in every run.
     proven: bool,
 }
 
 impl Fused {
-    /// Whether every part gives tensors of the shape that all inputs broadcast to.
+    /// Whether every part gives tensors of the shapes that it was thought to.
     pub(super) fn fits(&self, inputs: &[Option<&Tensor>]) -> bool {
         if self.proven {
             return true;
         }
         let shapes: Option<Vec<&[usize]>> = inputs.iter().map(|input| Some((*input)?.shape())).collect();
-        shapes.is_some_and(|shapes| self.fit(&shapes))
-    }
-
-    fn fit(&self, shapes: &[&[usize]]) -> bool {
-        let Some(all) = broadcast_shape(shapes.iter().copied()) else { return false };
-        let is_whole = |part: &Vec<usize>| {
-            broadcast_shape(part.iter().map(|&input| shapes[input])).is_some_and(|s| s == all)
-        };
-        self.full.iter().all(|&input| shapes[input] == all.as_slice()) && self.whole.iter().all(is_whole)
+        shapes.is_some_and(|shapes| self.shapes.fit(&shapes))
     }
 }
 
@@ -63,12 +61,10 @@ impl Fused {
 pub(super) struct Slots<'a> {
     /// Those that are the same in each run.
     pub(super) constants: &'a [Option<Tensor>],
-    /// How often each is read; [`KEPT`] for what is fetched.
+    /// How often each is read; [`KEPT`](super::plan::KEPT) for what is fetched.
     pub(super) readers: &'a [u32],
     /// What each holds, as far as it is known.
     pub(super) known: &'a [Known],
-    /// The step that fills each.
-    pub(super) made_by: &'a [Option<usize>],
 }
 
 /// Puts steps together.
@@ -76,20 +72,42 @@ pub(super) struct Slots<'a> {
 /// # Errors
 /// `Internal` where the engine lacks the op for it, or a library tells a program that is none.
 pub(super) fn fuse(steps: Vec<Step>, slots: &Slots<'_>) -> Result<Vec<Step>> {
-    let mut regions = Regions { slots, list: vec![], of_step: vec![None; steps.len()] };
+    let mut regions = Regions::new(slots, true);
     for (index, step) in steps.iter().enumerate() {
         regions.add(index, step)?;
     }
-    regions.into_steps(steps)
+    let mut steps = regions.put_together(steps.into_iter().enumerate().collect())?;
+    let mut place = HashMap::new();
+    for (index, (_, members)) in steps.iter().enumerate() {
+        place.extend(members.iter().map(|&member| (member, index)));
+    }
+    for (index, (step, _)) in steps.iter_mut().enumerate() {
+        step.needs.iter_mut().for_each(|needed| *needed = place[needed]);
+        step.needs.retain(|needed| *needed != index);
+        step.needs.sort_unstable();
+        step.needs.dedup();
+    }
+    Ok(steps.into_iter().map(|(step, _)| step).collect())
+}
+
+/// A step of a region.
+struct Member {
+    candidate: Candidate,
+    /// The form of what it computes, if it does not fold, and those of its outputs.
+    form: Form,
+    outputs: Vec<Form>,
 }
 
 /// Steps that can become one.
 struct Region {
-    members: Vec<(usize, Arc<OpProgram>)>,
-    /// What each of its tensors is.
-    known: Known,
+    members: Vec<(usize, Member)>,
+    space: Space,
+    /// How what it makes lies in the space.
+    forms: HashMap<Slot, Form>,
     /// What it reads of others.
     inputs: HashSet<Slot>,
+    /// Whether it has functions that code calls.
+    has_calls: bool,
     /// Whether more may come: nobody else has read what it gives, so whoever comes cannot be in need of itself.
     is_open: bool,
 }
@@ -98,92 +116,179 @@ struct Regions<'a> {
     slots: &'a Slots<'a>,
     list: Vec<Region>,
     /// The region of each step.
-    of_step: Vec<Option<usize>>,
+    of_step: HashMap<usize, usize>,
+    /// Whether steps that fold are put together with others.
+    folds: bool,
 }
 
-impl Regions<'_> {
+impl<'a> Regions<'a> {
+    fn new(slots: &'a Slots<'a>, folds: bool) -> Self {
+        Regions { slots, list: vec![], of_step: HashMap::new(), folds }
+    }
+
     /// Adds a step to the regions whose outputs it reads, which become one, or begins one with it.
     fn add(&mut self, index: usize, step: &Step) -> Result<()> {
-        let mut before: Vec<usize> = step.needs.iter().filter_map(|&needed| self.of_step[needed]).collect();
+        let mut before: Vec<usize> =
+            step.needs.iter().filter_map(|needed| self.of_step.get(needed).copied()).collect();
         before.sort_unstable();
         before.dedup();
+        before.sort_by_key(|&region| std::cmp::Reverse(self.list[region].members.len()));
         let candidate = self.candidate(step)?;
-        let (mut joined, others): (Vec<usize>, Vec<usize>) = before.into_iter().partition(|&region| {
-            let region = &self.list[region];
-            region.is_open && candidate.as_ref().is_some_and(|(_, known)| like(&region.known, known))
-        });
-        others.iter().for_each(|&region| self.list[region].is_open = false);
-        let Some((program, known)) = candidate else { return Ok(()) };
-        let read = step.inputs.iter().flatten().copied().filter(|&slot| self.single(slot).is_none());
-        let read: HashSet<Slot> = read.collect();
-        joined.sort_unstable_by_key(|&region| self.list[region].members.len());
-        let Some(into) = joined.pop().filter(|&into| self.is_small(into, &joined, &read)) else {
-            joined.iter().for_each(|&region| self.list[region].is_open = false);
-            self.begin(index, Region { members: vec![(index, program)], known, inputs: read, is_open: true });
+        let (mut joined, mut place) = (Vec::new(), None);
+        if let Some(candidate) = &candidate {
+            for &region in before.iter().filter(|&&region| self.list[region].is_open) {
+                joined.push(region);
+                match self.place(&joined, step, candidate) {
+                    Some(found) => place = Some(found),
+                    None => _ = joined.pop(),
+                }
+            }
+        }
+        if place.as_ref().is_none_or(|(space, _)| !self.is_small(&joined, space, step)) {
+            (joined, place) = (vec![], None);
+        }
+        before
+            .iter()
+            .filter(|region| !joined.contains(region))
+            .for_each(|&other| self.list[other].is_open = false);
+        let Some(candidate) = candidate else { return Ok(()) };
+        let Some((space, (form, outputs))) = place.or_else(|| self.place(&[], step, &candidate)) else {
             return Ok(());
         };
-        for region in joined {
-            let (members, inputs) = self.list[region].empty();
-            members.iter().for_each(|(member, _)| self.of_step[*member] = Some(into));
+        let made = step.outputs.iter().zip(&outputs);
+        let forms: Vec<(Slot, Form)> = made.filter_map(|(slot, form)| Some(((*slot)?, *form))).collect();
+        let into = joined.first().copied().unwrap_or(self.list.len());
+        if joined.is_empty() {
+            let (members, forms, inputs) = Default::default();
+            let (space, has_calls) = (space.clone(), false);
+            self.list.push(Region { members, space, forms, inputs, has_calls, is_open: true });
+        }
+        for &region in joined.iter().skip(1) {
+            let old = &mut self.list[region];
+            old.is_open = false;
+            let has_calls = old.has_calls;
+            let (members, forms, inputs) = (
+                std::mem::take(&mut old.members),
+                std::mem::take(&mut old.forms),
+                std::mem::take(&mut old.inputs),
+            );
+            self.of_step.extend(members.iter().map(|(member, _)| (*member, into)));
             self.list[into].members.extend(members);
+            self.list[into].forms.extend(forms);
+            self.list[into].has_calls |= has_calls;
             self.list[into].inputs.extend(inputs);
         }
-        self.of_step[index] = Some(into);
+        self.of_step.insert(index, into);
+        let read: Vec<Slot> = self.read(step).collect();
         let region = &mut self.list[into];
-        region.members.push((index, program));
+        region.space = space;
+        region.has_calls |= candidate.has_calls();
+        region.members.push((index, Member { candidate, form, outputs }));
         region.inputs.extend(read);
-        let is_own = |slot: &Slot| {
-            let maker = self.slots.made_by[*slot];
-            maker.and_then(|maker| self.of_step[maker]) == Some(into)
-        };
-        region.inputs.retain(|slot| !is_own(slot));
+        region.forms.extend(forms);
+        region.inputs.retain(|slot| !region.forms.contains_key(slot));
         Ok(())
     }
 
-    /// Whether regions and what a step reads are small enough together; if not, the first gets no more.
-    fn is_small(&mut self, into: usize, others: &[usize], read: &HashSet<Slot>) -> bool {
-        let regions = || others.iter().chain([&into]).map(|&region| &self.list[region]);
+    /// What a step reads that is no number of the program.
+    fn read(&self, step: &Step) -> impl Iterator<Item = Slot> {
+        step.inputs.iter().flatten().copied().filter(|&slot| self.single(slot).is_none())
+    }
+
+    /// The space of regions with one step more, and the forms of that there, if it fits.
+    fn place(
+        &self,
+        joined: &[usize],
+        step: &Step,
+        candidate: &Candidate,
+    ) -> Option<(Space, (Form, Vec<Form>))> {
+        let mut regions = joined.iter().map(|&region| &self.list[region]);
+        let space = match regions.next() {
+            None => candidate.space.clone(),
+            Some(first) => {
+                let space = regions.try_fold(first.space.clone(), |space, other| space.with(&other.space))?;
+                match candidate.program.rows {
+                    Some(_) => space.with(&candidate.space)?,
+                    None => space,
+                }
+            }
+        };
+        let read = |slot: Slot| {
+            let own = joined.iter().find_map(|&region| self.list[region].forms.get(&slot));
+            own.map_or_else(
+                || Read::Outside(&self.slots.known[slot], self.single(slot).is_some()),
+                |form| Read::Own(*form),
+            )
+        };
+        // Nests take longer than a pointwise step to call functions.
+        let has_calls = joined.iter().any(|&region| self.list[region].has_calls) || candidate.has_calls();
+        if has_calls && space.row.is_some() && !joined.is_empty() {
+            return None;
+        }
+        let forms = candidate.place(step, &space, read)?;
+        Some((space, forms))
+    }
+
+    /// Whether regions and one step more are small enough together.
+    fn is_small(&self, joined: &[usize], space: &Space, step: &Step) -> bool {
+        let regions = || joined.iter().map(|&region| &self.list[region]);
         let members: usize = regions().map(|region| region.members.len()).sum();
         let inputs: usize = regions().map(|region| region.inputs.len()).sum();
-        let is_small = members < MOST_STEPS && inputs + read.len() <= MOST_INPUTS;
-        self.list[into].is_open = is_small;
-        is_small
+        let made: usize = regions().map(|region| region.forms.len()).sum();
+        let inputs = inputs + self.read(step).collect::<HashSet<Slot>>().len();
+        members < MOST_STEPS
+            && inputs <= MOST_INPUTS
+            && (space.row.is_none() || inputs + made + step.outputs.len() <= MOST_OF_ROWS)
     }
 
-    fn begin(&mut self, index: usize, region: Region) {
-        self.of_step[index] = Some(self.list.len());
-        self.list.push(region);
-    }
-
-    /// The program of a step that may be part of a region, and what its outputs are.
-    fn candidate(&self, step: &Step) -> Result<Option<(Arc<OpProgram>, Known)>> {
+    /// A step that may be part of a region, alone.
+    fn candidate(&self, step: &Step) -> Result<Option<Candidate>> {
         let Action::Call { op, attrs, .. } = &step.action else { return Ok(None) };
         let Some(known) = self.may_fuse(step) else { return Ok(None) };
         let Some(program) = op.program(attrs, known.dtype)? else { return Ok(None) };
-        let fits =
-            program.graph.input_count() == step.inputs.len() && program.like.len() == step.outputs.len();
-        Ok(fits.then_some((program, known)))
+        let graph = &program.graph;
+        if graph.input_count() != step.inputs.len() || program.like.len() != step.outputs.len() {
+            return Ok(None);
+        }
+        let space = match &program.rows {
+            Some(rows) if self.folds => {
+                // That of what has every element: the input with the most dims.
+                let each =
+                    step.inputs.iter().zip(graph.input_axes()).filter(|(_, axes)| *axes == Axes::FIRST);
+                let each = each.filter_map(|(slot, _)| Some(self.slots.known[(*slot)?].clone()));
+                let rank = |known: &Known| known.shape.dims().map_or(0, <[_]>::len);
+                let Some(known) = each.max_by_key(rank).filter(|known| rank(known) > 0) else {
+                    return Ok(None);
+                };
+                let Some(row) = marks(&rows.dims, rank(&known)) else { return Ok(None) };
+                Space { known, row: Some(row) }
+            }
+            Some(_) => return Ok(None),
+            None => {
+                // A gradient has the shape of an input, and what it is made of has that of all.
+                let given = program.whole.last().and_then(|&input| step.inputs[input]);
+                let known = given.map_or(known, |slot| self.slots.known[slot].clone());
+                Space { known, row: None }
+            }
+        };
+        Ok(Some(Candidate { program, space }))
     }
 
-    /// What the outputs of a step are, if as far as its tensors go it may be part of a region.
+    /// What the first output of a step is, if as far as its tensors go it may be part of a region.
     fn may_fuse(&self, step: &Step) -> Option<Known> {
         let node = &step.node;
         if !node.is_pure() || !node.controls.is_empty() || node.counts.iter().any(|&count| count > 1) {
             return None;
         }
         let outputs = node.outputs.iter().zip(&step.outputs).filter(|(_, slot)| slot.is_some());
-        let mut outputs = outputs.map(|(known, _)| known);
-        let known = outputs.next()?.clone();
+        let known = outputs.map(|(known, _)| known).next()?.clone();
         let is_float = matches!(known.dtype, DType::Float32 | DType::Float64) && known.shape.dims().is_some();
-        let inputs = step.inputs.iter().flatten();
-        if !is_float
-            || !outputs.all(|other| like(other, &known))
-            || !inputs.clone().all(|&slot| broadcasts(&self.slots.known[slot], &known))
-            || inputs.clone().all(|&slot| self.single(slot).is_some())
-        {
-            return None;
-        }
-        Some(known)
+        let mut inputs = step.inputs.iter().flatten();
+        let fits = inputs.clone().all(|&slot| {
+            let input = &self.slots.known[slot];
+            input.dtype == known.dtype && input.shape.dims().is_some()
+        });
+        (is_float && fits && inputs.any(|&slot| self.single(slot).is_none())).then_some(known)
     }
 
     /// The number that is the same in each run. One that has dims may give what is computed from it more dims.
@@ -196,74 +301,99 @@ impl Regions<'_> {
         }
     }
 
-    /// The steps, those of each region as one in the place of its last.
-    fn into_steps(mut self, steps: Vec<Step>) -> Result<Vec<Step>> {
-        let mut old: Vec<Option<Step>> = steps.into_iter().map(Some).collect();
-        let mut place = vec![0; old.len()];
-        let mut new: Vec<Step> = Vec::with_capacity(old.len());
-        for index in 0..old.len() {
-            let Some(region) = self.of_step[index] else {
-                place[index] = new.len();
-                new.extend(old[index].take());
+    /// The steps, those of each region as one in the place of its last, and which they were.
+    fn put_together(mut self, steps: Vec<(usize, Step)>) -> Result<Vec<(Step, Vec<usize>)>> {
+        let mut new = Vec::with_capacity(steps.len());
+        let mut old: HashMap<usize, Step> = HashMap::new();
+        for (index, step) in steps {
+            let Some(&region) = self.of_step.get(&index) else {
+                new.push((step, vec![index]));
                 continue;
             };
+            old.insert(index, step);
             let region = &mut self.list[region];
             region.members.sort_unstable_by_key(|(member, _)| *member);
             if region.members.last().is_none_or(|(last, _)| *last != index) {
                 continue;
             }
-            let members = std::mem::take(&mut region.members);
-            members.iter().for_each(|(member, _)| place[*member] = new.len());
-            let taken =
-                members.into_iter().filter_map(|(member, program)| Some((old[member].take()?, program)));
-            let mut taken: Vec<(Step, Arc<OpProgram>)> = taken.collect();
-            let step = match taken.len() {
-                1 => taken.remove(0).0,
-                _ => self.fused(taken)?,
-            };
-            new.push(step);
-        }
-        for (index, step) in new.iter_mut().enumerate() {
-            step.needs.iter_mut().for_each(|needed| *needed = place[*needed]);
-            step.needs.retain(|needed| *needed != index);
-            step.needs.sort_unstable();
-            step.needs.dedup();
+            let (members, space, forms) = (
+                std::mem::take(&mut region.members),
+                region.space.clone(),
+                std::mem::take(&mut region.forms),
+            );
+            let indices: Vec<usize> = members.iter().map(|(member, _)| *member).collect();
+            let taken = members.into_iter().filter_map(|(at, member)| Some((old.remove(&at)?, member)));
+            let mut taken: Vec<(Step, Member)> = taken.collect();
+            match taken.len() {
+                1 => new.push((taken.remove(0).0, indices)),
+                _ => new.extend(self.fused(taken, indices, (&space, &forms))?),
+            }
         }
         Ok(new)
     }
 
-    /// Several steps as one.
-    fn fused(&self, steps: Vec<(Step, Arc<OpProgram>)>) -> Result<Step> {
-        let mut build = Build::default();
-        for (step, program) in &steps {
-            build.add(step, program, self);
+    /// Several steps as one, if their shapes are not known not to fit.
+    fn fused(
+        &self,
+        steps: Vec<(Step, Member)>,
+        indices: Vec<usize>,
+        (space, forms): (&Space, &HashMap<Slot, Form>),
+    ) -> Result<Vec<(Step, Vec<usize>)>> {
+        let build = Build::new(&steps, (space, forms), self);
+        let graph = build.graph(&steps);
+        let functions = steps.iter().map(|(_, member)| member.candidate.program.graph.functions_by_passes());
+        let repeats = space.row.is_some() && graph.functions_by_passes() > functions.sum();
+        let program = graph.to_text().unwrap_or_default();
+        let mut attrs: Vec<(String, AttrValue)> = vec![
+            ("program".to_owned(), program.into()),
+            ("M".to_owned(), (build.outputs.len() as i64).into()),
+        ];
+        if space.row.is_some() {
+            let row: Vec<i64> =
+                (0..space.rank()).filter(|&dim| space.is_row(dim)).map(|dim| dim as i64).collect();
+            attrs.push(("rank".to_owned(), (space.rank() as i64).into()));
+            attrs.push(("row".to_owned(), row.into()));
+            attrs.push(("lacking".to_owned(), build.lacking().into()));
         }
-        let outputs = build.outputs(self.slots.readers);
-        let graph =
-            compose(build.inputs.len(), outputs.len(), |inputs| build.trace(&steps, &outputs, inputs));
-        let attrs: Arc<[(String, AttrValue)]> = Arc::new([
-            ("program".to_owned(), graph.to_text().unwrap_or_default().into()),
-            ("M".to_owned(), (outputs.len() as i64).into()),
-        ]);
-        let op = standard::op("Pointwise")?;
+        let attrs: Arc<[(String, AttrValue)]> = attrs.into();
+        let op = standard::op(if space.row.is_some() { "RowWise" } else { "Pointwise" })?;
         let needs = steps.iter().flat_map(|(step, _)| step.needs.iter().copied()).collect();
-        let node = Arc::new(self.node(&steps, &op, &attrs, (build.inputs.len(), &outputs)));
-        let inputs: Vec<Option<Slot>> = build.inputs.iter().map(|&slot| Some(slot)).collect();
-        let parts = steps.into_iter().map(|(step, _)| step).collect();
-        let mut fused = Fused { op, attrs, parts, whole: build.whole, full: build.full, proven: false };
-        let shapes: Option<Vec<Vec<usize>>> =
-            build.inputs.iter().map(|&slot| self.slots.known[slot].shape.to_known()).collect();
-        fused.proven =
-            shapes.is_some_and(|shapes| fused.fit(&shapes.iter().map(Vec::as_slice).collect::<Vec<_>>()));
-        let outputs = outputs.into_iter().map(Some).collect();
+        let slots: Vec<Slot> = build.slots().collect();
+        let node = Arc::new(self.node(&steps, &op, &attrs, (slots.len(), &build.outputs)));
+        let inputs = slots.iter().copied().map(Some).collect();
+        let outputs = build.outputs.iter().copied().map(Some).collect();
+        let shapes = build.into_shapes(repeats);
+        let known: Option<Vec<Vec<usize>>> =
+            slots.iter().map(|&slot| self.slots.known[slot].shape.to_known()).collect();
+        let fits = known.map(|known| shapes.fit(&known.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+        let mut parts: Vec<Step> = steps.into_iter().map(|(step, _)| step).collect();
+        if space.row.is_some() {
+            let alone = self.without_folds(parts, &indices)?;
+            if fits == Some(false) {
+                return Ok(alone);
+            }
+            parts = alone.into_iter().map(|(step, _)| step).collect();
+        }
+        let proven = fits == Some(true);
+        let action = Action::Fused(Fused { op, attrs, parts, shapes, proven });
         let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
-        Ok(Step { node, action: Action::Fused(fused), inputs, outputs, needs, cost, prepared })
+        Ok(vec![(Step { node, action, inputs, outputs, needs, cost, prepared }, indices)])
+    }
+
+    /// The same steps, of which only those that do not fold are put together.
+    fn without_folds(&self, steps: Vec<Step>, indices: &[usize]) -> Result<Vec<(Step, Vec<usize>)>> {
+        let mut regions = Regions::new(self.slots, false);
+        for (step, &index) in steps.iter().zip(indices) {
+            regions.add(index, step)?;
+        }
+        let steps = indices.iter().copied().zip(steps).collect();
+        regions.put_together(steps)
     }
 
     /// What stands in traces and errors for the nodes of steps that are one.
     fn node(
         &self,
-        steps: &[(Step, Arc<OpProgram>)],
+        steps: &[(Step, Member)],
         op: &Op,
         attrs: &Arc<[(String, AttrValue)]>,
         (num_inputs, outputs): (usize, &[Slot]),
@@ -283,12 +413,14 @@ impl Regions<'_> {
     }
 }
 
-impl Region {
-    /// Takes everything out.
-    fn empty(&mut self) -> (Vec<(usize, Arc<OpProgram>)>, HashSet<Slot>) {
-        self.is_open = false;
-        (std::mem::take(&mut self.members), std::mem::take(&mut self.inputs))
+/// For each dim, whether it is one of a row's, of positions from the end where negative, of none all.
+fn marks(dims: &[i64], rank: usize) -> Option<Vec<bool>> {
+    let mut marks = vec![dims.is_empty(); rank];
+    for &dim in dims {
+        let from_start = if dim < 0 { dim.checked_add(rank as i64)? } else { dim };
+        *marks.get_mut(usize::try_from(from_start).ok()?)? = true;
     }
+    Some(marks)
 }
 
 /// Whether two tensors may be of the same shape, as far as that is known; their ranks are.
@@ -307,86 +439,4 @@ fn broadcasts(from: &Known, to: &Known) -> bool {
     from.dtype == to.dtype
         && from_dims.len() <= to_dims.len()
         && from_dims.iter().rev().zip(to_dims.iter().rev()).all(fits)
-}
-
-/// Steps that are being put together.
-#[derive(Default)]
-struct Build {
-    /// What they read of others.
-    inputs: Vec<Slot>,
-    numbers: HashMap<Slot, f64>,
-    made: Vec<Slot>,
-    /// How often each is read by one of them.
-    read: HashMap<Slot, u32>,
-    whole: Vec<Vec<usize>>,
-    full: Vec<usize>,
-}
-
-impl Build {
-    /// Notes what a step reads, and what that asks of shapes.
-    fn add(&mut self, step: &Step, program: &OpProgram, regions: &Regions<'_>) {
-        let wanted = step.outputs.iter().zip(&program.like).filter(|(slot, _)| slot.is_some());
-        let like = wanted.filter_map(|(_, like)| step.inputs[(*like)?]);
-        let whole = program.whole.iter().filter_map(|&input| step.inputs[input]);
-        let full: HashSet<Slot> = like.chain(whole).collect();
-        let mut outside = Vec::new();
-        let mut has_own = false;
-        for &slot in step.inputs.iter().flatten() {
-            *self.read.entry(slot).or_default() += 1;
-            if self.made.contains(&slot) {
-                has_own = true;
-                continue;
-            }
-            match regions.single(slot) {
-                Some(number) if !full.contains(&slot) => _ = self.numbers.insert(slot, number),
-                _ => outside.push(self.input(slot)),
-            }
-        }
-        // What it makes has the shape of all, and so has what it reads of that.
-        for slot in full {
-            if !self.made.contains(&slot) {
-                let input = self.input(slot);
-                self.full.push(input);
-            }
-        }
-        if !has_own {
-            self.whole.push(outside);
-        }
-        self.made.extend(step.outputs.iter().flatten());
-    }
-
-    fn input(&mut self, slot: Slot) -> usize {
-        self.inputs.iter().position(|&known| known == slot).unwrap_or_else(|| {
-            self.inputs.push(slot);
-            self.inputs.len() - 1
-        })
-    }
-
-    /// What others read of what they make.
-    fn outputs(&self, readers: &[u32]) -> Vec<Slot> {
-        let own = |slot: &Slot| self.read.get(slot).copied().unwrap_or(0);
-        self.made
-            .iter()
-            .copied()
-            .filter(|slot| readers[*slot] == KEPT || readers[*slot] > own(slot))
-            .collect()
-    }
-
-    /// What the steps compute, one after another.
-    fn trace(&self, steps: &[(Step, Arc<OpProgram>)], outputs: &[Slot], inputs: &[Expr]) -> Vec<Expr> {
-        let mut values: HashMap<Slot, Expr> =
-            self.inputs.iter().copied().zip(inputs.iter().copied()).collect();
-        for (step, program) in steps {
-            let value = |slot: &Option<Slot>| {
-                let known = slot.and_then(|slot| values.get(&slot).copied());
-                // A gradient that is absent is zero.
-                let number = || slot.and_then(|slot| self.numbers.get(&slot).copied()).unwrap_or(0.0);
-                known.unwrap_or_else(|| Expr::of(number()))
-            };
-            let read: Vec<Expr> = step.inputs.iter().map(value).collect();
-            let given = program.graph.eval(&read);
-            values.extend(step.outputs.iter().zip(given).filter_map(|(slot, value)| Some(((*slot)?, value))));
-        }
-        outputs.iter().filter_map(|slot| values.get(slot).copied()).collect()
-    }
 }

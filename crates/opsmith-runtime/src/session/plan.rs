@@ -436,8 +436,8 @@ impl<'a> Builder<'a> {
         if options.fuse {
             let steps = std::mem::take(&mut self.steps);
             let known = self.known();
-            let (constants, made_by) = (&self.constants, &self.made_by);
-            self.steps = fuse(steps, &Slots { constants, readers: &readers, known: &known, made_by })?;
+            let slots = Slots { constants: &self.constants, readers: &readers, known: &known };
+            self.steps = fuse(steps, &slots)?;
             readers = self.readers(&fetches);
         }
         Ok(Plan {

@@ -424,7 +424,7 @@ pub(super) fn without_dear(known: &Known<'_>, folds: &[(Id, Axes)], fold: Axis, 
 }
 
 /// Whether it costs more than to be read.
-pub(super) fn is_dear(node: Node) -> bool {
+pub(crate) fn is_dear(node: Node) -> bool {
     match node {
         Node::Fold(..) | Node::Binary(Binary::Pow | Binary::Div, ..) => true,
         Node::Unary(op, _) => !matches!(op, Unary::Neg | Unary::Abs | Unary::Sign | Unary::Floor),

@@ -16,6 +16,7 @@ use crate::axes::{Axes, Axis};
 use crate::expr::graph::Graph;
 use crate::expr::interpret::Interpreted;
 use crate::expr::node::{Fold, Id};
+pub(crate) use cut::is_dear;
 
 /// What a graph computes for some sizes of its axes, as nests that run one after another.
 ///
