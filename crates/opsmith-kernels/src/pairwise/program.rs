@@ -123,6 +123,28 @@ impl Program {
         program
     }
 
+    /// The program where inputs that are so are nothing, as [`Graph::without_inputs`] has it.
+    pub(crate) fn without_inputs(mut self, is_absent: impl Fn(usize) -> bool) -> Program {
+        let mut nothing: Vec<bool> =
+            (0..self.values.len()).map(|value| value < self.inputs && is_absent(value)).collect();
+        for stage in &mut self.stages {
+            let is_nothing = |operand: &Operand| matches!(operand, Operand::Value(value) if nothing[*value]);
+            let lacking: Vec<bool> = stage.operands.iter().map(is_nothing).collect();
+            if !lacking.contains(&true) {
+                continue;
+            }
+            stage.graph = stage.graph.without_inputs(|operand| lacking[operand]);
+            for (position, output) in stage.outputs.iter_mut().enumerate() {
+                if let Some(value) = output.take_if(|_| is_zero(&stage.graph, position)) {
+                    nothing[value] = true;
+                }
+            }
+        }
+        self.outputs.iter_mut().for_each(|output| *output = output.filter(|value| !nothing[*value]));
+        self.drop_dead();
+        self
+    }
+
     /// Drops what no output needs.
     fn drop_dead(&mut self) {
         let live = self.live(&vec![true; self.outputs.len()]);

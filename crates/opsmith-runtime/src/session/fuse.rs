@@ -379,12 +379,12 @@ impl Build {
         for (step, program) in steps {
             let value = |slot: &Option<Slot>| {
                 let known = slot.and_then(|slot| values.get(&slot).copied());
-                // A gradient that is absent is zero.
-                let number = || slot.and_then(|slot| self.numbers.get(&slot).copied()).unwrap_or(0.0);
+                let number = || slot.and_then(|slot| self.numbers.get(&slot).copied()).unwrap_or_default();
                 known.unwrap_or_else(|| Expr::of(number()))
             };
             let read: Vec<Expr> = step.inputs.iter().map(value).collect();
-            let given = program.graph.eval(&read);
+            let graph = program.graph.without_inputs(|input| step.inputs[input].is_none());
+            let given = graph.eval(&read);
             values.extend(step.outputs.iter().zip(given).filter_map(|(slot, value)| Some(((*slot)?, value))));
         }
         outputs.iter().filter_map(|slot| values.get(slot).copied()).collect()
