@@ -32,15 +32,21 @@ class Chain:
     """The gradient of the gradient."""
     forward: Op | None
     """The op whose gradient this is."""
+    called: Op
+    """The op itself, or that whose derivative this is."""
 
     @staticmethod
     def of(op: Op, ops: Mapping[str, Op]) -> Chain:
         """Of an op among those that a framework has."""
         gradient = ops.get(op.gradient.op) if op.gradient is not None else None
         second = gradient.gradient if gradient is not None else None
-        wired = (other for other in ops.values() if other.gradient is not None)
-        forward = next((other for other in wired if other.gradient and other.gradient.op == op.name), None)
-        return Chain(op, gradient, ops.get(second.op) if second else None, forward)
+        # The first one, where several ops have one gradient op.
+        of = {other.gradient.op: other for other in reversed(list(ops.values())) if other.gradient is not None}
+        called, rest = op, dict(of)
+        # Gradient ops may go round in a circle.
+        while called.name in rest:
+            called = rest.pop(called.name)
+        return Chain(op, gradient, ops.get(second.op) if second else None, of.get(op.name), called)
 
     def twin(self, output: int) -> int | None:
         """Of a gradient op, its input that has the shape of an output: that whose gradient it is. `None`
@@ -53,8 +59,10 @@ class Chain:
         """Why there is no derivative."""
         lacking = self.op if self.gradient is None else self.gradient
         why = f", for {lacking.name} declares no gradient" if lacking.gradient is None else ""
+        is_called = self.called is self.op
+        what = "has no forward-mode derivative" if is_called else "its derivative has none in forward mode"
         return (
-            f"{self.op.name}: has no forward-mode derivative along these tangents{why}; use reverse mode "
+            f"{self.called.name}: {what} along these tangents{why}; use reverse mode "
             "(a gradient, vjp or jacrev)"
         )
 
