@@ -159,7 +159,12 @@ def _node(derivative: Derivative) -> Any:
         # What is saved keeps what it needs.
         del ctx.call
         primals = [_dual(t)[0] for t in tensors]
-        return tuple(_tangents(derivative, ctx.recorded, primals, output, list(tangents)))
+        found = _tangents(derivative, ctx.recorded, primals, output, list(tangents))
+        # PyTorch takes none for what is a float.
+        is_lost = [t is None and x.is_floating_point() for x, t in zip(output, found, strict=True)]
+        return tuple(
+            torch.zeros_like(x) if lost else t for x, t, lost in zip(output, found, is_lost, strict=True)
+        )
 
     name = f"{op.name}Backward"
     methods: dict[str, Any] = {
