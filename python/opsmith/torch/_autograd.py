@@ -160,10 +160,11 @@ def _node(derivative: Derivative) -> Any:
         del ctx.call
         primals = [_dual(t)[0] for t in tensors]
         found = _tangents(derivative, ctx.recorded, primals, output, list(tangents))
-        # PyTorch takes none for what is a float.
-        is_lost = [t is None and x.is_floating_point() for x, t in zip(output, found, strict=True)]
+        # PyTorch takes nothing else for what is differentiable.
+        flows = _flows(op, ctx.recorded, output)
         return tuple(
-            torch.zeros_like(x) if lost else t for x, t, lost in zip(output, found, is_lost, strict=True)
+            torch.zeros_like(x) if t is None and is_open else t
+            for x, t, is_open in zip(output, found, flows, strict=True)
         )
 
     name = f"{op.name}Backward"
