@@ -333,3 +333,25 @@ fn taken_gradient(graph: &Graph) -> Graph {
         gradients.map(|gradient| Expr::select(taken, gradient, Expr::of(0.0))).collect()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_of_absent_gradients_is_no_stage() {
+        let body = compose(2, 1, |x| vec![(x[0] - x[1]) * (x[0] - x[1])]);
+        let program = Program::forward(body, Fold::Sum, true, None).gradient(false).gradient(false);
+        // The inputs are x, y, the gradient of z, and those of the gradients of x and y.
+        let without =
+            |absent: &'static [usize]| program.clone().without_inputs(move |input| absent.contains(&input));
+        let reads = |program: &Program, input: usize| {
+            program.stages.iter().any(|stage| stage.operands.contains(&Operand::Value(input)))
+        };
+        let (all, one, none) = (without(&[]), without(&[4]), without(&[3, 4]));
+        assert_eq!(all.stages.len(), program.stages.len());
+        assert!(reads(&all, 4) && !reads(&one, 4) && reads(&one, 3));
+        assert!(one.outputs.iter().all(Option::is_some));
+        assert!(none.stages.is_empty() && none.outputs.iter().all(Option::is_none));
+    }
+}
