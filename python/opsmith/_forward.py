@@ -41,7 +41,8 @@ class Chain:
         gradient = ops.get(op.gradient.op) if op.gradient is not None else None
         second = gradient.gradient if gradient is not None else None
         # The first one, where several ops have one gradient op.
-        of = {other.gradient.op: other for other in reversed(list(ops.values())) if other.gradient is not None}
+        every = reversed(list(ops.values()))
+        of = {other.gradient.op: other for other in every if other.gradient is not None}
         called, rest = op, dict(of)
         # Gradient ops may go round in a circle.
         while called.name in rest:
@@ -236,7 +237,7 @@ class Call(ABC):
     def _arriving(
         self, gradient: Op, op: Op, tangents: list[Group], likes: Sequence[Group]
     ) -> list[Group]:
-        """The tangents as what the gradient op of `op` takes for the outputs of `op`, which are like these."""
+        """The tangents as the gradient op of `op` takes them for the outputs of `op`, which are so."""
         wiring = op.gradient
         assert wiring is not None
         both = zip(gradient.inputs, wiring.inputs, strict=True)

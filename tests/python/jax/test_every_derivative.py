@@ -1,4 +1,4 @@
-"""Both modes and two orders of every op of the example libraries that has a gradient, by JAX's own checker."""
+"""Both modes and two orders of every op of the example libraries that has a gradient, by JAX's checker."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Derivatives along one input where partial derivatives along another are infinite or NaN: what is absent there is nothing, and not a zero
-that is multiplied by these."""
+"""Derivatives along one input where those along another are infinite or NaN: what is absent there
+is nothing, and not a zero that is multiplied by these."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def along(function: Function, place: int, other: Any) -> Function:
 
 def compare(found: Any, expected: Any, host: str) -> None:
     """Compares where the reference is finite."""
-    found, expected = (torch.as_tensor(np.asarray(x) if isinstance(x, jax.Array) else x).numpy(force=True) for x in (found, expected))
+    found, expected = (
+        x.numpy(force=True) if isinstance(x, torch.Tensor) else np.asarray(x) for x in (found, expected)
+    )
     finite = np.isfinite(expected)
     assert finite.any()
     np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-9, atol=1e-12)

@@ -16,17 +16,17 @@ ONE_ORDER = {
     "lltm.lltm": "LltmGrad",
     "masks.discriminative_loss": "DiscriminativeLossGrad",
 }
-"""Ops whose gradient op declares no gradient, which the error names: they have no forward mode and no second order."""
+"""Ops whose gradient op declares no gradient; without it there is no forward mode and no second order."""
 
 TWO_ORDERS = {
-    "distances.pairwise_manhattan_distance": "PairwiseManhattanDistance: its derivative has none in forward mode",
+    "distances.pairwise_manhattan_distance": "PairwiseManhattanDistance: its derivative has none in forward",
     "masks.average_embedding_mask": "AverageEmbeddingMask: its derivative has none in forward mode",
     "median_pool.median_pool": "MedianPool: its derivative has none in forward mode",
 }
 """Ops with gradients of two orders, but forward mode of forward mode takes a third; what the error says."""
 
 FLOAT32 = {"example.example", "zero_out.zero_out_float_int", "masks.average_embedding_mask"}
-"""Ops that compute in float32, which is too inexact for small differences; all are polynomials of at most two orders."""
+"""Ops that compute in float32, too inexact for small differences. They are polynomials of at most two orders."""
 
 VECTOR = np.linspace(0.3, 1.7, 5)
 APART = np.random.default_rng(0).permutation(24).reshape(8, 3) / 8.0

@@ -1,4 +1,5 @@
-"""Derivatives along one input where partial derivatives along another are infinite or NaN, against TensorFlow's own."""
+"""Derivatives along one input where partial derivatives along another are infinite or NaN, against those of
+TensorFlow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derivatives of every op of the example libraries that has a gradient, in both modes and batched, by PyTorch's own checkers."""
+"""Derivatives of every op of the example libraries that has a gradient, both modes and batched, by gradcheck."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 CASES = derivatives.cases()
 OF_LISTS = {"zero_out.sum_all"}
-"""Derivatives of these are not batched by the checker, whose own vmap calls no op that takes a list of tensors."""
+"""Derivatives of these are not batched by the checker, whose own vmap calls no op that takes a list."""
 
 
 def test_no_op_is_left_out() -> None:
