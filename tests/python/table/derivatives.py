@@ -26,7 +26,7 @@ TWO_ORDERS = {
 """Ops with gradients of two orders, but forward mode of forward mode takes a third; what the error says."""
 
 FLOAT32 = {"example.example", "zero_out.zero_out_float_int", "masks.average_embedding_mask"}
-"""Ops that compute in float32, too inexact for small differences. They are polynomials of at most two orders."""
+"""Ops that compute in float32, too inexact for small steps. They are polynomials of at most two orders."""
 
 VECTOR = np.linspace(0.3, 1.7, 5)
 APART = np.random.default_rng(0).permutation(24).reshape(8, 3) / 8.0

@@ -1,4 +1,4 @@
-"""Derivatives of every op of the example libraries that has a gradient, both modes and batched, by gradcheck."""
+"""Derivatives of every op of the example libraries that has a gradient, in both modes and batches of them."""
 
 from __future__ import annotations
 
