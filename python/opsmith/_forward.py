@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from opsmith._definition import Op
+from opsmith._definition import Arg, Op
 
 Tensor: TypeAlias = Any
 Group: TypeAlias = list[Tensor]
@@ -32,15 +32,22 @@ class Chain:
     """The gradient of the gradient."""
     forward: Op | None
     """The op whose gradient this is."""
+    called: Op
+    """The op itself, or that whose derivative this is."""
 
     @staticmethod
     def of(op: Op, ops: Mapping[str, Op]) -> Chain:
         """Of an op among those that a framework has."""
         gradient = ops.get(op.gradient.op) if op.gradient is not None else None
         second = gradient.gradient if gradient is not None else None
-        wired = (other for other in ops.values() if other.gradient is not None)
-        forward = next((other for other in wired if other.gradient and other.gradient.op == op.name), None)
-        return Chain(op, gradient, ops.get(second.op) if second else None, forward)
+        # The first one, where several ops have one gradient op.
+        every = reversed(list(ops.values()))
+        of = {other.gradient.op: other for other in every if other.gradient is not None}
+        called, rest = op, dict(of)
+        # Gradient ops may go round in a circle.
+        while called.name in rest:
+            called = rest.pop(called.name)
+        return Chain(op, gradient, ops.get(second.op) if second else None, of.get(op.name), called)
 
     def twin(self, output: int) -> int | None:
         """Of a gradient op, its input that has the shape of an output: that whose gradient it is. `None`
@@ -53,8 +60,10 @@ class Chain:
         """Why there is no derivative."""
         lacking = self.op if self.gradient is None else self.gradient
         why = f", for {lacking.name} declares no gradient" if lacking.gradient is None else ""
+        is_called = self.called is self.op
+        what = "has no forward-mode derivative" if is_called else "its derivative has none in forward mode"
         return (
-            f"{self.op.name}: has no forward-mode derivative along these tangents{why}; use reverse mode "
+            f"{self.called.name}: {what} along these tangents{why}; use reverse mode "
             "(a gradient, vjp or jacrev)"
         )
 
@@ -110,15 +119,19 @@ class Call(ABC):
         if any(kind == "output" and not self.is_wanted[position] for kind, position in wiring.inputs):
             return None
         # Of zeros it gives zeros.
-        gradients = [self._zeros(self.inputs[target]) for target in wiring.outputs]
-        arriving = [self._filled(tangents[target], self.inputs[target]) for target in wiring.outputs]
+        likes = [self.inputs[target] for target in wiring.outputs]
+        arriving = self._arriving(second, gradient, [tangents[target] for target in wiring.outputs], likes)
         wanted = {
             place: position
             for place, (kind, position) in enumerate(wiring.inputs)
             if kind == "output_gradient" and self.is_wanted[position]
         }
         attrs = self.attrs | self.inferred(self.chain.op, gradient, self.inputs)
-        places = {"input": given, "output": gradients, "output_gradient": arriving}
+        places = {
+            "input": given,
+            "output": [self._zeros(like) for like in likes],
+            "output_gradient": arriving,
+        }
         found = self._gradients(gradient, second, places, wanted.keys(), attrs)
         result: list[Group] = [[None] * len(group) for group in self.outputs]
         for place, group in found.items():
@@ -146,7 +159,7 @@ class Call(ABC):
             likes = self.inputs[place]
             total = self._sum(tangents[place], more.get(wiring.inputs[place][1], [None] * len(likes)))
             has_more |= any(tangent is not None for tangent in total)
-            again[place] = self._filled(total, likes)
+            again[place] = self._told(self.chain.op.inputs[place], total, likes)
         if not has_more:
             return result
         groups = self.again(self.chain.op, again, self.attrs, self.wanted)
@@ -169,7 +182,10 @@ class Call(ABC):
             return None
         if any(kind == "output" and not self.is_wanted[at] for kind, at in second_wiring.inputs):
             return None
-        arriving = [self._filled(tangents[place], self.inputs[place]) for place in along if place is not None]
+        taken = [place for place in along if place is not None]
+        arriving = self._arriving(
+            second, op, [tangents[place] for place in taken], [self.inputs[place] for place in taken]
+        )
         read = {place for place, (kind, _) in enumerate(wiring.inputs) if kind == "output"}
         sources = {"input": self.inputs, "output": self.outputs, "output_gradient": arriving}
         wanted = read | {place for place in along if place is not None}
@@ -218,8 +234,24 @@ class Call(ABC):
     def _zeros(self, group: Group) -> Group:
         return [None if tensor is None else self.zeros(tensor) for tensor in group]
 
-    def _filled(self, tangents: Group, likes: Group) -> Group:
-        """The tangents, zeros where there are none."""
+    def _arriving(
+        self, gradient: Op, op: Op, tangents: list[Group], likes: Sequence[Group]
+    ) -> list[Group]:
+        """The tangents as the gradient op of `op` takes them for the outputs of `op`, which are so."""
+        wiring = op.gradient
+        assert wiring is not None
+        both = zip(gradient.inputs, wiring.inputs, strict=True)
+        args = {position: arg for arg, (kind, position) in both if kind == "output_gradient"}
+        return [
+            self._told(args[position], *each) if position in args else each[0]
+            for position, each in enumerate(zip(tangents, likes, strict=True))
+        ]
+
+    def _told(self, arg: Arg, tangents: Group, likes: Group) -> Group:
+        """The tangents for an input of an op: absent where there are none and it may be, else zeros. What is
+        absent is nothing, also where it is multiplied by an infinite number."""
+        if arg.optional and all(tangent is None for tangent in tangents):
+            return [] if arg.is_list else [None]
         return [
             None if like is None else self.zeros(like) if tangent is None else tangent
             for tangent, like in zip(tangents, likes, strict=True)

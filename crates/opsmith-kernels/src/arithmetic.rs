@@ -7,14 +7,12 @@ use std::sync::Arc;
 
 use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile, functions};
 use opsmith_body::{Axes, Axis, BLOCK, Block, Graph, Interpreted, Level, Nest, Node, Place, Step};
-use opsmith_core::fork::Mutex;
 use smallvec::SmallVec;
 
+use crate::kept::{Given, Kept};
 use crate::nests::{Pages, is_possible};
 use crate::stored::{Stored, Wide};
 
-/// The most variants whose code is kept.
-const MOST_MADE: usize = 64;
 /// The most vectors of a frame, which is on the stack.
 const MOST_VECTORS: usize = 128;
 
@@ -25,7 +23,7 @@ pub struct Arithmetic {
     cost: usize,
     /// Whether there is machine code: not for functions that it would call for each vector, which take less time by blocks.
     is_native: bool,
-    made: Mutex<Vec<(Variant, Option<Arc<Made>>)>>,
+    made: Kept<Variant, Option<Made>>,
 }
 
 /// What code is made for.
@@ -50,6 +48,9 @@ struct Made {
     variant: Variant,
 }
 
+/// The code of a variant, where there is any.
+type Code = Option<Arc<Option<Made>>>;
+
 /// A vector of a frame.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -69,7 +70,7 @@ pub(crate) struct Ready<'a, T> {
     arithmetic: &'a Arithmetic,
     same: u64,
     /// The code for turns of so many numbers, as far as it was asked for.
-    made: SmallVec<[(usize, Option<Arc<Made>>); 2]>,
+    made: SmallVec<[(usize, Code); 2]>,
     scratch: &'a mut Scratch,
     /// The turn of the code that the room was prepared for.
     prepared: usize,
@@ -88,9 +89,14 @@ impl Arithmetic {
             is_native: graph.input_count() <= 64 && !graph.has_calls(),
             interpreted: Interpreted::new(&graph),
             cost: 20 + graph.nodes().iter().map(operation).sum::<usize>(),
-            made: Mutex::default(),
+            made: Kept::default(),
             graph,
         }
+    }
+
+    /// That of a call which does not have or want all.
+    pub(crate) fn part(&self, given: Given) -> Arithmetic {
+        Arithmetic::new(&given.part(&self.graph))
     }
 
     /// How many inputs there are, and outputs.
@@ -110,26 +116,12 @@ impl Arithmetic {
     }
 
     /// The code of a variant, made at its first use; none where there can be none.
-    fn made(&self, variant: Variant) -> Option<Arc<Made>> {
+    fn made(&self, variant: Variant) -> Code {
         if !self.is_native || !is_possible([variant.held]) {
             return None;
         }
-        let made = self.made.lock();
-        if let Some((_, made)) = made.iter().find(|(known, _)| *known == variant) {
-            return made.clone();
-        }
-        drop(made);
-        let new = self.make(variant).map(Arc::new);
-        let mut made = self.made.lock();
-        // Another thread may have made it meanwhile.
-        if let Some((_, made)) = made.iter().find(|(known, _)| *known == variant) {
-            return made.clone();
-        }
-        if made.len() == MOST_MADE {
-            made.remove(0);
-        }
-        made.push((variant, new.clone()));
-        new
+        let made = self.made.get(variant, |variant| self.make(*variant));
+        made.is_some().then_some(made)
     }
 
     fn make(&self, variant: Variant) -> Option<Made> {
@@ -244,7 +236,8 @@ impl<T: Stored> Ready<'_, T> {
         outputs: &[*mut T],
     ) {
         // The code goes through its loop once at least.
-        let Some(made) = self.made[made].1.as_ref().filter(|_| count > 0) else { return };
+        let made = self.made[made].1.as_deref().and_then(Option::as_ref);
+        let Some(made) = made.filter(|_| count > 0) else { return };
         assert_eq!((inputs.len(), outputs.len()), self.arithmetic.counts(), "so many inputs and outputs");
         let begin = self.scratch.0.as_mut_ptr().cast::<u8>();
         let set = |at: usize, number: u64| {

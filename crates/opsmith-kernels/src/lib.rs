@@ -9,6 +9,7 @@ mod cuda;
 mod explain;
 mod facts;
 mod float;
+mod kept;
 mod map;
 mod nests;
 mod operand;

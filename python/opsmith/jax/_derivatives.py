@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from opsmith.jax._primitives import Derivative, Found
 
 if TYPE_CHECKING:
     from opsmith.jax._gradients import Call
+
+Own = TypeVar("Own", bound="_OfCall")
 
 Likes: TypeAlias = tuple[tuple[jax.ShapeDtypeStruct, ...], ...]
 """Shapes and dtypes of groups of arrays."""
@@ -149,6 +151,11 @@ class About:
             ]
         return found
 
+    def part(self, there: Sequence[bool]) -> About:
+        """The same, where only some of the arrays that have a tangent have one."""
+        rest = iter(there)
+        return replace(self, has=tuple(has and next(rest) for has in self.has))
+
     def needed(self) -> list[bool]:
         """Which inputs have a tangent."""
         return [any(x is True for x in group) for group in self.call.layout.split(self.has)]
@@ -167,6 +174,10 @@ class _OfCall:
     def specs(self) -> tuple[Any, ...] | None:
         """As `Derivative` says."""
         return self.about.specs
+
+    def part(self: Own, there: Sequence[bool]) -> Own:
+        """As `Derivative` says."""
+        return replace(self, about=self.about.part(there))
 
 
 @dataclass(frozen=True)

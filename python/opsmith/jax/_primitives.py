@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import jax
@@ -55,6 +55,9 @@ class Derivative(Protocol):
     @property
     def specs(self) -> tuple[Any, ...] | None:
         """How the results are divided on a mesh of explicit axes; `None` on any other."""
+
+    def part(self, there: Sequence[bool]) -> Derivative:
+        """The same function of some tangents, where the others are zero."""
 
     def push(self, fixed: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         """The function."""
@@ -168,9 +171,10 @@ def _linear_jvp(
     outputs = linear_p.bind(*primals, function=function, count=count)
     fixed = primals[:count]
     terms: list[list[Any]] = []
-    if not all(map(_is_zero, tangents[count:])):
-        along = [ad.instantiate_zeros(tangent) for tangent in tangents[count:]]
-        terms.append(linear(function, fixed, along))
+    there = [not _is_zero(tangent) for tangent in tangents[count:]]
+    if any(there):
+        along = [tangent for tangent, is_there in zip(tangents[count:], there, strict=True) if is_there]
+        terms.append(linear(function if all(there) else function.part(there), fixed, along))
     places = tuple(place for place in range(count) if not _is_zero(tangents[place]))
     if places:
         second = Along(function, count, places)
@@ -229,6 +233,11 @@ class Along:
         """As `Derivative` says."""
         return self.of.specs
 
+    def part(self, there: Sequence[bool]) -> Along:
+        """As `Derivative` says."""
+        places = tuple(place for place, is_there in zip(self.places, there, strict=True) if is_there)
+        return replace(self, places=places)
+
     def _at(self, fixed: Sequence[Any], changed: Sequence[Any]) -> list[Any]:
         found = list(fixed[: self.count])
         for place, x in zip(self.places, changed, strict=True):
@@ -271,6 +280,10 @@ class Batched:
         """As `Derivative` says."""
         specs = self.of.specs
         return None if specs is None else tuple(PartitionSpec(None, *spec) for spec in specs)
+
+    def part(self, there: Sequence[bool]) -> Batched:
+        """As `Derivative` says."""
+        return replace(self, of=self.of.part(there))
 
     @property
     def _dims(self) -> list[int | None]:

@@ -96,9 +96,14 @@ def _arrived(op: TfOp, node: Node, grads: Sequence[Value]) -> list[list[Value]]:
     # What stands in for an output that nobody wanted has no gradient, though TensorFlow may fill in zeros.
     wanted = op.wanted_outputs(node)
     return [
-        group if wanted >> position & 1 else [None] * len(group)
+        [x if wanted >> position & 1 and not _is_filled(x) else None for x in group]
         for position, group in enumerate(split(list(grads), op.output_counts(node)))
     ]
+
+
+def _is_filled(grad: Value) -> bool:
+    """Whether it is what graphs fill in where no gradient arrives."""
+    return tf.is_symbolic_tensor(grad) and grad.op.type == "ZerosLike"
 
 
 def _composed(op: TfOp, function: _registered.Function, node: Node, grads: Sequence[Value]) -> list[Value]:

@@ -159,7 +159,13 @@ def _node(derivative: Derivative) -> Any:
         # What is saved keeps what it needs.
         del ctx.call
         primals = [_dual(t)[0] for t in tensors]
-        return tuple(_tangents(derivative, ctx.recorded, primals, output, list(tangents)))
+        found = _tangents(derivative, ctx.recorded, primals, output, list(tangents))
+        # PyTorch takes nothing else for what is differentiable.
+        flows = _flows(op, ctx.recorded, output)
+        return tuple(
+            torch.zeros_like(x) if t is None and is_open else t
+            for x, t, is_open in zip(output, found, flows, strict=True)
+        )
 
     name = f"{op.name}Backward"
     methods: dict[str, Any] = {

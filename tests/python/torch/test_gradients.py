@@ -131,7 +131,7 @@ def rounded() -> Iterator[torch._ops.OpOverload]:
         )
         library.impl(
             "rounded",
-            _autograd.kernel(Derivative(TorchOp(op, overload), None, Chain(op, None, None, None), {})),
+            _autograd.kernel(Derivative(TorchOp(op, overload), None, Chain(op, None, None, None, op), {})),
             "Autograd",
             with_keyset=True,
         )
@@ -232,7 +232,7 @@ def narrowed() -> Iterator[torch._ops.OpOverload]:
         )
         gradient = TorchOp(backward, ops.narrowed_grad.default)
         op = TorchOp(forward, ops.narrowed.default)
-        kernel = _autograd.kernel(Derivative(op, gradient, Chain(forward, backward, None, None), {}))
+        kernel = _autograd.kernel(Derivative(op, gradient, Chain(forward, backward, None, None, forward), {}))
         library.impl("narrowed", kernel, "Autograd", with_keyset=True)
         yield ops.narrowed.default
 

@@ -218,6 +218,7 @@ impl Computation {
     fn run(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
         self.check_limits(context, call)?;
         self.check_positions(context, call)?;
+        let dims = call.dims();
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
@@ -227,7 +228,7 @@ impl Computation {
                     let strides = call.strides(argument.like, view.shape(), view.strides());
                     Placed::new(view.data_ptr().cast_mut(), view.shape(), kind, strides)
                 }
-                None => Placed { data: std::ptr::null_mut(), kind, strides: call.nowhere() },
+                None => Placed::absent(kind, dims.len()),
             });
         }
         for (output, argument) in self.family.outputs.iter().enumerate() {
@@ -241,7 +242,7 @@ impl Computation {
         if wanted.is_empty() {
             return Ok(());
         }
-        let space = Space { dims: &call.dims(), axes: call.sizes.len() };
+        let space = Space { dims: &dims, axes: call.sizes.len() };
         // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
         unsafe { self.runner.run(context, &space, &wanted, &placed) }
     }

@@ -84,11 +84,6 @@ impl<'a> Call<'a> {
         }
         all
     }
-
-    /// Those of what is not there.
-    pub(super) fn nowhere(&self) -> Strides {
-        Strides::from_elem(0, self.batch.len() + self.sizes.len())
-    }
 }
 
 /// Where an axis was first seen: the input, its shape, the position of the dim, and the dim.

@@ -1,11 +1,10 @@
 //! What one-body kernels on a card have in common: their sources, made once, operands as they lie, sums over dims.
 
-use std::sync::Arc;
-
-use opsmith_core::fork::Mutex;
 use opsmith_core::space::{IndexSpace, Layout, row_major_strides};
 use opsmith_core::{DType, OpKernelContext, Result, TensorView, bail, ensure};
 use opsmith_cuda::{CudaCall, CudaElement, DeviceView, Index, Source, Structure};
+
+use crate::kept::{Given, Kept};
 
 /// The most dims that a kernel goes through.
 pub(crate) const MAX_RANK: usize = 8;
@@ -23,33 +22,8 @@ fn element(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// What tells an instance's sources apart.
-type Key = (u64, usize);
-
-/// Sources that an instance has made.
-#[derive(Default)]
-pub(crate) struct Sources {
-    made: Mutex<Vec<(Key, Arc<Source>)>>,
-}
-
-impl Sources {
-    /// The source of this key, made at its first use.
-    pub(crate) fn get(&self, key: Key, make: impl FnOnce() -> Source) -> Arc<Source> {
-        let find = |made: &[(Key, Arc<Source>)]| {
-            made.iter().find(|(known, _)| *known == key).map(|(_, source)| source.clone())
-        };
-        if let Some(source) = find(&self.made.lock()) {
-            return source;
-        }
-        let source = Arc::new(make());
-        let mut made = self.made.lock();
-        // Another thread may have made it meanwhile; all launches have one, by which its kernel is known.
-        find(&made).unwrap_or_else(|| {
-            made.push((key, source.clone()));
-            source.clone()
-        })
-    }
-}
+/// Sources that an instance has made: for what is given of its graph, and what else tells them apart.
+pub(crate) type Sources = Kept<(Given, usize), Source>;
 
 /// The indices that all operands of a space fit.
 pub(crate) fn index_of(space: &IndexSpace, operands: usize) -> Index {
@@ -77,13 +51,6 @@ pub(crate) fn attributes(values: &[(&'static str, f64)]) -> Vec<u8> {
         structure.double(0.0);
     }
     structure.finish()
-}
-
-/// A place to read zero from, for what is absent.
-pub(crate) fn zero(context: &OpKernelContext<'_>) -> Result<*mut u8> {
-    let place = context.device_temp(16)?.as_ptr();
-    zeros(context, place, 16)?;
-    Ok(place)
 }
 
 /// Sets bytes on a card to zero.

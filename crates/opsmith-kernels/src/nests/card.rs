@@ -1,18 +1,16 @@
 //! Graphs over axes on a card: a kernel for each nest, one after another.
 
-use std::sync::Arc;
-
 use opsmith_body::{Axes, Axis, CudaType, Graph, Kind, Nest, Nests, Step};
-use opsmith_core::fork::Mutex;
 use opsmith_core::space::{Extents, IndexSpace, Strides, row_major_strides};
 use opsmith_core::{DType, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 use smallvec::SmallVec;
 
 use super::axes::merged;
-use super::{Placed, Space, bytes_of};
-use crate::cuda::{Sources, attributes, operands, sum_to, zero};
+use super::{Placed, Space, absent, bytes_of};
+use crate::cuda::{Sources, attributes, operands, sum_to};
 use crate::explain::cuda_type;
+use crate::kept::{Given, Kept, bits};
 
 /// From how many elements of the batch on there are rows enough for a card.
 const MANY: usize = 16;
@@ -23,9 +21,6 @@ const MOST_PARAMETERS: usize = 4096;
 /// The least turns of a loop that threads share.
 const LEAST_SHARED: usize = 32;
 
-/// The wanted outputs, as bits, and whether there are many rows.
-type Wanted = (u64, bool);
-
 /// A graph, and what it was cut into for a card.
 pub(crate) struct OnCard {
     graph: Graph,
@@ -34,7 +29,8 @@ pub(crate) struct OnCard {
     element: CudaType,
     has_rows: bool,
     sources: Sources,
-    nests: Mutex<Vec<(Wanted, Arc<Nests>)>>,
+    /// For what is given, and whether there are many rows.
+    nests: Kept<(Given, bool), Nests>,
 }
 
 /// Numbers that are summed up for an output which is the same along some dims.
@@ -65,7 +61,7 @@ impl OnCard {
             bail!(Internal, "{}: no body computes with {dtype}", signature.name);
         };
         let name = signature.snake_name();
-        let (sources, nests) = (Sources::default(), Mutex::default());
+        let (sources, nests) = (Sources::default(), Kept::default());
         Ok(OnCard { graph, name, dtype, element, has_rows, sources, nests })
     }
 
@@ -87,21 +83,19 @@ impl OnCard {
         let axes: Vec<Axes> = self.graph.output_axes().collect();
         for (position, own) in placed.iter().enumerate() {
             let (mut data, mut strides) = (own.data, own.strides.clone());
-            // What is there and empty is not read.
-            let is_absent = data.is_null() && strides.iter().all(|stride| *stride == 0);
-            if is_absent && position < inputs {
-                data = zero(context)?;
-            } else if position >= inputs
+            if position >= inputs
                 && let Some(sum) = self.repeated(context, space, axes[wanted[position - inputs]], own)?
             {
                 (data, strides) = (sum.0.from, sum.1);
                 sums.push(sum.0);
             }
-            operands.push(Placed { data, kind: own.kind, strides });
+            operands.push(Placed { data, strides, ..*own });
         }
         let batch = space.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.size).product::<usize>();
         let many = self.has_rows || batch >= MANY;
-        let nests = self.nests(many, wanted);
+        let given = Given { wanted: bits(wanted.iter().copied()), absent: absent(placed) };
+        let nests =
+            self.nests.get((given, many), |(given, many)| Nests::for_card(&given.part(&self.graph), *many));
         let size = if self.dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() };
         for &axes in &nests.temporaries {
             let is_own = |axis: Option<usize>| axis.is_none_or(|axis| axes.has(Axis::new(axis)));
@@ -109,9 +103,10 @@ impl OnCard {
             let shape: Extents = own.iter().map(|dim| space.dims[*dim].size).collect();
             let bytes = bytes_of(&context.signature().name, &shape, size)?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
-            operands.push(Placed { data, kind: Kind::Number, strides: dense(space, &own) });
+            let strides = dense(space, &own);
+            operands.push(Placed { data, is_absent: false, kind: Kind::Number, strides });
         }
-        self.launch(context, space, (&nests, wanted, many), (&operands, &kinds[..inputs], &kinds[inputs..]))?;
+        self.launch(context, space, (&nests, given, many), (&operands, &kinds[..inputs], &kinds[inputs..]))?;
         sums.iter().try_for_each(|sum| sum_to(context, self.dtype, sum.from, &sum.all, sum.to, &sum.own))
     }
 
@@ -141,21 +136,11 @@ impl OnCard {
         Ok(Some((Repeated { from, all, to: output.data, own }, dense(space, &order))))
     }
 
-    fn nests(&self, many: bool, wanted: &[usize]) -> Arc<Nests> {
-        let key = (bits(wanted), many);
-        if let Some((_, nests)) = self.nests.lock().iter().find(|(known, _)| *known == key) {
-            return nests.clone();
-        }
-        let nests = Arc::new(Nests::for_card(&self.graph.with_outputs(wanted), many));
-        self.nests.lock().push((key, nests.clone()));
-        nests
-    }
-
     fn launch(
         &self,
         context: &OpKernelContext<'_>,
         space: &Space<'_>,
-        (nests, wanted, many): (&Nests, &[usize], bool),
+        (nests, given, many): (&Nests, Given, bool),
         (placed, inputs, outputs): (&[Placed], &[Kind], &[Kind]),
     ) -> Result<()> {
         let dims = Dims::new(space, placed);
@@ -175,8 +160,8 @@ impl OnCard {
             let variant = usize::from(is_wide) + if threads.is_some() { 2 } else { 0 };
             let ways = [dims.is_flat, dims.is_small(sizes.len()), many];
             let key = ways.iter().fold(number, |key, way| 2 * key + usize::from(*way)) * 4 + variant;
-            let source = self.sources.get((bits(wanted), key), || {
-                let graph = self.graph.with_outputs(wanted);
+            let source = self.sources.get((given, key), |_| {
+                let graph = given.part(&self.graph);
                 let text = graph.nests_cuda_source(&self.name, self.element, (inputs, outputs), many);
                 let flat = if dims.is_flat { "#define FLAT\n" } else { "" };
                 let most = dims.most(sizes.len());
@@ -209,10 +194,6 @@ impl OnCard {
         }
         Ok(())
     }
-}
-
-fn bits(wanted: &[usize]) -> u64 {
-    wanted.iter().fold(0, |bits, output| bits | 1 << output)
 }
 
 fn size_of_axis(space: &Space<'_>, axis: usize) -> usize {

@@ -12,12 +12,9 @@ mod run;
 mod tests;
 mod work;
 
-use std::sync::Arc;
-
 use half::{bf16, f16};
 use opsmith_body::code::{Held, Lies, Vectors};
 use opsmith_body::{Axes, Axis, Graph, Kind, Nest, Nests};
-use opsmith_core::fork::Mutex;
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Compute, DType, DeviceKind, Error, OpKernelConstruction, OpKernelContext, Result, bail};
 use smallvec::SmallVec;
@@ -29,6 +26,7 @@ pub(crate) use self::native::is_possible;
 use self::native::{Made, Native};
 pub(crate) use self::pages::Pages;
 use self::run::Task;
+use crate::kept::{Given, Kept, bits};
 use crate::stored::Stored;
 
 /// A dim of the space in which a graph is computed.
@@ -40,18 +38,26 @@ pub(crate) struct Dim {
 
 /// A tensor of a call.
 pub(crate) struct Placed {
-    /// Where it begins; null if it is not there, and zeros.
+    /// Where it begins; null if there are no elements.
     pub(crate) data: *mut u8,
+    /// Whether the call does not have it.
+    pub(crate) is_absent: bool,
     pub(crate) kind: Kind,
     /// Its strides along all dims of the space, 0 along those that it does not have.
     pub(crate) strides: Strides,
 }
 
 impl Placed {
-    /// A tensor of this shape, which is as if it were not there if it has no elements.
+    /// A tensor of this shape.
     pub(crate) fn new(data: *mut u8, shape: &[usize], kind: Kind, strides: Strides) -> Placed {
         let is_empty = shape.contains(&0);
-        Placed { data: if is_empty { std::ptr::null_mut() } else { data }, kind, strides }
+        Placed { data: if is_empty { std::ptr::null_mut() } else { data }, is_absent: false, kind, strides }
+    }
+
+    /// What a call of a space with so many dims does not have.
+    pub(crate) fn absent(kind: Kind, dims: usize) -> Placed {
+        let strides = Strides::from_elem(0, dims);
+        Placed { data: std::ptr::null_mut(), is_absent: true, kind, strides }
     }
 }
 
@@ -106,15 +112,14 @@ impl Runner {
 /// What nests are made for.
 #[derive(Clone, PartialEq)]
 struct Variant {
-    /// The wanted outputs, as bits.
-    wanted: u64,
+    given: Given,
     /// The sizes of the axes, and those of them that stand for an axis of the graph together.
     sizes: Extents,
     groups: SmallVec<[(usize, Axes); 2]>,
     /// The strides of each input, then of each wanted output, along all axes.
     strides: SmallVec<[isize; 24]>,
-    /// The arguments that are not there, as bits.
-    absent: u64,
+    /// The arguments that have no elements, as bits.
+    empty: u64,
 }
 
 /// What a variant was cut into: nests, and those as machine code that can be.
@@ -125,13 +130,11 @@ struct Cut {
 
 /// Rows of so many long vectors are short.
 const FEW_VECTORS: usize = 2;
-/// The most variants whose nests are kept.
-const MOST_VARIANTS: usize = 64;
 
 /// A graph, and the nests that it was cut into.
 pub(crate) struct Programs {
     graph: Graph,
-    known: Mutex<Vec<(Variant, Arc<Cut>)>>,
+    known: Kept<Variant, Cut>,
 }
 
 /// The shapes of a call: all dims, and how many axes the graph has.
@@ -142,7 +145,7 @@ pub(crate) struct Space<'a> {
 
 impl Programs {
     pub(crate) fn new(graph: Graph) -> Programs {
-        Programs { graph, known: Mutex::default() }
+        Programs { graph, known: Kept::default() }
     }
 
     /// # Safety
@@ -172,16 +175,17 @@ impl Programs {
         is_native: bool,
     ) -> Result<()> {
         let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
-        let absent = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
+        let empty = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
-            wanted: wanted.iter().fold(0, |bits, output| bits | 1 << output),
+            given: Given { wanted: bits(wanted.iter().copied()), absent: absent(placed) },
             strides: lies.iter().flat_map(|lie| &lie.along[..sizes.len()]).copied().collect(),
-            absent: absent.fold(0, |bits, (argument, _)| bits | 1 << argument),
+            empty: bits(empty.map(|(argument, _)| argument)),
             sizes,
             groups,
         };
         let inputs = placed.len() - wanted.len();
-        let cut = self.cut::<T>(&key, wanted, (inputs, space.axes), (placed, &lies));
+        let cut =
+            self.known.get(key.clone(), |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies)));
         let operand = |(placed, lie): (&Placed, &axes::Lie)| match placed.data.is_null() {
             true => Operand::absent(),
             false => Operand::new(placed.data, placed.kind, lie),
@@ -212,22 +216,12 @@ impl Programs {
     fn cut<T: Stored>(
         &self,
         key: &Variant,
-        wanted: &[usize],
         (inputs, own): (usize, usize),
         (placed, lies): (&[Placed], &[axes::Lie]),
-    ) -> Arc<Cut> {
-        let find = |known: &[(Variant, Arc<Cut>)]| {
-            known.iter().find(|(other, _)| other == key).map(|(_, cut)| cut.clone())
-        };
-        if let Some(cut) = find(&self.known.lock()) {
-            return cut;
-        }
+    ) -> Cut {
         let (axes, dense): (Vec<Axes>, Vec<Axes>) =
             lies.iter().map(|lie| (lie.axes, lie.dense_along())).unzip();
-        let is_absent = |argument: usize| key.absent >> argument & 1 == 1;
-        let graph = self.graph.with_outputs(wanted);
-        // What is empty is not there either, and is folded to what its folds say.
-        let graph = if key.sizes.contains(&0) { graph } else { graph.without_inputs(is_absent) };
+        let graph = key.given.part(&self.graph);
         let graph =
             key.groups.iter().fold(graph, |graph, (axis, group)| graph.spread(*axis, *group, &key.sizes));
         let of_groups = key.groups.iter().fold(Axes::NONE, |all, (_, group)| all.union(*group));
@@ -235,18 +229,14 @@ impl Programs {
             (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
         let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
         let nests = Nests::new(&graph, &key.sizes, &dense);
-        let natives = natives::<T>(key, &nests, (inputs, wanted.len(), own), (placed, lies));
-        let cut = Arc::new(Cut { nests, natives });
-        let mut known = self.known.lock();
-        if known.len() == MOST_VARIANTS {
-            known.remove(0);
-        }
-        // Another thread may have made an equal one meanwhile.
-        if find(&known).is_none() {
-            known.push((key.clone(), cut.clone()));
-        }
-        cut
+        let natives = natives::<T>(key, &nests, (inputs, placed.len() - inputs, own), (placed, lies));
+        Cut { nests, natives }
     }
+}
+
+/// The inputs that a call does not have, as bits.
+fn absent(placed: &[Placed]) -> u64 {
+    bits(placed.iter().enumerate().filter(|(_, placed)| placed.is_absent).map(|(argument, _)| argument))
 }
 
 /// How many bytes an element has.

@@ -16,8 +16,9 @@ use super::program::{Axes, Operand, Program, Space, Stage};
 use super::source::{cuda_source, edge, names, only};
 use super::{Pairwise, program};
 use crate::body::Computation;
-use crate::cuda::{Sources, attributes, copy, operands, zeros};
+use crate::cuda::{attributes, copy, operands, zeros};
 use crate::explain::cuda_type;
+use crate::kept::{Kept, bits};
 
 /// Threads of a block along either side, for a stage that folds.
 const SIDE: usize = 16;
@@ -31,6 +32,8 @@ pub(super) struct CudaKernel<B, const ORDER: usize> {
     /// For what the tiles are not.
     nests: Computation,
     on_card: OnCard,
+    /// For calls that do not have some inputs, as bits.
+    parts: Kept<u64, OnCard>,
     body: PhantomData<fn() -> B>,
 }
 
@@ -40,7 +43,7 @@ impl<B: Pairwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
         let program = program(&B::new(construction)?, ORDER, &read);
         let nests = Computation::of::<B>(construction, ORDER)?;
         let on_card = OnCard::new(construction, program, B::FACTS.family(ORDER, &read))?;
-        Ok(CudaKernel { nests, on_card, body: PhantomData })
+        Ok(CudaKernel { nests, on_card, parts: Kept::default(), body: PhantomData })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
@@ -48,11 +51,15 @@ impl<B: Pairwise, const ORDER: usize> OpKernel for CudaKernel<B, ORDER> {
         let Some(sizes) = sizes(context, &self.on_card.family) else {
             return self.nests.compute_for::<B>(context);
         };
-        match self.on_card.dtype {
-            DType::Float32 => self.on_card.compute::<f32>(context, sizes),
-            DType::Float64 => self.on_card.compute::<f64>(context, sizes),
-            DType::Float16 => self.on_card.compute::<f16>(context, sizes),
-            DType::BFloat16 => self.on_card.compute::<bf16>(context, sizes),
+        let inputs = 0..self.on_card.family.inputs.len();
+        let absent = bits(inputs.filter(|input| context.input_shape(*input).is_err()));
+        let part = (absent != 0).then(|| self.parts.get(absent, |absent| self.on_card.without(*absent)));
+        let on_card = part.as_deref().unwrap_or(&self.on_card);
+        match on_card.dtype {
+            DType::Float32 => on_card.compute::<f32>(context, sizes),
+            DType::Float64 => on_card.compute::<f64>(context, sizes),
+            DType::Float16 => on_card.compute::<f16>(context, sizes),
+            DType::BFloat16 => on_card.compute::<bf16>(context, sizes),
             other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
         }
     }
@@ -88,7 +95,8 @@ struct OnCard {
     dtype: DType,
     element: CudaType,
     name: String,
-    sources: Sources,
+    /// By the number of the kernel.
+    sources: Kept<usize, Source>,
 }
 
 impl OnCard {
@@ -97,6 +105,16 @@ impl OnCard {
         let Some(element) = cuda_type(dtype) else {
             bail!(Internal, "{}: no body computes with {dtype}", signature.name);
         };
+        Ok(OnCard::of(program, family, (dtype, element), signature.snake_name()))
+    }
+
+    /// The same where inputs are nothing.
+    fn without(&self, absent: u64) -> OnCard {
+        let program = self.program.clone().without_inputs(|input| absent & bits([input]) != 0);
+        OnCard::of(program, self.family.clone(), (self.dtype, self.element), self.name.clone())
+    }
+
+    fn of(program: Program, family: Family, (dtype, element): (DType, CudaType), name: String) -> OnCard {
         let stages: Vec<Stage> = program.stages.iter().map(|stage| stage.clone().tidy()).collect();
         let mut attributes: Vec<(&'static str, f64)> = Vec::new();
         for own in stages.iter().flat_map(|stage| stage.graph.attributes()) {
@@ -104,8 +122,7 @@ impl OnCard {
                 attributes.push(*own);
             }
         }
-        let (name, sources) = (signature.snake_name(), Sources::default());
-        Ok(OnCard { program, stages, attributes, family, dtype, element, name, sources })
+        OnCard { program, stages, attributes, family, dtype, element, name, sources: Kept::default() }
     }
 
     fn compute<T: CudaElement>(&self, context: &OpKernelContext<'_>, sizes: Sizes) -> Result<()> {
@@ -119,11 +136,8 @@ impl OnCard {
                     copy::<T>(context, tensor, dense)?;
                     dense
                 }
-                None => {
-                    let none = context.device_temp(bytes.max(1))?.as_ptr();
-                    zeros(context, none, bytes)?;
-                    none
-                }
+                // It is not read.
+                None => std::ptr::null_mut(),
             });
         }
         let mut made: SmallVec<[Option<*mut u8>; 4]> = SmallVec::new();
@@ -197,7 +211,7 @@ impl OnCard {
         counts.index(sizes.n as i128)?.index(sizes.m as i128)?.index(sizes.p as i128)?;
         let counts = counts.finish();
         let launch = |suffix: String, only: usize, grid: [usize; 3], block: [u32; 3]| {
-            let source = self.sources.get((0, only), || self.source(only));
+            let source = self.sources.get(only, |_| self.source(only));
             let call = CudaCall::new(context, &source);
             let launch = call.kernel(format!("{}_{number}{suffix}", self.name)).grid(grid).block(block);
             let launch = launch.raw(&operands(&data)).raw(&attributes(&self.attributes)).raw(&counts);

@@ -123,6 +123,28 @@ impl Program {
         program
     }
 
+    /// The program where inputs that are so are nothing, as [`Graph::without_inputs`] has it.
+    pub(crate) fn without_inputs(mut self, is_absent: impl Fn(usize) -> bool) -> Program {
+        let mut nothing: Vec<bool> =
+            (0..self.values.len()).map(|value| value < self.inputs && is_absent(value)).collect();
+        for stage in &mut self.stages {
+            let is_nothing = |operand: &Operand| matches!(operand, Operand::Value(value) if nothing[*value]);
+            let lacking: Vec<bool> = stage.operands.iter().map(is_nothing).collect();
+            if !lacking.contains(&true) {
+                continue;
+            }
+            stage.graph = stage.graph.without_inputs(|operand| lacking[operand]);
+            for (position, output) in stage.outputs.iter_mut().enumerate() {
+                if let Some(value) = output.take_if(|_| is_zero(&stage.graph, position)) {
+                    nothing[value] = true;
+                }
+            }
+        }
+        self.outputs.iter_mut().for_each(|output| *output = output.filter(|value| !nothing[*value]));
+        self.drop_dead();
+        self
+    }
+
     /// Drops what no output needs.
     fn drop_dead(&mut self) {
         let live = self.live(&vec![true; self.outputs.len()]);
@@ -310,4 +332,26 @@ fn taken_gradient(graph: &Graph) -> Graph {
         let gradients = graph.gradient().eval(&all[..=inputs]).into_iter();
         gradients.map(|gradient| Expr::select(taken, gradient, Expr::of(0.0))).collect()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_of_absent_gradients_is_no_stage() {
+        let body = compose(2, 1, |x| vec![(x[0] - x[1]) * (x[0] - x[1])]);
+        let program = Program::forward(body, Fold::Sum, true, None).gradient(false).gradient(false);
+        // The inputs are x, y, the gradient of z, and those of the gradients of x and y.
+        let without =
+            |absent: &'static [usize]| program.clone().without_inputs(move |input| absent.contains(&input));
+        let reads = |program: &Program, input: usize| {
+            program.stages.iter().any(|stage| stage.operands.contains(&Operand::Value(input)))
+        };
+        let (all, one, none) = (without(&[]), without(&[4]), without(&[3, 4]));
+        assert_eq!(all.stages.len(), program.stages.len());
+        assert!(reads(&all, 4) && !reads(&one, 4) && reads(&one, 3));
+        assert!(one.outputs.iter().all(Option::is_some));
+        assert!(none.stages.is_empty() && none.outputs.iter().all(Option::is_none));
+    }
 }

@@ -10,9 +10,10 @@ use opsmith_cuda::{CudaCall, Index, Source};
 use smallvec::SmallVec;
 
 use super::{Pointwise, Shapes, output_shapes, trace};
-use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to, zero};
+use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to};
 use crate::explain::cuda_type;
 use crate::facts::{Facts, OutputShapes, Trace, shape_error};
+use crate::kept::Given;
 
 /// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
@@ -71,25 +72,21 @@ impl Computation {
         let Some(shapes) = Shapes::of(context, &self.family, self.forward_inputs) else {
             return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
         };
+        let given = Given::of(context, &shapes.inputs)?;
+        if given.wanted == 0 {
+            return Ok(());
+        }
         let dense = row_major_strides(&shapes.all);
         let whole: usize = shapes.all.iter().product();
         let (mut data, mut layouts): (SmallVec<[*mut u8; 8]>, SmallVec<[Layout<'_>; 8]>) = Default::default();
-        for input in 0..shapes.inputs.len() {
-            match context.optional_input(input)? {
-                Some(view) => {
-                    data.push(view.data_ptr().cast_mut());
-                    layouts.push(view.layout());
-                }
-                None => {
-                    data.push(zero(context)?);
-                    layouts.push(Layout { shape: &[], strides: &[] });
-                }
-            }
+        for input in given.inputs(shapes.inputs.len()) {
+            let view = context.input(input)?;
+            data.push(view.data_ptr().cast_mut());
+            layouts.push(view.layout());
         }
-        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
         let mut sums: SmallVec<[Sum<'_>; 4]> = SmallVec::new();
         for (output, argument) in self.family.outputs.iter().enumerate() {
-            if !context.output_wanted(output)? {
+            if !given.is_wanted(output) {
                 continue;
             }
             let shape = shapes.like(argument.like).unwrap_or_default();
@@ -100,15 +97,11 @@ impl Computation {
             if !is_whole {
                 sums.push(Sum { from: own, to, shape });
             }
-            wanted.push(output);
             data.push(own);
             layouts.push(Layout { shape: &shapes.all, strides: &dense });
         }
-        if wanted.is_empty() {
-            return Ok(());
-        }
         if whole > 0 {
-            self.launch(context, &wanted, &data, &IndexSpace::new(&shapes.all, &layouts)?)?;
+            self.launch(context, given, &data, &IndexSpace::new(&shapes.all, &layouts)?)?;
         }
         sums.iter().try_for_each(|sum| sum_to(context, self.dtype, sum.from, &shapes.all, sum.to, sum.shape))
     }
@@ -116,16 +109,16 @@ impl Computation {
     fn launch(
         &self,
         context: &OpKernelContext<'_>,
-        wanted: &[usize],
+        given: Given,
         data: &[*mut u8],
         space: &IndexSpace,
     ) -> Result<()> {
         let index = index_of(space, data.len());
         let contiguous = (0..data.len()).all(|operand| space.order(operand) == Order::Dense);
         let variant = usize::from(!contiguous) * 2 + usize::from(index == Index::Bits64);
-        let bits = wanted.iter().fold(0u64, |bits, output| bits | 1 << output);
-        let source = self.sources.get((bits, variant), || {
-            let text = self.graph.with_outputs(wanted).cuda_source(&self.name, self.element);
+        let source = self.sources.get((given, variant), |_| {
+            let part = given.part(&self.graph).with_inputs(&given.inputs(self.graph.input_count()));
+            let text = part.cuda_source(&self.name, self.element);
             Source::generated(format!("{}.cu", self.name), format!("#define ONLY {variant}\n{text}"))
         });
         let suffix = ["contiguous_32", "contiguous_64", "strided_32", "strided_64"][variant];

@@ -4,7 +4,8 @@ use opsmith_body::{BLOCK, Block, Level};
 use opsmith_core::{OpKernelContext, Result};
 
 use super::{Computation, Shapes};
-use crate::arithmetic::Scratch;
+use crate::arithmetic::{Arithmetic, Scratch};
+use crate::kept::Given;
 use crate::stored::Stored;
 
 /// The most inputs and outputs of such a call: their blocks are on the stack.
@@ -13,11 +14,16 @@ const MOST: (usize, usize) = (3, 2);
 impl Computation {
     /// Computes a call whose elements all fit one block, where each input has as many, one after another, or a single one,
     /// and no output is a sum. Says whether it was such a call; nothing has been made if not.
-    pub(super) fn few<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<bool> {
+    pub(super) fn few<T: Stored>(
+        &self,
+        context: &OpKernelContext<'_>,
+        shapes: &Shapes<'_>,
+        (given, arithmetic): (Given, &Arithmetic),
+    ) -> Result<bool> {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let len = count(&shapes.all);
-        let (num_inputs, num_outputs) = (shapes.inputs.len(), self.family.outputs.len());
-        if len > BLOCK || num_inputs > MOST.0 || num_outputs > MOST.1 || !self.are_whole(shapes, len) {
+        let (num_inputs, num_outputs) = arithmetic.counts();
+        if len > BLOCK || num_inputs > MOST.0 || num_outputs > MOST.1 || !self.are_whole(shapes, given, len) {
             return Ok(false);
         }
         let level = Level::best();
@@ -38,21 +44,21 @@ impl Computation {
         let outputs = &mut outputs[..num_outputs];
         let read = inputs.each_ref().map(|block| &block.0);
         let mut scratch = Scratch::new();
-        self.arithmetic.ready::<T::Wide>(0, &mut scratch).block(len, &read[..num_inputs], outputs);
-        for (index, (argument, numbers)) in self.family.outputs.iter().zip(outputs).enumerate() {
-            if context.output_wanted(index)? {
-                let shape = shapes.like(argument.like).unwrap_or_default();
-                T::narrow(level, &numbers.0, context.allocate_output(index, shape)?.as_slice_mut()?);
-            }
+        arithmetic.ready::<T::Wide>(0, &mut scratch).block(len, &read[..num_inputs], outputs);
+        let wanted = (0..self.family.outputs.len()).filter(|output| given.is_wanted(*output));
+        for (output, numbers) in wanted.zip(outputs) {
+            let shape = shapes.like(self.family.outputs[output].like).unwrap_or_default();
+            T::narrow(level, &numbers.0, context.allocate_output(output, shape)?.as_slice_mut()?);
         }
         Ok(true)
     }
 
-    /// Whether all outputs have `len` elements, and each input that many or one.
-    fn are_whole(&self, shapes: &Shapes<'_>, len: usize) -> bool {
+    /// Whether all wanted outputs have `len` elements, and each input that many or one.
+    fn are_whole(&self, shapes: &Shapes<'_>, given: Given, len: usize) -> bool {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let inputs = shapes.inputs.iter().flatten().map(|shape| count(shape));
-        let outputs = self.family.outputs.iter().map(|output| shapes.like(output.like).map_or(len, count));
+        let outputs = self.family.outputs.iter().enumerate().filter(|(output, _)| given.is_wanted(*output));
+        let outputs = { outputs }.map(|(_, output)| shapes.like(output.like).map_or(len, count));
         inputs.clone().all(|own| own == len || own == 1) && { outputs }.all(|own| own == len)
     }
 }

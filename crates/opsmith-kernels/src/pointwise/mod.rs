@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 use crate::arithmetic::Arithmetic;
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
+use crate::kept::{Given, Kept};
 use crate::operand::{Sink, Source};
 use crate::stored::Stored;
 pub use program::ProgramKernel;
@@ -113,6 +114,8 @@ struct PointwiseKernel<B, const ORDER: usize> {
 /// What an instance computes with, whatever the body.
 struct Computation {
     arithmetic: Arithmetic,
+    /// What calls are computed with that do not have or want all.
+    parts: Kept<Given, Arithmetic>,
     dtype: DType,
     /// How many inputs the forward op has.
     forward_inputs: usize,
@@ -149,6 +152,7 @@ impl Computation {
         let (graph, family) = facts.derived(trace, construction, order)?;
         Ok(Computation {
             arithmetic: Arithmetic::new(&graph),
+            parts: Kept::default(),
             dtype: construction.attr("T")?,
             forward_inputs: facts.inputs.len(),
             order,
@@ -171,15 +175,23 @@ impl Computation {
     }
 
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
-        if self.few::<T>(context, shapes)? {
+        let given = Given::of(context, &shapes.inputs)?;
+        let part;
+        let arithmetic = if given == Given::all(self.family.outputs.len()) {
+            &self.arithmetic
+        } else {
+            part = self.parts.get(given, |given| self.arithmetic.part(*given));
+            &part
+        };
+        if given.wanted == 0 || self.few::<T>(context, shapes, (given, arithmetic))? {
             return Ok(());
         }
-        let made = self.outputs(context, shapes)?;
+        let made = self.outputs(context, shapes, given)?;
         let mut layouts: SmallVec<[Layout<'_>; 16]> = SmallVec::new();
         let mut inputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
         for input in 0..shapes.inputs.len() {
             let is_it = |output: &&Output<'_>| output.made_of == Some(input);
-            let (data, layout) = match made.iter().flatten().find(is_it) {
+            let (data, layout) = match made.iter().find(is_it) {
                 // It can no longer be read as an input, but it is where the output is.
                 Some(Output { view, .. }) => (view.data_ptr().cast_const(), view.layout()),
                 None => match context.optional_input(input)? {
@@ -193,12 +205,10 @@ impl Computation {
             inputs.push(Some(Place { data: data.cast_mut().cast(), operand: layouts.len() }));
             layouts.push(layout);
         }
-        let mut outputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
+        let mut outputs: SmallVec<[Place<T>; 8]> = SmallVec::new();
         for output in &made {
-            outputs.push(output.as_ref().map(|output| {
-                layouts.push(output.view.layout());
-                Place { data: output.view.data_ptr().cast(), operand: layouts.len() - 1 }
-            }));
+            outputs.push(Place { data: output.view.data_ptr().cast(), operand: layouts.len() });
+            layouts.push(output.view.layout());
         }
         let mut space = IndexSpace::with_room(shapes.all.len(), layouts.len());
         space.add(&shapes.all, &layouts)?;
@@ -208,8 +218,7 @@ impl Computation {
             place.map(|place| unsafe { Source::new(&space, place.operand, place.data) })
         };
         let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.into_iter().map(source).collect();
-        let target = |place: Option<Place<T>>| {
-            let Some(Place { data, operand }) = place else { return Target::Nowhere };
+        let target = |Place { data, operand }: Place<T>| {
             let len = layouts[operand].shape.iter().product();
             // SAFETY: the output was made of this shape, dense, for this call alone.
             unsafe {
@@ -220,7 +229,7 @@ impl Computation {
             }
         };
         let outputs: SmallVec<[Target<T>; 8]> = outputs.into_iter().map(target).collect();
-        let task = Task { arithmetic: &self.arithmetic, space: &space, inputs: &inputs, outputs: &outputs };
+        let task = Task { arithmetic, space: &space, inputs: &inputs, outputs: &outputs };
         task.run(&context.compute())
     }
 
@@ -229,12 +238,12 @@ impl Computation {
         &self,
         context: &'a OpKernelContext<'_>,
         shapes: &Shapes<'_>,
-    ) -> Result<SmallVec<[Option<Output<'a>>; 4]>> {
+        given: Given,
+    ) -> Result<SmallVec<[Output<'a>; 4]>> {
         let candidates: SmallVec<[usize; 16]> = (0..shapes.inputs.len()).collect();
         let mut outputs = SmallVec::new();
         for (index, argument) in self.family.outputs.iter().enumerate() {
-            if !context.output_wanted(index)? {
-                outputs.push(None);
+            if !given.is_wanted(index) {
                 continue;
             }
             let shape = shapes.like(argument.like).unwrap_or_default();
@@ -242,7 +251,7 @@ impl Computation {
             let whole = shape.iter().product::<usize>() == shapes.all.iter().product::<usize>();
             let candidates = if whole { candidates.as_slice() } else { &[] };
             let (view, made_of) = context.forward_input_or_allocate_output(candidates, index, shape)?;
-            outputs.push(Some(Output { view, made_of }));
+            outputs.push(Output { view, made_of });
         }
         Ok(outputs)
     }

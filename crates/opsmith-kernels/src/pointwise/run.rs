@@ -23,8 +23,6 @@ const TOTALS: usize = 1 << 12;
 
 /// Where an output goes.
 pub(crate) enum Target<T> {
-    /// Nobody wants it.
-    Nowhere,
     /// Every number is an element.
     Elements(Sink<T>),
     /// The numbers are summed up along the dims in which the operand with this position in the space stays where it is;
@@ -232,7 +230,6 @@ impl<T: Stored> Task<'_, T> {
         let mut sums = sums.iter_mut();
         for (target, numbers) in self.outputs.iter().zip(&room.outputs) {
             match target {
-                Target::Nowhere => {}
                 // SAFETY: the indices are in the space, and this thread's.
                 Target::Elements(sink) => unsafe {
                     sink.store(space, level, at, count, (numbers, &mut room.scattered));

@@ -230,7 +230,7 @@ impl Computation {
                     let (data, kind) = (view.data_ptr().cast_mut(), self.kind(argument.like));
                     shapes.placed(Operand { kind, data, layout: view.layout() })
                 }
-                None => shapes.absent(),
+                None => Placed::absent(Kind::Number, shapes.all.len()),
             });
         }
         for (output, argument) in self.family.outputs.iter().enumerate() {
@@ -303,11 +303,5 @@ impl Shapes<'_> {
         let mut strides = layout.broadcast(self.space(operand.kind)).unwrap_or_default();
         strides.resize(self.all.len(), 0);
         Placed::new(operand.data, layout.shape, Kind::Number, strides)
-    }
-
-    /// What is not there.
-    fn absent(&self) -> Placed {
-        let strides = Strides::from_elem(0, self.all.len());
-        Placed { data: std::ptr::null_mut(), kind: Kind::Number, strides }
     }
 }

@@ -31,9 +31,21 @@ fn row_number(generic: &Ident, ty: &Type) -> Option<Number> {
 
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let (body, mut options, function) = read(&FAMILY, options, item)?;
+    let (mut body, mut options, function) = read(&FAMILY, options, item)?;
     let any_axes = any_axes(options.take("axes"), &body)?;
     check(&body, &options, &function.sig.ident)?;
+    let own: &[(&str, &str)] = match any_axes {
+        true => &[
+            ("axes", "The dims that are a row, negative ones from the end; all of them if it is empty."),
+            ("keep_dims", "Whether the dims of a row stay, as dims of 1."),
+        ],
+        false => &[("axes", "How many of the last dims are a row.")],
+    };
+    for (name, text) in own {
+        if body.doc.entries.iter().all(|(known, _)| known != name) {
+            body.doc.entries.push(((*name).to_owned(), (*text).to_owned()));
+        }
+    }
     let reduction = reduction(&body, &function.sig.ident, any_axes);
     Ok(expand_one_body(&body, &function, "reduce", &reduction))
 }

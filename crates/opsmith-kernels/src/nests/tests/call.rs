@@ -103,7 +103,7 @@ impl Call {
             outcome.failures.push("other bits with other threads".into());
         }
         let (interpreted, _) = run(1, false);
-        for (_, cut) in &*programs.known.lock() {
+        for cut in programs.known.all() {
             outcome.nests += cut.natives.len();
             outcome.natives += cut.natives.iter().flatten().count();
             outcome.tiled += cut.natives.iter().flatten().filter(|native| native.has().0).count();
@@ -382,7 +382,7 @@ impl Tensor {
     fn placed<T>(&self, memory: &Guarded) -> Placed {
         let strides = Strides::from_slice(&self.strides);
         if self.is_absent {
-            return Placed { data: std::ptr::null_mut(), kind: self.kind, strides };
+            return Placed::absent(self.kind, strides.len());
         }
         Placed::new(
             memory.data().wrapping_add(self.before * self.element::<T>()),

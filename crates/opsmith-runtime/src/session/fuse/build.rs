@@ -191,7 +191,7 @@ impl<'a> Build<'a> {
             let full = candidate.full(step, *form, outputs);
             let folds = candidate.program.rows.is_some();
             let value = |(input, slot): (usize, &Option<Slot>)| {
-                // A gradient that is absent is zero.
+                // What is absent is not read.
                 let Some(slot) = *slot else { return Expr::of(0.0) };
                 let source = self.source(slot, candidate.input_form(input, *form));
                 let number = || self.number(slot, full.iter().any(|(full, _)| *full == input)).unwrap_or(0.0);
@@ -199,7 +199,8 @@ impl<'a> Build<'a> {
                 known.unwrap_or_else(|| Expr::of(number()))
             };
             let read: Vec<Expr> = step.inputs.iter().enumerate().map(value).collect();
-            let given = candidate.program.graph.again(&read).into_iter().zip(outputs);
+            let graph = candidate.program.graph.without_inputs(|input| step.inputs[input].is_none());
+            let given = graph.again(&read).into_iter().zip(outputs);
             // A gradient of what there is one of for each row.
             let given = given.map(|(value, own)| if own == form || folds { value } else { value.sum() });
             values.extend(step.outputs.iter().zip(given).filter_map(|(slot, value)| Some(((*slot)?, value))));

@@ -1,0 +1,104 @@
+//! What is made once for each kind of call, at the first one, and found again.
+
+use std::sync::Arc;
+
+use opsmith_body::Graph;
+use opsmith_core::fork::Mutex;
+use opsmith_core::{OpKernelContext, Result};
+
+/// The most things that are kept.
+const MOST: usize = 64;
+
+/// Things by what they were made for; the oldest goes where there are too many.
+pub(crate) struct Kept<K, V>(Mutex<Vec<(K, Arc<V>)>>);
+
+impl<K, V> Default for Kept<K, V> {
+    fn default() -> Self {
+        Kept(Mutex::default())
+    }
+}
+
+impl<K: PartialEq, V> Kept<K, V> {
+    /// The one of this key, made at its first use.
+    pub(crate) fn get(&self, key: K, make: impl FnOnce(&K) -> V) -> Arc<V> {
+        let find = |kept: &[(K, Arc<V>)]| {
+            kept.iter().find(|(known, _)| *known == key).map(|(_, value)| value.clone())
+        };
+        if let Some(value) = find(&self.0.lock()) {
+            return value;
+        }
+        let value = Arc::new(make(&key));
+        let mut kept = self.0.lock();
+        // Another thread may have made it meanwhile; all have one, by which a card's kernel is known.
+        if let Some(value) = find(&kept) {
+            return value;
+        }
+        if kept.len() == MOST {
+            kept.remove(0);
+        }
+        kept.push((key, value.clone()));
+        value
+    }
+}
+
+#[cfg(test)]
+impl<K, V> Kept<K, V> {
+    /// All that is kept.
+    pub(crate) fn all(&self) -> Vec<Arc<V>> {
+        self.0.lock().iter().map(|(_, value)| value.clone()).collect()
+    }
+}
+
+/// What of a graph's arguments a call has, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    pub(crate) wanted: u64,
+    /// The inputs that are not there.
+    pub(crate) absent: u64,
+}
+
+impl Given {
+    /// All of so many outputs, and all inputs.
+    pub(crate) fn all(outputs: usize) -> Given {
+        Given { wanted: bits(0..outputs), absent: 0 }
+    }
+
+    /// Of a call whose inputs these are.
+    pub(crate) fn of<'a, T: 'a>(
+        context: &OpKernelContext<'_>,
+        inputs: impl IntoIterator<Item = &'a Option<T>>,
+    ) -> Result<Given> {
+        let absent = inputs.into_iter().enumerate().filter(|(_, input)| input.is_none());
+        let mut given = Given { wanted: 0, absent: bits(absent.map(|(position, _)| position)) };
+        for output in 0..context.signature().outputs.len() {
+            given.wanted |= if context.output_wanted(output)? { bits([output]) } else { 0 };
+        }
+        Ok(given)
+    }
+
+    pub(crate) fn is_absent(self, input: usize) -> bool {
+        self.absent & bits([input]) != 0
+    }
+
+    pub(crate) fn is_wanted(self, output: usize) -> bool {
+        self.wanted & bits([output]) != 0
+    }
+
+    /// The inputs that are there, of so many.
+    pub(crate) fn inputs(self, count: usize) -> Vec<usize> {
+        (0..count).filter(|input| !self.is_absent(*input)).collect()
+    }
+
+    /// The part of a graph that is computed: what is absent is nothing, and so is what it multiplies.
+    pub(crate) fn part(self, graph: &Graph) -> Graph {
+        let wanted: Vec<usize> =
+            (0..graph.outputs().len()).filter(|output| self.is_wanted(*output)).collect();
+        graph.with_outputs(&wanted).without_inputs(|input| self.is_absent(input))
+    }
+}
+
+/// Positions as bits. Hosts take at most as many arguments as there are bits.
+pub(crate) fn bits(positions: impl IntoIterator<Item = usize>) -> u64 {
+    let bit = |position: usize| 1_u64.checked_shl(position as u32).unwrap_or(0);
+    positions.into_iter().fold(0, |bits, position| bits | bit(position))
+}
