@@ -56,7 +56,7 @@ pub use dual::Dual;
 pub use element::Element;
 pub use expr::{
     Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Listing, MaskExpr, Nest, Nests, Node,
-    PART, Place, Step, Sum, Temporary, Unary, across, add_part, compose, cuda_functions, fold_blocks,
+    PART, Place, Step, Sum, Temporary, Tile, Unary, across, add_part, compose, fold_blocks,
     opcodes, sum_up, trace,
 };
 pub use float::{F32, F64, Float};

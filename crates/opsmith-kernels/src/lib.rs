@@ -12,7 +12,6 @@ mod float;
 mod map;
 mod nests;
 mod operand;
-pub mod pairwise;
 pub mod pointwise;
 mod product;
 pub mod reduce;

@@ -100,7 +100,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     for (id, array) in &known.kept {
         temporaries[*array] = known.axes[id.index()];
     }
-    Nests { temporaries, nests }
+    Nests { temporaries, nests, tiles: Vec::new() }
 }
 
 /// Folds with the arrays that they are in.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::body::BLOCK;
 use crate::expr::Expr;
+use crate::expr::cuda::CudaType;
 use crate::expr::node::{Id, Node};
 use crate::float::F64;
 use crate::indexed::{Index, Indexed, trace_over};
@@ -376,11 +377,11 @@ fn what_is_folded_again_later_is_not_in_memory_for_that() {
         vec![(m * m).sum(k)]
     });
     let pairs = Axes::at(&[i, j]);
-    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, false)] {
+    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, CudaType::Float, false)] {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
     let second = graph.gradient().gradient();
-    for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, false)] {
+    for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, CudaType::Float, false)] {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
 }
@@ -451,7 +452,6 @@ fn pairs_are_not_computed_again_for_what_is_made_of_their_folds() {
 
 #[test]
 fn products_in_sums_that_are_compared_are_rounded_alone_on_a_card() {
-    use crate::expr::cuda::CudaType;
     use crate::indexed::Kind;
     let [i, j] = [Axes::at(&[0, 2]), Axes::at(&[1, 2])];
     let source = |dtype: CudaType, is_nearest: bool| {
