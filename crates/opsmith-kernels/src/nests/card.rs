@@ -174,8 +174,8 @@ impl OnCard {
             if units == 0 {
                 continue;
             }
-            // Threads that share a sum add it up in another order, as tiles do.
-            let way = if nests.sums_again() { Way::Alone } else { Way::of(nest, tile.as_ref(), &sizes, units) };
+            // Threads that share a sum add it up in another order.
+            let way = if nests.folds_again() { Way::Alone } else { Way::of(nest, tile.as_ref(), &sizes, units) };
             let is_wide = index == Index::Bits64;
             let (first, suffix) = way.variant();
             let variant = first + usize::from(is_wide);

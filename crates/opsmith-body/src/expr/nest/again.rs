@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::Known;
-use super::{Nest, Nests, Step, Sum};
+use super::{Nest, Step, Sum};
 use crate::axes::{Axes, Axis};
-use crate::expr::node::{Fold, Id, Node};
+use crate::expr::node::{Binary, Fold, Id, Node};
 
 /// The sums that both sides of a comparison are computed from, and the axis of each.
 pub(super) fn compared(known: &Known<'_>) -> BTreeMap<Id, Axis> {
@@ -82,17 +82,30 @@ fn each(steps: &mut [Step], act: &mut impl FnMut(&mut Sum, bool)) {
     }
 }
 
-impl Nests {
-    /// Whether loops compute the same sums, which are compared with each other: all nests are to be run in one way then, for another way
-    /// may give other bits.
-    pub fn sums_again(&self) -> bool {
-        self.nests.iter().any(|nest| has_again(&nest.steps))
-    }
+/// What is computed in two places and compared, and would be equal by its formula.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Again {
+    /// There are products: a compiler may round them with a sum in one place, and alone in the other.
+    pub(super) products: bool,
+    /// There are sums or products along an axis, which threads put together in another order.
+    pub(super) folds: bool,
 }
 
-fn has_again(steps: &[Step]) -> bool {
-    steps.iter().any(|step| match step {
-        Step::Loop { steps, sums, .. } => sums.iter().any(|sum| sum.is_again) || has_again(steps),
-        _ => false,
-    })
+impl Again {
+    /// What is in memory is computed once.
+    pub(super) fn of(known: &Known<'_>) -> Self {
+        let mut again = Self::default();
+        for node in known.graph.nodes() {
+            let Node::Compare(_, a, b) = *node else { continue };
+            for (here, other) in [(a, b), (b, a)] {
+                let there = all_below(known, other);
+                let below = known.below([here], &BTreeSet::new());
+                for id in below.intersection(&there).filter(|id| !known.is_kept(**id)) {
+                    again.products |= matches!(known.node(*id), Node::Binary(Binary::Mul, ..));
+                    again.folds |= matches!(known.node(*id), Node::Fold(Fold::Sum | Fold::Product, ..));
+                }
+            }
+        }
+        again
+    }
 }

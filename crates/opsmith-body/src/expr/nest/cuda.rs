@@ -79,7 +79,7 @@ impl Graph {
             tile.iter().for_each(|tile| graphs(&tile.steps, &format!("tile{number}"), &mut parts));
         }
         let named: Vec<(&str, &Graph)> = parts.iter().map(|(name, graph)| (name.as_str(), *graph)).collect();
-        let products = if nests.sums_again() { Products::Alone } else { Products::Any };
+        let products = if nests.again.products { Products::Alone } else { Products::Any };
         let mut source = functions(&named, dtype, products);
         let arguments = Arguments {
             nests: &nests,

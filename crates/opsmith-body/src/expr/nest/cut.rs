@@ -73,6 +73,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
+    let again = again::Again::of(&known);
     // Nobody else reads what only one nest computes and uses, or writes as an output.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
     let groups: Vec<Group> = {
@@ -100,7 +101,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     for (id, array) in &known.kept {
         temporaries[*array] = known.axes[id.index()];
     }
-    Nests { temporaries, nests, tiles: Vec::new() }
+    Nests { temporaries, nests, again, tiles: Vec::new() }
 }
 
 /// Folds with the arrays that they are in.

@@ -15,6 +15,7 @@ mod whole;
 pub use fold::{across, add_part, fold_blocks, sum_up};
 pub use tile::Tile;
 
+use self::again::Again;
 use crate::axes::{Axes, Axis};
 use crate::expr::cuda::CudaType;
 use crate::expr::graph::Graph;
@@ -47,6 +48,8 @@ pub struct Nests {
     pub temporaries: Vec<Axes>,
     /// The nests, in order.
     pub nests: Vec<Nest>,
+    /// What is computed again, and compared with what it was before.
+    again: Again,
     /// For a card, what of each nest a block of threads computes side by side, where that saves something.
     pub tiles: Vec<Option<Tile>>,
 }
@@ -206,8 +209,15 @@ impl Nests {
             Place::Temporary(array) => nests.temporaries[array],
         };
         let words = if dtype == CudaType::Double { 2 } else { 1 };
-        nests.tiles = nests.nests.iter().map(|nest| Tile::of(nest, &axes, words)).collect();
+        let tile = |nest: &Nest| if nests.again.folds { None } else { Tile::of(nest, &axes, words) };
+        nests.tiles = nests.nests.iter().map(tile).collect();
         nests
+    }
+
+    /// Whether sums, or products along an axis, are computed in two places and compared: all nests are to be run in one way then, for
+    /// another way may give other bits.
+    pub fn folds_again(&self) -> bool {
+        self.again.folds
     }
 }
 
