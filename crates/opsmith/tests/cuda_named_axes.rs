@@ -98,7 +98,9 @@ fn pairs_of_rows_in_tiles() -> Result<()> {
     let stack = |n, rows, columns| kept(numbers(Array3::zeros((n, rows, columns))).mapv(|x| x * 0.3));
     let (query, key, value) = (stack(3, 70, 16), stack(3, 75, 16), stack(1, 75, 20));
     let forward = move || call::<attention>().input(query).input(key).input(value);
-    assert!(!is_tiled(forward())? && forward().kernels_launched()?.iter().any(|name| name.contains("_tiled_")));
+    assert!(
+        !is_tiled(forward())? && forward().kernels_launched()?.iter().any(|name| name.contains("_tiled_"))
+    );
     compare::<f64, Ix3>(&forward, &["z"], 1e-12)?;
     let z = stack(3, 70, 20);
     let grad = move || gradient::<attention>(1).input(query).input(key).input(value).input(z).input(z);

@@ -52,10 +52,8 @@ pub enum AxisSize {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
-    let kernels = [
-        KernelDef::cpu::<BodyKernel<B, ORDER>>().strided(),
-        KernelDef::cuda::<BodyKernel<B, ORDER>>(),
-    ];
+    let kernels =
+        [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided(), KernelDef::cuda::<BodyKernel<B, ORDER>>()];
     let trace = |construction: &OpKernelConstruction<'_>| Ok(B::new(construction)?.trace());
     let read = B::FACTS.read(trace, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
     let def = free::declared::<B>(B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels), ORDER, &read);

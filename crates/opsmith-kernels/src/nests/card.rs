@@ -175,7 +175,8 @@ impl OnCard {
                 continue;
             }
             // Threads that share a sum add it up in another order.
-            let way = if nests.folds_again() { Way::Alone } else { Way::of(nest, tile.as_ref(), &sizes, units) };
+            let way =
+                if nests.folds_again() { Way::Alone } else { Way::of(nest, tile.as_ref(), &sizes, units) };
             let is_wide = index == Index::Bits64;
             let (first, suffix) = way.variant();
             let variant = first + usize::from(is_wide);

@@ -103,7 +103,9 @@ impl Graph {
                 ways.push((4, "_tiled", format!("tiles{number}")));
             }
             for (first, way, call) in ways {
-                for (wide, bits, types) in [(0, 32, "unsigned, int"), (1, 64, "unsigned long long, long long")] {
+                for (wide, bits, types) in
+                    [(0, 32, "unsigned, int"), (1, 64, "unsigned long long, long long")]
+                {
                     let index = first + wide;
                     let _ = write!(
                         source,
@@ -142,7 +144,8 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         None => format!("\ntemplate <bool ROWS, typename Index, typename Stride>\nDEVICE void nest{number}("),
         Some(_) => format!("\ntemplate <typename Index, typename Stride>\nDEVICE void tiles{number}("),
     };
-    text += "const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {\n";
+    text +=
+        "const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {\n";
     text += &match tile {
         None => "    const Index thread = ROWS ? threadIdx.x : 0, threads = ROWS ? blockDim.x : 1;\n    \
                  const Index step = ROWS ? gridDim.x : (Index)gridDim.x * blockDim.x;\n    \
@@ -165,7 +168,9 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         let of_tile = tile.and_then(|tile| tile.axes.iter().position(|own| *own == axis));
         let axis = axis.index();
         text += &match of_tile {
-            None => format!("        const Index at{axis} = rest % layout.size[{axis}]; rest /= layout.size[{axis}];\n"),
+            None => format!(
+                "        const Index at{axis} = rest % layout.size[{axis}]; rest /= layout.size[{axis}];\n"
+            ),
             Some(which) => format!(
                 "        const Index count{axis} = (layout.size[{axis}] - 1) / SPAN + 1, \
                  first{axis} = rest % count{axis} * SPAN + {} * EDGE; rest /= count{axis};\n        \
@@ -242,7 +247,8 @@ impl Writer<'_> {
     /// A register, at one of the thread's positions.
     fn register(&self, register: usize) -> String {
         let own = self.tile.map(|tile| {
-            let along = |which: usize| if tile.varies[register].has(tile.axes[which]) { LETTERS[which] } else { '0' };
+            let along =
+                |which: usize| if tile.varies[register].has(tile.axes[which]) { LETTERS[which] } else { '0' };
             format!("[{}][{}]", along(0), along(1))
         });
         format!("r{register}{}", own.unwrap_or_default())
@@ -259,7 +265,9 @@ impl Writer<'_> {
 
     fn element(&self, place: Place) -> String {
         let (operand, axes, ty) = self.arguments.of(place);
-        let along = axes.iter().map(|axis| format!(" + place(layout, {operand}, {}, {})", axis.index(), self.at(axis)));
+        let along = axes
+            .iter()
+            .map(|axis| format!(" + place(layout, {operand}, {}, {})", axis.index(), self.at(axis)));
         format!("(({ty} *)operands.data[{operand}])[batch{operand}{}]", along.collect::<String>())
     }
 
@@ -306,9 +314,9 @@ impl Writer<'_> {
         };
         let along = axes.both(self.side_by_side);
         let inside = self.tile.map_or(Vec::new(), |tile| tile.axes.to_vec()).into_iter().zip(LETTERS);
-        let inside = inside.filter(|(axis, _)| along.has(*axis)).map(|(axis, letter)| {
-            format!("if (first{0} + {letter} < layout.size[{0}]) ", axis.index())
-        });
+        let inside = inside
+            .filter(|(axis, _)| along.has(*axis))
+            .map(|(axis, letter)| format!("if (first{0} + {letter} < layout.size[{0}]) ", axis.index()));
         let once = if self.is_outermost { "if (thread == 0) " } else { "" };
         let inside: String = inside.collect();
         self.each(along, indent, &format!("{once}{inside}{element} = {value};"));

@@ -386,7 +386,9 @@ fn random_nests_compute_random_graphs() {
         let graph = graph(&mut random);
         let gradient = graph.gradient();
         let second = gradient.gradient();
-        for sizes in [[5, 3, 4, 2], [2, 3, 2, 2], [130, 2, 3, 2], [2, 3, 17, 20], [3, 2, 0, 4], [2, 1, 3, 131]] {
+        for sizes in
+            [[5, 3, 4, 2], [2, 3, 2, 2], [130, 2, 3, 2], [2, 3, 17, 20], [3, 2, 0, 4], [2, 1, 3, 131]]
+        {
             for (graph, order) in [(&graph, 0), (&gradient, 1), (&second, 2)] {
                 let what = format!("seed {seed}, order {order}");
                 let dense: Vec<Axes> = graph
@@ -415,11 +417,14 @@ fn what_is_folded_again_later_is_not_in_memory_for_that() {
         vec![(m * m).sum(k)]
     });
     let pairs = Axes::at(&[i, j]);
-    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, CudaType::Float, false)] {
+    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, CudaType::Float, false)]
+    {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
     let second = graph.gradient().gradient();
-    for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, CudaType::Float, false)] {
+    for nests in
+        [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, CudaType::Float, false)]
+    {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
 }

@@ -214,8 +214,7 @@ fn split_one(graph: &Graph, inputs: &[usize], outputs: &[usize], varies: &mut Ve
     let own = differing(graph, inputs, varies);
     let is_leaf = |node: Node| matches!(node, Node::Input(_) | Node::Constant(_) | Node::Attribute(_));
     let mut held: BTreeMap<Id, usize> = BTreeMap::new();
-    let mut wanted: Vec<(Id, usize)> =
-        graph.outputs().iter().copied().zip(outputs.iter().copied()).collect();
+    let mut wanted: Vec<(Id, usize)> = graph.outputs().iter().copied().zip(outputs.iter().copied()).collect();
     held.extend(wanted.iter().copied().filter(|(id, _)| !is_leaf(graph.nodes()[id.index()])));
     for (index, node) in graph.nodes().iter().enumerate() {
         for id in node.operands().filter(|id| own[id.index()] != own[index]) {
@@ -244,12 +243,7 @@ fn split_one(graph: &Graph, inputs: &[usize], outputs: &[usize], varies: &mut Ve
 
 /// What of some steps computes the registers that are needed, but for those at which it stops, and perhaps what writes to memory; what
 /// has to be known before is needed then.
-fn slice(
-    steps: &[Step],
-    needed: &mut BTreeSet<usize>,
-    stops: &BTreeSet<usize>,
-    writes: bool,
-) -> Vec<Step> {
+fn slice(steps: &[Step], needed: &mut BTreeSet<usize>, stops: &BTreeSet<usize>, writes: bool) -> Vec<Step> {
     let mut found = Vec::new();
     for step in steps.iter().rev() {
         if let Step::Loop { axis, steps, sums } = step {
@@ -264,7 +258,8 @@ fn slice(
         }
         let uses = Uses::of(std::slice::from_ref(step));
         let is_store = writes && matches!(step, Step::Store { .. });
-        let is_wanted = uses.written.iter().any(|register| needed.contains(register) && !stops.contains(register));
+        let is_wanted =
+            uses.written.iter().any(|register| needed.contains(register) && !stops.contains(register));
         if is_store || is_wanted {
             needed.retain(|register| !uses.written.contains(register));
             needed.extend(uses.read);
