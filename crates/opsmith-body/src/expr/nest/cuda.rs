@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::tile::Chunk;
+use super::tile::{Chunk, Sides};
 use super::uses::folded;
 use super::{Nest, Nests, Place, Step, Sum, Tile};
 use crate::axes::{Axes, Axis};
@@ -188,9 +188,17 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         Some(tile) => ("tile", Axes::of(tile.axes[0]).with(tile.axes[1])),
     };
     let (sums, prefix, is_outermost) = (Vec::new(), format!("{prefix}{number}"), tile.is_none());
-    let mut writer =
-        Writer { arguments, tile, side_by_side: both, prefix, sums, is_outermost, is_in_chunk: false, text };
-    for register in 0..tile.map_or(nest.registers.len(), |tile| tile.varies.len()) {
+    let mut writer = Writer {
+        arguments,
+        tile,
+        side_by_side: both,
+        prefix,
+        sums,
+        is_outermost,
+        sharing: tile.map(|tile| (tile.sides.clone(), 0)),
+        text,
+    };
+    for register in 0..tile.map_or(nest.registers.len(), |tile| tile.sides.varies.len()) {
         let name = writer.register(register).replace(['i', 'j'], "EDGE").replace("[0]", "[1]");
         writer.line("        ", &format!("Number {name};"));
     }
@@ -215,8 +223,8 @@ struct Writer<'a> {
     sums: Vec<Sum>,
     /// Whether there is no loop around, but that along the free axes.
     is_outermost: bool,
-    /// Whether a loop around has shared memory.
-    is_in_chunk: bool,
+    /// By which axes loops have shared memory here, and how many arrays there are taken.
+    sharing: Option<(Sides, usize)>,
     text: String,
 }
 
@@ -241,14 +249,15 @@ impl Writer<'_> {
 
     /// The same for what is written to a register.
     fn into(&mut self, register: usize, indent: &str, line: &str) {
-        self.each(self.tile.map_or(Axes::NONE, |tile| tile.varies[register]), indent, line);
+        self.each(self.tile.map_or(Axes::NONE, |tile| tile.sides.varies[register]), indent, line);
     }
 
     /// A register, at one of the thread's positions.
     fn register(&self, register: usize) -> String {
         let own = self.tile.map(|tile| {
-            let along =
-                |which: usize| if tile.varies[register].has(tile.axes[which]) { LETTERS[which] } else { '0' };
+            let along = |which: usize| {
+                if tile.sides.varies[register].has(tile.axes[which]) { LETTERS[which] } else { '0' }
+            };
             format!("[{}][{}]", along(0), along(1))
         });
         format!("r{register}{}", own.unwrap_or_default())
@@ -360,10 +369,12 @@ impl Writer<'_> {
         let is_outermost = std::mem::replace(&mut self.is_outermost, false);
         let side_by_side = self.side_by_side;
         self.side_by_side = side_by_side.without(axis);
-        match self.tile.filter(|_| !self.is_in_chunk).and_then(|tile| tile.chunk(steps)) {
-            Some(chunk) => self.go_in_chunks(axis, &chunk, sums, indent),
+        let sharing = self.sharing.clone();
+        match sharing.as_ref().and_then(|(sides, taken)| Some((sides, *taken, sides.chunk(steps)?))) {
+            Some((sides, taken, chunk)) => self.go_in_chunks(axis, (sides, taken), &chunk, sums, indent),
             None => self.go(axis.index(), steps, sums, is_outermost, indent),
         }
+        self.sharing = sharing;
         self.side_by_side = side_by_side;
         self.is_outermost = is_outermost;
         for sum in sums {
@@ -397,37 +408,48 @@ impl Writer<'_> {
     }
 
     /// A loop of which the threads of a block put some positions into shared memory at a time.
-    fn go_in_chunks(&mut self, axis: Axis, chunk: &Chunk, sums: &[Sum], indent: &str) {
-        let Some(tile) = self.tile else { return };
-        self.is_in_chunk = true;
-        let axis = axis.index();
+    fn go_in_chunks(
+        &mut self,
+        along: Axis,
+        (sides, taken): (&Sides, usize),
+        chunk: &Chunk,
+        sums: &[Sum],
+        indent: &str,
+    ) {
+        let is_inner = taken > 0;
+        let axis = along.index();
         let inner = format!("{indent}    ");
         let turn = format!("{inner}    ");
         self.line(indent, &format!("for (Index begin = 0; begin < layout.size[{axis}]; begin += SIDE) {{"));
         self.line(&inner, &format!("const Index left = layout.size[{axis}] - begin;"));
-        let along = |register: usize| usize::from(tile.varies[register].has(tile.axes[1]));
-        let shared = |array: usize, register: usize, at: &str| {
-            let which = along(register);
-            format!("tiles[{array}][{at}][{} * EDGE + {}]", LINES[which], LETTERS[which])
-        };
-        for which in [0, 1].into_iter().filter(|which| !chunk.fills[*which].is_empty()) {
+        let shared = chunk.shared.iter().enumerate().map(|(array, &register)| {
+            let which = usize::from(sides.varies[register].has(sides.axes[1]));
+            // A thread has one position along the loop around what fills shared memory.
+            let is_several = self.tile.is_some_and(|tile| !tile.sides.varies[register].is_empty());
+            let several = if is_several { format!(" * EDGE + {}", LETTERS[which]) } else { String::new() };
+            (register, which, taken + array, format!("{}{several}", LINES[which]))
+        });
+        let shared: Vec<(usize, usize, usize, String)> = shared.collect();
+        for (which, fill) in chunk.fills.iter().enumerate().filter(|(_, fill)| !fill.is_empty()) {
             let other = LINES[1 - which];
             self.line(&inner, &format!("{{ const Index at{axis} = begin + least((Index){other}, left - 1);"));
-            self.steps(&chunk.fills[which], &turn);
-            for (array, &register) in chunk.shared.iter().enumerate() {
-                if along(register) == which {
-                    let line = format!("{} = {};", shared(array, register, other), self.register(register));
-                    self.into(register, &turn, &line);
-                }
+            let axes = |place: Place| self.arguments.of(place).1;
+            self.sharing =
+                (!is_inner).then(|| (sides.of_fill(which, along, fill, &axes), chunk.shared.len()));
+            self.steps(fill, &turn);
+            for (register, _, array, at) in shared.iter().filter(|(_, own, ..)| *own == which) {
+                let line = format!("tiles[{array}][{other}][{at}] = {};", self.register(*register));
+                self.into(*register, &turn, &line);
             }
             self.line(&inner, "}");
         }
+        self.sharing = None;
         self.line(&inner, "__syncthreads();");
         self.line(&inner, "for (int turn = 0; turn < SIDE && (Index)turn < left; turn++) {");
         self.line(&turn, &format!("const Index at{axis} = begin + turn;"));
-        for (array, &register) in chunk.shared.iter().enumerate() {
-            let line = format!("{} = {};", self.register(register), shared(array, register, "turn"));
-            self.into(register, &turn, &line);
+        for (register, _, array, at) in &shared {
+            let line = format!("{} = tiles[{array}][turn][{at}];", self.register(*register));
+            self.into(*register, &turn, &line);
         }
         self.steps(&chunk.steps, &turn);
         self.line(&inner, "}");
@@ -440,6 +462,5 @@ impl Writer<'_> {
         self.line(&inner, "__syncthreads();");
         self.line(&inner, "if (left <= SIDE) break;");
         self.line(indent, "}");
-        self.is_in_chunk = false;
     }
 }

@@ -156,8 +156,9 @@ struct Run<'a> {
     outputs: &'a mut [Array],
     temporaries: &'a mut [Array],
     registers: Vec<Vec<[f64; BLOCK]>>,
-    /// The tile that the nest is of, outside of loops that have shared memory.
-    tile: Option<&'a Tile>,
+    /// By which axes loops have shared memory here, and whether what fills it has some too.
+    sharing: Option<(tile::Sides, bool)>,
+    axes: &'a dyn Fn(Place) -> Axes,
     /// Where the loops are, of the axis of the lanes where its block begins, and along which axes they go.
     at: At,
     bound: Axes,
@@ -272,27 +273,29 @@ impl Run<'_> {
         let around = (self.at, self.bound);
         self.bound = self.bound.with(axis);
         let (count, step) = self.positions(axis);
-        let chunk = self.tile.and_then(|tile| Some((tile, tile.chunk(steps)?)));
+        let sharing = self.sharing.clone();
         for position in 0..count {
             self.at[axis.index()] = position * step;
-            match &chunk {
-                Some((tile, chunk)) => self.share(axis, tile, chunk),
+            match sharing.as_ref().and_then(|(sides, fills)| Some((sides, *fills, sides.chunk(steps)?))) {
+                Some((sides, fills, chunk)) => self.share(axis, (sides, fills), &chunk),
                 None => steps.iter().for_each(|step| self.step(step)),
             }
+            self.sharing = sharing.clone();
         }
-        self.tile = chunk.map_or(self.tile, |(tile, _)| Some(tile));
         (self.at, self.bound) = around;
     }
 
     /// A position of a loop that has shared memory: what is in it is computed at any position of the other axis, and nothing else of
     /// what that takes is known afterwards.
-    fn share(&mut self, along: Axis, tile: &Tile, chunk: &tile::Chunk) {
-        self.tile = None;
+    fn share(&mut self, along: Axis, (sides, fills): (&tile::Sides, bool), chunk: &tile::Chunk) {
         let at = self.at;
-        for (steps, other) in chunk.fills.iter().zip([tile.axes[1], tile.axes[0]]) {
+        for (which, steps) in chunk.fills.iter().enumerate() {
+            let other = sides.axes[1 - which];
             if other != along {
                 self.at[other.index()] = 0;
             }
+            self.sharing =
+                fills.then(|| (sides.of_fill(which, along, steps, &|place| (self.axes)(place)), false));
             steps.iter().for_each(|step| self.step(step));
             self.at = at;
             let written = uses::Uses::of(steps).written;
@@ -300,6 +303,7 @@ impl Run<'_> {
                 self.registers[register].fill([f64::NAN; BLOCK]);
             }
         }
+        self.sharing = None;
         chunk.steps.iter().for_each(|step| self.step(step));
     }
 
@@ -324,10 +328,17 @@ fn nested(graph: &Graph, nests: &Nests, sizes: &[usize], inputs: &[Array]) -> Ve
     let nothing = |own: Axes| Array::new(own, sizes, |_| f64::NAN);
     let mut outputs: Vec<Array> = graph.output_axes().map(nothing).collect();
     let mut temporaries: Vec<Array> = nests.temporaries.iter().map(|own| nothing(*own)).collect();
+    let (of_inputs, of_outputs): (Vec<Axes>, Vec<Axes>) =
+        (graph.input_axes().collect(), graph.output_axes().collect());
+    let axes = |place: Place| match place {
+        Place::Input(input) => of_inputs[input],
+        Place::Output(output) => of_outputs[output],
+        Place::Temporary(array) => nests.temporaries[array],
+    };
     for (number, nest) in nests.nests.iter().enumerate() {
         let tile = nests.tiles.get(number).and_then(Option::as_ref);
         let tiled = tile.map(|tile| Nest {
-            registers: vec![Axes::NONE; tile.varies.len()],
+            registers: vec![Axes::NONE; tile.sides.varies.len()],
             steps: tile.steps.clone(),
             ..nest.clone()
         });
@@ -339,7 +350,8 @@ fn nested(graph: &Graph, nests: &Nests, sizes: &[usize], inputs: &[Array]) -> Ve
             outputs: &mut outputs,
             temporaries: &mut temporaries,
             registers: Vec::new(),
-            tile,
+            sharing: tile.map(|tile| (tile.sides.clone(), true)),
+            axes: &axes,
             at: [0; Axis::MOST],
             bound: Axes::NONE,
         };

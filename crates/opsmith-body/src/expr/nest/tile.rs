@@ -21,9 +21,16 @@ pub struct Tile {
     pub saves_folds: bool,
     /// How many numbers for each position of one of the axes are in shared memory, for as many positions of a loop as a side has.
     pub(super) shared: usize,
-    /// Of each register, along which of the two axes its numbers differ.
-    pub(super) varies: Vec<Axes>,
+    pub(super) sides: Sides,
     pub(super) steps: Vec<Step>,
+}
+
+/// The two axes of a tile, the first one down a block of threads and the second one across.
+#[derive(Clone, Debug)]
+pub(super) struct Sides {
+    pub(super) axes: [Axis; 2],
+    /// Of each register, along which of the two its numbers differ.
+    pub(super) varies: Vec<Axes>,
 }
 
 /// A loop of a tile, by as many positions at a time as a side has.
@@ -59,9 +66,9 @@ impl Tile {
         vary(&nest.steps, axes, both, &mut varies);
         let steps = split(&nest.steps, &mut varies);
         vary(&steps, axes, both, &mut varies);
-        let mut tile = Self { axes: [a, b], edge: 1, saves_folds: false, shared: 0, varies, steps };
-        let steps = tile.steps.clone();
-        tile.find_shared(&steps);
+        let sides = Sides { axes: [a, b], varies };
+        let (shared, saves_folds) = sides.shared(&steps, axes, true);
+        let mut tile = Self { axes: sides.axes, edge: 1, saves_folds, shared, sides, steps };
         tile.edge = [4, 2, 1].into_iter().find(|edge| tile.fits(*edge, words))?;
         (tile.shared > 0).then_some(tile)
     }
@@ -73,7 +80,7 @@ impl Tile {
 
     fn fits(&self, edge: usize, words: usize) -> bool {
         let both = Axes::of(self.axes[0]).with(self.axes[1]);
-        let is_full = |register: &usize| self.varies[*register] == both;
+        let is_full = |register: &usize| self.sides.varies[*register] == both;
         let loops = self.steps.iter().filter_map(|step| match step {
             Step::Loop { steps, .. } => Some(folded(steps)),
             _ => None,
@@ -89,20 +96,47 @@ impl Tile {
                 || operations(&self.steps, &is_full) * edge * edge <= Self::OPERATIONS
                     && kept * edge * edge * words <= Self::WORDS)
     }
+}
 
-    /// Finds how much of shared memory the loops need, which have it one after another.
-    fn find_shared(&mut self, steps: &[Step]) {
+impl Sides {
+    /// How many numbers for each position of a side loops need in shared memory, which they have one after another; and whether what fills
+    /// it has loops. With `fills`, those have some of it beside.
+    fn shared(&self, steps: &[Step], axes: &impl Fn(Place) -> Axes, fills: bool) -> (usize, bool) {
+        let mut found = (0, false);
         for step in steps {
-            let Step::Loop { steps, .. } = step else { continue };
-            match self.chunk(steps) {
+            let Step::Loop { axis, steps, .. } = step else { continue };
+            let own = match self.chunk(steps) {
                 Some(chunk) => {
-                    self.shared = self.shared.max(chunk.shared.len());
                     let is_loop = |step: &Step| matches!(step, Step::Loop { .. });
-                    self.saves_folds |= chunk.fills.iter().flatten().any(is_loop);
+                    let within = [0, 1].into_iter().filter(|_| fills).map(|which| {
+                        self.of_fill(which, *axis, &chunk.fills[which], axes)
+                            .shared(&chunk.fills[which], axes, false)
+                            .0
+                    });
+                    let within = within.max().unwrap_or(0);
+                    (chunk.shared.len() + within, chunk.fills.iter().flatten().any(is_loop))
                 }
-                None => self.find_shared(steps),
-            }
+                None => self.shared(steps, axes, fills),
+            };
+            found = (found.0.max(own.0), found.1 || own.1);
         }
+        found
+    }
+
+    /// Those of what fills shared memory for one of the two in a loop along an axis: the other one is that axis.
+    pub(super) fn of_fill(
+        &self,
+        which: usize,
+        axis: Axis,
+        fill: &[Step],
+        axes: &impl Fn(Place) -> Axes,
+    ) -> Self {
+        let mut own = self.axes;
+        own[1 - which] = axis;
+        let one = Axes::of(self.axes[which]);
+        let mut varies = self.varies.iter().map(|varies| varies.both(one)).collect::<Vec<_>>();
+        vary(fill, axes, one.with(axis), &mut varies);
+        Self { axes: own, varies }
     }
 
     /// A loop of these steps as one of which shared memory has some positions at a time, if that saves anything and nothing that
