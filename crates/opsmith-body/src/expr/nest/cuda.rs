@@ -163,22 +163,7 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         ),
     };
     text += "        Index rest = unit;\n";
-    // The last axis is the fastest, so that threads side by side read side by side.
-    for axis in nest.free.iter().rev() {
-        let of_tile = tile.and_then(|tile| tile.axes.iter().position(|own| *own == axis));
-        let axis = axis.index();
-        text += &match of_tile {
-            None => format!(
-                "        const Index at{axis} = rest % layout.size[{axis}]; rest /= layout.size[{axis}];\n"
-            ),
-            Some(which) => format!(
-                "        const Index count{axis} = (layout.size[{axis}] - 1) / SPAN + 1, \
-                 first{axis} = rest % count{axis} * SPAN + {} * EDGE; rest /= count{axis};\n        \
-                 Index at{axis}[EDGE]; EACH({1}) at{axis}[{1}] = least(first{axis} + {1}, layout.size[{axis}] - 1);\n",
-                LINES[which], LETTERS[which]
-            ),
-        };
-    }
+    text += &positions(nest, tile);
     let operands = arguments.inputs.len() + arguments.outputs.len() + arguments.nests.temporaries.len();
     for operand in 0..operands {
         let _ = writeln!(text, "        const Stride batch{operand} = place(layout, {operand}, AXES, rest);");
@@ -205,6 +190,28 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
     writer.steps(tile.map_or(&nest.steps, |tile| &tile.steps), "        ");
     // The next one may be beyond what the index holds.
     writer.text + "        if (layout.units - unit <= step) break;\n    }\n}\n"
+}
+
+/// Where a unit of work is along the free axes.
+fn positions(nest: &Nest, tile: Option<&Tile>) -> String {
+    let mut text = String::new();
+    // The last axis is the fastest, so that threads side by side read side by side.
+    for axis in nest.free.iter().rev() {
+        let of_tile = tile.and_then(|tile| tile.axes.iter().position(|own| *own == axis));
+        let axis = axis.index();
+        text += &match of_tile {
+            None => format!(
+                "        const Index at{axis} = rest % layout.size[{axis}]; rest /= layout.size[{axis}];\n"
+            ),
+            Some(which) => format!(
+                "        const Index count{axis} = (layout.size[{axis}] - 1) / SPAN + 1, \
+                 first{axis} = rest % count{axis} * SPAN + {} * EDGE; rest /= count{axis};\n        \
+                 Index at{axis}[EDGE]; EACH({1}) at{axis}[{1}] = least(first{axis} + {1}, layout.size[{axis}] - 1);\n",
+                LINES[which], LETTERS[which]
+            ),
+        };
+    }
+    text
 }
 
 /// What says which of a thread's positions a number is of, along either axis of a tile.
