@@ -304,13 +304,13 @@ pub fn trace_sized(
 
 /// Traces a body of two numbers, folded along the axis that its arguments share: `x` lies on the first and the second axis, `y` on the third
 /// and the second, the result on the first and the third, or on fewer where the body ignores one.
-/// A sum may be divided by how many terms it has, and a body of one number is applied to the fold.
+/// A sum may be divided by how many terms it has; what becomes of a fold, `finish` says.
 pub fn trace_pairs(
     axes: [&str; 3],
     [x, y, z]: [&str; 3],
     (fold, mean): (Fold, bool),
     body: &impl Body<2, 1>,
-    finish: &impl Body<1, 1>,
+    finish: impl FnOnce(Expr) -> Expr,
 ) -> Graph {
     let shared = Axis::new(1);
     let arguments = [(x, Axes::at(&[0, 1])), (y, Axes::at(&[2, 1]))];
@@ -318,6 +318,6 @@ pub fn trace_pairs(
         let [term] = body.eval([numbers[0], numbers[1]]);
         let folded = self::fold(fold, shared, term);
         let folded = if mean { folded / node(Node::Count(shared)) } else { folded };
-        finish.eval([folded]).to_vec()
+        vec![finish(folded)]
     })
 }

@@ -292,7 +292,7 @@ fn cuda_sources_have_a_kernel_for_each_index() {
     }
     // A row is in one kernel, and nothing of it in memory.
     let softmax = &graphs()[0];
-    let nests = Nests::for_card(softmax, true);
+    let nests = Nests::for_card(softmax, CudaType::Float, true);
     assert_eq!((nests.nests.len(), nests.temporaries.len()), (1, 0));
     let numbers = [Kind::Number];
     let source = softmax.nests_cuda_source("softmax", CudaType::Float, (&numbers, &numbers), true);

@@ -13,7 +13,6 @@ mod kept;
 mod map;
 mod nests;
 mod operand;
-pub mod pairwise;
 pub mod pointwise;
 mod product;
 pub mod reduce;

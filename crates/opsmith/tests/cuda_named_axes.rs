@@ -5,7 +5,7 @@ mod support;
 
 use opsmith::ndarray::{Array1, Array2, Array3};
 use opsmith::prelude::*;
-use opsmith::testing::call;
+use opsmith::testing::{Call, call};
 use support::{compare, gradient, kept, numbers};
 
 /// Σⱼ exp(−γ |xᵢ − yⱼ|²) bⱼ.
@@ -73,6 +73,42 @@ fn pairs_of_rows() -> Result<()> {
         };
         compare::<f64, Ix2>(&second, &["x_grad", "y_grad", "z_grad_grad"], 1e-11)?;
     }
+    Ok(())
+}
+
+#[test]
+fn pairs_of_rows_in_tiles() -> Result<()> {
+    let matrix = |rows, columns| kept(numbers(Array2::zeros((rows, columns))).mapv(|x| x * 0.3));
+    let (x, y, b, z) = (matrix(260, 17), matrix(270, 17), matrix(270, 21), matrix(260, 21));
+    let is_tiled = |call: Call<'static>| -> Result<bool> {
+        Ok(call.kernels_launched()?.iter().all(|kernel| kernel.contains("_tiled_")))
+    };
+    let forward = move || call::<gaussian_convolution>().input(x).input(y).input(b).attr("gamma", 0.3);
+    assert!(is_tiled(forward())?);
+    if !compare::<f64, Ix2>(&forward, &["z"], 1e-12)? {
+        return Ok(());
+    }
+    let first = move || gradient::<gaussian_convolution>(1).input(x).input(y).input(b).input(z);
+    assert!(is_tiled(first())?);
+    compare::<f64, Ix2>(&first, &["x_grad", "y_grad", "b_grad"], 1e-11)?;
+    let second = move || {
+        gradient::<gaussian_convolution>(2).input(x).input(y).input(b).input(z).input(x).absent().input(b)
+    };
+    compare::<f64, Ix2>(&second, &["x_grad", "y_grad", "b_grad", "z_grad_grad"], 1e-10)?;
+    let stack = |n, rows, columns| kept(numbers(Array3::zeros((n, rows, columns))).mapv(|x| x * 0.3));
+    let (query, key, value) = (stack(3, 70, 16), stack(3, 75, 16), stack(1, 75, 20));
+    let forward = move || call::<attention>().input(query).input(key).input(value);
+    assert!(
+        !is_tiled(forward())? && forward().kernels_launched()?.iter().any(|name| name.contains("_tiled_"))
+    );
+    compare::<f64, Ix3>(&forward, &["z"], 1e-12)?;
+    let z = stack(3, 70, 20);
+    let grad = move || gradient::<attention>(1).input(query).input(key).input(value).input(z).input(z);
+    compare::<f64, Ix3>(&grad, &["query_grad", "key_grad", "value_grad"], 1e-11)?;
+    let single = |array: &Array3<f64>| kept(array.mapv(|x| x as f32));
+    let (query, key, value) = (single(query), single(key), single(value));
+    let forward = move || call::<attention>().input(query).input(key).input(value);
+    compare::<f32, Ix3>(&forward, &["z"], 1e-5)?;
     Ok(())
 }
 

@@ -74,7 +74,7 @@ impl Graph {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
         let (inputs, outputs) = (self.input_count(), self.outputs.len());
-        let functions = cuda_functions(&[("body", self)], dtype);
+        let functions = functions(&[("body", self)], dtype, Products::Any);
         let packed = usize::from(self.without_detached().nodes.len() <= inputs + PACKED_NODES);
         let mut source = String::new();
         for (constant, size) in [("INPUTS", inputs), ("OUTPUTS", outputs), ("PACKED", packed)] {
@@ -84,16 +84,11 @@ impl Graph {
     }
 }
 
-/// CUDA C++ source of functions that compute graphs, which NVRTC compiles without any header: the beginning of a source
-/// with kernels of another kind than [`Graph::cuda_source`] has.
+/// The beginning of a source: functions that compute graphs.
 ///
 /// It defines the types `Number`, that is computed with, and `Stored`, in memory; `load` and `store` from one to the other;
 /// `DEVICE`, what functions begin with; `Attributes`, a structure of one `double` for each attribute of the graphs, in
 /// their order, or at least one; and for each graph `void NAME(const Number *in, Number *out, const Attributes &attributes)`.
-pub fn cuda_functions(graphs: &[(&str, &Graph)], dtype: CudaType) -> String {
-    functions(graphs, dtype, Products::Any)
-}
-
 pub(super) fn functions(graphs: &[(&str, &Graph)], dtype: CudaType, products: Products) -> String {
     let graphs: Vec<(&str, Graph)> =
         graphs.iter().map(|(name, graph)| (*name, graph.without_detached())).collect();

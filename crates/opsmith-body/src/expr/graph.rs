@@ -120,14 +120,6 @@ impl Graph {
         &self.attributes
     }
 
-    /// An output's value, if it depends on nothing.
-    ///
-    /// # Panics
-    /// If there is no such output.
-    pub fn constant_output(&self, output: usize) -> Option<f64> {
-        self.nodes[self.outputs[output].index()].constant()
-    }
-
     /// How many inputs there are.
     pub fn input_count(&self) -> usize {
         self.inputs.len()

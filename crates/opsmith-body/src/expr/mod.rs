@@ -19,12 +19,12 @@ mod simplify;
 mod text;
 mod trace;
 
-pub use cuda::{CudaType, cuda_functions};
+pub use cuda::CudaType;
 pub(crate) use graph::Argument;
 pub use graph::Graph;
 pub use interpret::{Interpreted, Temporary};
 pub use listing::{Listing, opcodes};
-pub use nest::{Nest, Nests, PART, Place, Step, Sum, across, add_part, fold_blocks, sum_up};
+pub use nest::{Nest, Nests, PART, Place, Step, Sum, Tile, across, add_part, fold_blocks, sum_up};
 pub use node::{Binary, Compare, Fold, Id, Node, Unary};
 pub use trace::{Expr, MaskExpr, compose, compose_over, trace};
 pub(crate) use trace::{axes_of, exact, node, record, size_within, taken};

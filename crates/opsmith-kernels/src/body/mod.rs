@@ -52,24 +52,14 @@ pub enum AxisSize {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
-    let def = def_with::<B, ORDER>(KernelDef::cuda::<BodyKernel<B, ORDER>>());
-    def.explain(|construction| explain::<B>(construction, ORDER))
-}
-
-/// The same with another kernel for a card, unexplained.
-pub(crate) fn def_with<B: AxesBody, const ORDER: usize>(on_card: KernelDef) -> OpDef {
-    let on_cpu = KernelDef::cpu::<BodyKernel<B, ORDER>>().strided();
+    let kernels =
+        [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided(), KernelDef::cuda::<BodyKernel<B, ORDER>>()];
     let trace = |construction: &OpKernelConstruction<'_>| Ok(B::new(construction)?.trace());
     let read = B::FACTS.read(trace, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
-    free::declared::<B>(B::FACTS.def(ORDER, &read, output_shapes::<B>, &[on_cpu, on_card]), ORDER, &read)
-}
-
-/// What an instance is made of.
-pub(crate) fn explain<B: AxesBody>(
-    construction: &OpKernelConstruction<'_>,
-    order: usize,
-) -> Result<Explanation> {
-    explained(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), order)
+    let def = free::declared::<B>(B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels), ORDER, &read);
+    def.explain(|construction| {
+        explained(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), ORDER)
+    })
 }
 
 fn explained(
@@ -135,7 +125,7 @@ struct BodyKernel<B, const ORDER: usize> {
 }
 
 /// What an instance computes with, whatever the body.
-pub(crate) struct Computation {
+struct Computation {
     runner: Runner,
     order: usize,
     family: Family,
@@ -157,26 +147,17 @@ pub(crate) struct Computation {
 
 impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        Ok(BodyKernel { computation: Computation::of::<B>(construction, ORDER)?, body: PhantomData })
+        let body = B::new(construction)?.trace();
+        let computation = Computation::new(construction, body, Arguments::of::<B>(), &B::FACTS, ORDER)?;
+        Ok(BodyKernel { computation, body: PhantomData })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        self.computation.compute_for::<B>(context)
+        self.computation.compute(context, output_shapes::<B>)
     }
 }
 
 impl Computation {
-    /// Of the gradient of an order.
-    pub(crate) fn of<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<Self> {
-        let body = B::new(construction)?.trace();
-        Computation::new(construction, body, Arguments::of::<B>(), &B::FACTS, order)
-    }
-
-    /// Computes a call.
-    pub(crate) fn compute_for<B: AxesBody>(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        self.compute(context, output_shapes::<B>)
-    }
-
     fn new(
         construction: &OpKernelConstruction<'_>,
         body: Graph,

@@ -1,8 +1,8 @@
 //! What one-body kernels on a card have in common: their sources, made once, operands as they lie, sums over dims.
 
 use opsmith_core::space::{IndexSpace, Layout, row_major_strides};
-use opsmith_core::{DType, OpKernelContext, Result, TensorView, bail, ensure};
-use opsmith_cuda::{CudaCall, CudaElement, DeviceView, Index, Source, Structure};
+use opsmith_core::{DType, OpKernelContext, Result, bail, ensure};
+use opsmith_cuda::{CudaCall, Index, Source, Structure};
 
 use crate::kept::{Given, Kept};
 
@@ -51,34 +51,6 @@ pub(crate) fn attributes(values: &[(&'static str, f64)]) -> Vec<u8> {
         structure.double(0.0);
     }
     structure.finish()
-}
-
-/// Sets bytes on a card to zero.
-pub(crate) fn zeros(context: &OpKernelContext<'_>, to: *mut u8, bytes: usize) -> Result<()> {
-    let call = CudaCall::new(context, &SUMS);
-    // By words where they are as many; memory of hosts is aligned to more than that.
-    let (element, count) = match bytes % 4 {
-        0 => ("unsigned", bytes / 4),
-        _ => ("unsigned char", bytes),
-    };
-    let launch =
-        call.kernel(format!("zeros<{element}>")).for_each(count).address(to.cast()).value(count as i64);
-    // SAFETY: these are the kernel's parameters, and there are so many elements.
-    unsafe { launch.launch() }
-}
-
-/// Copies a tensor to where its elements lie one after another.
-pub(crate) fn copy<T: CudaElement>(
-    context: &OpKernelContext<'_>,
-    tensor: TensorView<'_>,
-    to: *mut u8,
-) -> Result<()> {
-    let (call, view) = (CudaCall::new(context, &SUMS), DeviceView::<T>::new(tensor)?);
-    let index = Index::of(&[&view]);
-    let launch = call.kernel(format!("copy<{}, {}>", T::NAME, index.name()));
-    let launch = launch.for_each(view.num_elements()).flat(&view, index).address(to.cast());
-    // SAFETY: these are the kernel's parameters, and there is room for as many elements.
-    unsafe { launch.launch() }
 }
 
 /// Adds up what lies dense in `from`, of shape `all`, to an output of a shape that broadcasts to it.

@@ -47,12 +47,3 @@ __global__ void sums_by_thread(const T *from, T *to, Dims<Index> kept, Dims<Inde
         to[o] = T((opsmith::wide<T>)sum);
     }
 }
-
-// Elements one after another, of those of any strides; or zeros.
-template <typename T, typename Index>
-__global__ void copy(opsmith::FlatAccessor<const T, Index> from, T *to) {
-    OPSMITH_GRID_LOOP(Index, i, from.count()) to[i] = from[i];
-}
-template <typename T> __global__ void zeros(T *to, long long count) {
-    OPSMITH_GRID_LOOP(long long, i, count) to[i] = 0;
-}

@@ -1,6 +1,6 @@
 //! Graphs over axes on a card: a kernel for each nest, one after another.
 
-use opsmith_body::{Axes, Axis, CudaType, Graph, Kind, Nest, Nests, Step};
+use opsmith_body::{Axes, Axis, CudaType, Graph, Kind, Nest, Nests, Step, Tile};
 use opsmith_core::space::{Extents, IndexSpace, Strides, row_major_strides};
 use opsmith_core::{DType, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
@@ -20,6 +20,11 @@ const BUSY: usize = 1 << 16;
 const MOST_PARAMETERS: usize = 4096;
 /// The least turns of a loop that threads share.
 const LEAST_SHARED: usize = 32;
+/// So many tiles keep a card busy; fewer take less time too where they save folds that would be computed again for each position.
+const MANY_TILES: usize = 32;
+const FEW_TILES: usize = 4;
+/// Tiles along fewer positions than this are mostly empty.
+const LEAST_TILED: usize = 16;
 
 /// A graph, and what it was cut into for a card.
 pub(crate) struct OnCard {
@@ -94,8 +99,9 @@ impl OnCard {
         let batch = space.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.size).product::<usize>();
         let many = self.has_rows || batch >= MANY;
         let given = Given { wanted: bits(wanted.iter().copied()), absent: absent(placed) };
-        let nests =
-            self.nests.get((given, many), |(given, many)| Nests::for_card(&given.part(&self.graph), *many));
+        let nests = self.nests.get((given, many), |(given, many)| {
+            Nests::for_card(&given.part(&self.graph), self.element, *many)
+        });
         let size = if self.dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() };
         for &axes in &nests.temporaries {
             let is_own = |axis: Option<usize>| axis.is_none_or(|axis| axes.has(Axis::new(axis)));
@@ -149,17 +155,19 @@ impl OnCard {
         let batch = batch.fold(1, usize::saturating_mul);
         let index = dims.index(space, placed.len());
         let data: SmallVec<[*mut u8; 8]> = placed.iter().map(|placed| placed.data).collect();
-        for (number, nest) in nests.nests.iter().enumerate() {
+        for (number, (nest, tile)) in nests.nests.iter().zip(&nests.tiles).enumerate() {
             let units = nest.free.iter().map(|axis| sizes[axis.index()]).fold(batch, usize::saturating_mul);
             if units == 0 {
                 continue;
             }
             // Threads that share a sum add it up in another order.
-            let threads = shared(nest, &sizes, units).filter(|_| !nests.sums_again());
+            let way =
+                if nests.folds_again() { Way::Alone } else { Way::of(nest, tile.as_ref(), &sizes, units) };
             let is_wide = index == Index::Bits64;
-            let variant = usize::from(is_wide) + if threads.is_some() { 2 } else { 0 };
+            let (first, suffix) = way.variant();
+            let variant = first + usize::from(is_wide);
             let ways = [dims.is_flat, dims.is_small(sizes.len()), many];
-            let key = ways.iter().fold(number, |key, way| 2 * key + usize::from(*way)) * 4 + variant;
+            let key = ways.iter().fold(number, |key, way| 2 * key + usize::from(*way)) * 6 + variant;
             let source = self.sources.get((given, key), |_| {
                 let graph = given.part(&self.graph);
                 let text = graph.nests_cuda_source(&self.name, self.element, (inputs, outputs), many);
@@ -170,12 +178,18 @@ impl OnCard {
                 let text = format!("{defined}{flat}{text}");
                 Source::generated(format!("{}.cu", self.name), text)
             });
-            let (rows, width) = (if threads.is_some() { "_rows" } else { "" }, if is_wide { 64 } else { 32 });
             let cuda = CudaCall::new(context, &source);
-            let launch = cuda.kernel(format!("{}_{number}{rows}_{width}", self.name));
-            let launch = match threads {
-                Some(threads) => launch.grid([units.min(BUSY), 1, 1]).block([threads as u32, 1, 1]),
-                None => launch.for_each(units),
+            let launch =
+                cuda.kernel(format!("{}_{number}{suffix}_{}", self.name, if is_wide { 64 } else { 32 }));
+            let (units, launch) = match way {
+                Way::Alone => (units, launch.for_each(units)),
+                Way::Shared { threads } => {
+                    (units, launch.grid([units.min(BUSY), 1, 1]).block([threads as u32, 1, 1]))
+                }
+                Way::Tiled { tiles } => {
+                    let threads = (Tile::SIDE * Tile::SIDE) as u32;
+                    (tiles, launch.grid([tiles.min(BUSY), 1, 1]).block([threads, 1, 1]))
+                }
             };
             let name = &context.signature().name;
             let layout = dims.layout(name, units, &sizes, placed.len(), index)?;
@@ -210,16 +224,51 @@ fn dense(space: &Space<'_>, order: &[usize]) -> Strides {
     strides
 }
 
-/// How many threads share a position of a nest, if they do: where its loops are long, and there are rows of the batch or few positions.
-fn shared(nest: &Nest, sizes: &[usize], units: usize) -> Option<usize> {
-    let turns = |step: &Step| match step {
-        Step::Loop { axis, .. } => sizes[axis.index()],
-        _ => 0,
-    };
-    let longest = nest.steps.iter().map(turns).max().unwrap_or(0);
-    let is_worth_it = longest >= LEAST_SHARED && (nest.free.is_empty() || units < BUSY);
-    // As many have room for all registers that a kernel may use.
-    (is_worth_it && nest.is_shared()).then(|| longest.next_multiple_of(32).min(256))
+/// How a nest is computed.
+#[derive(Clone, Copy)]
+enum Way {
+    /// A thread computes a position.
+    Alone,
+    /// So many threads of a block share the loops of a position.
+    Shared { threads: usize },
+    /// A block computes a tile of positions, of which there are so many.
+    Tiled { tiles: usize },
+}
+
+impl Way {
+    /// By tiles where there are enough of them, mostly full; shared by threads where loops are long, and there are rows of the batch or
+    /// few positions.
+    fn of(nest: &Nest, tile: Option<&Tile>, sizes: &[usize], units: usize) -> Way {
+        if let Some(tile) = tile {
+            let span = Tile::SIDE * tile.edge;
+            let [a, b] = tile.axes.map(|axis| sizes[axis.index()]);
+            let tiles = units / a / b * a.div_ceil(span) * b.div_ceil(span);
+            let enough = if tile.saves_folds { FEW_TILES } else { MANY_TILES };
+            if tiles >= enough && a.min(b) >= LEAST_TILED {
+                return Way::Tiled { tiles };
+            }
+        }
+        let turns = |step: &Step| match step {
+            Step::Loop { axis, .. } => sizes[axis.index()],
+            _ => 0,
+        };
+        let longest = nest.steps.iter().map(turns).max().unwrap_or(0);
+        let is_worth_it = longest >= LEAST_SHARED && (nest.free.is_empty() || units < BUSY);
+        // As many have room for all registers that a kernel may use.
+        match is_worth_it && nest.is_shared() {
+            true => Way::Shared { threads: longest.next_multiple_of(32).min(256) },
+            false => Way::Alone,
+        }
+    }
+
+    /// The number of its kernel of 32 bits among those of a nest, and what the name has of it.
+    fn variant(self) -> (usize, &'static str) {
+        match self {
+            Way::Alone => (0, ""),
+            Way::Shared { .. } => (2, "_rows"),
+            Way::Tiled { .. } => (4, "_tiled"),
+        }
+    }
 }
 
 impl Dims {

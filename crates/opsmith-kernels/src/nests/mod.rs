@@ -272,7 +272,7 @@ fn natives<T: Stored>(
     }
     let best = Vectors::best(size_of::<T::Wide>() == 8);
     let is_short = |nest: &Nest| folds_few(nest, best, &key.sizes);
-    let is_one = nests.sums_again();
+    let is_one = nests.folds_again();
     let is_any_short = nests.nests.iter().any(is_short);
     let made = |nest: &Nest| {
         let wide = best.wide && !(if is_one { is_any_short } else { is_short(nest) });

@@ -29,7 +29,7 @@ impl<T: Stored> Task<'_, T> {
         };
         // Sums that are compared with each other are computed in one way.
         let is_native =
-            (0..self.nests.nests.len()).all(|own| native(own).is_some()) || !self.nests.sums_again();
+            (0..self.nests.nests.len()).all(|own| native(own).is_some()) || !self.nests.folds_again();
         self.nests.nests.iter().enumerate().try_for_each(|(position, nest)| {
             match native(position).filter(|_| is_native) {
                 Some(native) => native.run::<T>(compute, &self.addresses),

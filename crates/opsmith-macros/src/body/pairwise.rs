@@ -26,7 +26,6 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
     body.show_shapes(&["(..., n, p)", "(..., m, p)", "(..., n, m)"].map(str::to_owned));
     let (fold, mean) = fold(options.take("fold"))?;
     let finish = Finish::new(options.take("finish"), &body)?;
-    let (finish_type, finish_value) = (finish.ty(), finish.value());
     let finish = finish.body(&body, ident);
     let plain = plain_body(&body, ident);
     let names: Vec<&String> = body.inputs().map(|parameter| &parameter.name).collect();
@@ -35,7 +34,6 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
         (quote!(::opsmith::__private), quote!(::opsmith::__private::kernels::body::AxisSize::Given));
     let family = quote! {
         #plain
-        #finish
 
         impl #private::kernels::body::AxesBody for #ident {
             const AXES: &'static [&'static str] = &["n", "p", "m"];
@@ -46,22 +44,12 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 
             fn trace(&self) -> #private::body::Graph {
                 let fold = (#private::body::Fold::#fold, #mean);
-                let finish = #private::kernels::pairwise::Pairwise::finish(self);
-                #private::body::trace_pairs(["n", "p", "m"], [#x, #y, #output], fold, self, &finish)
-            }
-        }
-
-        impl #private::kernels::pairwise::Pairwise for #ident {
-            const FOLD: #private::body::Fold = #private::body::Fold::#fold;
-            const MEAN: bool = #mean;
-            type Finish = #finish_type;
-
-            fn finish(&self) -> Self::Finish {
-                #finish_value
+                let finish = #finish;
+                #private::body::trace_pairs(["n", "p", "m"], [#x, #y, #output], fold, self, finish)
             }
         }
     };
-    Ok(expand_one_body(&body, &function, "pairwise", &family))
+    Ok(expand_one_body(&body, &function, "body", &family))
 }
 
 fn check(body: &OneBody, ident: &Ident) -> Result<()> {
@@ -138,42 +126,24 @@ impl Finish {
         Ok(Finish { function, attributes })
     }
 
-    fn ty(&self) -> TokenStream {
-        match self.function {
-            Some(_) => quote!(__Finish),
-            None => quote!(::opsmith::__private::kernels::pairwise::Same),
-        }
-    }
-
-    fn value(&self) -> TokenStream {
-        let ty = self.ty();
-        if self.function.is_some() { quote!(#ty(*self)) } else { ty }
-    }
-
-    /// The body that calls the function, in which attributes are those of the op.
-    fn body(&self, body: &OneBody, ident: &Ident) -> Option<TokenStream> {
-        let function = self.function.as_ref()?;
+    /// What is made of a fold, as a closure.
+    fn body(&self, body: &OneBody, ident: &Ident) -> TokenStream {
+        let Some(function) = &self.function else { return quote!(|fold| fold) };
         let arguments = self.attributes.iter().map(|own| {
             let parameter = body.parameters.iter().find(|parameter| parameter.ident == *own);
             match parameter.map(|parameter| (&parameter.role, &parameter.name)) {
                 Some((Role::NumberAttr(_), name)) => {
-                    quote!(<__S as ::opsmith::Scalar>::attr(#name, self.0.#own))
+                    quote!(<__S as ::opsmith::Scalar>::attr(#name, body.#own))
                 }
-                _ => quote!(self.0.#own),
+                _ => quote!(body.#own),
             }
         });
         let call = quote_spanned!(function.span()=> (#function)(fold #(, #arguments)*));
-        Some(quote! {
-            #[doc(hidden)]
-            #[derive(Clone, Copy, Debug)]
-            pub struct __Finish(#[allow(dead_code)] #ident);
-
-            impl ::opsmith::__private::body::Body<1, 1> for __Finish {
-                #[inline(always)]
-                fn eval<__S: ::opsmith::Scalar>(&self, [fold]: [__S; 1]) -> [__S; 1] {
-                    [#call]
-                }
+        quote! {{
+            fn finish<__S: ::opsmith::Scalar>(#[allow(unused_variables)] body: &#ident, fold: __S) -> __S {
+                #call
             }
-        })
+            |fold| finish(self, fold)
+        }}
     }
 }

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::Known;
-use super::{Nest, Nests, Step, Sum};
+use super::{Nest, Step, Sum};
 use crate::axes::{Axes, Axis};
-use crate::expr::node::{Fold, Id, Node};
+use crate::expr::node::{Binary, Fold, Id, Node};
 
 /// The sums that both sides of a comparison are computed from, and the axis of each.
 pub(super) fn compared(known: &Known<'_>) -> BTreeMap<Id, Axis> {
@@ -82,17 +82,91 @@ fn each(steps: &mut [Step], act: &mut impl FnMut(&mut Sum, bool)) {
     }
 }
 
-impl Nests {
-    /// Whether loops compute the same sums, which are compared with each other: all nests are to be run in one way then, for another way
-    /// may give other bits.
-    pub fn sums_again(&self) -> bool {
-        self.nests.iter().any(|nest| has_again(&nest.steps))
+/// What is computed in two places and compared, and would be equal by its formula.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Again {
+    /// There are products: a compiler may round them with a sum in one place, and alone in the other.
+    pub(super) products: bool,
+    /// There are sums or products along an axis, which threads put together in another order.
+    pub(super) folds: bool,
+}
+
+impl Again {
+    /// What is in memory is computed once.
+    pub(super) fn of(known: &Known<'_>) -> Self {
+        let mut again = Self::default();
+        for node in known.graph.nodes() {
+            let Node::Compare(_, a, b) = *node else { continue };
+            for (here, other) in [(a, b), (b, a)] {
+                let there = all_below(known, other);
+                let below = known.below([here], &BTreeSet::new());
+                for id in below.intersection(&there).filter(|id| !known.is_kept(**id)) {
+                    again.products |= matches!(known.node(*id), Node::Binary(Binary::Mul, ..));
+                    again.folds |= matches!(known.node(*id), Node::Fold(Fold::Sum | Fold::Product, ..));
+                }
+            }
+        }
+        again
     }
 }
 
-fn has_again(steps: &[Step]) -> bool {
-    steps.iter().any(|step| match step {
-        Step::Loop { steps, sums, .. } => sums.iter().any(|sum| sum.is_again) || has_again(steps),
-        _ => false,
-    })
+#[cfg(test)]
+mod tests {
+    use crate::axes::{Axes, Axis};
+    use crate::expr::cuda::CudaType;
+    use crate::expr::graph::Graph;
+    use crate::expr::{Expr, Nests};
+    use crate::indexed::{Index, Indexed, Kind, trace_over};
+    use crate::scalar::Scalar;
+
+    #[test]
+    fn products_in_sums_that_are_compared_are_rounded_alone_on_a_card() {
+        let [i, j] = [Axes::at(&[0, 2]), Axes::at(&[1, 2])];
+        let source = |dtype: CudaType, is_nearest: bool| {
+            let result = if is_nearest { Axes::at(&[0]) } else { Axes::at(&[0, 1]) };
+            let graph = trace_over(&["i", "j", "k"], &[("x", i), ("y", j)], &[("z", result)], |x| {
+                let squares = Indexed::sum((x[0] - x[1]) * (x[0] - x[1]), Axis::new(2));
+                vec![if is_nearest { squares.argmin(Axis::new(1)).number() } else { squares }]
+            });
+            let kind = if is_nearest { Kind::Index } else { Kind::Number };
+            graph.nests_cuda_source("op", dtype, (&[Kind::Number; 2], &[kind]), false)
+        };
+        assert!(source(CudaType::Float, true).contains("= product("));
+        assert!(source(CudaType::Half, true).contains("__fmul_rn"));
+        assert!(source(CudaType::Double, true).contains("__dmul_rn"));
+        assert!(!source(CudaType::Float, true).contains("_tiled_"));
+        let distances = source(CudaType::Float, false);
+        assert!(!distances.contains("product(") && distances.contains("_tiled_"));
+    }
+
+    #[test]
+    fn products_that_are_compared_are_rounded_alone_on_a_card() {
+        // Where x w + b is the largest: it is computed for that, and to find where it is.
+        let (row, c) = (Axes::at(&[0, 1]), Axes::at(&[1]));
+        let made = |graph: &Graph| {
+            let nests = Nests::for_card(graph, CudaType::Float, true);
+            (nests.again.products, nests.again.folds)
+        };
+        let inputs = [("x", row), ("w", c), ("b", c)];
+        let scores = |x: &[Expr]| x[0] * x[1] + x[2];
+        let largest = |fold: fn(Expr, Axis) -> Expr| {
+            trace_over(&["i", "c"], &inputs, &[("z", Axes::at(&[0]))], |x| {
+                vec![fold(scores(x), Axis::new(1))]
+            })
+        };
+        assert_eq!(made(&largest(|x, c| x.argmax(c).number())), (true, false));
+        assert_eq!(made(&largest(Indexed::amax)), (false, false));
+        // Products along an axis are put together in another order.
+        let [i, j, k] = [Axes::at(&[0, 2]), Axes::at(&[1, 2]), Axes::at(&[0])];
+        let graph = trace_over(&["i", "j", "k"], &[("x", i), ("y", j)], &[("z", k)], |x| {
+            vec![(x[0] - x[1]).prod(Axis::new(2)).argmax(Axis::new(1)).number()]
+        });
+        assert_eq!(made(&graph), (false, true));
+        // What is in memory is computed once.
+        let graph = trace_over(&["i", "c"], &inputs, &[("z", k)], |x| {
+            let total = Indexed::sum(scores(x), Axis::new(1));
+            vec![Expr::select(total.gt(total.amax(Axis::new(0)) * 0.5), total, Expr::of(0.0))]
+        });
+        assert_eq!(made(&graph), (false, false));
+    }
 }

@@ -1,10 +1,11 @@
 //! Nests as CUDA C++: a kernel for each, of which a thread computes a position of the free axes after another; and one of which a block
 //! of threads does.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{Nest, Nests, Place, Step, Sum};
+use super::tile::{Chunk, Sides};
+use super::uses::folded;
+use super::{Nest, Nests, Place, Step, Sum, Tile};
 use crate::axes::{Axes, Axis};
 use crate::expr::cuda::{CudaType, Products, constant, functions};
 use crate::expr::graph::Graph;
@@ -40,13 +41,6 @@ impl Arguments<'_> {
             Place::Temporary(array) => (inputs + outputs + array, self.nests.temporaries[array], "Number"),
         }
     }
-
-    /// The element where the loops are.
-    fn element(&self, place: Place) -> String {
-        let (operand, axes, ty) = self.of(place);
-        let along = axes.iter().map(|axis| format!(" + place(layout, {operand}, {0}, at{0})", axis.index()));
-        format!("(({ty} *)operands.data[{operand}])[batch{operand}{}]", along.collect::<String>())
-    }
 }
 
 impl Graph {
@@ -56,11 +50,12 @@ impl Graph {
     ///
     /// They run one after another. Any grid will do: a thread computes a position of the free axes, and goes on by the size of
     /// the grid. A nest that [can be shared](Nest::is_shared) has `NAME_0_rows_32` and `NAME_0_rows_64` too, numbers 2 and 3 of
-    /// `ONLY`, of which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. The parameters are
-    /// structures by value:
+    /// `ONLY`, of which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. One that has a
+    /// [`Tile`] has `NAME_0_tiled_32` and `NAME_0_tiled_64`, numbers 4 and 5, of which a block of threads computes the positions of a
+    /// tile. The parameters are structures by value:
     /// - `Operands`: the addresses of the inputs, the outputs, and the temporaries, of numbers as they are computed;
     /// - `Attributes`: as for [`cuda_source`](Self::cuda_source);
-    /// - `Layout`: how many positions the nest has; the sizes of the axes, at least one; which dims each axis stands for, and which the
+    /// - `Layout`: how many positions the nest has, or how many tiles; the sizes of the axes, at least one; which dims each axis stands for, and which the
     ///   batch, by the number of the first one, and how many there are; these dims (`MAX_DIMS`, or [`Nests::BATCH_DIMS`] more than axes),
     ///   the last of an axis first; for each operand its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
     ///
@@ -77,12 +72,14 @@ impl Graph {
     ) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
-        let nests = Nests::for_card(self, many);
-        let mut parts: Vec<&Graph> = Vec::new();
-        nests.nests.iter().for_each(|nest| graphs(&nest.steps, &mut parts));
-        let names: Vec<String> = (0..parts.len()).map(|number| format!("part{number}")).collect();
-        let named: Vec<(&str, &Graph)> = names.iter().map(String::as_str).zip(parts).collect();
-        let products = if nests.sums_again() { Products::Alone } else { Products::Any };
+        let nests = Nests::for_card(self, dtype, many);
+        let mut parts: Vec<(String, &Graph)> = Vec::new();
+        for (number, (nest, tile)) in nests.nests.iter().zip(&nests.tiles).enumerate() {
+            graphs(&nest.steps, &format!("part{number}"), &mut parts);
+            tile.iter().for_each(|tile| graphs(&tile.steps, &format!("tile{number}"), &mut parts));
+        }
+        let named: Vec<(&str, &Graph)> = parts.iter().map(|(name, graph)| (name.as_str(), *graph)).collect();
+        let products = if nests.again.products { Products::Alone } else { Products::Any };
         let mut source = functions(&named, dtype, products);
         let arguments = Arguments {
             nests: &nests,
@@ -95,19 +92,29 @@ impl Graph {
         let most = axes + Nests::BATCH_DIMS;
         let _ = writeln!(source, "#define AXES {axes}\n#ifndef MAX_DIMS\n#define MAX_DIMS {most}\n#endif");
         source += include_str!("nests.cu");
-        let mut part = 0;
-        for (number, nest) in nests.nests.iter().enumerate() {
-            source += &function(&arguments, nest, number, operands, &mut part);
-            for index in 0..if nest.is_shared() { 4 } else { 2 } {
-                let (bits, types) = [(32, "unsigned, int"), (64, "unsigned long long, long long")][index % 2];
-                let (rows, shared) = [("", false), ("_rows", true)][index / 2];
-                let _ = write!(
-                    source,
-                    "\n#if (!defined(ONLY) || ONLY == {index}) && (!defined(NEST) || NEST == {number})\n\
-                     extern \"C\" __global__ void {name}_{number}{rows}_{bits}(\n    \
-                     Operands operands, Attributes attributes, Layout<{types}> layout) {{\n    \
-                     nest{number}<{shared}>(operands, attributes, layout);\n}}\n#endif\n"
-                );
+        for (number, (nest, tile)) in nests.nests.iter().zip(&nests.tiles).enumerate() {
+            source += &function(&arguments, nest, None, number);
+            let mut ways = vec![(0, "", format!("nest{number}<false>"))];
+            if nest.is_shared() {
+                ways.push((2, "_rows", format!("nest{number}<true>")));
+            }
+            if let Some(tile) = tile {
+                source += &function(&arguments, nest, Some(tile), number);
+                ways.push((4, "_tiled", format!("tiles{number}")));
+            }
+            for (first, way, call) in ways {
+                for (wide, bits, types) in
+                    [(0, 32, "unsigned, int"), (1, 64, "unsigned long long, long long")]
+                {
+                    let index = first + wide;
+                    let _ = write!(
+                        source,
+                        "\n#if (!defined(ONLY) || ONLY == {index}) && (!defined(NEST) || NEST == {number})\n\
+                         extern \"C\" __global__ void {name}_{number}{way}_{bits}(\n    \
+                         Operands operands, Attributes attributes, Layout<{types}> layout) {{\n    \
+                         {call}(operands, attributes, layout);\n}}\n#endif\n"
+                    );
+                }
             }
         }
         source
@@ -120,61 +127,111 @@ impl Graph {
     }
 }
 
-/// What is computed in steps, in their order.
-fn graphs<'a>(steps: &'a [Step], found: &mut Vec<&'a Graph>) {
+/// What is computed in steps, with the names of functions.
+fn graphs<'a>(steps: &'a [Step], prefix: &str, found: &mut Vec<(String, &'a Graph)>) {
     for step in steps {
         match step {
-            Step::Compute { graph, .. } => found.push(graph),
-            Step::Loop { steps, .. } => graphs(steps, found),
+            Step::Compute { graph, outputs, .. } => found.push((format!("{prefix}_{}", outputs[0]), graph)),
+            Step::Loop { steps, .. } => graphs(steps, prefix, found),
             _ => {}
         }
     }
 }
 
-/// The function that goes over the positions of a nest.
-fn function(
-    arguments: &Arguments<'_>,
-    nest: &Nest,
-    number: usize,
-    operands: usize,
-    part: &mut usize,
-) -> String {
-    let mut text = format!(
-        "\ntemplate <bool ROWS, typename Index, typename Stride>\n\
-         DEVICE void nest{number}(const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {{\n    \
-         const Index thread = ROWS ? threadIdx.x : 0, threads = ROWS ? blockDim.x : 1;\n    \
-         const Index step = ROWS ? gridDim.x : (Index)gridDim.x * blockDim.x;\n    \
-         for (Index unit = ROWS ? blockIdx.x : (Index)blockIdx.x * blockDim.x + threadIdx.x; unit < layout.units; unit += step) {{\n        \
-         Index rest = unit;\n"
-    );
-    // The last axis is the fastest, so that threads side by side read side by side.
-    for axis in nest.free.iter().rev() {
-        let axis = axis.index();
-        let _ = writeln!(
-            text,
-            "        const Index at{axis} = rest % layout.size[{axis}]; rest /= layout.size[{axis}];"
-        );
-    }
+/// The function that goes over the positions of a nest, or over its tiles.
+fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number: usize) -> String {
+    let mut text = match tile {
+        None => format!("\ntemplate <bool ROWS, typename Index, typename Stride>\nDEVICE void nest{number}("),
+        Some(_) => format!("\ntemplate <typename Index, typename Stride>\nDEVICE void tiles{number}("),
+    };
+    text +=
+        "const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {\n";
+    text += &match tile {
+        None => "    const Index thread = ROWS ? threadIdx.x : 0, threads = ROWS ? blockDim.x : 1;\n    \
+                 const Index step = ROWS ? gridDim.x : (Index)gridDim.x * blockDim.x;\n    \
+                 for (Index unit = ROWS ? blockIdx.x : (Index)blockIdx.x * blockDim.x + threadIdx.x; unit < layout.units; unit += step) {\n"
+            .to_owned(),
+        Some(tile) => format!(
+            "    enum {{ EDGE = {}, SPAN = SIDE * EDGE }};\n    \
+             alignas(16) __shared__ Number tiles[{}][SIDE][{}];\n    \
+             const int row = threadIdx.x / SIDE, column = threadIdx.x % SIDE;\n    \
+             const Index step = gridDim.x;\n    \
+             for (Index unit = blockIdx.x; unit < layout.units; unit += step) {{\n",
+            tile.edge,
+            tile.shared,
+            Tile::stride(tile.edge)
+        ),
+    };
+    text += "        Index rest = unit;\n";
+    text += &positions(nest, tile);
+    let operands = arguments.inputs.len() + arguments.outputs.len() + arguments.nests.temporaries.len();
     for operand in 0..operands {
         let _ = writeln!(text, "        const Stride batch{operand} = place(layout, {operand}, AXES, rest);");
     }
-    for register in 0..nest.registers.len() {
-        let _ = writeln!(text, "        Number r{register};");
+    let (prefix, both) = match tile {
+        None => ("part", Axes::NONE),
+        Some(tile) => ("tile", Axes::of(tile.axes[0]).with(tile.axes[1])),
+    };
+    let (sums, prefix, is_outermost) = (Vec::new(), format!("{prefix}{number}"), tile.is_none());
+    let mut writer = Writer {
+        arguments,
+        tile,
+        side_by_side: both,
+        prefix,
+        sums,
+        is_outermost,
+        sharing: tile.map(|tile| (tile.sides.clone(), 0)),
+        text,
+    };
+    for register in 0..tile.map_or(nest.registers.len(), |tile| tile.sides.varies.len()) {
+        let name = writer.register(register).replace(['i', 'j'], "EDGE").replace("[0]", "[1]");
+        writer.line("        ", &format!("Number {name};"));
     }
-    let mut writer = Writer { arguments, part, sums: Vec::new(), is_outermost: true, text };
-    writer.steps(&nest.steps, "        ");
+    writer.steps(tile.map_or(&nest.steps, |tile| &tile.steps), "        ");
     // The next one may be beyond what the index holds.
     writer.text + "        if (layout.units - unit <= step) break;\n    }\n}\n"
 }
 
+/// Where a unit of work is along the free axes.
+fn positions(nest: &Nest, tile: Option<&Tile>) -> String {
+    let mut text = String::new();
+    // The last axis is the fastest, so that threads side by side read side by side.
+    for axis in nest.free.iter().rev() {
+        let of_tile = tile.and_then(|tile| tile.axes.iter().position(|own| *own == axis));
+        let axis = axis.index();
+        text += &match of_tile {
+            None => format!(
+                "        const Index at{axis} = rest % layout.size[{axis}]; rest /= layout.size[{axis}];\n"
+            ),
+            Some(which) => format!(
+                "        const Index count{axis} = (layout.size[{axis}] - 1) / SPAN + 1, \
+                 first{axis} = rest % count{axis} * SPAN + {} * EDGE; rest /= count{axis};\n        \
+                 Index at{axis}[EDGE]; EACH({1}) at{axis}[{1}] = least(first{axis} + {1}, layout.size[{axis}] - 1);\n",
+                LINES[which], LETTERS[which]
+            ),
+        };
+    }
+    text
+}
+
+/// What says which of a thread's positions a number is of, along either axis of a tile.
+const LETTERS: [char; 2] = ['i', 'j'];
+/// Where a thread is in its block, along either axis.
+const LINES: [&str; 2] = ["row", "column"];
+
 struct Writer<'a> {
     arguments: &'a Arguments<'a>,
-    /// The number of the next function.
-    part: &'a mut usize,
+    tile: Option<&'a Tile>,
+    /// The axes of which a thread has several positions side by side, and no loop here.
+    side_by_side: Axes,
+    /// What names of functions begin with.
+    prefix: String,
     /// The sums of the loops around.
     sums: Vec<Sum>,
     /// Whether there is no loop around, but that along the free axes.
     is_outermost: bool,
+    /// By which axes loops have shared memory here, and how many arrays there are taken.
+    sharing: Option<(Sides, usize)>,
     text: String,
 }
 
@@ -189,35 +246,71 @@ impl Writer<'_> {
         let _ = writeln!(self.text, "{indent}{line}");
     }
 
+    /// A line for each of the thread's positions along these axes.
+    fn each(&mut self, axes: Axes, indent: &str, line: &str) {
+        let own = self.tile.map_or(Vec::new(), |tile| tile.axes.to_vec()).into_iter().zip(LETTERS);
+        let each: String =
+            own.filter(|(axis, _)| axes.has(*axis)).map(|(_, letter)| format!("EACH({letter}) ")).collect();
+        self.line(indent, &format!("{each}{line}"));
+    }
+
+    /// The same for what is written to a register.
+    fn into(&mut self, register: usize, indent: &str, line: &str) {
+        self.each(self.tile.map_or(Axes::NONE, |tile| tile.sides.varies[register]), indent, line);
+    }
+
+    /// A register, at one of the thread's positions.
+    fn register(&self, register: usize) -> String {
+        let own = self.tile.map(|tile| {
+            let along = |which: usize| {
+                if tile.sides.varies[register].has(tile.axes[which]) { LETTERS[which] } else { '0' }
+            };
+            format!("[{}][{}]", along(0), along(1))
+        });
+        format!("r{register}{}", own.unwrap_or_default())
+    }
+
+    /// Where the loops are, at one of the thread's positions.
+    fn at(&self, axis: Axis) -> String {
+        let which = self.tile.and_then(|tile| tile.axes.iter().position(|own| *own == axis));
+        match which.filter(|_| self.side_by_side.has(axis)) {
+            Some(which) => format!("at{}[{}]", axis.index(), LETTERS[which]),
+            None => format!("at{}", axis.index()),
+        }
+    }
+
+    fn element(&self, place: Place) -> String {
+        let (operand, axes, ty) = self.arguments.of(place);
+        let along = axes
+            .iter()
+            .map(|axis| format!(" + place(layout, {operand}, {}, {})", axis.index(), self.at(axis)));
+        format!("(({ty} *)operands.data[{operand}])[batch{operand}{}]", along.collect::<String>())
+    }
+
     fn step(&mut self, step: &Step, indent: &str) {
         match step {
             Step::Load { from, to } => {
-                let element = self.arguments.element(*from);
+                let (element, own) = (self.element(*from), self.register(*to));
                 let line = match self.arguments.of(*from).2 {
-                    "Stored" => format!("r{to} = load({element});"),
-                    "unsigned char" => format!("r{to} = Number({element} != 0);"),
-                    _ => format!("r{to} = Number({element});"),
+                    "Stored" => format!("{own} = load({element});"),
+                    "unsigned char" => format!("{own} = Number({element} != 0);"),
+                    _ => format!("{own} = Number({element});"),
                 };
-                self.line(indent, &line);
+                self.into(*to, indent, &line);
             }
-            Step::Store { from, to } => {
-                let element = self.arguments.element(*to);
-                let value = match self.arguments.of(*to).2 {
-                    "Stored" => format!("store(r{from})"),
-                    "Number" => format!("r{from}"),
-                    "unsigned char" => format!("r{from} != 0"),
-                    ty => format!("({ty})r{from}"),
-                };
-                let once = if self.is_outermost { "if (thread == 0) " } else { "" };
-                self.line(indent, &format!("{once}{element} = {value};"));
+            Step::Store { from, to } => self.store(*from, *to, indent),
+            Step::Index { axis, to } => {
+                let line = format!("{} = Number({});", self.register(*to), self.at(*axis));
+                self.into(*to, indent, &line);
             }
-            Step::Index { axis, to } => self.line(indent, &format!("r{to} = Number(at{});", axis.index())),
             Step::Count { axis, to } => {
-                self.line(indent, &format!("r{to} = Number(layout.size[{}]);", axis.index()));
+                let line = format!("{} = Number(layout.size[{}]);", self.register(*to), axis.index());
+                self.into(*to, indent, &line);
             }
             Step::Compute { inputs, outputs, .. } => self.compute(inputs, outputs, indent),
             Step::Fill { register, value } => {
-                self.line(indent, &format!("r{register} = {};", constant(*value)))
+                let line = format!("{} = {};", self.register(*register), constant(*value));
+                self.into(*register, indent, &line);
             }
             Step::Fold { op, from, into } => self.fold(*op, *from, *into, indent),
             Step::Loop { axis, steps, sums } => self.go_along(*axis, steps, sums, indent),
@@ -225,48 +318,85 @@ impl Writer<'_> {
         }
     }
 
+    /// Writes a number: once, and where there is one.
+    fn store(&mut self, from: usize, to: Place, indent: &str) {
+        let (element, own) = (self.element(to), self.register(from));
+        let (_, axes, ty) = self.arguments.of(to);
+        let value = match ty {
+            "Stored" => format!("store({own})"),
+            "Number" => own,
+            "unsigned char" => format!("{own} != 0"),
+            ty => format!("({ty}){own}"),
+        };
+        let along = axes.both(self.side_by_side);
+        let inside = self.tile.map_or(Vec::new(), |tile| tile.axes.to_vec()).into_iter().zip(LETTERS);
+        let inside = inside
+            .filter(|(axis, _)| along.has(*axis))
+            .map(|(axis, letter)| format!("if (first{0} + {letter} < layout.size[{0}]) ", axis.index()));
+        let once = if self.is_outermost { "if (thread == 0) " } else { "" };
+        let inside: String = inside.collect();
+        self.each(along, indent, &format!("{once}{inside}{element} = {value};"));
+    }
+
     fn compute(&mut self, inputs: &[usize], outputs: &[usize], indent: &str) {
-        let read: Vec<String> = inputs.iter().map(|register| format!("r{register}")).collect();
+        let read: Vec<String> = inputs.iter().map(|register| self.register(*register)).collect();
         let read = if read.is_empty() { "0".to_owned() } else { read.join(", ") };
-        let part = *self.part;
-        *self.part += 1;
-        let written: String = outputs
-            .iter()
-            .enumerate()
-            .map(|(output, register)| format!(" r{register} = out[{output}];"))
-            .collect();
-        let count = outputs.len();
-        self.line(
-            indent,
-            &format!(
-                "{{ Number in[] = {{{read}}}, out[{count}]; part{part}(in, out, attributes);{written} }}"
-            ),
+        let written = outputs.iter().enumerate();
+        let written: String =
+            written.map(|(output, to)| format!(" {} = out[{output}];", self.register(*to))).collect();
+        let (prefix, first, count) = (&self.prefix, outputs[0], outputs.len());
+        let line = format!(
+            "{{ Number in[] = {{{read}}}, out[{count}]; {prefix}_{first}(in, out, attributes);{written} }}"
         );
+        self.into(first, indent, &line);
     }
 
     fn fold(&mut self, op: Fold, from: usize, into: usize, indent: &str) {
-        let sum = self.sums.iter().find(|sum| sum.part == into);
+        let sum = self.sums.iter().find(|sum| sum.part == into).copied();
+        let (a, b) = (self.register(into), self.register(from));
         let line = match (op, sum) {
-            (Fold::Sum, Some(Sum { total, lost, .. })) => format!("add(r{from}, r{total}, r{lost});"),
-            (Fold::Sum, None) => format!("r{into} += r{from};"),
-            (Fold::Product, _) => format!("r{into} *= r{from};"),
-            (Fold::Max, _) => {
-                format!("r{into} = (r{into} >= r{from} || r{into} != r{into}) ? r{into} : r{from};")
-            }
-            (Fold::Min, _) => {
-                format!("r{into} = (r{into} <= r{from} || r{into} != r{into}) ? r{into} : r{from};")
-            }
+            (Fold::Sum, Some(sum)) => self.add(sum, &b),
+            (Fold::Sum, None) => format!("{a} += {b};"),
+            (Fold::Product, _) => format!("{a} *= {b};"),
+            (Fold::Max, _) => format!("{a} = ({a} >= {b} || {a} != {a}) ? {a} : {b};"),
+            (Fold::Min, _) => format!("{a} = ({a} <= {b} || {a} != {a}) ? {a} : {b};"),
         };
-        self.line(indent, &line);
+        self.into(into, indent, &line);
+    }
+
+    fn add(&self, sum: Sum, term: &str) -> String {
+        format!("add({term}, {}, {});", self.register(sum.total), self.register(sum.lost))
     }
 
     fn go_along(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], indent: &str) {
-        let axis = axis.index();
-        for Sum { total, lost, .. } in sums {
-            self.line(indent, &format!("r{total} = Number(0);"));
-            self.line(indent, &format!("r{lost} = Number(0);"));
+        for sum in sums {
+            let [total, lost] = [sum.total, sum.lost].map(|register| self.register(register));
+            self.into(sum.part, indent, &format!("{total} = {lost} = Number(0);"));
         }
         let is_outermost = std::mem::replace(&mut self.is_outermost, false);
+        let side_by_side = self.side_by_side;
+        self.side_by_side = side_by_side.without(axis);
+        let sharing = self.sharing.clone();
+        match sharing.as_ref().and_then(|(sides, taken)| Some((sides, *taken, sides.chunk(steps)?))) {
+            Some((sides, taken, chunk)) => self.go_in_chunks(axis, (sides, taken), &chunk, sums, indent),
+            None => self.go(axis.index(), steps, sums, is_outermost, indent),
+        }
+        self.sharing = sharing;
+        self.side_by_side = side_by_side;
+        self.is_outermost = is_outermost;
+        for sum in sums {
+            let [total, lost] = [sum.total, sum.lost].map(|register| self.register(register));
+            let line = format!("{} = summed({total}, {lost});", self.register(sum.part));
+            self.into(sum.part, indent, &line);
+        }
+        if is_outermost {
+            for (register, op) in folded(steps) {
+                self.line(indent, &format!("if (ROWS) r{register} = across<{op:?}>(r{register});"));
+            }
+        }
+    }
+
+    fn go(&mut self, axis: usize, steps: &[Step], sums: &[Sum], is_outermost: bool, indent: &str) {
         let (from, by) = if is_outermost { ("thread", " += threads") } else { ("0", "++") };
         self.line(
             indent,
@@ -282,117 +412,62 @@ impl Writer<'_> {
         }
         self.sums.truncate(around);
         self.line(indent, "}");
-        for Sum { part, total, lost, .. } in sums {
-            self.line(indent, &format!("r{part} = summed(r{total}, r{lost});"));
-        }
-        self.is_outermost = is_outermost;
-        if is_outermost {
-            for (register, op) in folded(steps) {
-                self.line(indent, &format!("if (ROWS) r{register} = across<{op:?}>(r{register});"));
-            }
-        }
-    }
-}
-
-/// The registers that steps fold into and do not fill themselves, and how.
-fn folded(steps: &[Step]) -> Vec<(usize, Fold)> {
-    let mut found: Vec<(usize, Fold)> = Vec::new();
-    let (mut filled, mut pending) = (BTreeSet::new(), vec![steps]);
-    while let Some(steps) = pending.pop() {
-        for step in steps {
-            match step {
-                Step::Fill { register, .. } => {
-                    filled.insert(*register);
-                }
-                Step::Fold { op, into, .. } if !found.contains(&(*into, *op)) => found.push((*into, *op)),
-                Step::Loop { steps, .. } => pending.push(steps),
-                _ => {}
-            }
-        }
-    }
-    found.retain(|(register, _)| !filled.contains(register));
-    found
-}
-
-/// The registers that steps read before they are written, and all that are written.
-#[derive(Default)]
-struct Uses {
-    read: BTreeSet<usize>,
-    written: BTreeSet<usize>,
-}
-
-impl Uses {
-    fn of(steps: &[Step]) -> Self {
-        let mut uses = Self::default();
-        steps.iter().for_each(|step| uses.step(step));
-        uses
     }
 
-    fn reads(&mut self, register: usize) {
-        if !self.written.contains(&register) {
-            self.read.insert(register);
+    /// A loop of which the threads of a block put some positions into shared memory at a time.
+    fn go_in_chunks(
+        &mut self,
+        along: Axis,
+        (sides, taken): (&Sides, usize),
+        chunk: &Chunk,
+        sums: &[Sum],
+        indent: &str,
+    ) {
+        let is_inner = taken > 0;
+        let axis = along.index();
+        let inner = format!("{indent}    ");
+        let turn = format!("{inner}    ");
+        self.line(indent, &format!("for (Index begin = 0; begin < layout.size[{axis}]; begin += SIDE) {{"));
+        self.line(&inner, &format!("const Index left = layout.size[{axis}] - begin;"));
+        let shared = chunk.shared.iter().enumerate().map(|(array, &register)| {
+            let which = usize::from(sides.varies[register].has(sides.axes[1]));
+            // A thread has one position along the loop around what fills shared memory.
+            let is_several = self.tile.is_some_and(|tile| !tile.sides.varies[register].is_empty());
+            let several = if is_several { format!(" * EDGE + {}", LETTERS[which]) } else { String::new() };
+            (register, which, taken + array, format!("{}{several}", LINES[which]))
+        });
+        let shared: Vec<(usize, usize, usize, String)> = shared.collect();
+        for (which, fill) in chunk.fills.iter().enumerate().filter(|(_, fill)| !fill.is_empty()) {
+            let other = LINES[1 - which];
+            self.line(&inner, &format!("{{ const Index at{axis} = begin + least((Index){other}, left - 1);"));
+            let axes = |place: Place| self.arguments.of(place).1;
+            self.sharing =
+                (!is_inner).then(|| (sides.of_fill(which, along, fill, &axes), chunk.shared.len()));
+            self.steps(fill, &turn);
+            for (register, _, array, at) in shared.iter().filter(|(_, own, ..)| *own == which) {
+                let line = format!("tiles[{array}][{other}][{at}] = {};", self.register(*register));
+                self.into(*register, &turn, &line);
+            }
+            self.line(&inner, "}");
         }
-    }
-
-    fn step(&mut self, step: &Step) {
-        match step {
-            Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => {
-                self.written.insert(*to);
-            }
-            Step::Store { from, .. } => self.reads(*from),
-            Step::Compute { inputs, outputs, .. } => {
-                inputs.iter().for_each(|input| self.reads(*input));
-                self.written.extend(outputs);
-            }
-            Step::Fill { register, .. } => {
-                self.written.insert(*register);
-            }
-            Step::Fold { from, into, .. } => {
-                self.reads(*from);
-                self.reads(*into);
-                self.written.insert(*into);
-            }
-            Step::Loop { steps, .. } => steps.iter().for_each(|step| self.step(step)),
-            Step::Across { register, .. } => self.reads(*register),
+        self.sharing = None;
+        self.line(&inner, "__syncthreads();");
+        self.line(&inner, "for (int turn = 0; turn < SIDE && (Index)turn < left; turn++) {");
+        self.line(&turn, &format!("const Index at{axis} = begin + turn;"));
+        for (register, _, array, at) in &shared {
+            let line = format!("{} = tiles[{array}][turn][{at}];", self.register(*register));
+            self.into(*register, &turn, &line);
         }
-    }
-}
-
-impl Nest {
-    /// Whether threads can share the loops of a position: what they leave behind are folds, which are put together.
-    pub fn is_shared(&self) -> bool {
-        let (mut stale, mut has_loops) = (BTreeSet::new(), false);
-        for step in &self.steps {
-            let uses = Uses::of(std::slice::from_ref(step));
-            if !uses.read.is_disjoint(&stale) {
-                return false;
-            }
-            stale.retain(|register| !uses.written.contains(register));
-            if let Step::Loop { steps, .. } = step {
-                has_loops = true;
-                let folded: BTreeSet<usize> =
-                    folded(steps).into_iter().map(|(register, _)| register).collect();
-                stale.extend(uses.written.difference(&folded));
-            }
+        self.steps(&chunk.steps, &turn);
+        self.line(&inner, "}");
+        // A part is of as many terms as a side has.
+        for sum in sums {
+            let part = self.register(sum.part);
+            let line = format!("{{ {} {part} = 0; }}", self.add(*sum, &part));
+            self.into(sum.part, &inner, &line);
         }
-        let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
-        places(&self.steps, &mut read, &mut written);
-        has_loops && read.is_disjoint(&written)
-    }
-}
-
-/// What steps read and write.
-fn places(steps: &[Step], read: &mut BTreeSet<Place>, written: &mut BTreeSet<Place>) {
-    for step in steps {
-        match step {
-            Step::Load { from, .. } => {
-                read.insert(*from);
-            }
-            Step::Store { to, .. } => {
-                written.insert(*to);
-            }
-            Step::Loop { steps, .. } => places(steps, read, written),
-            _ => {}
-        }
+        self.line(&inner, "__syncthreads();");
+        self.line(&inner, "if (left <= SIDE) break;");
+        self.line(indent, "}");
     }
 }

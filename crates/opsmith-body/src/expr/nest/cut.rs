@@ -73,6 +73,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
     let order = Order::new(&known, &wholes).expect("wholes were found so that none needs itself");
     let last = order.levels().max().unwrap_or(0);
+    let again = again::Again::of(&known);
     // Nobody else reads what only one nest computes and uses, or writes as an output.
     let read: BTreeSet<Id> = order.read_elsewhere(&known);
     let groups: Vec<Group> = {
@@ -100,7 +101,7 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
     for (id, array) in &known.kept {
         temporaries[*array] = known.axes[id.index()];
     }
-    Nests { temporaries, nests }
+    Nests { temporaries, nests, again, tiles: Vec::new() }
 }
 
 /// Folds with the arrays that they are in.
@@ -195,9 +196,8 @@ impl<'a> Order<'a> {
             _ => None,
         };
         for &id in alone.iter().filter(|id| !of_folds.contains(id) && !of_wholes.contains(id)) {
-            let is_later = |other: &&Id| {
-                axis(**other) == axis(id) && self.of_folds[*other] > self.of_folds[&id]
-            };
+            let is_later =
+                |other: &&Id| axis(**other) == axis(id) && self.of_folds[*other] > self.of_folds[&id];
             let found = alone.iter().filter(is_later).find(|other| beside(known, id, **other));
             if let Some(level) = found.map(|other| self.of_folds[other]) {
                 self.of_folds.insert(id, level);

@@ -8,11 +8,16 @@ mod fold;
 mod lanes;
 #[cfg(test)]
 mod tests;
+mod tile;
+mod uses;
 mod whole;
 
 pub use fold::{across, add_part, fold_blocks, sum_up};
+pub use tile::Tile;
 
+use self::again::Again;
 use crate::axes::{Axes, Axis};
+use crate::expr::cuda::CudaType;
 use crate::expr::graph::Graph;
 use crate::expr::interpret::Interpreted;
 use crate::expr::node::{Fold, Id};
@@ -44,6 +49,10 @@ pub struct Nests {
     pub temporaries: Vec<Axes>,
     /// The nests, in order.
     pub nests: Vec<Nest>,
+    /// What is computed again, and compared with what it was before.
+    again: Again,
+    /// For a card, what of each nest a block of threads computes side by side, where that saves something.
+    pub tiles: Vec<Option<Tile>>,
 }
 
 /// Loops in loops.
@@ -191,8 +200,25 @@ impl Nests {
 
     /// The nests of a graph for a card: for all sizes. A fold is in memory if it lies on axes of one argument. With `many`, there are
     /// many elements of the batch, so that what has one number for each of them is not computed apart from what is made of it.
-    pub fn for_card(graph: &Graph, many: bool) -> Self {
-        cut::cut(&graph.without_detached(), &Room::Card { many })
+    pub fn for_card(graph: &Graph, dtype: CudaType, many: bool) -> Self {
+        let mut nests = cut::cut(&graph.without_detached(), &Room::Card { many });
+        let (inputs, outputs): (Vec<Axes>, Vec<Axes>) =
+            (graph.input_axes().collect(), graph.output_axes().collect());
+        let axes = |place: Place| match place {
+            Place::Input(input) => inputs[input],
+            Place::Output(output) => outputs[output],
+            Place::Temporary(array) => nests.temporaries[array],
+        };
+        let words = if dtype == CudaType::Double { 2 } else { 1 };
+        let tile = |nest: &Nest| if nests.again.folds { None } else { Tile::of(nest, &axes, words) };
+        nests.tiles = nests.nests.iter().map(tile).collect();
+        nests
+    }
+
+    /// Whether sums, or products along an axis, are computed in two places and compared: all nests are to be run in one way then, for
+    /// another way may give other bits.
+    pub fn folds_again(&self) -> bool {
+        self.again.folds
     }
 }
 

@@ -1,5 +1,7 @@
 #define WARP 32
 #define MAX_WARPS 32
+#define SIDE 16
+#define EACH(n) _Pragma("unroll") for (int n = 0; n < EDGE; n++)
 
 struct Operands { void *data[OPERANDS]; };
 
@@ -27,6 +29,8 @@ DEVICE Stride place(const Layout<Index, Stride> &layout, int operand, int axis, 
     }
     return sum;
 }
+
+template <typename Index> DEVICE Index least(Index a, Index b) { return a < b ? a : b; }
 
 // What a sum rounds off is known exactly (D. Knuth), and kept.
 DEVICE void add(Number x, Number &total, Number &lost) {

@@ -3,9 +3,10 @@
 use super::*;
 use crate::body::BLOCK;
 use crate::expr::Expr;
+use crate::expr::cuda::CudaType;
 use crate::expr::node::{Id, Node};
 use crate::float::F64;
-use crate::indexed::{Index, Indexed, trace_over};
+use crate::indexed::{Indexed, trace_over};
 use crate::isa::Plain;
 use crate::scalar::Scalar;
 
@@ -155,6 +156,9 @@ struct Run<'a> {
     outputs: &'a mut [Array],
     temporaries: &'a mut [Array],
     registers: Vec<Vec<[f64; BLOCK]>>,
+    /// By which axes loops have shared memory here, and whether what fills it has some too.
+    sharing: Option<(tile::Sides, bool)>,
+    axes: &'a dyn Fn(Place) -> Axes,
     /// Where the loops are, of the axis of the lanes where its block begins, and along which axes they go.
     at: At,
     bound: Axes,
@@ -269,11 +273,38 @@ impl Run<'_> {
         let around = (self.at, self.bound);
         self.bound = self.bound.with(axis);
         let (count, step) = self.positions(axis);
+        let sharing = self.sharing.clone();
         for position in 0..count {
             self.at[axis.index()] = position * step;
-            steps.iter().for_each(|step| self.step(step));
+            match sharing.as_ref().and_then(|(sides, fills)| Some((sides, *fills, sides.chunk(steps)?))) {
+                Some((sides, fills, chunk)) => self.share(axis, (sides, fills), &chunk),
+                None => steps.iter().for_each(|step| self.step(step)),
+            }
+            self.sharing = sharing.clone();
         }
         (self.at, self.bound) = around;
+    }
+
+    /// A position of a loop that has shared memory: what is in it is computed at any position of the other axis, and nothing else of
+    /// what that takes is known afterwards.
+    fn share(&mut self, along: Axis, (sides, fills): (&tile::Sides, bool), chunk: &tile::Chunk) {
+        let at = self.at;
+        for (which, steps) in chunk.fills.iter().enumerate() {
+            let other = sides.axes[1 - which];
+            if other != along {
+                self.at[other.index()] = 0;
+            }
+            self.sharing =
+                fills.then(|| (sides.of_fill(which, along, steps, &|place| (self.axes)(place)), false));
+            steps.iter().for_each(|step| self.step(step));
+            self.at = at;
+            let written = uses::Uses::of(steps).written;
+            for register in written.into_iter().filter(|register| !chunk.shared.contains(register)) {
+                self.registers[register].fill([f64::NAN; BLOCK]);
+            }
+        }
+        self.sharing = None;
+        chunk.steps.iter().for_each(|step| self.step(step));
     }
 
     /// For every position of the free axes.
@@ -297,7 +328,21 @@ fn nested(graph: &Graph, nests: &Nests, sizes: &[usize], inputs: &[Array]) -> Ve
     let nothing = |own: Axes| Array::new(own, sizes, |_| f64::NAN);
     let mut outputs: Vec<Array> = graph.output_axes().map(nothing).collect();
     let mut temporaries: Vec<Array> = nests.temporaries.iter().map(|own| nothing(*own)).collect();
-    for nest in &nests.nests {
+    let (of_inputs, of_outputs): (Vec<Axes>, Vec<Axes>) =
+        (graph.input_axes().collect(), graph.output_axes().collect());
+    let axes = |place: Place| match place {
+        Place::Input(input) => of_inputs[input],
+        Place::Output(output) => of_outputs[output],
+        Place::Temporary(array) => nests.temporaries[array],
+    };
+    for (number, nest) in nests.nests.iter().enumerate() {
+        let tile = nests.tiles.get(number).and_then(Option::as_ref);
+        let tiled = tile.map(|tile| Nest {
+            registers: vec![Axes::NONE; tile.sides.varies.len()],
+            steps: tile.steps.clone(),
+            ..nest.clone()
+        });
+        let nest = tiled.as_ref().unwrap_or(nest);
         let mut run = Run {
             nest,
             sizes,
@@ -305,6 +350,8 @@ fn nested(graph: &Graph, nests: &Nests, sizes: &[usize], inputs: &[Array]) -> Ve
             outputs: &mut outputs,
             temporaries: &mut temporaries,
             registers: Vec::new(),
+            sharing: tile.map(|tile| (tile.sides.clone(), true)),
+            axes: &axes,
             at: [0; Axis::MOST],
             bound: Axes::NONE,
         };
@@ -324,11 +371,15 @@ fn numbers(axes: impl Iterator<Item = Axes>, sizes: &[usize], random: &mut Rando
 
 /// The nests of a graph give what is expected.
 fn check(graph: &Graph, sizes: &[usize], dense: &[Axes], inputs: &[Array], expected: &[Array], what: &str) {
-    let nests = Nests::new(graph, sizes, dense);
-    for (own, other) in nested(graph, &nests, sizes, inputs).iter().zip(expected) {
-        for (a, b) in own.numbers.iter().zip(&other.numbers) {
-            let is_close = a == b || (a - b).abs() <= 1e-9 * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
-            assert!(is_close, "{what}, {sizes:?}: {a} for {b}\n{graph:?}");
+    let few = sizes.iter().product::<usize>() <= 24;
+    let card = few.then(|| (Nests::for_card(graph, CudaType::Float, false), "a card"));
+    for (nests, of) in [(Nests::new(graph, sizes, dense), "the processor")].into_iter().chain(card) {
+        for (own, other) in nested(graph, &nests, sizes, inputs).iter().zip(expected) {
+            for (a, b) in own.numbers.iter().zip(&other.numbers) {
+                let is_close =
+                    a == b || (a - b).abs() <= 1e-9 * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
+                assert!(is_close, "{what} for {of}, {sizes:?}: {a} for {b}\n{graph:?}");
+            }
         }
     }
 }
@@ -347,7 +398,9 @@ fn random_nests_compute_random_graphs() {
         let graph = graph(&mut random);
         let gradient = graph.gradient();
         let second = gradient.gradient();
-        for sizes in [[5, 3, 4, 2], [130, 2, 3, 2], [2, 3, 17, 20], [3, 2, 0, 4], [2, 1, 3, 131]] {
+        for sizes in
+            [[5, 3, 4, 2], [2, 3, 2, 2], [130, 2, 3, 2], [2, 3, 17, 20], [3, 2, 0, 4], [2, 1, 3, 131]]
+        {
             for (graph, order) in [(&graph, 0), (&gradient, 1), (&second, 2)] {
                 let what = format!("seed {seed}, order {order}");
                 let dense: Vec<Axes> = graph
@@ -376,11 +429,14 @@ fn what_is_folded_again_later_is_not_in_memory_for_that() {
         vec![(m * m).sum(k)]
     });
     let pairs = Axes::at(&[i, j]);
-    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, false)] {
+    for nests in [Nests::new(&graph, &[5000, 5000, 3], &[]), Nests::for_card(&graph, CudaType::Float, false)]
+    {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
     let second = graph.gradient().gradient();
-    for nests in [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, false)] {
+    for nests in
+        [Nests::new(&second, &[5000, 5000, 3], &[]), Nests::for_card(&second, CudaType::Float, false)]
+    {
         assert!(nests.temporaries.iter().all(|axes| !pairs.is_within(*axes)), "{:?}", nests.temporaries);
     }
 }
@@ -447,24 +503,4 @@ fn pairs_are_not_computed_again_for_what_is_made_of_their_folds() {
     }
     let of_pairs: Vec<_> = nests.nests.iter().filter(|nest| has_exponential(&nest.steps)).collect();
     assert!(of_pairs.len() > 2 && of_pairs.iter().all(|nest| nest.free.len() == 1), "{of_pairs:?}");
-}
-
-#[test]
-fn products_in_sums_that_are_compared_are_rounded_alone_on_a_card() {
-    use crate::expr::cuda::CudaType;
-    use crate::indexed::Kind;
-    let [i, j] = [Axes::at(&[0, 2]), Axes::at(&[1, 2])];
-    let source = |dtype: CudaType, is_nearest: bool| {
-        let result = if is_nearest { Axes::at(&[0]) } else { Axes::at(&[0, 1]) };
-        let graph = trace_over(&["i", "j", "k"], &[("x", i), ("y", j)], &[("z", result)], |x| {
-            let squares = Indexed::sum((x[0] - x[1]) * (x[0] - x[1]), Axis::new(2));
-            vec![if is_nearest { squares.argmin(Axis::new(1)).number() } else { squares }]
-        });
-        let kind = if is_nearest { Kind::Index } else { Kind::Number };
-        graph.nests_cuda_source("op", dtype, (&[Kind::Number; 2], &[kind]), false)
-    };
-    assert!(source(CudaType::Float, true).contains("= product("));
-    assert!(source(CudaType::Half, true).contains("__fmul_rn"));
-    assert!(source(CudaType::Double, true).contains("__dmul_rn"));
-    assert!(!source(CudaType::Float, false).contains("product("));
 }

@@ -1,0 +1,109 @@
+//! What steps read and write, and whether threads can share the loops of a nest.
+
+use std::collections::BTreeSet;
+
+use super::{Nest, Place, Step};
+use crate::expr::node::Fold;
+
+/// The registers that steps fold into and do not fill themselves, and how.
+pub(super) fn folded(steps: &[Step]) -> Vec<(usize, Fold)> {
+    let mut found: Vec<(usize, Fold)> = Vec::new();
+    let (mut filled, mut pending) = (BTreeSet::new(), vec![steps]);
+    while let Some(steps) = pending.pop() {
+        for step in steps {
+            match step {
+                Step::Fill { register, .. } => {
+                    filled.insert(*register);
+                }
+                Step::Fold { op, into, .. } if !found.contains(&(*into, *op)) => found.push((*into, *op)),
+                Step::Loop { steps, .. } => pending.push(steps),
+                _ => {}
+            }
+        }
+    }
+    found.retain(|(register, _)| !filled.contains(register));
+    found
+}
+
+/// The registers that steps read before they are written, and all that are written.
+#[derive(Default)]
+pub(super) struct Uses {
+    pub(super) read: BTreeSet<usize>,
+    pub(super) written: BTreeSet<usize>,
+}
+
+impl Uses {
+    pub(super) fn of(steps: &[Step]) -> Self {
+        let mut uses = Self::default();
+        steps.iter().for_each(|step| uses.step(step));
+        uses
+    }
+
+    fn reads(&mut self, register: usize) {
+        if !self.written.contains(&register) {
+            self.read.insert(register);
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => {
+                self.written.insert(*to);
+            }
+            Step::Store { from, .. } => self.reads(*from),
+            Step::Compute { inputs, outputs, .. } => {
+                inputs.iter().for_each(|input| self.reads(*input));
+                self.written.extend(outputs);
+            }
+            Step::Fill { register, .. } => {
+                self.written.insert(*register);
+            }
+            Step::Fold { from, into, .. } => {
+                self.reads(*from);
+                self.reads(*into);
+                self.written.insert(*into);
+            }
+            Step::Loop { steps, .. } => steps.iter().for_each(|step| self.step(step)),
+            Step::Across { register, .. } => self.reads(*register),
+        }
+    }
+}
+
+impl Nest {
+    /// Whether threads can share the loops of a position: what they leave behind are folds, which are put together.
+    pub fn is_shared(&self) -> bool {
+        let (mut stale, mut has_loops) = (BTreeSet::new(), false);
+        for step in &self.steps {
+            let uses = Uses::of(std::slice::from_ref(step));
+            if !uses.read.is_disjoint(&stale) {
+                return false;
+            }
+            stale.retain(|register| !uses.written.contains(register));
+            if let Step::Loop { steps, .. } = step {
+                has_loops = true;
+                let folded: BTreeSet<usize> =
+                    folded(steps).into_iter().map(|(register, _)| register).collect();
+                stale.extend(uses.written.difference(&folded));
+            }
+        }
+        let (mut read, mut written) = (BTreeSet::new(), BTreeSet::new());
+        places(&self.steps, &mut read, &mut written);
+        has_loops && read.is_disjoint(&written)
+    }
+}
+
+/// What steps read and write.
+fn places(steps: &[Step], read: &mut BTreeSet<Place>, written: &mut BTreeSet<Place>) {
+    for step in steps {
+        match step {
+            Step::Load { from, .. } => {
+                read.insert(*from);
+            }
+            Step::Store { to, .. } => {
+                written.insert(*to);
+            }
+            Step::Loop { steps, .. } => places(steps, read, written),
+            _ => {}
+        }
+    }
+}
