@@ -5,10 +5,8 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile, functions};
-use opsmith_body::{
-    Axes, Axis, BLOCK, Binary, Block, Graph, Interpreted, Level, Nest, Node, Place, Step, Unary,
-};
+use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile};
+use opsmith_body::{Axes, Axis, BLOCK, Block, Graph, Interpreted, Level, Nest, Node, Place, Step};
 use opsmith_core::fork::Mutex;
 use smallvec::SmallVec;
 
@@ -25,8 +23,6 @@ pub struct Arithmetic {
     graph: Graph,
     interpreted: Interpreted,
     cost: usize,
-    /// Whether there is machine code: not for functions that it would call for each vector, which take less time by blocks.
-    is_native: bool,
     made: Mutex<Vec<(Variant, Option<Arc<Made>>)>>,
 }
 
@@ -86,13 +82,7 @@ impl Arithmetic {
             Node::Input(_) | Node::Attribute(_) | Node::Constant(_) => 2,
             _ => 6,
         };
-        let is_called = |node: &Node| match node {
-            Node::Unary(op, _) => matches!(op, Unary::Sin | Unary::Cos | Unary::GeluTanh),
-            Node::Binary(op, ..) => *op == Binary::Pow,
-            _ => false,
-        };
         Arithmetic {
-            is_native: graph.input_count() <= 64 && !graph.nodes().iter().any(is_called),
             interpreted: Interpreted::new(&graph),
             cost: 20 + graph.nodes().iter().map(operation).sum::<usize>(),
             made: Mutex::default(),
@@ -118,7 +108,7 @@ impl Arithmetic {
 
     /// The code of a variant, made at its first use; none where there can be none.
     fn made(&self, variant: Variant) -> Option<Arc<Made>> {
-        if !self.is_native || !is_possible([variant.held]) {
+        if self.graph.input_count() > 64 || !is_possible([variant.held]) {
             return None;
         }
         let made = self.made.lock();
@@ -258,11 +248,8 @@ impl<T: Stored> Ready<'_, T> {
             // SAFETY: what the frame has is within it, at multiples of 8 bytes.
             unsafe { begin.add(at).cast::<u64>().write(number) };
         };
-        let (Variant { turn, vectors, .. }, frame) = (made.variant, &made.frame);
+        let (turn, frame) = (made.variant.turn, &made.frame);
         if self.prepared != turn {
-            for (index, function) in functions(vectors).into_iter().enumerate() {
-                set(frame.functions + 8 * index, function as u64);
-            }
             for (_, axis, at) in &frame.strides {
                 let numbers = if axis.index() == 0 { 1 } else { turn };
                 set(*at, (numbers * size_of::<T>()) as u64);

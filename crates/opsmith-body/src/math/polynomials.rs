@@ -29,6 +29,28 @@ pub(crate) fn log<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
     }
 }
 
+/// M in log((1+s)/(1−s)) = 2s + s z (2/3 + z M(z)), with z = s²: for powers.
+#[inline(always)]
+pub(crate) fn power_log<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
+    if T::DOUBLE {
+        horner!(z; 0.3999999999999998, 0.2857142857144518, 0.22222222217518237, 0.18181818872698086,
+            0.15384556700826724, 0.1333632419397114, 0.11674677253060596, 0.11990215140052615)
+    } else {
+        horner!(z; 0.40000153, 0.28547093, 0.23419622)
+    }
+}
+
+/// S in sin(r) = r + r z S(z), with z = r², for |r| ≤ π/2.
+#[inline(always)]
+pub(crate) fn sine<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
+    if T::DOUBLE {
+        horner!(z; -0.16666666666666666, 0.008333333333333193, -0.00019841269841208503, 2.755731921101076e-06,
+            -2.505210686088514e-08, 1.605893909088923e-10, -7.642975089313954e-13, 2.7209983291591805e-15)
+    } else {
+        horner!(z; -0.1666666, 0.008333064, -0.00019809457, 2.6055268e-06)
+    }
+}
+
 /// Q in erf(x) = x + x Q(x²), for |x| ≤ 1.
 #[inline(always)]
 pub(crate) fn erf<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
