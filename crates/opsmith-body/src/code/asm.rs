@@ -8,7 +8,7 @@ mod masks;
 use super::vectors::Vectors;
 pub(crate) use encode::Mask;
 use encode::{Length, form};
-pub(crate) use masks::First;
+pub(crate) use masks::{Bitwise, First};
 
 /// A general register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,14 @@ enum Target {
 
 impl Asm {
     pub(crate) fn new(vectors: Vectors) -> Self {
-        Self { vectors, code: Vec::new(), constants: Vec::new(), labels: Vec::new(), out: None, distances: Vec::new() }
+        Self {
+            vectors,
+            code: Vec::new(),
+            constants: Vec::new(),
+            labels: Vec::new(),
+            out: None,
+            distances: Vec::new(),
+        }
     }
 
     /// The code with its constants behind it.
@@ -242,6 +249,11 @@ impl Asm {
     pub(crate) fn permute(&mut self, to: Vector, from: Vector, order: u8) {
         let opcode = 0x04 + self.packed();
         self.vector(form(1, 3, false), Length::Full, opcode, to.0, 0, from.into(), Some(order));
+    }
+
+    /// Those float32 whose places the low bits of `places` say, three of 8 and four of 16.
+    pub(crate) fn choose(&mut self, to: Vector, places: Vector, numbers: Rm) {
+        self.vector(form(1, 2, false), Length::Full, 0x16, to.0, places.0, numbers, None);
     }
 
     /// One integer of four bytes everywhere: in as many places as there are numbers.

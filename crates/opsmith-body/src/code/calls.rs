@@ -35,9 +35,8 @@ impl<T: Real> Kernel for Angles<'_, T> {
 unsafe extern "C" fn angles<T: Real, const COSINE: bool, const COUNT: usize>(angles: *mut T, of: *const T) {
     let turn = if COSINE { Turn::Cosine } else { Turn::Sine };
     // SAFETY: promised by the caller.
-    let (angles, of) = unsafe {
-        (std::slice::from_raw_parts_mut(angles, COUNT), std::slice::from_raw_parts(of, COUNT))
-    };
+    let (angles, of) =
+        unsafe { (std::slice::from_raw_parts_mut(angles, COUNT), std::slice::from_raw_parts(of, COUNT)) };
     dispatch(Angles { turn, angles, of });
 }
 

@@ -1,6 +1,6 @@
 //! Which instructions compute an operation, and where its result is.
 
-use super::asm::{Arith, Rm, Signs, Test, Vector, When};
+use super::asm::{Arith, Bitwise, Rm, Signs, Test, Vector, When};
 use super::calls;
 use super::line::{Op, Value};
 use super::place::{FIRST, FRAME, Placer, ROOM, SCRATCH};
@@ -17,10 +17,10 @@ impl Placer<'_> {
             Op::Div(a, b) => self.two(value, pin, Arith::Div, a, b, false),
             Op::Max(a, b) => self.two(value, pin, Arith::Max, a, b, false),
             Op::Min(a, b) => self.two(value, pin, Arith::Min, a, b, false),
-            Op::And(a, b) => self.two(value, pin, Arith::And, a, b, true),
-            Op::Or(a, b) => self.two(value, pin, Arith::Or, a, b, true),
+            Op::And(a, b) => self.bitwise((value, pin), (Arith::And, Bitwise::And), a, b),
+            Op::Or(a, b) => self.bitwise((value, pin), (Arith::Or, Bitwise::Or), a, b),
+            Op::AndNot(a, b) => self.bitwise((value, pin), (Arith::AndNot, Bitwise::AndNot), a, b),
             Op::Xor(a, b) => self.two(value, pin, Arith::Xor, a, b, true),
-            Op::AndNot(a, b) => self.two(value, pin, Arith::AndNot, a, b, false),
             Op::Fma(a, b, c) => self.multiply_add((value, pin), Signs::Same, (a, b, c)),
             Op::Fms(a, b, c) => self.multiply_add((value, pin), Signs::LessTerm, (a, b, c)),
             Op::Fnma(a, b, c) => self.multiply_add((value, pin), Signs::LessProduct, (a, b, c)),
@@ -58,6 +58,12 @@ impl Placer<'_> {
                     Op::ShiftLeft(..) => self.asm.shift_left(to, from, count),
                     _ => self.asm.shift_right(to, from, count),
                 }
+            }
+            Op::OfEight(a, numbers) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                let numbers = self.asm.constant(|lane| numbers[lane % 8].into());
+                self.asm.choose(to, from, numbers);
             }
             Op::Angle(turn, far, near, x) => return self.angle((value, pin), turn, (far, near, x)),
             Op::Select(..) | Op::FirstOf(..) => self.chosen((value, pin), op, &operands),
@@ -143,6 +149,23 @@ impl Placer<'_> {
             true => self.replaced(value, near, &operands),
             false => self.new_result(value, to, &operands),
         }
+    }
+
+    /// Of masks that are in registers for such, the result is in one too.
+    fn bitwise(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        (op, of_masks): (Arith, Bitwise),
+        a: Value,
+        b: Value,
+    ) {
+        let (Some(first), Some(second)) = (self.mask_of(a), self.mask_of(b)) else {
+            return self.two(value, pin, op, a, b, op != Arith::AndNot);
+        };
+        self.done(&[a, b]);
+        let mask = self.free_mask();
+        self.asm.combine_bits(of_masks, mask, first, second);
+        self.masks[usize::from(mask.0)] = Some(value);
     }
 
     fn two(&mut self, value: Value, pin: Option<Vector>, op: Arith, a: Value, b: Value, turns: bool) {

@@ -60,6 +60,8 @@ pub(crate) enum Op {
     /// Shifted left, and right with zeros coming in.
     ShiftLeft(Value, u8),
     ShiftRight(Value, u8),
+    /// Of eight numbers, by their bits, that which the low three bits say; of float32.
+    OfEight(Value, [u32; 8]),
     /// Where the mask, the first, is true, an angle of the same sine as the last, or its cosine; the second elsewhere. A function that is
     /// called where the mask is true of any.
     Angle(Turn, Value, Value, Value),
@@ -76,6 +78,7 @@ impl Op {
             | Self::IsNotZero(a)
             | Self::Swapped(a, _)
             | Self::Permuted(a, _)
+            | Self::OfEight(a, _)
             | Self::ShiftLeft(a, _)
             | Self::ShiftRight(a, _) => [Some(a), None, None, None],
             Self::Add(a, b)
@@ -96,8 +99,8 @@ impl Op {
             Self::Fma(a, b, c)
             | Self::Fms(a, b, c)
             | Self::Fnma(a, b, c)
-            | Self::Select(a, b, c) | Self::Angle(_, a, b, c) => [
-               Some(a), Some(b), Some(c), None],
+            | Self::Select(a, b, c)
+            | Self::Angle(_, a, b, c) => [Some(a), Some(b), Some(c), None],
             Self::FmaWhere(mask, a, b, c) => [Some(mask), Some(a), Some(b), Some(c)],
         };
         operands.into_iter().flatten()

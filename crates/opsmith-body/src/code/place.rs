@@ -359,7 +359,7 @@ impl Placer<'_> {
     }
 
     /// The register for masks that a vector is in.
-    fn mask_of(&self, value: Value) -> Option<Mask> {
+    pub(super) fn mask_of(&self, value: Value) -> Option<Mask> {
         MASKS.clone().find(|mask| self.masks[*mask] == Some(value)).map(|mask| Mask(mask as u8))
     }
 

@@ -250,6 +250,11 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         Self::of(Op::Xor(self.value(), other.value()))
     }
 
+    fn of_eight(position: Self, numbers: [f32; 8]) -> Self {
+        debug_assert!(!DOUBLE, "there are float32 of them");
+        Self::of(Op::OfEight(position.value(), numbers.map(f32::to_bits)))
+    }
+
     fn shift_left(self, by: u8) -> Self {
         Self::of(Op::ShiftLeft(self.value(), by))
     }

@@ -154,6 +154,8 @@ pub trait Real:
     fn or_bits(self, other: Self) -> Self;
     /// The bits that one of the two has, and not both.
     fn xor_bits(self, other: Self) -> Self;
+    /// That of eight float32 which the low three bits say; of a float32.
+    fn of_eight(position: Self, numbers: [f32; 8]) -> Self;
     /// The bits shifted left.
     fn shift_left(self, by: u8) -> Self;
     /// The bits shifted right, with zeros coming in.

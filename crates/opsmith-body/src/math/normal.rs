@@ -10,7 +10,7 @@ use crate::math::exp::Exponential;
 use crate::math::{Pair, Real, polynomials};
 use crate::scalar::{GELU_LINEAR, Scalar};
 
-/// exp(−t²/2) and the other factors of the tail.
+/// t and exp(−t²/2).
 struct Tail<T, I> {
     t: Float<T, I>,
     gauss: Exponential<T, I>,
@@ -27,15 +27,28 @@ impl<T: Real, I: Isa> Tail<T, I> {
     #[inline(always)]
     fn of(t: Float<T, I>) -> Self {
         let t = t.at_most(T::TAIL_END);
-        let (square, rest) = two_product(t, t);
-        Self { t, gauss: Exponential::of_sum(square * -0.5, rest * -0.5) }
+        Self { t, gauss: Exponential::of_square(t) }
     }
 
     /// Φ(−t), or t Φ(−t).
     #[inline(always)]
     fn times(&self, factor: Times) -> Float<T, I> {
-        let ((k, k_low), near) = polynomials::tail(self.t);
         let fraction = self.gauss.fraction;
+        if !T::DOUBLE {
+            let (k, k_low) = polynomials::tail_in_eighths(self.t);
+            let tail = match factor {
+                Times::One => {
+                    let (tail, lost) = multiply_add(k, fraction, k);
+                    if I::FUSED { tail } else { tail + lost }
+                }
+                Times::T => {
+                    let (product, low) = two_product(k, self.t);
+                    product + product.fma(fraction, k_low.fma(self.t, low))
+                }
+            };
+            return self.gauss.scale_down(tail);
+        }
+        let ((k, k_low), near) = polynomials::tail(self.t);
         // K (1 + fraction), with its rounding error.
         let (high, low) = multiply_add(k, fraction, k);
         let low = low + k_low.fma(fraction, k_low);
@@ -79,7 +92,7 @@ pub(crate) fn erf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 #[inline(always)]
 pub(crate) fn gelu<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let tail = Tail::of(x.abs()).times(Times::T);
-    Float::pick(x.lt(Float::c(0.0)), -tail, x - tail)
+    Float::pick(x.lt(Float::c(0.0)), Float::c(0.0), x) - tail
 }
 
 /// x/2 (1 + tanh u) = x / (1 + exp(−2u)), with 2u in two parts.
@@ -92,7 +105,7 @@ pub(crate) fn gelu_tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let (top, top_low) = two_product(size, e);
     let bottom = fast_two_sum(Float::c(1.0), parts.scale_down(e));
     let tail = parts.scale_down(quotient((top, size.fma(e_low, top_low)), bottom));
-    Float::pick(x.lt(Float::c(0.0)), -tail, x - tail)
+    Float::pick(x.lt(Float::c(0.0)), Float::c(0.0), x) - tail
 }
 
 /// 2u of `gelu_tanh`, x (a + b x²), in two parts, for x ≥ 0.

@@ -72,6 +72,10 @@ macro_rules! plain {
                 Self::from_bits(self.to_bits() ^ other.to_bits())
             }
             #[inline(always)]
+            fn of_eight(position: Self, numbers: [f32; 8]) -> Self {
+                numbers[(position.to_bits() & 7) as usize].into()
+            }
+            #[inline(always)]
             fn shift_left(self, by: u8) -> Self {
                 Self::from_bits(self.to_bits().wrapping_shl(u32::from(by)))
             }

@@ -371,6 +371,7 @@ fn what_is_called_is_gone_to_and_come_back_from() {
         asm.here(out);
         asm.put_bits(Mask(5), Rm::At(Gpr::RBX, 16));
         asm.call(Gpr::RAX);
+        asm.combine_bits(Bitwise::AndNot, Mask(3), Mask(6), Mask(2));
         asm.get_bits(Mask(5), Rm::At(Gpr::RBX, 16));
         let start = if vectors.wide { 4 } else { 5 };
         let expected = [
@@ -380,6 +381,7 @@ fn what_is_called_is_gone_to_and_come_back_from() {
             "ret".into(),
             "kmovw [rbx+10h], k5".into(),
             "call rax".into(),
+            "kandnw k3, k6, k2".into(),
             "kmovw k5, [rbx+10h]".into(),
         ];
         let found: Vec<String> = text(asm).into_iter().map(|line| line.replace("word ptr ", "")).collect();

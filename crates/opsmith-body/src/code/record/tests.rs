@@ -72,6 +72,7 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::AddInt(a, b) => bits(a).wrapping_add(bits(b)) & ones,
         Op::ShiftLeft(a, by) => (bits(a) << by) & ones,
         Op::ShiftRight(a, by) => bits(a) >> by,
+        Op::OfEight(a, numbers) => u64::from(numbers[(bits(a) & 7) as usize]),
         Op::Angle(turn, far, near, x) => {
             let angle = T::angle(turn, Float::<T, Avx2>::new(number(x)), Float::new(number(near)));
             assert_eq!(bits(far) != 0, T::from_f64(T::FAR).less_or_equal(number(x).magnitude()).0);
