@@ -92,7 +92,8 @@ pub(crate) fn erf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 #[inline(always)]
 pub(crate) fn gelu<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let tail = Tail::of(x.abs()).times(Times::T);
-    Float::pick(x.lt(Float::c(0.0)), Float::c(0.0), x) - tail
+    // Of −∞ the result is −0.
+    Float::pick(x.lt(Float::c(-0.0)), Float::c(-0.0), x) - tail
 }
 
 /// x/2 (1 + tanh u) = x / (1 + exp(−2u)), with 2u in two parts.
@@ -105,7 +106,8 @@ pub(crate) fn gelu_tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let (top, top_low) = two_product(size, e);
     let bottom = fast_two_sum(Float::c(1.0), parts.scale_down(e));
     let tail = parts.scale_down(quotient((top, size.fma(e_low, top_low)), bottom));
-    Float::pick(x.lt(Float::c(0.0)), Float::c(0.0), x) - tail
+    // Of −∞ the result is −0.
+    Float::pick(x.lt(Float::c(-0.0)), Float::c(-0.0), x) - tail
 }
 
 /// 2u of `gelu_tanh`, x (a + b x²), in two parts, for x ≥ 0.
