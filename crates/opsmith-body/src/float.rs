@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
 use crate::isa::Isa;
-use crate::math::{self, Real};
+use crate::math::{self, Real, Turn};
 use crate::scalar::Scalar;
 
 /// A float of type `T` in code for the instruction set `I`. Laid out as `T`.
@@ -146,11 +146,11 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     }
     #[inline(always)]
     fn sin(self) -> Self {
-        T::sin(self)
+        math::trig::sine(Turn::Sine, self)
     }
     #[inline(always)]
     fn cos(self) -> Self {
-        T::cos(self)
+        math::trig::sine(Turn::Cosine, self)
     }
     #[inline(always)]
     fn sqrt(self) -> Self {
@@ -162,7 +162,7 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     }
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        T::pow(self, exponent)
+        math::pow::pow(self, exponent)
     }
     #[inline(always)]
     fn abs(self) -> Self {
@@ -215,10 +215,10 @@ impl<T: Real, I: Isa> Scalar for Float<T, I> {
     }
     #[inline(always)]
     fn gelu(self) -> Self {
-        T::gelu(self)
+        math::normal::gelu(self)
     }
     #[inline(always)]
     fn gelu_tanh(self) -> Self {
-        T::gelu_tanh(self)
+        math::normal::gelu_tanh(self)
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile, functions};
+use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile};
 use opsmith_body::{Axes, Axis, BLOCK, Block, Graph, Interpreted, Level, Nest, Node, Place, Step};
 use smallvec::SmallVec;
 
@@ -21,8 +21,6 @@ pub struct Arithmetic {
     graph: Graph,
     interpreted: Interpreted,
     cost: usize,
-    /// Whether there is machine code: not for functions that it would call for each vector, which take less time by blocks.
-    is_native: bool,
     made: Kept<Variant, Option<Made>>,
 }
 
@@ -86,7 +84,6 @@ impl Arithmetic {
             _ => 6,
         };
         Arithmetic {
-            is_native: graph.input_count() <= 64 && !graph.has_calls(),
             interpreted: Interpreted::new(&graph),
             cost: 20 + graph.nodes().iter().map(operation).sum::<usize>(),
             made: Kept::default(),
@@ -117,7 +114,7 @@ impl Arithmetic {
 
     /// The code of a variant, made at its first use; none where there can be none.
     fn made(&self, variant: Variant) -> Code {
-        if !self.is_native || !is_possible([variant.held]) {
+        if self.graph.input_count() > 64 || !is_possible([variant.held]) {
             return None;
         }
         let made = self.made.get(variant, |variant| self.make(*variant));
@@ -244,11 +241,8 @@ impl<T: Stored> Ready<'_, T> {
             // SAFETY: what the frame has is within it, at multiples of 8 bytes.
             unsafe { begin.add(at).cast::<u64>().write(number) };
         };
-        let (Variant { turn, vectors, .. }, frame) = (made.variant, &made.frame);
+        let (turn, frame) = (made.variant.turn, &made.frame);
         if self.prepared != turn {
-            for (index, function) in functions(vectors).into_iter().enumerate() {
-                set(frame.functions + 8 * index, function as u64);
-            }
             for (_, axis, at) in &frame.strides {
                 let numbers = if axis.index() == 0 { 1 } else { turn };
                 set(*at, (numbers * size_of::<T>()) as u64);

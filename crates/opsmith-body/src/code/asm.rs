@@ -8,7 +8,7 @@ mod masks;
 use super::vectors::Vectors;
 pub(crate) use encode::Mask;
 use encode::{Length, form};
-pub(crate) use masks::First;
+pub(crate) use masks::{Bitwise, First};
 
 /// A general register, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +72,14 @@ pub(crate) enum Arith {
     Xor = 0x57,
 }
 
+/// What is taken away in a product and a sum, with the number that is added to the opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signs {
+    Same = 0,
+    LessTerm = 2,
+    LessProduct = 4,
+}
+
 /// Comparisons, with the number that says which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
@@ -97,6 +105,8 @@ pub(crate) struct Asm {
     /// Constants, vectors that come after the code.
     constants: Vec<Vec<u8>>,
     labels: Vec<Option<usize>>,
+    /// Where functions are called with all registers saved, if they are.
+    out: Option<Label>,
     /// Where a distance of four bytes is to be written, from which place on it counts, and to what.
     distances: Vec<(usize, usize, Target)>,
 }
@@ -109,7 +119,14 @@ enum Target {
 
 impl Asm {
     pub(crate) fn new(vectors: Vectors) -> Self {
-        Self { vectors, code: Vec::new(), constants: Vec::new(), labels: Vec::new(), distances: Vec::new() }
+        Self {
+            vectors,
+            code: Vec::new(),
+            constants: Vec::new(),
+            labels: Vec::new(),
+            out: None,
+            distances: Vec::new(),
+        }
     }
 
     /// The code with its constants behind it.
@@ -195,13 +212,15 @@ impl Asm {
     }
 
     /// `to = a * to + b`.
-    pub(crate) fn multiply_add(&mut self, to: Vector, a: Vector, b: Rm) {
-        self.vector(form(1, 2, self.vectors.double), Length::Full, 0xa8, to.0, a.0, b, None);
+    pub(crate) fn multiply_add(&mut self, signs: Signs, to: Vector, a: Vector, b: Rm) {
+        let opcode = 0xa8 + signs as u8;
+        self.vector(form(1, 2, self.vectors.double), Length::Full, opcode, to.0, a.0, b, None);
     }
 
     /// `to = a * b + to`.
-    pub(crate) fn add_product(&mut self, to: Vector, a: Vector, b: Rm) {
-        self.vector(form(1, 2, self.vectors.double), Length::Full, 0xb8, to.0, a.0, b, None);
+    pub(crate) fn add_product(&mut self, signs: Signs, to: Vector, a: Vector, b: Rm) {
+        let opcode = 0xb8 + signs as u8;
+        self.vector(form(1, 2, self.vectors.double), Length::Full, opcode, to.0, a.0, b, None);
     }
 
     /// The sum of integers as wide as the numbers.
@@ -230,6 +249,11 @@ impl Asm {
     pub(crate) fn permute(&mut self, to: Vector, from: Vector, order: u8) {
         let opcode = 0x04 + self.packed();
         self.vector(form(1, 3, false), Length::Full, opcode, to.0, 0, from.into(), Some(order));
+    }
+
+    /// Those float32 whose places the low bits of `places` say, three of 8 and four of 16.
+    pub(crate) fn choose(&mut self, to: Vector, places: Vector, numbers: Rm) {
+        self.vector(form(1, 2, false), Length::Full, 0x16, to.0, places.0, numbers, None);
     }
 
     /// One integer of four bytes everywhere: in as many places as there are numbers.
@@ -442,9 +466,24 @@ impl Asm {
         self.code.push(0x58 | (register.0 & 7));
     }
 
-    /// Calls the function whose address is somewhere.
-    pub(crate) fn call(&mut self, function: Rm) {
-        self.general(false, &[0xff], 2, function, 0);
+    /// Calls the function whose address a register has.
+    pub(crate) fn call(&mut self, function: Gpr) {
+        self.general(false, &[0xff], 2, Rm::General(function), 0);
+    }
+
+    /// Goes where functions are called, and back.
+    pub(crate) fn call_out(&mut self) {
+        let out = self.out.unwrap_or_else(|| self.label());
+        self.out = Some(out);
+        self.code.push(0xe8);
+        let at = self.code.len();
+        self.distances.push((at, at + 4, Target::Label(out)));
+        self.code.extend([0; 4]);
+    }
+
+    /// The place of that, if something goes there.
+    pub(crate) fn out(&self) -> Option<Label> {
+        self.out
     }
 
     pub(crate) fn give_back(&mut self) {

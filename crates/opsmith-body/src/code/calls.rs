@@ -1,86 +1,92 @@
-//! The functions that code calls.
+//! The functions that code calls, for numbers for which what is written out is not exact enough.
 
-use super::line::Function;
+use super::asm::{Asm, Gpr, Label, Mask, Rm, Vector};
+use super::frame::Frame;
+use super::place::{FRAME, MASKS, ROOM, SCRATCH};
 use super::vectors::Vectors;
-use crate::element::Element;
+use crate::float::Float;
 use crate::isa::{Isa, Kernel, dispatch};
-use crate::scalar::Scalar;
+use crate::math::{Real, Turn};
 
-/// What code calls: with the addresses of a vector for the result and of one or two others, which may be the same.
-type Called = unsafe extern "C" fn(*mut u8, *const u8, *const u8);
+/// The registers of addresses and counts that a function may change, and one more, so that the stack is as it wants it.
+const CALLERS: [Gpr; 9] =
+    [Gpr::RCX, Gpr::RDX, Gpr::RSI, Gpr::RDI, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::RBP];
 
-impl Function {
-    pub(super) const ALL: [Self; 4] = [Self::Sin, Self::Cos, Self::Pow, Self::GeluTanh];
-
-    pub(super) fn position(self) -> usize {
-        Self::ALL.iter().position(|other| *other == self).unwrap_or(0)
-    }
+/// Angles, and what they are of.
+struct Angles<'a, T> {
+    turn: Turn,
+    angles: &'a mut [T],
+    of: &'a [T],
 }
 
-/// The addresses of the functions, for the frame.
-pub fn functions(vectors: Vectors) -> [usize; 4] {
-    let of: [Called; 4] = match (vectors.double, vectors.wide) {
-        (false, false) => [sin::<f32, 8, 1>, cos::<f32, 8, 1>, pow::<f32, 8, 1>, gelu_tanh::<f32, 8, 1>],
-        (false, true) => [sin::<f32, 8, 2>, cos::<f32, 8, 2>, pow::<f32, 8, 2>, gelu_tanh::<f32, 8, 2>],
-        (true, false) => [sin::<f64, 4, 1>, cos::<f64, 4, 1>, pow::<f64, 4, 1>, gelu_tanh::<f64, 4, 1>],
-        (true, true) => [sin::<f64, 4, 2>, cos::<f64, 4, 2>, pow::<f64, 4, 2>, gelu_tanh::<f64, 4, 2>],
-    };
-    of.map(|function| function as usize)
-}
-
-struct Call<T, const LANES: usize> {
-    function: Function,
-    a: [T; LANES],
-    b: [T; LANES],
-}
-
-impl<T: Element, const LANES: usize> Kernel for Call<T, LANES> {
-    type Output = [T; LANES];
+impl<T: Real> Kernel for Angles<'_, T> {
+    type Output = ();
 
     #[inline(always)]
-    fn run<I: Isa>(self) -> [T; LANES] {
-        let mut results = self.a;
-        macro_rules! each {
-            (|$a:ident, $b:ident| $result:expr) => {
-                for (result, b) in results.iter_mut().zip(&self.b) {
-                    let ($a, $b) = (result.load::<I>(), b.load::<I>());
-                    let _ = $b;
-                    *result = T::store($result);
-                }
-            };
+    fn run<I: Isa>(self) {
+        for (angle, x) in self.angles.iter_mut().zip(self.of) {
+            *angle = T::angle::<I>(self.turn, Float::new(*x), Float::new(*angle)).get();
         }
-        match self.function {
-            Function::Sin => each!(|a, b| a.sin()),
-            Function::Cos => each!(|a, b| a.cos()),
-            Function::Pow => each!(|a, b| a.pow(b)),
-            Function::GeluTanh => each!(|a, b| a.gelu_tanh()),
-        }
-        results
     }
 }
 
-/// Computes a part of a vector; compiled once, for vectors of one part or two.
-#[inline(never)]
-fn part<T: Element, const LANES: usize>(function: Function, a: [T; LANES], b: [T; LANES]) -> [T; LANES] {
-    dispatch(Call { function, a, b })
+/// # Safety
+/// There must be so many numbers at each address, the first ones nobody else's.
+unsafe extern "C" fn angles<T: Real, const COSINE: bool, const COUNT: usize>(angles: *mut T, of: *const T) {
+    let turn = if COSINE { Turn::Cosine } else { Turn::Sine };
+    // SAFETY: promised by the caller.
+    let (angles, of) =
+        unsafe { (std::slice::from_raw_parts_mut(angles, COUNT), std::slice::from_raw_parts(of, COUNT)) };
+    dispatch(Angles { turn, angles, of });
 }
 
-macro_rules! called {
-    ($($name:ident $function:ident)*) => {$(
-        /// # Safety
-        /// There must be a vector of so many parts at each address.
-        unsafe extern "C" fn $name<T: Element, const LANES: usize, const PARTS: usize>(
-            to: *mut u8,
-            a: *const u8,
-            b: *const u8,
-        ) {
-            let (to, a, b) = (to.cast::<[T; LANES]>(), a.cast::<[T; LANES]>(), b.cast::<[T; LANES]>());
-            for at in 0..PARTS {
-                // SAFETY: promised by the caller; no part of the result is written before that of the others is read.
-                unsafe { to.add(at).write(part(Function::$function, a.add(at).read(), b.add(at).read())) };
-            }
-        }
-    )*};
+/// The address of the function for the angles of a vector.
+pub(super) fn address(turn: Turn, vectors: Vectors) -> *const () {
+    match (turn, vectors.double, vectors.wide) {
+        (Turn::Sine, false, false) => angles::<f32, false, 8> as *const (),
+        (Turn::Sine, false, true) => angles::<f32, false, 16> as *const (),
+        (Turn::Sine, true, false) => angles::<f64, false, 4> as *const (),
+        (Turn::Sine, true, true) => angles::<f64, false, 8> as *const (),
+        (Turn::Cosine, false, false) => angles::<f32, true, 8> as *const (),
+        (Turn::Cosine, false, true) => angles::<f32, true, 16> as *const (),
+        (Turn::Cosine, true, false) => angles::<f64, true, 4> as *const (),
+        (Turn::Cosine, true, true) => angles::<f64, true, 8> as *const (),
+    }
 }
 
-called! { sin Sin cos Cos pow Pow gelu_tanh GeluTanh }
+/// Writes what calls the function whose address is in the scratch register, with the two vectors of the room; all registers stay what they
+/// are.
+pub(super) fn write(asm: &mut Asm, frame: &mut Frame, here: Label) {
+    let vectors = frame.vectors;
+    let bytes = vectors.bytes() as i32;
+    let room = frame.room(vectors.registers() * vectors.bytes());
+    let saved = |register: usize| (Vector(register as u8), Rm::At(FRAME, room + bytes * register as i32));
+    let masks = if vectors.wide { frame.room(8 * MASKS.end) } else { 0 };
+    let saved_mask = |mask: usize| (Mask(mask as u8), Rm::At(FRAME, masks + 8 * mask as i32));
+    asm.here(here);
+    for register in CALLERS {
+        asm.push(register);
+    }
+    for (register, at) in (0..vectors.registers()).map(saved) {
+        asm.store(register, at);
+    }
+    for (mask, at) in MASKS.map(saved_mask).filter(|_| vectors.wide) {
+        asm.put_bits(mask, at);
+    }
+    for (register, at) in [(Gpr::RDI, ROOM), (Gpr::RSI, ROOM + bytes)] {
+        asm.get_address(register, FRAME);
+        asm.add_to(Rm::General(register), at);
+    }
+    asm.clear_upper();
+    asm.call(SCRATCH);
+    for (mask, at) in MASKS.map(saved_mask).filter(|_| vectors.wide) {
+        asm.get_bits(mask, at);
+    }
+    for (register, at) in (0..vectors.registers()).map(saved) {
+        asm.load(register, at);
+    }
+    for register in CALLERS.iter().rev() {
+        asm.pop(*register);
+    }
+    asm.give_back();
+}

@@ -1,12 +1,10 @@
 //! Which instructions compute an operation, and where its result is.
 
-use super::asm::{Arith, Gpr, Rm, Test, Vector};
-use super::line::{Function, Op, Value};
-use super::place::{FIRST, FRAME, MASKS, Placer, ROOM, SCRATCH};
-use super::vectors::MOST_REGISTERS;
-
-/// The registers of addresses and counts that a function that is called may change.
-const CALLERS: [Gpr; 8] = [Gpr::RCX, Gpr::RDX, Gpr::RSI, Gpr::RDI, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11];
+use super::asm::{Arith, Bitwise, Rm, Signs, Test, Vector, When};
+use super::calls;
+use super::line::{Op, Value};
+use super::place::{FIRST, FRAME, Placer, ROOM, SCRATCH};
+use crate::math::Turn;
 
 impl Placer<'_> {
     /// Computes a vector, in this register if it can be.
@@ -19,11 +17,13 @@ impl Placer<'_> {
             Op::Div(a, b) => self.two(value, pin, Arith::Div, a, b, false),
             Op::Max(a, b) => self.two(value, pin, Arith::Max, a, b, false),
             Op::Min(a, b) => self.two(value, pin, Arith::Min, a, b, false),
-            Op::And(a, b) => self.two(value, pin, Arith::And, a, b, true),
-            Op::Or(a, b) => self.two(value, pin, Arith::Or, a, b, true),
+            Op::And(a, b) => self.bitwise((value, pin), (Arith::And, Bitwise::And), a, b),
+            Op::Or(a, b) => self.bitwise((value, pin), (Arith::Or, Bitwise::Or), a, b),
+            Op::AndNot(a, b) => self.bitwise((value, pin), (Arith::AndNot, Bitwise::AndNot), a, b),
             Op::Xor(a, b) => self.two(value, pin, Arith::Xor, a, b, true),
-            Op::AndNot(a, b) => self.two(value, pin, Arith::AndNot, a, b, false),
-            Op::Fma(a, b, c) => self.multiply_add(value, pin, a, b, c),
+            Op::Fma(a, b, c) => self.multiply_add((value, pin), Signs::Same, (a, b, c)),
+            Op::Fms(a, b, c) => self.multiply_add((value, pin), Signs::LessTerm, (a, b, c)),
+            Op::Fnma(a, b, c) => self.multiply_add((value, pin), Signs::LessProduct, (a, b, c)),
             Op::FmaWhere(mask, a, b, c) => self.multiply_add_where((value, pin), mask, (a, b, c)),
             Op::Sqrt(a) | Op::Floor(a) => {
                 let from = self.anywhere(a);
@@ -59,7 +59,13 @@ impl Placer<'_> {
                     _ => self.asm.shift_right(to, from, count),
                 }
             }
-            Op::Call(function, a, b) => return self.call(value, function, a, b),
+            Op::OfEight(a, numbers) => {
+                let from = self.register(a);
+                let to = self.result(value, pin, &operands);
+                let numbers = self.asm.constant(|lane| numbers[lane % 8].into());
+                self.asm.choose(to, from, numbers);
+            }
+            Op::Angle(turn, far, near, x) => return self.angle((value, pin), turn, (far, near, x)),
             Op::Select(..) | Op::FirstOf(..) => self.chosen((value, pin), op, &operands),
             Op::Swapped(..) | Op::Permuted(..) => self.moved((value, pin), op, &operands),
             Op::Input(_) | Op::Constant(_) | Op::Bits(_) => {
@@ -110,56 +116,56 @@ impl Placer<'_> {
         }
     }
 
-    /// Calls a function, which may change all registers.
-    fn call(&mut self, value: Value, function: Function, a: Value, b: Value) {
-        let operands: Vec<Value> = Op::Call(function, a, b).operands().collect();
-        // Reading may need the room in the frame, so that comes first.
-        let from: Vec<Vector> = operands.iter().map(|operand| self.register(*operand)).collect();
-        let second = ROOM + self.vectors.bytes() as i32;
-        for (from, to) in from.into_iter().zip([ROOM, second]) {
-            self.asm.store(from, Rm::At(FRAME, to));
+    /// Calls a function for numbers that are far, if there are some.
+    fn angle(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        turn: Turn,
+        (far, near, x): (Value, Value, Value),
+    ) {
+        let operands = [far, near, x];
+        let (from, of) = (self.register(near), self.register(x));
+        let past = self.asm.label();
+        if self.vectors.wide {
+            let far = self.mask(far);
+            self.asm.test_bits(far);
+        } else {
+            let far = self.register(far);
+            self.asm.test_vector(far);
         }
-        self.done(&operands);
-        self.forget(&operands, value);
-        self.is_taken = [false; MOST_REGISTERS];
-        for mask in MASKS {
-            if let Some(mask) = self.masks[mask] {
-                self.out_of_mask(mask);
-                self.is_taken = [false; MOST_REGISTERS];
-            }
-            self.masks[mask] = None;
-        }
-        let mut saved = Vec::new();
-        for register in 0..self.vectors.registers() {
-            if self.is_pinned[register] {
-                let slot = self.saved[register].unwrap_or_else(|| self.spill_slot());
-                self.saved[register] = Some(slot);
-                self.asm.store(Vector(register as u8), Rm::At(FRAME, slot));
-                saved.push((Vector(register as u8), slot));
-            } else if self.registers[register].is_some() {
-                self.spill(register);
-            }
-        }
-        self.asm.clear_upper();
-        for register in CALLERS {
-            self.asm.push(register);
-        }
-        let room = [(Gpr::RDI, ROOM), (Gpr::RSI, ROOM), (Gpr::RDX, second)];
-        for (register, at) in room {
-            self.asm.get_address(register, FRAME);
-            self.asm.add_to(Rm::General(register), at);
-        }
-        self.asm.call(Rm::At(FRAME, self.functions + 8 * function.position() as i32));
-        for register in CALLERS.iter().rev() {
-            self.asm.pop(*register);
-        }
-        for (register, slot) in saved {
-            self.asm.load(register, Rm::At(FRAME, slot));
-        }
-        let to = self.free();
+        let to = match self.is_last(near, &operands, pin) {
+            true => from,
+            false => self.free(),
+        };
+        self.asm.copy(to, from);
+        self.asm.jump(When::Equal, past);
+        self.asm.store(to, Rm::At(FRAME, ROOM));
+        self.asm.store(of, Rm::At(FRAME, ROOM + self.vectors.bytes() as i32));
+        self.asm.get_wide(SCRATCH, calls::address(turn, self.vectors) as usize as i64);
+        self.asm.call_out();
         self.asm.load(to, Rm::At(FRAME, ROOM));
-        self.registers[usize::from(to.0)] = Some(value);
-        self.at[value.0 as usize] = Some(to);
+        self.asm.here(past);
+        match to == from {
+            true => self.replaced(value, near, &operands),
+            false => self.new_result(value, to, &operands),
+        }
+    }
+
+    /// Of masks that are in registers for such, the result is in one too.
+    fn bitwise(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        (op, of_masks): (Arith, Bitwise),
+        a: Value,
+        b: Value,
+    ) {
+        let (Some(first), Some(second)) = (self.mask_of(a), self.mask_of(b)) else {
+            return self.two(value, pin, op, a, b, op != Arith::AndNot);
+        };
+        self.done(&[a, b]);
+        let mask = self.free_mask();
+        self.asm.combine_bits(of_masks, mask, first, second);
+        self.masks[usize::from(mask.0)] = Some(value);
     }
 
     fn two(&mut self, value: Value, pin: Option<Vector>, op: Arith, a: Value, b: Value, turns: bool) {
@@ -195,14 +201,19 @@ impl Placer<'_> {
     }
 
     /// a b + c, in the place of what is no longer read.
-    fn multiply_add(&mut self, value: Value, pin: Option<Vector>, a: Value, b: Value, c: Value) {
+    fn multiply_add(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        signs: Signs,
+        (a, b, c): (Value, Value, Value),
+    ) {
         let operands = [a, b, c];
         let is_last = |own: &Self, which: Value| own.is_last(which, &operands, pin);
         if is_last(self, c) && self.is_near(c) {
             let (a, b) = if self.is_near(a) { (a, b) } else { (b, a) };
             let (to, first) = (self.register(c), self.register(a));
             let second = self.anywhere(b);
-            self.asm.add_product(to, first, second);
+            self.asm.add_product(signs, to, first, second);
             return self.replaced(value, c, &operands);
         }
         let (a, b) = if is_last(self, b) && self.is_near(b) && !(is_last(self, a) && self.is_near(a)) {
@@ -214,13 +225,13 @@ impl Placer<'_> {
         let factor = self.register(b);
         if is_last(self, a) {
             let term = self.anywhere(c);
-            self.asm.multiply_add(first, factor, term);
+            self.asm.multiply_add(signs, first, factor, term);
             return self.replaced(value, a, &operands);
         }
         let to = self.free();
         self.asm.copy(to, first);
         let term = self.anywhere(c);
-        self.asm.multiply_add(to, factor, term);
+        self.asm.multiply_add(signs, to, factor, term);
         self.new_result(value, to, &operands);
     }
 
@@ -257,7 +268,7 @@ impl Placer<'_> {
         let (mask, to) = (self.register(mask), self.free());
         self.asm.copy(to, sum);
         let times = self.anywhere(b);
-        self.asm.add_product(to, by, times);
+        self.asm.add_product(Signs::Same, to, by, times);
         self.asm.select(to, mask, to.into(), sum);
         self.new_result(value, to, &operands);
     }

@@ -1,6 +1,5 @@
 //! The memory that code has for itself: addresses and counters, which its caller sets, and vectors.
 
-use super::line::Function;
 use super::place::ROOM;
 use super::vectors::Vectors;
 use crate::axes::Axis;
@@ -16,8 +15,6 @@ pub struct Frame {
     pub positions: usize,
     /// The address of each argument and temporary at those positions: 8 bytes each.
     pub addresses: usize,
-    /// The addresses of the functions that the code calls: 8 bytes each.
-    pub functions: usize,
     /// Strides that the code reads, in bytes: of which argument, along which axis, and where.
     pub strides: Vec<(usize, Axis, usize)>,
     /// Distances of the numbers of a vector: of which argument, along which axis, and where; integers of four bytes, for each number one.
@@ -31,10 +28,9 @@ impl Frame {
         let positions = ROOM as usize + 2 * vectors.bytes();
         let addresses = positions + 8 * Axis::MOST;
         let count = addresses + 8 * arguments;
-        let functions = count + 8;
-        let bytes = functions + 8 * Function::ALL.len();
+        let bytes = count + 8;
         let (strides, distances) = (Vec::new(), Vec::new());
-        Self { bytes, count, positions, addresses, functions, strides, distances, vectors }
+        Self { bytes, count, positions, addresses, strides, distances, vectors }
     }
 
     /// Room for so many bytes.

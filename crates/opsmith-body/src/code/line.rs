@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::lower::is_sign;
+use crate::math::Turn;
 
 /// A vector of a line: the number of the operation that gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +24,10 @@ pub(crate) enum Op {
     Div(Value, Value),
     /// The product of the first two and the third, added with one rounding.
     Fma(Value, Value, Value),
-    /// The same where the mask, the first, is true; the last elsewhere.
+    /// The same with the third taken away, and with the product taken away from the third.
+    Fms(Value, Value, Value),
+    Fnma(Value, Value, Value),
+    /// The product of the second and the third, and the last, added with one rounding where the mask, the first, is true; the last elsewhere.
     FmaWhere(Value, Value, Value, Value),
     Sqrt(Value),
     Floor(Value),
@@ -56,17 +60,11 @@ pub(crate) enum Op {
     /// Shifted left, and right with zeros coming in.
     ShiftLeft(Value, u8),
     ShiftRight(Value, u8),
-    /// A function that is called, of one number or two.
-    Call(Function, Value, Value),
-}
-
-/// What is called, being too long to be repeated everywhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Function {
-    Sin,
-    Cos,
-    Pow,
-    GeluTanh,
+    /// Of eight numbers, by their bits, that which the low three bits say; of float32.
+    OfEight(Value, [u32; 8]),
+    /// Where the mask, the first, is true, an angle of the same sine as the last, or its cosine; the second elsewhere. A function that is
+    /// called where the mask is true of any.
+    Angle(Turn, Value, Value, Value),
 }
 
 impl Op {
@@ -80,9 +78,9 @@ impl Op {
             | Self::IsNotZero(a)
             | Self::Swapped(a, _)
             | Self::Permuted(a, _)
+            | Self::OfEight(a, _)
             | Self::ShiftLeft(a, _)
             | Self::ShiftRight(a, _) => [Some(a), None, None, None],
-            Self::Call(function, a, b) => [Some(a), (function == Function::Pow).then_some(b), None, None],
             Self::Add(a, b)
             | Self::Sub(a, b)
             | Self::Mul(a, b)
@@ -98,7 +96,11 @@ impl Op {
             | Self::Xor(a, b)
             | Self::AndNot(a, b)
             | Self::AddInt(a, b) => [Some(a), Some(b), None, None],
-            Self::Fma(a, b, c) | Self::Select(a, b, c) => [Some(a), Some(b), Some(c), None],
+            Self::Fma(a, b, c)
+            | Self::Fms(a, b, c)
+            | Self::Fnma(a, b, c)
+            | Self::Select(a, b, c)
+            | Self::Angle(_, a, b, c) => [Some(a), Some(b), Some(c), None],
             Self::FmaWhere(mask, a, b, c) => [Some(mask), Some(a), Some(b), Some(c)],
         };
         operands.into_iter().flatten()
@@ -131,11 +133,25 @@ impl Line {
                 Op::Lt(a, b) if (yes, no) == (b, a) => Op::Max(b, a),
                 _ => op,
             },
+            Op::Fma(a, b, c) => match [a, b, c].map(|operand| self.negated(operand)) {
+                [Some(a), None, None] => Op::Fnma(a, b, c),
+                [None, Some(b), None] => Op::Fnma(a, b, c),
+                [None, None, Some(c)] => Op::Fms(a, b, c),
+                _ => op,
+            },
             Op::Lt(zero, magnitude) if self.op(zero) == Op::Constant(0) => match self.op(magnitude) {
                 Op::AndNot(sign, a) if is_sign(self.op(sign)) => Op::IsNotZero(a),
                 _ => op,
             },
             _ => op,
+        }
+    }
+
+    /// The vector whose negative it is.
+    fn negated(&self, value: Value) -> Option<Value> {
+        match self.op(value) {
+            Op::Xor(a, sign) if is_sign(self.op(sign)) => Some(a),
+            _ => None,
         }
     }
 

@@ -5,7 +5,7 @@
 //! `segment` makes the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record`
 //! themselves; `place` gives vectors registers, `tile` says which positions are computed side by side, `choose` takes instructions,
 //! `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has for itself, `calls` are the
-//! functions that are too long to be repeated.
+//! functions that it calls.
 
 mod access;
 mod asm;
@@ -24,7 +24,6 @@ mod segment;
 mod tile;
 mod vectors;
 
-pub use calls::functions;
 pub use frame::Frame;
 pub use nest::{Code, Held, Lies, Wanted, compile, fastest};
 pub use tile::Tile;

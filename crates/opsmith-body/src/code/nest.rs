@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::asm::{Asm, Gpr, Rm, Vector};
+use super::calls;
 use super::frame::Frame;
 use super::place::FRAME;
 use super::tile::{Tile, carried, varying_in_code};
@@ -313,6 +314,9 @@ impl<'a> Writer<'a> {
             self.asm.pop(*register);
         }
         self.asm.give_back();
+        if let Some(label) = self.asm.out() {
+            calls::write(&mut self.asm, &mut self.frame, label);
+        }
         Some(())
     }
 

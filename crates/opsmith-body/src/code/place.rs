@@ -115,13 +115,7 @@ pub(crate) struct Lined<'a> {
 }
 
 /// Writes the instructions of a line; gives how many vectors of the frame it used, from `spills` on.
-/// `functions` is where the addresses of the functions are that it may call.
-pub(crate) fn place(
-    asm: &mut Asm,
-    lined: &Lined<'_>,
-    vectors: Vectors,
-    (spills, functions): (i32, i32),
-) -> usize {
+pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: i32) -> usize {
     let ops = lined.line.ops();
     let mut uses: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
     let mut is_live = vec![false; ops.len()];
@@ -154,9 +148,7 @@ pub(crate) fn place(
         is_taken: [false; MOST_REGISTERS],
         at: vec![None; ops.len()],
         spilled: vec![None; ops.len()],
-        saved: [None; MOST_REGISTERS],
         spills,
-        functions,
         most: 0,
     };
     for pinned in lined.pinned {
@@ -189,10 +181,7 @@ pub(super) struct Placer<'a> {
     pub(super) is_taken: [bool; MOST_REGISTERS],
     pub(super) at: Vec<Option<Vector>>,
     spilled: Vec<Option<i32>>,
-    /// Where pinned registers are while a function is called.
-    pub(super) saved: [Option<i32>; MOST_REGISTERS],
     spills: i32,
-    pub(super) functions: i32,
     most: usize,
 }
 
@@ -370,7 +359,7 @@ impl Placer<'_> {
     }
 
     /// The register for masks that a vector is in.
-    fn mask_of(&self, value: Value) -> Option<Mask> {
+    pub(super) fn mask_of(&self, value: Value) -> Option<Mask> {
         MASKS.clone().find(|mask| self.masks[*mask] == Some(value)).map(|mask| Mask(mask as u8))
     }
 

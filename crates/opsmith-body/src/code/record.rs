@@ -5,11 +5,11 @@
 use std::cell::RefCell;
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
-use crate::code::line::{Function, Line, Op, Value};
+use crate::code::line::{Line, Op, Value};
 use crate::float::Float;
 use crate::isa::{Avx2, Isa};
-use crate::math::{Real, normal};
-use crate::scalar::Mask;
+use crate::math::{Real, Turn};
+use crate::scalar::{Mask, Scalar};
 
 #[cfg(test)]
 mod tests;
@@ -125,10 +125,6 @@ impl<const DOUBLE: bool> Recorded<DOUBLE> {
             Some([a, b]) => RecordedMask::Known(known(&a, &b)),
             None => push(op(self.value(), other.value())).into(),
         }
-    }
-
-    fn call<I: Isa>(function: Function, a: Float<Self, I>, b: Float<Self, I>) -> Float<Self, I> {
-        Float::new(Self::of(Op::Call(function, a.get().value(), b.get().value())))
     }
 }
 
@@ -250,6 +246,15 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         Self::of(Op::Or(self.value(), other.value()))
     }
 
+    fn xor_bits(self, other: Self) -> Self {
+        Self::of(Op::Xor(self.value(), other.value()))
+    }
+
+    fn of_eight(position: Self, numbers: [f32; 8]) -> Self {
+        debug_assert!(!DOUBLE, "there are float32 of them");
+        Self::of(Op::OfEight(position.value(), numbers.map(f32::to_bits)))
+    }
+
     fn shift_left(self, by: u8) -> Self {
         Self::of(Op::ShiftLeft(self.value(), by))
     }
@@ -258,24 +263,9 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         Self::of(Op::ShiftRight(self.value(), by))
     }
 
-    fn sin<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-        Self::call(Function::Sin, x, x)
-    }
-
-    fn cos<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-        Self::call(Function::Cos, x, x)
-    }
-
-    fn pow<I: Isa>(x: Float<Self, I>, y: Float<Self, I>) -> Float<Self, I> {
-        Self::call(Function::Pow, x, y)
-    }
-
-    fn gelu<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-        normal::gelu(x)
-    }
-
-    fn gelu_tanh<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-        Self::call(Function::GeluTanh, x, x)
+    fn angle<I: Isa>(turn: Turn, x: Float<Self, I>, near: Float<Self, I>) -> Float<Self, I> {
+        let is_far = Float::c(Self::FAR).le(x.abs()).value();
+        Float::new(Self::of(Op::Angle(turn, is_far, near.get().value(), x.get().value())))
     }
 }
 

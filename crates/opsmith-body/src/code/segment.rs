@@ -73,8 +73,7 @@ impl Writer<'_> {
             targets: &segment.targets,
             pinned: &at.pinned,
         };
-        let functions = self.frame.functions as i32;
-        let spilled = place(&mut self.asm, &lined, self.vectors, (self.spills, functions));
+        let spilled = place(&mut self.asm, &lined, self.vectors, self.spills);
         (spilled <= MOST_SPILLED).then_some(())
     }
 

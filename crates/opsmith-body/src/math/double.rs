@@ -4,6 +4,13 @@ use crate::float::Float;
 use crate::isa::Isa;
 use crate::math::{Pair, Real};
 
+/// A constant, from a float64 and what that misses.
+#[inline(always)]
+pub(crate) fn constant<T: Real, I: Isa>(high: f64, low: f64) -> Pair<T, I> {
+    let single = f64::from(high as f32);
+    if T::DOUBLE { (Float::c(high), Float::c(low)) } else { (Float::c(single), Float::c(high - single)) }
+}
+
 /// The rounded sum of two numbers, and what is missing.
 #[inline(always)]
 pub(crate) fn two_sum<T: Real, I: Isa>(a: Float<T, I>, b: Float<T, I>) -> Pair<T, I> {
@@ -45,21 +52,18 @@ pub(crate) fn product<T: Real, I: Isa>(a: Pair<T, I>, b: Pair<T, I>) -> Pair<T, 
     fast_two_sum(high, low + (a.0.fma(b.1, a.1 * b.0)))
 }
 
-/// The sum of two numbers of twice the precision, for |a| ≥ |b| or a = 0.
-#[inline(always)]
-pub(crate) fn sum<T: Real, I: Isa>(a: Pair<T, I>, b: Pair<T, I>) -> Pair<T, I> {
-    let (high, low) = fast_two_sum(a.0, b.0);
-    fast_two_sum(high, low + (a.1 + b.1))
-}
-
 /// The quotient of two numbers of twice the precision, rounded once but for a trace.
 #[inline(always)]
 pub(crate) fn quotient<T: Real, I: Isa>(a: Pair<T, I>, b: Pair<T, I>) -> Float<T, I> {
     let inverse = Float::c(1.0) / b.0;
     let start = a.0 * inverse;
-    let (back, back_low) = two_product(start, b.0);
-    let rest = ((a.0 - back) - back_low) + (a.1 - start * b.1);
-    rest.fma(inverse, start)
+    let rest = if I::FUSED {
+        b.0.fma(-start, a.0)
+    } else {
+        let (back, back_low) = two_product(start, b.0);
+        (a.0 - back) - back_low
+    };
+    (rest + start.fma(-b.1, a.1)).fma(inverse, start)
 }
 
 /// `a * b + c` and its rounding error, for |c| ≥ |a b|.

@@ -2,6 +2,7 @@
 
 use crate::float::Float;
 use crate::isa::Isa;
+use crate::math::double::two_product;
 use crate::math::{Real, polynomials};
 use crate::scalar::Scalar;
 
@@ -31,6 +32,19 @@ impl<T: Real, I: Isa> Exponential<T, I> {
         let r = start - rest;
         let lost = (start - r) - rest;
         Self { fraction: (r * r).fma(polynomials::exp(r), lost) + r, rounded }
+    }
+
+    /// That of −t²/2, for a t so small that this is within `Real::EXP_RANGE`; with most digits of `fraction`.
+    #[inline(always)]
+    pub(crate) fn of_square(t: Float<T, I>) -> Self {
+        let (square, rest) = two_product(t, t);
+        let x = square * -0.5;
+        if T::DOUBLE {
+            return Self::of_sum(x, rest * -0.5);
+        }
+        let (k, rounded) = Self::exponent(x);
+        let r = k.fma(Float::c(-T::LN2.0), x) - k.fma(Float::c(T::LN2.1), rest * 0.5);
+        Self { fraction: (r * r).fma(polynomials::exp(r), r), rounded }
     }
 
     /// x / log 2, rounded: as a number, and as a sum with `Real::ROUND`.

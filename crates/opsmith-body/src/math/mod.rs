@@ -9,8 +9,8 @@ pub(crate) mod log;
 pub(crate) mod normal;
 mod plain;
 mod polynomials;
-mod pow;
-mod trig;
+pub(crate) mod pow;
+pub(crate) mod trig;
 mod two_over_pi;
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
@@ -44,6 +44,15 @@ pub(crate) use horner_of_two;
 
 /// A number as the sum of two, the second far smaller.
 pub(crate) type Pair<T, I> = (Float<T, I>, Float<T, I>);
+
+/// What an angle is of: a sine or a cosine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Turn {
+    /// Of a sine.
+    Sine,
+    /// Of a cosine, which is a sine a quarter turn on.
+    Cosine,
+}
 
 /// What the elementary functions need to know of a float type. Sealed: `f32`, `f64`, and what records either.
 pub trait Real:
@@ -87,8 +96,22 @@ pub trait Real:
     } else {
         (0.693359375, -2.1219444e-4)
     };
+    /// The position of the sign's bit.
+    const SIGN_BIT: u8 = if Self::DOUBLE { 63 } else { 31 };
+    /// π in three parts, none of them rounded up: so a zero keeps its sign when they are taken from it.
+    const PI: [f64; 3] = if Self::DOUBLE {
+        [std::f64::consts::PI, 1.224646799147353e-16, 2.1657133478438278e-32]
+    } else {
+        [3.141592502593994, 1.5099578831723193e-07, 1.078060505991553e-14]
+    };
+    /// From here on π times the quotient is not exact enough for an angle.
+    const FAR: f64 = if Self::DOUBLE { 1_073_741_824.0 } else { 32768.0 };
+    /// Up to here the sine is its argument.
+    const SINE_SMALL: f64 = if Self::DOUBLE { 1e-9 } else { 1e-4 };
     /// From here on Φ(−t) is zero.
     const TAIL_END: f64 = if Self::DOUBLE { 39.0 } else { 14.5 };
+    /// A power with such an exponent, or a larger one, is 0, 1 or infinite.
+    const LARGE: f64 = if Self::DOUBLE { 1e30 } else { 1e15 };
     /// From here on the tanh form of GELU is zero for −x.
     const GELU_END: f64 = if Self::DOUBLE { 21.7 } else { 11.0 };
     /// The factor of Dekker's splitting: 2 to half the significand's bits, plus 1.
@@ -129,6 +152,10 @@ pub trait Real:
     fn and_bits(self, other: Self) -> Self;
     /// The bits that one of the two has.
     fn or_bits(self, other: Self) -> Self;
+    /// The bits that one of the two has, and not both.
+    fn xor_bits(self, other: Self) -> Self;
+    /// That of eight float32 which the low three bits say; of a float32.
+    fn of_eight(position: Self, numbers: [f32; 8]) -> Self;
     /// The bits shifted left.
     fn shift_left(self, by: u8) -> Self;
     /// The bits shifted right, with zeros coming in.
@@ -160,14 +187,6 @@ pub trait Real:
         (mantissa, exponent - Self::from_f64(Self::INTEGERS + f64::from(Self::BIAS)))
     }
 
-    /// The sine.
-    fn sin<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
-    /// The cosine.
-    fn cos<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
-    /// x to the power y.
-    fn pow<I: Isa>(x: Float<Self, I>, y: Float<Self, I>) -> Float<Self, I>;
-    /// x Φ(x).
-    fn gelu<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
-    /// The tanh form of GELU, x/2 (1 + tanh u).
-    fn gelu_tanh<I: Isa>(x: Float<Self, I>) -> Float<Self, I>;
+    /// `near`, or an angle of the same sine as x, or its cosine, where x is from [`FAR`](Self::FAR) on.
+    fn angle<I: Isa>(turn: Turn, x: Float<Self, I>, near: Float<Self, I>) -> Float<Self, I>;
 }

@@ -5,12 +5,12 @@
 
 use crate::float::Float;
 use crate::isa::Isa;
-use crate::math::double::{fast_two_sum, multiply_add, product, quotient, two_product, two_sum};
+use crate::math::double::{constant, fast_two_sum, multiply_add, product, quotient, two_product, two_sum};
 use crate::math::exp::Exponential;
 use crate::math::{Pair, Real, polynomials};
-use crate::scalar::{GELU_CUBIC, GELU_LINEAR, Scalar};
+use crate::scalar::{GELU_LINEAR, Scalar};
 
-/// exp(−t²/2) and the other factors of the tail.
+/// t and exp(−t²/2).
 struct Tail<T, I> {
     t: Float<T, I>,
     gauss: Exponential<T, I>,
@@ -27,15 +27,28 @@ impl<T: Real, I: Isa> Tail<T, I> {
     #[inline(always)]
     fn of(t: Float<T, I>) -> Self {
         let t = t.at_most(T::TAIL_END);
-        let (square, rest) = two_product(t, t);
-        Self { t, gauss: Exponential::of_sum(square * -0.5, rest * -0.5) }
+        Self { t, gauss: Exponential::of_square(t) }
     }
 
     /// Φ(−t), or t Φ(−t).
     #[inline(always)]
     fn times(&self, factor: Times) -> Float<T, I> {
-        let ((k, k_low), near) = polynomials::tail(self.t);
         let fraction = self.gauss.fraction;
+        if !T::DOUBLE {
+            let (k, k_low) = polynomials::tail_in_eighths(self.t);
+            let tail = match factor {
+                Times::One => {
+                    let (tail, lost) = multiply_add(k, fraction, k);
+                    if I::FUSED { tail } else { tail + lost }
+                }
+                Times::T => {
+                    let (product, low) = two_product(k, self.t);
+                    product + product.fma(fraction, k_low.fma(self.t, low))
+                }
+            };
+            return self.gauss.scale_down(tail);
+        }
+        let ((k, k_low), near) = polynomials::tail(self.t);
         // K (1 + fraction), with its rounding error.
         let (high, low) = multiply_add(k, fraction, k);
         let low = low + k_low.fma(fraction, k_low);
@@ -79,39 +92,29 @@ pub(crate) fn erf<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
 #[inline(always)]
 pub(crate) fn gelu<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
     let tail = Tail::of(x.abs()).times(Times::T);
-    Float::pick(x.lt(Float::c(0.0)), -tail, x - tail)
+    // Of −∞ the result is −0.
+    Float::pick(x.lt(Float::c(-0.0)), Float::c(-0.0), x) - tail
 }
 
-/// x/2 (1 + tanh u) = x / (1 + exp(−2u)), from |x|, at most `Real::GELU_END`, and 2u of that.
+/// x/2 (1 + tanh u) = x / (1 + exp(−2u)), with 2u in two parts.
 #[inline(always)]
-pub(crate) fn gelu_tanh<T: Real, I: Isa>(
-    x: Float<T, I>,
-    clamped: Float<T, I>,
-    (high, low): Pair<T, I>,
-) -> Float<T, I> {
+pub(crate) fn gelu_tanh<T: Real, I: Isa>(x: Float<T, I>) -> Float<T, I> {
+    let size = x.abs().at_most(T::GELU_END);
+    let (high, low) = gelu_argument(size);
     let parts = Exponential::of_sum(-high, -low);
     let (e, e_low) = fast_two_sum(Float::c(1.0), parts.fraction);
-    let (top, top_low) = two_product(clamped, e);
+    let (top, top_low) = two_product(size, e);
     let bottom = fast_two_sum(Float::c(1.0), parts.scale_down(e));
-    let tail = parts.scale_down(quotient((top, clamped.fma(e_low, top_low)), bottom));
-    Float::pick(x.lt(Float::c(0.0)), -tail, x - tail)
+    let tail = parts.scale_down(quotient((top, size.fma(e_low, top_low)), bottom));
+    // Of −∞ the result is −0.
+    Float::pick(x.lt(Float::c(-0.0)), Float::c(-0.0), x) - tail
 }
 
 /// 2u of `gelu_tanh`, x (a + b x²), in two parts, for x ≥ 0.
 #[inline(always)]
-pub(crate) fn gelu_argument_f32<I: Isa>(x: Float<f32, I>) -> Pair<f32, I> {
-    let wide = Float::<f64, I>::new(f64::from(x.get()));
-    let argument = (wide * wide).fma(Float::c(GELU_LINEAR * GELU_CUBIC), Float::c(GELU_LINEAR)) * wide;
-    let high = argument.get() as f32;
-    (Float::new(high), Float::new((argument.get() - f64::from(high)) as f32))
-}
-
-/// The same in float64, in twice the precision.
-#[inline(always)]
-pub(crate) fn gelu_argument_f64<I: Isa>(x: Float<f64, I>) -> Pair<f64, I> {
-    let linear = Float::c(GELU_LINEAR);
-    let cubic = product(two_product(x, x), (Float::c(0.07135481627260025), Float::c(-6.175149918155315e-19)));
+fn gelu_argument<T: Real, I: Isa>(x: Float<T, I>) -> Pair<T, I> {
+    let (linear, linear_low) = constant(GELU_LINEAR, -9.96930880911092e-17);
+    let cubic = product(two_product(x, x), constant(0.07135481627260025, -6.175149918155315e-19));
     let (factor, low) = two_sum(linear, cubic.0);
-    let factor = (factor, low + (cubic.1 + -9.96930880911092e-17));
-    product(factor, (x, Float::c(0.0)))
+    product((factor, low + (cubic.1 + linear_low)), (x, Float::c(0.0)))
 }

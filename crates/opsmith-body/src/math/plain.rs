@@ -2,11 +2,11 @@
 
 use crate::float::Float;
 use crate::isa::Isa;
-use crate::math::{Real, normal, pow, trig};
+use crate::math::{Real, Turn, trig};
 use crate::scalar::{Lane, Scalar};
 
 macro_rules! plain {
-    ($float:ident, $bits:ident, $sine:ident, $power:ident, $gelu_argument:ident) => {
+    ($float:ident, $bits:ident, $far:ident) => {
         impl Real for $float {
             type Truth = Lane;
             const DOUBLE: bool = size_of::<$float>() == 8;
@@ -68,6 +68,14 @@ macro_rules! plain {
                 Self::from_bits(self.to_bits() | other.to_bits())
             }
             #[inline(always)]
+            fn xor_bits(self, other: Self) -> Self {
+                Self::from_bits(self.to_bits() ^ other.to_bits())
+            }
+            #[inline(always)]
+            fn of_eight(position: Self, numbers: [f32; 8]) -> Self {
+                numbers[(position.to_bits() & 7) as usize].into()
+            }
+            #[inline(always)]
             fn shift_left(self, by: u8) -> Self {
                 Self::from_bits(self.to_bits().wrapping_shl(u32::from(by)))
             }
@@ -76,29 +84,14 @@ macro_rules! plain {
                 Self::from_bits(self.to_bits().wrapping_shr(u32::from(by)))
             }
             #[inline(always)]
-            fn sin<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-                trig::$sine(x, 0)
-            }
-            #[inline(always)]
-            fn cos<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-                trig::$sine(x, 1)
-            }
-            #[inline(always)]
-            fn pow<I: Isa>(x: Float<Self, I>, y: Float<Self, I>) -> Float<Self, I> {
-                pow::with_limits(x, y, pow::$power(x.abs(), y))
-            }
-            #[inline(always)]
-            fn gelu<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-                normal::gelu(x)
-            }
-            #[inline(always)]
-            fn gelu_tanh<I: Isa>(x: Float<Self, I>) -> Float<Self, I> {
-                let size = x.abs().at_most(Self::GELU_END);
-                normal::gelu_tanh(x, size, normal::$gelu_argument(size))
+            fn angle<I: Isa>(turn: Turn, x: Float<Self, I>, near: Float<Self, I>) -> Float<Self, I> {
+                let far = trig::$far(turn, x);
+                // What is near needs products that are exact.
+                if I::FUSED { Float::pick(Float::c(Self::FAR).le(x.abs()), far, near) } else { far }
             }
         }
     };
 }
 
-plain!(f32, u32, sine_f32, pow_f32, gelu_argument_f32);
-plain!(f64, u64, sine_f64, pow_f64, gelu_argument_f64);
+plain!(f32, u32, far_f32);
+plain!(f64, u64, far_f64);

@@ -29,6 +29,28 @@ pub(crate) fn log<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
     }
 }
 
+/// M in log((1+s)/(1−s)) = 2s + s z (2/3 + z M(z)), with z = s²: for powers.
+#[inline(always)]
+pub(crate) fn power_log<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
+    if T::DOUBLE {
+        horner!(z; 0.3999999999999998, 0.2857142857144518, 0.22222222217518237, 0.18181818872698086,
+            0.15384556700826724, 0.1333632419397114, 0.11674677253060596, 0.11990215140052615)
+    } else {
+        horner!(z; 0.40000153, 0.28547093, 0.23419622)
+    }
+}
+
+/// S in sin(r) = r + r z S(z), with z = r², for |r| ≤ π/2.
+#[inline(always)]
+pub(crate) fn sine<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
+    if T::DOUBLE {
+        horner!(z; -0.16666666666666666, 0.008333333333333193, -0.00019841269841208503, 2.755731921101076e-06,
+            -2.505210686088514e-08, 1.605893909088923e-10, -7.642975089313954e-13, 2.7209983291591805e-15)
+    } else {
+        horner!(z; -0.1666666, 0.008333064, -0.00019809457, 2.6055268e-06)
+    }
+}
+
 /// Q in erf(x) = x + x Q(x²), for |x| ≤ 1.
 #[inline(always)]
 pub(crate) fn erf<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
@@ -42,33 +64,109 @@ pub(crate) fn erf<T: Real, I: Isa>(z: Float<T, I>) -> Float<T, I> {
     }
 }
 
-/// For t ≥ 0, K(t) = exp(t²/2) Φ(−t) and true where t is small, else t K(t) and false; with its rounding error.
+/// The middle of each eighth of the range of `tail_in_eighths`, and the coefficients there, the lowest first.
+const EIGHTHS: [f32; 8] = [1.578125, 2.515625, 3.921875, 5.9375, 8.921875, 12.765625, 0.28125, 0.65625];
+const IN_EIGHTHS: [[f32; 8]; 9] = [
+    [0.19893718, 0.14062193, 0.09610326, 0.065427236, 0.04417327, 0.031062948, 0.40496334, 0.31730124],
+    [
+        -0.08499455,
+        -0.045190234,
+        -0.022037314,
+        -0.010468066,
+        -0.0048338827,
+        -0.0024043405,
+        -0.28504634,
+        -0.19071335,
+    ],
+    [
+        0.03240257,
+        0.013470123,
+        0.004837836,
+        0.0016365489,
+        0.00052298437,
+        0.00018501817,
+        0.16239703,
+        0.09607281,
+    ],
+    [
+        -0.011286422,
+        -0.003768158,
+        -0.0010213311,
+        -0.00025035325,
+        -5.596396e-05,
+        -1.4156035e-05,
+        -0.079790734,
+        -0.04255518,
+    ],
+    [
+        0.0036480215,
+        0.0009977219,
+        0.00020806507,
+        3.751941e-05,
+        5.9240206e-06,
+        1.0770053e-06,
+        0.03498914,
+        0.017036494,
+    ],
+    [
+        -0.0011057005,
+        -0.0002515819,
+        -4.0976356e-05,
+        -5.5117857e-06,
+        -6.1891694e-07,
+        -8.144379e-08,
+        -0.013989254,
+        -0.0062754843,
+    ],
+    [
+        0.00031523735,
+        6.0720064e-05,
+        7.898682e-06,
+        7.974342e-07,
+        6.455165e-08,
+        6.1265797e-09,
+        0.005170164,
+        0.0021543002,
+    ],
+    [
+        -8.8527086e-05,
+        -1.4498446e-05,
+        -1.5584334e-06,
+        -1.17427156e-07,
+        -7.2347004e-09,
+        -4.768016e-10,
+        -0.0018104842,
+        -0.00068590173,
+    ],
+    [
+        2.7732163e-05,
+        3.332537e-06,
+        2.494982e-07,
+        1.5156619e-08,
+        6.849972e-10,
+        3.584052e-11,
+        0.0006429781,
+        0.00016769419,
+    ],
+];
+
+/// K(t) = exp(t²/2) Φ(−t) in float32, for 0 ≤ t ≤ 14.5, with its rounding error.
+#[inline(always)]
+pub(crate) fn tail_in_eighths<T: Real, I: Isa>(t: Float<T, I>) -> Pair<T, I> {
+    // Of 1 + t, which is below 16, two bits of the exponent and one after them.
+    let eighth = (t + 1.0).get().shift_right(T::DIGITS - 1);
+    let z = t - Float::new(T::of_eight(eighth, EIGHTHS));
+    let [first, rest @ .., last] = IN_EIGHTHS;
+    let mut sum = Float::new(T::of_eight(eighth, last));
+    for coefficients in rest.into_iter().rev() {
+        sum = sum.fma(z, Float::new(T::of_eight(eighth, coefficients)));
+    }
+    multiply_add(sum, z, Float::new(T::of_eight(eighth, first)))
+}
+
+/// For t ≥ 0, K(t) and true where t is small, else t K(t) and false; with its rounding error.
 #[inline(always)]
 pub(crate) fn tail<T: Real, I: Isa>(t: Float<T, I>) -> (Pair<T, I>, T::Truth) {
-    if T::DOUBLE { tail_f64(t) } else { tail_f32(t) }
-}
-
-#[inline(always)]
-fn tail_f32<T: Real, I: Isa>(t: Float<T, I>) -> (Pair<T, I>, T::Truth) {
-    let near = t.lt(Float::c(1.5));
-    let argument = Float::pick(near, t - 0.9375, Float::c(1.0) / (t + 1.03125));
-    let rest = horner_of_two!(near, argument;
-        (-0.14543065, 0.00035390598),
-        (0.06703569, -0.40823781),
-        (-0.027527826, -0.6876802),
-        (0.0103056375, -1.2611305),
-        (-0.003577219, 9.489032),
-        (0.0011650169, -13.802797),
-        (-0.00033905605, 0.18226679),
-        (9.888635e-05, 17.283932),
-        (-5.1434417e-05, -12.535737)
-    );
-    let first = Float::pick(near, Float::c(0.27041242), Float::c(0.39893657));
-    (multiply_add(argument, rest, first), near)
-}
-
-#[inline(always)]
-fn tail_f64<T: Real, I: Isa>(t: Float<T, I>) -> (Pair<T, I>, T::Truth) {
     let near = t.lt(Float::c(2.0));
     let argument = Float::pick(near, t - 0.796875, Float::c(1.0) / (t + 2.125));
     let rest = horner_of_two!(near, argument;

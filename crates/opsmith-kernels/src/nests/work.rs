@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use opsmith_body::code::functions;
 use opsmith_body::{Axes, Axis};
 use opsmith_core::{Result, memory};
 
@@ -25,9 +24,6 @@ impl<'a> Work<'a> {
         let vectors = native.frame.bytes.div_ceil(size_of::<Vector>());
         let frame = memory::filled(Vector([0; 64]), vectors, "the registers of a body")?;
         let mut work = Work { native, addresses, frame };
-        for (index, function) in functions(native.vectors).into_iter().enumerate() {
-            work.set(native.frame.functions + 8 * index, function as u64);
-        }
         for (argument, axis, at) in &native.frame.strides {
             work.set(*at, addresses[*argument].stride(*axis) as u64);
         }

@@ -11,6 +11,15 @@ pub(crate) enum First {
     Mask(Mask),
 }
 
+/// Operations on masks, with the opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bitwise {
+    And = 0x41,
+    /// The bits of the second that the first does not have.
+    AndNot = 0x42,
+    Or = 0x45,
+}
+
 impl Asm {
     /// Reads the first numbers; the others are 0.
     pub(crate) fn load_first(&mut self, to: Vector, first: First, from: Rm) {
@@ -117,5 +126,36 @@ impl Asm {
         self.set(by, (1 << count) - 1);
         let far = u8::from(by.0 & 8 == 0) << 5;
         self.code.extend([0xc4, 0xc1 | far, 0x78, 0x92, 0xc0 | to.0 << 3 | by.0 & 7]);
+    }
+
+    /// Bits by themselves.
+    pub(crate) fn combine_bits(&mut self, op: Bitwise, to: Mask, a: Mask, b: Mask) {
+        self.code.extend([0xc5, 0x84 | (!a.0 & 15) << 3, op as u8, 0xc0 | to.0 << 3 | b.0]);
+    }
+
+    /// Whether no bit is set, for a jump.
+    pub(crate) fn test_bits(&mut self, mask: Mask) {
+        let bytes = u8::from(self.vectors.double);
+        self.code.extend([0xc5, 0xf8 | bytes, 0x98, 0xc0 | mask.0 << 3 | mask.0]);
+    }
+
+    /// The same of a vector of AVX2.
+    pub(crate) fn test_vector(&mut self, vector: Vector) {
+        self.vector(form(1, 2, false), Length::Full, 0x17, vector.0, 0, vector.into(), None);
+    }
+
+    /// Writes the bits of 16 numbers.
+    pub(crate) fn put_bits(&mut self, mask: Mask, to: Rm) {
+        self.mask_memory(0x91, mask, to);
+    }
+
+    /// Reads them.
+    pub(crate) fn get_bits(&mut self, mask: Mask, from: Rm) {
+        self.mask_memory(0x90, mask, from);
+    }
+
+    fn mask_memory(&mut self, opcode: u8, mask: Mask, at: Rm) {
+        self.code.extend([0xc5, 0xf8, opcode]);
+        self.operands(mask.0, at, 0, 1);
     }
 }

@@ -46,8 +46,12 @@ fn arithmetic_is_on_the_registers_that_were_meant() {
             asm.compare(Test::Lt, a, b, c.into());
             asm.select(a, b, c.into(), a);
             asm.first_of(3, a, b, c);
-            asm.multiply_add(a, b, c.into());
-            asm.add_product(a, b, c.into());
+            asm.multiply_add(Signs::Same, a, b, c.into());
+            asm.multiply_add(Signs::LessTerm, a, b, c.into());
+            asm.multiply_add(Signs::LessProduct, a, b, c.into());
+            asm.add_product(Signs::Same, a, b, c.into());
+            asm.add_product(Signs::LessTerm, a, b, c.into());
+            asm.add_product(Signs::LessProduct, a, b, c.into());
             asm.add_int(a, b, c.into());
             asm.shift_left(a, b, 23);
             asm.shift_right(a, b, 9);
@@ -65,7 +69,11 @@ fn arithmetic_is_on_the_registers_that_were_meant() {
             format!("vblendvps {x}, {x}, {z}, {y}"),
             format!("vblendps {x}, {z}, {y}, 7"),
             format!("vfmadd213ps {x}, {y}, {z}"),
+            format!("vfmsub213ps {x}, {y}, {z}"),
+            format!("vfnmadd213ps {x}, {y}, {z}"),
             format!("vfmadd231ps {x}, {y}, {z}"),
+            format!("vfmsub231ps {x}, {y}, {z}"),
+            format!("vfnmadd231ps {x}, {y}, {z}"),
             format!("vpaddd {x}, {y}, {z}"),
             format!("vpslld {x}, {y}, 17h"),
             format!("vpsrld {x}, {y}, 9"),
@@ -218,8 +226,12 @@ fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
         let write = |asm: &mut Asm| {
             asm.arith(Arith::Add, a, b, c.into());
             asm.arith(Arith::AndNot, a, b, c.into());
-            asm.multiply_add(a, b, c.into());
-            asm.add_product(a, b, c.into());
+            asm.multiply_add(Signs::Same, a, b, c.into());
+            asm.multiply_add(Signs::LessTerm, a, b, c.into());
+            asm.multiply_add(Signs::LessProduct, a, b, c.into());
+            asm.add_product(Signs::Same, a, b, c.into());
+            asm.add_product(Signs::LessTerm, a, b, c.into());
+            asm.add_product(Signs::LessProduct, a, b, c.into());
             asm.add_int(a, b, c.into());
             asm.shift_left(a, b, 23);
             asm.shift_right(a, b, 9);
@@ -238,7 +250,11 @@ fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
             format!("vaddps {x}, {y}, {z}"),
             format!("vandnps {x}, {y}, {z}"),
             format!("vfmadd213ps {x}, {y}, {z}"),
+            format!("vfmsub213ps {x}, {y}, {z}"),
+            format!("vfnmadd213ps {x}, {y}, {z}"),
             format!("vfmadd231ps {x}, {y}, {z}"),
+            format!("vfmsub231ps {x}, {y}, {z}"),
+            format!("vfnmadd231ps {x}, {y}, {z}"),
             format!("vpaddd {x}, {y}, {z}"),
             format!("vpslld {x}, {y}, 17h"),
             format!("vpsrld {x}, {y}, 9"),
@@ -335,5 +351,40 @@ fn the_first_numbers_of_long_vectors_are_told_by_bits() {
             );
             assert_eq!(found[3], "vpmovdw ymm19, zmm28");
         }
+    }
+}
+
+#[test]
+fn what_is_called_is_gone_to_and_come_back_from() {
+    for (vectors, test) in [(SHORT, "vptest ymm3, ymm3"), (WIDE, "kortestw k3, k3")] {
+        let mut asm = Asm::new(vectors);
+        let past = asm.label();
+        match vectors.wide {
+            true => asm.test_bits(Mask(3)),
+            false => asm.test_vector(LOW),
+        }
+        asm.jump(When::Equal, past);
+        asm.call_out();
+        asm.here(past);
+        asm.give_back();
+        let out = asm.out().expect("something goes there");
+        asm.here(out);
+        asm.put_bits(Mask(5), Rm::At(Gpr::RBX, 16));
+        asm.call(Gpr::RAX);
+        asm.combine_bits(Bitwise::AndNot, Mask(3), Mask(6), Mask(2));
+        asm.get_bits(Mask(5), Rm::At(Gpr::RBX, 16));
+        let start = if vectors.wide { 4 } else { 5 };
+        let expected = [
+            test.to_string(),
+            format!("je {:016X}h", start + 11),
+            format!("call {:016X}h", start + 12),
+            "ret".into(),
+            "kmovw [rbx+10h], k5".into(),
+            "call rax".into(),
+            "kandnw k3, k6, k2".into(),
+            "kmovw k5, [rbx+10h]".into(),
+        ];
+        let found: Vec<String> = text(asm).into_iter().map(|line| line.replace("word ptr ", "")).collect();
+        assert_eq!(found, expected);
     }
 }

@@ -44,6 +44,8 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::Mul(a, b) => (number(a) * number(b)).bits(),
         Op::Div(a, b) => (number(a) / number(b)).bits(),
         Op::Fma(a, b, c) => number(a).fused(number(b), number(c)).bits(),
+        Op::Fms(a, b, c) => number(a).fused(number(b), -number(c)).bits(),
+        Op::Fnma(a, b, c) => (-number(a)).fused(number(b), number(c)).bits(),
         Op::Sqrt(a) => number(a).root().bits(),
         Op::Floor(a) => number(a).floor_native().bits(),
         Op::Max(a, b) => bits(if number(b).less(number(a)).0 { a } else { b }),
@@ -70,16 +72,12 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::AddInt(a, b) => bits(a).wrapping_add(bits(b)) & ones,
         Op::ShiftLeft(a, by) => (bits(a) << by) & ones,
         Op::ShiftRight(a, by) => bits(a) >> by,
-        Op::Call(function, a, b) => call(function, Float::new(number(a)), Float::new(number(b))).get().bits(),
-    }
-}
-
-fn call<T: Plain>(function: Function, a: Float<T, Avx2>, b: Float<T, Avx2>) -> Float<T, Avx2> {
-    match function {
-        Function::Sin => a.sin(),
-        Function::Cos => a.cos(),
-        Function::Pow => a.pow(b),
-        Function::GeluTanh => a.gelu_tanh(),
+        Op::OfEight(a, numbers) => u64::from(numbers[(bits(a) & 7) as usize]),
+        Op::Angle(turn, far, near, x) => {
+            let angle = T::angle(turn, Float::<T, Avx2>::new(number(x)), Float::new(number(near)));
+            assert_eq!(bits(far) != 0, T::from_f64(T::FAR).less_or_equal(number(x).magnitude()).0);
+            angle.get().bits()
+        }
     }
 }
 
