@@ -4,18 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::expr::graph::Graph;
 use crate::expr::nest::is_dear;
-use crate::expr::node::{Binary, Id, Node, Unary};
+use crate::expr::node::{Id, Node};
 
 impl Graph {
-    /// Whether it has functions that machine code calls for each vector: they take less time by blocks.
-    pub fn has_calls(&self) -> bool {
-        self.nodes.iter().any(|node| match node {
-            Node::Unary(op, _) => matches!(op, Unary::Sin | Unary::Cos | Unary::GeluTanh),
-            Node::Binary(op, ..) => *op == Binary::Pow,
-            _ => false,
-        })
-    }
-
     /// How many functions that cost more than to read a number are computed of each element, if nothing is kept from one pass over the
     /// elements to another: folds that need no other fold are one pass, those that need these the next, and outputs are passes of their own.
     pub fn functions_by_passes(&self) -> usize {

@@ -106,8 +106,6 @@ struct Region {
     forms: HashMap<Slot, Form>,
     /// What it reads of others.
     inputs: HashSet<Slot>,
-    /// Whether it has functions that code calls.
-    has_calls: bool,
     /// Whether more may come: nobody else has read what it gives, so whoever comes cannot be in need of itself.
     is_open: bool,
 }
@@ -160,13 +158,11 @@ impl<'a> Regions<'a> {
         let into = joined.first().copied().unwrap_or(self.list.len());
         if joined.is_empty() {
             let (members, forms, inputs) = Default::default();
-            let (space, has_calls) = (space.clone(), false);
-            self.list.push(Region { members, space, forms, inputs, has_calls, is_open: true });
+            self.list.push(Region { members, space: space.clone(), forms, inputs, is_open: true });
         }
         for &region in joined.iter().skip(1) {
             let old = &mut self.list[region];
             old.is_open = false;
-            let has_calls = old.has_calls;
             let (members, forms, inputs) = (
                 std::mem::take(&mut old.members),
                 std::mem::take(&mut old.forms),
@@ -175,14 +171,12 @@ impl<'a> Regions<'a> {
             self.of_step.extend(members.iter().map(|(member, _)| (*member, into)));
             self.list[into].members.extend(members);
             self.list[into].forms.extend(forms);
-            self.list[into].has_calls |= has_calls;
             self.list[into].inputs.extend(inputs);
         }
         self.of_step.insert(index, into);
         let read: Vec<Slot> = self.read(step).collect();
         let region = &mut self.list[into];
         region.space = space;
-        region.has_calls |= candidate.has_calls();
         region.members.push((index, Member { candidate, form, outputs }));
         region.inputs.extend(read);
         region.forms.extend(forms);
@@ -220,11 +214,6 @@ impl<'a> Regions<'a> {
                 |form| Read::Own(*form),
             )
         };
-        // Nests take longer than a pointwise step to call functions.
-        let has_calls = joined.iter().any(|&region| self.list[region].has_calls) || candidate.has_calls();
-        if has_calls && space.row.is_some() && !joined.is_empty() {
-            return None;
-        }
         let forms = candidate.place(step, &space, read)?;
         Some((space, forms))
     }

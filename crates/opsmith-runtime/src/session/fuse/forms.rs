@@ -92,10 +92,6 @@ pub(super) enum Read<'a> {
 }
 
 impl Candidate {
-    pub(super) fn has_calls(&self) -> bool {
-        self.program.graph.has_calls()
-    }
-
     /// How each input has to lie: there may be less of it.
     pub(super) fn input_form(&self, input: usize, form: Form) -> Form {
         match &self.program.rows {
