@@ -234,9 +234,7 @@ class Call(ABC):
     def _zeros(self, group: Group) -> Group:
         return [None if tensor is None else self.zeros(tensor) for tensor in group]
 
-    def _arriving(
-        self, gradient: Op, op: Op, tangents: list[Group], likes: Sequence[Group]
-    ) -> list[Group]:
+    def _arriving(self, gradient: Op, op: Op, tangents: list[Group], likes: Sequence[Group]) -> list[Group]:
         """The tangents as the gradient op of `op` takes them for the outputs of `op`, which are so."""
         wiring = op.gradient
         assert wiring is not None

@@ -102,14 +102,18 @@ def tail(boundary: float, end: float, near: float, shift: float) -> Iterator[tup
 
 
 def eighths() -> Iterator[tuple]:
-    """K(middle + z) between the ends where 1 + t has another exponent, or another bit after it, each with its position.
+    """K(middle + z) between the ends where 1 + t has another exponent, or another bit after it; its position.
 
     The middles are those for which the coefficients lose least when they are rounded.
     """
     middles = (0.28125, 0.65625, 1.578125, 2.515625, 3.921875, 5.9375, 8.921875, 12.765625)
     ends = (0, 0.5, 1, 2, 3, 5, 7, 11, 14.5)
     for k, middle in enumerate(middles):
-        yield (k + 6) % 8, lambda z, m=mpf(middle): mills(m + z), (ends[k] - mpf(middle), ends[k + 1] - mpf(middle))
+        yield (
+            (k + 6) % 8,
+            lambda z, m=middle: mills(mpf(m) + z),
+            (ends[k] - mpf(middle), ends[k + 1] - mpf(middle)),
+        )
 
 
 def fits() -> Iterator[tuple]:
@@ -129,7 +133,8 @@ def fits() -> Iterator[tuple]:
         yield "tail", f, lambda x, f=f: 1 / f(x), bounds, 19, False
     for position, f, bounds in eighths():
         yield f"eighth {position}", f, lambda z, f=f: 1 / f(z), bounds, 8, True
-    # The coefficients of float32 were moved by a few units in the last place, so that what their rounding loses cancels.
+    # Coefficients of float32 were moved by a few units in the last place, so that what their rounding loses
+    # cancels.
     for single, degree in ((True, 3), (False, 7)):
         yield "sine", sin3, lambda z: z * mp.sqrt(z) / mp.sin(mp.sqrt(z)), turn_range, degree, single
 

@@ -73,11 +73,7 @@ class Case:
 
 def cases() -> list[Case]:
     """One of each op that has a gradient and is none."""
-    found = [
-        sample
-        for sample in op_samples.samples(EXAMPLES)
-        if sample.op.snake_name not in MORE
-    ]
+    found = [sample for sample in op_samples.samples(EXAMPLES) if sample.op.snake_name not in MORE]
     for library in ("zero_out", "distances"):
         ops = op_samples.definition_of(op_samples.load(library)).ops
         found += [Sample(library, op, MORE[op.snake_name], {}) for op in ops if op.snake_name in MORE]
