@@ -51,6 +51,12 @@ impl Placer<'_> {
                 let to = self.result(value, pin, &operands);
                 self.asm.add_int(to, a, b);
             }
+            Op::Scale(a, b) => {
+                let a = self.register(a);
+                let b = self.anywhere(b);
+                let to = self.result(value, pin, &operands);
+                self.asm.scale(to, a, b);
+            }
             Op::ShiftLeft(a, count) | Op::ShiftRight(a, count) => {
                 let from = self.register(a);
                 let to = self.result(value, pin, &operands);

@@ -60,6 +60,8 @@ pub(crate) enum Op {
     /// Shifted left, and right with zeros coming in.
     ShiftLeft(Value, u8),
     ShiftRight(Value, u8),
+    /// The first times 2 to the power of the second, an integer, with one rounding; where a line [scales](Line::scales).
+    Scale(Value, Value),
     /// Of eight numbers, by their bits, that which the low three bits say; of float32.
     OfEight(Value, [u32; 8]),
     /// Where the mask, the first, is true, an angle of the same sine as the last, or its cosine; the second elsewhere. A function that is
@@ -95,7 +97,8 @@ impl Op {
             | Self::Or(a, b)
             | Self::Xor(a, b)
             | Self::AndNot(a, b)
-            | Self::AddInt(a, b) => [Some(a), Some(b), None, None],
+            | Self::AddInt(a, b)
+            | Self::Scale(a, b) => [Some(a), Some(b), None, None],
             Self::Fma(a, b, c)
             | Self::Fms(a, b, c)
             | Self::Fnma(a, b, c)
@@ -110,6 +113,8 @@ impl Op {
 /// Operations, each on earlier ones; none is there twice.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Line {
+    /// Whether there is an instruction for [`Op::Scale`].
+    pub(crate) scales: bool,
     ops: Vec<Op>,
     known: HashMap<Op, Value>,
 }

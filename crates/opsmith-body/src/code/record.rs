@@ -250,6 +250,16 @@ impl<const DOUBLE: bool> Real for Recorded<DOUBLE> {
         Self::of(Op::Xor(self.value(), other.value()))
     }
 
+    #[inline(never)]
+    fn scaled(self, rounded: Self, shift: Self, back: Self) -> Self {
+        let scales = RECORDING.with_borrow(|recording| recording.as_ref().is_some_and(|own| own.line.scales));
+        if !scales || Self::constants([rounded]).is_some() {
+            return self * Self::power_of_two(rounded, shift) * back;
+        }
+        let power = rounded - Self::from_f64(Self::ROUND);
+        Self::of(Op::Scale(self.value(), power.value()))
+    }
+
     fn of_eight(position: Self, numbers: [f32; 8]) -> Self {
         debug_assert!(!DOUBLE, "there are float32 of them");
         Self::of(Op::OfEight(position.value(), numbers.map(f32::to_bits)))

@@ -50,6 +50,7 @@ impl Writer<'_> {
     /// Writes steps without loops; none if they do what code cannot.
     pub(super) fn segment(&mut self, steps: &[Step], at: &At) -> Option<()> {
         let mut segment = Segment::new();
+        segment.line.scales = self.vectors.wide;
         segment.reads.resize(self.registers.len(), 0);
         count_reads(steps, &mut segment.reads);
         for here in self.tile(at) {

@@ -59,15 +59,15 @@ impl<T: Real, I: Isa> Exponential<T, I> {
     #[inline(always)]
     pub(crate) fn scale(&self, number: Float<T, I>, falls: T::Truth) -> Float<T, I> {
         let shift = T::pick(falls, T::biased(T::DESCENT), T::biased(-2));
-        let back = Float::pick(falls, Float::c(1.0 / T::ASCENT), Float::c(4.0));
-        number * Float::new(T::power_of_two(self.rounded.get(), shift)) * back
+        let back = T::pick(falls, T::from_f64(1.0 / T::ASCENT), T::from_f64(4.0));
+        Float::new(number.get().scaled(self.rounded.get(), shift, back))
     }
 
     /// The same for k that are at most 0.
     #[inline(always)]
     pub(crate) fn scale_down(&self, number: Float<T, I>) -> Float<T, I> {
-        let power = T::power_of_two(self.rounded.get(), T::biased(T::DESCENT));
-        number * Float::new(power) * Float::c(1.0 / T::ASCENT)
+        let back = T::from_f64(1.0 / T::ASCENT);
+        Float::new(number.get().scaled(self.rounded.get(), T::biased(T::DESCENT), back))
     }
 }
 

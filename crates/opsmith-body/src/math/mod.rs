@@ -175,6 +175,13 @@ pub trait Real:
         rounded.add_bits(shift).shift_left(Self::DIGITS)
     }
 
+    /// 2ᵏ times a number, from k + [`ROUND`](Self::ROUND), with one rounding: by the power that is `shift` more, which is normal, and
+    /// what that is too much.
+    #[inline(always)]
+    fn scaled(self, rounded: Self, shift: Self, back: Self) -> Self {
+        self * Self::power_of_two(rounded, shift) * back
+    }
+
     /// A positive normal number as m 2ᵏ with m in [√½, √2).
     #[inline(always)]
     fn split(self) -> (Self, Self) {

@@ -111,6 +111,12 @@ impl Asm {
         self.wide(form, Length::Full, 0xb8, operands, None, Under::Mask(mask));
     }
 
+    /// `a` times 2 to the power of `b`, rounded down to an integer; with AVX-512.
+    pub(crate) fn scale(&mut self, to: Vector, a: Vector, b: Rm) {
+        let (form, operands) = (form(1, 2, self.vectors.double), (to.0, a.0, b));
+        self.wide(form, Length::Full, 0x2c, operands, None, Under::All);
+    }
+
     /// All bits of each number whose bit is set.
     pub(crate) fn spread_bits(&mut self, to: Vector, from: Mask) {
         self.vector(form(2, 2, false), Length::Full, 0x38, to.0, 0, Rm::Vector(Vector(from.0)), None);

@@ -242,6 +242,7 @@ fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
             asm.swap_quarters(a, b, 0x4e);
             asm.compare_bits(Test::Lt, Mask(3), b, c.into());
             asm.blend(a, Mask(5), c.into(), b);
+            asm.scale(a, b, c.into());
             asm.spread_bits(a, Mask(6));
             asm.take_bits(Mask(2), b);
             asm.broadcast(a, b.into());
@@ -265,6 +266,7 @@ fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
             format!("vshuff32x4 {x}, {y}, {y}, 4Eh"),
             format!("vcmplt_oqps k3, {y}, {z}"),
             format!("vblendmps {x}{{k5}}, {y}, {z}"),
+            format!("vscalefps {x}, {y}, {z}"),
             format!("vpmovm2d {x}, k6"),
             format!("vpmovd2m k2, {y}"),
             format!("vbroadcastss {x}, xmm{}", b.0),

@@ -72,6 +72,16 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::AddInt(a, b) => bits(a).wrapping_add(bits(b)) & ones,
         Op::ShiftLeft(a, by) => (bits(a) << by) & ones,
         Op::ShiftRight(a, by) => bits(a) >> by,
+        Op::Scale(a, b) if T::DOUBLE => {
+            let (number, power) = (f64::from_bits(bits(a)), f64::from_bits(bits(b)));
+            // So that only the last product is rounded.
+            let lift = if power <= 0.0 { 512 } else { -2 };
+            (number * 2.0_f64.powi(power as i32 + lift) * 2.0_f64.powi(-lift)).to_bits()
+        }
+        Op::Scale(a, b) => {
+            let [number, power] = [a, b].map(|value| f64::from(f32::from_bits(bits(value) as u32)));
+            ((number * 2.0_f64.powi(power as i32)) as f32).to_bits().into()
+        }
         Op::OfEight(a, numbers) => u64::from(numbers[(bits(a) & 7) as usize]),
         Op::Angle(turn, far, near, x) => {
             let angle = T::angle(turn, Float::<T, Avx2>::new(number(x)), Float::new(number(near)));
@@ -204,9 +214,10 @@ fn triples<T: Plain>() -> impl Iterator<Item = [T; 3]> {
     })
 }
 
-fn functions_of_inputs<T: Plain, const DOUBLE: bool>() {
+fn functions_of_inputs<T: Plain, const DOUBLE: bool>(scales: bool) {
     for function in 0..FUNCTIONS {
         let mut line = Line::default();
+        line.scales = scales;
         let inputs = [0, 1, 2].map(|position| line.push(Op::Input(position)));
         let result = record::<DOUBLE, _>(&mut line, || {
             apply(function, inputs.map(|input| Number::<DOUBLE>::new(input.into()))).get().value()
@@ -244,8 +255,10 @@ fn functions_of_constants<T: Plain, const DOUBLE: bool>(to_f64: fn(T) -> f64) {
 
 #[test]
 fn functions_of_inputs_are_exact() {
-    functions_of_inputs::<f32, false>();
-    functions_of_inputs::<f64, true>();
+    for scales in [false, true] {
+        functions_of_inputs::<f32, false>(scales);
+        functions_of_inputs::<f64, true>(scales);
+    }
 }
 
 #[test]
