@@ -187,6 +187,7 @@ impl Graph {
     /// What an output says: its own number, and what that takes from where a condition holds, if nothing else is made of it. Gradients of
     /// that count there only.
     pub(super) fn said_by(&self, output: usize) -> impl Iterator<Item = Id> {
+        let (axes, own) = (self.axes(), self.results[output].axes);
         let is_constant = |id: Id| self.nodes[id.index()].constant().is_some();
         let users = |id: Id| {
             let of_nodes = self.nodes.iter().flat_map(|node| node.operands()).filter(|own| *own == id);
@@ -198,7 +199,7 @@ impl Graph {
                 Node::Select(_, yes, no) if is_constant(yes) => no,
                 _ => return None,
             };
-            (users(taken) == 1).then_some(taken)
+            (users(taken) == 1 && axes[taken.index()] == own).then_some(taken)
         })
     }
 
