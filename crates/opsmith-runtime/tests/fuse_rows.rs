@@ -223,6 +223,16 @@ fn shapes_that_turn_out_smaller_run_without_folds_as_one() {
 }
 
 #[test]
+fn a_fold_may_be_read_beside_what_has_more_dims() {
+    let graph = Graph::new();
+    let x = graph.placeholder("x", DType::Float64, &Shape::known(&[3])).unwrap();
+    let y = graph.placeholder("y", DType::Float64, &Shape::known(&[1, 3])).unwrap();
+    let feeds = [[3].as_slice(), &[1, 3]].map(|dims| filled(dims, DType::Float64, || 2.0));
+    let product = (&kept(&graph, "Sum", &x, vec![0]) * &y).unwrap();
+    assert_eq!(compare(&graph, &[&product], &[(&x, &feeds[0]), (&y, &feeds[1])]), ["Sum", "Mul"]);
+}
+
+#[test]
 fn random_graphs_with_folds_give_the_same() {
     let mut random = random();
     let (mut saved, mut rows) = (0, 0);

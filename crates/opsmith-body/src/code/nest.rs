@@ -89,6 +89,11 @@ const FEW_VECTORS: usize = 2;
 const MOST_BYTES: usize = 1 << 22;
 /// The most vectors of a row that is written out.
 const MOST_VECTORS: usize = 8;
+/// Loops of so many positions at most are written out.
+pub(super) fn most_written(is_lanes: bool, vectors: Vectors) -> usize {
+    if is_lanes { MOST_VECTORS * vectors.width() } else { PART }
+}
+
 /// The most operations of a loop that is written out.
 const MOST_WRITTEN: usize = 96;
 /// The same in a tile, for each of its positions.
@@ -225,7 +230,7 @@ impl<'a> Writer<'a> {
                 frame.distance(argument, lanes);
             }
         }
-        let varies = varying_in_code(wanted);
+        let varies = varying_in_code(wanted, vectors);
         let registers = registers(wanted, vectors, &varies, &mut frame)?;
         let spills = frame.room(bytes * MOST_SPILLED);
         let mut reads = vec![0; registers.len()];

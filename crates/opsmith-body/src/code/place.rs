@@ -150,6 +150,7 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: 
         spilled: vec![None; ops.len()],
         spills,
         most: 0,
+        is_stuck: false,
     };
     for pinned in lined.pinned {
         placer.is_pinned[usize::from(pinned.0)] = true;
@@ -163,7 +164,7 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: 
         }
     }
     placer.all(&is_live, lined.targets);
-    placer.most
+    if placer.is_stuck { usize::MAX } else { placer.most }
 }
 
 pub(super) struct Placer<'a> {
@@ -183,6 +184,8 @@ pub(super) struct Placer<'a> {
     spilled: Vec<Option<i32>>,
     spills: i32,
     most: usize,
+    /// Whether an instruction found no register that is not pinned.
+    is_stuck: bool,
 }
 
 impl Placer<'_> {
@@ -275,9 +278,11 @@ impl Placer<'_> {
     fn evict(&mut self) -> usize {
         let next = |value: Value| self.uses[value.0 as usize].last().copied().unwrap_or(usize::MAX);
         let candidates = (0..self.vectors.registers()).filter(|&r| !self.is_taken[r] && !self.is_pinned[r]);
-        let register = candidates
-            .max_by_key(|&register| self.registers[register].map_or(usize::MAX, next))
-            .expect("an instruction takes few registers");
+        let latest = candidates.max_by_key(|&register| self.registers[register].map_or(usize::MAX, next));
+        let Some(register) = latest else {
+            self.is_stuck = true;
+            return 0;
+        };
         self.spill(register);
         register
     }

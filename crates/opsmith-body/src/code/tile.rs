@@ -1,7 +1,7 @@
 //! Which positions of the outermost loops are computed side by side, and of loops with others in them, so that what is read or computed
 //! for one is there for others, and sums need not wait for each other.
 
-use super::nest::{At, Lies, Wanted, Writer};
+use super::nest::{At, Lies, Wanted, Writer, most_written};
 use super::vectors::Vectors;
 use crate::axes::{Axes, Axis};
 use crate::expr::{Binary, Node, Step, Unary};
@@ -17,8 +17,6 @@ const LEAST_UNITS: usize = 16;
 const MOST_COPIES: usize = 4096;
 /// How many positions a turn of a loop with others in it computes.
 const INNER: [usize; 2] = [4, 2];
-/// Loops of so many positions may be written out.
-const MOST_SHORT: usize = 64;
 /// As many instructions could be done while a sum waits for the one before.
 const WAIT: f64 = 16.0;
 /// Instructions of a turn of a loop.
@@ -315,13 +313,13 @@ pub(super) fn varying(wanted: &Wanted<'_>) -> Vec<Axes> {
 
 /// The same for code. A loop that may be written out is done for one position of the tile after another, so what is given in it is
 /// there for each.
-pub(super) fn varying_in_code(wanted: &Wanted<'_>) -> Vec<Axes> {
+pub(super) fn varying_in_code(wanted: &Wanted<'_>, vectors: Vectors) -> Vec<Axes> {
     let mut varies = varying(wanted);
     let carried = carried(wanted);
     loop {
         let before = varies.clone();
         spread(wanted, &wanted.nest.steps, &mut varies);
-        given_in_short_loops(wanted, &wanted.nest.steps, &mut |register| {
+        given_in_short_loops((wanted, vectors), &wanted.nest.steps, &mut |register| {
             varies[register] = wanted.tile.axes()
         });
         vary_inside(wanted, &carried, &mut varies);
@@ -393,12 +391,16 @@ fn vary_inside(wanted: &Wanted<'_>, carried: &[bool], varies: &mut [Axes]) {
     }
 }
 
-fn given_in_short_loops(wanted: &Wanted<'_>, steps: &[Step], found: &mut impl FnMut(usize)) {
+fn given_in_short_loops(
+    (wanted, vectors): (&Wanted<'_>, Vectors),
+    steps: &[Step],
+    found: &mut impl FnMut(usize),
+) {
     for step in steps {
         if let Step::Loop { axis, steps, .. } = step {
-            match wanted.sizes[axis.index()] <= MOST_SHORT {
+            match wanted.sizes[axis.index()] <= most_written(wanted.nest.lanes == Some(*axis), vectors) {
                 true => each_given(steps, found),
-                false => given_in_short_loops(wanted, steps, found),
+                false => given_in_short_loops((wanted, vectors), steps, found),
             }
         }
     }

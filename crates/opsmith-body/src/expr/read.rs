@@ -184,22 +184,22 @@ impl Graph {
         read
     }
 
-    /// What an output says: its own number, and what that takes from where a condition holds, if nothing else is made of it. Gradients of
-    /// that count there only.
+    /// What an output says: its own number, and what that takes from where a condition holds, if nothing else is made of it and it lies on
+    /// the same axes. Gradients of that count there only.
     pub(super) fn said_by(&self, output: usize) -> impl Iterator<Item = Id> {
-        let (axes, own) = (self.axes(), self.results[output].axes);
         let is_constant = |id: Id| self.nodes[id.index()].constant().is_some();
         let users = |id: Id| {
             let of_nodes = self.nodes.iter().flat_map(|node| node.operands()).filter(|own| *own == id);
             of_nodes.chain(self.outputs.iter().copied().filter(|own| *own == id)).count()
         };
-        std::iter::successors(Some(self.outputs[output]), move |id| {
+        let (axes, own) = (self.axes(), self.outputs[output]);
+        std::iter::successors(Some(own), move |id| {
             let taken = match self.nodes[id.index()] {
                 Node::Select(_, yes, no) if is_constant(no) => yes,
                 Node::Select(_, yes, no) if is_constant(yes) => no,
                 _ => return None,
             };
-            (users(taken) == 1 && axes[taken.index()] == own).then_some(taken)
+            (users(taken) == 1 && axes[taken.index()] == axes[own.index()]).then_some(taken)
         })
     }
 

@@ -67,6 +67,15 @@ fn run_all(seeds: impl Iterator<Item = u64>, seconds: u64) -> Report {
     report
 }
 
+/// Loops along long vectors that are written out in a tile, and a gather for which too few registers are left.
+#[test]
+fn code_computes_what_it_once_did_not() {
+    for seed in [918_287, 926_747] {
+        let report = run_all(seed..seed + 1, 15);
+        assert!(report.failed.is_empty(), "{:#?}", report.failed);
+    }
+}
+
 /// `OPSMITH_FUZZ_SEED` and `OPSMITH_FUZZ_SECONDS` in the environment have it look further.
 #[test]
 fn code_computes_what_is_interpreted() {

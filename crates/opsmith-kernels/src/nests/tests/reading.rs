@@ -79,7 +79,8 @@ fn gradients_that_read_outputs_are_the_same() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("OPSMITH_FUZZ_SEED").unwrap_or(0);
     let count = number("OPSMITH_FUZZ_COUNT").unwrap_or(1500);
-    let all: Vec<(bool, Option<String>)> = (first..first + count).map(compare).collect();
+    // The last one takes what lies on fewer axes than its output.
+    let all: Vec<(bool, Option<String>)> = (first..first + count).chain([301_832]).map(compare).collect();
     let read = all.iter().filter(|(is_read, _)| *is_read).count();
     let wrong: Vec<&String> = all.iter().filter_map(|(_, wrong)| wrong.as_ref()).collect();
     println!("{count} gradients, of which {read} read outputs, {} of them wrong", wrong.len());

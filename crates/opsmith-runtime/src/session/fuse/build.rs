@@ -40,6 +40,10 @@ impl Shapes {
         let is_row = &self.space.is_row;
         let row: usize =
             all.iter().zip(is_row).filter(|(_, is_row)| **is_row).map(|(size, _)| size).product();
+        // Of no numbers a sum is 0, also of what is not a number and the same along the row.
+        if row == 0 {
+            return false;
+        }
         if self.repeats && (row > MOST_KEPT || is_row.last() != Some(&true)) {
             return false;
         }

@@ -70,7 +70,8 @@ impl Space {
     /// Whether a tensor with these dims, the last ones of the space, may have more than one number for a row.
     pub(super) fn is_along_row(&self, known: &Known) -> bool {
         let dims = known.shape.dims().unwrap_or_default();
-        let first = self.rank() - dims.len().min(self.rank());
+        // What has more dims is of no such space.
+        let Some(first) = self.rank().checked_sub(dims.len()) else { return true };
         dims.iter().enumerate().any(|(dim, size)| self.is_row(first + dim) && size.value() != Some(1))
     }
 }
