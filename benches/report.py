@@ -15,9 +15,10 @@ from harness import FRESH, OURS, THERE, Result, Target
 
 PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn", "jax", "pykeops"]
 MEMORIES = f"""\
-Some cases are there twice. With a *{FRESH}*, the allocator takes the memory of each output of 64 KB and more from the
-system and gives it back, so a call also pays for new pages. With *{THERE}*, it keeps what it once had, and the
-same pages are used again. Both are set for the whole process by `mallopt`, so they hold for all contenders alike."""
+Some cases are there twice. With a *{FRESH}*, the allocator takes the memory of each output of 64 KB and more
+from the system and gives it back, so a call also pays for new pages. With *{THERE}*, it keeps what it
+once had, and the same pages are used again. Both are set for the whole process by `mallopt`, so they hold for
+all contenders alike."""
 
 
 @dataclass
