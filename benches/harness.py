@@ -55,8 +55,8 @@ WARM_UP_BATCHES = 6
 FRESH, THERE = "fresh output", "memory that is there"
 """The two ways in which a case that is measured twice gets the memory of its outputs."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
-"""Of glibc's `mallopt`: from how much on free memory goes back to the system, from how much on an allocation is
-a mapping of its own, and how many may be such mappings."""
+"""Of glibc's `mallopt`: from how much on free memory goes back to the system, from how much on an allocation
+is a mapping of its own, and how many may be such mappings."""
 ALLOCATOR = {
     FRESH: {M_MMAP_MAX: 1 << 16, M_MMAP_THRESHOLD: 1 << 16, M_TRIM_THRESHOLD: 0},
     THERE: {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: (1 << 31) - 1},

@@ -2,9 +2,9 @@
 
 The peers are what a user of PyTorch has at hand: products of matrices where the formula allows, compiled by
 `torch.compile` or not, `torch.cdist` and `scaled_dot_product_attention`; and KeOps on the CPU, which has no
-matrix of pairs either. A formula that has just been changed is a kernel sum with another constant; measured is
-the time to its first result, ours by `opsmith.jit`, on a machine where everything else is built. What is slow,
-or has a small output, is measured once.
+matrix of pairs either. A formula that has just been changed is a kernel sum with another constant; measured
+is the time to its first result, ours by `opsmith.jit`, on a machine where everything else is built. What is
+slow, or has a small output, is measured once.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def convolutions(library: Any, width: int, has_keops: bool) -> Iterator[Case]:
 
 
 def few_rounds(name: str, contenders: dict[str, Callable[[], object]], targets: list[Target]) -> Case:
-    """A case of contenders that are slow: each is called once for what is made once, then timed call by call."""
+    """A case of slow contenders: each is called once for what is made once, then timed call by call."""
 
     def seconds(function: Callable[[], object]) -> float:
         started = time.perf_counter()
