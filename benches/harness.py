@@ -6,13 +6,14 @@ Its docstring goes into the report. Each suite runs in a process of its own.
 
 from __future__ import annotations
 
+import ctypes
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +24,21 @@ sys.path.append(str(ROOT / "demo"))
 
 from peak_memory import peak_extra_bytes  # noqa: E402
 
-__all__ = ["OURS", "ROOT", "Case", "Options", "Result", "Target", "isolated", "measure", "peak_extra_bytes"]
+__all__ = [
+    "FRESH",
+    "OURS",
+    "ROOT",
+    "SKIPPED",
+    "THERE",
+    "Case",
+    "Options",
+    "Result",
+    "Target",
+    "is_usable",
+    "isolated",
+    "measured",
+    "peak_extra_bytes",
+]
 
 T = TypeVar("T")
 
@@ -33,7 +48,23 @@ OURS = "Opsmith"
 ROUNDS = 31
 QUICK_ROUNDS = 5
 BATCH_SECONDS = 0.05
-WARM_UP_SECONDS = 0.3
+TWICE_ROUNDS = 15
+TWICE_BATCH_SECONDS = 0.02
+WARM_UP_BATCHES = 6
+
+FRESH, THERE = "fresh output", "memory that is there"
+"""The two ways in which a case that is measured twice gets the memory of its outputs."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+"""Of glibc's `mallopt`: from how much on free memory goes back to the system, from how much on an allocation
+is a mapping of its own, and how many may be such mappings."""
+ALLOCATOR = {
+    FRESH: {M_MMAP_MAX: 1 << 16, M_MMAP_THRESHOLD: 1 << 16, M_TRIM_THRESHOLD: 0},
+    THERE: {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: (1 << 31) - 1},
+}
+"""To set a threshold also keeps glibc from moving it by itself."""
+
+SKIPPED: list[str] = []
+"""What this suite leaves out, and why, for the report."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +98,8 @@ class Case:
     `contenders` maps a name to a function without arguments that does the work once. With `memory` the peak
     extra memory of one call is compared instead of its time. With `rounds`, the functions are called that
     often and no more, and give the seconds that they took: for what is slow, or does more than is measured.
+    With `twice`, calls are timed with outputs in fresh memory and with outputs in memory that is there. The
+    second comes when the suite is at its end, so the functions must not change meanwhile.
     """
 
     name: str
@@ -74,6 +107,7 @@ class Case:
     targets: Sequence[Target] = ()
     memory: bool = False
     rounds: int = 0
+    twice: bool = False
 
 
 @dataclass
@@ -96,6 +130,33 @@ class Result:
         return self.ratio(target) <= target.limit
 
 
+def measured(cases: Iterator[Case], options: Options) -> Iterator[Result]:
+    """Measure cases one after another, and at the end those again that want memory that is there.
+
+    At the end, as the allocator would give memory that it has once kept to what is to get fresh memory.
+    """
+    again = []
+    for case in cases:
+        if case.twice:
+            again.append(replace(case, name=f"{case.name}, {THERE}"))
+            set_allocator(FRESH)
+            yield measure(replace(case, name=f"{case.name}, {FRESH}"), options)
+        else:
+            yield measure(case, options)
+    for case in again:
+        set_allocator(THERE)
+        yield measure(case, options)
+
+
+def set_allocator(mode: str) -> None:
+    """Make glibc take the memory of 64 KB and more from the system each time, or keep what it once had."""
+    libc = ctypes.CDLL(None)
+    for parameter, value in ALLOCATOR[mode].items():
+        if libc.mallopt(parameter, value) != 1:
+            raise OSError(f"mallopt refuses {value} for {parameter}")
+    libc.malloc_trim(0)
+
+
 def measure(case: Case, options: Options) -> Result:
     """Measure all contenders of a case in turns, so that a disturbance of the machine hits them alike."""
     if case.memory:
@@ -103,8 +164,21 @@ def measure(case: Case, options: Options) -> Result:
     elif case.rounds:
         values = timed_by_themselves(case, 1 if options.quick else case.rounds)
     else:
-        values = interleaved(case.contenders, QUICK_ROUNDS if options.quick else ROUNDS)
+        rounds = QUICK_ROUNDS if options.quick else TWICE_ROUNDS if case.twice else ROUNDS
+        values = interleaved(case.contenders, rounds, TWICE_BATCH_SECONDS if case.twice else BATCH_SECONDS)
     return Result(case.name, values, list(case.targets), case.memory)
+
+
+def is_usable(name: str, trial: Callable[[], object]) -> bool:
+    """Whether a peer that needs more than its package works here; if not, that it is left out is said."""
+    try:
+        trial()
+    except Exception as error:
+        why = next(iter(str(error).splitlines()), "")
+        SKIPPED.append(f"{name} ({type(error).__name__}: {why})")
+        print(f"  left out: {SKIPPED[-1]}", flush=True)
+        return False
+    return True
 
 
 def timed_by_themselves(case: Case, rounds: int) -> dict[str, float]:
@@ -123,9 +197,11 @@ def memory_of(function: Callable[[], object]) -> float:
     return float("nan") if measured is None else float(measured)
 
 
-def interleaved(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def interleaved(
+    contenders: dict[str, Callable[[], object]], rounds: int, seconds: float
+) -> dict[str, float]:
     """The median over `rounds` of each contender's seconds per call; the order changes in every round."""
-    calls = {name: calls_per_batch(function) for name, function in contenders.items()}
+    calls = {name: calls_per_batch(function, seconds) for name, function in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in contenders}
     order = list(contenders)
     rng = random.Random(0)
@@ -136,16 +212,16 @@ def interleaved(contenders: dict[str, Callable[[], object]], rounds: int) -> dic
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def calls_per_batch(function: Callable[[], object]) -> int:
-    """Warm a contender up and find how many calls fill a batch."""
+def calls_per_batch(function: Callable[[], object], seconds: float) -> int:
+    """Warm a contender up and find how many calls fill a batch of so many seconds."""
     function()
     started = time.perf_counter()
     count = 0
-    while count == 0 or time.perf_counter() - started < WARM_UP_SECONDS:
+    while count == 0 or time.perf_counter() - started < seconds * WARM_UP_BATCHES:
         function()
         count += 1
     per_call = (time.perf_counter() - started) / count
-    return max(1, round(BATCH_SECONDS / per_call))
+    return max(1, round(seconds / per_call))
 
 
 def batch(function: Callable[[], object], calls: int) -> float:

@@ -11,9 +11,14 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from harness import OURS, Result, Target
+from harness import FRESH, OURS, THERE, Result, Target
 
-PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn"]
+PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn", "jax", "pykeops"]
+MEMORIES = f"""\
+Some cases are there twice. With a *{FRESH}*, the allocator takes the memory of each output of 64 KB and more
+from the system and gives it back, so a call also pays for new pages. With *{THERE}*, it keeps what it
+once had, and the same pages are used again. Both are set for the whole process by `mallopt`, so they hold for
+all contenders alike."""
 
 
 @dataclass
@@ -25,6 +30,7 @@ class SuiteReport:
     text: str = ""
     results: list[Result] = field(default_factory=list)
     failure: str = ""
+    skipped: list[str] = field(default_factory=list)
 
     def keep(self, path: Path) -> None:
         """Write the report into a file, whole or not at all."""
@@ -47,7 +53,7 @@ class SuiteReport:
 def write(suites: list[SuiteReport], folder: Path) -> Path:
     """Write `README.md` and one `<suite>.svg` each into `folder`; return the Markdown file."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = ["# Benchmarks", "Written by `cargo xtask bench`.", facts()]
+    parts = ["# Benchmarks", "Written by `cargo xtask bench`.", facts(), MEMORIES]
     for suite in suites:
         parts += [f"## {suite.title}", suite.text, tables(suite)]
         if suite.results:
@@ -96,7 +102,8 @@ def package(name: str) -> str | None:
 
 def tables(suite: SuiteReport) -> str:
     """The measured values, if there are any the targets, and why there are no more."""
-    failure = [f"**Not all of it could be measured**: {suite.failure}"] if suite.failure else []
+    failure = [f"**Left out**: {skipped}" for skipped in suite.skipped]
+    failure += [f"**Not all of it could be measured**: {suite.failure}"] if suite.failure else []
     if not suite.results:
         return "\n\n".join(failure)
     names = list(dict.fromkeys(name for result in suite.results for name in result.values))

@@ -11,7 +11,7 @@ import traceback
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from harness import ROOT, Options, isolated, measure
+from harness import ROOT, SKIPPED, Options, isolated, measured
 from report import SuiteReport, facts, tables, write
 
 OUT = ROOT / "docs" / "benchmarks"
@@ -30,9 +30,10 @@ def run_suite(name: str, options: Options) -> None:
     try:
         module = importlib.import_module(f"suite_{name}")
         report.title, report.text = module.TITLE, inspect.cleandoc(module.__doc__ or "")
-        for case in module.cases(options):
-            print(f"  {name}: {case.name}", flush=True)
-            report.results.append(measure(case, options))
+        for result in measured(module.cases(options), options):
+            print(f"  {name}: {result.name}", flush=True)
+            report.results.append(result)
+            report.skipped = SKIPPED
             report.keep(options.kept(name))
     except Exception as error:
         traceback.print_exc()

@@ -3,14 +3,12 @@
 The peers are PyTorch's own function, compiled by `torch.compile` for this very shape and as it is, and what
 moves as many bytes and computes next to nothing: forward a copy (`x.clone()`, which allocates, as all
 contenders do), backward a sum of the two tensors that are read. 80 % of their bandwidth is a ratio of 1.25.
-In new memory every contender pays the system for its pages; "memory that is there" is the same with an
-allocator that keeps what it once had. Both have the same targets. Memory is the peak beyond the inputs,
+Fresh outputs and memory that is there have the same targets. Memory is the peak beyond the inputs,
 and of a forward and a backward pass beyond what the output and the gradient take.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -29,9 +27,6 @@ OF_BANDWIDTH = 1.25
 """80 % of the bandwidth of what only moves memory."""
 MEMORY_SLACK = 1.1
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Of `mallopt`: how much free memory goes back to the system, and how many allocations may be mappings."""
-
 Unary = dict[str, "Callable[[torch.Tensor], torch.Tensor]"]
 
 
@@ -49,7 +44,7 @@ def contenders_of(library: object, approximate: str) -> Unary:
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Forward, backward and both, in new memory and in memory that is there, and how much memory it is."""
+    """Forward, backward and both, and how much memory it is."""
     import opsmith
     import torch
 
@@ -65,16 +60,11 @@ def cases(options: Options) -> Iterator[Case]:
             y = function(wanted)
             torch.testing.assert_close(y, expected)
             torch.testing.assert_close(torch.autograd.grad(y, wanted, upstream)[0], grad)
-    yield forward("forward", exact, x)
-    yield backward("backward", exact, x, upstream)
-    yield both("forward and backward", exact, x, upstream)
-    yield both("forward and backward, tanh", approximated, x, upstream)
-    yield from memory(exact, x, upstream)
-    libc = ctypes.CDLL(None)
-    assert libc.mallopt(M_MMAP_MAX, 0) == 1 and libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1) == 1
     for name, functions in (("", exact), (", tanh", approximated)):
-        yield forward(f"forward{name}, memory that is there", functions, x)
-        yield backward(f"backward{name}, memory that is there", functions, x, upstream)
+        yield forward(f"forward{name}", functions, x)
+        yield backward(f"backward{name}", functions, x, upstream)
+        yield both(f"forward and backward{name}", functions, x, upstream)
+    yield from memory(exact, x, upstream)
 
 
 def memory(functions: Unary, x: torch.Tensor, upstream: torch.Tensor) -> Iterator[Case]:
@@ -109,7 +99,7 @@ def forward(name: str, functions: Unary, x: torch.Tensor) -> Case:
         for name, function in functions.items()
     }
     contenders[COPY] = lambda: x.clone()
-    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (COPY,))])
+    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (COPY,))], twice=True)
 
 
 def backward(name: str, functions: Unary, x: torch.Tensor, upstream: torch.Tensor) -> Case:
@@ -124,7 +114,7 @@ def backward(name: str, functions: Unary, x: torch.Tensor, upstream: torch.Tenso
 
     contenders = {name: gradient(function) for name, function in functions.items()}
     contenders[SUM] = lambda: x + upstream
-    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (SUM,))])
+    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (SUM,))], twice=True)
 
 
 def both(name: str, functions: Unary, x: torch.Tensor, upstream: torch.Tensor) -> Case:
@@ -138,4 +128,4 @@ def both(name: str, functions: Unary, x: torch.Tensor, upstream: torch.Tensor) -
 
     contenders = {name: contender(function) for name, function in functions.items()}
     contenders[BOTH] = lambda: (x.clone(), x + upstream)
-    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (BOTH,))])
+    return Case(name, contenders, [Target(1.0, (COMPILED,)), Target(OF_BANDWIDTH, (BOTH,))], twice=True)

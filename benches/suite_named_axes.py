@@ -1,26 +1,60 @@
 """Bodies over named axes, float32: kernel sums, nearest neighbours, cosine distances and attention.
 
 The peers are what a user of PyTorch has at hand: products of matrices where the formula allows, compiled by
-`torch.compile` or not, `torch.cdist` and `scaled_dot_product_attention`.
+`torch.compile` or not, `torch.cdist` and `scaled_dot_product_attention`; and KeOps on the CPU, which has no
+matrix of pairs either. A formula that has just been changed is a kernel sum with another constant; measured
+is the time to its first result, ours by `opsmith.jit`, on a machine where everything else is built. What is
+slow, or has a small output, is measured once.
 """
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from harness import OURS, Case, Options, Target
+from harness import OURS, Case, Options, Target, is_usable
 
 if TYPE_CHECKING:
     import torch
 
 TITLE = "Bodies over named axes"
 
+POINTS = 10_240
+ROUNDS = 5
+KEOPS = "KeOps"
+
+BODY = """
+/// Σⱼ exp(−γ |xᵢ − yⱼ|²) bⱼ.
+#[body("(i,k),(j,k),(j,e)->(i,e)")]
+fn convolution<S: Indexed>(x: S, y: S, b: S) -> S {
+    ((((x - y) * (x - y)).sum(k) * -GAMMA).exp() * b).sum(j)
+}
+"""
+
+Function = Callable[..., Any]
+
 
 def convolution(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """A kernel sum by the squares of the rows and a product."""
     distance = (x * x).sum(-1)[:, None] + (y * y).sum(-1)[None, :] - 2 * (x @ y.T)
     return (-distance).exp() @ b
+
+
+def pairs(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """The squared distances of all pairs, for KeOps."""
+    from pykeops.torch import LazyTensor
+
+    difference = LazyTensor(x[:, None, :]) - LazyTensor(y[None, :, :])
+    return (difference**2).sum(-1)
+
+
+def convolution_by_keops(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor, gamma: float = 1.0) -> Any:
+    """The same kernel sum by KeOps; another `gamma` is another formula."""
+    distance = pairs(x, y)
+    return (-(distance if gamma == 1.0 else distance * gamma)).exp() @ b
 
 
 def cosine(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -31,79 +65,159 @@ def cosine(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def cases(options: Options) -> Iterator[Case]:
-    """Forward, and forward and backward."""
+    """Forward, and forward and backward or backward alone."""
     import opsmith
     import torch
 
     torch.manual_seed(0)
     library = opsmith.load(options.library("kernels"))
-
-    def both(
-        function: Callable[..., torch.Tensor], inputs: list[torch.Tensor], upstream: torch.Tensor
-    ) -> Callable[[], object]:
-        at = [x.clone().requires_grad_() for x in inputs]
-        return lambda: torch.autograd.grad(function(*at), at, upstream)
-
-    compiled = torch.compile(convolution, dynamic=False)
+    tiny = torch.rand(2, 3)
+    has_keops = is_usable(KEOPS, lambda: convolution_by_keops(tiny, tiny, tiny[:, :1]))
     for width in (3, 64):
-        n = 10_240 if width == 3 else 4096
-        x, y, b = (torch.rand(n, columns) * width**-0.5 for columns in (width, width, 1))
-        torch.testing.assert_close(
-            library.gaussian_convolution(x, y, b), convolution(x, y, b), rtol=1e-3, atol=1e-3
-        )
-        forward = {
-            OURS: lambda x=x, y=y, b=b: library.gaussian_convolution(x, y, b),
-            "PyTorch": lambda x=x, y=y, b=b: convolution(x, y, b),
-            "torch.compile": lambda x=x, y=y, b=b: compiled(x, y, b),
-        }
-        yield Case(f"Gaussian convolution, {n} x {n} x {width}", forward, [Target(0.6, tuple(forward)[1:])])
-        upstream = torch.rand(n, 1)
-        backward = {
-            OURS: both(library.gaussian_convolution, [x, y, b], upstream),
-            "PyTorch": both(convolution, [x, y, b], upstream),
-            "torch.compile": both(compiled, [x, y, b], upstream),
-        }
-        yield Case(
-            f"Gaussian convolution, {n} x {n} x {width}, forward and backward",
-            backward,
-            [Target(0.6, tuple(backward)[1:])],
-        )
+        yield from convolutions(library, width, has_keops)
+    yield nearest(library, has_keops)
+    yield distances(library)
+    yield from attentions(library)
+    if has_keops:
+        yield new_formula()
 
-    x, y = torch.rand(4096, 16), torch.rand(4096, 16)
-    yield Case(
-        "nearest of 4096 rows of 16",
-        {OURS: lambda: library.nearest(x, y), "PyTorch": lambda: torch.cdist(x, y).argmin(1)},
-        [Target(1.0, ("PyTorch",))],
-    )
 
-    rows, others = torch.rand(2048, 128) - 0.5, torch.rand(2048, 128) - 0.5
-    torch.testing.assert_close(
-        library.cosine_distance(rows, others), cosine(rows, others), rtol=1e-4, atol=1e-5
-    )
-    yield Case(
-        "cosine distances, 2048 x 2048 x 128",
-        {OURS: lambda: library.cosine_distance(rows, others), "PyTorch": lambda: cosine(rows, others)},
-        [Target(1.1, ("PyTorch",))],
-    )
+def convolutions(library: Any, width: int, has_keops: bool) -> Iterator[Case]:
+    """The kernel sum, forward and with its gradient."""
+    import torch
 
-    query, key, value, upstream = (torch.randn(2, 8, 512, 64) for _ in range(4))
-    length = torch.tensor(512)
+    functions: dict[str, Function] = {
+        OURS: library.gaussian_convolution,
+        "PyTorch": convolution,
+        "torch.compile": torch.compile(convolution, dynamic=False),
+    }
+    if has_keops:
+        functions[KEOPS] = convolution_by_keops
+    best = tuple(functions)[1:]
+    targets = [Target(0.6, best)] if width == 64 else [Target(0.12, (KEOPS,))] if has_keops else []
+    inputs = [torch.rand(POINTS, columns) * width**-0.5 for columns in (width, width, 1)]
+    upstream = torch.rand(POINTS, 1)
+    expected = convolution(*inputs)
+    for function in functions.values():
+        torch.testing.assert_close(function(*inputs), expected, rtol=1e-3, atol=1e-3)
+    name = f"Gaussian convolution, {POINTS} x {POINTS} x {width}"
+    contenders = {who: partial(function, *inputs) for who, function in functions.items()}
+    yield few_rounds(f"{name}, forward", contenders, targets)
+    contenders = {who: with_gradient(function, inputs, upstream) for who, function in functions.items()}
+    yield few_rounds(f"{name}, forward and backward", contenders, targets)
+
+
+def few_rounds(name: str, contenders: dict[str, Callable[[], object]], targets: list[Target]) -> Case:
+    """A case of slow contenders: each is called once for what is made once, then timed call by call."""
+
+    def seconds(function: Callable[[], object]) -> float:
+        started = time.perf_counter()
+        function()
+        return time.perf_counter() - started
+
+    for function in contenders.values():
+        function()
+    timed: dict[str, Callable[[], object]] = {
+        who: partial(seconds, function) for who, function in contenders.items()
+    }
+    return Case(name, timed, targets, rounds=ROUNDS)
+
+
+def with_gradient(
+    function: Function, inputs: list[torch.Tensor], upstream: torch.Tensor
+) -> Callable[[], object]:
+    """Forward and backward, with the gradients of all inputs."""
+    import torch
+
+    wanted = [x.clone().requires_grad_() for x in inputs]
+    return lambda: torch.autograd.grad(function(*wanted), wanted, upstream)
+
+
+def nearest(library: Any, has_keops: bool) -> Case:
+    """The nearest of all points."""
+    import torch
+
+    x, y = torch.rand(POINTS, 3), torch.rand(POINTS, 3)
+    contenders: dict[str, Callable[[], object]] = {
+        OURS: lambda: library.nearest(x, y),
+        "PyTorch": lambda: torch.cdist(x, y).argmin(1),
+    }
+    targets = [Target(1.0, ("PyTorch",))]
+    if has_keops:
+        contenders[KEOPS] = lambda: pairs(x, y).argmin(1)
+        targets.append(Target(0.3, (KEOPS,)))
+    return few_rounds(f"nearest of {POINTS} points for each of as many", contenders, targets)
+
+
+def distances(library: Any) -> Case:
+    """Cosine distances of all pairs."""
+    import torch
+
+    x, y = torch.rand(4096, 128) - 0.5, torch.rand(4096, 128) - 0.5
+    torch.testing.assert_close(library.cosine_distance(x, y), cosine(x, y), rtol=1e-4, atol=1e-5)
+    compiled = torch.compile(cosine, dynamic=False)
+    contenders: dict[str, Callable[[], object]] = {
+        OURS: lambda: library.cosine_distance(x, y),
+        "PyTorch": lambda: cosine(x, y),
+        "torch.compile": lambda: compiled(x, y),
+    }
+    targets = [Target(1.1, ("PyTorch", "torch.compile"))]
+    return Case("cosine distances, 4096 x 4096 x 128", contenders, targets, twice=True)
+
+
+def attentions(library: Any) -> Iterator[Case]:
+    """Attention forward, and backward alone."""
+    import torch
+
+    positions = 1024
+    query, key, value, upstream = (torch.randn(2, 8, positions, 64) for _ in range(4))
+    length = torch.tensor(positions)
     attend = torch.nn.functional.scaled_dot_product_attention
 
-    def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        return library.attention(query, key, value, length)
+    def ours(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return library.attention(query, key, value, length)  # type: ignore[no-any-return]
 
-    torch.testing.assert_close(attention(query, key, value), attend(query, key, value), rtol=1e-4, atol=1e-5)
-    yield Case(
-        "attention, 16 x 512 x 64",
-        {OURS: lambda: attention(query, key, value), "PyTorch": lambda: attend(query, key, value)},
-        [Target(1.2, ("PyTorch",))],
-    )
-    yield Case(
-        "attention, 16 x 512 x 64, forward and backward",
-        {
-            OURS: both(attention, [query, key, value], upstream),
-            "PyTorch": both(attend, [query, key, value], upstream),
-        },
-        [Target(1.2, ("PyTorch",))],
-    )
+    torch.testing.assert_close(ours(query, key, value), attend(query, key, value), rtol=1e-4, atol=1e-5)
+    name, targets = "attention, 2 x 8 x 1024 x 64", [Target(1.2, ("PyTorch",))]
+    functions: dict[str, Function] = {OURS: ours, "PyTorch": attend}
+    forward = {who: partial(function, query, key, value) for who, function in functions.items()}
+    yield Case(f"{name}, forward", forward, targets, twice=True)
+    wanted = [x.clone().requires_grad_() for x in (query, key, value)]
+    backward = {
+        who: partial(torch.autograd.grad, function(*wanted), wanted, upstream, retain_graph=True)
+        for who, function in functions.items()
+    }
+    yield Case(f"{name}, backward", backward, targets, twice=True)
+
+
+def new_formula() -> Case:
+    """From a formula that nobody has computed to its first result."""
+    import torch
+    from opsmith import jit
+
+    x, y, b = torch.rand(64, 3), torch.rand(64, 3), torch.rand(64, 1)
+    gammas = (1 + (number % 10**6 + 1) * 1e-7 for number in itertools.count(time.time_ns()))
+
+    def seconds(compute: Callable[[float], torch.Tensor]) -> float:
+        gamma = next(gammas)
+        started = time.perf_counter()
+        found = compute(gamma)
+        taken = time.perf_counter() - started
+        expected = convolution(x * gamma**0.5, y * gamma**0.5, b)
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+        return taken
+
+    def ours(gamma: float) -> torch.Tensor:
+        library = jit.load_inline("bench_formula", BODY.replace("GAMMA", repr(gamma)))
+        return library.convolution(x, y, b)  # type: ignore[no-any-return]
+
+    def theirs(gamma: float) -> torch.Tensor:
+        return convolution_by_keops(x, y, b, gamma)  # type: ignore[no-any-return]
+
+    # Once for what is built once on a machine.
+    ours(next(gammas))
+    contenders: dict[str, Callable[[], object]] = {
+        OURS: partial(seconds, ours),
+        KEOPS: partial(seconds, theirs),
+    }
+    return Case("a changed formula, to its first result", contenders, [Target(0.2, (KEOPS,))], rounds=3)
