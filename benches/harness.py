@@ -197,9 +197,7 @@ def memory_of(function: Callable[[], object]) -> float:
     return float("nan") if measured is None else float(measured)
 
 
-def interleaved(
-    contenders: dict[str, Callable[[], object]], rounds: int, seconds: float
-) -> dict[str, float]:
+def interleaved(contenders: dict[str, Callable[[], object]], rounds: int, seconds: float) -> dict[str, float]:
     """The median over `rounds` of each contender's seconds per call; the order changes in every round."""
     calls = {name: calls_per_batch(function, seconds) for name, function in contenders.items()}
     times: dict[str, list[float]] = {name: [] for name in contenders}

@@ -27,7 +27,7 @@ ROUNDS = 5
 KEOPS = "KeOps"
 
 BODY = """
-/// Σⱼ exp(−γ |xᵢ − yⱼ|²) bⱼ.
+/// A sum of Gaussians of the distances, weighted by b.
 #[body("(i,k),(j,k),(j,e)->(i,e)")]
 fn convolution<S: Indexed>(x: S, y: S, b: S) -> S {
     ((((x - y) * (x - y)).sum(k) * -GAMMA).exp() * b).sum(j)
