@@ -51,7 +51,7 @@ def ways() -> dict[str, tuple[str, Files]]:
     manifest = readme_block("toml", 'crate-type = ["cdylib"]')
     everywhere = "PyTorch, TensorFlow, JAX, NumPy, Rust, C"
     one_body = {"Cargo.toml": manifest, "src/lib.rs": readme_block("rust", "#[pairwise]")}
-    by_hand = {"Cargo.toml": manifest, "src/lib.rs": readme_block("rust", "fn pairwise_distance_grad")}
+    by_hand = {"Cargo.toml": manifest, "src/lib.rs": readme_block("rust", "fn manhattan_grad")}
     return {
         "Opsmith, one body": (everywhere, one_body),
         "Opsmith, by hand": (everywhere, by_hand),
