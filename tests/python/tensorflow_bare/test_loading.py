@@ -49,7 +49,7 @@ def test_the_readme_script(tmp_path: Path) -> None:
     # The library of `examples/distances` has the README's op under a longer name.
     names = {
         "target/release/libdistances.so": library("distances"),
-        "distances_pairwise_distance": "distances_pairwise_manhattan_distance",
+        "distances_manhattan": "distances_pairwise_manhattan_distance",
     }
     for name, ours in names.items():
         assert name in script
