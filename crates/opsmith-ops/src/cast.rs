@@ -116,7 +116,7 @@ fn gradient() -> OpDef {
         .output("x_grad: S")
         .parallel("(...), (...) -> (...)")
         .doc("The gradient of `Cast`.")
-        .shape_fn(shape_fns::unchanged)
+        .shape_fn(shape_fns::merged)
         .gradient("CastGradGrad")
         .kernel(kernel::<true>())
 }
@@ -130,7 +130,7 @@ fn second_gradient() -> OpDef {
         .output("y_grad_grad: dtype")
         .parallel("(...), (...) -> (...)")
         .doc("The gradient of `CastGrad`.")
-        .shape_fn(shape_fns::unchanged)
+        .shape_fn(shape_fns::merged)
         .kernel(kernel::<false>())
 }
 
