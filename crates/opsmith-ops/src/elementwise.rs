@@ -118,6 +118,10 @@ impl<E: Elementwise<N>, const N: usize> OpKernel for ElementwiseKernel<E, N> {
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        // Inputs that are not read have a shape to keep to as well.
+        if context.signature().inputs.len() > N {
+            context.infer_shapes()?;
+        }
         compute(&*self.run, context)
     }
 }
