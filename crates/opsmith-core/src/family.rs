@@ -9,7 +9,7 @@ pub struct FamilyArgument {
     pub name: String,
     /// Whose shape it has.
     pub like: Like,
-    /// Whether there is a gradient of it; there is none of positions and of truth values.
+    /// Whether there is a gradient of it; there is none of positions, of truth values, and of what is saved for gradients.
     pub is_number: bool,
 }
 
@@ -79,6 +79,16 @@ impl Family {
         self
     }
 
+    /// The op with further outputs of these names, which serve the gradient only.
+    #[must_use]
+    pub fn saving(mut self, names: impl IntoIterator<Item = String>) -> Family {
+        for name in names {
+            let like = Like::Output(self.outputs.len());
+            self.outputs.push(FamilyArgument { name, like, is_number: false });
+        }
+        self
+    }
+
     /// The gradient of this op.
     #[must_use]
     pub fn gradient(&self) -> Family {
@@ -96,7 +106,7 @@ impl Family {
             if read.in_place == Some(output) {
                 inputs[0].name.clone_from(&given.name);
             } else {
-                inputs.push(FamilyArgument { is_number: true, ..given.clone() });
+                inputs.push(given.clone());
             }
         }
         let mut taken: HashSet<String> = inputs.iter().map(|input| input.name.clone()).collect();
@@ -105,7 +115,8 @@ impl Family {
         // A name of the forward op's would be wired to it.
         let all = self.inputs.iter().chain(&self.outputs);
         taken.extend(all.map(|argument| argument.name.clone()));
-        inputs.extend(self.outputs.iter().map(|output| gradient_of(output, &mut taken)));
+        let numbers = self.outputs.iter().filter(|output| output.is_number);
+        inputs.extend(numbers.map(|output| gradient_of(output, &mut taken)));
         Family { inputs, outputs }
     }
 
@@ -175,6 +186,25 @@ mod tests {
             assert_eq!(wiring.outputs, (0..family.inputs.len()).collect::<Vec<_>>(), "order {order}");
             family = gradient;
         }
+    }
+
+    #[test]
+    fn what_is_saved_has_no_gradients() {
+        let forward = Family::new(&["x"], &["y"]).saving(["saved".to_owned()]);
+        let first = forward.gradient_reading(&Read { outputs: vec![1], in_place: None });
+        let names = |arguments: &[FamilyArgument]| -> Vec<String> {
+            arguments.iter().map(|argument| argument.name.clone()).collect()
+        };
+        assert_eq!(names(&forward.outputs), ["y", "saved"]);
+        assert_eq!(
+            (names(&first.inputs), names(&first.outputs)),
+            (vec!["x".into(), "saved".into(), "y_grad".into()], vec!["x_grad".into()])
+        );
+        let second = first.gradient();
+        assert_eq!(names(&second.inputs), ["x", "saved", "y_grad", "x_grad_grad"]);
+        assert_eq!(names(&second.outputs), ["x_grad", "y_grad_grad"]);
+        let wiring = GradientWiring::new(&signature(&first), &signature(&second)).unwrap();
+        assert_eq!(wiring.outputs, [0, 2]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
 
-use opsmith_body::{Graph, Kind, Listing};
+use opsmith_body::{Axes, Graph, Id, Kind, Listing};
 use opsmith_core::family::{Family, FamilyArgument, Like, Read, op_name};
 use opsmith_core::{
     AttrValue, DType, DeviceKind, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction,
@@ -63,27 +63,42 @@ pub struct Facts {
 }
 
 /// The shapes of the forward op's outputs, from those of its inputs, which are the first inputs of every op of the
-/// family.
-pub type OutputShapes = fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>;
+/// family, and the axes of the outputs that are saved for gradients.
+pub type OutputShapes = fn(&mut InferenceContext<'_>, &[Axes]) -> Result<Vec<Shape>>;
+
+/// What the gradients of an op read of what it computes.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// The outputs, those that are saved among them.
+    pub read: Read,
+    /// The axes of the outputs that are saved: folds of the body, which come after its own outputs.
+    pub saved: Vec<Axes>,
+}
+
+/// The name of an output that is saved.
+fn saved_name(position: usize) -> String {
+    format!("saved_{}", position + 1)
+}
 
 /// What an instance computes.
 pub(crate) type Trace = fn(&OpKernelConstruction<'_>) -> Result<Graph>;
 
 impl Facts {
-    /// The arguments of the gradient op of this order, where the first order reads some outputs; of the op itself for order 0.
-    pub fn family(&self, order: usize, read: &Read) -> Family {
+    /// The arguments of the gradient op of this order; of the op itself for order 0.
+    pub fn family(&self, order: usize, reading: &Reading) -> Family {
         let forward = Family::new(self.inputs, self.outputs);
         let forward = forward.with_numbers(|input| self.input_kinds[input] == Kind::Number);
+        let forward = forward.saving((0..reading.saved.len()).map(saved_name));
         match order {
             0 => forward,
-            _ => forward.gradient_reading(read).order(order - 1),
+            _ => forward.gradient_reading(&reading.read).order(order - 1),
         }
     }
 
     /// The graphs of instances with several values of the attributes, if these are known.
     pub(crate) fn samples(&self, trace: Trace) -> Option<Vec<Graph>> {
         // An op that is not well formed is told when it is built.
-        let signature = self.def(0, &Read::default(), |_| Ok(Vec::new()), &[]).signature().ok()?;
+        let signature = self.def(0, &Reading::default(), |_, _| Ok(Vec::new()), &[]).signature().ok()?;
         let samples = signature.attr_samples();
         let graph = |attrs: &Vec<AttrValue>| {
             let construction = OpKernelConstruction::new(&signature, attrs, DeviceKind::Cpu);
@@ -93,11 +108,11 @@ impl Facts {
         (!samples.is_empty()).then(|| samples.iter().filter_map(graph).collect())
     }
 
-    /// The outputs that the gradient reads: those for which that pays with some values of the attributes. `is_like` says which have the
-    /// shape of the first input.
-    pub(crate) fn read(&self, trace: Trace, is_like: &dyn Fn(usize) -> bool) -> Read {
-        let Some(graphs) = self.samples(trace).filter(|_| self.orders > 0) else { return Read::default() };
-        let numbers: Vec<usize> = self.numbers(0, &Read::default());
+    /// What gradients read: the outputs, and the folds of the body, for which that pays with some values of the attributes. `is_like` says
+    /// which outputs have the shape of the first input.
+    pub(crate) fn reading(&self, trace: Trace, is_like: &dyn Fn(usize) -> bool) -> Reading {
+        let Some(graphs) = self.samples(trace).filter(|_| self.orders > 0) else { return Reading::default() };
+        let numbers: Vec<usize> = self.numbers(0, &Reading::default());
         let mut outputs: Vec<usize> = graphs.iter().flat_map(|graph| graph.worth_reading(&numbers)).collect();
         outputs.sort_unstable();
         outputs.dedup();
@@ -110,29 +125,61 @@ impl Facts {
         let is_left_out =
             self.inputs.len() == 1 && self.attrs.iter().all(is_number) && !graphs.iter().any(reads);
         let in_place = outputs.iter().copied().find(|output| is_left_out && is_like(*output));
-        let read = Read { outputs, in_place };
-        let last = self.family(self.orders, &read);
-        let fits = last.inputs.len() <= MOST_ARGUMENTS && last.outputs.len() <= MOST_ARGUMENTS;
-        if fits { read } else { Read::default() }
+        let mut all = Reading { saved: Vec::new(), read: Read { outputs, in_place } };
+        let without = all.clone();
+        all.saved = self.saved(&graphs, &all.read.outputs);
+        all.read.outputs.extend((self.outputs.len()..).take(all.saved.len()));
+        let fits = |reading: &Reading| {
+            let last = self.family(self.orders, reading);
+            last.inputs.len() <= MOST_ARGUMENTS && last.outputs.len() <= MOST_ARGUMENTS
+        };
+        [all, without].into_iter().find(fits).unwrap_or_default()
     }
 
-    /// The outputs that the gradient reads, from the definition of an op of the family.
-    pub(crate) fn read_by(&self, signature: &Signature) -> Read {
+    /// The axes of the folds that are saved for gradients which read these outputs: those that pay whatever the attributes are.
+    fn saved(&self, graphs: &[Graph], outputs: &[usize]) -> Vec<Axes> {
+        let taken = self.inputs.iter().chain(self.outputs).chain(self.attrs);
+        if taken.into_iter().any(|name| name.starts_with("saved_")) {
+            return Vec::new();
+        }
+        let mut all = graphs.iter().map(|graph| self.folds(graph, outputs).1);
+        let first = all.next().unwrap_or_default();
+        if all.all(|axes| axes == first) { first } else { Vec::new() }
+    }
+
+    /// The folds of an instance's body that its gradients had better read than compute again, and their axes.
+    fn folds(&self, body: &Graph, outputs: &[usize]) -> (Vec<Id>, Vec<Axes>) {
+        let folds = body.worth_saving(&self.numbers(0, &Reading::default()), outputs);
+        let axes = folds.iter().map(|id| body.axes_of(*id)).collect();
+        (folds, axes)
+    }
+
+    /// What the gradients read, from the definition of an op of the family.
+    fn read_by(&self, trace: Trace, signature: &Signature) -> Reading {
         let is_input = |name: &str| signature.inputs.iter().any(|input| input.name == name);
-        let outputs = (0..self.outputs.len()).filter(|output| is_input(self.outputs[*output])).collect();
+        let mut outputs: Vec<usize> =
+            (0..self.outputs.len()).filter(|output| is_input(self.outputs[*output])).collect();
         let first = &signature.inputs[0].name;
-        Read { outputs, in_place: self.outputs.iter().position(|output| output == first) }
+        let in_place = self.outputs.iter().position(|output| output == first);
+        let has_saved = is_input(&saved_name(0)) || signature.outputs.iter().any(|output| output.saved);
+        // As many as when the op was stated, from the first of the same graphs.
+        let mut graphs = if has_saved { self.samples(trace).unwrap_or_default() } else { Vec::new() };
+        graphs.truncate(1);
+        let saved = self.saved(&graphs, &outputs);
+        outputs.extend((self.outputs.len()..).take(saved.len()));
+        Reading { read: Read { outputs, in_place }, saved }
     }
 
-    /// What an instance of the op of this order computes, and its arguments.
+    /// What an instance of the op of this order computes, and what gradients read.
     pub(crate) fn derived(
         &self,
         trace: Trace,
         construction: &OpKernelConstruction<'_>,
         order: usize,
-    ) -> Result<(Graph, Family)> {
-        let read = self.read_by(construction.signature());
-        Ok((self.gradient(trace(construction)?, order, &read), self.family(order, &read)))
+    ) -> Result<(Graph, Reading)> {
+        let reading = self.read_by(trace, construction.signature());
+        let dtype: DType = construction.attr("T")?;
+        Ok((self.gradient(trace(construction)?, order, &reading, dtype), reading))
     }
 
     /// What an instance of the op of this order computes, as a program over these rows; none where it is not that.
@@ -144,7 +191,8 @@ impl Facts {
         rows: Option<ProgramRows>,
     ) -> Result<Option<Program>> {
         let is_faithful = trace(construction)?.is_faithful();
-        let (graph, family) = self.derived(trace, construction, order)?;
+        let (graph, reading) = self.derived(trace, construction, order)?;
+        let family = self.family(order, &reading);
         let Some(listing) = graph.to_listing().filter(|_| is_faithful) else { return Ok(None) };
         let Listing { inputs, nodes, outputs, results } = listing;
         let input = |like| match like {
@@ -159,55 +207,80 @@ impl Facts {
     }
 
     /// The inputs of the op of this order that are numbers.
-    fn numbers(&self, order: usize, read: &Read) -> Vec<usize> {
-        let inputs = self.family(order, read).inputs;
+    fn numbers(&self, order: usize, reading: &Reading) -> Vec<usize> {
+        let inputs = self.family(order, reading).inputs;
         (0..inputs.len()).filter(|input| inputs[*input].is_number).collect()
     }
 
-    /// The gradient of a body of an order, by the inputs that are numbers.
-    pub(crate) fn gradient(&self, body: Graph, order: usize, read: &Read) -> Graph {
-        (0..order).fold(body, |graph, order| {
-            let outputs = if order == 0 { read.outputs.as_slice() } else { &[] };
-            let gradient = graph.gradient_reading(outputs).with_outputs(&self.numbers(order, read));
-            let in_place = outputs.iter().position(|output| read.in_place == Some(*output));
+    /// The gradient of a body of an order, by the inputs that are numbers; for order 0 the body itself, with what it saves.
+    ///
+    /// Of floats of 16 bits nothing is read that is saved: folds are computed in float32.
+    fn gradient(&self, body: Graph, order: usize, reading: &Reading, dtype: DType) -> Graph {
+        let own: Vec<usize> =
+            reading.read.outputs.iter().copied().filter(|output| *output < self.outputs.len()).collect();
+        let saved = &reading.saved;
+        let is_half = matches!(dtype, DType::Float16 | DType::BFloat16);
+        let folds = || {
+            Some(self.folds(&body, &own))
+                .filter(|(_, axes)| axes == saved && !is_half)
+                .map(|(folds, _)| folds)
+        };
+        if order == 0 {
+            return if saved.is_empty() { body } else { body.saving(folds().as_deref(), saved) };
+        }
+        let without = Reading { read: Read { outputs: own.clone(), ..reading.read }, saved: Vec::new() };
+        let gradient = (0..order).fold(body.clone(), |graph, order| {
+            let outputs = if order == 0 { own.as_slice() } else { &[] };
+            let gradient = graph.gradient_reading(outputs).with_outputs(&self.numbers(order, &without));
+            let in_place = outputs.iter().position(|output| reading.read.in_place == Some(*output));
             let Some(place) = in_place.map(|position| position + 1) else { return gradient };
             let others = (1..gradient.input_count()).filter(|input| *input != place);
             gradient.with_inputs(&std::iter::once(place).chain(others).collect::<Vec<_>>())
-        })
+        });
+        if saved.is_empty() {
+            gradient
+        } else {
+            body.reading_folds(&gradient, &own, folds().as_deref(), saved)
+        }
     }
 
     /// What the arguments of the op of this order are: inputs, and outputs.
-    pub fn kinds(&self, order: usize, read: &Read) -> (Vec<Kind>, Vec<Kind>) {
-        let family = self.family(order, read);
+    pub fn kinds(&self, order: usize, reading: &Reading) -> (Vec<Kind>, Vec<Kind>) {
+        let family = self.family(order, reading);
         let input = |argument: &FamilyArgument| match argument.like {
             Like::Input(input) if !argument.is_number => self.input_kinds[input],
             _ => Kind::Number,
         };
         let outputs = match order {
-            0 => self.output_kinds.to_vec(),
+            0 => {
+                self.output_kinds.iter().copied().chain(reading.saved.iter().map(|_| Kind::Number)).collect()
+            }
             _ => vec![Kind::Number; family.outputs.len()],
         };
         (family.inputs.iter().map(input).collect(), outputs)
     }
 
     /// The statement of the op of this order, with each of `kernels` for each dtype.
-    pub fn def(&self, order: usize, read: &Read, shapes: OutputShapes, kernels: &[KernelDef]) -> OpDef {
-        let family = self.family(order, read);
+    pub fn def(&self, order: usize, reading: &Reading, shapes: OutputShapes, kernels: &[KernelDef]) -> OpDef {
+        let family = self.family(order, reading);
         let dtypes: Vec<&str> = self.dtypes.iter().map(|dtype| dtype.name()).collect();
         let mut def = OpDef::new(&op_name(self.name, order)).doc(&self.doc_of(order));
         for attr in self.attrs {
             def = def.attr(attr);
         }
         def = def.attr(&format!("T: {{{}}}", dtypes.join(", ")));
-        let kinds = self.kinds(order, read);
+        let kinds = self.kinds(order, reading);
         for (input, kind) in family.inputs.iter().zip(kinds.0) {
             def = def.input(&format!("{}: {}", input.name, kind.dtype()));
         }
         for (output, kind) in family.outputs.iter().zip(kinds.1) {
             def = def.output(&format!("{}: {}", output.name, kind.dtype()));
         }
-        for name in self.optional(order, read) {
+        for name in self.optional(order, reading) {
             def = def.optional(&name);
+        }
+        for output in family.outputs.iter().filter(|output| !output.is_number) {
+            def = def.saved(&output.name);
         }
         if order < self.orders {
             def = def.gradient(&op_name(self.name, order + 1));
@@ -217,13 +290,15 @@ impl Facts {
             self.dtypes.iter().map(move |&dtype| kernel.clone().dtype_constraint("T", dtype))
         };
         let kernels = kernels.iter().flat_map(of);
-        def.kernels(kernels).shape_fn(move |context| infer(context, &family, order, shapes))
+        let saved = reading.saved.clone();
+        def.kernels(kernels)
+            .shape_fn(move |context| infer(context, &family, order, &|context| shapes(context, &saved)))
     }
 
     /// The rule of the free axes of the op of this order, from the dims of what is like each argument of the forward op.
     /// A gradient is the sum over the parts of an axis that it lacks: what a part of the outputs contributes is added up.
-    pub(crate) fn parallel(&self, order: usize, read: &Read, dims: impl Fn(Like) -> String) -> String {
-        let family = self.family(order, read);
+    pub(crate) fn parallel(&self, order: usize, reading: &Reading, dims: impl Fn(Like) -> String) -> String {
+        let family = self.family(order, reading);
         let list = |arguments: &[FamilyArgument], sum: &str| {
             let dims = arguments.iter().map(|argument| format!("{sum}{}", dims(argument.like)));
             dims.collect::<Vec<_>>().join(", ")
@@ -242,14 +317,15 @@ impl Facts {
 
     /// The arguments that may be left out: a gradient that nobody asks for, and one of several outputs' gradients,
     /// which then is zero.
-    fn optional(&self, order: usize, read: &Read) -> Vec<String> {
-        let mut family = self.family(0, read);
+    fn optional(&self, order: usize, reading: &Reading) -> Vec<String> {
+        let mut family = self.family(0, reading);
         let mut names = Vec::new();
         for order in 1..=order {
-            let gradient = self.family(order, read);
-            let gradients = &gradient.inputs[gradient.inputs.len() - family.outputs.len()..];
+            let gradient = self.family(order, reading);
+            let count = family.outputs.iter().filter(|output| output.is_number).count();
+            let gradients = &gradient.inputs[gradient.inputs.len() - count..];
             // No argument that must be given comes after one that may be left out.
-            if family.outputs.len() > 1 || !names.is_empty() {
+            if count > 1 || !names.is_empty() {
                 names.extend(gradients.iter().map(|input| input.name.clone()));
             }
             family = gradient;
@@ -266,7 +342,7 @@ fn infer(
     context: &mut InferenceContext<'_>,
     family: &Family,
     order: usize,
-    shapes: OutputShapes,
+    shapes: &dyn Fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>,
 ) -> Result<()> {
     let outputs = shapes(context)?;
     if order == 0 {
@@ -299,7 +375,7 @@ pub(crate) fn shape_error(
     attrs: &[AttrValue],
     family: &Family,
     order: usize,
-    shapes: OutputShapes,
+    shapes: &dyn Fn(&mut InferenceContext<'_>) -> Result<Vec<Shape>>,
 ) -> Error {
     let signature = context.signature();
     let shape = |input| Some(vec![Shape::known(context.input_shape(input).ok()?)]);

@@ -236,6 +236,11 @@ impl Graph {
         Self::new(&nodes, &outputs, self.attributes.clone(), (self.inputs.clone(), self.results.clone()))
     }
 
+    /// The axes that a node lies on.
+    pub fn axes_of(&self, id: Id) -> Axes {
+        self.axes()[id.index()]
+    }
+
     /// The axes that each node lies on.
     pub(crate) fn axes(&self) -> Vec<Axes> {
         let mut axes: Vec<Axes> = Vec::with_capacity(self.nodes.len());

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::axes::Axes;
-use crate::expr::graph::{Graph, Value};
+use crate::expr::graph::{Argument, Graph, Value};
 use crate::expr::node::{Binary, Id, Node, Unary};
-use crate::expr::trace::{Expr, axes_of, node, node_at, replace, replaced};
+use crate::expr::trace::{Expr, axes_of, node, node_at, of_axis, record, replace, replaced};
 use crate::scalar::Scalar;
 
 /// A sum: how often each node is added to it, or, below 0, taken off.
@@ -184,6 +184,86 @@ impl Graph {
         read
     }
 
+    /// The folds, by node, that a gradient which reads these outputs had better read than compute again: those of which each lies on some of the
+    /// axes of an argument, so that it takes little memory beside that.
+    pub fn worth_saving(&self, inputs: &[usize], read: &[usize]) -> Vec<Id> {
+        let all: Vec<Axes> = self.input_axes().chain(self.output_axes()).collect();
+        let axes = self.axes();
+        if self.nodes.iter().all(|node| !matches!(node, Node::Fold(..))) {
+            return Vec::new();
+        }
+        let is_candidate = |id: &Id| {
+            let own = axes[id.index()];
+            let is_small = all.iter().any(|argument| own != *argument && own.is_within(*argument));
+            matches!(self.nodes[id.index()], Node::Fold(..)) && is_small && !self.outputs.contains(id)
+        };
+        let mut folds: Vec<Id> = (0..self.nodes.len() as u32).map(Id).filter(is_candidate).collect();
+        let (gradient, first) =
+            (self.gradient_reading(read).with_outputs(inputs), self.input_count() + read.len());
+        loop {
+            let on: Vec<Axes> = folds.iter().map(|id| axes[id.index()]).collect();
+            let reading = self.reading_folds(&gradient, read, Some(&folds), &on);
+            let before = folds.len();
+            let mut places = first..;
+            folds.retain(|_| {
+                places.next().is_some_and(|place| reading.reads(place) && !reading.is_matched(place))
+            });
+            if folds.len() == before {
+                return folds;
+            }
+        }
+    }
+
+    /// The graph with some of its folds as further outputs, that lie on these axes: zeros where nothing is known of them.
+    #[must_use]
+    pub fn saving(&self, folds: Option<&[Id]>, axes: &[Axes]) -> Self {
+        let results = axes.iter().map(|&axes| Argument { name: String::new(), axes });
+        let results = self.results.iter().cloned().chain(results).collect();
+        let graph = record(self.inputs.clone(), results, &[], |inputs| {
+            let values = self.values(inputs, of_axis);
+            let number = |id: &Id| values[id.index()].number();
+            let saved = axes
+                .iter()
+                .enumerate()
+                .map(|(at, _)| folds.map_or_else(|| Expr::of(0.0), |folds| number(&folds[at])));
+            self.outputs.iter().map(number).chain(saved).collect()
+        });
+        let Self { nodes, outputs, attributes, results, .. } = graph;
+        Self { nodes, outputs, attributes, results, ..self.clone() }
+    }
+
+    /// A gradient of this graph, of any order, with some folds of the graph as inputs too, behind the graph's own and so many outputs: it reads
+    /// them where it would compute the same. They have no gradients: those of the inputs hold what a change of theirs does to the folds.
+    /// Inputs that nothing is known of, on these axes, are not read.
+    #[must_use]
+    pub fn reading_folds(
+        &self,
+        gradient: &Self,
+        outputs: &[usize],
+        folds: Option<&[Id]>,
+        axes: &[Axes],
+    ) -> Self {
+        let first = self.input_count() + outputs.len();
+        let saved = axes.iter().map(|&axes| Argument { name: String::new(), axes });
+        let mut inputs = gradient.inputs.clone();
+        inputs.splice(first..first, saved);
+        let graph = record(inputs, gradient.results.clone(), &[], |numbers| {
+            let (own, rest) = numbers.split_at(first);
+            let (saved, others) = rest.split_at(axes.len());
+            let (inputs, given) = own.split_at(self.input_count());
+            let read = outputs.iter().zip(given).enumerate();
+            let read = read.filter(|(place, _)| gradient.reads(self.input_count() + place));
+            let said = read.flat_map(|(_, (output, given))| self.said_by(*output).map(move |id| (id, given)));
+            let mut known: Vec<_> =
+                said.chain(folds.unwrap_or_default().iter().copied().zip(saved)).collect();
+            known.sort_by_key(|(id, _)| *id);
+            let _ = Read::new(&known, || self.values(inputs, of_axis));
+            gradient.again(&[own, others].concat())
+        });
+        let Self { nodes, outputs, attributes, inputs, .. } = graph;
+        Self { nodes, outputs, attributes, inputs, ..gradient.clone() }
+    }
+
     /// What an output says: its own number, and what that takes from where a condition holds, if nothing else is made of it and it lies on
     /// the same axes. Gradients of that count there only.
     pub(super) fn said_by(&self, output: usize) -> impl Iterator<Item = Id> {
@@ -224,18 +304,29 @@ impl Graph {
     /// Whether something is compared with what is computed from an input, or jumps with it. An output is rounded to the dtype of the op,
     /// so what is equal to it before may differ from it.
     fn compares(&self, input: usize) -> bool {
+        self.users(input)
+            .any(|node| matches!(node, Node::Compare(..) | Node::Unary(Unary::Sign | Unary::Floor, _)))
+    }
+
+    /// Whether an input, or what is computed from it, is compared with other numbers than constants. What is saved is not rounded, but equal
+    /// only to what was computed by the same instructions.
+    fn is_matched(&self, input: usize) -> bool {
+        let is_constant = |id: Id| self.nodes[id.index()].constant().is_some();
+        self.users(input)
+            .any(|node| matches!(*node, Node::Compare(_, a, b) if !is_constant(a) && !is_constant(b)))
+    }
+
+    /// The nodes that are computed from an input.
+    fn users(&self, input: usize) -> impl Iterator<Item = &Node> {
         let mut depends: Vec<bool> = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            let own = match *node {
+        self.nodes.iter().filter(move |node| {
+            let own = match **node {
                 Node::Input(position) => position as usize == input,
                 _ => node.operands().any(|id| depends[id.index()]),
             };
-            if own && matches!(node, Node::Compare(..) | Node::Unary(Unary::Sign | Unary::Floor, _)) {
-                return true;
-            }
             depends.push(own);
-        }
-        false
+            own
+        })
     }
 
     /// The graph with some of its inputs, by position, and all outputs, which read no other one.

@@ -11,7 +11,7 @@ use crate::facts::Facts;
 pub(super) fn check(
     body: &Graph,
     sizes: &[Option<usize>],
-    arguments: Arguments,
+    arguments: &Arguments,
     facts: &Facts,
 ) -> Result<()> {
     check_results(body, arguments, facts)?;
@@ -28,7 +28,7 @@ pub(super) fn check(
 }
 
 /// A result has to lie on the axes of its output, and all axes are the signature's.
-fn check_results(body: &Graph, arguments: Arguments, facts: &Facts) -> Result<()> {
+fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<()> {
     let count = arguments.axes.len();
     let of_limits = body.limits().iter().flat_map(|&(axis, most)| [axis, most]);
     let named = of_limits.chain(body.taken().iter().map(|(axis, _)| *axis)).map(Axes::of);
@@ -79,7 +79,7 @@ pub(super) fn check_taken(
 /// The sizes that axes have of their own.
 pub(super) fn own_sizes(
     construction: &OpKernelConstruction<'_>,
-    arguments: Arguments,
+    arguments: &Arguments,
     name: &str,
 ) -> Result<Vec<Option<usize>>> {
     let size = |size: &AxisSize| match *size {

@@ -1,22 +1,22 @@
 //! Which axes of a body are free: those that every output has, and that the body neither folds nor asks for positions or sizes of.
 
 use opsmith_body::{Axes, Graph, Node};
-use opsmith_core::family::{Like, Read};
+use opsmith_core::family::Like;
 use opsmith_core::{AttrValue, DeviceKind, Error, OpDef, OpKernelConstruction, Result};
 
 use super::check::{check, own_sizes};
 use super::{Arguments, AxesBody, AxisSize};
-use crate::facts::Facts;
+use crate::facts::{Facts, Reading};
 
 /// The op, with the rule of its free axes, and what is wrong with its body. What that computes may depend on its attributes, so an axis is
 /// free if it is for each of several values of them.
-pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize, read: &Read) -> OpDef {
-    let arguments = Arguments::of::<B>();
+pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize, reading: &Reading) -> OpDef {
+    let arguments = &Arguments::of::<B>(&reading.saved);
     let bodies = bodies(&def, &|construction| {
         Ok((B::new(construction)?.trace(), own_sizes(construction, arguments, B::FACTS.name)?))
     });
     let free = free(arguments, &bodies);
-    let def = def.parallel(&B::FACTS.parallel(order, read, |like| argument(arguments, like, free)));
+    let def = def.parallel(&B::FACTS.parallel(order, reading, |like| argument(arguments, like, free)));
     match fault(&def, arguments, &B::FACTS, &bodies) {
         Some(fault) => def.fault(fault),
         None => def,
@@ -24,7 +24,7 @@ pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize, read: &Read) -> Op
 }
 
 /// Every argument has any number of dims before those of its axes.
-fn argument(arguments: Arguments, like: Like, free: Axes) -> String {
+fn argument(arguments: &Arguments, like: Like, free: Axes) -> String {
     let own = arguments.like(like).iter();
     let dims = own.map(|&axis| match Axes::at(&[axis]).is_within(free) {
         true => format!(", {}", arguments.axes[axis]),
@@ -48,7 +48,7 @@ fn bodies(def: &OpDef, body: &dyn Fn(&OpKernelConstruction<'_>) -> Result<Body>)
 }
 
 /// What is wrong with the body: for the defaults, or for all values that were tried where some attributes have none.
-fn fault(def: &OpDef, arguments: Arguments, facts: &Facts, bodies: &[Option<Body>]) -> Option<Error> {
+fn fault(def: &OpDef, arguments: &Arguments, facts: &Facts, bodies: &[Option<Body>]) -> Option<Error> {
     let signature = def.signature().ok()?;
     let has_defaults = signature.attrs.iter().all(|attr| attr.name == "T" || attr.default.is_some());
     let tried = if has_defaults { bodies.get(..1)? } else { bodies };
@@ -60,7 +60,7 @@ fn fault(def: &OpDef, arguments: Arguments, facts: &Facts, bodies: &[Option<Body
     faults?.into_iter().next()
 }
 
-fn free(arguments: Arguments, bodies: &[Option<Body>]) -> Axes {
+fn free(arguments: &Arguments, bodies: &[Option<Body>]) -> Axes {
     if bodies.is_empty() {
         return Axes::NONE;
     }

@@ -7,20 +7,21 @@ mod check;
 mod free;
 mod shapes;
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use opsmith_body::{Axes, Axis, Graph, Kind, MOST_SMALLEST};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::{
-    AttrValue, DType, Explanation, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result,
-    bail, ensure,
+    AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
+    OpKernelContext, Result, bail, ensure,
 };
 use smallvec::SmallVec;
 
 use self::check::{check, check_taken, own_sizes};
 use self::shapes::{Call, output_shapes};
 use crate::explain::{cuda_type, vectors};
-use crate::facts::{Facts, OneBody, OutputShapes, shape_error};
+use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
 use crate::nests::{Placed, Runner, Space};
 
 /// A body that `#[body]` made.
@@ -54,33 +55,43 @@ pub enum AxisSize {
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let kernels =
         [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided(), KernelDef::cuda::<BodyKernel<B, ORDER>>()];
-    let trace = |construction: &OpKernelConstruction<'_>| Ok(B::new(construction)?.trace());
-    let read = B::FACTS.read(trace, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
-    let def = free::declared::<B>(B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels), ORDER, &read);
-    def.explain(|construction| {
-        explained(construction, B::new(construction)?.trace(), (&B::FACTS, Arguments::of::<B>()), ORDER)
-    })
+    let reading = B::FACTS.reading(trace::<B>, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
+    let def =
+        free::declared::<B>(B::FACTS.def(ORDER, &reading, output_shapes::<B>, &kernels), ORDER, &reading);
+    def.explain(|construction| explained::<B>(construction, ORDER))
 }
 
-fn explained(
+fn trace<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<Graph> {
+    Ok(B::new(construction)?.trace())
+}
+
+fn explained<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<Explanation> {
+    let (facts, arguments) = (&B::FACTS, Arguments::of::<B>(&[]));
+    check(&trace::<B>(construction)?, &own_sizes(construction, &arguments, facts.name)?, &arguments, facts)?;
+    let (graph, reading) = facts.derived(trace::<B>, construction, order)?;
+    explain(
+        construction,
+        graph,
+        &facts.family(order, &reading),
+        (facts.kinds(order, &reading), arguments.axes),
+    )
+}
+
+/// It is not generic, so that it is compiled once, here, for all bodies.
+fn explain(
     construction: &OpKernelConstruction<'_>,
-    body: Graph,
-    (facts, arguments): (&Facts, Arguments),
-    order: usize,
+    graph: Graph,
+    family: &Family,
+    (kinds, axes): ((Vec<Kind>, Vec<Kind>), &[&str]),
 ) -> Result<Explanation> {
-    check(&body, &own_sizes(construction, arguments, facts.name)?, arguments, facts)?;
     let signature = construction.signature();
-    let read = facts.read_by(signature);
-    let family = facts.family(order, &read);
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {
         bail!(Internal, "{}: no body computes with {dtype}", signature.name);
     };
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
-    let kinds = facts.kinds(order, &read);
-    let graph = facts.gradient(body, order, &read);
-    let graph = graph.with_names(&inputs, &outputs).with_axis_names(arguments.axes);
+    let graph = graph.with_names(&inputs, &outputs).with_axis_names(axes);
     Ok(Explanation {
         formula: graph.formula(),
         cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1), true),
@@ -89,31 +100,32 @@ fn explained(
 }
 
 /// What the body says of its arguments' axes.
-#[derive(Clone, Copy)]
 struct Arguments {
     axes: &'static [&'static str],
     sizes: &'static [AxisSize],
     inputs: &'static [&'static [usize]],
-    outputs: &'static [&'static [usize]],
+    /// Those of the outputs, and of the outputs that are saved.
+    outputs: Vec<Cow<'static, [usize]>>,
     spreads: bool,
 }
 
 impl Arguments {
-    fn of<B: AxesBody>() -> Self {
+    fn of<B: AxesBody>(saved: &[Axes]) -> Self {
+        let saved = saved.iter().map(|axes| Cow::from(axes.iter().map(Axis::index).collect::<Vec<_>>()));
         Arguments {
             axes: B::AXES,
             sizes: B::SIZES,
             inputs: B::INPUTS,
-            outputs: B::OUTPUTS,
+            outputs: B::OUTPUTS.iter().map(|axes| Cow::from(*axes)).chain(saved).collect(),
             spreads: B::SPREADS,
         }
     }
 
     /// The axes of an argument that is like one of the forward op's.
-    fn like(&self, like: Like) -> &'static [usize] {
+    fn like(&self, like: Like) -> &[usize] {
         match like {
             Like::Input(index) => self.inputs[index],
-            Like::Output(index) => self.outputs[index],
+            Like::Output(index) => &self.outputs[index],
         }
     }
 }
@@ -130,6 +142,7 @@ struct Computation {
     order: usize,
     family: Family,
     arguments: Arguments,
+    saved: Vec<Axes>,
     /// What the inputs and outputs are.
     kinds: (Vec<Kind>, Vec<Kind>),
     /// For each output, the axes along which a position is looked for.
@@ -147,8 +160,8 @@ struct Computation {
 
 impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let body = B::new(construction)?.trace();
-        let computation = Computation::new(construction, body, Arguments::of::<B>(), &B::FACTS, ORDER)?;
+        let body = (trace::<B> as Trace, Arguments::of::<B> as fn(&[Axes]) -> Arguments);
+        let computation = Computation::new(construction, body, &B::FACTS, ORDER)?;
         Ok(BodyKernel { computation, body: PhantomData })
     }
 
@@ -160,38 +173,39 @@ impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
 impl Computation {
     fn new(
         construction: &OpKernelConstruction<'_>,
-        body: Graph,
-        arguments: Arguments,
+        (trace, arguments): (Trace, fn(&[Axes]) -> Arguments),
         facts: &Facts,
         order: usize,
     ) -> Result<Computation> {
-        let sizes = own_sizes(construction, arguments, facts.name)?;
-        check(&body, &sizes, arguments, facts)?;
+        let (body, own) = (trace(construction)?, arguments(&[]));
+        let sizes = own_sizes(construction, &own, facts.name)?;
+        check(&body, &sizes, &own, facts)?;
+        let (graph, reading) = facts.derived(trace, construction, order)?;
         let (limits, taken) = (body.limits().to_vec(), body.taken().to_vec());
         let dtype: DType = construction.attr("T")?;
         let exact = (body.exact(), if dtype == DType::Float64 { 1 << 53 } else { 1 << 24 });
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
-        let read = facts.read_by(construction.signature());
-        let graph = facts.gradient(body, order, &read);
         Ok(Computation {
             position_axes: (0..graph.outputs().len()).map(|output| graph.position_axes(output)).collect(),
             runner: Runner::new(construction, graph, false)?,
             order,
-            family: facts.family(order, &read),
-            arguments,
+            family: facts.family(order, &reading),
+            arguments: arguments(&reading.saved),
             sizes,
             limits,
             exact,
             taken,
-            kinds: facts.kinds(order, &read),
+            kinds: facts.kinds(order, &reading),
             attrs: attrs.collect::<Result<_>>()?,
+            saved: reading.saved,
         })
     }
 
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, shapes: OutputShapes) -> Result<()> {
-        let Some(call) = Call::new(context, self.arguments, &self.sizes, &self.family) else {
-            return Err(shape_error(context, &self.attrs, &self.family, self.order, shapes));
+        let Some(call) = Call::new(context, &self.arguments, &self.sizes, &self.family) else {
+            let shapes = |context: &mut InferenceContext<'_>| shapes(context, &self.saved);
+            return Err(shape_error(context, &self.attrs, &self.family, self.order, &shapes));
         };
         self.run(context, &call)
     }

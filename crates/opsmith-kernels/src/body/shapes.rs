@@ -1,5 +1,8 @@
 //! Which sizes the axes of a call have, and which shapes its arguments.
 
+use std::borrow::Cow;
+
+use opsmith_body::Axes;
 use opsmith_core::family::{Family, Like};
 use opsmith_core::space::{Extents, Layout, Strides, broadcast_shape};
 use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
@@ -10,7 +13,7 @@ use crate::nests;
 
 /// The shapes of a call.
 pub(super) struct Call<'a> {
-    arguments: Arguments,
+    arguments: &'a Arguments,
     /// Of the forward op's inputs.
     inputs: SmallVec<[&'a [usize]; 8]>,
     /// The sizes of the axes.
@@ -23,7 +26,7 @@ impl<'a> Call<'a> {
     /// The shapes, if they fit.
     pub(super) fn new(
         context: &OpKernelContext<'a>,
-        arguments: Arguments,
+        arguments: &'a Arguments,
         sizes: &[Option<usize>],
         family: &Family,
     ) -> Option<Self> {
@@ -90,11 +93,14 @@ impl<'a> Call<'a> {
 type Seen = (String, Shape, usize, Dim);
 
 /// The shapes of the forward op's outputs.
-pub(super) fn output_shapes<B: AxesBody>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
-    infer(context, Arguments::of::<B>())
+pub(super) fn output_shapes<B: AxesBody>(
+    context: &mut InferenceContext<'_>,
+    saved: &[Axes],
+) -> Result<Vec<Shape>> {
+    infer(context, &Arguments::of::<B>(saved))
 }
 
-fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec<Shape>> {
+fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Vec<Shape>> {
     let mut seen: Vec<Option<Seen>> = vec![None; arguments.axes.len()];
     let own: Vec<Option<Dim>> = own_dims(context, arguments)?;
     let mut batch = Some(Shape::scalar());
@@ -144,7 +150,7 @@ fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec
             _ => None,
         };
     }
-    let shape = |axes: &&[usize]| {
+    let shape = |axes: &Cow<'_, [usize]>| {
         let dim =
             |axis: usize| own[axis].clone().or_else(|| seen[axis].as_ref().map(|(.., dim)| dim.clone()));
         let dims = axes.iter().map(|&axis| dim(axis).unwrap_or(Dim::Unknown));
@@ -154,7 +160,7 @@ fn infer(context: &mut InferenceContext<'_>, arguments: Arguments) -> Result<Vec
 }
 
 /// The sizes that axes have of their own.
-fn own_dims(context: &InferenceContext<'_>, arguments: Arguments) -> Result<Vec<Option<Dim>>> {
+fn own_dims(context: &InferenceContext<'_>, arguments: &Arguments) -> Result<Vec<Option<Dim>>> {
     let dim = |size: &AxisSize| match *size {
         AxisSize::Given => Ok(None),
         AxisSize::Fixed(size) => Ok(Some(Dim::Known(size as u64))),

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use opsmith_body::{CudaType, Graph};
 use opsmith_core::family::Family;
 use opsmith_core::space::{IndexSpace, Layout, Order, row_major_strides};
-use opsmith_core::{DType, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail};
+use opsmith_core::{DType, InferenceContext, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail};
 use opsmith_cuda::{CudaCall, Index, Source};
 use smallvec::SmallVec;
 
@@ -58,7 +58,8 @@ impl Computation {
         construction: &OpKernelConstruction<'_>,
         order: usize,
     ) -> Result<Computation> {
-        let (graph, family) = facts.derived(trace, construction, order)?;
+        let (graph, reading) = facts.derived(trace, construction, order)?;
+        let family = facts.family(order, &reading);
         let (signature, dtype) = (construction.signature(), construction.attr("T")?);
         let Some(element) = cuda_type(dtype) else {
             bail!(Internal, "{}: no body computes with {dtype}", signature.name);
@@ -70,7 +71,8 @@ impl Computation {
 
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
         let Some(shapes) = Shapes::of(context, &self.family, self.forward_inputs) else {
-            return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
+            let shapes = |context: &mut InferenceContext<'_>| output_shapes(context, &[]);
+            return Err(shape_error(context, &[], &self.family, self.order, &shapes));
         };
         let given = Given::of(context, &shapes.inputs)?;
         if given.wanted == 0 {

@@ -14,7 +14,7 @@ mod whole;
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
-use opsmith_body::Graph;
+use opsmith_body::{Axes, Graph};
 use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::space::{Extents, IndexSpace, Layout, broadcast_shape};
 use opsmith_core::{
@@ -56,12 +56,12 @@ fn stated(
     output_shapes: OutputShapes,
     kernels: &[KernelDef],
 ) -> OpDef {
-    let read = facts.read(trace, &|_| true);
-    let def = facts.def(order, &read, output_shapes, kernels);
-    let def = def.parallel(&facts.parallel(order, &read, |_| "(...)".to_owned()));
+    let reading = facts.reading(trace, &|_| true);
+    let def = facts.def(order, &reading, output_shapes, kernels);
+    let def = def.parallel(&facts.parallel(order, &reading, |_| "(...)".to_owned()));
     let def = def.explain(move |construction| {
-        let (graph, family) = facts.derived(trace, construction, order)?;
-        explain(construction, graph, &family)
+        let (graph, reading) = facts.derived(trace, construction, order)?;
+        explain(construction, graph, &facts.family(order, &reading))
     });
     def.program(move |construction| facts.program(trace, construction, order, None))
 }
@@ -92,7 +92,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
 }
 
 /// Every output has the shape that the inputs broadcast to.
-fn output_shapes<B: OneBody>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
+fn output_shapes<B: OneBody>(context: &mut InferenceContext<'_>, _: &[Axes]) -> Result<Vec<Shape>> {
     broadcast(&B::FACTS, context)
 }
 
@@ -149,21 +149,22 @@ impl Computation {
         construction: &OpKernelConstruction<'_>,
         order: usize,
     ) -> Result<Computation> {
-        let (graph, family) = facts.derived(trace, construction, order)?;
+        let (graph, reading) = facts.derived(trace, construction, order)?;
         Ok(Computation {
             arithmetic: Arithmetic::new(&graph),
             parts: Kept::default(),
             dtype: construction.attr("T")?,
             forward_inputs: facts.inputs.len(),
             order,
-            family,
+            family: facts.family(order, &reading),
         })
     }
 
     /// Computes a call. It is not generic, so that it is compiled once, here, for all bodies.
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
         let Some(shapes) = Shapes::of(context, &self.family, self.forward_inputs) else {
-            return Err(shape_error(context, &[], &self.family, self.order, output_shapes));
+            let shapes = |context: &mut InferenceContext<'_>| output_shapes(context, &[]);
+            return Err(shape_error(context, &[], &self.family, self.order, &shapes));
         };
         match self.dtype {
             DType::Float32 => self.run::<f32>(context, &shapes),

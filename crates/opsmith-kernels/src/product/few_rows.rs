@@ -3,6 +3,11 @@
 //! The matrix is large beside the rest, and its columns are read as they lie, number by number, each multiplied with all rows
 //! at once. Kernels for products of any size copy it first, and that takes longer than such a product.
 
+#![allow(
+    clippy::needless_range_loop,
+    reason = "iterators over several arrays are not always compiled into the loop, and then not for its instruction set"
+)]
+
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
@@ -68,21 +73,23 @@ macro_rules! tiles {
                 let mut tile = [[$zero(); PANELS]; COLUMNS];
                 for at in 0..inner {
                     let mut rows = [$zero(); PANELS];
-                    for (panel, row) in rows.iter_mut().enumerate() {
+                    for panel in 0..PANELS {
                         // SAFETY: the caller promised that these numbers are there.
-                        *row = unsafe { $load(panels.add((panel * inner + at) * $lanes)) };
+                        rows[panel] = unsafe { $load(panels.add((panel * inner + at) * $lanes)) };
                     }
-                    for (column, sums) in tile.iter_mut().enumerate() {
+                    for column in 0..COLUMNS {
                         // SAFETY: as above.
                         let factor = $splat(unsafe { *columns.offset(column as isize * step).add(at) });
-                        for (sum, &row) in sums.iter_mut().zip(&rows) {
-                            *sum = $fused(row, factor, *sum);
+                        for panel in 0..PANELS {
+                            tile[column][panel] = $fused(rows[panel], factor, tile[column][panel]);
                         }
                     }
                 }
-                for (place, &sum) in sums.as_chunks_mut::<$lanes>().0.iter_mut().zip(tile.as_flattened()) {
-                    // SAFETY: the place has as many numbers.
-                    unsafe { $store(place.as_mut_ptr(), sum) };
+                for column in 0..COLUMNS {
+                    for panel in 0..PANELS {
+                        // SAFETY: there are so many places, as asserted.
+                        unsafe { $store(sums.as_mut_ptr().add((column * PANELS + panel) * $lanes), tile[column][panel]) };
+                    }
                 }
             }
         )*

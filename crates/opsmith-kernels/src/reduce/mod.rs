@@ -41,13 +41,14 @@ pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
     let on_cuda = KernelDef::cuda::<ReductionKernel<B, ORDER>>();
     // A gradient may sum in temporary memory; the op itself needs none.
     let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
-    let read = B::FACTS.read(trace::<B>, &|output| B::OUTPUT_AXES[output] == B::INPUT_AXES[0]);
-    let def = B::FACTS.def(ORDER, &read, output_shapes::<B>, &kernels);
-    let def = def.parallel(&B::FACTS.parallel(ORDER, &read, |like| RowDims::parallel::<B>(like).to_owned()));
+    let reading = B::FACTS.reading(trace::<B>, &|output| B::OUTPUT_AXES[output] == B::INPUT_AXES[0]);
+    let def = B::FACTS.def(ORDER, &reading, output_shapes::<B>, &kernels);
+    let dims = |like| RowDims::parallel::<B>(like, &reading.saved).to_owned();
+    let def = def.parallel(&B::FACTS.parallel(ORDER, &reading, dims));
     let def = RowDims::attrs(B::ANY_AXES).iter().fold(def, |def, attr| def.attr(attr));
     let def = def.explain(|construction| {
-        let (graph, family) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
-        explain(construction, graph, &family)
+        let (graph, reading) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
+        explain(construction, graph, &B::FACTS.family(ORDER, &reading))
     });
     def.program(|construction| {
         let rows = RowDims::new(construction, B::ANY_AXES)?.told();
@@ -82,7 +83,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
 }
 
 /// The shapes of the forward op's outputs.
-fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec<Shape>> {
+fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>, saved: &[Axes]) -> Result<Vec<Shape>> {
     let inputs =
         |kind| B::INPUT_AXES.iter().enumerate().filter(move |(_, k)| **k == kind).map(|(index, _)| index);
     let mut each: Option<Shape> = None;
@@ -104,7 +105,7 @@ fn output_shapes<B: Reduction>(context: &mut InferenceContext<'_>) -> Result<Vec
         None => each,
     };
     let shape = |kind: &Axes| if *kind == Axes::FIRST { all.clone() } else { rows.clone() };
-    Ok(B::OUTPUT_AXES.iter().map(shape).collect())
+    Ok(B::OUTPUT_AXES.iter().chain(saved).map(shape).collect())
 }
 
 /// The kernel of a reduction's gradient of an order; of the reduction itself for order 0.
@@ -121,6 +122,8 @@ struct Computation {
     family: Family,
     /// How often the forward op's inputs and outputs are there.
     kinds: (&'static [Axes], &'static [Axes]),
+    /// The same for the outputs that are saved.
+    saved: Vec<Axes>,
     /// All attributes, for messages.
     attrs: Vec<AttrValue>,
 }
@@ -157,13 +160,14 @@ struct Given {
 impl Computation {
     fn new<B: Reduction, const ORDER: usize>(construction: &OpKernelConstruction<'_>) -> Result<Computation> {
         let attrs = construction.signature().attrs.iter().map(|attr| construction.attr(&attr.name));
-        let (graph, family) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
+        let (graph, reading) = B::FACTS.derived(trace::<B>, construction, ORDER)?;
         Ok(Computation {
             runner: Runner::new(construction, graph, true)?,
             row_dims: RowDims::new(construction, B::ANY_AXES)?,
             order: ORDER,
-            family,
+            family: B::FACTS.family(ORDER, &reading),
             kinds: (B::INPUT_AXES, B::OUTPUT_AXES),
+            saved: reading.saved,
             attrs: attrs.collect::<Result<_>>()?,
         })
     }
@@ -171,7 +175,8 @@ impl Computation {
     /// Computes a call. It is not generic, so that it is compiled once, here, for all reductions.
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
         let Some(shapes) = self.shapes(context) else {
-            return Err(shape_error(context, &self.attrs, &self.family, self.order, output_shapes));
+            let shapes = |context: &mut InferenceContext<'_>| output_shapes(context, &self.saved);
+            return Err(shape_error(context, &self.attrs, &self.family, self.order, &shapes));
         };
         self.run(context, &shapes)
     }
@@ -179,7 +184,10 @@ impl Computation {
     fn kind(&self, like: Like) -> Axes {
         match like {
             Like::Input(index) => self.kinds.0[index],
-            Like::Output(index) => self.kinds.1[index],
+            Like::Output(index) => {
+                let saved = || self.saved[index - self.kinds.1.len()];
+                self.kinds.1.get(index).copied().unwrap_or_else(saved)
+            }
         }
     }
 

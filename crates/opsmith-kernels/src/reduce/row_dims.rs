@@ -1,5 +1,6 @@
 //! Which dims of a tensor are a row: as many of the last ones as an attribute says, or any that one lists.
 
+use opsmith_body::Axes;
 use opsmith_core::family::Like;
 use opsmith_core::{Dim, InferenceContext, OpKernelConstruction, ProgramRows, Result, Shape, bail};
 use smallvec::SmallVec;
@@ -26,10 +27,13 @@ impl RowDims {
     }
 
     /// The dims of an argument that is like one of the forward op's, of which those that are no row's are free.
-    pub(crate) fn parallel<B: Reduction>(like: Like) -> &'static str {
+    pub(crate) fn parallel<B: Reduction>(like: Like, saved: &[Axes]) -> &'static str {
         let axes = match like {
             Like::Input(input) => B::INPUT_AXES[input],
-            Like::Output(output) => B::OUTPUT_AXES[output],
+            Like::Output(output) => {
+                let saved = || saved[output - B::OUTPUT_AXES.len()];
+                B::OUTPUT_AXES.get(output).copied().unwrap_or_else(saved)
+            }
         };
         match (B::ANY_AXES, axes.is_empty()) {
             (true, false) => "(... but axes)",
