@@ -192,9 +192,11 @@ impl Graph {
         if self.nodes.iter().all(|node| !matches!(node, Node::Fold(..))) {
             return Vec::new();
         }
+        let free = self.output_axes().reduce(Axes::both).unwrap_or_default().minus(self.used_axes());
         let is_candidate = |id: &Id| {
             let own = axes[id.index()];
             let is_small = all.iter().any(|argument| own != *argument && own.is_within(*argument));
+            let is_small = is_small && free.is_within(own);
             matches!(self.nodes[id.index()], Node::Fold(..)) && is_small && !self.outputs.contains(id)
         };
         let mut folds: Vec<Id> = (0..self.nodes.len() as u32).map(Id).filter(is_candidate).collect();

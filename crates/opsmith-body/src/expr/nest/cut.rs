@@ -185,19 +185,23 @@ impl<'a> Order<'a> {
         Some(order)
     }
 
-    /// Has folds that only outputs are made of be computed with later ones, in the same loops, so that what both read is read once.
+    /// Has folds that nothing needs sooner be computed with later ones, in the same loops, so that what both read is read once.
     fn wait(&mut self, known: &Known<'_>) {
         let alone = known.kept.keys().copied().filter(|id| self.whole_of(*id).is_none());
         let alone: Vec<Id> = alone.collect();
-        let of_folds: BTreeSet<Id> = known.kept.keys().flat_map(|id| known.folds_below(*id)).collect();
-        let of_wholes: BTreeSet<Id> = self.wholes.iter().flat_map(|whole| whole.needs(known)).collect();
         let axis = |id: Id| match known.node(id) {
             Node::Fold(_, axis, _) => Some(axis),
             _ => None,
         };
-        for &id in alone.iter().filter(|id| !of_folds.contains(id) && !of_wholes.contains(id)) {
+        for &id in &alone {
+            let of_folds = alone.iter().filter(|other| known.folds_below(**other).contains(&id));
+            let of_folds = of_folds.map(|other| self.of_folds[other]);
+            let of_wholes = self.wholes.iter().zip(&self.of_wholes);
+            let of_wholes =
+                of_wholes.filter(|(whole, _)| whole.needs(known).contains(&id)).map(|(_, level)| *level);
+            let (own, needed) = (self.of_folds[&id], of_folds.chain(of_wholes).min().unwrap_or(usize::MAX));
             let is_later =
-                |other: &&Id| axis(**other) == axis(id) && self.of_folds[*other] > self.of_folds[&id];
+                |other: &&Id| axis(**other) == axis(id) && (own + 1..needed).contains(&self.of_folds[*other]);
             let found = alone.iter().filter(is_later).find(|other| beside(known, id, **other));
             if let Some(level) = found.map(|other| self.of_folds[other]) {
                 self.of_folds.insert(id, level);

@@ -117,7 +117,13 @@ impl Whole {
                 };
                 let is_elsewhere = known.is_kept(id) && !folds.contains(&id);
                 let is_made = folds.contains(&id) || !own.is_disjoint(&folds);
-                is_early(&own) && !later.contains(&id) && !is_elsewhere && is_made
+                // What has several numbers for each row and is in memory is best read as it lies.
+                let is_of_many = |fold: &Id| {
+                    let axes = known.axes[fold.index()];
+                    !folds.contains(fold) && axes != self.free && self.free.is_within(axes)
+                };
+                let is_read = known.folds_below(id).iter().any(is_of_many);
+                is_early(&own) && !later.contains(&id) && !is_elsewhere && !is_read && is_made
             });
             if before == (self.folds.len(), self.outputs.len()) {
                 return;
