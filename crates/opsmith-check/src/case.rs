@@ -34,6 +34,12 @@ impl Case {
         self.flat().flatten()
     }
 
+    /// What is given for the input of this name; nothing where the op has none.
+    pub(crate) fn named(&self, subject: &Subject, name: &str) -> Vec<Option<Arc<TensorValue>>> {
+        let input = subject.signature.inputs.iter().position(|input| input.name == name);
+        input.and_then(|input| self.inputs.get(input)).cloned().unwrap_or_default()
+    }
+
     /// How the tensor at a flat position lies.
     pub(crate) fn layout(&self, position: usize) -> Layout {
         self.layouts.get(position).copied().unwrap_or(Layout::Dense)

@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::generate::{Author, Dials, Generator, Profile};
 use crate::lab::{Fault, Lab, Trouble};
 use crate::process::Start;
-use crate::properties::{Property, Setting, parallel};
+use crate::properties::{Property, Setting, gradient};
 use crate::python;
 use crate::ranks::{self, Pattern};
 use crate::report::{Failure, Report, Row, Verdict};
@@ -145,7 +145,7 @@ fn check_one(
     }
     let profile = property.profile(setting.subject);
     let tried = try_cases(lab, setting, (profile, patterns), property, options, None)?;
-    let forward = setting.forward().filter(|_| property == Property::Parallel);
+    let forward = setting.forward();
     let (Verdict::Skipped(_), Some(forward)) = (&tried.0, forward) else { return Ok(tried) };
     let setting_of_forward = Setting { subject: forward, ..*setting };
     let patterns = patterns_of(lab, &setting_of_forward)?;
@@ -343,7 +343,7 @@ impl<'a, 'b> Trial<'a, 'b> {
             return Err(Trouble::Reject(refusal.message));
         }
         match self.target {
-            Some(target) => parallel::of_gradient(self.lab, setting, case, target),
+            Some(target) => gradient::holds_of_gradient((self.lab, property), setting, case, target),
             None => property.holds(self.lab, setting, case),
         }
     }

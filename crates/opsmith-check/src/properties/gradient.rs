@@ -6,7 +6,7 @@ use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgType;
 use opsmith_core::{DType, GradientInput};
 
-use super::{Setting, names_of};
+use super::{Property, Setting, names_of};
 use crate::case::Case;
 use crate::lab::{FILL, Lab, Outcome, Outputs, Trouble};
 use crate::subject::Subject;
@@ -78,6 +78,9 @@ pub(super) fn is_that_of_differences(
     let subject = setting.subject;
     let Some(wiring) = &subject.wiring else { return Ok(0) };
     let targets: Vec<usize> = wiring.outputs.clone();
+    let case = with_saved(lab, setting, vec![case.clone()])?.into_iter().flatten().next();
+    let case =
+        &case.ok_or_else(|| Trouble::Reject("the op that it differentiates refuses the inputs".into()))?;
     let outputs = lab.accepted(subject, case)?;
     let weights = Weights::new(setting, &outputs);
     let (gradient, call) = weights.gradient_call(setting, case, &outputs)?;
@@ -89,14 +92,71 @@ pub(super) fn is_that_of_differences(
         .map_err(|trouble| trouble.shown_by(&gradient.signature.name, call.clone()))
 }
 
-/// The op of the gradient, and a call of it that belongs to this one, which is accepted.
-pub(super) fn call_of_gradient<'a>(
-    lab: &mut Lab<'_>,
-    setting: &Setting<'a, '_>,
+/// A property of a gradient op, of any order, in the call that belongs to one of the forward op, which is accepted: where its own
+/// shapes are not found, as there are too many ranks, or attributes decide how they hang together. Its tensors lie as those of the
+/// call do.
+pub(crate) fn holds_of_gradient(
+    (lab, property): (&mut Lab<'_>, Property),
+    setting: &Setting<'_, '_>,
     case: &Case,
-) -> Result<(&'a Subject, Case), Trouble> {
+    target: &Subject,
+) -> Result<u32, Trouble> {
     let outputs = lab.accepted(setting.subject, case)?;
-    Weights::new(setting, &outputs).gradient_call(setting, case, &outputs)
+    let (subject, mut call) = Weights::new(setting, &outputs).gradient_call(setting, case, &outputs)?;
+    call.layouts = case.layouts.iter().copied().cycle().take(call.flat().count()).collect();
+    let setting = Setting { subject, ..*setting };
+    if subject.index != target.index {
+        return holds_of_gradient((lab, property), &setting, &call, target);
+    }
+    property.holds(lab, &setting, &call).map_err(|trouble| trouble.shown_by(&subject.signature.name, call))
+}
+
+/// What a gradient op takes of what its forward op saved, where no gradient flows through it: the forward op, and by output of that the
+/// input here. A change of another input changes it too.
+fn saved<'a>(setting: &Setting<'a, '_>, targets: &[usize]) -> Option<(&'a Subject, Vec<(usize, usize)>)> {
+    let forward = setting.differentiated()?;
+    let place = |name: &str| setting.subject.signature.inputs.iter().position(|input| input.name == name);
+    let outputs = forward.signature.outputs.iter().enumerate().filter(|(_, output)| output.saved);
+    let taken = outputs.filter_map(|(output, def)| Some((output, place(&def.name)?)));
+    let taken: Vec<_> = taken.filter(|(_, input)| !targets.contains(input)).collect();
+    (!taken.is_empty()).then_some((forward, taken))
+}
+
+/// The cases with what the forward op saves for their inputs; none where it refuses those.
+fn with_saved(
+    lab: &mut Lab<'_>,
+    setting: &Setting<'_, '_>,
+    cases: Vec<Case>,
+) -> Result<Vec<Option<Case>>, Trouble> {
+    let targets = setting.subject.wiring.as_ref().map_or(&[][..], |wiring| &wiring.outputs);
+    let Some((forward, taken)) = saved(setting, targets) else {
+        return Ok(cases.into_iter().map(Some).collect());
+    };
+    let own = |case: &Case| Case {
+        inputs: forward
+            .signature
+            .inputs
+            .iter()
+            .map(|input| case.named(setting.subject, &input.name))
+            .collect(),
+        attrs: case.attrs.clone(),
+        layouts: vec![],
+    };
+    let calls = cases.iter().map(|case| own(case).call(forward, FILL)).collect();
+    let mut restored = Vec::new();
+    for (outcome, mut case) in lab.calls(calls)?.into_iter().zip(cases) {
+        restored.push(match outcome.accepted(&case) {
+            Ok(outputs) => {
+                for &(output, input) in &taken {
+                    case.inputs[input] = outputs.of(output).iter().cloned().map(Some).collect();
+                }
+                Some(case)
+            }
+            Err(Trouble::Reject(_)) => None,
+            Err(trouble) => return Err(trouble),
+        });
+    }
+    Ok(restored)
 }
 
 /// An output gradient that may be absent counts as zeros where it is.
@@ -343,19 +403,19 @@ impl Place<'_> {
             places.push(numbers(&tensor)[i]);
             cases.push(case.with(self.input, self.element_of_input(case), tensor));
         }
-        let calls = cases.iter().map(|case| case.call(setting.subject, FILL)).collect();
-        let outcomes = lab.calls(calls)?;
-        let mut sums = Vec::new();
-        for ((at, outcome), case) in places.into_iter().zip(outcomes).zip(&cases) {
-            let sum = match outcome.accepted(case) {
+        let cases = with_saved(lab, setting, cases)?;
+        let there = cases.iter().enumerate().filter_map(|(index, case)| Some((index, case.as_ref()?)));
+        let there: Vec<(usize, &Case)> = there.collect();
+        let outcomes = lab.calls(there.iter().map(|(_, case)| case.call(setting.subject, FILL)).collect())?;
+        let mut sums: Vec<Moved> = places.into_iter().map(|at| Moved { at, sum: f64::NAN }).collect();
+        for ((index, case), outcome) in there.into_iter().zip(outcomes) {
+            sums[index].sum = match outcome.accepted(case) {
                 Ok(outputs) => weights.sum(&outputs),
                 // Near by it is not defined.
                 Err(Trouble::Reject(_)) => f64::NAN,
                 Err(trouble) => return Err(trouble),
             };
-            sums.push(Moved { at, sum });
         }
-        sums.resize_with(moves.len(), || Moved { at: 0.0, sum: f64::NAN });
         Ok(sums)
     }
 

@@ -1,9 +1,9 @@
 //! What is checked of every op.
 
 mod cuda;
-mod gradient;
+pub(crate) mod gradient;
 mod ill_formed;
-pub(crate) mod parallel;
+mod parallel;
 mod shapes;
 mod values;
 mod wanted;
@@ -41,18 +41,21 @@ impl<'a> Setting<'a, '_> {
         self.library.iter().find(|subject| subject.signature.name == name)
     }
 
-    /// The op that is differentiated, perhaps several times, by this one; none where there is none, or the author makes
-    /// the inputs of calls.
+    /// The same where the author does not make the inputs of calls.
     pub(crate) fn forward(&self) -> Option<&'a Subject> {
+        self.differentiated().filter(|_| self.author.borrow().inputs.is_none())
+    }
+
+    /// The op that is differentiated, perhaps several times, by this one; none where there is none.
+    fn differentiated(&self) -> Option<&'a Subject> {
         let op_of = |gradient: &'a Subject| {
             let is_it = |other: &&Subject| {
                 other.wiring.as_ref().is_some_and(|wiring| wiring.op == gradient.signature.name)
             };
             self.library.iter().find(is_it)
         };
-        let is_made = self.author.borrow().inputs.is_some();
         let orders = std::iter::successors(op_of(self.subject), |gradient| op_of(gradient));
-        orders.take(self.library.len()).last().filter(|_| !is_made)
+        orders.take(self.library.len()).last()
     }
 
     /// The tolerance with the author's numbers in place of ours.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use opsmith_core::attr::TensorValue;
 use opsmith_core::{AttrValue, FreeAxis, OutputAxis, Parallel};
 
-use super::{Setting, gradient};
+use super::Setting;
 use crate::case::Case;
 use crate::lab::{FILL, Lab, Outputs, Trouble};
 use crate::subject::Subject;
@@ -37,23 +37,6 @@ pub(super) fn parts_are_the_whole(
         cut_along(lab, setting, case, &whole, (axis, *size), exact)?;
     }
     Ok(axes.len() as u32)
-}
-
-/// The same of a gradient op, of any order, in the call that belongs to one of the forward op: where its own shapes are
-/// not found, as attributes decide how they hang together.
-pub(crate) fn of_gradient(
-    lab: &mut Lab<'_>,
-    setting: &Setting<'_, '_>,
-    case: &Case,
-    target: &Subject,
-) -> Result<u32, Trouble> {
-    let (subject, call) = gradient::call_of_gradient(lab, setting, case)?;
-    let setting = Setting { subject, ..*setting };
-    if subject.index != target.index {
-        return of_gradient(lab, &setting, &call, target);
-    }
-    let seen = parts_are_the_whole(lab, &setting, &call);
-    seen.map_err(|trouble| trouble.shown_by(&subject.signature.name, call))
 }
 
 fn shapes_of<'a>(tensors: impl Iterator<Item = &'a Arc<TensorValue>>) -> Vec<Vec<usize>> {
