@@ -127,7 +127,9 @@ impl Facts {
         let in_place = outputs.iter().copied().find(|output| is_left_out && is_like(*output));
         let mut all = Reading { saved: Vec::new(), read: Read { outputs, in_place } };
         let without = all.clone();
-        all.saved = self.saved(&graphs, &all.read.outputs);
+        if in_place.is_none() {
+            all.saved = self.saved(&graphs, &all.read.outputs);
+        }
         all.read.outputs.extend((self.outputs.len()..).take(all.saved.len()));
         let fits = |reading: &Reading| {
             let last = self.family(self.orders, reading);
@@ -157,17 +159,14 @@ impl Facts {
     /// What the gradients read, from the definition of an op of the family.
     fn read_by(&self, trace: Trace, signature: &Signature) -> Reading {
         let is_input = |name: &str| signature.inputs.iter().any(|input| input.name == name);
-        let mut outputs: Vec<usize> =
-            (0..self.outputs.len()).filter(|output| is_input(self.outputs[*output])).collect();
+        if is_input(&saved_name(0)) || signature.outputs.iter().any(|output| output.saved) {
+            // The same as when the op was stated. Nothing is read in the place of an input where something is saved.
+            return self.reading(trace, &|_| false);
+        }
+        let outputs = (0..self.outputs.len()).filter(|output| is_input(self.outputs[*output])).collect();
         let first = &signature.inputs[0].name;
         let in_place = self.outputs.iter().position(|output| output == first);
-        let has_saved = is_input(&saved_name(0)) || signature.outputs.iter().any(|output| output.saved);
-        // As many as when the op was stated, from the first of the same graphs.
-        let mut graphs = if has_saved { self.samples(trace).unwrap_or_default() } else { Vec::new() };
-        graphs.truncate(1);
-        let saved = self.saved(&graphs, &outputs);
-        outputs.extend((self.outputs.len()..).take(saved.len()));
-        Reading { read: Read { outputs, in_place }, saved }
+        Reading { read: Read { outputs, in_place }, saved: Vec::new() }
     }
 
     /// What an instance of the op of this order computes, and what gradients read.

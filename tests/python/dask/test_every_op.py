@@ -114,11 +114,7 @@ def test_generated_bodies_and_their_gradients(body: axes_bodies.Body) -> None:
     expected = flat(function(*inputs))
     generator = np.random.default_rng(7)
     weights = [np.asarray(generator.uniform(-1, 1, z.shape)) for z in expected]
-    results = ["z", "u"][: len(weights)]
-    names = [*body.inputs, *results, *(f"{name}_grad" for name in results)]
-    given = dict(zip(names, [*inputs, *expected, *weights], strict=True))
-    op = next(op for op in _library.definition_of(library).ops if op.snake_name == f"{body.name}_grad")
-    taken = [given[arg.name] for arg in op.inputs]
+    taken = axes_bodies.taken(function, gradient, inputs, weights)
     for chunking in CHUNKINGS.values():
         assert_same(flat(function(*(lazy(x, chunking) for x in inputs))), expected)
         assert_same(flat(gradient(*(lazy(x, chunking) for x in taken))), flat(gradient(*taken)))

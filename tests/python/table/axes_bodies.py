@@ -6,6 +6,7 @@ of size 1 where it does not lie on the axis, and a fold keeps its dim. `Arrays` 
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 from collections.abc import Callable
@@ -350,6 +351,23 @@ fn product_of_rows<R: Rows>(x: R::Each) -> R::One {
 }
 """
 """Bodies that people write."""
+
+
+def all_outputs(function: Any, *inputs: Any, **attrs: Any) -> tuple[NDArray[Any], ...]:
+    """All outputs of an op, those too that it saves for its gradient and that functions do not return."""
+    made = function.__globals__["_native"](*inputs, **attrs)
+    return tuple(map(np.asarray, made)) if isinstance(made, tuple) else (np.asarray(made),)
+
+
+def taken(function: Any, gradient: Any, inputs: list[Any], weights: list[Any]) -> list[NDArray[Any]]:
+    """What the gradient op of a body takes: inputs, outputs that it reads, what is saved, and the outputs' gradients."""
+    made = all_outputs(function, *inputs)
+    results = ["z", "u"][: len(weights)]
+    saved = [f"saved_{number}" for number in range(1, len(made) - len(weights) + 1)]
+    given = dict(zip([*results, *saved], made, strict=True))
+    given |= dict(zip([f"{name}_grad" for name in results], weights, strict=True))
+    names = list(inspect.signature(gradient).parameters)
+    return [*inputs, *(given[name] for name in names[len(inputs) :] if name in given)]
 
 
 def build() -> opsmith.Library:
