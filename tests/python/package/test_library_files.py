@@ -40,3 +40,9 @@ def test_a_library_needs_nothing_but_the_c_library(name: str) -> None:
     names = needed(LIBRARIES / f"lib{name}.so")
     assert any(name.startswith("libc.so") for name in names)
     assert [name for name in names if not name.startswith(ALLOWED)] == []
+
+
+@pytest.mark.parametrize("name", ["gelu", "opsmith_ops"])
+def test_nothing_for_its_developers_is_in_a_library(name: str) -> None:
+    """Such as a variable of the environment by which it would write its code into files."""
+    assert b"DBG_" not in (LIBRARIES / f"lib{name}.so").read_bytes()

@@ -120,17 +120,6 @@ impl Made<'_> {
         let others = nest.free.iter().rev().filter(|axis| Some(*axis) != first);
         let free = first.into_iter().chain(others).map(along).collect();
         let positions = tile.counts.iter().map(|(_, count)| count).product::<usize>();
-        if std::env::var("DBG_NEST").is_ok() {
-            eprintln!(
-                "nest lanes {:?} free {:?} tile {:?} share {share} vectors {:?} parts {} packed {:?}",
-                nest.lanes,
-                nest.free,
-                tile,
-                self.vectors.width(),
-                matches!(kind, Kind::Parts(_)),
-                packed.iter().map(|p| p.argument).collect::<Vec<_>>()
-            );
-        }
         let cost = (self.cost(nest, &nest.steps).saturating_mul(positions) as f64 * share) as usize;
         Some(Native { free, packed, frame, vectors: self.vectors, kind, cost })
     }

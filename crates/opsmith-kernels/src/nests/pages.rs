@@ -24,9 +24,6 @@ impl Pages {
             return None;
         }
         let pages = Pages { address, bytes: code.len() };
-        if let Ok(dir) = std::env::var("DBG_JIT") {
-            std::fs::write(format!("{dir}/{:x}.bin", address as usize), code).unwrap();
-        }
         // SAFETY: the memory has so many bytes, and is nobody else's.
         let is_executable = unsafe {
             ptr::copy_nonoverlapping(code.as_ptr(), address.cast(), code.len());
