@@ -139,8 +139,10 @@ fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let put = || {
         std::fs::File::open(&temporary)?.sync_all()?;
         std::fs::rename(&temporary, path)?;
-        // The name is on the disk when its folder is.
-        std::fs::File::open(folder)?.sync_all()
+        // The name is on the disk when its folder is, which not every file system can say. The new file is in its place
+        // whatever comes of that: it would be no error after which the old one is there.
+        let _ = std::fs::File::open(folder).and_then(|folder| folder.sync_all());
+        Ok(())
     };
     write(&temporary).and_then(|()| put().map_err(failed)).inspect_err(|_| {
         let _ = std::fs::remove_file(&temporary);
