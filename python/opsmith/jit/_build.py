@@ -263,6 +263,9 @@ def _compile(request: Request, name: str, folder: Path, compiled: Compiled, prog
         "--crate-type",
         "cdylib",
         f"--emit=link={folder / f'lib{name}.so'},dep-info={folder / 'inputs.d'}",
+        # What it makes on the way would be where it is started: in nobody's folder, and for other builds
+        # to find.
+        f"--out-dir={folder}",
     ]
     command += [*_FLAGS, *compiled.arguments(), *request.flags, "--color", "never", str(root)]
     progress.step(" ".join(command))

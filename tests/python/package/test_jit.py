@@ -438,6 +438,18 @@ def test_no_network(name: str, tmp_path: Path) -> None:
     assert "build once with a network" in said
 
 
+def test_nothing_is_written_to_where_the_compiler_is_started(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is the root of the file system, where only root may write and builds would meet. A linker that
+    fails leaves what
+    it was given."""
+    monkeypatch.setattr(_toolchain, "start_folder", lambda: str(tmp_path))
+    with pytest.raises(jit.BuildError, match="linking with `/bin/false` failed"):
+        jit.load_inline(name, source(20), flags=["-Clinker=/bin/false"])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_full_disk(name: str) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, BYTES))\n"
     code = f"jit.load_inline({name!r}, source(6))"
