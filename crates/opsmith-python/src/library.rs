@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use crate::errors::to_python;
 use crate::op::Op;
-use crate::python_values::FilePath;
+use crate::python_values::{FilePath, text_from_bytes};
 
 /// Loads the library of operators in the file `path`.
 ///
@@ -65,8 +65,8 @@ impl Library {
     }
 
     /// The library as JSON: its ops, their arguments, attributes, shapes, gradients and kernels.
-    fn describe(&self) -> &str {
-        self.library.description()
+    fn describe<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        text_from_bytes(py, self.library.description().as_bytes())
     }
 
     /// How many ops it has.
@@ -89,15 +89,20 @@ impl Library {
     }
 
     /// Infers the shapes of an op's outputs; request and response are JSON.
-    fn infer_shapes(&self, py: Python<'_>, op: usize, request_json: &str) -> PyResult<String> {
+    fn infer_shapes<'py>(
+        &self,
+        py: Python<'py>,
+        op: usize,
+        request_json: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let response = self.library.op_at(op).and_then(|op| op.infer_shapes_json(request_json));
-        response.map_err(|error| to_python(py, &error))
+        text_from_bytes(py, response.map_err(|error| to_python(py, &error))?.as_bytes())
     }
 
     /// Tells what an op's kernel is made of; request and response are JSON.
-    fn explain(&self, py: Python<'_>, op: usize, request_json: &str) -> PyResult<String> {
+    fn explain<'py>(&self, py: Python<'py>, op: usize, request_json: &str) -> PyResult<Bound<'py, PyAny>> {
         let response = self.library.op_at(op).and_then(|op| op.explain_json(request_json));
-        response.map_err(|error| to_python(py, &error))
+        text_from_bytes(py, response.map_err(|error| to_python(py, &error))?.as_bytes())
     }
 
     fn __repr__(&self) -> String {

@@ -16,7 +16,8 @@ use crate::errors::{invalid, to_python, unless_refused};
 /// How text that is not UTF-8 goes through Python's `str` and back without loss.
 const ERRORS: &std::ffi::CStr = c"surrogateescape";
 
-/// The bytes as `str`; what is not UTF-8 becomes lone surrogates, as in Python's file names.
+/// The bytes as `str`; what is not UTF-8 becomes lone surrogates, as in Python's file names. A `String` that is returned would be
+/// a panic where there is no memory for the object.
 pub(crate) fn text_from_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the bytes are readable; the result is a new reference or an error.
     unsafe {

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 use super::Graph;
 use crate::errors::to_python;
+use crate::python_values::text_from_bytes;
 
 /// A node of a graph.
 #[pyclass(frozen, module = "opsmith._native")]
@@ -39,10 +40,10 @@ impl GraphOperation {
 
     /// Every attribute that callers may give, as JSON.
     #[getter]
-    fn attributes(&self, py: Python<'_>) -> PyResult<String> {
+    fn attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let attrs = self.operation.all_attrs().map_err(|error| to_python(py, &error))?;
         let pairs = attrs.into_iter().map(|(name, value)| (name, value.to_json()));
-        Ok(serde_json::Value::Object(pairs.collect()).to_string())
+        text_from_bytes(py, serde_json::Value::Object(pairs.collect()).to_string().as_bytes())
     }
 
     /// How many of the inputs each input of the definition holds.

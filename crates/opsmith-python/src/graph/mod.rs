@@ -20,7 +20,7 @@ use crate::attrs;
 use crate::errors::to_python;
 use crate::library::Library;
 use crate::op::Op;
-use crate::python_values::{FilePath, Text};
+use crate::python_values::{FilePath, Text, text_from_bytes};
 
 /// Where a node was made: the file and the line.
 type PlaceArg = (String, u32);
@@ -208,12 +208,12 @@ impl Graph {
         py.detach(|| self.graph.save(path.0)).map_err(|error| to_python(py, &error))
     }
 
-    fn to_dot(&self, py: Python<'_>) -> PyResult<String> {
-        self.graph.to_dot().map_err(|error| to_python(py, &error))
+    fn to_dot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        text_from_bytes(py, self.graph.to_dot().map_err(|error| to_python(py, &error))?.as_bytes())
     }
 
-    fn to_svg(&self, py: Python<'_>) -> PyResult<String> {
-        self.graph.to_svg().map_err(|error| to_python(py, &error))
+    fn to_svg<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        text_from_bytes(py, self.graph.to_svg().map_err(|error| to_python(py, &error))?.as_bytes())
     }
 }
 

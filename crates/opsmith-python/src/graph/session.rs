@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::tensors::{lent, to_array};
 use super::{Graph, GraphOperation, GraphOutput};
 use crate::errors::to_python;
-use crate::python_values::FilePath;
+use crate::python_values::{FilePath, text_from_bytes};
 
 /// Runs a graph and keeps its variables.
 #[pyclass(frozen, module = "opsmith._native")]
@@ -17,7 +17,7 @@ pub(crate) struct GraphSession {
 }
 
 /// What a traced run says beside its values: Chrome's JSON, and a table.
-type Traced = Option<(String, String)>;
+type Traced<'py> = Option<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
 
 #[pymethods]
 impl GraphSession {
@@ -42,7 +42,7 @@ impl GraphSession {
         targets: Vec<PyRef<'py, GraphOperation>>,
         feeds: Vec<(PyRef<'py, GraphOutput>, Bound<'py, PyAny>)>,
         traced: bool,
-    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Traced)> {
+    ) -> PyResult<(Vec<Bound<'py, PyAny>>, Traced<'py>)> {
         let values = feeds.iter().map(|(_, value)| lent(value)).collect::<PyResult<Vec<Tensor>>>()?;
         let fetches: Vec<_> = fetches.iter().map(|fetch| fetch.output.clone()).collect();
         let targets: Vec<_> = targets.iter().map(|target| target.operation.clone()).collect();
@@ -56,7 +56,11 @@ impl GraphSession {
         });
         let outcome = outcome.map_err(|error| to_python(py, &error))?;
         let arrays = outcome.outputs.into_iter().map(|tensor| to_array(py, tensor));
-        let trace = outcome.trace.map(|trace| (trace.to_chrome_json(), trace.to_string()));
+        let text = |text: String| text_from_bytes(py, text.as_bytes());
+        let trace = match outcome.trace {
+            Some(trace) => Some((text(trace.to_chrome_json())?, text(trace.to_string())?)),
+            None => None,
+        };
         Ok((arrays.collect::<PyResult<_>>()?, trace))
     }
 
