@@ -380,13 +380,13 @@ fn split_grad() -> OpDef {
 
 fn split_grad_grad() -> OpDef {
     parts("SplitGradGrad", FLOATS)
-        .input("x_grad_grad: T")
         .input("ys_grad: N * T")
+        .input("x_grad_grad: T")
         .output("ys_grad_grad: N * T")
-        .parallel("(... but axis), (_...) -> (... but axis)")
-        .doc("The gradient of `SplitGrad`.")
-        .shape_fn(infer_cut)
-        .kernels(floats::<Cutting>())
+        .parallel("(... but axis), (... but axis) -> (... but axis)")
+        .doc("The gradient of `SplitGrad`, whose parts need not be equal.")
+        .shape_fn(infer_parted::<false>)
+        .kernels(floats::<Parting<false>>())
 }
 
 #[cfg(test)]
