@@ -32,6 +32,9 @@ _Plain = tuple[str, tuple[int, ...], bytes, list[bytes]]
 strings."""
 
 
+_MOST_SIZE = 100_000
+"""The longest dim of a generated tensor."""
+
 _WORKER = """
 import sys
 from importlib import util
@@ -97,6 +100,7 @@ def check(
     atol: float | None = None,
     seed: int = 0,
     cases: int | None = None,
+    sizes: tuple[int, int] | None = None,
     properties: Sequence[str] | None = None,
     time_limit: float = 10.0,
     raises: bool = True,
@@ -115,8 +119,9 @@ def check(
     - `attrs` has, for some attributes, the values to choose from: `{"axis": [0, 1]}`.
 
     `rtol` and `atol` say how exact the op is, instead of what rounding explains. The same `seed` gives the
-    same cases; `cases` of them are tried for each property, or as many as are usual. `properties` names those
-    to check: shapes, empty, scalars, strided, determinism, threads, extremes, gradient, parallel,
+    same cases; `cases` of them are tried for each property, or as many as are usual, with dims of `sizes`,
+    `(1, 4)` say, where the definition leaves them open. `properties` names those to check: shapes, empty,
+    scalars, strided, determinism, threads, extremes, gradient, parallel,
     wanted, ill-formed, reference, cuda. A call may take `time_limit` seconds, on a
     card two minutes at least.
 
@@ -125,6 +130,8 @@ def check(
     """
     if cases is not None and cases < 1:
         raise InvalidArgumentError(f"`cases` is {cases}; give 1 or more, or leave it out")
+    if sizes is not None and not 0 <= sizes[0] <= sizes[1] <= _MOST_SIZE:
+        raise InvalidArgumentError(f"`sizes` is {sizes}; give the least and the most, of 0 to {_MOST_SIZE}")
     library, ops = _resolve(op)
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
@@ -137,6 +144,7 @@ def check(
         "properties": None if properties is None else list(properties),
         "seed": seed,
         "cases": cases,
+        "sizes": sizes,
         "rtol": rtol,
         "atol": atol,
         "time_limit": time_limit,

@@ -36,6 +36,8 @@ pub struct Options {
     pub seed: u64,
     /// As many cases for each property, instead of what is usual for it.
     pub cases: Option<u32>,
+    /// The least and the most that dims have, instead of what is usual for the property.
+    pub sizes: Option<(usize, usize)>,
     /// How far a result may be from what it is compared with, relative to it.
     pub relative: Option<f64>,
     /// The same in absolute terms.
@@ -53,6 +55,7 @@ impl Default for Options {
             properties: Property::ALL.to_vec(),
             seed: 0,
             cases: None,
+            sizes: None,
             relative: None,
             absolute: None,
             limit: Duration::from_secs(10),
@@ -144,6 +147,7 @@ fn check_one(
         return Ok((Verdict::Skipped(format!("not run: {}", reason_alone(&why))), 0));
     }
     let profile = property.profile(setting.subject);
+    let profile = Profile { dims: options.sizes.unwrap_or(profile.dims), ..profile };
     let tried = try_cases(lab, setting, (profile, patterns), property, options, None)?;
     let forward = setting.forward();
     let (Verdict::Skipped(_), Some(forward)) = (&tried.0, forward) else { return Ok(tried) };
