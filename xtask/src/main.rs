@@ -6,6 +6,7 @@
 mod bench;
 mod build;
 mod demo;
+mod differ;
 mod dist;
 mod gpu;
 mod hang;
@@ -72,6 +73,11 @@ enum Task {
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
     /// environment in .venv-matrix (about 7 GB each).
     Matrix,
+    /// Compare random calls of all ops in all frameworks and the engine, without end
+    ///
+    /// Calls are made from the definitions; bits, gradients, and where there is one a formula of NumPy's are compared. A call
+    /// that differs is shrunk and kept as a file in tests/differ, which `test` runs again.
+    Differ(differ::Options),
     /// Run everything that needs a card: values, gradients, streams, graphs, the sanitizer, times
     ///
     /// Where a card is, it builds what is not built, and writes a report into target/gpu/report. Elsewhere `--prepare
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => dist::dist(&workspace, options),
         Task::Lint => lint::lint(&workspace),
         Task::Matrix => matrix::matrix(&workspace),
+        Task::Differ(options) => differ::differ(&workspace, options),
         Task::Gpu(options) => gpu::gpu(&workspace, options),
         Task::Licences { check } => dist::licences::licences(&workspace, *check),
         Task::Header { check } => header::header(&workspace, *check),
