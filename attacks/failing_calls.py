@@ -293,6 +293,14 @@ def libraries(folder: Path, built: Path) -> Iterator[Operation]:
     yield Operation("load a library", load, FILES, str(folder))
     yield Operation("load a library: lookups", load, LOOKUPS, "libdistances")
     yield Operation("load a library: memory", load, MEMORY, "", 1 << 16)
+    standard = opsmith._native.standard()
+    python = "libpython" if "libpython" in Path("/proc/self/maps").read_text() else "bin/python"
+
+    def describe() -> None:
+        assert len(standard.describe()) > 1 << 15
+
+    memory = {"allocate": MEMORY["allocate"]}
+    yield Operation("describe the standard operators: Python's memory", describe, memory, python, 1 << 15)
 
 
 def just_in_time(folder: Path, built: Path) -> Iterator[Operation]:
