@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from opsmith._definition import Loaded, Op
-from opsmith._errors import AlreadyExistsError, UnimplementedError
+from opsmith._errors import AlreadyExistsError, FailedPreconditionError, UnimplementedError
 
 _registered: dict[str, int] = {}
 """The address behind each target. XLA must not be given another function for a name that it knows: that is
@@ -23,10 +23,13 @@ def name(loaded: Loaded, op: Op) -> str:
 def register(loaded: Loaded) -> None:
     """Register every op of a library.
 
-    Raises `opsmith.UnimplementedError` for a library that was built without JAX, and
-    `opsmith.AlreadyExistsError` where another library has one of the names.
+    Raises `opsmith.UnimplementedError` for a library that was built without JAX,
+    `opsmith.FailedPreconditionError` where it cannot be opened again, and `opsmith.AlreadyExistsError` where another library has one of the names.
     """
-    library = ctypes.CDLL(loaded.native.path)
+    try:
+        library = ctypes.CDLL(loaded.native.path)
+    except OSError as error:
+        raise FailedPreconditionError(f"{loaded.native.path} cannot be opened for JAX: {error}") from error
     try:
         handler_of = library.opsmith_jax_handler
     except AttributeError:
