@@ -24,7 +24,8 @@ def register(loaded: Loaded) -> None:
     """Register every op of a library.
 
     Raises `opsmith.UnimplementedError` for a library that was built without JAX,
-    `opsmith.FailedPreconditionError` where it cannot be opened again, and `opsmith.AlreadyExistsError` where another library has one of the names.
+    `opsmith.FailedPreconditionError` where it cannot be opened again, and
+    `opsmith.AlreadyExistsError` where another library has one of the names.
     """
     try:
         library = ctypes.CDLL(loaded.native.path)
