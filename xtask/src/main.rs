@@ -7,6 +7,7 @@ mod bench;
 mod build;
 mod demo;
 mod dist;
+mod fuzz;
 mod gpu;
 mod hang;
 mod header;
@@ -67,6 +68,11 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Give all that reads what others have written bytes that lead to code which was not run before
+    ///
+    /// Builds with libFuzzer and AddressSanitizer into target/fuzz (some minutes the first time), runs each target for its share
+    /// of the time, and ends with a table. What a target died of is kept in fuzz/crashes.
+    Fuzz(fuzz::Options),
     /// Run the host suites under several framework releases with the same, not rebuilt libraries
     ///
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
@@ -97,6 +103,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::bench(&workspace, options),
         Task::Dist(options) => dist::dist(&workspace, options),
         Task::Lint => lint::lint(&workspace),
+        Task::Fuzz(options) => fuzz::fuzz(&workspace, options),
         Task::Matrix => matrix::matrix(&workspace),
         Task::Gpu(options) => gpu::gpu(&workspace, options),
         Task::Licences { check } => dist::licences::licences(&workspace, *check),
