@@ -10,7 +10,9 @@ use std::ffi::c_void;
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use opsmith_abi::{OpsmithAttr, OpsmithCall, OpsmithError, OpsmithHost, OpsmithLibrary, OpsmithTensor};
+use opsmith_abi::{
+    OPSMITH_INTERNAL, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithHost, OpsmithLibrary, OpsmithTensor,
+};
 use opsmith_core::def::{ArgCount, ArgDef, ArgType};
 use opsmith_core::{DType, Signature};
 use opsmith_runtime::Library;
@@ -158,8 +160,11 @@ unsafe fn end(table: &OpsmithLibrary, error: *mut OpsmithError) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
         let message = std::ffi::CStr::from_ptr((*error).message);
-        assert!(!message.is_empty(), "an error without a word");
+        let (code, message) = ((*error).code, message.to_string_lossy().into_owned());
         (table.error_free)(error);
+        assert!(!message.is_empty(), "an error without a word");
+        // A panic is one.
+        assert_ne!(code, OPSMITH_INTERNAL, "{message}");
     }
     false
 }
