@@ -92,8 +92,11 @@ impl Lent {
                     let text =
                         unsafe { output.content().as_ptr().cast::<OpsmithStr>().add(at).read_unaligned() };
                     let texts = self.texts.borrow();
-                    let is_kept = |own: &Box<[u8]>| (own.as_ptr(), own.len()) == (text.data.cast(), text.len);
-                    assert!(text.len == 0 || texts.iter().any(is_kept), "text that was not kept");
+                    let mut kept = texts.iter().map(|own| (own.as_ptr(), own.len()));
+                    assert!(
+                        text.len == 0 || kept.any(|own| own == (text.data.cast(), text.len)),
+                        "text that was not kept"
+                    );
                 }
             }
             _ => {}
