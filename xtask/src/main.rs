@@ -8,6 +8,7 @@ mod build;
 mod demo;
 mod differ;
 mod dist;
+mod fuzz;
 mod gpu;
 mod hang;
 mod header;
@@ -68,6 +69,11 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Give all that reads what others have written bytes that lead to code which was not run before
+    ///
+    /// Builds with libFuzzer and AddressSanitizer into target/fuzz (some minutes the first time), runs each target for its share
+    /// of the time, and ends with a table. What a target died of is kept in fuzz/crashes.
+    Fuzz(fuzz::Options),
     /// Run the host suites under several framework releases with the same, not rebuilt libraries
     ///
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
@@ -103,6 +109,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::bench(&workspace, options),
         Task::Dist(options) => dist::dist(&workspace, options),
         Task::Lint => lint::lint(&workspace),
+        Task::Fuzz(options) => fuzz::fuzz(&workspace, options),
         Task::Matrix => matrix::matrix(&workspace),
         Task::Differ(options) => differ::differ(&workspace, options),
         Task::Gpu(options) => gpu::gpu(&workspace, options),

@@ -53,16 +53,22 @@ impl Finished {
 /// beginning, one the end, and a heartbeat every half minute that it goes on. It may be silent for as long as it likes: pip says
 /// nothing while it downloads, and how long that takes is up to the line.
 pub(crate) fn quietly(label: &str, command: &mut Command) -> Result<Finished> {
-    let started = Instant::now();
-    let progress = Progress::start(label);
-    let finished = execute(command, None, |line| progress.say(line), || progress.beat(started))?;
-    progress.finish(started, finished.success());
+    let finished = lines(label, command)?;
     if finished.success() {
         return Ok(finished);
     }
     let tail = &finished.lines[finished.lines.len().saturating_sub(TAIL)..];
     let advice = advice(&finished.lines).map(|text| format!("\n  → {text}")).unwrap_or_default();
     bail!("{} failed ({}):\n{}{advice}", describe(command), finished.status(), tail.join("\n"));
+}
+
+/// Runs `command` behind one progress line; what it said, and whether it failed, is for the caller to judge.
+pub(crate) fn lines(label: &str, command: &mut Command) -> Result<Finished> {
+    let started = Instant::now();
+    let progress = Progress::start(label);
+    let finished = execute(command, None, |line| progress.say(line), || progress.beat(started))?;
+    progress.finish(started, finished.success());
+    Ok(finished)
 }
 
 /// Runs `command` with its output passed on as it comes, for somebody who looks on; a failure is for the caller to judge.

@@ -97,6 +97,15 @@ pub struct TensorValue {
     pub strings: Vec<Vec<u8>>,
 }
 
+impl TensorValue {
+    /// Makes each truth value that a host gives 0 or 1, as Rust's are.
+    pub fn keep_truths(&mut self) {
+        if self.dtype == DType::Bool {
+            self.bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+        }
+    }
+}
+
 /// The value of an attribute.
 ///
 /// Two values are equal when they lead to the same kernel: floats compare by their bits, so that NaN equals

@@ -175,6 +175,11 @@ mod tests {
             message(call("inputs 1 1\nfrob 1", 1, &x, &x)),
             "Pointwise: attribute `program` is no program: line 2, `frob 1`: there is no such operation"
         );
+        for rows in ["inputs 1 1\ninput 0\nfold_sum 0 0\noutput 1 1", "inputs 1 0\ninput 0\noutput 0 1"] {
+            let what =
+                "must be a function of each element: without folds, and with 1 for each input and output";
+            assert_eq!(message(call(rows, 1, &x, &x)), format!("Pointwise: attribute `program` {what}"));
+        }
         assert_eq!(
             message(call(NORM, 1, &x, &x)),
             "Pointwise: the program has 2 inputs and 2 outputs, got 2 and 1"

@@ -53,6 +53,8 @@ pub use card::{Card, CardArg, CardTensor};
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use kernel::KernelInfo;
 pub use library::Library;
+#[doc(hidden)]
+pub use library::check_description;
 pub use op::Op;
 pub use opsmith_host::prefer_large_pages;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};

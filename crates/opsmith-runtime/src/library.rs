@@ -210,3 +210,29 @@ fn read_ops(description: &str) -> Result<Vec<OpInfo>> {
         json["ops"].as_array().ok_or_else(|| Error::invalid_argument("its description lists no ops"))?;
     ops.iter().map(OpInfo::from_json).collect()
 }
+
+/// Reads what a library says of itself, without the library.
+#[doc(hidden)]
+pub fn check_description(description: &str) -> Result<()> {
+    read_ops(description).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_of_free_axes_is_one_for_the_inputs_that_the_description_has() {
+        let described = |rule: &str| {
+            let argument =
+                |name: &str| format!(r#"{{"name": "{name}", "spec": "{name}: float", "doc": ""}}"#);
+            let arguments = format!(r#""inputs": [{}], "outputs": [{}]"#, argument("x"), argument("y"));
+            format!(
+                r#"{{"ops": [{{"name": "A", "doc": "", "stateful": false, {arguments}, "attrs": [], "parallel": "{rule}"}}]}}"#
+            )
+        };
+        assert_eq!(check_description(&described("(..., n) -> (..., n)")), Ok(()));
+        let error = check_description(&described("(n), (n) -> (n)")).unwrap_err();
+        assert!(error.message().starts_with("A: `parallel`: "), "{error}");
+    }
+}

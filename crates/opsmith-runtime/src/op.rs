@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::{
-    AttrValue, Batch, Calls, Error, FreeAxis, Gradient, GradientWiring, Parallel, Result, Signature,
-    TensorView, TensorViewMut, bail, ensure,
+    AttrValue, Batch, Calls, FreeAxis, Gradient, GradientWiring, Parallel, Result, Signature, TensorView,
+    TensorViewMut, bail, ensure,
 };
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -35,9 +35,8 @@ impl OpInfo {
         let (gradient, wiring) = gradient::from_json(&signature, &json["gradient"])
             .map_err(|error| error.within(&signature.name))?;
         let kernels = KernelInfo::all(&signature, json);
-        let parallel = json["parallel"].as_str().map(Parallel::parse).transpose();
-        let parallel =
-            parallel.map_err(|error| Error::invalid_argument(error.to_string()).within(&signature.name))?;
+        let rule = |text| Parallel::new(text, &signature, None);
+        let parallel = json["parallel"].as_str().map(rule).transpose()?;
         Ok(OpInfo { signature, gradient, wiring, kernels, parallel })
     }
 }

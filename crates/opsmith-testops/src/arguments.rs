@@ -2,7 +2,8 @@
 
 use opsmith::ndarray::{Ix1, Ix2, IxDyn};
 use opsmith::{
-    DType, Element, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result, shape_fns,
+    DType, Element, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result, ensure,
+    shape_fns,
 };
 
 /// A kernel without state that is one function.
@@ -229,6 +230,7 @@ pub(crate) fn increment() -> OpDef {
 kernel!(AddInto, |context| {
     let x = context.view::<f32, Ix1>("x")?;
     let mut sum = context.input_mut("sum")?.into_view::<f32, Ix1>()?;
+    ensure!([1, sum.len()].contains(&x.len()), InvalidArgument, "`x` must be as long as `sum`");
     sum += &x;
     context.output_view::<f32, IxDyn>(0, &[])?.fill(sum.sum());
     Ok(())

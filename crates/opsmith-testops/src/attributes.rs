@@ -3,7 +3,8 @@
 use opsmith::attr::{AttrValue, TensorValue};
 use opsmith::ndarray::Ix1;
 use opsmith::{
-    DType, Element, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result, shape_fns,
+    DType, Element, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail,
+    shape_fns,
 };
 
 /// What each attribute is, as text.
@@ -87,9 +88,10 @@ struct AddConstant(f32);
 impl OpKernel for AddConstant {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
         let value: std::sync::Arc<TensorValue> = construction.attr("value")?;
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&value.bytes[..4]);
-        Ok(AddConstant(f32::from_ne_bytes(bytes)))
+        match value.bytes.first_chunk() {
+            Some(bytes) => Ok(AddConstant(f32::from_ne_bytes(*bytes))),
+            None => bail!(InvalidArgument, "attribute `value` must have a number"),
+        }
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -200,7 +201,8 @@ def _add_readme(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> Non
         made.readme = table["text"]
     else:
         file = crate.folder / table["file"]
-        if not file.is_file():
+        # Not `Path.is_file`, which fails for names that are too long.
+        if not os.path.isfile(file):
             raise BuildError(f"{file}: there is no such file\n  → correct `readme`")
         try:
             made.readme = read_file(file).decode().replace("\r\n", "\n")

@@ -170,7 +170,7 @@ def read(folder: Path) -> Mapping[str, Any]:
     tomllib = _toml_reader()
     try:
         project = tomllib.loads(read_file(file).decode()).get("project", {})
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BuildError(f"{file}: {error}\n  → it is to be TOML, in UTF-8") from error
     if not isinstance(project, dict):
         raise BuildError(

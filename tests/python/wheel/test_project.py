@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def read(folder: Path, project: str, name: str = "row-ops") -> _metadata.Metadat
     ("project", "message"),
     [
         ("name = ", "pyproject.toml: Invalid value.*\n  → it is to be TOML"),
+        ("a = " + "[" * 5000, "recursion.*\n  → it is to be TOML"),
+        (f'[project]\nreadme = "{"a" * 5000}"', "there is no such file\n  → correct `readme`"),
         ("project = 3", "`project` is a table, not 3\n  → write"),
         ('[[project]]\nname = "rows"', "`project` is a table, not"),
         (
@@ -149,3 +152,10 @@ def test_the_name_of_a_package_that_everybody_has(name: str, tmp_path: Path) -> 
 def test_a_crate_s_name_that_no_package_can_have(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"cannot be called '_rows', as the crate is\n  → choose"):
         read(tmp_path, "", "_rows")
+
+
+def test_no_damaged_project_is_another_package(tmp_path: Path) -> None:
+    attack = runpy.run_path(str(Path(__file__).parents[3] / "attacks" / "damaged_projects.py"))
+    outcomes = list(attack["outcomes"](tmp_path, 1000, 1))
+    assert set(outcomes) == {"package", "refused"}
+    assert outcomes.count("package") >= 100

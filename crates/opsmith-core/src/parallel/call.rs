@@ -64,9 +64,6 @@ impl Parallel {
         attr: &dyn Fn(&str) -> Option<AttrValue>,
         ranks: &[Option<usize>],
     ) -> Vec<FreeAxis> {
-        if ranks.iter().flatten().any(|rank| *rank > MAX_RANK) {
-            return vec![];
-        }
         let rank = |input: usize| ranks.get(input).copied().flatten();
         let found = Call::new(self, attr, ranks).and_then(|call| {
             let inputs = self.inputs.iter().enumerate();
@@ -105,6 +102,9 @@ impl<'a> Call<'a> {
         attr: &'a dyn Fn(&str) -> Option<AttrValue>,
         ranks: &[Option<usize>],
     ) -> Option<Call<'a>> {
+        if ranks.iter().flatten().any(|rank| *rank > MAX_RANK) {
+            return None;
+        }
         let mut call = Call { attr, spaces: Vec::new() };
         // What dots are short of by attributes says less of their number than what they have.
         for less in [false, true] {

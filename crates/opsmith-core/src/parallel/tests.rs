@@ -278,4 +278,6 @@ fn a_batch_is_beside_a_free_axis() {
     // What need not be repeated comes first, then what need not be moved.
     assert_eq!(beside("(n, b), (n) -> (n, b)", &[2, 1], &[0]), ["b", "n"]);
     assert_eq!(beside("(n, b) -> (n, b)", &[2], &[0]), ["n", "b"]);
+    // No tensor has as many dims.
+    assert!(batches("(..., n) -> (..., n)", &[], &[usize::MAX], &[0]).is_empty());
 }

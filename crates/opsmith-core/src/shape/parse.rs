@@ -136,16 +136,20 @@ impl<N> Ast<N> {
 /// The deepest nesting of parentheses; text may come from elsewhere, and must not exhaust the stack.
 const MAX_DEPTH: usize = 64;
 
+/// The most operations, each of which may be inside of the next.
+const MAX_OPERATIONS: usize = 1024;
+
 /// A place in a text that is being read.
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     offset: usize,
     depth: usize,
+    operations: usize,
 }
 
 impl<'a> Cursor<'a> {
     pub(crate) fn new(text: &'a str) -> Cursor<'a> {
-        Cursor { text, offset: 0, depth: 0 }
+        Cursor { text, offset: 0, depth: 0, operations: 0 }
     }
 
     /// The offset of the next character that is not white space.
@@ -216,7 +220,8 @@ impl<'a> Cursor<'a> {
             } else {
                 return Ok(left);
             };
-            left = Ast::Binary(op, Box::new((left, self.product()?)));
+            let right = self.product()?;
+            left = self.binary(op, left, right)?;
         }
     }
 
@@ -230,7 +235,8 @@ impl<'a> Cursor<'a> {
             } else {
                 return Ok(left);
             };
-            left = Ast::Binary(op, Box::new((left, self.primary()?)));
+            let right = self.primary()?;
+            left = self.binary(op, left, right)?;
         }
     }
 
@@ -238,9 +244,17 @@ impl<'a> Cursor<'a> {
         if self.peek("(") {
             return self.nested(|cursor| cursor.expr());
         }
-        if self.eat("-") {
+        let mut signs = 0;
+        while self.eat("-") {
+            signs += 1;
+        }
+        if signs > 0 {
             let operand = self.primary()?;
-            return Ok(Ast::Binary(BinaryOp::Sub, Box::new((Ast::Int(0), operand))));
+            return if signs % 2 == 0 {
+                Ok(operand)
+            } else {
+                self.binary(BinaryOp::Sub, Ast::Int(0), operand)
+            };
         }
         let (offset, digits) = self.take_while(|c| c.is_ascii_digit());
         if !digits.is_empty() {
@@ -255,6 +269,15 @@ impl<'a> Cursor<'a> {
             "max" if self.peek("(") => self.call(BinaryOp::Max),
             _ => Ok(Ast::Name(name)),
         }
+    }
+
+    fn binary(&mut self, op: BinaryOp, left: Ast<Name>, right: Ast<Name>) -> Parsed<Ast<Name>> {
+        self.operations += 1;
+        if self.operations > MAX_OPERATIONS {
+            let message = format!("there are more than {MAX_OPERATIONS} operations");
+            return Err(SignatureError::new(self.last_end(), 0, message));
+        }
+        Ok(Ast::Binary(op, Box::new((left, right))))
     }
 
     fn nested(&mut self, inside: impl FnOnce(&mut Self) -> Parsed<Ast<Name>>) -> Parsed<Ast<Name>> {
@@ -274,7 +297,8 @@ impl<'a> Cursor<'a> {
         self.nested(|cursor| {
             let mut left = cursor.expr()?;
             while cursor.eat(",") {
-                left = Ast::Binary(op, Box::new((left, cursor.expr()?)));
+                let right = cursor.expr()?;
+                left = cursor.binary(op, left, right)?;
             }
             Ok(left)
         })

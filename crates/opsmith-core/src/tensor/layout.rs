@@ -112,8 +112,15 @@ pub(super) fn typed_layout<T: Element, D: Dimension>(
     check_shape(shape, D::NDIM)?;
     let mut dim = D::zeros(shape.len());
     let mut layout = Layout { strides: D::zeros(shape.len()), offset: 0, inverted: 0 };
+    let is_empty = shape.contains(&0);
     for (axis, (&size, &stride)) in shape.iter().zip(strides).enumerate() {
         dim.slice_mut()[axis] = size;
+        if is_empty {
+            // Those of a tensor without elements may be anything, and `ndarray` takes some for elements that overlap: it looks at
+            // the least stride first.
+            layout.strides.slice_mut()[axis] = usize::from(size != 0);
+            continue;
+        }
         if stride < 0 && size > 1 {
             layout.offset += stride * (size as isize - 1);
             layout.inverted |= 1 << axis;

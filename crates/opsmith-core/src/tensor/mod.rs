@@ -487,6 +487,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_empty_is_viewed_whatever_its_strides() {
+        for (shape, strides) in [([3, 0], [0, 1]), ([0, 3], [5, 0]), ([3, 0], [-1, 7]), ([0, 0], [0, 0])] {
+            let mut nothing = [0f32; 0];
+            let data = nothing.as_mut_ptr().cast();
+            // SAFETY: there are no elements.
+            let view =
+                unsafe { TensorViewMut::from_raw_parts(data, DType::Float32, Device::CPU, &shape, &strides) };
+            assert_eq!(view.into_view::<f32, ndarray::Ix2>().unwrap().shape(), shape);
+        }
+    }
+
+    #[test]
     fn an_empty_tensor_has_empty_views_whatever_its_pointer() {
         // SAFETY: no element is reached.
         let view = unsafe {

@@ -242,7 +242,9 @@ unsafe fn tensor(pointer: *const OpsmithTensor) -> Result<Arc<TensorValue>> {
             (memory::copied(bytes?, "a tensor")?, Vec::new())
         }
     };
-    Ok(Arc::new(TensorValue { dtype: view.dtype(), shape: shape.to_vec(), bytes, strings }))
+    let mut value = TensorValue { dtype: view.dtype(), shape: shape.to_vec(), bytes, strings };
+    value.keep_truths();
+    Ok(Arc::new(value))
 }
 
 // A `string` element of the ABI is read as the core's.

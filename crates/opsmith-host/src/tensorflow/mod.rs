@@ -8,7 +8,8 @@
 mod api;
 mod host;
 mod node;
-mod proto;
+#[doc(hidden)]
+pub mod proto;
 mod registration;
 mod shapes;
 mod spec;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue, MAX_LIST, PartialShape, TensorValue};
 use opsmith_core::tensor::checked_num_elements;
-use opsmith_core::{DType, Error, Result, ensure, memory};
+use opsmith_core::{DType, Error, Result, bail, ensure, memory};
 
 /// The value of a field.
 #[derive(Clone, Copy)]
@@ -82,7 +82,7 @@ pub(super) fn field(message: &[u8], number: u64) -> Option<Value<'_>> {
 }
 
 /// The attributes of a `NodeDef`: name and `AttrValue`.
-pub(super) fn node_attrs(node: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+pub fn node_attrs(node: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     const ATTR: u64 = 5;
     let entries = Fields(node).filter(|(field, _)| *field == ATTR);
     entries.map(|(_, entry)| {
@@ -95,7 +95,7 @@ pub(super) fn node_attrs(node: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 ///
 /// # Errors
 /// `InvalidArgument` for text that is not UTF-8 and for dtypes that Opsmith does not have.
-pub(super) fn attr_value(ty: AttrType, message: &[u8]) -> Result<AttrValue> {
+pub fn attr_value(ty: AttrType, message: &[u8]) -> Result<AttrValue> {
     const LIST: u64 = 1;
     // A value and the list of such values have the same field numbers.
     let (number, scalars) = match ty.base {
@@ -217,8 +217,9 @@ fn tensor(message: &[u8]) -> Result<TensorValue> {
         Some(content) if !content.bytes().is_empty() => memory::copied(content.bytes(), TENSOR)?,
         _ => listed_elements(message, dtype)?,
     };
-    // The last of the values that are listed stands for all that follow.
-    let listed = value.bytes.len();
+    // The last of the values that are listed stands for all that follow; half of one is none.
+    let listed = value.bytes.len() / size * size;
+    value.bytes.truncate(listed);
     let last = if listed < size { vec![0; size] } else { value.bytes[listed - size..].to_vec() };
     value.bytes.truncate(count * size);
     let missing = count * size - value.bytes.len();
@@ -226,6 +227,7 @@ fn tensor(message: &[u8]) -> Result<TensorValue> {
     while value.bytes.len() < count * size {
         value.bytes.extend_from_slice(&last);
     }
+    value.keep_truths();
     Ok(value)
 }
 
@@ -252,10 +254,13 @@ fn listed_elements(message: &[u8], dtype: DType) -> Result<Vec<u8>> {
     }
     let mut bytes = Vec::new();
     for value in values {
-        memory::reserve(&mut bytes, dtype.size().max(value.bytes().len()), TENSOR)?;
+        memory::reserve(&mut bytes, dtype.size().max(scalars), TENSOR)?;
         match value {
-            Value::Varint(number) => bytes.extend_from_slice(&number.to_le_bytes()[..dtype.size()]),
-            value => bytes.extend_from_slice(value.bytes()),
+            Value::Varint(number) if scalars == 1 => {
+                bytes.extend_from_slice(&number.to_le_bytes()[..dtype.size()]);
+            }
+            Value::Fixed(number) if number.len() == scalars => bytes.extend_from_slice(number),
+            _ => bail!(InvalidArgument, "is a {dtype} tensor whose numbers are not of {dtype}"),
         }
     }
     Ok(bytes)

@@ -32,6 +32,12 @@ impl OpKernel for ProgramKernel {
                 bail!(InvalidArgument, "{op}: attribute `program` is no program: {error}");
             }
         };
+        ensure!(
+            !graph.has_axes(),
+            InvalidArgument,
+            "{}: attribute `program` must be a function of each element: without folds, and with 1 for each input and output",
+            construction.signature().name
+        );
         Ok(ProgramKernel { arithmetic: Arithmetic::new(&graph), dtype: construction.attr("T")? })
     }
 

@@ -212,6 +212,13 @@ fn errors_of_the_text_point_at_the_place() {
     }
     let deep = format!("({}n{})->()", "(".repeat(1000), ")".repeat(1000));
     assert_eq!(ShapeSignature::parse(&deep).unwrap_err().message, "the expression is nested too deeply");
+    // Text of any length is read or refused on any stack.
+    let signs = |count| format!("(n)->({}n)", "-".repeat(count));
+    assert!(ShapeSignature::parse(&signs(100_000)).is_ok());
+    for sign in ["+", "*", "-"] {
+        let long = format!("(n)->(n{})", format!("{sign} n").repeat(100_000));
+        assert_eq!(ShapeSignature::parse(&long).unwrap_err().message, "there are more than 1024 operations");
+    }
     let text = "(n?)->(n)";
     let rendered = ShapeSignature::parse(text).unwrap_err().render(text);
     assert_eq!(rendered, "expected `,` or `)`, found `?`\n  (n?)->(n)\n    ^");
