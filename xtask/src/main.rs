@@ -14,8 +14,10 @@ mod lint;
 mod matrix;
 mod report;
 mod run;
+mod sanitize;
 mod stamp;
 mod test;
+mod unsafes;
 mod venv;
 mod workspace;
 
@@ -67,6 +69,11 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Run the tests under the compiler's sanitizers, with checks of arithmetic, and under valgrind
+    ///
+    /// Each check builds for itself, in target/sanitize, and takes some multiples of the time of the tests. Ends with a table
+    /// of the tests and the reports.
+    Sanitize(sanitize::Options),
     /// Run the host suites under several framework releases with the same, not rebuilt libraries
     ///
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
@@ -97,6 +104,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::bench(&workspace, options),
         Task::Dist(options) => dist::dist(&workspace, options),
         Task::Lint => lint::lint(&workspace),
+        Task::Sanitize(options) => sanitize::sanitize(&workspace, options),
         Task::Matrix => matrix::matrix(&workspace),
         Task::Gpu(options) => gpu::gpu(&workspace, options),
         Task::Licences { check } => dist::licences::licences(&workspace, *check),

@@ -1,0 +1,161 @@
+//! `cargo xtask sanitize`: the tests under the compiler's sanitizers, with checks of arithmetic, and under valgrind.
+//!
+//! Too slow for each change, so it is started by hand. What each tool sees, and what not, is in `docs/sanitizers.md`.
+
+mod reports;
+mod sanitizer;
+mod tool;
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::report::table;
+use crate::sanitize::tool::Tool;
+use crate::test::{self, Outcome, RUST};
+use crate::venv::Venv;
+use crate::workspace::Workspace;
+use crate::{VENV, run};
+
+/// What to check, and which tests with.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The checks; all if none is named
+    checks: Vec<Check>,
+    /// Run these parts: `rust`, and names of folders of tests/python; each check has parts of its own if none is named
+    #[arg(long, value_name = "PART")]
+    only: Vec<String>,
+    /// Run only the tests whose names contain this text
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+}
+
+/// A way to look for what tests alone do not show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Check {
+    /// AddressSanitizer: memory that is not one's own, or no longer; leaks of Rust's tests
+    Address,
+    /// ThreadSanitizer: memory that threads use at once, locks that are taken in two orders
+    Thread,
+    /// Checks of overflow, assertions, and the standard library's of what its unsafe functions ask for
+    Overflow,
+    /// Valgrind: memory, and numbers that nobody has written, in generated machine code too
+    Valgrind,
+}
+
+/// Tests that a check cannot run: the check, the part, what the test's name contains, and why.
+const LEFT_OUT: &[(Check, &str, &str, &str)] = &[];
+
+/// What valgrind runs, which takes it fifty times as long: packages, and what the names of their tests contain.
+const UNDER_VALGRIND: [(&str, &str); 3] =
+    [("opsmith-kernels", "native"), ("opsmith-kernels", "product"), ("opsmith-core", "strided")];
+
+impl Check {
+    const ALL: [Check; 4] = [Check::Address, Check::Thread, Check::Overflow, Check::Valgrind];
+
+    fn name(self) -> &'static str {
+        match self {
+            Check::Address => "address",
+            Check::Thread => "thread",
+            Check::Overflow => "overflow",
+            Check::Valgrind => "valgrind",
+        }
+    }
+
+    /// What it runs if nothing is named.
+    fn parts(self) -> &'static [&'static str] {
+        match self {
+            Check::Address => &[RUST, "numpy", "torch", "torch_bare", "jax", "jax_bare"],
+            Check::Thread | Check::Overflow => &[RUST, "numpy"],
+            Check::Valgrind => &[RUST],
+        }
+    }
+
+    /// The tests of a part that it cannot run.
+    fn left_out(self, part: &str) -> impl Iterator<Item = &'static str> {
+        let here = LEFT_OUT.iter().filter(move |(check, of, ..)| *check == self && *of == part);
+        here.map(|(_, _, test, _)| *test)
+    }
+}
+
+/// Runs the checks one after another; all run even when one finds something.
+pub(crate) fn sanitize(workspace: &Workspace, options: &Options) -> Result<()> {
+    let checks = if options.checks.is_empty() { &Check::ALL[..] } else { &options.checks };
+    let mut rows = Vec::new();
+    let mut found = Vec::new();
+    for &check in checks {
+        let tool = Tool::new(workspace, check)?;
+        let named: Vec<&str> = options.only.iter().map(String::as_str).collect();
+        for part in if named.is_empty() { check.parts() } else { &named } {
+            let began = Instant::now();
+            tool.reports.clear()?;
+            let outcome = run_part(&tool, part, options.filter.as_deref())?;
+            let said = tool.reports.summaries()?;
+            rows.push(row(check, part, &outcome, said.iter().map(|(_, count)| count).sum(), began));
+            found.extend(outcome.failure.map(|why| format!("{} {part}: {why}", check.name())));
+            found.extend(
+                said.iter().map(|(text, count)| format!("{} {part}: {count} × {text}", check.name())),
+            );
+        }
+    }
+    println!();
+    found.iter().for_each(|line| println!("✗ {line}"));
+    println!("\n{}", table(&["check", "tests", "passed", "failed", "not run", "reports", "minutes"], &rows));
+    for (check, part, test, reason) in LEFT_OUT.iter().filter(|(check, ..)| checks.contains(check)) {
+        println!("left out of {} {part}: `{test}`: {reason}", check.name());
+    }
+    if found.is_empty() {
+        return Ok(());
+    }
+    bail!("the checks found something; whole reports are in target/sanitize/CHECK/reports")
+}
+
+/// Runs one part's tests.
+fn run_part(tool: &Tool<'_>, part: &str, filter: Option<&str>) -> Result<Outcome> {
+    let label = format!("{} {part}", tool.check.name());
+    if part != RUST {
+        let venv = Venv::open(tool.workspace, VENV)?;
+        venv.install_lock(tool.workspace, "test")?;
+        let package = tool.build_for_python()?;
+        let mut command = test::python_command(&tool.built, &venv, part, filter);
+        tool.watch_python(&mut command, &package);
+        command.args(tool.check.left_out(part).flat_map(|test| ["--deselect", test]));
+        return test::suite_outcome(label, &mut command, |_| false);
+    }
+    if tool.check == Check::Valgrind {
+        return valgrind(tool, filter);
+    }
+    let mut build = tool.cargo(&["test", "--workspace", "--no-run"]);
+    run::quietly(&format!("Building the Rust tests for {}", tool.check.name()), &mut build)?;
+    let mut command = tool.cargo(&["test", "--workspace", "--no-fail-fast"]);
+    tool.watch(&mut command);
+    command.args(filter).arg("--").args(tool.check.left_out(part).flat_map(|test| ["--skip", test]));
+    test::suite_outcome(label, &mut command, |_| false)
+}
+
+/// Runs the chosen tests under valgrind.
+fn valgrind(tool: &Tool<'_>, filter: Option<&str>) -> Result<Outcome> {
+    let found = Command::new("valgrind").arg("--version").output();
+    found.context("there is no valgrind\n  → install it, on Debian and Ubuntu by `apt install valgrind`")?;
+    let mut all = Outcome { name: "valgrind rust".to_owned(), failure: None, summary: Vec::new() };
+    for (package, tests) in UNDER_VALGRIND {
+        let mut command = tool.cargo(&["test", "--package", package, "--lib", filter.unwrap_or(tests)]);
+        tool.watch(&mut command);
+        command.arg("--").args(tool.check.left_out(RUST).flat_map(|test| ["--skip", test]));
+        let outcome = test::suite_outcome(format!("valgrind {package} {tests}"), &mut command, |_| false)?;
+        all.failure = all.failure.or(outcome.failure);
+        all.summary.extend(outcome.summary);
+    }
+    Ok(all)
+}
+
+fn row(check: Check, part: &str, outcome: &Outcome, reports: usize, began: Instant) -> Vec<String> {
+    let count =
+        |words: &[&str]| words.iter().map(|word| reports::counted(&outcome.summary, word)).sum::<usize>();
+    let not_run = count(&["ignored", "skipped", "deselected"]);
+    let figures = [count(&["passed"]), count(&["failed", "error", "errors"]), not_run, reports];
+    let words = [check.name(), part].into_iter().map(str::to_owned);
+    let minutes = format!("{:.1}", began.elapsed().as_secs_f64() / 60.0);
+    words.chain(figures.map(|figure| figure.to_string())).chain([minutes]).collect()
+}
