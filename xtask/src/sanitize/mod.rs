@@ -12,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::report::table;
+use crate::sanitize::reports::Reports;
 use crate::sanitize::tool::Tool;
 use crate::test::{self, Outcome, RUST};
 use crate::venv::Venv;
@@ -89,9 +90,9 @@ pub(crate) fn sanitize(workspace: &Workspace, options: &Options) -> Result<()> {
         let named: Vec<&str> = options.only.iter().map(String::as_str).collect();
         for part in if named.is_empty() { check.parts() } else { &named } {
             let began = Instant::now();
-            tool.reports.clear()?;
-            let outcome = run_part(&tool, part, options.filter.as_deref())?;
-            let said = tool.reports.summaries()?;
+            let reports = Reports::new(tool.folder.join("reports").join(part))?;
+            let outcome = run_part(&tool, part, &reports, options.filter.as_deref())?;
+            let said = reports.summaries()?;
             rows.push(row(check, part, &outcome, said.iter().map(|(_, count)| count).sum(), began));
             found.extend(outcome.failure.map(|why| format!("{} {part}: {why}", check.name())));
             found.extend(
@@ -108,40 +109,40 @@ pub(crate) fn sanitize(workspace: &Workspace, options: &Options) -> Result<()> {
     if found.is_empty() {
         return Ok(());
     }
-    bail!("the checks found something; whole reports are in target/sanitize/CHECK/reports")
+    bail!("the checks found something; whole reports are in target/sanitize/CHECK/reports/PART")
 }
 
 /// Runs one part's tests.
-fn run_part(tool: &Tool<'_>, part: &str, filter: Option<&str>) -> Result<Outcome> {
+fn run_part(tool: &Tool<'_>, part: &str, reports: &Reports, filter: Option<&str>) -> Result<Outcome> {
     let label = format!("{} {part}", tool.check.name());
     if part != RUST {
         let venv = Venv::open(tool.workspace, VENV)?;
         venv.install_lock(tool.workspace, "test")?;
         let package = tool.build_for_python()?;
         let mut command = test::python_command(&tool.built, &venv, part, filter);
-        tool.watch_python(&mut command, &package);
+        tool.watch_python(&mut command, reports, &package);
         command.args(tool.check.left_out(part).flat_map(|test| ["--deselect", test]));
         return test::suite_outcome(label, &mut command, |_| false);
     }
     if tool.check == Check::Valgrind {
-        return valgrind(tool, filter);
+        return valgrind(tool, reports, filter);
     }
     let mut build = tool.cargo(&["test", "--workspace", "--no-run"]);
     run::quietly(&format!("Building the Rust tests for {}", tool.check.name()), &mut build)?;
     let mut command = tool.cargo(&["test", "--workspace", "--no-fail-fast"]);
-    tool.watch(&mut command);
+    tool.watch(&mut command, reports);
     command.args(filter).arg("--").args(tool.check.left_out(part).flat_map(|test| ["--skip", test]));
     test::suite_outcome(label, &mut command, |_| false)
 }
 
 /// Runs the chosen tests under valgrind.
-fn valgrind(tool: &Tool<'_>, filter: Option<&str>) -> Result<Outcome> {
+fn valgrind(tool: &Tool<'_>, reports: &Reports, filter: Option<&str>) -> Result<Outcome> {
     let found = Command::new("valgrind").arg("--version").output();
     found.context("there is no valgrind\n  → install it, on Debian and Ubuntu by `apt install valgrind`")?;
     let mut all = Outcome { name: "valgrind rust".to_owned(), failure: None, summary: Vec::new() };
     for (package, tests) in UNDER_VALGRIND {
         let mut command = tool.cargo(&["test", "--package", package, "--lib", filter.unwrap_or(tests)]);
-        tool.watch(&mut command);
+        tool.watch(&mut command, reports);
         command.arg("--").args(tool.check.left_out(RUST).flat_map(|test| ["--skip", test]));
         let outcome = test::suite_outcome(format!("valgrind {package} {tests}"), &mut command, |_| false)?;
         all.failure = all.failure.or(outcome.failure);

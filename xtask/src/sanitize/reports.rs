@@ -10,12 +10,13 @@ use anyhow::{Context, Result};
 pub(crate) struct Reports(pub(crate) PathBuf);
 
 impl Reports {
-    /// Forgets what was reported before.
-    pub(crate) fn clear(&self) -> Result<()> {
-        if self.0.exists() {
-            fs::remove_dir_all(&self.0).with_context(|| format!("could not clear {}", self.0.display()))?;
+    /// An empty folder: what was reported before is forgotten.
+    pub(crate) fn new(folder: PathBuf) -> Result<Self> {
+        if folder.exists() {
+            fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
         }
-        fs::create_dir_all(&self.0).with_context(|| format!("could not make {}", self.0.display()))
+        fs::create_dir_all(&folder).with_context(|| format!("could not make {}", folder.display()))?;
+        Ok(Self(folder))
     }
 
     /// The reports in one line each, and how often each came.
@@ -76,8 +77,7 @@ mod tests {
     #[test]
     fn reports_are_counted_by_their_last_line() {
         let folder = std::env::temp_dir().join(format!("opsmith-xtask-reports-{}", std::process::id()));
-        let reports = Reports(folder.clone());
-        reports.clear().unwrap();
+        let reports = Reports::new(folder.clone()).unwrap();
         assert_eq!(reports.summaries().unwrap(), []);
         let race =
             "==1==WARNING: ThreadSanitizer: data race\nSUMMARY: ThreadSanitizer: data race a.rs in f\n";
@@ -91,8 +91,7 @@ mod tests {
         let counts: Vec<usize> = found.iter().map(|(_, count)| *count).collect();
         assert_eq!(counts, [1, 3, 1], "{found:?}");
         assert_eq!(found[1].0, "ThreadSanitizer: data race a.rs in f");
-        reports.clear().unwrap();
-        assert_eq!(reports.summaries().unwrap(), []);
+        assert_eq!(Reports::new(folder.clone()).unwrap().summaries().unwrap(), []);
         fs::remove_dir_all(&folder).unwrap();
     }
 }

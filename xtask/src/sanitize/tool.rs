@@ -20,8 +20,8 @@ pub(crate) struct Tool<'a> {
     pub(crate) workspace: &'a Workspace,
     /// The repository with what this check builds, in the profile for development, which checks arithmetic too.
     pub(crate) built: Workspace,
-    /// Where its reports go.
-    pub(crate) reports: Reports,
+    /// Where what it makes lies.
+    pub(crate) folder: PathBuf,
     sanitizer: Option<Sanitizer>,
 }
 
@@ -39,7 +39,7 @@ impl<'a> Tool<'a> {
         };
         let target = if sanitizer.is_some() { folder.join(TARGET) } else { workspace.target.clone() };
         let built = Workspace { target, profile: "debug", ..workspace.clone() };
-        Ok(Self { check, workspace, built, reports: Reports(folder.join("reports")), sanitizer })
+        Ok(Self { check, workspace, built, folder, sanitizer })
     }
 
     /// A Cargo command that builds for the check.
@@ -62,15 +62,15 @@ impl<'a> Tool<'a> {
     }
 
     /// Has a command's processes report into the folder.
-    pub(crate) fn watch(&self, command: &mut Command) {
-        self.set_options(command, true);
+    pub(crate) fn watch(&self, command: &mut Command, reports: &Reports) {
+        self.set_options(command, reports, true);
     }
 
     /// The same for a Python, which is not built with the sanitizer: its runtime is loaded first.
-    pub(crate) fn watch_python(&self, command: &mut Command, package: &Path) {
+    pub(crate) fn watch_python(&self, command: &mut Command, reports: &Reports, package: &Path) {
         command.env("PYTHONPATH", package);
         // What Python leaves behind at its end is not looked at.
-        self.set_options(command, false);
+        self.set_options(command, reports, false);
         if let Some(sanitizer) = &self.sanitizer {
             // The runtime looks for what throws exceptions when it is loaded.
             command.env("LD_PRELOAD", format!("{} libstdc++.so.6", sanitizer.preloaded.display()));
@@ -79,9 +79,13 @@ impl<'a> Tool<'a> {
         }
     }
 
-    fn set_options(&self, command: &mut Command, leaks: bool) {
-        let log = format!("log_path={}", self.reports.0.join("report").display());
+    fn set_options(&self, command: &mut Command, reports: &Reports, leaks: bool) {
+        let log = format!("log_path={}", reports.0.join("report").display());
         let data = data(self.workspace);
+        if self.check != Check::Overflow {
+            // Tests of random cases and of many numbers do fewer of them.
+            command.env("PROPTEST_CASES", "16").env("OPSMITH_POINTS", "0.01");
+        }
         match self.check {
             Check::Address => {
                 // Memory that is not there is an error, as without the sanitizer, and does not end the process.
@@ -95,7 +99,7 @@ impl<'a> Tool<'a> {
             }
             Check::Overflow => {}
             Check::Valgrind => {
-                let log = self.reports.0.join("report.%p");
+                let log = reports.0.join("report.%p");
                 let suppressions = data.join("valgrind.supp");
                 let runner = format!(
                     "valgrind --error-exitcode=1 --log-file={} --suppressions={}",
@@ -103,7 +107,6 @@ impl<'a> Tool<'a> {
                     suppressions.display()
                 );
                 command.env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", runner);
-                command.env("PROPTEST_CASES", "8");
             }
         }
     }
@@ -115,7 +118,7 @@ impl<'a> Tool<'a> {
             command.args(["--package", &library.package]);
         }
         run::quietly(&format!("Building the libraries for {}", self.check.name()), &mut command)?;
-        let folder = self.reports.0.with_file_name("python");
+        let folder = self.folder.join("python");
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
         }
