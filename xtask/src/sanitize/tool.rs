@@ -57,6 +57,8 @@ impl<'a> Tool<'a> {
         for other in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTDOCFLAGS", "CARGO_ENCODED_RUSTDOCFLAGS"] {
             command.env_remove(other);
         }
+        // Whatever is named is built with the features of the whole: nothing is built twice.
+        command.args(["-Zfeature-unification", "--config", "resolver.feature-unification='workspace'"]);
         command.env("RUSTC_BOOTSTRAP", "1");
         command
     }
