@@ -66,8 +66,11 @@ impl Sanitizer {
         fs::create_dir_all(folder).with_context(|| format!("could not make {}", folder.display()))?;
         let mut compile = Command::new("cc");
         compile.args(["-O1", "-fPIC", "-c", "-o"]).arg(&object).arg(data(workspace).join("thread.c"));
-        let mut options =
-            ["-Zsanitizer=thread", "-Cunsafe-allow-abi-mismatch=sanitizer"].map(str::to_owned).to_vec();
+        // Else generic functions would be taken from the standard library where that has them: not watched.
+        let generics = "-Zshare-generics=no";
+        let mut options = ["-Zsanitizer=thread", "-Cunsafe-allow-abi-mismatch=sanitizer", generics]
+            .map(str::to_owned)
+            .to_vec();
         options.push(format!("-Clink-arg={}", object.display()));
         // Libraries that a program opens use its runtime.
         options.push("-Clink-arg=-Wl,--export-dynamic-symbol=__tsan_*".to_owned());
@@ -114,15 +117,16 @@ pub(crate) fn data(workspace: &Workspace) -> PathBuf {
     workspace.root.join("xtask/sanitize")
 }
 
-/// The folder with the compiler's libraries for the target.
-fn sysroot(workspace: &Workspace) -> Result<PathBuf> {
+/// The folder with the programs of the compiler.
+pub(crate) fn compilers(workspace: &Workspace) -> Result<PathBuf> {
     let mut rustc = Command::new("rustc");
     let output = succeed(rustc.args(["--print", "sysroot"]).current_dir(&workspace.root))?;
-    let folder = Path::new(String::from_utf8_lossy(&output.stdout).trim())
-        .join("lib/rustlib")
-        .join(TARGET)
-        .join("lib");
-    Ok(folder)
+    Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("bin"))
+}
+
+/// The folder with the compiler's libraries for the target.
+fn sysroot(workspace: &Workspace) -> Result<PathBuf> {
+    Ok(compilers(workspace)?.with_file_name("lib").join("rustlib").join(TARGET).join("lib"))
 }
 
 /// The names of the standard library's functions that others may link to.

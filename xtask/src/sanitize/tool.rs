@@ -1,16 +1,20 @@
 //! How each check builds and watches: the compiler's options, the sanitizer's runtime, the settings of a run.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::run;
 use crate::sanitize::Check;
 use crate::sanitize::reports::Reports;
-use crate::sanitize::sanitizer::{Sanitizer, TARGET, data};
+use crate::sanitize::sanitizer::{Sanitizer, TARGET, compilers, data};
 use crate::workspace::Workspace;
+use crate::{VENV, run};
+
+/// The folder with the compiler of CUDA, among what a Python has installed.
+const NVRTC: &str = "site-packages/nvidia/cu13/lib";
 
 /// A check that is set up.
 pub(crate) struct Tool<'a> {
@@ -57,6 +61,8 @@ impl<'a> Tool<'a> {
         for other in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "RUSTDOCFLAGS", "CARGO_ENCODED_RUSTDOCFLAGS"] {
             command.env_remove(other);
         }
+        // Tests that look at the compiler's messages get those of a stable one.
+        command.arg("--config").arg(format!("target.{TARGET}.runner=['env', '-u', 'RUSTC_BOOTSTRAP']"));
         // Whatever is named is built with the features of the whole: nothing is built twice.
         command.args(["-Zfeature-unification", "--config", "resolver.feature-unification='workspace'"]);
         command.env("RUSTC_BOOTSTRAP", "1");
@@ -76,6 +82,12 @@ impl<'a> Tool<'a> {
         if let Some(sanitizer) = &self.sanitizer {
             // The runtime looks for what throws exceptions when it is loaded.
             command.env("LD_PRELOAD", format!("{} libstdc++.so.6", sanitizer.preloaded.display()));
+            // Neither the compiler nor Cargo can have the runtime: they have an allocator of their own.
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let folders = std::iter::once(self.folder.join("bin")).chain(std::env::split_paths(&path));
+            if let Ok(path) = std::env::join_paths(folders) {
+                command.env("PATH", path).env_remove("CARGO").env_remove("RUSTC");
+            }
             // Else Python cuts its objects out of large blocks, whose bounds nobody sees.
             command.env("PYTHONMALLOC", "malloc");
         }
@@ -88,6 +100,12 @@ impl<'a> Tool<'a> {
             // Tests of random cases and of many numbers do fewer of them.
             command.env("PROPTEST_CASES", "16").env("OPSMITH_POINTS", "0.01");
         }
+        if self.sanitizer.is_some() {
+            // The runtimes stand in front of `dlopen`, which then does not know where the compiler of CUDA has its parts.
+            let pythons = fs::read_dir(self.workspace.root.join(VENV).join("lib")).into_iter().flatten();
+            let folders = pythons.flatten().map(|python| python.path().join(NVRTC));
+            command.envs(folders.filter(|path| path.is_dir()).map(|path| ("LD_LIBRARY_PATH", path)));
+        }
         match self.check {
             Check::Address => {
                 // Memory that is not there is an error, as without the sanitizer, and does not end the process.
@@ -96,7 +114,8 @@ impl<'a> Tool<'a> {
             }
             Check::Thread => {
                 let suppressions = data.join("thread.txt");
-                let options = format!("{log}:suppressions={}:history_size=4", suppressions.display());
+                let options =
+                    format!("{log}:suppressions={}:history_size=4:die_after_fork=0", suppressions.display());
                 command.env("TSAN_OPTIONS", options);
             }
             Check::Overflow => {}
@@ -124,12 +143,27 @@ impl<'a> Tool<'a> {
         if folder.exists() {
             fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
         }
+        self.wrap_compiler()?;
         let package = folder.join("opsmith");
         copy_folder(&self.workspace.root.join("python/opsmith"), &package)?;
         let module = self.built.library_folder().join("lib_native.so");
         fs::copy(&module, package.join("_native.abi3.so"))
             .with_context(|| format!("could not copy {}", module.display()))?;
         Ok(folder)
+    }
+
+    /// Programs in front of Cargo and the compiler, that start them without the runtime.
+    fn wrap_compiler(&self) -> Result<()> {
+        let bin = self.folder.join("bin");
+        fs::create_dir_all(&bin).with_context(|| format!("could not make {}", bin.display()))?;
+        for name in ["cargo", "rustc"] {
+            let real = compilers(self.workspace)?.join(name);
+            let file = bin.join(name);
+            fs::write(&file, format!("#!/bin/sh\nunset LD_PRELOAD\nexec '{}' \"$@\"\n", real.display()))
+                .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o755)))
+                .with_context(|| format!("could not write {}", file.display()))?;
+        }
+        Ok(())
     }
 }
 
