@@ -49,10 +49,10 @@ fn summaries(text: &str) -> Vec<String> {
             (None, Some((_, rest))) => Some(format!("valgrind: {rest}")),
             (None, None) => fatal.then(|| line.trim().to_owned()),
         };
-        if let Some(summary) = summary {
-            if !std::mem::take(&mut intended) {
-                found.push(summary);
-            }
+        if let Some(summary) = summary
+            && !std::mem::take(&mut intended)
+        {
+            found.push(summary);
         }
     }
     found
