@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::dist::licences;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
-use crate::{VENV, header, run};
+use crate::{VENV, header, run, unsafes};
 
 /// Runs every check, also after one has failed.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
@@ -41,6 +41,10 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     if let Err(error) = licences::check_file(workspace, &venv) {
         eprintln!("{error:#}\n");
         failures.push("licences");
+    }
+    if let Err(error) = unsafes::check(workspace) {
+        eprintln!("{error:#}\n");
+        failures.push("unsafe");
     }
     if failures.is_empty() {
         println!("✓ all checks passed");

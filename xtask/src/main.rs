@@ -16,8 +16,10 @@ mod lint;
 mod matrix;
 mod report;
 mod run;
+mod sanitize;
 mod stamp;
 mod test;
+mod unsafes;
 mod venv;
 mod workspace;
 
@@ -74,6 +76,11 @@ enum Task {
     /// Builds with libFuzzer and AddressSanitizer into target/fuzz (some minutes the first time), runs each target for its share
     /// of the time, and ends with a table. What a target died of is kept in fuzz/crashes.
     Fuzz(fuzz::Options),
+    /// Run the tests under the compiler's sanitizers, with checks of arithmetic, and under valgrind
+    ///
+    /// Each check builds for itself, in target/sanitize, and takes some multiples of the time of the tests. Ends with a table
+    /// of the tests and the reports.
+    Sanitize(sanitize::Options),
     /// Run the host suites under several framework releases with the same, not rebuilt libraries
     ///
     /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
@@ -110,6 +117,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => dist::dist(&workspace, options),
         Task::Lint => lint::lint(&workspace),
         Task::Fuzz(options) => fuzz::fuzz(&workspace, options),
+        Task::Sanitize(options) => sanitize::sanitize(&workspace, options),
         Task::Matrix => matrix::matrix(&workspace),
         Task::Differ(options) => differ::differ(&workspace, options),
         Task::Gpu(options) => gpu::gpu(&workspace, options),

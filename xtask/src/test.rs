@@ -15,7 +15,7 @@ use crate::{VENV, build};
 /// Pytest's exit status when it found nothing to run.
 const NO_TESTS: i32 = 5;
 /// The suite of all Rust tests.
-const RUST: &str = "rust";
+pub(crate) const RUST: &str = "rust";
 
 /// What to test.
 #[derive(clap::Args)]
@@ -131,6 +131,18 @@ pub(crate) fn python(
     suite: &str,
     filter: Option<&str>,
 ) -> Result<Outcome> {
+    let mut command = python_command(workspace, venv, suite, filter);
+    let empty_is_fine = filter.is_some();
+    suite_outcome(format!("python/{suite}"), &mut command, |code| empty_is_fine && code == NO_TESTS)
+}
+
+/// The command that runs one Python suite in `venv`, with the libraries and programs of `workspace`.
+pub(crate) fn python_command(
+    workspace: &Workspace,
+    venv: &Venv,
+    suite: &str,
+    filter: Option<&str>,
+) -> Command {
     let mut command = venv.program(workspace, "python");
     // Without a cache of results, which suites that run at once would share.
     command.args(["-m", "pytest", "-ra", "--durations=5", "-p", "no:cacheprovider"]);
@@ -141,8 +153,7 @@ pub(crate) fn python(
     if let Some(filter) = filter {
         command.args(["-k", filter]);
     }
-    let empty_is_fine = filter.is_some();
-    suite_outcome(format!("python/{suite}"), &mut command, |code| empty_is_fine && code == NO_TESTS)
+    command
 }
 
 /// Runs the Rust tests. They are built meanwhile, but begin when the environment is complete, whose end `installed` tells: those
@@ -161,7 +172,12 @@ fn rust(workspace: &Workspace, filter: Option<&str>, installed: &mpsc::Receiver<
     suite_outcome(RUST.to_owned(), &mut command, |_| false)
 }
 
-fn suite_outcome(name: String, command: &mut Command, also_fine: impl Fn(i32) -> bool) -> Result<Outcome> {
+/// Runs a suite's command; some exit statuses are fine besides 0.
+pub(crate) fn suite_outcome(
+    name: String,
+    command: &mut Command,
+    also_fine: impl Fn(i32) -> bool,
+) -> Result<Outcome> {
     let finished = run::whole(&name, command)?;
     let passed = finished.success() || finished.code.is_some_and(also_fine);
     let failure = (!passed).then(|| finished.status());

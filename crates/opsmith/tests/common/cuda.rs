@@ -1,5 +1,8 @@
 //! What the tests of bodies on CUDA have in common.
 
+use std::any::Any;
+use std::sync::Mutex;
+
 use opsmith::ndarray::{Array, Dimension};
 use opsmith::prelude::*;
 use opsmith::testing::Call;
@@ -35,8 +38,14 @@ pub(crate) fn compare<T: RealNumber, D: Dimension>(
 }
 
 /// An array that lives as long as the tests.
-pub(crate) fn kept<T, D: Dimension>(array: Array<T, D>) -> &'static Array<T, D> {
-    Box::leak(Box::new(array))
+pub(crate) fn kept<T: Send + Sync + 'static, D: Dimension + 'static>(
+    array: Array<T, D>,
+) -> &'static Array<T, D> {
+    // Who looks for leaks finds it here.
+    static KEPT: Mutex<Vec<&(dyn Any + Send + Sync)>> = Mutex::new(Vec::new());
+    let array: &'static Array<T, D> = Box::leak(Box::new(array));
+    KEPT.lock().unwrap().push(array);
+    array
 }
 
 /// The gradient op of an order.
