@@ -193,7 +193,6 @@ def attentions(library: Any) -> Iterator[Case]:
 def new_formula() -> Case:
     """From a formula that nobody has computed to its first result: another chain of sines and cosines."""
     import torch
-
     from opsmith import jit
 
     x, y, b = torch.rand(64, 3), torch.rand(64, 3), torch.rand(64, 1)
@@ -230,4 +229,3 @@ def new_formula() -> Case:
 def chained(number: Any, steps: list[str]) -> Any:
     """The functions of these names, one after another."""
     return reduce(lambda number, step: getattr(number, step)(), steps, number)
-

@@ -96,7 +96,12 @@ def test_sums_of_half_precision_lose_no_more_than_one_call(distances: opsmith.Li
     gradient = load("kernels").rms_norm_grad
     # In half precision nothing is read that is saved.
     x, weight, saved, g = (np.ones(shape, np.float16) for shape in ((600, 2), (1, 2), 600, (600, 2)))
-    given = (da.from_array(x, chunks=(1, 2)), weight, da.from_array(saved, chunks=1), da.from_array(g, chunks=(1, 2)))
+    given = (
+        da.from_array(x, chunks=(1, 2)),
+        weight,
+        da.from_array(saved, chunks=1),
+        da.from_array(g, chunks=(1, 2)),
+    )
     _, total = gradient(*given)
     assert total.dtype == np.float16 and total.shape == (1, 2)
     assert_allclose(total.compute(), gradient(x, weight, saved, g)[1], rtol=2e-3)

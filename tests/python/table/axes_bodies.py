@@ -360,7 +360,7 @@ def all_outputs(function: Any, *inputs: Any, **attrs: Any) -> tuple[NDArray[Any]
 
 
 def taken(function: Any, gradient: Any, inputs: list[Any], weights: list[Any]) -> list[NDArray[Any]]:
-    """What the gradient op of a body takes: inputs, outputs that it reads, what is saved, and the outputs' gradients."""
+    """What a body's gradient op takes: inputs, outputs that it reads, what is saved, and output gradients."""
     made = all_outputs(function, *inputs)
     results = ["z", "u"][: len(weights)]
     saved = [f"saved_{number}" for number in range(1, len(made) - len(weights) + 1)]

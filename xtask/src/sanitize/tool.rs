@@ -114,8 +114,10 @@ impl<'a> Tool<'a> {
             }
             Check::Thread => {
                 let suppressions = data.join("thread.txt");
-                let options =
-                    format!("{log}:suppressions={}:history_size=4:die_after_fork=0:allocator_may_return_null=1", suppressions.display());
+                let options = format!(
+                    "{log}:suppressions={}:history_size=4:die_after_fork=0:allocator_may_return_null=1",
+                    suppressions.display()
+                );
                 command.env("TSAN_OPTIONS", options);
             }
             Check::Overflow => {}
