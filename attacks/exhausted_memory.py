@@ -138,9 +138,10 @@ def examples(rows: int) -> Iterator[tuple[str, str, tuple[Any, ...], dict[str, A
     yield "distances", "pairwise_manhattan_distance_grad", (x[:, :64], y[:, :64], pairs), {}
     for axes in [1, 2]:
         yield "reductions", "log_sum_exp", (x,), {"axes": axes}
+    sums = np.ones(len(x), "float32")
     yield "reductions", "layer_norm", (x, row, row), {}
-    yield "reductions", "layer_norm_grad", (x, row, row, y), {}
-    yield "reductions", "layer_norm_grad_grad", (x, row, row, y, x, row, row), {}
+    yield "reductions", "layer_norm_grad", (x, row, row, sums, sums, y), {}
+    yield "reductions", "layer_norm_grad_grad", (x, row, row, sums, sums, y, x, row, row), {}
     yield "reductions", "range", (x,), {}
     yield "activations", "swiglu", (x, y), {}
     yield "activations", "entropy_grad_grad", (np.abs(x), y, x), {}

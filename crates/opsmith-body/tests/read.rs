@@ -166,3 +166,43 @@ fn logarithms_of_what_may_be_negative_are_not_read() {
     let weighted = trace_over(&["i"], &arguments, &[("y", Axes::NONE)], weighted);
     assert!(!weighted.gradient_reading(&[0]).reads(2), "{}", weighted.gradient_reading(&[0]).formula());
 }
+
+/// The formula of the gradient that reads what pays, and how many folds are saved for it.
+fn saved(graph: &Graph) -> (usize, String) {
+    let outputs = reads(graph);
+    let folds = graph.worth_saving(&(0..graph.input_count()).collect::<Vec<_>>(), &outputs);
+    let axes: Vec<Axes> = folds.iter().map(|id| graph.axes_of(*id)).collect();
+    let gradient = graph.gradient_reading(&outputs);
+    let reading = graph.reading_folds(&gradient, &outputs, Some(&folds), &axes);
+    let names: Vec<String> = (0..reading.input_count()).map(|input| format!("x{input}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    (folds.len(), reading.with_names(&names, &["x_grad"]).formula())
+}
+
+#[test]
+fn folds_that_would_be_folded_again_are_saved() {
+    fn normalised<R: Rows>(x: R::Each) -> R::Each {
+        let centred = x - x.mean();
+        centred * (centred * centred).mean().rsqrt()
+    }
+    let (count, formula) = saved(&of_row(Axes::FIRST, normalised::<Traced>));
+    assert_eq!(count, 2);
+    assert!(!formula.contains("sum(x0)") && formula.contains("x1 / count"), "{formula}");
+    // Outputs say all that is needed.
+    assert_eq!(saved(&of_row(Axes::FIRST, softmax::<Traced>)).0, 0);
+    assert_eq!(saved(&of_row(Axes::NONE, norm::<Traced>)).0, 0);
+}
+
+#[test]
+fn what_is_compared_with_elements_is_not_saved() {
+    fn largest<R: Rows>(x: R::Each) -> R::Each {
+        let below = x - x.amax().detached();
+        R::Each::select(below.ge(R::Each::of(0.0)), x * x, x)
+    }
+    assert_eq!(saved(&of_row(Axes::FIRST, largest::<Traced>)).0, 0);
+    fn guarded<R: Rows>(x: R::Each) -> R::Each {
+        let sum = (x * x).sum();
+        x / R::One::select(sum.gt(R::One::of(0.0)), sum, R::One::of(1.0))
+    }
+    assert_eq!(saved(&of_row(Axes::FIRST, guarded::<Traced>)).0, 1);
+}

@@ -146,14 +146,20 @@ fn check_one(
     {
         return Ok((Verdict::Skipped(format!("not run: {}", reason_alone(&why))), 0));
     }
-    let profile = property.profile(setting.subject);
-    let profile = Profile { dims: options.sizes.unwrap_or(profile.dims), ..profile };
+    let sized = |profile: Profile| Profile { dims: options.sizes.unwrap_or(profile.dims), ..profile };
+    let profile = sized(property.profile(setting.subject));
     let tried = try_cases(lab, setting, (profile, patterns), property, options, None)?;
     let forward = setting.forward();
     let (Verdict::Skipped(_), Some(forward)) = (&tried.0, forward) else { return Ok(tried) };
     let setting_of_forward = Setting { subject: forward, ..*setting };
     let patterns = patterns_of(lab, &setting_of_forward)?;
-    let cases = (property.profile_by_gradients(forward), &patterns[..]);
+    // That there is nothing to check of the forward op's own gradient, or of what it gives, says nothing of this one.
+    if property == Property::Scalars
+        && let Some(why) = property.skipped(&setting_of_forward, &patterns)
+    {
+        return Ok((Verdict::Skipped(why), 0));
+    }
+    let cases = (sized(property.profile_by_gradients(forward)), &patterns[..]);
     try_cases(lab, &setting_of_forward, cases, property, options, Some(setting.subject))
 }
 

@@ -61,12 +61,12 @@ impl Pattern {
 /// The patterns that shape inference accepts with a symbol for each dim; those of equal ranks first. `sample` has as many
 /// tensors for each input, and the dtypes and attributes, that are asked with.
 pub(crate) fn accepted(lab: &mut Lab<'_>, subject: &Subject, sample: &Case) -> Result<Vec<Pattern>, Error> {
-    let inputs = sample.inputs.len();
-    let usual = accepted_of(lab, subject, sample, combinations(inputs, LARGEST))?;
+    let names: Vec<&str> = subject.signature.inputs.iter().map(|input| input.name.as_str()).collect();
+    let usual = accepted_of(lab, subject, sample, combinations(&names, LARGEST))?;
     if !usual.is_empty() {
         return Ok(usual);
     }
-    let mut larger = combinations(inputs, LARGEST + 1);
+    let mut larger = combinations(&names, LARGEST + 1);
     larger.retain(|ranks| ranks.contains(&(LARGEST + 1)));
     accepted_of(lab, subject, sample, larger)
 }
@@ -138,21 +138,39 @@ fn linked(ranks: Vec<usize>, response: &str, ints: &[Option<i64>]) -> Pattern {
     Pattern { ranks, dims, sizes }
 }
 
-/// Combinations of ranks from 0 to `largest`: those in which all are equal, then the others by their sum.
-fn combinations(inputs: usize, largest: usize) -> Vec<Vec<usize>> {
-    let mut all = vec![vec![]];
-    for _ in 0..inputs {
-        let longer = |ranks: Vec<usize>| (0..=largest).map(move |rank| [&ranks[..], &[rank]].concat());
+/// Combinations of ranks from 0 to `largest` of inputs of these names: those in which all are equal, then the others by their sum.
+///
+/// Of more inputs than can be tried freely, as gradients of higher orders have, those that are gradients of one thing have one rank, and
+/// what is saved has; where that are still too many, all have.
+fn combinations(names: &[&str], largest: usize) -> Vec<Vec<usize>> {
+    let each: Vec<usize> = (0..names.len()).collect();
+    let place = |name: &str| names.iter().position(|other| stem(other) == stem(name)).unwrap_or_default();
+    let of_stems: Vec<usize> = names.iter().map(|name| place(name)).collect();
+    let tied = [each, of_stems, vec![0; names.len()]];
+    let is_few = |ties: &&Vec<usize>| {
+        let free = ties.iter().enumerate().filter(|(input, tie)| input == *tie).count();
+        (largest + 1).checked_pow(free as u32).is_some_and(|count| count <= 1 << 14)
+    };
+    let Some(ties) = tied.iter().find(is_few) else { return Vec::new() };
+    let mut all: Vec<Vec<usize>> = vec![vec![]];
+    for (input, &tie) in ties.iter().enumerate() {
+        let longer = |ranks: Vec<usize>| {
+            let own = if tie == input { 0..=largest } else { ranks[tie]..=ranks[tie] };
+            own.map(move |rank| [&ranks[..], &[rank]].concat())
+        };
         all = all.into_iter().flat_map(longer).collect();
-        if all.len() > 1 << 14 {
-            // More inputs than can be tried freely: all of them of one rank.
-            return (0..=largest).map(|rank| vec![rank; inputs]).collect();
-        }
     }
     let is_mixed = |ranks: &Vec<usize>| ranks.windows(2).any(|pair| pair[0] != pair[1]);
     all.sort_by_key(|ranks| (is_mixed(ranks), ranks.iter().sum::<usize>()));
     all.truncate(MOST);
     all
+}
+
+/// What an input is named after: `x` of `x_grad_grad_2`, `saved` of `saved_3`.
+fn stem(name: &str) -> &str {
+    let unnumbered = name.trim_end_matches(|sign: char| sign.is_ascii_digit());
+    let name = unnumbered.strip_suffix('_').filter(|_| unnumbered.len() < name.len()).unwrap_or(name);
+    name.strip_suffix("_grad").map_or(name, stem)
 }
 
 #[cfg(test)]
@@ -180,10 +198,18 @@ mod tests {
 
     #[test]
     fn equal_ranks_come_first() {
-        assert_eq!(combinations(0, LARGEST), vec![Vec::<usize>::new()]);
-        assert_eq!(combinations(1, LARGEST), [[0], [1], [2], [3]]);
-        let two = combinations(2, LARGEST);
+        assert_eq!(combinations(&[], LARGEST), vec![Vec::<usize>::new()]);
+        assert_eq!(combinations(&["x"], LARGEST), [[0], [1], [2], [3]]);
+        let two = combinations(&["x", "y"], LARGEST);
         assert_eq!((&two[3], &two[4], two.len()), (&vec![3, 3], &vec![0, 1], 16));
-        assert_eq!(combinations(9, LARGEST).len(), 4);
+        assert_eq!(combinations(&["a", "b", "c", "d", "e", "f", "g", "h", "i"], LARGEST).len(), 4);
+    }
+
+    #[test]
+    fn of_many_inputs_gradients_of_one_thing_have_one_rank() {
+        let names = ["x", "w", "saved_1", "saved_2", "y_grad", "x_grad_grad", "w_grad_grad", "x_grad_grad_2"];
+        let all = combinations(&names, LARGEST);
+        assert!(all.contains(&vec![2, 1, 1, 1, 2, 2, 1, 2]));
+        assert!(all.iter().all(|ranks| ranks[0] == ranks[7] && ranks[2] == ranks[3]));
     }
 }

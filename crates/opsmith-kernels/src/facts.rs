@@ -213,17 +213,14 @@ impl Facts {
 
     /// The gradient of a body of an order, by the inputs that are numbers; for order 0 the body itself, with what it saves.
     ///
-    /// Of floats of 16 bits nothing is read that is saved: folds are computed in float32.
+    /// Of floats of 16 bits nothing is read that is saved, for folds are computed in float32.
     fn gradient(&self, body: Graph, order: usize, reading: &Reading, dtype: DType) -> Graph {
         let own: Vec<usize> =
             reading.read.outputs.iter().copied().filter(|output| *output < self.outputs.len()).collect();
         let saved = &reading.saved;
         let is_half = matches!(dtype, DType::Float16 | DType::BFloat16);
-        let folds = || {
-            Some(self.folds(&body, &own))
-                .filter(|(_, axes)| axes == saved && !is_half)
-                .map(|(folds, _)| folds)
-        };
+        let folds =
+            || Some(self.folds(&body, &own)).filter(|(_, axes)| axes == saved).map(|(folds, _)| folds);
         if order == 0 {
             return if saved.is_empty() { body } else { body.saving(folds().as_deref(), saved) };
         }
@@ -237,10 +234,10 @@ impl Facts {
             gradient.with_inputs(&std::iter::once(place).chain(others).collect::<Vec<_>>())
         });
         if saved.is_empty() {
-            gradient
-        } else {
-            body.reading_folds(&gradient, &own, folds().as_deref(), saved)
+            return gradient;
         }
+        let folds = if is_half { None } else { folds() };
+        body.reading_folds(&gradient, &own, folds.as_deref(), saved)
     }
 
     /// What the arguments of the op of this order are: inputs, and outputs.

@@ -173,8 +173,11 @@ fn positions_and_masks_are_read() -> Result<()> {
     if !compare::<f64, Ix1>(&forward, &["z"], 1e-14)? {
         return Ok(());
     }
+    let [first, second] =
+        ["saved_1", "saved_2"].map(|name| forward().run()?.array::<f64, Ix1>(name).map(kept));
+    let (first, second) = (first?, second?);
     compare::<f64, Ix2>(
-        &move || gradient::<loss>(1).input(x).input(label).input(keep).input(z),
+        &move || gradient::<loss>(1).input(x).input(label).input(keep).input(first).input(second).input(z),
         &["x_grad"],
         1e-14,
     )?;

@@ -39,14 +39,16 @@ def main(arguments: list[str] | None = None) -> int:
         made = [_sdist.sdist(crate, options.out)] if options.sdist else []
         profile = "release" if options.release else "dist"
         made.append(_package.wheel(crate, options.out, profile, compatibility=options.compatibility))
+        sizes = [path.stat().st_size for path in made]
     except (Error, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps([{"path": str(path), "bytes": path.stat().st_size} for path in made], indent=2))
+        files = zip(made, sizes, strict=True)
+        print(json.dumps([{"path": str(path), "bytes": size} for path, size in files], indent=2))
     else:
-        for path in made:
-            print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
+        for path, size in zip(made, sizes, strict=True):
+            print(f"{path}  {size / 1e6:.1f} MB")
     return 0
 
 

@@ -92,6 +92,18 @@ def test_a_long_sum_is_exact_but_for_few_roundings(reductions: opsmith.Library) 
     assert abs(float(reductions.norm(x)) / exact - 1) <= bound
 
 
+def test_half_precision_reads_nothing_that_is_saved(reductions: opsmith.Library) -> None:
+    x, gamma = numbers(3, 50, dtype="float16"), numbers(50, dtype="float16")
+    none, zeros = np.full(3, np.nan, "float16"), np.zeros(3, "float16")
+    for gradient in zip(
+        reductions.layer_norm_grad(x, gamma, gamma, none, none, x),
+        reductions.layer_norm_grad(x, gamma, gamma, zeros, zeros, x),
+        strict=True,
+    ):
+        assert np.isfinite(gradient[0]).all()
+        np.testing.assert_array_equal(*gradient)
+
+
 SAME_BITS = """
 import hashlib, sys
 import numpy as np, opsmith

@@ -1,6 +1,7 @@
 //! Outputs that a gradient reads instead of computing them again, and whether that pays.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::axes::Axes;
 use crate::expr::graph::{Argument, Graph, Value};
@@ -185,7 +186,7 @@ impl Graph {
     }
 
     /// The folds, by node, that a gradient which reads these outputs had better read than compute again: those of which each lies on some of the
-    /// axes of an argument, so that it takes little memory beside that.
+    /// axes of an argument, and on no others than an output does, so that it takes little memory beside those.
     pub fn worth_saving(&self, inputs: &[usize], read: &[usize]) -> Vec<Id> {
         let all: Vec<Axes> = self.input_axes().chain(self.output_axes()).collect();
         let axes = self.axes();
@@ -196,6 +197,8 @@ impl Graph {
         let is_candidate = |id: &Id| {
             let own = axes[id.index()];
             let is_small = all.iter().any(|argument| own != *argument && own.is_within(*argument));
+            // There are as many of it as an output has dims in front.
+            let is_small = is_small && self.output_axes().any(|output| own.is_within(output));
             let is_small = is_small && free.is_within(own);
             matches!(self.nodes[id.index()], Node::Fold(..)) && is_small && !self.outputs.contains(id)
         };
@@ -206,9 +209,9 @@ impl Graph {
             let on: Vec<Axes> = folds.iter().map(|id| axes[id.index()]).collect();
             let reading = self.reading_folds(&gradient, read, Some(&folds), &on);
             let before = folds.len();
-            let mut places = first..;
+            let (saved, mut places) = (first..first + before, first..);
             folds.retain(|_| {
-                places.next().is_some_and(|place| reading.reads(place) && !reading.is_matched(place))
+                places.next().is_some_and(|place| reading.reads(place) && !reading.is_matched(place, &saved))
             });
             if folds.len() == before {
                 return folds;
@@ -310,12 +313,21 @@ impl Graph {
             .any(|node| matches!(node, Node::Compare(..) | Node::Unary(Unary::Sign | Unary::Floor, _)))
     }
 
-    /// Whether an input, or what is computed from it, is compared with other numbers than constants. What is saved is not rounded, but equal
-    /// only to what was computed by the same instructions.
-    fn is_matched(&self, input: usize) -> bool {
-        let is_constant = |id: Id| self.nodes[id.index()].constant().is_some();
-        self.users(input)
-            .any(|node| matches!(*node, Node::Compare(_, a, b) if !is_constant(a) && !is_constant(b)))
+    /// Whether an input, or what is computed from it, is compared with numbers that are computed from others than `saved` too, or jumps with
+    /// such a number. What is saved is not rounded, but equal only to what was computed by the same instructions.
+    fn is_matched(&self, input: usize, saved: &Range<usize>) -> bool {
+        let mut is_of_saved: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            is_of_saved.push(match *node {
+                Node::Input(position) => saved.contains(&(position as usize)),
+                Node::Index(_) => false,
+                _ => node.operands().all(|id| is_of_saved[id.index()]),
+            });
+        }
+        let is_mixed = |node: &Node| node.operands().any(|id| !is_of_saved[id.index()]);
+        let jumps =
+            |node: &Node| matches!(node, Node::Compare(..) | Node::Unary(Unary::Sign | Unary::Floor, _));
+        self.users(input).any(|node| jumps(node) && is_mixed(node))
     }
 
     /// The nodes that are computed from an input.

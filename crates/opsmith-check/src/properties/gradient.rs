@@ -82,7 +82,7 @@ pub(super) fn is_that_of_differences(
     let case =
         &case.ok_or_else(|| Trouble::Reject("the op that it differentiates refuses the inputs".into()))?;
     let outputs = lab.accepted(subject, case)?;
-    let weights = Weights::new(setting, &outputs);
+    let weights = Weights::of(setting, &outputs, is_differentiable);
     let (gradient, call) = weights.gradient_call(setting, case, &outputs)?;
     compare(lab, setting, case, &weights, (gradient, &call), &targets)
         .and_then(|compared| {
@@ -102,7 +102,8 @@ pub(crate) fn holds_of_gradient(
     target: &Subject,
 ) -> Result<u32, Trouble> {
     let outputs = lab.accepted(setting.subject, case)?;
-    let (subject, mut call) = Weights::new(setting, &outputs).gradient_call(setting, case, &outputs)?;
+    let weights = Weights::of(setting, &outputs, is_float);
+    let (subject, mut call) = weights.gradient_call(setting, case, &outputs)?;
     call.layouts = case.layouts.iter().copied().cycle().take(call.flat().count()).collect();
     let setting = Setting { subject, ..*setting };
     if subject.index != target.index {
@@ -132,14 +133,16 @@ fn with_saved(
     let Some((forward, taken)) = saved(setting, targets) else {
         return Ok(cases.into_iter().map(Some).collect());
     };
+    let (op, own) = (&setting.subject.signature, &forward.signature);
+    let has = |name: &str| op.inputs.iter().any(|input| input.name == name);
+    // Where the op takes less than the forward op, what that saved is a number as any.
+    if !own.inputs.iter().all(|input| has(&input.name)) {
+        return Ok(cases.into_iter().map(Some).collect());
+    }
+    let is_known = |name: &str| own.attr_index(name).is_some_and(|attr| !own.attrs[attr].inferred);
     let own = |case: &Case| Case {
-        inputs: forward
-            .signature
-            .inputs
-            .iter()
-            .map(|input| case.named(setting.subject, &input.name))
-            .collect(),
-        attrs: case.attrs.clone(),
+        inputs: own.inputs.iter().map(|input| case.named(setting.subject, &input.name)).collect(),
+        attrs: case.attrs.iter().filter(|(name, _)| is_known(name)).cloned().collect(),
         layouts: vec![],
     };
     let calls = cases.iter().map(|case| own(case).call(forward, FILL)).collect();
@@ -252,11 +255,12 @@ fn compare(
 struct Weights(Vec<Vec<TensorValue>>);
 
 impl Weights {
-    fn new(setting: &Setting<'_, '_>, outputs: &Outputs) -> Weights {
+    /// Those of outputs whose dtypes count.
+    fn of(setting: &Setting<'_, '_>, outputs: &Outputs, counts: fn(DType) -> bool) -> Weights {
         let defs = setting.subject.signature.outputs.iter().enumerate();
         let weights = defs.map(|(output, def)| {
             let weight = |(i, value): (usize, &Arc<TensorValue>)| {
-                let counts = is_differentiable(value.dtype) && !def.saved;
+                let counts = counts(value.dtype) && !def.saved;
                 let elements = value.shape.iter().product::<usize>();
                 let weight = |element: usize| {
                     let bits = mix((output * 64 + i) as u64, element as u64);

@@ -197,7 +197,13 @@ impl Property {
 
     /// What the cases of an op look like, of which those of its gradients are made.
     pub(crate) fn profile_by_gradients(self, subject: &Subject) -> Profile {
-        Profile { dtypes: gradient::dtypes(subject), ..self.profile(subject) }
+        let profile = self.profile(subject);
+        match self {
+            Property::Gradient | Property::Parallel => {
+                Profile { dtypes: gradient::dtypes(subject), ..profile }
+            }
+            _ => profile,
+        }
     }
 
     /// What its cases look like.

@@ -156,7 +156,14 @@ fn wired(signature: &Signature, wiring: &GradientWiring) -> String {
         GradientInput::Output(at) => output(at),
         GradientInput::OutputGradient(at) => format!("{}_grad", output(at)),
     });
+    // One of that name may be there already.
+    let mut named: Vec<String> = Vec::new();
+    for name in sources {
+        let numbered = (2..).map(|number| format!("{name}_{number}"));
+        let free = std::iter::once(name.clone()).chain(numbered).find(|name| !named.contains(name));
+        named.extend(free);
+    }
     let targets = wiring.outputs.iter().map(|&at| input(at));
-    let (sources, targets) = (sources.collect::<Vec<_>>(), targets.collect::<Vec<_>>());
-    format!("{}, from {}, with respect to {}", wiring.op, sources.join(", "), targets.join(", "))
+    let targets = targets.collect::<Vec<_>>();
+    format!("{}, from {}, with respect to {}", wiring.op, named.join(", "), targets.join(", "))
 }

@@ -8,7 +8,7 @@ use common::{assert_close, gradient, numbers};
 use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::{Array, Array1, Array2, ArrayD, Zip};
 use opsmith::prelude::*;
-use opsmith::testing::{self, call};
+use opsmith::testing::{self, Call, call};
 use opsmith::{Code, Library, infer_error, infer_ok};
 
 /// The softmax of each row.
@@ -56,6 +56,11 @@ fn p_norm<R: Rows>(
     if of == "root" { sum.pow(R::One::of(1.0) / p) } else { sum.log() / p }
 }
 
+/// What a call of an op saves for its gradients, by its place among that.
+fn saved<T: Element>(forward: Call<'_>, place: usize) -> ArrayD<T> {
+    forward.run().unwrap().array(&format!("saved_{place}")).unwrap()
+}
+
 /// The softmax of the rows of the last axis.
 fn expected_softmax(x: &ArrayD<f64>) -> ArrayD<f64> {
     let mut y = x.clone();
@@ -97,7 +102,7 @@ fn the_definition_is_read_off_the_function() {
     assert_eq!(op.gradient_wiring().unwrap().op, "SoftmaxGrad");
     let scaled = library.op("Scaled").unwrap().signature();
     let names: Vec<&str> = scaled.inputs.iter().chain(&scaled.outputs).map(|arg| arg.name.as_str()).collect();
-    assert_eq!(names, ["x", "gamma", "weight", "scaled", "size"]);
+    assert_eq!(names, ["x", "gamma", "weight", "scaled", "size", "saved_1"]);
     assert_eq!(library.op("ScaledGradGrad").unwrap().gradient_wiring().unwrap().op, "ScaledGradGradGrad");
     assert!(library.op("ScaledGradGradGrad").unwrap().gradient_wiring().is_none());
 }
@@ -107,7 +112,7 @@ fn shapes_are_inferred_for_every_order() {
     infer_ok!(testing::shapes::<softmax>(), "[2,3]", "[2,3]");
     infer_ok!(testing::shapes::<total>(), "[2,?,4]", "[2,d0_1]");
     infer_ok!(testing::shapes::<total>(), "?", "?");
-    infer_ok!(testing::shapes::<with_everything>(), "[5,1,3];[3];[4]", "[5,4,3];[5,4]");
+    infer_ok!(testing::shapes::<with_everything>(), "[5,1,3];[3];[4]", "[5,4,3];[5,4];[5,4]");
     infer_error!(testing::shapes::<with_everything>(), "must equal", "[2,3];[4];[2]");
     infer_error!(testing::shapes::<total>(), "Total: `axes` is 1, but the inputs have only 0 dims", "[]");
 }
@@ -184,7 +189,9 @@ fn gradients_of_many_short_rows_are_those_of_a_few() {
                 1 => array.clone(),
                 _ => array.slice_axis(Axis(axis), rows.clone().into()).to_owned(),
             };
-            let inputs = [cut(&x, 1), cut(&gamma, 1), cut(&weight, 0), cut(&scaled, 1), cut(&size, 1)];
+            let [x, gamma, weight] = [cut(&x, 1), cut(&gamma, 1), cut(&weight, 0)];
+            let sum = saved(call::<with_everything>().input(&x).input(&gamma).input(&weight), 1);
+            let inputs = [x, gamma, weight, sum, cut(&scaled, 1), cut(&size, 1)];
             let call = inputs.iter().fold(gradient::<with_everything>(1), |call, input| call.input(input));
             let outputs = call.threads(threads).run().unwrap();
             ["x_grad", "gamma_grad", "weight_grad"].map(|name| outputs.array::<f64, IxDyn>(name).unwrap())
@@ -278,8 +285,10 @@ fn gradients_agree_with_differences() {
             let (scaled, size) = run(inputs);
             (&scaled * &weights.0).sum() + (&size * &weights.1).sum()
         };
+        let own = call::<with_everything>().input(&inputs[0]).input(&inputs[1]).input(&inputs[2]);
+        let folded = saved::<f64>(own, 1);
         let call = gradient::<with_everything>(1).input(&inputs[0]).input(&inputs[1]).input(&inputs[2]);
-        let outputs = call.input(&weights.0).input(&weights.1).threads(2).run().unwrap();
+        let outputs = call.input(&folded).input(&weights.0).input(&weights.1).threads(2).run().unwrap();
         for (index, name) in ["x_grad", "gamma_grad", "weight_grad"].iter().enumerate() {
             let mut slopes = inputs[index].clone();
             for place in 0..slopes.len() {
@@ -293,7 +302,14 @@ fn gradients_agree_with_differences() {
             assert_close(&outputs.array(name).unwrap(), &slopes, 1e-6);
         }
         let only = gradient::<with_everything>(1).input(&inputs[0]).input(&inputs[1]).input(&inputs[2]);
-        let only = only.absent().input(&weights.1).without("x_grad").without("gamma_grad").run().unwrap();
+        let only = only
+            .input(&folded)
+            .absent()
+            .input(&weights.1)
+            .without("x_grad")
+            .without("gamma_grad")
+            .run()
+            .unwrap();
         assert!(!only.has("x_grad"));
         let expected = outputs_of_size(&inputs, &weights.1);
         assert_close(&only.array("weight_grad").unwrap(), &expected, 1e-12);
@@ -337,7 +353,9 @@ fn results_are_the_same_bits_for_any_number_of_threads() {
             let y = call::<softmax>().input(&x).threads(threads).run().unwrap();
             let y: ArrayD<f32> = y.array("y").unwrap();
             let size = numbers(&shape[..shape.len() - 1], 9).mapv(|x| x as f32);
-            let outputs = gradient::<with_everything>(1).input(&x).input(&gamma).input(&weight);
+            let own = call::<with_everything>().input(&x).input(&gamma).input(&weight).threads(threads);
+            let sum = saved::<f32>(own, 1);
+            let outputs = gradient::<with_everything>(1).input(&x).input(&gamma).input(&weight).input(&sum);
             let outputs = outputs.input(&x).input(&size).threads(threads).run().unwrap();
             let grads = ["x_grad", "gamma_grad", "weight_grad"];
             (y, grads.map(|name| outputs.array::<f32, IxDyn>(name).unwrap()))
@@ -389,8 +407,9 @@ fn empty_rows_and_no_rows() {
         let (x, gamma) = (Array2::<f64>::zeros(x), Array1::<f64>::zeros(gamma));
         let weight = Array1::<f64>::ones(weight);
         let size = Array1::<f64>::ones(x.nrows());
-        let call =
-            gradient::<with_everything>(1).input(&x).input(&gamma).input(&weight).input(&x).input(&size);
+        let sum = saved::<f64>(call::<with_everything>().input(&x).input(&gamma).input(&weight), 1);
+        let call = gradient::<with_everything>(1).input(&x).input(&gamma).input(&weight).input(&sum);
+        let call = call.input(&x).input(&size);
         let outputs = call.run().unwrap();
         assert!(outputs.array::<f64, Ix1>("gamma_grad").unwrap().iter().all(|x| *x == 0.0));
         assert_eq!(outputs.array::<f64, Ix2>("x_grad").unwrap().dim(), x.dim());
@@ -478,11 +497,12 @@ fn what_is_not_taken_has_no_effect() {
     let y = call::<masked_mean>().input(&x).run().unwrap().array::<f64, Ix1>("y").unwrap();
     assert_eq!(y, array![0.375, 0.0, 0.5]);
     let ones = Array1::<f64>::ones(3);
-    let outputs = gradient::<masked_mean>(1).input(&x).input(&ones).run().unwrap();
+    let there = saved::<f64>(call::<masked_mean>().input(&x), 1);
+    let outputs = gradient::<masked_mean>(1).input(&x).input(&there).input(&ones).run().unwrap();
     let expected = array![[0.0, -0.125, -0.03125], [0.0, 0.0, 0.0], [0.0, -0.5, 0.0]];
     assert_eq!(outputs.array::<f64, Ix2>("x_grad").unwrap(), expected);
     let all = Array2::<f64>::ones((3, 3));
-    let outputs = gradient::<masked_mean>(2).input(&x).input(&ones).input(&all).run().unwrap();
+    let outputs = gradient::<masked_mean>(2).input(&x).input(&there).input(&ones).input(&all).run().unwrap();
     let expected = array![[0.0, 0.125, 0.015625], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]];
     assert_eq!(outputs.array::<f64, Ix2>("x_grad").unwrap(), expected);
     assert_eq!(outputs.array::<f64, Ix1>("y_grad_grad").unwrap(), array![-0.15625, 0.0, -0.5]);
@@ -497,7 +517,10 @@ fn more_elements_than_32_bits_count_are_folded() {
     assert!((outputs.array::<f32, Ix0>("y").unwrap()[[]] / n as f32 - 1.0).abs() <= f32::EPSILON);
     let shape = (2049, 1 << 20);
     let (x, rows) = (one.broadcast(shape).unwrap(), one.broadcast(shape.0).unwrap());
-    let outputs = gradient::<with_everything>(1).input(&x).input(&one).input(&one).input(&x).input(&rows);
+    let sum = Array1::from_elem(1, shape.1 as f32);
+    let sums = sum.broadcast(shape.0).unwrap();
+    let outputs = gradient::<with_everything>(1).input(&x).input(&one).input(&one).input(&sums);
+    let outputs = outputs.input(&x).input(&rows);
     let outputs = outputs.without("x_grad").without("weight_grad").threads(2).run().unwrap();
     // Every position adds the shift, as `x` is its own mean.
     assert_eq!(outputs.array::<f32, Ix1>("gamma_grad").unwrap()[0], (shape.0 * shape.1) as f32 * 0.5);

@@ -99,8 +99,9 @@ fn forty_inputs_are_computed() {
     let outputs = inputs.iter().fold(call::<sum_of_forty>(), |call, input| call.input(input)).run().unwrap();
     assert_close(&outputs.array("y").unwrap(), &(&each * &one), 1e-12);
     let weights = numbers(&[6], 99);
-    let outputs =
-        inputs.iter().chain([&weights]).fold(gradient::<sum_of_forty>(1), |call, input| call.input(input));
+    let sum = outputs.array::<f64, IxDyn>("saved_1").unwrap();
+    let taken = inputs.iter().chain([&sum, &weights]);
+    let outputs = taken.fold(gradient::<sum_of_forty>(1), |call, input| call.input(input));
     let outputs = outputs.threads(2).run().unwrap();
     assert_close(&outputs.array("a0_grad").unwrap(), &(&each * &weights), 1e-12);
     let by_row = (&one * &weights).insert_axis(Axis(1));
@@ -127,9 +128,10 @@ fn rows_across_memory_are_computed_as_rows_along_it() {
         let along = x.t().as_standard_layout().into_owned();
         let of = |x: &ArrayD<f64>, axis: i64, weights: &ArrayD<f64>| {
             let outputs = call::<scaled>().input(x).attr("axes", vec![axis]).threads(threads).run().unwrap();
-            let [scaled, spread]: [ArrayD<f64>; 2] =
-                ["scaled", "spread"].map(|name| outputs.array(name).unwrap());
-            let call = gradient::<scaled>(1).input(x).input(&spread).input(weights).input(&spread);
+            let [scaled, spread, sum]: [ArrayD<f64>; 3] =
+                ["scaled", "spread", "saved_1"].map(|name| outputs.array(name).unwrap());
+            let call =
+                gradient::<scaled>(1).input(x).input(&spread).input(&sum).input(weights).input(&spread);
             let outputs = call.attr("axes", vec![axis]).threads(threads).run().unwrap();
             (scaled, spread, outputs.array::<f64, IxDyn>("x_grad").unwrap())
         };

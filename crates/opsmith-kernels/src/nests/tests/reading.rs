@@ -42,6 +42,59 @@ fn difference(plain: &[Array], reading: &[Array]) -> Option<String> {
     both.into_iter().find(differs).map(|(a, b, scale)| format!("{b} is not {a}, scale {scale}"))
 }
 
+/// Whether folds are saved, and what is wrong with gradients of the first and second order that read them.
+fn compare_saved(seed: u64) -> (bool, Option<String>) {
+    let mut random = Random(seed);
+    let sizes: Vec<usize> = (0..1 + random.below(3)).map(|_| random.of(&[1, 2, 3, 5])).collect();
+    let made = graphs::graph(&mut random, &sizes);
+    let numbers: Vec<usize> =
+        (0..made.inputs.len()).filter(|input| made.inputs[*input].1 == Kind::Number).collect();
+    let outputs = made.graph.worth_reading(&numbers);
+    let folds = made.graph.worth_saving(&numbers, &outputs);
+    if folds.is_empty() {
+        return (false, None);
+    }
+    let axes: Vec<Axes> = folds.iter().map(|id| made.graph.axes_of(*id)).collect();
+    let mut own = arrays(&mut random, &made.inputs, &sizes, false);
+    let results = evaluate(&made.graph.saving(Some(&folds), &axes), &sizes, &own);
+    let (results, saved) = results.split_at(made.outputs.len());
+    for output in &outputs {
+        let (axes, result) = (made.outputs[*output].0, &results[*output]);
+        let mut numbers = Vec::new();
+        each_position(axes, &sizes, |at| numbers.push(result.numbers[result.index(&sizes, at)]));
+        own.push(Array { axes, numbers });
+    }
+    let mut gradient = made.graph.gradient_reading(&outputs);
+    let mut given: Vec<Array> = arrays(&mut random, &made.outputs, &sizes, false);
+    for order in 1..=2 {
+        // A gradient of many nodes is evaluated node by node, which takes long.
+        if gradient.nodes().len() > 1000 {
+            break;
+        }
+        let reading = made.graph.reading_folds(&gradient, &outputs, Some(&folds), &axes);
+        let plain = evaluate(&gradient, &sizes, &[&own[..], &given].concat());
+        let reading = evaluate(&reading, &sizes, &[&own[..], saved, &given].concat());
+        if let Some(wrong) = difference(&plain, &reading) {
+            return (true, Some(format!("seed {seed}, order {order}: {wrong}\n{}", made.graph.formula())));
+        }
+        let arguments: Vec<(Axes, Kind)> = gradient.output_axes().map(|axes| (axes, Kind::Number)).collect();
+        given.extend(arrays(&mut random, &arguments, &sizes, false));
+        gradient = gradient.gradient();
+    }
+    (true, None)
+}
+
+#[test]
+fn gradients_that_read_what_is_saved_are_the_same() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("OPSMITH_FUZZ_SEED").unwrap_or(0);
+    let all = (first..first + number("OPSMITH_FUZZ_COUNT").unwrap_or(600)).map(compare_saved);
+    let (saving, wrong): (Vec<bool>, Vec<Option<String>>) = all.unzip();
+    let wrong: Vec<String> = wrong.into_iter().flatten().take(3).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(saving.contains(&true) || saving.len() < 100, "no graph saved anything");
+}
+
 /// Whether outputs are read, and what is wrong with that.
 fn compare(seed: u64) -> (bool, Option<String>) {
     let mut random = Random(seed);
