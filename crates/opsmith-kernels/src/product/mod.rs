@@ -89,6 +89,16 @@ pub(crate) fn of_f64(mut product: Product<'_, f64>, compute: Option<&Compute<'_>
     if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
 }
 
+/// The product of matrices of float32, which does not depend on how many threads there are.
+pub(crate) fn of_f32_by_shape(mut product: Product<'_, f32>, compute: Option<&Compute<'_>>) -> Result<()> {
+    if product.is_trivial() { Ok(()) } else { threads::product_by_shape(product, compute) }
+}
+
+/// The product of matrices of float64, which does not depend on how many threads there are.
+pub(crate) fn of_f64_by_shape(mut product: Product<'_, f64>, compute: Option<&Compute<'_>>) -> Result<()> {
+    if product.is_trivial() { Ok(()) } else { threads::product_by_shape(product, compute) }
+}
+
 /// The product of matrices of floats of 16 bits, which `narrow` makes of float32.
 pub(crate) fn of_half<T: AnyFloat + Into<f32>>(
     mut product: Product<'_, T>,
