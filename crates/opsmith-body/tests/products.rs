@@ -13,8 +13,9 @@ fn of(output: &[usize], body: fn(Expr, Expr) -> Expr) -> Graph {
 }
 
 /// What a graph is cut into, a letter for each part.
-fn parts(graph: &Graph, sizes: [usize; 3], direct: [bool; 3]) -> String {
-    let Some(products) = graph.at_products(&sizes, &direct) else { return "whole".into() };
+fn parts(graph: &Graph, sizes: [usize; 3], dense: [Option<usize>; 3]) -> String {
+    let dense = dense.map(|axis| axis.map(|axis| Axes::at(&[axis])));
+    let Some(products) = graph.at_products(&sizes, &dense) else { return "whole".into() };
     let letter = |part: &Part| match part {
         Part::Graph(..) => 'g',
         Part::Product(_) => 'p',
@@ -22,7 +23,8 @@ fn parts(graph: &Graph, sizes: [usize; 3], direct: [bool; 3]) -> String {
     products.parts.iter().map(letter).collect()
 }
 
-const ALL: [bool; 3] = [true; 3];
+/// Dense along i, j, and the last axis of the output.
+const ALL: [Option<usize>; 3] = [Some(I), Some(J), Some(J)];
 const SIZES: [usize; 3] = [100, 100, 100];
 
 fn sum(x: Expr) -> Expr {
@@ -35,14 +37,14 @@ fn large_products_are_steps_of_their_own() {
     assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y).tanh()), SIZES, ALL), "pg");
     assert_eq!(parts(&of(&[I, J], |x, y| sum(x.exp() * y).tanh()), SIZES, ALL), "gpg");
     // What cannot be read or written where it lies is copied.
-    assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y)), SIZES, [false, true, true]), "gp");
-    assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y)), SIZES, [true, true, false]), "pg");
+    assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y)), SIZES, [None, Some(J), Some(J)]), "gp");
+    assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y)), SIZES, [Some(I), Some(J), None]), "pg");
 }
 
 #[test]
 fn a_product_of_products_waits_for_them() {
     let graph = of(&[I, K], |x, y| (sum(x * y).sigmoid() * y).sum(Axis::new(J)));
-    let cut = graph.at_products(&SIZES, &ALL).unwrap();
+    let cut = graph.at_products(&SIZES, &ALL.map(|axis| axis.map(|axis| Axes::at(&[axis])))).unwrap();
     let places: Vec<Place> = cut
         .parts
         .iter()
@@ -64,6 +66,10 @@ fn other_sums_are_not() {
     // Few numbers.
     whole(&[I, J], |x, y| sum(x * y), [20, 20, 20]);
     whole(&[I, J], |x, y| sum(x * y), [1000, 1000, 2]);
+    // What is dense along what is summed is read as it lies, unless it is large.
+    let along = [Some(K), Some(K), Some(J)];
+    assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y)), SIZES, along), "whole");
+    assert_eq!(parts(&of(&[I, J], |x, y| sum(x * y)), [64, 1000, 500], along), "p");
     // No product.
     whole(&[I, J], |x, y| sum((x - y) * (x - y)), SIZES);
     whole(&[I], |x, y| sum(x * x) + sum(y * 0.0).sum(Axis::new(J)), SIZES);

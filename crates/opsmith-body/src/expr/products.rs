@@ -12,6 +12,11 @@ const LEAST_SIDE: usize = 8;
 /// A product has at least so many multiplications: with fewer, the code of nests takes no longer.
 const LEAST: usize = 1 << 18;
 
+/// Where both factors lie one number after another along what is summed, the code of nests takes as long but for large factors, each
+/// number of which is read from memory: that many numbers are one, and so many are summed.
+const LEAST_FACTOR: usize = 1 << 18;
+const LEAST_SUMMED: usize = 1 << 8;
+
 /// A graph cut at its products of matrices.
 pub struct Products {
     /// The axes of each array of temporary memory.
@@ -54,8 +59,8 @@ struct Found {
 struct Finder<'a> {
     graph: &'a Graph,
     sizes: &'a [usize],
-    /// Which inputs, and behind those which outputs, products can read and write where they lie.
-    direct: &'a [bool],
+    /// Of the inputs, and behind those of the outputs, that products can read and write where they lie, the axes along which they are dense.
+    dense: &'a [Option<Axes>],
     axes: Vec<Axes>,
     /// How many numbers the largest argument has: what goes through memory has no more.
     most: usize,
@@ -66,8 +71,12 @@ impl Finder<'_> {
         axes.iter().map(|axis| self.sizes[axis.index()]).fold(1, usize::saturating_mul)
     }
 
-    fn is_direct(&self, id: Id) -> bool {
-        matches!(self.graph.nodes[id.index()], Node::Input(input) if self.direct[input as usize])
+    /// The axes along which an input is dense, if products can read it where it lies.
+    fn dense(&self, id: Id) -> Option<Axes> {
+        match self.graph.nodes[id.index()] {
+            Node::Input(input) => self.dense[input as usize],
+            _ => None,
+        }
     }
 
     /// The product that a node is, if it is large.
@@ -89,8 +98,11 @@ impl Finder<'_> {
         let is_large = counts.iter().all(|count| *count >= LEAST_SIDE)
             && counts.into_iter().fold(1, usize::saturating_mul) >= LEAST
             && self.count(found.shared) > 0;
-        let fits = |id: &Id| self.is_direct(*id) || self.count(self.axes[id.index()]) <= self.most;
-        (summed.is_within(both) && is_large && [id, a, b].iter().all(fits)).then_some(found)
+        let is_along = |id: Id| self.dense(id).is_some_and(|dense| !dense.both(summed).is_empty());
+        let largest = self.count(of_a).max(self.count(of_b));
+        let pays = !(is_along(a) && is_along(b)) || largest >= LEAST_FACTOR && counts[2] >= LEAST_SUMMED;
+        let fits = |id: &Id| self.dense(*id).is_some() || self.count(self.axes[id.index()]) <= self.most;
+        (summed.is_within(both) && is_large && pays && [id, a, b].iter().all(fits)).then_some(found)
     }
 
     /// The products that are computed, and the nodes that others are computed from.
@@ -117,14 +129,14 @@ impl Finder<'_> {
 }
 
 impl Graph {
-    /// The graph cut at its large products of matrices, for axes of these sizes; nothing where it has none. `direct` says which inputs, and
-    /// then which outputs, are numbers that products read and write where they lie.
-    pub fn at_products(&self, sizes: &[usize], direct: &[bool]) -> Option<Products> {
+    /// The graph cut at its large products of matrices, for axes of these sizes; nothing where it has none. `dense` has, for each
+    /// input and then each output that products can read or write where it lies, the axes along which its numbers lie one after another.
+    pub fn at_products(&self, sizes: &[usize], dense: &[Option<Axes>]) -> Option<Products> {
         if !self.nodes.iter().any(|node| matches!(node, Node::Fold(Fold::Sum, ..))) {
             return None;
         }
         let graph = self.without_detached();
-        let mut finder = Finder { axes: graph.axes(), graph: &graph, sizes, direct, most: 0 };
+        let mut finder = Finder { axes: graph.axes(), graph: &graph, sizes, dense, most: 0 };
         let arguments = graph.input_axes().chain(graph.output_axes());
         finder.most = arguments.map(|axes| finder.count(axes)).max().unwrap_or(0);
         let (products, read) = finder.all();
@@ -161,7 +173,9 @@ impl<'a> Cut<'a> {
             cut.place(id, place);
             for factor in cut.products[&id].factors {
                 let place = match graph.nodes[factor.index()] {
-                    Node::Input(input) if finder.is_direct(factor) => Some(Place::Input(input as usize)),
+                    Node::Input(input) if finder.dense(factor).is_some() => {
+                        Some(Place::Input(input as usize))
+                    }
                     _ => None,
                 };
                 cut.place(factor, place);
@@ -176,7 +190,7 @@ impl<'a> Cut<'a> {
         let mut outputs = (0..graph.outputs.len()).filter(|output| graph.outputs[*output] == id);
         let output = outputs.next().filter(|_| outputs.next().is_none())?;
         let lies = graph.results[output].axes == self.finder.axes[id.index()];
-        (lies && self.finder.direct[graph.input_count() + output]).then_some(output)
+        (lies && self.finder.dense[graph.input_count() + output].is_some()).then_some(output)
     }
 
     /// Has a number be in some place, or in temporary memory.

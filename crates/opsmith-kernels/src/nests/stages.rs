@@ -35,15 +35,16 @@ impl Cut {
         (placed, lies): (&[Placed], &[Lie]),
         inputs: usize,
     ) -> Cut {
-        let is_same = T::HELD == Held::Same;
-        let is_direct = |(placed, lie): (&Placed, &Lie)| {
+        let dense = |(placed, lie): (&Placed, &Lie)| {
             let goes_on = lie.along.iter().all(|stride| *stride >= 0);
-            is_same && placed.kind == Kind::Number && !placed.data.is_null() && goes_on
+            let is_direct = placed.kind == Kind::Number && !placed.data.is_null() && goes_on;
+            is_direct.then(|| lie.dense_along())
         };
-        let direct: Vec<bool> = placed.iter().zip(lies).map(is_direct).collect();
+        let dense: Vec<Option<Axes>> = placed.iter().zip(lies).map(dense).collect();
         let outputs = (0..placed.len() - inputs).map(Place::Output).collect();
         let whole = |graph| Products { temporaries: Vec::new(), parts: vec![Part::Graph(graph, outputs)] };
-        let products = if is_same { graph.at_products(sizes, &direct) } else { None };
+        // Those of 16 bits are computed in float32.
+        let products = if T::HELD == Held::Same { graph.at_products(sizes, &dense) } else { None };
         let Products { temporaries, parts } = products.unwrap_or_else(|| whole(graph));
         let lies = placed.iter().zip(lies).map(|(placed, lie)| {
             let held = if placed.data.is_null() { Held::Absent } else { held::<T>(placed.kind) };
