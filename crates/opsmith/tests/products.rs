@@ -178,3 +178,17 @@ fn the_second_order_is_the_same() {
         }
     }
 }
+
+#[test]
+fn a_card_saves_and_reads_the_same() {
+    let [x, w, bias, z_grad, saved] = of_layer([3, 4, 5]);
+    let forward = call::<layer>().input(&x).input(&w).input(&bias).run_cuda_on_processor().unwrap();
+    let Some(forward) = forward else { return };
+    assert_close(&forward.array("saved_1").unwrap(), &saved, 1e-12);
+    let inputs = [&x, &w, &bias, &saved, &z_grad];
+    let back = || inputs.iter().fold(gradient::<layer>(1), |call, input| call.input(*input));
+    let (ours, theirs) = (back().run_cuda_on_processor().unwrap().unwrap(), back().run().unwrap());
+    for name in ["x_grad", "w_grad", "bias_grad"] {
+        assert_close(&ours.array(name).unwrap(), &theirs.array(name).unwrap(), 1e-12);
+    }
+}

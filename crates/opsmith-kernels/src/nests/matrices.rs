@@ -5,10 +5,8 @@ use opsmith_body::{Axes, Axis, Product};
 use opsmith_core::{Compute, Result};
 
 use super::memory::Address;
+use crate::product::PER_NANOSECOND;
 use crate::stored::Wide;
-
-/// How many multiplications with an addition are done in a nanosecond.
-const PER_NANOSECOND: usize = 64;
 
 /// Dims along which two arrays are gone through as if they were one, or one of several loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

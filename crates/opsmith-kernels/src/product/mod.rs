@@ -11,6 +11,7 @@ mod vector;
 use ndarray::{ArrayView2, ArrayViewMut2, azip};
 use opsmith_core::{Compute, Error, Result, ensure, memory};
 
+pub(crate) use self::threads::PER_NANOSECOND;
 use crate::{AnyFloat, Float};
 
 /// The operands of `c = alpha · a · b + beta · c`, which fit each other.

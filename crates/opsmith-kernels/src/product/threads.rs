@@ -9,7 +9,7 @@ use super::Product;
 use super::native::{self, Native};
 
 /// How many multiplications with an addition are done in a nanosecond.
-const PER_NANOSECOND: usize = 64;
+pub(crate) const PER_NANOSECOND: usize = 64;
 
 /// The least work, in nanoseconds, that is worth a thread of its own. It is less than that of other loops: the threads of a
 /// model that multiplies matrices are awake.
