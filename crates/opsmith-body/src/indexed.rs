@@ -3,7 +3,7 @@
 use crate::axes::{Axes, Axis};
 use crate::body::Body;
 use crate::expr::{
-    Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, size_within, taken,
+    Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, save, size_within, taken,
 };
 use crate::scalar::{Mask, Scalar};
 
@@ -78,6 +78,11 @@ pub trait Indexed: Scalar<Mask: IndexedMask<Number = Self>> {
 
     /// The number at a position along an axis, which has to have it: else it is an error.
     fn at(self, axis: Axis, position: usize) -> Self;
+
+    /// The same number, which the op saves for its gradient: that reads it instead of computing it again. It takes as much memory as
+    /// it has numbers, and an axis that it does not lie on is not free.
+    #[must_use]
+    fn saved(self) -> Self;
 
     /// The mean along an axis; NaN of no numbers.
     fn mean(self, axis: Axis) -> Self {
@@ -243,6 +248,10 @@ impl Indexed for Expr {
         taken(axis, position);
         let here = Scalar::eq(node(Node::Index(axis)), Self::of(position as f64));
         Self::select(here, self, Self::of(0.0)).sum(axis)
+    }
+    fn saved(self) -> Self {
+        save(self);
+        self
     }
     fn smallest(self, axis: Axis, into: Axis) -> (Self, IndexExpr) {
         exact(axis);

@@ -206,3 +206,35 @@ fn what_is_compared_with_elements_is_not_saved() {
     }
     assert_eq!(saved(&of_row(Axes::FIRST, guarded::<Traced>)).0, 1);
 }
+
+/// A layer, whose numbers before its end may be said to be saved.
+fn layer<S: Indexed>(x: S, w: S, save: fn(S) -> S) -> S {
+    let gate = save((x * w).sum(Axis::new(1)));
+    gate * gate.tanh()
+}
+
+#[test]
+fn what_a_body_says_is_saved() {
+    let (x, w, y) = (Axes::at(&[0, 1]), Axes::at(&[2, 1]), Axes::at(&[0, 2]));
+    let of = |save: fn(Expr) -> Expr| {
+        trace_over(&["b", "k", "s"], &[("x", x), ("w", w)], &[("y", y)], |n| vec![layer(n[0], n[1], save)])
+    };
+    let all = |graph: &Graph| graph.worth_saving(&[0, 1], &reads(graph));
+    assert!(all(&of(|gate| gate)).is_empty(), "it is as large as the output");
+    let graph = of(|gate| gate.saved());
+    let saved = all(&graph);
+    assert_eq!(saved.iter().map(|id| graph.axes_of(*id)).collect::<Vec<_>>(), [y]);
+    let gradient = graph.gradient_reading(&reads(&graph));
+    let reading = graph.reading_folds(&gradient, &reads(&graph), Some(&saved), &[y]);
+    assert!(!reading.formula().contains("(x * w)"), "{}", reading.formula());
+    // What no gradient reads is not saved, and neither are inputs.
+    let linear = trace_over(&["b", "k"], &[("x", Axes::at(&[0, 1]))], &[("y", Axes::FIRST)], |n| {
+        vec![Indexed::sum(n[0], Axis::new(1)).saved() * 2.0]
+    });
+    assert!(linear.worth_saving(&[0], &[]).is_empty());
+    let inputs = trace_over(&["b"], &[("x", Axes::FIRST)], &[("y", Axes::FIRST)], |n| {
+        let x = n[0].saved();
+        vec![x * x.exp()]
+    });
+    assert!(inputs.worth_saving(&[0], &[]).is_empty());
+}

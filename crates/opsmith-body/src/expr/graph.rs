@@ -25,6 +25,8 @@ pub struct Graph {
     pub(crate) exact: Axes,
     /// The positions that such a graph takes numbers from.
     pub(crate) taken: Vec<(Axis, usize)>,
+    /// The numbers that such a graph says are to be saved for gradients.
+    pub(crate) saved: Vec<Id>,
 }
 
 /// An input or an output of a graph.
@@ -96,6 +98,7 @@ impl Graph {
             limits: Vec::new(),
             exact: Axes::NONE,
             taken: Vec::new(),
+            saved: Vec::new(),
         }
     }
 

@@ -13,7 +13,7 @@ impl Graph {
     #[must_use]
     pub fn lying_on(&self, inputs: &[Axes], outputs: &[Axes], batch: Axes, sizes: &[usize]) -> Self {
         assert_eq!((inputs.len(), outputs.len()), (self.inputs.len(), self.results.len()), "axes for each");
-        let mut graph = self.clone();
+        let mut graph = Self { saved: Vec::new(), ..self.clone() };
         for (argument, axes) in graph.inputs.iter_mut().zip(inputs) {
             argument.axes = *axes;
         }
@@ -116,6 +116,7 @@ impl Graph {
             let spread = |axes: Axes| if axes.has(axis) { axes.union(all) } else { axes };
             arguments.iter().map(|own| Argument { name: own.name.clone(), axes: spread(own.axes) }).collect()
         };
-        Self { nodes, outputs, inputs: of(&self.inputs), results: of(&self.results), ..self.clone() }
+        let (inputs, results) = (of(&self.inputs), of(&self.results));
+        Self { nodes, outputs, inputs, results, saved: Vec::new(), ..self.clone() }
     }
 }

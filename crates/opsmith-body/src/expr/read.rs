@@ -185,12 +185,13 @@ impl Graph {
         read
     }
 
-    /// The folds, by node, that a gradient which reads these outputs had better read than compute again: those of which each lies on some of the
-    /// axes of an argument, and on no others than an output does, so that it takes little memory beside those.
+    /// The numbers, by node, that a gradient which reads these outputs had better read than compute again: those that the body says, and the
+    /// folds of which each lies on some of the axes of an argument, and on no others than an output does, so that it takes little memory
+    /// beside those.
     pub fn worth_saving(&self, inputs: &[usize], read: &[usize]) -> Vec<Id> {
         let all: Vec<Axes> = self.input_axes().chain(self.output_axes()).collect();
         let axes = self.axes();
-        if self.nodes.iter().all(|node| !matches!(node, Node::Fold(..))) {
+        if self.saved.is_empty() && self.nodes.iter().all(|node| !matches!(node, Node::Fold(..))) {
             return Vec::new();
         }
         let free = self.output_axes().reduce(Axes::both).unwrap_or_default().minus(self.used_axes());
@@ -200,7 +201,9 @@ impl Graph {
             // There are as many of it as an output has dims in front.
             let is_small = is_small && self.output_axes().any(|output| own.is_within(output));
             let is_small = is_small && free.is_within(own);
-            matches!(self.nodes[id.index()], Node::Fold(..)) && is_small && !self.outputs.contains(id)
+            let is_small_fold = matches!(self.nodes[id.index()], Node::Fold(..)) && is_small;
+            let is_said = self.saved.contains(id) && self.nodes[id.index()].operands().next().is_some();
+            (is_small_fold || is_said) && !self.outputs.contains(id)
         };
         let mut folds: Vec<Id> = (0..self.nodes.len() as u32).map(Id).filter(is_candidate).collect();
         let (gradient, first) =
@@ -234,7 +237,7 @@ impl Graph {
             self.outputs.iter().map(number).chain(saved).collect()
         });
         let Self { nodes, outputs, attributes, results, .. } = graph;
-        Self { nodes, outputs, attributes, results, ..self.clone() }
+        Self { nodes, outputs, attributes, results, saved: Vec::new(), ..self.clone() }
     }
 
     /// A gradient of this graph, of any order, with some folds of the graph as inputs too, behind the graph's own and so many outputs: it reads

@@ -28,6 +28,8 @@ pub(crate) struct Recorder {
     /// The axes whose positions are told apart, and the positions that numbers are taken from.
     exact: Axes,
     taken: Vec<(Axis, usize)>,
+    /// The numbers that are to be saved for gradients.
+    saved: Vec<Id>,
 }
 
 impl Recorder {
@@ -95,9 +97,11 @@ pub(crate) fn record(
     let results: Vec<Id> = computation(&numbers).into_iter().map(|output| output.0).collect();
     let recorder = RECORDER.take().unwrap_or_default();
     drop(restore);
-    let mut graph = Graph::new(&recorder.nodes, &results, recorder.attributes, (inputs, outputs));
+    let all = [results.as_slice(), &recorder.saved].concat();
+    let mut graph = Graph::new(&recorder.nodes, &all, recorder.attributes, (inputs, outputs));
     graph.is_faithful = !recorder.is_taken_apart;
     (graph.limits, graph.exact, graph.taken) = (recorder.limits, recorder.exact, recorder.taken);
+    graph.saved = graph.outputs.split_off(results.len());
     graph
 }
 
@@ -216,6 +220,15 @@ pub(crate) fn exact(axis: Axis) {
 /// Says that a number is taken from a position along an axis.
 pub(crate) fn taken(axis: Axis, position: usize) {
     with(|r| r.taken.push((axis, position)));
+}
+
+/// Says that a number is to be saved for gradients.
+pub(crate) fn save(number: Expr) {
+    with(|r| {
+        if !r.saved.contains(&number.0) {
+            r.saved.push(number.0);
+        }
+    });
 }
 
 /// The size that an axis has of its own, if any; it must be at most that of another one.

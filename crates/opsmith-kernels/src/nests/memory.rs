@@ -30,6 +30,7 @@ impl<T: Stored> Data<T> {
 }
 
 /// An argument of a call, or temporary memory.
+#[derive(Clone)]
 pub(super) struct Operand<T: Stored> {
     data: Data<T>,
     along: [isize; Axis::MOST],
@@ -60,6 +61,10 @@ impl Address {
     /// Memory that lies so.
     pub(super) fn of(data: *mut u8, lies: &Lies) -> Self {
         Address { data, along: lies.along, axes: lies.axes }
+    }
+
+    pub(super) fn begin(&self) -> *mut u8 {
+        self.data
     }
 
     pub(super) fn stride(&self, axis: Axis) -> isize {

@@ -3,29 +3,28 @@
 mod axes;
 mod card;
 mod machine;
+mod matrices;
 mod memory;
 mod native;
 mod packed;
 mod pages;
 mod run;
+mod stages;
 #[cfg(test)]
 mod tests;
 mod work;
 
 use half::{bf16, f16};
-use opsmith_body::code::{Held, Lies, Vectors};
-use opsmith_body::{Axes, Axis, Graph, Kind, Nest, Nests};
+use opsmith_body::{Axes, Axis, Graph, Kind};
 use opsmith_core::tensor::{Extents, Strides};
 use opsmith_core::{Compute, DType, DeviceKind, Error, OpKernelConstruction, OpKernelContext, Result, bail};
 use smallvec::SmallVec;
 
 use self::axes::Spread;
 use self::card::OnCard;
-use self::memory::{Address, Operand};
 pub(crate) use self::native::is_possible;
-use self::native::{Made, Native};
 pub(crate) use self::pages::Pages;
-use self::run::Task;
+use self::stages::Cut;
 use crate::kept::{Given, Kept, bits};
 use crate::stored::Stored;
 
@@ -122,15 +121,6 @@ struct Variant {
     empty: u64,
 }
 
-/// What a variant was cut into: nests, and those as machine code that can be.
-struct Cut {
-    nests: Nests,
-    natives: Vec<Option<Native>>,
-}
-
-/// Rows of so many long vectors are short.
-const FEW_VECTORS: usize = 2;
-
 /// A graph, and the nests that it was cut into.
 pub(crate) struct Programs {
     graph: Graph,
@@ -186,30 +176,9 @@ impl Programs {
         let inputs = placed.len() - wanted.len();
         let cut =
             self.known.get(key.clone(), |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies)));
-        let operand = |(placed, lie): (&Placed, &axes::Lie)| match placed.data.is_null() {
-            true => Operand::absent(),
-            false => Operand::new(placed.data, placed.kind, lie),
-        };
-        let mut operands: Vec<Operand<T>> = placed.iter().zip(&lies).map(operand).collect();
-        let address =
-            |(placed, lie): (&Placed, &axes::Lie)| Address::new(placed.data, lie, bytes::<T>(placed.kind));
-        let mut addresses: Vec<Address> = placed.iter().zip(&lies).map(address).collect();
-        for &own in &cut.nests.temporaries {
-            let shape: Extents = own.iter().map(|axis| key.sizes[axis.index()]).collect();
-            let bytes = bytes_of(name, &shape, size_of::<T::Wide>())?;
-            let memory = compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
-            let lie = axes::Lie::dense(own, &key.sizes, space.axes);
-            addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));
-            operands.push(Operand::temporary(memory, &lie));
-        }
-        let task = Task {
-            nests: &cut.nests,
-            sizes: &key.sizes,
-            operands,
-            addresses,
-            counts: (inputs, wanted.len()),
-        };
-        task.run(compute, if is_native { &cut.natives } else { &[] })
+        let space = (key.sizes.as_slice(), space.axes);
+        // SAFETY: promised by the caller; the cut was made for arguments that lie so.
+        unsafe { cut.run::<T>((compute, name), space, (placed, &lies), inputs, is_native) }
     }
 
     /// What a variant is cut into.
@@ -219,8 +188,7 @@ impl Programs {
         (inputs, own): (usize, usize),
         (placed, lies): (&[Placed], &[axes::Lie]),
     ) -> Cut {
-        let (axes, dense): (Vec<Axes>, Vec<Axes>) =
-            lies.iter().map(|lie| (lie.axes, lie.dense_along())).unzip();
+        let axes: Vec<Axes> = lies.iter().map(|lie| lie.axes).collect();
         let graph = key.given.part(&self.graph);
         let graph =
             key.groups.iter().fold(graph, |graph, (axis, group)| graph.spread(*axis, *group, &key.sizes));
@@ -228,9 +196,7 @@ impl Programs {
         let batch =
             (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
         let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
-        let nests = Nests::new(&graph, &key.sizes, &dense);
-        let natives = natives::<T>(key, &nests, (inputs, placed.len() - inputs, own), (placed, lies));
-        Cut { nests, natives }
+        Cut::new::<T>(graph, (&key.sizes, own), (placed, lies), inputs)
     }
 }
 
@@ -246,46 +212,6 @@ fn bytes<T: Stored>(kind: Kind) -> usize {
         Kind::Index => size_of::<i64>(),
         Kind::Mask => size_of::<u8>(),
     }
-}
-
-/// The nests as machine code, for tensors that lie so.
-fn natives<T: Stored>(
-    key: &Variant,
-    nests: &Nests,
-    (inputs, outputs, own): (usize, usize, usize),
-    (placed, lies): (&[Placed], &[axes::Lie]),
-) -> Vec<Option<Native>> {
-    let held = |placed: &Placed| match placed.kind {
-        _ if placed.data.is_null() => Held::Absent,
-        Kind::Number => T::HELD,
-        Kind::Index => Held::Position,
-        Kind::Mask => Held::Truth,
-    };
-    let given = placed.iter().zip(lies).map(|(placed, lie)| lie.held(held(placed), bytes::<T>(placed.kind)));
-    let temporaries = nests
-        .temporaries
-        .iter()
-        .map(|axes| axes::Lie::dense(*axes, &key.sizes, own).held(Held::Same, size_of::<T::Wide>()));
-    let lies: Vec<Lies> = given.chain(temporaries).collect();
-    if !is_possible(lies.iter().map(|lies| lies.held)) {
-        return nests.nests.iter().map(|_| None).collect();
-    }
-    let best = Vectors::best(size_of::<T::Wide>() == 8);
-    let is_short = |nest: &Nest| folds_few(nest, best, &key.sizes);
-    let is_one = nests.folds_again();
-    let is_any_short = nests.nests.iter().any(is_short);
-    let made = |nest: &Nest| {
-        let wide = best.wide && !(if is_one { is_any_short } else { is_short(nest) });
-        let vectors = Vectors { wide, ..best };
-        Made { sizes: &key.sizes, lies: &lies, counts: (inputs, outputs), vectors }.native(nest)
-    };
-    nests.nests.iter().map(made).collect()
-}
-
-/// Whether a nest folds rows as short as a few vectors, for which shorter ones take less time.
-fn folds_few(nest: &Nest, vectors: Vectors, sizes: &[usize]) -> bool {
-    let folded = nest.lanes.filter(|lanes| !nest.free.has(*lanes));
-    folded.is_some_and(|axis| sizes[axis.index()] <= FEW_VECTORS * vectors.width())
 }
 
 /// How many bytes temporary memory of this shape takes.

@@ -9,7 +9,7 @@ use super::Product;
 use super::native::{self, Native};
 
 /// How many multiplications with an addition are done in a nanosecond.
-const PER_NANOSECOND: usize = 64;
+pub(crate) const PER_NANOSECOND: usize = 64;
 
 /// The least work, in nanoseconds, that is worth a thread of its own. It is less than that of other loops: the threads of a
 /// model that multiplies matrices are awake.
@@ -17,6 +17,10 @@ const MIN_COST: usize = 4_000;
 
 /// The rows or columns that a part is a multiple of: those of the widest register tile.
 const GRANULE: usize = 16;
+
+/// The multiplications of a part where the shape says how many parts there are, and the most parts.
+const OF_A_PART: usize = 1 << 24;
+const MOST_PARTS: usize = 64;
 
 /// So many nanoseconds are a unit of a loop that no thread gets more than one of, unless it has to.
 const WORTH_A_THREAD: usize = 1 << 20;
@@ -35,12 +39,36 @@ const READ_PER_NANOSECOND: usize = 8;
 pub(super) fn product<T: Native>(product: Product<'_, T>, compute: Option<&Compute<'_>>) -> Result<()> {
     let Some(compute) = compute else { return native::product(product) };
     let Some(product) = vector_by_rows(product, compute)? else { return Ok(()) };
+    let parts = compute.num_threads().min(work(&product) / PER_NANOSECOND / MIN_COST);
+    in_parts(product, compute, parts)
+}
+
+/// The product, on the threads of `compute` if there are any, in as many parts as its shape says.
+///
+/// # Errors
+/// As [`native::product`] has them.
+pub(super) fn product_by_shape<T: Native>(
+    product: Product<'_, T>,
+    compute: Option<&Compute<'_>>,
+) -> Result<()> {
+    let Some(compute) = compute else { return native::product(product) };
+    let parts = (work(&product) / OF_A_PART).min(MOST_PARTS);
+    in_parts(product, compute, parts)
+}
+
+/// How many multiplications it has.
+fn work<T: Native>(product: &Product<'_, T>) -> usize {
+    let (rows, columns) = product.c.dim();
+    rows.saturating_mul(columns).saturating_mul(product.a.ncols())
+}
+
+/// The product in so many parts of the longer dim of the result, or in fewer where that is short.
+fn in_parts<T: Native>(product: Product<'_, T>, compute: &Compute<'_>, parts: usize) -> Result<()> {
     let Product { alpha, a, b, beta, mut c } = product;
     let (rows, columns) = c.dim();
     // Of a square, halves of the columns: 5 % faster than halves of the rows.
     let (axis, length) = if rows > columns { (Axis(0), rows) } else { (Axis(1), columns) };
-    let cost = rows.saturating_mul(columns).saturating_mul(a.ncols()) / PER_NANOSECOND;
-    let parts = compute.num_threads().min(cost / MIN_COST).min(length / GRANULE).max(1);
+    let parts = parts.min(length / GRANULE).max(1);
     if parts == 1 {
         return native::product(Product { alpha, a, b, beta, c });
     }

@@ -85,7 +85,7 @@ impl Body<'_> {
             "of" | "attr" | "select" => Some(of),
             "of_row" => Some(Known::Each),
             _ if NUMBERS.contains(&name) || INTEGERS.contains(&name) => Some(of),
-            "log_sum_exp" | "at" => Some(of),
+            "log_sum_exp" | "at" | "saved" => Some(of),
             "index" | "argmax" | "argmin" => Some(Known::Position),
             _ if FOLDS.contains(&name) => Some(Known::One),
             _ if COMPARISONS.contains(&name) => Some(Known::Mask),

@@ -104,10 +104,10 @@ impl Call {
         }
         let (interpreted, _) = run(1, false);
         for cut in programs.known.all() {
-            outcome.nests += cut.natives.len();
-            outcome.natives += cut.natives.iter().flatten().count();
-            outcome.tiled += cut.natives.iter().flatten().filter(|native| native.has().0).count();
-            outcome.packed += cut.natives.iter().flatten().filter(|native| native.has().1).count();
+            outcome.nests += cut.natives().count();
+            outcome.natives += cut.natives().flatten().count();
+            outcome.tiled += cut.natives().flatten().filter(|native| native.has().0).count();
+            outcome.packed += cut.natives().flatten().filter(|native| native.has().1).count();
         }
         let expected = self.expected::<T>(&inputs);
         for (index, &output) in self.wanted.iter().enumerate() {

@@ -1,0 +1,224 @@
+//! What a call is computed in: nests, and products of matrices between them.
+
+use opsmith_body::code::{Held, Lies, Vectors};
+use opsmith_body::{Axes, Graph, Kind, Nest, Nests, Part, Place, Product, Products};
+use opsmith_core::tensor::Extents;
+use opsmith_core::{Compute, Result};
+
+use super::axes::Lie;
+use super::memory::{Address, Operand};
+use super::native::{Made, Native};
+use super::run::Task;
+use super::{Placed, bytes, bytes_of, is_possible, matrices};
+use crate::stored::Stored;
+
+/// What a graph was cut into, for tensors of some sizes and strides.
+pub(super) struct Cut {
+    /// The axes of each array of temporary memory that stages share.
+    temporaries: Vec<Axes>,
+    stages: Vec<Stage>,
+}
+
+/// What is computed at once.
+enum Stage {
+    /// Nests that read the inputs and all temporaries, and as machine code those that can be.
+    Nests { nests: Nests, natives: Vec<Option<Native>>, outputs: Vec<Place> },
+    /// A product of matrices.
+    Product(Product),
+}
+
+impl Cut {
+    /// Of a graph whose arguments lie so, the inputs first.
+    pub(super) fn new<T: Stored>(
+        graph: Graph,
+        (sizes, own): (&[usize], usize),
+        (placed, lies): (&[Placed], &[Lie]),
+        inputs: usize,
+    ) -> Cut {
+        let dense = |(placed, lie): (&Placed, &Lie)| {
+            let goes_on = lie.along.iter().all(|stride| *stride >= 0);
+            let is_direct = placed.kind == Kind::Number && !placed.data.is_null() && goes_on;
+            is_direct.then(|| lie.dense_along())
+        };
+        let dense: Vec<Option<Axes>> = placed.iter().zip(lies).map(dense).collect();
+        let outputs = (0..placed.len() - inputs).map(Place::Output).collect();
+        let whole = |graph| Products { temporaries: Vec::new(), parts: vec![Part::Graph(graph, outputs)] };
+        // Those of 16 bits are computed in float32.
+        let products = if T::HELD == Held::Same { graph.at_products(sizes, &dense) } else { None };
+        let Products { temporaries, parts } = products.unwrap_or_else(|| whole(graph));
+        let lies = placed.iter().zip(lies).map(|(placed, lie)| {
+            let held = if placed.data.is_null() { Held::Absent } else { held::<T>(placed.kind) };
+            lie.held(held, bytes::<T>(placed.kind))
+        });
+        let given: Vec<Lies> = lies.collect();
+        let temporary = |axes: &Axes| Lie::dense(*axes, sizes, own).held(Held::Same, size_of::<T::Wide>());
+        let stage = |part: Part| match part {
+            Part::Product(product) => Stage::Product(product),
+            Part::Graph(graph, outputs) => {
+                let made = outputs.iter().map(|place| match *place {
+                    Place::Input(input) => given[input],
+                    Place::Output(output) => given[inputs + output],
+                    Place::Temporary(array) => temporary(&temporaries[array]),
+                });
+                let read = given[..inputs].iter().copied().chain(temporaries.iter().map(temporary));
+                let mut lies: Vec<Lies> = read.chain(made).collect();
+                let dense: Vec<Axes> = lies.iter().map(|lies| lies.dense).collect();
+                let nests = Nests::new(&graph, sizes, &dense);
+                lies.extend(nests.temporaries.iter().map(temporary));
+                let counts = (inputs + temporaries.len(), outputs.len());
+                let natives = natives::<T>(sizes, &nests, counts, &lies);
+                Stage::Nests { nests, natives, outputs }
+            }
+        };
+        let stages = parts.into_iter().map(stage).collect();
+        Cut { temporaries, stages }
+    }
+
+    /// Computes the outputs, which come after all inputs; as machine code only if that is allowed.
+    ///
+    /// # Safety
+    /// As [`Runner::run`](super::Runner::run), for arguments that lie as those that this was made for.
+    pub(super) unsafe fn run<T: Stored>(
+        &self,
+        (compute, name): (&Compute<'_>, &str),
+        (sizes, own): (&[usize], usize),
+        (placed, lies): (&[Placed], &[Lie]),
+        inputs: usize,
+        is_native: bool,
+    ) -> Result<()> {
+        let room = Room { compute, name, sizes, own };
+        let mut arrays = Arrays::<T>::default();
+        let read = inputs + self.temporaries.len();
+        placed[..inputs].iter().zip(lies).for_each(|(placed, lie)| arrays.push(placed, lie));
+        self.temporaries.iter().try_for_each(|axes| room.add(&mut arrays, *axes))?;
+        placed.iter().zip(lies).skip(inputs).for_each(|(placed, lie)| arrays.push(placed, lie));
+        let index = |place: &Place| match *place {
+            Place::Input(input) => input,
+            Place::Temporary(array) => inputs + array,
+            Place::Output(output) => read + output,
+        };
+        for stage in &self.stages {
+            match stage {
+                Stage::Product(product) => {
+                    let [a, b] = product.factors;
+                    let all = [a, b, product.to].map(|place| &arrays.addresses[index(&place)]);
+                    // SAFETY: the graph was cut at products whose arrays are such numbers, or temporary memory.
+                    unsafe { matrices::run::<T::Wide>(product, sizes, all, compute)? };
+                }
+                Stage::Nests { nests, natives, outputs } => {
+                    let mut own = match self.stages.len() {
+                        1 => std::mem::take(&mut arrays),
+                        _ => arrays.of((0..read).chain(outputs.iter().map(index))),
+                    };
+                    nests.temporaries.iter().try_for_each(|axes| room.add(&mut own, *axes))?;
+                    let Arrays { operands, addresses } = own;
+                    let task = Task { nests, sizes, operands, addresses, counts: (read, outputs.len()) };
+                    task.run(compute, if is_native { natives } else { &[] })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Cut {
+    /// The nests of all stages, as machine code those that can be.
+    pub(super) fn natives(&self) -> impl Iterator<Item = &Option<Native>> {
+        self.stages.iter().flat_map(|stage| match stage {
+            Stage::Nests { natives, .. } => natives.as_slice(),
+            Stage::Product(_) => &[],
+        })
+    }
+}
+
+/// Arguments of a call and temporary memory, for the interpreter and for machine code.
+struct Arrays<T: Stored> {
+    operands: Vec<Operand<T>>,
+    addresses: Vec<Address>,
+}
+
+impl<T: Stored> Default for Arrays<T> {
+    fn default() -> Self {
+        Arrays { operands: Vec::new(), addresses: Vec::new() }
+    }
+}
+
+impl<T: Stored> Arrays<T> {
+    fn push(&mut self, placed: &Placed, lie: &Lie) {
+        self.operands.push(match placed.data.is_null() {
+            true => Operand::absent(),
+            false => Operand::new(placed.data, placed.kind, lie),
+        });
+        self.addresses.push(Address::new(placed.data, lie, bytes::<T>(placed.kind)));
+    }
+
+    /// Some of them.
+    fn of(&self, positions: impl Iterator<Item = usize> + Clone) -> Self {
+        Arrays {
+            operands: positions.clone().map(|position| self.operands[position].clone()).collect(),
+            addresses: positions.map(|position| self.addresses[position].clone()).collect(),
+        }
+    }
+}
+
+/// Where temporary memory of a call comes from.
+struct Room<'a, 'c> {
+    compute: &'a Compute<'c>,
+    name: &'a str,
+    sizes: &'a [usize],
+    own: usize,
+}
+
+impl Room<'_, '_> {
+    /// Adds temporary memory on some axes.
+    fn add<T: Stored>(&self, arrays: &mut Arrays<T>, axes: Axes) -> Result<()> {
+        let shape: Extents = axes.iter().map(|axis| self.sizes[axis.index()]).collect();
+        let bytes = bytes_of(self.name, &shape, size_of::<T::Wide>())?;
+        let memory = self.compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
+        let lie = Lie::dense(axes, self.sizes, self.own);
+        arrays.addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));
+        arrays.operands.push(Operand::temporary(memory, &lie));
+        Ok(())
+    }
+}
+
+/// What there is, of this kind.
+fn held<T: Stored>(kind: Kind) -> Held {
+    match kind {
+        Kind::Number => T::HELD,
+        Kind::Index => Held::Position,
+        Kind::Mask => Held::Truth,
+    }
+}
+
+/// Rows of so many long vectors are short.
+const FEW_VECTORS: usize = 2;
+
+/// The nests as machine code, for arguments and temporaries that lie so.
+fn natives<T: Stored>(
+    sizes: &[usize],
+    nests: &Nests,
+    counts: (usize, usize),
+    lies: &[Lies],
+) -> Vec<Option<Native>> {
+    if !is_possible(lies.iter().map(|lies| lies.held)) {
+        return nests.nests.iter().map(|_| None).collect();
+    }
+    let best = Vectors::best(size_of::<T::Wide>() == 8);
+    let is_short = |nest: &Nest| folds_few(nest, best, sizes);
+    let is_one = nests.folds_again();
+    let is_any_short = nests.nests.iter().any(is_short);
+    let made = |nest: &Nest| {
+        let wide = best.wide && !(if is_one { is_any_short } else { is_short(nest) });
+        let vectors = Vectors { wide, ..best };
+        Made { sizes, lies, counts, vectors }.native(nest)
+    };
+    nests.nests.iter().map(made).collect()
+}
+
+/// Whether a nest folds rows as short as a few vectors, for which shorter ones take less time.
+fn folds_few(nest: &Nest, vectors: Vectors, sizes: &[usize]) -> bool {
+    let folded = nest.lanes.filter(|lanes| !nest.free.has(*lanes));
+    folded.is_some_and(|axis| sizes[axis.index()] <= FEW_VECTORS * vectors.width())
+}
