@@ -373,7 +373,7 @@ def test_a_session_with_and_without_fusing_gives_the_same() -> None:
     plain, plain_trace = Session(graph, fuse=False).run_traced([y, loss, slope], {x: fed})
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
-    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
+    assert "OverAxes" in trace.summary and "OverAxes" not in plain_trace.summary
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -396,6 +396,6 @@ def test_folds_are_computed_with_what_is_around_them(dtype: str, shape: tuple[in
     plain, plain_trace = Session(graph, fuse=False).run_traced(fetches, feeds)
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4 if dtype == "float32" else 1e-11, atol=1e-6)
-    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
+    assert "OverAxes" in trace.summary and "OverAxes" not in plain_trace.summary
     for a, b in zip(fused, Session(graph, threads=1).run(fetches, feeds), strict=True):
         np.testing.assert_array_equal(a, b)
