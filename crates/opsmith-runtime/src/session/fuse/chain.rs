@@ -4,15 +4,17 @@
 //! What is made of such an op's outputs alone goes on with it, as long as all that others read lies on the same dims, and none but a
 //! last fold takes one of them: so nothing is computed twice. What is before goes with it only where each of its numbers is read once.
 
+mod shapes;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use opsmith_body::{Axes, Axis, Expr, Graph, Node, Scalar, compose_over};
 use opsmith_core::fork::OnceLock;
-use opsmith_core::space::{Extents, broadcast_shape};
 use opsmith_core::{AttrValue, Result};
 
+pub(super) use self::shapes::Shapes;
 use super::build::outputs;
 use super::{Fits, Fused, Regions, broadcasts, marks};
 use crate::program::OpProgram;
@@ -21,14 +23,6 @@ use crate::standard;
 
 /// The most steps of a chain.
 const MOST_STEPS: usize = 64;
-
-/// So many rows of what is folded are enough for threads and vectors.
-const LEAST_ROWS: usize = 64;
-
-/// Where each number that is folded is itself a fold of more than the first, there have to be as many rows, and numbers of each, as the
-/// second: the op by itself reads what it folds less often.
-const MOST_INNER: usize = 32;
-const LEAST_OF_LONG: usize = 256;
 
 /// The most tensors that one reads and makes.
 const MOST_ARGUMENTS: usize = 48;
@@ -76,69 +70,6 @@ struct Built {
     is_proven: bool,
     /// The same but for folds and what comes after them, for where these do not pay.
     shorter: Option<Box<Built>>,
-}
-
-/// What of its inputs has to be in a run.
-pub(super) struct Shapes {
-    batch: usize,
-    /// For each argument of the op the inputs that it is made of, the axes of its last dims, and whether steps before make it.
-    arguments: Vec<(Vec<usize>, Vec<usize>, bool)>,
-    /// How the other inputs lie.
-    others: Vec<(usize, Lie)>,
-    axes: usize,
-    /// The dims that steps after the op fold, and those that the op folds.
-    folded: BTreeSet<usize>,
-    inner: Vec<usize>,
-    /// The dims that what it gives has.
-    free: BTreeSet<usize>,
-}
-
-impl Shapes {
-    /// Whether every part gives tensors that lie as it was thought, and it pays to compute them together.
-    pub(super) fn fit(&self, shapes: &[&[usize]]) -> bool {
-        self.sizes(shapes).is_some_and(|sizes| self.pays(&sizes) && self.lie(shapes, &sizes))
-    }
-
-    /// The size of each dim of the space, if the op takes inputs of these shapes.
-    fn sizes(&self, shapes: &[&[usize]]) -> Option<Extents> {
-        let mut sizes: Vec<Option<usize>> = vec![None; self.batch + self.axes];
-        let mut batches: Vec<(Extents, bool)> = Vec::new();
-        for (inputs, axes, is_made) in &self.arguments {
-            let mut shape = broadcast_shape(inputs.iter().map(|&input| shapes[input]))?;
-            let own = shape.drain(shape.len().checked_sub(axes.len())?..);
-            for (size, axis) in own.zip(axes) {
-                if *sizes[self.batch + axis].get_or_insert(size) != size {
-                    return None;
-                }
-            }
-            batches.push((shape, *is_made));
-        }
-        let batch = broadcast_shape(batches.iter().map(|(batch, _)| &batch[..]))?;
-        // What is made would be computed for each part of the batch for which it is read.
-        let is_whole = batches.iter().all(|(own, is_made)| !is_made || *own == batch);
-        let sizes = batch.iter().copied().map(Some).chain(sizes.into_iter().skip(self.batch));
-        let sizes: Extents = sizes.collect::<Option<_>>()?;
-        (batch.len() == self.batch && is_whole).then_some(sizes)
-    }
-
-    fn pays(&self, sizes: &[usize]) -> bool {
-        let rows: usize = self.free.iter().map(|&dim| sizes[dim]).product();
-        let folded: usize = self.folded.iter().map(|&dim| sizes[dim]).product();
-        let inner: usize = self.inner.iter().map(|&dim| sizes[dim]).product();
-        let is_much = rows.min(folded) >= LEAST_OF_LONG || inner <= MOST_INNER;
-        // Folds of nothing are left to whoever knows them.
-        !sizes.contains(&0) && (self.folded.is_empty() || rows >= LEAST_ROWS && is_much)
-    }
-
-    fn lie(&self, shapes: &[&[usize]], sizes: &[usize]) -> bool {
-        self.others.iter().all(|(input, lie)| {
-            let Some(first) = lie.len().checked_sub(shapes[*input].len()) else { return false };
-            let fits = |(&size, dim): (&usize, &Option<usize>)| {
-                size == 1 || dim.is_some_and(|dim| size == sizes[dim])
-            };
-            shapes[*input].iter().zip(&lie[first..]).all(fits)
-        })
-    }
 }
 
 /// The steps, those of each chain as one in the place of its last, and which they were.
@@ -207,6 +138,9 @@ impl<'a> Chain<'a> {
             return Ok(None);
         };
         let axes = named.iter().flatten().max().map_or(0, |axis| axis + 1);
+        if batch + axes > Axis::MOST {
+            return Ok(None);
+        }
         let lies = outputs.iter().map(|(slot, axes)| (*slot, lie(batch, axes))).collect();
         let (before, after, folded) = Default::default();
         let op = Link { index, program, fold: None };
@@ -314,7 +248,7 @@ impl<'a> Chain<'a> {
             let mut dims = (0..folded.len()).filter(|&dim| folded[dim]);
             let at = dims.next().filter(|_| dims.next().is_none())?;
             // A dim of the batch that is folded is an axis too.
-            let dim = lie[at].filter(|_| self.batch + self.axes <= Axis::MOST)?;
+            let dim = lie[at]?;
             let mut rest = lie.clone();
             match rows.keep {
                 true => rest[at] = None,
@@ -475,15 +409,12 @@ impl Linked<'_> {
         };
         let after = self.links.iter().filter(|link| link.index > self.chain.op.index);
         let others = after.flat_map(|link| self.outside(link)).filter_map(|own| Some((at(&own)?, own.lie)));
-        let folded: BTreeSet<usize> = self.links.iter().filter_map(|link| link.fold).collect();
-        let dims = 0..self.chain.batch + self.chain.axes;
         Shapes {
             batch: self.chain.batch,
             axes: self.chain.axes,
             arguments: self.chain.arguments().into_iter().zip(named).map(argument).collect(),
             others: others.collect(),
-            inner: dims.filter(|dim| !folded.contains(dim) && !free.contains(dim)).collect(),
-            folded,
+            folded: self.links.iter().filter_map(|link| link.fold).collect(),
             free,
         }
     }
