@@ -5,7 +5,8 @@ products, the loss, the gradients and the update of both variables. The chain is
 scalar, one after another, with what would rewrite them turned off in TensorFlow. A run has the cost of one
 call from Python in it. The session computes pointwise nodes and folds that follow each other as one; without
 that, each node is a call of its own. The rows with folds are float32: a softmax of 1,000 rows of 256, a layer
-norm of 512 rows of 1,024, and a training step with a softmax cross entropy of 512 rows and 1,000 classes.
+norm of 512 rows of 1,024, and a training step with a softmax cross entropy of 512 rows and 1,000 classes; then
+sums of rows of what is made of the cosine distances of every two of 2,000 and 2,000 rows of 16.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def cases(options: Options) -> Iterator[Case]:
         "tf.function": _tensorflow_chain(),
     }
     yield Case("A chain of 1,000 scalar additions", contenders, [Target(0.1, ("tf.function",))])
-    for name, ours, theirs, shapes in FOLDS:
+    pairs = [(2000, 16), (2000, 16), (2000,)]
+    of_pairs = ("Σ relu(distances + b)", _distances(options), _torch_distances, pairs)
+    for name, ours, theirs, shapes in [*FOLDS, of_pairs]:
         arrays = [np.random.default_rng(0).standard_normal(shape).astype(np.float32) for shape in shapes]
         contenders = {
             OURS: _engine_folds(ours, arrays, fuse=True),
@@ -76,6 +79,20 @@ def _torch_layer_norm(x: Any, y: Any) -> Any:
     import torch
 
     return torch.nn.functional.layer_norm(torch.nn.functional.gelu(x) + y, x.shape[-1:])
+
+
+def _distances(options: Options) -> Callable[..., Any]:
+    import opsmith
+
+    kernels = opsmith.load(options.library("kernels"))
+    return lambda x, y, bias: opsmith.ops.relu(kernels.cosine_distance(x, y) + bias).sum(1)
+
+
+def _torch_distances(x: Any, y: Any, bias: Any) -> Any:
+    import torch
+
+    lengths = (x * x).sum(1)[:, None] * (y * y).sum(1)
+    return torch.relu(1.0 - (x @ y.T) * lengths.rsqrt() + bias).sum(1)
 
 
 def _cross_entropy(x: Any, labels: Any, w: Any) -> Any:

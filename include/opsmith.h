@@ -265,6 +265,11 @@
 #define OPSMITH_ROWS_KEPT 2
 
 /**
+ * A function over named axes.
+ */
+#define OPSMITH_ROWS_AXES 3
+
+/**
  * `opcode` of a node: an input of the op; `operands[0]` is its position.
  */
 #define OPSMITH_NODE_INPUT 0
@@ -777,7 +782,7 @@ typedef struct OpsmithNode {
 } OpsmithNode;
 
 /**
- * What an op computes of each element of its inputs, all broadcast to one shape, or of rows of them: a graph whose nodes come after
+ * What an op computes of each element of its inputs, all broadcast to one shape, of rows of them, or over named axes: a graph whose nodes come after
  * what they are computed from. What lies on the first axis is there for each element, what lies on none once for each row. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
  */
 typedef struct OpsmithProgram {
@@ -831,7 +836,9 @@ typedef struct OpsmithProgram {
    */
   int32_t rows;
   /**
-   * The dims that are a row, counted from the end where negative; all if there is none.
+   * The dims that are a row, counted from the end where negative; all if there is none. Of a function over named axes, for each input and
+   * then each output the axes of its last dims, in their order, as many as its bits: an axis is of one size, and the dims before these
+   * broadcast.
    */
   const int64_t *row_dims;
   /**

@@ -251,11 +251,11 @@ fn axes_value(u: &mut Unstructured<'_>) -> Option<AttrValue> {
     })
 }
 
-/// A program as the ops `Pointwise` and `RowWise` take one: read, printed, and run on a few numbers.
+/// A program as the ops `Pointwise` and `OverAxes` take one: read, printed, and run on a few numbers.
 pub(crate) fn programs(data: &[u8]) {
     static OPS: LazyLock<[opsmith_runtime::Op; 2]> = LazyLock::new(|| {
         let library = Library::standard().expect("it is sound");
-        ["Pointwise", "RowWise"].map(|name| library.op(name).expect("it is there"))
+        ["Pointwise", "OverAxes"].map(|name| library.op(name).expect("it is there"))
     });
     let Some((first, mut u)) = line(data) else { return };
     let rows = first.len() % 2 == 1;
@@ -274,11 +274,9 @@ pub(crate) fn programs(data: &[u8]) {
     let (text, int) = (AttrValue::from(text), |n: usize| AttrValue::Int(n as i64));
     let mut attrs = vec![("program", text), ("N", int(inputs)), ("M", int(outputs))];
     if rows {
-        attrs.extend([
-            ("rank", AttrValue::Int(2)),
-            ("row", AttrValue::Ints(vec![1])),
-            ("lacking", AttrValue::Ints(vec![])),
-        ]);
+        let all = graph.input_axes().chain(graph.output_axes());
+        let dims = all.flat_map(|axes| [2, 0, if axes.is_empty() { -1 } else { 1 }]).collect();
+        attrs.extend([("space", AttrValue::Ints(vec![-1, 0])), ("dims", AttrValue::Ints(dims))]);
     }
     let told = OPS[usize::from(rows)].call(&[list[..].into()], &attrs);
     if let Ok(tensors) = told {

@@ -113,6 +113,8 @@ pub const OPSMITH_ROWS_NONE: i32 = 0;
 pub const OPSMITH_ROWS_LEFT_OUT: i32 = 1;
 /// It has them, as dims of 1.
 pub const OPSMITH_ROWS_KEPT: i32 = 2;
+/// A function over named axes.
+pub const OPSMITH_ROWS_AXES: i32 = 3;
 
 /// `opcode` of a node: an input of the op; `operands[0]` is its position.
 pub const OPSMITH_NODE_INPUT: i32 = 0;
@@ -405,7 +407,7 @@ pub struct OpsmithNode {
     pub constant: f64,
 }
 
-/// What an op computes of each element of its inputs, all broadcast to one shape, or of rows of them: a graph whose nodes come after
+/// What an op computes of each element of its inputs, all broadcast to one shape, of rows of them, or over named axes: a graph whose nodes come after
 /// what they are computed from. What lies on the first axis is there for each element, what lies on none once for each row. The library made it; the caller reads it, with all that it points to, until it gives it to `program_free`.
 #[repr(C)]
 pub struct OpsmithProgram {
@@ -434,7 +436,9 @@ pub struct OpsmithProgram {
     pub num_whole: usize,
     /// Whether rows are folded, `OPSMITH_ROWS_…`.
     pub rows: i32,
-    /// The dims that are a row, counted from the end where negative; all if there is none.
+    /// The dims that are a row, counted from the end where negative; all if there is none. Of a function over named axes, for each input and
+    /// then each output the axes of its last dims, in their order, as many as its bits: an axis is of one size, and the dims before these
+    /// broadcast.
     pub row_dims: *const i64,
     /// How many there are.
     pub num_row_dims: usize,

@@ -1,4 +1,4 @@
-//! What an op computes of each element and each row, for programs: ops that follow each other are computed as one.
+//! What an op computes of each element, each row and over named axes, for programs: ops that follow each other are computed as one.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::attr::AttrValue;
 use crate::kernel::OpKernelConstruction;
 use crate::op::Op;
 
-/// A function of each element, or of rows, in numbers: a graph as `opsmith_body::Listing` has it, and what becomes of shapes.
+/// A function of each element, of rows, or over named axes, in numbers: a graph as `opsmith_body::Listing` has it, and what becomes of shapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Program {
     /// For each input, those of the op, the axes that it lies on, as bits: the first one, 1, unless there is one number for each row.
@@ -24,8 +24,11 @@ pub struct Program {
     /// The inputs that do not broadcast, as gradients do not: in a call where the shapes of these are the one that all inputs
     /// broadcast to, every shape fits.
     pub whole: Vec<usize>,
-    /// What the first axis stands for; none of a function of each element.
+    /// What the first axis stands for; none of a function of each element, or over named axes.
     pub rows: Option<ProgramRows>,
+    /// Of a function over named axes, for each input and then each output the axes of its last dims, which are of equal size wherever an
+    /// axis is. Dims before these broadcast, and outputs have them all.
+    pub axes: Option<Vec<Vec<usize>>>,
 }
 
 /// The dims that are a row.

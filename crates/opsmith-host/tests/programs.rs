@@ -18,7 +18,9 @@ fn scale() -> OpDef {
         ];
         let (inputs, outputs, results) = (vec![1], vec![2], vec![1]);
         let rows = (by == 3.0).then(|| ProgramRows { dims: vec![-1, 0], keep: true });
-        let program = Program { inputs, nodes, outputs, results, like: vec![None], whole: vec![0], rows };
+        let axes = (by == 4.0).then(|| vec![vec![0], vec![0]]);
+        let program =
+            Program { inputs, nodes, outputs, results, like: vec![None], whole: vec![0], rows, axes };
         // A multiple of none stands for a program that no caller can be told.
         Ok(Some(if by == 0.0 { Program { outputs: vec![-1], ..program } } else { program }))
     })
@@ -90,6 +92,10 @@ fn a_program_is_told_for_its_attributes() {
         let told = program(0, 3.0).unwrap();
         assert_eq!(((*told).rows, (*told).num_row_dims), (OPSMITH_ROWS_KEPT, 2));
         assert_eq!(std::slice::from_raw_parts((*told).row_dims, 2), [-1, 0]);
+        (TABLE.program_free)(told);
+        let told = program(0, 4.0).unwrap();
+        assert_eq!(((*told).rows, (*told).num_row_dims), (OPSMITH_ROWS_AXES, 2));
+        assert_eq!(std::slice::from_raw_parts((*told).row_dims, 2), [0, 0]);
         (TABLE.program_free)(told);
     }
 }

@@ -202,7 +202,7 @@ impl Facts {
         let others = family.inputs.iter().enumerate().skip(self.inputs.len());
         let whole =
             others.flat_map(|(position, argument)| input(argument.like).into_iter().chain([position]));
-        Ok(Some(Program { inputs, nodes, outputs, results, like, whole: whole.collect(), rows }))
+        Ok(Some(Program { inputs, nodes, outputs, results, like, whole: whole.collect(), rows, axes: None }))
     }
 
     /// The inputs of the op of this order that are numbers.

@@ -105,7 +105,7 @@ macro_rules! __library {
                 $crate::values::Fill,
                 $crate::values::Assign,
                 $crate::program::Pointwise,
-                $crate::program::RowWise,
+                $crate::program::OverAxes,
                 $crate::training::gradient_descent_step,
                 $crate::training::momentum_step,
                 $crate::training::adam_corrections,
@@ -153,7 +153,7 @@ mod tests {
             library.ops().iter().filter(undeclared).map(|op| op.signature().name.as_str()).collect();
         assert_eq!(
             names,
-            ["Pointwise", "RowWise", "GradientDescentStep", "MomentumStep", "AdamCorrections", "AdamStep"]
+            ["Pointwise", "OverAxes", "GradientDescentStep", "MomentumStep", "AdamCorrections", "AdamStep"]
         );
     }
 

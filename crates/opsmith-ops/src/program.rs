@@ -1,7 +1,7 @@
-//! Several operators as one: pointwise ones in one pass over memory, and with folds of rows.
+//! Several operators as one: pointwise ones in one pass over memory, and with folds along axes.
 
 use opsmith::prelude::*;
-use opsmith::{InferenceContext, ProgramKernel, RowsKernel, Shape};
+use opsmith::{AxesKernel, InferenceContext, ProgramKernel, Shape};
 
 use crate::define::ops;
 use crate::elementwise::broadcast_shape;
@@ -9,8 +9,8 @@ use crate::elementwise::broadcast_shape;
 ops! {
     /// The op `Pointwise`: a function that is given as a program, of every element.
     Pointwise = pointwise();
-    /// The op `RowWise`: a function that is given as a program, of every row.
-    RowWise = row_wise();
+    /// The op `OverAxes`: a function that is given as a program, over axes.
+    OverAxes = over_axes();
 }
 
 fn pointwise() -> OpDef {
@@ -39,39 +39,37 @@ fn pointwise() -> OpDef {
         }))
 }
 
-fn row_wise() -> OpDef {
-    OpDef::new("RowWise")
+fn over_axes() -> OpDef {
+    OpDef::new("OverAxes")
         .attr("program: string")
-        .attr("rank: int >= 0")
-        .attr("row: list(int)")
-        .attr("lacking: list(int)")
+        .attr("space: list(int)")
+        .attr("dims: list(int)")
         .attr("N: int >= 1")
         .attr("M: int >= 1")
         .attr("T: {half, bfloat16, float, double}")
         .input("inputs: N * T")
         .output("outputs: M * T")
         .doc(
-            "A function of each row of inputs that broadcast: folds and pointwise operators before and after them as one. A \
-             session puts it in the place of operators that follow each other.\n\n\
-             program: As that of `Pointwise`, with 0 in the place of 1 for what there is one of for each row, and with folds, as \
-             in `fold_sum 1 0`, and `count 0`, the length of a row.\n\
-             rank: How many dims the inputs have together.\n\
-             row: Which of these dims are a row, by positions from 0.\n\
-             lacking: Which arguments, inputs and then outputs, lack the dims of a row, by positions. Others that there are one of \
-             for each row have them as dims of 1.\n\
+            "A function over axes of inputs that broadcast: folds, functions over several named axes, and pointwise operators before \
+             and after them as one. A session puts it in the place of operators that follow each other.\n\n\
+             program: As that of `Pointwise`, with the axes of each input and output as bits in the place of 1, and with folds along an \
+             axis, as in `fold_sum 1 0`, and `count 0`, the size of an axis.\n\
+             space: For each dim of a space the axis that it is of, alone or with other dims; -1 of a batch.\n\
+             dims: For each argument, inputs and then outputs, how many dims it has, and then which of the space these are, -1 for one \
+             of size 1.\n\
              N: How many inputs there are.\n\
              M: How many outputs there are.\n\
-             inputs: Any numbers. They broadcast by NumPy's rules; those that lack the dims of a row along the other dims.\n\
-             outputs: Of the shape that all inputs broadcast to, or one number for each row.",
+             inputs: Any numbers. They broadcast to the dims that are theirs, of which there may be fewer, the last ones.\n\
+             outputs: Of the sizes that all inputs broadcast to.",
         )
-        .shape_fn(infer_rows)
+        .shape_fn(infer_axes)
         .kernels([DType::Float16, DType::BFloat16, DType::Float32, DType::Float64].map(|dtype| {
-            KernelDef::cpu::<RowsKernel>().strided().dtype_constraint("T", dtype)
+            KernelDef::cpu::<AxesKernel>().strided().dtype_constraint("T", dtype)
         }))
 }
 
 /// How many dims outputs have depends on the program, which is not read here.
-fn infer_rows(c: &mut InferenceContext<'_>) -> Result<()> {
+fn infer_axes(c: &mut InferenceContext<'_>) -> Result<()> {
     (0..c.num_outputs()).try_for_each(|output| c.set_output(output, Shape::unknown()))
 }
 
@@ -126,10 +124,13 @@ mod tests {
 
     /// x · y less its sum, which is the second output; y has one number for each row.
     const ROWS: &str = "inputs 1 0\ninput 0\ninput 1\nmul 0 1\nfold_sum 2 0\nsub 2 3\noutput 4 1\noutput 3 0";
+    /// What has one number for each row lacks the dim of a row, or has it as one of 1.
+    const LACKING: [i64; 10] = [2, 0, 1, 1, 0, 2, 0, 1, 1, 0];
+    const KEPT: [i64; 12] = [2, 0, 1, 2, 0, -1, 2, 0, 1, 2, 0, -1];
 
-    fn rows<'a>(lacking: Vec<i64>, x: &'a ArrayD<f64>, y: &'a ArrayD<f64>) -> testing::Call<'a> {
-        let call = testing::call::<RowWise>().attr("program", ROWS).attr("M", 2).attr("rank", 2);
-        let call = call.attr("row", vec![1]).attr("lacking", lacking);
+    fn rows<'a>(dims: &[i64], x: &'a ArrayD<f64>, y: &'a ArrayD<f64>) -> testing::Call<'a> {
+        let call = testing::call::<OverAxes>().attr("program", ROWS).attr("M", 2);
+        let call = call.attr("space", vec![-1, 0]).attr("dims", dims.to_vec());
         call.input_list([testing::view(x), testing::view(y)])
     }
 
@@ -137,34 +138,65 @@ mod tests {
     fn a_program_is_run_on_every_row() -> Result<()> {
         let x = array![[1.0, 2.0], [3.0, 4.0]].into_dyn();
         let expected = array![[-20.0, -10.0], [-400.0, -300.0]];
-        let outputs = rows(vec![1, 3], &x, &array![10.0, 100.0].into_dyn()).run()?;
+        let outputs = rows(&LACKING, &x, &array![10.0, 100.0].into_dyn()).run()?;
         assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, expected);
         assert_eq!(outputs.element::<f64, Ix1>("outputs", 1)?, array![30.0, 700.0]);
-        let outputs = rows(vec![], &x, &array![[10.0], [100.0]].into_dyn()).run()?;
+        let outputs = rows(&KEPT, &x, &array![[10.0], [100.0]].into_dyn()).run()?;
         assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, expected);
         assert_eq!(outputs.element::<f64, Ix2>("outputs", 1)?, array![[30.0], [700.0]]);
         Ok(())
     }
 
+    /// The largest along j of the sum along k of x(i,k) · y(j,k), and each of x, which broadcasts.
     #[test]
-    fn rows_that_do_not_fit_are_told() {
+    fn a_program_is_run_over_several_axes() -> Result<()> {
+        let program =
+            "inputs 5 6\ninput 0\ninput 1\nmul 0 1\nfold_sum 2 2\nfold_max 3 1\noutput 4 1\noutput 0 5";
+        let (x, y) = (array![[1.0, 2.0], [3.0, -4.0]].into_dyn(), array![1.0, 2.0].into_dyn());
+        let call = testing::call::<OverAxes>().attr("program", program).attr("M", 2);
+        let call = call
+            .attr("space", vec![-1, 0, 1, 2])
+            .attr("dims", vec![3, 0, 1, 3, 3, 0, 2, 3, 2, 0, 1, 3, 0, 1, 3]);
+        let outputs = call.input_list([testing::view(&x), testing::view(&y)]).run()?;
+        assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, array![[5.0, -5.0]]);
+        assert_eq!(outputs.element::<f64, Ix3>("outputs", 1)?, array![[[1.0, 2.0], [3.0, -4.0]]]);
+        Ok(())
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_told() {
         let (x, y) = (array![[1.0, 2.0], [3.0, 4.0]].into_dyn(), array![1.0, 2.0, 3.0].into_dyn());
         let message = |call: testing::Call<'_>| call.run().unwrap_err().message().to_owned();
-        let shapes = "RowWise: expected inputs that broadcast to one shape of rank 2, got";
-        assert_eq!(message(rows(vec![1], &x, &y)), format!("{shapes} [2, 2], [3]"));
+        let shapes = "OverAxes: expected inputs that broadcast to one shape of rank 2, got";
+        assert_eq!(message(rows(&LACKING, &x, &y)), format!("{shapes} [2, 2], [3]"));
         // It has more than one number for each row.
-        assert_eq!(message(rows(vec![], &x, &x)), format!("{shapes} [2, 2], [2, 2]"));
-        assert_eq!(message(rows(vec![1], &x, &x)), format!("{shapes} [2, 2], [2, 2]"));
-        let lacking = "RowWise: attribute `lacking` must have numbers from 0 to below 4, got";
-        assert_eq!(message(rows(vec![4], &x, &y)), format!("{lacking} 4"));
-        assert_eq!(message(rows(vec![-1], &x, &y)), format!("{lacking} -1"));
-        let rank = message(rows(vec![], &x, &y).attr("rank", i64::MAX));
-        assert_eq!(rank, format!("RowWise: attribute `rank` must be at most 64, got {}", i64::MAX));
-        let axes = message(rows(vec![], &x, &y).attr("program", "inputs 2 0\ninput 0\noutput 0 2"));
-        assert_eq!(
-            axes,
-            "RowWise: attribute `program` must have one axis, and at most 64 inputs and outputs"
+        assert_eq!(message(rows(&KEPT, &x, &x)), format!("{shapes} [2, 2], [2, 2]"));
+        assert_eq!(message(rows(&LACKING, &x, &x)), format!("{shapes} [2, 2], [2, 2]"));
+        let expected = "OverAxes: attribute `dims` must have for each of 4 arguments how many dims it has, and then these, each once \
+                        and from -1 to below 2, got";
+        let wrong: [&[i64]; 6] = [
+            &[],
+            &[2, 0, 1, 1, 0, 2, 0, 1],
+            &[2, 0, 2, 1, 0, 2, 0, 1, 1, 0],
+            &[2, 0, 0, 1, 0, 2, 0, 1, 1, 0],
+            &[i64::MAX, 0, 1],
+            &[2, 0, 1, 1, 0, 2, 0, 1, 1, 0, 0],
+        ];
+        for dims in wrong {
+            assert_eq!(message(rows(dims, &x, &y)), format!("{expected} {dims:?}"));
+        }
+        let own = message(rows(&[2, 0, 1, 2, 0, 1, 2, 0, 1, 1, 0], &x, &y));
+        let own = own.strip_prefix(
+            "OverAxes: argument 1, inputs and then outputs, has dims of the axes {0} by attribute `dims`, ",
         );
+        assert_eq!(own, Some("and is on {} by `program`"));
+        let space = message(rows(&LACKING, &x, &y).attr("space", vec![-1, 16]));
+        assert_eq!(space, "OverAxes: attribute `space` must have numbers from -1 to below 16");
+        let space = message(rows(&LACKING, &x, &y).attr("space", vec![0; 65]));
+        assert_eq!(space, "OverAxes: attribute `space` must have at most 64 numbers, got 65");
+        let axes = message(rows(&LACKING, &x, &y).attr("program", "inputs 2 0\ninput 0\noutput 0 2"));
+        let expected = "must be over axes that `space` has, and with at most 64 inputs and outputs";
+        assert_eq!(axes, format!("OverAxes: attribute `program` {expected}"));
     }
 
     #[test]

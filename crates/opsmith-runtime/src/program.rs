@@ -1,14 +1,14 @@
-//! What an op computes of each element and each row, as its library tells it: read with care, for the library may be any.
+//! What an op computes of each element, each row and over named axes, as its library tells it: read with care, for the library may be any.
 
 use std::collections::HashMap;
 use std::ptr::null;
 use std::sync::Arc;
 
 use opsmith_abi::{
-    OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE, OpsmithNode,
-    OpsmithProgram,
+    OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_AXES, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE,
+    OpsmithNode, OpsmithProgram,
 };
-use opsmith_body::{Axes, Graph, Listing};
+use opsmith_body::{Axes, Axis, Graph, Listing};
 use opsmith_core::fork::Mutex;
 use opsmith_core::{AttrValue, DType, Error, ProgramRows, Result, bail, ensure, memory};
 
@@ -19,7 +19,7 @@ use crate::op::Op;
 /// The most nodes, outputs and inputs of a program.
 const MOST: usize = 1 << 20;
 
-/// What an op computes of each element or row.
+/// What an op computes of each element or row, or over named axes.
 #[derive(Debug)]
 pub(crate) struct OpProgram {
     pub(crate) graph: Graph,
@@ -27,8 +27,10 @@ pub(crate) struct OpProgram {
     pub(crate) like: Vec<Option<usize>>,
     /// The inputs that do not broadcast.
     pub(crate) whole: Vec<usize>,
-    /// The dims that are a row; none of a function of each element.
+    /// The dims that are a row; none of a function of each element, or over named axes.
     pub(crate) rows: Option<ProgramRows>,
+    /// The axes of the last dims of each input and then each output, of a function over named axes.
+    pub(crate) axes: Option<Vec<Vec<usize>>>,
 }
 
 /// The programs of ops that were asked for, by position and attributes.
@@ -113,18 +115,22 @@ unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
     let inputs = told.num_inputs;
     let copied = |axes: &[u16]| memory::collected(axes.iter().copied(), "a program");
     let (axes, results) = (copied(axes)?, copied(results)?);
+    let named = match told.rows {
+        OPSMITH_ROWS_AXES => Some(named(axes.iter().chain(&results), row_dims)?),
+        _ => None,
+    };
     let nodes = memory::collected(nodes.iter().map(numbers), "a program")?;
     let outputs = memory::collected(outputs.iter().copied().map(i64::from), "a program")?;
     let like = like.iter().map(|&like| if like == -1 { Ok(None) } else { input(like, inputs).map(Some) });
     let like = memory::try_collected(like, "a program")?;
     let whole = memory::try_collected(whole.iter().map(|&whole| input(whole, inputs)), "a program")?;
     let rows = match told.rows {
-        OPSMITH_ROWS_NONE => None,
+        OPSMITH_ROWS_NONE | OPSMITH_ROWS_AXES => None,
         OPSMITH_ROWS_LEFT_OUT | OPSMITH_ROWS_KEPT => Some(ProgramRows {
             dims: memory::collected(row_dims.iter().copied(), "a program")?,
             keep: told.rows == OPSMITH_ROWS_KEPT,
         }),
-        other => bail!(Internal, "expected 0, 1 or 2 for how rows are folded, got {other}"),
+        other => bail!(Internal, "expected a number from 0 to 3 for how rows are folded, got {other}"),
     };
     let graph = Graph::from_listing(&Listing { inputs: axes, nodes, outputs, results });
     let Some(graph) = graph.map_err(Error::internal)? else { return Ok(None) };
@@ -132,8 +138,25 @@ unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
     let is_each = graph.used_axes().is_empty()
         && graph.input_axes().chain(graph.output_axes()).all(|axes| axes == Axes::FIRST);
     // What is over more axes comes of a later version.
-    let is_known = own.is_within(Axes::FIRST) && (rows.is_some() || is_each);
-    Ok(is_known.then_some(OpProgram { graph, like, whole, rows }))
+    let is_known = named.is_some() || own.is_within(Axes::FIRST) && (rows.is_some() || is_each);
+    Ok(is_known.then_some(OpProgram { graph, like, whole, rows, axes: named }))
+}
+
+/// The axes of each argument in the order of its dims, from those of all.
+fn named<'a>(arguments: impl Iterator<Item = &'a u16>, all: &[i64]) -> Result<Vec<Vec<usize>>> {
+    let (mut rest, mut named) = (all, Vec::new());
+    for &bits in arguments {
+        let own = rest.split_at_checked(bits.count_ones() as usize);
+        let axis = |axis: &i64| usize::try_from(*axis).ok().filter(|axis| *axis < Axis::MOST);
+        let axes = own.and_then(|(own, _)| own.iter().map(axis).collect::<Option<Vec<usize>>>());
+        let axes = axes.filter(|axes| Axes::at(axes).bits() == bits);
+        let (Some(axes), Some((_, more))) = (axes, own) else {
+            bail!(Internal, "expected the axes of all arguments in the order of their dims, got {all:?}");
+        };
+        named.push(axes);
+        rest = more;
+    }
+    Ok(named)
 }
 
 /// A list of the program; an empty one may be null.
@@ -224,6 +247,13 @@ mod tests {
         let program = told(&sum, rows).unwrap().unwrap();
         assert_eq!(program.graph.formula(), "y0 = sum(x0)");
         assert_eq!(program.rows, Some(ProgramRows { dims: vec![-1], keep: true }));
+        // The products of all pairs.
+        let pairs = |program: &mut OpsmithProgram| {
+            (program.inputs, program.results, program.rows) = ([1, 2].as_ptr(), &3, OPSMITH_ROWS_AXES);
+            (program.row_dims, program.num_row_dims) = ([0, 1, 1, 0].as_ptr(), 4);
+        };
+        let program = told(&NODES, pairs).unwrap().unwrap();
+        assert_eq!(program.axes, Some(vec![vec![0], vec![1], vec![1, 0]]));
         // A fold of no row, and one along a second axis.
         assert!(told(&sum, |_| ()).unwrap().is_none());
         let second = [NODES[0], NODES[1], node(OPSMITH_NODE_FOLD_SUM, [0, 1, 0])];
@@ -251,8 +281,17 @@ mod tests {
             "expected at most 1048576 inputs, got 1099511627776"
         );
         assert_eq!(error(&NODES, |program| program.num_outputs = 0), "it has no output");
-        let rows = "expected 0, 1 or 2 for how rows are folded, got 3";
-        assert_eq!(error(&NODES, |program| program.rows = 3), rows);
+        let rows = "expected a number from 0 to 3 for how rows are folded, got 4";
+        assert_eq!(error(&NODES, |program| program.rows = 4), rows);
+        let axes = "expected the axes of all arguments in the order of their dims, got";
+        assert_eq!(error(&NODES, |program| program.rows = OPSMITH_ROWS_AXES), format!("{axes} []"));
+        for dims in [[0, 0, 1], [0, 0, -1], [0, 0, 16]] {
+            let told = error(&NODES, |program| {
+                (program.rows, program.row_dims, program.num_row_dims) =
+                    (OPSMITH_ROWS_AXES, dims.as_ptr(), 3);
+            });
+            assert_eq!(told, format!("{axes} {dims:?}"));
+        }
         assert_eq!(error(&NODES, |program| program.num_row_dims = 1), "expected 1 dims of a row, got null");
         assert_eq!(error(&NODES, |program| program.like = &-2), "expected one of 2 inputs, got -2");
         assert_eq!(error(&NODES, |program| program.whole = &2), "expected one of 2 inputs, got 2");

@@ -60,7 +60,7 @@ fn what_others_need_first_is_not_put_together_with_what_needs_them() {
     let mean = squares.mean(&[]).unwrap();
     let centred = (&squares - &mean).unwrap().abs().unwrap();
     let fed = Tensor::from_slice(&[1.0, 2.0, -3.0, 0.5], &[4]).unwrap();
-    assert_called(&graph, &[&centred], &[(&x, &fed)], &["RowWise", "Pointwise"]);
+    assert_called(&graph, &[&centred], &[(&x, &fed)], &["OverAxes", "Pointwise"]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn random_graphs_give_the_same() {
         for (found, wanted) in found.iter().zip(&wanted).chain(simple.iter().zip(&wanted)) {
             assert_eq!(found.shape(), wanted.shape());
             // A sum that is computed with what is before it may have its terms added in another order.
-            let bound = if calls.contains(&"RowWise".to_owned()) { 1e-12 } else { 0.0 };
+            let bound = if calls.contains(&"OverAxes".to_owned()) { 1e-12 } else { 0.0 };
             let same = |(a, b): (&f64, f64)| {
                 a.to_bits() == b.to_bits()
                     || (a.is_nan() && b.is_nan())

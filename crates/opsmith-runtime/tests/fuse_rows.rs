@@ -1,9 +1,11 @@
 //! Folds with pointwise operators before and after them, computed as one: the same numbers, shapes and errors as one by one.
 
-use std::num::NonZeroUsize;
+mod fused;
 
-use opsmith_core::{AttrValue, DType, Shape};
-use opsmith_runtime::{Graph, Library, Output, Session, SessionOptions, Tensor, gradients};
+use opsmith_core::{DType, Shape};
+use opsmith_runtime::{Graph, Library, Output, Session, Tensor, gradients};
+
+use self::fused::{call, called, compare, filled, kept, random, sessions};
 
 /// An author's reductions: of several inputs, of one number for each row, of several outputs.
 mod author {
@@ -40,75 +42,6 @@ mod author {
     }
 }
 
-/// Sessions that compute steps as one, on all threads and on one, and one that does not.
-fn sessions(graph: &Graph) -> [Session; 3] {
-    let one = SessionOptions { threads: NonZeroUsize::new(1), ..SessionOptions::default() };
-    let plain = SessionOptions { fuse: false, ..SessionOptions::default() };
-    [Session::new(graph), Session::with_options(graph, one), Session::with_options(graph, plain)]
-}
-
-type Feeds<'a> = [(&'a Output, &'a Tensor)];
-
-/// The ops that a run called.
-fn called(session: &Session, fetches: &[&Output], feeds: &Feeds<'_>) -> Vec<String> {
-    let runner = fetches.iter().fold(session.runner().traced(), |runner, fetch| runner.fetch(fetch));
-    let runner = feeds.iter().fold(runner, |runner, (output, value)| runner.feed(output, value));
-    runner.run().unwrap().trace.unwrap().events.into_iter().map(|event| event.op).collect()
-}
-
-fn numbers(tensor: &Tensor) -> Vec<f64> {
-    match tensor.dtype() {
-        DType::Float32 => tensor.to_vec::<f32>().unwrap().into_iter().map(f64::from).collect(),
-        _ => tensor.to_vec().unwrap(),
-    }
-}
-
-/// Asserts that the sessions give the same but for the order in which sums are added up, and threads change no bit. Gives the ops
-/// that were called.
-fn compare(graph: &Graph, fetches: &[&Output], feeds: &Feeds<'_>) -> Vec<String> {
-    let [fused, one, plain] = sessions(graph);
-    let [found, on_one, wanted] = [&fused, &one, &plain].map(|session| session.run(fetches, feeds).unwrap());
-    for ((found, on_one), wanted) in found.iter().zip(&on_one).zip(&wanted) {
-        assert_eq!((found.shape(), found.dtype()), (wanted.shape(), wanted.dtype()));
-        let bound = if found.dtype() == DType::Float32 { 1e-5 } else { 1e-13 };
-        for ((a, b), c) in numbers(found).into_iter().zip(numbers(wanted)).zip(numbers(on_one)) {
-            let same = a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= bound * (1.0 + b.abs());
-            assert!(same, "{a} {b}: {found} {wanted} {:?}", called(&fused, fetches, feeds));
-            assert_eq!(a.to_bits(), c.to_bits());
-        }
-    }
-    called(&fused, fetches, feeds)
-}
-
-fn call(graph: &Graph, op: &str, x: &Output, attrs: &[(&str, AttrValue)]) -> Output {
-    let op = Library::standard().unwrap().op(op).unwrap();
-    let node =
-        attrs.iter().fold(graph.call(&op).arg(x), |call, (name, value)| call.attr(name, value.clone()));
-    node.build().unwrap().output(0).unwrap()
-}
-
-/// A fold of these dims that keeps them.
-fn kept(graph: &Graph, op: &str, x: &Output, axes: Vec<i64>) -> Output {
-    call(graph, op, x, &[("axes", axes.into()), ("keep_dims", true.into())])
-}
-
-fn filled(dims: &[usize], dtype: DType, mut number: impl FnMut() -> f64) -> Tensor {
-    let values: Vec<f64> = (0..dims.iter().product()).map(|_| number()).collect();
-    match dtype {
-        DType::Float32 => Tensor::from_slice(&values.iter().map(|v| *v as f32).collect::<Vec<_>>(), dims),
-        _ => Tensor::from_slice(&values, dims),
-    }
-    .unwrap()
-}
-
-fn random() -> impl FnMut(usize) -> usize {
-    let mut state = 7_u64;
-    move |below: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    }
-}
-
 #[test]
 fn what_is_before_and_after_a_fold_is_one_with_it() {
     let graph = Graph::new();
@@ -121,30 +54,30 @@ fn what_is_before_and_after_a_fold_is_one_with_it() {
     let feeds = [(&x, &fed), (&bias, &row)];
     let moved = (&(&x * &x).unwrap() + &bias).unwrap();
     let softmax = call(&graph, "Softmax", &moved, &[]);
-    assert_eq!(compare(&graph, &[&softmax], &feeds), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&softmax], &feeds), ["OverAxes"]);
     // What is fetched of the middle is there.
-    assert_eq!(compare(&graph, &[&moved, &softmax], &feeds), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&moved, &softmax], &feeds), ["OverAxes"]);
     let centred = (&moved - &kept(&graph, "Mean", &moved, vec![1])).unwrap();
     let spread = kept(&graph, "Mean", &centred.square().unwrap(), vec![1]);
     let norm = (&centred / &spread.sqrt().unwrap()).unwrap();
-    assert_eq!(compare(&graph, &[&norm], &feeds), ["RowWise"]);
-    assert_eq!(compare(&graph, &[&norm, &spread, &centred], &feeds), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&norm], &feeds), ["OverAxes"]);
+    assert_eq!(compare(&graph, &[&norm, &spread, &centred], &feeds), ["OverAxes"]);
     let upstream = graph.placeholder("upstream", DType::Float64, norm.shape()).unwrap();
     let slope = gradients(&[&norm], &[&moved], Some(&[&upstream])).unwrap().remove(0).unwrap();
-    assert_eq!(compare(&graph, &[&norm, &slope], &[feeds[0], feeds[1], (&upstream, &fed)]), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&norm, &slope], &[feeds[0], feeds[1], (&upstream, &fed)]), ["OverAxes"]);
     // Rows that lack their dims go on by themselves; what is folded of them is another step.
     let least = call(&graph, "Sum", &norm.exp().unwrap(), &[("axes", vec![-1].into())]);
     let logs = least.log().unwrap();
-    assert_eq!(compare(&graph, &[&logs], &feeds), ["RowWise"]);
-    assert_eq!(compare(&graph, &[&logs.mean(&[]).unwrap()], &feeds), ["RowWise", "Mean"]);
+    assert_eq!(compare(&graph, &[&logs], &feeds), ["OverAxes"]);
+    assert_eq!(compare(&graph, &[&logs.mean(&[]).unwrap()], &feeds), ["OverAxes", "Mean"]);
     // Folds of other dims too.
     let other = (&softmax - &call(&graph, "Max", &softmax, &[("axes", vec![0].into())])).unwrap();
-    assert_eq!(compare(&graph, &[&other], &feeds), ["RowWise", "RowWise"]);
+    assert_eq!(compare(&graph, &[&other], &feeds), ["OverAxes", "OverAxes"]);
     let all = (&x - &bias).unwrap().square().unwrap().mean(&[]).unwrap();
-    assert_eq!(compare(&graph, &[&all], &feeds), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&all], &feeds), ["OverAxes"]);
     // What is made of one row for each of its elements is for several threads.
     let away = (&moved - &moved.mean(&[]).unwrap()).unwrap().abs().unwrap();
-    assert_eq!(compare(&graph, &[&away], &feeds), ["RowWise", "Pointwise"]);
+    assert_eq!(compare(&graph, &[&away], &feeds), ["OverAxes", "Pointwise"]);
 }
 
 #[test]
@@ -170,13 +103,13 @@ fn reductions_of_an_author_take_part() {
             node.attr("axes", axes as i64).build().unwrap()
         };
         let norm = call("LayerNorm", &[&(&x.tanh().unwrap() + y).unwrap(), gamma, beta]).output(0).unwrap();
-        assert_eq!(compare(&graph, &[&norm], &feeds), ["RowWise"]);
+        assert_eq!(compare(&graph, &[&norm], &feeds), ["OverAxes"]);
         let logs = call("LogSumExp", &[&norm]).output(0).unwrap().abs().unwrap();
-        assert_eq!(compare(&graph, &[&norm, &logs], &feeds), ["RowWise"]);
+        assert_eq!(compare(&graph, &[&norm, &logs], &feeds), ["OverAxes"]);
         let moved = call("MovedBy", &[&norm, &logs]);
         let [moved, total] = [0, 1].map(|output| moved.output(output).unwrap());
-        assert_eq!(compare(&graph, &[&moved], &feeds), ["RowWise"]);
-        assert_eq!(compare(&graph, &[&total, &logs, &moved.square().unwrap()], &feeds), ["RowWise"]);
+        assert_eq!(compare(&graph, &[&moved], &feeds), ["OverAxes"]);
+        assert_eq!(compare(&graph, &[&total, &logs, &moved.square().unwrap()], &feeds), ["OverAxes"]);
         let loss = (&total.mean(&[]).unwrap() + &moved.exp().unwrap().sum(&[]).unwrap()).unwrap();
         let slopes = gradients(&[&loss], &[x, y, gamma, beta], None).unwrap();
         let fetches: Vec<&Output> = [&loss].into_iter().chain(slopes.iter().flatten()).collect();
@@ -194,7 +127,7 @@ fn functions_that_long_rows_would_need_twice_are_computed_before() {
     let x = graph.placeholder("long", DType::Float64, &Shape::parse("[?,?]").unwrap()).unwrap();
     let softmax = call(&graph, "Softmax", &(&x.tanh().unwrap() + &x).unwrap(), &[]);
     assert_eq!(compare(&graph, &[&softmax], &[(&x, &long)]), ["Pointwise", "Softmax"]);
-    assert_eq!(compare(&graph, &[&softmax], &[(&x, &fed)]), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&softmax], &[(&x, &fed)]), ["OverAxes"]);
 }
 
 #[test]
@@ -208,8 +141,8 @@ fn shapes_that_turn_out_smaller_run_without_folds_as_one() {
     let z = (&(&sum * &folded).unwrap() * &inner).unwrap();
     let fed = |dims: &[usize]| filled(dims, DType::Float64, || 0.5);
     let [whole, column, row] = [fed(&[3, 4]), fed(&[3, 1]), fed(&[1, 4])];
-    assert_eq!(compare(&graph, &[&z], &[(&x, &whole), (&y, &whole)]), ["RowWise"]);
-    assert_eq!(compare(&graph, &[&z], &[(&x, &whole), (&y, &column)]), ["RowWise"]);
+    assert_eq!(compare(&graph, &[&z], &[(&x, &whole), (&y, &whole)]), ["OverAxes"]);
+    assert_eq!(compare(&graph, &[&z], &[(&x, &whole), (&y, &column)]), ["OverAxes"]);
     let others = compare(&graph, &[&z], &[(&x, &column), (&y, &row)]);
     assert_eq!(others, ["Pointwise", "Sum", "Pointwise"]);
     compare(&graph, &[&z], &[(&x, &row), (&y, &whole)]);
@@ -290,7 +223,7 @@ fn random_graphs_with_folds_give_the_same() {
         }
         let calls = compare(&graph, &fetches, &feeds);
         saved += called(plain, &fetches, &feeds).len() - calls.len();
-        rows += calls.iter().filter(|op| *op == "RowWise").count();
+        rows += calls.iter().filter(|op| *op == "OverAxes").count();
     }
     assert!(saved > 300 && rows > 100, "{saved} calls were saved by {rows}");
 }

@@ -13,9 +13,9 @@ pub use opsmith_core::{
     OpKernelContext, OutputAxis, Parallel, Resource, Result, Shape, ShapeFn, TensorView, TensorViewMut, attr,
     bail, ensure, infer_error, infer_ok, memory, shape_fns, space,
 };
+pub use opsmith_kernels::body::AxesKernel;
 pub use opsmith_kernels::gemm;
 pub use opsmith_kernels::pointwise::ProgramKernel;
-pub use opsmith_kernels::reduce::RowsKernel;
 
 /// What [`Compute`] does with whole arrays: [`map`](ComputeExt::map) applies a body to each element,
 /// [`gemm`](ComputeExt::gemm) multiplies matrices.

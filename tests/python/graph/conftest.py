@@ -16,6 +16,12 @@ def distances() -> Library:
     return opsmith.load(Path(os.environ["OPSMITH_LIB_DIR"]) / "libdistances.so")
 
 
+@pytest.fixture(scope="session")
+def kernels() -> Library:
+    """The library of the kernels example, functions over named axes."""
+    return opsmith.load(Path(os.environ["OPSMITH_LIB_DIR"]) / "libkernels.so")
+
+
 @pytest.fixture
 def graph() -> opsmith.Graph:
     """A graph with no nodes."""

@@ -373,7 +373,7 @@ def test_a_session_with_and_without_fusing_gives_the_same() -> None:
     plain, plain_trace = Session(graph, fuse=False).run_traced([y, loss, slope], {x: fed})
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-14)
-    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
+    assert "OverAxes" in trace.summary and "OverAxes" not in plain_trace.summary
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -396,6 +396,34 @@ def test_folds_are_computed_with_what_is_around_them(dtype: str, shape: tuple[in
     plain, plain_trace = Session(graph, fuse=False).run_traced(fetches, feeds)
     for a, b in zip(fused, plain, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4 if dtype == "float32" else 1e-11, atol=1e-6)
-    assert "RowWise" in trace.summary and "RowWise" not in plain_trace.summary
+    assert "OverAxes" in trace.summary and "OverAxes" not in plain_trace.summary
     for a, b in zip(fused, Session(graph, threads=1).run(fetches, feeds), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("rows", [(300, 260), (70, 1), (3, 40), (0, 4), (4, 0)])
+@pytest.mark.parametrize("name", ["cosine_distance", "rbf_kernel"])
+def test_functions_of_pairs_are_computed_with_what_follows(
+    kernels: Library, name: str, rows: tuple[int, int]
+) -> None:
+    function = getattr(kernels, name)
+    graph = Graph()
+    x, y = graph.placeholder("float64", [None, 5]), graph.placeholder("float64", [None, 5])
+    bias = graph.placeholder("float64", [None])
+    distance = opsmith.ops.relu(function(x, y) + bias)
+    random = np.random.default_rng(0)
+    feeds = {x: random.standard_normal((rows[0], 5)), y: random.standard_normal((rows[1], 5))}
+    feeds[bias] = random.standard_normal(rows[1])
+    for fetches in ([distance.sum(1)], [distance.mean(0, keepdims=True), distance * 2.0], [distance]):
+        fused, trace = Session(graph).run_traced(fetches, feeds)
+        plain, plain_trace = Session(graph, fuse=False).run_traced(fetches, feeds)
+        for a, b in zip(fused, plain, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+        assert ("OverAxes" in trace.summary) == (0 not in rows) and "OverAxes" not in plain_trace.summary
+        for a, b in zip(fused, Session(graph, threads=1).run(fetches, feeds), strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(opsmith.InvalidArgumentError) as fused_error:
+        Session(graph).run(distance.sum(1), {**feeds, y: np.zeros((rows[1], 4))})
+    with pytest.raises(opsmith.InvalidArgumentError) as plain_error:
+        Session(graph, fuse=False).run(distance.sum(1), {**feeds, y: np.zeros((rows[1], 4))})
+    assert str(fused_error.value) == str(plain_error.value)

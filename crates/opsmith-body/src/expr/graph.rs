@@ -272,6 +272,20 @@ impl Graph {
         self.outputs.iter().map(|id| values[id.index()].number()).collect()
     }
 
+    /// The same of a function of rows, along an axis in the place of the first one.
+    ///
+    /// # Panics
+    /// As [`again`](Self::again).
+    pub fn again_along(&self, axis: Axis, inputs: &[Expr]) -> Vec<Expr> {
+        let along = |node: Node| match node {
+            Node::Fold(op, _, a) => Node::Fold(op, axis, a),
+            Node::Count(_) => Node::Count(axis),
+            other => other,
+        };
+        let values = self.values(inputs, |node, operand| of_axis(along(node), operand));
+        self.outputs.iter().map(|id| values[id.index()].number()).collect()
+    }
+
     /// The value of every node; those that are about an axis as `of_axis` says, from the node and its operand.
     pub(crate) fn values<S: Scalar>(
         &self,

@@ -1,10 +1,10 @@
-//! What an op computes of each element, through the C ABI.
+//! What an op computes, through the C ABI.
 
 use std::ptr::null;
 
 use opsmith_abi::{
-    OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE, OpsmithAttr,
-    OpsmithNode, OpsmithProgram,
+    OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_AXES, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE,
+    OpsmithAttr, OpsmithNode, OpsmithProgram,
 };
 use opsmith_core::{Error, Program, Result, memory};
 
@@ -53,7 +53,9 @@ fn told(program: &Program) -> Result<Told> {
     let whole = each(&mut program.whole.iter().map(|input| *input as i64))?;
     let copied = |axes: &[u16]| memory::collected(axes.iter().copied(), "a program");
     let (inputs, results) = (copied(&program.inputs)?, copied(&program.results)?);
-    let row_dims = program.rows.iter().flat_map(|rows| rows.dims.iter().copied()).collect::<Vec<i64>>();
+    let row_dims = program.rows.iter().flat_map(|rows| rows.dims.iter().copied());
+    let axes = program.axes.iter().flatten().flatten().map(|&axis| axis as i64);
+    let row_dims = row_dims.chain(axes).collect::<Vec<i64>>();
     let header = OpsmithProgram {
         size: size_of::<OpsmithProgram>(),
         inputs: inputs.as_ptr(),
@@ -67,6 +69,7 @@ fn told(program: &Program) -> Result<Told> {
         whole: whole.as_ptr(),
         num_whole: whole.len(),
         rows: match &program.rows {
+            None if program.axes.is_some() => OPSMITH_ROWS_AXES,
             None => OPSMITH_ROWS_NONE,
             Some(rows) if rows.keep => OPSMITH_ROWS_KEPT,
             Some(_) => OPSMITH_ROWS_LEFT_OUT,

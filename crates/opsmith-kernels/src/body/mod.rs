@@ -5,6 +5,7 @@
 
 mod check;
 mod free;
+mod program;
 mod shapes;
 
 use std::borrow::Cow;
@@ -14,11 +15,12 @@ use opsmith_body::{Axes, Axis, Graph, Kind, MOST_SMALLEST};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
-    OpKernelContext, Result, bail, ensure,
+    OpKernelContext, Program, Result, bail, ensure,
 };
 use smallvec::SmallVec;
 
 use self::check::{check, check_taken, own_sizes};
+pub use self::program::AxesKernel;
 use self::shapes::{Call, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
@@ -58,11 +60,30 @@ pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let reading = B::FACTS.reading(trace::<B>, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
     let def =
         free::declared::<B>(B::FACTS.def(ORDER, &reading, output_shapes::<B>, &kernels), ORDER, &reading);
-    def.explain(|construction| explained::<B>(construction, ORDER))
+    let def = def.explain(|construction| explained::<B>(construction, ORDER));
+    match ORDER {
+        0 => def.program(program::<B>),
+        _ => def,
+    }
 }
 
 fn trace<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<Graph> {
     Ok(B::new(construction)?.trace())
+}
+
+/// What it computes over its axes; none where some have a size of their own, or something else has to be checked in a call.
+fn program<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<Option<Program>> {
+    let graph = trace::<B>(construction)?;
+    let is_checked = !(graph.limits().is_empty() && graph.exact().is_empty() && graph.taken().is_empty());
+    if is_checked || B::SIZES.iter().any(|size| !matches!(size, AxisSize::Given)) {
+        return Ok(None);
+    }
+    let Some(program) = B::FACTS.program(trace::<B>, construction, 0, None)? else { return Ok(None) };
+    let saved = program.results.iter().skip(B::OUTPUTS.len()).map(|axes| Axes::from_bits(*axes));
+    let arguments = Arguments::of::<B>(&saved.collect::<Vec<_>>());
+    let inputs = arguments.inputs.iter().map(|axes| axes.to_vec());
+    let axes = inputs.chain(arguments.outputs.iter().map(|axes| axes.to_vec()));
+    Ok(Some(Program { axes: Some(axes.collect()), ..program }))
 }
 
 fn explained<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<Explanation> {

@@ -3,7 +3,6 @@
 //! A row is the last `axes` dims, or, of an op that says so, any dims. What there is one of for each position broadcasts to all dims, what there is one of for
 //! each row to the other dims. On the processor they are bodies over one axis, which stands for all dims of a row.
 
-mod program;
 mod row_dims;
 
 use std::marker::PhantomData;
@@ -17,7 +16,6 @@ use opsmith_core::{
 };
 use smallvec::SmallVec;
 
-pub use self::program::RowsKernel;
 use self::row_dims::RowDims;
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};

@@ -2,12 +2,13 @@
 //! that needs the one before.
 //!
 //! What a pointwise op or a reduction computes, its library tells as a graph. The graphs of steps that read each other's outputs
-//! are put together to one, which the standard operator `Pointwise` computes, or `RowWise` if there are folds. Steps go
+//! are put together to one, which the standard operator `Pointwise` computes, or `OverAxes` if there are folds. Steps go
 //! together when they are over the same elements and fold the same dims: what they give has every element, or one number for
 //! each row. Where that is not known before the run, it is checked in the run, and steps that do not fit run as if there were no
 //! folds to be put together with others, or one by one.
 
 mod build;
+mod chain;
 mod forms;
 
 use std::collections::{HashMap, HashSet};
@@ -18,11 +19,12 @@ use opsmith_body::Axes;
 use opsmith_core::fork::OnceLock;
 use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
 
-use self::build::{Build, Shapes};
+use self::build::Build;
 use self::forms::{Candidate, Form, Read, Space};
 use super::plan::{Action, Slot, Step};
 use crate::graph::{Kind, Known, Node, may_be};
 use crate::op::Op;
+use crate::program::OpProgram;
 use crate::standard;
 use crate::tensor::Tensor;
 
@@ -32,7 +34,7 @@ const MOST_STEPS: usize = 2048;
 /// The most tensors that one reads: a block of each has to stay in the cache.
 const MOST_INPUTS: usize = 48;
 
-/// The most tensors that steps with folds read and make: code is written for each shape, and `RowWise` has no more arguments.
+/// The most tensors that steps with folds read and make: code is written for each shape, and `OverAxes` has no more arguments.
 const MOST_OF_ROWS: usize = 64;
 
 /// Steps that run as one.
@@ -41,9 +43,15 @@ pub(super) struct Fused {
     pub(super) attrs: Arc<[(String, AttrValue)]>,
     /// What they were, for shapes that do not fit: pointwise ones that follow each other as one.
     pub(super) parts: Vec<Step>,
-    shapes: Shapes,
+    shapes: Fits,
     /// Whether the shapes fit in every run.
     proven: bool,
+}
+
+/// What the shapes of inputs have to be in a run.
+enum Fits {
+    Rows(build::Shapes),
+    Axes(chain::Shapes),
 }
 
 impl Fused {
@@ -53,7 +61,10 @@ impl Fused {
             return true;
         }
         let shapes: Option<Vec<&[usize]>> = inputs.iter().map(|input| Some((*input)?.shape())).collect();
-        shapes.is_some_and(|shapes| self.shapes.fit(&shapes))
+        shapes.is_some_and(|shapes| match &self.shapes {
+            Fits::Rows(own) => own.fit(&shapes),
+            Fits::Axes(own) => own.fit(&shapes),
+        })
     }
 }
 
@@ -73,10 +84,15 @@ pub(super) struct Slots<'a> {
 /// `Internal` where the engine lacks the op for it, or a library tells a program that is none.
 pub(super) fn fuse(steps: Vec<Step>, slots: &Slots<'_>) -> Result<Vec<Step>> {
     let mut regions = Regions::new(slots, true);
+    let steps = renumbered(chain::chains(&regions, steps)?);
     for (index, step) in steps.iter().enumerate() {
         regions.add(index, step)?;
     }
-    let mut steps = regions.put_together(steps.into_iter().enumerate().collect())?;
+    Ok(renumbered(regions.put_together(steps.into_iter().enumerate().collect())?))
+}
+
+/// Steps with which they were, that need each other by their places.
+fn renumbered(mut steps: Vec<(Step, Vec<usize>)>) -> Vec<Step> {
     let mut place = HashMap::new();
     for (index, (_, members)) in steps.iter().enumerate() {
         place.extend(members.iter().map(|&member| (member, index)));
@@ -87,7 +103,7 @@ pub(super) fn fuse(steps: Vec<Step>, slots: &Slots<'_>) -> Result<Vec<Step>> {
         step.needs.sort_unstable();
         step.needs.dedup();
     }
-    Ok(steps.into_iter().map(|(step, _)| step).collect())
+    steps.into_iter().map(|(step, _)| step).collect()
 }
 
 /// A step of a region.
@@ -232,13 +248,11 @@ impl<'a> Regions<'a> {
 
     /// A step that may be part of a region, alone.
     fn candidate(&self, step: &Step) -> Result<Option<Candidate>> {
-        let Action::Call { op, attrs, .. } = &step.action else { return Ok(None) };
         let Some(known) = self.may_fuse(step) else { return Ok(None) };
-        let Some(program) = op.program(attrs, known.dtype)? else { return Ok(None) };
-        let graph = &program.graph;
-        if graph.input_count() != step.inputs.len() || program.like.len() != step.outputs.len() {
+        let Some(program) = self.program(step)?.filter(|program| program.axes.is_none()) else {
             return Ok(None);
-        }
+        };
+        let graph = &program.graph;
         let space = match &program.rows {
             Some(rows) if self.folds => {
                 // That of what has every element: the input with the most dims.
@@ -261,6 +275,17 @@ impl<'a> Regions<'a> {
             }
         };
         Ok(Some(Candidate { program, space }))
+    }
+
+    /// What a step computes, if it may be part of a region or a chain.
+    fn program(&self, step: &Step) -> Result<Option<Arc<OpProgram>>> {
+        let (Action::Call { op, attrs, .. }, Some(known)) = (&step.action, self.may_fuse(step)) else {
+            return Ok(None);
+        };
+        let program = op.program(attrs, known.dtype)?;
+        Ok(program.filter(|program| {
+            program.graph.input_count() == step.inputs.len() && program.like.len() == step.outputs.len()
+        }))
     }
 
     /// What the first output of a step is, if as far as its tensors go it may be part of a region.
@@ -338,24 +363,24 @@ impl<'a> Regions<'a> {
             ("M".to_owned(), (build.outputs.len() as i64).into()),
         ];
         if space.row.is_some() {
-            let row: Vec<i64> =
-                (0..space.rank()).filter(|&dim| space.is_row(dim)).map(|dim| dim as i64).collect();
-            attrs.push(("rank".to_owned(), (space.rank() as i64).into()));
-            attrs.push(("row".to_owned(), row.into()));
-            attrs.push(("lacking".to_owned(), build.lacking().into()));
+            let axis = |dim: usize| if space.is_row(dim) { 0 } else { -1 };
+            let axes: Vec<i64> = (0..space.rank()).map(axis).collect();
+            attrs.push(("space".to_owned(), axes.into()));
+            attrs.push(("dims".to_owned(), build.dims().into()));
         }
         let attrs: Arc<[(String, AttrValue)]> = attrs.into();
-        let op = standard::op(if space.row.is_some() { "RowWise" } else { "Pointwise" })?;
+        let op = standard::op(if space.row.is_some() { "OverAxes" } else { "Pointwise" })?;
         let needs = steps.iter().flat_map(|(step, _)| step.needs.iter().copied()).collect();
         let slots: Vec<Slot> = build.slots().collect();
-        let node = Arc::new(self.node(&steps, &op, &attrs, (slots.len(), &build.outputs)));
         let inputs = slots.iter().copied().map(Some).collect();
         let outputs = build.outputs.iter().copied().map(Some).collect();
+        let made = build.outputs.clone();
         let shapes = build.into_shapes(repeats);
         let known: Option<Vec<Vec<usize>>> =
             slots.iter().map(|&slot| self.slots.known[slot].shape.to_known()).collect();
         let fits = known.map(|known| shapes.fit(&known.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         let mut parts: Vec<Step> = steps.into_iter().map(|(step, _)| step).collect();
+        let node = Arc::new(self.node(&parts, &op, &attrs, (slots.len(), &made)));
         if space.row.is_some() {
             let alone = self.without_folds(parts, &indices)?;
             if fits == Some(false) {
@@ -364,7 +389,7 @@ impl<'a> Regions<'a> {
             parts = alone.into_iter().map(|(step, _)| step).collect();
         }
         let proven = fits == Some(true);
-        let action = Action::Fused(Fused { op, attrs, parts, shapes, proven });
+        let action = Action::Fused(Fused { op, attrs, parts, shapes: Fits::Rows(shapes), proven });
         let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
         Ok(vec![(Step { node, action, inputs, outputs, needs, cost, prepared }, indices)])
     }
@@ -382,12 +407,12 @@ impl<'a> Regions<'a> {
     /// What stands in traces and errors for the nodes of steps that are one.
     fn node(
         &self,
-        steps: &[(Step, Member)],
+        steps: &[Step],
         op: &Op,
         attrs: &Arc<[(String, AttrValue)]>,
         (num_inputs, outputs): (usize, &[Slot]),
     ) -> Node {
-        let last = &steps[steps.len() - 1].0.node;
+        let last = &steps[steps.len() - 1].node;
         Node {
             name: format!("{} and {} before it", last.name, steps.len() - 1),
             kind: Kind::Call { op: op.clone(), attrs: attrs.clone() },

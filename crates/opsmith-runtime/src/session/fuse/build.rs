@@ -70,6 +70,17 @@ struct Source {
     is_one: bool,
 }
 
+/// What others read of what steps make, of tensors that are read so often.
+pub(super) fn outputs<'s>(steps: impl Iterator<Item = &'s Step> + Clone, readers: &[u32]) -> Vec<Slot> {
+    let mut read: HashMap<Slot, u32> = HashMap::new();
+    for slot in steps.clone().flat_map(|step| step.inputs.iter().flatten()) {
+        *read.entry(*slot).or_default() += 1;
+    }
+    let is_output =
+        |slot: &Slot| readers[*slot] == KEPT || readers[*slot] > read.get(slot).copied().unwrap_or(0);
+    steps.flat_map(|step| step.outputs.iter().flatten().copied()).filter(is_output).collect()
+}
+
 /// Steps that are being put together.
 pub(super) struct Build<'a> {
     regions: &'a Regions<'a>,
@@ -92,16 +103,10 @@ impl<'a> Build<'a> {
     ) -> Self {
         let (inputs, numbers, made, checks) = Default::default();
         let mut build = Build { regions, space, forms, inputs, numbers, made, outputs: vec![], checks };
-        let mut read: HashMap<Slot, u32> = HashMap::new();
         for (step, member) in steps {
-            step.inputs.iter().flatten().for_each(|slot| *read.entry(*slot).or_default() += 1);
             build.add(step, member);
         }
-        let readers = regions.slots.readers;
-        let is_output =
-            |slot: &Slot| readers[*slot] == KEPT || readers[*slot] > read.get(slot).copied().unwrap_or(0);
-        let made = steps.iter().flat_map(|(step, _)| step.outputs.iter().flatten().copied());
-        build.outputs = made.filter(is_output).collect();
+        build.outputs = outputs(steps.iter().map(|(step, _)| step), regions.slots.readers);
         build
     }
 
@@ -160,12 +165,18 @@ impl<'a> Build<'a> {
         self.inputs.iter().map(|source| source.slot)
     }
 
-    /// The positions of arguments, inputs and then outputs, that lack the dims of a row.
-    pub(super) fn lacking(&self) -> Vec<i64> {
-        let inputs = self.inputs.iter().map(|source| source.lacks_row);
-        let outputs = self.outputs.iter().map(|slot| self.forms[slot] == Form::Less);
-        let marks = inputs.chain(outputs).enumerate();
-        marks.filter(|(_, lacks)| *lacks).map(|(position, _)| position as i64).collect()
+    /// For each argument, inputs and then outputs, how many dims it has, and which.
+    pub(super) fn dims(&self) -> Vec<i64> {
+        let inputs = self.inputs.iter().map(|source| (source.lacks_row, source.is_one));
+        let outputs =
+            self.outputs.iter().map(|slot| (self.forms[slot] == Form::Less, self.forms[slot] != Form::Each));
+        let dims = |(lacks_row, is_one): (bool, bool)| {
+            let own = (0..self.space.rank()).filter(|&dim| !(lacks_row && self.space.is_row(dim)));
+            let own = own.map(|dim| if is_one && self.space.is_row(dim) { -1 } else { dim as i64 });
+            let own: Vec<i64> = own.collect();
+            std::iter::once(own.len() as i64).chain(own)
+        };
+        inputs.chain(outputs).flat_map(dims).collect()
     }
 
     /// What the shapes of inputs have to be.
