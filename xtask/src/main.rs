@@ -83,9 +83,9 @@ enum Task {
     Sanitize(sanitize::Options),
     /// Run the host suites under several framework releases with the same, not rebuilt libraries
     ///
-    /// The releases are .venv's own and one for each requirements/matrix-HOST-VERSION.txt, which gets an
-    /// environment in .venv-matrix (about 7 GB each).
-    Matrix,
+    /// Releases and Pythons are those of requirements/matrix.txt. Each gets an environment of up to 7 GB, which is removed when
+    /// its suites have run, and is a part by itself: what has passed with the same files is not run again.
+    Matrix(matrix::Options),
     /// Compare random calls of all ops in all frameworks and the engine, without end
     ///
     /// Calls are made from the definitions; bits, gradients, and where there is one a formula of NumPy's are compared. A call
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
         Task::Lint => lint::lint(&workspace),
         Task::Fuzz(options) => fuzz::fuzz(&workspace, options),
         Task::Sanitize(options) => sanitize::sanitize(&workspace, options),
-        Task::Matrix => matrix::matrix(&workspace),
+        Task::Matrix(options) => matrix::matrix(&workspace, options),
         Task::Differ(options) => differ::differ(&workspace, options),
         Task::Gpu(options) => gpu::gpu(&workspace, options),
         Task::Licences { check } => dist::licences::licences(&workspace, *check),

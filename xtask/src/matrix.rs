@@ -1,92 +1,176 @@
-//! `cargo xtask matrix`: one build of the libraries and of the wheel under several framework releases.
+//! `cargo xtask matrix`: one build of the libraries and of the wheel under several framework     let known = |let Some(unknown) = options.releases.iter().find(|name| !known(name)): &String| releases.iter().any(|release| release.is(name));s.
+//!
+//! Each release is a part that can be run by itself; what passed with the same files is not run again.
 
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use crate::report::table;
-use crate::stamp::hash_file;
-use crate::venv::Venv;
+use crate::stamp::{hash_bytes, hash_file};
+use crate::venv::{Venv, pythons};
 use crate::workspace::Workspace;
 use crate::{VENV, build, test};
 
-/// The frameworks that the tests' own environment has.
-const HOSTS: [&str; 3] = ["torch", "tensorflow", "jax"];
+/// The list of releases.
+const LIST: &str = "requirements/matrix.txt";
+/// What the suites need besides the framework.
+const TOOLS: [&str; 4] = ["hypothesis", "ml-dtypes", "pytest", "scipy"];
+/// What a Python tells of its row.
+const VERSIONS: &str = "import datetime, numpy, platform; \
+    print(numpy.__version__, platform.python_version(), datetime.date.today(), sep='\\t')";
+const HEADINGS: [&str; 6] = ["release", "suite", "NumPy", "Python", "result", "day"];
 
-/// An environment with one release of each of some frameworks.
-struct Cell {
-    hosts: Vec<String>,
-    venv: Venv,
+/// What to run.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// The releases, as requirements/matrix.txt calls them, or frameworks with all of theirs; all if none is named
+    releases: Vec<String>,
+    /// Run only these suites, folders of tests/python
+    #[arg(long, value_name = "SUITE")]
+    only: Vec<String>,
+    /// Keep the environments, which have up to 7 GB each, in .venv-matrix
+    #[arg(long)]
+    keep: bool,
 }
 
-/// Builds once, then runs the hosts' suites in each environment and shows that no file changed meanwhile.
-pub(crate) fn matrix(workspace: &Workspace) -> Result<()> {
+/// A release of a framework, and what is installed with it.
+struct Release<'a> {
+    name: &'a str,
+    python: u32,
+    pinned: Vec<&'a str>,
+}
+
+impl Release<'_> {
+    fn host(&self) -> &str {
+        self.name.split('-').next().unwrap_or_default()
+    }
+
+    /// Whether this is its name, or its framework's.
+    fn is(&self, name: &str) -> bool {
+        [self.name, self.host()].contains(&name)
+    }
+}
+
+/// Builds once, then runs the frameworks' suites in each environment and shows that no file changed meanwhile.
+pub(crate) fn matrix(workspace: &Workspace, options: &Options) -> Result<()> {
+    let text =
+        fs::read_to_string(workspace.root.join(LIST)).with_context(|| format!("could not read {LIST}"))?;
+    let releases = parse(&text)?;
+    let known = |name: &String| releases.iter().any(|release| release.name == name);
+    if let Some(unknown) = options.releases.iter().find(|name| !known(name)) {
+        bail!("there is no release `{unknown}`\n  → {LIST} lists them");
+    }
     let venv = Venv::open(workspace, VENV)?;
     venv.install_lock(workspace, "test")?;
-    build::everything(workspace, &venv)?;
+    build::libraries(workspace, None)?;
     let wheel = build::wheel(workspace, &venv)?;
     let before = hashes(workspace, &wheel)?;
+    let part =
+        Part { workspace, options, wheel: &wheel, built: hash_bytes(format!("{before:?}").as_bytes()) };
+    let chosen = |release: &&Release<'_>| {
+        options.releases.is_empty() || options.releases.iter().any(|name| release.is(name))
+    };
+    let mut failed = Vec::new();
+    for release in releases.iter().filter(chosen) {
+        part.run(release, &mut failed)?;
+    }
+    part.show(&releases)?;
+    before.iter().for_each(|(file, hash)| println!("{hash}  {file}"));
+    ensure!(hashes(workspace, &wheel)? == before, "a library was rebuilt while the suites ran");
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!("failed: {}", failed.join(", "))
+}
 
-    let suites = test::suites(workspace)?;
-    let mut rows = Vec::new();
-    let mut failed = false;
-    for cell in cells(workspace, venv)? {
-        cell.venv.install_wheel(workspace, &wheel, hash_file(&wheel)?)?;
-        for host in cell.hosts.iter().map(String::as_str).chain(["numpy"]) {
-            for suite in suites.iter().filter(|suite| belongs(suite, host)) {
-                let outcome = test::python(workspace, &cell.venv, suite, None)?;
-                failed |= outcome.failure.is_some();
-                let result =
-                    outcome.summary.last().map_or("no summary", |line| line.trim_matches(['=', ' ']));
-                rows.push(row(workspace, &cell.venv, suite, host, result)?);
+/// The lines of the list: a name, a minor version of Python 3, and what is pinned.
+fn parse(text: &str) -> Result<Vec<Release<'_>>> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    let parsed = lines.map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        let python = words.next()?.strip_prefix("3.")?.parse().ok()?;
+        let pinned: Vec<&str> = words.collect();
+        (!pinned.is_empty()).then_some(Release { name, python, pinned })
+    });
+    let releases: Option<Vec<Release<'_>>> = parsed.collect();
+    releases.with_context(|| format!("a line of {LIST} is not `NAME 3.MINOR PACKAGE==VERSION …`"))
+}
+
+/// What all releases have in common.
+struct Part<'a> {
+    workspace: &'a Workspace,
+    options: &'a Options,
+    wheel: &'a Path,
+    /// The hash of all that is tested.
+    built: String,
+}
+
+impl Part<'_> {
+    /// Runs the suites of a release that have not passed yet with the same files.
+    fn run(&self, release: &Release<'_>, failed: &mut Vec<String>) -> Result<()> {
+        let only = &self.options.only;
+        let mut suites = test::suites(self.workspace)?;
+        suites.retain(|suite| suite.split('_').next() == Some(release.host()));
+        suites.retain(|suite| only.is_empty() || only.contains(suite));
+        suites.retain(|suite| self.passed(release, suite).is_none());
+        if suites.is_empty() {
+            return Ok(());
+        }
+        let found = pythons().into_iter().find(|(minor, _)| *minor == release.python);
+        let Some((_, python)) = found else {
+            failed.push(format!("{} (Python 3.{} is not here)", release.name, release.python));
+            return Ok(());
+        };
+        let folder = format!(".venv-matrix/{}", release.name);
+        let venv = Venv::made_with(self.workspace, &folder, || Ok(python.display().to_string()))?;
+        let packages: Vec<&str> = TOOLS.iter().chain(&release.pinned).copied().collect();
+        venv.install(self.workspace, release.name, &packages)?;
+        venv.install_wheel(self.workspace, self.wheel, hash_file(self.wheel)?)?;
+        for suite in suites {
+            let outcome = test::python(self.workspace, &venv, &suite, None)?;
+            let last = outcome.summary.iter().rfind(|line| line.starts_with("=="));
+            let result = last.map_or("no summary", |line| line.trim_matches(['=', ' ']));
+            if let Some(reason) = &outcome.failure {
+                failed.push(format!("{} {suite} ({reason}: {result})", release.name));
+                continue;
+            }
+            let told = ask(self.workspace, &venv, VERSIONS)?;
+            let (versions, day) = told.rsplit_once('\t').unwrap_or_default();
+            let row = [release.name, &suite, versions, result, day].join("\t");
+            let file = self.workspace.target.join("matrix").join(format!("{} {suite}", release.name));
+            fs::create_dir_all(self.workspace.target.join("matrix"))?;
+            fs::write(&file, format!("{}\n{row}\n", self.built))?;
+        }
+        if !self.options.keep {
+            let folder = self.workspace.root.join(&folder);
+            fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))?;
+        }
+        Ok(())
+    }
+
+    /// The row of a suite that has passed with these files.
+    fn passed(&self, release: &Release<'_>, suite: &str) -> Option<String> {
+        let file = self.workspace.target.join("matrix").join(format!("{} {suite}", release.name));
+        let text = fs::read_to_string(file).ok()?;
+        let (built, row) = text.trim_end().split_once('\n')?;
+        (built == self.built).then(|| row.to_owned())
+    }
+
+    /// Prints the table of all that has passed with these files, as docs/releases.md has it.
+    fn show(&self, releases: &[Release<'_>]) -> Result<()> {
+        println!("\n| {} |\n|{}", HEADINGS.join(" | "), "---|".repeat(HEADINGS.len()));
+        for release in releases {
+            for suite in test::suites(self.workspace)? {
+                if let Some(row) = self.passed(release, &suite) {
+                    println!("| {} |", row.replace('\t', " | "));
+                }
             }
         }
+        println!();
+        Ok(())
     }
-    println!("\n{}\n", table(&["suite", "host", "numpy", "python", "result"], &rows));
-    let files: Vec<Vec<String>> =
-        before.iter().map(|(file, hash)| vec![file.clone(), hash.clone()]).collect();
-    println!("{}", table(&["file", "sha256"], &files));
-    if hashes(workspace, &wheel)? != before {
-        bail!("a library was rebuilt while the suites ran");
-    }
-    if failed {
-        bail!("a suite failed");
-    }
-    Ok(())
-}
-
-/// Whether a suite tests `host`: `torch` and `torch_bare` belong to `torch`.
-fn belongs(suite: &str, host: &str) -> bool {
-    suite.split('_').next() == Some(host)
-}
-
-/// The tests' own environment and one for each `requirements/matrix-HOST-VERSION.txt`.
-fn cells(workspace: &Workspace, venv: Venv) -> Result<Vec<Cell>> {
-    let mut locks = Vec::new();
-    for entry in fs::read_dir(workspace.root.join("requirements"))? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if let Some(lock) = name.strip_prefix("matrix-").and_then(|rest| rest.strip_suffix(".txt")) {
-            locks.push(lock.to_owned());
-        }
-    }
-    locks.sort();
-    let mut cells = vec![Cell { hosts: HOSTS.map(str::to_owned).to_vec(), venv }];
-    for lock in locks {
-        let venv = Venv::open(workspace, &format!(".venv-matrix/{lock}"))?;
-        venv.install_lock(workspace, &format!("matrix-{lock}"))?;
-        let host = lock.split('-').next().unwrap_or(&lock).to_owned();
-        cells.push(Cell { hosts: vec![host], venv });
-    }
-    Ok(cells)
-}
-
-fn row(workspace: &Workspace, venv: &Venv, suite: &str, host: &str, result: &str) -> Result<Vec<String>> {
-    let script = format!("import {host}; print({host}.__version__)");
-    let numpy = "import numpy; print(numpy.__version__)";
-    let python = ask(workspace, venv, "import platform; print(platform.python_version())")?;
-    let host = format!("{host} {}", ask(workspace, venv, &script)?);
-    Ok(vec![suite.to_owned(), host, ask(workspace, venv, numpy)?, python, result.to_owned()])
 }
 
 fn ask(workspace: &Workspace, venv: &Venv, script: &str) -> Result<String> {
@@ -103,4 +187,21 @@ fn hashes(workspace: &Workspace, wheel: &Path) -> Result<Vec<(String, String)>> 
     let libraries = workspace.libraries.iter().map(|library| folder.join(&library.file));
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     libraries.chain([wheel.to_owned()]).map(|path| Ok((name(&path), hash_file(&path)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_releases() {
+        let releases =
+            parse("# a\n\njax-0.5 3.11 jax==0.5.3 absl-py\nnumpy-2.0  3.10 numpy==2.0.2\n").unwrap();
+        assert_eq!(releases[0].pinned, ["jax==0.5.3", "absl-py"]);
+        assert_eq!((releases[1].name, releases[1].python, releases[1].host()), ("numpy-2.0", 10, "numpy"));
+        assert!(releases[0].is("jax") && releases[0].is("jax-0.5") && !releases[0].is("numpy"));
+        for bad in ["jax-0.5", "jax-0.5 3.11", "jax-0.5 2.7 jax", "jax-0.5 3.x jax"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
 }

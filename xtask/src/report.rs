@@ -24,7 +24,7 @@ pub(crate) fn table(headings: &[&str], rows: &[Vec<String>]) -> String {
 /// Cargo's lines for test binaries that had nothing to run are left out. What Rust's tests say of those that do nothing here, which
 /// pass in Cargo's eyes, stands at the end, each reason once.
 pub(crate) fn summary_lines(output: &[String]) -> Vec<String> {
-    let idle = "0 passed; 0 failed; 0 ignored";
+    let idle = " 0 passed; 0 failed; 0 ignored";
     let rust = |line: &str| line.starts_with("test result:") && !line.contains(idle);
     let words = [" passed", " failed", " error", " skipped", "no tests ran", " deselected"];
     let pytest = |line: &str| {
@@ -60,11 +60,12 @@ mod tests {
             "running 2 tests",
             "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
             "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
+            "test result: ok. 10 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s",
             "skipped, as there is no C++ compiler `g++`: kernels run on the processor",
             "skipped, as there is no C++ compiler `g++`: kernels run on the processor",
             "======== short test summary info in brief ========",
             "================== 3 passed, 1 skipped in 0.12s ==================",
         ]);
-        assert_eq!(summary_lines(&output), [output[1].clone(), output[6].clone(), output[3].clone()]);
+        assert_eq!(summary_lines(&output), [1, 3, 7, 4].map(|line| output[line].clone()));
     }
 }

@@ -15,6 +15,9 @@ const OLDEST: u32 = 10;
 /// The newest one; a newer Python is used only when `OPSMITH_PYTHON` names it.
 const NEWEST: u32 = 13;
 
+/// The minor versions of Python 3 that the package says it is for.
+pub(crate) const PYTHONS: std::ops::RangeInclusive<u32> = 10..=14;
+
 /// A virtual environment of the repository.
 pub(crate) struct Venv {
     folder: PathBuf,
@@ -23,6 +26,15 @@ pub(crate) struct Venv {
 impl Venv {
     /// The environment `folder` (relative to the repository), made if it is not there or no longer runs.
     pub(crate) fn open(workspace: &Workspace, folder: &str) -> Result<Self> {
+        Self::made_with(workspace, folder, find_python)
+    }
+
+    /// The same, made with the Python that `python` finds.
+    pub(crate) fn made_with(
+        workspace: &Workspace,
+        folder: &str,
+        python: impl FnOnce() -> Result<String>,
+    ) -> Result<Self> {
         let venv = Self { folder: workspace.root.join(folder) };
         if Command::new(venv.python()).args(["-c", ""]).output().is_ok_and(|output| output.status.success()) {
             return Ok(venv);
@@ -30,7 +42,7 @@ impl Venv {
         if venv.folder.exists() {
             fs::remove_dir_all(&venv.folder).with_context(|| format!("could not clear {folder}"))?;
         }
-        let python = find_python()?;
+        let python = python()?;
         let mut command = Command::new(&python);
         command.args(["-m", "venv"]).arg(&venv.folder);
         run::quietly(&format!("Making {folder} with {python}"), &mut command).with_context(|| {
@@ -67,6 +79,20 @@ impl Venv {
         // Python compiles the few modules that are used when it first imports them.
         command.args(["install", "--no-compile", "--progress-bar", "off", "--requirement", &file]);
         run::quietly(&format!("Installing {file}"), &mut command)?;
+        stamp.write()
+    }
+
+    /// Installs these packages unless this very list was installed before.
+    pub(crate) fn install(&self, workspace: &Workspace, name: &str, packages: &[&str]) -> Result<()> {
+        let stamp = self.stamp(name, hash_bytes(packages.join(" ").as_bytes()));
+        if stamp.is_current() {
+            return Ok(());
+        }
+        let mut command = self.pip(workspace);
+        command
+            .args(["install", "--no-compile", "--progress-bar", "off", "--only-binary", ":all:"])
+            .args(packages);
+        run::quietly(&format!("Installing {name}"), &mut command)?;
         stamp.write()
     }
 
@@ -123,4 +149,36 @@ fn minor_version(program: &str) -> Option<u32> {
     let script = "import sys; print(sys.version_info[1] if sys.version_info[0] == 3 else '')";
     let output = Command::new(program).args(["-c", script]).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}
+
+/// The Pythons that are here, by their minor versions: those that `OPSMITH_PYTHONS` names, on the path, and of pyenv.
+pub(crate) fn pythons() -> Vec<(u32, PathBuf)> {
+    let named = std::env::var_os("OPSMITH_PYTHONS").unwrap_or_default();
+    let mut candidates: Vec<PathBuf> =
+        std::env::split_paths(&named).filter(|path| path.as_os_str() != "").collect();
+    candidates.extend(PYTHONS.map(|minor| PathBuf::from(format!("python3.{minor}"))));
+    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
+    let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
+    if let Ok(entries) = fs::read_dir(pyenv.join("versions")) {
+        candidates.extend(entries.flatten().map(|entry| entry.path().join("bin/python3")));
+    }
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for candidate in candidates {
+        if let Some((minor, path)) = version(&candidate)
+            && PYTHONS.contains(&minor)
+            && found.iter().all(|(other, _)| *other != minor)
+        {
+            found.push((minor, path));
+        }
+    }
+    found
+}
+
+/// The minor version of a Python that runs, and where it really is: what is on the path may be a program that chooses among several.
+fn version(python: &Path) -> Option<(u32, PathBuf)> {
+    let script = "import sys, venv; print(sys.version_info[1], sys.executable)";
+    let output = Command::new(python).args(["-c", script]).current_dir("/").output().ok()?;
+    let said = String::from_utf8(output.stdout).ok()?;
+    let (minor, path) = said.trim().split_once(' ')?;
+    Some((minor.parse().ok()?, PathBuf::from(path)))
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -143,13 +144,17 @@ class JaxOp:
             for x in group or []
             if isinstance(x, Constant)
         }
-        outputs = jax.ffi.ffi_call(
-            self.target,
-            [*results, *(like for group in changed for like in group)],
-            has_side_effect=op.stateful,
-            vmap_method="sequential",
-            input_output_aliases=self._aliases(groups, len(results)),
-        )(*flat(groups), **encoded, **constants, **self._structure(groups, wanted))
+        gives = [*results, *(like for group in changed for like in group)]
+        # JAX 0.8 makes 64-bit outputs half as wide elsewhere.
+        wide = any(jax.dtypes.canonicalize_dtype(like.dtype) != like.dtype for like in gives)
+        with enable_x64(True) if wide else nullcontext():
+            outputs = jax.ffi.ffi_call(
+                self.target,
+                gives,
+                has_side_effect=op.stateful,
+                vmap_method="sequential",
+                input_output_aliases=self._aliases(groups, len(results)),
+            )(*flat(groups), **encoded, **constants, **self._structure(groups, wanted))
         return [_narrowed(x) for x in outputs]
 
     def outputs(self, arrays: Sequence[Value], shapes: list[list[Any]]) -> tuple[Value, ...]:

@@ -75,7 +75,7 @@ class Arrays:
 
     def transpose(self, array: Any, order: list[int]) -> Any:
         """Other order of dims."""
-        return self.xp.permute_dims(array, tuple(order)) if order else array
+        return self.xp.transpose(array, tuple(order)) if order else array
 
     def result(self, value: Any, axes: str) -> Any:
         """What lies on these axes, in their order."""

@@ -9,11 +9,9 @@ use anyhow::{Context, Result, bail};
 use super::{MANYLINUX, Place, clear, only, package};
 use crate::run;
 use crate::stamp::hash_file;
-use crate::venv::Venv;
+use crate::venv::{PYTHONS, Venv, pythons};
 use crate::workspace::Workspace;
 
-/// The minor versions of Python 3 that the package says it is for.
-const PYTHONS: std::ops::RangeInclusive<u32> = 10..=14;
 /// Crates whose wheels are made and installed: one as users make them, and one with an op that panics.
 const WHEELS: [&str; 2] = ["examples/distances", "crates/opsmith-testops"];
 const SCRIPT: &str = "tests/dist/use_what_is_installed.py";
@@ -105,36 +103,4 @@ fn used(
     script.arg("-I").arg(workspace.root.join(SCRIPT)).arg(&home);
     let said = run::quietly(&format!("Python {name}: using it"), &mut script)?;
     said.lines.last().cloned().with_context(|| format!("{SCRIPT} has said nothing"))
-}
-
-/// The Pythons that are here, by their minor versions: those that `OPSMITH_PYTHONS` names, on the path, and of pyenv.
-fn pythons() -> Vec<(u32, PathBuf)> {
-    let named = std::env::var_os("OPSMITH_PYTHONS").unwrap_or_default();
-    let mut candidates: Vec<PathBuf> =
-        std::env::split_paths(&named).filter(|path| path.as_os_str() != "").collect();
-    candidates.extend(PYTHONS.map(|minor| PathBuf::from(format!("python3.{minor}"))));
-    let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
-    let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
-    if let Ok(entries) = fs::read_dir(pyenv.join("versions")) {
-        candidates.extend(entries.flatten().map(|entry| entry.path().join("bin/python3")));
-    }
-    let mut found: Vec<(u32, PathBuf)> = Vec::new();
-    for candidate in candidates {
-        if let Some((minor, path)) = version(&candidate)
-            && PYTHONS.contains(&minor)
-            && found.iter().all(|(other, _)| *other != minor)
-        {
-            found.push((minor, path));
-        }
-    }
-    found
-}
-
-/// The minor version of a Python that runs, and where it really is: what is on the path may be a program that chooses among several.
-fn version(python: &Path) -> Option<(u32, PathBuf)> {
-    let script = "import sys, venv; print(sys.version_info[1], sys.executable)";
-    let output = Command::new(python).args(["-c", script]).current_dir("/").output().ok()?;
-    let said = String::from_utf8(output.stdout).ok()?;
-    let (minor, path) = said.trim().split_once(' ')?;
-    Some((minor.parse().ok()?, PathBuf::from(path)))
 }
