@@ -5,8 +5,8 @@ products, the loss, the gradients and the update of both variables. The chain is
 scalar, one after another, with what would rewrite them turned off in TensorFlow. A run has the cost of one
 call from Python in it. The session computes pointwise nodes and folds that follow each other as one; without
 that, each node is a call of its own. The rows with folds are float32: a softmax of 1,000 rows of 256, a layer
-norm of 512 rows of 1,024, and a training step with a softmax cross entropy of 512 rows and 1,000 classes; then
-sums of rows of what is made of the cosine distances of every two of 2,000 and 2,000 rows of 16.
+norm of 512 rows of 1,024, and a training step with a softmax cross entropy of 512 rows and 1,000 classes;
+then sums of rows of what is made of the cosine distances of every two of 2,000 and 2,000 rows of 16.
 """
 
 from __future__ import annotations
