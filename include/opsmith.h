@@ -837,7 +837,7 @@ typedef struct OpsmithProgram {
   int32_t rows;
   /**
    * The dims that are a row, counted from the end where negative; all if there is none. Of a function over named axes, for each input and
-   * then each output the axes of its last dims, in their order, as many as its bits: an axis is of one size, and the dims before these
+   * then each output the axes of its last dims, in their order, as many as bits are set in its entry of `inputs` or `results`: an axis is of one size, and the dims before these
    * broadcast.
    */
   const int64_t *row_dims;

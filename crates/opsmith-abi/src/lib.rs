@@ -437,7 +437,7 @@ pub struct OpsmithProgram {
     /// Whether rows are folded, `OPSMITH_ROWS_…`.
     pub rows: i32,
     /// The dims that are a row, counted from the end where negative; all if there is none. Of a function over named axes, for each input and
-    /// then each output the axes of its last dims, in their order, as many as its bits: an axis is of one size, and the dims before these
+    /// then each output the axes of its last dims, in their order, as many as bits are set in its entry of `inputs` or `results`: an axis is of one size, and the dims before these
     /// broadcast.
     pub row_dims: *const i64,
     /// How many there are.

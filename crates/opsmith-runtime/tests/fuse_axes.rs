@@ -170,6 +170,43 @@ fn dims_before_the_axes_take_part() {
 }
 
 #[test]
+fn as_many_dims_as_axes_may_take_part() {
+    let mut random = random();
+    let shapes: [&[usize]; 2] = [&[2, 1, 2, 1, 2, 1, 2, 1, 5, 3], &[1, 2, 1, 2, 1, 2, 1, 2, 6, 3]];
+    let fed = Fed::new(&shapes, DType::Float64, true, &mut random);
+    let distance = of(&fed.graph, "Cosine", [&fed.inputs[0].0, &fed.inputs[1].0], 0).exp().unwrap();
+    for axis in 0..10 {
+        assert_eq!(fed.compare(&[&folded(&fed.graph, "Sum", &distance, axis)]), ["OverAxes"], "{axis}");
+    }
+}
+
+#[test]
+fn a_tensor_that_is_read_twice_again_and_again_is_looked_at_once() {
+    let mut random = random();
+    let fed = Fed::new(&[&[3, 4], &[3, 4]], DType::Float64, false, &mut random);
+    let mut x = fed.inputs[0].0.clone();
+    for _ in 0..60 {
+        x = (&x + &x).unwrap();
+    }
+    let product = of(&fed.graph, "Products", [&x, &fed.inputs[1].0], 0);
+    assert!(fed.compare(&[&product]).contains(&"OverAxes".to_owned()));
+}
+
+#[test]
+fn what_others_come_after_stays_before_them() {
+    let mut random = random();
+    let fed = Fed::new(&[&[90, 6], &[90, 6]], DType::Float64, false, &mut random);
+    let [x, y] = [0, 1].map(|input| &fed.inputs[input].0);
+    let first = x.exp().unwrap();
+    let tanh = Library::standard().unwrap().op("Tanh").unwrap();
+    let later = fed.graph.call(&tanh).arg(y).after(first.operation()).build().unwrap().output(0).unwrap();
+    let product = of(&fed.graph, "Products", [&first, &later], 0);
+    let calls = fed.compare(&[&product, &later]);
+    let at = |op: &str| calls.iter().position(|own| own == op);
+    assert!(at("Exp").is_some() && at("Exp") < at("Tanh"), "{calls:?}");
+}
+
+#[test]
 fn what_is_before_goes_with_it_where_each_number_is_read_once() {
     let mut random = random();
     let fed = Fed::new(&[&[90, 6], &[90, 6], &[6], &[4, 90, 6]], DType::Float64, false, &mut random);

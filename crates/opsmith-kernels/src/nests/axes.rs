@@ -35,7 +35,8 @@ impl Lie {
             axes.iter().rev().partition(|axis| axis.index() < of_graph);
         for axis in own.into_iter().chain(others) {
             lie.along[axis.index()] = stride;
-            stride *= sizes[axis.index()] as isize;
+            // What has more numbers than memory is refused before it is made.
+            stride = stride.saturating_mul(sizes[axis.index()] as isize);
         }
         lie.axes = axes;
         lie

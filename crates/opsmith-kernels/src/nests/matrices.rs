@@ -24,7 +24,9 @@ fn runs(axes: Axes, sizes: &[usize], [one, other]: [&Address; 2]) -> Vec<Run> {
     let mut merged: Vec<Run> = Vec::new();
     for run in all {
         match merged.last_mut() {
-            Some(inner) if inner.strides.map(|stride| stride * inner.size as isize) == run.strides => {
+            Some(inner)
+                if inner.strides.map(|stride| stride.wrapping_mul(inner.size as isize)) == run.strides =>
+            {
                 inner.size *= run.size;
             }
             _ => merged.push(run),

@@ -102,6 +102,7 @@ fn renumbered(mut steps: Vec<(Step, Vec<usize>)>) -> Vec<Step> {
         step.needs.retain(|needed| *needed != index);
         step.needs.sort_unstable();
         step.needs.dedup();
+        debug_assert!(step.needs.iter().all(|needed| *needed < index), "a step comes after what it needs");
     }
     steps.into_iter().map(|(step, _)| step).collect()
 }

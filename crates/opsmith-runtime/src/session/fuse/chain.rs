@@ -165,7 +165,9 @@ impl<'a> Chain<'a> {
         while let Some((slot, own)) = pending.pop() {
             let made = (0..self.op.index).find(|&index| self.steps[index].outputs.contains(&Some(slot)));
             let is_known = self.lies.contains_key(&slot) || self.before.len() == MOST_STEPS;
-            let made = made.filter(|index| !is_known && !taken.contains(index) && self.reads_alone(slot));
+            let made = made.filter(|index| {
+                !is_known && !taken.contains(index) && self.reads_alone(slot) && self.goes_back(*index)
+            });
             let Some(index) = made else { continue };
             let step = &self.steps[index];
             let is_one = step.outputs.iter().flatten().count() == 1;
@@ -184,6 +186,12 @@ impl<'a> Chain<'a> {
             self.before.clear();
         }
         Ok(())
+    }
+
+    /// Whether a step can run as late as the op: none in between has to come after it.
+    fn goes_back(&self, index: usize) -> bool {
+        let is_own = |other: usize| self.before.iter().any(|link| link.index == other);
+        (index + 1..self.op.index).all(|other| is_own(other) || !self.steps[other].needs.contains(&index))
     }
 
     /// Whether nobody else reads a tensor.
@@ -307,10 +315,11 @@ impl Linked<'_> {
         outside.map(|(input, slot)| Source { slot, lie: self.wanted(link, input) }).collect()
     }
 
-    /// The axis that a dim is of; none of a batch.
+    /// The axis that a dim is of; none of a batch, but of its dims that are folded, which come behind the others.
     fn axis(&self, dim: usize) -> Option<usize> {
-        let is_folded = || self.links.iter().any(|link| link.fold == Some(dim));
-        dim.checked_sub(self.chain.batch).or_else(|| is_folded().then(|| self.chain.axes + dim))
+        let folded: BTreeSet<usize> = self.links.iter().filter_map(|link| link.fold).collect();
+        let of_batch = || folded.iter().position(|folded| *folded == dim).map(|at| self.chain.axes + at);
+        dim.checked_sub(self.chain.batch).or_else(of_batch)
     }
 
     fn maker(&self, slot: Slot) -> Option<&Link> {
@@ -319,10 +328,19 @@ impl Linked<'_> {
 
     /// What is left of the inputs that a tensor is made of, by steps before the op.
     fn leaves(&self, slot: Slot, lie: &Lie) -> Vec<Source> {
-        let Some(link) = self.maker(slot) else { return vec![Source { slot, lie: lie.clone() }] };
-        let made = self.step(link).inputs.iter().flatten().filter(|slot| self.maker(**slot).is_some());
-        let made = made.flat_map(|slot| self.leaves(*slot, lie));
-        self.outside(link).into_iter().chain(made).collect()
+        let (mut found, mut seen, mut pending) = (Vec::new(), HashSet::new(), vec![slot]);
+        while let Some(slot) = pending.pop() {
+            match self.maker(slot).filter(|_| seen.insert(slot)) {
+                Some(link) => {
+                    found.extend(self.outside(link));
+                    let made = self.step(link).inputs.iter().flatten();
+                    pending.extend(made.filter(|slot| self.maker(**slot).is_some()));
+                }
+                None if seen.insert(slot) => found.push(Source { slot, lie: lie.clone() }),
+                None => {}
+            }
+        }
+        found
     }
 
     /// What the steps read.

@@ -55,8 +55,8 @@ impl Shapes {
         let count = |sizes: &mut dyn Iterator<Item = usize>| sizes.fold(1, usize::saturating_mul);
         let rows = count(&mut self.free.iter().map(|&dim| sizes[dim]));
         let all = count(&mut self.free.union(&self.folded).map(|&dim| sizes[dim]));
-        // What has no more numbers than an input is computed apart from what folds it, and in memory all the same; of few more the op by
-        // itself reads what it folds less often.
+        // What has no more numbers than an input is computed apart from what folds it, and in memory all the same; of
+        // few more it takes longer to fold them here.
         let is_much = shapes.iter().all(|shape| count(&mut shape.iter().copied()) < all / 2);
         // Folds of nothing are left to whoever knows them.
         !sizes.contains(&0) && (self.folded.is_empty() || rows >= LEAST_ROWS && is_much)
