@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import opsmith
+import opsmith.testing
 import pytest
 
 DIFFER = Path(__file__).parents[2] / "differ"
@@ -33,3 +35,11 @@ def test_what_is_computed_by_others_is_the_same(host: str) -> None:
 @pytest.mark.parametrize("case", sorted(DIFFER.glob("*.json")), ids=lambda path: path.stem)
 def test_what_has_differed_once(case: Path) -> None:
     assert run("--replay", case) == "as it should be\n"
+
+
+def test_a_gradient_of_an_op_that_takes_complex_numbers_is_checked() -> None:
+    function = opsmith.ops.extract_patches_grad
+    report = opsmith.testing.check(
+        function, reference=function, properties=["reference"], seed=1, cases=40, sizes=(1, 4)
+    )
+    assert not report.failures

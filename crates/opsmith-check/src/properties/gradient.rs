@@ -261,7 +261,8 @@ impl Weights {
         let weights = defs.map(|(output, def)| {
             let weight = |(i, value): (usize, &Arc<TensorValue>)| {
                 let counts = counts(value.dtype) && !def.saved;
-                let elements = value.shape.iter().product::<usize>();
+                // Of a complex number there are two.
+                let count = numbers(value).len();
                 let weight = |element: usize| {
                     let bits = mix((output * 64 + i) as u64, element as u64);
                     // Never 0, so that no part of the gradient goes unseen.
@@ -271,7 +272,7 @@ impl Weights {
                         0.0
                     }
                 };
-                from_numbers(value.dtype, &value.shape, &(0..elements).map(weight).collect::<Vec<f64>>())
+                from_numbers(value.dtype, &value.shape, &(0..count).map(weight).collect::<Vec<f64>>())
             };
             outputs.of(output).iter().enumerate().map(weight).collect()
         });
