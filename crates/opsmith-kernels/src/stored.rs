@@ -1,31 +1,18 @@
 //! Elements as they lie in memory, and as numbers in blocks.
 
 use half::{bf16, f16};
-use ndarray::{ArrayView2, ArrayViewMut2};
 use opsmith_body::code::Held;
 use opsmith_body::{BLOCK, Block, Element as Float, Isa, Kernel, Level, Temporary, dispatch_at};
-use opsmith_core::{Compute, Element, Result};
+use opsmith_core::Element;
 
-use crate::product::{self, Product};
+use crate::product::Native;
 
 /// A float that bodies are computed with.
-pub(crate) trait Wide: Float + Element + Temporary {
+pub(crate) trait Wide: Float + Element + Temporary + Native {
     /// As a double.
     fn double(self) -> f64;
     /// The nearest to a double.
     fn of_double(double: f64) -> Self;
-    /// The product of two matrices, added to what there is or in its place, on the threads of `compute` if there are any: it does
-    /// not depend on their number.
-    ///
-    /// # Errors
-    /// `ResourceExhausted` without memory for copies of factors.
-    fn product(
-        a: ArrayView2<'_, Self>,
-        b: ArrayView2<'_, Self>,
-        adds: bool,
-        c: ArrayViewMut2<'_, Self>,
-        compute: Option<&Compute<'_>>,
-    ) -> Result<()>;
 }
 
 impl Wide for f32 {
@@ -36,16 +23,6 @@ impl Wide for f32 {
     fn of_double(double: f64) -> Self {
         double as f32
     }
-    fn product(
-        a: ArrayView2<'_, Self>,
-        b: ArrayView2<'_, Self>,
-        adds: bool,
-        c: ArrayViewMut2<'_, Self>,
-        compute: Option<&Compute<'_>>,
-    ) -> Result<()> {
-        let before = if adds { 1.0 } else { 0.0 };
-        product::of_f32_by_shape(Product::new(1.0, a, b, before, c)?, compute)
-    }
 }
 
 impl Wide for f64 {
@@ -55,16 +32,6 @@ impl Wide for f64 {
     }
     fn of_double(double: f64) -> Self {
         double
-    }
-    fn product(
-        a: ArrayView2<'_, Self>,
-        b: ArrayView2<'_, Self>,
-        adds: bool,
-        c: ArrayViewMut2<'_, Self>,
-        compute: Option<&Compute<'_>>,
-    ) -> Result<()> {
-        let before = if adds { 1.0 } else { 0.0 };
-        product::of_f64_by_shape(Product::new(1.0, a, b, before, c)?, compute)
     }
 }
 

@@ -5,7 +5,7 @@ use opsmith_body::{Axes, Axis, Product};
 use opsmith_core::{Compute, Result};
 
 use super::memory::Address;
-use crate::product::PER_NANOSECOND;
+use crate::product::{self, PER_NANOSECOND};
 use crate::stored::Wide;
 
 /// Dims along which two arrays are gone through as if they were one, or one of several loops.
@@ -90,7 +90,8 @@ pub(super) unsafe fn run<W: Wide>(
                     ArrayViewMut2::from_shape_ptr(of_c, at(to, 2).cast::<W>()),
                 )
             };
-            W::product(a, b, term > 0, c, compute)?;
+            let before = if term > 0 { W::one() } else { W::zero() };
+            product::by_shape(product::Product::new(W::one(), a, b, before, c)?, compute)?;
         }
         Ok(())
     };

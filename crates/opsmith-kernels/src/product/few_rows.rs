@@ -41,7 +41,7 @@ const TILE: usize = 512;
 type Sum<T> = unsafe fn(panels: *const T, inner: usize, columns: *const T, step: isize, sums: &mut [T; TILE]);
 
 /// A tile of some panels and columns.
-pub(super) struct Tile<T> {
+pub(crate) struct Tile<T> {
     panels: usize,
     columns: usize,
     sum: Sum<T>,
@@ -51,7 +51,7 @@ pub(super) struct Tile<T> {
 }
 
 /// A float with tiles.
-pub(super) trait Tiles: Float {
+pub(crate) trait Tiles: Float {
     /// How many rows are side by side in a panel, and the tiles, of most panels first, the last one of one.
     fn tiles() -> Option<(usize, &'static [Tile<Self>])>;
 }

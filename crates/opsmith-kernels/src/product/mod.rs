@@ -11,6 +11,7 @@ mod vector;
 use ndarray::{ArrayView2, ArrayViewMut2, azip};
 use opsmith_core::{Compute, Error, Result, ensure, memory};
 
+pub(crate) use self::native::Native;
 pub(crate) use self::threads::PER_NANOSECOND;
 use crate::{AnyFloat, Float};
 
@@ -90,13 +91,11 @@ pub(crate) fn of_f64(mut product: Product<'_, f64>, compute: Option<&Compute<'_>
     if product.is_trivial() { Ok(()) } else { threads::product(product, compute) }
 }
 
-/// The product of matrices of float32, which does not depend on how many threads there are.
-pub(crate) fn of_f32_by_shape(mut product: Product<'_, f32>, compute: Option<&Compute<'_>>) -> Result<()> {
-    if product.is_trivial() { Ok(()) } else { threads::product_by_shape(product, compute) }
-}
-
-/// The product of matrices of float64, which does not depend on how many threads there are.
-pub(crate) fn of_f64_by_shape(mut product: Product<'_, f64>, compute: Option<&Compute<'_>>) -> Result<()> {
+/// The product of matrices, on the threads of `compute` if there are any: it does not depend on their number.
+///
+/// # Errors
+/// `ResourceExhausted` without memory for copies of factors.
+pub(crate) fn by_shape<T: Native>(mut product: Product<'_, T>, compute: Option<&Compute<'_>>) -> Result<()> {
     if product.is_trivial() { Ok(()) } else { threads::product_by_shape(product, compute) }
 }
 

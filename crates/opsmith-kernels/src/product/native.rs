@@ -6,7 +6,7 @@ use super::room::Room;
 use super::{Product, few_rows, vector};
 
 /// A float that products are computed in.
-pub(super) trait Native: few_rows::Tiles {
+pub(crate) trait Native: few_rows::Tiles {
     /// The product, best where the columns of `c` are dense.
     fn by_columns(product: Product<'_, Self>) -> Result<()>;
 }
