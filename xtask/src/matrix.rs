@@ -1,4 +1,4 @@
-//! `cargo xtask matrix`: one build of the libraries and of the wheel under several framework     let known = |let Some(unknown) = options.releases.iter().find(|name| !known(name)): &String| releases.iter().any(|release| release.is(name));s.
+//! `cargo xtask matrix`: one build of the libraries and of the wheel under several releases of the frameworks.
 //!
 //! Each release is a part that can be run by itself; what passed with the same files is not run again.
 
@@ -57,7 +57,7 @@ pub(crate) fn matrix(workspace: &Workspace, options: &Options) -> Result<()> {
     let text =
         fs::read_to_string(workspace.root.join(LIST)).with_context(|| format!("could not read {LIST}"))?;
     let releases = parse(&text)?;
-    let known = |name: &String| releases.iter().any(|release| release.name == name);
+    let known = |name: &String| releases.iter().any(|release| release.is(name));
     if let Some(unknown) = options.releases.iter().find(|name| !known(name)) {
         bail!("there is no release `{unknown}`\n  → {LIST} lists them");
     }

@@ -133,6 +133,10 @@ impl Placer<'_> {
                     self.asm.store_first(from, first, Rm::At(base, place.offset));
                 }
             }
+            (Stored::Same, Which::One) => {
+                let base = self.address(place.pointer);
+                self.asm.store_one(from, Rm::At(base, place.offset));
+            }
             (Stored::Half, Which::Dense(count)) if count == all => {
                 let base = self.address(place.pointer);
                 self.asm.store_halves(from, Rm::At(base, place.offset));

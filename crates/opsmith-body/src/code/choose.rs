@@ -1,6 +1,6 @@
 //! Which instructions compute an operation, and where its result is.
 
-use super::asm::{Arith, Bitwise, Rm, Signs, Test, Vector, When};
+use super::asm::{Arith, Bitwise, First, Mask, Rm, Signs, Test, Vector, When};
 use super::calls;
 use super::line::{Op, Value};
 use super::place::{FIRST, FRAME, Placer, ROOM, SCRATCH};
@@ -157,7 +157,7 @@ impl Placer<'_> {
         }
     }
 
-    /// Of masks that are in registers for such, the result is in one too.
+    /// Of masks that are in registers for such, the result is in one too; one of them says where a vector is cleared or set.
     fn bitwise(
         &mut self,
         (value, pin): (Value, Option<Vector>),
@@ -165,13 +165,40 @@ impl Placer<'_> {
         a: Value,
         b: Value,
     ) {
-        let (Some(first), Some(second)) = (self.mask_of(a), self.mask_of(b)) else {
-            return self.two(value, pin, op, a, b, op != Arith::AndNot);
-        };
-        self.done(&[a, b]);
-        let mask = self.free_mask();
-        self.asm.combine_bits(of_masks, mask, first, second);
-        self.masks[usize::from(mask.0)] = Some(value);
+        match (self.mask_of(a), self.mask_of(b)) {
+            (Some(first), Some(second)) => {
+                self.done(&[a, b]);
+                let mask = self.free_mask();
+                self.asm.combine_bits(of_masks, mask, first, second);
+                self.masks[usize::from(mask.0)] = Some(value);
+            }
+            (Some(mask), None) if op != Arith::AndNot => {
+                self.under((value, pin), op, (mask, b), &[a, b]);
+            }
+            (None, Some(mask)) if op != Arith::AndNot => {
+                self.under((value, pin), op, (mask, a), &[a, b]);
+            }
+            _ => self.two(value, pin, op, a, b, op != Arith::AndNot),
+        }
+    }
+
+    /// A vector cleared where a mask is false, or with all bits set where it is true.
+    fn under(
+        &mut self,
+        (value, pin): (Value, Option<Vector>),
+        op: Arith,
+        (mask, vector): (Mask, Value),
+        operands: &[Value],
+    ) {
+        if op == Arith::And {
+            let from = self.anywhere(vector);
+            let to = self.result(value, pin, operands);
+            return self.asm.load_first(to, First::Mask(mask), from);
+        }
+        let from = self.register(vector);
+        let ones = self.asm.constant(|_| u64::MAX);
+        let to = self.result(value, pin, operands);
+        self.asm.blend(to, mask, ones, from);
     }
 
     fn two(&mut self, value: Value, pin: Option<Vector>, op: Arith, a: Value, b: Value, turns: bool) {

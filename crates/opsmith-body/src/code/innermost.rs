@@ -236,7 +236,10 @@ impl Writer<'_> {
         for here in self.tile(at) {
             self.find_reads(steps, &here, &mut reads);
         }
-        reads.retain(|key| !gives(steps, key.0) && !self.is_along(Object::Register(key.0), axis));
+        reads.retain(|key| {
+            let is_known = self.counts.contains_key(&key.0) || gives(steps, key.0);
+            !is_known && !self.is_along(Object::Register(key.0), axis)
+        });
         let used = at.pinned.len();
         let (mut held, mut segment) = (Pins::new(), Segment::new());
         for key in reads {

@@ -129,10 +129,17 @@ impl Line {
         })
     }
 
-    /// The smaller or the larger of two, where a comparison chooses between what it compares; and whether a magnitude is larger than 0
-    /// without making that.
-    fn simpler(&self, op: Op) -> Op {
+    /// The smaller or the larger of two, where a comparison chooses between what it compares; whether a magnitude is larger than 0
+    /// without making that; and a product for a division by a power of two, which is as exact.
+    fn simpler(&mut self, op: Op) -> Op {
         match op {
+            Op::Div(a, b) => match self.op(b) {
+                Op::Constant(bits) => match inverse(f64::from_bits(bits)) {
+                    Some(inverse) => Op::Mul(a, self.number(inverse)),
+                    None => op,
+                },
+                _ => op,
+            },
             Op::Select(mask, yes, no) => match self.op(mask) {
                 Op::Lt(a, b) if (yes, no) == (a, b) => Op::Min(a, b),
                 Op::Lt(a, b) if (yes, no) == (b, a) => Op::Max(b, a),
@@ -181,4 +188,10 @@ impl Line {
     pub(crate) fn ops(&self) -> &[Op] {
         &self.ops
     }
+}
+
+/// One over a power of two of which both are far from what a float32 cannot have.
+fn inverse(number: f64) -> Option<f64> {
+    let is_power = number.to_bits() << 12 == 0;
+    (is_power && (1e-30..1e30).contains(&number.abs())).then(|| 1.0 / number)
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::asm::{Asm, Gpr, Rm, Vector};
 use super::calls;
 use super::frame::Frame;
+use super::innermost::POINTERS;
 use super::place::FRAME;
 use super::tile::{Tile, carried, varying_in_code};
 use super::vectors::Vectors;
@@ -173,6 +174,8 @@ pub(super) struct Writer<'a> {
     pub(super) holds: bool,
     /// Where vectors are that registers do not suffice for.
     pub(super) spills: i32,
+    /// The registers that have the size of an axis, which is known.
+    pub(super) counts: BTreeMap<usize, f64>,
     /// The sums of the nest that another loop computes too, by the register of their parts.
     pub(super) again_sums: BTreeMap<usize, Sum>,
     /// Along which axes of the tile each register differs, and which are carried along the inner one.
@@ -243,11 +246,13 @@ impl<'a> Writer<'a> {
         }
         let again = nested.union(nest.free);
         let asm = Asm::new(vectors);
-        let mut again_sums = BTreeMap::new();
+        let (mut again_sums, mut counts) = (BTreeMap::new(), BTreeMap::new());
         find_again(&nest.steps, &mut again_sums);
+        find_counts(&nest.steps, wanted.sizes, &mut counts);
         Some(Self {
             most_vectors: 0,
             holds: false,
+            counts,
             again_sums,
             varies,
             carried: carried(wanted),
@@ -299,15 +304,24 @@ impl<'a> Writer<'a> {
                 self.asm.put(Gpr::RAX, Rm::At(FRAME, register.slot));
             }
         }
+        let steps = &nest.steps[from..to];
+        let mut at = At { len: self.wanted.tile.last, ..At::default() };
+        if self.wanted.part.is_none() && steps.iter().all(|step| self.is_straight(step)) {
+            for (argument, gpr) in arguments.iter().zip(POINTERS) {
+                self.asm.get(gpr, Rm::At(FRAME, self.frame.address(*argument)));
+                at.addresses.insert(Object::Argument(*argument), gpr);
+            }
+        }
         let again = self.asm.label();
         self.asm.here(again);
-        let at = At { len: self.wanted.tile.last, ..At::default() };
-        self.steps(&nest.steps[from..to], &at, self.wanted.part)?;
+        self.steps(steps, &at, self.wanted.part)?;
         if let Some(axis) = fastest(nest, self.wanted.sizes, self.vectors) {
             for argument in arguments {
                 if self.wanted.lies[argument].axes.has(axis) {
+                    let object = Object::Argument(argument);
                     let slot = Rm::At(FRAME, self.frame.address(argument));
-                    self.go_on_by(Object::Argument(argument), axis, slot, self.wanted.tile.count(axis));
+                    let address = at.addresses.get(&object).map_or(slot, |gpr| Rm::General(*gpr));
+                    self.go_on_by(object, axis, address, self.wanted.tile.count(axis));
                 }
             }
             let step = if nest.lanes == Some(axis) { self.width() } else { 1 } * self.wanted.tile.count(axis);
@@ -448,6 +462,18 @@ fn find_again(steps: &[Step], found: &mut BTreeMap<usize, Sum>) {
         if let Step::Loop { steps, sums, .. } = step {
             found.extend(sums.iter().filter(|sum| sum.is_again).map(|sum| (sum.part, *sum)));
             find_again(steps, found);
+        }
+    }
+}
+
+fn find_counts(steps: &[Step], sizes: &[usize], found: &mut BTreeMap<usize, f64>) {
+    for step in steps {
+        match step {
+            Step::Count { axis, to } => {
+                found.insert(*to, sizes[axis.index()] as f64);
+            }
+            Step::Loop { steps, .. } => find_counts(steps, sizes, found),
+            _ => {}
         }
     }
 }

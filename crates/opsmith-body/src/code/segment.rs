@@ -97,10 +97,8 @@ impl Writer<'_> {
                 let value = self.position(segment, *axis, at);
                 self.define(segment, *to, value, at);
             }
-            Step::Count { axis, to } => {
-                let value = segment.line.number(self.wanted.sizes[axis.index()] as f64);
-                self.define(segment, *to, value, at);
-            }
+            // It is a constant where it is read.
+            Step::Count { .. } => {}
             Step::Compute { graph, inputs, outputs, .. } => {
                 let inputs: Vec<Value> = inputs.iter().map(|input| self.read(segment, *input, at)).collect();
                 let results = match self.vectors.double {
@@ -194,6 +192,9 @@ impl Writer<'_> {
     }
 
     fn read(&mut self, segment: &mut Segment, register: usize, at: &At) -> Value {
+        if let Some(count) = self.counts.get(&register) {
+            return segment.line.number(*count);
+        }
         let key = self.key(register, at);
         if let Some(value) = segment.values.get(&key) {
             return *value;
