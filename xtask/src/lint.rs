@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::dist::licences;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
-use crate::{VENV, header, run, unsafes};
+use crate::{VENV, figure, header, run, unsafes};
 
 /// Runs every check, also after one has failed.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
@@ -34,17 +34,17 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
             failures.push(name);
         }
     }
-    if let Err(error) = header::header(workspace, true) {
-        eprintln!("{error:#}\n");
-        failures.push("header");
-    }
-    if let Err(error) = licences::check_file(workspace, &venv) {
-        eprintln!("{error:#}\n");
-        failures.push("licences");
-    }
-    if let Err(error) = unsafes::check(workspace) {
-        eprintln!("{error:#}\n");
-        failures.push("unsafe");
+    let files = [
+        ("header", header::header(workspace, true)),
+        ("figure", figure::figure(workspace, true)),
+        ("licences", licences::check_file(workspace, &venv)),
+        ("unsafe", unsafes::check(workspace)),
+    ];
+    for (name, outcome) in files {
+        if let Err(error) = outcome {
+            eprintln!("{error:#}\n");
+            failures.push(name);
+        }
     }
     if failures.is_empty() {
         println!("✓ all checks passed");

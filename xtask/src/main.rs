@@ -8,6 +8,7 @@ mod build;
 mod demo;
 mod differ;
 mod dist;
+mod figure;
 mod fuzz;
 mod gpu;
 mod hang;
@@ -96,6 +97,12 @@ enum Task {
     /// Where a card is, it builds what is not built, and writes a report into target/gpu/report. Elsewhere `--prepare
     /// FOLDER` builds it all into a folder that needs nothing but PyTorch and NumPy on the machine with the card.
     Gpu(gpu::Options),
+    /// Draw the figure of the crates in docs/architecture.md from their manifests
+    Figure {
+        /// Write nothing; fail if the figure is out of date
+        #[arg(long)]
+        check: bool,
+    },
     /// Generate the C header include/opsmith.h from the ABI crate
     Header {
         /// Write nothing; fail if the file is out of date
@@ -122,6 +129,7 @@ fn main() -> ExitCode {
         Task::Differ(options) => differ::differ(&workspace, options),
         Task::Gpu(options) => gpu::gpu(&workspace, options),
         Task::Licences { check } => dist::licences::licences(&workspace, *check),
+        Task::Figure { check } => figure::figure(&workspace, *check),
         Task::Header { check } => header::header(&workspace, *check),
     });
     match outcome {

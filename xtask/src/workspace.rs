@@ -1,6 +1,7 @@
 //! Where things lie: the repository, Cargo's target directory, and the crates of operators.
 
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -19,6 +20,8 @@ pub(crate) struct Workspace {
     pub(crate) libraries: Vec<Library>,
     /// The packages that are published on crates.io.
     pub(crate) published: Vec<String>,
+    /// The packages in `crates`, and which of them each depends on, but for tests.
+    pub(crate) crates: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// A crate of operators.
@@ -55,6 +58,7 @@ impl Workspace {
             profile,
             libraries: libraries(&metadata),
             published: published(&metadata),
+            crates: crates(&metadata),
         })
     }
 
@@ -91,6 +95,26 @@ fn published(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let public = packages.filter(|package| package["publish"].is_null());
     public.filter_map(|package| package["name"].as_str().map(str::to_owned)).collect()
+}
+
+/// The packages in `crates`, and which of them each depends on, but for tests.
+fn crates(metadata: &Value) -> BTreeMap<String, BTreeSet<String>> {
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let is_inside = |package: &&Value| {
+        let manifest = package["manifest_path"].as_str().map(Path::new);
+        manifest
+            .and_then(|path| path.parent()?.parent()?.file_name())
+            .is_some_and(|folder| folder == "crates")
+    };
+    let name = |value: &Value| value["name"].as_str().map(str::to_owned);
+    let inside: Vec<&Value> = packages.filter(is_inside).collect();
+    let names: BTreeSet<String> = inside.iter().filter_map(|package| name(package)).collect();
+    let uses = |package: &Value| {
+        let all = package["dependencies"].as_array().into_iter().flatten();
+        let others = all.filter(|other| other["kind"] != "dev");
+        others.filter_map(name).filter(|other| names.contains(other)).collect()
+    };
+    inside.iter().filter_map(|package| Some((name(package)?, uses(package)))).collect()
 }
 
 /// The packages that depend on `opsmith`, as an author's crate does, and build a C library.
