@@ -87,9 +87,8 @@ impl Tile {
         });
         // A fold has its own register, and a sum two more.
         let kept = loops.flatten().filter(|(register, _)| is_full(register)).count() * 3;
-        let is_loop = |step: &&Step| match step {
-            Step::Loop { .. } | Step::Fill { .. } | Step::Online(Online::Unless { .. }) => true,
-            _ => false,
+        let is_loop = |step: &&Step| {
+            matches!(step, Step::Loop { .. } | Step::Fill { .. } | Step::Online(Online::Unless { .. }))
         };
         let outside = self.steps.iter().filter(|step| !is_loop(step));
         let outside = outside.flat_map(|step| Uses::of(std::slice::from_ref(step)).written);
