@@ -327,6 +327,7 @@ impl Writer<'_> {
                 Step::Fold { from, into, .. } => vec![*from, *into],
                 // All of it, from its beginning.
                 Step::Fill { .. } | Step::Across { .. } => Vec::new(),
+                Step::Online(_) => unreachable!("only cards have these"),
                 Step::Loop { steps, .. } => {
                     self.find_registers(steps, found);
                     Vec::new()

@@ -122,6 +122,7 @@ impl Writer<'_> {
                 let value = lower::across(&mut segment.line, *op, value, self.vectors);
                 self.define(segment, *register, value, at);
             }
+            Step::Online(_) => unreachable!("only cards have these"),
             Step::Loop { axis, steps, .. } => {
                 for here in self.written_out(*axis, steps, at) {
                     for step in steps {

@@ -412,6 +412,7 @@ pub(super) fn each_given(steps: &[Step], found: &mut impl FnMut(usize)) {
             Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => found(*to),
             Step::Compute { outputs, .. } => outputs.iter().for_each(|output| found(*output)),
             Step::Fill { register, .. } | Step::Across { register, .. } => found(*register),
+            Step::Online(_) => unreachable!("only cards have these"),
             Step::Fold { into, .. } => found(*into),
             Step::Loop { steps, sums, .. } => {
                 sums.iter().flat_map(|sum| [sum.part, sum.total, sum.lost]).for_each(&mut *found);
@@ -444,6 +445,7 @@ fn spread(wanted: &Wanted<'_>, steps: &[Step], varies: &mut [Axes]) {
                 }
             }
             Step::Store { .. } | Step::Count { .. } | Step::Fill { .. } | Step::Across { .. } => {}
+            Step::Online(_) => unreachable!("only cards have these"),
         }
     }
 }
@@ -486,6 +488,7 @@ impl Writer<'_> {
             Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => self.varies[*to],
             Step::Compute { outputs, .. } => self.varies[outputs[0]],
             Step::Fill { register, .. } | Step::Across { register, .. } => self.varies[*register],
+            Step::Online(_) => unreachable!("only cards have these"),
             Step::Fold { into, .. } => match at.inner {
                 Some((axis, _)) if self.carried[*into] => self.varies[*into].with(axis),
                 _ => self.varies[*into],

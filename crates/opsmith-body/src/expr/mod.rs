@@ -25,7 +25,7 @@ pub(crate) use graph::Argument;
 pub use graph::Graph;
 pub use interpret::{Interpreted, Temporary};
 pub use listing::{Listing, opcodes};
-pub use nest::{Nest, Nests, PART, Place, Step, Sum, Tile, across, add_part, fold_blocks, sum_up};
+pub use nest::{Nest, Nests, Online, PART, Place, Step, Sum, Tile, across, add_part, fold_blocks, sum_up};
 pub use node::{Binary, Compare, Fold, Id, Node, Unary};
 pub use products::{Part, Product, Products};
 pub use trace::{Expr, MaskExpr, compose, compose_over, trace};

@@ -168,6 +168,7 @@ impl<'a, T: Stored> Machine<'a, T> {
             Step::Fold { op, from, into } => self.fold(*op, *from, *into),
             Step::Loop { axis, steps, sums } => self.go_along(*axis, steps, sums),
             Step::Across { op, register } => across(self.level, *op, self.all(*register)),
+            Step::Online(_) => unreachable!("only cards have these"),
         }
     }
 

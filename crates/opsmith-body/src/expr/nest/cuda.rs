@@ -1,11 +1,15 @@
 //! Nests as CUDA C++: a kernel for each, of which a thread computes a position of the free axes after another; and one of which a block
 //! of threads does.
 
+mod online;
+
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use self::online::has_online;
 use super::tile::{Chunk, Sides};
 use super::uses::folded;
-use super::{Nest, Nests, Place, Step, Sum, Tile};
+use super::{Nest, Nests, Online, Place, Step, Sum, Tile};
 use crate::axes::{Axes, Axis};
 use crate::expr::cuda::{CudaType, Products, constant, functions};
 use crate::expr::graph::Graph;
@@ -81,6 +85,7 @@ impl Graph {
         let named: Vec<(&str, &Graph)> = parts.iter().map(|(name, graph)| (name.as_str(), *graph)).collect();
         let products = if nests.again.products { Products::Alone } else { Products::Any };
         let mut source = functions(&named, dtype, products);
+        let is_online = nests.nests.iter().any(|nest| has_online(&nest.steps));
         let arguments = Arguments {
             nests: &nests,
             inputs: self.input_axes().zip(inputs.iter().copied()).collect(),
@@ -92,6 +97,10 @@ impl Graph {
         let most = axes + Nests::BATCH_DIMS;
         let _ = writeln!(source, "#define AXES {axes}\n#ifndef MAX_DIMS\n#define MAX_DIMS {most}\n#endif");
         source += include_str!("nests.cu");
+        if is_online {
+            source +=
+                &include_str!("online.cu").replace('@', if dtype == CudaType::Double { "" } else { "f" });
+        }
         for (number, (nest, tile)) in nests.nests.iter().zip(&nests.tiles).enumerate() {
             source += &function(&arguments, nest, None, number);
             let mut ways = vec![(0, "", format!("nest{number}<false>"))];
@@ -132,7 +141,9 @@ fn graphs<'a>(steps: &'a [Step], prefix: &str, found: &mut Vec<(String, &'a Grap
     for step in steps {
         match step {
             Step::Compute { graph, outputs, .. } => found.push((format!("{prefix}_{}", outputs[0]), graph)),
-            Step::Loop { steps, .. } => graphs(steps, prefix, found),
+            Step::Loop { steps, .. } | Step::Online(Online::Unless { steps, .. }) => {
+                graphs(steps, prefix, found);
+            }
             _ => {}
         }
     }
@@ -248,10 +259,14 @@ impl Writer<'_> {
 
     /// A line for each of the thread's positions along these axes.
     fn each(&mut self, axes: Axes, indent: &str, line: &str) {
-        let own = self.tile.map_or(Vec::new(), |tile| tile.axes.to_vec()).into_iter().zip(LETTERS);
-        let each: String =
-            own.filter(|(axis, _)| axes.has(*axis)).map(|(_, letter)| format!("EACH({letter}) ")).collect();
+        let each = self.every(axes);
         self.line(indent, &format!("{each}{line}"));
+    }
+
+    /// What a line for each of the thread's positions along these axes begins with.
+    fn every(&self, axes: Axes) -> String {
+        let own = self.tile.map_or(Vec::new(), |tile| tile.axes.to_vec()).into_iter().zip(LETTERS);
+        own.filter(|(axis, _)| axes.has(*axis)).map(|(_, letter)| format!("EACH({letter}) ")).collect()
     }
 
     /// The same for what is written to a register.
@@ -314,6 +329,7 @@ impl Writer<'_> {
             }
             Step::Fold { op, from, into } => self.fold(*op, *from, *into, indent),
             Step::Loop { axis, steps, sums } => self.go_along(*axis, steps, sums, indent),
+            Step::Online(online) => self.online(online, indent),
             Step::Across { .. } => unreachable!("a thread has no lanes"),
         }
     }
@@ -390,7 +406,23 @@ impl Writer<'_> {
             self.into(sum.part, indent, &line);
         }
         if is_outermost {
-            for (register, op) in folded(steps) {
+            let follows = steps.iter().filter_map(|step| match step {
+                Step::Online(Online::Follow { shift, sums, .. }) => Some((*shift, sums)),
+                _ => None,
+            });
+            let follows: BTreeMap<usize, &Vec<Sum>> = follows.collect();
+            for (shift, sums) in &follows {
+                let scaled: String = sums.iter().map(|sum| format!(" r{} *= by;", sum.part)).collect();
+                self.line(
+                    indent,
+                    &format!(
+                        "if (ROWS) {{ const Number by = follow(across<Max>(r{shift}), r{shift});{scaled} }}"
+                    ),
+                );
+            }
+            for (register, op) in
+                folded(steps).into_iter().filter(|(register, _)| !follows.contains_key(register))
+            {
                 self.line(indent, &format!("if (ROWS) r{register} = across<{op:?}>(r{register});"));
             }
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::emit::{Action, Emitter, Item};
+use super::online::{self, Exponentials};
 use super::whole::{self, Whole};
 use super::{Nest, Nests, Place, Room, again, lanes};
 use crate::axes::{Axes, Axis};
@@ -16,6 +17,8 @@ pub(super) struct Known<'a> {
     pub(super) axes: Vec<Axes>,
     /// The folds that are in memory, and in which array.
     pub(super) kept: BTreeMap<Id, usize>,
+    /// For a card, the sums that can be computed in the loop of the largest number.
+    pub(super) online: BTreeMap<Id, Exponentials>,
 }
 
 impl Known<'_> {
@@ -67,7 +70,7 @@ struct Group {
 }
 
 pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
-    let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new() };
+    let mut known = Known { graph, room, axes: graph.axes(), kept: BTreeMap::new(), online: BTreeMap::new() };
     known.kept = numbered(kept(&known));
     let mut wholes = whole::find(&known);
     wholes.iter_mut().for_each(|whole| whole.keep_rows(&mut known));
@@ -87,6 +90,9 @@ pub(super) fn cut(graph: &Graph, room: &Room<'_>) -> Nests {
         groups
     };
     let compared = again::compared(&known);
+    if matches!(room, Room::Card { .. }) {
+        known.online = online::find(&known, &compared);
+    }
     let computed = |group: &Group| {
         let below = known.below(group.items.iter().map(|item| item.id), &group.own);
         below.into_iter().filter(|id| !known.is_kept(*id) || group.own.contains(id)).collect()

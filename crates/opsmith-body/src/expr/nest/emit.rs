@@ -1,10 +1,12 @@
 //! The loops of a nest, from the outermost inwards: every number is computed in the outermost loop in which it is known.
 
+mod online;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cut::{Known, is_dear};
-use super::{Nest, Place, Room, Step, Sum};
+use super::{Nest, Online, Place, Room, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::body::BLOCK;
 use crate::expr::interpret::Interpreted;
@@ -47,6 +49,8 @@ pub(super) struct Emitter<'a> {
     kept: BTreeSet<Id>,
     /// The axes along which there is a loop within another one.
     again: Axes,
+    /// The registers of folds that are computed again.
+    into: BTreeMap<Id, usize>,
 }
 
 /// The most blocks that are kept of a number that needs no fold in the loop.
@@ -54,8 +58,8 @@ const MOST_KEPT: usize = 64;
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(known: &'a Known<'a>, lanes: Option<Axis>, own: &'a BTreeSet<Id>) -> Self {
-        let (keep, kept) = (BTreeMap::new(), BTreeSet::new());
-        Emitter { known, lanes, registers: Vec::new(), own, keep, kept, again: Axes::NONE }
+        let (keep, kept, into) = Default::default();
+        Emitter { known, lanes, registers: Vec::new(), own, keep, kept, again: Axes::NONE, into }
     }
 
     /// The nest that does something with numbers at all positions of the free axes.
@@ -63,7 +67,7 @@ impl<'a> Emitter<'a> {
         let mut registers = Registers::new();
         self.find_what_to_keep(free, items);
         let mut steps = self.pack(free, items, &mut registers);
-        steps.extend(self.emit(free, items, registers));
+        steps.extend(self.emit(free, items, &mut registers));
         Nest { lanes: self.lanes, free, registers: self.registers, steps }
     }
 
@@ -201,11 +205,11 @@ impl<'a> Emitter<'a> {
     }
 
     /// Does something with numbers where the loops along `bound` are.
-    fn emit(&mut self, bound: Axes, items: &[Item], mut registers: Registers) -> Vec<Step> {
+    fn emit(&mut self, bound: Axes, items: &[Item], registers: &mut Registers) -> Vec<Step> {
         let mut steps = Vec::new();
-        while let Some((axis, folds)) = self.next_folds(bound, items, &registers) {
+        while let Some((axis, folds)) = self.next_folds(bound, items, registers) {
             let before = self.kept.clone();
-            steps.extend(self.fold(bound, axis, &folds, &mut registers));
+            steps.extend(self.fold(bound, axis, &folds, registers));
             // What the loop has kept holds for the next ones: it went everywhere but where this one is.
             let here = bound.without(axis);
             for id in self.kept.difference(&before) {
@@ -218,9 +222,9 @@ impl<'a> Emitter<'a> {
         let mut wanted: BTreeSet<Id> = now.iter().map(|item| item.id).collect();
         let mut seen = BTreeSet::new();
         for item in &later {
-            self.hoist(bound, item.id, &registers, &mut wanted, &mut seen);
+            self.hoist(bound, item.id, registers, &mut wanted, &mut seen);
         }
-        steps.extend(self.compute(&wanted, &mut registers));
+        steps.extend(self.compute(&wanted, registers));
         for item in &now {
             let from = registers[&item.id].register;
             steps.push(match item.action {
@@ -231,7 +235,7 @@ impl<'a> Emitter<'a> {
         while let Some(axis) = later.first().and_then(|item| item.axes.minus(bound).iter().next()) {
             let (group, rest) = later.into_iter().partition(|item| item.axes.has(axis));
             later = rest;
-            let inner = self.emit(bound.with(axis), &group, registers.clone());
+            let inner = self.emit(bound.with(axis), &group, &mut registers.clone());
             steps.push(Step::Loop { axis, steps: inner, sums: Vec::new() });
         }
         steps
@@ -257,17 +261,21 @@ impl<'a> Emitter<'a> {
             let below = self.below(self.operands(*id), &found).into_iter();
             below.filter(|id| self.is_leaf(*id) && self.axes(*id).has(axis)).collect()
         };
-        let rest = along(rest);
+        let (joined, rest): (Vec<Id>, Vec<Id>) = along(rest)
+            .into_iter()
+            .partition(|id| self.joins(*id, (bound, axis), (&ready, &found), registers));
         let read_later: BTreeSet<Id> = rest.iter().flat_map(read).collect();
         // What only later loops need is folded by one of these, if that reads the same anyway.
         let can_wait = |id: &Id| {
             let is_needed = |other: &Id| self.needs(*other, &BTreeSet::from([*id]), registers);
-            !rest.iter().any(is_needed) && read(id).is_subset(&read_later)
+            !rest.iter().chain(&joined).any(is_needed) && read(id).is_subset(&read_later)
         };
         let ready = along(ready);
         let now: Vec<Id> = ready.iter().copied().filter(|id| !can_wait(id)).collect();
         // What the others wait for may be folded along another axis.
-        Some((axis, if now.is_empty() { ready } else { now }))
+        let mut now = if now.is_empty() { ready } else { now };
+        now.extend(joined);
+        Some((axis, now))
     }
 
     /// The folds that are to be computed in this loop: those that do not vary along the axes of folds around them, and whose
@@ -316,9 +324,14 @@ impl<'a> Emitter<'a> {
     fn fold(&mut self, bound: Axes, axis: Axis, folds: &[Id], registers: &mut Registers) -> Vec<Step> {
         let (mut wanted, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let outside = bound.without(axis);
+        let online = self.online(folds);
+        let mut known = registers.clone();
+        // What is subtracted is known after the loop.
+        let shifts = online.values().map(|of| (of.shift, Held { register: 0, everywhere: Axes::NONE }));
+        known.extend(shifts);
         for operand in folds.iter().flat_map(|id| self.operands(*id)) {
             if !self.axes(operand).is_within(outside) {
-                self.hoist(outside, operand, registers, &mut wanted, &mut seen);
+                self.hoist(outside, operand, &known, &mut wanted, &mut seen);
             }
         }
         let (mut items, mut sums) = (Vec::new(), Vec::new());
@@ -326,7 +339,7 @@ impl<'a> Emitter<'a> {
         for &id in folds {
             let Node::Fold(op, _, operand) = self.known.node(id) else { continue };
             let own = self.axes(id).minus(bound);
-            let into = self.register(own);
+            let into = self.into.remove(&id).unwrap_or_else(|| self.register(own));
             steps.push(Step::Fill { register: into, value: op.identity_value() });
             if op == Fold::Sum {
                 let (total, lost) = (self.register(own), self.register(own));
@@ -335,10 +348,22 @@ impl<'a> Emitter<'a> {
             let axes = self.axes(operand).with(axis);
             items.push((id, op, into, Item { id: operand, axes, action: Action::Fold(op, into) }));
         }
-        let inner: Vec<Item> = items.iter().map(|(.., item)| *item).collect();
         let again = self.again;
         self.again = again.union(Axes::of(axis).both(bound));
-        let inner = self.emit(bound.with(axis), &inner, self.along(bound, axis, registers));
+        let mut inside = self.along(bound, axis, registers);
+        let of = |is_online: bool| -> Vec<Item> {
+            let own = items.iter().filter(|(id, ..)| online.contains_key(id) == is_online);
+            own.map(|(.., item)| *item).collect()
+        };
+        let mut inner = self.emit(bound.with(axis), &of(false), &mut inside);
+        let shifts = self.follow(&online, &sums, &mut inside);
+        for (shift, follow) in &shifts {
+            steps.push(Step::Fill { register: *shift, value: Online::BEGIN });
+            inner.push(Step::Online(follow.clone()));
+        }
+        if !online.is_empty() {
+            inner.extend(self.emit(bound.with(axis), &of(true), &mut inside));
+        }
         self.again = again;
         steps.push(Step::Loop { axis, steps: inner, sums });
         for (id, op, into, _) in items {
@@ -347,6 +372,7 @@ impl<'a> Emitter<'a> {
             }
             registers.insert(id, Held { register: into, everywhere: self.registers[into] });
         }
+        steps.extend(self.settle((bound, axis), &online, &inside, registers));
         steps
     }
 

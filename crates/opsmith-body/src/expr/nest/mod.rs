@@ -6,6 +6,7 @@ mod cut;
 mod emit;
 mod fold;
 mod lanes;
+mod online;
 #[cfg(test)]
 mod tests;
 mod tile;
@@ -13,6 +14,7 @@ mod uses;
 mod whole;
 
 pub use fold::{across, add_part, fold_blocks, sum_up};
+pub use online::Online;
 pub use tile::Tile;
 
 use self::again::Again;
@@ -165,6 +167,8 @@ pub enum Step {
         /// The register.
         register: usize,
     },
+    /// For a card: what sums of exponentials need that are computed in the loop of the largest number.
+    Online(Online),
 }
 
 /// A sum along a loop: a few terms are added to `part`, which is then added to `total` with what that rounds off in `lost`.

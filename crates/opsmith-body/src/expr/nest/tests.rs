@@ -1,12 +1,14 @@
 //! Nests of random graphs, run as they say, against every node at every position.
 
+mod online;
+
 use super::*;
 use crate::body::BLOCK;
 use crate::expr::Expr;
 use crate::expr::cuda::CudaType;
 use crate::expr::node::{Id, Node};
 use crate::float::F64;
-use crate::indexed::{Indexed, trace_over};
+use crate::indexed::{Index, Indexed, trace_over};
 use crate::isa::Plain;
 use crate::scalar::Scalar;
 
@@ -259,6 +261,7 @@ impl Run<'_> {
                 }
             }
             Step::Loop { axis, steps, .. } => self.go_along(*axis, steps),
+            Step::Online(online) => self.online(online),
             Step::Across { op, register } => {
                 for block in &mut self.registers[*register] {
                     let numbers = block.iter().map(|number| F64::<Plain>::new(*number));

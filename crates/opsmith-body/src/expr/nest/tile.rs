@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::uses::{Uses, folded};
-use super::{Nest, Place, Step};
+use super::uses::{Uses, flat, folded};
+use super::{Nest, Online, Place, Step};
 use crate::axes::{Axes, Axis};
 use crate::expr::graph::Graph;
 use crate::expr::interpret::Interpreted;
@@ -87,7 +87,10 @@ impl Tile {
         });
         // A fold has its own register, and a sum two more.
         let kept = loops.flatten().filter(|(register, _)| is_full(register)).count() * 3;
-        let outside = self.steps.iter().filter(|step| !matches!(step, Step::Loop { .. } | Step::Fill { .. }));
+        let is_loop = |step: &&Step| {
+            matches!(step, Step::Loop { .. } | Step::Fill { .. } | Step::Online(Online::Unless { .. }))
+        };
+        let outside = self.steps.iter().filter(|step| !is_loop(step));
         let outside = outside.flat_map(|step| Uses::of(std::slice::from_ref(step)).written);
         let kept = kept + outside.filter(is_full).count();
         let shared = self.shared * Self::SIDE * Self::stride(edge) * words * 4;
@@ -103,7 +106,7 @@ impl Sides {
     /// it has loops. With `fills`, those have some of it beside.
     fn shared(&self, steps: &[Step], axes: &impl Fn(Place) -> Axes, fills: bool) -> (usize, bool) {
         let mut found = (0, false);
-        for step in steps {
+        for step in flat(steps) {
             let Step::Loop { axis, steps, .. } = step else { continue };
             let own = match self.chunk(steps) {
                 Some(chunk) => {
@@ -157,7 +160,9 @@ impl Sides {
             let mut needed = shared.iter().copied().filter(|register| along(which, register)).collect();
             slice(steps, &mut needed, &BTreeSet::new(), false)
         });
-        Some(Chunk { shared, fills, steps: own })
+        // What follows numbers in one thread is not known in those that fill shared memory.
+        let follows = fills.iter().flatten().any(|step| matches!(step, Step::Online(_)));
+        (!follows).then_some(Chunk { shared, fills, steps: own })
     }
 }
 
@@ -222,6 +227,15 @@ fn vary_once(steps: &[Step], axes: &impl Fn(Place) -> Axes, pair: Axes, varies: 
                     (varies[sum.total], varies[sum.lost]) = (varies[sum.part], varies[sum.part]);
                 }
             }
+            Step::Online(Online::Follow { number, shift, sums }) => {
+                varies[*shift] = varies[*number];
+                sums.iter().for_each(|sum| varies[sum.part] = varies[sum.part].union(varies[*shift]));
+            }
+            Step::Online(Online::Settle { shift, to, sums }) => {
+                let own = varies[*shift].union(varies[*to]);
+                sums.iter().for_each(|sum| varies[*sum] = varies[*sum].union(own));
+            }
+            Step::Online(Online::Unless { steps, .. }) => vary_once(steps, axes, pair, varies),
             Step::Store { .. } | Step::Count { .. } | Step::Fill { .. } | Step::Across { .. } => {}
         }
     }
@@ -237,6 +251,10 @@ fn split(steps: &[Step], varies: &mut Vec<Axes>) -> Vec<Step> {
             }
             Step::Loop { axis, steps, sums } => {
                 found.push(Step::Loop { axis: *axis, steps: split(steps, varies), sums: sums.clone() });
+            }
+            Step::Online(Online::Unless { finite, steps }) => {
+                let (finite, steps) = (finite.clone(), split(steps, varies));
+                found.push(Step::Online(Online::Unless { finite, steps }));
             }
             other => found.push(other.clone()),
         }

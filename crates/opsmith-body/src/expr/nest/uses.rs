@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Nest, Place, Step};
+use super::{Nest, Online, Place, Step};
 use crate::expr::node::Fold;
 
 /// The registers that steps fold into and do not fill themselves, and how.
@@ -16,7 +16,8 @@ pub(super) fn folded(steps: &[Step]) -> Vec<(usize, Fold)> {
                     filled.insert(*register);
                 }
                 Step::Fold { op, into, .. } if !found.contains(&(*into, *op)) => found.push((*into, *op)),
-                Step::Loop { steps, .. } => pending.push(steps),
+                Step::Online(Online::Follow { shift, .. }) => found.push((*shift, Fold::Max)),
+                Step::Online(Online::Unless { steps, .. }) | Step::Loop { steps, .. } => pending.push(steps),
                 _ => {}
             }
         }
@@ -65,15 +66,43 @@ impl Uses {
             }
             Step::Loop { steps, .. } => steps.iter().for_each(|step| self.step(step)),
             Step::Across { register, .. } => self.reads(*register),
+            Step::Online(online) => self.online(online),
         }
     }
+
+    fn online(&mut self, online: &Online) {
+        match online {
+            Online::Follow { number, shift, sums } => {
+                let scaled = sums.iter().map(|sum| sum.part).chain([*shift]);
+                scaled.clone().chain([*number]).for_each(|register| self.reads(register));
+                self.written.extend(scaled);
+            }
+            Online::Settle { shift, to, sums } => {
+                sums.iter().chain([shift, to]).for_each(|register| self.reads(*register));
+                self.written.extend(sums);
+            }
+            Online::Unless { finite, steps } => {
+                finite.iter().for_each(|register| self.reads(*register));
+                steps.iter().for_each(|step| self.step(step));
+            }
+        }
+    }
+}
+
+/// The steps, with those of a condition in its place.
+pub(super) fn flat(steps: &[Step]) -> Vec<&Step> {
+    let of = |step| match step {
+        &Step::Online(Online::Unless { ref steps, .. }) => steps.iter().collect(),
+        step => vec![step],
+    };
+    steps.iter().flat_map(of).collect()
 }
 
 impl Nest {
     /// Whether threads can share the loops of a position: what they leave behind are folds, which are put together.
     pub fn is_shared(&self) -> bool {
         let (mut stale, mut has_loops) = (BTreeSet::new(), false);
-        for step in &self.steps {
+        for step in flat(&self.steps) {
             let uses = Uses::of(std::slice::from_ref(step));
             if !uses.read.is_disjoint(&stale) {
                 return false;
@@ -102,7 +131,9 @@ fn places(steps: &[Step], read: &mut BTreeSet<Place>, written: &mut BTreeSet<Pla
             Step::Store { to, .. } => {
                 written.insert(*to);
             }
-            Step::Loop { steps, .. } => places(steps, read, written),
+            Step::Loop { steps, .. } | Step::Online(Online::Unless { steps, .. }) => {
+                places(steps, read, written);
+            }
             _ => {}
         }
     }
