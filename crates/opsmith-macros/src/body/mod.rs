@@ -35,6 +35,8 @@ pub(crate) struct Family {
     pub(crate) numbers: &'static str,
     /// Which number a type is, given the type parameter; nothing for other types.
     pub(crate) number: fn(&Ident, &Type) -> Option<Number>,
+    /// Whether an argument may be an array of numbers, its parts.
+    pub(crate) has_parts: bool,
     /// The options that only this family has, each `key = expression`.
     pub(crate) own_options: &'static [&'static str],
     /// The names that a single output may have by itself, the first that is free.

@@ -24,12 +24,15 @@ const FAMILY: Family = Family {
     bound: "Indexed",
     numbers: "`S`, the function's type parameter, or its positions `S::Index` or truth values `S::Mask`",
     number,
+    has_parts: true,
     own_options: &[],
     output_names: &["z", "y", "output"],
 };
 
 /// The most axes; `Axis::MOST`.
 const MOST_AXES: usize = 16;
+/// The most parts of a dim; as many arguments hosts take.
+const MOST_PARTS: usize = 64;
 /// The methods that take an axis.
 const OF_NUMBERS: [&str; 12] =
     ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all", "at"];
@@ -100,7 +103,8 @@ struct Axes {
     names: Vec<String>,
     /// What each is as long as, where the signature says it: a number, or an attribute.
     sizes: Vec<Option<String>>,
-    inputs: Vec<Vec<usize>>,
+    /// Of each dim the axes of its parts, mostly of one.
+    inputs: Vec<Vec<Vec<usize>>>,
     outputs: Vec<Vec<usize>>,
 }
 
@@ -113,40 +117,66 @@ impl Axes {
         parse_shapes(&LitStr::new(&value, text.span()))?;
         let (inputs, outputs) = value.split_once("->").unwrap_or((&value, ""));
         let mut names: Vec<String> = Vec::new();
-        let mut side = |text: &str| -> Result<Vec<Vec<usize>>> {
-            let arguments = text.split('(').skip(1);
-            arguments
-                .map(|argument| {
-                    let dims = argument.split(')').next().unwrap_or_default();
-                    let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty() && *dim != "...");
-                    dims.map(|dim| position(&mut names, dim).map_err(fault)).collect()
-                })
-                .collect()
+        let mut side = |text: &str| -> Result<Vec<Vec<Vec<usize>>>> {
+            let of = |dims: &str| {
+                let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty() && *dim != "...");
+                dims.map(|dim| sum(&mut names, dim).map_err(fault)).collect()
+            };
+            arguments(text).into_iter().map(of).collect()
         };
         let inputs = side(inputs)?;
         let outputs = side(outputs)?;
-        let twice = |axes: &Vec<usize>| {
-            axes.iter().enumerate().find(|(dim, axis)| axes[..*dim].contains(axis)).map(|(_, axis)| *axis)
+        let twice = |dims: &Vec<Vec<usize>>| {
+            let is_before =
+                |dim: usize, axis: &usize| dims[..dim].iter().flatten().any(|other| other == axis);
+            let mut all =
+                dims.iter().enumerate().flat_map(|(dim, parts)| parts.iter().map(move |axis| (dim, axis)));
+            all.find(|(dim, axis)| is_before(*dim, axis)).map(|(_, axis)| *axis)
         };
         if let Some(axis) = inputs.iter().chain(&outputs).find_map(twice) {
-            return Err(fault(format!("an argument has the axis `{}` twice", names[axis])));
+            let name = &names[axis];
+            return Err(fault(format!(
+                "an argument has the axis `{name}` twice; give one of the dims a name of its own, of the same size where it stands alone: `other = {name}`"
+            )));
+        }
+        let one = |dims: Vec<Vec<usize>>| {
+            dims.into_iter().map(|parts| <[usize; 1]>::try_from(parts).map(|[axis]| axis)).collect()
+        };
+        let outputs: core::result::Result<Vec<Vec<usize>>, _> = outputs.into_iter().map(one).collect();
+        let Ok(outputs) = outputs else {
+            return Err(fault(
+                "a dim of an output is one axis, and no sum: give each part as an output".to_owned(),
+            ));
+        };
+        if let Some(name) = said.keys().find(|name| !names.contains(name)) {
+            return Err(fault(format!(
+                "`{name}` is no axis, and only an axis that is a whole dim is given a size"
+            )));
         }
         if names.len() > MOST_AXES {
             return Err(fault(format!("a body has at most {MOST_AXES} axes; these are {}", names.len())));
         }
         let sizes: Vec<Option<String>> = names.iter().map(|name| said.get(name).cloned()).collect();
         for &axis in outputs.iter().flatten() {
-            if sizes[axis].is_none() && !inputs.iter().flatten().any(|other| *other == axis) {
+            if sizes[axis].is_none() && !inputs.iter().flatten().flatten().any(|other| *other == axis) {
                 let name = &names[axis];
                 return Err(fault(format!(
                     "the axis `{name}` of an output is none of an input, and has no size: `{name} = 3`, or `{name} = attribute`"
                 )));
             }
         }
+        let mut parts = inputs.iter().flatten().filter(|parts| parts.len() > 1).flatten();
+        let is_alone = |axis: usize| inputs.iter().flatten().any(|parts| *parts == [axis]);
+        if let Some(axis) = parts.find(|axis| sizes[**axis].is_none() && !is_alone(**axis)) {
+            return Err(fault(format!(
+                "the axis `{0}` is only in sums of parts, which do not say its size: an input has to have it as a whole dim, or an output as `{0} = 3`",
+                names[*axis]
+            )));
+        }
         Ok(Axes { names, sizes, inputs, outputs })
     }
 
-    /// Whether there is a parenthesis for each argument.
+    /// Whether there is a parenthesis for each argument, and an array of as many numbers as there are parts.
     fn check(&self, body: &OneBody, text: &LitStr) -> Result<()> {
         let counts = [
             ("inputs", body.inputs().count(), self.inputs.len()),
@@ -156,20 +186,57 @@ impl Axes {
             Some((what, own, said)) => {
                 let what = if own == 1 { what.trim_end_matches('s') } else { what };
                 let message = format!("the function has {own} {what}, and the signature {said}");
-                Err(Error::new(text.span(), message))
+                return Err(Error::new(text.span(), message));
             }
-            None => self.own_sizes(body).map(drop).map_err(|message| Error::new(text.span(), message)),
+            None => self.own_sizes(body).map_err(|message| Error::new(text.span(), message))?,
+        };
+        for (parameter, dims) in body.inputs().zip(&self.inputs) {
+            let parts: Vec<usize> = dims.iter().map(Vec::len).filter(|count| *count != 1).collect();
+            if parameter.parts != parts {
+                let number = number_type(&parameter.ty);
+                let wanted =
+                    parts.iter().rev().fold(number, |element, count| format!("[{element}; {count}]"));
+                let message = format!(
+                    "`{}` has the dims ({}), so it is of type `{wanted}`",
+                    parameter.name,
+                    self.dims(dims).join(", ")
+                );
+                return Err(Error::new_spanned(&parameter.ty, message));
+            }
         }
+        Ok(())
+    }
+
+    /// The dims of an argument for a reader.
+    fn dims(&self, dims: &[Vec<usize>]) -> Vec<String> {
+        let term = |equal: &[usize]| match (equal.len(), &self.names[equal[0]]) {
+            (1, name) => name.clone(),
+            (count, name) => format!("{count} * {name}"),
+        };
+        let dim = |parts: &Vec<usize>| match (
+            &parts[..],
+            parts.first().and_then(|axis| self.sizes[*axis].as_ref()),
+        ) {
+            (&[axis], Some(size)) => format!("{} = {size}", self.names[axis]),
+            _ => parts.chunk_by(|one, next| one == next).map(term).collect::<Vec<_>>().join(" + "),
+        };
+        dims.iter().map(dim).collect()
     }
 
     /// The shape of each argument for a reader, inputs first.
     fn shapes(&self) -> Vec<String> {
-        let dim = |axis: &usize| match &self.sizes[*axis] {
-            Some(size) => format!(", {} = {size}", self.names[*axis]),
-            None => format!(", {}", self.names[*axis]),
+        let shape = |dims: &Vec<Vec<usize>>| {
+            let dims = self.dims(dims).into_iter().map(|dim| format!(", {dim}"));
+            format!("(...{})", dims.collect::<String>())
         };
-        let shape = |axes: &Vec<usize>| format!("(...{})", axes.iter().map(dim).collect::<String>());
-        self.inputs.iter().chain(&self.outputs).map(shape).collect()
+        let outputs = self.outputs.iter().map(|axes| axes.iter().map(|axis| vec![*axis]).collect());
+        let outputs: Vec<Vec<Vec<usize>>> = outputs.collect();
+        self.inputs.iter().chain(&outputs).map(shape).collect()
+    }
+
+    /// Whether an axis is said to be as long as another.
+    fn is_as_other(&self, axis: usize) -> bool {
+        self.sizes[axis].as_ref().is_some_and(|size| self.names.contains(size))
     }
 
     /// The sizes as the kernel has them, and as the function is traced with them.
@@ -191,9 +258,14 @@ impl Axes {
                 parameter.name == *size && parameter.attribute().is_some_and(is_int)
             };
             let Some(parameter) = body.parameters.iter().find(is_it) else {
-                return Err(format!(
-                    "the size of the axis `{name}` is a number, or an int attribute of the function, and `{size}` is neither"
-                ));
+                let other = self.names.iter().position(|other| other == size && other != name);
+                return match other.filter(|other| !self.is_as_other(*other)) {
+                    Some(other) => Ok((quote!(#kind::Axis(#other)), quote!(::core::option::Option::None))),
+                    None => Err(format!(
+                        "the size of the axis `{name}` is a number, an int attribute of the function or another axis with a size, and `{size}` is \
+                         none of these"
+                    )),
+                };
             };
             let field = &parameter.ident;
             let traced = quote!(::core::convert::TryInto::<usize>::try_into(self.#field).ok());
@@ -222,6 +294,58 @@ fn sized(text: &str) -> core::result::Result<(String, BTreeMap<String, String>),
         rest = &rest[end..];
     }
     Ok((plain + rest, sizes))
+}
+
+/// What stands between the parentheses of each argument.
+fn arguments(text: &str) -> Vec<&str> {
+    let (mut all, mut depth, mut begin) = (Vec::new(), 0_usize, 0);
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' => {
+                depth += 1;
+                begin = if depth == 1 { at + 1 } else { begin };
+            }
+            ')' => {
+                depth = depth.saturating_sub(1);
+                all.extend((depth == 0).then(|| &text[begin..at]));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The axes of the parts of a dim: one, or those of a sum of axes and of numbers times axes.
+fn sum(names: &mut Vec<String>, dim: &str) -> core::result::Result<Vec<usize>, String> {
+    let mut parts = Vec::new();
+    for term in dim.split('+').map(str::trim) {
+        let (count, axis) = match term.split_once('*').map(|(one, other)| (one.trim(), other.trim())) {
+            None => (1, term),
+            Some((one, other)) => match (one.parse::<usize>(), other.parse::<usize>()) {
+                (Ok(count), _) => (count, other),
+                (_, Ok(count)) => (count, one),
+                _ => {
+                    return Err(format!(
+                        "a dim of a body is a sum of axes and of numbers times axes: `{term}` is neither"
+                    ));
+                }
+            },
+        };
+        if !(1..=MOST_PARTS).contains(&count) {
+            return Err(format!("an argument has from 1 to {MOST_PARTS} parts: `{term}`"));
+        }
+        let axis = position(names, axis)?;
+        parts.extend(std::iter::repeat_n(axis, count));
+    }
+    Ok(parts)
+}
+
+/// The type of the numbers in an array of them.
+fn number_type(ty: &Type) -> String {
+    match ty {
+        Type::Array(array) => number_type(&array.elem),
+        ty => quote!(#ty).to_string().replace(' ', ""),
+    }
 }
 
 /// The position of an axis among the names.
@@ -389,25 +513,52 @@ fn lend(body: &OneBody, axes: &Axes, function: &mut ItemFn) {
     function.block.stmts.splice(0..0, used.into_iter().chain(lent));
 }
 
+/// The name and the axes of each part of an argument.
+fn parts(name: &str, dims: &[Vec<usize>]) -> Vec<(String, TokenStream)> {
+    let all = dims.iter().fold(vec![(name.to_owned(), Vec::new())], |all, parts| {
+        let of = |(name, axes): &(String, Vec<usize>)| {
+            let part = |(place, axis): (usize, &usize)| {
+                let name = if parts.len() == 1 { name.clone() } else { format!("{name}[{place}]") };
+                (name, [&axes[..], &[*axis]].concat())
+            };
+            parts.iter().enumerate().map(part).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(of).collect()
+    });
+    all.into_iter().map(|(name, axes)| (name, quote!(&[#(#axes),*]))).collect()
+}
+
+/// Nested arrays of these lengths, of what is given one after another.
+fn array(lengths: &[usize], next: &mut impl FnMut() -> TokenStream) -> TokenStream {
+    let Some((length, inner)) = lengths.split_first() else { return next() };
+    let elements: Vec<TokenStream> = (0..*length).map(|_| array(inner, next)).collect();
+    quote!([#(#elements),*])
+}
+
 /// The axes of each argument, and how the function is traced.
 fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
     let names = &axes.names;
-    let list = |arguments: &[Vec<usize>]| -> Vec<TokenStream> {
-        arguments.iter().map(|axes| quote!(&[#(#axes),*])).collect()
-    };
-    let (inputs, outputs) = (list(&axes.inputs), list(&axes.outputs));
-    let input_names = body.inputs().map(|parameter| &parameter.name);
+    let dims = |dims: &Vec<Vec<usize>>| quote!(&[#(&[#(#dims),*]),*]);
+    let inputs: Vec<TokenStream> = axes.inputs.iter().map(dims).collect();
+    let outputs: Vec<TokenStream> = axes.outputs.iter().map(|axes| quote!(&[#(#axes),*])).collect();
+    let named = body.inputs().zip(&axes.inputs);
+    let (part_names, part_axes): (Vec<String>, Vec<TokenStream>) =
+        named.flat_map(|(parameter, dims)| parts(&parameter.name, dims)).unzip();
     let output_names = body.outputs.iter().map(|output| &output.name);
     let private = quote!(::opsmith::__private::body);
-    let numbers: Vec<TokenStream> = body
-        .input_numbers()
-        .enumerate()
-        .map(|(place, number)| match number {
-            Number::Index => quote!(#private::IndexExpr::new(numbers[#place])),
-            Number::Mask => quote!(#private::MaskExpr::new(numbers[#place])),
-            Number::Each | Number::One => quote!(numbers[#place]),
+    let mut place = 0_usize;
+    let numbers = body.inputs().zip(body.input_numbers()).map(|(parameter, number)| {
+        array(&parameter.parts, &mut || {
+            let here = place;
+            place += 1;
+            match number {
+                Number::Index => quote!(#private::IndexExpr::new(numbers[#here])),
+                Number::Mask => quote!(#private::MaskExpr::new(numbers[#here])),
+                Number::Each | Number::One => quote!(numbers[#here]),
+            }
         })
-        .collect();
+    });
+    let numbers: Vec<TokenStream> = numbers.collect();
     let expr = quote!(#private::Expr);
     let call = call(body, ident, &expr, &expr, &numbers);
     let given: Vec<Ident> = (0..body.outputs.len()).map(|output| format_ident!("__output{output}")).collect();
@@ -425,7 +576,7 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
     quote! {
         impl ::opsmith::__private::kernels::body::AxesBody for #ident {
             const AXES: &'static [&'static str] = &[#(#names),*];
-            const INPUTS: &'static [&'static [usize]] = &[#(#inputs),*];
+            const INPUTS: &'static [&'static [&'static [usize]]] = &[#(#inputs),*];
             const OUTPUTS: &'static [&'static [usize]] = &[#(#outputs),*];
             const SIZES: &'static [::opsmith::__private::kernels::body::AxisSize] = &[#(#sizes),*];
 
@@ -434,7 +585,7 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
                 ::opsmith::__private::body::trace_sized(
                     Self::AXES,
                     &[#(#traced_sizes),*],
-                    &[#((#input_names, #at(#inputs))),*],
+                    &[#((#part_names, #at(#part_axes))),*],
                     &[#((#output_names, #at(#outputs))),*],
                     |numbers| #result,
                 )
