@@ -1,7 +1,7 @@
 //! A recurrent cell with a long-term memory (LLTM), with its gradient.
 //!
 //! An Opsmith library whose ops are a matrix product and one pass over the elements each way; the arithmetic of an
-//! element is in `cell`.
+//! element is in `cell`. `one_body` has the same step as one body, which can be differentiated more than once.
 
 mod cell;
 #[cfg(test)]

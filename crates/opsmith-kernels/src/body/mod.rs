@@ -97,6 +97,7 @@ fn explained<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize)
     let (facts, arguments) = (&B::FACTS, Arguments::of::<B>(&[]));
     check(&trace::<B>(construction)?, &own_sizes(construction, &arguments, facts.name)?, &arguments, facts)?;
     let (graph, reading) = facts.derived(trace::<B>, construction, order)?;
+    let arguments = Arguments::of::<B>(&reading.saved);
     let Family { inputs, outputs } = facts.family(order, &reading);
     let (of_inputs, of_outputs) = facts.kinds(order, &reading);
     let inputs = (arguments.names(&inputs), facts.of_parts(&inputs, &of_inputs));
