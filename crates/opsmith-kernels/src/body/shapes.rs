@@ -89,7 +89,10 @@ impl<'a> Call<'a> {
 
     /// How many parts an argument has.
     pub(super) fn parts_of(&self, like: Like) -> usize {
-        self.arguments.like(like).iter().map(|parts| parts.len()).product()
+        match like {
+            Like::Input(input) => self.arguments.inputs[input].iter().map(|parts| parts.len()).product(),
+            Like::Output(_) => 1,
+        }
     }
 
     /// The parts of an argument, those along the last dim one after another.

@@ -3,6 +3,7 @@
 //! The model and most of the expansion are the same for all families; a family adds how its function becomes a body and
 //! which kernels it has.
 
+mod axes;
 mod expand;
 mod model;
 mod named;
