@@ -45,7 +45,7 @@ impl Axes {
         };
         let inputs = side(inputs)?;
         let outputs = side(outputs)?;
-        if let Some(axis) = inputs.iter().chain(&outputs).find_map(twice) {
+        if let Some(axis) = inputs.iter().chain(&outputs).find_map(|dims| twice(dims)) {
             let name = &names[axis];
             return Err(fault(format!(
                 "an argument has the axis `{name}` twice; give one of the dims a name of its own, of the same size where it stands alone: `other = {name}`"
@@ -280,7 +280,7 @@ fn position(names: &mut Vec<String>, dim: &str) -> core::result::Result<usize, S
 }
 
 /// An axis that an argument of these dims has twice.
-fn twice(dims: &Vec<Vec<usize>>) -> Option<usize> {
+fn twice(dims: &[Vec<usize>]) -> Option<usize> {
     let is_before = |dim: usize, axis: &usize| dims[..dim].iter().flatten().any(|other| other == axis);
     let mut all = dims.iter().enumerate().flat_map(|(dim, parts)| parts.iter().map(move |axis| (dim, axis)));
     all.find(|(dim, axis)| is_before(*dim, axis)).map(|(_, axis)| *axis)
