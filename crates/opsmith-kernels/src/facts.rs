@@ -60,6 +60,8 @@ pub struct Facts {
     pub input_kinds: &'static [Kind],
     /// What the outputs are.
     pub output_kinds: &'static [Kind],
+    /// How many parts each input has: so many inputs of the graph are one of the op.
+    pub parts: &'static [usize],
 }
 
 /// The shapes of the forward op's outputs, from those of its inputs, which are the first inputs of every op of the
@@ -84,6 +86,25 @@ fn saved_name(position: usize) -> String {
 pub(crate) type Trace = fn(&OpKernelConstruction<'_>) -> Result<Graph>;
 
 impl Facts {
+    /// How many parts an argument has that is like one of the forward op's.
+    pub fn parts_of(&self, like: Like) -> usize {
+        match like {
+            Like::Input(input) => self.parts[input],
+            Like::Output(_) => 1,
+        }
+    }
+
+    /// What there is of each argument, for each part of it.
+    pub(crate) fn of_parts<T: Copy>(&self, arguments: &[FamilyArgument], all: &[T]) -> Vec<T> {
+        let counted = arguments.iter().zip(all);
+        counted.flat_map(|(argument, own)| std::iter::repeat_n(*own, self.parts_of(argument.like))).collect()
+    }
+
+    /// The arguments of a graph, which are parts of these.
+    fn in_parts<'a>(&self, arguments: &'a [FamilyArgument]) -> impl Iterator<Item = &'a FamilyArgument> {
+        arguments.iter().flat_map(|argument| std::iter::repeat_n(argument, self.parts_of(argument.like)))
+    }
+
     /// The arguments of the gradient op of this order; of the op itself for order 0.
     pub fn family(&self, order: usize, reading: &Reading) -> Family {
         let forward = Family::new(self.inputs, self.outputs);
@@ -133,7 +154,7 @@ impl Facts {
         all.read.outputs.extend((self.outputs.len()..).take(all.saved.len()));
         let fits = |reading: &Reading| {
             let last = self.family(self.orders, reading);
-            last.inputs.len() <= MOST_ARGUMENTS && last.outputs.len() <= MOST_ARGUMENTS
+            [&last.inputs, &last.outputs].iter().all(|own| self.in_parts(own).count() <= MOST_ARGUMENTS)
         };
         [all, without].into_iter().find(fits).unwrap_or_default()
     }
@@ -205,10 +226,11 @@ impl Facts {
         Ok(Some(Program { inputs, nodes, outputs, results, like, whole: whole.collect(), rows, axes: None }))
     }
 
-    /// The inputs of the op of this order that are numbers.
+    /// The inputs of the graph of this order that are numbers.
     fn numbers(&self, order: usize, reading: &Reading) -> Vec<usize> {
         let inputs = self.family(order, reading).inputs;
-        (0..inputs.len()).filter(|input| inputs[*input].is_number).collect()
+        let numbered = self.in_parts(&inputs).enumerate();
+        numbered.filter(|(_, input)| input.is_number).map(|(input, _)| input).collect()
     }
 
     /// The gradient of a body of an order, by the inputs that are numbers; for order 0 the body itself, with what it saves.

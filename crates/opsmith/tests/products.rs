@@ -65,6 +65,44 @@ fn products_are_those_of_matrices() {
     assert_close(&made(call::<chain>().input(&turned.t()).input(&b).input(&c), "z"), &expected, 1e-12);
 }
 
+/// Two products and a number, whose sums are added up where the result lies.
+#[body("(i,k),(k,j),(i,l),(l,j),(j)->(i,j),(i,j)", outputs = [sum, shifted])]
+fn sum_of_products<S: Indexed>(a: S, b: S, c: S, d: S, bias: S) -> (S, S) {
+    let of_others = (c * d).sum(l);
+    ((a * b).sum(k) + (c.exp() * d).sum(l), (a.exp() * b).sum(k) + of_others + bias)
+}
+
+#[test]
+fn products_are_added_up() {
+    let (a, b, c, d) = (matrix(70, 90, 1), matrix(90, 64, 2), matrix(70, 80, 3) * 0.3, matrix(80, 64, 4));
+    let bias = numbers(&[64], 5);
+    let call = call::<sum_of_products>().input(&a).input(&b).input(&c).input(&d).input(&bias);
+    let ours = call.run().unwrap();
+    let sum = (a.dot(&b) + c.mapv(f64::exp).dot(&d)).into_dyn();
+    assert_close(&ours.array("sum").unwrap(), &sum, 1e-12);
+    let shifted = (a.mapv(f64::exp).dot(&b) + c.dot(&d)).into_dyn() + &bias;
+    assert_close(&ours.array("shifted").unwrap(), &shifted, 1e-12);
+}
+
+#[test]
+fn float32_takes_the_same_products() {
+    let narrow = |own: &ArrayD<f64>| own.mapv(|own| own as f32);
+    let wide = |made: ArrayD<f32>| made.mapv(f64::from);
+    let [x, w, bias, z_grad, saved] = of_layer([48, 100, 64]).map(|own| narrow(&own));
+    let forward = call::<layer>().input(&x).input(&w).input(&bias).run().unwrap();
+    let inputs = [&x, &w, &bias, &saved, &z_grad];
+    let back = inputs.iter().fold(gradient::<layer>(1), |call, input| call.input(*input)).run().unwrap();
+    let exact = of_layer([48, 100, 64]);
+    let [x, w, bias, z_grad, saved] = &exact;
+    let inputs = [x, w, bias, saved, z_grad];
+    let expected = inputs.iter().fold(gradient::<layer>(1), |call, input| call.input(*input)).run().unwrap();
+    let z = made(call::<layer>().input(x).input(w).input(bias), "z");
+    assert_close(&wide(forward.array("z").unwrap()), &z, 2e-5);
+    for name in ["x_grad", "w_grad", "bias_grad"] {
+        assert_close(&wide(back.array(name).unwrap()), &expected.array(name).unwrap(), 2e-4);
+    }
+}
+
 #[test]
 fn several_axes_are_summed_or_gone_through() {
     let of = |shape: [usize; 3], seed| numbers(&shape, seed).into_dimensionality::<Ix3>().unwrap();

@@ -1,12 +1,13 @@
 //! A recurrent cell with a long-term memory (LLTM), with its gradient.
 //!
 //! An Opsmith library whose ops are a matrix product and one pass over the elements each way; the arithmetic of an
-//! element is in `cell`.
+//! element is in `cell`. `one_body` has the same step as one body, which can be differentiated more than once.
 
 mod cell;
 #[cfg(test)]
 mod cuda_tests;
 mod launches;
+mod one_body;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ mod tests;
 use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut};
 use opsmith::prelude::*;
 
+use crate::one_body::lltm_cell;
 use crate::steps::{Backward, Products, Wanted};
 
 /// One step of a recurrent cell with a long-term memory: like an LSTM's, without a forget gate and with an exponential
@@ -169,4 +171,4 @@ fn lltm_grad_cuda<T: CudaElement>(
     launches::Backward { elements, x, weights }.launch(call, &wanted)
 }
 
-opsmith::library! { name = "lltm", ops = [lltm, lltm_grad] }
+opsmith::library! { name = "lltm", ops = [lltm, lltm_grad, lltm_cell] }

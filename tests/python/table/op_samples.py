@@ -50,6 +50,9 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
 }
 """The shapes that the rule of an op does not tell."""
 
+CELL = {"input": (6, 3), "weights": (12, 7), "bias": (12,)}
+"""Of the ops of `LltmCell`, by what an input is or is the gradient of; the others are of (6, 4)."""
+
 PATCHES = {"ksize": [2, 2]}
 ATTRS: dict[str, dict[str, Any]] = {
     "median_pool": PATCHES,
@@ -164,6 +167,8 @@ def _shapes(op: Op, attrs: dict[str, Any]) -> list[tuple[int, ...]]:
     if op.shapes is not None:
         return [tuple(_signature(text)) for text in op.shapes[0]]
     assert op.parallel is not None
+    if op.snake_name.startswith("lltm_cell"):
+        return [CELL.get(arg.name.split("_grad")[0], (6, 4)) for arg in op.inputs]
     left = op.parallel.split("->")[0]
     return [tuple(_rule(text, attrs)) for text in re.findall(r"\(([^)]*)\)", left)]
 

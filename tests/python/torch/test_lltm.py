@@ -201,3 +201,37 @@ def test_training_takes_the_curve_of_numpy(lltm: opsmith.Library) -> None:
 
     assert lltm is not None
     np.testing.assert_allclose(with_torch(30, "float64").losses, losses(30), rtol=1e-9)
+
+
+def test_the_cell_as_one_body_gives_the_same(lltm: opsmith.Library) -> None:
+    for shape in [(3, 2, 4), (2, 0, 3), (0, 2, 3), (1, 20, 40), (70, 30, 80)]:
+        inputs = tensors(*shape)
+        incoming = [torch.from_numpy(x) for x in upstream(shape[0], shape[2])]
+        ours, theirs = lltm.lltm_cell(*inputs), lltm.lltm(*inputs)
+        found, expected = (torch.autograd.grad(outputs, inputs, incoming) for outputs in (ours, theirs))
+        for left, right in zip((*ours, *found), (*theirs, *expected), strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-11, atol=1e-12)
+
+
+def test_the_cell_as_one_body_has_a_second_order(lltm: opsmith.Library) -> None:
+    inputs = tensors(3, 2, 4)
+    assert torch.autograd.gradcheck(lltm.lltm_cell, inputs)
+    assert torch.autograd.gradgradcheck(lltm.lltm_cell, inputs)
+    ours, theirs = (step(*inputs)[0].sin().sum() for step in (lltm.lltm_cell, plain))
+    for wanted in range(5):
+        first = [torch.autograd.grad(h, inputs, create_graph=True)[wanted] for h in (ours, theirs)]
+        left, right = (
+            torch.autograd.grad(own.square().sum(), inputs, materialize_grads=True, retain_graph=True)
+            for own in first
+        )
+        for one, other in zip(left, right, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_the_cell_as_one_body_says_what_does_not_fit(lltm: opsmith.Library) -> None:
+    input, weights, bias, old_h, old_cell = (x.detach() for x in tensors(3, 2, 4))
+    said = r"(LltmCell|lltm_cell): dim 0 of `weights` .* must be 3 \* s with s = 4: 11 ≠ 12"
+    with pytest.raises(RuntimeError, match=said):
+        lltm.lltm_cell(input, weights[:11], bias, old_h, old_cell)
+    with pytest.raises(RuntimeError, match="the axis `r` must be as long as the axis `s`: 3 ≠ 4"):
+        lltm.lltm_cell(input, weights[:, :5], bias, old_h[:, :3], old_cell)

@@ -46,9 +46,12 @@ pub struct Product {
     pub summed: Axes,
     /// Those that both factors have and the sums too.
     pub shared: Axes,
+    /// Whether the sums are added to what is there.
+    pub adds: bool,
 }
 
 /// A product by the nodes of its factors.
+#[derive(Clone, Copy)]
 struct Found {
     factors: [Id; 2],
     sides: [Axes; 2],
@@ -62,6 +65,8 @@ struct Finder<'a> {
     /// Of the inputs, and behind those of the outputs, that products can read and write where they lie, the axes along which they are dense.
     dense: &'a [Option<Axes>],
     axes: Vec<Axes>,
+    /// How often each node is an operand or an output.
+    uses: Vec<usize>,
     /// How many numbers the largest argument has: what goes through memory has no more.
     most: usize,
 }
@@ -105,21 +110,38 @@ impl Finder<'_> {
         (summed.is_within(both) && is_large && pays && [id, a, b].iter().all(fits)).then_some(found)
     }
 
-    /// The products that are computed, and the nodes that others are computed from.
-    fn all(&self) -> (BTreeMap<Id, Found>, BTreeSet<Id>) {
+    /// The products that a node is the sum of, or the one that it is; none where it is something else. What is used elsewhere too is
+    /// computed by itself.
+    fn sum(&self, id: Id) -> Vec<Found> {
+        let Node::Binary(Binary::Add, a, b) = self.graph.nodes[id.index()] else {
+            return self.product(id).into_iter().collect();
+        };
+        let is_term =
+            |term: Id| self.uses[term.index()] == 1 && self.axes[term.index()] == self.axes[id.index()];
+        if a == b || !is_term(a) || !is_term(b) {
+            return Vec::new();
+        }
+        let last = self.sum(b);
+        let first = if last.is_empty() { Vec::new() } else { self.sum(a) };
+        if first.is_empty() { first } else { [first, last].concat() }
+    }
+
+    /// The products that are computed, by what they are added up to, and the nodes that others are computed from.
+    fn all(&self) -> (BTreeMap<Id, Vec<Found>>, BTreeSet<Id>) {
         let (mut products, mut read) = (BTreeMap::new(), BTreeSet::new());
         let (mut seen, mut pending) = (BTreeSet::new(), self.graph.outputs.clone());
         while let Some(id) = pending.pop() {
             if !seen.insert(id) {
                 continue;
             }
-            let operands: Vec<Id> = match self.product(id) {
-                Some(found) => {
-                    let factors = found.factors;
+            let found = self.sum(id);
+            let operands: Vec<Id> = match found.is_empty() {
+                true => self.graph.nodes[id.index()].operands().collect(),
+                false => {
+                    let factors = found.iter().flat_map(|found| found.factors).collect();
                     products.insert(id, found);
-                    factors.into()
+                    factors
                 }
-                None => self.graph.nodes[id.index()].operands().collect(),
             };
             read.extend(operands.iter().copied());
             pending.extend(operands);
@@ -136,7 +158,10 @@ impl Graph {
             return None;
         }
         let graph = self.without_detached();
-        let mut finder = Finder { axes: graph.axes(), graph: &graph, sizes, dense, most: 0 };
+        let mut uses = vec![0; graph.nodes.len()];
+        let operands = graph.nodes.iter().flat_map(|node| node.operands());
+        operands.chain(graph.outputs.iter().copied()).for_each(|id| uses[id.index()] += 1);
+        let mut finder = Finder { axes: graph.axes(), graph: &graph, sizes, dense, uses, most: 0 };
         let arguments = graph.input_axes().chain(graph.output_axes());
         finder.most = arguments.map(|axes| finder.count(axes)).max().unwrap_or(0);
         let (products, read) = finder.all();
@@ -147,21 +172,21 @@ impl Graph {
 /// Where the numbers are that go through memory, and after how many rounds of products each number can be computed.
 struct Cut<'a> {
     finder: &'a Finder<'a>,
-    products: BTreeMap<Id, Found>,
+    products: BTreeMap<Id, Vec<Found>>,
     rounds: Vec<usize>,
     places: BTreeMap<Id, Place>,
     temporaries: Vec<Axes>,
 }
 
 impl<'a> Cut<'a> {
-    fn new(finder: &'a Finder<'a>, products: BTreeMap<Id, Found>, read: &BTreeSet<Id>) -> Self {
+    fn new(finder: &'a Finder<'a>, products: BTreeMap<Id, Vec<Found>>, read: &BTreeSet<Id>) -> Self {
         let graph = finder.graph;
         let mut rounds: Vec<usize> = Vec::with_capacity(graph.nodes.len());
         for (index, node) in graph.nodes.iter().enumerate() {
             let after =
                 |ids: &mut dyn Iterator<Item = Id>| ids.map(|id| rounds[id.index()]).max().unwrap_or(0);
             let own = match products.get(&Id(index as u32)) {
-                Some(found) => after(&mut found.factors.into_iter()) + 1,
+                Some(found) => after(&mut found.iter().flat_map(|found| found.factors)) + 1,
                 None => after(&mut node.operands()),
             };
             rounds.push(own);
@@ -171,7 +196,8 @@ impl<'a> Cut<'a> {
         for &id in &products {
             let place = cut.output_of(id).filter(|_| !read.contains(&id)).map(Place::Output);
             cut.place(id, place);
-            for factor in cut.products[&id].factors {
+            let factors: Vec<Id> = cut.products[&id].iter().flat_map(|found| found.factors).collect();
+            for factor in factors {
                 let place = match graph.nodes[factor.index()] {
                     Node::Input(input) if finder.dense(factor).is_some() => {
                         Some(Place::Input(input as usize))
@@ -210,10 +236,12 @@ impl<'a> Cut<'a> {
         for round in 0..=self.rounds.iter().copied().max().unwrap_or(0) {
             parts.extend(self.graph_of(round));
             let products = self.products.iter().filter(|(id, _)| self.rounds[id.index()] == round + 1);
-            parts.extend(products.map(|(id, found)| {
+            let terms = products
+                .flat_map(|(id, sum)| sum.iter().enumerate().map(move |(term, found)| (id, term, found)));
+            parts.extend(terms.map(|(id, term, found)| {
                 let &Found { factors, sides, summed, shared } = found;
                 let factors = factors.map(|id| self.places[&id]);
-                Part::Product(Product { factors, to: self.places[id], sides, summed, shared })
+                Part::Product(Product { factors, to: self.places[id], sides, summed, shared, adds: term > 0 })
             }));
         }
         Products { temporaries: self.temporaries, parts }

@@ -83,7 +83,7 @@ pub(super) fn own_sizes(
     name: &str,
 ) -> Result<Vec<Option<usize>>> {
     let size = |size: &AxisSize| match *size {
-        AxisSize::Given => Ok(None),
+        AxisSize::Given | AxisSize::Axis(_) => Ok(None),
         AxisSize::Fixed(size) => Ok(Some(size)),
         AxisSize::Attr(attr) => {
             let given: i64 = construction.attr(attr)?;

@@ -25,10 +25,10 @@ pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize, reading: &Reading)
 
 /// Every argument has any number of dims before those of its axes.
 fn argument(arguments: &Arguments, like: Like, free: Axes) -> String {
-    let own = arguments.like(like).iter();
-    let dims = own.map(|&axis| match Axes::at(&[axis]).is_within(free) {
-        true => format!(", {}", arguments.axes[axis]),
-        false => ", _".to_owned(),
+    let own = arguments.like(like).into_iter();
+    let dims = own.map(|parts| match *parts {
+        [axis] if Axes::at(parts).is_within(free) => format!(", {}", arguments.axes[axis]),
+        _ => ", _".to_owned(),
     });
     format!("(...{})", dims.collect::<String>())
 }
@@ -69,8 +69,14 @@ fn free(arguments: &Arguments, bodies: &[Option<Body>]) -> Axes {
     let everywhere =
         |axis: &usize| is_given(*axis) && arguments.outputs.iter().all(|axes| axes.contains(axis));
     let shared: Vec<usize> = (0..arguments.axes.len()).filter(everywhere).collect();
+    // A part of an axis leaves what is as long, and what consists of the whole axis, as it is.
+    let as_long = arguments.sizes.iter().filter_map(|size| match size {
+        AxisSize::Axis(axis) => Some(Axes::at(&[*axis])),
+        _ => None,
+    });
+    let bound = as_long.fold(arguments.of_sums(), Axes::union);
     // Where there is no instance there is no call.
-    bodies.iter().flatten().fold(Axes::at(&shared), |free, (graph, _)| free.minus(used(graph)))
+    bodies.iter().flatten().fold(Axes::at(&shared).minus(bound), |free, (graph, _)| free.minus(used(graph)))
 }
 
 /// The axes of which a part would give something else.

@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use opsmith_body::{Axes, Axis, Graph, Kind, MOST_SMALLEST};
-use opsmith_core::family::{Family, Like};
+use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
     OpKernelContext, Program, Result, bail, ensure,
@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use self::check::{check, check_taken, own_sizes};
 pub use self::program::AxesKernel;
-use self::shapes::{Call, output_shapes};
+use self::shapes::{Call, Piece, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
 use crate::nests::{Placed, Runner, Space};
@@ -30,8 +30,8 @@ use crate::nests::{Placed, Runner, Space};
 pub trait AxesBody: OneBody {
     /// The names of the axes.
     const AXES: &'static [&'static str];
-    /// The axes of each input's last dims, by position.
-    const INPUTS: &'static [&'static [usize]];
+    /// The axes of each input's last dims, by position: of each dim one, or one for each of the parts that it consists of.
+    const INPUTS: &'static [&'static [&'static [usize]]];
     /// The axes of each output's last dims.
     const OUTPUTS: &'static [&'static [usize]];
     /// The size of each axis.
@@ -51,13 +51,18 @@ pub enum AxisSize {
     Fixed(usize),
     /// The int attribute of this name.
     Attr(&'static str),
+    /// Another axis, which has a size.
+    Axis(usize),
 }
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: AxesBody, const ORDER: usize>() -> OpDef {
     let kernels =
         [KernelDef::cpu::<BodyKernel<B, ORDER>>().strided(), KernelDef::cuda::<BodyKernel<B, ORDER>>()];
-    let reading = B::FACTS.reading(trace::<B>, &|output| B::OUTPUTS[output] == B::INPUTS[0]);
+    let reading = B::FACTS.reading(trace::<B>, &|output| {
+        let own = B::OUTPUTS[output].iter().map(std::slice::from_ref);
+        own.eq(B::INPUTS[0].iter().copied())
+    });
     let def =
         free::declared::<B>(B::FACTS.def(ORDER, &reading, output_shapes::<B>, &kernels), ORDER, &reading);
     let def = def.explain(|construction| explained::<B>(construction, ORDER));
@@ -71,17 +76,19 @@ fn trace<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<Graph> 
     Ok(B::new(construction)?.trace())
 }
 
-/// What it computes over its axes; none where some have a size of their own, or something else has to be checked in a call.
+/// What it computes over its axes; none where some have a size of their own, an input has parts, or something else has to be checked in a
+/// call.
 fn program<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<Option<Program>> {
     let graph = trace::<B>(construction)?;
     let is_checked = !(graph.limits().is_empty() && graph.exact().is_empty() && graph.taken().is_empty());
-    if is_checked || B::SIZES.iter().any(|size| !matches!(size, AxisSize::Given)) {
+    let has_parts = B::INPUTS.iter().copied().flatten().any(|parts| parts.len() != 1);
+    if is_checked || has_parts || B::SIZES.iter().any(|size| !matches!(size, AxisSize::Given)) {
         return Ok(None);
     }
     let Some(program) = B::FACTS.program(trace::<B>, construction, 0, None)? else { return Ok(None) };
     let saved = program.results.iter().skip(B::OUTPUTS.len()).map(|axes| Axes::from_bits(*axes));
     let arguments = Arguments::of::<B>(&saved.collect::<Vec<_>>());
-    let inputs = arguments.inputs.iter().map(|axes| axes.to_vec());
+    let inputs = arguments.inputs.iter().map(|dims| dims.concat());
     let axes = inputs.chain(arguments.outputs.iter().map(|axes| axes.to_vec()));
     Ok(Some(Program { axes: Some(axes.collect()), ..program }))
 }
@@ -90,32 +97,31 @@ fn explained<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize)
     let (facts, arguments) = (&B::FACTS, Arguments::of::<B>(&[]));
     check(&trace::<B>(construction)?, &own_sizes(construction, &arguments, facts.name)?, &arguments, facts)?;
     let (graph, reading) = facts.derived(trace::<B>, construction, order)?;
-    explain(
-        construction,
-        graph,
-        &facts.family(order, &reading),
-        (facts.kinds(order, &reading), arguments.axes),
-    )
+    let arguments = Arguments::of::<B>(&reading.saved);
+    let Family { inputs, outputs } = facts.family(order, &reading);
+    let (of_inputs, of_outputs) = facts.kinds(order, &reading);
+    let inputs = (arguments.names(&inputs), facts.of_parts(&inputs, &of_inputs));
+    let outputs = (arguments.names(&outputs), facts.of_parts(&outputs, &of_outputs));
+    explain(construction, graph, [inputs, outputs], arguments.axes)
 }
 
 /// It is not generic, so that it is compiled once, here, for all bodies.
 fn explain(
     construction: &OpKernelConstruction<'_>,
     graph: Graph,
-    family: &Family,
-    (kinds, axes): ((Vec<Kind>, Vec<Kind>), &[&str]),
+    [inputs, outputs]: [(Vec<String>, Vec<Kind>); 2],
+    axes: &[&str],
 ) -> Result<Explanation> {
     let signature = construction.signature();
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {
         bail!(Internal, "{}: no body computes with {dtype}", signature.name);
     };
-    let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
-    let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();
-    let graph = graph.with_names(&inputs, &outputs).with_axis_names(axes);
+    let names = [&inputs.0, &outputs.0].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    let graph = graph.with_names(&names[0], &names[1]).with_axis_names(axes);
     Ok(Explanation {
         formula: graph.formula(),
-        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&kinds.0, &kinds.1), true),
+        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&inputs.1, &outputs.1), true),
         vectors: vectors(dtype),
     })
 }
@@ -124,7 +130,8 @@ fn explain(
 struct Arguments {
     axes: &'static [&'static str],
     sizes: &'static [AxisSize],
-    inputs: &'static [&'static [usize]],
+    /// Those of the parts of each dim of the inputs.
+    inputs: &'static [&'static [&'static [usize]]],
     /// Those of the outputs, and of the outputs that are saved.
     outputs: Vec<Cow<'static, [usize]>>,
     spreads: bool,
@@ -142,12 +149,31 @@ impl Arguments {
         }
     }
 
-    /// The axes of an argument that is like one of the forward op's.
-    fn like(&self, like: Like) -> &[usize] {
+    /// The axes of the parts of each dim of an argument that is like one of the forward op's.
+    fn like(&self, like: Like) -> SmallVec<[&[usize]; 8]> {
         match like {
-            Like::Input(index) => self.inputs[index],
-            Like::Output(index) => &self.outputs[index],
+            Like::Input(index) => self.inputs[index].iter().copied().collect(),
+            Like::Output(index) => self.outputs[index].iter().map(std::slice::from_ref).collect(),
         }
+    }
+
+    /// The axes of dims that consist of parts.
+    fn of_sums(&self) -> Axes {
+        let sums = self.inputs.iter().copied().flatten().filter(|parts| parts.len() != 1);
+        sums.map(|parts| Axes::at(parts)).fold(Axes::NONE, Axes::union)
+    }
+
+    /// The names of the parts of arguments.
+    fn names(&self, arguments: &[FamilyArgument]) -> Vec<String> {
+        let of = |argument: &FamilyArgument| {
+            let dims = self.like(argument.like);
+            let counts = dims.iter().map(|parts| parts.len()).filter(|count| *count != 1);
+            counts.fold(vec![argument.name.clone()], |names, count| {
+                let of = |name: &String| (0..count).map(|part| format!("{name}[{part}]")).collect::<Vec<_>>();
+                names.iter().flat_map(of).collect()
+            })
+        };
+        arguments.iter().flat_map(of).collect()
     }
 }
 
@@ -166,7 +192,7 @@ struct Computation {
     saved: Vec<Axes>,
     /// What the inputs and outputs are.
     kinds: (Vec<Kind>, Vec<Kind>),
-    /// For each output, the axes along which a position is looked for.
+    /// For each output of the graph, the axes along which a position is looked for.
     position_axes: Vec<Axes>,
     /// The sizes that axes have of their own, and which axes may be no longer than which others.
     sizes: Vec<Option<usize>>,
@@ -239,20 +265,28 @@ impl Computation {
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
         for (input, argument) in self.family.inputs.iter().enumerate() {
             let kind = self.kinds.0[input];
-            placed.push(match context.optional_input(input)? {
+            match context.optional_input(input)? {
                 Some(view) => {
-                    let strides = call.strides(argument.like, view.shape(), view.strides());
-                    Placed::new(view.data_ptr().cast_mut(), view.shape(), kind, strides)
+                    let (data, size) = (view.data_ptr().cast_mut(), view.dtype().size());
+                    let place = |part: Piece| part.placed(data, size, kind);
+                    placed.extend(call.pieces(argument.like, view.shape(), view.strides()).map(place));
                 }
-                None => Placed::absent(kind, dims.len()),
-            });
+                None => {
+                    let absent = (0..call.parts_of(argument.like)).map(|_| Placed::absent(kind, dims.len()));
+                    placed.extend(absent);
+                }
+            }
         }
+        let mut outputs = 0;
         for (output, argument) in self.family.outputs.iter().enumerate() {
+            let parts = outputs..outputs + call.parts_of(argument.like);
+            outputs = parts.end;
             if context.output_wanted(output)? {
-                wanted.push(output);
+                wanted.extend(parts);
                 let view = context.allocate_output(output, &call.shape(argument.like))?;
-                let strides = call.strides(argument.like, view.shape(), view.strides());
-                placed.push(Placed::new(view.data_ptr(), view.shape(), self.kinds.1[output], strides));
+                let (data, size) = (view.data_ptr(), view.dtype().size());
+                let place = |part: Piece| part.placed(data, size, self.kinds.1[output]);
+                placed.extend(call.pieces(argument.like, view.shape(), view.strides()).map(place));
             }
         }
         if wanted.is_empty() {
@@ -300,8 +334,11 @@ impl Computation {
 
     /// A position has to be somewhere.
     fn check_positions(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+        let mut first = 0;
         for (output, argument) in self.family.outputs.iter().enumerate() {
-            let axes = self.position_axes[output];
+            let parts = first..first + call.parts_of(argument.like);
+            first = parts.end;
+            let axes = self.position_axes[parts].iter().copied().fold(Axes::NONE, Axes::union);
             if axes.is_empty() || !context.output_wanted(output)? || call.shape(argument.like).contains(&0) {
                 continue;
             }

@@ -2,14 +2,14 @@
 
 use std::borrow::Cow;
 
-use opsmith_body::Axes;
+use opsmith_body::{Axes, Axis, Kind};
 use opsmith_core::family::{Family, Like};
 use opsmith_core::space::{Extents, Layout, Strides, broadcast_shape};
 use opsmith_core::{Dim, Error, InferenceContext, OpKernelContext, Result, Shape};
 use smallvec::SmallVec;
 
 use super::{Arguments, AxesBody, AxisSize};
-use crate::nests;
+use crate::nests::{self, Placed};
 
 /// The shapes of a call.
 pub(super) struct Call<'a> {
@@ -32,20 +32,36 @@ impl<'a> Call<'a> {
     ) -> Option<Self> {
         let mut inputs: SmallVec<[&[usize]; 8]> = SmallVec::new();
         let mut sizes: SmallVec<[Option<usize>; 8]> = SmallVec::from_slice(sizes);
-        for (input, axes) in arguments.inputs.iter().enumerate() {
+        for (input, own) in arguments.inputs.iter().enumerate() {
             let shape = context.input_shape(input).ok()?;
-            let dims = &shape[shape.len().checked_sub(axes.len())?..];
-            for (&axis, &dim) in axes.iter().zip(dims) {
-                if *sizes[axis].get_or_insert(dim) != dim {
+            let dims = &shape[shape.len().checked_sub(own.len())?..];
+            for (parts, &dim) in own.iter().zip(dims) {
+                if let [axis] = **parts
+                    && *sizes[axis].get_or_insert(dim) != dim
+                {
                     return None;
                 }
             }
             inputs.push(shape);
         }
-        let batches =
-            inputs.iter().zip(arguments.inputs).map(|(shape, axes)| &shape[..shape.len() - axes.len()]);
-        let batch = broadcast_shape(batches)?;
+        for (axis, size) in arguments.sizes.iter().enumerate() {
+            if let AxisSize::Axis(other) = *size {
+                let other = sizes[other]?;
+                if *sizes[axis].get_or_insert(other) != other {
+                    return None;
+                }
+            }
+        }
         let sizes = sizes.into_iter().collect::<Option<Extents>>()?;
+        let split = |(shape, own): (&&'a [usize], &&[&[usize]])| shape.split_at(shape.len() - own.len());
+        let is_sum = |(parts, &dim): (&&[usize], &usize)| {
+            parts.iter().try_fold(0, |sum: usize, &axis| sum.checked_add(sizes[axis])) == Some(dim)
+        };
+        let mut shapes = inputs.iter().zip(arguments.inputs);
+        if !shapes.clone().all(|both| both.1.iter().zip(split(both).1).all(is_sum)) {
+            return None;
+        }
+        let batch = broadcast_shape(shapes.by_ref().map(|both| split(both).0))?;
         let call = Call { arguments, inputs, sizes, batch };
         let fits = |(input, argument): (usize, &opsmith_core::family::FamilyArgument)| {
             context.input_shape(input).map_or(true, |shape| shape == &call.shape(argument.like)[..])
@@ -71,21 +87,65 @@ impl<'a> Call<'a> {
         batch.chain(axes).collect()
     }
 
-    /// The strides of an argument along them.
-    pub(super) fn strides(&self, like: Like, shape: &[usize], strides: &[isize]) -> Strides {
+    /// How many parts an argument has.
+    pub(super) fn parts_of(&self, like: Like) -> usize {
+        match like {
+            Like::Input(input) => self.arguments.inputs[input].iter().map(|parts| parts.len()).product(),
+            Like::Output(_) => 1,
+        }
+    }
+
+    /// The parts of an argument, those along the last dim one after another.
+    pub(super) fn pieces(
+        &self,
+        like: Like,
+        shape: &[usize],
+        strides: &[isize],
+    ) -> impl Iterator<Item = Piece> {
+        let dims = self.arguments.like(like);
+        (0..self.parts_of(like)).map(move |part| self.piece(&dims, part, (shape, strides)))
+    }
+
+    /// A part of an argument with these dims.
+    fn piece(&self, dims: &[&[usize]], part: usize, (shape, strides): (&[usize], &[isize])) -> Piece {
+        let (batch, _) = shape.split_at(shape.len() - dims.len());
+        let (mut begin, mut rest) = (0, part);
+        let mut axes: SmallVec<[usize; 8]> = SmallVec::from_elem(0, dims.len());
+        for (dim, parts) in dims.iter().enumerate().rev() {
+            let (before, after) = parts.split_at(rest % parts.len());
+            rest /= parts.len();
+            axes[dim] = after[0];
+            let positions: usize = before.iter().map(|axis| self.sizes[*axis]).sum();
+            begin += positions as isize * strides[batch.len() + dim];
+        }
+        let is_empty = batch.contains(&0) || axes.iter().any(|axis| self.sizes[*axis] == 0);
         // What is empty has its dims too, whatever its strides are.
         let ones = Strides::from_elem(1, shape.len());
-        let strides = if shape.contains(&0) { &ones } else { strides };
-        let axes = self.arguments.like(like);
-        let batch = &shape[..shape.len() - axes.len()];
-        let (outer, inner) = strides.split_at(batch.len());
+        let (outer, inner) = if is_empty { &ones } else { strides }.split_at(batch.len());
         // Shapes have been checked.
         let mut all = Layout { shape: batch, strides: outer }.broadcast(&self.batch).unwrap_or_default();
         all.resize(self.batch.len() + self.sizes.len(), 0);
         for (&axis, &stride) in axes.iter().zip(inner) {
             all[self.batch.len() + axis] = stride;
         }
-        all
+        Piece { begin, is_empty, strides: all }
+    }
+}
+
+/// A part of an argument, or all of it.
+pub(super) struct Piece {
+    /// Where it begins, in elements from where the argument does.
+    begin: isize,
+    is_empty: bool,
+    /// Its strides along all dims of the call.
+    strides: Strides,
+}
+
+impl Piece {
+    /// The part of an argument that lies here, with elements of so many bytes.
+    pub(super) fn placed(self, data: *mut u8, size: usize, kind: Kind) -> Placed {
+        let data = if self.is_empty { data } else { data.wrapping_offset(self.begin * size as isize) };
+        Placed::new(data, if self.is_empty { &[0] } else { &[] }, kind, self.strides)
     }
 }
 
@@ -104,16 +164,17 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
     let mut seen: Vec<Option<Seen>> = vec![None; arguments.axes.len()];
     let own: Vec<Option<Dim>> = own_dims(context, arguments)?;
     let mut batch = Some(Shape::scalar());
-    for (input, axes) in arguments.inputs.iter().enumerate() {
-        let shape = context.with_rank_at_least(context.input(input)?, axes.len())?;
+    for (input, dims) in arguments.inputs.iter().enumerate() {
+        let shape = context.with_rank_at_least(context.input(input)?, dims.len())?;
         let name = context.signature().inputs[input].name.clone();
-        let core = -(axes.len() as i64);
-        for (position, &axis) in axes.iter().enumerate() {
+        let core = -(dims.len() as i64);
+        for (position, parts) in dims.iter().enumerate() {
+            let [axis] = **parts else { continue };
             let dim = match shape.rank() {
                 Some(_) => context.dim(&shape, core + position as i64)?,
                 None => Dim::Unknown,
             };
-            let place = shape.rank().unwrap_or(axes.len()) - axes.len() + position;
+            let place = shape.rank().unwrap_or(dims.len()) - dims.len() + position;
             if let Some(size) = &own[axis] {
                 let message = format!(
                     "axis `{}`, dim {place} of `{name}` (shape {shape}), must be {size}",
@@ -150,19 +211,78 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
             _ => None,
         };
     }
+    let dims = axis_dims(context, arguments, own, seen)?;
+    infer_sums(context, arguments, &dims)?;
     let shape = |axes: &Cow<'_, [usize]>| {
-        let dim =
-            |axis: usize| own[axis].clone().or_else(|| seen[axis].as_ref().map(|(.., dim)| dim.clone()));
-        let dims = axes.iter().map(|&axis| dim(axis).unwrap_or(Dim::Unknown));
+        let dims = axes.iter().map(|&axis| dims[axis].clone());
         batch.as_ref().map_or_else(Shape::unknown, |batch| context.concatenate(batch, &dims.collect()))
     };
     Ok(arguments.outputs.iter().map(shape).collect())
 }
 
+/// The sizes of the axes: their own, or those of the dims that are they.
+fn axis_dims(
+    context: &mut InferenceContext<'_>,
+    arguments: &Arguments,
+    own: Vec<Option<Dim>>,
+    seen: Vec<Option<Seen>>,
+) -> Result<Vec<Dim>> {
+    let own = own.into_iter().zip(seen).map(|(own, seen)| own.or_else(|| seen.map(|(.., dim)| dim)));
+    let mut dims: Vec<Dim> = own.map(|dim| dim.unwrap_or(Dim::Unknown)).collect();
+    for (axis, size) in arguments.sizes.iter().enumerate() {
+        let AxisSize::Axis(place) = *size else { continue };
+        let (name, other_name) = (arguments.axes[axis], arguments.axes[place]);
+        let message = format!("the axis `{name}` must be as long as the axis `{other_name}`");
+        let (one, other) = (dims[axis].clone(), dims[place].clone());
+        context.assume_equal(&one, &other, message)?;
+        match (one, other) {
+            (Dim::Unknown, known) => dims[axis] = known,
+            (known, Dim::Unknown) => dims[place] = known,
+            _ => {}
+        }
+    }
+    Ok(dims)
+}
+
+/// A dim that consists of parts is as long as they are together.
+fn infer_sums(context: &mut InferenceContext<'_>, arguments: &Arguments, sizes: &[Dim]) -> Result<()> {
+    for (input, dims) in arguments.inputs.iter().enumerate() {
+        let shape = context.input(input)?;
+        let Some(rank) = shape.rank() else { continue };
+        for (position, parts) in dims.iter().enumerate().filter(|(_, parts)| parts.len() != 1) {
+            let place = rank - dims.len() + position;
+            let given = context.dim(&shape, place as i64)?;
+            let mut sum = Dim::Known(0);
+            for &axis in *parts {
+                sum = context.add(&sum, sizes[axis].clone())?;
+            }
+            let name = &context.signature().inputs[input].name;
+            let message = format!(
+                "dim {place} of `{name}` (shape {shape}) must be {}",
+                sum_of(parts, arguments, sizes)
+            );
+            context.assume_equal(&given, &sum, message)?;
+        }
+    }
+    Ok(())
+}
+
+/// A sum of axes for a reader: `3 * s + f with s = 4, f = 2`.
+fn sum_of(parts: &[usize], arguments: &Arguments, sizes: &[Dim]) -> String {
+    let term = |equal: &[usize]| match (equal.len(), arguments.axes[equal[0]]) {
+        (1, name) => name.to_owned(),
+        (count, name) => format!("{count} * {name}"),
+    };
+    let terms: Vec<String> = parts.chunk_by(|one, next| one == next).map(term).collect();
+    let size = |axis: Axis| format!("{} = {}", arguments.axes[axis.index()], sizes[axis.index()]);
+    let known: Vec<String> = Axes::at(parts).iter().map(size).collect();
+    format!("{} with {}", terms.join(" + "), known.join(", "))
+}
+
 /// The sizes that axes have of their own.
 fn own_dims(context: &InferenceContext<'_>, arguments: &Arguments) -> Result<Vec<Option<Dim>>> {
     let dim = |size: &AxisSize| match *size {
-        AxisSize::Given => Ok(None),
+        AxisSize::Given | AxisSize::Axis(_) => Ok(None),
         AxisSize::Fixed(size) => Ok(Some(Dim::Known(size as u64))),
         AxisSize::Attr(attr) => context.get_dim(attr).map(Some),
     };

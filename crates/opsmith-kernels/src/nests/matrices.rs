@@ -90,7 +90,7 @@ pub(super) unsafe fn run<W: Wide>(
                     ArrayViewMut2::from_shape_ptr(of_c, at(to, 2).cast::<W>()),
                 )
             };
-            let before = if term > 0 { W::one() } else { W::zero() };
+            let before = if term > 0 || product.adds { W::one() } else { W::zero() };
             product::by_shape(product::Product::new(W::one(), a, b, before, c)?, compute)?;
         }
         Ok(())

@@ -105,6 +105,7 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
     let attrs = body.attrs().map(ToString::to_string);
     let inputs = body.inputs().map(|parameter| &parameter.name);
     let outputs = body.outputs.iter().map(|output| &output.name);
+    let parts = body.inputs().map(|parameter| parameter.parts.iter().product::<usize>());
     let types = body.dtypes.iter().filter_map(|dtype| rust_type(*dtype));
     quote! {
         impl ::opsmith::__private::kernels::OneBody for #ident {
@@ -118,6 +119,7 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
                 orders: #orders,
                 input_kinds: &[#(#input_kinds),*],
                 output_kinds: &[#(#output_kinds),*],
+                parts: &[#(#parts),*],
             };
 
             fn new(construction: &::opsmith::OpKernelConstruction<'_>) -> ::opsmith::Result<Self> {

@@ -3,6 +3,7 @@
 //! The model and most of the expansion are the same for all families; a family adds how its function becomes a body and
 //! which kernels it has.
 
+mod axes;
 mod expand;
 mod model;
 mod named;
@@ -35,6 +36,8 @@ pub(crate) struct Family {
     pub(crate) numbers: &'static str,
     /// Which number a type is, given the type parameter; nothing for other types.
     pub(crate) number: fn(&Ident, &Type) -> Option<Number>,
+    /// Whether an argument may be an array of numbers, its parts.
+    pub(crate) has_parts: bool,
     /// The options that only this family has, each `key = expression`.
     pub(crate) own_options: &'static [&'static str],
     /// The names that a single output may have by itself, the first that is free.

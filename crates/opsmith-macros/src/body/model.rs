@@ -1,7 +1,7 @@
 //! The model of a one-body function: what the function and its options say, apart from how it is expanded.
 
 use opsmith_core::def::AttrDef;
-use opsmith_core::family::{Family as Gradients, Like, op_name};
+use opsmith_core::family::{Family as Gradients, FamilyArgument, Like, op_name};
 use opsmith_core::{Autocast, DType, SignatureBuilder};
 use proc_macro2::Span;
 use syn::{GenericParam, Ident, ItemFn, ReturnType, TypeParamBound};
@@ -156,6 +156,16 @@ impl OneBody {
         Gradients::new(&inputs, &outputs).with_numbers(|input| numbers[input].dtype() == "T")
     }
 
+    /// How many arguments a graph has for these, each of whose parts is one.
+    fn count(&self, arguments: &[FamilyArgument]) -> usize {
+        let parts: Vec<usize> = self.inputs().map(|input| input.parts.iter().product()).collect();
+        let of = |argument: &FamilyArgument| match argument.like {
+            Like::Input(input) => parts[input],
+            Like::Output(_) => 1,
+        };
+        arguments.iter().map(of).fold(0, usize::saturating_add)
+    }
+
     /// The orders that are asked for; unless they are, as many of the usual ones as hosts can take.
     fn possible_orders(&self, options: &Options) -> syn::Result<usize> {
         if self.outputs.iter().any(|output| output.number.dtype() != "T") {
@@ -163,7 +173,7 @@ impl OneBody {
         }
         let fits = |order: usize| {
             let family = self.gradients().order(order);
-            family.inputs.len() <= MAX_ARGUMENTS && family.outputs.len() <= MAX_ARGUMENTS
+            [&family.inputs, &family.outputs].into_iter().all(|own| self.count(own) <= MAX_ARGUMENTS)
         };
         let Some(orders) = &options.orders else {
             return Ok((0..=ORDERS).rev().find(|&order| fits(order)).unwrap_or(0));
@@ -186,8 +196,10 @@ impl OneBody {
     fn check(&self, place: Span) -> syn::Result<()> {
         for order in 0..=self.orders {
             let family = self.gradients().order(order);
-            if family.inputs.len() > MAX_ARGUMENTS || family.outputs.len() > MAX_ARGUMENTS {
-                let message = format!("an op has at most {MAX_ARGUMENTS} inputs and as many outputs");
+            if [&family.inputs, &family.outputs].into_iter().any(|own| self.count(own) > MAX_ARGUMENTS) {
+                let message = format!(
+                    "an op has at most {MAX_ARGUMENTS} inputs and as many outputs, each part counted"
+                );
                 return Err(syn::Error::new(place, message));
             }
             let mut builder = SignatureBuilder::new(op_name(&self.name, order));

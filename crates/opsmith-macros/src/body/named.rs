@@ -1,8 +1,7 @@
 //! `#[body("(i,k),(j,k)->(i,j)")]`: the function computes with numbers that lie on named axes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use opsmith_core::attr::AttrBase;
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::parse::{ParseStream, Parser};
@@ -12,24 +11,22 @@ use syn::{
     Type, TypeParamBound,
 };
 
+use super::axes::Axes;
 use super::expand::{call, expand as expand_one_body};
 use super::options::Options;
 use super::parameter::{Number, Parameter, Role};
 use super::{Family, OneBody, read};
-use crate::op::attribute::Attribute;
-use crate::op::check::parse_shapes;
 
 const FAMILY: Family = Family {
     name: "body",
     bound: "Indexed",
     numbers: "`S`, the function's type parameter, or its positions `S::Index` or truth values `S::Mask`",
     number,
+    has_parts: true,
     own_options: &[],
     output_names: &["z", "y", "output"],
 };
 
-/// The most axes; `Axis::MOST`.
-const MOST_AXES: usize = 16;
 /// The methods that take an axis.
 const OF_NUMBERS: [&str; 12] =
     ["sum", "mean", "prod", "amax", "amin", "argmax", "argmin", "log_sum_exp", "count", "any", "all", "at"];
@@ -93,146 +90,6 @@ fn bound(function: &mut ItemFn) {
             }
         }
     }
-}
-
-/// What the signature says.
-struct Axes {
-    names: Vec<String>,
-    /// What each is as long as, where the signature says it: a number, or an attribute.
-    sizes: Vec<Option<String>>,
-    inputs: Vec<Vec<usize>>,
-    outputs: Vec<Vec<usize>>,
-}
-
-impl Axes {
-    fn read(text: &LitStr) -> Result<Axes> {
-        let fault = |message: String| Error::new(text.span(), message);
-        let value = text.value();
-        let (value, said) = sized(&value).map_err(fault)?;
-        // Its own parser says best what is wrong with a signature.
-        parse_shapes(&LitStr::new(&value, text.span()))?;
-        let (inputs, outputs) = value.split_once("->").unwrap_or((&value, ""));
-        let mut names: Vec<String> = Vec::new();
-        let mut side = |text: &str| -> Result<Vec<Vec<usize>>> {
-            let arguments = text.split('(').skip(1);
-            arguments
-                .map(|argument| {
-                    let dims = argument.split(')').next().unwrap_or_default();
-                    let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty() && *dim != "...");
-                    dims.map(|dim| position(&mut names, dim).map_err(fault)).collect()
-                })
-                .collect()
-        };
-        let inputs = side(inputs)?;
-        let outputs = side(outputs)?;
-        let twice = |axes: &Vec<usize>| {
-            axes.iter().enumerate().find(|(dim, axis)| axes[..*dim].contains(axis)).map(|(_, axis)| *axis)
-        };
-        if let Some(axis) = inputs.iter().chain(&outputs).find_map(twice) {
-            return Err(fault(format!("an argument has the axis `{}` twice", names[axis])));
-        }
-        if names.len() > MOST_AXES {
-            return Err(fault(format!("a body has at most {MOST_AXES} axes; these are {}", names.len())));
-        }
-        let sizes: Vec<Option<String>> = names.iter().map(|name| said.get(name).cloned()).collect();
-        for &axis in outputs.iter().flatten() {
-            if sizes[axis].is_none() && !inputs.iter().flatten().any(|other| *other == axis) {
-                let name = &names[axis];
-                return Err(fault(format!(
-                    "the axis `{name}` of an output is none of an input, and has no size: `{name} = 3`, or `{name} = attribute`"
-                )));
-            }
-        }
-        Ok(Axes { names, sizes, inputs, outputs })
-    }
-
-    /// Whether there is a parenthesis for each argument.
-    fn check(&self, body: &OneBody, text: &LitStr) -> Result<()> {
-        let counts = [
-            ("inputs", body.inputs().count(), self.inputs.len()),
-            ("outputs", body.outputs.len(), self.outputs.len()),
-        ];
-        match counts.into_iter().find(|(_, own, said)| own != said) {
-            Some((what, own, said)) => {
-                let what = if own == 1 { what.trim_end_matches('s') } else { what };
-                let message = format!("the function has {own} {what}, and the signature {said}");
-                Err(Error::new(text.span(), message))
-            }
-            None => self.own_sizes(body).map(drop).map_err(|message| Error::new(text.span(), message)),
-        }
-    }
-
-    /// The shape of each argument for a reader, inputs first.
-    fn shapes(&self) -> Vec<String> {
-        let dim = |axis: &usize| match &self.sizes[*axis] {
-            Some(size) => format!(", {} = {size}", self.names[*axis]),
-            None => format!(", {}", self.names[*axis]),
-        };
-        let shape = |axes: &Vec<usize>| format!("(...{})", axes.iter().map(dim).collect::<String>());
-        self.inputs.iter().chain(&self.outputs).map(shape).collect()
-    }
-
-    /// The sizes as the kernel has them, and as the function is traced with them.
-    fn own_sizes(
-        &self,
-        body: &OneBody,
-    ) -> core::result::Result<(Vec<TokenStream>, Vec<TokenStream>), String> {
-        let kind = quote!(::opsmith::__private::kernels::body::AxisSize);
-        let size = |(name, size): (&String, &Option<String>)| {
-            let Some(size) = size else {
-                return Ok((quote!(#kind::Given), quote!(::core::option::Option::None)));
-            };
-            if let Ok(number) = size.parse::<usize>() {
-                return Ok((quote!(#kind::Fixed(#number)), quote!(::core::option::Option::Some(#number))));
-            }
-            let is_it = |parameter: &&Parameter| {
-                let is_int =
-                    |attribute: &Attribute| attribute.def.ty.base == AttrBase::Int && !attribute.def.ty.list;
-                parameter.name == *size && parameter.attribute().is_some_and(is_int)
-            };
-            let Some(parameter) = body.parameters.iter().find(is_it) else {
-                return Err(format!(
-                    "the size of the axis `{name}` is a number, or an int attribute of the function, and `{size}` is neither"
-                ));
-            };
-            let field = &parameter.ident;
-            let traced = quote!(::core::convert::TryInto::<usize>::try_into(self.#field).ok());
-            Ok((quote!(#kind::Attr(#size)), traced))
-        };
-        let both =
-            self.names.iter().zip(&self.sizes).map(size).collect::<core::result::Result<Vec<_>, _>>()?;
-        Ok(both.into_iter().unzip())
-    }
-}
-
-/// A signature without the sizes of axes, and these, by the axes' names.
-fn sized(text: &str) -> core::result::Result<(String, BTreeMap<String, String>), String> {
-    let (mut rest, mut plain, mut sizes) = (text, String::new(), BTreeMap::new());
-    while let Some(equals) = rest.find('=') {
-        let end = rest[equals..].find([',', ')']).map_or(rest.len(), |end| equals + end);
-        let begin = rest[..equals].rfind([',', '(']).map_or(0, |begin| begin + 1);
-        let (name, size) = (rest[begin..equals].trim(), rest[equals + 1..end].trim());
-        plain += &rest[..equals];
-        match sizes.insert(name.to_owned(), size.to_owned()) {
-            Some(other) if other != size => {
-                return Err(format!("the axis `{name}` has two sizes, {other} and {size}"));
-            }
-            _ => {}
-        }
-        rest = &rest[end..];
-    }
-    Ok((plain + rest, sizes))
-}
-
-/// The position of an axis among the names.
-fn position(names: &mut Vec<String>, dim: &str) -> core::result::Result<usize, String> {
-    if syn::parse_str::<Ident>(dim).is_err() {
-        return Err(format!("a dim of a body is an axis, which has a name: `{dim}` is none"));
-    }
-    Ok(names.iter().position(|name| name == dim).unwrap_or_else(|| {
-        names.push(dim.to_owned());
-        names.len() - 1
-    }))
 }
 
 /// Positions and truth values are not differentiated, and are in an op of their own. The dtype of an op is that of its numbers.
@@ -389,25 +246,52 @@ fn lend(body: &OneBody, axes: &Axes, function: &mut ItemFn) {
     function.block.stmts.splice(0..0, used.into_iter().chain(lent));
 }
 
+/// The name and the axes of each part of an argument.
+fn parts(name: &str, dims: &[Vec<usize>]) -> Vec<(String, TokenStream)> {
+    let all = dims.iter().fold(vec![(name.to_owned(), Vec::new())], |all, parts| {
+        let of = |(name, axes): &(String, Vec<usize>)| {
+            let part = |(place, axis): (usize, &usize)| {
+                let name = if parts.len() == 1 { name.clone() } else { format!("{name}[{place}]") };
+                (name, [&axes[..], &[*axis]].concat())
+            };
+            parts.iter().enumerate().map(part).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(of).collect()
+    });
+    all.into_iter().map(|(name, axes)| (name, quote!(&[#(#axes),*]))).collect()
+}
+
+/// Nested arrays of these lengths, of what is given one after another.
+fn array(lengths: &[usize], next: &mut impl FnMut() -> TokenStream) -> TokenStream {
+    let Some((length, inner)) = lengths.split_first() else { return next() };
+    let elements: Vec<TokenStream> = (0..*length).map(|_| array(inner, next)).collect();
+    quote!([#(#elements),*])
+}
+
 /// The axes of each argument, and how the function is traced.
 fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
     let names = &axes.names;
-    let list = |arguments: &[Vec<usize>]| -> Vec<TokenStream> {
-        arguments.iter().map(|axes| quote!(&[#(#axes),*])).collect()
-    };
-    let (inputs, outputs) = (list(&axes.inputs), list(&axes.outputs));
-    let input_names = body.inputs().map(|parameter| &parameter.name);
+    let dims = |dims: &Vec<Vec<usize>>| quote!(&[#(&[#(#dims),*]),*]);
+    let inputs: Vec<TokenStream> = axes.inputs.iter().map(dims).collect();
+    let outputs: Vec<TokenStream> = axes.outputs.iter().map(|axes| quote!(&[#(#axes),*])).collect();
+    let named = body.inputs().zip(&axes.inputs);
+    let (part_names, part_axes): (Vec<String>, Vec<TokenStream>) =
+        named.flat_map(|(parameter, dims)| parts(&parameter.name, dims)).unzip();
     let output_names = body.outputs.iter().map(|output| &output.name);
     let private = quote!(::opsmith::__private::body);
-    let numbers: Vec<TokenStream> = body
-        .input_numbers()
-        .enumerate()
-        .map(|(place, number)| match number {
-            Number::Index => quote!(#private::IndexExpr::new(numbers[#place])),
-            Number::Mask => quote!(#private::MaskExpr::new(numbers[#place])),
-            Number::Each | Number::One => quote!(numbers[#place]),
+    let mut place = 0_usize;
+    let numbers = body.inputs().zip(body.input_numbers()).map(|(parameter, number)| {
+        array(&parameter.parts, &mut || {
+            let here = place;
+            place += 1;
+            match number {
+                Number::Index => quote!(#private::IndexExpr::new(numbers[#here])),
+                Number::Mask => quote!(#private::MaskExpr::new(numbers[#here])),
+                Number::Each | Number::One => quote!(numbers[#here]),
+            }
         })
-        .collect();
+    });
+    let numbers: Vec<TokenStream> = numbers.collect();
     let expr = quote!(#private::Expr);
     let call = call(body, ident, &expr, &expr, &numbers);
     let given: Vec<Ident> = (0..body.outputs.len()).map(|output| format_ident!("__output{output}")).collect();
@@ -425,7 +309,7 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
     quote! {
         impl ::opsmith::__private::kernels::body::AxesBody for #ident {
             const AXES: &'static [&'static str] = &[#(#names),*];
-            const INPUTS: &'static [&'static [usize]] = &[#(#inputs),*];
+            const INPUTS: &'static [&'static [&'static [usize]]] = &[#(#inputs),*];
             const OUTPUTS: &'static [&'static [usize]] = &[#(#outputs),*];
             const SIZES: &'static [::opsmith::__private::kernels::body::AxisSize] = &[#(#sizes),*];
 
@@ -434,7 +318,7 @@ fn axes_body(body: &OneBody, axes: &Axes, ident: &Ident) -> TokenStream {
                 ::opsmith::__private::body::trace_sized(
                     Self::AXES,
                     &[#(#traced_sizes),*],
-                    &[#((#input_names, #at(#inputs))),*],
+                    &[#((#part_names, #at(#part_axes))),*],
                     &[#((#output_names, #at(#outputs))),*],
                     |numbers| #result,
                 )

@@ -14,6 +14,7 @@ const FAMILY: Family = Family {
     bound: "Scalar",
     numbers: "`S`, the function's type parameter",
     number: plain_number,
+    has_parts: false,
     own_options: &["fold", "finish"],
     output_names: &["z", "y", "output"],
 };
@@ -37,7 +38,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 
         impl #private::kernels::body::AxesBody for #ident {
             const AXES: &'static [&'static str] = &["n", "p", "m"];
-            const INPUTS: &'static [&'static [usize]] = &[&[0, 1], &[2, 1]];
+            const INPUTS: &'static [&'static [&'static [usize]]] = &[&[&[0], &[1]], &[&[2], &[1]]];
             const OUTPUTS: &'static [&'static [usize]] = &[&[0, 2]];
             const SIZES: &'static [#private::kernels::body::AxisSize] = &[#given, #given, #given];
             const SPREADS: bool = true;

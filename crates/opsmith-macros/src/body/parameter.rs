@@ -50,6 +50,8 @@ pub(crate) struct Parameter {
     pub(crate) ty: Type,
     pub(crate) doc: String,
     pub(crate) role: Role,
+    /// The lengths of the array of numbers that it is, the outermost first; none of a number.
+    pub(crate) parts: Vec<usize>,
 }
 
 /// What a parameter stands for.
@@ -73,9 +75,13 @@ impl Parameter {
         if let Some(host) = marks.host {
             return Err(syn::Error::new_spanned(host, "#[host] is for inputs of #[op]"));
         }
-        let number = (family.number)(generic, &ty);
+        let (parts, element) = arrays(&ty);
+        let number = (family.number)(generic, element).filter(|_| parts.is_empty() || family.has_parts);
         let role = match (number, marks.attr) {
             (Some(number), None) => Role::Input(number),
+            (Some(_), Some(_)) if !parts.is_empty() => {
+                return Err(syn::Error::new_spanned(&ty, "an attribute is one number, and no array"));
+            }
             (Some(_), Some(meta)) => {
                 let float: Type = syn::parse_quote_spanned!(ty.span()=> f64);
                 Role::NumberAttr(Attribute::new(&name, &float, &meta)?)
@@ -90,7 +96,8 @@ impl Parameter {
                 return Err(syn::Error::new_spanned(&ty, message));
             }
         };
-        Ok(Parameter { name, ident, ty, doc: marks.doc, role })
+        let parts = if number.is_some() { parts } else { Vec::new() };
+        Ok(Parameter { name, ident, ty, doc: marks.doc, role, parts })
     }
 
     /// The attribute, if it is one.
@@ -99,6 +106,29 @@ impl Parameter {
             Role::Input(_) => None,
             Role::NumberAttr(attribute) | Role::Attr(attribute) => Some(attribute),
         }
+    }
+}
+
+/// The lengths of nested arrays, the outermost first, and what their elements are.
+fn arrays(ty: &Type) -> (Vec<usize>, &Type) {
+    let (mut lengths, mut element) = (Vec::new(), ty);
+    while let Type::Array(array) = element
+        && let Some(length) = length(&array.len)
+    {
+        lengths.push(length);
+        element = &array.elem;
+    }
+    (lengths, element)
+}
+
+/// The length of an array that is written as a number, at least 1.
+fn length(length: &Expr) -> Option<usize> {
+    match length {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(length) => length.base10_parse::<usize>().ok().filter(|&length| length > 0),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -136,14 +166,7 @@ pub(crate) fn results(
         Type::Tuple(tuple) if !tuple.elems.is_empty() => tuple.elems.iter().map(number).collect(),
         Type::Array(array) => {
             let element = number(&array.elem)?;
-            let length = match &array.len {
-                Expr::Lit(literal) => match &literal.lit {
-                    Lit::Int(length) => length.base10_parse::<usize>().ok().filter(|&length| length > 0),
-                    _ => None,
-                },
-                _ => None,
-            };
-            let length = length.ok_or_else(|| {
+            let length = length(&array.len).ok_or_else(|| {
                 syn::Error::new_spanned(&array.len, "write the number of outputs as a number, at least 1")
             })?;
             Ok(vec![element; length])

@@ -13,6 +13,7 @@ const FAMILY: Family = Family {
     bound: "Scalar",
     numbers: "`S`, the function's type parameter",
     number: plain_number,
+    has_parts: false,
     own_options: &[],
     output_names: &["y", "z", "output"],
 };

@@ -14,6 +14,7 @@ const FAMILY: Family = Family {
     bound: "Rows",
     numbers: "`R::Each`, one for each position of a row, or `R::One`, one for each row, of the type parameter `R`",
     number: row_number,
+    has_parts: false,
     own_options: &["axes"],
     output_names: &["y", "z", "output"],
 };
