@@ -758,9 +758,17 @@ typedef struct OpsmithError {
    */
   int32_t code;
   /**
-   * What went wrong, ended by a NUL.
+   * The name of the op that failed, ended by a NUL; null where the failure is of no op.
    */
-  const char *message;
+  const char *op;
+  /**
+   * The name of the input, output or attribute that is to blame, ended by a NUL; null where it is none, or not known.
+   */
+  const char *argument;
+  /**
+   * What is wrong, ended by a NUL: what was expected and what came. It names the argument, and not the op.
+   */
+  const char *text;
 } OpsmithError;
 
 /**

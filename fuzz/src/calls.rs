@@ -159,7 +159,7 @@ unsafe fn end(table: &OpsmithLibrary, error: *mut OpsmithError) -> bool {
     }
     // SAFETY: promised by the caller.
     unsafe {
-        let message = std::ffi::CStr::from_ptr((*error).message);
+        let message = std::ffi::CStr::from_ptr((*error).text);
         let (code, message) = ((*error).code, message.to_string_lossy().into_owned());
         (table.error_free)(error);
         assert!(!message.is_empty(), "an error without a word");

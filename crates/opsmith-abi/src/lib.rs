@@ -216,8 +216,12 @@ pub struct OpsmithError {
     pub size: usize,
     /// What kind of failure: `OPSMITH_INVALID_ARGUMENT` and so on.
     pub code: i32,
-    /// What went wrong, ended by a NUL.
-    pub message: *const c_char,
+    /// The name of the op that failed, ended by a NUL; null where the failure is of no op.
+    pub op: *const c_char,
+    /// The name of the input, output or attribute that is to blame, ended by a NUL; null where it is none, or not known.
+    pub argument: *const c_char,
+    /// What is wrong, ended by a NUL: what was expected and what came. It names the argument, and not the op.
+    pub text: *const c_char,
 }
 
 /// A tensor that somebody else owns.

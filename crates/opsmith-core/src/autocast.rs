@@ -38,10 +38,13 @@ impl Autocast {
     /// # Errors
     /// `InvalidArgument` where no input could change its dtype so, or one is changed in place: that would change a copy.
     pub fn check(self, signature: &Signature) -> Result<()> {
-        let (op, name) = (&signature.name, self.name());
+        let name = self.name();
         if let Some(changed) = signature.inputs.iter().find(|input| input.is_ref) {
             let changed = &changed.name;
-            bail!(InvalidArgument, "{op}: has autocast `{name}`, but changes its input `{changed}` in place");
+            bail!(
+                InvalidArgument for changed,
+                "has autocast `{name}`, but changes its input `{changed}` in place"
+            );
         }
         let wanted: &[DType] = match self {
             Autocast::Float32 => &[DType::Float32],
@@ -58,7 +61,7 @@ impl Autocast {
         if !has_any {
             let wanted: Vec<&str> = wanted.iter().map(|dtype| dtype.name()).collect();
             let wanted = wanted.join(" or ");
-            bail!(InvalidArgument, "{op}: has autocast `{name}`, but no input whose dtype may be {wanted}");
+            bail!(InvalidArgument, "has autocast `{name}`, but no input whose dtype may be {wanted}");
         }
         Ok(())
     }

@@ -91,18 +91,29 @@ impl Code {
     }
 }
 
-/// A failure: a [`Code`] and a message that names the op, the argument, what was expected and what came.
+/// A failure: its [`Code`], the op, the argument, and a text that says what was expected and what came.
+///
+/// Each layer sets what it knows and nobody above it changes that: a kernel says what is wrong, and need not name its op, which
+/// whoever runs the kernel sets. Nothing is ever read from the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
+pub struct Error(Box<Fields>);
+
+/// Behind a box, so that a `Result<()>` is a pointer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Fields {
     code: Code,
-    message: Cow<'static, str>,
+    /// Where the op was: a file, a node. With the colons that follow.
+    context: String,
+    op: Option<Box<str>>,
+    argument: Option<Box<str>>,
+    text: Cow<'static, str>,
 }
 
 macro_rules! constructors {
     ($($(#[$doc:meta])* $name:ident => $code:ident;)*) => {
         impl Error {
-            $($(#[$doc])* pub fn $name(message: impl Into<Cow<'static, str>>) -> Error {
-                Error::new(Code::$code, message)
+            $($(#[$doc])* pub fn $name(text: impl Into<Cow<'static, str>>) -> Error {
+                Error::new(Code::$code, text)
             })*
         }
     };
@@ -128,9 +139,9 @@ constructors! {
 }
 
 impl Error {
-    /// An error of any code.
-    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Error {
-        Error { code, message: message.into() }
+    /// An error of any code. The text names the argument, and not the op.
+    pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Error {
+        Error(Box::new(Fields { code, context: String::new(), op: None, argument: None, text: text.into() }))
     }
 
     /// What `bail!` makes: out of the way of what succeeds, and once for all that fail.
@@ -143,19 +154,82 @@ impl Error {
 
     /// The kind of failure.
     pub fn code(&self) -> Code {
-        self.code
+        self.0.code
     }
 
-    /// The message, without the code.
-    pub fn message(&self) -> &str {
-        &self.message
+    /// The op that failed, where that is known.
+    pub fn op(&self) -> Option<&str> {
+        self.0.op.as_deref()
     }
 
-    /// The same error with `context` and a colon before its message: the op's name, say.
+    /// The input, output or attribute that is to blame, where that is known.
+    pub fn argument(&self) -> Option<&str> {
+        self.0.argument.as_deref()
+    }
+
+    /// What is wrong, without the op: ``input `x` is int32, but must be float32``.
+    pub fn text(&self) -> &str {
+        &self.0.text
+    }
+
+    /// The whole message without the code: the op, and then the text.
+    pub fn message(&self) -> String {
+        self.message_with(|op| op.to_owned())
+    }
+
+    /// The message, where ops have other names: `name` gives the one to print.
+    pub fn message_with(&self, name: impl FnOnce(&str) -> String) -> String {
+        let Fields { context, op, text, .. } = &*self.0;
+        match op {
+            Some(op) => format!("{context}{}: {text}", name(op)),
+            None => format!("{context}{text}"),
+        }
+    }
+
+    /// The same error of this op. An error of another op, which this one has called, stays that one's, within this one.
     #[must_use]
-    pub fn within(self, context: impl fmt::Display) -> Error {
-        let context: &dyn fmt::Display = &context;
-        Error { code: self.code, message: format!("{context}: {}", self.message).into() }
+    pub fn with_op(mut self, op: &str) -> Error {
+        match self.op() {
+            Some(own) if own == op => self,
+            Some(_) => self.within(op),
+            None => {
+                self.0.op = Some(op.into());
+                self
+            }
+        }
+    }
+
+    /// The same error with another text, made of the one it has.
+    #[must_use]
+    pub fn with_text(mut self, text: impl FnOnce(&str) -> String) -> Error {
+        self.0.text = text(&self.0.text).into();
+        self
+    }
+
+    /// The same error about this argument, unless it is about another one already; ``input `x`: `` then comes before the text.
+    #[must_use]
+    pub fn with_argument(self, kind: &str, name: &str) -> Error {
+        match self.0.argument {
+            Some(_) => self,
+            None => self.with_text(|text| format!("{kind} `{name}`: {text}")).naming(name),
+        }
+    }
+
+    /// The same error about this argument, which the text names, unless it is about another one already.
+    #[must_use]
+    pub fn naming(mut self, argument: &str) -> Error {
+        self.0.argument.get_or_insert_with(|| argument.into());
+        self
+    }
+
+    /// The same error with `context` and a colon before all that is known so far: the file or the node, say.
+    #[must_use]
+    pub fn within(mut self, context: impl fmt::Display) -> Error {
+        if self.0.op.is_none() {
+            return self.with_text(|text| format!("{context}: {text}"));
+        }
+        self.0.context = format!("{context}: {}", self.0.context);
+        self
     }
 
     /// The error that stands for a panic: its payload, as `catch_unwind` gave it, and its place where known.
@@ -174,15 +248,21 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.code.name(), self.message)
+        write!(f, "{}: {}", self.0.code.name(), self.message())
     }
 }
 
 impl std::error::Error for Error {}
 
-/// Returns an error from the surrounding function: `bail!(InvalidArgument, "n is {n}")`.
+/// Returns an error from the surrounding function: `bail!(InvalidArgument, "n is {n}")`; with the argument that is to blame,
+/// ``bail!(InvalidArgument for "n", "attribute `n` is {n}")``.
 #[macro_export]
 macro_rules! bail {
+    ($code:ident for $argument:expr, $($message:tt)+) => {
+        return ::core::result::Result::Err(
+            $crate::Error::formatted($crate::Code::$code, ::core::format_args!($($message)+)).naming($argument),
+        )
+    };
     ($code:ident, $($message:tt)+) => {
         return ::core::result::Result::Err($crate::Error::formatted(
             $crate::Code::$code,
@@ -191,9 +271,15 @@ macro_rules! bail {
     };
 }
 
-/// Returns an error unless the condition holds: `ensure!(n > 0, InvalidArgument, "n must be positive, got {n}")`.
+/// Returns an error unless the condition holds: `ensure!(n > 0, InvalidArgument, "n must be positive, got {n}")`, or with
+/// the argument that is to blame, as [`bail!`] has it.
 #[macro_export]
 macro_rules! ensure {
+    ($condition:expr, $code:ident for $argument:expr, $($message:tt)+) => {
+        if !$condition {
+            $crate::bail!($code for $argument, $($message)+);
+        }
+    };
     ($condition:expr, $code:ident, $($message:tt)+) => {
         if !$condition {
             $crate::bail!($code, $($message)+);
@@ -206,7 +292,7 @@ mod tests {
     use super::*;
 
     fn positive(n: i64) -> Result<i64> {
-        ensure!(n > 0, InvalidArgument, "n must be positive, got {n}");
+        ensure!(n > 0, InvalidArgument for "n", "n must be positive, got {n}");
         Ok(n)
     }
 
@@ -214,11 +300,35 @@ mod tests {
     fn ensure_returns_the_error_with_its_code() {
         assert_eq!(positive(1), Ok(1));
         let error = positive(-1).unwrap_err();
-        assert_eq!(error.code(), Code::InvalidArgument);
+        assert_eq!((error.code(), error.argument()), (Code::InvalidArgument, Some("n")));
         assert_eq!(
-            error.within("ZeroOut").to_string(),
+            error.with_op("ZeroOut").to_string(),
             "InvalidArgument: ZeroOut: n must be positive, got -1"
         );
+    }
+
+    #[test]
+    fn each_layer_sets_what_is_not_set() {
+        let error = Error::invalid_argument("Maximum is 3, got 4").with_argument("attribute", "most");
+        assert_eq!((error.op(), error.argument()), (None, Some("most")));
+        let error = error.with_argument("input", "x").naming("y").with_op("Max").with_op("Max");
+        assert_eq!((error.op(), error.argument()), (Some("Max"), Some("most")));
+        assert_eq!(error.text(), "attribute `most`: Maximum is 3, got 4");
+        let error = error.within("node `m`").within("a.graph");
+        assert_eq!(error.message(), "a.graph: node `m`: Max: attribute `most`: Maximum is 3, got 4");
+        assert_eq!(
+            error.message_with(str::to_lowercase),
+            "a.graph: node `m`: max: attribute `most`: Maximum is 3, got 4"
+        );
+        let error = Error::internal("Maximum").with_op("Max");
+        assert_eq!(error.message(), "Max: Maximum");
+        let error = error.with_op("Best");
+        assert_eq!((error.op(), &*error.message()), (Some("Max"), "Best: Max: Maximum"));
+    }
+
+    #[test]
+    fn a_result_is_a_pointer() {
+        assert_eq!(size_of::<Result<()>>(), size_of::<usize>());
     }
 
     #[test]

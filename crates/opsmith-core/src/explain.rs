@@ -31,10 +31,8 @@ impl Op {
     pub fn explain(&self, attrs: &[Option<AttrValue>]) -> Result<Explanation> {
         let signature = self.signature();
         let Some(explain) = self.explain_fn() else {
-            let name = &signature.name;
-            return Err(Error::unimplemented(format!(
-                "{name}: its kernel is written by hand, so there is no formula to show"
-            )));
+            let error = Error::unimplemented("its kernel is written by hand, so there is no formula to show");
+            return Err(error.with_op(&signature.name));
         };
         self.construct(attrs, |construction| explain(construction))
     }
@@ -54,7 +52,7 @@ impl Op {
         });
         let resolved = signature.resolve(&inputs.collect::<Vec<_>>(), attrs)?;
         let construction = OpKernelConstruction::new(signature, &resolved.attrs, DeviceKind::Cpu);
-        crate::panic::catch(|| body(&construction)).map_err(|error| self.name_in(error))
+        crate::panic::catch(|| body(&construction)).map_err(|error| error.with_op(&signature.name))
     }
 }
 

@@ -206,9 +206,8 @@ impl OpDef {
             Shapes::Unknown => (Arc::new(crate::shape_fns::unknown), None),
             Shapes::Function(function) => (function, None),
             Shapes::Signature(text) => {
-                let shapes = ShapeSignature::parse(&text).map_err(|error| {
-                    Error::invalid_argument(format!("{}: {}", signature.name, error.render(&text)))
-                })?;
+                let shapes = ShapeSignature::parse(&text)
+                    .map_err(|error| Error::invalid_argument(error.render(&text)).with_op(&signature.name))?;
                 shapes.check(&signature)?;
                 (shapes.shape_fn(), Some(shapes))
             }
@@ -222,10 +221,10 @@ impl OpDef {
         let parallel = |text: &str| Parallel::new(text, &signature, shape_signature.as_ref());
         let parallel = stated.map(parallel).transpose()?;
         for kernel in &self.kernels {
-            check_kernel(&signature, kernel)?;
+            check_kernel(&signature, kernel).map_err(|error| error.with_op(&signature.name))?;
         }
         if let Some(policy) = self.autocast {
-            policy.check(&signature)?;
+            policy.check(&signature).map_err(|error| error.with_op(&signature.name))?;
         }
         Ok(Op {
             signature,
@@ -246,25 +245,21 @@ impl OpDef {
 }
 
 fn check_kernel(signature: &Signature, kernel: &KernelDef) -> Result<()> {
-    let op = &signature.name;
     for (attr, dtype) in &kernel.constraints {
         let Some(index) = signature.attr_index(attr) else {
-            bail!(InvalidArgument, "{op}: a kernel is constrained by `{attr}`, which is not an attribute");
+            bail!(InvalidArgument, "a kernel is constrained by `{attr}`, which is not an attribute");
         };
         let allowed = match &signature.attrs[index].allowed {
             Some(crate::def::Allowed::Types(allowed)) => allowed.contains(dtype),
             _ => true,
         };
         if !allowed {
-            bail!(
-                InvalidArgument,
-                "{op}: a kernel is for {attr} = {dtype}, which the definition does not allow"
-            );
+            bail!(InvalidArgument, "a kernel is for {attr} = {dtype}, which the definition does not allow");
         }
     }
     for arg in &kernel.host_memory {
         if signature.input_index(arg).is_none() {
-            bail!(InvalidArgument, "{op}: a kernel keeps `{arg}` in host memory, which is not an input");
+            bail!(InvalidArgument, "a kernel keeps `{arg}` in host memory, which is not an input");
         }
     }
     Ok(())
@@ -359,13 +354,7 @@ impl Op {
     /// # Errors
     /// `InvalidArgument` when the inputs' shapes do not fit the op.
     pub fn infer_shapes(&self, context: &mut InferenceContext<'_>) -> Result<()> {
-        crate::panic::catch(|| (self.shape_fn)(context)).map_err(|error| self.name_in(error))
-    }
-
-    /// The same error, with the op's name in front unless it begins with it.
-    pub fn name_in(&self, error: Error) -> Error {
-        let name = &self.signature.name;
-        if error.message().starts_with(name.as_str()) { error } else { error.within(name) }
+        crate::panic::catch(|| (self.shape_fn)(context)).map_err(|error| error.with_op(&self.signature.name))
     }
 
     pub(crate) fn resources(&self) -> &Resources {

@@ -142,7 +142,7 @@ impl Op {
     /// # Errors
     /// As [`plan`](Self::plan).
     pub fn node_plan(&self, request: &Request<'_>) -> Result<Plan> {
-        self.new_plan(request, Op::new_instance).map_err(|error| self.name_in(error))
+        self.new_plan(request, Op::new_instance).map_err(|error| error.with_op(&self.signature().name))
     }
 
     #[cold]
@@ -152,7 +152,9 @@ impl Op {
             return Ok(plan.clone());
         }
         drop(plans);
-        let plan = Arc::new(self.new_plan(request, Op::instance).map_err(|error| self.name_in(error))?);
+        let plan = Arc::new(
+            self.new_plan(request, Op::instance).map_err(|error| error.with_op(&self.signature().name))?,
+        );
         for pinned in &self.plans.pinned {
             // Another call may have taken the place, even with an equal plan: then there are two, which is harmless.
             if Arc::ptr_eq(fork::set_or_get(pinned, plan.clone()), &plan) {
@@ -174,15 +176,12 @@ impl Op {
         let dtypes: DTypes =
             inputs.flat.iter().map(|tensor| tensor.as_ref().map(TensorView::dtype)).collect();
         let input_offsets = offsets(inputs.counts.iter().copied());
-        ensure!(
-            inputs.counts.len() == signature.inputs.len() && input_offsets.last() == Some(&dtypes.len()),
-            InvalidArgument,
-            "{}",
-            signature.wrong_number_of_inputs(inputs.counts.len())
-        );
+        if inputs.counts.len() != signature.inputs.len() || input_offsets.last() != Some(&dtypes.len()) {
+            return Err(signature.wrong_number_of_inputs(inputs.counts.len()));
+        }
         for (arg, &count) in signature.inputs.iter().zip(inputs.counts) {
             let (name, is_one) = (&arg.name, arg.count.is_list() || count == 1);
-            ensure!(is_one, InvalidArgument, "input `{name}` must be one tensor, got {count}");
+            ensure!(is_one, InvalidArgument for name, "input `{name}` must be one tensor, got {count}");
         }
         let present: Vec<DType> = dtypes.iter().map(|dtype| dtype.unwrap_or(DType::Float32)).collect();
         let arguments: Vec<ArgDTypes<'_>> = signature
@@ -326,7 +325,7 @@ impl Plan {
     /// optional outputs only. Outputs are made through `host`; after an error those made are to be thrown away.
     ///
     /// # Errors
-    /// What the kernel said, a panic in it being `Internal`; every message names the op.
+    /// What the kernel said, a panic in it being `Internal`; every error names the op.
     pub fn run(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, host: &dyn Host) -> Result<()> {
         let run = || {
             if self.has_ref {
@@ -342,7 +341,7 @@ impl Plan {
             }
             self.compute_dense(op, inputs, wanted, host)
         };
-        crate::panic::catch(run).map_err(|error| op.name_in(error))
+        crate::panic::catch(run).map_err(|error| error.with_op(&op.signature().name))
     }
 
     /// That each input of a call on another device than the CPU is where the kernel takes it.
@@ -354,21 +353,21 @@ impl Plan {
                 if in_main_memory {
                     ensure!(
                         place.kind == DeviceKind::Cpu,
-                        InvalidArgument,
+                        InvalidArgument for name,
                         "input `{name}` is on {place}; the {} kernel reads it in CPU memory",
                         device.kind
                     );
                 } else {
                     ensure!(
                         place == device,
-                        InvalidArgument,
+                        InvalidArgument for name,
                         "input `{name}` is on {place}, but others are on {device}; move it there"
                     );
                 }
                 // What a card holds is not looked into; what is in main memory has to be values.
                 ensure!(
                     tensor.is_aligned() && tensor.is_well_formed(),
-                    InvalidArgument,
+                    InvalidArgument for name,
                     "input `{name}` is not aligned for its dtype, or is bool with bytes other than 0 and 1"
                 );
             }
@@ -412,8 +411,7 @@ impl Plan {
                     Some(tensor) if !self.takes(tensor) && !def.is_ref => {
                         copied |= 1 << arg;
                         let copy = copy_dense(*tensor, strides, host);
-                        let about =
-                            |error: Error| error.within(format_args!("a dense copy of input `{}`", def.name));
+                        let about = |error: Error| error.with_argument("a dense copy of input", &def.name);
                         Some(copy.map_err(about)?)
                     }
                     as_it_is => *as_it_is,
@@ -468,7 +466,8 @@ fn refuse_overlap(op: &Op, plan: &Plan, inputs: &[Option<TensorView<'_>>]) -> Re
             } else {
                 continue;
             };
-            bail!(InvalidArgument, "input `{}` is changed in place and {why}; pass a copy", def.name);
+            let name = &def.name;
+            bail!(InvalidArgument for name, "input `{name}` is changed in place and {why}; pass a copy");
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! and for a card. The kernel "on the card" here computes in main memory; it is about what reaches it, and no proof of a card.
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 
 use opsmith_abi::*;
@@ -309,7 +309,9 @@ fn taken(error: *mut OpsmithError) -> std::result::Result<(), Failure> {
     }
     // SAFETY: the library gave the error, and it is freed once.
     unsafe {
-        let failure = ((*error).code, CStr::from_ptr((*error).message).to_string_lossy().into_owned());
+        let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy();
+        let op = if (*error).op.is_null() { String::new() } else { format!("{}: ", own((*error).op)) };
+        let failure = ((*error).code, format!("{op}{}", own((*error).text)));
         (TABLE.error_free)(error);
         Err(failure)
     }

@@ -1,6 +1,6 @@
 //! What ops compute of each element, as callers of the C ABI are told it.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char};
 use std::ptr::{from_ref, null, null_mut};
 
 use opsmith_abi::*;
@@ -64,7 +64,9 @@ fn taken(error: *mut OpsmithError) -> Result<(), (i32, String)> {
     }
     // SAFETY: the library gave the error, and it is freed once.
     unsafe {
-        let failure = ((*error).code, CStr::from_ptr((*error).message).to_string_lossy().into_owned());
+        let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy();
+        let op = if (*error).op.is_null() { String::new() } else { format!("{}: ", own((*error).op)) };
+        let failure = ((*error).code, format!("{op}{}", own((*error).text)));
         (TABLE.error_free)(error);
         Err(failure)
     }

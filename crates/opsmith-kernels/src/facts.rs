@@ -34,8 +34,8 @@ pub fn choice(
     let given: String = construction.attr(name)?;
     let chosen = choices.iter().find(|choice| **choice == given);
     chosen.copied().ok_or_else(|| {
-        let op = &construction.signature().name;
-        Error::invalid_argument(format!("{op}: attribute `{name}` must be one of {choices:?}, got {given:?}"))
+        Error::invalid_argument(format!("attribute `{name}` must be one of {choices:?}, got {given:?}"))
+            .naming(name)
     })
 }
 
@@ -400,7 +400,5 @@ pub(crate) fn shape_error(
     let inputs = (0..signature.inputs.len()).map(shape).collect();
     let inferred = InferenceContext::new(signature, attrs, inputs)
         .and_then(|mut context| infer(&mut context, family, order, shapes));
-    inferred.err().unwrap_or_else(|| {
-        Error::invalid_argument(format!("{}: the shapes of the inputs do not fit", signature.name))
-    })
+    inferred.err().unwrap_or_else(|| Error::invalid_argument("the shapes of the inputs do not fit"))
 }

@@ -173,11 +173,7 @@ pub(crate) fn shape_error(context: &OpKernelContext<'_>, count: usize) -> Error 
         format!("`{}` {shape:?}", signature.inputs[input].name)
     };
     let shapes: Vec<String> = (0..count).map(shape).collect();
-    Error::invalid_argument(format!(
-        "{}: expected inputs that broadcast to one shape, got {}",
-        signature.name,
-        shapes.join(", ")
-    ))
+    Error::invalid_argument(format!("expected inputs that broadcast to one shape, got {}", shapes.join(", ")))
 }
 
 /// The shape that all inputs broadcast to.

@@ -85,15 +85,15 @@ impl Axes {
     }
 
     /// For each dim, whether it is folded.
-    fn marks(&self, op: &str, rank: usize) -> Result<Vec<bool>> {
+    fn marks(&self, rank: usize) -> Result<Vec<bool>> {
         let mut marks = vec![self.axes.is_empty(); rank];
         for &axis in &self.axes {
-            let at = axis_of(op, axis, rank).ok().filter(|&at| !marks[at]);
+            let at = axis_of(axis, rank).ok().filter(|&at| !marks[at]);
             let Some(at) = at else {
                 let axes = &self.axes;
                 bail!(
-                    InvalidArgument,
-                    "{op}: `axes` must be different dims of an input of rank {rank}, got {axes:?}"
+                    InvalidArgument for "axes",
+                    "`axes` must be different dims of an input of rank {rank}, got {axes:?}"
                 );
             };
             marks[at] = true;
@@ -111,8 +111,8 @@ struct Terms {
 }
 
 impl Terms {
-    fn new(context: &OpKernelContext<'_>, axes: &Axes, tensor: TensorView<'_>) -> Result<Terms> {
-        let marks = axes.marks(&context.signature().name, tensor.rank())?;
+    fn new(axes: &Axes, tensor: TensorView<'_>) -> Result<Terms> {
+        let marks = axes.marks(tensor.rank())?;
         let mut parts = [false, true].map(|_| IndexSpace::with_room(tensor.rank(), 1));
         for (dim, &mark) in marks.iter().enumerate().rev() {
             parts[usize::from(mark)].push(tensor.shape()[dim], [tensor.strides()[dim]]);
@@ -159,7 +159,7 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
-        let terms = Terms::new(context, &self.axes, tensor)?;
+        let terms = Terms::new(&self.axes, tensor)?;
         dispatch!(tensor.dtype(), Integer, |T| {
             let from = Shared(tensor.data_ptr().cast_mut());
             terms.make::<T>(context, |terms, place| {
@@ -211,12 +211,11 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
-        let terms = Terms::new(context, &self.axes, tensor)?;
+        let terms = Terms::new(&self.axes, tensor)?;
         ensure!(
             !terms.terms.is_empty() || terms.results.is_empty(),
-            InvalidArgument,
-            "{}: input `x` must have an element along the dims that are gone through, got shape {:?}",
-            context.signature().name,
+            InvalidArgument for "x",
+            "input `x` must have an element along the dims that are gone through, got shape {:?}",
             tensor.shape()
         );
         dispatch!(tensor.dtype(), RealNumber, |T| {
@@ -272,7 +271,7 @@ fn folded_shape(c: &mut InferenceContext<'_>) -> Result<()> {
         None if axes.axes.is_empty() && !axes.keep => Shape::scalar(),
         None => Shape::unknown(),
         Some(dims) => {
-            let marks = axes.marks(&c.signature().name, dims.len())?;
+            let marks = axes.marks(dims.len())?;
             let kept = dims.iter().zip(marks).filter(|(_, mark)| axes.keep || !mark);
             kept.map(|(dim, mark)| if mark { Dim::Known(1) } else { dim.clone() }).collect()
         }

@@ -25,10 +25,10 @@ fn positions(context: &OpKernelContext<'_>, name: &'static str, dim: usize) -> R
     let position = |(at, index): (usize, i64)| {
         let from_start = if index < 0 { index.saturating_add_unsigned(dim as u64) } else { index };
         usize::try_from(from_start).ok().filter(|&index| index < dim).ok_or_else(|| {
-            let op = &context.signature().name;
             Error::out_of_range(format!(
-                "{op}: `{name}` must be positions along a dim of {dim}, got {index} at element {at}"
+                "`{name}` must be positions along a dim of {dim}, got {index} at element {at}"
             ))
+            .naming(name)
         })
     };
     let tensor = context.input(name)?;
@@ -60,7 +60,7 @@ struct Rows {
 
 impl Gathering {
     fn rows(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<Rows> {
-        let axis = axis_of(&context.signature().name, self.axis, shape.len())?;
+        let axis = axis_of(self.axis, shape.len())?;
         let positions = positions(context, "indices", shape[axis])?;
         let (before, behind) = (&shape[..axis], &shape[axis + 1..]);
         Ok(Rows {
@@ -91,7 +91,7 @@ impl Linear for Gathering {
             let (input, indices, axis) =
                 (c.with_rank_at_least(c.input(0)?, 1)?, c.input(1)?, c.get_int("axis")?);
             let Some(rank) = input.rank() else { return Ok(Shape::unknown()) };
-            let axis = axis_of(&c.signature().name, axis, rank)? as i64;
+            let axis = axis_of(axis, rank)? as i64;
             let (before, behind) = (c.subshape(&input, 0, axis)?, c.subshape(&input, axis + 1, None)?);
             Ok(c.concatenate(&c.concatenate(&before, &indices), &behind))
         },
@@ -110,7 +110,7 @@ impl Linear for Gathering {
             let text = input.strings()?;
             let rows =
                 (0..outer).flat_map(|table| positions.iter().map(move |at| (table * dim + at) * inner));
-            let mut taken: Vec<&[u8]> = empty_text(context, &shape)?;
+            let mut taken: Vec<&[u8]> = empty_text(&shape)?;
             if inner > 0 {
                 taken.chunks_exact_mut(inner).zip(rows).for_each(|(row, first)| {
                     row.copy_from_slice(&text[first..first + inner]);
@@ -198,7 +198,6 @@ struct Placing;
 
 /// Where each value goes in a dense tensor, whose shape comes with it.
 fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, Vec<usize>)> {
-    let op = &context.signature().name;
     let (shape, indices) = (dims(context, "shape")?, context.input_shape("indices")?);
     let count = values.first().copied().unwrap_or(1);
     let fits = match indices {
@@ -209,7 +208,7 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, V
     ensure!(
         fits && values.len() == 1,
         InvalidArgument,
-        "{op}: expected a vector of n values and an (n, {}) matrix of indices for `shape` {shape:?}, got shapes {values:?} \
+        "expected a vector of n values and an (n, {}) matrix of indices for `shape` {shape:?}, got shapes {values:?} \
          and {indices:?}",
         shape.len()
     );
@@ -220,10 +219,7 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, V
         for (&at, &dim) in index.iter().zip(&shape) {
             let at = usize::try_from(at).ok().filter(|&at| at < dim);
             let Some(at) = at else {
-                bail!(
-                    OutOfRange,
-                    "{op}: index {index:?}, of value {value}, is not in a tensor of shape {shape:?}"
-                );
+                bail!(OutOfRange, "index {index:?}, of value {value}, is not in a tensor of shape {shape:?}");
             };
             place = place * dim + at;
         }
@@ -235,7 +231,7 @@ fn places(context: &OpKernelContext<'_>, values: &[usize]) -> Result<(Extents, V
         sorted.sort_unstable();
         if let Some(pair) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
             let index = places.iter().position(|place| *place == pair[0]).map(index_of);
-            bail!(InvalidArgument, "{op}: index {:?} is there twice", index.unwrap_or_default());
+            bail!(InvalidArgument, "index {:?} is there twice", index.unwrap_or_default());
         }
     }
     Ok((shape, places))
@@ -268,7 +264,7 @@ impl Linear for Placing {
         let values = context.input(0)?;
         let (shape, places) = places(context, values.shape())?;
         if values.dtype() == DType::String {
-            let mut all = empty_text(context, &shape)?;
+            let mut all = empty_text(&shape)?;
             places.iter().zip(values.strings()?).for_each(|(&place, text)| all[place] = text);
             return context.set_string_output(0, &shape, &all);
         }
@@ -311,13 +307,13 @@ impl OpKernel for OneHotKernel {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let indices = context.input_shape(0)?;
-        let axis = axis_of("OneHot", self.axis, indices.len() + 1)?;
+        let axis = axis_of(self.axis, indices.len() + 1)?;
         let mut shape = Extents::from_slice(indices);
         shape.insert(axis, self.depth);
         ensure!(
             crate::parameters::elements(&shape).is_some(),
             ResourceExhausted,
-            "OneHot: a tensor of shape {shape:?} is too large"
+            "a tensor of shape {shape:?} is too large"
         );
         let inner: usize = indices[axis..].iter().product();
         let positions = numbers(context.input("indices")?, "indices")?;
@@ -369,7 +365,7 @@ fn one_hot() -> OpDef {
             let shape = match indices.dims() {
                 None => Shape::unknown(),
                 Some(dims) => {
-                    let axis = axis_of("OneHot", axis, dims.len() + 1)?;
+                    let axis = axis_of(axis, dims.len() + 1)?;
                     let mut dims: Vec<Dim> = dims.to_vec();
                     dims.insert(axis, depth);
                     dims.into()

@@ -86,11 +86,11 @@ fn reshaped(context: &OpKernelContext<'_>, from: &[usize]) -> Result<Extents> {
     let sizes = integers(context, "shape")?;
     let count: usize = from.iter().product();
     let error = || {
-        let op = &context.signature().name;
         Error::invalid_argument(format!(
-            "{op}: `shape` must be that of {count} elements, with at most one dim of -1, got {sizes:?} for an input of \
+            "`shape` must be that of {count} elements, with at most one dim of -1, got {sizes:?} for an input of \
              shape {from:?}"
         ))
+        .naming("shape")
     };
     let known = sizes.iter().filter(|size| **size != -1).map(|&size| usize::try_from(size).ok());
     let known = known.collect::<Option<Extents>>().ok_or_else(error)?;
@@ -112,19 +112,20 @@ struct Transposition {
 
 impl Transposition {
     /// The positions in the input of the dims of the output.
-    fn order(&self, op: &str, rank: usize) -> Result<Extents> {
+    fn order(&self, rank: usize) -> Result<Extents> {
         if self.order.is_empty() {
             return Ok((0..rank).rev().collect());
         }
-        let order = self.order.iter().map(|&axis| axis_of(op, axis, rank)).collect::<Result<Extents>>();
+        let order = self.order.iter().map(|&axis| axis_of(axis, rank)).collect::<Result<Extents>>();
         order
             .ok()
             .filter(|order| order.len() == rank && (0..rank).all(|axis| order.contains(&axis)))
             .ok_or_else(|| {
                 let order = &self.order;
                 Error::invalid_argument(format!(
-                    "{op}: `perm` must have each dim of an input of rank {rank} once, got {order:?}"
+                    "`perm` must have each dim of an input of rank {rank} once, got {order:?}"
                 ))
+                .naming("perm")
             })
     }
 }
@@ -147,7 +148,7 @@ impl Linear for Transposition {
             let Some(dims) = input.dims() else {
                 return Ok(if order.is_empty() { input } else { Shape::unknown_of_rank(order.len()) });
             };
-            let order = Transposition { order }.order(&c.signature().name, dims.len())?;
+            let order = Transposition { order }.order(dims.len())?;
             Ok(order.iter().map(|&axis| dims[axis].clone()).collect())
         },
     };
@@ -160,13 +161,13 @@ impl Linear for Transposition {
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let input = Moved::new(context.input(0)?);
-        let order = self.order(&context.signature().name, input.shape().len())?;
+        let order = self.order(input.shape().len())?;
         make(context, (0, 0), input.permuted(&order))
     }
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
-        let order = self.order(&context.signature().name, shape.len())?;
+        let order = self.order(shape.len())?;
         let expected: Extents = order.iter().map(|&axis| shape[axis]).collect();
         let mut back = Extents::from_elem(0, order.len());
         for (position, &axis) in order.iter().enumerate() {
@@ -208,22 +209,21 @@ impl Linear for Repetition {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let (input, shape) = (Moved::new(context.input(0)?), dims(context, "shape")?);
         let repeated = input.clone().repeated(&shape);
-        make(context, (0, 0), repeated.ok_or_else(|| does_not_broadcast(context, input.shape(), &shape))?)
+        make(context, (0, 0), repeated.ok_or_else(|| does_not_broadcast(input.shape(), &shape))?)
     }
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let (input, shape) = (context.input_shape(0)?, dims(context, "shape")?);
         if broadcast_shape([input, &shape]).as_ref() != Some(&shape) {
-            return Err(does_not_broadcast(context, input, &shape));
+            return Err(does_not_broadcast(input, &shape));
         }
         sum_to(context, last_input(context, &shape)?, 0, input)
     }
 }
 
 #[cold]
-fn does_not_broadcast(context: &OpKernelContext<'_>, from: &[usize], to: &[usize]) -> Error {
-    let op = &context.signature().name;
-    Error::invalid_argument(format!("{op}: shape {from:?} does not broadcast to {to:?}"))
+fn does_not_broadcast(from: &[usize], to: &[usize]) -> Error {
+    Error::invalid_argument(format!("shape {from:?} does not broadcast to {to:?}"))
 }
 
 struct SumOfRepetitions;
@@ -252,7 +252,7 @@ impl Linear for SumOfRepetitions {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let (input, shape) = (context.input(0)?, dims(context, "shape")?);
         if broadcast_shape([input.shape(), &shape]).as_deref() != Some(input.shape()) {
-            return Err(does_not_broadcast(context, &shape, input.shape()));
+            return Err(does_not_broadcast(&shape, input.shape()));
         }
         sum_to(context, input, 0, &shape)
     }
@@ -260,11 +260,7 @@ impl Linear for SumOfRepetitions {
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let (input, shape) = (context.input_shape(0)?, dims(context, "shape")?);
         let gradient = Moved::new(last_input(context, &shape)?);
-        make(
-            context,
-            (0, 0),
-            gradient.repeated(input).ok_or_else(|| does_not_broadcast(context, &shape, input))?,
-        )
+        make(context, (0, 0), gradient.repeated(input).ok_or_else(|| does_not_broadcast(&shape, input))?)
     }
 
     fn kernels() -> Vec<KernelDef> {

@@ -182,12 +182,9 @@ fn floats_with<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
 #[cold]
 pub(crate) fn gradient_shape_error(context: &OpKernelContext<'_>, expected: &[usize]) -> Error {
     let signature = context.signature();
-    let (name, last) = (&signature.name, signature.inputs.len() - 1);
-    let got = context.input_shape(last).unwrap_or_default();
-    Error::invalid_argument(format!(
-        "{name}: input `{}` must have shape {expected:?}, got {got:?}",
-        signature.inputs[last].name
-    ))
+    let last = signature.inputs.len() - 1;
+    let (name, got) = (&signature.inputs[last].name, context.input_shape(last).unwrap_or_default());
+    Error::invalid_argument(format!("input `{name}` must have shape {expected:?}, got {got:?}")).naming(name)
 }
 
 /// The last input, which must have this shape.

@@ -176,12 +176,7 @@ fn write_on_card(
     parts: &Parts<'_>,
     zeros: bool,
 ) -> Result<()> {
-    ensure!(
-        !zeros || !parts.is_empty(),
-        Internal,
-        "{}: zeros come with the first part, and there is none",
-        context.signature().name
-    );
+    ensure!(!zeros || !parts.is_empty(), Internal, "zeros come with the first part, and there is none");
     let (size, strides) = (to.dtype().size(), row_major_strides(seen));
     let none = Extents::from_elem(0, seen.len());
     for (number, (part, start)) in parts.iter().enumerate() {
@@ -208,13 +203,8 @@ fn write_strings(
     parts: &Parts<'_>,
     places: &[isize],
 ) -> Result<()> {
-    ensure!(
-        element == 0,
-        Unimplemented,
-        "{}: a list of tensors of text is not made here",
-        context.signature().name
-    );
-    let mut elements = empty_text(context, shape)?;
+    ensure!(element == 0, Unimplemented, "a list of tensors of text is not made here");
+    let mut elements = empty_text(shape)?;
     for ((part, _), first) in parts.iter().zip(places) {
         let layout = |strides| Layout { shape: &part.shape, strides };
         let space = IndexSpace::new(&part.shape, &[layout(&part.strides), layout(strides)])?;

@@ -8,13 +8,14 @@ use opsmith::{Dim, MAX_RANK, memory};
 const LONGEST: u64 = MAX_RANK as u64;
 
 /// The dim at a position that counts from the end where negative, among `rank` dims.
-pub(crate) fn axis_of(op: &str, axis: i64, rank: usize) -> Result<usize> {
+pub(crate) fn axis_of(axis: i64, rank: usize) -> Result<usize> {
     let from_start = if axis < 0 { axis.saturating_add_unsigned(rank as u64) } else { axis };
     match usize::try_from(from_start) {
         Ok(axis) if axis < rank => Ok(axis),
         _ => Err(Error::invalid_argument(format!(
-            "{op}: `axis` must be a dim of a tensor of rank {rank}, got {axis}"
-        ))),
+            "`axis` must be a dim of a tensor of rank {rank}, got {axis}"
+        ))
+        .naming("axis")),
     }
 }
 
@@ -23,9 +24,8 @@ pub(crate) fn integers(context: &OpKernelContext<'_>, name: &'static str) -> Res
     let tensor = context.input(name)?;
     ensure!(
         matches!(tensor.shape(), [..=MAX_RANK]),
-        InvalidArgument,
-        "{}: input `{name}` must be a vector of at most {MAX_RANK} numbers, one for each dim, got shape {:?}",
-        context.signature().name,
+        InvalidArgument for name,
+        "input `{name}` must be a vector of at most {MAX_RANK} numbers, one for each dim, got shape {:?}",
         tensor.shape()
     );
     numbers(tensor, name)
@@ -56,20 +56,18 @@ pub(crate) fn known_integers(c: &InferenceContext<'_>, input: usize) -> Option<V
 
 /// The dims that an input holds.
 pub(crate) fn dims(context: &OpKernelContext<'_>, name: &'static str) -> Result<Extents> {
-    let op = &context.signature().name;
     let sizes = integers(context, name)?;
     let dims = sizes.iter().map(|&size| {
         usize::try_from(size).map_err(|_| {
-            Error::invalid_argument(format!(
-                "{op}: `{name}` holds a shape, and no dim can be {size}: {sizes:?}"
-            ))
+            Error::invalid_argument(format!("`{name}` holds a shape, and no dim can be {size}: {sizes:?}"))
+                .naming(name)
         })
     });
     let dims = dims.collect::<Result<Extents>>()?;
     ensure!(
         elements(&dims).is_some(),
         ResourceExhausted,
-        "{op}: a tensor of the shape {sizes:?} that `{name}` holds is too large"
+        "a tensor of the shape {sizes:?} that `{name}` holds is too large"
     );
     Ok(dims)
 }
@@ -80,10 +78,9 @@ pub(crate) fn elements(shape: &[usize]) -> Option<usize> {
 }
 
 /// Empty text for every element of a shape.
-pub(crate) fn empty_text<'a>(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<Vec<&'a [u8]>> {
-    let op = &context.signature().name;
+pub(crate) fn empty_text<'a>(shape: &[usize]) -> Result<Vec<&'a [u8]>> {
     let count = elements(shape)
-        .ok_or_else(|| Error::resource_exhausted(format!("{op}: text of shape {shape:?} is too large")))?;
+        .ok_or_else(|| Error::resource_exhausted(format!("text of shape {shape:?} is too large")))?;
     memory::filled(&[], count, "text")
 }
 

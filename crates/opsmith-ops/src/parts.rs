@@ -23,12 +23,13 @@ ops! {
 struct Padding;
 
 /// The numbers of zeros before and behind each dim, and the shape with them.
-fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Extents, Extents)> {
+fn padded(shape: &[usize], paddings: &[i64]) -> Result<(Extents, Extents)> {
     let error = || {
         Error::invalid_argument(format!(
-            "{op}: `paddings` must have two numbers, which are not negative, for each dim of an input of shape \
+            "`paddings` must have two numbers, which are not negative, for each dim of an input of shape \
              {shape:?}, got {paddings:?}"
         ))
+        .naming("paddings")
     };
     if paddings.len() != 2 * shape.len() {
         return Err(error());
@@ -44,22 +45,22 @@ fn padded(op: &str, shape: &[usize], paddings: &[i64]) -> Result<(Extents, Exten
     ensure!(
         elements(&padded.1).is_some(),
         ResourceExhausted,
-        "{op}: a tensor with paddings {paddings:?} is too large"
+        "a tensor with paddings {paddings:?} is too large"
     );
     Ok(padded)
 }
 
 impl Padding {
     fn padded(context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Extents, Extents)> {
-        let (op, tensor) = (&context.signature().name, context.input("paddings")?);
+        let tensor = context.input("paddings")?;
         ensure!(
             tensor.shape() == [shape.len(), 2] || (shape.is_empty() && tensor.num_elements() == 0),
-            InvalidArgument,
-            "{op}: `paddings` must have shape [{}, 2], for an input of shape {shape:?}, got {:?}",
+            InvalidArgument for "paddings",
+            "`paddings` must have shape [{}, 2], for an input of shape {shape:?}, got {:?}",
             shape.len(),
             tensor.shape()
         );
-        padded(op, shape, &numbers(tensor, "paddings")?)
+        padded(shape, &numbers(tensor, "paddings")?)
     }
 }
 
@@ -83,11 +84,14 @@ impl Linear for Padding {
                 return Ok(Shape::unknown_of_rank(dims.len()));
             };
             if let Some(shape) = input.to_known() {
-                return Ok(Shape::known(&padded(&c.signature().name, &shape, &paddings)?.1));
+                return Ok(Shape::known(&padded(&shape, &paddings)?.1));
             }
             let sum = |(dim, pair): (&Dim, &[i64; 2])| match pair.map(u64::try_from) {
                 [Ok(before), Ok(behind)] => c.add(&c.add(dim, before)?, behind),
-                _ => Err(c.error(format!("`paddings` must not be negative, got {pair:?}"))),
+                _ => {
+                    let text = format!("`paddings` must not be negative, got {pair:?}");
+                    Err(c.error(text).naming("paddings"))
+                }
             };
             Ok(dims.iter().zip(paddings.as_chunks::<2>().0).map(sum).collect::<Result<Vec<_>>>()?.into())
         },
@@ -128,16 +132,16 @@ fn parts(name: &str, dtypes: &str) -> OpDef {
 
 /// The tensors of the list at input 0, all with the dim along which they are put together, and which one that is.
 fn laid_out<'a>(context: &OpKernelContext<'a>, axis: i64, along: Along) -> Result<(Vec<Moved<'a>>, usize)> {
-    let (op, list) = (&context.signature().name, &context.signature().inputs[0].name);
+    let list = &context.signature().inputs[0].name;
     let tensors = context.input_list(0)?;
     let rank = tensors.first().map_or(0, TensorView::rank);
     let shapes: Vec<&[usize]> = tensors.iter().map(TensorView::shape).collect();
     let axis = match along {
         Along::Own if rank == 0 => {
-            bail!(InvalidArgument, "{op}: `{list}` must have dims, got shapes {shapes:?}")
+            bail!(InvalidArgument for list, "`{list}` must have dims, got shapes {shapes:?}")
         }
-        Along::Own => axis_of(op, axis, rank)?,
-        Along::New => axis_of(op, axis, rank + 1)?,
+        Along::Own => axis_of(axis, rank)?,
+        Along::New => axis_of(axis, rank + 1)?,
     };
     let free = match along {
         Along::Own => Some(axis),
@@ -148,8 +152,8 @@ fn laid_out<'a>(context: &OpKernelContext<'a>, axis: i64, along: Along) -> Resul
     };
     ensure!(
         shapes.iter().all(agree),
-        InvalidArgument,
-        "{op}: `{list}` must have one shape{}, got {shapes:?}",
+        InvalidArgument for list,
+        "`{list}` must have one shape{}, got {shapes:?}",
         free.map(|dim| format!(", but for dim {dim}")).unwrap_or_default()
     );
     let moved = tensors.into_iter().map(Moved::new);
@@ -218,12 +222,12 @@ impl OpKernel for Cutting {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let (input, count) = (context.input(0)?, context.output_count(0)?);
-        let (op, shape) = (&context.signature().name, input.shape());
-        let axis = axis_of(op, self.0, shape.len())?;
+        let shape = input.shape();
+        let axis = axis_of(self.0, shape.len())?;
         ensure!(
             shape[axis].is_multiple_of(count),
             InvalidArgument,
-            "{op}: dim {axis} must be a multiple of `N`, {count}, got shape {shape:?}"
+            "dim {axis} must be a multiple of `N`, {count}, got shape {shape:?}"
         );
         let length = shape[axis] / count;
         for element in 0..count {
@@ -251,7 +255,7 @@ fn joined(c: &mut InferenceContext<'_>, along: Along) -> Result<Shape> {
     match along {
         Along::Own => c.replace_dim(&all, axis, sum),
         Along::New => {
-            let axis = axis_of(&c.signature().name, axis, dims.len() + 1)?;
+            let axis = axis_of(axis, dims.len() + 1)?;
             let mut dims = dims.to_vec();
             dims.insert(axis, Dim::Known(shapes.len() as u64));
             Ok(dims.into())

@@ -54,12 +54,11 @@ struct Runs<'a> {
 }
 
 impl Patches {
-    fn runs(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<Runs<'_>> {
+    fn runs(&self, shape: &[usize]) -> Result<Runs<'_>> {
         let &[_, height, width, _] = shape else {
-            let op = &context.signature().name;
             bail!(
-                InvalidArgument,
-                "{op}: input `x` must have shape (batch, height, width, channels), got {shape:?}"
+                InvalidArgument for "x",
+                "input `x` must have shape (batch, height, width, channels), got {shape:?}"
             );
         };
         let (rows, above) = self.rows.along(height, self.same);
@@ -78,7 +77,7 @@ impl Runs<'_> {
         let shape = length.map(|length| [batch, rows, columns, length]);
         shape
             .filter(|shape| crate::parameters::elements(shape).is_some())
-            .ok_or_else(|| Error::resource_exhausted("ExtractPatches: the patches are too large"))
+            .ok_or_else(|| Error::resource_exhausted("the patches are too large"))
     }
 
     /// Calls `act` with the first element of each run in the patches of some rows, that in the image, and its length.
@@ -114,9 +113,9 @@ fn two(construction: &OpKernelConstruction<'_>, name: &str) -> Result<[usize; 2]
     match numbers[..] {
         [a, b] if (1..=1 << 20).contains(&a) && (1..=1 << 20).contains(&b) => Ok([a as usize, b as usize]),
         _ => Err(Error::invalid_argument(format!(
-            "{}: `{name}` must be two numbers from 1 on, for rows and columns, got {numbers:?}",
-            construction.signature().name
-        ))),
+            "`{name}` must be two numbers from 1 on, for rows and columns, got {numbers:?}"
+        ))
+        .naming(name)),
     }
 }
 
@@ -151,7 +150,8 @@ impl Linear for Patches {
             for (name, list) in lists {
                 let fits = list.len() == 2 && list.iter().all(|number| (1..=1 << 20).contains(number));
                 if !fits {
-                    return Err(c.error(format!("`{name}` must be two numbers from 1 on, got {list:?}")));
+                    let text = format!("`{name}` must be two numbers from 1 on, got {list:?}");
+                    return Err(c.error(text).naming(name));
                 }
             }
             let mut count = |axis: usize| {
@@ -187,7 +187,7 @@ impl Linear for Patches {
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let input = context.input(0)?;
-        let runs = self.runs(context, input.shape())?;
+        let runs = self.runs(input.shape())?;
         let shape = runs.shape()?;
         let output = context.allocate_output(0, &shape)?;
         let (size, total) = (output.dtype().size(), output.num_elements());
@@ -213,7 +213,7 @@ impl Linear for Patches {
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
-        let runs = self.runs(context, shape)?;
+        let runs = self.runs(shape)?;
         let gradient = last_input(context, &runs.shape()?)?;
         add_up(context, gradient, shape, |act| runs.each(runs.all(), act))
     }

@@ -19,11 +19,11 @@ struct Slicing {
 }
 
 /// Where a slice begins and how large it is. What is not in the input is left out if it is to be clipped, else an error.
-fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64], clip: bool) -> Result<(Extents, Extents)> {
+fn region(shape: &[usize], begin: &[i64], size: &[i64], clip: bool) -> Result<(Extents, Extents)> {
     ensure!(
         begin.len() == shape.len() && size.len() == shape.len(),
-        InvalidArgument,
-        "{op}: `begin` and `size` must have a number for each dim of an input of shape {shape:?}, got {begin:?} and {size:?}"
+        InvalidArgument for "begin",
+        "`begin` and `size` must have a number for each dim of an input of shape {shape:?}, got {begin:?} and {size:?}"
     );
     let mut region = (Extents::new(), Extents::new());
     for (axis, &dim) in shape.iter().enumerate() {
@@ -40,7 +40,7 @@ fn region(op: &str, shape: &[usize], begin: &[i64], size: &[i64], clip: bool) ->
         let Some((start, length)) = found else {
             bail!(
                 InvalidArgument,
-                "{op}: the part from {} of size {} along dim {axis} is not in an input of shape {shape:?}",
+                "the part from {} of size {} along dim {axis} is not in an input of shape {shape:?}",
                 begin[axis],
                 size[axis]
             );
@@ -66,7 +66,7 @@ fn clipped(start: i64, size: i64, dim: usize) -> Option<(usize, usize)> {
 impl Slicing {
     fn region(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(Extents, Extents)> {
         let (begin, size) = (integers(context, "begin")?, integers(context, "size")?);
-        region(&context.signature().name, shape, &begin, &size, self.clip)
+        region(shape, &begin, &size, self.clip)
     }
 }
 
@@ -93,19 +93,20 @@ impl Linear for Slicing {
             };
             let (input, clip) = (c.with_rank(input, rank)?, c.get_bool("clip")?);
             if let (Some(shape), Some(begin), Some(size)) = (input.to_known(), &begin, &size) {
-                return Ok(Shape::known(&region(&c.signature().name, &shape, begin, size, clip)?.1));
+                return Ok(Shape::known(&region(&shape, begin, size, clip)?.1));
             }
             let at = |numbers: &Option<Vec<i64>>, axis: usize| numbers.as_ref()?.get(axis).copied();
             let dim = |axis: usize| {
                 let known = input.dims().and_then(|dims| usize::try_from(dims[axis].value()?).ok());
                 match (known, at(&begin, axis), at(&size, axis)) {
                     (Some(dim), Some(begin), Some(size)) => {
-                        let part = region(&c.signature().name, &[dim], &[begin], &[size], clip)?;
+                        let part = region(&[dim], &[begin], &[size], clip)?;
                         Ok(Dim::Known(part.1[0] as u64))
                     }
                     (.., Some(size @ 0..)) if !clip || size == 0 => Ok(Dim::Known(size.unsigned_abs())),
                     (.., Some(size)) if size < -1 => {
-                        Err(c.error(format!("`size` must be at least -1 along dim {axis}, got {size}")))
+                        let text = format!("`size` must be at least -1 along dim {axis}, got {size}");
+                        Err(c.error(text).naming("size"))
                     }
                     _ => Ok(Dim::Unknown),
                 }

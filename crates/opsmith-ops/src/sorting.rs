@@ -90,7 +90,7 @@ impl OpKernel for Sorting {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
-        let axis = Axis(axis_of("ArgSort", self.axis, tensor.rank())?);
+        let axis = Axis(axis_of(self.axis, tensor.rank())?);
         let sorted = context.output_view::<i64, IxDyn>(0, tensor.shape())?;
         let descending = self.descending;
         dispatch!(tensor.dtype(), RealNumber, |T| {
@@ -186,8 +186,8 @@ impl OpKernel for Largest {
         let fits = shape.last().is_some_and(|&length| length >= self.k);
         ensure!(
             fits,
-            InvalidArgument,
-            "TopK: `x` must have a last dim of at least `k`, {}, got shape {shape:?}",
+            InvalidArgument for "x",
+            "`x` must have a last dim of at least `k`, {}, got shape {shape:?}",
             self.k
         );
         let (last, k) = (shape.len() - 1, self.k);
@@ -247,11 +247,10 @@ fn top_k() -> OpDef {
 
 /// The rows of `x`, and of the tensors that belong to its largest numbers: how many, and how long both are.
 fn rows(context: &OpKernelContext<'_>, x: &[usize]) -> Result<(Vec<usize>, usize, usize)> {
-    let (op, indices) = (&context.signature().name, context.input("indices")?);
+    let indices = context.input("indices")?;
     let error = || {
-        Error::invalid_argument(format!(
-            "{op}: `indices` must be those of the largest numbers of shape {x:?}"
-        ))
+        Error::invalid_argument(format!("`indices` must be those of the largest numbers of shape {x:?}"))
+            .naming("indices")
     };
     let ([own @ .., length], [others @ .., k]) = (x, indices.shape()) else { return Err(error()) };
     if own != others {

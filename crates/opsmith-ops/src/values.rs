@@ -99,7 +99,7 @@ kernel!(ShapeKernel, |context| {
         DType::Int32 => {
             for (to, &dim) in output.as_slice_mut::<i32>()?.iter_mut().zip(shape) {
                 *to = i32::try_from(dim).map_err(|_| {
-                    Error::invalid_argument(format!("Shape: dim {dim} does not fit int32; ask for int64"))
+                    Error::invalid_argument(format!("dim {dim} does not fit int32; ask for int64"))
                 })?;
             }
         }
@@ -158,8 +158,7 @@ fn only<'a>(context: &OpKernelContext<'a>, input: usize) -> Result<TensorView<'a
     ensure!(
         tensor.num_elements() == 1,
         InvalidArgument,
-        "{}: input `{}` must have one element, got shape {:?}",
-        signature.name,
+        "input `{}` must have one element, got shape {:?}",
         signature.inputs[input].name,
         tensor.shape()
     );
@@ -230,8 +229,8 @@ kernel!(Assigning, |context| {
     let mut target = context.input_mut("x")?;
     ensure!(
         target.shape() == value.shape(),
-        InvalidArgument,
-        "Assign: input `value` must have the shape of `x`, {:?}, got {:?}",
+        InvalidArgument for "value",
+        "input `value` must have the shape of `x`, {:?}, got {:?}",
         target.shape(),
         value.shape()
     );

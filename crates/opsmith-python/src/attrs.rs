@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyInt, PyString, PyTuple, PyType};
 use smallvec::SmallVec;
 
-use crate::errors::{invalid, to_python, unless_refused};
+use crate::errors::{caused, to_python, unless_refused};
 use crate::python_values::{describe, text_to_bytes};
 
 /// The attributes given, by name.
@@ -30,8 +30,8 @@ pub(crate) fn read<'a>(
     attrs: &Bound<'_, PyAny>,
 ) -> PyResult<Given<'a>> {
     let py = attrs.py();
-    let refuse =
-        |message: String| to_python(py, &Error::invalid_argument(format!("{}: {message}", signature.name)));
+    let wrong = |text: String| Error::invalid_argument(text).with_op(&signature.name);
+    let refuse = |text: String| to_python(py, &wrong(text));
     let mut given = Given::new();
     if let Ok(attrs) = attrs.cast::<PyTuple>() {
         if attrs.len() > visible.len() {
@@ -45,8 +45,7 @@ pub(crate) fn read<'a>(
     } else if let Ok(attrs) = attrs.cast::<PyDict>() {
         for (name, value) in attrs {
             let name = name.extract::<String>();
-            let name =
-                name.map_err(|error| invalid(py, format!("{}: names of attributes", signature.name), error))?;
+            let name = name.map_err(|error| caused(py, wrong("names of attributes".to_owned()), error))?;
             let index = signature.attr_index(&name);
             let index = index.ok_or_else(|| to_python(py, &signature.unknown_attr(&name)))?;
             if !value.is_none() {
@@ -68,9 +67,10 @@ fn read_one<'a>(
         Ok(value) => Ok((&attr.name, value)),
         Err(refused) => {
             let expected = refused.unwrap_or_else(|| format!("be {}", attr.ty));
-            let (op, name, got) = (&signature.name, &attr.name, describe(value)?);
-            let message = format!("{op}: attribute `{name}` must {expected}, got {got}");
-            Err(to_python(value.py(), &Error::invalid_argument(message)))
+            let (name, got) = (&attr.name, describe(value)?);
+            let text = format!("attribute `{name}` must {expected}, got {got}");
+            let error = Error::invalid_argument(text).naming(name).with_op(&signature.name);
+            Err(to_python(value.py(), &error))
         }
     }
 }

@@ -10,7 +10,7 @@ use pyo3::types::{
 
 use crate::array::is_array;
 use crate::dtypes;
-use crate::errors::{invalid, to_python, unless_refused};
+use crate::errors::{caused, to_python, unless_refused};
 use crate::inputs::Place;
 use crate::python_values::{describe, text_to_bytes, type_name};
 
@@ -35,7 +35,7 @@ pub(crate) fn to_array<'py>(
         return Ok(None);
     }
     let numpy = py.import("numpy")?;
-    let unreadable = |error| invalid(py, format!("{place} cannot be read as an array"), error);
+    let unreadable = |error| caused(py, place.wrong("cannot be read as an array"), error);
     if is_array(object) {
         // Of subclasses too, such as the one of `numpy.ma.masked`.
         if type_name(object) != "ndarray" && object.is_instance(&masked_arrays(py)?)? {
@@ -90,7 +90,7 @@ fn is_literal(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 /// An array that shares the memory of an object with the DLPack protocol and keeps the object's capsule.
 fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
-    let unreadable = |error| invalid(py, format!("{place} cannot be read through DLPack"), error);
+    let unreadable = |error| caused(py, place.wrong("cannot be read through DLPack"), error);
     if object.hasattr("__dlpack_device__")? {
         let device = object.call_method0("__dlpack_device__").and_then(|device| device.extract());
         let (kind, index): (i32, i32) = device.map_err(unreadable)?;
@@ -201,8 +201,7 @@ impl<'py> Natural<'py> {
             let is_text = error.is_instance_of::<PyUnicodeError>(py);
             if is_text { numpy.call_method1("asarray", (&literal, "O")) } else { Err(error) }
         });
-        let array =
-            array.map_err(|error| invalid(py, format!("{place} cannot be read as an array"), error))?;
+        let array = array.map_err(|error| caused(py, place.wrong("cannot be read as an array"), error))?;
         Ok(Natural { literal, array })
     }
 
@@ -254,7 +253,7 @@ impl<'py> Natural<'py> {
         };
         let array = numpy
             .call_method1("asarray", (&self.literal, descriptor))
-            .map_err(|error| invalid(py, format!("{place} cannot be {dtype}"), error))?;
+            .map_err(|error| caused(py, place.wrong(format!("cannot be {dtype}")), error))?;
         if is_integer(dtype) && !is_empty && !equal(&array, &self.array)? {
             let got = describe(&self.literal)?;
             return Err(place.invalid(py, format!("must be {dtype}, which cannot hold {got}")));

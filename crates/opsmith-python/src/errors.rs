@@ -26,7 +26,7 @@ fn class_name(code: Code) -> &'static str {
     }
 }
 
-/// The Python exception for an error: its message whole, its code as the attribute `code`.
+/// The Python exception for an error: its message whole, and its fields as attributes.
 pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     let raise = || -> PyResult<PyErr> {
         let module = match ERRORS.get() {
@@ -37,6 +37,13 @@ pub(crate) fn to_python(py: Python<'_>, error: &Error) -> PyErr {
         let exception = class.call1((error.message(),))?;
         if class_name(error.code()) == "Error" {
             exception.setattr("code", error.code().name())?;
+        }
+        if let Some(op) = error.op() {
+            exception.setattr("op", op)?;
+            exception.setattr("_text", error.text())?;
+        }
+        if let Some(argument) = error.argument() {
+            exception.setattr("argument", argument)?;
         }
         Ok(PyErr::from_value(exception))
     };
@@ -63,13 +70,13 @@ pub(crate) fn unless_refused<T>(py: Python<'_>, result: PyResult<T>) -> PyResult
     }
 }
 
-/// An `InvalidArgument` with the message of a Python exception that `context` led to; an exception that is about no value as
-/// it is.
-pub(crate) fn invalid(py: Python<'_>, context: impl std::fmt::Display, cause: PyErr) -> PyErr {
+/// An error with the message of the Python exception that led to it behind its own; an exception that is about no value as it
+/// is.
+pub(crate) fn caused(py: Python<'_>, error: Error, cause: PyErr) -> PyErr {
     if !is_about_value(py, &cause) {
         return cause;
     }
-    let error = Error::invalid_argument(format!("{context}: {}", cause.value(py)));
+    let error = error.with_text(|text| format!("{text}: {}", cause.value(py)));
     let exception = to_python(py, &error);
     exception.set_cause(py, Some(cause));
     exception

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::array::{Elements, Look, look, need_numpy};
 use crate::convert::{self, Natural};
-use crate::errors::{invalid, to_python};
+use crate::errors::{caused, to_python};
 use crate::python_values::type_name;
 
 /// The tensors of a call, and what keeps their memory.
@@ -69,12 +69,12 @@ pub(crate) fn prepare<'py>(
     given: &Bound<'py, PyTuple>,
 ) -> PyResult<Option<Inputs<'py>>> {
     let py = given.py();
-    let invalid =
-        |message: String| to_python(py, &Error::invalid_argument(format!("{}: {message}", signature.name)));
+    let invalid = |message: String| Error::invalid_argument(message).with_op(&signature.name);
     if given.len() > signature.inputs.len() {
         let names: Vec<&str> = signature.inputs.iter().map(|arg| arg.name.as_str()).collect();
         let (most, names) = (signature.inputs.len(), names.join(", "));
-        return Err(invalid(format!("takes {most} inputs ({names}), got {}", given.len())));
+        let error = invalid(format!("takes {most} inputs ({names}), got {}", given.len()));
+        return Err(to_python(py, &error));
     }
     let mut inputs = Inputs::default();
     let mut items: SmallVec<[Item<'_, 'py>; 4]> = SmallVec::new();
@@ -85,12 +85,13 @@ pub(crate) fn prepare<'py>(
             let is_list = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
             if !is_list {
                 let kind = type_name(&object);
-                return Err(invalid(format!("input `{}` must be a list of tensors, got {kind}", arg.name)));
+                let place = Place { signature, arg, position: None };
+                return Err(place.invalid(py, format!("must be a list of tensors, got {kind}")));
             }
             let length = object.len()?;
             if length > MAX_LIST {
                 let message = format!("must be a list of at most {MAX_LIST} tensors, got {length}");
-                return Err(invalid(format!("input `{}` {message}", arg.name)));
+                return Err(Place { signature, arg, position: None }.invalid(py, message));
             }
             for (position, object) in object.try_iter()?.enumerate() {
                 let item = Item::new(signature, arg, Some(position), object?)?;
@@ -146,22 +147,22 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// The error that this tensor `is wrong`.
+    pub(crate) fn wrong(&self, is_wrong: impl std::fmt::Display) -> Error {
+        let Place { signature, arg, position } = self;
+        let element = position.map_or_else(String::new, |position| format!("[{position}]"));
+        let text = format!("input `{}{element}` {is_wrong}", arg.name);
+        Error::invalid_argument(text).naming(&arg.name).with_op(&signature.name)
+    }
+
     /// An `InvalidArgumentError` about this tensor.
-    pub(crate) fn invalid(&self, py: Python<'_>, message: impl std::fmt::Display) -> PyErr {
-        to_python(py, &Error::invalid_argument(format!("{self} {message}")))
+    pub(crate) fn invalid(&self, py: Python<'_>, is_wrong: impl std::fmt::Display) -> PyErr {
+        to_python(py, &self.wrong(is_wrong))
     }
 
     /// Whether the tensor is changed in place.
     pub(crate) fn is_ref(&self) -> bool {
         self.arg.is_ref
-    }
-}
-
-impl std::fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: input `{}", self.signature.name, self.arg.name)?;
-        self.position.map_or(Ok(()), |position| write!(f, "[{position}]"))?;
-        f.write_str("`")
     }
 }
 
@@ -205,8 +206,9 @@ impl<'py> Inputs<'py> {
                 let says = naturals.clone().any(|natural| !natural.is_empty());
                 let telling = naturals.filter(|natural| !says || !natural.is_empty());
                 let common = Natural::common(telling).map_err(|error| {
-                    let (op, name) = (&signature.name, &signature.attrs[attr].name);
-                    invalid(py, format!("{op}: the inputs of dtype `{name}` have no common one"), error)
+                    let name = &signature.attrs[attr].name;
+                    let text = format!("the inputs of dtype `{name}` have no common one");
+                    caused(py, Error::invalid_argument(text).with_op(&signature.name), error)
                 })?;
                 known[attr] = choose(signature, attr, common, !says);
             }

@@ -185,9 +185,8 @@ impl Op {
         match fallback {
             Some(fallback) => fallback.into_bound(py).call1((given, attrs)),
             None => {
-                let message =
-                    format!("{}: an input is a framework's tensor, and no fallback is set", self.name());
-                Err(to_python(py, &opsmith_core::Error::unimplemented(message)))
+                let text = "an input is a framework's tensor, and no fallback is set";
+                Err(to_python(py, &opsmith_core::Error::unimplemented(text).with_op(self.name())))
             }
         }
     }

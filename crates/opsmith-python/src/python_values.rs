@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyString};
 
 use opsmith_core::memory;
 
-use crate::errors::{invalid, to_python, unless_refused};
+use crate::errors::{caused, to_python, unless_refused};
 
 /// How text that is not UTF-8 goes through Python's `str` and back without loss.
 const ERRORS: &std::ffi::CStr = c"surrogateescape";
@@ -87,7 +87,7 @@ impl<'py> FromPyObject<'_, 'py> for FilePath {
             Ok(path) => Ok(FilePath(path)),
             Err(error) => {
                 let context = format!("{} cannot be the path of a file", describe(&object)?);
-                Err(invalid(object.py(), context, error))
+                Err(caused(object.py(), Error::invalid_argument(context), error))
             }
         }
     }

@@ -20,9 +20,8 @@ impl Op {
         let attrs: Map<String, Value> =
             attrs.iter().map(|(name, value)| ((*name).to_owned(), value.to_json())).collect();
         let response = self.explain_json(&json!({ "attrs": attrs }).to_string())?;
-        let response: Value = serde_json::from_str(&response).map_err(|_| {
-            Error::internal(format!("{}: its explanation is not JSON", self.signature().name))
-        })?;
+        let response: Value = serde_json::from_str(&response)
+            .map_err(|_| Error::internal("its explanation is not JSON").with_op(&self.signature().name))?;
         let text = |name: &str| response[name].as_str().unwrap_or_default().to_owned();
         Ok(Explanation {
             formula: text("formula"),
@@ -46,7 +45,7 @@ impl Op {
         // SAFETY: the request lives until the call returns, and `response` is a place to write to.
         let error = unsafe { function(self.index(), OpsmithStr::new(request), &raw mut response) };
         // SAFETY: the error is taken once.
-        unsafe { take_error(table, error) }?;
+        unsafe { take_error(table, error) }.map_err(|error| error.with_op(&self.signature().name))?;
         // SAFETY: the library gave this text; it is copied before it is given back, once.
         unsafe {
             let text = String::from_utf8_lossy(response.as_bytes()).into_owned();

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use opsmith_core::dtype::sets;
-use opsmith_core::{Device, Gradient, GradientInput, Result, bail, ensure};
+use opsmith_core::{Device, Error, Gradient, GradientInput, Result, ensure};
 
 use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, Place};
 use crate::op::Op;
@@ -320,13 +320,14 @@ impl Backward {
     /// computes with gradients, and is linear in them.
     fn stops(&self, node: &Node) -> Result<()> {
         let op = node.kind.name();
-        ensure!(
-            !self.is_forward || op == "ZerosLike",
-            Unimplemented,
-            "{op}: is declared to be not differentiable, but jvp needs its gradient, for gradients arrive there ({})",
+        if !self.is_forward || op == "ZerosLike" {
+            return Ok(());
+        }
+        let text = format!(
+            "is declared to be not differentiable, but jvp needs its gradient, for gradients arrive there ({})",
             node.described()
         );
-        Ok(())
+        Err(Error::unimplemented(text).with_op(op))
     }
 
     /// In forward mode, finds an input that the op's gradient is not given for, though it depends on an x.
@@ -337,14 +338,13 @@ impl Backward {
             let is_lost =
                 node.inputs[first..first + count].iter().flatten().any(depends) && !given.contains(&at);
             first += count;
-            ensure!(
-                !(self.is_forward && is_lost),
-                Unimplemented,
-                "{}: its gradient op gives no gradient by the input `{}`, but jvp needs one, for gradients arrive there ({})",
-                node.kind.name(),
-                op.signature().inputs[at].name,
-                node.described()
-            );
+            if self.is_forward && is_lost {
+                let (name, node_name) = (&op.signature().inputs[at].name, node.described());
+                let text = format!(
+                    "its gradient op gives no gradient by the input `{name}`, but jvp needs one, for gradients arrive there ({node_name})"
+                );
+                return Err(Error::unimplemented(text).with_op(node.kind.name()).naming(name));
+            }
         }
         Ok(())
     }
@@ -352,25 +352,24 @@ impl Backward {
     /// Lets gradients that were made for a node flow to its inputs.
     fn composed(&mut self, id: NodeId, node: &Node, found: Vec<Option<Output>>) -> Result<()> {
         let (op, expected, given) = (node.kind.name(), node.inputs.len(), found.len());
-        ensure!(
-            given == expected,
-            InvalidArgument,
-            "{op}: has {expected} input tensors, got {given} gradients"
-        );
+        let refusal = |text: String| Error::invalid_argument(text).with_op(op);
+        if given != expected {
+            return Err(refusal(format!("has {expected} input tensors, got {given} gradients")));
+        }
         for (input, gradient) in node.inputs.iter().zip(found) {
             let (Some(endpoint), Some(gradient)) = (*input, gradient) else { continue };
             self.graph.endpoint(&gradient, op)?;
             let input = Output::new(&self.graph, endpoint);
-            ensure!(
-                gradient.dtype() == input.dtype() && crate::graph::may_be(gradient.shape(), input.shape()),
-                InvalidArgument,
-                "{op}: the gradient of `{}` must be {}{}, got {}{}",
-                input.name(),
-                input.dtype(),
-                input.shape(),
-                gradient.dtype(),
-                gradient.shape()
-            );
+            if gradient.dtype() != input.dtype() || !crate::graph::may_be(gradient.shape(), input.shape()) {
+                return Err(refusal(format!(
+                    "the gradient of `{}` must be {}{}, got {}{}",
+                    input.name(),
+                    input.dtype(),
+                    input.shape(),
+                    gradient.dtype(),
+                    gradient.shape()
+                )));
+            }
             if self.depends[endpoint.node] && is_float(&self.nodes, &endpoint) {
                 self.arrived(endpoint, gradient, Some(id));
             }
@@ -442,11 +441,11 @@ impl Backward {
         way.reverse();
         let op = node.kind.name();
         let why = if self.is_forward { "; jvp needs the gradients of gradient ops" } else { "" };
-        bail!(
-            Unimplemented,
-            "{op}: no gradient is declared for it ({}){why}; the gradient came to it by {}",
+        let text = format!(
+            "no gradient is declared for it ({}){why}; the gradient came to it by {}",
             node.described(),
             way.join(" <- ")
-        )
+        );
+        Err(Error::unimplemented(text).with_op(op))
     }
 }

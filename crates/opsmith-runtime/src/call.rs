@@ -191,9 +191,10 @@ pub(crate) fn call<M: OutputMemory>(
     // SAFETY: the library gave the error, and it is taken once.
     let result = unsafe { take_error(table, error) };
     match services.failure {
-        Some(failure) if result.is_err() => Err(failure.within(&called.op.signature().name)),
+        Some(failure) if result.is_err() => Err(failure),
         _ => result,
     }
+    .map_err(|error| error.with_op(&called.op.signature().name))
 }
 
 /// Lends `body` a call in the form of the ABI.
@@ -343,12 +344,19 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the ABI's errors have at least these fields, and a message that ends in a NUL.
-    let ours = unsafe {
-        let message =
-            if (*error).message.is_null() { c"no message" } else { CStr::from_ptr((*error).message) };
-        Error::new(Code::from_i32((*error).code), message.to_string_lossy().into_owned())
+    // SAFETY: the ABI's errors have at least these fields, and texts that are null or end in a NUL.
+    let (code, [op, argument, text]) = unsafe {
+        let OpsmithError { code, op, argument, text, .. } = *error;
+        let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy().into_owned();
+        (code, [op, argument, text].map(|text| (!text.is_null()).then(|| own(text))))
     };
+    let mut ours = Error::new(Code::from_i32(code), text.unwrap_or_else(|| "no text".to_owned()));
+    if let Some(argument) = argument {
+        ours = ours.naming(&argument);
+    }
+    if let Some(op) = op {
+        ours = ours.with_op(&op);
+    }
     // SAFETY: it is freed by who made it, once.
     unsafe { (table.error_free)(error) };
     Err(ours)

@@ -1,8 +1,6 @@
 //! Gradients of single ops: calls the gradient op that an op is wired to.
 
-use opsmith_core::{
-    AttrValue, Error, Gradient, GradientInput, GradientWiring, Result, Signature, bail, ensure,
-};
+use opsmith_core::{AttrValue, Error, Gradient, GradientInput, GradientWiring, Result, Signature};
 use serde_json::Value;
 
 use crate::call::Arg;
@@ -28,12 +26,14 @@ impl Op {
         attrs: &[(&str, AttrValue)],
         wanted: u64,
     ) -> Result<Vec<Vec<Tensor>>> {
-        let name = &self.signature().name;
         let mut gradients = vec![Vec::new(); self.signature().inputs.len()];
         let Some(wiring) = &self.info().wiring else {
             match self.declared_gradient() {
                 Gradient::NotDifferentiable => return Ok(gradients),
-                _ => bail!(Unimplemented, "{name}: no gradient is declared for it"),
+                _ => {
+                    let error = Error::unimplemented("no gradient is declared for it");
+                    return Err(error.with_op(&self.signature().name));
+                }
             }
         };
         for (what, expected, given) in [
@@ -41,7 +41,9 @@ impl Op {
             ("outputs", self.signature().outputs.len(), outputs.len()),
             ("outputs", self.signature().outputs.len(), output_gradients.len()),
         ] {
-            ensure!(given == expected, InvalidArgument, "{name}: has {expected} {what}, got {given}");
+            if given != expected {
+                return Err(self.refusal(format!("has {expected} {what}, got {given}")));
+            }
         }
         let op = self.library().op(&wiring.op)?;
         let arg = |input: &GradientInput| match *input {

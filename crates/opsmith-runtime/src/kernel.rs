@@ -1,7 +1,7 @@
 //! Which kernels ops have, as their libraries describe them, and which one of them a call gets.
 
 use opsmith_core::def::ArgDef;
-use opsmith_core::{ArgDTypes, AttrValue, DType, DeviceKind, Error, Result, Signature, bail};
+use opsmith_core::{ArgDTypes, AttrValue, DType, DeviceKind, Error, Result, Signature};
 use serde_json::Value;
 
 use crate::op::Op;
@@ -108,14 +108,12 @@ impl Op {
             _ => None,
         });
         let types: Vec<String> = types.collect();
-        if types.is_empty() || self.kernels(device).next().is_none() {
-            bail!(Unimplemented, "{}: has no {device} kernel", signature.name);
-        }
-        Err(Error::unimplemented(format!(
-            "{}: has no {device} kernel for {}",
-            signature.name,
-            types.join(", ")
-        )))
+        let of_types = match types.is_empty() || self.kernels(device).next().is_none() {
+            true => String::new(),
+            false => format!(" for {}", types.join(", ")),
+        };
+        let error = Error::unimplemented(format!("has no {device} kernel{of_types}"));
+        Err(error.with_op(&signature.name))
     }
 }
 

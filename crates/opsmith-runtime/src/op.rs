@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
 use opsmith_core::{
-    AttrValue, Batch, Calls, FreeAxis, Gradient, GradientWiring, Parallel, Result, Signature, TensorView,
-    TensorViewMut, bail, ensure,
+    AttrValue, Batch, Calls, Error, FreeAxis, Gradient, GradientWiring, Parallel, Result, Signature,
+    TensorView, TensorViewMut,
 };
 use serde_json::Value;
 use smallvec::SmallVec;
@@ -33,7 +33,7 @@ impl OpInfo {
     pub(crate) fn from_json(json: &Value) -> Result<OpInfo> {
         let signature = Signature::from_json(json)?;
         let (gradient, wiring) = gradient::from_json(&signature, &json["gradient"])
-            .map_err(|error| error.within(&signature.name))?;
+            .map_err(|error| error.with_op(&signature.name))?;
         let kernels = KernelInfo::all(&signature, json);
         let rule = |text| Parallel::new(text, &signature, None);
         let parallel = json["parallel"].as_str().map(rule).transpose()?;
@@ -143,10 +143,16 @@ impl Op {
     pub(crate) fn refuse_changes(&self) -> Result<()> {
         let changed = self.signature().inputs.iter().find(|def| def.is_ref);
         if let Some(changed) = changed {
-            let (op, input) = (&self.signature().name, &changed.name);
-            bail!(InvalidArgument, "{op}: input `{input}` is changed in place; call it by `call_in_place`");
+            let text = format!("input `{}` is changed in place; call it by `call_in_place`", changed.name);
+            return Err(self.refusal(text).naming(&changed.name));
         }
         Ok(())
+    }
+
+    /// The error that a call does not fit the op.
+    #[cold]
+    pub(crate) fn refusal(&self, text: String) -> Error {
+        Error::invalid_argument(text).with_op(&self.signature().name)
     }
 
     /// Calls an op that changes inputs in place: `changed` has a tensor for each `Ref` input of the definition, `args` one
@@ -174,13 +180,10 @@ impl Op {
     ) -> Result<Vec<Tensor>> {
         let signature = self.signature();
         let expected = signature.inputs.iter().filter(|def| def.is_ref).count();
-        ensure!(
-            changed.len() == expected,
-            InvalidArgument,
-            "{}: changes {expected} inputs in place, got {}",
-            signature.name,
-            changed.len()
-        );
+        if changed.len() != expected {
+            let got = changed.len();
+            return Err(self.refusal(format!("changes {expected} inputs in place, got {got}")));
+        }
         let mut views =
             changed.iter_mut().map(|tensor| tensor.as_view_mut()).collect::<Result<SmallVec<[_; 2]>>>()?;
         self.call_args(args, &mut views, attrs, (ALL, threads)).map(all)
@@ -223,21 +226,21 @@ impl Op {
         def: &ArgDef,
         flat: &mut SmallVec<[Option<TensorView<'a>>; 8]>,
     ) -> Result<()> {
-        let is_list = matches!(arg, Arg::List(_));
-        ensure!(
-            is_list == def.count.is_list(),
-            InvalidArgument,
-            "{}: input `{}` must be {}",
-            self.signature().name,
-            def.name,
-            if is_list { "one tensor, got a list" } else { "a list of tensors, got one" }
-        );
+        self.check_is_list(matches!(arg, Arg::List(_)), def)?;
         match arg {
             Arg::Tensor(tensor) => flat.push(Some(tensor.as_view())),
             Arg::List(tensors) => flat.extend(tensors.iter().map(|tensor| Some(tensor.as_view()))),
             Arg::Absent => flat.push(None),
         }
         Ok(())
+    }
+
+    pub(crate) fn check_is_list(&self, is_list: bool, def: &ArgDef) -> Result<()> {
+        if is_list == def.count.is_list() {
+            return Ok(());
+        }
+        let must = if is_list { "one tensor, got a list" } else { "a list of tensors, got one" };
+        Err(self.refusal(format!("input `{}` must be {must}", def.name)).naming(&def.name))
     }
 
     /// Calls the op on borrowed tensors, `counts` of them for each input of the definition, with outputs in memory of the
@@ -268,16 +271,12 @@ impl Op {
 
     pub(crate) fn check_count(&self, given: usize) -> Result<()> {
         let signature = self.signature();
-        let names = || signature.inputs.iter().map(|arg| arg.name.as_str()).collect::<Vec<_>>().join(", ");
-        ensure!(
-            given == signature.inputs.len(),
-            InvalidArgument,
-            "{}: takes {} inputs ({}), got {given}",
-            signature.name,
-            signature.inputs.len(),
-            names()
-        );
-        Ok(())
+        let expected = signature.inputs.len();
+        if given == expected {
+            return Ok(());
+        }
+        let names = signature.inputs.iter().map(|arg| arg.name.as_str()).collect::<Vec<_>>().join(", ");
+        Err(self.refusal(format!("takes {expected} inputs ({names}), got {given}")))
     }
 }
 

@@ -84,7 +84,8 @@ impl Op {
         program.map_err(|error| {
             let library = self.library().name();
             error
-                .within(format_args!("{}: the program that library `{library}` tells", self.signature().name))
+                .within(format_args!("the program that library `{library}` tells"))
+                .with_op(&self.signature().name)
         })
     }
 }

@@ -78,9 +78,10 @@ impl Op {
             request["values"] = values(inputs)?;
         }
         let response = self.infer_shapes_json(&request.to_string())?;
-        serde_json::from_str(&response).ok().and_then(|response| read(&response)).ok_or_else(|| {
-            Error::internal(format!("{}: shape inference gave no shapes", self.signature().name))
-        })
+        serde_json::from_str(&response)
+            .ok()
+            .and_then(|response| read(&response))
+            .ok_or_else(|| Error::internal("shape inference gave no shapes").with_op(&self.signature().name))
     }
 
     /// Shape inference in the form in which it crosses the C ABI: request and response are JSON, see `infer_shapes` in

@@ -256,7 +256,7 @@ fn tangents_that_do_not_fit_are_told() {
         (&y, &[&x], &[&elsewhere], "jvp: `elsewhere` is of another graph"),
     ] {
         let error = jvp(&[outputs], inputs, tangents).unwrap_err();
-        assert_eq!((error.code(), error.message()), (Code::InvalidArgument, message));
+        assert_eq!((error.code(), &*error.message()), (Code::InvalidArgument, message));
     }
 }
 

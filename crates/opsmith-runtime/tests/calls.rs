@@ -117,6 +117,7 @@ fn errors_have_their_code_and_name_the_op() {
     let fails = |op: &str, args: &[Arg<'_>], attrs: &[(&str, AttrValue)]| call(op, args, attrs).unwrap_err();
     for (error, code, parts) in [
         (fails("fails", &[(&x).into()], &[]), Code::OutOfRange, ["Fails", "it failed"]),
+        (fails("max", &[(&x).into()], &[]), Code::OutOfRange, ["Max: ", ": Maximum of 2 expected, got 3"]),
         (
             fails("panics", &[(&x).into()], &[("place", text("new"))]),
             Code::Internal,
@@ -212,7 +213,7 @@ fn devices_that_differ_or_have_no_kernel_are_told() {
         (DeviceKind::Cpu, DeviceKind::Cpu, Code::ResourceExhausted, "Pairwise: there is nothing here"),
     ] {
         let error = call(x, y);
-        assert_eq!((error.code(), error.message()), (code, message));
+        assert_eq!((error.code(), &*error.message()), (code, message));
     }
 }
 

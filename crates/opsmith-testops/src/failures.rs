@@ -51,8 +51,17 @@ impl OpKernel for Fails {
 
 /// Makes its output, then fails.
 pub(crate) fn fails() -> OpDef {
-    OpDef::new("Fails")
-        .attr("message: string = 'it failed'")
+    failing("Fails", "message: string = 'it failed'")
+}
+
+/// Fails with a message that begins with its own name.
+pub(crate) fn max() -> OpDef {
+    failing("Max", "message: string = 'Maximum of 2 expected, got 3'")
+}
+
+fn failing(name: &str, attr: &str) -> OpDef {
+    OpDef::new(name)
+        .attr(attr)
         .input("x: float")
         .output("y: float")
         .shape_fn(shape_fns::unchanged)

@@ -34,9 +34,7 @@ impl Windows {
         let (ksize, strides): (Vec<i64>, Vec<i64>) =
             (construction.attr("ksize")?, construction.attr("strides")?);
         let padding: String = construction.attr("padding")?;
-        Windows::new(&ksize, &strides, &padding).map_err(|message| {
-            Error::invalid_argument(format!("{}: {message}", construction.signature().name))
-        })
+        Windows::new(&ksize, &strides, &padding).map_err(Error::invalid_argument)
     }
 
     /// How many elements a window has.

@@ -25,7 +25,9 @@ static int failed(const char *what, OpsmithError *error)
     if (error == NULL) {
         return 0;
     }
-    printf("%s\n    error %" PRId32 ": %s\n", what, error->code, error->message);
+    const char *op = error->op ? error->op : "";
+    const char *colon = error->op ? ": " : "";
+    printf("%s\n    error %" PRId32 ": %s%s%s\n", what, error->code, op, colon, error->text);
     library->error_free(error);
     return 1;
 }

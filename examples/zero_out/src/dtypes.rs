@@ -134,7 +134,7 @@ impl<T: RealNumber> OpKernel for KeepOne<T> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
-        check_index(context, self.preserve_index, shape.iter().product())?;
+        check_index(self.preserve_index, shape.iter().product())?;
         // The input's own memory serves where nobody else will read it: the element is there already.
         let (mut output, reused) = context.forward_input_or_allocate_output(&[0], 0, shape)?;
         let zeroed = output.as_slice_mut::<T>()?;

@@ -79,9 +79,8 @@ impl<T: RealNumber> OpKernel for PassOne<T> {
             (Some(passed), Some(arriving)) => *passed = *arriving,
             _ => ensure!(
                 arriving.is_empty(),
-                InvalidArgument,
-                "{}: attribute `preserve_index` must be below the number of elements, {}, got {}",
-                context.signature().name,
+                InvalidArgument for "preserve_index",
+                "attribute `preserve_index` must be below the number of elements, {}, got {}",
                 arriving.len(),
                 self.preserve_index
             ),

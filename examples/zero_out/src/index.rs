@@ -36,16 +36,15 @@ impl OpKernel for ZeroOutPreserve {
         let preserve_index = usize::try_from(index);
         ensure!(
             preserve_index.is_ok(),
-            InvalidArgument,
-            "{}: attribute `preserve_index` must not be negative, got {index}",
-            construction.signature().name
+            InvalidArgument for "preserve_index",
+            "attribute `preserve_index` must not be negative, got {index}"
         );
         Ok(ZeroOutPreserve { preserve_index: preserve_index.unwrap_or_default() })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let to_zero = context.slice::<i32>("to_zero")?;
-        check_index(context, self.preserve_index, to_zero.len())?;
+        check_index(self.preserve_index, to_zero.len())?;
         let mut output = context.allocate_output("zeroed", context.input("to_zero")?.shape())?;
         let zeroed = output.as_slice_mut::<i32>()?;
         zeroed.fill(0);
@@ -78,13 +77,12 @@ impl OpDefinition for ZeroOutPreserveDefault {
     }
 }
 
-/// An error that names the op, unless there is an element at `index`.
-pub(crate) fn check_index(context: &OpKernelContext<'_>, index: usize, elements: usize) -> Result<()> {
+/// An error unless there is an element at `index`.
+pub(crate) fn check_index(index: usize, elements: usize) -> Result<()> {
     ensure!(
         index < elements,
-        InvalidArgument,
-        "{}: attribute `preserve_index` must be below the number of elements, {elements}, got {index}",
-        context.signature().name
+        InvalidArgument for "preserve_index",
+        "attribute `preserve_index` must be below the number of elements, {elements}, got {index}"
     );
     Ok(())
 }

@@ -101,12 +101,11 @@ impl<T: Wrapping> OpKernel for Sum<T> {
         let terms = context.input_list(0)?;
         let shape = terms[0].shape();
         for (i, term) in terms.iter().enumerate() {
-            let op = &context.signature().name;
             let list = &context.signature().inputs[0].name;
             ensure!(
                 term.shape() == shape,
-                InvalidArgument,
-                "{op}: input `{list}[{i}]` has shape {:?}, but `{list}[0]` has {shape:?}",
+                InvalidArgument for list,
+                "input `{list}[{i}]` has shape {:?}, but `{list}[0]` has {shape:?}",
                 term.shape()
             );
         }

@@ -100,10 +100,9 @@ impl<T: Element + FromStr> OpKernel for ReadNumbers<T> {
         for (i, (number, bytes)) in numbers.iter_mut().zip(texts.strings()?).enumerate() {
             let text = String::from_utf8_lossy(bytes);
             let Ok(read) = text.trim().parse() else {
-                let op = &context.signature().name;
                 bail!(
-                    InvalidArgument,
-                    "{op}: input `string_tensor`: element {i}, `{text}`, is no {}",
+                    InvalidArgument for "string_tensor",
+                    "input `string_tensor`: element {i}, `{text}`, is no {}",
                     T::DTYPE
                 );
             };

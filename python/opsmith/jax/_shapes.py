@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import max_dim, min_dim
 
 from opsmith._definition import Op
-from opsmith._errors import Error, UnimplementedError
+from opsmith._errors import Error, InvalidArgumentError, UnimplementedError
 
 Size: TypeAlias = Any
 """An `int`, or a symbolic dimension."""
@@ -62,7 +62,7 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
             request["values"] = values
         answer = infer(json.dumps(request))
         for constraint in answer["constraints"]:
-            _check(constraint, symbols)
+            _check(op, constraint, symbols)
         found: list[list[jax.ShapeDtypeStruct]] = []
         for position, (shapes, dtypes) in enumerate(zip(answer["outputs"], answer["dtypes"], strict=True)):
             if op.outputs[position].optional and not wanted >> position & 1:
@@ -80,9 +80,11 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
 
 
 def _data_dependent(op: Op, output: str) -> DataDependentShape:
-    return DataDependentShape(
-        f"{op.name}: the shape of output `{output}` depends on the data, so the op cannot be traced (by jit, "
-        "grad, vmap, scan or export); call it outside of them, on arrays that are there"
+    return DataDependentShape.of(
+        op.name,
+        output,
+        f"the shape of output `{output}` depends on the data, so the op cannot be traced (by jit, "
+        "grad, vmap, scan or export); call it outside of them, on arrays that are there",
     )
 
 
@@ -121,7 +123,7 @@ _OPERATORS: dict[str, Callable[[Size, Size], Size]] = {
 }
 
 
-def _check(constraint: dict[str, Any], symbols: dict[str, Size]) -> None:
+def _check(op: Op, constraint: dict[str, Any], symbols: dict[str, Size]) -> None:
     left, right = _evaluate(constraint["left"], symbols), _evaluate(constraint["right"], symbols)
     if constraint["relation"] == "==":
         # Symbolic sizes are equal only if they are so always; what must be equal needs one symbol.
@@ -133,4 +135,5 @@ def _check(constraint: dict[str, Any], symbols: dict[str, Size]) -> None:
             # The handler sees the sizes.
             return
     if not holds:
-        raise jax.errors.JaxRuntimeError(f"INVALID_ARGUMENT: {constraint['message']}: {left} {sign} {right}")
+        text = f"{constraint['message']}: {left} {sign} {right}"
+        raise host_error(InvalidArgumentError.of(op.name, None, text))

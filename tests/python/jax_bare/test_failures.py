@@ -76,6 +76,11 @@ def test_a_message_of_any_text_arrives(ops: Ops) -> None:
         assert str(caught.value) == f"OUT_OF_RANGE: Fails: {message}"
 
 
+def test_a_message_that_begins_with_the_name_of_the_op_keeps_both(ops: Ops) -> None:
+    with pytest.raises(JaxRuntimeError, match=r"^OUT_OF_RANGE: Max: Maximum of 2 expected, got 3$"):
+        ops.max(like(2, 3), X)
+
+
 def test_a_failing_op_in_a_program_leaves_it_usable(ops: Ops) -> None:
     @jax.jit
     def program(x: jax.Array, y: jax.Array) -> jax.Array:

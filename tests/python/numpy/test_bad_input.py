@@ -110,6 +110,38 @@ def test_inputs_changed_in_place(testops: Ops) -> None:
     assert not x.any()
 
 
+def test_errors_have_their_parts_as_attributes(testops: Ops) -> None:
+    for call, op, argument, text in [
+        (lambda: testops("max")(ONES[0].astype(np.float32)), "Max", None, "Maximum of 2 expected, got 3"),
+        (lambda: testops("pairwise")(ONES, ONES[0]), "Pairwise", "y", "input `y` must have rank 2"),
+        (lambda: testops("pairwise")(ONES, None), "Pairwise", "y", "input `y` is missing"),
+        (
+            lambda: testops("pairwise")(ONES, object()),
+            "Pairwise",
+            "y",
+            "input `y` must be an array, a number",
+        ),
+        (lambda: testops("pairwise")(ONES), "Pairwise", "y", "input `y` is missing"),
+        (
+            lambda: testops("make")(attrs={"shape": "a"}),
+            "Make",
+            "shape",
+            "attribute `shape` must be list(int)",
+        ),
+        (lambda: testops("make")(attrs={"shap": []}), "Make", "shap", "has no attribute `shap`"),
+        (lambda: testops("forgets")(np.float32([1])), "Forgets", "y", "the kernel did not make output `y`"),
+    ]:
+        with pytest.raises(opsmith.Error) as raised:
+            call()
+        for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+            assert (error.op, error.argument) == (op, argument)
+            assert error.text.startswith(text)
+            assert str(error) == f"{op}: {error.text}"
+    with pytest.raises(opsmith.NotFoundError) as raised:
+        testops("nothing")
+    assert (raised.value.op, raised.value.argument, raised.value.code) == (None, None, "NotFound")
+
+
 def test_failures_of_kernels(testops: Ops) -> None:
     x = np.ones(2, np.float32)
     refuse(lambda: testops("fails")(x), "Fails: it failed", kind=opsmith.OutOfRangeError)

@@ -81,6 +81,14 @@ def test_a_message_of_any_text_arrives(ops: ModuleType) -> None:
         assert f"Fails: {message}" in caught.value.message
 
 
+def test_a_message_that_begins_with_the_name_of_the_op_keeps_both(ops: ModuleType) -> None:
+    with pytest.raises(tf.errors.OutOfRangeError) as caught:
+        ops.testops_max(X)
+    assert "Max: Maximum of 2 expected, got 3" in caught.value.message
+    assert caught.value.message.count("Max: ") == 1
+    assert caught.value.experimental_payloads[b"opsmith.op"] == b"Max"
+
+
 def test_a_failure_in_a_graph_leaves_it_usable(ops: ModuleType) -> None:
     @tf.function
     def guarded(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
@@ -129,7 +137,8 @@ def test_a_hundred_thousand_failures_leak_what_those_of_a_builtin_do(ops: Module
         lambda: ops.testops_panics(X, place="compute"),
         lambda: ops.testops_forgets(X),
     ]
-    assert leaked_kib(failing, 100_000) < 1.2 * builtin + 4_000
+    # The status that it keeps has a payload, which the status of a built-in op has not.
+    assert leaked_kib(failing, 100_000) < 1.3 * builtin + 4_000
 
 
 def test_a_hundred_thousand_calls_leak_nothing(ops: ModuleType) -> None:

@@ -96,6 +96,11 @@ def test_a_message_of_any_text_arrives(ops: ModuleType) -> None:
         assert str(caught.value) == f"testops::fails: {message}"
 
 
+def test_a_message_that_begins_with_the_name_of_the_op_keeps_both(ops: ModuleType) -> None:
+    with pytest.raises(RuntimeError, match=r"^testops::max: Maximum of 2 expected, got 3$"):
+        ops.max(X)
+
+
 def test_a_hundred_thousand_failures_leak_nothing(ops: ModuleType) -> None:
     failing = [
         lambda: ops.fails(X, message="after its output was made"),

@@ -18,7 +18,7 @@ impl Fault {
 
     /// The error that names `op` and shows the line of `text` with a caret under the place.
     pub(super) fn render(&self, op: &str, text: &str) -> Error {
-        Error::invalid_argument(format!("{op}: {}\n{}", self.message, point_at(text, &self.span)))
+        Error::invalid_argument(format!("{}\n{}", self.message, point_at(text, &self.span))).with_op(op)
     }
 }
 

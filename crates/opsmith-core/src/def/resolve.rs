@@ -6,7 +6,7 @@ use super::check::{a, counted, joined};
 use super::model::{ArgCount, ArgDef, ArgType, AttrDef, Signature};
 use super::suggest::did_you_mean;
 use crate::attr::{AttrValue, MAX_LIST};
-use crate::{DType, Error, Result};
+use crate::{DType, Error, Result, ensure};
 
 /// [`MAX_LIST`] as an attribute counts: a count from a caller must not exhaust memory.
 const MOST_TENSORS: i64 = MAX_LIST as i64;
@@ -40,17 +40,15 @@ impl Signature {
     /// # Errors
     /// `InvalidArgument` for the first violation: it names the op, the argument, what was expected and what came.
     pub fn resolve(&self, inputs: &[ArgDTypes<'_>], attrs: &[Option<AttrValue>]) -> Result<Resolved> {
-        self.unify(inputs, attrs)
-            .map_err(|message| Error::invalid_argument(format!("{}: {message}", self.name)))
+        self.unify(inputs, attrs).map_err(|error| error.with_op(&self.name))
     }
 
-    fn unify(&self, inputs: &[ArgDTypes<'_>], attrs: &[Option<AttrValue>]) -> Result<Resolved, String> {
+    fn unify(&self, inputs: &[ArgDTypes<'_>], attrs: &[Option<AttrValue>]) -> Result<Resolved> {
         if inputs.len() != self.inputs.len() {
             return Err(self.wrong_number_of_inputs(inputs.len()));
         }
-        if attrs.len() != self.attrs.len() {
-            return Err(format!("has {}, got {}", counted(self.attrs.len(), "attribute"), attrs.len()));
-        }
+        let (expected, got) = (self.attrs.len(), attrs.len());
+        ensure!(got == expected, InvalidArgument, "has {}, got {got}", counted(expected, "attribute"));
         let mut unifier = Unifier::new(self, attrs)?;
         for (index, &given) in inputs.iter().enumerate() {
             unifier.input(index, given)?;
@@ -58,11 +56,12 @@ impl Signature {
         unifier.finish()
     }
 
-    /// What to say of a call with this many inputs, when the op takes another number.
-    pub(crate) fn wrong_number_of_inputs(&self, got: usize) -> String {
+    /// The error of a call with this many inputs, when the op takes another number.
+    pub(crate) fn wrong_number_of_inputs(&self, got: usize) -> Error {
         let names = joined(self.inputs.iter().map(|arg| &arg.name));
         let names = if names.is_empty() { names } else { format!(" ({names})") };
-        format!("takes {}{names}, got {got}", counted(self.inputs.len(), "input"))
+        let expected = counted(self.inputs.len(), "input");
+        Error::invalid_argument(format!("takes {expected}{names}, got {got}"))
     }
 
     /// The error that the op has no attribute of this name; it lists those that a caller may give.
@@ -71,7 +70,9 @@ impl Signature {
             self.attrs.iter().filter(|attr| !attr.inferred).map(|attr| attr.name.as_str()).collect();
         let list = if known.is_empty() { "none".to_owned() } else { joined(&known) };
         let hint = did_you_mean(name, known);
-        Error::invalid_argument(format!("{}: has no attribute `{name}`; it has: {list}{hint}", self.name))
+        Error::invalid_argument(format!("has no attribute `{name}`; it has: {list}{hint}"))
+            .with_op(&self.name)
+            .naming(name)
     }
 }
 
@@ -89,31 +90,28 @@ struct Unifier<'a> {
 }
 
 impl<'a> Unifier<'a> {
-    fn new(signature: &'a Signature, attrs: &[Option<AttrValue>]) -> Result<Unifier<'a>, String> {
+    fn new(signature: &'a Signature, attrs: &[Option<AttrValue>]) -> Result<Unifier<'a>> {
         let given = |(attr, value): (&AttrDef, &Option<AttrValue>)| {
             let Some(value) = value else { return Ok(None) };
-            let value =
-                attr.coerce(value.clone()).map_err(|wrong| format!("attribute `{}` {wrong}", attr.name))?;
-            attr.check(&value).map_err(|wrong| format!("attribute `{}` {wrong}", attr.name))?;
+            let value = attr.coerce(value.clone()).map_err(|wrong| wrong_attr(attr, wrong))?;
+            attr.check(&value).map_err(|wrong| wrong_attr(attr, wrong))?;
             Ok(Some((value, Source::Given)))
         };
-        let known = signature.attrs.iter().zip(attrs).map(given).collect::<Result<_, String>>()?;
+        let known = signature.attrs.iter().zip(attrs).map(given).collect::<Result<_>>()?;
         Ok(Unifier { signature, known })
     }
 
     /// Takes in what is given for the input at `index`.
-    fn input(&mut self, index: usize, given: ArgDTypes<'_>) -> Result<(), String> {
+    fn input(&mut self, index: usize, given: ArgDTypes<'_>) -> Result<()> {
         let arg = &self.signature.inputs[index];
         let whole = Source::Input { index, element: None };
         match (given, arg.count) {
             (ArgDTypes::Absent, _) if arg.optional => Ok(()),
-            (ArgDTypes::Absent, _) => Err(format!("input `{}` is missing", arg.name)),
+            (ArgDTypes::Absent, _) => Err(wrong_input(arg, "is missing")),
             (ArgDTypes::One(dtype), ArgCount::One) => self.dtype(arg, dtype, whole),
-            (ArgDTypes::One(_), _) => {
-                Err(format!("input `{}` must be a list of tensors, got one tensor", arg.name))
-            }
+            (ArgDTypes::One(_), _) => Err(wrong_input(arg, "must be a list of tensors, got one tensor")),
             (ArgDTypes::List(dtypes), ArgCount::One) => {
-                Err(format!("input `{}` must be one tensor, got a list of {}", arg.name, dtypes.len()))
+                Err(wrong_input(arg, format_args!("must be one tensor, got a list of {}", dtypes.len())))
             }
             (ArgDTypes::List(dtypes), ArgCount::Attr(attr)) => {
                 let count = AttrValue::Int(dtypes.len() as i64);
@@ -130,11 +128,11 @@ impl<'a> Unifier<'a> {
     }
 
     /// Takes in the dtype of one tensor of an argument.
-    fn dtype(&mut self, arg: &ArgDef, dtype: DType, source: Source) -> Result<(), String> {
+    fn dtype(&mut self, arg: &ArgDef, dtype: DType, source: Source) -> Result<()> {
         match arg.dtype {
             ArgType::Fixed(expected) if expected == dtype => Ok(()),
             ArgType::Fixed(expected) => {
-                Err(format!("{} is {dtype}, but must be {expected}", self.named(source)))
+                Err(self.wrong(source, format_args!("is {dtype}, but must be {expected}")))
             }
             ArgType::Attr(attr) | ArgType::List(attr) => {
                 self.bind(attr, AttrValue::Type(dtype), source, || format!("is {dtype}"))
@@ -149,21 +147,22 @@ impl<'a> Unifier<'a> {
         value: AttrValue,
         source: Source,
         what: impl FnOnce() -> String,
-    ) -> Result<(), String> {
+    ) -> Result<()> {
         let def = &self.signature.attrs[attr];
         match &self.known[attr] {
             Some((known, _)) if *known == value => Ok(()),
             Some((known, Source::Given)) => {
                 let given = Plain(known);
-                Err(format!("{} {}, but {} was given as {given}", self.named(source), what(), def.name))
+                let text = format_args!("{}, but {} was given as {given}", what(), def.name);
+                Err(self.wrong(source, text))
             }
             Some((known, maker)) => {
                 let (maker, made) = (self.named(*maker), Plain(known));
-                Err(format!("{} {}, but {maker} made {} {made}", self.named(source), what(), def.name))
+                Err(self.wrong(source, format_args!("{}, but {maker} made {} {made}", what(), def.name)))
             }
             None => {
                 def.check(&value).map_err(|wrong| {
-                    format!("{} {}, but {} {}", self.named(source), what(), def.name, wrong.must)
+                    self.wrong(source, format_args!("{}, but {} {}", what(), def.name, wrong.must))
                 })?;
                 self.known[attr] = Some((value, source));
                 Ok(())
@@ -184,13 +183,22 @@ impl<'a> Unifier<'a> {
         }
     }
 
+    /// The error that a source of values `is wrong`.
+    fn wrong(&self, source: Source, is_wrong: impl Display) -> Error {
+        let error = Error::invalid_argument(format!("{} {is_wrong}", self.named(source)));
+        match source {
+            Source::Given => error,
+            Source::Input { index, .. } => error.naming(&self.signature.inputs[index].name),
+        }
+    }
+
     /// Fills in the defaults, and tells the dtypes of the outputs.
-    fn finish(self) -> Result<Resolved, String> {
+    fn finish(self) -> Result<Resolved> {
         let filled = self.known.into_iter().zip(&self.signature.attrs).map(|(known, attr)| match known {
             Some((value, _)) => Ok(value),
             None => attr.default.clone().ok_or_else(|| missing(attr)),
         });
-        let attrs = filled.collect::<Result<Vec<_>, _>>()?;
+        let attrs = filled.collect::<Result<Vec<_>>>()?;
         let outputs = self.signature.outputs.iter();
         let output_dtypes =
             outputs.map(|arg| self.signature.dtypes_of(arg, &attrs)).collect::<Result<_, _>>()?;
@@ -200,7 +208,7 @@ impl<'a> Unifier<'a> {
 
 impl Signature {
     /// The dtypes of the tensors that an output holds.
-    fn dtypes_of(&self, output: &ArgDef, attrs: &[AttrValue]) -> Result<Vec<DType>, String> {
+    fn dtypes_of(&self, output: &ArgDef, attrs: &[AttrValue]) -> Result<Vec<DType>> {
         let dtype = match output.dtype {
             ArgType::Fixed(dtype) => dtype,
             ArgType::Attr(attr) | ArgType::List(attr) => match &attrs[attr] {
@@ -213,22 +221,29 @@ impl Signature {
         match attrs[attr] {
             AttrValue::Int(count @ 0..=MOST_TENSORS) => Ok(vec![dtype; count as usize]),
             ref count => {
-                let name = &self.attrs[attr].name;
-                Err(format!("attribute `{name}` must be at most {MOST_TENSORS}, got {count}"))
+                let text = format_args!("must be at most {MOST_TENSORS}, got {count}");
+                Err(wrong_attr(&self.attrs[attr], text))
             }
         }
     }
 }
 
-fn missing(attr: &AttrDef) -> String {
-    if attr.inferred {
-        format!(
-            "attribute `{0}` cannot be inferred, for no tensor that has it was given; pass `{0}`",
-            attr.name
-        )
+fn wrong_input(arg: &ArgDef, is_wrong: impl Display) -> Error {
+    Error::invalid_argument(format!("input `{}` {is_wrong}", arg.name)).naming(&arg.name)
+}
+
+fn wrong_attr(attr: &AttrDef, is_wrong: impl Display) -> Error {
+    Error::invalid_argument(format!("attribute `{}` {is_wrong}", attr.name)).naming(&attr.name)
+}
+
+fn missing(attr: &AttrDef) -> Error {
+    let name = &attr.name;
+    let text = if attr.inferred {
+        format!("attribute `{name}` cannot be inferred, for no tensor that has it was given; pass `{name}`")
     } else {
-        format!("attribute `{}`, {}, is missing and has no default", attr.name, a(attr.ty))
-    }
+        format!("attribute `{name}`, {}, is missing and has no default", a(attr.ty))
+    };
+    Error::invalid_argument(text).naming(name)
 }
 
 /// A value as messages show it: dtypes by their own names.

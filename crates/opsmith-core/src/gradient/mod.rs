@@ -6,7 +6,7 @@ pub use fit::{Arguments, check_gradient};
 
 use fit::Attribute;
 
-use crate::{Error, Result, Signature, bail};
+use crate::{Error, Result, Signature};
 
 /// What an op declares of its gradient.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -56,25 +56,25 @@ impl GradientWiring {
         let inputs = gradient.inputs.iter().map(|arg| {
             fit::source(&forward_inputs, &forward_outputs, &arg.name).ok_or_else(|| {
                 Error::invalid_argument(format!(
-                    "{}: input `{}` of its gradient op {} is neither an input ({}) nor an output ({}) nor \
+                    "input `{}` of its gradient op {} is neither an input ({}) nor an output ({}) nor \
                      `<output>_grad`",
-                    forward.name,
                     arg.name,
                     gradient.name,
                     names(&forward_inputs),
                     names(&forward_outputs)
                 ))
+                .with_op(&forward.name)
             })
         });
         let outputs = gradient.outputs.iter().map(|arg| {
             fit::target(&forward_inputs, &arg.name).ok_or_else(|| {
                 Error::invalid_argument(format!(
-                    "{}: output `{}` of its gradient op {} is not `<input>_grad` for any of its inputs: {}",
-                    forward.name,
+                    "output `{}` of its gradient op {} is not `<input>_grad` for any of its inputs: {}",
                     arg.name,
                     gradient.name,
                     names(&forward_inputs)
                 ))
+                .with_op(&forward.name)
             })
         });
         let wiring = GradientWiring {
@@ -95,7 +95,7 @@ fn check_attributes(forward: &Signature, gradient: &Signature) -> Result<()> {
     let attrs: Vec<Attribute<'_>> = attributes(forward, &forward_types).collect();
     for attr in attributes(gradient, &gradient_types) {
         if let Some(text) = fit::misfit(&forward.name, &attrs, &gradient.name, attr) {
-            bail!(InvalidArgument, "{}: {}", forward.name, text.as_str());
+            return Err(Error::invalid_argument(text.as_str().to_owned()).with_op(&forward.name));
         }
     }
     Ok(())

@@ -34,14 +34,14 @@ impl<'a> OpKernelConstruction<'a> {
     /// `NotFound` when the op has no attribute of this name, `InvalidArgument` when its value is of another type
     /// or does not fit `V`.
     pub fn attr<V: FromAttr>(&self, name: &str) -> Result<V> {
-        let op = &self.signature.name;
         let index = self
             .signature
             .attr_index(name)
-            .ok_or_else(|| Error::not_found(format!("{op}: has no attribute `{name}`")))?;
+            .ok_or_else(|| Error::not_found(format!("has no attribute `{name}`")))?;
         V::from_attr(&self.attrs[index]).ok_or_else(|| {
             let value = &self.attrs[index];
-            Error::invalid_argument(format!("{op}: attribute `{name}` must be {}, got {value}", V::EXPECTED))
+            Error::invalid_argument(format!("attribute `{name}` must be {}, got {value}", V::EXPECTED))
+                .naming(name)
         })
     }
 }

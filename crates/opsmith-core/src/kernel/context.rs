@@ -111,21 +111,21 @@ impl<'a> OpKernelContext<'a> {
 
     #[cold]
     fn unknown(&self, what: &str, key: &str) -> Error {
-        Error::not_found(format!("{}: has no {what} {key}", self.signature().name))
+        Error::not_found(format!("has no {what} {key}")).with_op(&self.signature().name)
     }
 
     #[cold]
     #[inline(never)]
     fn about_input(&self, arg: usize, error: Error) -> Error {
         let signature = self.signature();
-        error.within(format_args!("{}: input `{}`", signature.name, signature.inputs[arg].name))
+        error.with_argument("input", &signature.inputs[arg].name).with_op(&signature.name)
     }
 
     #[cold]
     #[inline(never)]
     fn about_output(&self, arg: usize, error: Error) -> Error {
         let signature = self.signature();
-        error.within(format_args!("{}: output `{}`", signature.name, signature.outputs[arg].name))
+        error.with_argument("output", &signature.outputs[arg].name).with_op(&signature.name)
     }
 
     /// The tensor of an input that is not a list.
@@ -426,14 +426,11 @@ impl<'a> OpKernelContext<'a> {
         let arg = self.output_index(key)?;
         let slots =
             self.allocate_output(arg, shape)?.into_str_refs().map_err(|e| self.about_output(arg, e))?;
+        let (name, expected, got) = (&self.signature().outputs[arg].name, slots.len(), elements.len());
         ensure!(
-            slots.len() == elements.len(),
-            InvalidArgument,
-            "{}: output `{}` of shape {shape:?} needs {} strings, got {}",
-            self.signature().name,
-            self.signature().outputs[arg].name,
-            slots.len(),
-            elements.len()
+            got == expected,
+            InvalidArgument for name,
+            "output `{name}` of shape {shape:?} needs {expected} strings, got {got}"
         );
         for (slot, element) in slots.iter_mut().zip(elements) {
             let bytes = element.as_ref();
@@ -480,7 +477,8 @@ impl<'a> OpKernelContext<'a> {
             let made = (self.plan.output_offset(arg)..self.plan.output_offset(arg + 1))
                 .all(|flat| self.slots[flat].get().is_some());
             if !made {
-                bail!(Internal, "{}: the kernel did not make output `{}`", signature.name, output.name);
+                let name = &output.name;
+                bail!(Internal for name, "the kernel did not make output `{name}`");
             }
             #[cfg(debug_assertions)]
             self.check_written(arg)?;

@@ -104,7 +104,7 @@ impl Parallel {
             false => names::read(text, signature, shapes),
         };
         let checked = read.and_then(|parallel| parallel.check(signature).map(|()| parallel));
-        checked.map_err(|why| Error::invalid_argument(format!("{}: `parallel`: {why}", signature.name)))
+        checked.map_err(|why| Error::invalid_argument(format!("`parallel`: {why}")).with_op(&signature.name))
     }
 
     /// Reads the rule of another library's description, which was checked there.

@@ -22,7 +22,7 @@ pub struct Constraint {
     pub left: Dim,
     /// What it has to equal or reach.
     pub right: Dim,
-    /// The op's own message, which names op and arguments: ``Add: dim 0 of input `y` must equal dim 0 of input `x` ``.
+    /// What must hold, without the op: ``dim 0 of input `y` must equal dim 0 of input `x` ``.
     pub message: String,
 }
 

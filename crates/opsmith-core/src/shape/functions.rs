@@ -3,6 +3,7 @@
 //! Those without a parameter are shape functions themselves; those with one return a shape function. Each sets every
 //! output that the op has, unless it says otherwise.
 
+use super::context::Must;
 use super::{Dim, InferenceContext, Shape};
 use crate::{Result, ensure};
 
@@ -13,12 +14,7 @@ fn set_all(c: &mut InferenceContext<'_>, shape: &Shape) -> Result<()> {
 /// Nothing to set: for ops without outputs. Errors when the op has one.
 pub fn no_outputs(c: &mut InferenceContext<'_>) -> Result<()> {
     let outputs = c.num_outputs();
-    ensure!(
-        outputs == 0,
-        Internal,
-        "{}: has {outputs} outputs, its shape function says none",
-        c.signature().name
-    );
+    ensure!(outputs == 0, Internal, "has {outputs} outputs, its shape function says none");
     Ok(())
 }
 
@@ -113,10 +109,9 @@ pub fn matmul(c: &mut InferenceContext<'_>) -> Result<()> {
     let (inner_b, columns) = matrix_dims(c, 1, "transpose_b")?;
     c.merge_as(&inner_a.0, &inner_b.0, |c| {
         let (a, b) = (c.input_label(0), c.input_label(1));
-        format!(
-            "dim {} of {b} must equal dim {} of {a}, as the inner dims of a matrix product",
-            inner_b.1, inner_a.1
-        )
+        let (i, j) = (inner_b.1, inner_a.1);
+        let text = format!("dim {i} of {b} must equal dim {j} of {a}, as the inner dims of a matrix product");
+        Must::of_input(1, text)
     })?;
     let product = c.matrix(rows.0, columns.0);
     c.set_output(0, product)

@@ -120,14 +120,12 @@ impl ShapeTest {
             grouped.push(own.iter().cloned().collect());
         }
         if !rest.is_empty() {
-            let (name, left) = (&self.signature.name, rest.len());
-            return Err(Error::invalid_argument(format!(
-                "{name}: {left} shapes more than inputs in the test"
-            )));
+            let text = format!("{} shapes more than inputs in the test", rest.len());
+            return Err(Error::invalid_argument(text).with_op(&self.signature.name));
         }
         let values = self.values.iter().map(Option::as_ref).collect();
         let mut context = InferenceContext::new(&self.signature, &attrs, grouped)?.with_input_values(values);
-        (self.shape_fn)(&mut context)?;
+        (self.shape_fn)(&mut context).map_err(|error| error.with_op(&self.signature.name))?;
         Ok(context.into_parts())
     }
 
@@ -150,9 +148,9 @@ impl ShapeTest {
         }
         let named = attrs.into_iter().zip(&self.signature.attrs);
         let required = |(value, attr): (Option<AttrValue>, &AttrDef)| {
-            let (op, name) = (&self.signature.name, &attr.name);
             value.ok_or_else(|| {
-                Error::invalid_argument(format!("{op}: attribute `{name}` needs a value in the test"))
+                let text = format!("attribute `{}` needs a value in the test", attr.name);
+                Error::invalid_argument(text).with_op(&self.signature.name)
             })
         };
         named.map(required).collect()

@@ -100,8 +100,7 @@ impl Called<'_> {
         ensure!(
             std::ptr::eq(planned.op, self.op) && planned.plan.is_for(inputs, device.kind),
             InvalidArgument,
-            "{}: the plan of the call is for another op, or for tensors of other dtypes",
-            self.op.signature().name
+            "the plan of the call is for another op, or for tensors of other dtypes"
         );
         self.run_plan(&planned.plan, inputs, device)
     }
@@ -110,9 +109,8 @@ impl Called<'_> {
     #[cold]
     fn without_stream(&self, device: Device) -> Error {
         Error::failed_precondition(format!(
-            "{}: the call is on {device}, and its host, of {} bytes, has no `stream`: it is of a version of the ABI before calls on \
+            "the call is on {device}, and its host, of {} bytes, has no `stream`: it is of a version of the ABI before calls on \
              a card; build the caller with a newer opsmith.h",
-            self.op.signature().name,
             self.host.size
         ))
     }
@@ -152,43 +150,45 @@ unsafe fn with_inputs<R>(
     let op = ops.get(call.op).ok_or_else(|| {
         Error::not_found(format!("library `{}` has {} ops, no op {}", library.name(), ops.len(), call.op))
     })?;
-    let named = |error: Error| error.within(&op.signature().name);
-    // SAFETY: promised by the caller.
-    let (pointers, counts) = unsafe {
-        let pointers = read::slice(call.tensors, call.num_tensors, "the list of tensors").map_err(named)?;
-        let counts = match call.counts.is_null() {
-            true => ONES.get(..call.num_tensors).unwrap_or(&[]),
-            false => read::slice(call.counts, call.num_arguments, "the list of counts").map_err(named)?,
-        };
-        (pointers, counts)
-    };
-    let mut tensors: SmallVec<[Option<Given<'_>>; 8]> = SmallVec::new();
-    // The strides that the caller left out, tensor after tensor.
-    let mut dense: SmallVec<[isize; 24]> = SmallVec::new();
-    for &pointer in pointers {
+    let read = || {
         // SAFETY: promised by the caller.
-        let given = unsafe { given(pointer) }.map_err(named)?;
-        if let Some((_, shape)) = given.filter(|(tensor, _)| tensor.strides.is_null()) {
-            dense.extend_from_slice(&row_major_strides(shape));
-        }
-        tensors.push(given);
-    }
-    let mut inputs: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
-    let mut dense = dense.as_slice();
-    for &given in &tensors {
-        inputs.push(match given {
-            Some((tensor, shape)) => {
-                let left_out = if tensor.strides.is_null() { shape.len() } else { 0 };
-                let strides = dense.split_off(..left_out).unwrap_or_default();
-                // SAFETY: promised by the caller.
-                Some(unsafe { read::view(tensor, shape, strides) }.map_err(named)?)
+        let (pointers, counts) = unsafe {
+            let pointers = read::slice(call.tensors, call.num_tensors, "the list of tensors")?;
+            let counts = match call.counts.is_null() {
+                true => ONES.get(..call.num_tensors).unwrap_or(&[]),
+                false => read::slice(call.counts, call.num_arguments, "the list of counts")?,
+            };
+            (pointers, counts)
+        };
+        let mut tensors: SmallVec<[Option<Given<'_>>; 8]> = SmallVec::new();
+        // The strides that the caller left out, tensor after tensor.
+        let mut dense: SmallVec<[isize; 24]> = SmallVec::new();
+        for &pointer in pointers {
+            // SAFETY: promised by the caller.
+            let given = unsafe { given(pointer) }?;
+            if let Some((_, shape)) = given.filter(|(tensor, _)| tensor.strides.is_null()) {
+                dense.extend_from_slice(&row_major_strides(shape));
             }
-            None => None,
-        });
-    }
-    let inputs = CallInputs { flat: &inputs, counts };
-    let device = one_device(op, inputs.flat).map_err(named)?;
-    body(Called { op, call, host: &host }, inputs, device)
+            tensors.push(given);
+        }
+        let mut inputs: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+        let mut dense = dense.as_slice();
+        for &given in &tensors {
+            inputs.push(match given {
+                Some((tensor, shape)) => {
+                    let left_out = if tensor.strides.is_null() { shape.len() } else { 0 };
+                    let strides = dense.split_off(..left_out).unwrap_or_default();
+                    // SAFETY: promised by the caller.
+                    Some(unsafe { read::view(tensor, shape, strides) }?)
+                }
+                None => None,
+            });
+        }
+        let inputs = CallInputs { flat: &inputs, counts };
+        let device = one_device(op, inputs.flat)?;
+        body(Called { op, call, host: &host }, inputs, device)
+    };
+    read().map_err(|error| error.with_op(&op.signature().name))
 }
 
 /// A tensor that was passed, and its dims.
@@ -232,14 +232,11 @@ pub(super) unsafe fn attributes(
         let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
         // SAFETY: promised by the caller.
         let value = unsafe { read::attr(attr) };
-        let value =
-            value.map_err(|error| error.within(format_args!("{}: attribute `{name}`", signature.name)))?;
+        let value = value.map_err(|error| error.with_argument("attribute", name))?;
         ensure!(
             attrs[index].replace(value).is_none(),
-            InvalidArgument,
-            "{}: attribute `{name}` is given twice",
-            signature.name
-        );
+            InvalidArgument for name,
+            "attribute `{name}` is given twice");
     }
     Ok(attrs)
 }

@@ -9,8 +9,10 @@ use crate::StaticLibrary;
 /// Explains the op that `request` asks for.
 pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str) -> Result<String> {
     let op = op_at(library, op)?;
-    let request = read(op.signature(), request)?;
-    let explanation = op.explain(&attributes(op.signature(), &request["attrs"])?)?;
+    let explanation = read(request)
+        .and_then(|request| attributes(op.signature(), &request["attrs"]))
+        .and_then(|attrs| op.explain(&attrs))
+        .map_err(|error| error.with_op(&op.signature().name))?;
     Ok(json!({
         "formula": explanation.formula,
         "cuda_source": explanation.cuda_source,

@@ -13,8 +13,12 @@ use crate::StaticLibrary;
 /// Infers the shapes that `request` asks for.
 pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str) -> Result<String> {
     let op = op_at(library, op)?;
+    infer(op, request).map_err(|error| error.with_op(&op.signature().name))
+}
+
+fn infer(op: &Op, request: &str) -> Result<String> {
     let signature = op.signature();
-    let request = read(signature, request)?;
+    let request = read(request)?;
     let shapes = arguments(signature, &request["inputs"], "inputs")?;
     let dtypes = arguments(signature, &request["dtypes"], "dtypes")?;
     let attrs = attributes(signature, &request["attrs"])?;
@@ -25,14 +29,13 @@ pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str)
             list.map(|list| list.iter().map(Shape::from_json).collect::<Result<Vec<_>>>()).transpose()
         })
         .collect::<Result<Vec<_>>>()?;
-    let values = values(signature, &request["values"])?;
+    let values = values(&request["values"])?;
     let mut context = InferenceContext::new(signature, &resolved.attrs, shapes)?;
     if let Some(values) = &values {
         ensure!(
             values.len() == context.num_inputs(),
             InvalidArgument,
-            "{}: `values` of the request must be a list of {} values or nulls, one for each tensor, got {}",
-            signature.name,
+            "`values` of the request must be a list of {} values or nulls, one for each tensor, got {}",
             context.num_inputs(),
             values.len()
         );
@@ -50,11 +53,11 @@ pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str)
 }
 
 /// The values of the tensors that are constants, where the request tells any.
-fn values(signature: &Signature, values: &Value) -> Result<Option<Vec<Option<TensorValue>>>> {
+fn values(values: &Value) -> Result<Option<Vec<Option<TensorValue>>>> {
     let Some(values) = values.as_array() else { return Ok(None) };
     let value = |json: &Value| match json {
         Value::Null => Ok(None),
-        json => TensorValue::from_json(json).map(Some).map_err(|error| error.within(&signature.name)),
+        json => TensorValue::from_json(json).map(Some),
     };
     values.iter().map(value).collect::<Result<_>>().map(Some)
 }
@@ -65,8 +68,7 @@ fn arguments<'a>(signature: &Signature, lists: &'a Value, what: &str) -> Result<
     let Some(lists) = lists else {
         bail!(
             InvalidArgument,
-            "{}: `{what}` of the request must be a list of {} lists, one for each input",
-            signature.name,
+            "`{what}` of the request must be a list of {} lists, one for each input",
             signature.inputs.len()
         );
     };
@@ -74,8 +76,8 @@ fn arguments<'a>(signature: &Signature, lists: &'a Value, what: &str) -> Result<
         Value::Null => Ok(None),
         Value::Array(list) => Ok(Some(list)),
         other => {
-            let (op, arg) = (&signature.name, &arg.name);
-            bail!(InvalidArgument, "{op}: `{what}` of input `{arg}` must be a list or null, got {other}")
+            let arg = &arg.name;
+            bail!(InvalidArgument for arg, "`{what}` of input `{arg}` must be a list or null, got {other}")
         }
     };
     lists.iter().zip(&signature.inputs).map(read).collect()
@@ -90,9 +92,8 @@ pub(super) fn op_at(library: &'static StaticLibrary, index: usize) -> Result<&'s
 }
 
 /// A request to an op, which is JSON.
-pub(super) fn read(signature: &Signature, request: &str) -> Result<Value> {
-    serde_json::from_str(request)
-        .map_err(|error| Error::invalid_argument(format!("{}: request {error}", signature.name)))
+pub(super) fn read(request: &str) -> Result<Value> {
+    serde_json::from_str(request).map_err(|error| Error::invalid_argument(format!("request {error}")))
 }
 
 /// The attributes that a request gives, in the definition's order.
@@ -103,7 +104,7 @@ pub(super) fn attributes(signature: &Signature, values: &Value) -> Result<Vec<Op
         attrs[index] = Some(
             signature.attrs[index]
                 .value_from_json(value)
-                .map_err(|error| error.within(format_args!("{}: attribute `{name}`", signature.name)))?,
+                .map_err(|error| error.with_argument("attribute", name))?,
         );
     }
     Ok(attrs)
@@ -116,7 +117,7 @@ fn resolve(
 ) -> Result<opsmith_core::def::Resolved> {
     let read = |(list, arg): (&Option<&Vec<Value>>, &ArgDef)| {
         let read = list.map(|list| list.iter().map(dtype).collect::<Result<Vec<_>>>()).transpose();
-        read.map_err(|error| error.within(format_args!("{}: input `{}`", signature.name, arg.name)))
+        read.map_err(|error| error.with_argument("input", &arg.name))
     };
     let dtypes = dtypes.iter().zip(&signature.inputs).map(read).collect::<Result<Vec<_>>>()?;
     let mut arguments = Vec::with_capacity(dtypes.len());
@@ -127,9 +128,8 @@ fn resolve(
             Some(list) => {
                 ensure!(
                     list.len() == 1,
-                    InvalidArgument,
-                    "{}: input `{}` is one tensor, got {} dtypes",
-                    signature.name,
+                    InvalidArgument for &arg.name,
+                    "input `{}` is one tensor, got {} dtypes",
                     arg.name,
                     list.len()
                 );

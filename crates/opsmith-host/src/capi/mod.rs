@@ -8,6 +8,7 @@ mod program;
 mod read;
 
 use std::ffi::CString;
+use std::ptr::null;
 
 use opsmith_abi::{
     OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithProgram,
@@ -229,11 +230,11 @@ fn register(library: &'static StaticLibrary, key: &str) -> Result<()> {
     (host.register)(library)
 }
 
-/// An error on the heap, with the text that it points to.
+/// An error on the heap, with the texts that it points to.
 #[repr(C)]
 struct Failure {
     header: OpsmithError,
-    message: CString,
+    texts: [Option<CString>; 3],
 }
 
 /// Runs `body`; a failure or a panic becomes an error for the caller to free.
@@ -246,21 +247,21 @@ fn guard(body: impl FnOnce() -> Result<()>) -> *mut OpsmithError {
 
 #[cold]
 fn give_error(error: &Error) -> *mut OpsmithError {
-    // A NUL inside a message would end it early; nothing else is lost.
-    let message = CString::new(error.message().replace('\0', "\u{fffd}")).unwrap_or_default();
-    let header = OpsmithError {
-        size: size_of::<OpsmithError>(),
-        code: error.code() as i32,
-        message: message.as_ptr(),
-    };
-    Box::into_raw(Box::new(Failure { header, message })).cast()
+    // A NUL inside a text would end it early; nothing else is lost.
+    let texts = [error.op(), error.argument(), Some(error.text())]
+        .map(|text| text.map(|text| CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()));
+    let [op, argument, text] =
+        texts.each_ref().map(|text| text.as_ref().map_or(null(), |text| text.as_ptr()));
+    let header =
+        OpsmithError { size: size_of::<OpsmithError>(), code: error.code() as i32, op, argument, text };
+    Box::into_raw(Box::new(Failure { header, texts })).cast()
 }
 
 unsafe extern "C" fn error_free(error: *mut OpsmithError) {
     if !error.is_null() {
         // SAFETY: the caller gives back what `guard` made, once.
         let failure = unsafe { Box::from_raw(error.cast::<Failure>()) };
-        drop(failure.message);
+        drop(failure.texts);
     }
 }
 

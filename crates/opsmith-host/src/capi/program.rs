@@ -36,10 +36,10 @@ pub(super) unsafe fn tell(
 ) -> Result<*const OpsmithProgram> {
     let op = op_at(library, op)?;
     // SAFETY: promised by the caller.
-    let attrs = unsafe { attributes(op.signature(), attrs, num_attrs) }?;
-    let Some(program) = op.program(&attrs)? else { return Ok(null()) };
-    let told = told(&program).map_err(|error| error.within(&op.signature().name))?;
-    Ok(Box::into_raw(Box::new(told)).cast())
+    let attrs = unsafe { attributes(op.signature(), attrs, num_attrs) };
+    let program = attrs.and_then(|attrs| op.program(&attrs)?.as_ref().map(told).transpose());
+    let program = program.map_err(|error| error.with_op(&op.signature().name))?;
+    Ok(program.map_or_else(null, |told| Box::into_raw(Box::new(told)).cast_const().cast()))
 }
 
 fn told(program: &Program) -> Result<Told> {

@@ -127,7 +127,7 @@ pub(super) unsafe fn views<'a>(
             continue;
         }
         for (buffer, strides) in inputs.by_ref().take(count) {
-            let about = |error: Error| error.within(format_args!("input `{}`", def.name));
+            let about = |error: Error| error.with_argument("input", &def.name);
             // SAFETY: promised by the caller.
             unsafe {
                 let data = match def.is_ref {

@@ -53,13 +53,13 @@ impl Attributes {
             // SAFETY: XLA gives as many kinds, names and values as it says.
             let (kind, name, value) =
                 unsafe { (*attrs.kinds.add(i), text(&**attrs.names.add(i))?, *attrs.values.add(i)) };
-            let named = |error: Error| error.within(format_args!("attribute `{name}`"));
+            let named = |error: Error| error.with_argument("attribute", name);
             // The definition's own names go before ours.
             let Some(index) = signature.attr_index(name) else {
                 if let (ffi::STRING, Some(input)) = (kind, signature.input_index(name)) {
                     // SAFETY: the kind is that of the value.
                     let text = unsafe { text(&*value.cast()) }?;
-                    let about = |error: Error| error.within(format_args!("input `{name}`"));
+                    let about = |error: Error| error.with_argument("input", name);
                     read.constants.push((input, constant(&signature.inputs[input], text).map_err(about)?));
                     continue;
                 }
@@ -71,7 +71,7 @@ impl Attributes {
                 // SAFETY: the kind is that of the value.
                 match unsafe { value_of(kind, value) }.map_err(named)? {
                     AttrValue::Int(bits) => *mask = bits as u64,
-                    other => bail!(InvalidArgument, "attribute `{name}` is an int, got {other}"),
+                    other => bail!(InvalidArgument for name, "attribute `{name}` is an int, got {other}"),
                 }
                 continue;
             };

@@ -79,7 +79,16 @@ pub unsafe fn handle(
     match outcome {
         Ok(()) => std::ptr::null_mut(),
         // SAFETY: as above; XLA gives its functions with every call that computes.
-        Err(error) => unsafe { (*frame.api).error(&error) },
+        Err(error) => unsafe { (*frame.api).error(&named(library, index, error)) },
+    }
+}
+
+/// The error of the op at this position, unless it is that the library has none.
+#[cold]
+fn named(library: &'static StaticLibrary, index: usize, error: Error) -> Error {
+    match library.get() {
+        Ok(library) => error.with_op(&library.ops()[index].signature().name),
+        Err(_) => error,
     }
 }
 
@@ -119,7 +128,7 @@ fn traits(library: &StaticLibrary, index: usize, kind: DeviceKind) -> u32 {
 /// Refuses an op without a kernel for a kind of device: when a program is compiled, where XLA asks then.
 fn check_kernel(op: &Op, kind: DeviceKind) -> Result<()> {
     let is_there = op.kernels().iter().any(|kernel| kernel.device() == kind);
-    ensure!(is_there, Unimplemented, "{}: has no {kind} kernel", op.signature().name);
+    ensure!(is_there, Unimplemented, "has no {kind} kernel");
     Ok(())
 }
 
@@ -133,11 +142,9 @@ fn refuse_host_inputs(op: &Op, attrs: &Attributes) -> Result<()> {
     };
     let Some(name) = names.find(|name| is_on_card(name)) else { return Ok(()) };
     bail!(
-        InvalidArgument,
-        "{}: input `{name}` is read in CPU memory, and JAX has its arrays on the card: give it as a list or a number, \
-         which becomes part of the program",
-        op.signature().name
-    )
+        InvalidArgument for name,
+        "input `{name}` is read in CPU memory, and JAX has its arrays on the card: give it as a list or a number, \
+         which becomes part of the program")
 }
 
 /// # Safety
@@ -150,32 +157,31 @@ unsafe fn run(
 ) -> Result<()> {
     let op = &library.get()?.ops()[index];
     let signature = op.signature();
-    let named = |error: Error| op.name_in(error);
     // SAFETY: promised by the caller.
     let (api, buffers, results, attrs) = unsafe {
-        let attrs = Attributes::read(signature, &frame.attrs).map_err(named)?;
+        let attrs = Attributes::read(signature, &frame.attrs)?;
         (&*frame.api, frame.inputs.get(), frame.outputs.get(), attrs)
     };
     if kind == DeviceKind::Cuda {
         check_kernel(op, kind)?;
         refuse_host_inputs(op, &attrs)?;
     }
-    let counts = arguments::counts(signature, &attrs, buffers.len()).map_err(named)?;
+    let counts = arguments::counts(signature, &attrs, buffers.len())?;
     let changed = arguments::changed(signature, &attrs, &counts);
     let (results, changed) = results.split_at(results.len().saturating_sub(changed));
     // SAFETY: promised by the caller.
     let strides = unsafe { arguments::strides(buffers) };
     // SAFETY: as above.
-    let place = unsafe { Place::of(kind, api, frame.context) }.map_err(named)?;
+    let place = unsafe { Place::of(kind, api, frame.context) }?;
     let scratch = Scratch::default();
-    let constants = arguments::constants(&attrs, &scratch).map_err(named)?;
+    let constants = arguments::constants(&attrs, &scratch)?;
     let (device, strides, constants) = (place.device, &strides, &constants);
     let given = Given { device, buffers, strides, changed, constants };
     // SAFETY: as above.
-    let views = unsafe { arguments::views(signature, &attrs, &counts, &given) }.map_err(named)?;
+    let views = unsafe { arguments::views(signature, &attrs, &counts, &given) }?;
     let inputs = CallInputs { flat: &views, counts: &counts };
     let plan = op.plan(&Request { inputs, attrs: &attrs.values, device: kind })?;
-    let outputs = arguments::outputs(signature, &plan, attrs.wanted, results).map_err(named)?;
+    let outputs = arguments::outputs(signature, &plan, attrs.wanted, results)?;
     // SAFETY: both are XLA's, of the call that runs.
     let temps = unsafe { DeviceTemps::new(api, frame.context) };
     let (context, capturable) = (frame.context, plan.is_capturable());

@@ -74,6 +74,7 @@ functions! {
     TF_NewStatus: fn() -> RawStatus;
     TF_DeleteStatus: fn(RawStatus);
     TF_SetStatus: fn(RawStatus, i32, *const c_char);
+    TF_SetPayload: fn(RawStatus, *const c_char, *const c_char);
     TF_GetCode: fn(RawStatus) -> i32;
     TF_Message: fn(RawStatus) -> *const c_char;
     TF_DeleteBuffer: fn(RawBuffer);
@@ -244,15 +245,23 @@ impl Drop for Status<'_> {
     }
 }
 
-/// Makes a status say this error.
+/// Makes a status say this error. That it is an op's own is told by a payload, and by one alone: TensorFlow leaks the status of
+/// an eager call.
 ///
 /// # Safety
 /// `status` must be live.
 pub(super) unsafe fn set_status(api: &Api, status: *mut c_void, error: &Error) {
     // A NUL inside a message would end it early.
-    let message = CString::new(error.message().replace('\0', "\u{fffd}")).unwrap_or_default();
-    // SAFETY: promised by the caller; the codes are TensorFlow's.
-    unsafe { (api.functions.TF_SetStatus)(status, error.code() as i32, message.as_ptr()) };
+    let own = |text: &str| CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default();
+    let message = own(&error.message());
+    let op = error.op().map(own);
+    // SAFETY: promised by the caller; the codes are TensorFlow's, and it copies what it is given.
+    unsafe {
+        (api.functions.TF_SetStatus)(status, error.code() as i32, message.as_ptr());
+        if let Some(op) = op {
+            (api.functions.TF_SetPayload)(status, c"opsmith.op".as_ptr(), op.as_ptr());
+        }
+    }
 }
 
 /// A buffer that is ours to free.

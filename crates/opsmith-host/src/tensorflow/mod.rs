@@ -122,7 +122,8 @@ unsafe fn infer(library: &'static StaticLibrary, index: usize, context: ShapeCon
         let registered = library.tensorflow.registered()?;
         let op = &library.get()?.ops()[index];
         // SAFETY: passed on from TensorFlow.
-        unsafe { shapes::infer(registered.api, op, &registered.bindings[index], context) }
+        let inferred = unsafe { shapes::infer(registered.api, op, &registered.bindings[index], context) };
+        inferred.map_err(|error| error.with_op(&op.signature().name))
     });
     if let (Err(error), Ok(Some(api))) = (inferred, Api::find()) {
         // SAFETY: the status is TensorFlow's, live until this returns.

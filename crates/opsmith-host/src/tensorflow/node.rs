@@ -56,9 +56,11 @@ impl Node {
             unsafe { (api.functions.TF_OpKernelConstruction_GetNodeDef)(construction, status.raw()) };
         let node = BufferGuard { api, buffer };
         status.check()?;
-        let given = Given::read(op.signature(), binding, node.bytes().unwrap_or(&[]))
-            .map_err(|error| error.within(&op.signature().name))?;
-        let (counts, dtypes) = given.inputs(op.signature())?;
+        let given = Given::read(op.signature(), binding, node.bytes().unwrap_or(&[]));
+        let named = |error: Error| error.with_op(&op.signature().name);
+        let (given, (counts, dtypes)) = given
+            .and_then(|given| given.inputs(op.signature()).map(|inputs| (given, inputs)))
+            .map_err(named)?;
         let stand_in = |dtype: Option<DType>| {
             // SAFETY: there are no elements.
             dtype.map(|dtype| unsafe {
@@ -80,7 +82,7 @@ impl Node {
         // SAFETY: promised by the caller.
         let call = unsafe { Call::new(self.api, context) };
         if let Err(error) = panic::catch(|| self.compute(&call)) {
-            call.fail(&error);
+            call.fail(&error.with_op(&self.op.signature().name));
         }
     }
 
@@ -156,9 +158,8 @@ impl Given {
         let int = AttrType { base: AttrBase::Int, list: false };
         for (name, value) in proto::node_attrs(node) {
             let name = std::str::from_utf8(name).unwrap_or_default();
-            let read = |ty| {
-                proto::attr_value(ty, value).map_err(|error| error.within(format_args!("attribute `{name}`")))
-            };
+            let read =
+                |ty| proto::attr_value(ty, value).map_err(|error| error.with_argument("attribute", name));
             let is_it = |other: &Option<String>| other.as_deref() == Some(name);
             if let Some(index) = binding.attrs.iter().position(|attr| attr == name) {
                 let def = &signature.attrs[index];
@@ -168,7 +169,7 @@ impl Given {
                 given.presence[input] = match count {
                     0 | 1 => count as usize,
                     _ => bail!(
-                        InvalidArgument,
+                        InvalidArgument for &signature.inputs[input].name,
                         "input `{}` may be absent, so it is a list of at most 1 tensor, got {count}",
                         signature.inputs[input].name
                     ),
@@ -184,8 +185,8 @@ impl Given {
     /// How many tensors each input holds, and the dtype of each.
     fn inputs(&self, signature: &Signature) -> Result<(Vec<usize>, Vec<Option<DType>>)> {
         let missing = |attr: usize| {
-            let (op, attr) = (&signature.name, &signature.attrs[attr].name);
-            Error::internal(format!("{op}: TensorFlow's node lacks attribute `{attr}`"))
+            let name = &signature.attrs[attr].name;
+            Error::internal(format!("TensorFlow's node lacks attribute `{name}`")).naming(name)
         };
         let (mut counts, mut dtypes) = (Vec::new(), Vec::new());
         for (arg, &presence) in signature.inputs.iter().zip(&self.presence) {

@@ -14,9 +14,12 @@ thread_local! {
 
 /// Keeps `library::op: what happened` for [`throw`].
 pub(super) fn remember(library: &str, signature: &Signature, error: &Error) {
-    let own = error.message().strip_prefix(signature.name.as_str());
-    let text = own.and_then(|rest| rest.strip_prefix(": ")).unwrap_or(error.message());
-    remember_text(&format!("{library}::{}: {text}", signature.snake_name()));
+    let name = format!("{library}::{}", signature.snake_name());
+    remember_text(&match error.op() {
+        Some(op) if op == signature.name => error.message_with(|_| name),
+        // It has no op yet, or is of another op, which this one called.
+        _ => format!("{name}: {}", error.message()),
+    });
 }
 
 /// Keeps a message for [`throw`].

@@ -136,7 +136,7 @@ unsafe fn run(registered: &Registered, op: &Op, binding: &Binding, stack: *mut u
             // SAFETY: the arguments keep their tensors until the end of this function.
             match unsafe { value::view(shim, handle, def.is_ref) } {
                 Ok(view) => views.push(Some(view)),
-                Err(error) => return Err(error.within(format_args!("input `{}`", def.name))),
+                Err(error) => return Err(error.with_argument("input", &def.name)),
             }
         }
     }
@@ -183,7 +183,8 @@ fn announce_changes(shim: &Shim, signature: &Signature, arguments: &Arguments<'_
                 let made_there = why.to_lowercase().contains("inference");
                 let advice =
                     if made_there { "; pass a clone of what was made in inference mode" } else { "" };
-                bail!(FailedPrecondition, "input `{}` cannot be changed in place{advice}: {why}", def.name);
+                let name = &def.name;
+                bail!(FailedPrecondition for name, "input `{name}` cannot be changed in place{advice}: {why}");
             }
         }
     }

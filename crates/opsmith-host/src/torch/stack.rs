@@ -111,9 +111,9 @@ impl<'s> Arguments<'s> {
 fn about(signature: &Signature, slot: Slot, error: Error) -> Error {
     match slot {
         Slot::Tensor(arg) | Slot::OptionalTensor(arg) | Slot::TensorList(arg) => {
-            error.within(format_args!("input `{}`", signature.inputs[arg].name))
+            error.with_argument("input", &signature.inputs[arg].name)
         }
-        Slot::Attr { index, .. } => error.within(format_args!("attribute `{}`", signature.attrs[index].name)),
+        Slot::Attr { index, .. } => error.with_argument("attribute", &signature.attrs[index].name),
         Slot::Wanted => error,
     }
 }

@@ -15,16 +15,16 @@ pub(super) fn check(
     facts: &Facts,
 ) -> Result<()> {
     check_results(body, arguments, facts)?;
-    let (name, axes) = (facts.name, arguments.axes);
+    let axes = arguments.axes;
     if let Some((axis, _)) = body.limits().iter().find(|(axis, _)| sizes[axis.index()].is_none()) {
         let axis = axes[axis.index()];
         bail!(
             InvalidArgument,
-            "{name}: the smallest or largest numbers lie along the axis `{axis}`, whose size the signature has to say: `{axis} = 3`, or an \
+            "the smallest or largest numbers lie along the axis `{axis}`, whose size the signature has to say: `{axis} = 3`, or an \
              attribute"
         );
     }
-    check_taken(body.taken(), |axis| sizes[axis.index()], axes, name)
+    check_taken(body.taken(), |axis| sizes[axis.index()], axes)
 }
 
 /// A result has to lie on the axes of its output, and all axes are the signature's.
@@ -34,10 +34,10 @@ fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<(
     let named = of_limits.chain(body.taken().iter().map(|(axis, _)| *axis)).map(Axes::of);
     let used = named.fold(body.used_axes(), Axes::union);
     if let Some(axis) = used.iter().find(|axis| axis.index() >= count) {
-        let (name, position) = (facts.name, axis.index());
+        let position = axis.index();
         bail!(
             InvalidArgument,
-            "{name}: its function uses the axis of position {position}, and its signature has {count} axes"
+            "its function uses the axis of position {position}, and its signature has {count} axes"
         );
     }
     let named = |axes: Axes| {
@@ -47,9 +47,8 @@ fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<(
     for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {
         ensure!(
             own == said || arguments.spreads && own.is_within(said),
-            InvalidArgument,
-            "{}: its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
-            facts.name,
+            InvalidArgument for name,
+            "its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
             named(said),
             named(own)
         );
@@ -62,14 +61,13 @@ pub(super) fn check_taken(
     taken: &[(Axis, usize)],
     size: impl Fn(Axis) -> Option<usize>,
     axes: &[&str],
-    name: &str,
 ) -> Result<()> {
     for &(axis, position) in taken {
         let Some(size) = size(axis) else { continue };
         ensure!(
             position < size,
             InvalidArgument,
-            "{name}: takes the number at position {position} along the axis `{}`, whose size is {size}: positions begin at 0",
+            "takes the number at position {position} along the axis `{}`, whose size is {size}: positions begin at 0",
             axes[axis.index()]
         );
     }
@@ -80,7 +78,6 @@ pub(super) fn check_taken(
 pub(super) fn own_sizes(
     construction: &OpKernelConstruction<'_>,
     arguments: &Arguments,
-    name: &str,
 ) -> Result<Vec<Option<usize>>> {
     let size = |size: &AxisSize| match *size {
         AxisSize::Given | AxisSize::Axis(_) => Ok(None),
@@ -89,8 +86,9 @@ pub(super) fn own_sizes(
             let given: i64 = construction.attr(attr)?;
             let size = usize::try_from(given).map_err(|_| {
                 Error::invalid_argument(format!(
-                    "{name}: attribute `{attr}` is the size of an axis and must be at least 0, got {given}"
+                    "attribute `{attr}` is the size of an axis and must be at least 0, got {given}"
                 ))
+                .naming(attr)
             });
             size.map(Some)
         }

@@ -13,7 +13,7 @@ use crate::facts::{Facts, Reading};
 pub(super) fn declared<B: AxesBody>(def: OpDef, order: usize, reading: &Reading) -> OpDef {
     let arguments = &Arguments::of::<B>(&reading.saved);
     let bodies = bodies(&def, &|construction| {
-        Ok((B::new(construction)?.trace(), own_sizes(construction, arguments, B::FACTS.name)?))
+        Ok((B::new(construction)?.trace(), own_sizes(construction, arguments)?))
     });
     let free = free(arguments, &bodies);
     let def = def.parallel(&B::FACTS.parallel(order, reading, |like| argument(arguments, like, free)));
@@ -57,7 +57,8 @@ fn fault(def: &OpDef, arguments: &Arguments, facts: &Facts, bodies: &[Option<Bod
         check(graph, sizes, arguments, facts).err()
     };
     let faults: Option<Vec<Error>> = tried.iter().map(check).collect();
-    faults?.into_iter().next()
+    // The gradients' ops have the body of this one.
+    faults?.into_iter().next().map(|error| error.with_op(facts.name))
 }
 
 fn free(arguments: &Arguments, bodies: &[Option<Body>]) -> Axes {

@@ -95,7 +95,7 @@ fn program<B: AxesBody>(construction: &OpKernelConstruction<'_>) -> Result<Optio
 
 fn explained<B: AxesBody>(construction: &OpKernelConstruction<'_>, order: usize) -> Result<Explanation> {
     let (facts, arguments) = (&B::FACTS, Arguments::of::<B>(&[]));
-    check(&trace::<B>(construction)?, &own_sizes(construction, &arguments, facts.name)?, &arguments, facts)?;
+    check(&trace::<B>(construction)?, &own_sizes(construction, &arguments)?, &arguments, facts)?;
     let (graph, reading) = facts.derived(trace::<B>, construction, order)?;
     let arguments = Arguments::of::<B>(&reading.saved);
     let Family { inputs, outputs } = facts.family(order, &reading);
@@ -115,7 +115,7 @@ fn explain(
     let signature = construction.signature();
     let dtype: DType = construction.attr("T")?;
     let Some(cuda) = cuda_type(dtype) else {
-        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+        bail!(Internal, "no body computes with {dtype}");
     };
     let names = [&inputs.0, &outputs.0].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
     let graph = graph.with_names(&names[0], &names[1]).with_axis_names(axes);
@@ -225,7 +225,7 @@ impl Computation {
         order: usize,
     ) -> Result<Computation> {
         let (body, own) = (trace(construction)?, arguments(&[]));
-        let sizes = own_sizes(construction, &own, facts.name)?;
+        let sizes = own_sizes(construction, &own)?;
         check(&body, &sizes, &own, facts)?;
         let (graph, reading) = facts.derived(trace, construction, order)?;
         let (limits, taken) = (body.limits().to_vec(), body.taken().to_vec());
@@ -258,7 +258,7 @@ impl Computation {
     }
 
     fn run(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
-        self.check_limits(context, call)?;
+        self.check_limits(call)?;
         self.check_positions(context, call)?;
         let dims = call.dims();
         let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
@@ -298,26 +298,25 @@ impl Computation {
     }
 
     /// What gives so many numbers of an axis has to find them there.
-    fn check_limits(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
+    fn check_limits(&self, call: &Call<'_>) -> Result<()> {
         let (exact, most) = self.exact;
         if let Some(axis) = exact.iter().find(|axis| call.sizes[axis.index()] > most) {
             bail!(
                 InvalidArgument,
-                "{}: positions along the axis `{}`, of {} numbers, are told apart, which this dtype does up to {most}; float64 does",
-                context.signature().name,
+                "positions along the axis `{}`, of {} numbers, are told apart, which this dtype does up to {most}; float64 does",
                 self.arguments.axes[axis.index()],
                 call.sizes[axis.index()]
             );
         }
         for &(axis, most) in &self.limits {
             let (size, there) = (call.sizes[axis.index()], call.sizes[most.index()]);
-            let (op, names) = (&context.signature().name, self.arguments.axes);
+            let names = self.arguments.axes;
             let asked = match self.arguments.sizes[axis.index()] {
                 AxisSize::Attr(attr) => {
-                    format!("{op}: attribute `{attr}` asks for the {size} smallest or largest")
+                    format!("attribute `{attr}` asks for the {size} smallest or largest")
                 }
                 _ => {
-                    format!("{op}: the axis `{}` is for the {size} smallest or largest", names[axis.index()])
+                    format!("the axis `{}` is for the {size} smallest or largest", names[axis.index()])
                 }
             };
             ensure!(size <= MOST_SMALLEST, InvalidArgument, "{asked}, and at most {MOST_SMALLEST} are given");
@@ -329,7 +328,7 @@ impl Computation {
             );
         }
         let size = |axis: Axis| Some(call.sizes[axis.index()]);
-        check_taken(&self.taken, size, self.arguments.axes, &context.signature().name)
+        check_taken(&self.taken, size, self.arguments.axes)
     }
 
     /// A position has to be somewhere.
@@ -345,8 +344,7 @@ impl Computation {
             if let Some(axis) = axes.iter().find(|axis| call.sizes[axis.index()] == 0) {
                 bail!(
                     InvalidArgument,
-                    "{}: the axis `{}` has no positions, so none is that of the largest or smallest",
-                    context.signature().name,
+                    "the axis `{}` has no positions, so none is that of the largest or smallest",
                     self.arguments.axes[axis.index()]
                 );
             }

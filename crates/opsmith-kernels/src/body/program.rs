@@ -30,13 +30,12 @@ pub struct AxesKernel {
 #[diagnostic::do_not_recommend]
 impl OpKernel for AxesKernel {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        let op = construction.signature().name.clone();
         let text: String = construction.attr("program")?;
         let graph = match Graph::parse(&text) {
             Ok(graph) => graph,
-            Err(error) => bail!(InvalidArgument, "{op}: attribute `program` is no program: {error}"),
+            Err(error) => bail!(InvalidArgument for "program", "attribute `program` is no program: {error}"),
         };
-        let space = space(&op, &construction.attr::<Vec<i64>>("space")?)?;
+        let space = space(&construction.attr::<Vec<i64>>("space")?)?;
         let of_dims = |dims: &mut dyn Iterator<Item = usize>| {
             let axes = dims.filter_map(|dim| space[dim]).map(|axis| Axes::of(Axis::new(axis)));
             axes.fold(Axes::NONE, Axes::union)
@@ -45,17 +44,17 @@ impl OpKernel for AxesKernel {
         let used = axes.iter().copied().fold(graph.used_axes(), Axes::union);
         ensure!(
             used.is_within(of_dims(&mut (0..space.len()))) && axes.len() <= MOST,
-            InvalidArgument,
-            "{op}: attribute `program` must be over axes that `space` has, and with at most {MOST} inputs and outputs"
+            InvalidArgument for "program",
+            "attribute `program` must be over axes that `space` has, and with at most {MOST} inputs and outputs"
         );
-        let dims = lies(&op, &construction.attr::<Vec<i64>>("dims")?, axes.len(), space.len())?;
+        let dims = lies(&construction.attr::<Vec<i64>>("dims")?, axes.len(), space.len())?;
         let num_inputs = graph.input_count();
         for (argument, (dims, axes)) in dims.iter().zip(&axes).enumerate() {
             let own = of_dims(&mut dims.iter().flatten().copied());
             ensure!(
                 if argument < num_inputs { own.is_within(*axes) } else { own == *axes },
                 InvalidArgument,
-                "{op}: argument {argument}, inputs and then outputs, has dims of the axes {own:?} by attribute `dims`, and is on {axes:?} by \
+                "argument {argument}, inputs and then outputs, has dims of the axes {own:?} by attribute `dims`, and is on {axes:?} by \
                  `program`"
             );
         }
@@ -64,7 +63,6 @@ impl OpKernel for AxesKernel {
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        let op = &context.signature().name;
         let inputs = context.input_list(0)?;
         let wanted: SmallVec<[usize; 8]> = (0..context.output_count(0)?).collect();
         let (given, expected) =
@@ -72,7 +70,7 @@ impl OpKernel for AxesKernel {
         ensure!(
             given == expected,
             InvalidArgument,
-            "{op}: the program has {} inputs and {} outputs, got {} and {}",
+            "the program has {} inputs and {} outputs, got {} and {}",
             expected.0,
             expected.1,
             given.0,
@@ -83,7 +81,7 @@ impl OpKernel for AxesKernel {
             let (rank, shapes) = (self.space.len(), shapes.join(", "));
             bail!(
                 InvalidArgument,
-                "{op}: expected inputs that broadcast to one shape of rank {rank}, got {shapes}"
+                "expected inputs that broadcast to one shape of rank {rank}, got {shapes}"
             );
         };
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
@@ -106,23 +104,23 @@ impl OpKernel for AxesKernel {
 }
 
 /// The axis of each dim of a space.
-fn space(op: &str, axes: &[i64]) -> Result<Vec<Option<usize>>> {
+fn space(axes: &[i64]) -> Result<Vec<Option<usize>>> {
     ensure!(
         axes.len() <= MOST,
-        InvalidArgument,
-        "{op}: attribute `space` must have at most {MOST} numbers, got {}",
+        InvalidArgument for "space",
+        "attribute `space` must have at most {MOST} numbers, got {}",
         axes.len()
     );
     let axis = |&axis: &i64| position(axis, Axis::MOST);
     let axes: Option<Vec<Option<usize>>> = axes.iter().map(axis).collect();
     let Some(axes) = axes else {
-        bail!(InvalidArgument, "{op}: attribute `space` must have numbers from -1 to below {}", Axis::MOST);
+        bail!(InvalidArgument for "space", "attribute `space` must have numbers from -1 to below {}", Axis::MOST);
     };
     Ok(axes)
 }
 
 /// Which dims of a space of this rank so many arguments have.
-fn lies(op: &str, numbers: &[i64], count: usize, rank: usize) -> Result<Vec<Vec<Option<usize>>>> {
+fn lies(numbers: &[i64], count: usize, rank: usize) -> Result<Vec<Vec<Option<usize>>>> {
     let mut rest = numbers;
     let mut lie = || {
         let (&own, more) = rest.split_first()?;
@@ -137,8 +135,8 @@ fn lies(op: &str, numbers: &[i64], count: usize, rank: usize) -> Result<Vec<Vec<
     match lies.filter(|_| rest.is_empty()) {
         Some(lies) => Ok(lies),
         None => bail!(
-            InvalidArgument,
-            "{op}: attribute `dims` must have for each of {count} arguments how many dims it has, and then these, each once and from -1 to \
+            InvalidArgument for "dims",
+            "attribute `dims` must have for each of {count} arguments how many dims it has, and then these, each once and from -1 to \
              below {rank}, got {numbers:?}"
         ),
     }

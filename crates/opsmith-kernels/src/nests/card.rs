@@ -63,7 +63,7 @@ impl OnCard {
         let signature = construction.signature();
         let dtype: DType = construction.attr("T")?;
         let Some(element) = cuda_type(dtype) else {
-            bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+            bail!(Internal, "no body computes with {dtype}");
         };
         let name = signature.snake_name();
         let (sources, nests) = (Sources::default(), Kept::default());
@@ -107,7 +107,7 @@ impl OnCard {
             let is_own = |axis: Option<usize>| axis.is_none_or(|axis| axes.has(Axis::new(axis)));
             let own: Vec<usize> = (0..space.dims.len()).filter(|dim| is_own(space.dims[*dim].axis)).collect();
             let shape: Extents = own.iter().map(|dim| space.dims[*dim].size).collect();
-            let bytes = bytes_of(&context.signature().name, &shape, size)?;
+            let bytes = bytes_of(&shape, size)?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
             let strides = dense(space, &own);
             operands.push(Placed { data, is_absent: false, kind: Kind::Number, strides });
@@ -136,7 +136,7 @@ impl OnCard {
         let size = |dim: &usize| space.dims[*dim].size;
         let order: Vec<usize> = summed.iter().chain(&kept).copied().collect();
         let all: Extents = order.iter().map(size).collect();
-        let bytes = bytes_of(&context.signature().name, &all, self.dtype.size())?;
+        let bytes = bytes_of(&all, self.dtype.size())?;
         let from = context.device_temp(bytes.max(1))?.as_ptr();
         let own = kept.iter().map(size).collect();
         Ok(Some((Repeated { from, all, to: output.data, own }, dense(space, &order))))
@@ -191,14 +191,13 @@ impl OnCard {
                     (tiles, launch.grid([tiles.min(BUSY), 1, 1]).block([threads, 1, 1]))
                 }
             };
-            let name = &context.signature().name;
-            let layout = dims.layout(name, units, &sizes, placed.len(), index)?;
+            let layout = dims.layout(units, &sizes, placed.len(), index)?;
             let parameters = [operands(&data), attributes(self.graph.attributes()), layout];
             let bytes = parameters.iter().map(Vec::len).sum::<usize>();
             ensure!(
                 bytes <= MOST_PARAMETERS,
                 Unimplemented,
-                "{name}: {} tensors take {bytes} bytes of a CUDA kernel's parameters, which have room for {MOST_PARAMETERS}",
+                "{} tensors take {bytes} bytes of a CUDA kernel's parameters, which have room for {MOST_PARAMETERS}",
                 placed.len()
             );
             let launch = parameters.iter().fold(launch, |launch, bytes| launch.raw(bytes));
@@ -323,19 +322,12 @@ impl Dims {
     }
 
     /// The structure `Layout` of kernels of nests.
-    fn layout(
-        &self,
-        name: &str,
-        units: usize,
-        sizes: &[usize],
-        operands: usize,
-        index: Index,
-    ) -> Result<Vec<u8>> {
+    fn layout(&self, units: usize, sizes: &[usize], operands: usize, index: Index) -> Result<Vec<u8>> {
         let (count, most) = (self.count(), self.most(sizes.len()));
         ensure!(
             count <= most,
             Unimplemented,
-            "{name}: tensors that lie in {count} dims have no CUDA kernel, which goes through {most}; make them contiguous"
+            "tensors that lie in {count} dims have no CUDA kernel, which goes through {most}; make them contiguous"
         );
         let mut structure = Structure::new(index);
         structure.index(units as i128)?;

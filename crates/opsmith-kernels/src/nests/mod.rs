@@ -102,7 +102,7 @@ impl Runner {
                 DType::Float64 => programs.run::<f64>(context, space, wanted, placed),
                 DType::Float16 => programs.run::<f16>(context, space, wanted, placed),
                 DType::BFloat16 => programs.run::<bf16>(context, space, wanted, placed),
-                other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
+                other => bail!(Internal, "no body computes with {other}"),
             }
         }
     }
@@ -147,18 +147,17 @@ impl Programs {
         wanted: &[usize],
         placed: &[Placed],
     ) -> Result<()> {
-        let name = &context.signature().name;
         // SAFETY: promised by the caller.
-        unsafe { self.run_on::<T>((&context.compute(), name), space, wanted, placed, true) }
+        unsafe { self.run_on::<T>(&context.compute(), space, wanted, placed, true) }
     }
 
-    /// The same on some threads for an op of this name; as machine code only if that is allowed, for tests compare.
+    /// The same on some threads ; as machine code only if that is allowed, for tests compare.
     ///
     /// # Safety
     /// As [`run`](Self::run).
     unsafe fn run_on<T: Stored>(
         &self,
-        (compute, name): (&Compute<'_>, &str),
+        compute: &Compute<'_>,
         space: &Space<'_>,
         wanted: &[usize],
         placed: &[Placed],
@@ -178,7 +177,7 @@ impl Programs {
             self.known.get(key.clone(), |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies)));
         let space = (key.sizes.as_slice(), space.axes);
         // SAFETY: promised by the caller; the cut was made for arguments that lie so.
-        unsafe { cut.run::<T>((compute, name), space, (placed, &lies), inputs, is_native) }
+        unsafe { cut.run::<T>(compute, space, (placed, &lies), inputs, is_native) }
     }
 
     /// What a variant is cut into.
@@ -218,7 +217,7 @@ fn bytes<T: Stored>(kind: Kind) -> usize {
 ///
 /// # Errors
 /// `ResourceExhausted` if no memory has so many.
-pub(crate) fn bytes_of(name: &str, shape: &[usize], element: usize) -> Result<usize> {
+pub(crate) fn bytes_of(shape: &[usize], element: usize) -> Result<usize> {
     let bytes = shape.iter().try_fold(element, |bytes, &dim| bytes.checked_mul(dim));
-    bytes.ok_or_else(|| Error::resource_exhausted(format!("{name}: a temporary of {shape:?} is too large")))
+    bytes.ok_or_else(|| Error::resource_exhausted(format!("a temporary of {shape:?} is too large")))
 }

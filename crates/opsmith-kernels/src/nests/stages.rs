@@ -80,13 +80,13 @@ impl Cut {
     /// As [`Runner::run`](super::Runner::run), for arguments that lie as those that this was made for.
     pub(super) unsafe fn run<T: Stored>(
         &self,
-        (compute, name): (&Compute<'_>, &str),
+        compute: &Compute<'_>,
         (sizes, own): (&[usize], usize),
         (placed, lies): (&[Placed], &[Lie]),
         inputs: usize,
         is_native: bool,
     ) -> Result<()> {
-        let room = Room { compute, name, sizes, own };
+        let room = Room { compute, sizes, own };
         let mut arrays = Arrays::<T>::default();
         let read = inputs + self.temporaries.len();
         placed[..inputs].iter().zip(lies).for_each(|(placed, lie)| arrays.push(placed, lie));
@@ -165,7 +165,6 @@ impl<T: Stored> Arrays<T> {
 /// Where temporary memory of a call comes from.
 struct Room<'a, 'c> {
     compute: &'a Compute<'c>,
-    name: &'a str,
     sizes: &'a [usize],
     own: usize,
 }
@@ -174,7 +173,7 @@ impl Room<'_, '_> {
     /// Adds temporary memory on some axes.
     fn add<T: Stored>(&self, arrays: &mut Arrays<T>, axes: Axes) -> Result<()> {
         let shape: Extents = axes.iter().map(|axis| self.sizes[axis.index()]).collect();
-        let bytes = bytes_of(self.name, &shape, size_of::<T::Wide>())?;
+        let bytes = bytes_of(&shape, size_of::<T::Wide>())?;
         let memory = self.compute.temp::<T::Wide>(bytes / size_of::<T::Wide>())?;
         let lie = Lie::dense(axes, self.sizes, self.own);
         arrays.addresses.push(Address::new(memory.as_mut_ptr().cast(), &lie, size_of::<T::Wide>()));

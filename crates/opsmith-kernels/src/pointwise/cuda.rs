@@ -62,7 +62,7 @@ impl Computation {
         let family = facts.family(order, &reading);
         let (signature, dtype) = (construction.signature(), construction.attr("T")?);
         let Some(element) = cuda_type(dtype) else {
-            bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+            bail!(Internal, "no body computes with {dtype}");
         };
         let (name, sources) = (signature.snake_name(), Sources::default());
         let forward_inputs = facts.inputs.len();

@@ -75,7 +75,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     let dtype: DType = construction.attr("T")?;
     let signature = construction.signature();
     let Some(cuda) = cuda_type(dtype) else {
-        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+        bail!(Internal, "no body computes with {dtype}");
     };
     let names = |arguments: &[FamilyArgument]| -> Vec<String> {
         arguments.iter().map(|argument| argument.name.clone()).collect()
@@ -171,7 +171,7 @@ impl Computation {
             DType::Float64 => self.run::<f64>(context, &shapes),
             DType::Float16 => self.run::<f16>(context, &shapes),
             DType::BFloat16 => self.run::<bf16>(context, &shapes),
-            other => bail!(Internal, "{}: no body computes with {other}", context.signature().name),
+            other => bail!(Internal, "no body computes with {other}"),
         }
     }
 

@@ -28,16 +28,13 @@ impl OpKernel for ProgramKernel {
         let graph = match Graph::parse(&text) {
             Ok(graph) => graph,
             Err(error) => {
-                let op = &construction.signature().name;
-                bail!(InvalidArgument, "{op}: attribute `program` is no program: {error}");
+                bail!(InvalidArgument for "program", "attribute `program` is no program: {error}");
             }
         };
         ensure!(
             !graph.has_axes(),
-            InvalidArgument,
-            "{}: attribute `program` must be a function of each element: without folds, and with 1 for each input and output",
-            construction.signature().name
-        );
+            InvalidArgument for "program",
+            "attribute `program` must be a function of each element: without folds, and with 1 for each input and output");
         Ok(ProgramKernel { arithmetic: Arithmetic::new(&graph), dtype: construction.attr("T")? })
     }
 
@@ -47,21 +44,20 @@ impl OpKernel for ProgramKernel {
             DType::Float64 => self.run::<f64>(context),
             DType::Float16 => self.run::<f16>(context),
             DType::BFloat16 => self.run::<bf16>(context),
-            other => bail!(Internal, "{}: no program computes with {other}", context.signature().name),
+            other => bail!(Internal, "no program computes with {other}"),
         }
     }
 }
 
 impl ProgramKernel {
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        let op = &context.signature().name;
         let inputs = context.input_list(0)?;
         let (wanted_inputs, wanted_outputs) = self.arithmetic.counts();
         let given = (inputs.len(), context.output_count(0)?);
         ensure!(
             given == (wanted_inputs, wanted_outputs),
             InvalidArgument,
-            "{op}: the program has {} inputs and {} outputs, got {} and {}",
+            "the program has {} inputs and {} outputs, got {} and {}",
             wanted_inputs,
             wanted_outputs,
             given.0,
@@ -70,7 +66,7 @@ impl ProgramKernel {
         let Some(shape) = broadcast_shape(inputs.iter().map(TensorView::shape)) else {
             let shapes: Vec<String> = inputs.iter().map(|input| format!("{:?}", input.shape())).collect();
             let shapes = shapes.join(", ");
-            bail!(InvalidArgument, "{op}: expected inputs that broadcast to one shape, got {shapes}");
+            bail!(InvalidArgument, "expected inputs that broadcast to one shape, got {shapes}");
         };
         let made = (0..wanted_outputs).map(|output| context.allocate_output_at(0, output, &shape));
         let made = made.collect::<Result<Vec<TensorViewMut<'_>>>>()?;

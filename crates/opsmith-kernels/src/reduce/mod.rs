@@ -62,7 +62,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     let dtype: DType = construction.attr("T")?;
     let signature = construction.signature();
     let Some(cuda) = cuda_type(dtype) else {
-        bail!(Internal, "{}: no body computes with {dtype}", signature.name);
+        bail!(Internal, "no body computes with {dtype}");
     };
     let inputs: Vec<&str> = family.inputs.iter().map(|input| input.name.as_str()).collect();
     let outputs: Vec<&str> = family.outputs.iter().map(|output| output.name.as_str()).collect();

@@ -97,8 +97,8 @@ pub(crate) fn split(
     if let Some(rank) = each.rank()
         && (rank as i64) < axes
     {
-        let (name, dims) = (&context.signature().name, if rank == 1 { "dim" } else { "dims" });
-        bail!(InvalidArgument, "{name}: `axes` is {axes}, but the inputs have only {rank} {dims}: {each}");
+        let dims = if rank == 1 { "dim" } else { "dims" };
+        bail!(InvalidArgument for "axes", "`axes` is {axes}, but the inputs have only {rank} {dims}: {each}");
     }
     Ok((context.subshape(each, 0, -axes)?, Some(context.subshape(each, -axes, None)?)))
 }
@@ -110,10 +110,10 @@ fn kept(context: &InferenceContext<'_>, each: &Shape) -> Result<Shape> {
         return Ok(if axes.is_empty() && !keep { Shape::scalar() } else { Shape::unknown() });
     };
     let Some(is_row) = marks(axes, dims.len()) else {
-        let (name, rank) = (&context.signature().name, dims.len());
+        let rank = dims.len();
         bail!(
-            InvalidArgument,
-            "{name}: `axes` must be different dims of an input of rank {rank}, got {axes:?} (shape {each})"
+            InvalidArgument for "axes",
+            "`axes` must be different dims of an input of rank {rank}, got {axes:?} (shape {each})"
         );
     };
     let dims = dims.iter().zip(is_row);

@@ -219,7 +219,9 @@ impl OneBody {
             }
             let signature = builder.build().map_err(|error| syn::Error::new(place, error.message()))?;
             if let (0, Some(Policy { policy, place })) = (order, self.autocast) {
-                policy.check(&signature).map_err(|error| syn::Error::new(place, error.message()))?;
+                policy
+                    .check(&signature)
+                    .map_err(|error| syn::Error::new(place, error.with_op(&signature.name).message()))?;
             }
         }
         Ok(())

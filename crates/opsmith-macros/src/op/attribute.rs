@@ -75,10 +75,9 @@ impl Attribute {
 /// Checks the definition by itself, as the library will, and points at `place` if it is not well formed.
 fn checked(def: &AttrDef, place: impl ToTokens) -> syn::Result<()> {
     let alone = SignatureBuilder::new("Op").attr(def.to_string()).build();
-    alone.map(|_| ()).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or_default();
-        syn::Error::new_spanned(place, message.trim_start_matches("Op: "))
-    })
+    alone
+        .map(|_| ())
+        .map_err(|error| syn::Error::new_spanned(place, error.text().lines().next().unwrap_or_default()))
 }
 
 /// What the type of a parameter says of an attribute.

@@ -38,7 +38,9 @@ pub(crate) fn check(op: &Op) -> Result<()> {
     // The rest the library will check; here it is told at compile time.
     let signature = op.signature().build().map_err(|error| Error::new(op.name_span, error.message()))?;
     if let Some(Policy { policy, place }) = op.autocast {
-        policy.check(&signature).map_err(|error| Error::new(place, error.message()))?;
+        policy
+            .check(&signature)
+            .map_err(|error| Error::new(place, error.with_op(&signature.name).message()))?;
     }
     check_attr_names(op, &signature, &shapes)?;
     shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))?;

@@ -176,9 +176,8 @@ fn shape_error(context: &OpKernelContext<'_>, transposed: Transposed) -> Error {
         .collect();
     let Transposed { a, b } = transposed;
     Error::invalid_argument(format!(
-        "{}: expected matrices, or stacks of them that broadcast, of shapes (n, k) and (k, m), and gradients of the \
+        "expected matrices, or stacks of them that broadcast, of shapes (n, k) and (k, m), and gradients of the \
          shapes of what they belong to; got {} (transpose_a {a}, transpose_b {b})",
-        signature.name,
         shapes.join(", ")
     ))
 }

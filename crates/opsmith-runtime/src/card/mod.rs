@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{AttrValue, DType, Device, Error, Result, TensorView, bail, ensure};
+use opsmith_core::{AttrValue, DType, Device, Error, Result, TensorView, ensure};
 use opsmith_cuda::CardMemory;
 use smallvec::SmallVec;
 
@@ -187,14 +187,7 @@ impl Card {
         for (arg, def) in args.iter().zip(&signature.inputs) {
             let before = flat.len();
             let is_list = matches!(arg, CardArg::List(_) | CardArg::HostList(_));
-            ensure!(
-                is_list == def.count.is_list(),
-                InvalidArgument,
-                "{}: input `{}` must be {}",
-                signature.name,
-                def.name,
-                if is_list { "one tensor, got a list" } else { "a list of tensors, got one" }
-            );
+            op.check_is_list(is_list, def)?;
             match *arg {
                 CardArg::Tensor(tensor) => flat.push(Some(tensor.as_view())),
                 CardArg::List(tensors) => flat.extend(tensors.iter().map(|tensor| Some(tensor.as_view()))),
@@ -231,14 +224,15 @@ impl Card {
     /// Checks that the call runs here: outputs are made in this card's memory, and a library that finds its inputs elsewhere
     /// would write to them from there.
     fn check_devices(&self, op: &Op, inputs: &[Option<TensorView<'_>>]) -> Result<()> {
-        let name = &op.signature().name;
         let mut cards =
             inputs.iter().flatten().map(TensorView::device).filter(|device| *device != Device::CPU);
         if let Some(other) = cards.clone().find(|device| *device != self.device) {
-            bail!(InvalidArgument, "{name}: an input is on {other}, and the call on {}", self.device);
+            return Err(op.refusal(format!("an input is on {other}, and the call on {}", self.device)));
         }
-        ensure!(cards.next().is_some(), InvalidArgument, "{name}: no input is on {}", self.device);
-        Ok(())
+        match cards.next() {
+            Some(_) => Ok(()),
+            None => Err(op.refusal(format!("no input is on {}", self.device))),
+        }
     }
 
     /// How much of the card's memory tensors take.

@@ -169,7 +169,7 @@ fn a_full_card_first_gets_back_what_is_kept() {
     let large = card.put(&of(8000)).unwrap();
     assert_eq!(ledger.bytes.load(Ordering::Relaxed), 8192);
     let error = card.put(&of(1)).unwrap_err();
-    assert_eq!((error.code(), error.message()), (Code::ResourceExhausted, "the double is full"));
+    assert_eq!((error.code(), &*error.message()), (Code::ResourceExhausted, "the double is full"));
     drop(large);
     assert!(card.put(&of(1)).is_ok());
 }
@@ -234,7 +234,7 @@ fn what_cannot_run_on_the_card_is_refused_before_anything_is_written() {
     let list = [here.clone()];
     assert_eq!(refused(&op("Neg"), &[list[..].into()]), "Neg: input `x` must be one tensor, got a list");
     let error = card.call(&op("Concat"), &[list[..].into()], &[]).unwrap_err();
-    assert_eq!((error.code(), error.message()), (Code::Unimplemented, "Concat: has no CUDA kernel"));
+    assert_eq!((error.code(), &*error.message()), (Code::Unimplemented, "Concat: has no CUDA kernel"));
 }
 
 #[test]

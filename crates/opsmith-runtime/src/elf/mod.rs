@@ -52,8 +52,8 @@ pub(crate) fn check(path: &Path, symbol: &str) -> Result<Head> {
     let reader = Reader { file: &file, size: metadata.len(), left: Cell::new(MOST) };
     check_file(&reader, symbol).map_err(|error| {
         let advice =
-            if error.message().contains("damaged: ") { "\n  → build it or copy it again" } else { "" };
-        Error::new(error.code(), format!("{}: {}{advice}", path.display(), error.message()))
+            if error.text().contains("damaged: ") { "\n  → build it or copy it again" } else { "" };
+        error.with_text(|text| format!("{text}{advice}")).within(path.display())
     })
 }
 

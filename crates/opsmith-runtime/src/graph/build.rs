@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use opsmith_core::{AttrValue, DType, Device, Result, Shape, ensure};
+use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Known, Node, NodeId, Operation, Output, Place};
 use crate::op::Op;
@@ -93,25 +93,28 @@ impl CallBuilder {
     pub fn build(mut self) -> Result<Operation> {
         let signature = self.op.signature().clone();
         for missing in signature.inputs.iter().skip(self.args.len()) {
-            let (op, input) = (&signature.name, &missing.name);
-            ensure!(missing.optional, InvalidArgument, "{op}: input `{input}` is missing");
+            let name = &missing.name;
+            if !missing.optional {
+                return Err(self.op.refusal(format!("input `{name}` is missing")).naming(name));
+            }
             self.args.push(GraphArg::Absent);
         }
         self.op.check_count(self.args.len())?;
         let mut inputs: Vec<Option<Endpoint>> = Vec::new();
         let mut counts = Vec::new();
         for (arg, def) in self.args.iter().zip(&signature.inputs) {
-            let what = format!("{}: input `{}`", signature.name, def.name);
+            let what = format!("input `{}`", def.name);
+            let named = |error: Error| error.naming(&def.name).with_op(&signature.name);
             let before = inputs.len();
             for output in arg.outputs() {
-                inputs.push(Some(self.graph.endpoint(output, &what)?));
+                inputs.push(Some(self.graph.endpoint(output, &what).map_err(named)?));
                 let is_variable = matches!(output.operation().node().kind, Kind::Variable { .. });
-                ensure!(
-                    !def.is_ref || is_variable,
-                    InvalidArgument,
-                    "{what} is changed in place, so it has to be a variable, got `{}`",
-                    output.name()
-                );
+                if def.is_ref && !is_variable {
+                    let got = output.name();
+                    return Err(named(self.op.refusal(format!(
+                        "{what} is changed in place, so it has to be a variable, got `{got}`"
+                    ))));
+                }
             }
             if matches!(arg, GraphArg::Absent) {
                 inputs.push(None);

@@ -306,19 +306,16 @@ impl Loader<'_> {
                 None if def.count.is_list() => GraphArg::List(vec![]),
                 Some(outputs) if outputs.len() == 1 => GraphArg::One(outputs[0].clone()),
                 Some(outputs) => {
-                    bail!(InvalidArgument, "input `{}` is one tensor, got {}", def.name, outputs.len())
+                    let (name, got) = (&def.name, outputs.len());
+                    return Err(op.refusal(format!("input `{name}` is one tensor, got {got}")).naming(name));
                 }
                 None => GraphArg::Absent,
             });
         }
-        ensure!(
-            node.inputs.len() <= signature.inputs.len(),
-            InvalidArgument,
-            "{} takes {} inputs, got {}",
-            signature.name,
-            signature.inputs.len(),
-            node.inputs.len()
-        );
+        let (most, got) = (signature.inputs.len(), node.inputs.len());
+        if got > most {
+            return Err(op.refusal(format!("takes {most} inputs, got {got}")));
+        }
         for (name, json) in &node.attrs {
             let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
             let def = &signature.attrs[index];

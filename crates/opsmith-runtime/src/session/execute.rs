@@ -324,7 +324,7 @@ impl Run<'_> {
 
 /// The error with the node that it happened at.
 pub(super) fn at_node(error: Error, node: &Node) -> Error {
-    Error::new(error.code(), format!("{}: {}", node.described(), error.message()))
+    error.within(node.described())
 }
 
 /// What a step calls.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use opsmith_core::fork::{Mutex, Turn};
-use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result, bail, ensure};
+use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result};
 
 use super::plan::{Needed, changed_inputs};
 use crate::card::{Card, CardTensor};
@@ -96,10 +96,10 @@ impl Cards {
         if self.soft && is_of_place(&error) {
             return Ok(None);
         }
-        let (node, device) = (node.described(), node.device.name());
+        let device = node.device.name();
         let advice = "place it on the CPU, or have the session do so by `allow_soft_placement`";
-        let message = format!("{node}: {}; it is placed on {device}: {advice}", error.message());
-        Err(Error::new(error.code(), message))
+        let error = error.with_text(|text| format!("{text}; it is placed on {device}: {advice}"));
+        Err(error.within(node.described()))
     }
 }
 
@@ -179,14 +179,13 @@ impl Placement {
         for variable in changed_inputs(op, node).map(|input| input.node) {
             let changed = &graph.nodes[variable];
             if let Some(card) = cards.of_variable(changed)? {
-                bail!(
-                    Unimplemented,
-                    "{}: {}: changes variable `{}` in place, which is on {}: place the variable on the CPU",
-                    node.described(),
-                    op.signature().name,
+                let text = format!(
+                    "changes variable `{}` in place, which is on {}: place the variable on the CPU",
                     changed.name,
                     card.device().name()
                 );
+                let error = Error::unimplemented(text).with_op(&op.signature().name);
+                return Err(error.within(node.described()));
             }
         }
         Ok(())
@@ -239,20 +238,17 @@ fn main_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
     let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
     let Kind::Call { attrs, .. } = &node.kind else { return Ok(0) };
     let bits = op.kernel_for(DeviceKind::Cuda, (&node.counts, &dtypes), attrs)?.in_main_memory();
-    let name = &op.signature().name;
-    ensure!(
-        changed_inputs(op, node).next().is_none(),
-        Unimplemented,
-        "{name}: changes variables in place, which the engine does on the CPU only"
-    );
+    let error = |text| Error::unimplemented(text).with_op(&op.signature().name);
+    if changed_inputs(op, node).next().is_some() {
+        return Err(error("changes variables in place, which the engine does on the CPU only"));
+    }
     let mut first = 0;
     let mut is_there = false;
     for (arg, &count) in node.counts.iter().enumerate() {
         is_there |= bits >> arg & 1 == 0 && node.inputs[first..first + count].iter().any(Option::is_some);
         first += count;
     }
-    ensure!(is_there, Unimplemented, "{name}: takes no tensor that would be on the card");
-    Ok(bits)
+    if is_there { Ok(bits) } else { Err(error("takes no tensor that would be on the card")) }
 }
 
 #[cfg(test)]

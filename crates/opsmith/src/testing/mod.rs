@@ -168,19 +168,23 @@ impl<'a> Call<'a> {
     /// when the kernel makes an output of another shape than inference says.
     pub fn run(self) -> Result<Outputs> {
         let op = self.def.clone().build()?;
-        let placed = self.placed(&op);
+        self.run_op(&op).map_err(|error| error.with_op(&op.signature().name))
+    }
+
+    fn run_op(self, op: &Op) -> Result<Outputs> {
+        let placed = self.placed(op);
         let inputs = CallInputs { flat: &placed, counts: &self.counts };
-        let attrs = self.attr_values(&op)?;
+        let attrs = self.attr_values(op)?;
         let request = Request { inputs, attrs: &attrs, device: self.device.kind };
         let plan = op.plan(&request)?;
-        self.check_lent(&op)?;
+        self.check_lent(op)?;
         let host = TestHost::new(plan.output_dtypes().len(), self.threads, self.device);
-        plan.run(&op, inputs, self.wanted(&op)?, &host)?;
+        plan.run(op, inputs, self.wanted(op)?, &host)?;
         let offsets = (0..=op.signature().outputs.len()).map(|output| plan.output_offset(output)).collect();
         let names = op.signature().outputs.iter().map(|output| output.name.clone()).collect();
         let (made, texts) = host.into_made();
         let outputs = Outputs { names, offsets, made, _texts: texts };
-        outputs.check_shapes(&op, self.infer(&op, plan.attrs())?)?;
+        outputs.check_shapes(self.infer(op, plan.attrs())?)?;
         Ok(outputs)
     }
 
@@ -211,7 +215,7 @@ impl<'a> Call<'a> {
         let mut values = vec![None; signature.attrs.len()];
         for (name, value) in &self.attrs {
             let Some(index) = signature.attr_index(name) else {
-                bail!(NotFound, "{}: has no attribute `{name}`", signature.name);
+                bail!(NotFound, "has no attribute `{name}`");
             };
             values[index] = Some(value.clone());
         }
@@ -222,8 +226,8 @@ impl<'a> Call<'a> {
         let signature = op.signature();
         self.unwanted.iter().try_fold(u64::MAX, |wanted, name| match signature.output_index(name) {
             Some(output) if signature.outputs[output].optional => Ok(wanted & !(1 << output)),
-            Some(_) => bail!(InvalidArgument, "{}: output `{name}` is not optional", signature.name),
-            None => bail!(NotFound, "{}: has no output `{name}`", signature.name),
+            Some(_) => bail!(InvalidArgument for name, "output `{name}` is not optional"),
+            None => bail!(NotFound, "has no output `{name}`"),
         })
     }
 
@@ -231,12 +235,9 @@ impl<'a> Call<'a> {
     fn check_lent(&self, op: &Op) -> Result<()> {
         let mut inputs = op.signature().inputs.iter().enumerate();
         match inputs.find(|(position, input)| input.is_ref && !self.lent.contains(position)) {
-            Some((_, input)) => bail!(
-                InvalidArgument,
-                "{}: input `{}` is changed in place; give it by `input_mut`",
-                op.signature().name,
-                input.name
-            ),
+            Some((_, input)) => {
+                bail!(InvalidArgument, "input `{}` is changed in place; give it by `input_mut`", input.name)
+            }
             None => Ok(()),
         }
     }
@@ -308,7 +309,7 @@ impl Outputs {
         made.ok_or_else(|| Error::not_found(format!("output `{name}` has no element {index}")))
     }
 
-    fn check_shapes(&self, op: &Op, inferred: Vec<Shape>) -> Result<()> {
+    fn check_shapes(&self, inferred: Vec<Shape>) -> Result<()> {
         for (made, inferred) in self.made.iter().zip(inferred) {
             let Some(made) = made else { continue };
             let fits = inferred.dims().is_none_or(|dims| {
@@ -316,12 +317,8 @@ impl Outputs {
                     |(dim, &size): (&Dim, &usize)| !matches!(dim, Dim::Known(known) if *known != size as u64);
                 dims.len() == made.shape.len() && dims.iter().zip(&made.shape).all(is)
             });
-            let (name, shape) = (&op.signature().name, &made.shape);
-            ensure!(
-                fits,
-                Internal,
-                "{name}: made an output of shape {shape:?}, but inference says {inferred}"
-            );
+            let shape = &made.shape;
+            ensure!(fits, Internal, "made an output of shape {shape:?}, but inference says {inferred}");
         }
         Ok(())
     }

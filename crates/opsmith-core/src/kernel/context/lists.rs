@@ -15,9 +15,7 @@ impl<'a> OpKernelContext<'a> {
         let arg = self.input_index(key)?;
         let view = |(element, tensor): (usize, crate::TensorView<'a>)| {
             let name = &self.signature().inputs[arg].name;
-            let about = |error: Error| {
-                error.within(format_args!("{}: input `{name}[{element}]`", self.signature().name))
-            };
+            let about = |error: Error| error.within(format_args!("input `{name}[{element}]`")).naming(name);
             tensor.view().map_err(about)
         };
         self.input_list(arg)?.into_iter().enumerate().map(view).collect()

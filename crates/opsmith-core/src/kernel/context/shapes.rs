@@ -15,7 +15,7 @@ impl OpKernelContext<'_> {
     pub fn bind_shapes(&self) -> Result<Bound<'_>> {
         let signature = self.signature();
         let Some(shapes) = self.op.shape_signature() else {
-            bail!(FailedPrecondition, "{}: has no shape signature", signature.name);
+            bail!(FailedPrecondition, "has no shape signature");
         };
         let inputs: SmallVec<[Option<&[usize]>; 8]> =
             self.inputs.iter().map(|tensor| tensor.as_ref().map(TensorView::shape)).collect();

@@ -4,7 +4,7 @@ use super::InferenceContext;
 use crate::attr::{AttrValue, TensorValue};
 use crate::shape::{Dim, Shape};
 use crate::tensor::MAX_RANK;
-use crate::{DType, Error, Result, bail};
+use crate::{Code, DType, Error, Result};
 
 macro_rules! getters {
     ($($(#[$doc:meta])* $name:ident: $variant:ident as $ty:ty, $value:ident => $result:expr;)*) => {
@@ -26,20 +26,19 @@ impl<'a> InferenceContext<'a> {
     pub fn attr(&self, name: &str) -> Result<&'a AttrValue> {
         let index = self.signature.attr_index(name);
         if index.and_then(|i| self.unknown_attrs.get(i)) == Some(&true) {
-            bail!(
-                Unavailable,
-                "{}: attribute `{name}` is not known when shapes are inferred",
-                self.signature.name
-            );
+            let text = format!("attribute `{name}` is not known when shapes are inferred");
+            return Err(Error::new(Code::Unavailable, text).with_op(&self.signature.name).naming(name));
         }
-        index
-            .and_then(|i| self.attrs.get(i))
-            .ok_or_else(|| Error::not_found(format!("{}: has no attribute `{name}`", self.signature.name)))
+        index.and_then(|i| self.attrs.get(i)).ok_or_else(|| {
+            Error::not_found(format!("has no attribute `{name}`")).with_op(&self.signature.name)
+        })
     }
 
     fn wrong_type(&self, name: &str, value: &AttrValue, wanted: &str) -> Error {
-        let (op, ty) = (&self.signature.name, value.attr_type());
-        Error::internal(format!("{op}: attribute `{name}` has type {ty}, its shape function wants {wanted}"))
+        let ty = value.attr_type();
+        Error::internal(format!("attribute `{name}` has type {ty}, its shape function wants {wanted}"))
+            .with_op(&self.signature.name)
+            .naming(name)
     }
 
     getters! {
@@ -77,6 +76,7 @@ impl<'a> InferenceContext<'a> {
         let value = self.get_int(name)?;
         u64::try_from(value).map(Dim::Known).map_err(|_| {
             self.error(format!("attribute `{name}` is the size of a dim and must be at least 0, got {value}"))
+                .naming(name)
         })
     }
 
@@ -88,21 +88,25 @@ impl<'a> InferenceContext<'a> {
         let shape = self.with_rank(self.input(i)?, 1)?;
         let length = self.dim(&shape, 0)?.value();
         if let Some(length) = length.filter(|length| *length > MAX_RANK as u64) {
-            return Err(self.error(format!(
-                "{} holds a shape, and no tensor has {length} dims: at most {MAX_RANK}",
-                self.input_label(i)
-            )));
+            let label = self.input_label(i);
+            let text = format!("{label} holds a shape, and no tensor has {length} dims: at most {MAX_RANK}");
+            return Err(self.error_of_input(Some(i), text));
         }
         let Some(value) = self.input_value(i) else {
             return Ok(length.map_or_else(Shape::unknown, |length| Shape::unknown_of_rank(length as usize)));
         };
         let sizes = integers(value).ok_or_else(|| {
-            self.error(format!("{} must hold int32 or int64, got {}", self.input_label(i), value.dtype))
+            let label = self.input_label(i);
+            self.error_of_input(
+                Some(i),
+                format_args!("{label} must hold int32 or int64, got {}", value.dtype),
+            )
         })?;
         let dim = |size: i64| match size {
             -1 => Ok(Dim::Unknown),
             _ => u64::try_from(size).map(Dim::Known).map_err(|_| {
-                self.error(format!("{} holds a shape, and no dim can be {size}", self.input_label(i)))
+                let label = self.input_label(i);
+                self.error_of_input(Some(i), format_args!("{label} holds a shape, and no dim can be {size}"))
             }),
         };
         Ok(Shape::from(sizes.into_iter().map(dim).collect::<Result<Vec<_>>>()?))

@@ -1,14 +1,13 @@
 //! Arithmetic and comparison of dims within a call.
 
-use super::InferenceContext;
+use super::{InferenceContext, Must};
+use crate::Result;
 use crate::shape::{Dim, Relation};
-use crate::{Error, Result};
 
 impl InferenceContext<'_> {
     fn named(&self, result: Result<Dim>) -> Result<Dim> {
         result.map_err(|error| {
-            let (op, message) = (&self.signature.name, error.message());
-            Error::new(error.code(), format!("{op}: {message}, {}", self.with_inputs()))
+            error.with_text(|text| format!("{text}, {}", self.with_inputs())).with_op(&self.signature.name)
         })
     }
 
@@ -16,18 +15,17 @@ impl InferenceContext<'_> {
     ///
     /// Errors when they differ; records the equality when it depends on symbols.
     pub fn merge(&mut self, left: &Dim, right: &Dim) -> Result<Dim> {
-        self.merge_as(left, right, |c| format!("dims must be equal, {}", c.with_inputs()))
+        self.merge_as(left, right, |c| format!("dims must be equal, {}", c.with_inputs()).into())
     }
 
-    /// As [`merge`](Self::merge), where `right` is the one at fault when they differ, and the message says what must
-    /// hold, without the op's name.
+    /// As [`merge`](Self::merge), where `right` is the one at fault when they differ, and `must` says what must hold.
     pub(in crate::shape) fn merge_as(
         &mut self,
         left: &Dim,
         right: &Dim,
-        message: impl FnOnce(&Self) -> String,
+        must: impl FnOnce(&Self) -> Must,
     ) -> Result<Dim> {
-        self.assume(Relation::Equal, right, left, message)?;
+        self.assume(Relation::Equal, right, left, must)?;
         Ok(match (left, right) {
             (Dim::Unknown, other) | (_, other @ Dim::Known(_)) => other.clone(),
             (one, _) => one.clone(),
@@ -38,7 +36,9 @@ impl InferenceContext<'_> {
     ///
     /// Errors when it is another; records the equality when it depends on symbols.
     pub fn with_value(&mut self, dim: &Dim, value: u64) -> Result<Dim> {
-        self.merge_as(&Dim::Known(value), dim, |c| format!("a dim must be {value}, {}", c.with_inputs()))
+        self.merge_as(&Dim::Known(value), dim, |c| {
+            format!("a dim must be {value}, {}", c.with_inputs()).into()
+        })
     }
 
     /// `left + right`, which may be constants. Errors on overflow.
@@ -52,7 +52,7 @@ impl InferenceContext<'_> {
     pub fn subtract(&mut self, left: &Dim, right: impl Into<Dim>) -> Result<Dim> {
         let right = right.into();
         self.assume(Relation::AtLeast, left, &right, |c| {
-            format!("a dim cannot be made negative, {}", c.with_inputs())
+            format!("a dim cannot be made negative, {}", c.with_inputs()).into()
         })?;
         self.named(left.minus(&right))
     }
@@ -69,13 +69,13 @@ impl InferenceContext<'_> {
     pub fn divide(&mut self, left: &Dim, right: impl Into<Dim>, evenly: bool) -> Result<Dim> {
         let right = right.into();
         self.assume(Relation::AtLeast, &right, &Dim::Known(1), |c| {
-            format!("the divisor of a dim must be positive, {}", c.with_inputs())
+            format!("the divisor of a dim must be positive, {}", c.with_inputs()).into()
         })?;
         let quotient = self.named(left.floor_div(&right))?;
         if evenly {
             let whole = self.multiply(&quotient, &right)?;
             self.assume(Relation::Equal, left, &whole, |c| {
-                format!("a dim must be a multiple of {right}, {}", c.with_inputs())
+                format!("a dim must be a multiple of {right}, {}", c.with_inputs()).into()
             })?;
         }
         Ok(quotient)

@@ -50,6 +50,24 @@ pub struct InferenceContext<'a> {
     constraints: Vec<Constraint>,
 }
 
+/// What must hold of dims, in words, and the input to blame where it does not.
+pub(in crate::shape) struct Must {
+    text: String,
+    input: Option<usize>,
+}
+
+impl Must {
+    pub(in crate::shape) fn of_input(i: impl Into<Option<usize>>, text: String) -> Must {
+        Must { text, input: i.into() }
+    }
+}
+
+impl From<String> for Must {
+    fn from(text: String) -> Must {
+        Must { text, input: None }
+    }
+}
+
 impl<'a> InferenceContext<'a> {
     /// The context of a call of `signature` with these attributes, one for each that it declares, in order.
     ///
@@ -82,7 +100,7 @@ impl<'a> InferenceContext<'a> {
         }
         for arg in &signature.outputs {
             let start = context.outputs.len();
-            let end = start + count(arg.count, attrs).map_err(|error| error.within(&signature.name))?;
+            let end = start + count(arg.count, attrs).map_err(|error| error.with_op(&signature.name))?;
             context.outputs.resize(end, Shape::unknown());
             context.output_ranges.push(start..end);
         }
@@ -94,16 +112,21 @@ impl<'a> InferenceContext<'a> {
         match shapes {
             Some(shapes) => {
                 let expected =
-                    count(arg.count, self.attrs).map_err(|error| error.within(&self.signature.name))?;
+                    count(arg.count, self.attrs).map_err(|error| error.with_op(&self.signature.name))?;
                 if expected != shapes.len() {
                     let (name, got) = (&arg.name, shapes.len());
-                    return Err(self.error(format!("input `{name}` must hold {expected} tensors, got {got}")));
+                    let text = format!("input `{name}` must hold {expected} tensors, got {got}");
+                    return Err(self.error(text).naming(name));
                 }
                 let labelled = |(i, shape): (usize, Shape)| Some(shape.of_input(Some(start + i)));
                 self.inputs.extend(shapes.into_iter().enumerate().map(labelled));
             }
             None if arg.optional => self.inputs.push(None),
-            None => return Err(self.error(format!("input `{}` is required, got none", arg.name))),
+            None => {
+                return Err(self
+                    .error(format!("input `{}` is required, got none", arg.name))
+                    .naming(&arg.name));
+            }
         }
         self.input_ranges.push(start..self.inputs.len());
         Ok(())
@@ -149,7 +172,9 @@ impl<'a> InferenceContext<'a> {
     pub fn input(&self, i: usize) -> Result<Shape> {
         match self.inputs.get(i) {
             Some(Some(shape)) => Ok(shape.clone()),
-            Some(None) => Err(self.error(format!("{} is absent", self.input_label(i)))),
+            Some(None) => {
+                Err(self.error_of_input(Some(i), format_args!("{} is absent", self.input_label(i))))
+            }
             None => Err(self.error(format!("has {} inputs, asked for number {i}", self.num_inputs()))),
         }
     }
@@ -158,7 +183,8 @@ impl<'a> InferenceContext<'a> {
     pub fn input_by_name(&self, name: &str) -> Result<Shape> {
         let range = self.input_range(name)?;
         if range.len() != 1 {
-            return Err(self.error(format!("input `{name}` is a list of {} tensors, not one", range.len())));
+            let text = format!("input `{name}` is a list of {} tensors, not one", range.len());
+            return Err(self.error(text).naming(name));
         }
         self.input(range.start)
     }
@@ -212,7 +238,8 @@ impl<'a> InferenceContext<'a> {
         let range = self.output_range(name)?;
         let (expected, got) = (range.len(), shapes.len());
         if expected != got {
-            return Err(self.error(format!("output `{name}` must hold {expected} tensors, got {got} shapes")));
+            let text = format!("output `{name}` must hold {expected} tensors, got {got} shapes");
+            return Err(self.error(text).naming(name));
         }
         for (i, shape) in range.zip(shapes) {
             self.outputs[i] = shape;
@@ -235,15 +262,15 @@ impl<'a> InferenceContext<'a> {
         (self.outputs, self.constraints)
     }
 
-    /// An `InvalidArgument` error with the op's name before the message.
-    pub fn error(&self, message: impl std::fmt::Display) -> Error {
-        Error::invalid_argument(format!("{}: {message}", self.signature.name))
+    /// An `InvalidArgument` error of the op.
+    pub fn error(&self, text: impl std::fmt::Display) -> Error {
+        Error::invalid_argument(text.to_string()).with_op(&self.signature.name)
     }
 
     /// Takes `left` and `right` to be equal: an error when they cannot be, a recorded constraint when that depends on
     /// symbols. `message` says what must hold, without the op's name and without the two dims.
     pub fn assume_equal(&mut self, left: &Dim, right: &Dim, message: impl std::fmt::Display) -> Result<()> {
-        self.assume(Relation::Equal, left, right, |_| message.to_string())
+        self.assume(Relation::Equal, left, right, |_| message.to_string().into())
     }
 
     /// Takes `left` to be at least `right`, as [`assume_equal`](Self::assume_equal) does.
@@ -253,21 +280,21 @@ impl<'a> InferenceContext<'a> {
         right: &Dim,
         message: impl std::fmt::Display,
     ) -> Result<()> {
-        self.assume(Relation::AtLeast, left, right, |_| message.to_string())
+        self.assume(Relation::AtLeast, left, right, |_| message.to_string().into())
     }
 
-    /// The message is made only where it is wanted: most calls are of known sizes that are equal.
+    /// What must hold is put in words only where it is wanted: most calls are of known sizes that are equal.
     pub(in crate::shape) fn assume(
         &mut self,
         relation: Relation,
         left: &Dim,
         right: &Dim,
-        message: impl FnOnce(&Self) -> String,
+        must: impl FnOnce(&Self) -> Must,
     ) -> Result<()> {
         if left == right {
             return Ok(());
         }
-        let expr = |dim: &Dim| dim.to_expr().map_err(|error| error.within(&self.signature.name));
+        let expr = |dim: &Dim| dim.to_expr().map_err(|error| error.with_op(&self.signature.name));
         let (Some(a), Some(b)) = (expr(left)?, expr(right)?) else { return Ok(()) };
         let holds = match relation {
             Relation::Equal => a == b,
@@ -276,16 +303,27 @@ impl<'a> InferenceContext<'a> {
         if holds {
             return Ok(());
         }
-        let message = format!("{}: {}", self.signature.name, message(self));
-        let constraint = Constraint { relation, left: left.clone(), right: right.clone(), message };
+        let must = must(self);
+        let constraint =
+            Constraint { relation, left: left.clone(), right: right.clone(), message: must.text };
         let is_false = a.minus(&b).is_ok_and(|difference| difference.as_constant().is_some());
         if is_false {
-            return Err(Error::invalid_argument(constraint.failure(left, right)));
+            return Err(self.error_of_input(must.input, constraint.failure(left, right)));
         }
         if !self.constraints.contains(&constraint) {
             self.constraints.push(constraint);
         }
         Ok(())
+    }
+
+    /// An error about input `i`, where there is one.
+    pub(in crate::shape) fn error_of_input(&self, i: Option<usize>, text: impl std::fmt::Display) -> Error {
+        blaming(self.error(text), &self.signature.inputs, &self.input_ranges, i)
+    }
+
+    /// An error about output `i`.
+    pub(in crate::shape) fn error_of_output(&self, i: usize, text: impl std::fmt::Display) -> Error {
+        blaming(self.error(text), &self.signature.outputs, &self.output_ranges, Some(i))
     }
 
     /// ``input `x` ``, or ``input `x[2]` `` in a list.
@@ -332,10 +370,21 @@ pub(in crate::shape) fn count(count: ArgCount, attrs: &[AttrValue]) -> Result<us
     Ok(count)
 }
 
-fn argument_label(kind: &str, args: &[ArgDef], ranges: &[Range<usize>], i: usize) -> String {
+fn argument<'a>(args: &'a [ArgDef], ranges: &'a [Range<usize>], i: usize) -> Option<(&'a ArgDef, usize)> {
     let found = args.iter().zip(ranges).find(|(_, range)| range.contains(&i));
-    match found {
-        Some((arg, range)) if arg.count.is_list() => format!("{kind} `{}[{}]`", arg.name, i - range.start),
+    found.map(|(arg, range)| (arg, i - range.start))
+}
+
+fn blaming(error: Error, args: &[ArgDef], ranges: &[Range<usize>], i: Option<usize>) -> Error {
+    match i.and_then(|i| argument(args, ranges, i)) {
+        Some((arg, _)) => error.naming(&arg.name),
+        None => error,
+    }
+}
+
+fn argument_label(kind: &str, args: &[ArgDef], ranges: &[Range<usize>], i: usize) -> String {
+    match argument(args, ranges, i) {
+        Some((arg, element)) if arg.count.is_list() => format!("{kind} `{}[{element}]`", arg.name),
         Some((arg, _)) => format!("{kind} `{}`", arg.name),
         None => format!("{kind} {i}"),
     }

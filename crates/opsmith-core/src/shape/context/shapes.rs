@@ -1,6 +1,6 @@
 //! Checks, parts and combinations of shapes within a call.
 
-use super::InferenceContext;
+use super::{InferenceContext, Must};
 use crate::Result;
 use crate::shape::{Dim, Shape};
 
@@ -37,7 +37,10 @@ impl InferenceContext<'_> {
             Some(_) => self.label(shape),
             None => "a shape".to_owned(),
         };
-        self.error(format!("{label} must have {expected}, got {got} (shape {shape})"))
+        self.error_of_input(
+            shape.input(),
+            format_args!("{label} must have {expected}, got {got} (shape {shape})"),
+        )
     }
 
     /// The dim at this position, counted from the end where negative; unknown where the rank is.
@@ -54,7 +57,8 @@ impl InferenceContext<'_> {
         let from_start = if position < 0 { position.saturating_add_unsigned(rank as u64) } else { position };
         usize::try_from(from_start).ok().filter(|&index| index < rank).ok_or_else(|| {
             let label = self.label(shape);
-            self.error(format!("{label} of rank {rank} has no dim {position} (shape {shape})"))
+            let text = format!("{label} of rank {rank} has no dim {position} (shape {shape})");
+            self.error_of_input(shape.input(), text)
         })
     }
 
@@ -67,8 +71,8 @@ impl InferenceContext<'_> {
             (_, None) => return Ok(left.clone()),
             (Some(a), Some(b)) if a != b => {
                 let (l, r) = (self.label(left), self.label(right));
-                return Err(self
-                    .error(format!("{r} must have the rank of {l}: {b} ≠ {a} (shapes {right} and {left})")));
+                let text = format!("{r} must have the rank of {l}: {b} ≠ {a} (shapes {right} and {left})");
+                return Err(self.error_of_input(right.input(), text));
             }
             _ => {}
         }
@@ -90,7 +94,8 @@ impl InferenceContext<'_> {
         let mut merged = dims.to_vec();
         for (i, (own, other)) in dims.iter().zip(first).enumerate() {
             merged[i] = self.merge_as(own, other, |c| {
-                format!("dim {i} of {} must equal dim {i} of {}", c.label(prefix), c.label(shape))
+                let text = format!("dim {i} of {} must equal dim {i} of {}", c.label(prefix), c.label(shape));
+                Must::of_input(prefix.input(), text)
             })?;
         }
         let prefix = Shape::from(merged[..first.len()].to_vec());
@@ -108,10 +113,9 @@ impl InferenceContext<'_> {
             let rank = dims.len() as u64;
             let from_start = if position < 0 { position.saturating_add_unsigned(rank) } else { position };
             usize::try_from(from_start).map(|index| index.min(dims.len())).map_err(|_| {
-                self.error(format!(
-                    "{} of rank {rank} has no dim {position} (shape {shape})",
-                    self.label(shape)
-                ))
+                let label = self.label(shape);
+                let text = format!("{label} of rank {rank} has no dim {position} (shape {shape})");
+                self.error_of_input(shape.input(), text)
             })
         };
         let (from, to) = (index(start)?, index(end.into().unwrap_or(i64::MAX))?);
@@ -159,7 +163,8 @@ impl InferenceContext<'_> {
                     let dims = (&a[i], &b[j]);
                     self.broadcast_dim(dims, |c| {
                         let (l, r) = (c.label(left), c.label(right));
-                        format!("dim {j} of {r} must equal dim {i} of {l}, or one of them be 1")
+                        let text = format!("dim {j} of {r} must equal dim {i} of {l}, or one of them be 1");
+                        Must::of_input(right.input(), text)
                     })?
                 }
                 (Some(i), None) => a[i].clone(),
@@ -169,11 +174,11 @@ impl InferenceContext<'_> {
         Ok(Shape::from(dims))
     }
 
-    fn broadcast_dim(&mut self, dims: (&Dim, &Dim), message: impl FnOnce(&Self) -> String) -> Result<Dim> {
+    fn broadcast_dim(&mut self, dims: (&Dim, &Dim), must: impl FnOnce(&Self) -> Must) -> Result<Dim> {
         match dims {
             (one, dim) | (dim, one) if one.is(1) => Ok(dim.clone()),
             (Dim::Unknown, Dim::Unknown) => Ok(Dim::Unknown),
-            (a, b) => self.merge_as(a, b, message),
+            (a, b) => self.merge_as(a, b, must),
         }
     }
 

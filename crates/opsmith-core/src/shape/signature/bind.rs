@@ -133,8 +133,8 @@ impl ShapeSignature {
             .and_then(|inputs| InferenceContext::new(op, attrs, inputs))
             .and_then(|mut context| self.infer(&mut context));
         inferred.err().unwrap_or_else(|| {
-            let name = &op.name;
-            Error::invalid_argument(format!("{name}: a dim is larger than any tensor's, for `{self}`"))
+            Error::invalid_argument(format!("a dim is larger than any tensor's, for `{self}`"))
+                .with_op(&op.name)
         })
     }
 }
@@ -156,8 +156,8 @@ fn group(
         inputs.push(own.iter().map(|shape| shape.map(Shape::known)).collect());
     }
     if expected != shapes.len() {
-        let (name, got) = (&op.name, shapes.len());
-        return Err(Error::invalid_argument(format!("{name}: takes {expected} input tensors, got {got}")));
+        let text = format!("takes {expected} input tensors, got {}", shapes.len());
+        return Err(Error::invalid_argument(text).with_op(&op.name));
     }
     Ok(inputs)
 }

@@ -1,8 +1,11 @@
 //! A shape signature on partial and symbolic shapes.
 
+use std::fmt::Display;
+
 use super::{ArgShape, Computed, Item, ShapeSignature};
+use crate::shape::context::Must;
 use crate::shape::{Dim, Expr, InferenceContext, Relation, Shape};
-use crate::{Code, Result};
+use crate::{Code, Error, Result};
 
 /// Where a dim was first seen: an input and a position in it.
 type Place = (usize, usize);
@@ -82,7 +85,7 @@ impl ShapeSignature {
         for (position, item) in (first..).zip(&arg.dims) {
             match item {
                 Item::Fixed(size) => c.assume(Relation::Equal, &dims[position], &Dim::Known(*size), |c| {
-                    format!("dim {position} of {} must be {size}", c.label(&shape))
+                    Must::of_input(i, format!("dim {position} of {} must be {size}", c.label(&shape)))
                 })?,
                 Item::Slot(slot) => {
                     let own = (dims[position].clone(), (i, position));
@@ -101,9 +104,9 @@ impl ShapeSignature {
             (true, Some((None, _))) => return Ok(Shape::unknown()),
             (true, None) => {
                 let label = c.output_label(i);
-                return Err(c.error(format!(
-                    "the batch dims of {label} are not known: the inputs that have them are absent"
-                )));
+                let text =
+                    format!("the batch dims of {label} are not known: the inputs that have them are absent");
+                return Err(c.error_of_output(i, text));
             }
         };
         for item in &arg.dims {
@@ -137,9 +140,11 @@ impl ShapeSignature {
         unseen
     }
 
-    fn absent(&self, c: &InferenceContext<'_>, slot: usize, i: usize, position: usize) -> crate::Error {
+    fn absent(&self, c: &InferenceContext<'_>, slot: usize, i: usize, position: usize) -> Error {
         let (label, name) = (c.output_label(i), &self.dims[slot]);
-        c.error(format!("dim {position} of {label} is not known: the inputs that have `{name}` are absent"))
+        let text =
+            format!("dim {position} of {label} is not known: the inputs that have `{name}` are absent");
+        c.error_of_output(i, text)
     }
 }
 
@@ -165,7 +170,8 @@ fn see_dim(
             let (i, j) = (*i, *j);
             *known = c.merge_as(known, &dim, |c| {
                 let (own, first) = (c.input_label(place.0), c.input_label(i));
-                format!("dim {} of {own} must equal dim {j} of {first} ({name})", place.1)
+                let text = format!("dim {} of {own} must equal dim {j} of {first} ({name})", place.1);
+                Must::of_input(place.0, text)
             })?;
         }
         _ => *seen = Some((dim, place)),
@@ -182,12 +188,13 @@ fn see_batch(c: &mut InferenceContext<'_>, seen: &mut Seen, dims: &[Dim], i: usi
     if known.len() != dims.len() {
         let (expected, got) = (known.len(), dims.len());
         let (own, first) = (c.input_label(i), c.input_label(first));
-        return Err(c.error(format!("{own} must have as many batch dims as {first}: {got} ≠ {expected}")));
+        let text = format!("{own} must have as many batch dims as {first}: {got} ≠ {expected}");
+        return Err(c.error_of_input(Some(i), text));
     }
     for (j, (known, dim)) in known.iter_mut().zip(dims).enumerate() {
         *known = c.merge_as(known, dim, |c| {
             let (own, first) = (c.input_label(i), c.input_label(first));
-            format!("dim {j} of {own} must equal dim {j} of {first} (...)")
+            Must::of_input(i, format!("dim {j} of {own} must equal dim {j} of {first} (...)"))
         })?;
     }
     Ok(())
@@ -202,13 +209,16 @@ fn check_computed(c: &mut InferenceContext<'_>, seen: &Seen, arg: &ArgShape, i: 
         let what = |c: &InferenceContext<'_>| {
             format!("dim {position} of {} must be {}", c.input_label(i), computed.text)
         };
-        let value = computed.value.to_expr(&|&slot| seen.expr(slot));
-        let Some(value) = value.map_err(|error| c.error(format!("{}: {}", what(c), error.message())))? else {
-            continue;
+        let failed = |c: &InferenceContext<'_>, why: &dyn Display| {
+            c.error_of_input(Some(i), format_args!("{}: {why}", what(c)))
         };
+        let value = computed.value.to_expr(&|&slot| seen.expr(slot));
+        let Some(value) = value.map_err(|error| failed(c, &error.text()))? else { continue };
         match Dim::from_expr(value.clone()) {
-            Ok(value) => c.assume(Relation::Equal, &dims[position], &value, what)?,
-            Err(_) => return Err(c.error(format!("{}: {} ≠ {value}", what(c), dims[position]))),
+            Ok(value) => {
+                c.assume(Relation::Equal, &dims[position], &value, |c| Must::of_input(i, what(c)))?;
+            }
+            Err(_) => return Err(failed(c, &format_args!("{} ≠ {value}", dims[position]))),
         }
     }
     Ok(())
@@ -224,15 +234,16 @@ fn computed_output(
     let what =
         |c: &InferenceContext<'_>| format!("dim {position} of {} ({})", c.output_label(i), computed.text);
     let value = computed.value.to_expr(&|&slot| seen.expr(slot));
-    let Some(value) = value.map_err(|error| c.error(format!("{}: {}", what(c), error.message())))? else {
+    let failed = |error: Error| c.error_of_output(i, format_args!("{}: {}", what(c), error.text()));
+    let Some(value) = value.map_err(failed)? else {
         return Ok(Dim::Unknown);
     };
     let what = |c: &InferenceContext<'_>| format!("{} must not be negative", what(c));
     match Dim::from_expr(value.clone()) {
         Ok(dim) => {
-            c.assume(Relation::AtLeast, &dim, &Dim::Known(0), what)?;
+            c.assume(Relation::AtLeast, &dim, &Dim::Known(0), |c| what(c).into())?;
             Ok(dim)
         }
-        Err(_) => Err(c.error(format!("{}: {value} < 0", what(c)))),
+        Err(_) => Err(c.error_of_output(i, format_args!("{}: {value} < 0", what(c)))),
     }
 }

@@ -166,19 +166,18 @@ impl ShapeSignature {
         let args = [("inputs", &self.inputs, &op.inputs), ("outputs", &self.outputs, &op.outputs)];
         for (kind, shapes, args) in args {
             if shapes.len() != args.len() {
-                let (name, expected, got) = (&op.name, args.len(), shapes.len());
-                return Err(Error::invalid_argument(format!(
-                    "{name}: has {expected} {kind}, but its shape signature `{self}` has {got}"
-                )));
+                let (expected, got) = (args.len(), shapes.len());
+                let text = format!("has {expected} {kind}, but its shape signature `{self}` has {got}");
+                return Err(Error::invalid_argument(text).with_op(&op.name));
             }
         }
         let int = AttrType { base: AttrBase::Int, list: false };
         match self.attrs.iter().find(|attr| op.attr_index(&attr.text).is_none_or(|i| op.attrs[i].ty != int)) {
             Some(unknown) => {
                 let what = "in its shape signature is neither a dim of an input nor an int attribute";
-                let message = format!("{}: `{}` {what}", op.name, unknown.text);
+                let message = format!("`{}` {what}", unknown.text);
                 let error = SignatureError::new(unknown.offset, unknown.text.len(), message);
-                Err(error.into_error(&self.text))
+                Err(error.into_error(&self.text).with_op(&op.name))
             }
             None => Ok(()),
         }

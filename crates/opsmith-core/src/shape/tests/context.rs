@@ -253,7 +253,7 @@ fn what_symbols_must_satisfy_is_recorded_once() {
             parts,
             [(Relation::AtLeast, n.clone(), dim("3")), (Relation::Equal, n.clone(), dim("2 * (n // 2)")),]
         );
-        let message = "Op: a dim must be a multiple of 2, with inputs `x` [n], `y` []";
+        let message = "a dim must be a multiple of 2, with inputs `x` [n], `y` []";
         assert_eq!(assumed[1].message, message);
     });
     assert_eq!(call("[n];[]", |c| c.subtract(&dim("n + 3"), 2).map(|_| c.constraints().len())), Ok(0));

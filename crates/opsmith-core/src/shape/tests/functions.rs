@@ -69,8 +69,8 @@ fn merged() {
     assert_eq!(
         text,
         [
-            "AddN: dim 0 of input `x[1]` must equal dim 0 of input `x[0]`: m ≠ n",
-            "AddN: dim 0 of input `x[2]` must equal dim 0 of input `x[0]`: m ≠ n",
+            "dim 0 of input `x[1]` must equal dim 0 of input `x[0]`: m ≠ n",
+            "dim 0 of input `x[2]` must equal dim 0 of input `x[0]`: m ≠ n",
         ]
     );
 }

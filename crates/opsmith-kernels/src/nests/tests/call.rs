@@ -187,8 +187,7 @@ impl Call {
         let host = Threads::new(threads);
         let compute = Compute::new(&host);
         // SAFETY: there is memory for all elements.
-        let done =
-            unsafe { programs.run_on::<T>((&compute, "Test"), &space, &self.wanted, &placed, is_native) };
+        let done = unsafe { programs.run_on::<T>(&compute, &space, &self.wanted, &placed, is_native) };
         done.unwrap();
         let is_clean = memory.iter().all(Guarded::is_clean_around);
         (memory.iter().map(Guarded::bytes).collect(), is_clean)
