@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::dist::licences;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
-use crate::{VENV, header, run, unsafes};
+use crate::{VENV, circles, header, run, unsafes};
 
 /// Runs every check, also after one has failed.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
@@ -45,6 +45,10 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     if let Err(error) = unsafes::check(workspace) {
         eprintln!("{error:#}\n");
         failures.push("unsafe");
+    }
+    if let Err(error) = circles::check(workspace) {
+        eprintln!("{error:#}\n");
+        failures.push("circles");
     }
     if failures.is_empty() {
         println!("✓ all checks passed");

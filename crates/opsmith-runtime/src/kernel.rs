@@ -1,19 +1,17 @@
-//! Which kernels ops have, as their libraries describe them, and which one of them a call gets.
+//! Which kernels ops have, as their libraries describe them.
 
 use opsmith_core::def::ArgDef;
-use opsmith_core::{ArgDTypes, AttrValue, DType, DeviceKind, Error, Result, Signature, bail};
+use opsmith_core::{ArgDTypes, AttrValue, DType, DeviceKind, Result, Signature};
 use serde_json::Value;
-
-use crate::op::Op;
 
 /// A kernel of an op, as its library describes it.
 #[derive(Debug, Clone)]
 pub struct KernelInfo {
-    device: DeviceKind,
+    pub(crate) device: DeviceKind,
     priority: i64,
     types: Vec<(usize, DType)>,
-    /// The inputs of the definition that it reads in main memory, as bits.
-    in_main_memory: u64,
+    /// The inputs of the definition that it reads in host memory, as bits.
+    in_host_memory: u64,
 }
 
 impl KernelInfo {
@@ -47,8 +45,8 @@ impl KernelInfo {
         let types = json["types"].as_object().into_iter().flatten().map(typed).collect::<Option<_>>()?;
         let names = json["host_memory"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let inputs = names.filter_map(|name| signature.input_index(name));
-        let in_main_memory = inputs.fold(0, |bits, input| bits | 1 << input);
-        Some(KernelInfo { device, priority, types, in_main_memory })
+        let in_host_memory = inputs.fold(0, |bits, input| bits | 1 << input);
+        Some(KernelInfo { device, priority, types, in_host_memory })
     }
 
     /// The attributes of the definition, by their index, that decide whether it serves a call, and the dtype that each must have.
@@ -56,14 +54,14 @@ impl KernelInfo {
         &self.types
     }
 
-    /// Whether it reads the input at this position of the definition in main memory, whatever device it runs on.
-    pub fn reads_in_main_memory(&self, input: usize) -> bool {
-        self.in_main_memory >> input & 1 == 1
+    /// Whether it reads the input at this position of the definition in host memory, whatever device it runs on.
+    pub fn reads_in_host_memory(&self, input: usize) -> bool {
+        self.in_host_memory >> input & 1 == 1
     }
 
-    /// The inputs of the definition that it reads in main memory, as bits.
-    pub(crate) fn in_main_memory(&self) -> u64 {
-        self.in_main_memory
+    /// The inputs of the definition that it reads in host memory, as bits.
+    pub(crate) fn in_host_memory(&self) -> u64 {
+        self.in_host_memory
     }
 
     /// Whether it serves every call that another one does.
@@ -72,50 +70,12 @@ impl KernelInfo {
     }
 
     /// Whether it serves a call with these attributes, of which every one has its value.
-    fn serves(&self, attrs: &[AttrValue]) -> bool {
+    pub(crate) fn serves(&self, attrs: &[AttrValue]) -> bool {
         self.types.iter().all(|(attr, dtype)| match &attrs[*attr] {
             AttrValue::Type(value) => value == dtype,
             AttrValue::Types(values) => values.iter().all(|value| value == dtype),
             _ => false,
         })
-    }
-}
-
-impl Op {
-    /// The kernels that calls may get on a kind of device, the preferred ones first.
-    pub fn kernels(&self, device: DeviceKind) -> impl Iterator<Item = &KernelInfo> {
-        self.info().kernels.iter().filter(move |kernel| kernel.device == device)
-    }
-
-    /// The kernel that a call gets on a kind of device, the one that the library takes: with so many tensors for each input of
-    /// the definition, of these dtypes (none for an absent one), and the attributes that do not have their default value.
-    ///
-    /// # Errors
-    /// `Unimplemented` where there is none; `InvalidArgument` when dtypes or attributes do not fit the definition.
-    pub fn kernel_for(
-        &self,
-        device: DeviceKind,
-        (counts, dtypes): (&[usize], &[Option<DType>]),
-        attrs: &[(String, AttrValue)],
-    ) -> Result<&KernelInfo> {
-        let signature = self.signature();
-        let attrs = resolve(signature, (counts, dtypes), attrs)?;
-        if let Some(kernel) = self.kernels(device).find(|kernel| kernel.serves(&attrs)) {
-            return Ok(kernel);
-        }
-        let types = signature.attrs.iter().zip(&attrs).filter_map(|(attr, value)| match value {
-            AttrValue::Type(dtype) => Some(format!("{} = {dtype}", attr.name)),
-            _ => None,
-        });
-        let types: Vec<String> = types.collect();
-        if types.is_empty() || self.kernels(device).next().is_none() {
-            bail!(Unimplemented, "{}: has no {device} kernel", signature.name);
-        }
-        Err(Error::unimplemented(format!(
-            "{}: has no {device} kernel for {}",
-            signature.name,
-            types.join(", ")
-        )))
     }
 }
 
