@@ -1,15 +1,15 @@
 //! Which kernels ops have, as their libraries describe them.
 
-use opsmith_core::def::ArgDef;
-use opsmith_core::{ArgDTypes, AttrValue, DType, DeviceKind, Result, Signature};
+use std::borrow::Borrow;
+
+use opsmith_core::kernel::KernelRule;
+use opsmith_core::{AttrValue, DType, DeviceKind, Result, Signature};
 use serde_json::Value;
 
 /// A kernel of an op, as its library describes it.
 #[derive(Debug, Clone)]
 pub struct KernelInfo {
-    pub(crate) device: DeviceKind,
-    priority: i64,
-    types: Vec<(usize, DType)>,
+    pub(crate) rule: KernelRule,
     /// The inputs of the definition that it reads in host memory, as bits.
     in_host_memory: u64,
 }
@@ -22,7 +22,7 @@ impl KernelInfo {
         let mut found: Vec<_> =
             described.iter().filter_map(|kernel| KernelInfo::read(signature, kernel)).collect();
         // Among equals the library takes the first, and this sort keeps their order.
-        found.sort_by_key(|kernel| std::cmp::Reverse(kernel.priority));
+        found.sort_by_key(|kernel| std::cmp::Reverse(kernel.rule.priority));
         let mut kernels: Vec<KernelInfo> = Vec::with_capacity(found.len());
         for kernel in found {
             if !kernels.iter().any(|preferred| preferred.serves_all_of(&kernel)) {
@@ -46,12 +46,12 @@ impl KernelInfo {
         let names = json["host_memory"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let inputs = names.filter_map(|name| signature.input_index(name));
         let in_host_memory = inputs.fold(0, |bits, input| bits | 1 << input);
-        Some(KernelInfo { device, priority, types, in_host_memory })
+        Some(KernelInfo { rule: KernelRule { device, priority, types }, in_host_memory })
     }
 
     /// The attributes of the definition, by their index, that decide whether it serves a call, and the dtype that each must have.
     pub fn types(&self) -> &[(usize, DType)] {
-        &self.types
+        &self.rule.types
     }
 
     /// Whether it reads the input at this position of the definition in host memory, whatever device it runs on.
@@ -66,16 +66,14 @@ impl KernelInfo {
 
     /// Whether it serves every call that another one does.
     fn serves_all_of(&self, other: &KernelInfo) -> bool {
-        self.device == other.device && self.types.iter().all(|typed| other.types.contains(typed))
+        let (own, others) = (&self.rule, &other.rule);
+        own.device == others.device && own.types.iter().all(|typed| others.types.contains(typed))
     }
+}
 
-    /// Whether it serves a call with these attributes, of which every one has its value.
-    pub(crate) fn serves(&self, attrs: &[AttrValue]) -> bool {
-        self.types.iter().all(|(attr, dtype)| match &attrs[*attr] {
-            AttrValue::Type(value) => value == dtype,
-            AttrValue::Types(values) => values.iter().all(|value| value == dtype),
-            _ => false,
-        })
+impl Borrow<KernelRule> for KernelInfo {
+    fn borrow(&self) -> &KernelRule {
+        &self.rule
     }
 }
 
@@ -95,22 +93,5 @@ pub(crate) fn resolve(
             attrs[index] = Some(value.clone());
         }
     }
-    let mut lists = Vec::new();
-    let mut first = 0;
-    for &count in counts {
-        let list = dtypes.get(first..first + count).unwrap_or_default();
-        lists.push(list.iter().copied().collect::<Option<Vec<DType>>>());
-        first += count;
-    }
-    let argument = |(def, list): (&ArgDef, &'_ Option<Vec<DType>>)| match list {
-        Some(list) if list.len() == 1 && !def.count.is_list() => ArgDTypes::One(list[0]),
-        _ => ArgDTypes::Absent,
-    };
-    let mut arguments: Vec<ArgDTypes<'_>> = signature.inputs.iter().zip(&lists).map(argument).collect();
-    for ((argument, def), list) in arguments.iter_mut().zip(&signature.inputs).zip(&lists) {
-        if let (true, Some(list)) = (def.count.is_list(), list) {
-            *argument = ArgDTypes::List(list);
-        }
-    }
-    Ok(signature.resolve(&arguments, &attrs)?.attrs)
+    Ok(signature.resolve_flat((counts, dtypes), &attrs)?.attrs)
 }

@@ -3,8 +3,9 @@
 use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
+use opsmith_core::kernel::choose_kernel;
 use opsmith_core::{
-    AttrValue, Batch, Calls, DType, Device, DeviceKind, Error, FreeAxis, Parallel, Result, TensorView,
+    AttrValue, Batch, Calls, DType, Device, DeviceKind, FreeAxis, Parallel, Result, TensorView,
     TensorViewMut, bail, ensure,
 };
 use smallvec::SmallVec;
@@ -53,7 +54,7 @@ impl Op {
 
     /// The kernels that calls may get on a kind of device, the preferred ones first.
     pub fn kernels(&self, device: DeviceKind) -> impl Iterator<Item = &KernelInfo> {
-        self.info().kernels.iter().filter(move |kernel| kernel.device == device)
+        self.info().kernels.iter().filter(move |kernel| kernel.rule.device == device)
     }
 
     /// The kernel that a call gets on a kind of device, the one that the library takes: with so many tensors for each input of
@@ -69,22 +70,9 @@ impl Op {
     ) -> Result<&KernelInfo> {
         let signature = self.signature();
         let attrs = resolve(signature, (counts, dtypes), attrs)?;
-        if let Some(kernel) = self.kernels(device).find(|kernel| kernel.serves(&attrs)) {
-            return Ok(kernel);
-        }
-        let types = signature.attrs.iter().zip(&attrs).filter_map(|(attr, value)| match value {
-            AttrValue::Type(dtype) => Some(format!("{} = {dtype}", attr.name)),
-            _ => None,
-        });
-        let types: Vec<String> = types.collect();
-        if types.is_empty() || self.kernels(device).next().is_none() {
-            bail!(Unimplemented, "{}: has no {device} kernel", signature.name);
-        }
-        Err(Error::unimplemented(format!(
-            "{}: has no {device} kernel for {}",
-            signature.name,
-            types.join(", ")
-        )))
+        let kernels = &self.info().kernels;
+        let chosen = choose_kernel(signature, kernels, &attrs, device);
+        chosen.map(|chosen| &kernels[chosen]).map_err(|error| error.within(&signature.name))
     }
 
     /// Calls the op: one [`Arg`] for each input of the definition, and the attributes that do not have their default

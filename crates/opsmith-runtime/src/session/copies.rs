@@ -48,7 +48,12 @@ impl Run<'_> {
 
     /// Waits for the devices to which memory was lent.
     pub(super) fn wait_for_lent(&mut self) -> Result<()> {
-        self.lent.drain(..).fold(Ok(()), |done, device| done.and(device.wait()))
+        let mut done = Ok(());
+        for device in self.lent.drain(..) {
+            // Also where another one went wrong.
+            done = done.and(device.wait());
+        }
+        done
     }
 
     /// What is fetched, in host memory: each value is copied once, and each device waited for once.

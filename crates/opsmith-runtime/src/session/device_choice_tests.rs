@@ -109,7 +109,12 @@ fn a_list_in_host_memory_is_given_as_it_is() {
     }
     assert_eq!(call("First", there[..].into()).unwrap(), [7.0, 14.0]);
     let error = call("First", sizes[..].into()).unwrap_err();
-    assert!(error.message().contains("input `sizes` is on CPU:0, but others are on CUDA:0"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("First: input `sizes` must be on CUDA:0, where input `x` is, got one on CPU:0"),
+        "{error}"
+    );
 }
 
 #[test]
