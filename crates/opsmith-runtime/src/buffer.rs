@@ -57,18 +57,7 @@ pub(crate) enum Buffer {
     /// A block of our own, which its only holder may write.
     Own(Arc<Block>),
     /// Memory of somebody else's, only read.
-    Foreign(Owner),
+    Foreign(#[expect(dead_code, reason = "held for its drop")] Owner),
     /// A block of a device's, which kernels write once.
     Device(Arc<device::Block>),
-}
-
-impl Buffer {
-    /// What keeps the memory alive.
-    pub(crate) fn owner(&self) -> Owner {
-        match self {
-            Buffer::Own(block) => block.clone(),
-            Buffer::Foreign(owner) => owner.clone(),
-            Buffer::Device(block) => block.clone(),
-        }
-    }
 }

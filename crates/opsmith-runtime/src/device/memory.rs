@@ -6,10 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_core::fork::{Mutex, Turn};
-use opsmith_core::{Code, Device, Error, Result};
+use opsmith_core::{Code, Device, Error, Result, ensure};
 use opsmith_cuda::CardMemory;
 
-use crate::memory::Owner;
 use crate::pool::MemoryUse;
 
 /// Blocks are of multiples of this many bytes.
@@ -95,11 +94,14 @@ pub(crate) struct Allocator {
     copying: Turn,
 }
 
+/// Host memory that is copied to the device, and kept meanwhile.
+pub(crate) type Source = Box<dyn AsRef<[u8]> + Send>;
+
 /// What is being copied to the device: it stays as it is until the device was waited for, since nobody writes to memory that is
 /// shared.
 #[derive(Default)]
 struct Copied {
-    from: Vec<Owner>,
+    from: Vec<Source>,
     bytes: usize,
 }
 
@@ -156,29 +158,26 @@ impl Allocator {
         &*self.raw
     }
 
-    /// Puts a copy to a block on the stream. It waits only where much would be kept for copies.
+    /// Puts a copy to a block on the stream. It waits only where much would be kept for copies; memory that is not the engine's
+    /// own may change once this has returned, unless [`wait`](Self::wait) is called.
     ///
-    /// # Safety
-    /// `from` is readable for so many bytes for as long as `owner` lives, stays as it is until the stream was waited for, and
-    /// the block is as large.
-    pub(crate) unsafe fn copy_in(
-        &self,
-        to: &Block,
-        from: *const u8,
-        bytes: usize,
-        owner: Owner,
-    ) -> Result<()> {
+    /// # Errors
+    /// `Internal` for more bytes than the block has; what the driver says.
+    pub(crate) fn copy_in(&self, to: &Block, from: Source) -> Result<()> {
+        let bytes = (*from).as_ref();
+        let (data, bytes) = (bytes.as_ptr(), bytes.len());
+        ensure!(bytes <= to.size, Internal, "{bytes} bytes do not fit into a block of {}", to.size);
         let kept = {
             // Held while the copy is put on the stream: who waits then has it on the stream, or leaves the tensor here.
             let _turn = self.copying.take();
             let kept = {
                 let copied = &mut *self.copied.lock();
-                copied.from.push(owner);
+                copied.from.push(from);
                 copied.bytes += bytes;
                 copied.bytes
             };
-            // SAFETY: promised by the caller; the owner is kept until the stream was waited for.
-            unsafe { self.raw.copy_in(to.data, from, bytes) }?;
+            // SAFETY: the source is kept until the stream was waited for, and the block is large enough.
+            unsafe { self.raw.copy_in(to.data, data, bytes) }?;
             kept
         };
         if kept > MOST_COPIED { self.wait() } else { Ok(()) }

@@ -15,7 +15,6 @@ use opsmith_cuda::CardMemory;
 
 use self::memory::Allocator;
 pub(crate) use self::memory::Block;
-use crate::memory::Owner;
 use crate::pool::MemoryUse;
 
 /// A CUDA device as the engine uses it. Clones are of one device, and so is every one of the same number.
@@ -81,31 +80,9 @@ impl CudaDevice {
         self.allocator.allocate(bytes)
     }
 
-    /// Puts a copy to a block on the stream.
-    ///
-    /// # Safety
-    /// `from` is readable for so many bytes for as long as `owner` lives, stays as it is until the device was waited for, and
-    /// the block is as large.
-    pub(crate) unsafe fn copy_in(
-        &self,
-        to: &Block,
-        from: *const u8,
-        bytes: usize,
-        owner: Owner,
-    ) -> Result<()> {
-        // SAFETY: promised by the caller.
-        unsafe { self.allocator.copy_in(to, from, bytes, owner) }
-    }
-
-    /// Puts a copy to host memory on the stream.
-    ///
-    /// # Safety
-    /// `to` is writable and nobody else's until the device was waited for, and `from` is memory of this device, for so many
-    /// bytes.
-    pub(crate) unsafe fn copy_out(&self, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
-        let Some(from) = std::ptr::NonNull::new(from.cast_mut()) else { return Ok(()) };
-        // SAFETY: promised by the caller.
-        unsafe { self.allocator.raw().copy_out(to, from, bytes) }
+    /// What gives out its memory, and copies.
+    pub(crate) fn allocator(&self) -> &Allocator {
+        &self.allocator
     }
 }
 

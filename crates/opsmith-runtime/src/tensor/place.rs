@@ -1,5 +1,6 @@
 //! Where tensors are, and copies of them elsewhere.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_core::tensor::row_major_strides;
@@ -8,6 +9,15 @@ use opsmith_core::{DType, Device, DeviceKind, Error, Result, ensure};
 use super::{Tensor, byte_size};
 use crate::buffer::{self, Buffer};
 use crate::device::{Block, CudaDevice};
+
+/// A tensor in host memory, without gaps.
+struct Dense(Tensor);
+
+impl AsRef<[u8]> for Dense {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
 
 impl Tensor {
     /// The device that has its memory.
@@ -54,9 +64,7 @@ impl Tensor {
         let from = self.to(Device::CPU)?.to_contiguous()?;
         let made = Tensor::on_device(device, self.dtype, &self.shape)?;
         if let Buffer::Device(block) = &made.buffer {
-            // SAFETY: a dense tensor has as many bytes, which its owner keeps; nobody writes to memory that is shared, and what
-            // is not our own stays by the caller's promise. The block was made for as many.
-            unsafe { device.copy_in(block, from.data, from.num_bytes(), from.buffer.owner()) }?;
+            device.allocator().copy_in(block, Box::new(Dense(from)))?;
         }
         Ok(made)
     }
@@ -78,9 +86,10 @@ impl Tensor {
             made.push(Tensor::own(block, tensor.dtype, &tensor.shape));
         }
         let started = tensors.iter().zip(&made).try_for_each(|(from, to)| {
+            let Some(data) = NonNull::new(from.data) else { return Ok(()) };
             // SAFETY: the tensor is new and nobody else's, both have as many bytes, and it is waited for below. Nobody reads it
             // before.
-            unsafe { device.copy_out(to.data, from.data, from.num_bytes()) }
+            unsafe { device.allocator().raw().copy_out(to.data, data, from.num_bytes()) }
         });
         // Also where one did not start: others write to what was made here.
         device.wait()?;
