@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use crate::dist::licences;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
-use crate::{VENV, figure, header, run, unsafes};
+use crate::{VENV, circles, figure, header, run, unsafes};
 
 /// Runs every check, also after one has failed.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
@@ -39,6 +39,7 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
         ("figure", figure::figure(workspace, true)),
         ("licences", licences::check_file(workspace, &venv)),
         ("unsafe", unsafes::check(workspace)),
+        ("circles", circles::check(workspace)),
     ];
     for (name, outcome) in files {
         if let Err(error) = outcome {

@@ -5,6 +5,7 @@
 
 mod bench;
 mod build;
+mod circles;
 mod demo;
 mod differ;
 mod dist;

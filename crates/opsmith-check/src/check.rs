@@ -42,7 +42,7 @@ pub struct Options {
     pub relative: Option<f64>,
     /// The same in absolute terms.
     pub absolute: Option<f64>,
-    /// How long a call may take; on a card, where its kernel may have to be compiled first, two minutes at least.
+    /// How long a call may take; on a CUDA device, where its kernel may have to be compiled first, two minutes at least.
     pub limit: Duration,
     /// How long a property may be checked: after that no more cases are tried.
     pub budget: Duration,
@@ -142,7 +142,7 @@ fn check_one(
     let on_cuda = if property == Property::Cuda { setting.subject.on_cuda() } else { None };
     let setting = &Setting { subject: on_cuda.as_ref().unwrap_or(setting.subject), ..*setting };
     if on_cuda.is_some()
-        && let Err(why) = lab.has_card()?
+        && let Err(why) = lab.has_device()?
     {
         return Ok((Verdict::Skipped(format!("not run: {}", reason_alone(&why))), 0));
     }
@@ -193,7 +193,7 @@ fn try_cases(
     trial.into_inner().verdict(setting, outcome)
 }
 
-/// Why there is no card, without what is to be done about it and the system's own words, which are for who calls an op on one:
+/// Why there is no device, without what is to be done about it and the system's own words, which are for who calls an op on one:
 /// of `cuInit: CUDA_ERROR_NO_DEVICE, no CUDA-capable device is detected` what is behind the comma.
 fn reason_alone(why: &str) -> &str {
     let reason = match why.split_once(": ") {
@@ -390,8 +390,8 @@ mod tests {
             ("cuInit: error 999, error 999", "error 999"),
             ("there is no CUDA device 0: the driver has 0", "there is no CUDA device 0"),
             (
-                "the process that opened a card crashed by signal 11 (SIGSEGV: it read)",
-                "the process that opened a card crashed by signal 11",
+                "the process that opened a device crashed by signal 11 (SIGSEGV: it read)",
+                "the process that opened a device crashed by signal 11",
             ),
         ] {
             assert_eq!(reason_alone(why), reason);

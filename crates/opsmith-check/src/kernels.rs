@@ -1,4 +1,4 @@
-//! The CUDA kernels of a library, as calls would launch them, found without a card.
+//! The CUDA kernels of a library, as calls would launch them, found without a CUDA device.
 //!
 //! For each CUDA kernel of each op calls are generated as checks generate theirs, of tensors that nobody reads: so they may be as
 //! large as only cards' are, and lie farther apart than 32 bits count.
@@ -28,9 +28,9 @@ use crate::wire::{Answer, Launched, Named, Outline, Placed, Request};
 
 /// As many rounds of calls are generated for each kernel of an op, in each calls for each of [`Size::ALL`].
 const ROUNDS: usize = 12;
-/// The most elements of a tensor in main memory.
+/// The most elements of a tensor in host memory.
 const MOST_IN_MAIN_MEMORY: usize = 1 << 16;
-/// The most bytes of a tensor on a card.
+/// The most bytes of a tensor on a CUDA device.
 const MOST_BYTES: usize = 1 << 45;
 /// What strides of a tensor are whose elements lie farther apart than 32 bits count.
 const FAR: isize = 1 << 31;
@@ -232,7 +232,7 @@ fn outline(generator: &Generator<'_, '_>, dials: &Dials, round: usize) -> Option
     let dtype = |tensor: &Option<(DType, Vec<usize>)>| tensor.as_ref().map(|(dtype, _)| *dtype);
     let dtypes: Vec<Vec<_>> = tensors.iter().map(|list| list.iter().map(dtype).collect()).collect();
     let mut placed = Vec::new();
-    for (is_host, list) in subject.in_main_memory(&dtypes, &attrs).into_iter().zip(&tensors) {
+    for (is_host, list) in subject.in_host_memory(&dtypes, &attrs).into_iter().zip(&tensors) {
         for tensor in list {
             let at = placed.len();
             let Some((dtype, shape)) = tensor else {
@@ -243,7 +243,7 @@ fn outline(generator: &Generator<'_, '_>, dials: &Dials, round: usize) -> Option
             let layout = if round.is_multiple_of(2) { Layout::Dense } else { dials.layout(at) };
             placed.push(Some(match is_host {
                 true => host(dials.values, *dtype, shape, at)?,
-                false => on_card(*dtype, shape, layout)?,
+                false => on_device(*dtype, shape, layout)?,
             }));
         }
     }
@@ -285,7 +285,7 @@ fn host(values: Values, dtype: DType, shape: &[usize], at: usize) -> Option<Plac
     Some(Placed { host: Some(laid), ..Placed::default() })
 }
 
-fn on_card(dtype: DType, shape: &[usize], layout: Layout) -> Option<Placed> {
+fn on_device(dtype: DType, shape: &[usize], layout: Layout) -> Option<Placed> {
     let bytes = checked_num_elements(shape)?.checked_mul(dtype.size())?;
     if bytes > MOST_BYTES {
         return None;

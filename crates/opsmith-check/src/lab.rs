@@ -131,27 +131,27 @@ pub(crate) fn is_panic(refusal: &Refusal) -> bool {
     Code::from_i32(refusal.code) == Code::Internal
 }
 
-/// So long a call on a card may take at least: the first one waits for the driver, the first of each kernel for its compiler.
-const ON_CARD: Duration = Duration::from_secs(120);
+/// So long a call on a CUDA device may take at least: the first one waits for the driver, the first of each kernel for its compiler.
+const ON_DEVICE: Duration = Duration::from_secs(120);
 
 /// The processes that calls are made in.
 pub(crate) struct Lab<'a> {
     main: Process<'a>,
-    /// One of its own for calls on a card.
-    card: Process<'a>,
+    /// One of its own for calls on a CUDA device.
+    device: Process<'a>,
     /// Processes whose kernels use 1, 2 and 16 threads.
     pub(crate) threaded: [(usize, Process<'a>); 3],
 }
 
 impl<'a> Lab<'a> {
-    /// Processes for a library, none of which runs yet. A call takes at most `limit`, on a card [`ON_CARD`] if
+    /// Processes for a library, none of which runs yet. A call takes at most `limit`, on a CUDA device [`ON_DEVICE`] if
     /// that is more.
     pub(crate) fn new(start: &'a Start<'a>, source: &LibrarySource, limit: Duration) -> Lab<'a> {
         let process = |threads| Process::new(start, source.clone(), threads, limit);
-        let on_card = Process::new(start, source.clone(), None, limit.max(ON_CARD));
+        let on_device = Process::new(start, source.clone(), None, limit.max(ON_DEVICE));
         Lab {
             main: process(None),
-            card: on_card,
+            device: on_device,
             threaded: [1, 2, 16].map(|threads| (threads, process(Some(threads)))),
         }
     }
@@ -176,23 +176,23 @@ impl<'a> Lab<'a> {
         ask_one(&mut self.main, call)
     }
 
-    /// Whether there is a card; `Err` says in words why there is none.
-    pub(crate) fn has_card(&mut self) -> Result<Result<(), String>, Error> {
-        match self.card.ask(vec![Request::Card])? {
+    /// Whether there is a CUDA device; `Err` says in words why there is none.
+    pub(crate) fn has_device(&mut self) -> Result<Result<(), String>, Error> {
+        match self.device.ask(vec![Request::Device])? {
             Ok(answers) => match answers.into_iter().next() {
                 Some(Answer::Refused(refusal)) => Ok(Err(refusal.message)),
                 _ => Ok(Ok(())),
             },
-            Err(death) => Ok(Err(format!("the process that opened a card {}", death.how))),
+            Err(death) => Ok(Err(format!("the process that opened a device {}", death.how))),
         }
     }
 
-    /// Makes a call on a card.
-    pub(crate) fn on_card(&mut self, call: Call, in_main_memory: Vec<bool>) -> Result<Outcome, Error> {
-        let outcome = ask_for(&mut self.card, Request::OnCard { call, in_main_memory })?;
-        // A kernel that went wrong leaves the card of no use to its process.
+    /// Makes a call on a CUDA device.
+    pub(crate) fn on_device(&mut self, call: Call, in_host_memory: Vec<bool>) -> Result<Outcome, Error> {
+        let outcome = ask_for(&mut self.device, Request::OnDevice { call, in_host_memory })?;
+        // A kernel that went wrong leaves the device of no use to its process.
         if matches!(&outcome, Outcome::Refused(refusal) if is_panic(refusal)) {
-            self.card.end();
+            self.device.end();
         }
         Ok(outcome)
     }

@@ -1,4 +1,4 @@
-//! What a call would launch on a card, found out without one: its tensors have addresses and no memory, and the library gives each
+//! What a call would launch on a CUDA device, found out without one: its tensors have addresses and no memory, and the library gives each
 //! launch to its caller.
 
 use std::collections::HashSet;
@@ -12,7 +12,7 @@ use opsmith_runtime::{CallInputs, Library, OutputMemory};
 use crate::wire::{Launched, Outline, Placed, SourceText, read_dtype};
 use crate::worker::Input;
 
-/// The card that tensors are said to be on.
+/// The device that tensors are said to be on.
 const CARD: Device = Device { kind: DeviceKind::Cuda, index: 0 };
 /// So far apart, in bits, the tensors of a call begin: none is as large.
 const APART: u32 = 46;
@@ -22,7 +22,7 @@ const TEMPS: usize = 1 << 9;
 
 /// A tensor of a call.
 enum Tensor {
-    OnCard { address: usize, dtype: DType, placed: Placed },
+    OnDevice { address: usize, dtype: DType, placed: Placed },
     Host(Input),
 }
 
@@ -33,15 +33,15 @@ impl Tensor {
         }
         let dtype = read_dtype(&placed.dtype)?;
         let address = address(position) + if placed.unaligned { dtype.size() } else { 0 };
-        Ok(Tensor::OnCard { address, dtype, placed })
+        Ok(Tensor::OnDevice { address, dtype, placed })
     }
 
     fn view(&self) -> TensorView<'_> {
         match self {
             Tensor::Host(input) => input.view(),
-            Tensor::OnCard { address, dtype, placed } => {
+            Tensor::OnDevice { address, dtype, placed } => {
                 let data = ptr::without_provenance(*address);
-                // SAFETY: it is said to be on a card, and no driver gets it: nobody reads an element.
+                // SAFETY: it is said to be on a CUDA device, and no driver gets it: nobody reads an element.
                 unsafe { TensorView::from_raw_parts(data, *dtype, CARD, &placed.shape, &placed.strides) }
             }
         }
@@ -63,27 +63,27 @@ pub(crate) fn run(library: &Library, call: Outline, known: &mut HashSet<u128>) -
     let attrs: Vec<(&str, &AttrValue)> =
         call.attrs.iter().map(|attr| attr.name.as_str()).zip(&values).collect();
     let mut counts = vec![0; call.outputs];
-    let mut memory = NoCard { known, temps: 0, launched: Vec::new() };
+    let mut memory = NoDevice { known, temps: 0, launched: Vec::new() };
     let inputs = CallInputs { flat: &views, counts: &call.counts };
-    // SAFETY: what is in main memory nobody else knows, and no element of the rest is looked at.
+    // SAFETY: what is in host memory nobody else knows, and no element of the rest is looked at.
     unsafe { library.op_at(call.op)?.call_into(inputs, &attrs, call.wanted, &mut counts, &mut memory) }?;
     Ok(memory.launched)
 }
 
 /// What a call is lent: addresses, and a place for its launches.
-struct NoCard<'a> {
+struct NoDevice<'a> {
     known: &'a mut HashSet<u128>,
     temps: usize,
     launched: Vec<Launched>,
 }
 
-impl OutputMemory for NoCard<'_> {
+impl OutputMemory for NoDevice<'_> {
     fn allocate(&mut self, index: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
         Ok(ptr::without_provenance_mut(address(OUTPUTS + index)))
     }
 
     fn keep_string(&mut self, _: &[u8]) -> Result<*const u8> {
-        Err(Error::unimplemented("a string tensor cannot be on a card"))
+        Err(Error::unimplemented("a string tensor cannot be on a device"))
     }
 
     fn stream(&self) -> Option<*mut c_void> {

@@ -17,7 +17,7 @@ mod lab;
 mod launched;
 mod layout;
 mod memory;
-mod on_card;
+mod on_device;
 mod process;
 mod properties;
 mod python;

@@ -76,9 +76,9 @@ impl Subject {
         self.op.kernels(DeviceKind::Cuda).next().is_some()
     }
 
-    /// For each input, whether the CUDA kernel that serves a call with such inputs and attributes reads it in main memory; none
+    /// For each input, whether the CUDA kernel that serves a call with such inputs and attributes reads it in host memory; none
     /// does where no kernel serves it.
-    pub(crate) fn in_main_memory(
+    pub(crate) fn in_host_memory(
         &self,
         dtypes: &[Vec<Option<DType>>],
         attrs: &[(String, AttrValue)],
@@ -86,7 +86,7 @@ impl Subject {
         let counts: Vec<usize> = dtypes.iter().map(Vec::len).collect();
         let kernel = self.op.kernel_for(DeviceKind::Cuda, (&counts, &dtypes.concat()), attrs).ok();
         (0..counts.len())
-            .map(|input| kernel.is_some_and(|kernel| kernel.reads_in_main_memory(input)))
+            .map(|input| kernel.is_some_and(|kernel| kernel.reads_in_host_memory(input)))
             .collect()
     }
 

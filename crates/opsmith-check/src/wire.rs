@@ -17,15 +17,15 @@ pub(crate) enum Request {
     Infer { op: usize, request: String },
     /// A call.
     Call(Call),
-    /// What a call would launch on a card.
+    /// What a call would launch on a CUDA device.
     Launches(Outline),
-    /// Whether there is a card.
-    Card,
-    /// A call on a card, but for the inputs that stay in main memory.
-    OnCard { call: Call, in_main_memory: Vec<bool> },
+    /// Whether there is a CUDA device.
+    Device,
+    /// A call on a CUDA device, but for the inputs that stay in host memory.
+    OnDevice { call: Call, in_host_memory: Vec<bool> },
 }
 
-/// A call of an op on a card, of which nobody reads or computes an element.
+/// A call of an op on a CUDA device, of which nobody reads or computes an element.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outline {
     pub(crate) op: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Outline {
     pub(crate) wanted: u64,
 }
 
-/// A tensor as it would lie on a card.
+/// A tensor as it would lie on a CUDA device.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Placed {
     pub(crate) dtype: String,
@@ -49,7 +49,7 @@ pub(crate) struct Placed {
     pub(crate) strides: Vec<isize>,
     /// Whether it begins one element behind what allocators align to.
     pub(crate) unaligned: bool,
-    /// In place of all that, a tensor that the kernel reads in main memory.
+    /// In place of all that, a tensor that the kernel reads in host memory.
     pub(crate) host: Option<Laid>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Named {
 /// What the process answers to one request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Answer {
-    /// The library is open, or the card.
+    /// The library is open, or the device.
     Opened,
     /// What inference gave.
     Inferred(String),
@@ -235,12 +235,14 @@ pub(crate) trait Message: Serialize + DeserializeOwned {
 impl Message for Vec<Request> {
     fn buffers(&mut self) -> Vec<(&mut Vec<u8>, usize)> {
         let tensors = self.iter_mut().flat_map(|request| match request {
-            Request::Call(call) | Request::OnCard { call, .. } => call.tensors.iter_mut().flatten().collect(),
+            Request::Call(call) | Request::OnDevice { call, .. } => {
+                call.tensors.iter_mut().flatten().collect()
+            }
             Request::Launches(call) => {
                 let placed = call.tensors.iter_mut().flatten();
                 placed.filter_map(|tensor| tensor.host.as_mut()).collect()
             }
-            Request::Open { .. } | Request::Infer { .. } | Request::Card => Vec::new(),
+            Request::Open { .. } | Request::Infer { .. } | Request::Device => Vec::new(),
         });
         tensors.map(|tensor| (&mut tensor.buffer, tensor.bytes)).collect()
     }

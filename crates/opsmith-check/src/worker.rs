@@ -12,7 +12,7 @@ use opsmith_runtime::{CallInputs, Library, OutputMemory};
 
 use crate::launched;
 use crate::memory::Guarded;
-use crate::on_card;
+use crate::on_device;
 use crate::source::LibrarySource;
 use crate::wire::{Answer, Call, Given, Laid, Refusal, Request, read_dtype, receive, send};
 
@@ -68,9 +68,9 @@ fn answer(library: &mut Option<Library>, known: &mut HashSet<u128>, request: Req
             opened(library)?.op_at(op)?.infer_shapes_json(&request).map(Answer::Inferred)
         }
         Request::Call(call) => run(&opened(library)?, call).map(Answer::Given),
-        Request::Card => on_card::card().map(|_| Answer::Opened),
-        Request::OnCard { call, in_main_memory } => {
-            on_card::run(&opened(library)?, call, &in_main_memory).map(Answer::Given)
+        Request::Device => on_device::open().map(|()| Answer::Opened),
+        Request::OnDevice { call, in_host_memory } => {
+            on_device::run(&opened(library)?, call, &in_host_memory).map(Answer::Given)
         }
         Request::Launches(call) => launched::run(&opened(library)?, call, known).map(Answer::Launched),
     }

@@ -9,10 +9,13 @@ use smallvec::SmallVec;
 
 use crate::attr::AttrValue;
 use crate::fork::{self, Mutex, RwLock, Turn};
-use crate::kernel::{CallInputs, Compute, Host, Instance, KernelDef, OpKernelConstruction, OpKernelContext};
+use crate::kernel::{
+    CallInputs, Compute, Host, Instance, KernelDef, KernelRule, OpKernelConstruction, OpKernelContext,
+    choose_kernel,
+};
 use crate::op::Op;
 use crate::tensor::{TensorView, TensorViewMut, row_major_strides};
-use crate::{ArgDTypes, DType, Device, DeviceKind, Error, Result, bail, ensure};
+use crate::{DType, Device, DeviceKind, Error, Result, bail, ensure};
 
 /// How many plans an op keeps for good, where they are found without a lock.
 const PINNED_PLANS: usize = 8;
@@ -183,21 +186,7 @@ impl Op {
             let (name, is_one) = (&arg.name, arg.count.is_list() || count == 1);
             ensure!(is_one, InvalidArgument for name, "input `{name}` must be one tensor, got {count}");
         }
-        let present: Vec<DType> = dtypes.iter().map(|dtype| dtype.unwrap_or(DType::Float32)).collect();
-        let arguments: Vec<ArgDTypes<'_>> = signature
-            .inputs
-            .iter()
-            .enumerate()
-            .map(|(arg, def)| {
-                let range = input_offsets[arg]..input_offsets[arg + 1];
-                if def.count.is_list() {
-                    ArgDTypes::List(&present[range])
-                } else {
-                    dtypes[range.start].map_or(ArgDTypes::Absent, ArgDTypes::One)
-                }
-            })
-            .collect();
-        let resolved = signature.resolve(&arguments, attrs)?;
+        let resolved = signature.resolve_flat((inputs.counts, &dtypes), attrs)?;
         let kernel = self.select_kernel(&resolved.attrs, device)?;
         let instance = instance(self, kernel, &resolved.attrs, device)?;
         Ok(Plan {
@@ -218,38 +207,21 @@ impl Op {
         })
     }
 
-    /// The registered kernel for these attributes: the one with the highest priority that fits.
+    /// The registered kernel for these attributes.
     fn select_kernel(&self, attrs: &[AttrValue], device: DeviceKind) -> Result<usize> {
-        let fits = |kernel: &KernelDef| {
-            kernel.device == device
-                && kernel.constraints.iter().all(|(attr, dtype)| {
-                    let value = self.signature().attr_index(attr).map(|index| &attrs[index]);
-                    match value {
-                        Some(AttrValue::Type(value)) => value == dtype,
-                        Some(AttrValue::Types(values)) => values.iter().all(|value| value == dtype),
-                        _ => false,
-                    }
-                })
+        let signature = self.signature();
+        let rule = |kernel: &KernelDef| KernelRule {
+            device: kernel.device,
+            priority: kernel.priority.into(),
+            // Of attributes that there are: an op with another constraint is refused when it is built.
+            types: kernel
+                .constraints
+                .iter()
+                .filter_map(|(attr, dtype)| Some((signature.attr_index(attr)?, *dtype)))
+                .collect(),
         };
-        let candidates = self.kernels.iter().enumerate().filter(|(_, kernel)| fits(kernel));
-        let best = candidates.max_by_key(|(index, kernel)| (kernel.priority, std::cmp::Reverse(*index)));
-        if let Some((index, _)) = best {
-            return Ok(index);
-        }
-        let types: Vec<String> = self
-            .signature()
-            .attrs
-            .iter()
-            .zip(attrs)
-            .filter_map(|(attr, value)| match value {
-                AttrValue::Type(dtype) => Some(format!("{} = {dtype}", attr.name)),
-                _ => None,
-            })
-            .collect();
-        if types.is_empty() || !self.kernels.iter().any(|kernel| kernel.device == device) {
-            bail!(Unimplemented, "has no {device} kernel");
-        }
-        bail!(Unimplemented, "has no {device} kernel for {}", types.join(", "))
+        let rules: Vec<KernelRule> = self.kernels.iter().map(rule).collect();
+        choose_kernel(signature, &rules, attrs, device)
     }
 
     fn instance(&self, kernel: usize, attrs: &[AttrValue], device: DeviceKind) -> Result<Arc<dyn Instance>> {

@@ -1,11 +1,16 @@
-//! Questions to a library whose answers are JSON.
+//! Questions to a library about an op: what it computes, and those whose answers are JSON.
+
+use std::ptr::null;
+use std::sync::Arc;
 
 use opsmith_abi::{OpsmithError, OpsmithStr};
-use opsmith_core::{AttrValue, Error, Explanation, Result};
+use opsmith_core::{AttrValue, DType, Error, Explanation, Result};
 use serde_json::{Map, Value, json};
 
+use crate::attrs::{Named, with_abi_attrs};
 use crate::call::take_error;
-use crate::op::Op;
+use crate::library::Op;
+use crate::program::{self, OpProgram};
 
 /// A function of the library's table: a request to an op, and a place for the response.
 type Answer = unsafe extern "C" fn(usize, OpsmithStr, *mut OpsmithStr) -> *mut OpsmithError;
@@ -36,6 +41,58 @@ impl Op {
     /// As [`explain`](Self::explain).
     pub fn explain_json(&self, request: &str) -> Result<String> {
         self.ask(self.library().table().explain, request)
+    }
+
+    /// What the op computes of each element with these attributes and floats of this dtype; none where it is more than
+    /// that, or has a node that is not known here.
+    ///
+    /// # Errors
+    /// `Internal` for a program that is none, and what the library says of the attributes.
+    pub(crate) fn program(
+        &self,
+        attrs: &[(String, AttrValue)],
+        dtype: DType,
+    ) -> Result<Option<Arc<OpProgram>>> {
+        let dtype = AttrValue::from(dtype);
+        let mut all: Vec<Named<'_>> = attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        if self.signature().attrs.iter().any(|attr| attr.name == "T")
+            && !attrs.iter().any(|(name, _)| name == "T")
+        {
+            all.push(("T", &dtype));
+        }
+        let key =
+            all.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect::<String>();
+        let programs = self.library().programs();
+        if let Some(known) = programs.lock().get(&(self.index(), key.clone())) {
+            return Ok(known.clone());
+        }
+        let program = self.ask_program(&all)?.map(Arc::new);
+        programs.lock().insert((self.index(), key), program.clone());
+        Ok(program)
+    }
+
+    fn ask_program(&self, attrs: &[Named<'_>]) -> Result<Option<OpProgram>> {
+        let table = self.library().table();
+        let mut told = null();
+        with_abi_attrs(attrs, |attrs| {
+            // SAFETY: the attributes live until the call returns, and `told` is a place to write to.
+            let error = unsafe { (table.program)(self.index(), attrs.as_ptr(), attrs.len(), &raw mut told) };
+            // SAFETY: the error is taken once.
+            unsafe { take_error(table, error) }
+        })?;
+        if told.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: the library gave it, and it is there until it is given back.
+        let program = unsafe { program::read(told) };
+        // SAFETY: it is given back once, and nothing of it is kept.
+        unsafe { (table.program_free)(told) };
+        program.map_err(|error| {
+            let library = self.library().name();
+            error
+                .within(format_args!("the program that library `{library}` tells"))
+                .with_op(&self.signature().name)
+        })
     }
 
     /// Asks the library something in JSON.

@@ -1,4 +1,4 @@
-//! Attribute values in the form of the C ABI.
+//! Tensors and attribute values in the form of the C ABI.
 
 use std::ffi::c_void;
 
@@ -7,8 +7,6 @@ use opsmith_core::attr::{AttrBase, AttrValue, PartialShape, TensorValue};
 use opsmith_core::tensor::{StrRef, row_major_strides};
 use opsmith_core::{Device, Result, TensorView, memory};
 use smallvec::SmallVec;
-
-use crate::call::to_abi_tensor;
 
 /// An attribute of a call: its name and value.
 pub(crate) type Named<'a> = (&'a str, &'a AttrValue);
@@ -97,6 +95,20 @@ fn store_tensor(value: &TensorValue) -> Result<TensorStorage> {
     // SAFETY: only turned into the ABI's form, which the library reads while `value` and what is boxed here live.
     let view = unsafe { TensorView::from_raw_parts(data, value.dtype, Device::CPU, &value.shape, &strides) };
     Ok(TensorStorage { tensor: Box::new(to_abi_tensor(&view)), _strides: strides, _strings: strings })
+}
+
+/// The ABI's form of a tensor; it points to the view's shape and strides.
+pub(crate) fn to_abi_tensor(tensor: &TensorView<'_>) -> OpsmithTensor {
+    OpsmithTensor {
+        size: size_of::<OpsmithTensor>(),
+        data: tensor.data_ptr().cast_mut().cast(),
+        dtype: tensor.dtype() as i32,
+        device_kind: tensor.device().kind as i32,
+        device_index: tensor.device().index,
+        rank: tensor.rank() as i32,
+        shape: tensor.shape().as_ptr().cast(),
+        strides: tensor.strides().as_ptr().cast(),
+    }
 }
 
 fn to_abi(name: &str, value: &AttrValue, storage: &Storage) -> OpsmithAttr {

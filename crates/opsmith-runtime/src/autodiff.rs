@@ -7,7 +7,7 @@ use opsmith_core::dtype::sets;
 use opsmith_core::{Device, Error, Gradient, GradientInput, Result, ensure};
 
 use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, Place};
-use crate::op::Op;
+use crate::library::Op;
 use crate::standard;
 use crate::tensor::Tensor;
 

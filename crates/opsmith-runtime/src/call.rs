@@ -1,4 +1,4 @@
-//! One call across the C ABI: tensors in, memory for outputs lent, errors back.
+//! One call across the C ABI: tensors in, memory for outputs lent on the device that they are on, errors back.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::num::NonZeroUsize;
@@ -8,14 +8,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_abi::*;
-use opsmith_core::{Code, DType, Error, Result, TensorView, memory};
+use opsmith_core::{Code, DType, Error, Result, memory};
 use opsmith_cuda::Launch;
 use smallvec::SmallVec;
 
-use crate::attrs::{Named, with_abi_attrs};
+use crate::attrs::{Named, to_abi_tensor, with_abi_attrs};
 use crate::buffer::Block;
+use crate::device::{self, CudaDevice};
 use crate::launch::with_launch;
-use crate::op::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::{Tensor, byte_size};
 
@@ -33,6 +33,17 @@ pub enum Arg<'a> {
     List(&'a [Tensor]),
     /// An optional input that is not given.
     Absent,
+}
+
+impl<'a> Arg<'a> {
+    /// Its tensors.
+    pub(crate) fn tensors(&self) -> &'a [Tensor] {
+        match *self {
+            Arg::Tensor(tensor) => std::slice::from_ref(tensor),
+            Arg::List(tensors) => tensors,
+            Arg::Absent => &[],
+        }
+    }
 }
 
 impl<'a> From<&'a Tensor> for Arg<'a> {
@@ -62,21 +73,21 @@ pub trait OutputMemory {
     /// `Unimplemented` where there are no string tensors.
     fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8>;
 
-    /// The stream that the call's work is put on, where it is on a card; none on the CPU.
+    /// The stream that the call's work is put on, where it is on a CUDA device; none on the CPU.
     fn stream(&self) -> Option<*mut c_void> {
         None
     }
 
-    /// Memory of the card for the library's own use, aligned to 256 bytes, until the work that the call puts on the stream is
+    /// Memory of the device for the library's own use, aligned to 256 bytes, until the work that the call puts on the stream is
     /// done. Asked for only where there is a stream.
     ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.
     fn allocate_temp(&mut self, _bytes: usize) -> Result<*mut u8> {
-        Err(Error::unimplemented("the caller lends no temporary memory on a card"))
+        Err(Error::unimplemented("the caller lends no temporary memory on a device"))
     }
 
-    /// Whether [`launch`](Self::launch) gets the CUDA kernels of the call, and no card.
+    /// Whether [`launch`](Self::launch) gets the CUDA kernels of the call, and no device.
     fn takes_launches(&self) -> bool {
         false
     }
@@ -101,7 +112,10 @@ struct Services<'a, M> {
 /// What is called, but for the tensors.
 #[derive(Clone, Copy)]
 pub(crate) struct Called<'a> {
-    pub(crate) op: &'a Op,
+    /// Of the op's library, and the op's position there and name.
+    pub(crate) table: &'static OpsmithLibrary,
+    pub(crate) index: usize,
+    pub(crate) name: &'a str,
     /// The attributes that do not have their default value.
     pub(crate) attrs: &'a [Named<'a>],
     /// The outputs of the definition that are wanted, as bits.
@@ -132,7 +146,7 @@ impl Drop for Prepared {
 
 /// Works out a call for tensors like these.
 pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Prepared> {
-    let table = called.op.library().table();
+    let table = called.table;
     let mut plan = std::ptr::null_mut();
     let host = OpsmithHost {
         size: size_of::<OpsmithHost>(),
@@ -161,7 +175,7 @@ pub(crate) fn call<M: OutputMemory>(
     counts_out: &mut [usize],
     memory: &mut M,
 ) -> Result<()> {
-    let table = called.op.library().table();
+    let table = called.table;
     let threads = called.threads.map_or(0, NonZeroUsize::get);
     let (stream, takes_launches) = (memory.stream(), memory.takes_launches());
     let mut services = Services { memory, threads, failure: None };
@@ -194,7 +208,7 @@ pub(crate) fn call<M: OutputMemory>(
         Some(failure) if result.is_err() => Err(failure),
         _ => result,
     }
-    .map_err(|error| error.with_op(&called.op.signature().name))
+    .map_err(|error| error.with_op(&called.name))
 }
 
 /// Lends `body` a call in the form of the ABI.
@@ -218,7 +232,7 @@ fn with_abi_call<R>(
     with_abi_attrs(attrs, |attrs| {
         let call = OpsmithCall {
             size: size_of::<OpsmithCall>(),
-            op: called.op.index(),
+            op: called.index,
             tensors: pointers.as_ptr(),
             num_tensors: pointers.len(),
             counts: inputs.counts.as_ptr(),
@@ -246,20 +260,6 @@ const ABSENT: OpsmithTensor = OpsmithTensor {
     shape: std::ptr::null(),
     strides: std::ptr::null(),
 };
-
-/// The ABI's form of a tensor; it points to the view's shape and strides.
-pub(crate) fn to_abi_tensor(tensor: &TensorView<'_>) -> OpsmithTensor {
-    OpsmithTensor {
-        size: size_of::<OpsmithTensor>(),
-        data: tensor.data_ptr().cast_mut().cast(),
-        dtype: tensor.dtype() as i32,
-        device_kind: tensor.device().kind as i32,
-        device_index: tensor.device().index,
-        rank: tensor.rank() as i32,
-        shape: tensor.shape().as_ptr().cast(),
-        strides: tensor.strides().as_ptr().cast(),
-    }
-}
 
 /// Runs a callback's body; what goes wrong in it, a panic included, is kept and told as a null pointer.
 fn guarded<M, T>(context: *mut c_void, body: impl FnOnce(&mut M) -> Result<*mut T>) -> *mut T {
@@ -365,42 +365,90 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
 /// The outputs of a call, `None` where one was not made.
 pub(crate) type Made = SmallVec<[Option<Tensor>; 1]>;
 
-/// Outputs as the engine's own tensors.
+/// Outputs as the engine's own tensors, on the device of the call.
 #[derive(Default)]
 pub(crate) struct EngineMemory {
     outputs: Made,
     strings: Vec<Vec<u8>>,
-    /// Where the memory comes from; the global allocator where there is none.
-    pool: Option<Arc<MemoryPool>>,
+    source: Source,
+}
+
+/// Where the memory of outputs comes from.
+#[derive(Default)]
+enum Source {
+    /// The global allocator.
+    #[default]
+    Host,
+    Pool(Arc<MemoryPool>),
+    /// With what the call is lent besides: that serves again after it, for work that comes later on the same stream.
+    Device(CudaDevice, Vec<device::Block>),
 }
 
 impl OutputMemory for EngineMemory {
     fn allocate(&mut self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
         let bytes = byte_size(dtype, shape)?;
-        let block = match &self.pool {
+        let block = match &self.source {
+            Source::Device(device, _) if dtype != DType::String => {
+                return Ok(self.keep(index, Tensor::on_device(device, dtype, shape)?));
+            }
+            Source::Device(device, _) => return Err(no_strings(device)),
             _ if dtype == DType::String => Block::zeroed(bytes),
-            Some(pool) => Block::pooled(bytes, pool),
-            None => Block::new(bytes),
+            Source::Pool(pool) => Block::pooled(bytes, pool),
+            Source::Host => Block::new(bytes),
         }?;
-        let data = block.as_ptr();
-        if self.outputs.len() <= index {
-            self.outputs.resize_with(index + 1, || None);
-        }
-        self.outputs[index] = Some(Tensor::own(block, dtype, shape));
-        Ok(data)
+        Ok(self.keep(index, Tensor::own(block, dtype, shape)))
     }
 
     fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8> {
+        if let Source::Device(device, _) = &self.source {
+            return Err(no_strings(device));
+        }
         memory::reserve(&mut self.strings, 1, "text")?;
         self.strings.push(memory::copied(bytes, "text")?);
         Ok(self.strings[self.strings.len() - 1].as_ptr())
     }
+
+    fn stream(&self) -> Option<*mut c_void> {
+        match &self.source {
+            Source::Device(device, _) => Some(device.stream()),
+            Source::Host | Source::Pool(_) => None,
+        }
+    }
+
+    fn allocate_temp(&mut self, bytes: usize) -> Result<*mut u8> {
+        let Source::Device(device, temps) = &mut self.source else {
+            return Err(Error::unimplemented("temporary memory is lent on devices that have a stream"));
+        };
+        let block = device.allocate(bytes)?;
+        let data = block.data().as_ptr();
+        temps.push(block);
+        Ok(data)
+    }
+}
+
+fn no_strings(device: &CudaDevice) -> Error {
+    Error::unimplemented(format!("a string tensor cannot be on {}", device.device()))
 }
 
 impl EngineMemory {
-    /// Outputs in memory of this pool.
-    pub(crate) fn pooled(pool: &Arc<MemoryPool>) -> EngineMemory {
-        EngineMemory { pool: Some(pool.clone()), ..EngineMemory::default() }
+    /// Outputs on a device; none is the CPU, with memory of this pool where there is one.
+    pub(crate) fn on(device: Option<CudaDevice>, pool: Option<&Arc<MemoryPool>>) -> EngineMemory {
+        let source = match (device, pool) {
+            (Some(device), _) => Source::Device(device, vec![]),
+            (None, Some(pool)) => Source::Pool(pool.clone()),
+            (None, None) => Source::Host,
+        };
+        EngineMemory { source, ..EngineMemory::default() }
+    }
+
+    /// Keeps an output, and gives its memory.
+    fn keep(&mut self, index: usize, made: Tensor) -> *mut u8 {
+        let data = made.as_view().data_ptr().cast_mut();
+        if self.outputs.len() <= index {
+            self.outputs.resize_with(index + 1, || None);
+        }
+        self.outputs[index] = Some(made);
+        data
     }
 
     /// The `count` outputs of a call that succeeded.

@@ -1,19 +1,17 @@
-//! Which kernels ops have, as their libraries describe them, and which one of them a call gets.
+//! Which kernels ops have, as their libraries describe them.
 
-use opsmith_core::def::ArgDef;
-use opsmith_core::{ArgDTypes, AttrValue, DType, DeviceKind, Error, Result, Signature};
+use std::borrow::Borrow;
+
+use opsmith_core::kernel::KernelRule;
+use opsmith_core::{AttrValue, DType, DeviceKind, Result, Signature};
 use serde_json::Value;
-
-use crate::op::Op;
 
 /// A kernel of an op, as its library describes it.
 #[derive(Debug, Clone)]
 pub struct KernelInfo {
-    device: DeviceKind,
-    priority: i64,
-    types: Vec<(usize, DType)>,
-    /// The inputs of the definition that it reads in main memory, as bits.
-    in_main_memory: u64,
+    pub(crate) rule: KernelRule,
+    /// The inputs of the definition that it reads in host memory, as bits.
+    in_host_memory: u64,
 }
 
 impl KernelInfo {
@@ -24,7 +22,7 @@ impl KernelInfo {
         let mut found: Vec<_> =
             described.iter().filter_map(|kernel| KernelInfo::read(signature, kernel)).collect();
         // Among equals the library takes the first, and this sort keeps their order.
-        found.sort_by_key(|kernel| std::cmp::Reverse(kernel.priority));
+        found.sort_by_key(|kernel| std::cmp::Reverse(kernel.rule.priority));
         let mut kernels: Vec<KernelInfo> = Vec::with_capacity(found.len());
         for kernel in found {
             if !kernels.iter().any(|preferred| preferred.serves_all_of(&kernel)) {
@@ -47,73 +45,35 @@ impl KernelInfo {
         let types = json["types"].as_object().into_iter().flatten().map(typed).collect::<Option<_>>()?;
         let names = json["host_memory"].as_array().into_iter().flatten().filter_map(Value::as_str);
         let inputs = names.filter_map(|name| signature.input_index(name));
-        let in_main_memory = inputs.fold(0, |bits, input| bits | 1 << input);
-        Some(KernelInfo { device, priority, types, in_main_memory })
+        let in_host_memory = inputs.fold(0, |bits, input| bits | 1 << input);
+        Some(KernelInfo { rule: KernelRule { device, priority, types }, in_host_memory })
     }
 
     /// The attributes of the definition, by their index, that decide whether it serves a call, and the dtype that each must have.
     pub fn types(&self) -> &[(usize, DType)] {
-        &self.types
+        &self.rule.types
     }
 
-    /// Whether it reads the input at this position of the definition in main memory, whatever device it runs on.
-    pub fn reads_in_main_memory(&self, input: usize) -> bool {
-        self.in_main_memory >> input & 1 == 1
+    /// Whether it reads the input at this position of the definition in host memory, whatever device it runs on.
+    pub fn reads_in_host_memory(&self, input: usize) -> bool {
+        self.in_host_memory >> input & 1 == 1
     }
 
-    /// The inputs of the definition that it reads in main memory, as bits.
-    pub(crate) fn in_main_memory(&self) -> u64 {
-        self.in_main_memory
+    /// The inputs of the definition that it reads in host memory, as bits.
+    pub(crate) fn in_host_memory(&self) -> u64 {
+        self.in_host_memory
     }
 
     /// Whether it serves every call that another one does.
     fn serves_all_of(&self, other: &KernelInfo) -> bool {
-        self.device == other.device && self.types.iter().all(|typed| other.types.contains(typed))
-    }
-
-    /// Whether it serves a call with these attributes, of which every one has its value.
-    fn serves(&self, attrs: &[AttrValue]) -> bool {
-        self.types.iter().all(|(attr, dtype)| match &attrs[*attr] {
-            AttrValue::Type(value) => value == dtype,
-            AttrValue::Types(values) => values.iter().all(|value| value == dtype),
-            _ => false,
-        })
+        let (own, others) = (&self.rule, &other.rule);
+        own.device == others.device && own.types.iter().all(|typed| others.types.contains(typed))
     }
 }
 
-impl Op {
-    /// The kernels that calls may get on a kind of device, the preferred ones first.
-    pub fn kernels(&self, device: DeviceKind) -> impl Iterator<Item = &KernelInfo> {
-        self.info().kernels.iter().filter(move |kernel| kernel.device == device)
-    }
-
-    /// The kernel that a call gets on a kind of device, the one that the library takes: with so many tensors for each input of
-    /// the definition, of these dtypes (none for an absent one), and the attributes that do not have their default value.
-    ///
-    /// # Errors
-    /// `Unimplemented` where there is none; `InvalidArgument` when dtypes or attributes do not fit the definition.
-    pub fn kernel_for(
-        &self,
-        device: DeviceKind,
-        (counts, dtypes): (&[usize], &[Option<DType>]),
-        attrs: &[(String, AttrValue)],
-    ) -> Result<&KernelInfo> {
-        let signature = self.signature();
-        let attrs = resolve(signature, (counts, dtypes), attrs)?;
-        if let Some(kernel) = self.kernels(device).find(|kernel| kernel.serves(&attrs)) {
-            return Ok(kernel);
-        }
-        let types = signature.attrs.iter().zip(&attrs).filter_map(|(attr, value)| match value {
-            AttrValue::Type(dtype) => Some(format!("{} = {dtype}", attr.name)),
-            _ => None,
-        });
-        let types: Vec<String> = types.collect();
-        let of_types = match types.is_empty() || self.kernels(device).next().is_none() {
-            true => String::new(),
-            false => format!(" for {}", types.join(", ")),
-        };
-        let error = Error::unimplemented(format!("has no {device} kernel{of_types}"));
-        Err(error.with_op(&signature.name))
+impl Borrow<KernelRule> for KernelInfo {
+    fn borrow(&self) -> &KernelRule {
+        &self.rule
     }
 }
 
@@ -133,22 +93,5 @@ pub(crate) fn resolve(
             attrs[index] = Some(value.clone());
         }
     }
-    let mut lists = Vec::new();
-    let mut first = 0;
-    for &count in counts {
-        let list = dtypes.get(first..first + count).unwrap_or_default();
-        lists.push(list.iter().copied().collect::<Option<Vec<DType>>>());
-        first += count;
-    }
-    let argument = |(def, list): (&ArgDef, &'_ Option<Vec<DType>>)| match list {
-        Some(list) if list.len() == 1 && !def.count.is_list() => ArgDTypes::One(list[0]),
-        _ => ArgDTypes::Absent,
-    };
-    let mut arguments: Vec<ArgDTypes<'_>> = signature.inputs.iter().zip(&lists).map(argument).collect();
-    for ((argument, def), list) in arguments.iter_mut().zip(&signature.inputs).zip(&lists) {
-        if let (true, Some(list)) = (def.count.is_list(), list) {
-            *argument = ArgDTypes::List(list);
-        }
-    }
-    Ok(signature.resolve(&arguments, &attrs)?.attrs)
+    Ok(signature.resolve_flat((counts, dtypes), &attrs)?.attrs)
 }

@@ -1,4 +1,4 @@
-//! Launches that a library gives its caller, in place of a card.
+//! Launches that a library gives its caller, in place of a device.
 
 use std::slice;
 

@@ -23,14 +23,16 @@ mod attrs;
 mod autodiff;
 mod buffer;
 mod call;
-mod card;
+mod device;
 mod elf;
 mod gradient;
 mod graph;
+mod info;
 mod kernel;
 mod launch;
 mod library;
 mod loader;
+mod memory;
 mod op;
 mod optimizer;
 mod poison;
@@ -38,32 +40,33 @@ mod pool;
 mod program;
 mod session;
 mod shapes;
+mod sparse;
 mod standard;
 mod storage;
 mod tape;
 mod tensor;
 
 pub use autodiff::{Compose, gradients, gradients_with, jvp, jvp_with};
-pub use buffer::Owner;
 /// A tensor in the form of DLPack, as [`Tensor::into_dlpack`] gives it.
 pub use dlpark::versioned::Dlpack;
+pub use memory::Owner;
 
 pub use call::{Arg, CallInputs, OutputMemory};
-pub use card::{Card, CardArg, CardTensor};
+pub use device::CudaDevice;
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use kernel::KernelInfo;
-pub use library::Library;
 #[doc(hidden)]
 pub use library::check_description;
-pub use op::Op;
+pub use library::{Library, Op};
 pub use opsmith_host::prefer_large_pages;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
 pub use shapes::{Argument, Inferred};
+pub use sparse::SparseTensor;
 pub use storage::{load_tensors, save_tensors};
 pub use tape::{Tape, TapeArg, Traced};
-pub use tensor::{SparseTensor, Tensor};
+pub use tensor::Tensor;
 
 /// The Rust code of the guide.
 #[cfg(doctest)]

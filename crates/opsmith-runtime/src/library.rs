@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use opsmith_abi::{OpsmithLibrary, OpsmithStr};
 use opsmith_core::def::no_such_op;
-use opsmith_core::{Error, Result, ensure};
+use opsmith_core::{Error, Gradient, GradientWiring, Result, Signature, ensure};
 use serde_json::Value;
 
 use crate::call::take_error;
-use crate::loader;
-use crate::op::{Op, OpInfo};
+use crate::info::OpInfo;
 use crate::program::Programs;
 
 /// A library of operators: one that was loaded from a file and stays loaded for good, or one that is part of the program.
@@ -30,45 +29,6 @@ struct Loaded {
 }
 
 impl Library {
-    /// Loads the library in the file `path`. The same file, also under another name, gives the same library, and so does
-    /// another file with a library of the same name and definitions.
-    ///
-    /// # Errors
-    /// `NotFound` when there is no such file; `InvalidArgument` when it is not a library of operators, or is truncated
-    /// or damaged; `FailedPrecondition` when it is of another ABI version, lacks a library that it needs, or has changed
-    /// since it was loaded; `AlreadyExists` when another file defines a library of this name differently; and what is
-    /// wrong with its definitions.
-    pub fn open(path: impl AsRef<Path>) -> Result<Library> {
-        loader::open(path.as_ref())
-    }
-
-    /// Looks at the file `path` without opening it: whether it can be a library of operators of this ABI version.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), as far as that can be told from the file alone.
-    pub fn check(path: impl AsRef<Path>) -> Result<()> {
-        loader::check(path.as_ref())
-    }
-
-    /// The library that is part of this program: what `opsmith::library!` with `embedded = true` gives as its `table()`. The same
-    /// table gives the same library, and so does another with the same name and definitions.
-    ///
-    /// ```ignore
-    /// // SAFETY: the macro made the table, and it is a static.
-    /// let library = unsafe { Library::from_table(my_ops::table()) }?;
-    /// ```
-    ///
-    /// # Errors
-    /// `FailedPrecondition` when it is of another ABI version; `AlreadyExists` when another library of this name is defined
-    /// differently; what is wrong with its definitions.
-    ///
-    /// # Safety
-    /// The table's functions and texts must do and be what `docs/abi.md` says, as those do that the macro makes.
-    pub unsafe fn from_table(table: &'static OpsmithLibrary) -> Result<Library> {
-        // SAFETY: it is a table that stays.
-        loader::embedded(unsafe { loader::check_table(table) }?)
-    }
-
     /// The library behind a checked table, and what tells its file from those of other builds.
     pub(crate) fn new(
         path: PathBuf,
@@ -142,7 +102,7 @@ impl Library {
             self.name(),
             self.num_ops()
         );
-        Ok(Op::new(self.clone(), index))
+        Ok(Op { library: self.clone(), index })
     }
 
     /// The op of this name, CamelCase or snake_case.
@@ -187,6 +147,44 @@ impl Library {
             serde_json::from_str(library.description()).map(|mut json: Value| json["ops"].take()).ok()
         };
         self.description() == other.description() || ops(self) == ops(other)
+    }
+}
+
+/// An op of a loaded library.
+#[derive(Clone, Debug)]
+pub struct Op {
+    library: Library,
+    index: usize,
+}
+
+impl Op {
+    /// The library that it is of.
+    pub fn library(&self) -> &Library {
+        &self.library
+    }
+
+    /// Its position in the library.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its definition.
+    pub fn signature(&self) -> &Signature {
+        &self.info().signature
+    }
+
+    /// What it declares of its gradient.
+    pub fn declared_gradient(&self) -> &Gradient {
+        &self.info().gradient
+    }
+
+    /// How its gradient op is wired to it; none where no op computes its gradient.
+    pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
+        self.info().wiring.as_ref()
+    }
+
+    pub(crate) fn info(&self) -> &OpInfo {
+        self.library.op_info(self.index)
     }
 }
 

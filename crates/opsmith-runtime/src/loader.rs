@@ -63,9 +63,50 @@ impl fmt::Display for FileVersion {
     }
 }
 
+impl Library {
+    /// Loads the library in the file `path`. The same file, also under another name, gives the same library, and so does
+    /// another file with a library of the same name and definitions.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file; `InvalidArgument` when it is not a library of operators, or is truncated
+    /// or damaged; `FailedPrecondition` when it is of another ABI version, lacks a library that it needs, or has changed
+    /// since it was loaded; `AlreadyExists` when another file defines a library of this name differently; and what is
+    /// wrong with its definitions.
+    pub fn open(path: impl AsRef<Path>) -> Result<Library> {
+        open(path.as_ref())
+    }
+
+    /// Looks at the file `path` without opening it: whether it can be a library of operators of this ABI version.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), as far as that can be told from the file alone.
+    pub fn check(path: impl AsRef<Path>) -> Result<()> {
+        check(path.as_ref())
+    }
+
+    /// The library that is part of this program: what `opsmith::library!` with `embedded = true` gives as its `table()`. The same
+    /// table gives the same library, and so does another with the same name and definitions.
+    ///
+    /// ```ignore
+    /// // SAFETY: the macro made the table, and it is a static.
+    /// let library = unsafe { Library::from_table(my_ops::table()) }?;
+    /// ```
+    ///
+    /// # Errors
+    /// `FailedPrecondition` when it is of another ABI version; `AlreadyExists` when another library of this name is defined
+    /// differently; what is wrong with its definitions.
+    ///
+    /// # Safety
+    /// The table's functions and texts must do and be what `docs/abi.md` says, as those do that the macro makes.
+    pub unsafe fn from_table(table: &'static OpsmithLibrary) -> Result<Library> {
+        // SAFETY: it is a table that stays.
+        embedded(unsafe { check_table(table) }?)
+    }
+}
+
 /// The library in the file `path`: the one that is loaded already where the file, or one with the same definitions, was
 /// opened before.
-pub(crate) fn open(path: &Path) -> Result<Library> {
+fn open(path: &Path) -> Result<Library> {
     if let Some(library) = path.metadata().ok().and_then(|metadata| known(FileVersion::from(&metadata))) {
         return Ok(library);
     }
@@ -96,7 +137,7 @@ fn known(version: FileVersion) -> Option<Library> {
 }
 
 /// The library behind a table of this program: the one that stands for it already, where it was asked for before.
-pub(crate) fn embedded(table: &'static OpsmithLibrary) -> Result<Library> {
+fn embedded(table: &'static OpsmithLibrary) -> Result<Library> {
     let _turn = TURN.take();
     if let Some(known) = LOADED.lock().iter().find(|known| std::ptr::eq(known.table, table)) {
         return Ok(known.library.clone());
@@ -126,7 +167,7 @@ fn keep(path: PathBuf, version: Option<FileVersion>, library: Library) -> Result
 }
 
 /// Whether the file can be a library of operators, as far as can be told without opening it.
-pub(crate) fn check(path: &Path) -> Result<()> {
+fn check(path: &Path) -> Result<()> {
     let head = elf::check(path, SYMBOL)?;
     check_head(head.into()).map_err(|error| error.within(path.display()))
 }
@@ -186,7 +227,7 @@ fn check_head(head: Head) -> Result<()> {
 ///
 /// # Safety
 /// `table` must point to a table that stays, of as many bytes as it says itself.
-pub(crate) unsafe fn check_table(table: *const OpsmithLibrary) -> Result<&'static OpsmithLibrary> {
+unsafe fn check_table(table: *const OpsmithLibrary) -> Result<&'static OpsmithLibrary> {
     // SAFETY: every version of the table begins with its size and, where that covers it, its version.
     let head = unsafe {
         let size = (&raw const (*table).size).read();

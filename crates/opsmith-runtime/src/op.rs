@@ -1,83 +1,26 @@
-//! An op of a loaded library, to be called.
+//! Calls of an op.
 
 use std::num::NonZeroUsize;
 
 use opsmith_core::def::ArgDef;
+use opsmith_core::kernel::choose_kernel;
 use opsmith_core::{
-    AttrValue, Batch, Calls, Error, FreeAxis, Gradient, GradientWiring, Parallel, Result, Signature,
-    TensorView, TensorViewMut,
+    AttrValue, Batch, Calls, DType, Device, DeviceKind, Error, FreeAxis, Parallel, Result, TensorView,
+    TensorViewMut,
 };
-use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
 use crate::call::{Arg, CallInputs, Called, EngineMemory, Made, OutputMemory, call};
-use crate::gradient;
-use crate::kernel::KernelInfo;
-use crate::library::Library;
+use crate::device::CudaDevice;
+use crate::kernel::{KernelInfo, resolve};
+use crate::library::Op;
 use crate::tensor::Tensor;
 
 /// Everything wanted, in the form of a call's `wanted`.
 pub(crate) const ALL: u64 = u64::MAX;
 
-/// What a library says of one of its ops.
-pub(crate) struct OpInfo {
-    pub(crate) signature: Signature,
-    pub(crate) gradient: Gradient,
-    pub(crate) wiring: Option<GradientWiring>,
-    pub(crate) kernels: Vec<KernelInfo>,
-    pub(crate) parallel: Option<Parallel>,
-}
-
-impl OpInfo {
-    pub(crate) fn from_json(json: &Value) -> Result<OpInfo> {
-        let signature = Signature::from_json(json)?;
-        let (gradient, wiring) = gradient::from_json(&signature, &json["gradient"])
-            .map_err(|error| error.with_op(&signature.name))?;
-        let kernels = KernelInfo::all(&signature, json);
-        let rule = |text| Parallel::new(text, &signature, None);
-        let parallel = json["parallel"].as_str().map(rule).transpose()?;
-        Ok(OpInfo { signature, gradient, wiring, kernels, parallel })
-    }
-}
-
-/// An op of a loaded library.
-#[derive(Clone, Debug)]
-pub struct Op {
-    library: Library,
-    index: usize,
-}
-
 impl Op {
-    pub(crate) fn new(library: Library, index: usize) -> Op {
-        Op { library, index }
-    }
-
-    /// The library that it is of.
-    pub fn library(&self) -> &Library {
-        &self.library
-    }
-
-    /// Its position in the library.
-    pub fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Its definition.
-    pub fn signature(&self) -> &Signature {
-        &self.info().signature
-    }
-
-    /// What it declares of its gradient.
-    pub fn declared_gradient(&self) -> &Gradient {
-        &self.info().gradient
-    }
-
-    /// How its gradient op is wired to it; none where no op computes its gradient.
-    pub fn gradient_wiring(&self) -> Option<&GradientWiring> {
-        self.info().wiring.as_ref()
-    }
-
     /// Its free axes; none where it states none.
     pub fn parallel(&self) -> Option<&Parallel> {
         self.info().parallel.as_ref()
@@ -109,16 +52,36 @@ impl Op {
         given.or_else(|| self.signature().attrs[self.signature().attr_index(name)?].default.clone())
     }
 
-    pub(crate) fn info(&self) -> &OpInfo {
-        self.library.op_info(self.index)
+    /// The kernels that calls may get on a kind of device, the preferred ones first.
+    pub fn kernels(&self, device: DeviceKind) -> impl Iterator<Item = &KernelInfo> {
+        self.info().kernels.iter().filter(move |kernel| kernel.rule.device == device)
+    }
+
+    /// The kernel that a call gets on a kind of device, the one that the library takes: with so many tensors for each input of
+    /// the definition, of these dtypes (none for an absent one), and the attributes that do not have their default value.
+    ///
+    /// # Errors
+    /// `Unimplemented` where there is none; `InvalidArgument` when dtypes or attributes do not fit the definition.
+    pub fn kernel_for(
+        &self,
+        device: DeviceKind,
+        (counts, dtypes): (&[usize], &[Option<DType>]),
+        attrs: &[(String, AttrValue)],
+    ) -> Result<&KernelInfo> {
+        let signature = self.signature();
+        let attrs = resolve(signature, (counts, dtypes), attrs)?;
+        let kernels = &self.info().kernels;
+        let chosen = choose_kernel(signature, kernels, &attrs, device);
+        chosen.map(|chosen| &kernels[chosen]).map_err(|error| error.with_op(&signature.name))
     }
 
     /// Calls the op: one [`Arg`] for each input of the definition, and the attributes that do not have their default
-    /// value. Gives the tensors of all outputs, one after the other.
+    /// value. Gives the tensors of all outputs, one after the other. It runs on the device that the tensors are on, but for
+    /// those that the CUDA kernel reads in host memory; on a CUDA device it waits for nothing, the work is on the stream.
     ///
     /// # Errors
-    /// `InvalidArgument` when inputs or attributes do not fit the definition, or when the op changes an input in place,
-    /// for which there is [`call_in_place`](Self::call_in_place); and whatever the kernel says.
+    /// `Unimplemented` for an op without a kernel there; `InvalidArgument` when inputs or attributes do not fit the
+    /// definition, when tensors are on different devices, or when the op changes an input in place, for which there is [`call_in_place`](Self::call_in_place); and whatever the kernel says.
     pub fn call(&self, args: &[Arg<'_>], attrs: &[(&str, AttrValue)]) -> Result<Vec<Tensor>> {
         self.refuse_changes()?;
         self.call_args(args, &mut [], attrs, (ALL, None)).map(all)
@@ -200,24 +163,68 @@ impl Op {
         self.check_count(changed.len() + args.len())?;
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
         let mut counts: SmallVec<[usize; 8]> = SmallVec::new();
-        let (mut args, mut changed) = (args.iter(), changed.iter());
+        let (mut given, mut changed) = (args.iter(), changed.iter());
         for def in &self.signature().inputs {
             let before = flat.len();
             if def.is_ref {
                 flat.push(changed.next().map(TensorViewMut::as_view));
             } else {
-                self.push_arg(args.next().unwrap_or(&Arg::Absent), def, &mut flat)?;
+                self.push_arg(given.next().unwrap_or(&Arg::Absent), def, &mut flat)?;
             }
             counts.push(flat.len() - before);
         }
         let named: SmallVec<[Named<'_>; 4]> = attrs.iter().map(|(name, value)| (*name, value)).collect();
-        let mut memory = EngineMemory::default();
+        let mut memory = EngineMemory::on(self.device_of(args)?, None);
         let mut output_counts: SmallVec<[usize; 8]> = SmallVec::from_elem(0, self.signature().outputs.len());
         let inputs = CallInputs { flat: &flat, counts: &counts };
         // `Ref` inputs come from mutable views, which nobody else uses.
-        let called = Called { op: self, attrs: &named, wanted, prepared: None, threads };
+        let called = self.called(&named, wanted, threads);
         call(&called, inputs, &mut output_counts, &mut memory)?;
         Ok(memory.into_tensors(output_counts.iter().sum()))
+    }
+
+    /// The CUDA device that a call runs on: where its tensors are, but for those that a kernel reads in host memory. None of a
+    /// call whose tensors are all in host memory.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for tensors on different devices.
+    fn device_of(&self, args: &[Arg<'_>]) -> Result<Option<CudaDevice>> {
+        if args.iter().flat_map(Arg::tensors).all(|tensor| tensor.device() == Device::CPU) {
+            return Ok(None);
+        }
+        let defs = self.signature().inputs.iter().enumerate().filter(|(_, def)| !def.is_ref);
+        let given: Vec<(usize, &ArgDef, &Tensor)> = defs
+            .zip(args)
+            .flat_map(|((at, def), arg)| arg.tensors().iter().map(move |tensor| (at, def, tensor)))
+            .collect();
+        let there = given.iter().find(|(.., tensor)| tensor.device() != Device::CPU);
+        let Some(&(_, first, there)) = there else { return Ok(None) };
+        let kernels = || self.kernels(there.device().kind);
+        for (at, def, tensor) in given {
+            let (expected, got) = (there.device(), tensor.device());
+            // Of an op without kernels the library says so.
+            let may_be_here =
+                kernels().next().is_none() || kernels().any(|kernel| kernel.reads_in_host_memory(at));
+            if got != expected && (got != Device::CPU || !may_be_here) {
+                let (name, other) = (&def.name, &first.name);
+                let text = format!(
+                    "input `{name}` must be on {expected}, where input `{other}` is, got one on {got}: move it by `to`"
+                );
+                return Err(self.refusal(text).naming(name));
+            }
+        }
+        Ok(there.cuda_device())
+    }
+
+    /// A call of the op, but for the tensors.
+    pub(crate) fn called<'a>(
+        &'a self,
+        attrs: &'a [Named<'a>],
+        wanted: u64,
+        threads: Option<NonZeroUsize>,
+    ) -> Called<'a> {
+        let (table, index, name) = (self.library().table(), self.index(), self.signature().name.as_str());
+        Called { table, index, name, attrs, wanted, prepared: None, threads }
     }
 
     fn push_arg<'a>(
@@ -228,9 +235,8 @@ impl Op {
     ) -> Result<()> {
         self.check_is_list(matches!(arg, Arg::List(_)), def)?;
         match arg {
-            Arg::Tensor(tensor) => flat.push(Some(tensor.as_view())),
-            Arg::List(tensors) => flat.extend(tensors.iter().map(|tensor| Some(tensor.as_view()))),
             Arg::Absent => flat.push(None),
+            _ => flat.extend(arg.tensors().iter().map(|tensor| Some(tensor.as_view()))),
         }
         Ok(())
     }
@@ -261,12 +267,7 @@ impl Op {
         output_counts: &mut [usize],
         memory: &mut M,
     ) -> Result<()> {
-        call(
-            &Called { op: self, attrs, wanted, prepared: None, threads: None },
-            inputs,
-            output_counts,
-            memory,
-        )
+        call(&self.called(attrs, wanted, None), inputs, output_counts, memory)
     }
 
     pub(crate) fn check_count(&self, given: usize) -> Result<()> {

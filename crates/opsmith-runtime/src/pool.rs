@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use opsmith_core::Result;
 use opsmith_core::fork::Mutex;
 
-use crate::buffer::Memory;
+use crate::memory::Memory;
 
 /// Blocks of at least as many bytes are kept by their size, as long as no more is kept than was in use: the global allocator
 /// takes large ones from the system anew each time, which costs a page fault every 4 KiB.

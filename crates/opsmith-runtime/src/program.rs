@@ -1,7 +1,6 @@
 //! What an op computes of each element, each row and over named axes, as its library tells it: read with care, for the library may be any.
 
 use std::collections::HashMap;
-use std::ptr::null;
 use std::sync::Arc;
 
 use opsmith_abi::{
@@ -10,11 +9,7 @@ use opsmith_abi::{
 };
 use opsmith_body::{Axes, Axis, Graph, Listing};
 use opsmith_core::fork::Mutex;
-use opsmith_core::{AttrValue, DType, Error, ProgramRows, Result, bail, ensure, memory};
-
-use crate::attrs::{Named, with_abi_attrs};
-use crate::call::take_error;
-use crate::op::Op;
+use opsmith_core::{Error, ProgramRows, Result, bail, ensure, memory};
 
 /// The most nodes, outputs and inputs of a program.
 const MOST: usize = 1 << 20;
@@ -36,65 +31,11 @@ pub(crate) struct OpProgram {
 /// The programs of ops that were asked for, by position and attributes.
 pub(crate) type Programs = Mutex<HashMap<(usize, String), Option<Arc<OpProgram>>>>;
 
-impl Op {
-    /// What the op computes of each element with these attributes and floats of this dtype; none where it is more than
-    /// that, or has a node that is not known here.
-    ///
-    /// # Errors
-    /// `Internal` for a program that is none, and what the library says of the attributes.
-    pub(crate) fn program(
-        &self,
-        attrs: &[(String, AttrValue)],
-        dtype: DType,
-    ) -> Result<Option<Arc<OpProgram>>> {
-        let dtype = AttrValue::from(dtype);
-        let mut all: Vec<Named<'_>> = attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
-        if self.signature().attrs.iter().any(|attr| attr.name == "T")
-            && !attrs.iter().any(|(name, _)| name == "T")
-        {
-            all.push(("T", &dtype));
-        }
-        let key =
-            all.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect::<String>();
-        let programs = self.library().programs();
-        if let Some(known) = programs.lock().get(&(self.index(), key.clone())) {
-            return Ok(known.clone());
-        }
-        let program = self.ask_program(&all)?.map(Arc::new);
-        programs.lock().insert((self.index(), key), program.clone());
-        Ok(program)
-    }
-
-    fn ask_program(&self, attrs: &[Named<'_>]) -> Result<Option<OpProgram>> {
-        let table = self.library().table();
-        let mut told = null();
-        with_abi_attrs(attrs, |attrs| {
-            // SAFETY: the attributes live until the call returns, and `told` is a place to write to.
-            let error = unsafe { (table.program)(self.index(), attrs.as_ptr(), attrs.len(), &raw mut told) };
-            // SAFETY: the error is taken once.
-            unsafe { take_error(table, error) }
-        })?;
-        if told.is_null() {
-            return Ok(None);
-        }
-        // SAFETY: the library gave it, and it is there until it is given back.
-        let program = unsafe { read(told) };
-        // SAFETY: it is given back once, and nothing of it is kept.
-        unsafe { (table.program_free)(told) };
-        program.map_err(|error| {
-            let library = self.library().name();
-            error
-                .within(format_args!("the program that library `{library}` tells"))
-                .with_op(&self.signature().name)
-        })
-    }
-}
-
 /// The program of a library; none where it has a node that is not known here.
 ///
 /// # Safety
 /// `told` must point to a program that is readable as its fields say.
-unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
+pub(crate) unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
     // SAFETY: every structure of the ABI begins with its size.
     let size = unsafe { *told.cast::<usize>() };
     let needed = size_of::<OpsmithProgram>();
@@ -195,6 +136,8 @@ fn input(position: impl Into<i64>, inputs: usize) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::ptr::null;
+
     use opsmith_abi::{OPSMITH_NODE_ADD, OPSMITH_NODE_FOLD_SUM, OPSMITH_NODE_INPUT};
     use opsmith_body::opcodes;
 

@@ -2,10 +2,10 @@
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgDef;
-use opsmith_core::{AttrValue, DType, Error, Result, Shape, ensure, memory};
+use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure, memory};
 use serde_json::{Map, Value, json};
 
-use crate::op::Op;
+use crate::library::Op;
 use crate::storage::from_bytes;
 use crate::tensor::{Tensor, byte_size};
 
@@ -152,7 +152,7 @@ impl Tensor {
             let text = text.map(|text| memory::copied(text, "text"));
             value.strings = memory::try_collected(text, "a tensor of text")?;
         } else {
-            value.bytes = memory::copied(self.to_contiguous()?.bytes(), "a tensor")?;
+            value.bytes = memory::copied(self.to(Device::CPU)?.to_contiguous()?.bytes(), "a tensor")?;
         }
         Ok(value)
     }

@@ -6,7 +6,7 @@ use opsmith_core::Result;
 use opsmith_core::fork::OnceLock;
 
 use crate::library::Library;
-use crate::op::Op;
+use crate::library::Op;
 
 impl Library {
     /// The library of the standard operators, `opsmith`, which is part of the engine and needs no file.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{DType, Error, Result, bail};
+use opsmith_core::{DType, Device, Error, Result, bail};
 use safetensors::tensor::Metadata;
 use safetensors::{Dtype, SafeTensorError, View};
 
@@ -37,7 +37,7 @@ const LENGTH: u64 = size_of::<u64>() as u64;
 /// So long that may be, as the format has it.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// A tensor on its way to a file: dense.
+/// A tensor on its way to a file: in host memory, and dense.
 struct Stored {
     tensor: Tensor,
     dtype: Dtype,
@@ -102,7 +102,7 @@ pub(crate) fn write(path: &Path, contents: Contents) -> Result<()> {
                 tensor.dtype()
             );
         };
-        stored.push((name, Stored { tensor: tensor.to_contiguous()?, dtype: *dtype }));
+        stored.push((name, Stored { tensor: tensor.to(Device::CPU)?.to_contiguous()?, dtype: *dtype }));
     }
     let texts = Some(contents.texts).filter(|texts| !texts.is_empty());
     // From where the tensors are: there need not be memory for all of them again.

@@ -7,7 +7,7 @@ use opsmith_core::{AttrValue, Result, Shape};
 use crate::autodiff::gradients;
 use crate::call::Arg;
 use crate::graph::{Endpoint, Graph, GraphArg, Output};
-use crate::op::Op;
+use crate::library::Op;
 use crate::session::Session;
 use crate::tensor::Tensor;
 

@@ -43,6 +43,31 @@ impl Signature {
         self.unify(inputs, attrs).map_err(|error| error.with_op(&self.name))
     }
 
+    /// As [`resolve`](Self::resolve), of so many tensors for each input, one after the other: the dtype of each, none for an
+    /// absent one.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_flat(
+        &self,
+        (counts, dtypes): (&[usize], &[Option<DType>]),
+        attrs: &[Option<AttrValue>],
+    ) -> Result<Resolved> {
+        let present: Vec<DType> = dtypes.iter().map(|dtype| dtype.unwrap_or(DType::Float32)).collect();
+        let mut first = 0;
+        let argument = |(def, &count): (&ArgDef, &usize)| {
+            let range = first..first + count;
+            first = range.end;
+            if def.count.is_list() {
+                return ArgDTypes::List(present.get(range).unwrap_or_default());
+            }
+            let dtype = dtypes.get(range.start).copied().flatten().filter(|_| count == 1);
+            dtype.map_or(ArgDTypes::Absent, ArgDTypes::One)
+        };
+        let inputs: Vec<ArgDTypes<'_>> = self.inputs.iter().zip(counts).map(argument).collect();
+        self.resolve(&inputs, attrs)
+    }
+
     fn unify(&self, inputs: &[ArgDTypes<'_>], attrs: &[Option<AttrValue>]) -> Result<Resolved> {
         if inputs.len() != self.inputs.len() {
             return Err(self.wrong_number_of_inputs(inputs.len()));

@@ -1,6 +1,7 @@
 //! Kernels: what computes an op, how one is registered, built and called.
 
 mod argument;
+mod choice;
 mod compute;
 mod construction;
 mod context;
@@ -11,6 +12,7 @@ mod tests;
 use std::sync::Arc;
 
 pub use argument::{ArgKey, CallInputs};
+pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;

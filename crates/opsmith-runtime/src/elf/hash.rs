@@ -3,7 +3,7 @@
 use opsmith_core::{Result, memory};
 
 use super::field;
-use super::symbols::Symbol;
+use super::symbol::Symbol;
 
 /// The hash of a name in GNU's table.
 fn gnu_hash(name: &[u8]) -> u64 {

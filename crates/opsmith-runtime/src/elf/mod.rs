@@ -11,6 +11,7 @@ mod dynamic;
 mod hash;
 mod headers;
 mod relocations;
+mod symbol;
 mod symbols;
 mod versions;
 

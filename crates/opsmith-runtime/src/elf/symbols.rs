@@ -6,6 +6,7 @@ use opsmith_core::{Error, Result, bail, ensure, memory};
 
 use super::dynamic::{self, Dynamic};
 use super::headers::{EXECUTE, Headers, READ};
+use super::symbol::{Symbol, THREAD_LOCAL};
 use super::{Reader, field, hash, versions};
 
 /// The length of an entry.
@@ -18,7 +19,6 @@ const UNIQUE: u64 = 10;
 const OBJECT: u64 = 1;
 const FUNCTION: u64 = 2;
 const SECTION: u64 = 3;
-const THREAD_LOCAL: u64 = 6;
 /// A function that chooses a function.
 const CHOOSER: u64 = 10;
 
@@ -27,28 +27,6 @@ const ABSOLUTE: u64 = 0xfff1;
 
 /// What is visible by default, and what is but cannot be replaced.
 const VISIBLE: [u64; 2] = [0, 3];
-
-/// A symbol.
-#[derive(Debug)]
-pub(super) struct Symbol<'a> {
-    pub(super) name: &'a [u8],
-    kind: u64,
-    binding: u64,
-    visibility: u64,
-    section: u64,
-    pub(super) value: u64,
-    pub(super) size: u64,
-}
-
-impl Symbol<'_> {
-    pub(super) fn is_defined(&self) -> bool {
-        self.section != 0
-    }
-
-    pub(super) fn is_thread_local(&self) -> bool {
-        self.kind == THREAD_LOCAL
-    }
-}
 
 /// The symbols of a library.
 pub(super) struct Symbols<'a> {

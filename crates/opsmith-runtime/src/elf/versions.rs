@@ -6,7 +6,7 @@ use opsmith_core::{Result, ensure, memory};
 
 use super::dynamic::{self, Dynamic, NEEDED, Table};
 use super::headers::Headers;
-use super::symbols::Symbol;
+use super::symbol::Symbol;
 use super::{Reader, field, hash};
 
 /// An entry's bit that says that a symbol is found by its version only.

@@ -5,7 +5,7 @@ use std::panic::Location;
 use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Known, Node, NodeId, Operation, Output, Place};
-use crate::op::Op;
+use crate::library::Op;
 use crate::shapes::{Argument, Inferred};
 use crate::tensor::Tensor;
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::build::effect;
 use super::{Endpoint, Graph, GraphArg, Kind, Node, Operation, Output, Place};
 use crate::library::Library;
-use crate::op::Op;
+use crate::library::Op;
 use crate::storage::{self, Contents};
 use crate::tensor::Tensor;
 

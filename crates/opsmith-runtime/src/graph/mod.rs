@@ -26,7 +26,7 @@ pub use output::{Operation, Output};
 pub use variables::Variable;
 pub(crate) use variables::may_be;
 
-use crate::op::Op;
+use crate::library::Op;
 use crate::tensor::Tensor;
 
 /// A graph of ops, to which nodes are only ever added. Cloning gives the same graph; so does
@@ -221,7 +221,7 @@ impl Graph {
     /// The same graph, in which new nodes are placed on the device of this name: `cuda:0`, or `cpu`, where nodes are that
     /// nothing is said of. The scope is as it was.
     ///
-    /// Nothing is looked for here: whether there is such a card, and a CUDA kernel, is found out by a session.
+    /// Nothing is looked for here: whether there is such a device, and a CUDA kernel, is found out by a session.
     ///
     /// # Errors
     /// `InvalidArgument` for what is not the name of a device.

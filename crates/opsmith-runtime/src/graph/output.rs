@@ -7,7 +7,7 @@ use opsmith_core::{AttrValue, DType, Device, DeviceKind, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Node, NodeId, Place};
 use crate::kernel::resolve;
-use crate::op::Op;
+use crate::library::Op;
 
 /// A node of a graph: an op that is called when the graph runs.
 #[derive(Clone)]

@@ -1,30 +1,24 @@
 //! Running a plan: step after step, several at once where that is worth it.
 
 use std::collections::HashMap;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use opsmith_core::fork::OnceLock;
-use opsmith_core::{AttrValue, Code, Device, Error, Result, TensorView};
+use opsmith_core::{AttrValue, Device, Result};
 use smallvec::SmallVec;
 
-use super::fuse::Fused;
-use super::plan::{Action, KEPT, Plan, Slot, Step};
+use super::op_call::{Given, OpCall};
 use super::schedule::{Batch, next_batch};
 use super::state::{State, Written};
+use super::step::{Action, Fused, KEPT, Plan, Slot, Step, at_node};
 use super::trace::{Did, Recorder};
-use crate::attrs::Named;
-use crate::call::{CallInputs, Called, EngineMemory, Made, Prepared, call, prepare};
-use crate::card::CardTensor;
-use crate::graph::{Node, NodeId};
-use crate::op::Op;
+use crate::call::Arg;
+use crate::device::CudaDevice;
+use crate::graph::NodeId;
+use crate::library::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
-
-/// The tensors that a step gave, one for each of its outputs; none for one that was not wanted.
-pub(super) type Given = Made;
 
 /// Runs a plan, and gives what is fetched.
 pub(super) fn run(
@@ -36,12 +30,14 @@ pub(super) fn run(
 ) -> Result<Vec<Tensor>> {
     let _writing = plan.writes.then(|| state.begin_writing());
     let left = plan.readers.clone();
-    let (slots, on_card) = (plan.begin(), plan.begin_on_cards());
-    let mut run = Run { plan, slots, on_card, left, written: Written::default(), pool, recorder };
+    let written = Written::default();
+    let mut run = Run { plan, slots: plan.begin(), lent: vec![], left, written, pool, recorder };
     for (&slot, value) in plan.feeds.iter().zip(feeds) {
         run.slots[slot] = Some(value);
     }
     let outcome = run.begin(state).and_then(|()| run.steps()).and_then(|()| run.fetch());
+    // Also after an error: what was lent may change when the run ends.
+    let outcome = run.wait_for_lent().and(outcome);
     if outcome.is_ok() && plan.writes {
         state.write(std::mem::take(&mut run.written));
     }
@@ -55,8 +51,8 @@ pub(super) fn run(
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
     pub(super) slots: Vec<Option<Tensor>>,
-    /// As `slots`, of tensors on cards; empty where nothing is on one.
-    pub(super) on_card: Vec<Option<CardTensor>>,
+    /// The devices to which memory that is not the engine's own was copied, and which were not waited for.
+    pub(super) lent: Vec<CudaDevice>,
     /// How many readers each slot still has: steps do not always run in their order.
     left: Vec<u32>,
     /// The variables that were written, and their new values.
@@ -66,18 +62,17 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Fills the slots of variables, and copies to cards what is fed there.
+    /// Fills the slots of variables.
     fn begin(&mut self, state: &State) -> Result<()> {
         let reads = &self.plan.variables;
-        if !reads.is_empty() || self.plan.on_cards.is_some() {
+        if !reads.is_empty() {
             let values = state.read();
             for read in reads {
-                let value = values.in_memory.get(&read.variable).ok_or_else(|| read.has_no_value())?;
+                let value = values.get(&read.variable).ok_or_else(|| read.has_no_value())?;
                 self.slots[read.slot] = Some(value.clone());
             }
-            self.read_on_cards(&values)?;
         }
-        self.feed_cards()
+        Ok(())
     }
 
     fn steps(&mut self) -> Result<()> {
@@ -128,7 +123,6 @@ impl Run<'_> {
             }
             Action::Change { op, attrs, variables } => self.change(step, op, attrs, variables)?,
             Action::Assign { variables } => self.assign(step, variables)?,
-            Action::OnCard { .. } => self.call_on_card(step)?,
             Action::Cross(crossing) => self.cross(step, crossing)?,
         }
         self.release(step);
@@ -143,17 +137,18 @@ impl Run<'_> {
     fn call_on(&self, step: &Step, inputs: &[Option<&Tensor>]) -> Result<Given> {
         let is_measured = self.plan.parallel && step.cost.load(Ordering::Relaxed) == 0;
         let begin = (is_measured || self.recorder.is_some()).then(Instant::now);
-        let (op, attrs, wanted) = match &step.action {
+        let (op, attrs, wanted, device) = match &step.action {
             Action::Fused(fused) if !fused.fits(inputs) => return self.one_by_one(step, fused, inputs),
-            Action::Fused(Fused { op, attrs, .. }) => (op, attrs, u64::MAX),
-            Action::Call { op, attrs, wanted } => (op, attrs, *wanted),
+            Action::Fused(Fused { op, attrs, .. }) => (op, attrs, u64::MAX, None),
+            Action::Call { op, attrs, wanted, device } => (op, attrs, *wanted, device.as_ref()),
             _ => unreachable!("steps that write variables run by themselves"),
         };
         let call = OpCall { op, attrs, counts: &step.node.counts, wanted, threads: self.plan.threads };
-        let given = call.run(inputs, Some(&step.prepared), self.pool);
+        let given = call.run(inputs, Some(&step.prepared), (device, self.pool));
         let given = given.map_err(|error| at_node(error, &step.node))?;
         if let Some(begin) = begin {
-            self.measured(step, begin, &given);
+            let device = device.map_or(Device::CPU, CudaDevice::device);
+            self.measured(step, device, begin, &given);
         }
         Ok(given)
     }
@@ -203,12 +198,12 @@ impl Run<'_> {
     }
 
     /// Notes how long a step took: for the next run, and in the trace.
-    fn measured(&self, step: &Step, begin: Instant, given: &Given) {
+    fn measured(&self, step: &Step, device: Device, begin: Instant, given: &Given) {
         let microseconds = begin.elapsed().as_micros().min(u32::MAX.into()) as u32;
         step.cost.store(microseconds.max(1), Ordering::Relaxed);
         if let Some(recorder) = self.recorder {
             let bytes = given.iter().flatten().map(Tensor::num_bytes).sum();
-            recorder.note(&step.node, Did::Call, Device::CPU, (begin, bytes));
+            recorder.note(&step.node, Did::Call, device, (begin, bytes));
         }
     }
 
@@ -237,12 +232,12 @@ impl Run<'_> {
                 args.push((values, def.count.is_list()));
             }
         }
-        let args: Vec<crate::Arg<'_>> = args
+        let args: Vec<Arg<'_>> = args
             .iter()
             .map(|(values, is_list)| match values.as_slice() {
-                list if *is_list => crate::Arg::List(list),
-                [value] => crate::Arg::Tensor(value),
-                _ => crate::Arg::Absent,
+                list if *is_list => Arg::List(list),
+                [value] => Arg::Tensor(value),
+                _ => Arg::Absent,
             })
             .collect();
         let mut places: Vec<&mut Tensor> = changed.iter_mut().collect();
@@ -253,7 +248,7 @@ impl Run<'_> {
             self.written.set(variable, value);
         }
         let given = given.into_iter().map(Some).collect();
-        self.measured(step, begin, &given);
+        self.measured(step, Device::CPU, begin, &given);
         self.keep(step, given);
         Ok(())
     }
@@ -262,9 +257,6 @@ impl Run<'_> {
     fn assign(&mut self, step: &Step, variables: &[NodeId]) -> Result<()> {
         for (&variable, slot) in variables.iter().zip(&step.inputs) {
             let Some(slot) = *slot else { continue };
-            if self.assign_on_card(step, variable, slot)? {
-                continue;
-            }
             if let Some(value) = self.slots[slot].clone() {
                 let value = value.into_own().map_err(|error| at_node(error, &step.node))?;
                 self.plan.check_value(variable, value.shape()).map_err(|error| at_node(error, &step.node))?;
@@ -291,23 +283,8 @@ impl Run<'_> {
             self.left[slot] -= 1;
             if self.left[slot] == 0 {
                 self.slots[slot] = None;
-                if let Some(there) = self.on_card.get_mut(slot) {
-                    *there = None;
-                }
             }
         }
-    }
-
-    fn fetch(&self) -> Result<Vec<Tensor>> {
-        if self.on_card.is_empty() {
-            return self.plan.fetches.iter().map(|&slot| self.fetched(slot)).collect();
-        }
-        self.fetch_from_cards()
-    }
-
-    /// A fetched tensor that is in main memory.
-    pub(super) fn fetched(&self, slot: Slot) -> Result<Tensor> {
-        self.slots[slot].clone().ok_or_else(|| Error::internal("a fetched tensor was not computed"))
     }
 
     /// Gives the slots back for the next run, with nothing in them but constants.
@@ -320,68 +297,4 @@ impl Run<'_> {
         }
         self.plan.end(self.slots);
     }
-}
-
-/// The error with the node that it happened at.
-pub(super) fn at_node(error: Error, node: &Node) -> Error {
-    error.within(node.described())
-}
-
-/// What a step calls.
-pub(super) struct OpCall<'a> {
-    pub(super) op: &'a Op,
-    pub(super) attrs: &'a [(String, AttrValue)],
-    /// How many tensors each input of the definition holds.
-    pub(super) counts: &'a [usize],
-    /// The outputs that are wanted, as bits.
-    pub(super) wanted: u64,
-    /// On how many threads it runs at most.
-    pub(super) threads: Option<NonZeroUsize>,
-}
-
-impl OpCall<'_> {
-    /// Calls the op on flat inputs. What is worked out of the call stays in `prepared`, where it may.
-    pub(super) fn run(
-        &self,
-        inputs: &[Option<&Tensor>],
-        prepared: Option<&OnceLock<Option<Prepared>>>,
-        pool: &Arc<MemoryPool>,
-    ) -> Result<Given> {
-        let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
-        flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));
-        let inputs = CallInputs { flat: &flat, counts: self.counts };
-        let mut output_counts: SmallVec<[usize; 8]> =
-            SmallVec::from_elem(0, self.op.signature().outputs.len());
-        let mut memory = EngineMemory::pooled(pool);
-        self.prepared(inputs, prepared, |called| call(called, inputs, &mut output_counts, &mut memory))?;
-        Ok(memory.into_tensors(output_counts.iter().sum()))
-    }
-
-    /// Gives `body` the call of the op, worked out before where it may be.
-    #[inline]
-    pub(super) fn prepared<R>(
-        &self,
-        inputs: CallInputs<'_>,
-        prepared: Option<&OnceLock<Option<Prepared>>>,
-        body: impl FnOnce(&Called<'_>) -> R,
-    ) -> R {
-        let mut called =
-            Called { op: self.op, attrs: &[], wanted: self.wanted, prepared: None, threads: self.threads };
-        called.prepared = prepared.and_then(|place| place.get()?.as_ref());
-        let named: SmallVec<[Named<'_>; 4]>;
-        if called.prepared.is_none() {
-            named = self.attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
-            called.attrs = &named;
-            // The state of stateful ops is the library's to find; what cannot be worked out fails in the call.
-            if let Some(place) = prepared.filter(|_| !self.op.signature().stateful) {
-                called.prepared = place.get_or_init(|| prepare(&called, inputs).ok()).as_ref();
-            }
-        }
-        body(&called)
-    }
-}
-
-/// The error of a step that did not run because another one failed.
-pub(super) fn cancelled() -> Error {
-    Error::new(Code::Cancelled, "another node failed first")
 }

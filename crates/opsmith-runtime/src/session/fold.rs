@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use opsmith_core::Device;
 
-use super::execute::OpCall;
-use super::plan::Needed;
+use super::needed::Needed;
+use super::op_call::OpCall;
 use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
@@ -151,6 +151,6 @@ fn fold(
         return vec![];
     };
     let call = OpCall { op, attrs, counts: &node.counts, wanted: u64::MAX, threads };
-    let outputs = call.run(&values, None, pool);
+    let outputs = call.run(&values, None, (None, pool));
     outputs.ok().and_then(|outputs| outputs.into_iter().collect()).unwrap_or_default()
 }

@@ -21,9 +21,9 @@ use opsmith_core::{AttrValue, DType, Dim, Result, Shape};
 
 use self::build::Build;
 use self::forms::{Candidate, Form, Read, Space};
-use super::plan::{Action, Slot, Step};
+use super::step::{Action, Fit, Fused, Slot, Step};
 use crate::graph::{Kind, Known, Node, may_be};
-use crate::op::Op;
+use crate::library::Op;
 use crate::program::OpProgram;
 use crate::standard;
 use crate::tensor::Tensor;
@@ -37,34 +37,18 @@ const MOST_INPUTS: usize = 48;
 /// The most tensors that steps with folds read and make: code is written for each shape, and `OverAxes` has no more arguments.
 const MOST_OF_ROWS: usize = 64;
 
-/// Steps that run as one.
-pub(super) struct Fused {
-    pub(super) op: Op,
-    pub(super) attrs: Arc<[(String, AttrValue)]>,
-    /// What they were, for shapes that do not fit: pointwise ones that follow each other as one.
-    pub(super) parts: Vec<Step>,
-    shapes: Fits,
-    /// Whether the shapes fit in every run.
-    proven: bool,
-}
-
 /// What the shapes of inputs have to be in a run.
 enum Fits {
     Rows(build::Shapes),
     Axes(chain::Shapes),
 }
 
-impl Fused {
-    /// Whether every part gives tensors of the shapes that it was thought to.
-    pub(super) fn fits(&self, inputs: &[Option<&Tensor>]) -> bool {
-        if self.proven {
-            return true;
+impl Fit for Fits {
+    fn fit(&self, shapes: &[&[usize]]) -> bool {
+        match self {
+            Fits::Rows(own) => own.fit(shapes),
+            Fits::Axes(own) => own.fit(shapes),
         }
-        let shapes: Option<Vec<&[usize]>> = inputs.iter().map(|input| Some((*input)?.shape())).collect();
-        shapes.is_some_and(|shapes| match &self.shapes {
-            Fits::Rows(own) => own.fit(&shapes),
-            Fits::Axes(own) => own.fit(&shapes),
-        })
     }
 }
 
@@ -72,7 +56,7 @@ impl Fused {
 pub(super) struct Slots<'a> {
     /// Those that are the same in each run.
     pub(super) constants: &'a [Option<Tensor>],
-    /// How often each is read; [`KEPT`](super::plan::KEPT) for what is fetched.
+    /// How often each is read; [`KEPT`](super::step::KEPT) for what is fetched.
     pub(super) readers: &'a [u32],
     /// What each holds, as far as it is known.
     pub(super) known: &'a [Known],
@@ -280,7 +264,8 @@ impl<'a> Regions<'a> {
 
     /// What a step computes, if it may be part of a region or a chain.
     fn program(&self, step: &Step) -> Result<Option<Arc<OpProgram>>> {
-        let (Action::Call { op, attrs, .. }, Some(known)) = (&step.action, self.may_fuse(step)) else {
+        let (Action::Call { op, attrs, device: None, .. }, Some(known)) = (&step.action, self.may_fuse(step))
+        else {
             return Ok(None);
         };
         let program = op.program(attrs, known.dtype)?;
@@ -390,7 +375,7 @@ impl<'a> Regions<'a> {
             parts = alone.into_iter().map(|(step, _)| step).collect();
         }
         let proven = fits == Some(true);
-        let action = Action::Fused(Fused { op, attrs, parts, shapes: Fits::Rows(shapes), proven });
+        let action = Action::Fused(Fused { op, attrs, parts, shapes: Box::new(Fits::Rows(shapes)), proven });
         let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
         Ok(vec![(Step { node, action, inputs, outputs, needs, cost, prepared }, indices)])
     }

@@ -1,22 +1,25 @@
 //! Sessions: they run graphs, and keep the values of variables.
 
-#[cfg(test)]
-mod card_choice_tests;
-#[cfg(test)]
-mod card_plan_tests;
-#[cfg(test)]
-mod card_tests;
-#[cfg(test)]
-mod card_values_tests;
 mod checkpoint;
+mod copies;
+#[cfg(test)]
+mod device_choice_tests;
+#[cfg(test)]
+mod device_plan_tests;
+#[cfg(test)]
+mod device_tests;
+#[cfg(test)]
+mod device_values_tests;
 mod execute;
 mod fold;
 mod fuse;
-mod on_card;
+mod needed;
+mod op_call;
 mod place;
 mod plan;
 mod schedule;
 mod state;
+mod step;
 mod trace;
 
 use std::collections::HashMap;
@@ -32,9 +35,9 @@ use crate::graph::{Endpoint, Graph, NodeId, Operation, Output, Variable};
 use crate::pool::{MemoryPool, MemoryUse};
 use crate::tensor::Tensor;
 
-use place::Cards;
-use plan::Plan;
+use place::Devices;
 use state::{State, Written};
+use step::Plan;
 
 /// The most plans that a session keeps: as many as there are ways in which a program runs its graph, it is thought.
 const MOST_PLANS: usize = 256;
@@ -50,7 +53,7 @@ pub struct Session {
     plans: Mutex<HashMap<Key, Arc<Plan>>>,
     state: State,
     pool: Arc<MemoryPool>,
-    cards: Cards,
+    devices: Devices,
     options: SessionOptions,
 }
 
@@ -66,7 +69,7 @@ pub struct SessionOptions {
     /// On how many threads a node runs at most, and how many nodes at the same time; on those of the process's pool where
     /// nothing is said, which `OPSMITH_NUM_THREADS` sizes.
     pub threads: Option<NonZeroUsize>,
-    /// Whether a node that is placed on a card and cannot run there, since its op has no CUDA kernel or there is no such card,
+    /// Whether a node that is placed on a CUDA device and cannot run there, since its op has no CUDA kernel or there is no such device,
     /// runs on the CPU; without it that is an error.
     pub allow_soft_placement: bool,
 }
@@ -144,8 +147,8 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// `InvalidArgument` for a feed that does not fit, an output of another graph or one that is fed twice;
     /// `FailedPrecondition` for a placeholder that is needed and not fed, or a variable that has no value; what a kernel
-    /// says, with the node and where it was made. Where a node is placed on a card: `Unimplemented` for one without a CUDA
-    /// kernel, `FailedPrecondition` without a driver, `NotFound` where there is no such card. After an error variables are as
+    /// says, with the node and where it was made. Where a node is placed on a CUDA device: `Unimplemented` for one without a CUDA
+    /// kernel, `FailedPrecondition` without a driver, `NotFound` where there is no such device. After an error variables are as
     /// they were.
     pub fn run(self) -> Result<Outcome> {
         self.session.run_all(&self.fetches, &self.targets, &self.feeds, self.traced)
@@ -160,16 +163,16 @@ impl Session {
 
     /// As [`new`](Self::new), with options.
     pub fn with_options(graph: &Graph, options: SessionOptions) -> Session {
-        Session::on(graph, options, Cards::new(options.allow_soft_placement))
+        Session::on(graph, options, Devices::new(options.allow_soft_placement))
     }
 
-    fn on(graph: &Graph, options: SessionOptions, cards: Cards) -> Session {
+    fn on(graph: &Graph, options: SessionOptions, devices: Devices) -> Session {
         Session {
             graph: graph.clone(),
             plans: Mutex::default(),
             state: State::default(),
             pool: Arc::default(),
-            cards,
+            devices,
             options,
         }
     }
@@ -203,7 +206,7 @@ impl Session {
     /// Gives every variable of the graph its initial value.
     ///
     /// # Errors
-    /// What the kernels of initial values say; where a variable is placed on a card, as [`Runner::run`].
+    /// What the kernels of initial values say; where a variable is placed on a CUDA device, as [`Runner::run`].
     pub fn initialize(&self) -> Result<()> {
         let plan = self.plan_of(Key { initializes: true, ..Key::default() })?;
         execute::run(&plan, std::iter::empty(), &self.state, &self.pool, None).map(|_| ())
@@ -214,10 +217,10 @@ impl Session {
         let mut new_values = Written::default();
         for (variable, value) in new {
             let node = variable.output().operation().node();
-            match self.cards.of_variable(node)? {
-                Some(card) => {
-                    let there = card.put(&value).map_err(|error| execute::at_node(error, node))?;
-                    new_values.set_on_card(variable.id(), there);
+            match self.devices.of_variable(node)? {
+                Some(device) => {
+                    let there = value.to_cuda(&device).map_err(|error| step::at_node(error, node))?;
+                    new_values.set(variable.id(), there);
                 }
                 None => new_values.set(variable.id(), value),
             }
@@ -300,7 +303,7 @@ impl Session {
         if let Some(plan) = self.plans.lock().get(&key) {
             return Ok(plan.clone());
         }
-        let plan = Plan::new(&self.graph, &key, self.options, (&self.pool, &self.cards))?;
+        let plan = Plan::new(&self.graph, &key, self.options, (&self.pool, &self.devices))?;
         let plan = Arc::new(plan);
         let mut plans = self.plans.lock();
         let old = if plans.len() >= MOST_PLANS { std::mem::take(&mut *plans) } else { HashMap::new() };

@@ -1,4 +1,4 @@
-//! Where the nodes of a run are: on the CPU, or on which card.
+//! Where the nodes of a run are: on the CPU, or on which CUDA device.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -6,40 +6,40 @@ use std::sync::{Arc, Weak};
 use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result};
 
-use super::plan::{Needed, changed_inputs};
-use crate::card::{Card, CardTensor};
+use super::needed::{Needed, changed_inputs};
+use crate::device::CudaDevice;
 use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::library::Library;
-use crate::op::Op;
+use crate::library::Op;
 use crate::tensor::Tensor;
 
-/// The cards of a session. Which ones there are, and are not, is kept, so that nodes and variables stay where they are.
+/// The devices of a session. Which ones there are, and are not, is kept, so that nodes and variables stay where they are.
 #[derive(Default)]
-pub(super) struct Cards {
-    opened: Mutex<HashMap<i32, Result<Card>>>,
+pub(super) struct Devices {
+    opened: Mutex<HashMap<i32, Result<CudaDevice>>>,
     opening: Turn,
     /// Copies of constants, for as long as some plan has them.
-    constants: Mutex<HashMap<(Endpoint, Device), Weak<CardTensor>>>,
+    constants: Mutex<HashMap<(Endpoint, Device), Weak<Tensor>>>,
     copying: Turn,
-    /// Whether a node that cannot be on a card is on the CPU.
+    /// Whether a node that cannot be on a device is on the CPU.
     soft: bool,
 }
 
-impl Cards {
-    pub(super) fn new(soft: bool) -> Cards {
-        Cards { soft, ..Cards::default() }
+impl Devices {
+    pub(super) fn new(soft: bool) -> Devices {
+        Devices { soft, ..Devices::default() }
     }
 
-    /// Cards that are opened already.
+    /// Devices that are opened already.
     #[cfg(test)]
-    pub(super) fn of(soft: bool, cards: &[Card]) -> Cards {
-        let opened = cards.iter().map(|card| (card.device().index, Ok(card.clone()))).collect();
-        Cards { opened: Mutex::new(opened), soft, ..Cards::default() }
+    pub(super) fn of(soft: bool, devices: &[CudaDevice]) -> Devices {
+        let opened = devices.iter().map(|device| (device.device().index, Ok(device.clone()))).collect();
+        Devices { opened: Mutex::new(opened), soft, ..Devices::default() }
     }
 
-    /// The card of this number, opened by `open` where what came of that is not known yet. An error that may pass, of a card
+    /// The device of this number, opened by `open` where what came of that is not known yet. An error that may pass, of a device
     /// that is full say, is not kept.
-    fn opened(&self, index: i32, open: impl FnOnce(i32) -> Result<Card>) -> Result<Card> {
+    fn opened(&self, index: i32, open: impl FnOnce(i32) -> Result<CudaDevice>) -> Result<CudaDevice> {
         let _turn = self.opening.take();
         let known = self.opened.lock().get(&index).cloned();
         known.unwrap_or_else(|| {
@@ -51,47 +51,47 @@ impl Cards {
         })
     }
 
-    /// The copy of a constant on a card: one for all plans of the session.
+    /// The copy of a constant on a device: one for all plans of the session.
     pub(super) fn constant(
         &self,
         endpoint: Endpoint,
-        card: &Card,
+        device: &CudaDevice,
         value: &Tensor,
-    ) -> Result<Arc<CardTensor>> {
+    ) -> Result<Arc<Tensor>> {
         // Who asks while it is copied gets the same.
         let _turn = self.copying.take();
-        let key = (endpoint, card.device());
+        let key = (endpoint, device.device());
         let known = self.constants.lock().get(&key).and_then(Weak::upgrade);
         if let Some(there) = known {
             return Ok(there);
         }
-        let there = Arc::new(card.put(value)?);
+        let there = Arc::new(value.to_cuda(device)?);
         let mut constants = self.constants.lock();
         constants.retain(|_, copy| copy.strong_count() > 0);
         constants.insert(key, Arc::downgrade(&there));
         Ok(there)
     }
 
-    /// The card that the values of a variable are on; none for one in main memory.
-    pub(super) fn of_variable(&self, node: &Node) -> Result<Option<Card>> {
+    /// The device that the values of a variable are on; none for one in host memory.
+    pub(super) fn of_variable(&self, node: &Node) -> Result<Option<CudaDevice>> {
         if node.device.kind == DeviceKind::Cpu {
             return Ok(None);
         }
         if node.outputs[0].dtype == DType::String {
-            return self.unless_soft(node, Error::unimplemented("a string tensor cannot be on a card"));
+            return self.unless_soft(node, Error::unimplemented("a string tensor cannot be on a device"));
         }
         self.of_node(node)
     }
 
-    /// The card that a node is placed on, if there is one.
-    fn of_node(&self, node: &Node) -> Result<Option<Card>> {
-        match self.opened(node.device.index, Card::open) {
-            Ok(card) => Ok(Some(card)),
+    /// The device that a node is placed on, if there is one.
+    fn of_node(&self, node: &Node) -> Result<Option<CudaDevice>> {
+        match self.opened(node.device.index, CudaDevice::open) {
+            Ok(device) => Ok(Some(device)),
             Err(error) => self.unless_soft(node, error),
         }
     }
 
-    /// Nothing, for a node that cannot be on its card and may be on the CPU; else the error, with the node.
+    /// Nothing, for a node that cannot be on its device and may be on the CPU; else the error, with the node.
     fn unless_soft<T>(&self, node: &Node, error: Error) -> Result<Option<T>> {
         if self.soft && is_of_place(&error) {
             return Ok(None);
@@ -103,32 +103,32 @@ impl Cards {
     }
 }
 
-/// Whether an error says that something cannot be on a card: there is no kernel, no driver or no such card.
+/// Whether an error says that something cannot be on a device: there is no kernel, no driver or no such device.
 fn is_of_place(error: &Error) -> bool {
     matches!(error.code(), Code::Unimplemented | Code::FailedPrecondition | Code::NotFound)
 }
 
-/// Where each node of a run is. Constants and what is fed are in main memory, and are copied to where they are read.
+/// Where each node of a run is. Constants and what is fed are in host memory, and are copied to where they are read.
 #[derive(Default)]
 pub(super) struct Placement {
-    on_card: HashMap<NodeId, Placed>,
+    placed: HashMap<NodeId, Placed>,
 }
 
-/// A call or a variable on a card.
+/// A call or a variable on a device.
 struct Placed {
-    card: Card,
-    /// The inputs of the definition that its kernel reads in main memory, as bits.
-    in_main_memory: u64,
+    device: CudaDevice,
+    /// The inputs of the definition that its kernel reads in host memory, as bits.
+    in_host_memory: u64,
 }
 
 impl Placement {
     /// Places the nodes of `order`.
     ///
     /// # Errors
-    /// As opening the card of a node; `Unimplemented` for a node that the card cannot run.
-    pub(super) fn new(graph: &Needed<'_>, order: &[NodeId], cards: &Cards) -> Result<Placement> {
+    /// As opening the device of a node; `Unimplemented` for a node that the device cannot run.
+    pub(super) fn new(graph: &Needed<'_>, order: &[NodeId], devices: &Devices) -> Result<Placement> {
         let mut placement = Placement::default();
-        // Kernels first: what a card could not run is said without one too.
+        // Kernels first: what a device could not run is said without one too.
         let mut kernels = HashMap::new();
         for &id in order {
             let node = &*graph.nodes[id];
@@ -136,19 +136,19 @@ impl Placement {
             if node.device.kind == DeviceKind::Cpu || asks_for_shapes(op) {
                 continue;
             }
-            let in_main_memory = match main_memory(graph.nodes, node, op) {
+            let in_host_memory = match host_memory(graph.nodes, node, op) {
                 Ok(bits) => Some(bits),
-                Err(error) => cards.unless_soft(node, error)?,
+                Err(error) => devices.unless_soft(node, error)?,
             };
-            kernels.extend(in_main_memory.map(|bits| (id, bits)));
+            kernels.extend(in_host_memory.map(|bits| (id, bits)));
         }
         for &id in order {
             match &graph.nodes[id].kind {
-                Kind::Call { op, .. } => placement.add_call((graph, id, op), kernels.get(&id), cards)?,
-                Kind::Variable { .. } => placement.add_variable(graph, id, cards)?,
-                Kind::Assign { variable } => placement.add_variable(graph, *variable, cards)?,
+                Kind::Call { op, .. } => placement.add_call((graph, id, op), kernels.get(&id), devices)?,
+                Kind::Variable { .. } => placement.add_variable(graph, id, devices)?,
+                Kind::Assign { variable } => placement.add_variable(graph, *variable, devices)?,
                 Kind::Initialize => {
-                    graph.variables.iter().try_for_each(|&id| placement.add_variable(graph, id, cards))?;
+                    graph.variables.iter().try_for_each(|&id| placement.add_variable(graph, id, devices))?;
                 }
                 Kind::Constant(_) | Kind::Placeholder | Kind::Group => {}
             }
@@ -156,9 +156,9 @@ impl Placement {
         Ok(placement)
     }
 
-    fn add_variable(&mut self, graph: &Needed<'_>, id: NodeId, cards: &Cards) -> Result<()> {
-        if let Some(card) = cards.of_variable(&graph.nodes[id])? {
-            self.on_card.insert(id, Placed { card, in_main_memory: 0 });
+    fn add_variable(&mut self, graph: &Needed<'_>, id: NodeId, devices: &Devices) -> Result<()> {
+        if let Some(device) = devices.of_variable(&graph.nodes[id])? {
+            self.placed.insert(id, Placed { device, in_host_memory: 0 });
         }
         Ok(())
     }
@@ -167,22 +167,22 @@ impl Placement {
         &mut self,
         (graph, id, op): (&Needed<'_>, NodeId, &Op),
         kernel: Option<&u64>,
-        cards: &Cards,
+        devices: &Devices,
     ) -> Result<()> {
         let node = &*graph.nodes[id];
-        if let Some(&in_main_memory) = kernel
-            && let Some(card) = cards.of_node(node)?
+        if let Some(&in_host_memory) = kernel
+            && let Some(device) = devices.of_node(node)?
         {
-            self.on_card.insert(id, Placed { card, in_main_memory });
+            self.placed.insert(id, Placed { device, in_host_memory });
             return Ok(());
         }
         for variable in changed_inputs(op, node).map(|input| input.node) {
             let changed = &graph.nodes[variable];
-            if let Some(card) = cards.of_variable(changed)? {
+            if let Some(device) = devices.of_variable(changed)? {
                 let text = format!(
                     "changes variable `{}` in place, which is on {}: place the variable on the CPU",
                     changed.name,
-                    card.device().name()
+                    device.device().name()
                 );
                 let error = Error::unimplemented(text).with_op(&op.signature().name);
                 return Err(error.within(node.described()));
@@ -191,32 +191,27 @@ impl Placement {
         Ok(())
     }
 
-    /// The card that a device of these nodes is; none of the CPU.
-    pub(super) fn card_at(&self, device: Device) -> Option<&Card> {
-        self.on_card.values().map(|placed| &placed.card).find(|card| card.device() == device)
+    /// The device that a device of these nodes is; none of the CPU.
+    pub(super) fn cuda_device_at(&self, device: Device) -> Option<&CudaDevice> {
+        self.placed.values().map(|placed| &placed.device).find(|known| known.device() == device)
     }
 
-    /// Whether nothing is on a card.
-    pub(super) fn is_empty(&self) -> bool {
-        self.on_card.is_empty()
-    }
-
-    /// The card that runs a node, or has a variable.
-    pub(super) fn card(&self, id: NodeId) -> Option<&Card> {
-        self.on_card.get(&id).map(|placed| &placed.card)
+    /// The device that runs a node, or has a variable.
+    pub(super) fn cuda_device(&self, id: NodeId) -> Option<&CudaDevice> {
+        self.placed.get(&id).map(|placed| &placed.device)
     }
 
     /// Where what a node gives is.
     pub(super) fn device(&self, node: &Node, id: NodeId) -> Device {
         let id = if let Kind::Assign { variable } = node.kind { variable } else { id };
-        self.card(id).map_or(Device::CPU, Card::device)
+        self.cuda_device(id).map_or(Device::CPU, CudaDevice::device)
     }
 
     /// Where a call reads each of its tensors.
     pub(super) fn reads(&self, node: &Node, id: NodeId) -> Vec<Device> {
-        let Some(placed) = self.on_card.get(&id) else { return vec![Device::CPU; node.inputs.len()] };
+        let Some(placed) = self.placed.get(&id) else { return vec![Device::CPU; node.inputs.len()] };
         let at = |arg: usize| {
-            if placed.in_main_memory >> arg & 1 == 1 { Device::CPU } else { placed.card.device() }
+            if placed.in_host_memory >> arg & 1 == 1 { Device::CPU } else { placed.device.device() }
         };
         let counts = node.counts.iter().enumerate();
         counts.flat_map(|(arg, &count)| std::iter::repeat_n(at(arg), count)).collect()
@@ -229,15 +224,15 @@ pub(super) fn asks_for_shapes(op: &Op) -> bool {
     is_one && Library::standard().is_ok_and(|standard| std::ptr::eq(standard.table(), op.library().table()))
 }
 
-/// The inputs of the definition that the CUDA kernel for a node reads in main memory, as bits.
+/// The inputs of the definition that the CUDA kernel for a node reads in host memory, as bits.
 ///
 /// # Errors
-/// `Unimplemented` where a card cannot run the node.
-fn main_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
+/// `Unimplemented` where a device cannot run the node.
+fn host_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
     let dtype = |input: &Option<Endpoint>| input.map(|it| nodes[it.node].outputs[it.index].dtype);
     let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
     let Kind::Call { attrs, .. } = &node.kind else { return Ok(0) };
-    let bits = op.kernel_for(DeviceKind::Cuda, (&node.counts, &dtypes), attrs)?.in_main_memory();
+    let bits = op.kernel_for(DeviceKind::Cuda, (&node.counts, &dtypes), attrs)?.in_host_memory();
     let error = |text| Error::unimplemented(text).with_op(&op.signature().name);
     if changed_inputs(op, node).next().is_some() {
         return Err(error("changes variables in place, which the engine does on the CPU only"));
@@ -248,24 +243,24 @@ fn main_memory(nodes: &[Arc<Node>], node: &Node, op: &Op) -> Result<u64> {
         is_there |= bits >> arg & 1 == 0 && node.inputs[first..first + count].iter().any(Option::is_some);
         first += count;
     }
-    if is_there { Ok(bits) } else { Err(error("takes no tensor that would be on the card")) }
+    if is_there { Ok(bits) } else { Err(error("takes no tensor that would be on the device")) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::card::tests::card_of;
+    use crate::device::tests::double_of;
 
     #[test]
-    fn a_card_that_could_not_be_opened_for_a_while_is_opened_later() {
-        let cards = Cards::new(true);
+    fn a_device_that_could_not_be_opened_for_a_while_is_opened_later() {
+        let devices = Devices::new(true);
         let passing = |_| Err(Error::resource_exhausted("full"));
-        assert_eq!(cards.opened(0, passing).unwrap_err().code(), Code::ResourceExhausted);
-        let (card, _) = card_of(1 << 10, 0);
-        assert!(cards.opened(0, |_| Ok(card.clone())).is_ok());
-        assert!(cards.opened(0, passing).is_ok(), "it is open");
+        assert_eq!(devices.opened(0, passing).unwrap_err().code(), Code::ResourceExhausted);
+        let (device, _) = double_of(1 << 10, 0);
+        assert!(devices.opened(0, |_| Ok(device.clone())).is_ok());
+        assert!(devices.opened(0, passing).is_ok(), "it is open");
         // That there is none lasts: nodes and variables stay where they are.
-        assert_eq!(cards.opened(1, |_| Err(Error::not_found("no"))).unwrap_err().code(), Code::NotFound);
-        assert_eq!(cards.opened(1, |_| Ok(card.clone())).unwrap_err().code(), Code::NotFound);
+        assert_eq!(devices.opened(1, |_| Err(Error::not_found("no"))).unwrap_err().code(), Code::NotFound);
+        assert_eq!(devices.opened(1, |_| Ok(device.clone())).unwrap_err().code(), Code::NotFound);
     }
 }

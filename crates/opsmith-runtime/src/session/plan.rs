@@ -3,108 +3,28 @@
 mod slots;
 
 use std::collections::{HashMap, HashSet};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use opsmith_core::fork::{Mutex, OnceLock};
-use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, bail, ensure};
+use opsmith_core::{DType, Device, Result, Shape, bail, ensure};
 
 use super::fold::{Simplified, simplify};
-use super::fuse::{Fused, Slots, fuse};
-use super::on_card::{Crossing, OnCards};
-use super::place::{Cards, Placement};
+use super::fuse::{Slots, fuse};
+use super::needed::{Needed, changed_inputs};
+use super::place::{Devices, Placement};
+use super::step::{Action, Crossing, KEPT, Plan, Read, Slot, Step};
 use super::{Key, SessionOptions};
-use crate::call::Prepared;
-use crate::card::Card;
 use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, Place, may_be};
-use crate::op::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
-
-/// Stands for the number of readers of what is fetched or constant.
-pub(super) const KEPT: u32 = u32::MAX;
-
-/// Where a tensor is during a run.
-pub(super) type Slot = usize;
-
-/// A run, worked out.
-pub(super) struct Plan {
-    pub(super) steps: Vec<Step>,
-    pub(super) feeds: Vec<Slot>,
-    pub(super) fetches: Vec<Slot>,
-    pub(super) variables: Vec<Read>,
-    /// Whether it writes variables.
-    pub(super) writes: bool,
-    pub(super) parallel: bool,
-    /// On how many threads a step runs at most.
-    pub(super) threads: Option<NonZeroUsize>,
-    /// How often each slot is read; [`KEPT`] for one whose tensor stays to the end of the run.
-    pub(super) readers: Vec<u32>,
-    /// What every run begins with: the constants.
-    constants: Vec<Option<Tensor>>,
-    /// What may be assigned to each variable that is written.
-    shapes: HashMap<NodeId, Arc<Node>>,
-    /// Slots of runs that have ended, their constants in them.
-    frames: Mutex<Vec<Vec<Option<Tensor>>>>,
-    /// What is on cards; none of a run that is on the CPU alone.
-    pub(super) on_cards: Option<OnCards>,
-}
-
-/// A variable that a run reads.
-pub(super) struct Read {
-    pub(super) slot: Slot,
-    pub(super) variable: NodeId,
-    pub(super) node: Arc<Node>,
-}
-
-impl Read {
-    /// The error that the variable has no value.
-    pub(super) fn has_no_value(&self) -> Error {
-        Error::failed_precondition(format!(
-            "variable {} has no value yet: initialise it first, after all variables, an optimiser's too, are made",
-            quoted(&self.node)
-        ))
-    }
-}
-
-/// One node's turn.
-pub(super) struct Step {
-    pub(super) node: Arc<Node>,
-    pub(super) action: Action,
-    pub(super) inputs: Vec<Option<Slot>>,
-    /// A slot for each output, none where nobody reads it.
-    pub(super) outputs: Vec<Option<Slot>>,
-    /// The steps that have to be done before.
-    pub(super) needs: Vec<usize>,
-    /// How long it took, in microseconds, when it was last measured.
-    pub(super) cost: AtomicU32,
-    /// Its call, worked out when it is first run.
-    pub(super) prepared: OnceLock<Option<Prepared>>,
-}
-
-/// What a step does.
-pub(super) enum Action {
-    /// Calls an op for the outputs of the definition whose bits are set.
-    Call { op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64 },
-    /// As `Call`, of an op that changes these variables: for each `Ref` input of the definition one.
-    Change { op: Op, attrs: Arc<[(String, AttrValue)]>, variables: Vec<NodeId> },
-    /// Calls the op that stands for several.
-    Fused(Fused),
-    /// Makes each input the value of a variable.
-    Assign { variables: Vec<NodeId> },
-    /// As `Call`, on a card.
-    OnCard { card: Card, op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64 },
-    /// Copies its input from one device to another.
-    Cross(Crossing),
-}
 
 impl Plan {
     pub(super) fn new(
         graph: &Graph,
         key: &Key,
         options: SessionOptions,
-        (pool, cards): (&Arc<MemoryPool>, &Cards),
+        (pool, devices): (&Arc<MemoryPool>, &Devices),
     ) -> Result<Plan> {
         // Not for as long as constant parts are computed: others go on adding nodes meanwhile.
         let (mut nodes, variables) = {
@@ -127,47 +47,29 @@ impl Plan {
         }
         let needed = Needed { nodes: &nodes, variables: &variables, feeds: seen };
         let order = needed.order(key, &HashMap::new())?;
-        let placement = Placement::new(&needed, &order, cards)?;
+        let placement = Placement::new(&needed, &order, devices)?;
         let simplified = if options.simplify {
             simplify(&needed, &order, (options.threads, pool))
         } else {
             Simplified::nothing(&needed, &order)
         };
         let order = needed.order(key, &simplified.same)?;
-        let mut builder = Builder::new(&needed, &simplified, (&placement, cards));
+        let mut builder = Builder::new(&needed, &simplified, (&placement, devices));
         for node in order {
             builder.add(node)?;
         }
         builder.finish(key, options)
     }
-
-    /// The slots of a run, the constants in them.
-    pub(super) fn begin(&self) -> Vec<Option<Tensor>> {
-        self.frames.lock().pop().unwrap_or_else(|| self.constants.clone())
-    }
-
-    /// Checks that a value of this shape may become that of a variable.
-    pub(super) fn check_value(&self, variable: NodeId, shape: &[usize]) -> Result<()> {
-        let Some(node) = self.shapes.get(&variable) else { return Ok(()) };
-        let known = &node.outputs[0];
-        ensure!(
-            may_be(&Shape::known(shape), &known.shape),
-            InvalidArgument,
-            "variable `{}` has shape {}, cannot be assigned a value of shape {shape:?}",
-            node.name,
-            known.shape
-        );
-        Ok(())
-    }
-
-    /// Takes back the slots of a run in which nothing is left but the constants.
-    pub(super) fn end(&self, frame: Vec<Option<Tensor>>) {
-        self.frames.lock().push(frame);
-    }
 }
 
 /// Checks that a value may stand for an output.
 pub(super) fn check_fed(output: &Output, value: &Tensor, what: &str) -> Result<()> {
+    ensure!(
+        value.device() == Device::CPU,
+        InvalidArgument,
+        "{what} `{}` must be in host memory, got {value:?}: move it by `to`",
+        output.name()
+    );
     ensure!(
         value.dtype() == output.dtype() && may_be(&Shape::known(value.shape()), output.shape()),
         InvalidArgument,
@@ -181,82 +83,18 @@ pub(super) fn check_fed(output: &Output, value: &Tensor, what: &str) -> Result<(
     Ok(())
 }
 
-/// The graph as a plan sees it.
-pub(super) struct Needed<'a> {
-    pub(super) nodes: &'a [Arc<Node>],
-    pub(super) variables: &'a [NodeId],
-    pub(super) feeds: HashSet<Endpoint>,
-}
-
-impl Needed<'_> {
-    /// The nodes that have to run, in order; where an endpoint is the same as another, that one is used.
-    fn order(&self, key: &Key, same: &HashMap<Endpoint, Endpoint>) -> Result<Vec<NodeId>> {
-        let mut needed = vec![false; self.nodes.len()];
-        let mut open: Vec<NodeId> = Vec::new();
-        let mut need = |endpoint: &Endpoint, open: &mut Vec<NodeId>| {
-            let endpoint = same.get(endpoint).unwrap_or(endpoint);
-            if !self.feeds.contains(endpoint) && !std::mem::replace(&mut needed[endpoint.node], true) {
-                open.push(endpoint.node);
-            }
-        };
-        for fetch in &key.fetches {
-            need(fetch, &mut open);
-        }
-        let whole = |node: NodeId| Endpoint { node, index: usize::MAX };
-        for &target in &key.targets {
-            need(&whole(target), &mut open);
-        }
-        while let Some(id) = open.pop() {
-            let node = &self.nodes[id];
-            if matches!(node.kind, Kind::Placeholder) {
-                if self.feeds.contains(&Endpoint { node: id, index: 0 }) {
-                    continue;
-                }
-                bail!(FailedPrecondition, "placeholder {} has to be fed", quoted(node));
-            }
-            for input in self.inputs(id) {
-                need(&input, &mut open);
-            }
-            for &control in &node.controls {
-                need(&whole(control), &mut open);
-            }
-        }
-        Ok((0..self.nodes.len()).filter(|&id| needed[id]).collect())
-    }
-
-    /// What a node reads.
-    pub(super) fn inputs(&self, id: NodeId) -> Vec<Endpoint> {
-        match &self.nodes[id].kind {
-            Kind::Initialize => self.variables.iter().map(|&variable| self.initial(variable)).collect(),
-            _ => self.nodes[id].inputs.iter().flatten().copied().collect(),
-        }
-    }
-
-    fn initial(&self, variable: NodeId) -> Endpoint {
-        match self.nodes[variable].kind {
-            Kind::Variable { initial } => initial,
-            _ => unreachable!("the graph lists its variables"),
-        }
-    }
-}
-
-/// The name of a node and where it was made, for an error that says of what kind it is.
-fn quoted(node: &Node) -> String {
-    node.described().trim_start_matches("node ").to_owned()
-}
-
 /// A plan that is being put together.
 struct Builder<'a> {
     graph: &'a Needed<'a>,
     simplified: &'a Simplified,
     placement: &'a Placement,
-    cards: &'a Cards,
+    devices: &'a Devices,
     /// Where an endpoint is read on a device.
     slots: HashMap<(Endpoint, Device), Slot>,
-    /// Where what stands in for one that is on a card is read from: a tensor of its shape.
+    /// Where what stands in for one that is on a device is read from: a tensor of its shape.
     stand_ins: HashMap<Endpoint, Slot>,
     constants: Vec<Option<Tensor>>,
-    on_cards: OnCards,
+    shared: Vec<Arc<Tensor>>,
     steps: Vec<Step>,
     /// The step that runs a node, and that fills a slot.
     step_of: HashMap<NodeId, usize>,
@@ -271,17 +109,17 @@ impl<'a> Builder<'a> {
     fn new(
         graph: &'a Needed<'a>,
         simplified: &'a Simplified,
-        (placement, cards): (&'a Placement, &'a Cards),
+        (placement, devices): (&'a Placement, &'a Devices),
     ) -> Builder<'a> {
         Builder {
             graph,
             simplified,
             placement,
-            cards,
+            devices,
             slots: HashMap::new(),
             stand_ins: HashMap::new(),
             constants: vec![],
-            on_cards: OnCards::default(),
+            shared: vec![],
             steps: vec![],
             step_of: HashMap::new(),
             made_by: vec![],
@@ -300,9 +138,7 @@ impl<'a> Builder<'a> {
                 if !self.graph.feeds.contains(&value) {
                     let at = self.placement.device(node, id);
                     let slot = self.new_slot(value, at, None);
-                    let reads =
-                        if at == Device::CPU { &mut self.reads } else { &mut self.on_cards.variables };
-                    reads.push(Read { slot, variable: id, node: node.clone() });
+                    self.reads.push(Read { slot, variable: id, node: node.clone() });
                 }
                 return Ok(());
             }
@@ -372,13 +208,10 @@ impl<'a> Builder<'a> {
     fn action(&self, id: NodeId, node: &Node) -> Result<Action> {
         Ok(match &node.kind {
             Kind::Call { op, attrs } => {
-                if let Some(card) = self.placement.card(id) {
-                    let (card, op, attrs) = (card.clone(), op.clone(), attrs.clone());
-                    return Ok(Action::OnCard { card, op, attrs, wanted: 0 });
-                }
                 let changed: Vec<NodeId> = changed_inputs(op, node).map(|input| input.node).collect();
                 if changed.is_empty() {
-                    Action::Call { op: op.clone(), attrs: attrs.clone(), wanted: 0 }
+                    let device = self.placement.cuda_device(id).cloned();
+                    Action::Call { op: op.clone(), attrs: attrs.clone(), wanted: 0, device }
                 } else {
                     Action::Change { op: op.clone(), attrs: attrs.clone(), variables: changed }
                 }
@@ -399,8 +232,7 @@ impl<'a> Builder<'a> {
             readers[*slot] += 1;
         }
         let constants = self.constants.iter().enumerate().filter(|(_, constant)| constant.is_some());
-        let on_cards = self.on_cards.constants.iter().map(|(slot, _)| *slot);
-        for slot in constants.map(|(slot, _)| slot).chain(on_cards).chain(fetches.iter().copied()) {
+        for slot in constants.map(|(slot, _)| slot).chain(fetches.iter().copied()) {
             readers[slot] = KEPT;
         }
         readers
@@ -429,7 +261,7 @@ impl<'a> Builder<'a> {
             for output in &mut step.outputs {
                 *output = output.filter(|slot| readers[*slot] > 0);
             }
-            if let Action::Call { wanted, .. } | Action::OnCard { wanted, .. } = &mut step.action {
+            if let Action::Call { wanted, .. } = &mut step.action {
                 *wanted = wanted_outputs(&step.node, &step.outputs);
             }
         }
@@ -452,20 +284,9 @@ impl<'a> Builder<'a> {
             constants: self.constants,
             shapes: self.shapes,
             frames: Mutex::default(),
-            on_cards: (!self.placement.is_empty()).then_some(self.on_cards),
+            shared: self.shared,
         })
     }
-}
-
-/// The inputs of a node that its op changes in place.
-pub(super) fn changed_inputs<'a>(op: &'a Op, node: &'a Node) -> impl Iterator<Item = Endpoint> + 'a {
-    let mut first = 0;
-    let defs = op.signature().inputs.iter().zip(&node.counts);
-    defs.filter_map(move |(def, count)| {
-        let input = node.inputs.get(first).copied().flatten();
-        first += count;
-        input.filter(|_| def.is_ref)
-    })
 }
 
 /// The outputs of the definition of which at least one tensor is read, as bits.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use opsmith_core::Result;
 
-use super::execute::{Given, cancelled};
-use super::plan::{Action, Step};
+use super::op_call::Given;
+use super::step::{Step, cancelled};
 use crate::poison::Unpoisoned;
 
 /// How many steps ahead are looked at: enough to find what can run beside a long step, few enough that memory is not
@@ -34,8 +34,7 @@ pub(super) fn next_batch(
 ) -> Batch {
     let is_long = |step: &Step| {
         let cost = step.cost.load(Ordering::Relaxed);
-        matches!(step.action, Action::Call { .. } | Action::Fused(_))
-            && if cost == 0 { size(step) >= LARGE } else { cost >= LONG }
+        step.may_run_beside() && if cost == 0 { size(step) >= LARGE } else { cost >= LONG }
     };
     let mut batch = Batch { steps: vec![first] };
     if !is_long(&steps[first]) {

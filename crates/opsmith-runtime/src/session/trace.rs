@@ -23,11 +23,11 @@ pub struct TraceEvent {
     pub node: String,
     /// The op that it called; `CopyTo cuda:0`, or `CopyTo cpu`, for what it gave being copied there.
     pub op: String,
-    /// Where it was called, or copied to. On a card the time is that until the work was put on the card's stream.
+    /// Where it was called, or copied to. On a CUDA device the time is that until the work was put on its stream.
     pub device: Device,
     /// When it began, from the beginning of the run.
     pub start: Duration,
-    /// How long it took; of several values that were copied at once from a card, each its share by bytes.
+    /// How long it took; of several values that were copied at once from a device, each its share by bytes.
     pub duration: Duration,
     /// Which of the threads it ran on, from 0.
     pub thread: usize,

@@ -49,8 +49,10 @@ impl Tensor {
     /// read-only where somebody else has the memory too.
     ///
     /// # Errors
-    /// `Unimplemented` for strings and quantised numbers, which DLPack does not have.
+    /// `Unimplemented` for strings and quantised numbers, which DLPack does not have; `InvalidArgument` for a tensor that is
+    /// not in host memory.
     pub fn into_dlpack(mut self) -> Result<Dlpack> {
+        self.check_host()?;
         let Some((_, code, bits)) = DTYPES.into_iter().find(|(dtype, ..)| *dtype == self.dtype()) else {
             bail!(Unimplemented, "a {} tensor cannot be given away through DLPack", self.dtype());
         };

@@ -1,8 +1,8 @@
 //! The engine's tensors: a dtype, a shape, strides and a shared buffer, copied when written while shared.
 
 mod dlpack;
+mod place;
 mod print;
-mod sparse;
 mod views;
 
 use std::fmt;
@@ -12,11 +12,11 @@ use ndarray::{Array, ArrayView, ArrayViewMut, Dimension};
 use opsmith_core::tensor::{Extents, StrRef, Strides, checked_num_elements, row_major_strides};
 use opsmith_core::{DType, Device, Element, Error, Result, TensorView, TensorViewMut, ensure, memory};
 
-pub use sparse::SparseTensor;
+use crate::buffer::{Block, Buffer};
+use crate::memory::Owner;
 
-use crate::buffer::{Block, Buffer, Owner};
-
-/// A tensor in main memory. Cloning shares the memory; writing to a shared tensor copies it first.
+/// A tensor on a device: in host memory, or on a CUDA device. Cloning shares the memory; writing to a shared tensor copies it
+/// first. What is on a CUDA device is not changed, and its elements are looked at after [`to`](Tensor::to)`(Device::CPU)`.
 ///
 /// A `string` tensor holds byte strings; make one with [`Tensor::from_strings`].
 #[derive(Clone)]
@@ -138,8 +138,11 @@ impl Tensor {
 
     /// The tensor as an op sees it.
     pub fn as_view(&self) -> TensorView<'_> {
-        // SAFETY: whoever made the tensor promised valid elements while the buffer lives, and `&self` keeps it.
-        unsafe { TensorView::from_raw_parts(self.data, self.dtype, Device::CPU, &self.shape, &self.strides) }
+        // SAFETY: whoever made the tensor promised valid elements while the buffer lives, and `&self` keeps it. On
+        // a device kernels wrote them, or will have before others on the stream read them.
+        unsafe {
+            TensorView::from_raw_parts(self.data, self.dtype, self.device(), &self.shape, &self.strides)
+        }
     }
 
     /// The elements as an `ndarray` view, with no copy.
@@ -166,6 +169,7 @@ impl Tensor {
     /// `InvalidArgument` for a `string` tensor, `ResourceExhausted` when there is no memory for the copy.
     pub fn as_view_mut(&mut self) -> Result<TensorViewMut<'_>> {
         ensure!(self.dtype != DType::String, InvalidArgument, "a string tensor cannot be changed in place");
+        self.check_host()?;
         if !self.is_exclusive() {
             *self = self.to_dense()?;
         }
@@ -188,17 +192,18 @@ impl Tensor {
     fn is_exclusive(&mut self) -> bool {
         match &mut self.buffer {
             Buffer::Own(block) => Arc::get_mut(block).is_some(),
-            Buffer::Foreign(_) => false,
+            Buffer::Foreign(_) | Buffer::Device(_) => false,
         }
     }
 
-    /// Whether the memory is our own.
+    /// Whether the memory is our own, and nobody else writes to it.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.buffer, Buffer::Own(_))
+        !matches!(self.buffer, Buffer::Foreign(_))
     }
 
     /// A copy in a block of its own.
     pub(crate) fn to_dense(&self) -> Result<Tensor> {
+        self.check_host()?;
         let block = Block::new(byte_size(self.dtype, &self.shape)?)?;
         let dense = Tensor::own(block, self.dtype, &self.shape);
         // SAFETY: the block is new, so nobody else reaches it, and it has room for every element.
@@ -233,7 +238,11 @@ impl<T: Element, D: Dimension + 'static> From<Array<T, D>> for Tensor {
 
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tensor({}{:?})", self.dtype, self.shape())
+        write!(f, "Tensor({}{:?}", self.dtype, self.shape())?;
+        match self.device() {
+            Device::CPU => f.write_str(")"),
+            device => write!(f, " on {device})"),
+        }
     }
 }
 

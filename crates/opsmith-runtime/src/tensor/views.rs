@@ -2,7 +2,7 @@
 
 use opsmith_core::dtype::ToHalf;
 use opsmith_core::tensor::{Strides, checked_num_elements, row_major_strides};
-use opsmith_core::{DType, Element, Result, bail, ensure};
+use opsmith_core::{DType, Device, Element, Result, bail, ensure};
 
 use super::Tensor;
 
@@ -116,9 +116,9 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// The bytes of a tensor that lies row-major without gaps.
+    /// The bytes of a tensor in host memory that lies row-major without gaps.
     pub(crate) fn bytes(&self) -> &[u8] {
-        debug_assert!(self.is_contiguous());
+        debug_assert!(self.is_contiguous() && self.device() == Device::CPU);
         // SAFETY: `num_elements` elements lie one after the other from `data` on, and `&self` keeps them.
         unsafe { std::slice::from_raw_parts(self.data, self.num_elements() * self.dtype().size()) }
     }

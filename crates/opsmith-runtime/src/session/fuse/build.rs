@@ -7,7 +7,7 @@ use opsmith_core::space::{Extents, RowSpace};
 
 use super::forms::{Form, Space};
 use super::{Member, Regions};
-use crate::session::plan::{KEPT, Slot, Step};
+use crate::session::step::{KEPT, Slot, Step};
 
 /// What the shapes of inputs have to be in a run.
 pub(super) struct Shapes {

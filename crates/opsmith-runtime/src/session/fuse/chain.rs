@@ -18,7 +18,7 @@ pub(super) use self::shapes::Shapes;
 use super::build::outputs;
 use super::{Fits, Fused, Regions, broadcasts, marks};
 use crate::program::OpProgram;
-use crate::session::plan::{Action, Slot, Step};
+use crate::session::step::{Action, Slot, Step};
 use crate::standard;
 
 /// The most steps of a chain.
@@ -113,7 +113,7 @@ fn made(regions: &Regions<'_>, built: Built, parts: Vec<Step>) -> Result<(Step, 
     let shorter = shorter.map(|shorter| made(regions, *shorter, first)).transpose()?;
     let alone = shorter.into_iter().chain(regions.without_folds(rest, &members[count..])?);
     let parts = alone.map(|(step, _)| step).collect();
-    let action = Action::Fused(Fused { op, attrs, parts, shapes: Fits::Axes(shapes), proven });
+    let action = Action::Fused(Fused { op, attrs, parts, shapes: Box::new(Fits::Axes(shapes)), proven });
     let (inputs, outputs) = (inputs.into_iter().map(Some).collect(), outputs.into_iter().map(Some).collect());
     let (cost, prepared) = (AtomicU32::new(0), OnceLock::new());
     Ok((Step { node, action, inputs, outputs, needs, cost, prepared }, members))

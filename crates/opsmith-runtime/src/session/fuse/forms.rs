@@ -8,7 +8,7 @@ use opsmith_core::Dim;
 use super::{broadcasts, like};
 use crate::graph::Known;
 use crate::program::OpProgram;
-use crate::session::plan::{Slot, Step};
+use crate::session::step::{Slot, Step};
 
 /// How a tensor lies in a space.
 #[derive(Clone, Copy, PartialEq, Eq)]

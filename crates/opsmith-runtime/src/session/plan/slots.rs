@@ -4,12 +4,11 @@ use std::sync::atomic::AtomicU32;
 
 use opsmith_core::{Device, Result};
 
-use super::super::execute::at_node;
-use super::super::on_card::{Crossing, Fed};
 use super::super::place::asks_for_shapes;
-use super::{Action, Builder, Slot, Step};
-use crate::card::Card;
+use super::super::step::at_node;
+use super::{Action, Builder, Crossing, Slot, Step};
 use crate::graph::{Endpoint, Kind, NodeId};
+use crate::tensor::Tensor;
 
 impl Builder<'_> {
     pub(super) fn new_slot(&mut self, endpoint: Endpoint, at: Device, made_by: Option<usize>) -> Slot {
@@ -53,27 +52,22 @@ impl Builder<'_> {
         }
     }
 
-    /// Has an endpoint copied to a device: a constant once for all runs of the session, what is fed before the run's first step. From card to
-    /// card it goes through main memory.
+    /// Has an endpoint copied to a device: a constant once for all runs of the session, anything else by a step. From one CUDA
+    /// device to another it goes through host memory.
     fn crossed(&mut self, endpoint: Endpoint, at: Device) -> Result<Slot> {
         let node = &self.graph.nodes[endpoint.node];
         let home = self.home(endpoint);
         let from = self.slot(&endpoint, if at == Device::CPU { home } else { Device::CPU })?;
-        let card = self.placement.card_at(at);
-        if let (Some(card), Some(constant)) = (card, &self.constants[from]) {
+        let device = self.placement.cuda_device_at(at);
+        if let (Some(device), Some(constant)) = (device, &self.constants[from]) {
             let there =
-                self.cards.constant(endpoint, card, constant).map_err(|error| at_node(error, node))?;
+                self.devices.constant(endpoint, device, constant).map_err(|error| at_node(error, node))?;
             let slot = self.new_slot(endpoint, at, None);
-            self.on_cards.constants.push((slot, there));
+            self.constants[slot] = Some(Tensor::clone(&there));
+            self.shared.push(there);
             return Ok(slot);
         }
-        let crossing = card.map_or(Crossing::Out, |card| Crossing::In(card.clone()));
-        if self.graph.feeds.contains(&endpoint) {
-            let slot = self.new_slot(endpoint, at, None);
-            let fed = |card: &Card| Fed { node: node.clone(), from, to: slot, card: card.clone() };
-            self.on_cards.feeds.extend(card.map(fed));
-            return Ok(slot);
-        }
+        let crossing = device.map_or(Crossing::Out, |device| Crossing::In(device.clone()));
         let slot = self.new_slot(endpoint, at, Some(self.steps.len()));
         self.cross(endpoint, crossing, from, slot);
         Ok(slot)
@@ -92,7 +86,7 @@ impl Builder<'_> {
         });
     }
 
-    /// Where an endpoint is read from by an op that asks for its shape alone: what is on a card stays there.
+    /// Where an endpoint is read from by an op that asks for its shape alone: what is on a device stays there.
     fn shape_slot(&mut self, endpoint: &Endpoint) -> Result<Slot> {
         let endpoint = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
         let home = self.home(endpoint);
@@ -109,15 +103,16 @@ impl Builder<'_> {
         Ok(slot)
     }
 
-    /// Where an assignment reads an endpoint: a constant, an initial value say, is copied in the run, and not kept on the card for
+    /// Where an assignment reads an endpoint: a constant, an initial value say, is copied in the run, and not kept on the device for
     /// runs to come.
     fn assigned_slot(&mut self, endpoint: &Endpoint, at: Device) -> Result<Slot> {
         let same = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
-        let card = self.placement.card_at(at).filter(|_| self.simplified.constants.contains_key(&same));
-        let Some(card) = card.filter(|_| !self.graph.feeds.contains(&same)) else {
+        let device =
+            self.placement.cuda_device_at(at).filter(|_| self.simplified.constants.contains_key(&same));
+        let Some(device) = device.filter(|_| !self.graph.feeds.contains(&same)) else {
             return self.slot(&same, at);
         };
-        let crossing = Crossing::In(card.clone());
+        let crossing = Crossing::In(device.clone());
         let from = self.slot(&same, Device::CPU)?;
         let slot = self.unnamed_slot(Some(self.steps.len()));
         self.cross(same, crossing, from, slot);
@@ -154,7 +149,7 @@ impl Builder<'_> {
         read.into_iter().map(&mut slot).collect()
     }
 
-    /// Where a fetched endpoint is read from: in main memory where it is there anyway, else where it was made.
+    /// Where a fetched endpoint is read from: in host memory where it is there anyway, else where it was made.
     pub(super) fn fetched(&mut self, endpoint: &Endpoint) -> Result<Slot> {
         let same = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
         let is_there = self.slots.contains_key(&(same, Device::CPU));

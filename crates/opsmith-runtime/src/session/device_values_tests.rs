@@ -1,10 +1,10 @@
-//! What standard operators compute in graphs on a double of a card, with derivatives of two orders, against the CPU.
+//! What standard operators compute in graphs on a double of a device, with derivatives of two orders, against the CPU.
 
 use opsmith_core::{AttrValue, DType, Shape};
 
-use super::card_tests::{assert_close, card, session_on};
+use super::device_tests::{assert_close, double, session_on};
 use super::*;
-use crate::card::tests::on_processor;
+use crate::device::tests::on_processor;
 use crate::library::Library;
 use crate::{CallBuilder, gradients};
 
@@ -73,18 +73,18 @@ fn values(device: &str, function: Function, run: impl Fn(&Graph) -> Session) -> 
 }
 
 #[test]
-fn standard_operators_compute_on_a_card_what_they_do_on_the_cpu() {
+fn standard_operators_compute_on_a_device_what_they_do_on_the_cpu() {
     for (name, function) in FUNCTIONS {
         let expected = values("cpu", function, Session::new).unwrap();
-        let (card, _) = card();
-        let on_card =
-            |graph: &Graph| session_on(graph, std::slice::from_ref(&card), SessionOptions::default());
-        let Some(found) = on_processor(|| values("cuda:0", function, on_card)) else { return };
+        let (device, _) = double();
+        let on_device =
+            |graph: &Graph| session_on(graph, std::slice::from_ref(&device), SessionOptions::default());
+        let Some(found) = on_processor(|| values("cuda:0", function, on_device)) else { return };
         let found = found.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(found.len(), expected.len(), "{name}");
         for (found, expected) in found.iter().zip(&expected) {
             assert_close(found, expected);
         }
-        assert_eq!(card.memory_use().live, 0, "{name}: all is given back with the session");
+        assert_eq!(device.memory_use().live, 0, "{name}: all is given back with the session");
     }
 }

@@ -1,4 +1,4 @@
-//! Memory of a card that is used again: asking the driver takes long, and giving back waits for the card.
+//! Memory of a device that is used again: asking the driver takes long, and giving back waits for the device.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -6,11 +6,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_core::fork::{Mutex, Turn};
-use opsmith_core::{Code, Error, Result};
+use opsmith_core::{Code, Device, Error, Result, ensure};
 use opsmith_cuda::CardMemory;
 
 use crate::pool::MemoryUse;
-use crate::tensor::Tensor;
 
 /// Blocks are of multiples of this many bytes.
 const STEP: usize = 512;
@@ -21,7 +20,7 @@ const LARGE_STEP: usize = 1 << 20;
 /// A block serves a tensor if at most so much of the block, one part in eight, would not be used.
 const SPARE: usize = 8;
 
-/// The memory of a card, as the driver gives it, and what copies to it and from it.
+/// The memory of a device, as the driver gives it, and what copies to it and from it.
 ///
 /// # Safety
 /// Memory that it gives is aligned to 256 bytes, of the size that was asked for, nobody else's until it is freed, and may be used
@@ -39,13 +38,13 @@ pub(crate) unsafe trait RawMemory: Send + Sync {
     /// It came from here, and nobody uses it any more.
     unsafe fn free(&self, data: NonNull<u8>);
 
-    /// Puts a copy from main memory on the stream.
+    /// Puts a copy from host memory on the stream.
     ///
     /// # Safety
     /// `from` is readable and stays as it is until `wait` returns, and `to` is memory from here, for so many bytes.
     unsafe fn copy_in(&self, to: NonNull<u8>, from: *const u8, bytes: usize) -> Result<()>;
 
-    /// Puts a copy to main memory on the stream.
+    /// Puts a copy to host memory on the stream.
     ///
     /// # Safety
     /// `to` is writable and nobody else's until `wait` returns, and `from` is memory from here, for so many bytes.
@@ -88,27 +87,31 @@ unsafe impl RawMemory for CardMemory {
 /// Gives out blocks, and keeps what comes back by its size. All work is on one stream, so a block may serve again while the work
 /// that used it before is not done: what comes then comes after it.
 pub(crate) struct Allocator {
+    device: Device,
     raw: Box<dyn RawMemory>,
     kept: Mutex<Kept>,
     copied: Mutex<Copied>,
     copying: Turn,
 }
 
-/// What is being copied to the card: it stays as it is until the card was waited for, since nobody writes to memory that is
+/// Host memory that is copied to the device, and kept meanwhile.
+pub(crate) type Source = Box<dyn AsRef<[u8]> + Send>;
+
+/// What is being copied to the device: it stays as it is until the device was waited for, since nobody writes to memory that is
 /// shared.
 #[derive(Default)]
 struct Copied {
-    from: Vec<Tensor>,
+    from: Vec<Source>,
     bytes: usize,
 }
 
 /// So many bytes are kept for copies at most before they are waited for.
 const MOST_COPIED: usize = 64 << 20;
 
-/// An address on a card.
+/// An address on a device.
 struct Address(NonNull<u8>);
 
-// SAFETY: it is a number to whoever is not on the card.
+// SAFETY: it is a number to whoever is not on the device.
 unsafe impl Send for Address {}
 
 #[derive(Default)]
@@ -118,7 +121,7 @@ struct Kept {
     peak: usize,
 }
 
-/// A block of a card's memory, which goes back when it is dropped.
+/// A block of a device's memory, which goes back when it is dropped.
 pub(crate) struct Block {
     data: NonNull<u8>,
     size: usize,
@@ -137,18 +140,33 @@ fn rounded(bytes: usize) -> Option<usize> {
 }
 
 impl Allocator {
-    pub(crate) fn new(raw: Box<dyn RawMemory>) -> Arc<Allocator> {
-        Arc::new(Allocator { raw, kept: Mutex::default(), copied: Mutex::default(), copying: Turn::new() })
+    pub(crate) fn new(device: Device, raw: Box<dyn RawMemory>) -> Arc<Allocator> {
+        Arc::new(Allocator {
+            device,
+            raw,
+            kept: Mutex::default(),
+            copied: Mutex::default(),
+            copying: Turn::new(),
+        })
+    }
+
+    pub(crate) fn device(&self) -> Device {
+        self.device
     }
 
     pub(crate) fn raw(&self) -> &dyn RawMemory {
         &*self.raw
     }
 
-    /// Puts a copy of a dense tensor to a block on the stream. It waits only where much would be kept for copies; memory that
-    /// is not the engine's own may change once this has returned, unless [`wait`](Self::wait) is called.
-    pub(crate) fn copy_in(&self, to: &Block, from: Tensor) -> Result<()> {
-        let (data, bytes) = (from.as_view().data_ptr(), from.num_elements() * from.dtype().size());
+    /// Puts a copy to a block on the stream. It waits only where much would be kept for copies; memory that is not the engine's
+    /// own may change once this has returned, unless [`wait`](Self::wait) is called.
+    ///
+    /// # Errors
+    /// `Internal` for more bytes than the block has; what the driver says.
+    pub(crate) fn copy_in(&self, to: &Block, from: Source) -> Result<()> {
+        let bytes = (*from).as_ref();
+        let (data, bytes) = (bytes.as_ptr(), bytes.len());
+        ensure!(bytes <= to.size, Internal, "{bytes} bytes do not fit into a block of {}", to.size);
         let kept = {
             // Held while the copy is put on the stream: who waits then has it on the stream, or leaves the tensor here.
             let _turn = self.copying.take();
@@ -158,7 +176,7 @@ impl Allocator {
                 copied.bytes += bytes;
                 copied.bytes
             };
-            // SAFETY: the tensor is kept until the stream was waited for, and the block is large enough.
+            // SAFETY: the source is kept until the stream was waited for, and the block is large enough.
             unsafe { self.raw.copy_in(to.data, data, bytes) }?;
             kept
         };
@@ -177,10 +195,10 @@ impl Allocator {
         waited
     }
 
-    /// A block of at least so many bytes. When the card has no more, what is kept goes back to it first.
+    /// A block of at least so many bytes. When the device has no more, what is kept goes back to it first.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: usize) -> Result<Block> {
         let size = rounded(bytes).ok_or_else(|| {
-            Error::resource_exhausted(format!("{bytes} bytes are more than a card can have"))
+            Error::resource_exhausted(format!("{bytes} bytes are more than a device can have"))
         })?;
         let found = self.kept.lock().take(size);
         if let Some((size, data)) = found {
@@ -202,7 +220,7 @@ impl Allocator {
         Block { data, size, allocator: self.clone() }
     }
 
-    /// Gives what is kept back to the card; whether that was anything.
+    /// Gives what is kept back to the device; whether that was anything.
     pub(crate) fn release(&self) -> bool {
         let kept = std::mem::take(&mut self.kept.lock().by_size);
         let mut found = false;
@@ -239,6 +257,15 @@ impl Drop for Allocator {
 }
 
 impl Block {
+    pub(crate) fn allocator(&self) -> &Arc<Allocator> {
+        &self.allocator
+    }
+
+    /// The device that it is of.
+    pub(crate) fn device(&self) -> Device {
+        self.allocator.device
+    }
+
     pub(crate) fn data(&self) -> NonNull<u8> {
         self.data
     }

@@ -5,8 +5,8 @@ use ndarray::{Ix1, Ix2, IxDyn};
 use num_complex::Complex;
 use opsmith_core::{DType, Element, Result, bail, ensure, memory};
 
-use super::Tensor;
 use crate::standard;
+use crate::tensor::Tensor;
 
 /// A tensor of which only some elements are not zero: coordinates beside values (COO).
 #[derive(Debug, Clone)]

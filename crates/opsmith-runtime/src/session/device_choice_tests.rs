@@ -1,15 +1,15 @@
-//! Which of an op's kernels a call on a card gets, and where that reads its inputs, on a double of a card: kernels with
-//! priorities, and lists in main memory.
+//! Which of an op's kernels a call on a device gets, and where that reads its inputs, on a double of a device: kernels with
+//! priorities, and lists in host memory.
 
 use opsmith::prelude::*;
 use opsmith_core::{DeviceKind, shape_fns};
 
 use super::SessionOptions;
-use super::card_tests::session_on;
-use crate::card::tests::card_of;
-use crate::{CardArg, Graph, GraphArg, Library, Output, Tensor};
+use super::device_tests::session_on;
+use crate::device::tests::double_of;
+use crate::{Arg, Graph, GraphArg, Library, Output, Tensor};
 
-/// x times the sum of the sizes; what is on the double lies in main memory too.
+/// x times the sum of the sizes; what is on the double lies in host memory too.
 struct Scaled;
 
 impl OpKernel for Scaled {
@@ -22,7 +22,7 @@ impl OpKernel for Scaled {
         let y = context.allocate_output("y", x.shape())?;
         let mut sum = 0;
         for size in context.input_list("sizes")? {
-            // SAFETY: the test's sizes have one element, in main memory, whatever they are said to be on.
+            // SAFETY: the test's sizes have one element, in host memory, whatever they are said to be on.
             sum += unsafe { size.data_ptr().cast::<i64>().read() };
         }
         for i in 0..x.num_elements() {
@@ -82,7 +82,7 @@ fn of_several_kernels_the_librarys_choice_is_known() {
     let library = choices();
     let chosen = |name: &str| -> Vec<bool> {
         let op = library.op(name).unwrap();
-        op.kernels(DeviceKind::Cuda).map(|kernel| kernel.reads_in_main_memory(1)).collect()
+        op.kernels(DeviceKind::Cuda).map(|kernel| kernel.reads_in_host_memory(1)).collect()
     };
     assert!(chosen("OnCpu").is_empty());
     assert_eq!(
@@ -93,14 +93,14 @@ fn of_several_kernels_the_librarys_choice_is_known() {
 }
 
 #[test]
-fn a_list_in_main_memory_is_given_as_it_is() {
-    let (library, card) = (choices(), card_of(1 << 20, 0).0);
-    let x = card.put(&Tensor::from_slice(&[1f32, 2.0], &[2]).unwrap()).unwrap();
+fn a_list_in_host_memory_is_given_as_it_is() {
+    let (library, device) = (choices(), double_of(1 << 20, 0).0);
+    let x = Tensor::from_slice(&[1f32, 2.0], &[2]).unwrap().to_cuda(&device).unwrap();
     let sizes = [3i64, 4].map(|size| Tensor::from_slice(&[size], &[1]).unwrap());
-    let there = [card.put(&sizes[0]).unwrap(), card.put(&sizes[1]).unwrap()];
-    let call = |name: &str, list: CardArg<'_>| {
-        let made = card.call(&library.op(name).unwrap(), &[(&x).into(), list], &[]);
-        made.and_then(|made| made[0].get()?.to_vec::<f32>())
+    let there = [sizes[0].to_cuda(&device).unwrap(), sizes[1].to_cuda(&device).unwrap()];
+    let call = |name: &str, list: Arg<'_>| {
+        let made = library.op(name).unwrap().call(&[(&x).into(), list], &[]);
+        made.and_then(|made| made[0].to(opsmith_core::Device::CPU)?.to_vec::<f32>())
     };
     for name in ["InMain", "Preferred"] {
         assert_eq!(call(name, sizes[..].into()).unwrap(), [7.0, 14.0], "{name}");
@@ -109,7 +109,12 @@ fn a_list_in_main_memory_is_given_as_it_is() {
     }
     assert_eq!(call("First", there[..].into()).unwrap(), [7.0, 14.0]);
     let error = call("First", sizes[..].into()).unwrap_err();
-    assert!(error.message().contains("input `sizes` is on CPU:0, but others are on CUDA:0"), "{error}");
+    assert!(
+        error
+            .message()
+            .contains("First: input `sizes` must be on CUDA:0, where input `x` is, got one on CPU:0"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -124,8 +129,8 @@ fn a_node_gets_the_kernel_that_the_library_takes() {
     };
     let run = |name: &str, allow_soft_placement: bool| {
         let options = SessionOptions { allow_soft_placement, simplify: false, ..SessionOptions::default() };
-        let (card, ledger) = card_of(1 << 20, 0);
-        let session = session_on(&graph, &[card], options);
+        let (device, ledger) = double_of(1 << 20, 0);
+        let session = session_on(&graph, &[device], options);
         let found = session.run(&[&scaled(name)], &[])?;
         let copied = ledger.copied_in.load(std::sync::atomic::Ordering::Relaxed);
         found[0].to_vec::<f32>().map(|found| (found, copied))

@@ -1,22 +1,22 @@
-//! Graphs on a double of a card in main memory, with kernels run on the processor: what is computed, what is copied and when it
-//! is waited for. Of a card, or of the driver, it shows nothing.
+//! Graphs on a double of a CUDA device in host memory, with kernels run on the processor: what is computed, what is copied and when it
+//! is waited for. Of a device, or of the driver, it shows nothing.
 
 use std::sync::atomic::Ordering;
 
 use opsmith_core::{Code, DType, Shape};
 
 use super::*;
-use crate::card::tests::{Ledger, card_of, on_processor};
+use crate::device::tests::{Ledger, double_of, on_processor};
 use crate::library::Library;
-use crate::{Adam, Card, GradientDescent, GraphArg, Momentum, Optimizer};
+use crate::{Adam, CudaDevice, GradientDescent, GraphArg, Momentum, Optimizer};
 
 /// A session on these doubles.
-pub(super) fn session_on(graph: &Graph, cards: &[Card], options: SessionOptions) -> Session {
-    Session::on(graph, options, Cards::of(options.allow_soft_placement, cards))
+pub(super) fn session_on(graph: &Graph, devices: &[CudaDevice], options: SessionOptions) -> Session {
+    Session::on(graph, options, Devices::of(options.allow_soft_placement, devices))
 }
 
-pub(super) fn card() -> (Card, Arc<Ledger>) {
-    card_of(1 << 24, 0)
+pub(super) fn double() -> (CudaDevice, Arc<Ledger>) {
+    double_of(1 << 24, 0)
 }
 
 /// How many copies went in, came out, and how often it was waited, since it was last asked.
@@ -79,7 +79,7 @@ impl Network {
 }
 
 #[test]
-fn a_network_trains_on_a_card_as_it_does_on_the_cpu() {
+fn a_network_trains_on_a_device_as_it_does_on_the_cpu() {
     let optimizers: [&dyn Optimizer; 3] = [
         &GradientDescent { learning_rate: 0.1 },
         &Momentum { learning_rate: 0.05, momentum: 0.9 },
@@ -88,10 +88,10 @@ fn a_network_trains_on_a_card_as_it_does_on_the_cpu() {
     for optimizer in optimizers {
         let (here, there) =
             (Network::new("cpu", optimizer).unwrap(), Network::new("cuda:0", optimizer).unwrap());
-        let (card, ledger) = card();
+        let (device, ledger) = double();
         let expected = Session::new(&here.graph);
         expected.initialize().unwrap();
-        let session = session_on(&there.graph, std::slice::from_ref(&card), SessionOptions::default());
+        let session = session_on(&there.graph, std::slice::from_ref(&device), SessionOptions::default());
         session.initialize().unwrap();
         let Some(()) = on_processor(|| {
             for _ in 0..3 {
@@ -105,12 +105,12 @@ fn a_network_trains_on_a_card_as_it_does_on_the_cpu() {
                 assert_close(&session.value(found).unwrap(), &expected.value(&variable).unwrap());
             }
         }
-        let live = card.memory_use().live;
+        let live = device.memory_use().live;
         on_processor(|| there.step(&session)).unwrap().unwrap();
-        assert_eq!(card.memory_use().live, live, "a run leaves nothing but the variables");
+        assert_eq!(device.memory_use().live, live, "a run leaves nothing but the variables");
         drop(session);
-        assert_eq!(card.memory_use().live, 0);
-        card.release_memory();
+        assert_eq!(device.memory_use().live, 0);
+        device.release_memory();
         assert_eq!(ledger.bytes.load(Ordering::Relaxed), 0);
     }
 }
@@ -118,8 +118,8 @@ fn a_network_trains_on_a_card_as_it_does_on_the_cpu() {
 #[test]
 fn a_training_step_copies_what_is_fed_and_fetched_and_waits_for_the_fetched_alone() {
     let network = Network::new("cuda:0", &GradientDescent { learning_rate: 0.1 }).unwrap();
-    let (card, ledger) = card();
-    let session = session_on(&network.graph, &[card], SessionOptions::default());
+    let (device, ledger) = double();
+    let session = session_on(&network.graph, &[device], SessionOptions::default());
     session.initialize().unwrap();
     assert_eq!(counted(&ledger), (3, 0, 0), "the variables");
     let Some(_) = on_processor(|| network.step(&session).unwrap()) else { return };
@@ -148,7 +148,7 @@ fn a_training_step_copies_what_is_fed_and_fetched_and_waits_for_the_fetched_alon
         .unwrap();
     assert_eq!(counted(&ledger), (2, 0, 1));
     // All variables are waited for at once.
-    let path = std::env::temp_dir().join(format!("opsmith-card-{}.safetensors", std::process::id()));
+    let path = std::env::temp_dir().join(format!("opsmith-device-{}.safetensors", std::process::id()));
     session.save(&path).unwrap();
     assert_eq!(counted(&ledger), (0, 3, 1));
     std::fs::remove_file(path).unwrap();
@@ -157,19 +157,19 @@ fn a_training_step_copies_what_is_fed_and_fetched_and_waits_for_the_fetched_alon
 #[test]
 fn a_value_crosses_once_to_each_device_and_folded_constants_before_the_runs() {
     let graph = Graph::new();
-    let on_card = graph.device("cuda:0").unwrap();
+    let on_device = graph.device("cuda:0").unwrap();
     let x = graph.placeholder("x", DType::Float32, &Shape::parse("[2]").unwrap()).unwrap();
     let doubled = (&x + &x).unwrap();
-    let there = |output: &Output| output.within(&on_card).unwrap();
+    let there = |output: &Output| output.within(&on_device).unwrap();
     let (a, b) = ((&there(&doubled) * &doubled).unwrap(), there(&doubled).exp().unwrap());
     let constant = graph.constant("c", tensor(&[1.0, 2.0], &[2])).unwrap();
     let folded = (&constant + &constant).unwrap();
     let c = (&(&a + &b).unwrap() + &folded).unwrap();
-    assert_eq!(c.device(), opsmith_core::Device::cuda(0), "made of what is on the card");
+    assert_eq!(c.device(), opsmith_core::Device::cuda(0), "made of what is on the device");
     let back = c.within(&graph).unwrap();
     let (d, e) = ((&back + &constant).unwrap(), back.square().unwrap());
-    let (card, ledger) = card();
-    let session = session_on(&graph, &[card], SessionOptions::default());
+    let (device, ledger) = double();
+    let session = session_on(&graph, &[device], SessionOptions::default());
     let fed = tensor(&[0.5, -1.0], &[2]);
     let Some(found) = on_processor(|| session.run(&[&d, &e, &c], &[(&x, &fed)]).unwrap()) else { return };
     assert_eq!(counted(&ledger), (2, 1, 1), "the sum, and the constant with the plan; one result");
@@ -190,7 +190,7 @@ fn a_value_crosses_once_to_each_device_and_folded_constants_before_the_runs() {
 }
 
 #[test]
-fn what_a_kernel_reads_in_main_memory_stays_or_comes_there() {
+fn what_a_kernel_reads_in_host_memory_stays_or_comes_there() {
     let graph = Graph::new().device("cuda:0").unwrap();
     let x = graph.placeholder("x", DType::Float32, &Shape::parse("[2]").unwrap()).unwrap();
     let y = graph.placeholder("y", DType::Int64, &Shape::parse("[1,2]").unwrap()).unwrap();
@@ -206,11 +206,11 @@ fn what_a_kernel_reads_in_main_memory_stays_or_comes_there() {
     };
     let transposed = Library::standard().and_then(|library| library.op("Reshape")).unwrap();
     let shape = graph.constant("shape", Tensor::from_slice(&[1i64, 2], &[2]).unwrap()).unwrap();
-    // On the card, and read in main memory.
+    // On the device, and read in host memory.
     let moved = graph.call(&transposed).arg(&y).arg(&shape).build().and_then(|call| call.output(0)).unwrap();
     let (first, second) = (padded(&y), padded(&moved));
-    let (card, ledger) = card();
-    let session = session_on(&graph, &[card], SessionOptions::default());
+    let (device, ledger) = double();
+    let session = session_on(&graph, &[device], SessionOptions::default());
     let (fed, paddings) = (tensor(&[1.0, 2.0], &[2]), Tensor::from_slice(&[1i64, 2], &[1, 2]).unwrap());
     let Some(found) = on_processor(|| session.run(&[&first], &[(&x, &fed), (&y, &paddings)]).unwrap()) else {
         return;
@@ -229,14 +229,14 @@ fn an_op_without_a_cuda_kernel_is_an_error_or_on_the_cpu_where_that_is_allowed()
     let doubled = (&x + &x).unwrap();
     let sort = Library::standard().and_then(|library| library.op("ArgSort")).unwrap();
     let order = graph.call(&sort).arg(&doubled).build().and_then(|call| call.output(0)).unwrap();
-    let (card, ledger) = card();
+    let (device, ledger) = double();
     let fed = tensor(&[3.0, 1.0, 2.0], &[3]);
-    let strict = session_on(&graph, std::slice::from_ref(&card), SessionOptions::default());
+    let strict = session_on(&graph, std::slice::from_ref(&device), SessionOptions::default());
     let error = strict.run(&[&order], &[(&x, &fed)]).unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
     let message = error.message();
     assert!(
-        message.starts_with("node `ArgSort`, made at ") && message.contains("card_tests.rs:"),
+        message.starts_with("node `ArgSort`, made at ") && message.contains("device_tests.rs:"),
         "{message}"
     );
     assert!(
@@ -247,11 +247,11 @@ fn an_op_without_a_cuda_kernel_is_an_error_or_on_the_cpu_where_that_is_allowed()
         "{message}"
     );
     let soft = SessionOptions { allow_soft_placement: true, ..SessionOptions::default() };
-    let session = session_on(&graph, &[card], soft);
+    let session = session_on(&graph, &[device], soft);
     let Some(found) = on_processor(|| session.run(&[&order], &[(&x, &fed)]).unwrap()) else { return };
     assert_eq!(found[0].to_vec::<i64>().unwrap(), [1, 2, 0]);
     assert_eq!(counted(&ledger), (1, 1, 1));
-    // A dtype that the kernels are not for, and one that no card has.
+    // A dtype that the kernels are not for, and one that no device has.
     let abs = Library::standard().and_then(|library| library.op("Abs")).unwrap();
     let whole = graph.placeholder("whole", DType::Int32, &Shape::parse("[3]").unwrap()).unwrap();
     let abs = graph.call(&abs).arg(&whole).build().and_then(|call| call.output(0)).unwrap();
@@ -273,21 +273,21 @@ fn variables_are_set_saved_and_restored_where_they_are() {
     let graph = Graph::new();
     let there = graph.device("cuda:0").unwrap().variable("there", tensor(&[1.0, 2.0], &[2])).unwrap();
     let here = graph.variable("here", tensor(&[5.0], &[1])).unwrap();
-    let (card, ledger) = card();
-    let session = session_on(&graph, std::slice::from_ref(&card), SessionOptions::default());
+    let (device, ledger) = double();
+    let session = session_on(&graph, std::slice::from_ref(&device), SessionOptions::default());
     let error = session.value(&there).unwrap_err();
     assert_eq!(error.code(), Code::FailedPrecondition);
     assert!(error.message().starts_with("variable `there`, made at"), "{error}");
     session.execute(&graph.initializer().unwrap(), &[]).unwrap();
     assert_eq!(numbers(&session.value(&there).unwrap()), [1.0, 2.0]);
-    assert_eq!(card.memory_use().live, 512, "no copy of the initial value is kept");
+    assert_eq!(device.memory_use().live, 512, "no copy of the initial value is kept");
     session.set_value(&there, &tensor(&[3.0, 4.0], &[2])).unwrap();
-    assert_eq!(card.memory_use().live, 512);
+    assert_eq!(device.memory_use().live, 512);
     let path =
-        std::env::temp_dir().join(format!("opsmith-card-variables-{}.safetensors", std::process::id()));
+        std::env::temp_dir().join(format!("opsmith-device-variables-{}.safetensors", std::process::id()));
     session.save(&path).unwrap();
     counted(&ledger);
-    // One value goes to the card and another comes from there, in one run.
+    // One value goes to the device and another comes from there, in one run.
     let copied = there.assign(here.output()).unwrap_err();
     assert!(copied.message().contains("has shape [2]"), "{copied}");
     let pair = graph.placeholder("pair", DType::Float32, &Shape::parse("[2]").unwrap()).unwrap();
@@ -300,7 +300,7 @@ fn variables_are_set_saved_and_restored_where_they_are() {
     assert_eq!(numbers(&runner.run().unwrap().outputs[0]), [8.0, 9.0]);
     assert_eq!(numbers(&session.value(&other).unwrap()), [3.0, 4.0], "what it was before the run");
     assert_eq!(numbers(&session.value(&there).unwrap()), [8.0, 9.0]);
-    let resumed = session_on(&graph, std::slice::from_ref(&card), SessionOptions::default());
+    let resumed = session_on(&graph, std::slice::from_ref(&device), SessionOptions::default());
     let error = resumed.restore(&path).unwrap_err();
     assert!(error.message().contains("no value for variable `other`"), "{error}");
     session.save(&path).unwrap();
@@ -319,14 +319,14 @@ fn variables_are_set_saved_and_restored_where_they_are() {
 }
 
 #[test]
-fn from_card_to_card_a_value_goes_through_main_memory() {
+fn from_device_to_device_a_value_goes_through_host_memory() {
     let graph = Graph::new();
     let (first, second) = (graph.device("cuda:0").unwrap(), graph.device("cuda:1").unwrap());
     let x = graph.placeholder("x", DType::Float32, &Shape::parse("[2]").unwrap()).unwrap();
     let a = x.within(&first).unwrap().exp().unwrap();
     let there = a.within(&second).unwrap();
     let (b, c) = ((&there + &a).unwrap(), there.exp().unwrap());
-    let ((one, of_one), (two, of_two)) = (card(), card_of(1 << 20, 1));
+    let ((one, of_one), (two, of_two)) = (double(), double_of(1 << 20, 1));
     let session = session_on(&graph, &[one, two], SessionOptions::default());
     let fed = tensor(&[0.0, 1.0], &[2]);
     let Some(found) = on_processor(|| session.run(&[&b, &c, &a], &[(&x, &fed)]).unwrap()) else { return };
@@ -344,8 +344,8 @@ fn threads_share_a_session() {
     let count = graph.variable("count", tensor(&[0.0; 64], &[64])).unwrap();
     let y = (&x.exp().unwrap() + &x).unwrap();
     let next = count.assign(&(count.output() + &x).unwrap()).unwrap();
-    let (card, _) = card();
-    let session = session_on(&graph, &[card], SessionOptions::default());
+    let (device, _) = double();
+    let session = session_on(&graph, &[device], SessionOptions::default());
     session.initialize().unwrap();
     let results: Vec<Option<()>> = std::thread::scope(|scope| {
         let work = |number: usize| {
@@ -370,13 +370,13 @@ fn threads_share_a_session() {
 }
 
 #[test]
-fn a_full_card_is_an_error_of_the_node_and_the_session_goes_on() {
+fn a_full_device_is_an_error_of_the_node_and_the_session_goes_on() {
     let graph = Graph::new().device("cuda:0").unwrap();
     let x = graph.placeholder("x", DType::Float32, &Shape::parse("[?]").unwrap()).unwrap();
     let y = (&x.exp().unwrap() + &x).unwrap();
     let large = graph.variable("large", Tensor::zeros(DType::Float32, &[8192]).unwrap()).unwrap();
-    let (card, _) = card_of(8192, 0);
-    let session = session_on(&graph, std::slice::from_ref(&card), SessionOptions::default());
+    let (device, _) = double_of(8192, 0);
+    let session = session_on(&graph, std::slice::from_ref(&device), SessionOptions::default());
     let error = session.initialize().unwrap_err();
     assert_eq!(error.code(), Code::ResourceExhausted);
     assert!(
@@ -395,19 +395,19 @@ fn a_full_card_is_an_error_of_the_node_and_the_session_goes_on() {
         error.message().starts_with("node `Add`, made at") && error.message().contains("full"),
         "{error}"
     );
-    assert_eq!(card.memory_use().live, 0, "what the run had");
+    assert_eq!(device.memory_use().live, 0, "what the run had");
     let few = tensor(&[0.0], &[1]);
     assert_eq!(numbers(&on_processor(|| session.run(&[&y], &[(&x, &few)])).unwrap().unwrap()[0]), [1.0]);
 }
 
 #[test]
-fn what_cannot_be_changed_in_place_on_a_card_says_so() {
+fn what_cannot_be_changed_in_place_on_a_device_says_so() {
     let graph = Graph::new();
     let variable = graph.device("cuda:0").unwrap().variable("v", tensor(&[1.0], &[1])).unwrap();
     let assign = Library::standard().and_then(|library| library.op("Assign")).unwrap();
     let value = graph.constant("value", tensor(&[2.0], &[1])).unwrap();
     let on_cpu = graph.call(&assign).arg(variable.output()).arg(GraphArg::One(value)).build().unwrap();
-    let session = session_on(&graph, &[card().0], SessionOptions::default());
+    let session = session_on(&graph, &[double().0], SessionOptions::default());
     session.initialize().unwrap();
     let error = session.execute(&on_cpu, &[]).unwrap_err();
     assert_eq!(error.code(), Code::Unimplemented);
@@ -420,7 +420,7 @@ fn what_cannot_be_changed_in_place_on_a_card_says_so() {
 }
 
 #[test]
-fn without_a_driver_only_what_is_on_a_card_is_an_error() {
+fn without_a_driver_only_what_is_on_a_device_is_an_error() {
     let graph = Graph::new();
     let x = graph.placeholder("x", DType::Float32, &Shape::parse("[1]").unwrap()).unwrap();
     let here = (&x + &x).unwrap();
@@ -447,8 +447,8 @@ fn an_op_that_asks_for_a_shape_copies_nothing() {
     // The ones that flow into a y of many elements are made of its shape.
     let gradient = crate::gradients(&[&y], &[&x], None).unwrap().remove(0).unwrap();
     assert_eq!(gradient.device(), opsmith_core::Device::cuda(0));
-    let (card, ledger) = card();
-    let session = session_on(&graph, &[card], SessionOptions::default());
+    let (device, ledger) = double();
+    let session = session_on(&graph, &[device], SessionOptions::default());
     let fed = tensor(&[0.0, 1.0, 2.0, 0.0, 1.0, 2.0], &[3, 2]);
     let Some(found) = on_processor(|| session.run(&[&shape], &[(&x, &fed)]).unwrap()) else { return };
     assert_eq!(found[0].to_vec::<i64>().unwrap(), [3, 2]);
