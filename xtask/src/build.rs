@@ -54,17 +54,27 @@ pub(crate) fn wheel(workspace: &Workspace, venv: &Venv) -> Result<PathBuf> {
     {
         return Ok(wheel);
     }
-    if folder.exists() {
-        fs::remove_dir_all(&folder).with_context(|| format!("could not clear {}", folder.display()))?;
-    }
-    let mut command = venv.program(workspace, "maturin");
-    command.args(["build", "--profile", workspace.profile, "--compatibility", "linux", "--interpreter"]);
-    command.arg(venv.python());
-    command.arg("--out").arg(&folder);
-    run::quietly("Building the Python package", &mut command)?;
-    let wheel = newest_wheel(&folder)?.context("maturin succeeded but left no wheel")?;
+    let wheel = wheel_into(workspace, &folder, venv, venv)?;
     stamp.write()?;
     Ok(wheel)
+}
+
+/// Builds the package for a free-threaded Python, which has no stable interface, so that each version needs a wheel of its own.
+pub(crate) fn free_threaded_wheel(workspace: &Workspace, tools: &Venv, python: &Venv) -> Result<PathBuf> {
+    wheel_into(workspace, &workspace.target.join("wheels/free-threaded"), tools, python)
+}
+
+/// Builds a wheel for this Python with the tools of an environment, in a folder for it alone.
+fn wheel_into(workspace: &Workspace, folder: &Path, tools: &Venv, python: &Venv) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("could not clear {}", folder.display()))?;
+    }
+    let mut command = tools.program(workspace, "maturin");
+    command.args(["build", "--profile", workspace.profile, "--compatibility", "linux", "--interpreter"]);
+    command.arg(python.python());
+    command.arg("--out").arg(folder);
+    run::quietly("Building the Python package", &mut command)?;
+    newest_wheel(folder)?.context("maturin succeeded but left no wheel")
 }
 
 fn newest_wheel(folder: &Path) -> Result<Option<PathBuf>> {

@@ -37,7 +37,8 @@ pub(crate) struct Options {
 /// A release of a framework, and what is installed with it.
 struct Release<'a> {
     name: &'a str,
-    python: u32,
+    /// The version of Python, `3.14t` of a free-threaded one.
+    python: &'a str,
     pinned: Vec<&'a str>,
 }
 
@@ -66,8 +67,13 @@ pub(crate) fn matrix(workspace: &Workspace, options: &Options) -> Result<()> {
     build::libraries(workspace, None)?;
     let wheel = build::wheel(workspace, &venv)?;
     let before = hashes(workspace, &wheel)?;
-    let part =
-        Part { workspace, options, wheel: &wheel, built: hash_bytes(format!("{before:?}").as_bytes()) };
+    let part = Part {
+        workspace,
+        options,
+        tools: &venv,
+        wheel: &wheel,
+        built: hash_bytes(format!("{before:?}").as_bytes()),
+    };
     let chosen = |release: &&Release<'_>| {
         options.releases.is_empty() || options.releases.iter().any(|name| release.is(name))
     };
@@ -84,13 +90,14 @@ pub(crate) fn matrix(workspace: &Workspace, options: &Options) -> Result<()> {
     bail!("failed: {}", failed.join(", "))
 }
 
-/// The lines of the list: a name, a minor version of Python 3, and what is pinned.
+/// The lines of the list: a name, a version of Python 3, and what is pinned.
 fn parse(text: &str) -> Result<Vec<Release<'_>>> {
     let lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
     let parsed = lines.map(|line| {
         let mut words = line.split_whitespace();
         let name = words.next()?;
-        let python = words.next()?.strip_prefix("3.")?.parse().ok()?;
+        let python = words.next()?;
+        python.strip_prefix("3.")?.trim_end_matches('t').parse::<u32>().ok()?;
         let pinned: Vec<&str> = words.collect();
         (!pinned.is_empty()).then_some(Release { name, python, pinned })
     });
@@ -102,6 +109,8 @@ fn parse(text: &str) -> Result<Vec<Release<'_>>> {
 struct Part<'a> {
     workspace: &'a Workspace,
     options: &'a Options,
+    /// The environment of the tests, which has what builds wheels.
+    tools: &'a Venv,
     wheel: &'a Path,
     /// The hash of all that is tested.
     built: String,
@@ -118,16 +127,19 @@ impl Part<'_> {
         if suites.is_empty() {
             return Ok(());
         }
-        let found = pythons().into_iter().find(|(minor, _)| *minor == release.python);
-        let Some((_, python)) = found else {
-            failed.push(format!("{} (Python 3.{} is not here)", release.name, release.python));
+        let Some(python) = pythons().into_iter().find(|python| python.version == release.python) else {
+            failed.push(format!("{} (Python {} is not here)", release.name, release.python));
             return Ok(());
         };
         let folder = format!(".venv-matrix/{}", release.name);
-        let venv = Venv::made_with(self.workspace, &folder, || Ok(python.display().to_string()))?;
+        let venv = Venv::made_with(self.workspace, &folder, || Ok(python.path.display().to_string()))?;
         let packages: Vec<&str> = TOOLS.iter().chain(&release.pinned).copied().collect();
         venv.install(self.workspace, release.name, &packages)?;
-        venv.install_wheel(self.workspace, self.wheel, hash_file(self.wheel)?)?;
+        let wheel = match python.is_free_threaded() {
+            true => build::free_threaded_wheel(self.workspace, self.tools, &venv)?,
+            false => self.wheel.to_owned(),
+        };
+        venv.install_wheel(self.workspace, &wheel, hash_file(&wheel)?)?;
         for suite in suites {
             let outcome = test::python(self.workspace, &venv, &suite, None)?;
             let last = outcome.summary.iter().rfind(|line| line.starts_with("=="));
@@ -198,9 +210,12 @@ mod tests {
         let releases =
             parse("# a\n\njax-0.5 3.11 jax==0.5.3 absl-py\nnumpy-2.0  3.10 numpy==2.0.2\n").unwrap();
         assert_eq!(releases[0].pinned, ["jax==0.5.3", "absl-py"]);
-        assert_eq!((releases[1].name, releases[1].python, releases[1].host()), ("numpy-2.0", 10, "numpy"));
+        assert_eq!(
+            (releases[1].name, releases[1].python, releases[1].host()),
+            ("numpy-2.0", "3.10", "numpy")
+        );
         assert!(releases[0].is("jax") && releases[0].is("jax-0.5") && !releases[0].is("numpy"));
-        for bad in ["jax-0.5", "jax-0.5 3.11", "jax-0.5 2.7 jax", "jax-0.5 3.x jax"] {
+        for bad in ["jax-0.5", "jax-0.5 3.11", "jax-0.5 2.7 jax", "jax-0.5 3.x jax", "jax-0.5 3.t jax"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -151,34 +151,51 @@ fn minor_version(program: &str) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// The Pythons that are here, by their minor versions: those that `OPSMITH_PYTHONS` names, on the path, and of pyenv.
-pub(crate) fn pythons() -> Vec<(u32, PathBuf)> {
+/// A Python that runs.
+pub(crate) struct Python {
+    /// `3.14`, or `3.14t` of a free-threaded one.
+    pub(crate) version: String,
+    /// Where it really is: what is on the path may be a program that chooses among several.
+    pub(crate) path: PathBuf,
+}
+
+impl Python {
+    /// Whether it runs threads side by side, for which the package needs a wheel of its own.
+    pub(crate) fn is_free_threaded(&self) -> bool {
+        self.version.ends_with('t')
+    }
+}
+
+/// The Pythons that are here, one of each version: those that `OPSMITH_PYTHONS` names, on the path, and of pyenv.
+pub(crate) fn pythons() -> Vec<Python> {
     let named = std::env::var_os("OPSMITH_PYTHONS").unwrap_or_default();
     let mut candidates: Vec<PathBuf> =
         std::env::split_paths(&named).filter(|path| path.as_os_str() != "").collect();
-    candidates.extend(PYTHONS.map(|minor| PathBuf::from(format!("python3.{minor}"))));
+    candidates.extend(
+        PYTHONS.flat_map(|minor| ["", "t"].map(|kind| PathBuf::from(format!("python3.{minor}{kind}")))),
+    );
     let home = PathBuf::from(std::env::var_os("HOME").unwrap_or_default());
     let pyenv = std::env::var_os("PYENV_ROOT").map_or_else(|| home.join(".pyenv"), PathBuf::from);
     if let Ok(entries) = fs::read_dir(pyenv.join("versions")) {
         candidates.extend(entries.flatten().map(|entry| entry.path().join("bin/python3")));
     }
-    let mut found: Vec<(u32, PathBuf)> = Vec::new();
-    for candidate in candidates {
-        if let Some((minor, path)) = version(&candidate)
-            && PYTHONS.contains(&minor)
-            && found.iter().all(|(other, _)| *other != minor)
-        {
-            found.push((minor, path));
+    let mut found: Vec<Python> = Vec::new();
+    for python in candidates.iter().filter_map(|candidate| asked(candidate)) {
+        if found.iter().all(|other| other.version != python.version) {
+            found.push(python);
         }
     }
     found
 }
 
-/// The minor version of a Python that runs, and where it really is: what is on the path may be a program that chooses among several.
-fn version(python: &Path) -> Option<(u32, PathBuf)> {
-    let script = "import sys, venv; print(sys.version_info[1], sys.executable)";
+/// What a Python says of itself, if it runs and the package is for it.
+fn asked(python: &Path) -> Option<Python> {
+    let script = "import sys, sysconfig, venv; print(*sys.version_info[:2], \
+                  't' if sysconfig.get_config_var('Py_GIL_DISABLED') else '-', sys.executable)";
     let output = Command::new(python).args(["-c", script]).current_dir("/").output().ok()?;
     let said = String::from_utf8(output.stdout).ok()?;
-    let (minor, path) = said.trim().split_once(' ')?;
-    Some((minor.parse().ok()?, PathBuf::from(path)))
+    let [major, minor, kind, path] = said.trim().splitn(4, ' ').collect::<Vec<_>>().try_into().ok()?;
+    let is_ours = major == "3" && PYTHONS.contains(&minor.parse().ok()?);
+    let version = format!("3.{minor}{}", if kind == "t" { "t" } else { "" });
+    is_ours.then(|| Python { version, path: PathBuf::from(path) })
 }

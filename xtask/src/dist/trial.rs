@@ -31,19 +31,18 @@ pub(super) fn run(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
     let pythons = pythons();
     let mut tried = Vec::new();
     for minor in PYTHONS {
-        match pythons.iter().find(|(found, _)| *found == minor) {
-            Some((_, python)) => {
-                tried.push(used(workspace, &folder, python, &format!("3.{minor}"), &wheel, &ops)?);
-            }
-            None => println!("– Python 3.{minor} is not here: not tried"),
+        let version = format!("3.{minor}");
+        match pythons.iter().find(|python| python.version == version) {
+            Some(python) => tried.push(used(workspace, &folder, &python.path, &version, &wheel, &ops)?),
+            None => println!("– Python {version} is not here: not tried"),
         }
     }
-    let Some((_, python)) = pythons.first() else {
+    let Some(python) = pythons.iter().find(|python| !python.is_free_threaded()) else {
         bail!(
             "found no Python 3.10 to 3.14\n  → install one, or name some in OPSMITH_PYTHONS, divided by colons"
         );
     };
-    tried.push(used(workspace, &folder, python, "from-sources", &own, &ops)?);
+    tried.push(used(workspace, &folder, &python.path, "from-sources", &own, &ops)?);
     println!("✓ installed and used, without Rust:\n{}", tried.join("\n"));
     fs::remove_dir_all(&folder).with_context(|| format!("could not remove {}", folder.display()))
 }
