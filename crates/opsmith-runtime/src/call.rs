@@ -208,7 +208,7 @@ pub(crate) fn call<M: OutputMemory>(
         Some(failure) if result.is_err() => Err(failure),
         _ => result,
     }
-    .map_err(|error| error.with_op(&called.name))
+    .map_err(|error| error.with_op(called.name))
 }
 
 /// Lends `body` a call in the form of the ABI.

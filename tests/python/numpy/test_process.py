@@ -115,7 +115,7 @@ def test_a_raw_fork_and_its_child_answer(distances: opsmith.Library) -> None:
 
 @pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(),
-    reason="where threads run side by side, CPython's own locks may be held in a forked child (seen: that of `abc`)",
+    reason="CPython's own locks may be held in a forked child where threads run side by side",
 )
 @pytest.mark.parametrize(
     ("kind", "forks"),

@@ -18,7 +18,7 @@ const LEAST_FACTOR: usize = 1 << 18;
 const LEAST_SUMMED: usize = 1 << 8;
 
 /// A factor with a function such as an exponential is computed once rather than for each number of the other side, where that has so many and
-/// the product so many multiplications.
+/// the product so many multiplications. Of many small products each takes longer than that saves.
 const LEAST_AGAIN: usize = 16;
 const LEAST_DEAR: usize = 1 << 12;
 
@@ -111,7 +111,7 @@ impl Finder<'_> {
         let is_again = |factor: Id, other: usize| {
             self.dear[factor.index()] && counts[other] >= LEAST_AGAIN && all >= LEAST_DEAR
         };
-        let saves = is_again(a, 1) || is_again(b, 0);
+        let saves = self.count(found.shared) == 1 && (is_again(a, 1) || is_again(b, 0));
         let is_large = saves || counts.iter().all(|count| *count >= LEAST_SIDE) && all >= LEAST;
         let is_large = is_large && self.count(found.shared) > 0;
         let is_along = |id: Id| self.dense(id).is_some_and(|dense| !dense.both(summed).is_empty());

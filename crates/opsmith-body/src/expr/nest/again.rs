@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::Known;
+use super::known::Known;
 use super::{Nest, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::expr::node::{Binary, Fold, Id, Node};

@@ -5,7 +5,7 @@ mod online;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::{Known, is_dear};
+use super::known::{Known, is_dear};
 use super::{Nest, Online, Place, Room, Step, Sum};
 use crate::axes::{Axes, Axis};
 use crate::body::BLOCK;

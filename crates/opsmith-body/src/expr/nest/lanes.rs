@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::cut::Known;
+use super::known::Known;
 use crate::axes::{Axes, Axis};
 use crate::expr::node::{Id, Node};
 

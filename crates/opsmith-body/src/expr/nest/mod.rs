@@ -5,6 +5,7 @@ mod cuda;
 mod cut;
 mod emit;
 mod fold;
+mod known;
 mod lanes;
 mod online;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use crate::expr::cuda::CudaType;
 use crate::expr::graph::Graph;
 use crate::expr::interpret::Interpreted;
 use crate::expr::node::{Fold, Id};
-pub(crate) use cut::is_dear;
+pub(crate) use known::is_dear;
 
 /// What a graph computes for some sizes of its axes, as nests that run one after another.
 ///

@@ -6,29 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Sum;
-use super::cut::Known;
+use super::known::{Exponentials, Known};
 use crate::axes::Axis;
 use crate::expr::node::{Binary, Fold, Id, Node, Unary};
-
-/// What a sum of exponentials is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exponentials {
-    /// The numbers.
-    pub(super) number: Id,
-    /// The largest of them.
-    pub(super) largest: Id,
-    /// What is subtracted from each, which is made of the largest one alone.
-    pub(super) shift: Id,
-}
 
 /// What loops of sums of exponentials have beside other steps.
 #[derive(Clone, Debug)]
 pub enum Online {
-    /// In the loop: brings what is subtracted up to a number that is larger by more than [`FOLLOWS`](Self::FOLLOWS), and scales the sums.
+    /// In the loop: brings what is subtracted up to a number that is larger by more than `FOLLOWS`, and scales the sums.
     Follow {
         /// The register of the number.
         number: usize,
-        /// The register of what is subtracted, which begins with [`BEGIN`](Self::BEGIN).
+        /// The register of what is subtracted, which begins with `BEGIN`.
         shift: usize,
         /// The sums.
         sums: Vec<Sum>,

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::{Known, Order, is_dear, without_dear};
+use super::cut::Order;
+use super::known::{Known, is_dear, without_dear};
 use crate::axes::Axes;
 use crate::expr::node::{Id, Node};
 

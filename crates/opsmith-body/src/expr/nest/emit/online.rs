@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Emitter, Held, Registers};
 use crate::axes::{Axes, Axis};
-use crate::expr::nest::online::Exponentials;
+use crate::expr::nest::known::Exponentials;
 use crate::expr::nest::{Online, Step, Sum};
 use crate::expr::node::Id;
 
