@@ -1,7 +1,8 @@
-//! A node's attributes: ONNX's own where it has them, text in the definition language for what it has none for.
+//! A node's attributes, of ONNX's types.
 //!
-//! A float has 32 bits in ONNX; one that needs more is a tensor of one number. A flag is an int, a dtype its name or ONNX's number, a
-//! shape ints, −1 for a dim that is not known. Shapes of unknown rank and lists of shapes and tensors are text.
+//! A float has 32 bits in ONNX; one that needs more is a tensor of float64, by the attribute's name with `_float64` behind it. A flag
+//! is an int, a dtype its name, a shape ints, −1 for a dim that is not known. Texts may be a tensor. Lists of shapes and tensors are
+//! text in the definition language.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -11,7 +12,7 @@ use opsmith_core::attr::{AttrBase, TensorValue, list, text};
 use opsmith_core::def::AttrDef;
 use opsmith_core::{AttrValue, DType, Error, Result, Signature, bail};
 
-use super::api::{Api, KernelInfo, OpAttr, Outcome, ShapeContext, dtype_of};
+use super::api::{Api, KernelInfo, OpAttr, Outcome, ShapeContext};
 use super::tensor::Tensor;
 use crate::single;
 
@@ -25,6 +26,8 @@ enum Given {
     Float(f32),
     Text(Vec<u8>),
     Tensor(TensorValue),
+    /// A tensor by the name that float64 has.
+    Doubles(TensorValue),
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     Texts(Vec<Vec<u8>>),
@@ -39,7 +42,7 @@ impl Given {
             Given::Int(value) => format!("the int {value}"),
             Given::Float(value) => format!("the float {value}"),
             Given::Text(text) => format!("the text {:?}", String::from_utf8_lossy(text)),
-            Given::Tensor(value) => format!("a tensor of {} of shape {:?}", value.dtype, value.shape),
+            Given::Tensor(value) | Given::Doubles(value) => format!("a tensor of {} of shape {:?}", value.dtype, value.shape),
             Given::Ints(list) => format!("{} ints", list.len()),
             Given::Floats(list) => format!("{} floats", list.len()),
             Given::Texts(list) => format!("{} texts", list.len()),
@@ -60,7 +63,21 @@ pub(super) trait Source {
     fn texts(&self, name: &CStr) -> Option<Vec<Vec<u8>>>;
 }
 
-fn given(source: &dyn Source, name: &CStr) -> Result<Given> {
+/// What a node gives for an attribute: of a float by its own name or, with 64 bits, by the other one.
+fn given(source: &dyn Source, def: &AttrDef) -> Result<Given> {
+    let c_string = |name: &str| CString::new(name).map_err(|_| Error::internal("a name has a NUL"));
+    match given_as(source, &c_string(&def.name)?)? {
+        Given::Missing if def.ty.base == AttrBase::Float => {
+            match given_as(source, &c_string(&format!("{}_float64", def.name))?)? {
+                Given::Tensor(tensor) => Ok(Given::Doubles(tensor)),
+                other => Ok(other),
+            }
+        }
+        given => Ok(given),
+    }
+}
+
+fn given_as(source: &dyn Source, name: &CStr) -> Result<Given> {
     let scalar = || {
         let int = source.int(name).map(Given::Int);
         int.or_else(|| source.float(name).map(Given::Float)).or_else(|| source.text(name).map(Given::Text))
@@ -88,9 +105,8 @@ fn given(source: &dyn Source, name: &CStr) -> Result<Given> {
 /// `InvalidArgument` for one of another type: it names the op, the attribute, what was expected and what came.
 pub(super) fn read(signature: &Signature, source: &dyn Source, minor: u32) -> Result<Vec<Option<AttrValue>>> {
     let read = |def: &AttrDef| {
-        let name = CString::new(&*def.name).map_err(|_| Error::internal("a name has a NUL"))?;
         let named = |error: Error| error.within(format_args!("{}: attribute `{}`", signature.name, def.name));
-        given(source, &name).and_then(|given| value(def, given, minor)).map_err(named)
+        given(source, def).and_then(|given| value(def, given, minor)).map_err(named)
     };
     signature.attrs.iter().map(read).collect()
 }
@@ -102,8 +118,7 @@ pub(super) fn read_known(
     minor: u32,
 ) -> (Vec<Option<AttrValue>>, Vec<bool>) {
     let read = |def: &AttrDef| {
-        let name = CString::new(&*def.name).unwrap_or_default();
-        match given(source, &name) {
+        match given(source, def) {
             Ok(Given::Missing) => (None, false),
             Ok(Given::Empty) | Err(_) => (None, true),
             Ok(given) => value(def, given, minor).map_or((None, true), |value| (value, false)),
@@ -131,13 +146,10 @@ fn scalar(def: &AttrDef, given: &Given) -> Result<Option<AttrValue>> {
         // An int serves for a float.
         (AttrBase::Int | AttrBase::Float, Given::Int(value)) => AttrValue::Int(*value),
         (AttrBase::Bool, Given::Int(value @ 0..=1)) => AttrValue::Bool(*value == 1),
-        (AttrBase::Type, Given::Int(code)) => {
-            AttrValue::Type(dtype_of(c_int::try_from(*code).unwrap_or(-1))?)
-        }
         (AttrBase::Float, Given::Float(value)) => {
             single::restored(def, AttrValue::Float(single::shortest(*value)))
         }
-        (AttrBase::Float, Given::Tensor(tensor)) => match doubles(tensor).as_deref() {
+        (AttrBase::Float, Given::Doubles(tensor)) => match doubles(tensor).as_deref() {
             Some([value]) => AttrValue::Float(*value),
             _ => return Ok(None),
         },
@@ -172,10 +184,6 @@ fn listed(def: &AttrDef, given: &Given, minor: u32) -> Result<Option<AttrValue>>
             let dtypes = texts.iter().map(|bytes| text(bytes)?.parse());
             AttrValue::Types(list(texts.len(), dtypes)?)
         }
-        (AttrBase::Type, Given::Ints(codes), _) => {
-            let dtypes = codes.iter().map(|code| dtype_of(c_int::try_from(*code).unwrap_or(-1)));
-            AttrValue::Types(list(codes.len(), dtypes)?)
-        }
         (AttrBase::Shape | AttrBase::Tensor, Given::Text(bytes), _) => def.parse_value(&text(bytes)?)?,
         (AttrBase::Int | AttrBase::Float, Given::Ints(ints), _) => AttrValue::Ints(ints.clone()),
         (AttrBase::Bool, Given::Ints(ints), _) if ints.iter().all(|int| (0..=1).contains(int)) => {
@@ -185,7 +193,7 @@ fn listed(def: &AttrDef, given: &Given, minor: u32) -> Result<Option<AttrValue>>
             let floats = floats.iter().map(|value| single::shortest(*value)).collect();
             single::restored(def, AttrValue::Floats(floats))
         }
-        (AttrBase::Float, Given::Tensor(tensor), _) if tensor.shape.len() == 1 => match doubles(tensor) {
+        (AttrBase::Float, Given::Doubles(tensor), _) if tensor.shape.len() == 1 => match doubles(tensor) {
             Some(values) => AttrValue::Floats(values),
             None => return Ok(None),
         },
