@@ -129,8 +129,7 @@ class Call:
 
 def check(library: opsmith.Library, file: str, op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> None:
     """That an op gives in ONNX Runtime, bit by bit, what it gives on NumPy's arrays."""
-    dense = [[np.array(x, order="C") for x in v] if isinstance(v, list | tuple) else v for v in inputs]
-    dense = [v if v is None or isinstance(v, list) else np.array(v, order="C") for v in dense]
+    dense = [_dense(value, arg.is_list) for value, arg in zip(inputs, op.inputs, strict=False)]
     result = getattr(library, op.snake_name)(*dense, **attrs)
     expected = [result] if len(op.returned) == 1 else list(result)
     outputs = Call(library, file, op, dense, attrs, expected).run()
@@ -144,6 +143,13 @@ def check(library: opsmith.Library, file: str, op: Op, inputs: Sequence[Any], at
         else:
             assert ours.dtype == theirs.dtype
             assert ours.tobytes() == theirs.tobytes()
+
+
+def _dense(value: Any, is_list: bool) -> Any:
+    """The value as arrays, which lie dense in ONNX; numbers in a list are positions and sizes."""
+    if is_list:
+        return [np.array(each, order="C") for each in value]
+    return None if value is None else np.array(value, np.int64 if isinstance(value, list) else None, order="C")
 
 
 def text(value: Any) -> str:

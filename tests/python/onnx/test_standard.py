@@ -26,8 +26,8 @@ def _table() -> Any:
 
 
 OPS = _table().OPS
-MOST = 40
-"""Cases of an op and dtype: the first ones, among which are all ranks, dtypes and attributes."""
+MOST = {"float32": 12, "int64": 12, "bool": 12}
+"""Cases of an op and dtype: the first ones, and fewer of all other dtypes."""
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_values_are_as_on_arrays(op: Any, dtype: str) -> None:
     known = definition(library, op.name)
     rng = np.random.default_rng(zlib.crc32(f"{op.name} {dtype}".encode()))
     for position, (inputs, attrs) in enumerate(op.cases(rng, dtype)):
-        if position == MOST:
+        if position == MOST.get(dtype, 3):
             break
         check(library, "opsmith_ops", known, inputs, attrs)
         count("calls of standard operators are as on NumPy's arrays")
