@@ -86,7 +86,7 @@ def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
 def check(op: Op) -> None:
     """Raise `opsmith.UnimplementedError` for an op that ONNX Runtime cannot have."""
     if op.not_in_onnx is not None:
-        raise UnimplementedError(f"{op.name}: is not available in ONNX: {op.not_in_onnx}")
+        raise UnimplementedError.of(op.name, None, f"is not available in ONNX: {op.not_in_onnx}")
 
 
 def flatten(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

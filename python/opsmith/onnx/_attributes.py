@@ -61,7 +61,7 @@ def protos(op: Op, attrs: Mapping[str, Any]) -> Iterator[AttributeProto]:
         attr = next((attr for attr in op.attrs if attr.name == name), None)
         if attr is None:
             known = ", ".join(attr.name for attr in op.call_attrs) or "none"
-            raise InvalidArgumentError(f"{op.name}: has no attribute `{name}`; it has: {known}")
+            raise InvalidArgumentError.of(op.name, None, f"has no attribute `{name}`; it has: {known}")
         if value is not None:
             yield _proto(op, attr, value)
 
@@ -81,7 +81,7 @@ def _proto(op: Op, attr: Attr, value: Any) -> AttributeProto:
             given = _tensor(np.array(given, dtype=object))
         case "shape", False:
             if given is None:
-                raise InvalidArgumentError(f"{op.name}: attribute `{name}` cannot have an unknown rank in ONNX")
+                raise InvalidArgumentError.of(op.name, None, f"attribute `{name}` cannot have an unknown rank in ONNX")
             given = [-1 if dim is None else dim for dim in given]
         case "tensor", False:
             given = _tensor(given)

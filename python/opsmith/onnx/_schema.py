@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ def schema(loaded: Loaded, op: Op, outputs: int | None = None) -> _Schema:
         type_constraints=types.constraints(),
         attributes=attributes,
     )
-    return whole.set_type_and_shape_inference_function(_inference(op, loaded.native.infer_shapes))
+    return whole.set_type_and_shape_inference_function(_inference(op, partial(loaded.native.infer_shapes, op.index)))
 
 
 class _Types:

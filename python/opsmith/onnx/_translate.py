@@ -37,8 +37,8 @@ def _translation(loaded: Loaded, op: Op, overload: torch._ops.OpOverload) -> Cal
         call = bound.bind(args, {name: value for name, value in kwargs.items() if value is not None})
         lists = [output for output in op.outputs if output.is_list]
         if lists and len(op.outputs) > 1:
-            raise UnimplementedError(
-                f"{op.name}: PyTorch's exporter cannot take output `{lists[0].name}`, a list beside others"
+            raise UnimplementedError.of(
+                op.name, None, f"PyTorch's exporter cannot take output `{lists[0].name}`, a list beside others"
             )
         count = _length(op, call.inputs, call.attrs) if lists else len(op.outputs)
         inputs, attrs = flatten(op, call.inputs, call.attrs)

@@ -14,6 +14,10 @@ pub(super) const OLDEST: u32 = 17;
 /// From this release on a shape function may be asked about a node that lacks an optional input; before, that ends the process.
 pub(super) const ABSENT_IN_SHAPES: u32 = 24;
 
+/// From this release on a shape function may tell of outputs that a node does not have; before, that ends the process. No release
+/// tells how many it has.
+pub(super) const ABSENT_OUTPUTS: u32 = 32;
+
 /// The version of [`OrtCustomOp`] that is filled in: releases refuse one that is newer than they are.
 const STRUCTURE: u32 = 18;
 

@@ -51,20 +51,8 @@ impl Given {
     }
 }
 
-/// Where attributes are read: each function gives nothing for an attribute that is not there or of another type, and the lists may
-/// give an empty one for that.
-pub(super) trait Source {
-    fn int(&self, name: &CStr) -> Option<i64>;
-    fn float(&self, name: &CStr) -> Option<f32>;
-    fn text(&self, name: &CStr) -> Option<Vec<u8>>;
-    fn tensor(&self, name: &CStr) -> Result<Option<TensorValue>>;
-    fn ints(&self, name: &CStr) -> Option<Vec<i64>>;
-    fn floats(&self, name: &CStr) -> Option<Vec<f32>>;
-    fn texts(&self, name: &CStr) -> Option<Vec<Vec<u8>>>;
-}
-
 /// What a node gives for an attribute: of a float by its own name or, with 64 bits, by the other one.
-fn given(source: &dyn Source, def: &AttrDef) -> Result<Given> {
+fn given(source: &OfKernel, def: &AttrDef) -> Result<Given> {
     let c_string = |name: &str| CString::new(name).map_err(|_| Error::internal("a name has a NUL"));
     match given_as(source, &c_string(&def.name)?)? {
         Given::Missing if def.ty.base == AttrBase::Float => {
@@ -77,7 +65,7 @@ fn given(source: &dyn Source, def: &AttrDef) -> Result<Given> {
     }
 }
 
-fn given_as(source: &dyn Source, name: &CStr) -> Result<Given> {
+fn given_as(source: &OfKernel, name: &CStr) -> Result<Given> {
     let scalar = || {
         let int = source.int(name).map(Given::Int);
         int.or_else(|| source.float(name).map(Given::Float)).or_else(|| source.text(name).map(Given::Text))
@@ -103,7 +91,8 @@ fn given_as(source: &dyn Source, name: &CStr) -> Result<Given> {
 ///
 /// # Errors
 /// `InvalidArgument` for one of another type: it names the op, the attribute, what was expected and what came.
-pub(super) fn read(signature: &Signature, source: &dyn Source, minor: u32) -> Result<Vec<Option<AttrValue>>> {
+pub(super) fn read(signature: &Signature, source: &OfKernel) -> Result<Vec<Option<AttrValue>>> {
+    let minor = source.api.minor;
     let read = |def: &AttrDef| {
         let named = |error: Error| error.within(format_args!("{}: attribute `{}`", signature.name, def.name));
         given(source, def).and_then(|given| value(def, given, minor)).map_err(named)
@@ -111,18 +100,13 @@ pub(super) fn read(signature: &Signature, source: &dyn Source, minor: u32) -> Re
     signature.attrs.iter().map(read).collect()
 }
 
-/// As [`read`] where shapes are inferred: what cannot be read there counts as unknown, `true` in the second list.
-pub(super) fn read_known(
-    signature: &Signature,
-    source: &dyn Source,
-    minor: u32,
-) -> (Vec<Option<AttrValue>>, Vec<bool>) {
+/// As [`read`] where shapes are inferred: what cannot be read there counts as unknown, `true` in the second list. One of another type
+/// is told when the kernel is made.
+pub(super) fn read_known(signature: &Signature, source: &OfShapes) -> (Vec<Option<AttrValue>>, Vec<bool>) {
     let read = |def: &AttrDef| {
-        match given(source, def) {
-            Ok(Given::Missing) => (None, false),
-            Ok(Given::Empty) | Err(_) => (None, true),
-            Ok(given) => value(def, given, minor).map_or((None, true), |value| (value, false)),
-        }
+        let given = source.given(def);
+        let read = given.map(|given| value(def, given, source.api.minor));
+        read.map_or((None, true), |value| value.map_or((None, true), |value| (value, false)))
     };
     signature.attrs.iter().map(read).unzip()
 }
@@ -215,7 +199,8 @@ fn doubles(tensor: &TensorValue) -> Option<Vec<f64>> {
     (tensor.dtype == DType::Float64).then(|| numbers.collect())
 }
 
-/// The attributes of a node that a kernel is made for.
+/// The attributes of a node that a kernel is made for. What reads one gives nothing where there is none of its type, but a list may be
+/// empty then.
 pub(super) struct OfKernel {
     pub(super) api: Api,
     pub(super) info: *const KernelInfo,
@@ -241,7 +226,7 @@ impl OfKernel {
 }
 
 // In what follows the node is lent by ONNX Runtime, names are C strings and values are locals.
-impl Source for OfKernel {
+impl OfKernel {
     fn int(&self, name: &CStr) -> Option<i64> {
         // SAFETY: as above.
         self.scalar(|value| unsafe { (self.api.attr_int())(self.info, name.as_ptr(), value) })
@@ -310,7 +295,7 @@ impl Source for OfKernel {
     }
 }
 
-/// The attributes of a node whose shapes are inferred. Tensors cannot be read there.
+/// The attributes of a node whose shapes are inferred. Tensors cannot be read there, and the getter does not tell types apart.
 pub(super) struct OfShapes {
     pub(super) api: Api,
     pub(super) context: *const ShapeContext,
@@ -324,7 +309,30 @@ const FLOATS: c_int = 4;
 const TEXT: c_int = 5;
 
 impl OfShapes {
-    fn attr(&self, name: &CStr) -> Option<*const OpAttr> {
+    /// What the node gives for an attribute, if that can be read.
+    fn given(&self, def: &AttrDef) -> Option<Given> {
+        let Some(attr) = self.attr(&def.name) else {
+            let exact = format!("{}_float64", def.name);
+            let is_exact = def.ty.base == AttrBase::Float && self.attr(&exact).is_some();
+            return (!is_exact).then_some(Given::Missing);
+        };
+        Some(match (def.ty.base, def.ty.list) {
+            (AttrBase::Int | AttrBase::Bool, false) => Given::Int(*self.read(attr, INT)?.first()?),
+            (AttrBase::Float, false) => Given::Float(*self.read(attr, FLOAT)?.first()?),
+            (AttrBase::String | AttrBase::Type, false) => Given::Text(self.read(attr, TEXT)?),
+            (AttrBase::Int | AttrBase::Bool, true) | (AttrBase::Shape, false) => {
+                match self.read(attr, INTS)? {
+                    ints if ints.is_empty() => Given::Empty,
+                    ints => Given::Ints(ints),
+                }
+            }
+            (AttrBase::Float, true) => Given::Floats(self.read(attr, FLOATS)?),
+            _ => return None,
+        })
+    }
+
+    fn attr(&self, name: &str) -> Option<*const OpAttr> {
+        let name = CString::new(name).ok()?;
         let mut attr = null();
         // SAFETY: the context is lent by ONNX Runtime, the name is a C string, and what comes back is lent too.
         let found =
@@ -333,14 +341,12 @@ impl OfShapes {
     }
 
     /// The value of an attribute, as many numbers as it has.
-    fn read<T: Copy + Default>(&self, name: &CStr, kind: c_int) -> Option<Vec<T>> {
-        let attr = self.attr(name)?;
+    fn read<T: Copy + Default>(&self, attr: *const OpAttr, kind: c_int) -> Option<Vec<T>> {
         let get = |data: *mut T, length: usize, bytes: &mut usize| {
             // SAFETY: the attribute is lent, and there is memory for as many bytes as are said.
             unsafe {
-                let outcome =
-                    (self.api.read_attr())(attr, kind, data.cast::<c_void>(), length * size_of::<T>(), bytes);
-                self.api.succeeded(outcome)
+                let size = length * size_of::<T>();
+                self.api.succeeded((self.api.read_attr())(attr, kind, data.cast::<c_void>(), size, bytes))
             }
         };
         // Where the memory is too small, the getter says how much it takes.
@@ -350,36 +356,5 @@ impl OfShapes {
         }
         let mut values = vec![T::default(); bytes / size_of::<T>()];
         (!values.is_empty() && get(values.as_mut_ptr(), values.len(), &mut bytes)).then_some(values)
-    }
-}
-
-impl Source for OfShapes {
-    fn int(&self, name: &CStr) -> Option<i64> {
-        self.read(name, INT)?.first().copied()
-    }
-
-    fn float(&self, name: &CStr) -> Option<f32> {
-        self.read(name, FLOAT)?.first().copied()
-    }
-
-    fn text(&self, name: &CStr) -> Option<Vec<u8>> {
-        self.read(name, TEXT)
-    }
-
-    fn tensor(&self, _: &CStr) -> Result<Option<TensorValue>> {
-        Ok(None)
-    }
-
-    fn ints(&self, name: &CStr) -> Option<Vec<i64>> {
-        self.read(name, INTS)
-    }
-
-    fn floats(&self, name: &CStr) -> Option<Vec<f32>> {
-        self.read(name, FLOATS)
-    }
-
-    /// How lists of text come is not the same in all releases: what has one counts as unknown.
-    fn texts(&self, name: &CStr) -> Option<Vec<Vec<u8>>> {
-        self.attr(name).map(|_| Vec::new())
     }
 }

@@ -23,12 +23,12 @@ use opsmith_core::fork::Turn;
 use opsmith_core::{Error, Op, Result, ensure, panic};
 
 use self::api::{
-    ABSENT_IN_SHAPES, Api, Callbacks, Domain, Facts, KernelContext, KernelInfo, OLDEST, OrtCustomOp, Outcome,
-    ShapeContext,
+    ABSENT_IN_SHAPES, ABSENT_OUTPUTS, Api, Callbacks, Domain, Facts, KernelContext, KernelInfo, OLDEST,
+    OrtCustomOp, Outcome, ShapeContext, UNDEFINED,
 };
 pub use self::api::{ApiBase, SessionOptions, Status};
 use self::node::Node;
-use self::spec::{OPTIONAL, Spec, Variant};
+use self::spec::{OPTIONAL, REQUIRED, Spec, Variant};
 use crate::StaticLibrary;
 
 /// A library's ops as copies of ONNX Runtime have them.
@@ -149,6 +149,24 @@ impl CustomOp {
     fn variant(&self) -> &Variant {
         &self.spec.variants[self.variant]
     }
+
+    /// What an output is. Older releases want one input of any dtype for each op with a required output of any.
+    fn output_kind(&self, index: usize) -> c_int {
+        match self.spec.outputs.get(index) {
+            Some(&REQUIRED)
+                if self.api.minor < ABSENT_IN_SHAPES && self.variant().outputs[index] == UNDEFINED =>
+            {
+                OPTIONAL
+            }
+            kind => kind.copied().unwrap_or_default(),
+        }
+    }
+
+    /// Whether a shape function may tell of an output: where a node may lack it, only newer releases take that.
+    fn may_tell(&self, index: usize) -> bool {
+        let kind = self.spec.outputs.get(index).or(self.spec.outputs.last());
+        kind == Some(&REQUIRED) || self.api.minor >= ABSENT_OUTPUTS
+    }
 }
 
 fn callbacks(api: Api, spec: &Spec) -> Callbacks {
@@ -187,7 +205,7 @@ facts! {
     input_same(op) -> c_int = op.spec.same[0].into();
     output_type(op, index) -> c_int = op.variant().outputs.get(index).copied().unwrap_or_default();
     output_count(op) -> usize = op.spec.outputs.len();
-    output_kind(op, index) -> c_int = op.spec.outputs.get(index).copied().unwrap_or_default();
+    output_kind(op, index) -> c_int = op.output_kind(index);
     output_same(op) -> c_int = op.spec.same[1].into();
 }
 
@@ -233,5 +251,7 @@ unsafe extern "C" fn infer_shapes(op: *const OrtCustomOp, context: *mut ShapeCon
     // SAFETY: passed on from ONNX Runtime.
     let custom = unsafe { own(op) };
     // SAFETY: as above.
-    custom.api.outcome(panic::catch(|| unsafe { shapes::infer(custom.api, custom.op, context) }))
+    custom.api.outcome(panic::catch(|| unsafe {
+        shapes::infer(custom.api, custom.op, context, &|output| custom.may_tell(output))
+    }))
 }

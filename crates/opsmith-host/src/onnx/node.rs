@@ -101,7 +101,7 @@ impl Node {
     ) -> Result<Node> {
         let signature = op.signature();
         let given = Given { api, info };
-        let attrs = attrs::read(signature, &OfKernel { api, info }, api.minor)?;
+        let attrs = attrs::read(signature, &OfKernel { api, info })?;
         let total = given.count(api.input_count())?;
         let unfit = |why: String| Error::invalid_argument(format!("{}: {why}", signature.name));
         let counts = spec::counts(signature, |attr| count_of(&attrs[attr]), total).map_err(unfit)?;

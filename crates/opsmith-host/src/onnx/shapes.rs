@@ -15,17 +15,22 @@ use super::attrs::{self, OfShapes};
 use super::node::count_of;
 use super::{spec, tensor};
 
-/// Infers the dtypes and shapes of the outputs.
+/// Infers the dtypes and shapes of the outputs that `may_tell` lets be told of.
 ///
 /// # Errors
 /// What the op says of a node that does not fit it.
 ///
 /// # Safety
 /// `context` must be a live inference for a node of the op.
-pub(super) unsafe fn infer(api: Api, op: &Op, context: *mut ShapeContext) -> Result<()> {
+pub(super) unsafe fn infer(
+    api: Api,
+    op: &Op,
+    context: *mut ShapeContext,
+    may_tell: &dyn Fn(usize) -> bool,
+) -> Result<()> {
     let inference = Inference { api, context };
     let signature = op.signature();
-    let (mut given, mut unknown) = attrs::read_known(signature, &OfShapes { api, context }, api.minor);
+    let (mut given, mut unknown) = attrs::read_known(signature, &OfShapes { api, context });
     let inputs = inference.inputs()?;
     let Ok(counts) = spec::counts(signature, |attr| count_of(&given[attr]), inputs.len()) else {
         return Ok(());
@@ -60,7 +65,9 @@ pub(super) unsafe fn infer(api: Api, op: &Op, context: *mut ShapeContext) -> Res
     let inferred = op.infer_shapes(&mut known);
     let dtypes = resolved.output_dtypes.iter().flatten();
     for (index, (shape, dtype)) in known.outputs().iter().zip(dtypes).enumerate() {
-        inference.set_output(index, *dtype, shape)?;
+        if may_tell(index) {
+            inference.set_output(index, *dtype, shape)?;
+        }
     }
     match inferred {
         Err(error) if error.code() != Code::Unavailable => Err(error),
