@@ -42,7 +42,9 @@ impl Given {
             Given::Int(value) => format!("the int {value}"),
             Given::Float(value) => format!("the float {value}"),
             Given::Text(text) => format!("the text {:?}", String::from_utf8_lossy(text)),
-            Given::Tensor(value) | Given::Doubles(value) => format!("a tensor of {} of shape {:?}", value.dtype, value.shape),
+            Given::Tensor(value) | Given::Doubles(value) => {
+                format!("a tensor of {} of shape {:?}", value.dtype, value.shape)
+            }
             Given::Ints(list) => format!("{} ints", list.len()),
             Given::Floats(list) => format!("{} floats", list.len()),
             Given::Texts(list) => format!("{} texts", list.len()),
