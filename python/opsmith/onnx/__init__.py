@@ -52,13 +52,17 @@ def register(*libraries: Library) -> None:
 
 
 def node(
-    library: Library, op: str, inputs: Sequence[str | Sequence[str] | None], outputs: Sequence[str], **attrs: Any
+    library: Library,
+    op: str,
+    inputs: Sequence[str | Sequence[str] | None],
+    outputs: Sequence[str],
+    **attrs: Any,
 ) -> NodeProto:
     """A node of a model: an op by its name, in snake_case or CamelCase, on tensors by their names.
 
     An input that is a list has a list of names, and one that is absent is `None`. Attributes are as in a call
-    of the op. Raises `opsmith.NotFoundError` for an unknown op, `opsmith.UnimplementedError` for one that ONNX
-    Runtime cannot have, and `opsmith.InvalidArgumentError` for an attribute that does not fit.
+    of the op. Raises `opsmith.NotFoundError` for an unknown op, `opsmith.UnimplementedError` for one that
+    ONNX Runtime cannot have, and `opsmith.InvalidArgumentError` for an attribute that does not fit.
     """
     definition = _definition(library)
     known = next((each for each in definition.ops if op in (each.name, each.snake_name)), None)
@@ -72,7 +76,7 @@ def node(
 
 
 def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
-    """What `torch.onnx.export(…, dynamo=True, custom_translation_table=…)` makes of the ops of these libraries.
+    """What `torch.onnx.export(…, dynamo=True, custom_translation_table=…)` makes of the ops of libraries.
 
     The schemas are registered too. An op that ONNX Runtime cannot have gives an error that says why when a
     model with it is exported.
@@ -90,8 +94,8 @@ def check(op: Op) -> None:
 
 
 def flatten(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The tensors of a node one after the other, those that are absent at the end left out, and the attributes
-    with those that count the tensors of lists, where a node has to say it."""
+    """The tensors of a node one after the other, those that are absent at the end left out, and the
+    attributes with those that count the tensors of lists, where a node has to say it."""
     flat = [each for value in inputs for each in (value if isinstance(value, list | tuple) else [value])]
     while flat and flat[-1] is None:
         flat.pop()

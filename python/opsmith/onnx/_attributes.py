@@ -81,7 +81,9 @@ def _proto(op: Op, attr: Attr, value: Any) -> AttributeProto:
             given = _tensor(np.array(given, dtype=object))
         case "shape", False:
             if given is None:
-                raise InvalidArgumentError.of(op.name, None, f"attribute `{name}` cannot have an unknown rank in ONNX")
+                raise InvalidArgumentError.of(
+                    op.name, None, f"attribute `{name}` cannot have an unknown rank in ONNX"
+                )
             given = [-1 if dim is None else dim for dim in given]
         case "tensor", False:
             given = _tensor(given)

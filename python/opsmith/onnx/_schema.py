@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,18 @@ _ANY = [tensor_type(dtype) for dtype in DTYPES]
 
 
 def is_packed(args: Sequence[Arg]) -> bool:
-    """Whether the arguments are one list of tensors of any dtypes in ONNX, where only the last may be a list."""
+    """Whether the arguments are one list of any dtypes in ONNX, where only the last may be a list."""
     return any(arg.is_list for arg in args[:-1])
 
 
 def counts(op: Op) -> list[str]:
-    """The attributes that count the tensors of lists, which the number of inputs decides where one is open."""
+    """The attributes that count the tensors of lists, which a node need not say where only one is open."""
     names = (arg.number_attr for arg in (*op.inputs, *op.outputs) if arg.number_attr is not None)
     return [name for name in dict.fromkeys(names) if op.attr(name).inferred]
 
 
 def schema(loaded: Loaded, op: Op, outputs: int | None = None) -> _Schema:
-    """The op's schema; that of a node with so many output tensors, each by itself, where the number is said."""
+    """The op's schema; with a number, that of a node with so many output tensors, each by itself."""
     types = _Types(op)
     inputs = types.parameters(op.inputs, "inputs")
     made = types.parameters(op.outputs, "outputs")
@@ -54,12 +55,15 @@ def schema(loaded: Loaded, op: Op, outputs: int | None = None) -> _Schema:
         for attr in op.call_attrs
     ]
     attributes += [
-        _Schema.Attribute(attr.name + EXACT, _Schema.AttrType.TENSOR, "The same with 64 bits.", required=False)
+        _Schema.Attribute(
+            attr.name + EXACT, _Schema.AttrType.TENSOR, "The same with 64 bits.", required=False
+        )
         for attr in op.call_attrs
         if attr.type == "float"
     ]
     attributes += [
-        _Schema.Attribute(name, _Schema.AttrType.INT, op.attr(name).doc, required=False) for name in counts(op)
+        _Schema.Attribute(name, _Schema.AttrType.INT, op.attr(name).doc, required=False)
+        for name in counts(op)
     ]
     whole = _Schema(
         op.name,
@@ -71,7 +75,9 @@ def schema(loaded: Loaded, op: Op, outputs: int | None = None) -> _Schema:
         type_constraints=types.constraints(),
         attributes=attributes,
     )
-    return whole.set_type_and_shape_inference_function(_inference(op, partial(loaded.native.infer_shapes, op.index)))
+    return whole.set_type_and_shape_inference_function(
+        _inference(op, partial(loaded.native.infer_shapes, op.index))
+    )
 
 
 class _Types:
@@ -101,13 +107,19 @@ class _Types:
         if is_packed(args):
             return [self._parameter(whole, self.any(whole), "", _Option.Variadic, False)]
         return [
-            self._parameter(arg.name, self.of(arg), arg.doc, _option(arg), arg.type_list_attr is None) for arg in args
+            self._parameter(arg.name, self.of(arg), arg.doc, _option(arg), arg.type_list_attr is None)
+            for arg in args
         ]
 
     @staticmethod
     def _parameter(name: str, kind: str, doc: str, option: Any, same: bool) -> Any:
         return _Schema.FormalParameter(
-            name, kind, doc, param_option=option, is_homogeneous=same, min_arity=0 if option != _Option.Single else 1
+            name,
+            kind,
+            doc,
+            param_option=option,
+            is_homogeneous=same,
+            min_arity=0 if option != _Option.Single else 1,
         )
 
     def constraints(self) -> list[tuple[str, list[str], str]]:
@@ -121,12 +133,14 @@ def _option(arg: Arg) -> Any:
 
 
 def groups(op: Op, tensors: Sequence[Any], given: Callable[[str], int | None]) -> list[list[Any]]:
-    """The tensors of each input. `given` has the value of an attribute that counts them, where a node says it.
+    """The tensors of each input. `given` has the value of an attribute that counts them, if the node has it.
 
     Raises ValueError where they do not add up.
     """
     sizes = [given(arg.number_attr) if arg.number_attr else None if arg.is_list else 1 for arg in op.inputs]
-    open_ones = {arg.number_attr or arg.type_list_attr for arg, n in zip(op.inputs, sizes, strict=True) if n is None}
+    open_ones = {
+        arg.number_attr or arg.type_list_attr for arg, n in zip(op.inputs, sizes, strict=True) if n is None
+    }
     rest, times = len(tensors) - sum(n or 0 for n in sizes), sizes.count(None)
     if len(open_ones) > 1 or (times and rest % times):
         raise ValueError("the numbers of tensors of the lists do not follow")
@@ -147,7 +161,8 @@ def _inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[[Any], No
             return None if value is None else helper.get_attribute_value(value)
 
         types = [
-            context.get_input_type(i) if context.has_input(i) else None for i in range(context.get_num_inputs())
+            context.get_input_type(i) if context.has_input(i) else None
+            for i in range(context.get_num_inputs())
         ]
         parts = groups(op, types, lambda name: given(name))
         request = {
@@ -156,7 +171,8 @@ def _inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[[Any], No
             "attrs": _values(op, given),
         }
         answer = json.loads(infer_shapes(json.dumps(request)))
-        flat = zip(sum(answer["dtypes"], []), sum(answer["outputs"], []), strict=True)
+        dtypes, shapes = (chain.from_iterable(answer[key]) for key in ("dtypes", "outputs"))
+        flat = zip(dtypes, shapes, strict=True)
         for index, (dtype, shape) in enumerate(flat):
             if index < context.get_num_outputs() and dtype in DTYPES:
                 context.set_output_type(index, helper.make_tensor_type_proto(DTYPES[dtype], _sizes(shape)))
@@ -177,7 +193,8 @@ def _dims(each: TypeProto) -> list[Any] | None:
     if not each.tensor_type.HasField("shape"):
         return None
     return [
-        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in each.tensor_type.shape.dim
+        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+        for dim in each.tensor_type.shape.dim
     ]
 
 

@@ -38,7 +38,9 @@ def _translation(loaded: Loaded, op: Op, overload: torch._ops.OpOverload) -> Cal
         lists = [output for output in op.outputs if output.is_list]
         if lists and len(op.outputs) > 1:
             raise UnimplementedError.of(
-                op.name, None, f"PyTorch's exporter cannot take output `{lists[0].name}`, a list beside others"
+                op.name,
+                None,
+                f"PyTorch's exporter cannot take output `{lists[0].name}`, a list beside others",
             )
         count = _length(op, call.inputs, call.attrs) if lists else len(op.outputs)
         inputs, attrs = flatten(op, call.inputs, call.attrs)

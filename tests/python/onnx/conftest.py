@@ -1,4 +1,4 @@
-"""ONNX Runtime with the package and the built libraries, and without a framework but where a test asks for one."""
+"""ONNX Runtime with the package and the built libraries; PyTorch is there where a test exports from it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def dtype_name(array: np.ndarray) -> str:
 
 
 class Call:
-    """A call of an op as a model. bfloat16, which arrays of Python do not hold, is cast from and to float32."""
+    """A call of an op as a model. bfloat16, which NumPy does not have, is cast from and to float32."""
 
     def __init__(
         self,
@@ -149,7 +149,9 @@ def _dense(value: Any, is_list: bool) -> Any:
     """The value as arrays, which lie dense in ONNX; numbers in a list are positions and sizes."""
     if is_list:
         return [np.array(each, order="C") for each in value]
-    return None if value is None else np.array(value, np.int64 if isinstance(value, list) else None, order="C")
+    return (
+        None if value is None else np.array(value, np.int64 if isinstance(value, list) else None, order="C")
+    )
 
 
 def text(value: Any) -> str:

@@ -67,11 +67,17 @@ def test_attributes_of_every_type(other: dict[str, Any]) -> None:
 
 def test_defaults() -> None:
     assert shown("show_defaults", {}) == in_python("show_defaults", {})
-    for given in ({"f": 1e-300}, {"f": 1e-301}, {"fs": [0.5, -1e30]}, {"fs": [0.5, -1.0000000001e30]}, {"i": 9}):
+    for given in (
+        {"f": 1e-300},
+        {"f": 1e-301},
+        {"fs": [0.5, -1e30]},
+        {"fs": [0.5, -1.0000000001e30]},
+        {"i": 9},
+    ):
         assert shown("show_defaults", given) == in_python("show_defaults", given)
 
 
-@pytest.mark.parametrize("name", [attr for attr in ATTRS])
+@pytest.mark.parametrize("name", list(ATTRS))
 def test_an_attribute_that_is_missing_is_named(name: str) -> None:
     attrs = {key: value for key, value in ATTRS.items() if key != name}
     with pytest.raises(Exception, match=rf"ShowAttrs: attribute `{name}`.*missing"):
@@ -183,7 +189,11 @@ def test_sizes_that_the_data_decide() -> None:
     again = opsmith.onnx.node(library, "non_zero", ["y"], ["z"])
     made = model([node, again], [info("x", "float32", ["n", 2])], [info("z", "int64")], "zero_out")
     one = session(made, "zero_out")
-    for x in (np.float32([[0, 1], [2, 0], [3, 4]]), np.zeros((4, 2), np.float32), np.ones((1, 2), np.float32)):
+    for x in (
+        np.float32([[0, 1], [2, 0], [3, 4]]),
+        np.zeros((4, 2), np.float32),
+        np.ones((1, 2), np.float32),
+    ):
         (z,) = one.run(None, {"x": x})
         np.testing.assert_array_equal(z, np.argwhere(np.argwhere(x)))
 
@@ -191,7 +201,9 @@ def test_sizes_that_the_data_decide() -> None:
 def test_inputs_of_unknown_rank() -> None:
     library = load("activations")
     node = opsmith.onnx.node(library, "gelu", ["x"], ["y"])
-    made = session(model([node], [info("x", "float32")], [info("y", "float32")], "activations"), "activations")
+    made = session(
+        model([node], [info("x", "float32")], [info("y", "float32")], "activations"), "activations"
+    )
     for shape in [(), (3,), (2, 0, 3), (2, 3)]:
         x = np.full(shape, 0.5, np.float32)
         (y,) = made.run(None, {"x": x})
@@ -204,10 +216,12 @@ def test_a_node_that_is_the_constant_input_of_another() -> None:
     node = opsmith.onnx.node(library, "pairwise_manhattan_distance", ["x", "w"], ["z"])
     relu = helper.make_node("Neg", ["z"], ["y"])
     weights = numpy_helper.from_array(x, "w")
-    made = model([node, relu], [info("x", "float64", ["n", 3])], [info("y", "float64")], "distances", [weights])
+    made = model(
+        [node, relu], [info("x", "float64", ["n", 3])], [info("y", "float64")], "distances", [weights]
+    )
     (y,) = session(made, "distances").run(None, {"x": x[:2]})
     np.testing.assert_array_equal(y, -library.pairwise_manhattan_distance(x[:2], x))
-    assert OPSET == made.opset_import[0].version
+    assert made.opset_import[0].version == OPSET
 
 
 def test_a_node_keeps_its_state() -> None:

@@ -1,4 +1,4 @@
-"""What is wrong is an error that names the op, the argument, what was expected and what came; it ends nothing."""
+"""What is wrong is an error that names op, argument, what was expected and what came; it ends nothing."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ X = np.ones((2, 3), np.float32)
         ({"times": 2.5}, ("attribute `times`", "must be int", "the float 2.5")),
         ({"times": [1, 2]}, ("attribute `times`", "must be int", "2 ints")),
         ({"times": -1}, ("`times`", "-1")),
-        ({"times": helper.make_tensor("t", 1, [1], [1.0])}, ("`times`", "must be int", "a tensor of float32")),
+        (
+            {"times": helper.make_tensor("t", 1, [1], [1.0])},
+            ("`times`", "must be int", "a tensor of float32"),
+        ),
     ],
     ids=["missing", "text", "float", "list", "too small", "tensor"],
 )
@@ -120,15 +123,24 @@ def test_numbers_of_inputs(inputs: dict[str, Any]) -> None:
 
 def test_a_missing_required_input_in_the_middle() -> None:
     inputs = {"": None, "y": X}
-    refused(("PairwiseManhattanDistance",), "PairwiseManhattanDistance", inputs, {"z": "float32"}, None, "distances",
-            "distances")
+    refused(
+        ("PairwiseManhattanDistance",),
+        "PairwiseManhattanDistance",
+        inputs,
+        {"z": "float32"},
+        None,
+        "distances",
+        "distances",
+    )
 
 
 def test_an_unknown_op_and_one_that_is_left_out() -> None:
     refused(("Nothing",), "Nothing", {"x": X}, {"y": "float32"})
     library = load("zero_out")
     assert set(opsmith.onnx.left_out(library)) == {"ZeroOutInPlace"}
-    refused(("ZeroOutInPlace",), "ZeroOutInPlace", {"x": np.ones(3, np.int32)}, {}, None, "zero_out", "zero_out")
+    refused(
+        ("ZeroOutInPlace",), "ZeroOutInPlace", {"x": np.ones(3, np.int32)}, {}, None, "zero_out", "zero_out"
+    )
     with pytest.raises(opsmith.UnimplementedError, match="changes `to_zero` in place"):
         opsmith.onnx.node(library, "zero_out_in_place", ["x"], [])
     with pytest.raises(opsmith.NotFoundError, match="no op `nothing`"):
@@ -188,7 +200,7 @@ def test_a_library_that_is_registered_twice_for_a_session() -> None:
     node = opsmith.onnx.node(load("distances"), "pairwise_manhattan_distance", ["x", "y"], ["z"])
     infos = [info("x", "float32", [2, 3]), info("y", "float32", [2, 3])]
     made = model([node], infos, [info("z", "float32")], "distances")
-    with pytest.raises(ORT_ERRORS, match="[Dd]omain"):
+    with pytest.raises(ORT_ERRORS, match=r"[Dd]omain"):
         session(made, "distances", "distances")
     # For the next one it is there as before.
     (z,) = session(made, "distances").run(None, {"x": X, "y": X})

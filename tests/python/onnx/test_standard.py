@@ -1,4 +1,4 @@
-"""Every standard operator in ONNX Runtime, on the cases of its own tests: bit by bit what NumPy's arrays give."""
+"""Every standard operator in ONNX Runtime, on the cases of its own tests: bit by bit as on NumPy's arrays."""
 
 from __future__ import annotations
 

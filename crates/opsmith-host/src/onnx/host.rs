@@ -16,6 +16,9 @@ use super::tensor::Tensor;
 use crate::memory::Scratch;
 use crate::parallel::{Body, SharedLoop};
 
+/// The texts of an output, which the kernel writes, and its tensor.
+type Strings = (Box<[StrRef]>, *mut Value);
+
 /// The services of one call, and what it has made so far.
 pub(super) struct OrtHost<'a> {
     api: Api,
@@ -24,7 +27,7 @@ pub(super) struct OrtHost<'a> {
     present: &'a [bool],
     scratch: Scratch,
     /// Outputs of text: the kernel's, and where ONNX Runtime wants them.
-    strings: RefCell<Vec<(Box<[StrRef]>, *mut Value)>>,
+    strings: RefCell<Vec<Strings>>,
     texts: RefCell<Vec<Vec<u8>>>,
 }
 
