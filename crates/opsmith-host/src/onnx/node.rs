@@ -12,7 +12,7 @@ use super::api::{Api, KernelContext, KernelInfo, Outcome, UNDEFINED, code_of, dt
 use super::attrs::{self, OfKernel};
 use super::host::OrtHost;
 use super::spec::{self, Variant};
-use super::tensor::{Tensor, facts};
+use super::tensor::{Tensor, Texts, facts};
 
 /// The state of a kernel: what the node's attributes, inputs and outputs decide.
 pub(super) struct Node {
@@ -34,10 +34,10 @@ struct Input {
     data: *const u8,
     shape: Extents,
     strides: Strides,
-    /// The elements of text, which `data` points to.
-    strings: Vec<StrRef>,
-    _texts: Option<super::tensor::Texts>,
 }
+
+/// The elements of an input of text, which its `data` points to, and what they point to.
+type Kept = (Vec<StrRef>, Texts);
 
 /// A node that is being made.
 struct Given {
@@ -149,15 +149,18 @@ impl Node {
     /// # Safety
     /// `context` must be a live call of the node.
     pub(super) unsafe fn run(&self, context: *mut KernelContext) -> Result<()> {
+        // Filled where they lie: to hand them out would copy them.
+        let (mut inputs, mut kept) = (SmallVec::new(), Vec::new());
         // SAFETY: promised by the caller.
-        let inputs = unsafe { self.inputs(context) }.map_err(|error| self.op.name_in(error))?;
+        unsafe { self.read_inputs(context, &mut inputs, &mut kept) }
+            .map_err(|error| self.op.name_in(error))?;
         let mut present = inputs.iter();
         let view = |dtype: &Option<DType>| {
             dtype.is_some().then(|| present.next()).flatten().map(|input| {
                 // SAFETY: ONNX Runtime keeps the inputs of a call, dense and row-major, until it is over. The plan copies
                 // what is not aligned.
                 unsafe {
-                    let Input { data, dtype, shape, strides, .. } = input;
+                    let Input { data, dtype, shape, strides } = input;
                     TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides)
                 }
             })
@@ -171,9 +174,13 @@ impl Node {
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn inputs(&self, context: *mut KernelContext) -> Result<SmallVec<[Input; 4]>> {
+    unsafe fn read_inputs(
+        &self,
+        context: *mut KernelContext,
+        inputs: &mut SmallVec<[Input; 4]>,
+        kept: &mut Vec<Kept>,
+    ) -> Result<()> {
         let api = self.api;
-        let mut inputs = SmallVec::new();
         for (index, dtype) in self.dtypes.iter().enumerate() {
             let Some(dtype) = *dtype else { continue };
             let mut value = std::ptr::null();
@@ -187,20 +194,18 @@ impl Node {
             if given != dtype {
                 bail!(Internal, "ONNX Runtime gave tensor {index} of the inputs as {given}, not {dtype}");
             }
-            let strides = row_major_strides(&shape);
-            let mut input =
-                Input { dtype, data: std::ptr::null(), shape, strides, strings: Vec::new(), _texts: None };
-            if dtype == DType::String {
-                let texts = tensor.texts(input.shape.iter().product())?;
-                input.strings = memory::collected(texts.refs(), "the elements of text")?;
-                input.data = input.strings.as_ptr().cast();
-                input._texts = Some(texts);
+            let data = if dtype == DType::String {
+                let texts = tensor.texts(shape.iter().product())?;
+                let strings = memory::collected(texts.refs(), "the elements of text")?;
+                let data = strings.as_ptr().cast();
+                kept.push((strings, texts));
+                data
             } else {
-                input.data = tensor.data()?;
-            }
-            inputs.push(input);
+                tensor.data()?.cast_const()
+            };
+            inputs.push(Input { dtype, data, strides: row_major_strides(&shape), shape });
         }
-        Ok(inputs)
+        Ok(())
     }
 }
 
