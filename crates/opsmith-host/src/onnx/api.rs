@@ -68,7 +68,8 @@ pub struct ApiBase {
 }
 
 impl ApiBase {
-    /// The functions of this copy of ONNX Runtime, and its minor version. No functions where it does not know its own version.
+    /// The functions of this copy of ONNX Runtime, and its minor version, 0 where that is not known. The first version has those that
+    /// tell an error.
     ///
     /// # Safety
     /// It must be ONNX Runtime's.
@@ -77,7 +78,7 @@ impl ApiBase {
         let version = unsafe { CStr::from_ptr((self.get_version)()) }.to_str().unwrap_or_default();
         let minor = minor_version(version);
         // SAFETY: promised by the caller.
-        let functions = unsafe { (self.get_api)(minor) };
+        let functions = unsafe { (self.get_api)(minor.max(1)) };
         ((!functions.is_null()).then_some(Api { functions, minor }), minor)
     }
 }

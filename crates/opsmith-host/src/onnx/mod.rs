@@ -101,7 +101,7 @@ pub unsafe fn register(
         ensure!(
             minor >= OLDEST,
             FailedPrecondition,
-            "library `{}` needs ONNX Runtime 1.{OLDEST} or later, and this is 1.{minor}",
+            "library `{}` needs a release of ONNX Runtime from 1.{OLDEST} on; the minor version of this one is {minor}",
             library.name()
         );
         let domain = library.onnx.domain(library, api)?;
