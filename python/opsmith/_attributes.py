@@ -27,8 +27,8 @@ def convert(op: Op, attr: Attr, value: Any, conversions: Mapping[str, Callable[[
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         kind = f"list({attr.type})" if attr.is_list else attr.type
         why = f", which needs more than {error}" if isinstance(error, TooLarge) else ""
-        raise InvalidArgumentError.of(
-            op.name, attr.name, f"attribute `{attr.name}` must be {kind}, got {value!r} ({type(value).__name__}){why}"
+        raise InvalidArgumentError(
+            f"{op.name}: attribute `{attr.name}` must be {kind}, got {value!r} ({type(value).__name__}){why}"
         ) from None
 
 

@@ -64,13 +64,13 @@ class LazyOp:
             return adapter.call(self._loaded, op, given, attrs, name)
         changed = next((arg.name for arg in op.inputs if arg.ref), None)
         if changed is not None:
-            raise UnimplementedError.of(
-                op.name, changed, f"changes `{changed}` in place, and an array of Dask cannot be changed; "
+            raise UnimplementedError(
+                f"{op.name}: changes `{changed}` in place, and an array of Dask cannot be changed; "
                 "call it on a NumPy array, such as `.compute()` gives"
             )
         if "_array_expr" in da.Array.__module__:
-            raise UnimplementedError.of(
-                op.name, None, "takes no arrays of Dask's experimental query planning; leave the setting "
+            raise UnimplementedError(
+                f"{op.name}: takes no arrays of Dask's experimental query planning; leave the setting "
                 "`array.query-planning` off before dask.array is imported"
             )
         inputs = _lazy.groups(op, given, da.Array)
@@ -268,8 +268,8 @@ def _key(name: str, result: _parts.Result, block: Sequence[int]) -> tuple[Any, .
 
 def _array(graph: HighLevelGraph, name: str, part: _parts.Part, result: _parts.Result, like: Like) -> Lazy:
     if result.dims is None or like.shape is None:
-        raise UnimplementedError.of(
-            part.op_name, None, "the rank of an output depends on values, so the op cannot be called on Dask's "
+        raise UnimplementedError(
+            f"{part.op_name}: the rank of an output depends on values, so the op cannot be called on Dask's "
             "arrays; call it on those that `.compute()` gives"
         )
     own = [dim[1] if dim else None for dim in result.dims]

@@ -104,7 +104,7 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
     else:
         kinds = ", ".join(f"`{name}` is {type(value).__name__}" for name, value in tensors(op, inputs))
         why = f"cannot take these inputs as arrays: {kinds}"
-    raise _host_error(adapters, InvalidArgumentError.of(op.name, None, f"{why}"))
+    raise _host_error(adapters, InvalidArgumentError(f"{op.name}: {why}"))
 
 
 def _is_masked(array: object) -> bool:
@@ -150,8 +150,8 @@ def call(
     """
     adapter = adapter_for(op, inputs)
     if loaded.embedded and adapter.__name__ not in {ADAPTERS[name] for name in WITHOUT_FILES}:
-        error = UnimplementedError.of(
-            op.name, None, "the standard operators that are part of opsmith serve NumPy, Dask, xarray "
+        error = UnimplementedError(
+            f"{op.name}: the standard operators that are part of opsmith serve NumPy, Dask, xarray "
             "and graphs; for a framework's tensors load libopsmith_ops.so, built of the crate "
             "opsmith-ops-library"
         )
@@ -168,7 +168,7 @@ def text(op: Op, name: Any) -> str:
     """The name that a call is given. Raises `InvalidArgumentError` for what is no text."""
     if not isinstance(name, str):
         got = f"{name!r} ({type(name).__name__})"
-        raise InvalidArgumentError.of(op.name, "name", f"`name` must be text (str), got {got}")
+        raise InvalidArgumentError(f"{op.name}: `name` must be text (str), got {got}")
     return name
 
 
@@ -191,8 +191,8 @@ def refuse_loss(op: Op, argument: str, value: Any, dtype: str) -> None:
     """
     held, holds = _kind_in(value), _kind_of(dtype)
     if held > holds >= 0:
-        raise InvalidArgumentError.of(
-            op.name, argument, f"input `{argument}` holds {_KINDS[held]} values, and must be {dtype}, which has none"
+        raise InvalidArgumentError(
+            f"{op.name}: input `{argument}` holds {_KINDS[held]} values, and must be {dtype}, which has none"
         )
 
 

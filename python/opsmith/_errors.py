@@ -9,35 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
-
-E = TypeVar("E", bound="Error")
 
 
 class Error(RuntimeError):
     """Anything that goes wrong in an op or a library; the message names the op and the argument.
 
     ``code`` names the kind of failure: ``"DataLoss"`` for a damaged file, say, which has no class of its own.
-    ``op`` is the name of the op that failed, and ``argument`` that of the input, output or attribute that is to
-    blame; each is `None` where there is none, or it is not known.
     """
 
     code: str = "Unknown"
-    op: str | None = None
-    argument: str | None = None
-    _text: str | None = None
-
-    @classmethod
-    def of(cls: type[E], op: str, argument: str | None, text: str) -> E:
-        """The error of an op, about one of its arguments if that is known."""
-        error = cls(f"{op}: {text}")
-        error.op, error.argument, error._text = op, argument, text
-        return error
-
-    @property
-    def text(self) -> str:
-        """What is wrong, without the name of the op."""
-        return str(self) if self._text is None else self._text
 
 
 # TensorFlow's AutoGraph adds its traceback to an exception of such a class, and replaces any other.

@@ -73,7 +73,7 @@ def groups(op: Op, inputs: Sequence[Any], lazy: type) -> Groups:
             values.append(list(value))
         else:
             kind = type(value).__name__
-            raise InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` must be a list of tensors, got {kind}")
+            raise InvalidArgumentError(f"{op.name}: input `{arg.name}` must be a list of tensors, got {kind}")
     dtypes: dict[str, str] = {}
     for arg, group in zip(op.inputs, values, strict=True):
         for value in group or ():
@@ -93,7 +93,7 @@ def groups(op: Op, inputs: Sequence[Any], lazy: type) -> Groups:
 
     def converted(arg: Arg, value: Any) -> Tensor:
         if value is None:
-            raise InvalidArgumentError.of(op.name, arg.name, f"{_dispatch.missing(arg)}")
+            raise InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}")
         if isinstance(value, lazy):
             return value
         if not _is_literal(value):
@@ -120,13 +120,13 @@ def _array(op: Op, arg: Arg, value: Any) -> NDArray[Any]:
     try:
         array = np.asarray(value)
     except Exception as error:
-        raise InvalidArgumentError.of(
-            op.name, arg.name, f"input `{arg.name}` cannot be read as an array: {error}"
+        raise InvalidArgumentError(
+            f"{op.name}: input `{arg.name}` cannot be read as an array: {error}"
         ) from error
     if array.dtype.kind == "O" and array.ndim == 0:
         kind = type(value).__name__
-        raise InvalidArgumentError.of(
-            op.name, arg.name, f"input `{arg.name}` must be an array, a number or a list, got {kind}"
+        raise InvalidArgumentError(
+            f"{op.name}: input `{arg.name}` must be an array, a number or a list, got {kind}"
         )
     return array
 
@@ -142,10 +142,10 @@ def _literal(op: Op, arg: Arg, value: Any, dtype: str | None) -> NDArray[Any]:
         try:
             array = np.asarray(value, _dtype(dtype))
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` cannot be {dtype}: {error}") from error
+            raise InvalidArgumentError(f"{op.name}: input `{arg.name}` cannot be {dtype}: {error}") from error
         wrong = array.dtype.kind in "iu" and not np.array_equal(array, natural)
     if wrong:
-        raise InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` must be {dtype}, got {value!r}")
+        raise InvalidArgumentError(f"{op.name}: input `{arg.name}` must be {dtype}, got {value!r}")
     return array
 
 
@@ -160,8 +160,8 @@ def _chosen(op: Op, attr: Attr, literals: Sequence[Any]) -> str | None:
     try:
         natural = dtype_name(np.result_type(*(array.dtype for array in telling or arrays)))
     except TypeError as error:
-        raise InvalidArgumentError.of(
-            op.name, None, f"the inputs of dtype `{attr.name}` have no common one: {error}"
+        raise InvalidArgumentError(
+            f"{op.name}: the inputs of dtype `{attr.name}` have no common one: {error}"
         ) from error
 
     def fits(dtype: str) -> bool:

@@ -82,7 +82,7 @@ class Part:
             answer = native.call(tuple(_filled(given, arrays) for given in self.inputs), self.attrs or None)
             tensors = [self._checked(result, x, block) for result, x in self._pairs(answer)]
         except Error as error:
-            told = type(error).of(self.op_name, error.argument, self._told(error.text, block))
+            told = type(error)(self._told(str(error), block))
             told.code = error.code
             raise told from error
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
@@ -92,7 +92,7 @@ class Part:
         for value in answer if isinstance(answer, tuple) else (answer,):
             tensors += value if isinstance(value, list) else [value]
         if len(tensors) != len(self.results):
-            raise InternalError.of(self.op_name, None, f"gave {len(tensors)} tensors, not {len(self.results)}")
+            raise InternalError(f"{self.op_name}: gave {len(tensors)} tensors, not {len(self.results)}")
         return list(zip(self.results, tensors, strict=True))
 
     def _checked(self, result: Result, tensor: Array, block: Sequence[int]) -> Array:
@@ -103,17 +103,18 @@ class Part:
             and all(size in (None, own) for size, own in zip(shape, tensor.shape, strict=True))
         )
         if not known:
-            raise InternalError.of(
-                self.op_name, None, f"a part gave shape {tensor.shape}, expected {tuple(shape or ())}; "
+            raise InternalError(
+                f"{self.op_name}: a part gave shape {tensor.shape}, expected {tuple(shape or ())}; "
                 "its free axes are not those that it declares"
             )
         return tensor[(None,) * result.in_front] if result.in_front else tensor
 
-    def _told(self, text: str, block: Sequence[int]) -> str:
+    def _told(self, message: str, block: Sequence[int]) -> str:
+        rest = message.removeprefix(f"{self.op_name}: ")
         if not self.cuts:
-            return text
+            return f"{self.op_name}: {rest}"
         spans = ", ".join(cut.span(at) for cut, at in zip(self.cuts, block, strict=True))
-        return f"in the chunk {spans}: {text}"
+        return f"{self.op_name}: in the chunk {spans}: {rest}"
 
     def __repr__(self) -> str:
         return f"<part of {self.library_name}.{self.op_name}>"

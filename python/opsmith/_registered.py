@@ -105,8 +105,8 @@ def evaluate(
     expected = len(op.inputs)
     if not isinstance(found, list | tuple) or len(found) != expected:
         plural = "s" if expected > 1 else ""
-        raise InvalidArgumentError.of(
-            op.name, None, f"its registered gradient must return a list of {expected} gradient{plural}, one for "
+        raise InvalidArgumentError(
+            f"{op.name}: its registered gradient must return a list of {expected} gradient{plural}, one for "
             f"each input, got {_form(found)}"
         )
     return [
@@ -118,13 +118,13 @@ def evaluate(
 def _check(op: Op) -> None:
     changed = next((arg.name for arg in op.inputs if arg.ref), None)
     if changed is not None:
-        raise InvalidArgumentError.of(op.name, changed, f"changes `{changed}` in place, so it cannot have a gradient")
+        raise InvalidArgumentError(f"{op.name}: changes `{changed}` in place, so it cannot have a gradient")
     if not op.inputs:
-        raise InvalidArgumentError.of(op.name, None, "has no inputs, so it cannot have a gradient")
+        raise InvalidArgumentError(f"{op.name}: has no inputs, so it cannot have a gradient")
     if op.gradient is not None:
-        raise AlreadyExistsError.of(op.name, None, f"declares a gradient, the op {op.gradient.op}")
+        raise AlreadyExistsError(f"{op.name}: declares a gradient, the op {op.gradient.op}")
     if not op.differentiable:
-        raise AlreadyExistsError.of(op.name, None, "declares that it is not differentiable")
+        raise AlreadyExistsError(f"{op.name}: declares that it is not differentiable")
 
 
 def _group(
@@ -135,8 +135,8 @@ def _group(
     elif gradients is None:
         return [None] * len(tensors)
     elif not isinstance(gradients, list | tuple) or len(gradients) != len(tensors):
-        raise InvalidArgumentError.of(
-            op.name, arg.name, f"the registered gradient of input `{arg.name}` must be a list of {len(tensors)}, one "
+        raise InvalidArgumentError(
+            f"{op.name}: the registered gradient of input `{arg.name}` must be a list of {len(tensors)}, one "
             f"for each of its tensors, or None, got {_form(gradients)}"
         )
     for position, (tensor, gradient) in enumerate(zip(tensors, gradients, strict=True)):
@@ -145,7 +145,7 @@ def _group(
         wrong = "must be None, for the input is absent" if tensor is None else mismatch(tensor, gradient)
         if wrong is not None:
             place = f"{arg.name}[{position}]" if arg.is_list else arg.name
-            raise InvalidArgumentError.of(op.name, None, f"the registered gradient of input `{place}` {wrong}")
+            raise InvalidArgumentError(f"{op.name}: the registered gradient of input `{place}` {wrong}")
     return list(gradients)
 
 

@@ -62,8 +62,8 @@ class NamedOp:
             return _dispatch.call(self._loaded, op, data, attrs)
         for framework, name in found.items():
             if framework not in (None, "NumPy"):
-                raise InvalidArgumentError.of(
-                    op.name, name, f"input `{name}` is a DataArray of an array of {framework}; pass its `.data`"
+                raise InvalidArgumentError(
+                    f"{op.name}: input `{name}` is a DataArray of an array of {framework}; pass its `.data`"
                 )
         return self._loaded.native.op(op.index).call(data, tuple(attrs) or None)
 

@@ -113,8 +113,8 @@ def _refuse_cards(op: Op, values: Sequence[Value]) -> None:
     for arg, value in zip(op.inputs, values, strict=True):
         for x in _elements(op, arg, value):
             if isinstance(x, jax.Array) and any(place.platform != "cpu" for place in x.devices()):
-                raise InvalidArgumentError.of(
-                    op.name, None, f"the shape of an output is decided by values, and input `{arg.name}` is on "
+                raise InvalidArgumentError(
+                    f"{op.name}: the shape of an output is decided by values, and input `{arg.name}` is on "
                     f"{next(iter(x.devices()))}: give what decides it as a list or a number, or move the "
                     "arrays to the CPU by jax.device_put"
                 )
@@ -163,7 +163,7 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
         if isinstance(x, jax.Array | Constant):
             return x
         if x is None:
-            raise InvalidArgumentError.of(op.name, arg.name, f"{_dispatch.missing(arg)}")
+            raise InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}")
         dtype: Any = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
         if dtype and not isinstance(x, np.ndarray):
             _dispatch.refuse_loss(op, arg.name, x, jax.dtypes.canonicalize_dtype(dtype).name)
@@ -175,7 +175,7 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
                 return Constant.of(x, dtype)
             return jnp.asarray(x, dtype and jax.dtypes.canonicalize_dtype(dtype))
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` is not an array: {error}") from error
+            raise InvalidArgumentError(f"{op.name}: input `{arg.name}` is not an array: {error}") from error
 
     in_cpu_memory = [op.inputs[i] for i in op.host_inputs if not op.inputs[i].is_list]
     converted: list[Value] = []
@@ -195,4 +195,4 @@ def _elements(op: Op, arg: Arg, value: Any) -> Iterator[Any]:
         yield from value
     else:
         kind = type(value).__name__
-        raise InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` must be a list of tensors, got {kind}")
+        raise InvalidArgumentError(f"{op.name}: input `{arg.name}` must be a list of tensors, got {kind}")

@@ -199,7 +199,7 @@ def check_dtypes(op: Op) -> None:
     """Raise `UnimplementedError` for an op that JAX cannot have."""
     for arg in (*op.inputs, *op.outputs):
         if arg.dtype is not None and (arg.dtype == "string" or arg.dtype.startswith("q")):
-            raise UnimplementedError.of(op.name, None, f"is not available in JAX: `{arg.name}` is {arg.dtype}")
+            raise UnimplementedError(f"{op.name}: is not available in JAX: `{arg.name}` is {arg.dtype}")
 
 
 def result(op: Op, outputs: tuple[Value, ...]) -> Value:

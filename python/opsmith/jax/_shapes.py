@@ -80,8 +80,8 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
 
 
 def _data_dependent(op: Op, output: str) -> DataDependentShape:
-    return DataDependentShape.of(
-        op.name, None, f"the shape of output `{output}` depends on the data, so the op cannot be traced (by jit, "
+    return DataDependentShape(
+        f"{op.name}: the shape of output `{output}` depends on the data, so the op cannot be traced (by jit, "
         "grad, vmap, scan or export); call it outside of them, on arrays that are there"
     )
 

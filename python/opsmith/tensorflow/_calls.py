@@ -157,14 +157,14 @@ class _General:
     def explain(self, error: Exception, inputs: Sequence[Value], given: Sequence[Value]) -> None:
         """Raise the library's own error for these arguments if there is one and `error` is not that."""
         op = self._op.definition
+        if f"{op.name}: " in str(error):
+            return
+        if isinstance(error, tf.errors.OpError) and "device:GPU" in str(error):
+            raise type(error)(None, None, f"{op.name}: {_NO_GPU}\n{error.message}") from None
         try:
             _shapes.infer(op, self._infer, inputs, self._converted(given))
         except Error as better:
-            if better.text in str(error):
-                return
             raise host_error(better) from None
-        if isinstance(error, tf.errors.OpError) and "device:GPU" in str(error):
-            raise type(error)(None, None, f"{op.name}: {_NO_GPU}\n{error.message}") from None
 
     def _infer(self, request: str) -> str:
         answer: str = self._loaded.native.infer_shapes(self._op.definition.index, request)
@@ -233,7 +233,7 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                     by_attr.setdefault(arg.type_attr, x.dtype)
 
     def refuse(arg: Arg, why: str) -> tf.errors.OpError:
-        return host_error(InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` {why}"))
+        return host_error(InvalidArgumentError(f"{op.name}: input `{arg.name}` {why}"))
 
     def convert(arg: Arg, value: Value) -> Value:
         if type(value) in PLAIN:
@@ -245,7 +245,7 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                 "tf.sparse.to_dense() first",
             )
         if value is None:
-            raise host_error(InvalidArgumentError.of(op.name, arg.name, f"{_dispatch.missing(arg)}"))
+            raise host_error(InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}"))
         dtype = None
         if _dispatch.framework_of(value) != "TensorFlow":
             dtype = by_attr.get(arg.type_attr or "") or arg.dtype or op.dtype_of_empty(arg, value)
@@ -282,8 +282,8 @@ def _refuse_loss(op: Op, arg: Arg, value: Value, dtype: tf.DType) -> None:
         least, greatest = int(value.min()), int(value.max())
         if least < dtype.min or greatest > dtype.max:
             wrong = least if least < dtype.min else greatest
-            raise InvalidArgumentError.of(
-                op.name, arg.name, f"input `{arg.name}` holds {wrong}, and must be {dtype.name}, which does not"
+            raise InvalidArgumentError(
+                f"{op.name}: input `{arg.name}` holds {wrong}, and must be {dtype.name}, which does not"
             )
 
 

@@ -131,8 +131,8 @@ def _register(library: torch.library.Library, derivative: Derivative, fake: Any,
 
 def _unavailable(op: Op) -> Callable[..., NoReturn]:
     def unavailable(*_: object) -> NoReturn:
-        raise UnimplementedError.of(
-            op.name, None, "PyTorch does not have this op, for it lacks a dtype or a type of attribute of it"
+        raise UnimplementedError(
+            f"{op.name}: PyTorch does not have this op, for it lacks a dtype or a type of attribute of it"
         )
 
     return unavailable

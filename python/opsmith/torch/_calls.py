@@ -108,7 +108,7 @@ def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
         if isinstance(value, torch.Tensor):
             return value
         if value is None:
-            raise InvalidArgumentError.of(op.name, arg.name, f"{_dispatch.missing(arg)}")
+            raise InvalidArgumentError(f"{op.name}: {_dispatch.missing(arg)}")
         if torch.compiler.is_dynamo_compiling() and type(value) not in _TRACED:
             raise _not_traced(op, arg, value)
         if arg.ref:
@@ -153,8 +153,8 @@ def _of_numpy(op: Op, arg: Arg, array: Any, device: torch.device) -> torch.Tenso
         plain = array.astype(array.dtype.newbyteorder("="), order="C", subok=False)
         return torch.as_tensor(plain, device=device)
     except MemoryError as error:
-        raise ResourceExhaustedError.of(
-            op.name, arg.name, f"input `{arg.name}`: no memory for a copy: {error}"
+        raise ResourceExhaustedError(
+            f"{op.name}: input `{arg.name}`: no memory for a copy: {error}"
         ) from error
     except (TypeError, ValueError, RuntimeError) as error:
         raise _refused(op, arg, f"is no array that PyTorch takes: {error}") from error
@@ -173,7 +173,7 @@ def _not_traced(op: Op, arg: Arg, value: Any) -> InvalidArgumentError:
 
 
 def _refused(op: Op, arg: Arg, why: str) -> InvalidArgumentError:
-    return InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` {why}")
+    return InvalidArgumentError(f"{op.name}: input `{arg.name}` {why}")
 
 
 def _elements(arg: Arg, value: Any) -> Sequence[Any]:

@@ -33,7 +33,7 @@ def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) ->
         symbols = _Symbols()
         answer = infer(call, symbols)
         for constraint in answer["constraints"]:
-            _check(op, constraint, symbols)
+            _check(constraint, symbols)
         tensors, counts = [], []
         for position, (shapes, dtypes) in enumerate(zip(answer["outputs"], answer["dtypes"], strict=True)):
             output = op.definition.outputs[position]
@@ -136,9 +136,9 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def _check(op: TorchOp, constraint: dict[str, Any], symbols: _Symbols) -> None:
+def _check(constraint: dict[str, Any], symbols: _Symbols) -> None:
     left, right = symbols.evaluate(constraint["left"]), symbols.evaluate(constraint["right"])
-    message = f"{op.name}: {constraint['message']}"
+    message = constraint["message"]
     if constraint["relation"] == "==":
         torch._check(left == right, lambda: f"{message}: {left} ≠ {right}")
     else:

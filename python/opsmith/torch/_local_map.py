@@ -65,12 +65,12 @@ def local_map(
     loaded = library._opsmith_loaded
     of_torch = torch_op(loaded, op)
     if of_torch is None:
-        raise InvalidArgumentError.of(op.name, None, "PyTorch does not have this op, so it takes no DTensor")
+        raise InvalidArgumentError(f"{op.name}: PyTorch does not have this op, so it takes no DTensor")
     mapped = _Mapped(op, function, Cuts(loaded, of_torch))
     if in_placements is not None and len(in_placements) != len(op.inputs):
         names = ", ".join(arg.name for arg in op.inputs)
-        raise InvalidArgumentError.of(
-            op.name, None, f"`in_placements` has {len(in_placements)} items for {len(op.inputs)} inputs ({names})"
+        raise InvalidArgumentError(
+            f"{op.name}: `in_placements` has {len(in_placements)} items for {len(op.inputs)} inputs ({names})"
         )
 
     @functools.wraps(function)
