@@ -46,6 +46,7 @@ from opsmith._stubs import stubs
 if TYPE_CHECKING:
     from opsmith import jit as jit
     from opsmith import libraries as libraries
+    from opsmith import onnx as onnx
     from opsmith import optimizers as optimizers
     from opsmith import testing as testing
     from opsmith.graph import Graph as Graph
@@ -78,8 +79,8 @@ __all__ = [
 __version__: str = _native.VERSION
 """The release of the package."""
 
-# Only those who build just in time, check ops or make graphs need what that needs.
-_MODULES = ("graph", "jit", "libraries", "optimizers", "testing")
+# Only those who build just in time, check ops, make graphs or models of ONNX need what that needs.
+_MODULES = ("graph", "jit", "libraries", "onnx", "optimizers", "testing")
 _OF_GRAPHS = ("Graph", "InteractiveSession", "Session", "gradients", "jvp")
 
 

@@ -103,6 +103,8 @@ class Op:
     """Whether there is a CUDA kernel."""
     host_inputs: frozenset[int] = frozenset()
     """The positions of the inputs that CUDA kernels read in CPU memory."""
+    not_in_onnx: str | None = None
+    """Why ONNX Runtime cannot have the op, where it cannot."""
 
     @cached
     def call_attrs(self) -> tuple[Attr, ...]:
@@ -268,4 +270,5 @@ def _op(index: int, data: dict[str, Any]) -> Op:
         autocast=data.get("autocast"),
         cuda=bool(on_cuda),
         host_inputs=frozenset(i for i, arg in enumerate(data["inputs"]) if arg["name"] in kept),
+        not_in_onnx=data.get("not_in_onnx"),
     )

@@ -10,9 +10,11 @@ mod first_work;
 pub mod jax;
 mod memory;
 mod names;
+pub mod onnx;
 mod pages;
 mod parallel;
 pub mod pool;
+mod single;
 pub mod tensorflow;
 pub mod threads;
 pub mod torch;
@@ -31,6 +33,7 @@ pub struct StaticLibrary {
     has_namespace: bool,
     torch: torch::Registration,
     tensorflow: tensorflow::Registration,
+    onnx: onnx::Registration,
     /// Those that have functions to call, in the order in which they hear of the library.
     hosts: [Option<&'static Host>; 2],
     loaded: OnceLock<Result<Library>>,
@@ -73,6 +76,7 @@ impl StaticLibrary {
             has_namespace: true,
             torch: torch::Registration::new(),
             tensorflow: tensorflow::Registration::new(),
+            onnx: onnx::Registration::new(),
             hosts: [None, None],
             loaded: OnceLock::new(),
             json: OnceLock::new(),
@@ -130,8 +134,8 @@ impl StaticLibrary {
         self.loaded.get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
-    /// The library as JSON, see [`Library::to_json`], and `namespace`: the library's name, or nothing where its ops are
-    /// outside of any.
+    /// The library as JSON, see [`Library::to_json`], with `namespace`, the library's name, or nothing where its ops are
+    /// outside of any, and in ops that ONNX Runtime cannot have `not_in_onnx`, the reason.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -140,6 +144,11 @@ impl StaticLibrary {
         Ok(self.json.get_or_init(|| {
             let mut json = library.to_json();
             json["namespace"] = if self.has_namespace { self.name } else { "" }.into();
+            for (index, op) in library.ops().iter().enumerate() {
+                if let Some(why) = onnx::unsupported(op) {
+                    json["ops"][index]["not_in_onnx"] = why.into();
+                }
+            }
             json.to_string()
         }))
     }

@@ -156,7 +156,7 @@ pub(crate) fn expand(library: &Library) -> TokenStream {
 }
 
 /// The library with the functions that hosts call, and what they look for in a shared object: the C ABI's table, the
-/// functions of JAX, and one that runs when the object is opened.
+/// functions of JAX, that of ONNX Runtime, and one that runs when the object is opened.
 fn for_hosts(
     plain: TokenStream,
     ops: &[Path],
@@ -187,6 +187,16 @@ fn for_hosts(
             host::capi::table::<__OpsmithLibrary>(#name, #version);
 
         #on_jax
+
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        unsafe extern "C" fn RegisterCustomOps(
+            options: *mut host::onnx::SessionOptions,
+            base: *const host::onnx::ApiBase,
+        ) -> *mut host::onnx::Status {
+            // SAFETY: passed on from ONNX Runtime.
+            unsafe { host::onnx::register(&LIBRARY, options, base) }
+        }
 
         #[used]
         #[unsafe(link_section = ".init_array")]

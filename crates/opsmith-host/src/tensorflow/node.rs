@@ -1,7 +1,7 @@
 //! A node of a graph, or an eager op with its attributes: read once, then run.
 
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
-use opsmith_core::def::{ArgCount, ArgType, AttrDef};
+use opsmith_core::def::{ArgCount, ArgType};
 use opsmith_core::kernel::CallInputs;
 use opsmith_core::tensor::{Extents, StrRef, Strides, row_major_strides};
 use opsmith_core::{
@@ -14,6 +14,7 @@ use super::host::TfHost;
 use super::proto;
 use super::spec::Binding;
 use super::strings::TString;
+use crate::single;
 
 /// The state of a kernel: what the node's attributes decide.
 pub(super) struct Node {
@@ -163,7 +164,7 @@ impl Given {
             let is_it = |other: &Option<String>| other.as_deref() == Some(name);
             if let Some(index) = binding.attrs.iter().position(|attr| attr == name) {
                 let def = &signature.attrs[index];
-                given.attrs[index] = Some(restored(def, read(def.ty)?));
+                given.attrs[index] = Some(single::restored(def, read(def.ty)?));
             } else if let Some(input) = binding.presence.iter().position(is_it) {
                 let AttrValue::Int(count) = read(int)? else { continue };
                 given.presence[input] = match count {
@@ -215,21 +216,5 @@ impl Given {
             }
         }
         Ok((counts, dtypes))
-    }
-}
-
-/// The default as the definition has it, where the value is what 32 bits leave of it.
-fn restored(def: &AttrDef, value: AttrValue) -> AttrValue {
-    let same = |wide: f64, single: f64| (wide as f32).to_bits() == (single as f32).to_bits();
-    match (&def.default, &value) {
-        (Some(AttrValue::Float(wide)), AttrValue::Float(single)) if same(*wide, *single) => {
-            AttrValue::Float(*wide)
-        }
-        (Some(AttrValue::Floats(wide)), AttrValue::Floats(single))
-            if wide.len() == single.len() && wide.iter().zip(single).all(|(a, b)| same(*a, *b)) =>
-        {
-            AttrValue::Floats(wide.clone())
-        }
-        _ => value,
     }
 }

@@ -153,14 +153,8 @@ fn text(bytes: &[u8]) -> Result<Arc<str>> {
     opsmith_core::attr::text(bytes)
 }
 
-/// TensorFlow keeps 32 bits. The shortest decimal is what somebody has written: 0.1 and not 0.10000000149011612.
 fn float(value: Value<'_>) -> f64 {
-    let single = value.bytes().try_into().map_or(0.0, f32::from_le_bytes);
-    if single.is_finite() {
-        format!("{single:e}").parse().unwrap_or(f64::from(single))
-    } else {
-        single.into()
-    }
+    value.bytes().try_into().map_or(0.0, |bytes| crate::single::shortest(f32::from_le_bytes(bytes)))
 }
 
 fn dtype(value: Value<'_>) -> Result<DType> {

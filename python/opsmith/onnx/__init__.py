@@ -1,0 +1,110 @@
+"""ONNX: nodes of a library's ops in models, their schemas for ONNX's own tools, and their translation when
+PyTorch exports a model.
+
+ONNX Runtime itself takes the library's file and needs nothing of this package:
+
+    >>> options = onnxruntime.SessionOptions()
+    >>> options.register_custom_ops_library("libdistances.so")
+    >>> session = onnxruntime.InferenceSession("model.onnx", options)
+
+An op is in the domain that has the library's name, in version 1, by its CamelCase name. This module imports
+`onnx`, which has to be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from onnx import NodeProto, defs, helper
+
+from opsmith._definition import Definition, Op
+from opsmith._errors import NotFoundError, UnimplementedError
+from opsmith._forks import LOADING
+from opsmith._library import Library
+from opsmith.onnx._attributes import protos
+from opsmith.onnx._schema import counts, is_packed, schema
+
+__all__ = ["left_out", "node", "register", "translations"]
+
+_registered: dict[tuple[str, str], str] = {}
+
+
+def left_out(library: Library) -> dict[str, str]:
+    """The ops that ONNX Runtime cannot have, by their CamelCase names, and why."""
+    return {op.name: op.not_in_onnx for op in _definition(library).ops if op.not_in_onnx is not None}
+
+
+def register(*libraries: Library) -> None:
+    """Tell `onnx` the schemas of the ops, so that `onnx.checker` checks their nodes and
+    `onnx.shape_inference` knows their outputs. Doing it twice is fine.
+    """
+    for library in libraries:
+        loaded = library._opsmith_loaded
+        name, native = loaded.definition.name, loaded.native
+        with LOADING:
+            for op in loaded.definition.ops:
+                if op.not_in_onnx is None and _registered.get((name, op.name)) != native.path:
+                    if (name, op.name) in _registered:
+                        defs.deregister_schema(op.name, 1, name)
+                    defs.register_schema(schema(loaded, op))
+                    _registered[name, op.name] = native.path
+
+
+def node(
+    library: Library,
+    op: str,
+    inputs: Sequence[str | Sequence[str] | None],
+    outputs: Sequence[str],
+    **attrs: Any,
+) -> NodeProto:
+    """A node of a model: an op by its name, in snake_case or CamelCase, on tensors by their names.
+
+    An input that is a list has a list of names, and one that is absent is `None`. Attributes are as in a call
+    of the op. Raises `opsmith.NotFoundError` for an unknown op, `opsmith.UnimplementedError` for one that
+    ONNX Runtime cannot have, and `opsmith.InvalidArgumentError` for an attribute that does not fit.
+    """
+    definition = _definition(library)
+    known = next((each for each in definition.ops if op in (each.name, each.snake_name)), None)
+    if known is None:
+        raise NotFoundError(f"library `{definition.name}` has no op `{op}`")
+    check(known)
+    flat, attrs = flatten(known, inputs, attrs)
+    made = helper.make_node(known.name, [name or "" for name in flat], outputs, domain=definition.name)
+    made.attribute.extend(protos(known, attrs))
+    return made
+
+
+def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
+    """What `torch.onnx.export(…, dynamo=True, custom_translation_table=…)` makes of the ops of libraries.
+
+    The schemas are registered too. An op that ONNX Runtime cannot have gives an error that says why when a
+    model with it is exported.
+    """
+    from opsmith.onnx import _translate
+
+    register(*libraries)
+    return {key: value for library in libraries for key, value in _translate.table(library._opsmith_loaded)}
+
+
+def check(op: Op) -> None:
+    """Raise `opsmith.UnimplementedError` for an op that ONNX Runtime cannot have."""
+    if op.not_in_onnx is not None:
+        raise UnimplementedError.of(op.name, None, f"is not available in ONNX: {op.not_in_onnx}")
+
+
+def flatten(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The tensors of a node one after the other, those that are absent at the end left out, and the
+    attributes with those that count the tensors of lists, where a node has to say it."""
+    flat = [each for value in inputs for each in (value if isinstance(value, list | tuple) else [value])]
+    while flat and flat[-1] is None:
+        flat.pop()
+    if is_packed(op.inputs) or len(counts(op)) > 1:
+        lists = zip(op.inputs, inputs, strict=False)
+        attrs = attrs | {arg.number_attr: len(value) for arg, value in lists if arg.number_attr is not None}
+    return flat, attrs
+
+
+def _definition(library: Library) -> Definition:
+    definition: Definition = library._opsmith_loaded.definition
+    return definition
