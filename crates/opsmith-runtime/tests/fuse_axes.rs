@@ -184,7 +184,7 @@ fn with_equals(shapes: &[&[usize]], dtype: DType, is_known: bool, has_nan: bool)
             1 if has_nan => f64::INFINITY,
             _ => random(4) as f64,
         };
-        *value = filled(&value.shape().to_vec(), dtype, || number(&mut random));
+        *value = filled(value.shape(), dtype, || number(&mut random));
     }
     fed
 }
