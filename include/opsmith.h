@@ -375,6 +375,11 @@
 #define OPSMITH_NODE_COUNT 20
 
 /**
+ * The position along the axis `operands[0]`, from 0.
+ */
+#define OPSMITH_NODE_INDEX 21
+
+/**
  * −x; this and what follows are functions of one number.
  */
 #define OPSMITH_NODE_NEG 64
@@ -815,7 +820,7 @@ typedef struct OpsmithProgram {
    */
   size_t num_nodes;
   /**
-   * For each output of the op the position of its node.
+   * For each output of the op the position of its node; that of an `int64` output has whole numbers.
    */
   const uint32_t *outputs;
   /**

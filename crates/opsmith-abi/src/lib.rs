@@ -158,6 +158,8 @@ pub const OPSMITH_NODE_FOLD_MIN: i32 = 18;
 pub const OPSMITH_NODE_FOLD_PRODUCT: i32 = 19;
 /// How many numbers the axis `operands[0]` has.
 pub const OPSMITH_NODE_COUNT: i32 = 20;
+/// The position along the axis `operands[0]`, from 0.
+pub const OPSMITH_NODE_INDEX: i32 = 21;
 /// −x; this and what follows are functions of one number.
 pub const OPSMITH_NODE_NEG: i32 = 64;
 /// eˣ.
@@ -425,7 +427,7 @@ pub struct OpsmithProgram {
     pub nodes: *const OpsmithNode,
     /// How many there are.
     pub num_nodes: usize,
-    /// For each output of the op the position of its node.
+    /// For each output of the op the position of its node; that of an `int64` output has whole numbers.
     pub outputs: *const u32,
     /// For each output the axes that it lies on, as bits.
     pub results: *const u16,

@@ -1,6 +1,6 @@
 //! What a one-body function says of its op, and the definitions that follow: the op's and its gradients'.
 
-use opsmith_body::{Axes, Graph, Id, Kind, Listing};
+use opsmith_body::{Axes, Graph, Id, Kind, Listing, Node};
 use opsmith_core::family::{Family, FamilyArgument, Like, Read, op_name};
 use opsmith_core::{
     AttrValue, DType, DeviceKind, Error, InferenceContext, KernelDef, OpDef, OpKernelConstruction,
@@ -213,7 +213,10 @@ impl Facts {
         let is_faithful = trace(construction)?.is_faithful();
         let (graph, reading) = self.derived(trace, construction, order)?;
         let family = self.family(order, &reading);
-        let Some(listing) = graph.to_listing().filter(|_| is_faithful) else { return Ok(None) };
+        // Positions are told apart as far as the numbers of a dtype do that, which each call checks.
+        let has_positions = graph.nodes().iter().any(|node| matches!(node, Node::Index(_)));
+        let listing = graph.to_listing().filter(|_| is_faithful && !has_positions);
+        let Some(listing) = listing else { return Ok(None) };
         let Listing { inputs, nodes, outputs, results } = listing;
         let input = |like| match like {
             Like::Input(input) => Some(input),

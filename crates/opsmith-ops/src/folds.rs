@@ -5,6 +5,8 @@ use std::marker::PhantomData;
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace};
 use opsmith::{Dim, Shape};
+use opsmith_body::{Axes as Lying, Axis, Expr, Index, Indexed, Listing, compose_over};
+use opsmith_core::{Program, ProgramRows};
 
 use crate::define::ops;
 use crate::elementwise::Shared;
@@ -182,6 +184,8 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
 trait Extreme: Send + Sync + 'static {
     /// Whether a number comes before the one that was found before it.
     fn is_better<T: RealNumber>(new: T, old: T) -> bool;
+    /// The position of it along an axis.
+    fn position(x: Expr, axis: Axis) -> Expr;
 }
 
 struct Greatest;
@@ -191,11 +195,17 @@ impl Extreme for Greatest {
     fn is_better<T: RealNumber>(new: T, old: T) -> bool {
         new > old
     }
+    fn position(x: Expr, axis: Axis) -> Expr {
+        x.argmax(axis).number()
+    }
 }
 
 impl Extreme for Least {
     fn is_better<T: RealNumber>(new: T, old: T) -> bool {
         new < old
+    }
+    fn position(x: Expr, axis: Axis) -> Expr {
+        x.argmin(axis).number()
     }
 }
 
@@ -241,6 +251,18 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
     }
 }
 
+/// What is computed of each row, of floats.
+fn program<E: Extreme>(construction: &OpKernelConstruction<'_>) -> Result<Option<Program>> {
+    let graph = compose_over(&[Lying::FIRST], &[Lying::NONE], |x| vec![E::position(x[0], Axis::new(0))]);
+    let is_float =
+        matches!(construction.attr("T")?, DType::Float16 | DType::BFloat16 | DType::Float32 | DType::Float64);
+    let Some(listing) = graph.to_listing().filter(|_| is_float) else { return Ok(None) };
+    let Listing { inputs, nodes, outputs, results } = listing;
+    let Axes { axes, keep } = Axes::new(construction)?;
+    let rows = Some(ProgramRows { dims: axes, keep });
+    Ok(Some(Program { inputs, nodes, outputs, results, like: vec![None], rows, ..Program::default() }))
+}
+
 fn positions<E: Extreme>(name: &str, what: &str) -> OpDef {
     OpDef::new(name)
         .attr("axes: list(int) = []")
@@ -259,6 +281,7 @@ fn positions<E: Extreme>(name: &str, what: &str) -> OpDef {
         ))
         .shape_fn(folded_shape)
         .not_differentiable()
+        .program(program::<E>)
         .kernels(opsmith::dtype::sets::REAL_NUMBER.iter().map(|&dtype| {
             KernelDef::cpu::<PositionKernel<E>>().strided().dtype_constraint("T", dtype)
         }))

@@ -45,22 +45,26 @@ fn over_axes() -> OpDef {
         .attr("space: list(int)")
         .attr("dims: list(int)")
         .attr("N: int >= 1")
-        .attr("M: int >= 1")
+        .attr("M: int >= 0")
+        .attr("P: int >= 0 = 0")
         .attr("T: {half, bfloat16, float, double}")
         .input("inputs: N * T")
         .output("outputs: M * T")
+        .output("positions: P * int64")
         .doc(
             "A function over axes of inputs that broadcast: folds, functions over several named axes, and pointwise operators before \
              and after them as one. A session puts it in the place of operators that follow each other.\n\n\
              program: As that of `Pointwise`, with the axes of each input and output as bits in the place of 1, and with folds along an \
-             axis, as in `fold_sum 1 0`, and `count 0`, the size of an axis.\n\
+             axis, as in `fold_sum 1 0`, `count 0`, the size of an axis, and `index 0`, the position along it.\n\
              space: For each dim of a space the axis that it is of, alone or with other dims; -1 of a batch.\n\
              dims: For each argument, inputs and then outputs, how many dims it has, and then which of the space these are, -1 for one \
              of size 1.\n\
              N: How many inputs there are.\n\
              M: How many outputs there are.\n\
+             P: How many there are of the program's last outputs, which are whole numbers.\n\
              inputs: Any numbers. They broadcast to the dims that are theirs, of which there may be fewer, the last ones.\n\
-             outputs: Of the sizes that all inputs broadcast to.",
+             outputs: Of the sizes that all inputs broadcast to.\n\
+             positions: The last ones, of such sizes too.",
         )
         .shape_fn(infer_axes)
         .kernels([DType::Float16, DType::BFloat16, DType::Float32, DType::Float64].map(|dtype| {
@@ -160,6 +164,20 @@ mod tests {
         let outputs = call.input_list([testing::view(&x), testing::view(&y)]).run()?;
         assert_eq!(outputs.element::<f64, Ix2>("outputs", 0)?, array![[5.0, -5.0]]);
         assert_eq!(outputs.element::<f64, Ix3>("outputs", 1)?, array![[[1.0, 2.0], [3.0, -4.0]]]);
+        Ok(())
+    }
+
+    /// The least of each row, and where it is.
+    #[test]
+    fn a_program_may_give_positions() -> Result<()> {
+        let program = "inputs 1\ninput 0\nfold_min 0 0\neq 0 1\nindex 0\nconstant 7ff0000000000000\nselect 2 3 4\n\
+                       fold_min 5 0\noutput 1 0\noutput 6 0";
+        let x = array![[3.0, 1.0, 1.0], [4.0, 5.0, -6.0]].into_dyn();
+        let call = testing::call::<OverAxes>().attr("program", program).attr("M", 1).attr("P", 1);
+        let call = call.attr("space", vec![-1, 0]).attr("dims", vec![2, 0, 1, 1, 0, 1, 0]);
+        let outputs = call.input_list([testing::view(&x)]).run()?;
+        assert_eq!(outputs.element::<f64, Ix1>("outputs", 0)?, array![1.0, -6.0]);
+        assert_eq!(outputs.element::<i64, Ix1>("positions", 0)?, array![1, 2]);
         Ok(())
     }
 

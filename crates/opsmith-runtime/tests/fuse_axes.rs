@@ -16,6 +16,11 @@ mod author {
         S::of(1.0) - (x * y).sum(k) * ((x * x).sum(k) * (y * y).sum(k) + 0.5).rsqrt()
     }
 
+    #[body("(i,k),(j,k)->(i,j)")]
+    fn squares<S: Indexed>(x: S, y: S) -> S {
+        ((x - y) * (x - y)).sum(k)
+    }
+
     /// With the rows of y first, and an attribute.
     #[body("(i,k),(j,k)->(j,i)")]
     fn turned<S: Indexed>(x: S, y: S, #[attr(default = 1.0)] gamma: S) -> S {
@@ -59,7 +64,7 @@ mod author {
 
     opsmith::library! {
         name = "axes_of_an_author",
-        ops = [cosine, turned, products, attention, both, nearest, of_five, chebyshev],
+        ops = [cosine, squares, turned, products, attention, both, nearest, of_five, chebyshev],
         embedded = true,
     }
 }
@@ -167,6 +172,80 @@ fn dims_before_the_axes_take_part() {
     }
     let both = call(graph, "Sum", &biased, &[("axes", vec![0, 3].into())]);
     assert_eq!(fed.compare(&[&both]), ["OverAxes", "Sum"]);
+}
+
+/// Whole numbers of which there are few, so that many distances are equal, and no sum is rounded; some have no number.
+fn with_equals(shapes: &[&[usize]], dtype: DType, is_known: bool, has_nan: bool) -> Fed {
+    let mut random = random();
+    let mut fed = Fed::new(shapes, dtype, is_known, &mut random);
+    for (_, value) in &mut fed.inputs {
+        let number = |random: &mut dyn FnMut(usize) -> usize| match random(60) {
+            0 if has_nan => f64::NAN,
+            1 if has_nan => f64::INFINITY,
+            _ => random(4) as f64,
+        };
+        *value = filled(value.shape(), dtype, || number(&mut random));
+    }
+    fed
+}
+
+#[test]
+fn the_positions_of_the_least_and_the_largest_are_one_with_it() {
+    let shapes: [&[usize]; 3] = [&[300, 3], &[270, 3], &[270]];
+    for case in 0..8 {
+        let dtype = [DType::Float32, DType::Float64][case % 2];
+        let fed = with_equals(&shapes, dtype, case & 2 == 0, case & 4 == 0);
+        let [x, y, of_j] = [0, 1, 2].map(|input| &fed.inputs[input].0);
+        let graph = &fed.graph;
+        for op in ["Squares", "Chebyshev"] {
+            let distance = of(graph, op, [x, y], 0);
+            let biased = (&distance.sqrt().unwrap() + of_j).unwrap();
+            for of in [&distance, &biased] {
+                for (position, axis) in [("ArgMin", 1), ("ArgMin", 0), ("ArgMax", -1), ("ArgMax", -2)] {
+                    let places = folded(graph, position, of, axis);
+                    assert_eq!(places.dtype(), DType::Int64);
+                    assert_eq!(fed.compare(&[&places]), ["OverAxes"], "{op} {position} {axis}");
+                    let places = kept(graph, position, of, vec![axis]);
+                    assert_eq!(fed.compare(&[&places]), ["OverAxes"], "{op} {position} {axis}");
+                }
+                let [places, least] = ["ArgMin", "Min"].map(|op| folded(graph, op, of, 1));
+                let farthest = folded(graph, "ArgMax", of, 1);
+                assert_eq!(fed.compare(&[&places, &least]), ["OverAxes"]);
+                assert_eq!(fed.compare(&[&farthest, &relu(graph, &least), &places]), ["OverAxes"]);
+                let double = call(graph, "Cast", &places, &[("dtype", DType::Float64.into())]);
+                assert_eq!(fed.compare(&[&double]), ["OverAxes", "Cast"]);
+            }
+            // Those of all pairs are in memory: of a position along two dims, and where others read them.
+            let all = call(graph, "ArgMin", &biased, &[("axes", vec![0, 1].into())]);
+            assert_eq!(fed.compare(&[&all]), ["OverAxes", "ArgMin"]);
+            let places = folded(graph, "ArgMin", &biased, 1);
+            assert_eq!(fed.compare(&[&biased, &places]), ["OverAxes", "ArgMin"]);
+        }
+    }
+}
+
+#[test]
+fn positions_along_dims_before_the_axes_are_one_with_it() {
+    let shapes: [&[usize]; 3] = [&[3, 1, 60, 4], &[2, 50, 4], &[2, 1, 50]];
+    let fed = with_equals(&shapes, DType::Float32, false, true);
+    let [x, y, of_j] = [0, 1, 2].map(|input| &fed.inputs[input].0);
+    let biased = (&of(&fed.graph, "Squares", [x, y], 0) - of_j).unwrap();
+    for axis in [0, 1, 2, 3] {
+        for op in ["ArgMin", "ArgMax"] {
+            assert_eq!(fed.compare(&[&folded(&fed.graph, op, &biased, axis)]), ["OverAxes"], "{op} {axis}");
+        }
+    }
+}
+
+#[test]
+fn positions_of_none_are_told_as_one_by_one() {
+    let fed = with_equals(&[&[300, 3], &[0, 3]], DType::Float64, false, false);
+    let distance = of(&fed.graph, "Squares", [&fed.inputs[0].0, &fed.inputs[1].0], 0);
+    let places = folded(&fed.graph, "ArgMin", &distance, 1);
+    let [fused, _, plain] = sessions(&fed.graph);
+    let [found, wanted] = [fused, plain].map(|session| session.run(&[&places], &fed.feeds()).unwrap_err());
+    assert!(wanted.message().contains("must have an element along the dims"), "{wanted}");
+    assert_eq!(found.message(), wanted.message());
 }
 
 #[test]

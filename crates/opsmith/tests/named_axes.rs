@@ -5,7 +5,7 @@ use opsmith::testing;
 
 /// Σⱼ exp(−γ |xᵢ − yⱼ|²) bⱼ.
 #[body("(i,k),(j,k),(j,e)->(i,e)")]
-fn gaussian_convolution<S: Scalar>(x: S, y: S, b: S, #[attr(default = 1.0)] gamma: S) -> S {
+fn gaussian_convolution<S: Indexed>(x: S, y: S, b: S, #[attr(default = 1.0)] gamma: S) -> S {
     let d = ((x - y) * (x - y)).sum(k);
     ((d * -gamma).exp() * b).sum(j)
 }

@@ -280,6 +280,7 @@ impl Graph {
         let along = |node: Node| match node {
             Node::Fold(op, _, a) => Node::Fold(op, axis, a),
             Node::Count(_) => Node::Count(axis),
+            Node::Index(_) => Node::Index(axis),
             other => other,
         };
         let values = self.values(inputs, |node, operand| of_axis(along(node), operand));

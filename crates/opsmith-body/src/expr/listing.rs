@@ -45,10 +45,11 @@ pub(crate) enum Opcode {
     Unary(Unary),
     Fold(Fold),
     Count,
+    Index,
 }
 
 /// The operations that are no functions of one number. Their positions are numbers of the C ABI: new ones come at the end.
-const OTHERS: [(&str, Opcode); 21] = [
+const OTHERS: [(&str, Opcode); 22] = [
     ("input", Opcode::Input),
     ("constant", Opcode::Constant),
     ("select", Opcode::Select),
@@ -70,6 +71,7 @@ const OTHERS: [(&str, Opcode); 21] = [
     ("fold_min", Opcode::Fold(Fold::Min)),
     ("fold_product", Opcode::Fold(Fold::Product)),
     ("count", Opcode::Count),
+    ("index", Opcode::Index),
 ];
 
 /// The number of the first function of one number.
@@ -104,13 +106,13 @@ impl Opcode {
     /// How many numbers it is computed from.
     pub(crate) fn arity(self) -> usize {
         match self {
-            Self::Input | Self::Constant | Self::Count | Self::Not | Self::Unary(_) => 1,
+            Self::Input | Self::Constant | Self::Count | Self::Index | Self::Not | Self::Unary(_) => 1,
             Self::And | Self::Or | Self::Compare(_) | Self::Binary(_) | Self::Fold(_) => 2,
             Self::Select => 3,
         }
     }
 
-    /// What a node does, and what it is computed from; none of one that is about positions.
+    /// What a node does, and what it is computed from; none of what a listing does not have.
     fn of(node: Node) -> Option<(Self, [i64; 3])> {
         let opcode = match node {
             Node::Input(position) => return Some((Self::Input, [position.into(), 0, 0])),
@@ -124,7 +126,8 @@ impl Opcode {
             Node::Unary(op, _) => Self::Unary(op),
             Node::Fold(op, axis, a) => return Some((Self::Fold(op), [a.0.into(), axis.index() as i64, 0])),
             Node::Count(axis) => return Some((Self::Count, [axis.index() as i64, 0, 0])),
-            Node::Attribute(_) | Node::Index(_) | Node::Detached(_) => return None,
+            Node::Index(axis) => return Some((Self::Index, [axis.index() as i64, 0, 0])),
+            Node::Attribute(_) | Node::Detached(_) => return None,
         };
         let mut operands = [0; 3];
         operands.iter_mut().zip(node.operands()).for_each(|(operand, id)| *operand = id.0.into());
@@ -157,6 +160,7 @@ impl Opcode {
             Self::Unary(op) => Node::Unary(op, number(0)?),
             Self::Fold(op) => Node::Fold(op, axis(1)?, number(0)?),
             Self::Count => Node::Count(axis(0)?),
+            Self::Index => Node::Index(axis(0)?),
         })
     }
 }
@@ -177,7 +181,7 @@ fn operand(id: i64, before: &[Node], is_mask: bool) -> Result<Id, String> {
 
 impl Graph {
     /// The graph in numbers, attributes with the values that they were traced with; none if it
-    /// reads positions.
+    /// has a node that listings do not have.
     pub fn to_listing(&self) -> Option<Listing> {
         let graph = self.without_detached();
         let listed = |node: &Node| {
@@ -288,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_a_later_version_adds_is_not_known() {
-        for opcode in [-1, 21, 63, 1000, i64::MIN, i64::MAX] {
+        for opcode in [-1, 22, 63, 1000, i64::MIN, i64::MAX] {
             let nodes = vec![[0, 0, 0, 0], [opcode, 0, 0, 0]];
             let listing = Listing { inputs: vec![1], nodes, outputs: vec![1], results: vec![1] };
             assert_eq!(Graph::from_listing(&listing), Ok(None));

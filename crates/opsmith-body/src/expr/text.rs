@@ -4,7 +4,7 @@ use crate::expr::graph::Graph;
 use crate::expr::listing::{Listing, Opcode};
 
 impl Graph {
-    /// The graph as text, which [`parse`](Self::parse) reads; none if it reads positions.
+    /// The graph as text, which [`parse`](Self::parse) reads; none if it has no [listing](Self::to_listing).
     ///
     /// The first line says of each input on which axes it lies, as bits. Each node is a line: a word, and the numbers of the nodes
     /// that it is computed from; an output is the number of a node, and its axes. Attributes have the values that they were traced
@@ -87,8 +87,8 @@ fn read(listing: &mut Listing, line: &str) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::axes::Axes;
-    use crate::expr::{Expr, compose};
+    use crate::axes::{Axes, Axis};
+    use crate::expr::{Expr, compose, compose_over};
     use crate::rows::{Each, trace_rows};
     use crate::scalar::Scalar;
 
@@ -118,6 +118,18 @@ mod tests {
         let read = Graph::parse(&text).unwrap();
         assert_eq!((read.nodes(), read.outputs()), (rows.nodes(), rows.outputs()));
         assert_eq!(read.to_text().unwrap(), text);
+    }
+
+    #[test]
+    fn positions_are_written_and_read() {
+        use crate::indexed::{Index as _, Indexed as _};
+
+        let nearest =
+            compose_over(&[Axes::at(&[0, 1])], &[Axes::FIRST], |x| vec![x[0].argmin(Axis::new(1)).number()]);
+        let text = nearest.to_text().unwrap();
+        assert!(text.contains("\nindex 1\n"), "{text}");
+        let read = Graph::parse(&text).unwrap();
+        assert_eq!((read.to_text().unwrap(), read.position_axes(0)), (text, Axes::of(Axis::new(1))));
     }
 
     #[test]

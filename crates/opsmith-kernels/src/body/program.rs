@@ -15,8 +15,8 @@ const MOST: usize = 64;
 /// The op has a string attribute `program`, the text that [`Graph::to_text`] gives; `space`, a list of ints, for each dim of a space
 /// the axis of the graph that it is of, alone or with other dims, -1 of a batch; `dims`, a list of ints, for each argument, inputs and
 /// then outputs, how many dims it has and which of the space these are, -1 for one of size 1. It has one list of inputs of dtype `T`,
-/// one for each input of the graph, which broadcast and may have fewer dims, the last ones; and one list of outputs of dtype `T`, one for
-/// each output.
+/// one for each input of the graph, which broadcast and may have fewer dims, the last ones; and a list of outputs of dtype `T` and one of
+/// positions, of int64, which are the outputs of the graph.
 pub struct AxesKernel {
     runner: Runner,
     /// The axis of each dim of the space.
@@ -64,7 +64,8 @@ impl OpKernel for AxesKernel {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let inputs = context.input_list(0)?;
-        let wanted: SmallVec<[usize; 8]> = (0..context.output_count(0)?).collect();
+        let numbers = context.output_count(0)?;
+        let wanted: SmallVec<[usize; 8]> = (0..numbers + context.output_count(1)?).collect();
         let (given, expected) =
             ((inputs.len(), wanted.len()), (self.num_inputs, self.dims.len() - self.num_inputs));
         ensure!(
@@ -86,14 +87,18 @@ impl OpKernel for AxesKernel {
         };
         let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
         for (argument, input) in inputs.iter().enumerate() {
-            placed.push(self.placed(argument, input.data_ptr().cast_mut(), input.layout()));
+            let data = input.data_ptr().cast_mut();
+            placed.push(self.placed(argument, data, input.layout(), Kind::Number));
         }
         for &output in &wanted {
             let argument = self.num_inputs + output;
             let shape: Extents =
                 self.dims[argument].iter().map(|dim| dim.map_or(1, |dim| all[dim])).collect();
-            let view = context.allocate_output_at(0, output, &shape)?;
-            placed.push(self.placed(argument, view.data_ptr(), view.layout()));
+            let (view, kind) = match output.checked_sub(numbers) {
+                None => (context.allocate_output_at(0, output, &shape)?, Kind::Number),
+                Some(position) => (context.allocate_output_at(1, position, &shape)?, Kind::Index),
+            };
+            placed.push(self.placed(argument, view.data_ptr(), view.layout(), kind));
         }
         let dim = |(&size, &axis): (&usize, &Option<usize>)| Dim { size, axis };
         let dims: SmallVec<[Dim; 8]> = all.iter().zip(&self.space).map(dim).collect();
@@ -174,7 +179,7 @@ impl AxesKernel {
     }
 
     /// An argument with its strides along all dims, 0 where it is repeated.
-    fn placed(&self, argument: usize, data: *mut u8, layout: Layout<'_>) -> Placed {
+    fn placed(&self, argument: usize, data: *mut u8, layout: Layout<'_>, kind: Kind) -> Placed {
         let mut strides = Strides::from_elem(0, self.space.len());
         // What is empty has its dims too, whatever its strides are.
         let is_empty = layout.shape.contains(&0);
@@ -184,6 +189,6 @@ impl AxesKernel {
                 strides[dim] = if is_empty { 1 } else { stride };
             }
         }
-        Placed::new(data, layout.shape, Kind::Number, strides)
+        Placed::new(data, layout.shape, kind, strides)
     }
 }

@@ -6,10 +6,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::parse::{ParseStream, Parser};
 use syn::visit_mut::{VisitMut, visit_expr_call_mut, visit_expr_method_call_mut, visit_pat_ident_mut};
-use syn::{
-    Error, Expr, ExprCall, ExprMethodCall, GenericParam, Ident, ItemFn, LitStr, PatIdent, Result, Token,
-    Type, TypeParamBound,
-};
+use syn::{Error, Expr, ExprCall, ExprMethodCall, Ident, ItemFn, LitStr, PatIdent, Result, Token, Type};
 
 use super::axes::Axes;
 use super::expand::{call, expand as expand_one_body};
@@ -50,10 +47,9 @@ fn number(generic: &Ident, ty: &Type) -> Option<Number> {
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let (signature, options) = signature.parse2(options)?;
-    let mut function: ItemFn = syn::parse2(item)
+    let function: ItemFn = syn::parse2(item)
         .map_err(|error| Error::new(error.span(), format!("#[body] belongs on a function: {error}")))?;
     let axes = Axes::read(&signature)?;
-    bound(&mut function);
     let (mut body, options, mut function) = read(&FAMILY, options, quote!(#function))?;
     axes.check(&body, &signature)?;
     check(&mut body, &options, &function)?;
@@ -75,21 +71,6 @@ fn signature(input: ParseStream<'_>) -> Result<(LitStr, TokenStream)> {
         input.parse::<Token![,]>()?;
     }
     Ok((text, input.parse()?))
-}
-
-/// `S: Scalar` stands for `S: Indexed`, whose folds the function may use.
-fn bound(function: &mut ItemFn) {
-    for param in &mut function.sig.generics.params {
-        let GenericParam::Type(param) = param else { continue };
-        for bound in &mut param.bounds {
-            if let TypeParamBound::Trait(path) = bound
-                && path.path.is_ident("Scalar")
-            {
-                let place = path.path.segments[0].ident.span();
-                path.path = syn::parse_quote_spanned!(place=> ::opsmith::Indexed);
-            }
-        }
-    }
 }
 
 /// Positions and truth values are not differentiated, and are in an op of their own. The dtype of an op is that of its numbers.

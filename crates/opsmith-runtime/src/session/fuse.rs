@@ -264,11 +264,11 @@ impl<'a> Regions<'a> {
 
     /// What a step computes, if it may be part of a region or a chain.
     fn program(&self, step: &Step) -> Result<Option<Arc<OpProgram>>> {
-        let (Action::Call { op, attrs, device: None, .. }, Some(known)) = (&step.action, self.may_fuse(step))
+        let (Action::Call { op, attrs, device: None, .. }, Some(dtype)) = (&step.action, self.floats(step))
         else {
             return Ok(None);
         };
-        let program = op.program(attrs, known.dtype)?;
+        let program = op.program(attrs, dtype)?;
         Ok(program.filter(|program| {
             program.graph.input_count() == step.inputs.len() && program.like.len() == step.outputs.len()
         }))
@@ -276,19 +276,31 @@ impl<'a> Regions<'a> {
 
     /// What the first output of a step is, if as far as its tensors go it may be part of a region.
     fn may_fuse(&self, step: &Step) -> Option<Known> {
+        let dtype = self.floats(step)?;
+        let mut outputs = step.outputs.iter().flatten().map(|&slot| &self.slots.known[slot]);
+        let is_float = outputs.clone().all(|output| output.dtype == dtype);
+        outputs.next().filter(|first| is_float && first.shape.dims().is_some()).cloned()
+    }
+
+    /// The dtype of the floats of a step that may be part of a region or a chain, which may give positions too.
+    fn floats(&self, step: &Step) -> Option<DType> {
         let node = &step.node;
         if !node.is_pure() || !node.controls.is_empty() || node.counts.iter().any(|&count| count > 1) {
             return None;
         }
-        let outputs = node.outputs.iter().zip(&step.outputs).filter(|(_, slot)| slot.is_some());
-        let known = outputs.map(|(known, _)| known).next()?.clone();
-        let is_float = matches!(known.dtype, DType::Float32 | DType::Float64) && known.shape.dims().is_some();
+        let known = |slot: &Slot| &self.slots.known[*slot];
         let mut inputs = step.inputs.iter().flatten();
-        let fits = inputs.clone().all(|&slot| {
-            let input = &self.slots.known[slot];
-            input.dtype == known.dtype && input.shape.dims().is_some()
-        });
-        (is_float && fits && inputs.any(|&slot| self.single(slot).is_none())).then_some(known)
+        let dtype = known(inputs.clone().next()?).dtype;
+        let is_float = matches!(dtype, DType::Float32 | DType::Float64);
+        let is_own = |slot: &Slot| known(slot).dtype == dtype && known(slot).shape.dims().is_some();
+        let is_made = |slot: &Slot| known(slot).dtype == dtype || self.gives_positions(*slot);
+        let fits = inputs.clone().all(is_own) && step.outputs.iter().flatten().all(is_made);
+        (is_float && fits && inputs.any(|&slot| self.single(slot).is_none())).then_some(dtype)
+    }
+
+    /// Whether what is made is a position, a whole number of a program.
+    fn gives_positions(&self, slot: Slot) -> bool {
+        self.slots.known[slot].dtype == DType::Int64
     }
 
     /// The number that is the same in each run. One that has dims may give what is computed from it more dims.
@@ -399,6 +411,9 @@ impl<'a> Regions<'a> {
         (num_inputs, outputs): (usize, &[Slot]),
     ) -> Node {
         let last = &steps[steps.len() - 1].node;
+        let positions = outputs.iter().filter(|&&slot| self.gives_positions(slot)).count();
+        let mut output_counts = vec![outputs.len() - positions, positions];
+        output_counts.truncate(op.signature().outputs.len());
         Node {
             name: format!("{} and {} before it", last.name, steps.len() - 1),
             kind: Kind::Call { op: op.clone(), attrs: attrs.clone() },
@@ -406,7 +421,7 @@ impl<'a> Regions<'a> {
             counts: vec![num_inputs],
             controls: vec![],
             outputs: outputs.iter().map(|&slot| self.slots.known[slot].clone()).collect(),
-            output_counts: vec![outputs.len()],
+            output_counts,
             place: last.place.clone(),
             device: last.device,
         }

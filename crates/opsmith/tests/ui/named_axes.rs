@@ -79,4 +79,9 @@ fn nameless<S: Indexed>(x: S) -> (S, S) {
     (x.sum(j), x.amax(j))
 }
 
+#[body("(i,j)->(i)")]
+fn other_bound<S: Scalar>(x: S) -> S {
+    x.sum(j)
+}
+
 fn main() {}

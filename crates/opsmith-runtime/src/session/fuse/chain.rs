@@ -368,7 +368,8 @@ impl Linked<'_> {
     /// The steps as one, if that computes nothing twice.
     fn built(&self) -> Option<Built> {
         let regions = self.chain.regions;
-        let outputs = outputs(self.links.iter().map(|link| self.step(link)), regions.slots.readers);
+        let mut outputs = outputs(self.links.iter().map(|link| self.step(link)), regions.slots.readers);
+        outputs.sort_by_key(|&slot| regions.gives_positions(slot));
         let dims = |slot: &Slot| self.chain.lies[slot].iter().flatten().copied().collect::<BTreeSet<_>>();
         let free = dims(outputs.first()?);
         let inputs = self.inputs();
@@ -382,7 +383,7 @@ impl Linked<'_> {
         let fits = known.map(|known| shapes.fit(&known.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         let lies = inputs.iter().map(|source| &source.lie);
         let lies = lies.chain(outputs.iter().map(|slot| &self.chain.lies[slot]));
-        let attrs = self.attrs(&self.graph(&inputs, &outputs), lies, outputs.len())?;
+        let attrs = self.attrs(&self.graph(&inputs, &outputs), lies, &outputs)?;
         let (members, inputs) = (self.links.iter().map(|link| link.index).collect(), slots);
         let is_proven = fits == Some(true);
         (fits != Some(false)).then_some(Built {
@@ -401,16 +402,18 @@ impl Linked<'_> {
         &self,
         graph: &Graph,
         lies: impl Iterator<Item = &'l Lie>,
-        outputs: usize,
+        outputs: &[Slot],
     ) -> Option<Arc<[(String, AttrValue)]>> {
         let number = |position: Option<usize>| position.map_or(-1, |position| position as i64);
         let dims = lies
             .flat_map(|lie| std::iter::once(lie.len() as i64).chain(lie.iter().map(move |dim| number(*dim))));
         let space: Vec<i64> =
             (0..self.chain.batch + self.chain.axes).map(|dim| number(self.axis(dim))).collect();
+        let positions = outputs.iter().filter(|&&slot| self.chain.regions.gives_positions(slot)).count();
         let attrs: Vec<(String, AttrValue)> = vec![
             ("program".to_owned(), graph.to_text()?.into()),
-            ("M".to_owned(), (outputs as i64).into()),
+            ("M".to_owned(), ((outputs.len() - positions) as i64).into()),
+            ("P".to_owned(), (positions as i64).into()),
             ("space".to_owned(), space.into()),
             ("dims".to_owned(), dims.collect::<Vec<i64>>().into()),
         ];
@@ -433,6 +436,7 @@ impl Linked<'_> {
             arguments: self.chain.arguments().into_iter().zip(named).map(argument).collect(),
             others: others.collect(),
             folded: self.links.iter().filter_map(|link| link.fold).collect(),
+            has_positions: self.links.iter().any(|link| gives_position(&link.program)),
             free,
         }
     }
@@ -476,7 +480,12 @@ fn is_forward(step: &Step, program: &OpProgram) -> bool {
         && step.inputs.iter().all(Option::is_some)
 }
 
-/// Whether a step folds its one input in one pass, and gives nothing but what is folded.
+/// Whether a function of rows gives a position along a row.
+fn gives_position(program: &OpProgram) -> bool {
+    program.rows.is_some() && !program.graph.position_axes(0).is_empty()
+}
+
+/// Whether a step folds its one input in one pass, or two to find a position, and gives nothing but what is folded.
 fn folds_once(step: &Step, program: &OpProgram) -> bool {
     let graph = &program.graph;
     let mut folds: Vec<usize> = Vec::new();
@@ -489,5 +498,5 @@ fn folds_once(step: &Step, program: &OpProgram) -> bool {
     is_one
         && is_forward(step, program)
         && outputs.all(|(slot, axes)| slot.is_none() || axes.is_empty())
-        && folds.iter().all(|folds| *folds <= 1)
+        && folds.iter().all(|folds| *folds <= 1 + usize::from(gives_position(program)))
 }

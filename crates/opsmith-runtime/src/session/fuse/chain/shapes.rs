@@ -9,6 +9,9 @@ use super::Lie;
 /// So many rows of what is folded are enough for threads and vectors. It is the same for any number of threads, which may change no bit.
 const LEAST_ROWS: usize = 256;
 
+/// The positions that all numbers tell apart: those of float32.
+const MOST_POSITIONS: usize = 1 << 24;
+
 /// What of its inputs has to be in a run.
 pub(in crate::session::fuse) struct Shapes {
     pub(super) batch: usize,
@@ -19,6 +22,8 @@ pub(in crate::session::fuse) struct Shapes {
     pub(super) axes: usize,
     /// The dims that steps after the op fold.
     pub(super) folded: BTreeSet<usize>,
+    /// Whether a position along one is looked for.
+    pub(super) has_positions: bool,
     /// The dims that what it gives has.
     pub(super) free: BTreeSet<usize>,
 }
@@ -57,9 +62,10 @@ impl Shapes {
         let all = count(&mut self.free.union(&self.folded).map(|&dim| sizes[dim]));
         // What has no more numbers than an input is computed apart from what folds it, and in memory all the same; of
         // few more it takes longer to fold them here.
+        let are_told = !self.has_positions || self.folded.iter().all(|&dim| sizes[dim] <= MOST_POSITIONS);
         let is_much = shapes.iter().all(|shape| count(&mut shape.iter().copied()) < all / 2);
         // Folds of nothing are left to whoever knows them.
-        !sizes.contains(&0) && (self.folded.is_empty() || rows >= LEAST_ROWS && is_much)
+        !sizes.contains(&0) && are_told && (self.folded.is_empty() || rows >= LEAST_ROWS && is_much)
     }
 
     fn lie(&self, shapes: &[&[usize]], sizes: &[usize]) -> bool {
