@@ -157,19 +157,25 @@ def _check(op: Op, inputs: Groups) -> None:
         for at, x in enumerate(group or ()):
             if not isinstance(x, da.Array):
                 continue
-            name = f"{op.name}: input `{arg.name}[{at}]`" if arg.is_list else f"{op.name}: input `{arg.name}`"
+            name = f"input `{arg.name}[{at}]`" if arg.is_list else f"input `{arg.name}`"
             if any(math.isnan(size) for size in x.shape):
-                raise InvalidArgumentError(
-                    f"{name} has chunks of unknown sizes: call `.compute_chunk_sizes()` on it before"
+                raise InvalidArgumentError.of(
+                    op.name,
+                    arg.name,
+                    f"{name} has chunks of unknown sizes: call `.compute_chunk_sizes()` on it before",
                 )
             kind = type(x._meta)
             if kind.__name__ == "MaskedArray":
-                raise InvalidArgumentError(
-                    f"{name} is of masked arrays, whose masks would be lost; pass `da.ma.filled(array)`"
+                raise InvalidArgumentError.of(
+                    op.name,
+                    arg.name,
+                    f"{name} is of masked arrays, whose masks would be lost; pass `da.ma.filled(array)`",
                 )
             if not issubclass(kind, np.ndarray):
-                raise InvalidArgumentError(
-                    f"{name} is of chunks of type {kind.__name__}, and must be of NumPy arrays"
+                raise InvalidArgumentError.of(
+                    op.name,
+                    arg.name,
+                    f"{name} is of chunks of type {kind.__name__}, and must be of NumPy arrays",
                 )
 
 

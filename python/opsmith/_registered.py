@@ -62,9 +62,8 @@ def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Ca
 
     def register(function: _F) -> _F:
         if not callable(function):
-            raise InvalidArgumentError(
-                f"{definition.name}: its gradient must be a function, got {function!r}"
-            )
+            text = f"its gradient must be a function, got {function!r}"
+            raise InvalidArgumentError.of(definition.name, None, text)
         with LOADING:
             if key in _registered and not replace:
                 raise AlreadyExistsError(

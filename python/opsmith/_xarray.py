@@ -105,9 +105,11 @@ class _Call:
         complete = [f"{arg.name}_{at}" if name is None else name for at, name in enumerate(dims)]
         twice = next((name for name in complete if complete.count(name) > 1), None)
         if twice is not None:
-            raise InvalidArgumentError(
-                f"{self._op.name}: output `{arg.name}` would have the dim `{twice}` twice; rename that "
-                "of one input by `.rename`, or pass `.data`"
+            raise InvalidArgumentError.of(
+                self._op.name,
+                arg.name,
+                f"output `{arg.name}` would have the dim `{twice}` twice; rename that of one input by "
+                "`.rename`, or pass `.data`",
             )
         result = xr.DataArray(tensor, dims=complete)
         # It would take the name of Dask's array.
@@ -139,10 +141,12 @@ class _Call:
             elif _labels_differ(name, first[2], x):
                 why = f"are both `{name}`, with different labels"
             if why:
-                raise InvalidArgumentError(
-                    f"{self._op.name}: the dims of `{first[0]}` and `{argument}` that go together {why}; "
+                raise InvalidArgumentError.of(
+                    self._op.name,
+                    None,
+                    f"the dims of `{first[0]}` and `{argument}` that go together {why}; "
                     "dims go by their positions: use `.transpose`, `.rename` or `xarray.align`, "
-                    "or pass `.data`"
+                    "or pass `.data`",
                 )
         return None if first is None else first[1]
 
@@ -168,9 +172,11 @@ class _Call:
             ]
             both = isinstance(x, xr.DataArray) and isinstance(y, xr.DataArray)
             if both and x.dims[dim] == y.dims[other] and _labels_differ(x.dims[dim], x, y):
-                raise InvalidArgumentError(
-                    f"{self._op.name}: `{first}` and `{second}` have different labels along `{x.dims[dim]}`; "
-                    "use `xarray.align`, or pass `.data`"
+                raise InvalidArgumentError.of(
+                    self._op.name,
+                    None,
+                    f"`{first}` and `{second}` have different labels along `{x.dims[dim]}`; "
+                    "use `xarray.align`, or pass `.data`",
                 )
         return sources
 

@@ -210,17 +210,15 @@ class _Inputs:
         if isinstance(given, Mapping):
             unknown = given.keys() - {arg.name for arg in defs}
             if unknown:
-                raise InvalidArgumentError(
-                    f"{self.op.name}: `inputs` gave {sorted(unknown)}, which it has not"
-                )
+                text = f"`inputs` gave {sorted(unknown)}, which it has not"
+                raise InvalidArgumentError.of(self.op.name, None, text)
             given = [given.get(arg.name) for arg in defs]
         elif len(defs) == 1 and not isinstance(given, tuple):
             given = (given,)
         if len(given) != len(defs):
             names = ", ".join(arg.name for arg in defs)
-            raise InvalidArgumentError(
-                f"{self.op.name}: takes {len(defs)} inputs ({names}), `inputs` gave {len(given)}"
-            )
+            text = f"takes {len(defs)} inputs ({names}), `inputs` gave {len(given)}"
+            raise InvalidArgumentError.of(self.op.name, None, text)
         return [_plain_list(arg, value) for arg, value in zip(defs, given, strict=True)]
 
 

@@ -344,6 +344,14 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
     if error.is_null() {
         return Ok(());
     }
+    // SAFETY: the size is the first field of any version.
+    let size = unsafe { (&raw const (*error).size).read() };
+    if size < size_of::<OpsmithError>() {
+        return Err(Error::internal(format!(
+            "a library gave an error of {size} bytes, {} are expected: it was built by another version of Opsmith",
+            size_of::<OpsmithError>()
+        )));
+    }
     // SAFETY: the ABI's errors have at least these fields, and texts that are null or end in a NUL.
     let (code, [op, argument, text]) = unsafe {
         let OpsmithError { code, op, argument, text, .. } = *error;

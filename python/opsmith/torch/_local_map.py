@@ -194,7 +194,7 @@ class _Mapped:
         raise self._error(self._mistake(ways, given, mesh_dim))
 
     def _error(self, text: str) -> InvalidArgumentError:
-        return InvalidArgumentError(f"{self._op.name}: {text}")
+        return InvalidArgumentError.of(self._op.name, None, text)
 
     def _position(self, position: int, x: Any, mesh_dim: int) -> int | None:
         from torch.distributed.tensor import Shard

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::axes::Axes;
 use crate::expr::graph::{Argument, Graph};
-use crate::expr::nest::{Place, is_dear};
+use crate::expr::nest::Place;
 use crate::expr::node::{Binary, Fold, Id, Node};
 
 /// Either side of a product, and what is summed, has at least so many numbers.
@@ -16,11 +16,6 @@ const LEAST: usize = 1 << 18;
 /// number of which is read from memory: that many numbers are one, and so many are summed.
 const LEAST_FACTOR: usize = 1 << 18;
 const LEAST_SUMMED: usize = 1 << 8;
-
-/// A factor with a function such as an exponential is computed once rather than for each number of the other side, where that has so many and
-/// the product so many multiplications. Of many small products each takes longer than that saves.
-const LEAST_AGAIN: usize = 16;
-const LEAST_DEAR: usize = 1 << 12;
 
 /// A graph cut at its products of matrices.
 pub struct Products {
@@ -70,8 +65,6 @@ struct Finder<'a> {
     /// Of the inputs, and behind those of the outputs, that products can read and write where they lie, the axes along which they are dense.
     dense: &'a [Option<Axes>],
     axes: Vec<Axes>,
-    /// Whether each node is computed by functions that cost more than to read a number, but for folds.
-    dear: Vec<bool>,
     /// How often each node is an operand or an output.
     uses: Vec<usize>,
     /// How many numbers the largest argument has: what goes through memory has no more.
@@ -107,17 +100,12 @@ impl Finder<'_> {
             shared: both.minus(summed),
         };
         let counts = [found.sides[0], found.sides[1], summed].map(|axes| self.count(axes));
-        let all = counts.into_iter().fold(1, usize::saturating_mul);
-        let is_again = |factor: Id, other: usize| {
-            self.dear[factor.index()] && counts[other] >= LEAST_AGAIN && all >= LEAST_DEAR
-        };
-        let saves = self.count(found.shared) == 1 && (is_again(a, 1) || is_again(b, 0));
-        let is_large = saves || counts.iter().all(|count| *count >= LEAST_SIDE) && all >= LEAST;
-        let is_large = is_large && self.count(found.shared) > 0;
+        let is_large = counts.iter().all(|count| *count >= LEAST_SIDE)
+            && counts.into_iter().fold(1, usize::saturating_mul) >= LEAST
+            && self.count(found.shared) > 0;
         let is_along = |id: Id| self.dense(id).is_some_and(|dense| !dense.both(summed).is_empty());
         let largest = self.count(of_a).max(self.count(of_b));
-        let pays =
-            saves || !(is_along(a) && is_along(b)) || largest >= LEAST_FACTOR && counts[2] >= LEAST_SUMMED;
+        let pays = !(is_along(a) && is_along(b)) || largest >= LEAST_FACTOR && counts[2] >= LEAST_SUMMED;
         let fits = |id: &Id| self.dense(*id).is_some() || self.count(self.axes[id.index()]) <= self.most;
         (summed.is_within(both) && is_large && pays && [id, a, b].iter().all(fits)).then_some(found)
     }
@@ -173,24 +161,11 @@ impl Graph {
         let mut uses = vec![0; graph.nodes.len()];
         let operands = graph.nodes.iter().flat_map(|node| node.operands());
         operands.chain(graph.outputs.iter().copied()).for_each(|id| uses[id.index()] += 1);
-        let dear = graph.dear();
-        let mut finder = Finder { axes: graph.axes(), dear, graph: &graph, sizes, dense, uses, most: 0 };
+        let mut finder = Finder { axes: graph.axes(), graph: &graph, sizes, dense, uses, most: 0 };
         let arguments = graph.input_axes().chain(graph.output_axes());
         finder.most = arguments.map(|axes| finder.count(axes)).max().unwrap_or(0);
         let (products, read) = finder.all();
         (!products.is_empty()).then(|| Cut::new(&finder, products, &read).parts())
-    }
-}
-
-impl Graph {
-    /// Whether each node is computed by functions that cost more than to read a number, but for folds.
-    fn dear(&self) -> Vec<bool> {
-        let mut found: Vec<bool> = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            let of_operands = node.operands().any(|id| found[id.index()]);
-            found.push(!matches!(node, Node::Fold(..)) && (is_dear(*node) || of_operands));
-        }
-        found
     }
 }
 

@@ -180,7 +180,7 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
                     "axis `{}`, dim {place} of `{name}` (shape {shape}), must be {size}",
                     arguments.axes[axis]
                 );
-                context.assume_equal(size, &dim, message)?;
+                context.assume_equal(size, &dim, message).map_err(|error| error.naming(&name))?;
             }
             match &seen[axis] {
                 None => seen[axis] = Some((name.clone(), shape.clone(), place, dim)),
@@ -256,12 +256,12 @@ fn infer_sums(context: &mut InferenceContext<'_>, arguments: &Arguments, sizes: 
             for &axis in *parts {
                 sum = context.add(&sum, sizes[axis].clone())?;
             }
-            let name = &context.signature().inputs[input].name;
+            let name = context.signature().inputs[input].name.clone();
             let message = format!(
                 "dim {place} of `{name}` (shape {shape}) must be {}",
                 sum_of(parts, arguments, sizes)
             );
-            context.assume_equal(&given, &sum, message)?;
+            context.assume_equal(&given, &sum, message).map_err(|error| error.naming(&name))?;
         }
     }
     Ok(())

@@ -151,7 +151,7 @@ impl Programs {
         unsafe { self.run_on::<T>(&context.compute(), space, wanted, placed, true) }
     }
 
-    /// The same on some threads ; as machine code only if that is allowed, for tests compare.
+    /// The same on some threads, as machine code only if that is allowed, for tests compare.
     ///
     /// # Safety
     /// As [`run`](Self::run).

@@ -269,6 +269,11 @@ impl Block {
     pub(crate) fn data(&self) -> NonNull<u8> {
         self.data
     }
+
+    /// How many bytes it has.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
 }
 
 impl Drop for Block {

@@ -133,6 +133,9 @@ fn tensors_go_in_and_come_out_as_they_are() {
         there.to(Device::CPU).unwrap().view::<f32, Ix2>().unwrap(),
         array![[1., 4.], [2., 5.], [3., 6.]]
     );
+    let turned = there.transpose(&[1, 0]).unwrap();
+    let turned = turned.to(Device::CPU).unwrap();
+    assert_eq!(turned.view::<f32, Ix2>().unwrap(), array![[1., 2., 3.], [4., 5., 6.]]);
     let none = Tensor::zeros(DType::Float64, &[0, 3]).unwrap();
     assert_eq!(none.to_cuda(&device).unwrap().to(Device::CPU).unwrap().shape(), [0, 3]);
     let one = Tensor::from_slice(&[7i64], &[]).unwrap();

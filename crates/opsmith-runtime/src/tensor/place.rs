@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{DType, Device, DeviceKind, Error, Result, ensure};
+use opsmith_core::{DType, Device, DeviceKind, Error, Result, bail, ensure};
 
 use super::{Tensor, byte_size};
 use crate::buffer::{self, Buffer};
@@ -74,22 +74,30 @@ impl Tensor {
         let Some(device) = tensors.first().and_then(|tensor| tensor.cuda_device()) else {
             return Ok(tensors.iter().map(|&tensor| tensor.clone()).collect());
         };
-        let mut made = Vec::with_capacity(tensors.len());
-        for tensor in tensors {
-            ensure!(
-                tensor.device() == device.device() && tensor.is_contiguous(),
-                InvalidArgument,
-                "a tensor is copied from {} without gaps, got {tensor:?}",
-                device.device()
-            );
-            let block = buffer::Block::new(byte_size(tensor.dtype, &tensor.shape)?)?;
-            made.push(Tensor::own(block, tensor.dtype, &tensor.shape));
+        let (mut made, mut copies) = (Vec::with_capacity(tensors.len()), Vec::with_capacity(tensors.len()));
+        for &tensor in tensors {
+            let Buffer::Device(block) = &tensor.buffer else {
+                bail!(Internal, "a tensor on {} is not there", device.device());
+            };
+            // Of a part, or one whose dims changed places, all is copied that its elements lie in.
+            let is_whole = tensor.is_contiguous();
+            let (data, bytes) = match is_whole {
+                true => (tensor.data, tensor.num_bytes()),
+                false => (block.data().as_ptr(), block.size()),
+            };
+            let mut copy = Tensor::own(buffer::Block::new(bytes)?, tensor.dtype, &tensor.shape);
+            copies.push((copy.data, data, bytes));
+            if !is_whole {
+                copy.data = copy.data.wrapping_add(tensor.data as usize - data as usize);
+                copy.strides = tensor.strides.clone();
+            }
+            made.push(copy);
         }
-        let started = tensors.iter().zip(&made).try_for_each(|(from, to)| {
-            let Some(data) = NonNull::new(from.data) else { return Ok(()) };
-            // SAFETY: the tensor is new and nobody else's, both have as many bytes, and it is waited for below. Nobody reads it
+        let started = copies.into_iter().try_for_each(|(to, from, bytes)| {
+            let Some(from) = NonNull::new(from) else { return Ok(()) };
+            // SAFETY: the memory is new and nobody else's, both have so many bytes, and it is waited for below. Nobody reads it
             // before.
-            unsafe { device.allocator().raw().copy_out(to.data, data, from.num_bytes()) }
+            unsafe { device.allocator().raw().copy_out(to, from, bytes) }
         });
         // Also where one did not start: others write to what was made here.
         device.wait()?;
