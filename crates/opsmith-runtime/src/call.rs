@@ -344,20 +344,23 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
     if error.is_null() {
         return Ok(());
     }
-    // SAFETY: the size is the first field of any version.
-    let size = unsafe { (&raw const (*error).size).read() };
-    if size < size_of::<OpsmithError>() {
-        return Err(Error::internal(format!(
-            "a library gave an error of {size} bytes, {} are expected: it was built by another version of Opsmith",
-            size_of::<OpsmithError>()
-        )));
-    }
-    // SAFETY: the ABI's errors have at least these fields, and texts that are null or end in a NUL.
-    let (code, [op, argument, text]) = unsafe {
-        let OpsmithError { code, op, argument, text, .. } = *error;
-        let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy().into_owned();
-        (code, [op, argument, text].map(|text| (!text.is_null()).then(|| own(text))))
+    // SAFETY: an error begins with its size, and one of this version has texts that are null or end in a NUL.
+    let told = unsafe {
+        let size = (&raw const (*error).size).read();
+        if size < size_of::<OpsmithError>() {
+            Err(size)
+        } else {
+            let OpsmithError { code, op, argument, text, .. } = *error;
+            let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy().into_owned();
+            Ok((code, [op, argument, text].map(|text| (!text.is_null()).then(|| own(text)))))
+        }
     };
+    let (code, [op, argument, text]) = told.map_err(|size| {
+        let expected = size_of::<OpsmithError>();
+        Error::internal(format!(
+            "a library gave an error of {size} bytes, expected {expected}: it was built by another version of Opsmith"
+        ))
+    })?;
     let mut ours = Error::new(Code::from_i32(code), text.unwrap_or_else(|| "no text".to_owned()));
     if let Some(argument) = argument {
         ours = ours.naming(&argument);
