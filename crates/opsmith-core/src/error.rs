@@ -172,6 +172,14 @@ impl Error {
         &self.0.text
     }
 
+    /// What is wrong, without the op, with what the error happened in before it: the file, say, or an op that called this one.
+    pub fn text_within(&self) -> Cow<'_, str> {
+        match self.0.context.is_empty() {
+            true => Cow::Borrowed(&self.0.text),
+            false => Cow::Owned(format!("{}{}", self.0.context, self.0.text)),
+        }
+    }
+
     /// The whole message without the code: the op, and then the text.
     pub fn message(&self) -> String {
         self.message_with(|op| op.to_owned())

@@ -92,9 +92,10 @@ fn one_side() {
         graph.save(&path).unwrap();
         ("old", graph)
     } else {
-        ("new", Graph::load(&path, &[library(&pair.new)]).unwrap())
+        ("new", Graph::load(&path, &[library(&pair.new)]).unwrap_or_else(|error| panic!("{error}")))
     };
-    fs::write(folder.join(side), report(&graph, &pair.old, &calls).unwrap()).unwrap();
+    let report = report(&graph, &pair.old, &calls).unwrap_or_else(|error| panic!("{error}"));
+    fs::write(folder.join(side), report).unwrap();
 }
 
 /// A call of an op of OLD.

@@ -18,7 +18,12 @@ impl Fault {
 
     /// The error that names `op` and shows the line of `text` with a caret under the place.
     pub(super) fn render(&self, op: &str, text: &str) -> Error {
-        Error::invalid_argument(format!("{}\n{}", self.message, point_at(text, &self.span))).with_op(op)
+        self.error(text).with_op(op)
+    }
+
+    /// The same without an op.
+    pub(super) fn error(&self, text: &str) -> Error {
+        Error::invalid_argument(format!("{}\n{}", self.message, point_at(text, &self.span)))
     }
 }
 

@@ -70,7 +70,7 @@ impl AttrDef {
             cursor.finish()?;
             Ok(found)
         };
-        parse().map_err(|fault| fault.render(&format!("cannot be read as {}", self.ty), text))
+        parse().map_err(|fault| fault.error(text).within(format_args!("cannot be read as {}", self.ty)))
     }
 }
 
