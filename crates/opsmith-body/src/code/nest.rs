@@ -358,9 +358,13 @@ impl<'a> Writer<'a> {
         };
         let written = if self.wanted.tile.positions() > 1 { MOST_TILED } else { MOST_WRITTEN };
         let is_small = turns <= most && turns.saturating_mul(self.weight(steps)) <= written;
-        let is_lanes_index = self.wanted.nest.lanes == Some(axis) && self.indexed.has(axis);
+        let is_lanes = self.wanted.nest.lanes == Some(axis);
+        let is_lanes_index = is_lanes && self.indexed.has(axis);
+        // With loops within written out too, sums along the lanes were seen to be wrong where registers did not suffice.
+        let is_around_loops = is_lanes && steps.iter().any(|step| matches!(step, Step::Loop { .. }));
         is_small
             && !is_lanes_index
+            && !is_around_loops
             && !self.outer().union(self.again).has(axis)
             && steps.iter().all(|step| self.is_straight(step))
             && self.is_near(steps, axis)
