@@ -17,7 +17,8 @@ class Text(ctypes.Structure):
     _fields_ = [("data", ctypes.c_char_p), ("len", ctypes.c_size_t)]
 
 class Failure(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int32), ("message", ctypes.c_char_p)]
+    _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int32)]
+    _fields_ += [(name, ctypes.c_char_p) for name in ("op", "argument", "text")]
 
 FUNCTIONS = "init describe find_op call infer_shapes error_free string_free register_host".split()
 
@@ -29,7 +30,7 @@ class Library(ctypes.Structure):
 def register(opened, host=b"tensorflow"):
     table = Library.in_dll(opened, "opsmith_library_v1")
     failure = ctypes.CFUNCTYPE(ctypes.POINTER(Failure), Text)(table.register_host)(Text(host, len(host)))
-    return failure.contents.message.decode() if failure else None
+    return failure.contents.text.decode() if failure else None
 """
 
 
