@@ -318,7 +318,7 @@ CASES: dict[str, dict[str, list[Case]]] = {
         "Range": rows(domain="distinct"),
     },
     "kernels": kernels(),
-    "lltm": dict.fromkeys(("Lltm", "LltmCell"), [cell(3, 4, 5), cell(16, 32, 128), cell(64, 100, 300)]),
+    "lltm": {key: [cell(3, 4, 5), cell(16, 32, 128), cell(64, 100, 300)] for key in ("Lltm", "LltmCell")},
     "masks": {
         "MaskedAverages": masks(),
         "AverageEmbeddingMask": masks(),
