@@ -1,4 +1,4 @@
-"""Work goes where the host says: on its current stream and card, also in a graph that is captured and from
+"""Work goes where the caller says: on its current stream and card, also in a graph that is captured and from
 several threads. Nothing waits for anything here but what is asked to."""
 
 from __future__ import annotations

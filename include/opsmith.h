@@ -646,9 +646,9 @@ typedef struct OpsmithLaunch {
 /**
  * What the caller lends to a call. Functions get `context` back.
  */
-typedef struct OpsmithHost {
+typedef struct OpsmithServices {
   /**
-   * `sizeof(OpsmithHost)`.
+   * `sizeof(OpsmithServices)`.
    */
   size_t size;
   /**
@@ -690,7 +690,7 @@ typedef struct OpsmithHost {
    * tensors the library reads no element then. 0 when that is done; else the call fails. Null where kernels are to run.
    */
   int32_t (*launch)(void *context, const struct OpsmithLaunch *launch);
-} OpsmithHost;
+} OpsmithServices;
 
 /**
  * One call of an op.
@@ -735,7 +735,7 @@ typedef struct OpsmithCall {
   /**
    * The caller's services.
    */
-  const struct OpsmithHost *host;
+  const struct OpsmithServices *services;
   /**
    * Where to write how many tensors each output of the definition holds, before the first is made; may be null.
    */
@@ -918,7 +918,7 @@ typedef struct OpsmithLibrary {
    * Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
    * library does it for frameworks that are there by then.
    */
-  struct OpsmithError *(*register_host)(struct OpsmithStr host);
+  struct OpsmithError *(*register_framework)(struct OpsmithStr framework);
   /**
    * Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
    * `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
@@ -928,7 +928,7 @@ typedef struct OpsmithLibrary {
   /**
    * Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
    * becomes: they may come from any number of threads at a time, and have other shapes. Of the tensors only dtypes and
-   * devices are read, and no service of the host. Free it with `plan_free`.
+   * devices are read, and no service of the caller. Free it with `plan_free`.
    */
   struct OpsmithError *(*plan)(const struct OpsmithCall *call, struct OpsmithPlan **plan);
   /**

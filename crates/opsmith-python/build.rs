@@ -13,7 +13,7 @@ const CRATES: [&str; 9] = [
     "opsmith-core",
     "opsmith-cuda",
     "opsmith-files",
-    "opsmith-host",
+    "opsmith-frameworks",
     "opsmith-kernels",
     "opsmith-macros",
 ];

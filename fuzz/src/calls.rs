@@ -1,7 +1,7 @@
 //! Calls of the C ABI: any op, any tensors, any attributes, some of them not as the header says where that is told.
 
 mod attributes;
-mod host;
+mod services;
 mod tensors;
 
 use std::any::Any;
@@ -11,13 +11,13 @@ use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
 use opsmith_abi::{
-    OPSMITH_INTERNAL, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithHost, OpsmithLibrary, OpsmithTensor,
+    OPSMITH_INTERNAL, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithServices, OpsmithTensor,
 };
 use opsmith_core::def::{ArgCount, ArgDef, ArgType};
 use opsmith_core::{DType, Signature};
 use opsmith_runtime::Library;
 
-use self::host::Lent;
+use self::services::Lent;
 
 // For its symbols.
 use opsmith_testops as _;
@@ -99,7 +99,7 @@ impl Choices<'_> {
     }
 }
 
-/// A call: which library, op, host and way, then tensors and attributes.
+/// A call: which library, op, services and way, then tensors and attributes.
 pub(crate) fn calls(data: &[u8]) {
     let mut choices = Choices(Unstructured::new(data));
     let standard = choices.byte() & 1 == 1;
@@ -112,7 +112,7 @@ pub(crate) fn calls(data: &[u8]) {
     let (kept, mut lent) = (Kept::default(), Lent::default());
     let (tensors, counts) = tensors_of(signature, &mut choices, &kept);
     let attrs = attributes::of(signature, &mut choices, &kept);
-    let host = host(&mut choices, &mut lent);
+    let services = services(&mut choices, &mut lent);
     let mut output_counts = vec![usize::MAX; signature.outputs.len()];
     let mut call = OpsmithCall {
         size: size_of::<OpsmithCall>(),
@@ -124,7 +124,7 @@ pub(crate) fn calls(data: &[u8]) {
         num_attrs: attrs.len(),
         attrs: kept.list(attrs),
         wanted: if choices.once_in(4) { choices.byte().into() } else { u64::MAX },
-        host: &host,
+        services: &services,
         output_counts: output_counts.as_mut_ptr(),
         num_outputs: output_counts.len(),
         plan: std::ptr::null(),
@@ -215,16 +215,16 @@ fn dtype_of(arg: &ArgDef, dtypes: &[DType], choices: &mut Choices<'_>) -> DType 
 }
 
 /// What the caller lends, or less.
-fn host(choices: &mut Choices<'_>, lent: &mut Lent) -> OpsmithHost {
+fn services(choices: &mut Choices<'_>, lent: &mut Lent) -> OpsmithServices {
     let what = choices.byte();
     let threads = what & 3 != 3;
-    OpsmithHost {
-        size: size_of::<OpsmithHost>(),
+    OpsmithServices {
+        size: size_of::<OpsmithServices>(),
         context: std::ptr::from_mut(lent).cast::<c_void>(),
-        allocate_output: (what & 0x70 != 0x70).then_some(host::allocate_output),
-        num_threads: threads.then_some(host::num_threads),
-        parallel_for: threads.then_some(host::parallel_for),
-        keep_string: (what & 0x0c != 0x0c).then_some(host::keep_string),
+        allocate_output: (what & 0x70 != 0x70).then_some(services::allocate_output),
+        num_threads: threads.then_some(services::num_threads),
+        parallel_for: threads.then_some(services::parallel_for),
+        keep_string: (what & 0x0c != 0x0c).then_some(services::keep_string),
         stream: std::ptr::null_mut(),
         allocate_temp: None,
         launch: None,
@@ -238,7 +238,7 @@ fn spoil(call: &mut OpsmithCall, choices: &mut Choices<'_>) {
         1 => call.op = usize::MAX - choices.below(2),
         2 => call.tensors = std::ptr::null(),
         3 => call.counts = std::ptr::null(),
-        4 => call.host = std::ptr::null(),
+        4 => call.services = std::ptr::null(),
         5 => call.attrs = std::ptr::null::<*const OpsmithAttr>(),
         6 => call.num_tensors = call.num_tensors.saturating_sub(1),
         _ => call.num_arguments = call.num_arguments.saturating_sub(1),

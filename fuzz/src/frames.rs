@@ -1,4 +1,4 @@
-//! XLA's calls: well-formed structures of any content, as `opsmith-host/src/jax/ffi.rs` reads them.
+//! XLA's calls: well-formed structures of any content, as `opsmith-frameworks/src/jax/ffi.rs` reads them.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
@@ -7,7 +7,7 @@ use arbitrary::Unstructured;
 use opsmith_core::attr::AttrBase;
 use opsmith_core::def::{ArgCount, ArgType, AttrDef};
 use opsmith_core::{DType, Signature};
-use opsmith_host::jax::{CallFrame, Handler};
+use opsmith_frameworks::jax::{CallFrame, Handler};
 
 use crate::calls::{Choices, Kept, signatures};
 

@@ -3,7 +3,7 @@
 use opsmith_core::AttrValue;
 use opsmith_core::attr::{AttrType, TensorValue};
 use opsmith_core::tensor::checked_num_elements;
-use opsmith_host::tensorflow::proto::{attr_value, node_attrs};
+use opsmith_frameworks::tensorflow::proto::{attr_value, node_attrs};
 
 use crate::texts::BASES;
 

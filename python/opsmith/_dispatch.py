@@ -31,7 +31,7 @@ ADAPTERS = {
 - where the framework wants to open a library's file before anybody else does, `open_first(path)`;
 - where more classes of tensors may turn up, `serve_more(serve)`, which calls `serve(classes)` when they do;
 - where the framework looks into functions, `mark(function)`, which tells it not to;
-- where arguments that do not fit are errors of the framework's own, `host_error(error)`, which gives that.
+- where arguments that do not fit are errors of the framework's own, `framework_error(error)`, which gives that.
 
 Arrays of Dask and xarray are made of NumPy's: they need no file of a library.
 
@@ -104,7 +104,7 @@ def adapter_for(op: Op, inputs: Sequence[Any]) -> ModuleType:
     else:
         kinds = ", ".join(f"`{name}` is {type(value).__name__}" for name, value in tensors(op, inputs))
         why = f"cannot take these inputs as arrays: {kinds}"
-    raise _host_error(adapters, InvalidArgumentError.of(op.name, None, why))
+    raise _framework_error(adapters, InvalidArgumentError.of(op.name, None, why))
 
 
 def _is_masked(array: object) -> bool:
@@ -132,11 +132,11 @@ _CONVERSIONS = {
 """What makes arrays of others a framework's; a graph takes NumPy's."""
 
 
-def _host_error(adapters: Sequence[ModuleType], error: Error) -> Exception:
+def _framework_error(adapters: Sequence[ModuleType], error: Error) -> Exception:
     """The error as the first of these frameworks that has errors of its own raises it."""
     for adapter in adapters:
-        if hasattr(adapter, "host_error"):
-            own: Exception = adapter.host_error(error)
+        if hasattr(adapter, "framework_error"):
+            own: Exception = adapter.framework_error(error)
             return own
     return error
 
@@ -157,7 +157,7 @@ def call(
             "and graphs; for a framework's tensors load libopsmith_ops.so, built of the crate "
             "opsmith-ops-library",
         )
-        raise _host_error([adapter], error)
+        raise _framework_error([adapter], error)
     return adapter.call(loaded, op, inputs, attrs, name)
 
 
@@ -175,7 +175,7 @@ def text(op: Op, name: Any) -> str:
 
 
 def call_named(loaded: Loaded, op: Op, inputs: Sequence[Any], attrs: Sequence[Any], name: str) -> Any:
-    """Call `op` on any inputs, with a name for hosts that have named nodes."""
+    """Call `op` on any inputs, with a name for frameworks that have named nodes."""
     text(op, name)
     if any(framework_of(value) not in (None, "NumPy") for _, value in tensors(op, inputs)):
         return call(loaded, op, inputs, attrs, name)

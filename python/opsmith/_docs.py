@@ -30,7 +30,7 @@ def docstring(op: Op) -> str:
     ]
     ordered = sorted(op.call_attrs, key=lambda attr: attr.has_default)
     arguments += [_item(attr.python_name, _attribute(attr), attr.doc) for attr in ordered]
-    arguments.append(_item("name", ["no effect on the values: hosts with named nodes use it"], ""))
+    arguments.append(_item("name", ["no effect on the values: frameworks with named nodes use it"], ""))
     returned = [
         _item(op.outputs[i].name, _tensor(op, op.outputs[i], outputs[i]), op.outputs[i].doc)
         for i in op.returned

@@ -2,7 +2,7 @@
 
 Each class also derives from the exception of Python that comes closest, so code that catches ``ValueError``
 keeps working. All are ``RuntimeError``, as what PyTorch raises for an op is, so one ``except`` serves
-whichever framework computes. ``code`` names the kind of failure as the C ABI and every other host do.
+whichever framework computes. ``code`` names the kind of failure as the C ABI and every other framework do.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class OutOfRangeError(Error, IndexError):
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """There is no kernel for this device or dtype, or the host lacks what the op needs."""
+    """There is no kernel for this device or dtype, or the caller lacks what the op needs."""
 
     code = "Unimplemented"
 

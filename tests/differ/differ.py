@@ -1,13 +1,13 @@
 """Random calls of all ops, computed by all frameworks and by the engine, and compared bit by bit.
 
-`opsmith.testing` makes the calls from the definitions, and shrinks one that fails. Each host has a process
+`opsmith.testing` makes the calls from the definitions, and shrinks one that fails. Each framework has a process
 of its own, which
-goes on where it died, and each call is NumPy's too: with the outputs of another host, its gradients of
+goes on where it died, and each call is NumPy's too: with the outputs of another framework, its gradients of
 first order with those
 that the engine makes. `graphs` are random graphs, fused and not, and `bodies` random bodies, built just in
 time.
 
-    python tests/differ/differ.py --minutes 5 --seed 1 [HOST...]
+    python tests/differ/differ.py --minutes 5 --seed 1 [FRAMEWORK...]
     python tests/differ/differ.py --replay tests/differ/CASE.json
 
 `OPSMITH_LIB_DIR` is the folder of the built libraries. What fails is written into a file beside this one,
@@ -61,10 +61,10 @@ CASES = 40
 """So many calls of an op are made in a row."""
 
 SILENCE = 600.0
-"""So many seconds a host may say nothing."""
+"""So many seconds a framework may say nothing."""
 
 sys.path.insert(0, str(HERE))
-from hosts import HOSTS, Host, flat, is_close, is_float, laid_out, mapped, weights  # noqa: E402
+from frameworks import FRAMEWORKS, Services, flat, is_close, is_float, laid_out, mapped, weights  # noqa: E402
 
 
 def loaded(name: str) -> Any:
@@ -98,20 +98,20 @@ def difference(ours: list[Any], theirs: list[Any], close: bool) -> str | None:
 
 
 class Comparison:
-    """One op, computed by a host and by NumPy."""
+    """One op, computed by a framework and by NumPy."""
 
     def __init__(self, name: str, library: Any, op: Op, counts: Counter[str]) -> None:
         self.name, self.op, self.counts = name, op, counts
-        self.host: Host = host(name)
+        self.framework: Services = framework(name)
         self.function = getattr(library, op.snake_name)
         self.native = library._opsmith_loaded.native.op(op.index)
         self.found = ""
 
     def outputs(self, *inputs: Any, **attrs: Any) -> Any:
-        """NumPy's outputs, for `opsmith.testing`; others that no op has where the host's differ."""
+        """NumPy's outputs, for `opsmith.testing`; others that no op has where the caller's differ."""
         given = {attr.name: attrs[attr.python_name] for attr in self.op.call_attrs}
         outputs = self.native(*inputs, attrs=given)
-        laid = self.native(*mapped(inputs, laid_out), attrs=given) if self.host.lays_out else outputs
+        laid = self.native(*mapped(inputs, laid_out), attrs=given) if self.framework.lays_out else outputs
         found = self.compare(laid, inputs, attrs)
         for one, other in zip(flat(outputs), flat(laid), strict=True) if found is None else ():
             if not is_close(np.asarray(one), np.asarray(other)):
@@ -124,13 +124,13 @@ class Comparison:
         return wrong[0] if len(wrong) == 1 else tuple(wrong)
 
     def compare(self, outputs: Any, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> str | None:
-        """In what way the host computes something else, if it does."""
-        if not self.host.takes(inputs):
+        """In what way the caller computes something else, if it does."""
+        if not self.framework.takes(inputs):
             return None
         rows = [outputs] if len(self.op.outputs) == 1 else list(outputs)
         ours = [np.asarray(each) for at in self.op.returned for each in flat([rows[at]])]
         try:
-            theirs = self.host.call(self.function, self.op, inputs, attrs)
+            theirs = self.framework.call(self.function, self.op, inputs, attrs)
         except (opsmith.UnimplementedError, NotImplementedError):
             return None
         except Exception as error:
@@ -146,12 +146,12 @@ class Comparison:
             return None
         seeds = weights(floats)
         try:
-            ours = host("engine").gradients(self.function, inputs, attrs, seeds)
+            ours = framework("engine").gradients(self.function, inputs, attrs, seeds)
         except opsmith.Error:
             # The engine says so of an op whose gradient it cannot take, such as of a list.
             return None
         try:
-            theirs = self.host.gradients(self.function, inputs, attrs, seeds)
+            theirs = self.framework.gradients(self.function, inputs, attrs, seeds)
         except (opsmith.UnimplementedError, NotImplementedError):
             return None
         except Exception as error:
@@ -168,13 +168,13 @@ class Comparison:
         return None if found is None else f"gradient: {found}"
 
 
-_hosts: dict[str, Host] = {}
+_hosts: dict[str, Services] = {}
 
 
-def host(name: str) -> Host:
-    """The host of this name, started once."""
+def framework(name: str) -> Services:
+    """The caller of this name, started once."""
     if name not in _hosts:
-        _hosts[name] = HOSTS[name]()
+        _hosts[name] = FRAMEWORKS[name]()
     return _hosts[name]
 
 
@@ -182,7 +182,7 @@ def kept(case: dict[str, Any]) -> Path:
     """Write a failing case into a file of its own."""
     text = json.dumps(case, indent=1, ensure_ascii=False) + "\n"
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    what = f"{case['host']}-{case.get('op', 'graph')}-{digest}"
+    what = f"{case['framework']}-{case.get('op', 'graph')}-{digest}"
     path = HERE / f"{what}.json"
     path.write_text(text, encoding="utf-8")
     return path
@@ -211,7 +211,7 @@ def tried(name: str, file: str, library: Any, op: Op, seed: int, counts: Counter
         raises=False,
     )
     for row in report.failures:
-        case = {"host": name, "library": file, "op": op.snake_name, **about}
+        case = {"framework": name, "library": file, "op": op.snake_name, **about}
         case |= {"call": arguments_of(row.python, op.snake_name) if row.python else "", "seed": seed}
         case["said"] = comparison.found or row.message
         print(f"WRONG {kept(case).name}: {op.snake_name}({case['call']}): {case['said']}", flush=True)
@@ -224,7 +224,7 @@ def is_tried(op: Op) -> bool:
 
 
 def run(name: str, seconds: float, seed: int) -> int:
-    """Calls in one host, until the time is over; gives how many failed."""
+    """Calls in one framework, until the time is over; gives how many failed."""
     counts: Counter[str] = Counter()
     end, wrong, rounds = time.monotonic() + seconds, 0, 0
     if name == "graphs":
@@ -242,7 +242,7 @@ def run(name: str, seconds: float, seed: int) -> int:
             wrong += bodies.formulas(library, seed + rounds, counts)
             rounds += 1
     else:
-        host(name)
+        framework(name)
         files = NAMES[:1] if name == "formulas" else NAMES
         # Some take long to start.
         end = time.monotonic() + seconds
@@ -261,7 +261,7 @@ def run(name: str, seconds: float, seed: int) -> int:
 
 def replayed(case: dict[str, Any]) -> str | None:
     """What is wrong in a case that failed once; nothing where it is as it should be."""
-    if case["host"] == "graphs":
+    if case["framework"] == "graphs":
         import graphs
 
         return graphs.replayed(case)
@@ -277,7 +277,7 @@ def replayed(case: dict[str, Any]) -> str | None:
     scope = {"np": np, "ml_dtypes": ml_dtypes}
     inputs, given = eval(f"(lambda *inputs, **given: (inputs, given))({case['call']})", scope)
     attrs = {attr.python_name: given.get(attr.python_name, attr.default) for attr in op.call_attrs}
-    comparison = Comparison(case["host"], library, op, Counter())
+    comparison = Comparison(case["framework"], library, op, Counter())
     try:
         comparison.outputs(*inputs, **attrs)
     except opsmith.Error as error:
@@ -286,14 +286,14 @@ def replayed(case: dict[str, Any]) -> str | None:
 
 
 def watched(name: str, seconds: float, seed: int) -> subprocess.Popen[str]:
-    """The process of a host."""
+    """The process of a framework."""
     command = [sys.executable, __file__, "--only", name, "--minutes", str(seconds / 60), "--seed", str(seed)]
     log = open(HERE / f".{name}.log", "w", encoding="utf-8")  # noqa: SIM115
     return subprocess.Popen(command, stdout=None, stderr=log, text=True)
 
 
-def all_hosts(names: list[str], minutes: float, seed: int) -> int:
-    """The processes of some hosts, two at a time, each for its share of the time; gives in how many
+def all_frameworks(names: list[str], minutes: float, seed: int) -> int:
+    """The processes of some frameworks, two at a time, each for its share of the time; gives in how many
     something was wrong."""
     seconds = minutes * 60 * 2 / max(len(names), 2)
     waiting = [(name, seconds, seed) for name in names]
@@ -329,9 +329,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", help="this host, in this process")
+    parser.add_argument("--only", help="this framework, in this process")
     parser.add_argument("--replay", type=Path, help="a file with a case")
-    parser.add_argument("hosts", nargs="*", help="all, unless some are named")
+    parser.add_argument("frameworks", nargs="*", help="all, unless some are named")
     options = parser.parse_args()
     if options.replay:
         found = replayed(json.loads(options.replay.read_text(encoding="utf-8")))
@@ -339,7 +339,7 @@ def main() -> int:
         return found is not None
     if options.only:
         return run(options.only, options.minutes * 60, options.seed) > 0
-    wrong = all_hosts(options.hosts or [*HOSTS, "graphs", "bodies"], options.minutes, options.seed)
+    wrong = all_frameworks(options.frameworks or [*FRAMEWORKS, "graphs", "bodies"], options.minutes, options.seed)
     print(f"{wrong} processes with something wrong")
     return wrong > 0
 

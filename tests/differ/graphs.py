@@ -170,7 +170,7 @@ def run(end: float, seed: int, counts: Counter[str], kept: Callable[[dict[str, A
             wrong += 1
             if "Error: " not in found:
                 tree = smaller(tree, dtype)
-            case = {"host": "graphs", "tree": tree, "dtype": dtype, "seed": seed, "said": found}
+            case = {"framework": "graphs", "tree": tree, "dtype": dtype, "seed": seed, "said": found}
             print(f"WRONG {kept(case).name}: {tree}: {found}", flush=True)
     return wrong
 

@@ -1,6 +1,6 @@
 """The ways in which one call of an op is computed: NumPy's, the engine's, and each framework's.
 
-A host gives the outputs of a call, and its gradients of first order by the host's own differentiation, as
+A framework gives the outputs of a call, and its gradients of first order by the caller's own differentiation, as
 NumPy arrays; `None`
 where it has no such call.
 """
@@ -83,7 +83,7 @@ def is_close(ours: Any, theirs: Any) -> bool:
     return np.allclose(ours.astype("float64"), expected, tolerance, tolerance * size, equal_nan=True)
 
 
-class Host:
+class Services:
     """A way to compute."""
 
     lays_out = False
@@ -104,7 +104,7 @@ class Host:
         return bool(flat(inputs)) and all(array.dtype.kind not in "OSU" for array in flat(inputs))
 
 
-class Engine(Host):
+class Engine(Services):
     """A graph of one node, run as it is, simplified and fused."""
 
     lays_out = True
@@ -141,7 +141,7 @@ class Engine(Host):
         return bool(flat(inputs))
 
 
-class Torch(Host):
+class Torch(Services):
     """PyTorch, eager; one call of some is compiled."""
 
     lays_out = True
@@ -186,7 +186,7 @@ class Torch(Host):
         return tensor.numpy()
 
 
-class TensorFlow(Host):
+class TensorFlow(Services):
     """TensorFlow, eager; one call of some is in a function."""
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class TensorFlow(Host):
         return [None if each is None else each.numpy() for each in dense]
 
 
-class Jax(Host):
+class Jax(Services):
     """JAX, eager and under `jit`."""
 
     def __init__(self) -> None:
@@ -249,7 +249,7 @@ class Jax(Host):
         return [np.asarray(each) for each in back([jnp.asarray(seed) for seed in seeds])]
 
 
-class Formulas(Host):
+class Formulas(Services):
     """What NumPy and SciPy say, in double precision where that differs: for the standard operators, as
     their tests have it.
     The outputs are close, and not the same bits."""
@@ -282,7 +282,7 @@ class Formulas(Host):
             return None
 
 
-HOSTS: dict[str, Any] = {
+FRAMEWORKS: dict[str, Any] = {
     "engine": Engine,
     "formulas": Formulas,
     "torch": Torch,

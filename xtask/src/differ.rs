@@ -16,17 +16,17 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Of engine, formulas, torch, tensorflow, jax, graphs and bodies; all if none is named
-    hosts: Vec<String>,
+    frameworks: Vec<String>,
 }
 
-/// Builds, then runs `tests/differ/differ.py`, which has a process for each host.
+/// Builds, then runs `tests/differ/differ.py`, which has a process for each framework.
 pub(crate) fn differ(workspace: &Workspace, options: &Options) -> Result<()> {
     let venv = Venv::open(workspace, VENV)?;
     venv.install_lock(workspace, "test")?;
     build::everything(workspace, &venv)?;
     let mut command = venv.program(workspace, "python");
     command.args(["tests/differ/differ.py", "--minutes", &options.minutes.to_string()]);
-    command.args(["--seed", &options.seed.to_string()]).args(&options.hosts);
+    command.args(["--seed", &options.seed.to_string()]).args(&options.frameworks);
     command.env("OPSMITH_LIB_DIR", workspace.library_folder());
     let finished = run::streaming("differ", &mut command)?;
     if finished.success() {

@@ -50,7 +50,7 @@ enum Task {
     /// package, then runs nearest neighbours and k-medians by Manhattan distance and prints accuracy,
     /// agreement, time and memory. No framework is needed; if PyTorch is in .venv it gets a row too.
     Demo,
-    /// Run every Rust and Python test, each Python host in its own process
+    /// Run every Rust and Python test, each Python framework in its own process
     ///
     /// Makes .venv, installs the pinned frameworks (about 7 GB the first time), builds, tests, and ends with
     /// the runners' own summaries. Two suites run at a time; all run even when one fails. One that says nothing for
@@ -83,7 +83,7 @@ enum Task {
     /// Each check builds for itself, in target/sanitize, and takes some multiples of the time of the tests. Ends with a table
     /// of the tests and the reports.
     Sanitize(sanitize::Options),
-    /// Run the host suites under several framework releases with the same, not rebuilt libraries
+    /// Run the frameworks' suites under several framework releases with the same, not rebuilt libraries
     ///
     /// Releases and Pythons are those of requirements/matrix.txt. Each gets an environment of up to 7 GB, which is removed when
     /// its suites have run, and is a part by itself: what has passed with the same files is not run again.

@@ -43,13 +43,13 @@ struct Release<'a> {
 }
 
 impl Release<'_> {
-    fn host(&self) -> &str {
+    fn framework(&self) -> &str {
         self.name.split('-').next().unwrap_or_default()
     }
 
     /// Whether this is its name, or its framework's.
     fn is(&self, name: &str) -> bool {
-        [self.name, self.host()].contains(&name)
+        [self.name, self.framework()].contains(&name)
     }
 }
 
@@ -121,7 +121,7 @@ impl Part<'_> {
     fn run(&self, release: &Release<'_>, failed: &mut Vec<String>) -> Result<()> {
         let only = &self.options.only;
         let mut suites = test::suites(self.workspace)?;
-        suites.retain(|suite| suite.split('_').next() == Some(release.host()));
+        suites.retain(|suite| suite.split('_').next() == Some(release.framework()));
         suites.retain(|suite| only.is_empty() || only.contains(suite));
         suites.retain(|suite| self.passed(release, suite).is_none());
         if suites.is_empty() {
@@ -211,7 +211,7 @@ mod tests {
             parse("# a\n\njax-0.5 3.11 jax==0.5.3 absl-py\nnumpy-2.0  3.10 numpy==2.0.2\n").unwrap();
         assert_eq!(releases[0].pinned, ["jax==0.5.3", "absl-py"]);
         assert_eq!(
-            (releases[1].name, releases[1].python, releases[1].host()),
+            (releases[1].name, releases[1].python, releases[1].framework()),
             ("numpy-2.0", "3.10", "numpy")
         );
         assert!(releases[0].is("jax") && releases[0].is("jax-0.5") && !releases[0].is("numpy"));

@@ -50,8 +50,8 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [owned(&["torch", "2.10.0"]), owned(&["numpy", "2"])];
-        let text = table(&["host", "version"], &rows);
-        assert_eq!(text, "host   version\n─────  ───────\ntorch  2.10.0\nnumpy  2");
+        let text = table(&["framework", "version"], &rows);
+        assert_eq!(text, "framework   version\n─────  ───────\ntorch  2.10.0\nnumpy  2");
     }
 
     #[test]

@@ -282,8 +282,8 @@ pub type OpsmithParallelBody = unsafe extern "C" fn(begin: usize, end: usize, bo
 /// What the caller lends to a call. Functions get `context` back.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct OpsmithHost {
-    /// `sizeof(OpsmithHost)`.
+pub struct OpsmithServices {
+    /// `sizeof(OpsmithServices)`.
     pub size: usize,
     /// Passed to every function below.
     pub context: *mut c_void,
@@ -389,7 +389,7 @@ pub struct OpsmithCall {
     /// Bit `i` is set when output `i` of the definition is wanted; all ones for everything.
     pub wanted: u64,
     /// The caller's services.
-    pub host: *const OpsmithHost,
+    pub services: *const OpsmithServices,
     /// Where to write how many tensors each output of the definition holds, before the first is made; may be null.
     pub output_counts: *mut usize,
     /// The length of `output_counts`.
@@ -484,7 +484,7 @@ pub struct OpsmithLibrary {
     pub string_free: unsafe extern "C" fn(string: OpsmithStr),
     /// Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
     /// library does it for frameworks that are there by then.
-    pub register_host: unsafe extern "C" fn(host: OpsmithStr) -> *mut OpsmithError,
+    pub register_framework: unsafe extern "C" fn(framework: OpsmithStr) -> *mut OpsmithError,
     /// Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
     /// `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
     /// `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
@@ -492,7 +492,7 @@ pub struct OpsmithLibrary {
         unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
     /// Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
     /// becomes: they may come from any number of threads at a time, and have other shapes. Of the tensors only dtypes and
-    /// devices are read, and no service of the host. Free it with `plan_free`.
+    /// devices are read, and no service of the caller. Free it with `plan_free`.
     pub plan:
         unsafe extern "C" fn(call: *const OpsmithCall, plan: *mut *mut OpsmithPlan) -> *mut OpsmithError,
     /// Frees a plan that no call uses any more; null is fine.

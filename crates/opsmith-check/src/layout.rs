@@ -1,4 +1,4 @@
-//! One tensor, laid out in memory in every way in which a host may lend it.
+//! One tensor, laid out in memory in every way in which a caller may lend it.
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::space::{self, row_major_strides};

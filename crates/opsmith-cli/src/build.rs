@@ -68,7 +68,7 @@ const RELEASE: [&str; 19] = [
     "package.opsmith-core.opt-level=\"s\"",
     "package.opsmith-cuda.opt-level=\"s\"",
     "package.opsmith-files.opt-level=\"s\"",
-    "package.opsmith-host.opt-level=\"s\"",
+    "package.opsmith-frameworks.opt-level=\"s\"",
     "package.opsmith-macros.opt-level=0",
     "package.paste.opt-level=0",
     "package.proc-macro2.opt-level=0",
@@ -88,7 +88,7 @@ const DIST: [&str; 9] = [
     "strip=\"symbols\"",
     "package.opsmith-cuda.opt-level=\"z\"",
     "package.opsmith-files.opt-level=\"z\"",
-    "package.opsmith-host.opt-level=\"z\"",
+    "package.opsmith-frameworks.opt-level=\"z\"",
     "package.rayon-core.opt-level=\"s\"",
     "package.serde_json.opt-level=\"s\"",
 ];

@@ -47,7 +47,7 @@ pub(crate) struct Made {
 pub(crate) fn make(library: &Path, architectures: &[Architecture]) -> Result<Option<Made>> {
     let nvrtc = compiler(architectures)?;
     let (start, bar) = (starter()?, progress());
-    // A library that was built before hosts had `launch` would launch, at made-up addresses: it must find no card.
+    // A library that was built before frameworks had `launch` would launch, at made-up addresses: it must find no card.
     let start = || {
         let mut command = start();
         command.env("CUDA_VISIBLE_DEVICES", "");

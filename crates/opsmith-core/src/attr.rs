@@ -60,7 +60,7 @@ impl fmt::Display for AttrType {
     }
 }
 
-/// The elements of a list of so many, as a host gives them.
+/// The elements of a list of so many, as a framework gives them.
 ///
 /// # Errors
 /// `InvalidArgument` for a list that is longer than [`MAX_LIST`], and what an element's error is.
@@ -69,7 +69,7 @@ pub fn list<T>(length: usize, elements: impl Iterator<Item = Result<T>>) -> Resu
     memory::try_collected(elements, "a list")
 }
 
-/// Some text, as a host gives it.
+/// Some text, as a framework gives it.
 ///
 /// # Errors
 /// `InvalidArgument` for more than [`MAX_TEXT`] bytes, and for what is not UTF-8.
@@ -98,7 +98,7 @@ pub struct TensorValue {
 }
 
 impl TensorValue {
-    /// Makes each truth value that a host gives 0 or 1, as Rust's are.
+    /// Makes each truth value that a framework gives 0 or 1, as Rust's are.
     pub fn keep_truths(&mut self) {
         if self.dtype == DType::Bool {
             self.bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));

@@ -210,8 +210,8 @@ macro_rules! elements {
     ($($rust:ty => $dtype:ident),* $(,)?) => {
         $(
             const _: () = assert!(std::mem::size_of::<$rust>() == FACTS[fact_index(DType::$dtype)].size);
-            // SAFETY: the size is asserted above; every bit pattern that a host stores for the dtype is valid
-            // (a `bool` tensor holds bytes 0 and 1 only, in every host).
+            // SAFETY: the size is asserted above; every bit pattern that a framework stores for the dtype is valid
+            // (a `bool` tensor holds bytes 0 and 1 only, in every framework).
             unsafe impl Element for $rust {
                 const DTYPE: DType = DType::$dtype;
             }

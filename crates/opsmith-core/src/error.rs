@@ -1,4 +1,4 @@
-//! What can go wrong, as a code that every host can map to its own class and a message for a person.
+//! What can go wrong, as a code that every framework can map to its own class and a message for a person.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,10 +1,10 @@
 //! What an operator is: its definition, shapes, kernels, gradient and errors.
 //!
-//! This crate knows no framework, opens no file and starts no thread. Hosts (PyTorch, TensorFlow, JAX, the
+//! This crate knows no framework, opens no file and starts no thread. Frameworks (PyTorch, TensorFlow, JAX, the
 //! embedded engine) turn their calls into calls on this crate and lend it memory and threads.
 //!
-//! An author states an op with [`OpDef`]; a [`Library`] checks the statements and keeps [`Op`]s; a host asks an op
-//! for the [`Plan`] of a call and runs it with its [`Host`](kernel::Host) services.
+//! An author states an op with [`OpDef`]; a [`Library`] checks the statements and keeps [`Op`]s; a framework asks an op
+//! for the [`Plan`] of a call and runs it with its [`Services`](kernel::Services).
 
 pub mod attr;
 mod autocast;

@@ -11,7 +11,7 @@ use crate::op::{Op, OpDef};
 use crate::resource::Resources;
 use crate::{Error, Result, bail, ensure};
 
-/// The ops of one shared object. Its name is their namespace in every host.
+/// The ops of one shared object. Its name is their namespace in every framework.
 pub struct Library {
     name: String,
     version: String,

@@ -1,6 +1,6 @@
 //! Memory whose size a caller decides. Where there is none, `vec!` and `collect` end the process; these give an error.
 //!
-//! It is the process's own. [`Compute::temp`](crate::Compute::temp) lends the host's, but elements of a dtype only, set to zero, and
+//! It is the process's own. [`Compute::temp`](crate::Compute::temp) lends the caller's, but elements of a dtype only, set to zero, and
 //! until the call ends: what is no element (keys with their positions), grows, or is taken by each thread in turn, is taken here.
 
 use crate::{Error, Result};

@@ -15,7 +15,7 @@ thread_local! {
 
 /// Runs `body` and gives its result, or `Internal` with the message and place of its panic.
 ///
-/// The default panic hook would print to the host's standard error; under `catch` nothing is printed, since the
+/// The default panic hook would print to the caller's standard error; under `catch` nothing is printed, since the
 /// error says it all. Panics elsewhere in the process go to the hook that was there before.
 pub fn catch<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
     install_hook();

@@ -1,6 +1,6 @@
 //! From a call's dtypes and attributes to the kernel that runs it: resolved once, then found again by comparison.
 //!
-//! A host turns each of its calls into [`Op::plan`] and [`Plan::run`]. There is no other way to a kernel.
+//! A caller turns each of its calls into [`Op::plan`] and [`Plan::run`]. There is no other way to a kernel.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::attr::AttrValue;
 use crate::fork::{self, Mutex, RwLock, Turn};
 use crate::kernel::{
-    CallInputs, Compute, Host, Instance, KernelDef, KernelRule, OpKernelConstruction, OpKernelContext,
+    CallInputs, Compute, Instance, KernelDef, KernelRule, OpKernelConstruction, OpKernelContext, Services,
     choose_kernel,
 };
 use crate::op::Op;
@@ -26,7 +26,7 @@ const MAX_PLANS: usize = 256;
 /// The type of each tensor of a call, `None` where an optional input is absent.
 type DTypes = SmallVec<[Option<DType>; 8]>;
 
-/// What a host asks a plan for.
+/// What a caller asks a plan for.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The tensors, of which only dtypes and counts matter here.
@@ -139,7 +139,7 @@ impl Op {
         self.shared_plan(request).map(PlanRef::Shared)
     }
 
-    /// A plan with an instance of its own, which no other call shares: for a host that has nodes and keeps a plan with
+    /// A plan with an instance of its own, which no other call shares: for a caller that has nodes and keeps a plan with
     /// each.
     ///
     /// # Errors
@@ -294,24 +294,24 @@ impl Plan {
     }
 
     /// Runs the kernel. `wanted` has bit `i` set when output `i` of the definition is wanted; it matters for
-    /// optional outputs only. Outputs are made through `host`; after an error those made are to be thrown away.
+    /// optional outputs only. Outputs are made through `services`; after an error those made are to be thrown away.
     ///
     /// # Errors
     /// What the kernel said, a panic in it being `Internal`; every error names the op.
-    pub fn run(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, host: &dyn Host) -> Result<()> {
+    pub fn run(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, services: &dyn Services) -> Result<()> {
         let run = || {
             if self.has_ref {
                 refuse_overlap(op, self, inputs.flat)?;
             }
             if self.key.device != DeviceKind::Cpu {
                 // Nothing is copied on a device.
-                self.check_places(op, inputs.flat, host.device())?;
-                return self.compute(op, inputs.flat, 0, wanted, host);
+                self.check_places(op, inputs.flat, services.device())?;
+                return self.compute(op, inputs.flat, 0, wanted, services);
             }
             if inputs.flat.iter().flatten().all(|tensor| self.takes(tensor)) {
-                return self.compute(op, inputs.flat, 0, wanted, host);
+                return self.compute(op, inputs.flat, 0, wanted, services);
             }
-            self.compute_dense(op, inputs, wanted, host)
+            self.compute_dense(op, inputs, wanted, services)
         };
         crate::panic::catch(run).map_err(|error| error.with_op(&op.signature().name))
     }
@@ -353,9 +353,9 @@ impl Plan {
         inputs: &[Option<TensorView<'_>>],
         copied: u64,
         wanted: u64,
-        host: &dyn Host,
+        services: &dyn Services,
     ) -> Result<()> {
-        let mut context = OpKernelContext::new(op, self, inputs, copied, wanted, host);
+        let mut context = OpKernelContext::new(op, self, inputs, copied, wanted, services);
         self.instance.compute(&mut context)?;
         context.finish()
     }
@@ -367,7 +367,13 @@ impl Plan {
     }
 
     /// Copies first what the kernel cannot read where it lies.
-    fn compute_dense(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, host: &dyn Host) -> Result<()> {
+    fn compute_dense(
+        &self,
+        op: &Op,
+        inputs: CallInputs<'_>,
+        wanted: u64,
+        services: &dyn Services,
+    ) -> Result<()> {
         let strides: Vec<_> = inputs
             .flat
             .iter()
@@ -382,7 +388,7 @@ impl Plan {
                     // A tensor changed in place must stay the caller's own.
                     Some(tensor) if !self.takes(tensor) && !def.is_ref => {
                         copied |= 1 << arg;
-                        let copy = copy_dense(*tensor, strides, host);
+                        let copy = copy_dense(*tensor, strides, services);
                         let about = |error: Error| error.with_argument("a dense copy of input", &def.name);
                         Some(copy.map_err(about)?)
                     }
@@ -390,25 +396,29 @@ impl Plan {
                 });
             }
         }
-        self.compute(op, &dense, copied, wanted, host)
+        self.compute(op, &dense, copied, wanted, services)
     }
 }
 
-fn copy_dense<'a>(tensor: TensorView<'a>, strides: &'a [isize], host: &dyn Host) -> Result<TensorView<'a>> {
+fn copy_dense<'a>(
+    tensor: TensorView<'a>,
+    strides: &'a [isize],
+    services: &dyn Services,
+) -> Result<TensorView<'a>> {
     let bytes = crate::tensor::checked_num_elements(tensor.shape())
         .and_then(|n| n.checked_mul(tensor.dtype().size()))
         .ok_or_else(|| {
             Error::resource_exhausted(format!("a copy of shape {:?} is too large", tensor.shape()))
         })?;
-    let data = host.allocate_temp(bytes.max(1))?.as_ptr();
+    let data = services.allocate_temp(bytes.max(1))?.as_ptr();
     // SAFETY: the temporary has room for every element of the dense layout and is ours until the call ends; its
     // bytes are all written before the view is read.
     let dense = unsafe {
         let mut copy =
             TensorViewMut::from_raw_parts(data, tensor.dtype(), tensor.device(), tensor.shape(), strides);
-        crate::strided::copy_elements(tensor, &mut copy, Some(&Compute::new(host)))?;
+        crate::strided::copy_elements(tensor, &mut copy, Some(&Compute::new(services)))?;
         if tensor.dtype() == DType::Bool {
-            // Any byte but 0 is true, as hosts have it.
+            // Any byte but 0 is true, as frameworks have it.
             std::slice::from_raw_parts_mut(data, bytes)
                 .iter_mut()
                 .for_each(|byte| *byte = (*byte != 0).into());

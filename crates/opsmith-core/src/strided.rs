@@ -32,7 +32,7 @@ pub fn copy(from: TensorView<'_>, to: &mut TensorViewMut<'_>) -> Result<()> {
 
 impl Compute<'_> {
     /// Copies every element of a tensor to the same index of another one of the same dtype and shape, whatever the strides
-    /// of the two, on the host's threads.
+    /// of the two, on the call's threads.
     ///
     /// # Errors
     /// As [`copy`].
@@ -297,7 +297,7 @@ mod tests {
     use std::ptr::NonNull;
 
     use super::*;
-    use crate::kernel::Host;
+    use crate::kernel::Services;
     use crate::tensor::row_major_strides;
     use crate::{Device, Element, Error};
 
@@ -305,7 +305,7 @@ mod tests {
     struct Threads;
 
     // SAFETY: it lends no memory, and the scope ends when all ranges are done.
-    unsafe impl Host for Threads {
+    unsafe impl Services for Threads {
         fn allocate_output(&self, _: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
             Err(Error::internal("no outputs here"))
         }

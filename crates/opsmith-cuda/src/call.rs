@@ -18,7 +18,7 @@ pub const BLOCK: usize = 256;
 
 /// A call on a card: its stream, temporary memory, and the kernels of a source.
 ///
-/// Nothing here waits for the card, or takes memory that is not the host's: so a call may be captured in a CUDA graph.
+/// Nothing here waits for the card, or takes memory that is not the caller's: so a call may be captured in a CUDA graph.
 pub struct CudaCall<'a> {
     context: &'a OpKernelContext<'a>,
     source: &'a Source,
@@ -69,11 +69,11 @@ impl<'a> CudaCall<'a> {
         DeviceViewMut::new(self.context.allocate_output(key, shape)?)
     }
 
-    /// Memory on the card for `len` elements, uninitialised, which the host takes back when the work that the call puts on
+    /// Memory on the card for `len` elements, uninitialised, which the caller takes back when the work that the call puts on
     /// the stream is done.
     ///
     /// # Errors
-    /// `Unimplemented` where the host lends none; `ResourceExhausted` when it has none left.
+    /// `Unimplemented` where the caller lends none; `ResourceExhausted` when it has none left.
     pub fn temp<T: CudaElement>(&self, len: usize) -> Result<Temp<T>> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
         let bytes = bytes.ok_or_else(|| {
@@ -241,7 +241,7 @@ impl KernelCall<'_> {
         if let Some(error) = self.failed {
             return Err(within(error, &self.launch.kernel));
         }
-        // SAFETY: promised by the caller; the host lends the memory and the stream of the call's card.
+        // SAFETY: promised by the caller; the caller lends the memory and the stream of the call's card.
         unsafe { self.launch.run(self.context.device().index, self.context.stream()) }
     }
 }

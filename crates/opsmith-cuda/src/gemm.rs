@@ -224,7 +224,7 @@ impl Product {
         structure.address(own.data.cast());
         structure.index(own.rows.1 as i128)?.index(own.columns.1 as i128)?;
         for space in [&self.kept, &self.summed] {
-            // Of a dim of 0, which leads nowhere, hosts leave anything.
+            // Of a dim of 0, which leads nowhere, frameworks leave anything.
             let strides = if space.is_empty() { &[] } else { space.strides(at) };
             for &stride in strides.iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
                 structure.index(stride as i128)?;

@@ -1,4 +1,4 @@
-//! CUDA for kernels of Opsmith's: sources compiled at their first use by NVRTC, kept on disk, and launched on the host's
+//! CUDA for kernels of Opsmith's: sources compiled at their first use by NVRTC, kept on disk, and launched on the caller's
 //! stream.
 //!
 //! Nothing of NVIDIA's is linked. The driver and NVRTC are opened when the first kernel is launched, so a library with CUDA
@@ -8,7 +8,7 @@
 //! - [`CudaCall`], a call on a card: [`kernel`](CudaCall::kernel) begins a launch;
 //! - [`DeviceView`], [`DeviceViewMut`], tensors on a card, and [`DeviceArray`], parts and transposes of them, which
 //!   [`gemm`](CudaCall::gemm) multiplies; [`Arguments`], what kernels get of them, [`Structure`], any other;
-//! - [`CardMemory`], memory and a stream for a host that has no framework to ask;
+//! - [`CardMemory`], memory and a stream for a caller that has no framework to ask;
 //! - [`with_launches_to`], for tests without a card.
 
 pub mod ahead;

@@ -1,4 +1,4 @@
-//! Memory on a card, and a stream, for a host that has no framework to ask for them: Opsmith's own engine.
+//! Memory on a card, and a stream, for a caller that has no framework to ask for them: Opsmith's own engine.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -12,7 +12,7 @@ use crate::source::{Architecture, Compiled, Source, Target};
 
 type Program = *mut c_void;
 
-/// The stack that sources are compiled on: NVRTC takes more than the 2 MiB that threads of some hosts have.
+/// The stack that sources are compiled on: NVRTC takes more than the 2 MiB that threads of some frameworks have.
 const STACK: usize = 64 << 20;
 /// The option that says which C++ the sources are.
 pub(crate) const LANGUAGE: &str = "--std=c++17";

@@ -51,7 +51,7 @@ impl DeviceLayout<'_> {
         Layout { shape: self.shape, strides: self.strides }
     }
 
-    /// A stride as it is packed: of a dim of one element, which leads nowhere, hosts leave anything.
+    /// A stride as it is packed: of a dim of one element, which leads nowhere, frameworks leave anything.
     pub(crate) fn stride(&self, dim: usize) -> isize {
         if self.shape[dim] > 1 { self.strides[dim] } else { 0 }
     }

@@ -7,7 +7,7 @@ use opsmith_core::{
     OpKernelContext, Program, ProgramRows, Result, Shape, Signature,
 };
 
-/// The most arguments that hosts take.
+/// The most arguments that frameworks take.
 const MOST_ARGUMENTS: usize = 64;
 
 /// A body with attributes as fields: what `#[pointwise]`, `#[reduce]` and `#[pairwise]` make of a function.

@@ -97,7 +97,7 @@ impl Given {
     }
 }
 
-/// Positions as bits. Hosts take at most as many arguments as there are bits.
+/// Positions as bits. Frameworks take at most as many arguments as there are bits.
 pub(crate) fn bits(positions: impl IntoIterator<Item = usize>) -> u64 {
     let bit = |position: usize| 1_u64.checked_shl(position as u32).unwrap_or(0);
     positions.into_iter().fold(0, |bits, position| bits | bit(position))

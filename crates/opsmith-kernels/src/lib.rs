@@ -1,5 +1,5 @@
 //! Kernels for bodies that are written once: loops over tensors with broadcasting and strides, reductions, pairwise
-//! folds and products of matrices, on the threads and memory of the call's host, and the ops that they make.
+//! folds and products of matrices, on the threads and memory of the call's services, and the ops that they make.
 //!
 //! `opsmith-body` knows the arithmetic, `opsmith-core` the tensors and ops; here they meet.
 

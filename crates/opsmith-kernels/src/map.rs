@@ -17,7 +17,7 @@ use crate::product::Product;
 
 /// What [`Compute`] does with whole arrays.
 pub trait ComputeExt {
-    /// Applies a body to every element of inputs, which broadcast to the outputs' shape, on the host's threads.
+    /// Applies a body to every element of inputs, which broadcast to the outputs' shape, on the call's threads.
     ///
     /// Inputs and outputs may have any strides. The body is what `#[pointwise]` makes of a function: a type of its name
     /// with the attributes as fields. A body of your own has to tell its fields by `Debug`: one that prints the same computes the same. The
@@ -36,7 +36,7 @@ pub trait ComputeExt {
         D: Dimension,
         B: Body<IN, OUT> + Debug + 'static;
 
-    /// The product of two matrices, `c = alpha · a · b + beta · c`, on the host's threads.
+    /// The product of two matrices, `c = alpha · a · b + beta · c`, on the call's threads.
     ///
     /// All three may have any strides, so a factor is transposed by `t()`. Where `beta` is 0, `c` is not read: it may be
     /// uninitialised, as outputs are. float16 and bfloat16 are added up in float32. A loop that is on several threads

@@ -101,7 +101,7 @@ fn op_list(input: ParseStream<'_>) -> syn::Result<Vec<Path>> {
     Ok(ops)
 }
 
-/// The library as a static and what gives it out: to a program that it is part of, or to the hosts that open it.
+/// The library as a static and what gives it out: to a program that it is part of, or to the frameworks that open it.
 pub(crate) fn expand(library: &Library) -> TokenStream {
     let Library { name, version, has_namespace, is_embedded, ops } = library;
     let version = match version {
@@ -112,11 +112,11 @@ pub(crate) fn expand(library: &Library) -> TokenStream {
     let companions =
         ops.iter().map(|op| quote_spanned!(op.span()=> <#op as ::opsmith::OpDefinition>::COMPANIONS));
     let without_namespace = (!has_namespace).then(|| quote!(.without_namespace()));
-    let plain = quote!(host::StaticLibrary::new(#name, #version, &OPS) #without_namespace);
+    let plain = quote!(frameworks::StaticLibrary::new(#name, #version, &OPS) #without_namespace);
     let (library, given_out, table) = match is_embedded {
         true => (plain, quote!(), Some(table(name, &version))),
         false => {
-            let (library, given_out) = for_hosts(plain, ops, name, &version);
+            let (library, given_out) = for_frameworks(plain, ops, name, &version);
             (library, given_out, None)
         }
     };
@@ -127,7 +127,7 @@ pub(crate) fn expand(library: &Library) -> TokenStream {
         /// # Errors
         /// What is wrong with its definitions.
         pub fn library() -> ::opsmith::Result<&'static ::opsmith::Library> {
-            <__OpsmithLibrary as ::opsmith::__private::host::Root>::library().get()
+            <__OpsmithLibrary as ::opsmith::__private::frameworks::Root>::library().get()
         }
 
         #table
@@ -135,17 +135,17 @@ pub(crate) fn expand(library: &Library) -> TokenStream {
         struct __OpsmithLibrary;
 
         const _: () = {
-            use ::opsmith::__private::host;
+            use ::opsmith::__private::frameworks;
 
             const LISTED: &[fn() -> ::opsmith::OpDef] = &[#(#defs),*];
             const COMPANIONS: &[&[fn() -> ::opsmith::OpDef]] = &[#(#companions),*];
-            const COUNT: usize = host::family::count(LISTED, COMPANIONS);
-            static OPS: [fn() -> ::opsmith::OpDef; COUNT] = host::family::gather(LISTED, COMPANIONS);
-            static LIBRARY: host::StaticLibrary = #library;
+            const COUNT: usize = frameworks::family::count(LISTED, COMPANIONS);
+            static OPS: [fn() -> ::opsmith::OpDef; COUNT] = frameworks::family::gather(LISTED, COMPANIONS);
+            static LIBRARY: frameworks::StaticLibrary = #library;
 
             // SAFETY: it is a static, so always the same.
-            unsafe impl host::Root for __OpsmithLibrary {
-                fn library() -> &'static host::StaticLibrary {
+            unsafe impl frameworks::Root for __OpsmithLibrary {
+                fn library() -> &'static frameworks::StaticLibrary {
                     &LIBRARY
                 }
             }
@@ -155,9 +155,9 @@ pub(crate) fn expand(library: &Library) -> TokenStream {
     }
 }
 
-/// The library with the functions that hosts call, and what they look for in a shared object: the C ABI's table, the
+/// The library with the functions that frameworks call, and what they look for in a shared object: the C ABI's table, the
 /// functions of JAX, that of ONNX Runtime, and one that runs when the object is opened.
-fn for_hosts(
+fn for_frameworks(
     plain: TokenStream,
     ops: &[Path],
     name: &LitStr,
@@ -170,13 +170,13 @@ fn for_hosts(
     let library = quote! {
         #plain
             .with_torch_kernels(&const {
-                host::family::first::<_, _, COUNT>([
-                    #(host::torch::kernel::<__OpsmithLibrary, #positions> as host::torch::Kernel),*
+                frameworks::family::first::<_, _, COUNT>([
+                    #(frameworks::torch::kernel::<__OpsmithLibrary, #positions> as frameworks::torch::Kernel),*
                 ])
             })
             .with_tensorflow_functions(&const {
-                host::family::first::<_, _, COUNT>([
-                    #(host::tensorflow::functions::<__OpsmithLibrary, #positions>()),*
+                frameworks::family::first::<_, _, COUNT>([
+                    #(frameworks::tensorflow::functions::<__OpsmithLibrary, #positions>()),*
                 ])
             })
     };
@@ -184,18 +184,18 @@ fn for_hosts(
         #[unsafe(no_mangle)]
         #[allow(non_upper_case_globals)]
         pub static opsmith_library_v1: ::opsmith::OpsmithLibrary =
-            host::capi::table::<__OpsmithLibrary>(#name, #version);
+            frameworks::capi::table::<__OpsmithLibrary>(#name, #version);
 
         #on_jax
 
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         unsafe extern "C" fn RegisterCustomOps(
-            options: *mut host::onnx::SessionOptions,
-            base: *const host::onnx::ApiBase,
-        ) -> *mut host::onnx::Status {
+            options: *mut frameworks::onnx::SessionOptions,
+            base: *const frameworks::onnx::ApiBase,
+        ) -> *mut frameworks::onnx::Status {
             // SAFETY: passed on from ONNX Runtime.
-            unsafe { host::onnx::register(&LIBRARY, options, base) }
+            unsafe { frameworks::onnx::register(&LIBRARY, options, base) }
         }
 
         #[used]
@@ -203,7 +203,7 @@ fn for_hosts(
         static START: extern "C" fn() = start;
 
         extern "C" fn start() {
-            host::start(&LIBRARY);
+            frameworks::start(&LIBRARY);
         }
     };
     (library, given_out)
@@ -218,11 +218,13 @@ fn for_jax(ops: &[Path], positions: &[usize]) -> TokenStream {
         let handlers = positions.iter().map(|position| match symbols.get(*position) {
             Some(symbol) => {
                 let symbol = format_ident!("{symbol}{ending}");
-                quote!(#symbol as host::jax::Handler)
+                quote!(#symbol as frameworks::jax::Handler)
             }
-            None => quote!(host::jax::#generic::<__OpsmithLibrary, #position> as host::jax::Handler),
+            None => {
+                quote!(frameworks::jax::#generic::<__OpsmithLibrary, #position> as frameworks::jax::Handler)
+            }
         });
-        quote!(host::family::first([#(#handlers),*]))
+        quote!(frameworks::family::first([#(#handlers),*]))
     };
     let (on_cpu, on_card) = (handlers_of("handler", ""), handlers_of("cuda_handler", "_cuda"));
     let handlers = symbols.iter().enumerate().map(|(index, symbol)| {
@@ -230,10 +232,10 @@ fn for_jax(ops: &[Path], positions: &[usize]) -> TokenStream {
         let one = |symbol: &Ident, kind: TokenStream| {
             quote! {
                 #[unsafe(no_mangle)]
-                unsafe extern "C" fn #symbol(frame: *mut host::jax::CallFrame) -> *mut host::jax::ErrorHandle {
-                    let library = <__OpsmithLibrary as host::Root>::library();
+                unsafe extern "C" fn #symbol(frame: *mut frameworks::jax::CallFrame) -> *mut frameworks::jax::ErrorHandle {
+                    let library = <__OpsmithLibrary as frameworks::Root>::library();
                     // SAFETY: passed on from XLA.
-                    unsafe { host::jax::handle(library, #index, ::opsmith::DeviceKind::#kind, frame) }
+                    unsafe { frameworks::jax::handle(library, #index, ::opsmith::DeviceKind::#kind, frame) }
                 }
             }
         };
@@ -241,17 +243,17 @@ fn for_jax(ops: &[Path], positions: &[usize]) -> TokenStream {
         quote!(#on_cpu #on_card)
     });
     quote! {
-        static HANDLERS: [host::jax::Handler; COUNT] = #on_cpu;
+        static HANDLERS: [frameworks::jax::Handler; COUNT] = #on_cpu;
 
         #[unsafe(no_mangle)]
-        extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
+        extern "C" fn opsmith_jax_handler(op: usize) -> ::core::option::Option<frameworks::jax::Handler> {
             HANDLERS.get(op).copied()
         }
 
-        static CUDA_HANDLERS: [host::jax::Handler; COUNT] = #on_card;
+        static CUDA_HANDLERS: [frameworks::jax::Handler; COUNT] = #on_card;
 
         #[unsafe(no_mangle)]
-        extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<host::jax::Handler> {
+        extern "C" fn opsmith_jax_cuda_handler(op: usize) -> ::core::option::Option<frameworks::jax::Handler> {
             CUDA_HANDLERS.get(op).copied()
         }
 
@@ -266,7 +268,7 @@ fn table(name: &LitStr, version: &TokenStream) -> TokenStream {
         #[doc = #doc]
         pub fn table() -> &'static ::opsmith::OpsmithLibrary {
             static TABLE: ::opsmith::OpsmithLibrary =
-                ::opsmith::__private::host::capi::table::<__OpsmithLibrary>(#name, #version);
+                ::opsmith::__private::frameworks::capi::table::<__OpsmithLibrary>(#name, #version);
             &TABLE
         }
     }

@@ -195,7 +195,7 @@ fn write_on_card(
     Ok(())
 }
 
-/// Text is the host's own, element by element.
+/// Text is the framework's own, element by element.
 fn write_strings(
     context: &OpKernelContext<'_>,
     (output, element): (usize, usize),

@@ -81,7 +81,7 @@ impl Move<'_> {
         if fits { Index::Bits32 } else { Index::Bits64 }
     }
 
-    /// The strides of the input, 0 along a dim of one element, which leads nowhere: hosts leave anything there.
+    /// The strides of the input, 0 along a dim of one element, which leads nowhere: frameworks leave anything there.
     fn input_strides(&self) -> Strides {
         self.size.iter().zip(self.from).map(|(&size, &stride)| if size > 1 { stride } else { 0 }).collect()
     }

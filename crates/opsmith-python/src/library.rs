@@ -84,8 +84,8 @@ impl Library {
     }
 
     /// Registers the ops with a framework of this process: "torch". Doing it twice is fine.
-    fn register_host(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        py.detach(|| self.library.register_host(name)).map_err(|error| to_python(py, &error))
+    fn register_framework(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.library.register_framework(name)).map_err(|error| to_python(py, &error))
     }
 
     /// Infers the shapes of an op's outputs; request and response are JSON.

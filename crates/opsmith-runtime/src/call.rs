@@ -102,7 +102,7 @@ pub trait OutputMemory {
 }
 
 /// What the callbacks of a call work on.
-struct Services<'a, M> {
+struct Lent<'a, M> {
     memory: &'a mut M,
     threads: usize,
     /// The first failure of a callback, which says more than the library can about a null pointer.
@@ -148,8 +148,8 @@ impl Drop for Prepared {
 pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Prepared> {
     let table = called.table;
     let mut plan = std::ptr::null_mut();
-    let host = OpsmithHost {
-        size: size_of::<OpsmithHost>(),
+    let services = OpsmithServices {
+        size: size_of::<OpsmithServices>(),
         context: std::ptr::null_mut(),
         allocate_output: None,
         num_threads: None,
@@ -159,7 +159,7 @@ pub(crate) fn prepare(called: &Called<'_>, inputs: CallInputs<'_>) -> Result<Pre
         allocate_temp: None,
         launch: None,
     };
-    let error = with_abi_call(called, inputs, &mut [], &host, |call| {
+    let error = with_abi_call(called, inputs, &mut [], &services, |call| {
         // SAFETY: everything that the call points to is valid until it returns, and `plan` is a place to write to.
         unsafe { (table.plan)(call, &raw mut plan) }
     })?;
@@ -178,10 +178,10 @@ pub(crate) fn call<M: OutputMemory>(
     let table = called.table;
     let threads = called.threads.map_or(0, NonZeroUsize::get);
     let (stream, takes_launches) = (memory.stream(), memory.takes_launches());
-    let mut services = Services { memory, threads, failure: None };
-    let mut host = OpsmithHost {
-        size: size_of::<OpsmithHost>(),
-        context: (&raw mut services).cast(),
+    let mut lent = Lent { memory, threads, failure: None };
+    let mut services = OpsmithServices {
+        size: size_of::<OpsmithServices>(),
+        context: (&raw mut lent).cast(),
         allocate_output: Some(allocate_output::<M>),
         num_threads: None,
         parallel_for: None,
@@ -191,20 +191,20 @@ pub(crate) fn call<M: OutputMemory>(
         launch: None,
     };
     if stream.is_some() {
-        host.allocate_temp = Some(allocate_temp::<M>);
+        services.allocate_temp = Some(allocate_temp::<M>);
     }
     if takes_launches {
-        host.launch = Some(launch::<M>);
+        services.launch = Some(launch::<M>);
     }
     if threads > 0 {
-        host.num_threads = Some(num_threads::<M>);
-        host.parallel_for = Some(parallel_for::<M>);
+        services.num_threads = Some(num_threads::<M>);
+        services.parallel_for = Some(parallel_for::<M>);
     }
     // SAFETY: everything that the call points to is valid until it returns, as the ABI asks.
-    let error = with_abi_call(called, inputs, counts_out, &host, |call| unsafe { (table.call)(call) })?;
+    let error = with_abi_call(called, inputs, counts_out, &services, |call| unsafe { (table.call)(call) })?;
     // SAFETY: the library gave the error, and it is taken once.
     let result = unsafe { take_error(table, error) };
-    match services.failure {
+    match lent.failure {
         Some(failure) if result.is_err() => Err(failure),
         _ => result,
     }
@@ -216,7 +216,7 @@ fn with_abi_call<R>(
     called: &Called<'_>,
     inputs: CallInputs<'_>,
     counts_out: &mut [usize],
-    host: &OpsmithHost,
+    services: &OpsmithServices,
     body: impl FnOnce(*const OpsmithCall) -> R,
 ) -> Result<R> {
     // Filled where they lie: collected ones would be copied.
@@ -240,7 +240,7 @@ fn with_abi_call<R>(
             attrs: attrs.as_ptr(),
             num_attrs: attrs.len(),
             wanted: called.wanted,
-            host: std::ptr::from_ref(host),
+            services: std::ptr::from_ref(services),
             output_counts: counts_out.as_mut_ptr(),
             num_outputs: counts_out.len(),
             plan: called.prepared.map_or(std::ptr::null(), |prepared| prepared.plan),
@@ -263,13 +263,13 @@ const ABSENT: OpsmithTensor = OpsmithTensor {
 
 /// Runs a callback's body; what goes wrong in it, a panic included, is kept and told as a null pointer.
 fn guarded<M, T>(context: *mut c_void, body: impl FnOnce(&mut M) -> Result<*mut T>) -> *mut T {
-    // SAFETY: `call` passed a pointer to its `Services<M>`, which nobody else uses while the library runs: an output is
+    // SAFETY: `call` passed a pointer to its `Lent<M>`, which nobody else uses while the library runs: an output is
     // made on the calling thread.
-    let services = unsafe { &mut *context.cast::<Services<'_, M>>() };
-    let outcome = catch_unwind(AssertUnwindSafe(|| body(services.memory)))
+    let lent = unsafe { &mut *context.cast::<Lent<'_, M>>() };
+    let outcome = catch_unwind(AssertUnwindSafe(|| body(lent.memory)))
         .unwrap_or_else(|payload| Err(Error::from_panic(&*payload, None)));
     outcome.unwrap_or_else(|error| {
-        services.failure.get_or_insert(error);
+        lent.failure.get_or_insert(error);
         std::ptr::null_mut()
     })
 }
@@ -310,9 +310,9 @@ unsafe extern "C" fn launch<M: OutputMemory>(context: *mut c_void, launch: *cons
 }
 
 unsafe extern "C" fn num_threads<M>(context: *mut c_void) -> usize {
-    // SAFETY: `call` passed a pointer to its `Services<M>`; the field does not change.
-    let threads = unsafe { (&raw const (*context.cast::<Services<'_, M>>()).threads).read() };
-    threads.min(opsmith_host::threads::num_threads())
+    // SAFETY: `call` passed a pointer to its `Lent<M>`; the field does not change.
+    let threads = unsafe { (&raw const (*context.cast::<Lent<'_, M>>()).threads).read() };
+    threads.min(opsmith_frameworks::threads::num_threads())
 }
 
 unsafe extern "C" fn parallel_for<M>(
@@ -327,7 +327,7 @@ unsafe extern "C" fn parallel_for<M>(
     let body_context = body_context as usize;
     // SAFETY: the library lets its body be called on ranges within the loop, from any thread, until this returns.
     let body = |range: Range<usize>| unsafe { body(range.start, range.end, body_context as *mut c_void) };
-    opsmith_host::threads::parallel_for_on(threads, total, grain, &body);
+    opsmith_frameworks::threads::parallel_for_on(threads, total, grain, &body);
 }
 
 unsafe extern "C" fn keep_string<M: OutputMemory>(context: *mut c_void, bytes: OpsmithStr) -> *const c_char {

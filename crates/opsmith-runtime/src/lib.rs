@@ -58,7 +58,7 @@ pub use kernel::KernelInfo;
 #[doc(hidden)]
 pub use library::check_description;
 pub use library::{Library, Op};
-pub use opsmith_host::prefer_large_pages;
+pub use opsmith_frameworks::prefer_large_pages;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};

@@ -123,10 +123,10 @@ impl Library {
     /// # Errors
     /// `Unimplemented` for a framework that the library was not built for, `FailedPrecondition` where the framework is
     /// not in the process, or what the framework said.
-    pub fn register_host(&self, host: &str) -> Result<()> {
+    pub fn register_framework(&self, framework: &str) -> Result<()> {
         let table = self.table();
         // SAFETY: the text lives until the call returns; the error is taken once.
-        unsafe { take_error(table, (table.register_host)(OpsmithStr::new(host))) }
+        unsafe { take_error(table, (table.register_framework)(OpsmithStr::new(framework))) }
     }
 
     pub(crate) fn table(&self) -> &'static OpsmithLibrary {

@@ -40,7 +40,7 @@ kernel!(NumThreads, |context| {
     Ok(())
 });
 
-/// How many threads the host offers, and how many took part in a long loop.
+/// How many threads the caller offers, and how many took part in a long loop.
 pub(crate) fn num_threads() -> OpDef {
     OpDef::new("NumThreads")
         .output("counts: int64")

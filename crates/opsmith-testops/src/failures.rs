@@ -25,7 +25,7 @@ impl OpKernel for Panics {
     }
 }
 
-/// Panics in its constructor, in `compute`, or on a thread of the host's.
+/// Panics in its constructor, in `compute`, or on a thread of the caller's.
 pub(crate) fn panics() -> OpDef {
     OpDef::new("Panics")
         .attr("place: {'new', 'compute', 'thread'}")
@@ -107,7 +107,7 @@ kernel!(StringLength, |context| {
     Ok(())
 });
 
-/// The length of every text of a vector, in bytes: for hosts that have string tensors.
+/// The length of every text of a vector, in bytes: for frameworks that have string tensors.
 pub(crate) fn string_length() -> OpDef {
     OpDef::new("StringLength")
         .input("texts: string")

@@ -1,4 +1,4 @@
-//! One op for each feature, for the tests of the hosts. Nothing here is meant to be useful.
+//! One op for each feature, for the tests of the frameworks. Nothing here is meant to be useful.
 
 mod arguments;
 mod attributes;

@@ -108,7 +108,7 @@ pub mod dtype {
 ///   the caller gives decides the number, the attribute `N`, or `N_<input>` where several inputs are lists. An output list is
 ///   as long as the input whose name its own is with `_grad` behind it, or as the only one that is a list;
 /// - outputs whose shape the data decide, `?` in the shape signature: `&mut Array1<T>` to `&mut Array6<T>` or `&mut ArrayD<T>`, which
-///   the function assigns; in an `Option`, as others. They are copied into the host's memory. JAX, whose shapes are all known
+///   the function assigns; in an `Option`, as others. They are copied into the caller's memory. JAX, whose shapes are all known
 ///   before a program runs, has such ops only outside `jit`;
 /// - attributes, `#[attr(…)] a: i64`, with `default`, `min`, `max`, `one_of = […]` and, for a list, `min_len`. Types
 ///   are `i64 i32 u64 u32 usize f64 f32 bool String &str DType`, and `Vec<T>` or `&[T]` of
@@ -320,7 +320,7 @@ pub use opsmith_macros::body;
 /// ```
 pub use opsmith_macros::reduce;
 
-/// Makes ops a library that every host loads: once in a crate whose type is `cdylib`.
+/// Makes ops a library that every framework loads: once in a crate whose type is `cdylib`.
 ///
 /// ```
 /// use opsmith::prelude::*;
@@ -338,12 +338,12 @@ pub use opsmith_macros::reduce;
 /// # }
 /// ```
 ///
-/// `name` is the namespace in every host, in snake_case; with `namespace = ""`, TensorFlow's ops and wrappers have none,
+/// `name` is the namespace in every framework, in snake_case; with `namespace = ""`, TensorFlow's ops and wrappers have none,
 /// and so must have names that no other has. `ops` are paths of `#[op]` functions or of types that
 /// implement [`OpDefinition`]. `version` is that of the crate unless it is given. The macro adds a function
 /// `library()`, through which Rust code has the same ops.
 ///
-/// With `embedded = true` the library is for the program that it is compiled into, and no host finds it: nothing is exported,
+/// With `embedded = true` the library is for the program that it is compiled into, and no framework finds it: nothing is exported,
 /// and in place of that the macro adds a function `table()`, which gives the C ABI's [`OpsmithLibrary`]: the engine's
 /// `Library::from_table` takes it. A crate may have several such libraries, in modules of their own.
 pub use opsmith_macros::library;
@@ -422,7 +422,7 @@ pub use opsmith_macros::kernels;
 pub mod __private {
     pub use opsmith_body as body;
     pub use opsmith_core::{Arguments, KernelRow, check_gradient};
-    pub use opsmith_host as host;
+    pub use opsmith_frameworks as frameworks;
     pub use opsmith_kernels as kernels;
 
     use ndarray::{Array, Dimension};

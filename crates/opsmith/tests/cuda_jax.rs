@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr::{null, null_mut};
 
-use opsmith::__private::host::{StaticLibrary, jax};
+use opsmith::__private::frameworks::{StaticLibrary, jax};
 use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut, Index, with_launches_to};
 use opsmith::prelude::*;
 use opsmith::{DeviceKind, OpDefinition};

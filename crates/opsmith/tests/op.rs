@@ -214,7 +214,7 @@ fn a_panic_is_an_error_and_an_element_forgotten_is_nan() {
     assert!(z[0] == 1.0 && z[1].is_nan());
 }
 
-/// The layer below: a list and strings, through the same test host.
+/// The layer below: a list and strings, through the same caller.
 mod low_level {
     use super::*;
 

@@ -476,9 +476,9 @@ fn bodies_are_steps_of_other_kernels() {
         let leaky = if first > 0.0 { first } else { 0.5 * first };
         assert_eq!(z, if column % 2 == 0 { leaky } else { y[[row, column]] });
     }
-    let host = testing::call::<wrong_map>().input(&array![1.0, 2.0]).run().unwrap_err();
+    let error = testing::call::<wrong_map>().input(&array![1.0, 2.0]).run().unwrap_err();
     assert_eq!(
-        host.message(),
+        error.message(),
         "WrongMap: the inputs of a body must broadcast to the one shape of its outputs, got inputs of shapes [[2]] and \
          outputs of shapes [[1]]"
     );

@@ -1,4 +1,4 @@
-//! The op, called as hosts call it, against sorted windows.
+//! The op, called as frameworks call it, against sorted windows.
 
 use opsmith::dtype::{bf16, f16};
 use opsmith::ndarray::{Array4, ArrayView4};

@@ -140,10 +140,10 @@ static OpsmithAttr int_attr(const char *name, const int64_t *value)
 static OpsmithError *request(size_t op, const OpsmithTensor *input, const OpsmithAttr *attr, Outputs *outputs,
                              const OpsmithPlan *plan, OpsmithPlan **new_plan)
 {
-    OpsmithHost host = {0};
-    host.size = sizeof host;
-    host.context = outputs;
-    host.allocate_output = allocate_output;
+    OpsmithServices services = {0};
+    services.size = sizeof services;
+    services.context = outputs;
+    services.allocate_output = allocate_output;
     /* No threads are lent: the library uses its own pool. */
 
     OpsmithCall request = {0};
@@ -154,7 +154,7 @@ static OpsmithError *request(size_t op, const OpsmithTensor *input, const Opsmit
     request.attrs = &attr;
     request.num_attrs = attr != NULL;
     request.wanted = UINT64_MAX;
-    request.host = &host;
+    request.services = &services;
     request.plan = plan;
     return new_plan != NULL ? library->plan(&request, new_plan) : library->call(&request);
 }
@@ -310,7 +310,7 @@ static void mistakes(void)
     failed("call of the wrong size", library->call(&request));
     failed("no call at all", library->call(NULL));
     request.size = sizeof request;
-    failed("call without a host", library->call(&request));
+    failed("call without a services", library->call(&request));
 
     OpsmithTensor strange = ints;
     strange.dtype = 99;

@@ -65,9 +65,9 @@ impl OpKernel for AttrDefaults {
     }
 }
 
-/// `AttrDefaultsOfTensors`: the types that not every host has, `shape` and `tensor`.
+/// `AttrDefaultsOfTensors`: the types that not every framework has, `shape` and `tensor`.
 ///
-/// Where a host lacks them this op is missing there, and calling it says why; the rest of the library works.
+/// Where a framework lacks them this op is missing there, and calling it says why; the rest of the library works.
 pub struct AttrDefaultsOfTensors {
     seen: Vec<f64>,
 }

@@ -6,7 +6,7 @@ use opsmith::prelude::*;
 
 /// `ZeroOutInPlace(to_zero: Ref(T))`: zeroes the caller's own tensor and gives nothing back.
 ///
-/// The host lends the tensor for writing, as it is, strides included, and refuses one that shares memory with another
+/// The caller lends the tensor for writing, as it is, strides included, and refuses one that shares memory with another
 /// input. No gradient is declared: the value that a gradient would start from is gone.
 pub struct ZeroOutInPlace;
 

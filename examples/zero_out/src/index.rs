@@ -30,7 +30,7 @@ impl OpDefinition for ZeroOutPreserve {
 
 impl OpKernel for ZeroOutPreserve {
     /// What can be checked without the input is checked once, here. (`"preserve_index: int >= 0"` would say the same
-    /// in the definition, where hosts and documentation see it.)
+    /// in the definition, where frameworks and documentation see it.)
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
         let index: i64 = construction.attr("preserve_index")?;
         let preserve_index = usize::try_from(index);

@@ -5,7 +5,7 @@ use opsmith::prelude::*;
 
 /// `Counter`: how many times it has been called, this call included.
 ///
-/// `stateful` tells hosts never to fold, merge or drop calls. The state is a resource of the library: kernels share it
+/// `stateful` tells frameworks never to fold, merge or drop calls. The state is a resource of the library: kernels share it
 /// by name, behind a lock, for `compute` runs on several threads at once.
 pub struct Counter {
     container: String,

@@ -17,7 +17,7 @@ from opsmith.jax._attributes import canonical
 from opsmith.jax._constants import Constant
 from opsmith.jax._gradients import Differentiable
 from opsmith.jax._op import Value, result, wide_dtype
-from opsmith.jax._shapes import DataDependentShape, host_error
+from opsmith.jax._shapes import DataDependentShape, framework_error
 
 try:
     from jax._src.array import ArrayImpl
@@ -135,7 +135,7 @@ def _through_numpy(loaded: Loaded, op: Op, values: Sequence[Value], attrs: Seque
     try:
         answer = loaded.native.op(op.index).call(tuple(inputs), tuple(attrs) if attrs else None)
     except Error as error:
-        raise host_error(error) from None
+        raise framework_error(error) from None
     outputs = (answer,) if len(op.outputs) == 1 else tuple(answer or ())
     changed = tuple(x for arg, x in zip(op.inputs, inputs, strict=True) if arg.ref)
     return jax.tree.map(jnp.asarray, result(op, outputs + changed))

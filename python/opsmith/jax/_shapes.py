@@ -24,7 +24,7 @@ class DataDependentShape(UnimplementedError):
     """The shape of an output does not follow from the inputs' shapes."""
 
 
-def host_error(error: Error) -> jax.errors.JaxRuntimeError:
+def framework_error(error: Error) -> jax.errors.JaxRuntimeError:
     """The error as JAX raises one that comes while a program runs."""
     code = "".join(f"_{c}" if c.isupper() else c for c in error.code).lstrip("_").upper()
     return jax.errors.JaxRuntimeError(f"{code}: {error}")
@@ -42,7 +42,7 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
         try:
             return json.loads(infer_shapes(request))
         except Error as error:
-            raise host_error(error) from None
+            raise framework_error(error) from None
 
     def outputs(
         inputs: Sequence[list[jax.ShapeDtypeStruct] | None],
@@ -136,4 +136,4 @@ def _check(op: Op, constraint: dict[str, Any], symbols: dict[str, Size]) -> None
             return
     if not holds:
         text = f"{constraint['message']}: {left} {sign} {right}"
-        raise host_error(InvalidArgumentError.of(op.name, None, text))
+        raise framework_error(InvalidArgumentError.of(op.name, None, text))

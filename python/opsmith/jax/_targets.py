@@ -35,7 +35,7 @@ def register(loaded: Loaded) -> None:
         handler_of = library.opsmith_jax_handler
     except AttributeError:
         raise UnimplementedError(
-            f"library `{loaded.definition.name}` was built without the host `jax`"
+            f"library `{loaded.definition.name}` was built without the framework `jax`"
         ) from None
     handler_of.argtypes, handler_of.restype = [ctypes.c_size_t], ctypes.c_void_p
     handlers = {name(loaded, op): handler_of(op.index) for op in loaded.definition.ops}

@@ -17,10 +17,10 @@ from opsmith._docs import docstring
 from opsmith._errors import AlreadyExistsError
 from opsmith._forks import LOADING
 from opsmith.tensorflow import _calls, _gradients, _loading
-from opsmith.tensorflow._calls import PLAIN, host_error
+from opsmith.tensorflow._calls import PLAIN, framework_error
 from opsmith.tensorflow._op import TfOp
 
-__all__ = ["PLAIN", "call", "host_error", "mark", "open_first", "wire"]
+__all__ = ["PLAIN", "call", "framework_error", "mark", "open_first", "wire"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def call(
 
 def _wire(loaded: Loaded) -> _Wired:
     definition = loaded.definition
-    loaded.native.register_host("tensorflow")
+    loaded.native.register_framework("tensorflow")
     wrappers = _loading.wrappers(loaded)
     ops = {op.name: TfOp(op, *found) for op in definition.ops if (found := wrappers.get(op.name))}
     functions = {}

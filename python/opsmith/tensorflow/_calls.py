@@ -152,7 +152,7 @@ class _General:
         try:
             _shapes.narrow(op, self._infer, inputs, self._converted(given), outputs)
         except Error as error:
-            raise host_error(error) from None
+            raise framework_error(error) from None
 
     def explain(self, error: Exception, inputs: Sequence[Value], given: Sequence[Value]) -> None:
         """Raise the library's own error for these arguments if there is one and `error` is not that."""
@@ -165,7 +165,7 @@ class _General:
             # Nodes that are made lose all but the text.
             if better.text in str(error):
                 return
-            raise host_error(better) from None
+            raise framework_error(better) from None
         if isinstance(error, tf.errors.OpError) and "device:GPU" in str(error):
             raise type(error)(None, None, f"{op.name}: {_NO_GPU}\n{error.message}") from None
 
@@ -186,7 +186,7 @@ class _General:
             try:
                 attrs[attr.name] = _attributes.convert(op, attr, value, conversions)
             except InvalidArgumentError as error:
-                raise host_error(error) from None
+                raise framework_error(error) from None
         return attrs
 
 
@@ -209,7 +209,7 @@ def _frozen(value: Value) -> Any:
     return value.SerializeToString() if hasattr(value, "SerializeToString") else repr(value)
 
 
-def host_error(error: Error) -> tf.errors.OpError:
+def framework_error(error: Error) -> tf.errors.OpError:
     """The error as TensorFlow raises one of its kind."""
     kind: type[tf.errors.OpError] = getattr(tf.errors, f"{error.code}Error", tf.errors.UnknownError)
     return kind(None, None, str(error))
@@ -236,7 +236,7 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                     by_attr.setdefault(arg.type_attr, x.dtype)
 
     def refuse(arg: Arg, why: str) -> tf.errors.OpError:
-        return host_error(InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` {why}"))
+        return framework_error(InvalidArgumentError.of(op.name, arg.name, f"input `{arg.name}` {why}"))
 
     def convert(arg: Arg, value: Value) -> Value:
         if type(value) in PLAIN:
@@ -248,7 +248,7 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                 "tf.sparse.to_dense() first",
             )
         if value is None:
-            raise host_error(InvalidArgumentError.of(op.name, arg.name, _dispatch.missing(arg)))
+            raise framework_error(InvalidArgumentError.of(op.name, arg.name, _dispatch.missing(arg)))
         dtype = None
         if _dispatch.framework_of(value) != "TensorFlow":
             dtype = by_attr.get(arg.type_attr or "") or arg.dtype or op.dtype_of_empty(arg, value)
@@ -261,7 +261,7 @@ def _tensors(op: Op, inputs: Sequence[Value]) -> list[Value]:
                 _refuse_loss(op, arg, value, dtype)
             return tf.convert_to_tensor(value, dtype=dtype)
         except Error as error:
-            raise host_error(error) from None
+            raise framework_error(error) from None
         except (TypeError, ValueError, tf.errors.OpError) as error:
             raise refuse(arg, f"is not a tensor: {error}") from error
 

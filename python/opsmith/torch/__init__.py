@@ -85,8 +85,8 @@ def serve_more(serve: Callable[[Iterable[type]], None]) -> None:
 
 def _wire(loaded: Loaded) -> _Wired:
     definition, native = loaded.definition, loaded.native
-    native.register_host("torch")
-    native.register_host("torch.gradients")
+    native.register_framework("torch")
+    native.register_framework("torch.gradients")
     ops = {
         op.name: TorchOp(op, overload)
         for op in definition.ops

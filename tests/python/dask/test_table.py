@@ -1,4 +1,4 @@
-"""The table of all hosts, on Dask's arrays in uneven chunks."""
+"""The table of all frameworks, on Dask's arrays in uneven chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import opsmith
 import pytest
 from conftest import load
-from host import call, check_message
+from framework import call, check_message
 from table import Mistake, Row, mistakes, rows
 
 

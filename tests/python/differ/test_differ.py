@@ -15,7 +15,7 @@ import pytest
 DIFFER = Path(__file__).parents[2] / "differ"
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", Path(__file__).parents[3] / "target" / "release"))
 ENVIRONMENT = os.environ | {"OPSMITH_CACHE_DIR": str(LIBRARIES.parent / "tests" / "jit")}
-HOSTS = ["engine", "formulas", "torch", "tensorflow", "jax", "graphs", "bodies"]
+FRAMEWORKS = ["engine", "formulas", "torch", "tensorflow", "jax", "graphs", "bodies"]
 
 
 def run(*arguments: str | Path) -> str:
@@ -26,10 +26,10 @@ def run(*arguments: str | Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_what_is_computed_by_others_is_the_same(host: str) -> None:
-    said = run("--only", host, "--minutes", "0.1", "--seed", "7")
-    assert f"{host}: " in said and "compared" in said, said
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_computed_by_others_is_the_same(framework: str) -> None:
+    said = run("--only", framework, "--minutes", "0.1", "--seed", "7")
+    assert f"{framework}: " in said and "compared" in said, said
 
 
 @pytest.mark.parametrize("case", sorted(DIFFER.glob("*.json")), ids=lambda path: path.stem)

@@ -270,7 +270,7 @@ def test_an_axis_that_jax_divides_itself(distances: opsmith.Library) -> None:
 
 
 def test_the_program_in_the_guide(distances: opsmith.Library) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "hosts.md"
+    guide = Path(__file__).parents[3] / "docs" / "frameworks.md"
     section = guide.read_text(encoding="utf-8").split("\n## JAX\n")[1].split("\n## ")[0]
     names = {"jax": jax, "jnp": jnp, "distances": distances}
     exec(section.split("```python\n")[2].split("```")[0], names)

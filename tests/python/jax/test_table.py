@@ -1,4 +1,4 @@
-"""The table of all hosts, on JAX arrays: as they are and, where the shapes allow it, under `jax.jit`."""
+"""The table of all frameworks, on JAX arrays: as they are and, where the shapes allow it, under `jax.jit`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import opsmith
 import opsmith.jax
 import pytest
 from conftest import load
-from host import call, check_message
+from framework import call, check_message
 from table import Mistake, Row, mistakes, rows
 
 DATA_DEPENDENT = {"NonZero"}

@@ -1,4 +1,4 @@
-"""The table of all hosts, on NumPy arrays."""
+"""The table of all frameworks, on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import opsmith
 import pytest
 from conftest import library_path
-from host import call, check_message
+from framework import call, check_message
 from opsmith._library import definition_of
 from table import OUTSIDE, Mistake, Row, mistakes, rows, size
 
@@ -32,4 +32,4 @@ def test_every_op_of_the_examples_is_in_the_table(capsys: pytest.CaptureFixture[
         ops = {op.name for op in definition_of(opsmith.load(library_path(name))).ops}
         assert ops - OUTSIDE.keys() <= listed
     with capsys.disabled():
-        print(f"\nthe table that every host runs: {size()}")
+        print(f"\nthe table that every framework runs: {size()}")

@@ -15,8 +15,8 @@ ELSEWHERE = {
     "opsmith": {
         "Pointwise": "its program is a graph's own; no node has it",
         "SparseToDense": "the cases of standard operators have it",
-        "SparseToDenseGrad": "as its gradient, in other hosts",
-        "SparseToDenseGradGrad": "as its gradient, in other hosts",
+        "SparseToDenseGrad": "as its gradient, in other frameworks",
+        "SparseToDenseGradGrad": "as its gradient, in other frameworks",
     },
     "zero_out": dict.fromkeys(OUTSIDE, "it has a test of its own"),
 }
@@ -24,10 +24,10 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.id)
-def test_the_table_of_all_hosts(row: Row) -> None:
+def test_the_table_of_all_frameworks(row: Row) -> None:
     library = load(row.library)
     check(library, row.library, definition(library, row.op), row.inputs, row.attrs)
-    count("calls of the table of all hosts are as on NumPy's arrays")
+    count("calls of the table of all frameworks are as on NumPy's arrays")
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.id)

@@ -39,7 +39,7 @@ CALLS: dict[str, tuple[Callable[..., Any], np.ndarray]] = {
     ),
     "testops": (lambda library, x, y: library.pairwise(x, y), np.abs(x[:, None] - y).sum(-1)),
 }
-HOSTS: dict[str, tuple[type, Callable[..., Any], Callable[..., np.ndarray]]] = {
+FRAMEWORKS: dict[str, tuple[type, Callable[..., Any], Callable[..., np.ndarray]]] = {
     "NumPy": (np.ndarray, np.asarray, np.asarray),
     "PyTorch": (torch.Tensor, torch.from_numpy, lambda tensor: tensor.numpy()),
     "TensorFlow": (tf.Tensor, tf.constant, lambda tensor: tensor.numpy()),
@@ -48,7 +48,7 @@ HOSTS: dict[str, tuple[type, Callable[..., Any], Callable[..., np.ndarray]]] = {
 
 assert libraries.keys() == CALLS.keys()
 for name, (call, expected) in CALLS.items():
-    for kind, to_host, to_numpy in HOSTS.values():
+    for kind, to_host, to_numpy in FRAMEWORKS.values():
         output = call(libraries[name], to_host(x), to_host(y))
         assert isinstance(output, kind), (name, kind, type(output))
         np.testing.assert_allclose(to_numpy(output), expected, rtol=1e-6)
@@ -69,18 +69,18 @@ for gradient in gradients:
     np.testing.assert_array_equal(gradient, np.sign(x - y))
 
 # Arrays of two frameworks are an error, whichever is first; NumPy's are beside any.
-for name, (_, to_host, _) in HOSTS.items():
-    for other, (_, to_other, _) in HOSTS.items():
+for name, (_, to_host, _) in FRAMEWORKS.items():
+    for other, (_, to_other, _) in FRAMEWORKS.items():
         if "NumPy" not in (name, other) and name != other:
-            host = tf.errors if "TensorFlow" in (name, other) else opsmith
+            framework = tf.errors if "TensorFlow" in (name, other) else opsmith
             try:
                 pairwise(to_host(x), to_other(y))
-            except host.InvalidArgumentError as error:
+            except framework.InvalidArgumentError as error:
                 assert "PairwiseManhattanDistance: all inputs must be of one framework, but `x` is of" in str(
                     error
                 )
             else:
                 raise AssertionError(f"{name} beside {other}")
     for z in (pairwise(to_host(x), y), pairwise(x, to_host(y))):
-        assert isinstance(z, HOSTS[name][0]), (name, type(z))
+        assert isinstance(z, FRAMEWORKS[name][0]), (name, type(z))
 print("all work")

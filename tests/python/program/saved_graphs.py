@@ -65,14 +65,14 @@ def run_torch(path: Path) -> Any:
 
 
 def outcome(
-    action: str, host: str, function: Any, path: Path, inputs: int, attrs: dict[str, Any]
+    action: str, framework: str, function: Any, path: Path, inputs: int, attrs: dict[str, Any]
 ) -> str | None:
     """What goes wrong with one op."""
     try:
         if action == "save":
-            globals()[f"save_{host}"](lambda x: function(*[x] * inputs, **attrs), path)
+            globals()[f"save_{framework}"](lambda x: function(*[x] * inputs, **attrs), path)
             return None
-        got = np.asarray(globals()[f"run_{host}"](path))
+        got = np.asarray(globals()[f"run_{framework}"](path))
         return None if np.array_equal(got, X) else f"gives {got!r}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
@@ -80,14 +80,14 @@ def outcome(
 
 def main() -> None:
     """Does it."""
-    action, host, library, folder, ops = sys.argv[1:]
+    action, framework, library, folder, ops = sys.argv[1:]
     functions = opsmith.load(library)
     # The graphs call the ops by name and not through our functions.
-    importlib.import_module(host)
+    importlib.import_module(framework)
     outcomes = {}
     for op, (inputs, attrs) in json.loads(ops).items():
         path = Path(folder) / f"{functions.__name__}.{op}"
-        outcomes[op] = outcome(action, host, getattr(functions, op, None), path, inputs, attrs)
+        outcomes[op] = outcome(action, framework, getattr(functions, op, None), path, inputs, attrs)
     print(json.dumps(outcomes))
 
 

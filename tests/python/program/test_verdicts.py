@@ -21,7 +21,7 @@ import pytest
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[2]
 PROGRAM = Path(os.environ.get("OPSMITH_PROGRAM", REPOSITORY / "target" / "debug" / "opsmith"))
-HOSTS = ["torch", "tensorflow", "jax"]
+FRAMEWORKS = ["torch", "tensorflow", "jax"]
 
 
 @dataclass(frozen=True)
@@ -137,17 +137,17 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def failures(libraries: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
     """For each framework that is here and each op, what goes wrong with a graph from the old library."""
     found = {}
-    for host in HOSTS:
-        if importlib.util.find_spec(host) is None:
+    for framework in FRAMEWORKS:
+        if importlib.util.find_spec(framework) is None:
             continue
-        folder = str(tmp_path_factory.mktemp(host))
+        folder = str(tmp_path_factory.mktemp(framework))
         ops = json.dumps({snake(name): (case.inputs, case.attrs) for name, case in CASES.items()})
         for action, library in zip(["save", "run"], libraries, strict=True):
-            script = [sys.executable, HERE / "saved_graphs.py", action, host, library, folder, ops]
+            script = [sys.executable, HERE / "saved_graphs.py", action, framework, library, folder, ops]
             outcomes = json.loads(run(script, HERE).splitlines()[-1])
             if action == "save":
-                assert set(outcomes.values()) == {None}, (host, outcomes)
-        found[host] = outcomes
+                assert set(outcomes.values()) == {None}, (framework, outcomes)
+        found[framework] = outcomes
     return found
 
 
@@ -167,7 +167,7 @@ def test_the_verdicts_are_those_that_are_tried_here(libraries: tuple[Path, Path]
 
 @pytest.mark.parametrize("name", CASES)
 def test_saved_graphs_do_as_the_verdict_says(name: str, failures: dict[str, dict]) -> None:
-    wrong = {host: outcomes[snake(name)] for host, outcomes in failures.items() if outcomes[snake(name)]}
+    wrong = {framework: outcomes[snake(name)] for framework, outcomes in failures.items() if outcomes[snake(name)]}
     match CASES[name].verdict:
         case "safe":
             assert not wrong
@@ -175,4 +175,4 @@ def test_saved_graphs_do_as_the_verdict_says(name: str, failures: dict[str, dict
             assert set(wrong) <= {"torch"}, wrong
             assert "torch" in wrong or "torch" not in failures
         case _:
-            assert wrong or len(failures) < len(HOSTS)
+            assert wrong or len(failures) < len(FRAMEWORKS)

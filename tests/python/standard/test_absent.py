@@ -66,7 +66,7 @@ def along(function: Function, place: int, other: Any) -> Function:
     return (lambda x: function(x, other)) if place == 0 else (lambda x: function(other, x))
 
 
-def compare(found: Any, expected: Any, host: str) -> None:
+def compare(found: Any, expected: Any, framework: str) -> None:
     """Compares where the reference is finite."""
     found, expected = (
         x.numpy(force=True) if isinstance(x, torch.Tensor) else np.asarray(x) for x in (found, expected)
@@ -74,7 +74,7 @@ def compare(found: Any, expected: Any, host: str) -> None:
     finite = np.isfinite(expected)
     assert finite.any()
     np.testing.assert_allclose(found[finite], expected[finite], rtol=1e-9, atol=1e-12)
-    count(f"{host} along one of two inputs", int(finite.sum()))
+    count(f"{framework} along one of two inputs", int(finite.sum()))
 
 
 @pytest.mark.parametrize("mode", IN_JAX)

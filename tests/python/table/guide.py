@@ -1,4 +1,4 @@
-"""Runs the programs of `docs/hosts.md` as they are written."""
+"""Runs the programs of `docs/frameworks.md` as they are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-GUIDE = Path(__file__).parents[3] / "docs" / "hosts.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "frameworks.md"
 MAX_LINES = 10
 
 

@@ -1,4 +1,4 @@
-"""An LLTM in NumPy, for the tests of every host: values, gradients, random steps, mistakes, a whole run."""
+"""An LLTM in NumPy, for the tests of every framework: values, gradients, random steps, mistakes, a whole run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def sizes() -> Iterator[tuple[int, int, int]]:
 
 
 def mistakes() -> Iterator[tuple[str, Arrays, str]]:
-    """Calls that every host must refuse: what is wrong, the inputs, and what is said of it."""
+    """Calls that every framework must refuse: what is wrong, the inputs, and what is said of it."""
     good = dict(zip(NAMES, numbers(4, 2, 3), strict=True))
     wrong: list[tuple[str, str, tuple[int, ...], str]] = [
         ("too few rows of weights", "weights", (8, 5), r"dim 0 of input `weights` must be 3 \* s"),

@@ -1,4 +1,4 @@
-"""What the tests of registered gradients share: gradients of ops of `opsmith_testops` for any host."""
+"""What the tests of registered gradients share: gradients of ops of `opsmith_testops` for any framework."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_squares(
 
 def of_zero_out(ops: opsmith.Library, constant: Callable[[Any], Any]) -> Gradient:
     """Of zero_out, given to `Lambda`: the element at the place `from` gets the gradient that arrives for it,
-    all others get zero. A composition of `ops`; `constant` makes an array the host's."""
+    all others get zero. A composition of `ops`; `constant` makes an array the caller's."""
 
     def gradient(
         inputs: list[Any], outputs: list[Any], attributes: dict[str, Any], grads: list[Any]

@@ -1,6 +1,6 @@
-"""The table of cases that every host runs: op x dtype x case, with the answers as NumPy and SciPy give them.
+"""The table of cases that every framework runs: op x dtype x case, with the answers as NumPy and SciPy give them.
 
-It is written once; `tests/python/<host>/test_table.py` says how that host makes its arrays and gives them
+It is written once; `tests/python/<framework>/test_table.py` says how that framework makes its arrays and gives them
 back.
 """
 
@@ -45,7 +45,7 @@ class Row:
         return f"{self.op}-{self.dtype}-{self.case}".replace(" ", "_")
 
     def check(self, outputs: Iterable[np.ndarray]) -> None:
-        """Compare the answers of a host: their number, dtypes, shapes and values."""
+        """Compare the answers of a framework: their number, dtypes, shapes and values."""
         got = list(outputs)
         assert len(got) == len(self.expected)
         for ours, theirs in zip(got, self.expected, strict=True):
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A call that every host must refuse, and parts of what it must say."""
+    """A call that every framework must refuse, and parts of what it must say."""
 
     library: str
     op: str
@@ -102,12 +102,12 @@ def rows() -> list[Row]:
 
 
 OUTSIDE = {
-    "AttrDefaultsOfTensors": "not every host has tensors as attributes",
+    "AttrDefaultsOfTensors": "not every framework has tensors as attributes",
     "Counter": "its answer depends on the calls before",
     "StringToNumber": "only NumPy and TensorFlow have arrays of strings",
-    "ZeroOutInPlace": "it changes its argument, which not every host can",
+    "ZeroOutInPlace": "it changes its argument, which not every framework can",
 }
-"""The ops of the examples that are not in the table, and why; each host's own tests have them."""
+"""The ops of the examples that are not in the table, and why; each framework's own tests have them."""
 
 
 def size() -> str:
@@ -358,7 +358,7 @@ def _non_zero(dtype: np.dtype) -> Iterator[Call]:
 
 
 def mistakes() -> list[Mistake]:
-    """Calls that no host may answer."""
+    """Calls that no framework may answer."""
     good = np.ones((2, 3), np.float32)
     pair = "PairwiseManhattanDistance"
     vector = np.arange(4, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""The table of all hosts, on TensorFlow's tensors: eagerly and in a graph of unknown dims."""
+"""The table of all frameworks, on TensorFlow's tensors: eagerly and in a graph of unknown dims."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import opsmith.tensorflow
 import pytest
 import tensorflow as tf
 from conftest import load
-from host import call, check_message
+from framework import call, check_message
 from table import Mistake, Row, mistakes, rows
 
 

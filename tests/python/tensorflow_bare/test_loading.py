@@ -20,16 +20,16 @@ class Failure(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_int32)]
     _fields_ += [(name, ctypes.c_char_p) for name in ("op", "argument", "text")]
 
-FUNCTIONS = "init describe find_op call infer_shapes error_free string_free register_host".split()
+FUNCTIONS = "init describe find_op call infer_shapes error_free string_free register_framework".split()
 
 class Library(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("abi_version", ctypes.c_uint32)]
     _fields_ += [("name", Text), ("version", Text)]
     _fields_ += [(name, ctypes.c_void_p) for name in FUNCTIONS]
 
-def register(opened, host=b"tensorflow"):
+def register(opened, framework=b"tensorflow"):
     table = Library.in_dll(opened, "opsmith_library_v1")
-    failure = ctypes.CFUNCTYPE(ctypes.POINTER(Failure), Text)(table.register_host)(Text(host, len(host)))
+    failure = ctypes.CFUNCTYPE(ctypes.POINTER(Failure), Text)(table.register_framework)(Text(framework, len(framework)))
     return failure.contents.text.decode() if failure else None
 """
 

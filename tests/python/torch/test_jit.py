@@ -54,7 +54,7 @@ def test_a_changed_source_has_a_namespace_of_its_own() -> None:
 
 
 def test_the_attribute_that_is_learnt_in_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "hosts.md"
+    guide = Path(__file__).parents[3] / "docs" / "frameworks.md"
     section = guide.read_text(encoding="utf-8").split("\n## Learning an attribute\n")[1]
     exec(section.split("```python\n")[1].split("```")[0], {})
     assert float(capsys.readouterr().out) == pytest.approx(0.25, abs=1e-5)

@@ -226,7 +226,7 @@ def test_an_exception_is_passed_on(testops: opsmith.Library) -> None:
 
 
 def test_the_function_in_the_guide(testops: opsmith.Library) -> None:
-    guide = Path(__file__).parents[3] / "docs" / "hosts.md"
+    guide = Path(__file__).parents[3] / "docs" / "frameworks.md"
     section = guide.read_text(encoding="utf-8").split("\n## Gradients for ops that declare none\n")[1]
     exec(section.split("```python\n")[1].split("```")[0], {"opsmith": opsmith, "library": testops})
     x = torch.rand(3, dtype=torch.float64, requires_grad=True)

@@ -1,4 +1,4 @@
-"""The table of all hosts, on PyTorch tensors."""
+"""The table of all frameworks, on PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import opsmith.torch
 import pytest
 import torch
 from conftest import load
-from host import call, check_message
+from framework import call, check_message
 from table import BFLOAT16, Mistake, Row, mistakes, rows
 
 

@@ -15,7 +15,7 @@ use opsmith_abi::OpsmithLibrary;
 use opsmith_core::def::{Allowed, ArgDef, ArgType, AttrDef};
 use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use opsmith_core::{AttrValue, DType, Error, OpDef, Shape, Signature};
-use opsmith_host::{Root, StaticLibrary, capi};
+use opsmith_frameworks::{Root, StaticLibrary, capi};
 use opsmith_runtime::{Graph, GraphArg, Library, Output, Session, Tensor};
 use tempfile::TempDir;
 

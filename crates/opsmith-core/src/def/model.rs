@@ -1,4 +1,4 @@
-//! A parsed and validated definition, as every host reads it.
+//! A parsed and validated definition, as every framework reads it.
 
 use crate::DType;
 use crate::attr::{AttrType, AttrValue};

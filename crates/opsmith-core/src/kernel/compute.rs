@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use ndarray::{ArrayViewMut, Axis, Dimension, RawArrayViewMut};
 
-use super::host::Host;
+use super::services::Services;
 use crate::panic::{catch, unwind_with};
 use crate::{Device, DeviceKind, Element, Error, Result};
 
@@ -46,7 +46,7 @@ impl<F: FnOnce() -> R, R> Step<F, R> {
     fn result(step: Mutex<Self>) -> R {
         match step.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Step::Done(result) => result,
-            Step::Waits(_) | Step::Runs => panic!("the host's loop left a function out"),
+            Step::Waits(_) | Step::Runs => panic!("the caller's loop left a function out"),
         }
     }
 }
@@ -54,42 +54,42 @@ impl<F: FnOnce() -> R, R> Step<F, R> {
 /// What a kernel computes with, beside its tensors.
 #[derive(Clone, Copy)]
 pub struct Compute<'a> {
-    host: &'a dyn Host,
+    services: &'a dyn Services,
     /// Whether the kernel has said that it needs no temporary memory on a device.
     capturable: bool,
 }
 
 impl<'a> Compute<'a> {
-    /// The handle for a call whose services are `host`.
-    pub fn new(host: &'a dyn Host) -> Compute<'a> {
-        Compute { host, capturable: false }
+    /// The handle for a call whose services are `services`.
+    pub fn new(services: &'a dyn Services) -> Compute<'a> {
+        Compute { services, capturable: false }
     }
 
     /// The handle for a call of a kernel that says whether it is [`capturable`](crate::KernelDef::capturable).
-    pub(crate) fn of_kernel(host: &'a dyn Host, capturable: bool) -> Compute<'a> {
-        Compute { host, capturable }
+    pub(crate) fn of_kernel(services: &'a dyn Services, capturable: bool) -> Compute<'a> {
+        Compute { services, capturable }
     }
 
     /// Where the call runs.
     pub fn device(&self) -> Device {
-        self.host.device()
+        self.services.device()
     }
 
     /// The stream that GPU work goes on; null on the CPU.
     pub fn stream(&self) -> *mut c_void {
-        self.host.stream()
+        self.services.stream()
     }
 
     /// How many threads [`parallel_for`](Self::parallel_for) uses at most.
     pub fn num_threads(&self) -> usize {
-        self.host.num_threads()
+        self.services.num_threads()
     }
 
-    /// Calls `body` on ranges that cover `0..total`, on the host's threads.
+    /// Calls `body` on ranges that cover `0..total`, on the call's threads.
     ///
     /// `cost_per_unit` is roughly the nanoseconds one unit takes on one thread. Work of less than some 20 µs a
     /// thread is not split further, so a small call stays on the calling thread. How the ranges are cut depends on
-    /// the host and the number of threads: a result that must not depend on it is computed per unit.
+    /// the caller and the number of threads: a result that must not depend on it is computed per unit.
     ///
     /// # Panics
     /// A panic in `body` ends the whole call with an `Internal` error that has its message and place.
@@ -175,13 +175,13 @@ impl<'a> Compute<'a> {
             return Ok(());
         }
         let cost = cost_per_unit.max(1);
-        if total.saturating_mul(cost) < 2 * MIN_CHUNK_COST || self.host.num_threads() <= 1 {
+        if total.saturating_mul(cost) < 2 * MIN_CHUNK_COST || self.services.num_threads() <= 1 {
             return body(0..total);
         }
         let grain = (MIN_CHUNK_COST / cost).clamp(1, total);
         let failed = AtomicBool::new(false);
         let first: Mutex<Option<Error>> = Mutex::new(None);
-        self.host.parallel_for(total, grain, &|range| {
+        self.services.parallel_for(total, grain, &|range| {
             if failed.load(Ordering::Relaxed) {
                 return;
             }
@@ -198,7 +198,7 @@ impl<'a> Compute<'a> {
         }
     }
 
-    /// Calls two functions, the second on another thread where the host has one, and gives what they return.
+    /// Calls two functions, the second on another thread where the caller has one, and gives what they return.
     ///
     /// It is for two pieces of work that take some microseconds or more, and about as long as each other: where one loop is too
     /// short for several threads, two may be long enough for two.
@@ -222,12 +222,12 @@ impl<'a> Compute<'a> {
         (Step::result(first), Step::result(second))
     }
 
-    /// Scratch memory of so many bytes on the call's device, uninitialised, that the host takes back when the work that the
+    /// Scratch memory of so many bytes on the call's device, uninitialised, that the caller takes back when the work that the
     /// call puts on the stream is done.
     ///
     /// # Errors
     /// `FailedPrecondition` on the CPU, which [`temp`](Self::temp) is for; `Internal` for a kernel that says of itself that it is
-    /// [`capturable`](crate::KernelDef::capturable), and so needs none; `Unimplemented` where the host lends none;
+    /// [`capturable`](crate::KernelDef::capturable), and so needs none; `Unimplemented` where the caller lends none;
     /// `ResourceExhausted` when it has none left.
     pub fn device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
         if self.device().kind == DeviceKind::Cpu {
@@ -239,7 +239,7 @@ impl<'a> Compute<'a> {
                  replayed: take the declaration away",
             ));
         }
-        self.host.allocate_device_temp(bytes)
+        self.services.allocate_device_temp(bytes)
     }
 
     /// Scratch memory for `len` elements, in main memory, zeroed, freed when the call ends.
@@ -254,8 +254,8 @@ impl<'a> Compute<'a> {
         if bytes == 0 {
             return Ok(&mut []);
         }
-        let data = self.host.allocate_temp(bytes)?.cast::<T>();
-        // SAFETY: the host gave `bytes` bytes aligned to 64, ours until the call ends, each piece given out once;
+        let data = self.services.allocate_temp(bytes)?.cast::<T>();
+        // SAFETY: the caller gave `bytes` bytes aligned to 64, ours until the call ends, each piece given out once;
         // all-zero bytes are a valid value of every element type.
         unsafe {
             data.as_ptr().write_bytes(0, len);

@@ -1,4 +1,4 @@
-//! What a kernel sees of one call: inputs, outputs to make, the host's services.
+//! What a kernel sees of one call: inputs, outputs to make, the caller's services.
 
 mod found;
 mod lists;
@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use self::poison::Poison;
 use super::argument::ArgKey;
 use super::compute::Compute;
-use super::host::Host;
+use super::services::Services;
 use crate::op::Op;
 use crate::plan::Plan;
 use crate::resource::Resource;
@@ -42,7 +42,7 @@ pub struct OpKernelContext<'a> {
     plan: &'a Plan,
     inputs: &'a [Option<TensorView<'a>>],
     wanted: u64,
-    host: &'a dyn Host,
+    services: &'a dyn Services,
     compute: Compute<'a>,
     slots: SmallVec<[OnceCell<Slot>; 4]>,
     /// Bit `i` is set when the elements of input `i` have been given out to be read, or to be written: changed in place,
@@ -62,25 +62,25 @@ impl<'a> Deref for OpKernelContext<'a> {
 }
 
 impl<'a> OpKernelContext<'a> {
-    /// The context of a call. Bit `i` of `copied` is set when input `i` is a copy of what the host lent.
+    /// The context of a call. Bit `i` of `copied` is set when input `i` is a copy of what the caller lent.
     pub(crate) fn new(
         op: &'a Op,
         plan: &'a Plan,
         inputs: &'a [Option<TensorView<'a>>],
         copied: u64,
         wanted: u64,
-        host: &'a dyn Host,
+        services: &'a dyn Services,
     ) -> Self {
-        let compute = Compute::of_kernel(host, plan.is_capturable());
+        let compute = Compute::of_kernel(services, plan.is_capturable());
         let mut context = OpKernelContext {
             op,
             plan,
             inputs,
             wanted,
-            host,
+            services,
             compute,
             slots: SmallVec::new(),
-            // The host would give the memory of the original for an output, not that of the copy.
+            // The caller would give the memory of the original for an output, not that of the copy.
             read: Cell::new(copied),
             written: Cell::new(0),
             #[cfg(debug_assertions)]
@@ -254,7 +254,7 @@ impl<'a> OpKernelContext<'a> {
         let own = self.plan.input_offset(arg)..self.plan.input_offset(arg + 1);
         let lend = |tensor: &TensorView<'a>| {
             let data = tensor.data_ptr().cast_mut();
-            // SAFETY: the host lends a `Ref` input for writing, the plan refused overlap with other inputs and within
+            // SAFETY: the caller lends a `Ref` input for writing, the plan refused overlap with other inputs and within
             // it, and `read` and `written` make this the only access.
             unsafe {
                 let (shape, strides) = (tensor.shape(), tensor.strides());
@@ -332,16 +332,18 @@ impl<'a> OpKernelContext<'a> {
         let flat = self.flat_output(arg, element)?;
         let dtype = self.plan.output_dtypes()[flat];
         self.check_size(arg, dtype, shape)?;
-        let data =
-            self.host.allocate_output(flat, dtype, shape).map_err(|error| self.about_output(arg, error))?;
-        if self.host.device().kind == DeviceKind::Cpu && !shape.contains(&0) {
+        let data = self
+            .services
+            .allocate_output(flat, dtype, shape)
+            .map_err(|error| self.about_output(arg, error))?;
+        if self.services.device().kind == DeviceKind::Cpu && !shape.contains(&0) {
             let elements: usize = shape.iter().product();
             if dtype == DType::Bool {
-                // SAFETY: the host gave memory for this many elements of one byte.
+                // SAFETY: the caller gave memory for this many elements of one byte.
                 unsafe { data.write_bytes(0, elements) };
             }
             #[cfg(debug_assertions)]
-            // SAFETY: the host gave memory for this many elements, on the CPU.
+            // SAFETY: the caller gave memory for this many elements, on the CPU.
             unsafe {
                 self.poison.fill(data, dtype, elements * dtype.size());
             }
@@ -372,13 +374,13 @@ impl<'a> OpKernelContext<'a> {
                 fitting.push(self.plan.input_offset(candidate));
             }
         }
-        let forwarded = if fitting.is_empty() { None } else { self.host.forward_input(&fitting, flat) };
+        let forwarded = if fitting.is_empty() { None } else { self.services.forward_input(&fitting, flat) };
         let Some((taken, data)) = forwarded else { return Ok((self.allocate_output(arg, shape)?, None)) };
         // A list, which is never taken, may be empty and begin where the next input does.
         let is_it = |i: &usize| self.plan.input_offset(*i) == taken && !signature.inputs[*i].count.is_list();
         let candidate = candidates.iter().copied().find(is_it);
         let Some(candidate) = candidate else {
-            return Err(self.about_output(arg, Error::internal("the host forwarded another input")));
+            return Err(self.about_output(arg, Error::internal("the caller forwarded another input")));
         };
         self.written.set(self.written.get() | 1 << candidate);
         Ok((self.make(arg, flat, data, shape)?, Some(candidate)))
@@ -434,7 +436,7 @@ impl<'a> OpKernelContext<'a> {
         );
         for (slot, element) in slots.iter_mut().zip(elements) {
             let bytes = element.as_ref();
-            slot.data = self.host.keep_string(bytes)?.as_ptr();
+            slot.data = self.services.keep_string(bytes)?.as_ptr();
             slot.len = bytes.len();
         }
         Ok(())
@@ -517,13 +519,13 @@ impl<'a> OpKernelContext<'a> {
         if slot.lent.replace(true) {
             return Err(self.about_output(arg, Error::failed_precondition("is made already")));
         }
-        // SAFETY: the host gave dense memory for this dtype and shape, for this output alone, and `lent` makes
+        // SAFETY: the caller gave dense memory for this dtype and shape, for this output alone, and `lent` makes
         // this the only view of it.
         Ok(unsafe {
             TensorViewMut::from_raw_parts(
                 slot.data,
                 self.plan.output_dtypes()[flat],
-                self.host.device(),
+                self.services.device(),
                 &slot.shape,
                 &slot.strides,
             )

@@ -5,7 +5,7 @@ mod choice;
 mod compute;
 mod construction;
 mod context;
-mod host;
+mod services;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +16,7 @@ pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
-pub use host::Host;
+pub use services::Services;
 
 use crate::{DType, DeviceKind, Element, Result};
 
@@ -34,7 +34,7 @@ pub trait OpKernel: Send + Sync + Sized + 'static {
     /// Computes the outputs from the inputs.
     ///
     /// # Errors
-    /// Whatever is wrong with the inputs, or what the host said when asked for memory.
+    /// Whatever is wrong with the inputs, or what the caller said when asked for memory.
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
 }
 
@@ -176,7 +176,7 @@ impl KernelDef {
 
     /// Says that the work that a call puts on its stream follows from shapes, attributes, what inputs in CPU memory hold, and
     /// addresses alone, and needs no temporary memory. So it may be recorded once and replayed, as JAX's command buffers are: temporary memory is gone by
-    /// then. A call that asks for some all the same is an error, on every host.
+    /// then. A call that asks for some all the same is an error, in every framework.
     #[must_use]
     pub fn capturable(mut self) -> KernelDef {
         self.capturable = true;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use ndarray::Ix1;
 
-use super::{CallInputs, Compute, Host, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
+use super::{CallInputs, Compute, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext, Services};
 use crate::tensor::{StrRef, TensorView};
 use crate::{DType, Device, DeviceKind, Error, Op, OpDef, Request, Result};
 
@@ -29,7 +29,7 @@ impl Lender {
 }
 
 // SAFETY: every block is new, large enough for the small tensors below, and kept; the loop is one range.
-unsafe impl Host for Lender {
+unsafe impl Services for Lender {
     fn device(&self) -> Device {
         self.device.unwrap_or(Device::CPU)
     }
@@ -86,10 +86,10 @@ fn op<K: OpKernel>(dtype: &str) -> Op {
     def.build().unwrap()
 }
 
-fn run(op: &Op, x: TensorView<'_>, host: &Lender) -> Result<()> {
+fn run(op: &Op, x: TensorView<'_>, services: &Lender) -> Result<()> {
     let flat = [Some(x)];
     let inputs = CallInputs { flat: &flat, counts: &[1] };
-    op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu })?.run(op, inputs, u64::MAX, host)
+    op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu })?.run(op, inputs, u64::MAX, services)
 }
 
 kernel!(Double, |context| {
@@ -144,10 +144,10 @@ fn text_that_is_passed_on_is_the_outputs_own() {
     // SAFETY: one element, whose text is alive.
     let x =
         unsafe { TensorView::from_raw_parts(refs.as_ptr().cast(), DType::String, Device::CPU, &[1], &[1]) };
-    let host = Lender::default();
-    run(&op::<Pass>("string"), x, &host).unwrap();
-    let made = host.blocks.borrow()[0][0] as *const u8;
-    assert_eq!(made, host.texts.borrow()[0].as_ptr());
+    let services = Lender::default();
+    run(&op::<Pass>("string"), x, &services).unwrap();
+    let made = services.blocks.borrow()[0][0] as *const u8;
+    assert_eq!(made, services.texts.borrow()[0].as_ptr());
     assert_ne!(made, text.as_ptr());
 }
 
@@ -239,7 +239,7 @@ impl OpKernel for OnCard {
         let error = context.view::<f32, Ix1>("x").unwrap_err();
         assert_eq!(error.message(), "Placed: input `x`: expected a tensor in CPU memory, got one on CUDA");
         let error = context.device_temp(8).unwrap_err();
-        assert_eq!(error.message(), "the host lends no temporary memory on the device");
+        assert_eq!(error.message(), "the caller lends no temporary memory on the device");
         let y = context.allocate_output("y", x.shape())?;
         assert_eq!(y.device(), CARD);
         Ok(())
@@ -266,11 +266,11 @@ fn what_may_be_recorded_gets_no_temporary_memory() {
         let inputs = CallInputs { flat: &[], counts: &[] };
         let request = Request { inputs, attrs: &[], device: DeviceKind::Cuda };
         let plan = op.plan(&request).unwrap();
-        let host = Lender { device: Some(CARD), ..Lender::default() };
-        plan.run(&op, inputs, 0, &host).unwrap_err().to_string()
+        let services = Lender { device: Some(CARD), ..Lender::default() };
+        plan.run(&op, inputs, 0, &services).unwrap_err().to_string()
     };
     let plain = message(KernelDef::cuda::<Asks>());
-    assert_eq!(plain, "Unimplemented: Asks: the host lends no temporary memory on the device");
+    assert_eq!(plain, "Unimplemented: Asks: the caller lends no temporary memory on the device");
     let error = message(KernelDef::cuda::<Asks>().capturable());
     assert!(
         error.starts_with("Internal: Asks: the kernel is declared `capturable`, and asks for"),
@@ -350,11 +350,11 @@ fn an_output_that_nobody_wants_need_not_be_written() {
     assert_eq!(run(1).is_err(), cfg!(debug_assertions));
 }
 
-/// A host with two threads, and nothing to lend.
+/// A caller with two threads, and nothing to lend.
 struct Two;
 
 // SAFETY: it lends no memory, and the scope ends when all ranges are done.
-unsafe impl Host for Two {
+unsafe impl Services for Two {
     fn allocate_output(&self, _: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
         Err(Error::internal("no outputs here"))
     }

@@ -13,7 +13,7 @@ pub enum Relation {
     AtLeast,
 }
 
-/// A relation between dims that inference assumed and could not prove, for the host to check or to guard on.
+/// A relation between dims that inference assumed and could not prove, for the caller to check or to guard on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Constraint {
     /// How the sides relate.

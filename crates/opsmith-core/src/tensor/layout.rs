@@ -56,7 +56,7 @@ pub fn is_row_major(shape: &[usize], strides: &[isize]) -> bool {
 pub(super) struct Layout<D> {
     pub(super) strides: D,
     pub(super) offset: isize,
-    /// Bit `i` is set when axis `i` runs backwards. No host has more than 64 dims.
+    /// Bit `i` is set when axis `i` runs backwards. No framework has more than 64 dims.
     pub(super) inverted: u64,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn typed_layout<T: Element, D: Dimension>(
             layout.offset += stride * (size as isize - 1);
             layout.inverted |= 1 << axis;
         }
-        // The stride of a dim of size 0 or 1 is never used; hosts leave anything there.
+        // The stride of a dim of size 0 or 1 is never used; frameworks leave anything there.
         layout.strides.slice_mut()[axis] = if size > 1 { stride.unsigned_abs() } else { 0 };
     }
     Ok((dim, layout))

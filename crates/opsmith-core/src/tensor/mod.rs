@@ -115,7 +115,7 @@ impl<'a> TensorView<'a> {
     }
 
     /// Whether the elements can be read as Rust values where they lie: aligned for the dtype and, for `bool`, bytes of
-    /// 0 and 1 only. Hosts lend tensors of which neither is sure.
+    /// 0 and 1 only. Frameworks lend tensors of which neither is sure.
     #[inline]
     pub fn is_well_formed(&self) -> bool {
         let is_aligned = self.is_aligned();

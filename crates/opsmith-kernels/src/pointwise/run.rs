@@ -127,7 +127,7 @@ pub(crate) unsafe fn each_element<'a, T: Stored>(
 }
 
 impl<T: Stored> Task<'_, T> {
-    /// Computes everything, on the host's threads. Results do not depend on how many there are.
+    /// Computes everything, on the call's threads. Results do not depend on how many there are.
     pub(crate) fn run(&self, compute: &Compute<'_>) -> Result<()> {
         if self.outputs.iter().any(|target| matches!(target, Target::Sums(..))) {
             return self.run_with_sums(compute);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use ndarray::{Array2, ArrayD, ArrayView2, ArrayViewMut2, Axis, IxDyn, Slice};
-use opsmith_core::kernel::{Compute, Host};
+use opsmith_core::kernel::{Compute, Services};
 use opsmith_core::{Code, DType, Error, Result};
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ use crate::{AnyFloat, ComputeExt};
 struct Threads(usize);
 
 // SAFETY: it lends no memory, and the scope ends when all ranges are done.
-unsafe impl Host for Threads {
+unsafe impl Services for Threads {
     fn allocate_output(&self, _: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
         Err(Error::internal("no outputs here"))
     }

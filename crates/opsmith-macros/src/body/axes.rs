@@ -14,7 +14,7 @@ use crate::op::check::parse_shapes;
 
 /// The most axes; `Axis::MOST`.
 const MOST_AXES: usize = 16;
-/// The most parts of a dim; as many arguments hosts take.
+/// The most parts of a dim; as many arguments frameworks take.
 const MOST_PARTS: usize = 64;
 
 /// What the signature says.

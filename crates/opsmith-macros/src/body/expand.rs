@@ -60,7 +60,7 @@ pub(crate) fn expand(body: &OneBody, function: &ItemFn, module: &str, family: &T
 fn marker(body: &OneBody, function: &ItemFn) -> TokenStream {
     let (vis, ident) = (&function.vis, &function.sig.ident);
     let doc = format!(
-        " The op `{}`: the function [`{ident}`](fn@{ident}) for every host, and a body for `Compute::map`.",
+        " The op `{}`: the function [`{ident}`](fn@{ident}) for every framework, and a body for `Compute::map`.",
         body.name
     );
     let fields = body.parameters.iter().filter_map(|parameter| {

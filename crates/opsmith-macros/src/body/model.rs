@@ -15,7 +15,7 @@ use crate::op::doc::Doc;
 use crate::op::model::{camel_case, check_qualifiers, doc_text, one_line};
 use crate::op::options::Policy;
 
-/// The most arguments that hosts take.
+/// The most arguments that frameworks take.
 const MAX_ARGUMENTS: usize = 64;
 /// Of how many orders there are gradient ops unless the author says otherwise, and at most.
 const ORDERS: usize = 3;
@@ -166,7 +166,7 @@ impl OneBody {
         arguments.iter().map(of).fold(0, usize::saturating_add)
     }
 
-    /// The orders that are asked for; unless they are, as many of the usual ones as hosts can take.
+    /// The orders that are asked for; unless they are, as many of the usual ones as frameworks can take.
     fn possible_orders(&self, options: &Options) -> syn::Result<usize> {
         if self.outputs.iter().any(|output| output.number.dtype() != "T") {
             return Ok(0);

@@ -40,7 +40,7 @@ pub(crate) fn expand(op: &Op, function: &ItemFn) -> TokenStream {
 /// A type of the function's name, with braces so that the name as a value stays the function's.
 fn marker(op: &Op, function: &ItemFn) -> TokenStream {
     let (vis, ident) = (&function.vis, &function.sig.ident);
-    let doc = format!(" The op `{}`: the function [`{ident}`](fn@{ident}) for every host.", op.name);
+    let doc = format!(" The op `{}`: the function [`{ident}`](fn@{ident}) for every framework.", op.name);
     quote! {
         #[doc = #doc]
         #[allow(non_camel_case_types, dead_code)]
@@ -196,7 +196,7 @@ fn output(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     }
 }
 
-/// Gives the host an output that the function has made.
+/// Gives the caller an output that the function has made.
 fn give(local: &Ident, tensor: &Tensor, index: usize) -> TokenStream {
     let given =
         |array: TokenStream| quote!(context.give_output(#index, &shapes.output_shape(#index), #array)?;);

@@ -175,13 +175,13 @@ pub(crate) fn check_qualifiers(function: &ItemFn) -> syn::Result<()> {
     if let Safety::Unsafe(keyword) = &signature.safety {
         return Err(syn::Error::new(
             keyword.span(),
-            "an op is called by hosts, which cannot uphold what unsafe asks",
+            "an op is called by frameworks, which cannot uphold what unsafe asks",
         ));
     }
     if let Some(abi) = &signature.abi {
         return Err(syn::Error::new_spanned(
             abi,
-            "an op is a Rust function; hosts reach it through the library",
+            "an op is a Rust function; frameworks reach it through the library",
         ));
     }
     match &signature.variadic {

@@ -1,17 +1,17 @@
-//! Calling an op from a Rust test, through the same path as every host: `testing::call::<scale_rows>()`.
+//! Calling an op from a Rust test, through the same path as every framework: `testing::call::<scale_rows>()`.
 //!
-//! The host here is made for finding mistakes: outputs begin as NaN, so an element that the kernel forgets shows, and
+//! The caller here is made for finding mistakes: outputs begin as NaN, so an element that the kernel forgets shows, and
 //! the shapes of outputs must be those that inference gives.
 
 pub mod cuda;
-mod host;
+mod services;
 
 use ndarray::{Array, ArrayBase, Data, DataMut, Dimension, RawData};
 use opsmith_core::kernel::CallInputs;
 pub use opsmith_core::shape::testing::ShapeTest;
 use opsmith_core::{Dim, Request};
 
-use self::host::{Block, Made, TestHost};
+use self::services::{Block, Made, TestServices};
 use crate::{
     AttrValue, Device, Element, Error, InferenceContext, Op, OpDef, OpDefinition, Result, Shape, TensorView,
     bail, ensure,
@@ -178,11 +178,11 @@ impl<'a> Call<'a> {
         let request = Request { inputs, attrs: &attrs, device: self.device.kind };
         let plan = op.plan(&request)?;
         self.check_lent(op)?;
-        let host = TestHost::new(plan.output_dtypes().len(), self.threads, self.device);
-        plan.run(op, inputs, self.wanted(op)?, &host)?;
+        let services = TestServices::new(plan.output_dtypes().len(), self.threads, self.device);
+        plan.run(op, inputs, self.wanted(op)?, &services)?;
         let offsets = (0..=op.signature().outputs.len()).map(|output| plan.output_offset(output)).collect();
         let names = op.signature().outputs.iter().map(|output| output.name.clone()).collect();
-        let (made, texts) = host.into_made();
+        let (made, texts) = services.into_made();
         let outputs = Outputs { names, offsets, made, _texts: texts };
         outputs.check_shapes(self.infer(op, plan.attrs())?)?;
         Ok(outputs)
@@ -194,10 +194,11 @@ impl<'a> Call<'a> {
             return self.flat.clone();
         }
         let kernels = op.kernels().iter().filter(|kernel| kernel.device() == self.device.kind);
-        let host: Vec<&str> = kernels.flat_map(|kernel| kernel.host_memory_arguments()).copied().collect();
+        let services: Vec<&str> =
+            kernels.flat_map(|kernel| kernel.host_memory_arguments()).copied().collect();
         let inputs = op.signature().inputs.iter().zip(&self.counts);
         let is_host =
-            inputs.flat_map(|(input, &count)| std::iter::repeat_n(host.contains(&&*input.name), count));
+            inputs.flat_map(|(input, &count)| std::iter::repeat_n(services.contains(&&*input.name), count));
         let place = |(tensor, is_host): (&Option<TensorView<'a>>, bool)| {
             let tensor = tensor.as_ref()?;
             let device = if is_host { Device::CPU } else { self.device };

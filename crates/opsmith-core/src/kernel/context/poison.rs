@@ -84,8 +84,8 @@ impl OpKernelContext<'_> {
             if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {
                 continue;
             }
-            let (dtype, device) = (self.plan.output_dtypes()[flat], self.host.device());
-            // SAFETY: the host gave dense memory for this dtype and shape, and the kernel is done with it.
+            let (dtype, device) = (self.plan.output_dtypes()[flat], self.services.device());
+            // SAFETY: the caller gave dense memory for this dtype and shape, and the kernel is done with it.
             let output =
                 unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
             if self.poison.is_untouched(&output, self.inputs) {

@@ -22,7 +22,7 @@ macro_rules! getters {
 }
 
 impl<'a> InferenceContext<'a> {
-    /// The value of the attribute of this name. Errors when the op has none, or the host cannot tell it.
+    /// The value of the attribute of this name. Errors when the op has none, or the caller cannot tell it.
     pub fn attr(&self, name: &str) -> Result<&'a AttrValue> {
         let index = self.signature.attr_index(name);
         if index.and_then(|i| self.unknown_attrs.get(i)) == Some(&true) {

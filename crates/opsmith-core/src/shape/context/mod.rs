@@ -40,7 +40,7 @@ pub type ShapeFn = Arc<dyn Fn(&mut InferenceContext<'_>) -> Result<()> + Send + 
 pub struct InferenceContext<'a> {
     signature: &'a Signature,
     attrs: &'a [AttrValue],
-    /// Whether each attribute is one whose value the host cannot tell; empty where it can tell all.
+    /// Whether each attribute is one whose value the caller cannot tell; empty where it can tell all.
     unknown_attrs: Vec<bool>,
     inputs: Vec<Option<Shape>>,
     input_ranges: Vec<Range<usize>>,

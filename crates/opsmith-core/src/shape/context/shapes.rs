@@ -149,7 +149,7 @@ impl InferenceContext<'_> {
 
     /// The shape that two shapes broadcast to by NumPy's rules: aligned at the end, dims equal or one of them 1.
     ///
-    /// A symbolic dim is taken not to be 1, as hosts pass a dim that is 1 as known: two different ones are recorded as
+    /// A symbolic dim is taken not to be 1, as frameworks pass a dim that is 1 as known: two different ones are recorded as
     /// equal. A dim is unknown where it depends on whether an unknown dim is 1. Errors when the shapes do not
     /// broadcast.
     pub fn broadcast(&mut self, left: &Shape, right: &Shape) -> Result<Shape> {

@@ -184,8 +184,8 @@ impl Call {
             .collect();
         let dims: Vec<Dim> = self.dims.iter().map(|(size, axis)| Dim { size: *size, axis: *axis }).collect();
         let space = Space { dims: &dims, axes: self.sizes.len() };
-        let host = Threads::new(threads);
-        let compute = Compute::new(&host);
+        let services = Threads::new(threads);
+        let compute = Compute::new(&services);
         // SAFETY: there is memory for all elements.
         let done = unsafe { programs.run_on::<T>(&compute, &space, &self.wanted, &placed, is_native) };
         done.unwrap();

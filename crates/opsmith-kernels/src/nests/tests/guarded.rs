@@ -1,10 +1,10 @@
-//! Memory between pages that nobody may touch, and a host that lends such memory.
+//! Memory between pages that nobody may touch, and a caller that lends such memory.
 
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::sync::Mutex;
 
-use opsmith_core::kernel::Host;
+use opsmith_core::kernel::Services;
 use opsmith_core::{DType, Error, Result};
 
 const PAGE: usize = 4096;
@@ -80,8 +80,8 @@ impl Threads {
     }
 }
 
-// SAFETY: memory is kept until the host is dropped, and the scope ends when all ranges are done.
-unsafe impl Host for Threads {
+// SAFETY: memory is kept until the caller is dropped, and the scope ends when all ranges are done.
+unsafe impl Services for Threads {
     fn allocate_output(&self, _: usize, _: DType, _: &[usize]) -> Result<*mut u8> {
         Err(Error::internal("no outputs here"))
     }

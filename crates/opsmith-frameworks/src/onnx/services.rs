@@ -1,0 +1,156 @@
+//! ONNX Runtime's services for one call: memory for outputs, threads. Temporaries are our own.
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::thread::available_parallelism;
+
+use opsmith_core::fork::OnceLock;
+use opsmith_core::kernel::Services;
+use opsmith_core::tensor::{MAX_RANK, StrRef, checked_num_elements};
+use opsmith_core::{DType, Error, Result, memory};
+use smallvec::SmallVec;
+
+use super::api::{Api, KernelContext, Value};
+use super::tensor::Tensor;
+use crate::memory::Scratch;
+use crate::parallel::{Body, SharedLoop};
+
+/// The texts of an output, which the kernel writes, and its tensor.
+type Strings = (Box<[StrRef]>, *mut Value);
+
+/// The services of one call, and what it has made so far.
+pub(super) struct OrtServices<'a> {
+    api: Api,
+    context: *mut KernelContext,
+    /// Whether the node has each output.
+    present: &'a [bool],
+    scratch: Scratch,
+    /// Outputs of text: the kernel's, and where ONNX Runtime wants them.
+    strings: RefCell<Vec<Strings>>,
+    texts: RefCell<Vec<Vec<u8>>>,
+}
+
+impl<'a> OrtServices<'a> {
+    /// The services of a call of a node that has these outputs.
+    pub(super) fn new(api: Api, context: *mut KernelContext, present: &'a [bool]) -> OrtServices<'a> {
+        let scratch = Scratch::default();
+        OrtServices { api, context, present, scratch, strings: RefCell::default(), texts: RefCell::default() }
+    }
+
+    /// Hands over the texts.
+    ///
+    /// # Errors
+    /// What ONNX Runtime says.
+    pub(super) fn finish(&self) -> Result<()> {
+        let api = self.api;
+        for (texts, value) in self.strings.borrow().iter() {
+            for (index, text) in texts.iter().enumerate() {
+                let mut target = null_mut();
+                // SAFETY: the tensor is the call's and has as many texts; the memory that comes back has the length asked
+                // for, and the kernel's texts are kept until the call ends.
+                unsafe {
+                    api.check((api.string_element())(*value, index, text.len, &mut target))?;
+                    if text.len > 0 {
+                        std::ptr::copy_nonoverlapping(text.data, target.cast::<u8>(), text.len);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn output(&self, index: usize, shape: &[usize]) -> Result<Tensor> {
+        let api = self.api;
+        let dims: SmallVec<[i64; MAX_RANK]> = shape.iter().map(|dim| *dim as i64).collect();
+        let mut value = null_mut();
+        // SAFETY: the call is ONNX Runtime's and runs, and the dims are locals.
+        let made = unsafe {
+            let make = api.call_output();
+            api.check(make(self.context, index, dims.as_ptr(), dims.len(), &mut value))
+        };
+        made.map_err(|error| Error::resource_exhausted(error.message()))?;
+        if value.is_null() {
+            return Err(Error::internal(format!("ONNX Runtime gives no memory for output {index}")));
+        }
+        Ok(Tensor { api, value })
+    }
+}
+
+// SAFETY: ONNX Runtime's allocator gives what the dims ask for, and keeps it until the call ends; `Scratch` keeps temporaries; a
+// loop is over when `ParallelFor` returns.
+unsafe impl Services for OrtServices<'_> {
+    fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
+        let count = checked_num_elements(shape).unwrap_or(usize::MAX);
+        let bytes = count.saturating_mul(dtype.size());
+        if bytes > isize::MAX as usize {
+            return Err(Error::resource_exhausted(format!("an output of shape {shape:?} is too large")));
+        }
+        let tensor = match self.present.get(index) {
+            Some(true) => Some(self.output(index, shape)?),
+            _ => None,
+        };
+        if dtype == DType::String {
+            let empty = StrRef { data: std::ptr::null(), len: 0 };
+            let mut texts = memory::filled(empty, count, "the elements of text")?.into_boxed_slice();
+            let data = texts.as_mut_ptr();
+            let target = tensor.map_or(null_mut(), |tensor| tensor.value);
+            if !target.is_null() {
+                self.strings.borrow_mut().push((texts, target));
+                return Ok(data.cast());
+            }
+            return self.scratch.allocate(bytes).map(|data| {
+                // SAFETY: there are as many bytes as the texts take.
+                unsafe { std::ptr::copy_nonoverlapping(texts.as_ptr(), data.as_ptr().cast(), count) };
+                data.as_ptr()
+            });
+        }
+        match tensor {
+            Some(_) if bytes == 0 => Ok(NonNull::<u128>::dangling().as_ptr().cast()),
+            Some(tensor) => tensor.data(),
+            None => self.scratch.allocate(bytes).map(NonNull::as_ptr),
+        }
+    }
+
+    fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
+        self.scratch.allocate(bytes)
+    }
+
+    fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
+        let text = memory::copied(bytes, "text")?;
+        let data = NonNull::from(&text[..]).cast();
+        let mut texts = self.texts.borrow_mut();
+        memory::reserve(&mut texts, 1, "text")?;
+        texts.push(text);
+        Ok(data)
+    }
+
+    /// ONNX Runtime does not say how many threads a session has: where it has fewer, a thread has several shares of a loop.
+    fn num_threads(&self) -> usize {
+        static CORES: OnceLock<usize> = OnceLock::new();
+        *CORES.get_or_init(|| available_parallelism().map_or(1, usize::from))
+    }
+
+    fn parallel_for(&self, total: usize, grain: usize, body: Body<'_>) {
+        let threads = self.num_threads();
+        let shared = SharedLoop::new(total, grain, threads, body);
+        let workers = shared.workers(threads);
+        if workers <= 1 {
+            return shared.work(0);
+        }
+        let data = std::ptr::from_ref(&shared).cast_mut().cast();
+        // SAFETY: the call is ONNX Runtime's and runs; the loop is alive until it returns.
+        let done = unsafe {
+            let run = self.api.parallel_for();
+            self.api.succeeded(run(self.context, work, workers, workers, data))
+        };
+        if !done {
+            shared.work(0);
+        }
+    }
+}
+
+unsafe extern "C" fn work(data: *mut c_void, worker: usize) {
+    // SAFETY: `parallel_for` has given the loop, and waits.
+    unsafe { &*data.cast::<SharedLoop<'_>>() }.work(worker);
+}
