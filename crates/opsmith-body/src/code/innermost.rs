@@ -145,10 +145,13 @@ impl Writer<'_> {
 
     /// How many turns are written one after another, so that counting takes less.
     fn unrolled(&self, axis: Axis, steps: &[Step], at: &At) -> usize {
-        if self.wanted.nest.lanes == Some(axis) || self.indexed.has(axis) || !self.is_near(steps, axis) {
+        if self.wanted.nest.lanes == Some(axis)
+            || self.straight.indexed.has(axis)
+            || !self.straight.is_near(steps, axis)
+        {
             return 1;
         }
-        match self.weight(steps) * at.positions(self.wanted.tile) {
+        match self.straight.weight(steps) * at.positions(self.wanted.tile) {
             0..=24 => 4,
             25..=100 => 2,
             _ => 1,
@@ -164,9 +167,9 @@ impl Writer<'_> {
         let is_again =
             |step: &Step| matches!(step, Step::Fold { into, .. } if self.again_sums.contains_key(into));
         let folds = steps.iter().filter(|step| matches!(step, Step::Fold { .. })).count();
-        let work = self.weight(steps).saturating_sub(steps.len());
+        let work = self.straight.weight(steps).saturating_sub(steps.len());
         let wanted: usize = match work {
-            _ if steps.iter().any(is_again) || !self.is_near(steps, axis) => 1,
+            _ if steps.iter().any(is_again) || !self.straight.is_near(steps, axis) => 1,
             0..=5 => 4,
             6..=12 => 2,
             _ => 1,

@@ -31,7 +31,7 @@ impl Writer<'_> {
     pub(super) fn steps(&mut self, steps: &[Step], at: &At, part: Option<(usize, usize)>) -> Option<()> {
         let mut first = 0;
         while first < steps.len() {
-            let straight = steps[first..].iter().take_while(|step| self.is_straight(step)).count();
+            let straight = steps[first..].iter().take_while(|step| self.straight.has(step)).count();
             if straight > 0 {
                 self.segment(&steps[first..first + straight], at)?;
                 first += straight;
@@ -134,7 +134,7 @@ impl Writer<'_> {
             inner: at.inner,
             ..At::default()
         };
-        match steps.iter().all(|step| self.is_straight(step)) {
+        match steps.iter().all(|step| self.straight.has(step)) {
             true => self.chosen(axis, steps, sums, &inner, &turns)?,
             false => self.with_loops(axis, steps, sums, &inner, &turns)?,
         }
@@ -150,7 +150,7 @@ impl Writer<'_> {
     /// Goes to the first position of a loop, or leaves a part where it begins; gives what is to be put back after the loop.
     fn enter(&mut self, axis: Axis, steps: &[Step], at: &At, is_part: bool) -> Option<Left> {
         // There may be a loop along the axis around this one: then the addresses are somewhere along.
-        let is_within = !is_part && self.outer().union(at.bound).has(axis);
+        let is_within = !is_part && self.straight.outer().union(at.bound).has(axis);
         let position = self.frame.position(axis);
         let around = is_within.then(|| self.frame.room(8));
         if let Some(around) = around {
@@ -173,7 +173,7 @@ impl Writer<'_> {
                 self.asm.subtract_from(Rm::At(FRAME, slot), Gpr::RAX);
             }
         }
-        if !is_part && (is_within || self.indexed.has(axis)) {
+        if !is_part && (is_within || self.straight.indexed.has(axis)) {
             self.set_counter(position, 0)?;
         }
         Some(Left { around, slots })
@@ -188,7 +188,7 @@ impl Writer<'_> {
         match left.around {
             Some(around) => self.copy_slot(around, position),
             // Along an axis of one position numbers are computed outside of loops too.
-            None if !is_part && self.indexed.has(axis) => self.set_counter(position, 0)?,
+            None if !is_part && self.straight.indexed.has(axis) => self.set_counter(position, 0)?,
             None => {}
         }
         Some(())
@@ -203,7 +203,7 @@ impl Writer<'_> {
     /// A loop around others.
     fn with_loops(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], at: &At, turns: &Turns) -> Option<()> {
         let (left, chunks) = (self.frame.room(8), self.frame.room(8));
-        let inner = self.wanted.tile.inner.filter(|_| self.wanted.tile.is_inner(axis, steps));
+        let inner = self.wanted.tile.inner.filter(|_| self.straight.is_inner(axis, steps));
         let body = |own: &mut Self, inner: Option<(Axis, usize)>| -> Option<()> {
             let at = At { inner: inner.or(at.inner), ..at.clone() };
             own.steps(steps, &at, None)?;
@@ -304,7 +304,7 @@ impl Writer<'_> {
     }
 
     pub(super) fn count_on(&mut self, axis: Axis, times: usize) {
-        let is_within = self.outer().has(axis) || self.indexed.has(axis);
+        let is_within = self.straight.outer().has(axis) || self.straight.indexed.has(axis);
         if is_within {
             let step = if self.wanted.nest.lanes == Some(axis) { self.width() } else { 1 };
             self.asm.add_to(Rm::At(FRAME, self.frame.position(axis)), (step * times) as i32);
@@ -313,7 +313,8 @@ impl Writer<'_> {
 
     /// What steps read and write that is in memory.
     pub(super) fn objects(&self, steps: &[Step]) -> BTreeSet<Object> {
-        let mut found: BTreeSet<Object> = self.arguments(steps).into_iter().map(Object::Argument).collect();
+        let mut found: BTreeSet<Object> =
+            self.straight.arguments(steps).into_iter().map(Object::Argument).collect();
         self.find_registers(steps, &mut found);
         found
     }

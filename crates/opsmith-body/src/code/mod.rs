@@ -1,7 +1,7 @@
 //! Machine code for nests of loops, made when a body is first run for some sizes.
 //!
 //! The author's function was traced to a graph, and that was cut into nests. Here each nest becomes a function for processors with AVX2
-//! or AVX-512: `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers;
+//! or AVX-512: `nest` and `loops` write loops, `innermost` those with no others in them, whose sums and addresses are in registers; `straight` says which are written out;
 //! `segment` makes the steps between loops one straight `line` of vector operations, by `lower`, where elementary functions `record`
 //! themselves; `place` gives vectors registers, `tile` says which positions are computed side by side, `choose` takes instructions,
 //! `access` reads and writes them, `asm` has the bytes of instructions, `frame` says what memory the code has for itself, `calls` are the
@@ -21,6 +21,7 @@ mod nest;
 mod place;
 pub(crate) mod record;
 mod segment;
+mod straight;
 mod tile;
 mod vectors;
 

@@ -1,16 +1,17 @@
 //! Nests as code: loops, and what is in registers and addresses in them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::asm::{Asm, Gpr, Rm, Vector};
 use super::calls;
 use super::frame::Frame;
 use super::innermost::POINTERS;
 use super::place::FRAME;
+use super::straight::{MOST_VECTORS, Straight};
 use super::tile::{Tile, carried, varying_in_code};
 use super::vectors::Vectors;
 use crate::axes::{Axes, Axis};
-use crate::expr::{Nest, PART, Step, Sum};
+use crate::expr::{Nest, Step, Sum};
 
 /// How an argument lies, or temporary memory.
 #[derive(Clone, Copy, Debug)]
@@ -88,17 +89,6 @@ const SAVED: [Gpr; 7] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::
 const FEW_VECTORS: usize = 2;
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
-/// The most vectors of a row that is written out.
-const MOST_VECTORS: usize = 8;
-/// Loops of so many positions at most are written out.
-pub(super) fn most_written(is_lanes: bool, vectors: Vectors) -> usize {
-    if is_lanes { MOST_VECTORS * vectors.width() } else { PART }
-}
-
-/// The most operations of a loop that is written out.
-const MOST_WRITTEN: usize = 96;
-/// The same in a tile, for each of its positions.
-const MOST_TILED: usize = 32;
 /// The most vectors that a line has no registers for.
 pub(super) const MOST_SPILLED: usize = 64;
 
@@ -108,9 +98,8 @@ pub fn compile(wanted: &Wanted<'_>, vectors: Vectors) -> Option<Code> {
     // Where short rows written out take too many registers, loops do; where what is held does, it is read in each turn.
     let ways = [(MOST_VECTORS, true), (0, true), (0, false)];
     ways.into_iter().find_map(|(most_vectors, holds)| {
-        let mut writer = Writer::new(wanted, vectors)?;
-        (writer.most_vectors, writer.holds) = (most_vectors, holds);
-        writer.written()
+        let straight = Straight::new(wanted, vectors, most_vectors);
+        Writer::new(wanted, vectors, straight, holds)?.written()
     })
 }
 
@@ -164,12 +153,7 @@ pub(super) struct Writer<'a> {
     pub(super) registers: Vec<Register>,
     /// How often each register is read.
     pub(super) reads: Vec<usize>,
-    /// The axes whose positions are needed.
-    pub(super) indexed: Axes,
-    /// The axes along which a loop may be within another one, or within the outermost.
-    again: Axes,
-    /// The most vectors of a row that is written out.
-    most_vectors: usize,
+    pub(super) straight: Straight<'a>,
     /// Whether what is the same in all turns of a loop is in registers.
     pub(super) holds: bool,
     /// Where vectors are that registers do not suffice for.
@@ -221,7 +205,7 @@ fn registers(
 }
 
 impl<'a> Writer<'a> {
-    fn new(wanted: &'a Wanted<'a>, vectors: Vectors) -> Option<Self> {
+    fn new(wanted: &'a Wanted<'a>, vectors: Vectors, straight: Straight<'a>, holds: bool) -> Option<Self> {
         let (nest, bytes) = (wanted.nest, vectors.bytes());
         let mut frame = Frame::new(wanted.lies.len(), vectors);
         // They are in the same places for all tiles of a nest.
@@ -233,52 +217,38 @@ impl<'a> Writer<'a> {
                 frame.distance(argument, lanes);
             }
         }
-        let varies = varying_in_code(wanted, vectors);
+        let varies = varying_in_code(wanted, &straight);
         let registers = registers(wanted, vectors, &varies, &mut frame)?;
         let spills = frame.room(bytes * MOST_SPILLED);
         let mut reads = vec![0; registers.len()];
         count_reads(&nest.steps, &mut reads);
-        let nested = nested(&nest.steps, Axes::NONE);
-        let indexed = indexed(&nest.steps).union(nested);
         // Positions that are read are integers of four bytes.
-        if indexed.iter().any(|axis| wanted.sizes[axis.index()] > i32::MAX as usize / 2) {
+        if straight.indexed.iter().any(|axis| wanted.sizes[axis.index()] > i32::MAX as usize / 2) {
             return None;
         }
-        let again = nested.union(nest.free);
         let asm = Asm::new(vectors);
         let (mut again_sums, mut counts) = (BTreeMap::new(), BTreeMap::new());
         find_again(&nest.steps, &mut again_sums);
         find_counts(&nest.steps, wanted.sizes, &mut counts);
         Some(Self {
-            most_vectors: 0,
-            holds: false,
+            straight,
+            holds,
             counts,
             again_sums,
             varies,
-            carried: carried(wanted),
-            again,
+            carried: carried(wanted, &straight),
             wanted,
             vectors,
             asm,
             frame,
             registers,
             reads,
-            indexed,
             spills,
         })
     }
 
     pub(super) fn width(&self) -> usize {
         self.vectors.width()
-    }
-
-    /// The axes of the outermost loops, and of one that is gone along in parts.
-    pub(super) fn outer(&self) -> Axes {
-        let nest = self.wanted.nest;
-        match (self.wanted.part, nest.steps.get(self.wanted.steps.1.wrapping_sub(1))) {
-            (Some(_), Some(Step::Loop { axis, .. })) => nest.free.with(*axis),
-            _ => nest.free,
-        }
     }
 
     fn written(mut self) -> Option<Code> {
@@ -292,7 +262,7 @@ impl<'a> Writer<'a> {
     fn all(&mut self) -> Option<()> {
         let nest = self.wanted.nest;
         let (from, to) = self.wanted.steps;
-        let arguments = self.arguments(&nest.steps[from..to]);
+        let arguments = self.straight.arguments(&nest.steps[from..to]);
         for register in SAVED {
             self.asm.push(register);
         }
@@ -306,7 +276,7 @@ impl<'a> Writer<'a> {
         }
         let steps = &nest.steps[from..to];
         let mut at = At { len: self.wanted.tile.last, ..At::default() };
-        if self.wanted.part.is_none() && steps.iter().all(|step| self.is_straight(step)) {
+        if self.wanted.part.is_none() && steps.iter().all(|step| self.straight.has(step)) {
             for (argument, gpr) in arguments.iter().zip(POINTERS) {
                 self.asm.get(gpr, Rm::At(FRAME, self.frame.address(*argument)));
                 at.addresses.insert(Object::Argument(*argument), gpr);
@@ -339,43 +309,6 @@ impl<'a> Writer<'a> {
         Some(())
     }
 
-    /// Whether a step is one of a line: it is no loop, or one of few positions that are written one after another.
-    pub(super) fn is_straight(&self, step: &Step) -> bool {
-        match step {
-            Step::Loop { axis, steps, .. } => self.is_written_out(*axis, steps),
-            Step::Fill { register, .. } | Step::Across { register, .. } => {
-                self.registers[*register].along.is_empty()
-            }
-            _ => true,
-        }
-    }
-
-    fn is_written_out(&self, axis: Axis, steps: &[Step]) -> bool {
-        let size = self.wanted.sizes[axis.index()];
-        let (turns, most) = match self.wanted.nest.lanes == Some(axis) {
-            true => (size.div_ceil(self.width()), self.most_vectors),
-            false => (size, PART),
-        };
-        let written = if self.wanted.tile.positions() > 1 { MOST_TILED } else { MOST_WRITTEN };
-        let is_small = turns <= most && turns.saturating_mul(self.weight(steps)) <= written;
-        let is_lanes = self.wanted.nest.lanes == Some(axis);
-        let is_lanes_index = is_lanes && self.indexed.has(axis);
-        // With loops within written out too, sums along the lanes were seen to be wrong where registers did not suffice.
-        let is_around_loops = is_lanes && steps.iter().any(|step| matches!(step, Step::Loop { .. }));
-        is_small
-            && !is_lanes_index
-            && !is_around_loops
-            && !self.outer().union(self.again).has(axis)
-            && steps.iter().all(|step| self.is_straight(step))
-            && self.is_near(steps, axis)
-    }
-
-    /// Whether a few positions along an axis are so near to each other that instructions can say how far, in all that steps read and
-    /// write.
-    pub(super) fn is_near(&self, steps: &[Step], axis: Axis) -> bool {
-        self.arguments(steps).iter().all(|argument| self.wanted.lies[*argument].is_near(axis))
-    }
-
     /// The positions of a loop that is written out.
     pub(super) fn written_out(&self, axis: Axis, steps: &[Step], at: &At) -> Vec<At> {
         let size = self.wanted.sizes[axis.index()];
@@ -396,36 +329,6 @@ impl<'a> Writer<'a> {
             here
         };
         (0..size).map(position).collect()
-    }
-
-    /// How many operations steps are when loops are written out.
-    pub(super) fn weight(&self, steps: &[Step]) -> usize {
-        let of_step = |step: &Step| match step {
-            Step::Loop { axis, steps, .. } => {
-                let size = self.wanted.sizes[axis.index()];
-                let is_lanes = self.wanted.nest.lanes == Some(*axis);
-                let turns = if is_lanes { size.div_ceil(self.width()) } else { size };
-                turns.saturating_mul(self.weight(steps))
-            }
-            Step::Compute { program, .. } => 1 + program.len(),
-            _ => 1,
-        };
-        steps.iter().map(of_step).fold(0, usize::saturating_add)
-    }
-
-    /// The arguments that steps read or write.
-    pub(super) fn arguments(&self, steps: &[Step]) -> BTreeSet<usize> {
-        let mut found = BTreeSet::new();
-        for step in steps {
-            match step {
-                Step::Load { from: argument, .. } | Step::Store { to: argument, .. } => {
-                    found.insert(argument.argument(self.wanted.counts));
-                }
-                Step::Loop { steps, .. } => found.extend(self.arguments(steps)),
-                _ => {}
-            }
-        }
-        found
     }
 }
 
@@ -480,26 +383,4 @@ fn find_counts(steps: &[Step], sizes: &[usize], found: &mut BTreeMap<usize, f64>
             _ => {}
         }
     }
-}
-
-/// The axes whose positions steps read.
-fn indexed(steps: &[Step]) -> Axes {
-    let of_step = |step: &Step| match step {
-        Step::Index { axis, .. } => Axes::of(*axis),
-        Step::Loop { steps, .. } => indexed(steps),
-        _ => Axes::NONE,
-    };
-    steps.iter().map(of_step).fold(Axes::NONE, Axes::union)
-}
-
-/// The axes along which there are loops in loops.
-fn nested(steps: &[Step], around: Axes) -> Axes {
-    let of_step = |step: &Step| match step {
-        Step::Loop { axis, steps, .. } => {
-            let own = if around.has(*axis) { Axes::of(*axis) } else { Axes::NONE };
-            own.union(nested(steps, around.with(*axis)))
-        }
-        _ => Axes::NONE,
-    };
-    steps.iter().map(of_step).fold(Axes::NONE, Axes::union)
 }

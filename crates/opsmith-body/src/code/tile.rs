@@ -1,7 +1,8 @@
 //! Which positions of the outermost loops are computed side by side, and of loops with others in them, so that what is read or computed
 //! for one is there for others, and sums need not wait for each other.
 
-use super::nest::{At, Lies, Wanted, Writer, most_written};
+use super::nest::{At, Lies, Wanted, Writer};
+use super::straight::{MOST_VECTORS, Straight};
 use super::vectors::Vectors;
 use crate::axes::{Axes, Axis};
 use crate::expr::{Binary, Node, Step, Unary};
@@ -70,7 +71,8 @@ impl Tile {
     /// Roughly the instructions for each position of the tile, endless if its sums have no registers.
     fn time(&self, wanted: &Wanted<'_>, vectors: Vectors) -> f64 {
         let wanted = Wanted { tile: self, ..*wanted };
-        let varies = varying(&wanted);
+        let straight = Straight::new(&wanted, vectors, MOST_VECTORS);
+        let varies = varying(&wanted, &straight);
         let copies = |axes: &Axes| {
             let of_inner = self.inner.filter(|(axis, _)| axes.has(*axis)).map_or(1, |(_, count)| count);
             of_inner * axes.iter().map(|axis| self.count(axis)).product::<usize>()
@@ -91,9 +93,9 @@ impl Tile {
         if self.positions() > 1 && all > MOST_COPIES || is_inner && wanted.lies.iter().any(is_own) {
             return f64::INFINITY;
         }
-        let carried = carried(&wanted);
-        Time { wanted: &wanted, varies: &varies, carried: &carried, vectors, is_inner: false }
-            .of(&wanted.nest.steps)
+        let carried = carried(&wanted, &straight);
+        let (varies, carried) = (&varies, &carried);
+        Time { wanted: &wanted, straight, varies, carried, vectors, is_inner: false }.of(&wanted.nest.steps)
     }
 
     /// How many positions there are along an axis.
@@ -103,12 +105,6 @@ impl Tile {
 
     pub(super) fn positions(&self) -> usize {
         self.counts.iter().map(|(_, count)| count).product()
-    }
-
-    /// Whether a loop computes several positions in a turn.
-    pub(super) fn is_inner(&self, axis: Axis, steps: &[Step]) -> bool {
-        let is_along = self.inner.is_some_and(|(own, _)| own == axis);
-        is_along && steps.iter().any(|step| matches!(step, Step::Loop { .. }))
     }
 
     /// The axes along which there are several positions.
@@ -164,6 +160,7 @@ fn inner_turns(wanted: &Wanted<'_>) -> impl Iterator<Item = Option<(Axis, usize)
 /// How long the positions of a tile take.
 struct Time<'a> {
     wanted: &'a Wanted<'a>,
+    straight: Straight<'a>,
     varies: &'a [Axes],
     carried: &'a [bool],
     vectors: Vectors,
@@ -212,7 +209,7 @@ impl Time<'_> {
             // What is carried from position to position is folded for each.
             Step::Fold { into, .. } => self.share(self.varies[*into].union(self.carried_along(*into))),
             Step::Loop { axis, steps, .. } => {
-                let is_inner = self.is_inner || self.wanted.tile.is_inner(*axis, steps);
+                let is_inner = self.is_inner || self.straight.is_inner(*axis, steps);
                 let own = Time { is_inner, ..*self };
                 own.of_loop(*axis, steps)
             }
@@ -297,32 +294,32 @@ fn looped(steps: &[Step]) -> Axes {
 }
 
 /// Along which axes of the tile each register differs.
-pub(super) fn varying(wanted: &Wanted<'_>) -> Vec<Axes> {
+pub(super) fn varying(wanted: &Wanted<'_>, straight: &Straight<'_>) -> Vec<Axes> {
     let mut varies = vec![Axes::NONE; wanted.nest.registers.len()];
-    let carried = carried(wanted);
+    let carried = carried(wanted, straight);
     // What a loop folds may be read in it.
     loop {
         let before = varies.clone();
         spread(wanted, &wanted.nest.steps, &mut varies);
-        vary_inside(wanted, &carried, &mut varies);
+        vary_inside(wanted, straight, &carried, &mut varies);
         if before == varies {
             return varies;
         }
     }
 }
 
-/// The same for code. A loop that may be written out is done for one position of the tile after another, so what is given in it is
-/// there for each.
-pub(super) fn varying_in_code(wanted: &Wanted<'_>, vectors: Vectors) -> Vec<Axes> {
-    let mut varies = varying(wanted);
-    let carried = carried(wanted);
+/// The same for code. A loop that is written out is done for one position of the tile after another, so what is given in it is there
+/// for each.
+pub(super) fn varying_in_code(wanted: &Wanted<'_>, straight: &Straight<'_>) -> Vec<Axes> {
+    let mut varies = varying(wanted, straight);
+    let carried = carried(wanted, straight);
     loop {
         let before = varies.clone();
         spread(wanted, &wanted.nest.steps, &mut varies);
-        given_in_short_loops((wanted, vectors), &wanted.nest.steps, &mut |register| {
+        given_in_short_loops(straight, &wanted.nest.steps, &mut |register| {
             varies[register] = wanted.tile.axes()
         });
-        vary_inside(wanted, &carried, &mut varies);
+        vary_inside(wanted, straight, &carried, &mut varies);
         if before == varies {
             return varies;
         }
@@ -330,19 +327,19 @@ pub(super) fn varying_in_code(wanted: &Wanted<'_>, vectors: Vectors) -> Vec<Axes
 }
 
 /// The registers that loops with several positions in a turn carry from one position to the next: what is folded in them and began before.
-pub(super) fn carried(wanted: &Wanted<'_>) -> Vec<bool> {
-    fn find(wanted: &Wanted<'_>, steps: &[Step], found: &mut [bool]) {
+pub(super) fn carried(wanted: &Wanted<'_>, straight: &Straight<'_>) -> Vec<bool> {
+    fn find(straight: &Straight<'_>, steps: &[Step], found: &mut [bool]) {
         for step in steps {
             let Step::Loop { axis, steps: own, .. } = step else { continue };
-            if wanted.tile.is_inner(*axis, own) {
+            if straight.is_inner(*axis, own) {
                 folded(own, &mut |register| found[register] |= !begins(own, register));
             }
-            find(wanted, own, found);
+            find(straight, own, found);
         }
     }
     let mut found = vec![false; wanted.nest.registers.len()];
     if wanted.tile.inner.is_some() {
-        find(wanted, &wanted.nest.steps, &mut found);
+        find(straight, &wanted.nest.steps, &mut found);
     }
     found
 }
@@ -367,21 +364,21 @@ pub(super) fn begins(steps: &[Step], register: usize) -> bool {
 }
 
 /// Along the inner axis that differs which is given in its loops and not carried, or has a place of its own for each position.
-fn vary_inside(wanted: &Wanted<'_>, carried: &[bool], varies: &mut [Axes]) {
-    fn find(wanted: &Wanted<'_>, steps: &[Step], given: &mut [bool]) {
+fn vary_inside(wanted: &Wanted<'_>, straight: &Straight<'_>, carried: &[bool], varies: &mut [Axes]) {
+    fn find(straight: &Straight<'_>, steps: &[Step], given: &mut [bool]) {
         for step in steps {
             match step {
-                Step::Loop { axis, steps, .. } if wanted.tile.is_inner(*axis, steps) => {
+                Step::Loop { axis, steps, .. } if straight.is_inner(*axis, steps) => {
                     each_given(steps, &mut |register| given[register] = true);
                 }
-                Step::Loop { steps, .. } => find(wanted, steps, given),
+                Step::Loop { steps, .. } => find(straight, steps, given),
                 _ => {}
             }
         }
     }
     let Some((inner, _)) = wanted.tile.inner else { return };
     let mut given = vec![false; varies.len()];
-    find(wanted, &wanted.nest.steps, &mut given);
+    find(straight, &wanted.nest.steps, &mut given);
     for (register, varies) in varies.iter_mut().enumerate() {
         if wanted.nest.registers[register].has(inner) {
             *varies = varies.with(inner);
@@ -391,16 +388,12 @@ fn vary_inside(wanted: &Wanted<'_>, carried: &[bool], varies: &mut [Axes]) {
     }
 }
 
-fn given_in_short_loops(
-    (wanted, vectors): (&Wanted<'_>, Vectors),
-    steps: &[Step],
-    found: &mut impl FnMut(usize),
-) {
+fn given_in_short_loops(straight: &Straight<'_>, steps: &[Step], found: &mut impl FnMut(usize)) {
     for step in steps {
         if let Step::Loop { axis, steps, .. } = step {
-            match wanted.sizes[axis.index()] <= most_written(wanted.nest.lanes == Some(*axis), vectors) {
+            match straight.is_written_out(*axis, steps) {
                 true => each_given(steps, found),
-                false => given_in_short_loops((wanted, vectors), steps, found),
+                false => given_in_short_loops(straight, steps, found),
             }
         }
     }

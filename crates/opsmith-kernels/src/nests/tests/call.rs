@@ -12,6 +12,9 @@ use crate::stored::{Stored, Wide};
 
 const SIZES: [usize; 17] = [0, 1, 1, 2, 2, 3, 3, 7, 8, 9, 15, 16, 17, 31, 33, 40, 70];
 const LARGE: [usize; 6] = [130, 300, 257, 2100, 4099, 5000];
+const WIDE_SIZES: [usize; 24] =
+    [0, 1, 1, 2, 2, 3, 4, 4, 5, 7, 8, 8, 9, 15, 16, 16, 17, 31, 32, 33, 64, 64, 80, 128];
+const WIDE_LARGE: [usize; 8] = [130, 256, 300, 257, 1024, 2100, 4096, 5000];
 /// The most positions of all axes together, but for some graphs.
 const MOST: usize = 12_000;
 
@@ -67,7 +70,7 @@ impl Call {
         if wanted.is_empty() {
             wanted.push(0);
         }
-        let has_specials = random.one_in(5);
+        let has_specials = random.one_in(if random.is_wide { 2 } else { 5 });
         Call { made, dims, sizes, inputs, outputs, wanted, has_specials }
     }
 
@@ -196,14 +199,16 @@ impl Call {
     /// An input with random elements.
     fn filled<T: Stored>(&self, tensor: &Tensor, random: &mut Random, at_end: bool) -> Guarded {
         let memory = tensor.room::<T>(at_end);
-        let specials = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0];
+        let specials =
+            [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, -1e-42, 5e-324, 6e-8, 1e-310];
+        let specials = if random.is_wide { &specials[..] } else { &specials[..5] };
         for index in 0..tensor.count {
             // SAFETY: there are so many elements.
             unsafe {
                 match tensor.kind {
                     Kind::Number => {
                         let number = match self.made.is_exact {
-                            _ if self.has_specials && random.one_in(12) => random.of(&specials),
+                            _ if self.has_specials && random.one_in(12) => random.of(specials),
                             true => random.below(7) as f64 - 3.0,
                             false => random.number(),
                         };
@@ -296,7 +301,12 @@ fn dims(random: &mut Random) -> Vec<(usize, Option<usize>)> {
             (0..1 + random.below(2)).for_each(|_| dims.push((random.of(&[0, 1, 2, 3, 5, 17]), None)));
         }
         for axis in 0..axes {
-            let size = if random.one_in(8) { random.of(&LARGE) } else { random.of(&SIZES) };
+            let size = match (random.one_in(8), random.is_wide) {
+                (true, false) => random.of(&LARGE),
+                (false, false) => random.of(&SIZES),
+                (true, true) => random.of(&WIDE_LARGE),
+                (false, true) => random.of(&WIDE_SIZES),
+            };
             if random.one_in(10) {
                 dims.push((random.of(&[1, 2, 3, 4]), Some(axis)));
             }

@@ -6,12 +6,21 @@ use opsmith_body::{
 };
 
 /// Numbers that are the same in every run (splitmix64).
-pub(super) struct Random(pub(super) u64);
+pub(super) struct Random {
+    state: u64,
+    /// Whether there are more sizes, choices, masks, means and divisions.
+    pub(super) is_wide: bool,
+}
 
 impl Random {
+    /// Every second seed is of the wide kind.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { state: seed, is_wide: seed.is_multiple_of(2) }
+    }
+
     pub(super) fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.state;
         bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((bits ^ bits >> 31) % end as u64) as usize
@@ -57,6 +66,9 @@ struct Builder<'a> {
     has_ties: bool,
     pool: Vec<Known>,
 }
+
+/// What numbers are divided by: powers of two, and one that is none.
+const DIVISORS: [f64; 9] = [0.5, 2.0, 4.0, -8.0, 16.0, 64.0, 1024.0, 0.125, 3.0];
 
 pub(super) const NAMES: [&str; 4] = ["i", "j", "k", "l"];
 
@@ -141,7 +153,17 @@ impl Builder<'_> {
     }
 
     fn any(&mut self) -> Known {
-        match self.random.below(21) {
+        match self.random.below(if self.random.is_wide { 28 } else { 21 }) {
+            21..=23 => self.select(),
+            24..=25 => self.over_count(),
+            26 if !self.is_exact => {
+                let (a, by) = (self.pick(), self.random.of(&DIVISORS));
+                Known { x: a.x / Expr::of(by), axes: a.axes, bound: a.bound / by.abs() }
+            }
+            27 if !self.is_exact => {
+                let (a, axis) = (self.pick(), self.axis());
+                Known { x: a.x.mean(axis), axes: a.axes.without(axis), bound: a.bound }
+            }
             0..=3 => self.unary(),
             4..=9 => self.binary(),
             10..=11 => self.select(),
@@ -225,11 +247,20 @@ impl Builder<'_> {
             2 => Scalar::eq(a.x, b.x),
             _ => Scalar::ne(a.x, b.x),
         };
-        match self.random.below(6) {
-            0 => {
+        match self.random.below(if self.random.is_wide { 12 } else { 6 }) {
+            0 | 6 | 7 => {
                 let (other, more) = self.mask();
                 (mask & other, axes.union(more))
             }
+            8 => {
+                let (other, more) = self.mask();
+                (!(mask & !other), axes.union(more))
+            }
+            9 => {
+                let (other, more) = self.mask();
+                (!(mask | other), axes.union(more))
+            }
+            10 => (!mask, axes),
             1 => {
                 let (other, more) = self.mask();
                 (mask | !other, axes.union(more))
@@ -263,16 +294,32 @@ impl Builder<'_> {
         self.fold_along(a, axis)
     }
 
+    /// A number divided by the size of an axis, or that size.
+    fn over_count(&mut self) -> Known {
+        let axis = self.axis();
+        let size = self.sizes[axis.index()] as f64;
+        let a = self.pick();
+        match self.is_exact || size == 0.0 {
+            true => Known { x: Expr::count(axis), axes: Axes::NONE, bound: size },
+            false => Known { x: a.x / Expr::count(axis), axes: a.axes, bound: a.bound },
+        }
+    }
+
     fn fold_along(&mut self, a: Known, axis: Axis) -> Known {
         let size = self.sizes[axis.index()] as f64;
-        let (x, bound) = match self.random.below(if self.is_exact { 6 } else { 8 }) {
+        let kinds = match (self.is_exact, self.random.is_wide) {
+            (true, _) => 6,
+            (false, false) => 8,
+            (false, true) => 10,
+        };
+        let (x, bound) = match self.random.below(kinds) {
             0..=2 => (a.x.sum(axis), a.bound * size),
             3 => (a.x.amax(axis), a.bound),
             4 => (a.x.amin(axis), a.bound),
             // Of numbers that are often 0, and of others about 1.
             5 if self.is_exact => (a.x.min(Expr::of(1.0)).max(Expr::of(-1.0)).prod(axis), 1.0),
             5 => ((a.x * Expr::of(1.0 / (1.0 + a.bound * size)) + Expr::of(1.0)).prod(axis), 3.0),
-            6 => (a.x.mean(axis), a.bound),
+            6 | 8 | 9 => (a.x.mean(axis), a.bound),
             _ => (a.x.log_sum_exp(axis), a.bound + 5.0),
         };
         Known { x, axes: a.axes.without(axis), bound }

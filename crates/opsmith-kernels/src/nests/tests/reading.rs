@@ -44,7 +44,7 @@ fn difference(plain: &[Array], reading: &[Array]) -> Option<String> {
 
 /// Whether folds are saved, and what is wrong with gradients of the first and second order that read them.
 fn compare_saved(seed: u64) -> (bool, Option<String>) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let sizes: Vec<usize> = (0..1 + random.below(3)).map(|_| random.of(&[1, 2, 3, 5])).collect();
     let made = graphs::graph(&mut random, &sizes);
     let numbers: Vec<usize> =
@@ -97,7 +97,7 @@ fn gradients_that_read_what_is_saved_are_the_same() {
 
 /// Whether outputs are read, and what is wrong with that.
 fn compare(seed: u64) -> (bool, Option<String>) {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let sizes: Vec<usize> = (0..1 + random.below(3)).map(|_| random.of(&[1, 2, 3, 5])).collect();
     let made = graphs::graph(&mut random, &sizes);
     let all: Vec<usize> = (0..made.outputs.len()).collect();
