@@ -239,10 +239,11 @@ impl Asm {
         self.vector(form(1, 1, false), Length::Full, opcode, 2, to.0, from.into(), Some(count));
     }
 
-    /// The quarters of 16 bytes, or halves where there are two, in the order that `order` says: two bits for each, or one.
-    pub(crate) fn swap_quarters(&mut self, to: Vector, from: Vector, order: u8) {
+    /// Two quarters of `a` and two of `b`, by two bits of `order` for each; of vectors of 32 bytes a half of each, by four bits: which of
+    /// `a`'s halves, or of `b`'s from 2 on.
+    pub(crate) fn quarters(&mut self, to: Vector, a: Vector, b: Vector, order: u8) {
         let opcode = if self.vectors.wide { 0x23 } else { 0x06 };
-        self.vector(form(1, 3, false), Length::Full, opcode, to.0, from.0, from.into(), Some(order));
+        self.vector(form(1, 3, false), Length::Full, opcode, to.0, a.0, b.into(), Some(order));
     }
 
     /// Within each half of 16 bytes, the numbers in the order that `order` says: two bits for each float32, one for each float64.

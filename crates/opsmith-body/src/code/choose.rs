@@ -73,7 +73,7 @@ impl Placer<'_> {
             }
             Op::Angle(turn, far, near, x) => return self.angle((value, pin), turn, (far, near, x)),
             Op::Select(..) | Op::FirstOf(..) => self.chosen((value, pin), op, &operands),
-            Op::Swapped(..) | Op::Permuted(..) => self.moved((value, pin), op, &operands),
+            Op::Quarters(..) | Op::Permuted(..) => self.moved((value, pin), op, &operands),
             Op::Input(_) | Op::Constant(_) | Op::Bits(_) => {
                 unreachable!("they are no instructions")
             }
@@ -111,13 +111,13 @@ impl Placer<'_> {
         }
     }
 
-    /// The numbers of a vector in other places.
+    /// The numbers of vectors in other places.
     fn moved(&mut self, (value, pin): (Value, Option<Vector>), op: Op, operands: &[Value]) {
-        let from = op.operands().next().map(|from| self.register(from)).expect("it has one");
+        let from: Vec<Vector> = op.operands().map(|from| self.register(from)).collect();
         let to = self.result(value, pin, operands);
         match op {
-            Op::Swapped(_, order) => self.asm.swap_quarters(to, from, order),
-            Op::Permuted(_, order) => self.asm.permute(to, from, order),
+            Op::Quarters(.., order) => self.asm.quarters(to, from[0], from[1], order),
+            Op::Permuted(_, order) => self.asm.permute(to, from[0], order),
             _ => unreachable!("it is one of both"),
         }
     }

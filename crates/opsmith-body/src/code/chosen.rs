@@ -2,12 +2,11 @@
 //! side, as most often it is, there is a loop that does not look at it; where it is false for all of it, nothing is done.
 
 use super::asm::{Gpr, Rm, When};
-use super::loops::Turns;
 use super::lower::{self, Rounded};
-use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
 use super::tile::each_given;
+use super::writer::{At, Object, Turns, Writer};
 use crate::axes::Axis;
 use crate::expr::{Fold, Interpreted, Step, Sum};
 
@@ -92,7 +91,7 @@ impl Writer<'_> {
                 });
             }
         }
-        let whole = lower::across(&mut segment.line, op, whole?, self.vectors);
+        let whole = lower::across(&mut segment.line, op, &[whole?], self.vectors)[0];
         let offset = self.frame.room(self.vectors.bytes());
         let which = Which::Dense(self.width());
         let place = Place { pointer: Pointer::Frame, offset, stored: Stored::Same, which };

@@ -5,19 +5,14 @@ use std::collections::btree_map::Entry;
 
 use super::asm::{Gpr, Rm, Vector};
 use super::line::Value;
-use super::loops::Turns;
 use super::lower::{self, add_part};
-use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
 use super::tile::{begins, each_given};
+use super::writer::{At, Object, POINTERS, TURNS, Turns, Writer};
 use crate::axes::Axis;
 use crate::expr::{Fold, PART, Step, Sum};
 
-/// The registers for addresses in innermost loops, and for counting.
-pub(super) const POINTERS: [Gpr; 10] =
-    [Gpr::RCX, Gpr::RDX, Gpr::RSI, Gpr::RDI, Gpr::R8, Gpr::R9, Gpr::R10, Gpr::R11, Gpr::R12, Gpr::R13];
-pub(super) const TURNS: Gpr = Gpr::R14;
 const CHUNKS: Gpr = Gpr::R15;
 /// So many turns of a loop are written one after another.
 const FEW_TURNS: usize = 3;

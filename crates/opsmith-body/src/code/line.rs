@@ -52,8 +52,9 @@ pub(crate) enum Op {
     AndNot(Value, Value),
     /// The second where the mask, the first, is true, else the third.
     Select(Value, Value, Value),
-    /// With its quarters, or halves, and the numbers in those, changed about.
-    Swapped(Value, u8),
+    /// Two quarters of the first and two of the second, or a half of each where vectors have 32 bytes.
+    Quarters(Value, Value, u8),
+    /// With the numbers in its quarters, or halves, changed about.
     Permuted(Value, u8),
     /// As integers of the width of a number, which wrap around.
     AddInt(Value, Value),
@@ -78,7 +79,6 @@ impl Op {
             | Self::Floor(a)
             | Self::IsNan(a)
             | Self::IsNotZero(a)
-            | Self::Swapped(a, _)
             | Self::Permuted(a, _)
             | Self::OfEight(a, _)
             | Self::ShiftLeft(a, _)
@@ -90,6 +90,7 @@ impl Op {
             | Self::Max(a, b)
             | Self::Min(a, b)
             | Self::FirstOf(_, a, b)
+            | Self::Quarters(a, b, _)
             | Self::Lt(a, b)
             | Self::Le(a, b)
             | Self::Eq(a, b)

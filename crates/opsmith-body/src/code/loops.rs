@@ -3,20 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::asm::{Gpr, Rm};
-use super::innermost::{POINTERS, TURNS};
 use super::line::Value;
 use super::lower::{self, add_part, sum_up};
-use super::nest::{At, Object, Writer};
 use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
 use super::segment::Segment;
+use super::writer::{At, Object, POINTERS, TURNS, Turns, Writer};
 use crate::axes::Axis;
 use crate::expr::{PART, Step, Sum};
-
-/// A loop: so many whole vectors or positions, and so many numbers of a last vector.
-pub(super) struct Turns {
-    pub(super) whole: usize,
-    pub(super) rest: usize,
-}
 
 /// What is put back after a loop.
 struct Left {
@@ -49,7 +42,7 @@ impl Writer<'_> {
                 Step::Across { op, register } => {
                     let own = self.vectors;
                     self.for_all(&[*register], |segment, vectors| {
-                        vec![lower::across(&mut segment.line, *op, vectors[0], own)]
+                        lower::across(&mut segment.line, *op, &vectors[..1], own)
                     })?;
                 }
                 _ => unreachable!("all others are straight"),

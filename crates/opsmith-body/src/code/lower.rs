@@ -153,20 +153,52 @@ pub(crate) fn fold(line: &mut Line, (op, rounded): (Fold, Rounded), into: Value,
     }
 }
 
-/// Folds the numbers of a vector, which all then are the fold: in pairs, so that a sum's error is small.
-pub(crate) fn across(line: &mut Line, op: Fold, vector: Value, vectors: Vectors) -> Value {
-    let quarters: &[u8] = if vectors.wide { &[0b0100_1110, 0b1011_0001] } else { &[1] };
-    let mut folded = vector;
-    for order in quarters {
-        let other = line.push(Op::Swapped(folded, *order));
-        folded = fold(line, (op, Rounded::Alone), folded, other);
+/// Folds the numbers of each vector, which all then are its fold: in pairs, so that a sum's error is small. Halves of two vectors are folded
+/// as one, and so are quarters of four; a vector has the same numbers folded in the same order in any company.
+pub(crate) fn across(line: &mut Line, op: Fold, of: &[Value], vectors: Vectors) -> Vec<Value> {
+    let most = if vectors.wide { 4 } else { 2 };
+    let mut found = Vec::with_capacity(of.len());
+    while found.len() < of.len() {
+        let rest = &of[found.len()..];
+        let count = 1 << rest.len().min(most).ilog2();
+        found.extend(across_together(line, op, &rest[..count], vectors));
     }
+    found
+}
+
+/// The same of one vector, or as many as have a half or a quarter each.
+fn across_together(line: &mut Line, op: Fold, of: &[Value], vectors: Vectors) -> Vec<Value> {
+    // Of two vectors what is folded, and with what; of one alone the second.
+    let orders: &[_] =
+        if vectors.wide { &[(0x44, 0xee, 0x4e), (0x88, 0xdd, 0xb1)] } else { &[(0x20, 0x31, 0x01)] };
+    let mut level = of.to_vec();
+    for (first, second, swapped) in orders {
+        let mut folded = |a: Value, b: Value| {
+            let (one, other) = match a == b {
+                true => (a, line.push(Op::Quarters(a, a, *swapped))),
+                false => (line.push(Op::Quarters(a, b, *first)), line.push(Op::Quarters(a, b, *second))),
+            };
+            fold(line, (op, Rounded::Alone), one, other)
+        };
+        level = level.chunks(2).map(|pair| folded(pair[0], pair[pair.len() - 1])).collect();
+    }
+    let mut folded = level[0];
     let numbers: &[u8] = if vectors.double { &[0b0101_0101] } else { &[0b0100_1110, 0b1011_0001] };
     for order in numbers {
         let other = line.push(Op::Permuted(folded, *order));
         folded = fold(line, (op, Rounded::Alone), folded, other);
     }
-    folded
+    // Of 0 and −0 the largest is the first, which is another one in each place.
+    let has_order = matches!(op, Fold::Max | Fold::Min);
+    if has_order {
+        folded = line.push(Op::Permuted(folded, 0));
+    }
+    if of.len() == 1 && !has_order {
+        return vec![folded];
+    }
+    let (all, every) = if vectors.wide { (4, 0x55) } else { (2, 0x11) };
+    let own = (0..of.len()).map(|own| (own * all / of.len()) as u8 * every);
+    own.map(|order| line.push(Op::Quarters(folded, folded, order))).collect()
 }
 
 /// Adds the sum of a few terms to that of those before: the new sum, and what all additions have lost.

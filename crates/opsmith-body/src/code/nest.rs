@@ -2,73 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::asm::{Asm, Gpr, Rm, Vector};
+use super::asm::{Asm, Gpr, Rm};
 use super::calls;
 use super::frame::Frame;
-use super::innermost::POINTERS;
 use super::place::FRAME;
 use super::straight::{MOST_VECTORS, Straight};
-use super::tile::{Tile, carried, varying_in_code};
+use super::tile::{carried, varying_in_code};
 use super::vectors::Vectors;
+use super::wanted::Wanted;
+use super::writer::{At, MOST_SPILLED, Object, POINTERS, Register, Writer, count_reads};
 use crate::axes::{Axes, Axis};
 use crate::expr::{Nest, Step, Sum};
-
-/// How an argument lies, or temporary memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Lies {
-    /// The axes that it lies on.
-    pub axes: Axes,
-    /// Those of them along which the numbers of a vector lie one after another.
-    pub dense: Axes,
-    /// How many bytes it is from a position along each axis to the next; of panels, on average.
-    pub along: [isize; Axis::MOST],
-    /// What its numbers are held as.
-    pub held: Held,
-}
-
-/// What a number is held as in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// As it is computed with: a float32 or a float64.
-    Same,
-    /// As a float16, of a body that computes in float32.
-    Half,
-    /// As a bfloat16, of a body that computes in float32.
-    BFloat,
-    /// As an integer of 8 bytes.
-    Position,
-    /// As a byte: 0, or true.
-    Truth,
-    /// The argument is not there: all numbers are 0.
-    Absent,
-}
-
-impl Lies {
-    /// Whether instructions can say how far it is to some positions further along an axis.
-    pub(super) fn is_near(&self, axis: Axis) -> bool {
-        self.along[axis.index()].unsigned_abs() < 1 << 22
-    }
-}
-
-/// What code is made for: steps of a nest, and what there is in a call.
-#[derive(Clone, Copy)]
-pub struct Wanted<'a> {
-    /// The nest.
-    pub nest: &'a Nest,
-    /// The size of each axis.
-    pub sizes: &'a [usize],
-    /// How the inputs, the outputs and the temporaries lie.
-    pub lies: &'a [Lies],
-    /// How many inputs there are, and outputs.
-    pub counts: (usize, usize),
-    /// What is computed side by side of the outermost loops.
-    pub tile: &'a Tile,
-    /// The first of the nest's steps, and the one after the last.
-    pub steps: (usize, usize),
-    /// If the last step is a loop of which a part is gone along: how many whole vectors or positions that has, and how many numbers
-    /// of a last vector.
-    pub part: Option<(usize, usize)>,
-}
 
 /// Machine code: a function of the address of its frame, by the calling convention of x86-64 on Linux.
 #[derive(Clone, Debug)]
@@ -89,8 +33,6 @@ const SAVED: [Gpr; 7] = [Gpr::RBX, Gpr::RBP, Gpr::R12, Gpr::R13, Gpr::R14, Gpr::
 const FEW_VECTORS: usize = 2;
 /// The most bytes of a frame.
 const MOST_BYTES: usize = 1 << 22;
-/// The most vectors that a line has no registers for.
-pub(super) const MOST_SPILLED: usize = 64;
 
 /// The code of a nest for vectors of AVX2 and FMA, or of AVX-512, and float16 conversions where an argument is of those; none if it does
 /// what code cannot.
@@ -101,70 +43,6 @@ pub fn compile(wanted: &Wanted<'_>, vectors: Vectors) -> Option<Code> {
         let straight = Straight::new(wanted, vectors, most_vectors);
         Writer::new(wanted, vectors, straight, holds)?.written()
     })
-}
-
-/// A register of the nest: one vector in the frame, or as many as some loops have positions.
-pub(super) struct Register {
-    pub(super) first: i32,
-    pub(super) count: usize,
-    /// The axes of the tile along which it has others, and how many bytes further those are.
-    pub(super) tiled: Vec<(Axis, i32)>,
-    /// The axes, and how many bytes a position along each is.
-    pub(super) along: Vec<(Axis, i32)>,
-    /// Where the address of the vector is where the loops are, if there are several.
-    pub(super) slot: i32,
-}
-
-/// Something that an address is kept of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Object {
-    Argument(usize),
-    Register(usize),
-}
-
-/// Where code is: in which loops.
-#[derive(Clone, Default)]
-pub(super) struct At {
-    /// The axes of the loops around, but for the outermost.
-    pub(super) bound: Axes,
-    /// How many numbers a vector along the lanes has here.
-    pub(super) len: usize,
-    /// Whether only those are folded.
-    pub(super) is_partial: bool,
-    /// How many vectors or positions further than the addresses say.
-    pub(super) ahead: usize,
-    pub(super) addresses: BTreeMap<Object, Gpr>,
-    /// How many bytes further than the addresses, and where, in loops that are written out.
-    pub(super) further: BTreeMap<Object, i32>,
-    pub(super) fixed: BTreeMap<Axis, usize>,
-    /// The axis of a loop around of which a turn computes several positions, and how many.
-    pub(super) inner: Option<(Axis, usize)>,
-    /// Where in the tile, along its axes.
-    pub(super) tiled: Vec<(Axis, usize)>,
-    pub(super) pins: BTreeMap<(usize, i32), Vector>,
-    pub(super) pinned: Vec<Vector>,
-}
-
-pub(super) struct Writer<'a> {
-    pub(super) wanted: &'a Wanted<'a>,
-    pub(super) vectors: Vectors,
-    pub(super) asm: Asm,
-    pub(super) frame: Frame,
-    pub(super) registers: Vec<Register>,
-    /// How often each register is read.
-    pub(super) reads: Vec<usize>,
-    pub(super) straight: Straight<'a>,
-    /// Whether what is the same in all turns of a loop is in registers.
-    pub(super) holds: bool,
-    /// Where vectors are that registers do not suffice for.
-    pub(super) spills: i32,
-    /// The registers that have the size of an axis, which is known.
-    pub(super) counts: BTreeMap<usize, f64>,
-    /// The sums of the nest that another loop computes too, by the register of their parts.
-    pub(super) again_sums: BTreeMap<usize, Sum>,
-    /// Along which axes of the tile each register differs, and which are carried along the inner one.
-    pub(super) varies: Vec<Axes>,
-    pub(super) carried: Vec<bool>,
 }
 
 /// The registers of a nest, and where in the frame they are.
@@ -247,10 +125,6 @@ impl<'a> Writer<'a> {
         })
     }
 
-    pub(super) fn width(&self) -> usize {
-        self.vectors.width()
-    }
-
     fn written(mut self) -> Option<Code> {
         self.all()?;
         let Writer { asm, frame, registers, .. } = self;
@@ -308,28 +182,6 @@ impl<'a> Writer<'a> {
         }
         Some(())
     }
-
-    /// The positions of a loop that is written out.
-    pub(super) fn written_out(&self, axis: Axis, steps: &[Step], at: &At) -> Vec<At> {
-        let size = self.wanted.sizes[axis.index()];
-        let bound = at.bound.with(axis);
-        if self.wanted.nest.lanes == Some(axis) {
-            let width = self.width();
-            let vector = |ahead: usize| {
-                let len = (size - ahead * width).min(width);
-                At { bound, len, is_partial: len < width, ahead, ..at.clone() }
-            };
-            return (0..size.div_ceil(width)).map(vector).collect();
-        }
-        let strides = self.strides(axis, steps);
-        let position = |position: usize| {
-            let mut here = at.further(&strides, position);
-            here.bound = bound;
-            here.fixed.insert(axis, position);
-            here
-        };
-        (0..size).map(position).collect()
-    }
 }
 
 /// The outermost axis along which addresses go on from unit to unit: that of the lanes if it has some vectors, or the last one.
@@ -342,25 +194,6 @@ pub fn fastest(nest: &Nest, sizes: &[usize], vectors: Vectors) -> Option<Axis> {
             longer.max_by_key(size).or(Some(lanes))
         }
         _ => lanes.or_else(|| nest.free.iter().next_back()),
-    }
-}
-
-pub(super) fn count_reads(steps: &[Step], reads: &mut [usize]) {
-    for step in steps {
-        match step {
-            Step::Store { from, .. } => reads[*from] += 1,
-            Step::Fold { from, into, .. } => {
-                reads[*from] += 1;
-                reads[*into] += 1;
-            }
-            Step::Across { register, .. } => reads[*register] += 1,
-            Step::Compute { inputs, .. } => inputs.iter().for_each(|input| reads[*input] += 1),
-            Step::Loop { steps, sums, .. } => {
-                count_reads(steps, reads);
-                sums.iter().for_each(|sum| reads[sum.part] += 1);
-            }
-            _ => {}
-        }
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::{Line, Op, Value};
 use super::lower::{self, Rounded};
-use super::nest::{At, Held, MOST_SPILLED, Object, Writer, count_reads};
 use super::place::{Lined, Place, Pointer, Source, Stored, Target, Which, place};
+use super::wanted::Held;
+use super::writer::{At, MOST_SPILLED, Object, Writer, count_reads};
 use crate::axes::Axis;
 use crate::expr::{Fold, Step};
 
@@ -53,9 +54,22 @@ impl Writer<'_> {
         segment.line.scales = self.vectors.wide;
         segment.reads.resize(self.registers.len(), 0);
         count_reads(steps, &mut segment.reads);
-        for here in self.tile(at) {
-            for step in steps {
-                self.step(&mut segment, step, &here);
+        let all = self.tile(at);
+        // What is folded across vectors is so for all positions together.
+        for run in steps.split_inclusive(|step| matches!(step, Step::Across { .. })) {
+            let (last, before) = run.split_last()?;
+            let (before, across) = match last {
+                Step::Across { op, register } => (before, Some((*op, *register))),
+                _ => (run, None),
+            };
+            for here in &all {
+                for step in before {
+                    self.step(&mut segment, step, here);
+                }
+            }
+            if let Some(across) = across {
+                let done: Vec<&At> = all.iter().filter(|here| self.is_done(last, here)).collect();
+                self.across(&mut segment, across, &done);
             }
         }
         for (key, target) in &segment.written {
@@ -117,11 +131,7 @@ impl Writer<'_> {
                 let value = self.folded(segment, *op, (*from, *into), at);
                 self.define(segment, *into, value, at);
             }
-            Step::Across { op, register } => {
-                let value = self.read(segment, *register, at);
-                let value = lower::across(&mut segment.line, *op, value, self.vectors);
-                self.define(segment, *register, value, at);
-            }
+            Step::Across { op, register } => self.across(segment, (*op, *register), &[at]),
             Step::Online(_) => unreachable!("only cards have these"),
             Step::Loop { axis, steps, .. } => {
                 for here in self.written_out(*axis, steps, at) {
@@ -130,6 +140,15 @@ impl Writer<'_> {
                     }
                 }
             }
+        }
+    }
+
+    /// Folds the numbers of a register's vectors, at some positions.
+    fn across(&mut self, segment: &mut Segment, (op, register): (Fold, usize), all: &[&At]) {
+        let values: Vec<Value> = all.iter().map(|at| self.read(segment, register, at)).collect();
+        let folded = lower::across(&mut segment.line, op, &values, self.vectors);
+        for (value, at) in folded.into_iter().zip(all) {
+            self.define(segment, register, value, at);
         }
     }
 
@@ -273,21 +292,5 @@ impl Writer<'_> {
     fn apart(&mut self, argument: usize, lanes: Axis, count: usize) -> Which {
         let (stride, distances) = (self.frame.stride(argument, lanes), self.frame.distance(argument, lanes));
         Which::Apart { count, stride, distances }
-    }
-}
-
-impl At {
-    /// The same at a position of a loop that is written out, whose positions are so many bytes apart.
-    pub(super) fn further(&self, strides: &[(Object, i32)], position: usize) -> At {
-        let mut at = self.clone();
-        for (object, bytes) in strides {
-            *at.further.entry(*object).or_default() += bytes * position as i32;
-        }
-        at
-    }
-
-    /// Where the address of something is.
-    fn pointer(&self, object: Object, slot: i32) -> Pointer {
-        self.addresses.get(&object).map_or(Pointer::Slot(slot), |register| Pointer::Register(*register))
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::nest::Wanted;
 use super::vectors::Vectors;
+use super::wanted::Wanted;
 use crate::axes::{Axes, Axis};
 use crate::expr::{PART, Step};
 
@@ -79,6 +79,11 @@ impl<'a> Straight<'a> {
             _ => 1,
         };
         steps.iter().map(of_step).fold(0, usize::saturating_add)
+    }
+
+    /// How many vectors there are along the lanes; none where there are no lanes.
+    pub(super) fn vectors_along_lanes(&self) -> usize {
+        self.wanted.nest.lanes.map_or(0, |lanes| self.turns(lanes))
     }
 
     /// How many positions a loop has, or vectors.

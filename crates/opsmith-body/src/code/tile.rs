@@ -1,11 +1,12 @@
 //! Which positions of the outermost loops are computed side by side, and of loops with others in them, so that what is read or computed
 //! for one is there for others, and sums need not wait for each other.
 
-use super::nest::{At, Lies, Wanted, Writer};
 use super::straight::{MOST_VECTORS, Straight};
+use super::time::Time;
 use super::vectors::Vectors;
+use super::wanted::{Lies, Tile, Wanted};
 use crate::axes::{Axes, Axis};
-use crate::expr::{Binary, Node, Step, Unary};
+use crate::expr::Step;
 
 /// How many rows there are in tiles, and how many vectors or rows of another kind.
 const SHAPES: [(usize, usize); 10] =
@@ -18,21 +19,6 @@ const LEAST_UNITS: usize = 16;
 const MOST_COPIES: usize = 4096;
 /// How many positions a turn of a loop with others in it computes.
 const INNER: [usize; 2] = [4, 2];
-/// As many instructions could be done while a sum waits for the one before.
-const WAIT: f64 = 16.0;
-/// Instructions of a turn of a loop.
-const TURN: f64 = 4.0;
-
-/// Positions that are computed side by side.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tile {
-    /// Axes of the outermost loops, and how many positions along each; of the lanes, how many vectors. The lanes are the last.
-    pub counts: Vec<(Axis, usize)>,
-    /// How many numbers the last vector along the lanes has, where they are an outermost axis.
-    pub last: usize,
-    /// An axis along which loops with others in them compute several positions in a turn, and how many.
-    pub inner: Option<(Axis, usize)>,
-}
 
 impl Tile {
     /// The tile in which the positions of a nest take the least time, and the part of the time that they take alone.
@@ -87,30 +73,19 @@ impl Tile {
             self.axes().is_within(lies.axes) && wanted.nest.lanes.is_some_and(|lanes| lies.axes.has(lanes))
         };
         let all = wanted.nest.registers.iter().zip(&varies).map(of_register).fold(0, usize::saturating_add);
-        // Rows of which each is read on its own, vector by vector, are better read one after another.
+        // Rows of which each is read on its own, vector by vector, are better read one after another, unless they are so short that
+        // registers have all of them.
         let is_inner =
             self.positions() > 1 && wanted.nest.lanes.is_some_and(|lanes| !wanted.nest.free.has(lanes));
-        if self.positions() > 1 && all > MOST_COPIES || is_inner && wanted.lies.iter().any(is_own) {
+        let is_in_registers = wanted.nest.steps.iter().all(|step| straight.has(step))
+            && self.positions() * straight.vectors_along_lanes() <= vectors.registers() * 3 / 4;
+        let is_apart = is_inner && !is_in_registers && wanted.lies.iter().any(is_own);
+        if self.positions() > 1 && all > MOST_COPIES || is_apart {
             return f64::INFINITY;
         }
         let carried = carried(&wanted, &straight);
         let (varies, carried) = (&varies, &carried);
         Time { wanted: &wanted, straight, varies, carried, vectors, is_inner: false }.of(&wanted.nest.steps)
-    }
-
-    /// How many positions there are along an axis.
-    pub fn count(&self, axis: Axis) -> usize {
-        self.counts.iter().find(|(own, _)| *own == axis).map_or(1, |(_, count)| *count)
-    }
-
-    pub(super) fn positions(&self) -> usize {
-        self.counts.iter().map(|(_, count)| count).product()
-    }
-
-    /// The axes along which there are several positions.
-    fn axes(&self) -> Axes {
-        let several = self.counts.iter().chain(&self.inner).filter(|(_, count)| *count > 1);
-        several.map(|(axis, _)| Axes::of(*axis)).fold(Axes::NONE, Axes::union)
     }
 }
 
@@ -155,113 +130,6 @@ fn inner_turns(wanted: &Wanted<'_>) -> impl Iterator<Item = Option<(Axis, usize)
     let turns = axes.flat_map(|axis| INNER.map(|count| (axis, count)));
     let turns = turns.filter(|(axis, count)| wanted.sizes[axis.index()] >= 2 * count);
     [None].into_iter().chain(turns.map(Some))
-}
-
-/// How long the positions of a tile take.
-struct Time<'a> {
-    wanted: &'a Wanted<'a>,
-    straight: Straight<'a>,
-    varies: &'a [Axes],
-    carried: &'a [bool],
-    vectors: Vectors,
-    /// Whether a loop that computes several positions in a turn is around.
-    is_inner: bool,
-}
-
-impl Time<'_> {
-    /// How many positions are computed side by side.
-    fn counts(&self) -> impl Iterator<Item = (Axis, usize)> {
-        let Tile { counts, inner, .. } = self.wanted.tile;
-        counts.iter().copied().chain(inner.filter(|_| self.is_inner))
-    }
-
-    /// The part of the positions for which something has to be done that differs along some axes.
-    fn share(&self, axes: Axes) -> f64 {
-        let others = self.counts().filter(|(axis, _)| !axes.has(*axis));
-        others.map(|(_, count)| 1.0 / count as f64).product()
-    }
-
-    fn of(&self, steps: &[Step]) -> f64 {
-        steps.iter().map(|step| self.of_step(step)).sum()
-    }
-
-    fn of_step(&self, step: &Step) -> f64 {
-        match step {
-            Step::Load { from, to } => {
-                let lies = &self.wanted.lies[from.argument(self.wanted.counts)];
-                let lanes = self.wanted.nest.lanes.filter(|lanes| lies.axes.has(*lanes));
-                let is_gathered = lanes.is_some_and(|lanes| !lies.dense.has(lanes));
-                self.share(self.varies[*to]) * if is_gathered { 20.0 } else { 1.0 }
-            }
-            Step::Compute { graph, inputs, .. } => {
-                let mut axes: Vec<Axes> = Vec::with_capacity(graph.nodes().len());
-                let mut time = 0.0;
-                for node in graph.nodes() {
-                    let own = match node {
-                        Node::Input(position) => self.varies[inputs[*position as usize]],
-                        _ => node.operands().map(|id| axes[id.index()]).fold(Axes::NONE, Axes::union),
-                    };
-                    time += self.share(own) * instructions(*node);
-                    axes.push(own);
-                }
-                time
-            }
-            // What is carried from position to position is folded for each.
-            Step::Fold { into, .. } => self.share(self.varies[*into].union(self.carried_along(*into))),
-            Step::Loop { axis, steps, .. } => {
-                let is_inner = self.is_inner || self.straight.is_inner(*axis, steps);
-                let own = Time { is_inner, ..*self };
-                own.of_loop(*axis, steps)
-            }
-            _ => 0.0,
-        }
-    }
-
-    fn carried_along(&self, register: usize) -> Axes {
-        match self.wanted.tile.inner {
-            Some((axis, _)) if self.carried[register] => Axes::of(axis),
-            _ => Axes::NONE,
-        }
-    }
-
-    fn of_loop(&self, axis: Axis, steps: &[Step]) -> f64 {
-        let size = self.wanted.sizes[axis.index()];
-        let is_lanes = self.wanted.nest.lanes == Some(axis);
-        let turns = if is_lanes { size.div_ceil(self.vectors.width()) } else { size };
-        let is_innermost = steps.iter().all(|step| !matches!(step, Step::Loop { .. }));
-        // What moves along the loop is read and written for each fold, the others stay in registers.
-        let (mut folded, mut moved) = (0.0, 0.0);
-        for step in steps {
-            if let Step::Fold { into, .. } = step {
-                let share = self.share(self.varies[*into]);
-                match self.wanted.nest.registers[*into].has(axis) {
-                    true => moved += 2.0 * share,
-                    false => folded += share / self.share(Axes::NONE),
-                }
-            }
-        }
-        let positions = self.counts().map(|(_, count)| count).product::<usize>();
-        if is_innermost && positions > 1 && folded > (self.vectors.registers() / 2) as f64 {
-            return f64::INFINITY;
-        }
-        // Along the lanes several vectors are folded side by side in any case.
-        let wait = if is_innermost && folded > 0.0 && !is_lanes { WAIT } else { 0.0 };
-        turns as f64 * (self.of(steps) + moved + TURN / positions as f64).max(wait / positions as f64)
-    }
-}
-
-/// Roughly how many instructions a node of a graph is.
-fn instructions(node: Node) -> f64 {
-    match node {
-        Node::Input(_) | Node::Constant(_) | Node::Attribute(_) | Node::Detached(_) => 0.0,
-        Node::Binary(Binary::Div, ..) => 5.0,
-        Node::Binary(Binary::Pow, ..) => 60.0,
-        Node::Unary(Unary::Neg | Unary::Abs | Unary::Floor, _) => 1.0,
-        Node::Unary(Unary::Sign, _) => 4.0,
-        Node::Unary(Unary::Sqrt, _) => 6.0,
-        Node::Unary(..) => 20.0,
-        _ => 1.0,
-    }
 }
 
 /// The axes of loops with others in them, but for those along which a loop is within another one.
@@ -440,57 +308,5 @@ fn spread(wanted: &Wanted<'_>, steps: &[Step], varies: &mut [Axes]) {
             Step::Store { .. } | Step::Count { .. } | Step::Fill { .. } | Step::Across { .. } => {}
             Step::Online(_) => unreachable!("only cards have these"),
         }
-    }
-}
-
-impl At {
-    /// How many positions are computed side by side here.
-    pub(super) fn positions(&self, tile: &Tile) -> usize {
-        tile.positions() * self.inner.map_or(1, |(_, count)| count)
-    }
-
-    /// Where it is in the tile along an axis.
-    pub(super) fn in_tile(&self, axis: Axis) -> usize {
-        self.tiled.iter().find(|(own, _)| *own == axis).map_or(0, |(_, turns)| *turns)
-    }
-}
-
-impl Writer<'_> {
-    /// All positions of the tile, where the loops are.
-    pub(super) fn tile(&self, at: &At) -> Vec<At> {
-        let mut all = vec![at.clone()];
-        let counts = self.wanted.tile.counts.iter().copied().chain(at.inner);
-        for (axis, count) in counts.filter(|(_, count)| *count > 1) {
-            let is_lanes = self.wanted.nest.lanes == Some(axis);
-            let here = |at: &At, turns: usize| {
-                let mut at = at.clone();
-                at.tiled.push((axis, turns));
-                if is_lanes {
-                    at.len = if turns + 1 == count { self.wanted.tile.last } else { self.vectors.width() };
-                }
-                at
-            };
-            all = all.iter().flat_map(|at| (0..count).map(move |turns| here(at, turns))).collect();
-        }
-        all
-    }
-
-    /// Whether a step is done at a position of the tile: what is the same along an axis is done once.
-    pub(super) fn is_done(&self, step: &Step, at: &At) -> bool {
-        let varies = match step {
-            Step::Load { to, .. } | Step::Index { to, .. } | Step::Count { to, .. } => self.varies[*to],
-            Step::Compute { outputs, .. } => self.varies[outputs[0]],
-            Step::Fill { register, .. } | Step::Across { register, .. } => self.varies[*register],
-            Step::Online(_) => unreachable!("only cards have these"),
-            Step::Fold { into, .. } => match at.inner {
-                Some((axis, _)) if self.carried[*into] => self.varies[*into].with(axis),
-                _ => self.varies[*into],
-            },
-            Step::Store { from, to } => {
-                self.varies[*from].union(self.wanted.lies[to.argument(self.wanted.counts)].axes)
-            }
-            Step::Loop { .. } => return true,
-        };
-        at.tiled.iter().all(|(axis, turns)| *turns == 0 || varies.has(*axis))
     }
 }

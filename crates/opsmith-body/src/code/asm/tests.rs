@@ -57,7 +57,7 @@ fn arithmetic_is_on_the_registers_that_were_meant() {
             asm.shift_right(a, b, 9);
             asm.sqrt(a, b.into());
             asm.floor(a, b.into());
-            asm.swap_quarters(a, b, 1);
+            asm.quarters(a, b, b, 1);
             asm.permute(a, b, 5);
             asm.copy(a, b);
         };
@@ -239,7 +239,7 @@ fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
             asm.floor(a, b.into());
             asm.permute(a, b, 5);
             asm.load(a, b.into());
-            asm.swap_quarters(a, b, 0x4e);
+            asm.quarters(a, b, c, 0x4e);
             asm.compare_bits(Test::Lt, Mask(3), b, c.into());
             asm.blend(a, Mask(5), c.into(), b);
             asm.scale(a, b, c.into());
@@ -263,7 +263,7 @@ fn arithmetic_of_long_vectors_is_on_the_registers_that_were_meant() {
             format!("vrndscaleps {x}, {y}, 9"),
             format!("vpermilps {x}, {y}, 5"),
             format!("vmovups {x}, {y}"),
-            format!("vshuff32x4 {x}, {y}, {y}, 4Eh"),
+            format!("vshuff32x4 {x}, {y}, {z}, 4Eh"),
             format!("vcmplt_oqps k3, {y}, {z}"),
             format!("vblendmps {x}{{k5}}, {y}, {z}"),
             format!("vscalefps {x}, {y}, {z}"),

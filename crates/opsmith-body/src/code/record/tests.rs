@@ -53,7 +53,7 @@ fn one<T: Plain>(op: Op, inputs: &[T], values: &[u64]) -> u64 {
         Op::IsNan(a) => mask(!number(a).equal(number(a))),
         Op::IsNotZero(a) => mask(Lane(number(a).equal(number(a)).0 && !number(a).equal(T::from_f64(0.0)).0)),
         // Of one number there are no others.
-        Op::FirstOf(_, a, _) | Op::Swapped(a, _) | Op::Permuted(a, _) => bits(a),
+        Op::FirstOf(_, a, _) | Op::Quarters(a, _, _) | Op::Permuted(a, _) => bits(a),
         Op::Lt(a, b) => mask(number(a).less(number(b))),
         Op::Le(a, b) => mask(number(a).less_or_equal(number(b))),
         Op::Eq(a, b) => mask(number(a).equal(number(b))),
