@@ -52,7 +52,7 @@ class Library:
         for op in definition.ops:
             names = _names(loaded, op)
             name = _wrappers.function_name(op)
-            function = functions[name] = _wrappers.build(op, definition.name, names)
+            function = functions[name] = _wrappers.build(op, definition.name, names, tells_others=embedded)
             # Where `pickle` finds it.
             function.__module__ = "opsmith" if embedded else "opsmith.libraries"
             function.__qualname__ = f"ops.{name}" if embedded else _pickling.QualifiedName.of(self, name)
