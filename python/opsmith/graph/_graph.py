@@ -257,7 +257,11 @@ def _array(value: Any, dtype: Any) -> Any:
         raise InvalidArgumentError(f"a constant must be a value, got the output `{value.name}` of a graph")
     wanted = None if dtype is None else _numpy_dtype(dtype)
     with refused("a value cannot be read as an array"):
-        return np.asarray(value, wanted)
+        try:
+            return np.asarray(value, wanted)
+        except UnicodeDecodeError:
+            # Bytes beside text, which NumPy takes for ASCII.
+            return np.asarray(value, object)
 
 
 def _numpy_dtype(dtype: Any) -> Any:

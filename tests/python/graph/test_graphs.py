@@ -156,6 +156,12 @@ def test_text_goes_in_and_comes_back(graph: Graph) -> None:
     x = graph.placeholder("string", [None])
     back = Session(graph).run(opsmith.ops.identity(x), {x: ["a", "größer", ""]})
     assert list(back) == ["a", "größer", ""]
+    for bytes_and_text in ([b"a\xff", "größer"], np.array([b"a\xff", "größer".encode()])):
+        back = Session(graph).run(
+            [opsmith.ops.identity(x), graph.constant(bytes_and_text)], {x: bytes_and_text}
+        )
+        for each in back:
+            assert [text.encode(errors="surrogateescape") for text in each] == [b"a\xff", "größer".encode()]
 
 
 def test_the_default_session_is_the_innermost(graph: Graph) -> None:
