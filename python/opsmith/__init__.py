@@ -44,6 +44,7 @@ from opsmith._registered import register_gradient
 from opsmith._stubs import stubs
 
 if TYPE_CHECKING:
+    from opsmith import graph as graph
     from opsmith import jit as jit
     from opsmith import libraries as libraries
     from opsmith import onnx as onnx
@@ -52,8 +53,11 @@ if TYPE_CHECKING:
     from opsmith.graph import Graph as Graph
     from opsmith.graph import InteractiveSession as InteractiveSession
     from opsmith.graph import Session as Session
+    from opsmith.graph import SparseTensor as SparseTensor
+    from opsmith.graph import grad as grad
     from opsmith.graph import gradients as gradients
     from opsmith.graph import jvp as jvp
+    from opsmith.graph import value_and_grad as value_and_grad
 
     ops: Any
     """The standard operators, as a library: `opsmith.ops.mat_mul`."""
@@ -63,17 +67,32 @@ __all__ = [
     "Error",
     "Explanation",
     "FailedPreconditionError",
+    "Graph",
+    "InteractiveSession",
     "InternalError",
     "InvalidArgumentError",
     "Library",
     "NotFoundError",
     "OutOfRangeError",
     "ResourceExhaustedError",
+    "Session",
+    "SparseTensor",
     "UnimplementedError",
     "explain",
+    "grad",
+    "gradients",
+    "graph",
+    "jit",
+    "jvp",
+    "libraries",
     "load",
+    "onnx",
+    "ops",
+    "optimizers",
     "register_gradient",
     "stubs",
+    "testing",
+    "value_and_grad",
 ]
 
 __version__: str = _native.VERSION
@@ -81,7 +100,16 @@ __version__: str = _native.VERSION
 
 # Only those who build just in time, check ops, make graphs or models of ONNX need what that needs.
 _MODULES = ("graph", "jit", "libraries", "onnx", "optimizers", "testing")
-_OF_GRAPHS = ("Graph", "InteractiveSession", "Session", "gradients", "jvp")
+_OF_GRAPHS = (
+    "Graph",
+    "InteractiveSession",
+    "Session",
+    "SparseTensor",
+    "grad",
+    "gradients",
+    "jvp",
+    "value_and_grad",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from opsmith._errors import InvalidArgumentError
 from opsmith._forks import LOADING
-from opsmith._library import Library
+from opsmith._library import Library, op_meant
 
 
 @dataclass(frozen=True)
@@ -28,27 +29,25 @@ class Explanation:
         return self.formula
 
 
-def explain(library: Library, op: str, /, **attributes: Any) -> Explanation:
-    """Tell what the kernel of `op` is made of, where its arithmetic is written once for all devices.
+def explain(op: Callable[..., Any] | Library, name: str | None = None, /, **attributes: Any) -> Explanation:
+    """Tell what the kernel of an op is made of, where its arithmetic is written once for all devices.
 
-    The op is named as the function is, or CamelCase; its gradient's ops have names of their own, such as
-    `gelu_grad`. Attributes that are not given have their defaults; `T="float64"` asks for another dtype, by
-    name or as a framework's own.
+    The op is a function of a library, `explain(gelu.gelu)`, or a library and a name, as the function is
+    called or CamelCase; a gradient's ops have names of their own, such as `gelu_grad`. Attributes that are
+    not given have their defaults; `T="float64"` asks for another dtype, by name or as a framework's own.
 
     Raises `opsmith.NotFoundError` where there is no such op, `opsmith.UnimplementedError` for one whose
-    kernel is written by hand, and `opsmith.InvalidArgumentError` for attributes that do not fit the op.
+    kernel is written by hand, and `opsmith.InvalidArgumentError` for attributes that do not fit the op, and
+    for what is no op.
     """
-    if not isinstance(library, Library) or not isinstance(op, str):
-        given = f"{type(library).__name__} and {type(op).__name__}"
-        raise InvalidArgumentError(f"`explain` takes a library and the name of an op, got {given}")
-    native = library._opsmith_loaded.native
+    library, definition = op_meant("explain", op, name)
     try:
         request = json.dumps({"attrs": {name: _plain(value) for name, value in attributes.items()}})
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"{op}: an attribute to explain it with is no plain value: {error}"
+            f"{definition.name}: an attribute to explain it with is no plain value: {error}"
         ) from None
-    return Explanation(**json.loads(native.explain(native.op(op).index, request)))
+    return Explanation(**json.loads(library._opsmith_loaded.native.explain(definition.index, request)))
 
 
 def _plain(value: Any) -> object:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from opsmith import _dispatch, _native, _pickling, _wrappers
 from opsmith._definition import Definition, Loaded, Op
-from opsmith._errors import UnimplementedError, refused
+from opsmith._errors import InvalidArgumentError, UnimplementedError, refused
 from opsmith._forks import LOADING
 from opsmith._hooks import is_imported, when_imported
 from opsmith.types import ArrayLike, DTypeLike, ShapeLike
@@ -52,7 +52,7 @@ class Library:
         for op in definition.ops:
             names = _names(loaded, op)
             name = _wrappers.function_name(op)
-            function = functions[name] = _wrappers.build(op, definition.name, names)
+            function = functions[name] = _wrappers.build(op, definition.name, names, tells_others=embedded)
             # Where `pickle` finds it.
             function.__module__ = "opsmith" if embedded else "opsmith.libraries"
             function.__qualname__ = f"ops.{name}" if embedded else _pickling.QualifiedName.of(self, name)
@@ -144,6 +144,26 @@ def op_of(function: object) -> tuple[Library, Op] | None:
             if library._opsmith_functions[_wrappers.function_name(op)] is function:
                 return library, op
     return None
+
+
+def op_meant(asked: str, given: object, name: str | None) -> tuple[Library, Op]:
+    """The library and the op that are meant by a function of a library, or by a library and a name, for the
+    function `asked`.
+
+    Raises `opsmith.NotFoundError` where the library has no such op, and `opsmith.InvalidArgumentError` for
+    anything else.
+    """
+    if isinstance(given, Library) and isinstance(name, str):
+        return given, definition_of(given).ops[given._opsmith_loaded.native.op(name).index]
+    found = op_of(given) if name is None else None
+    if found is None:
+        named = "" if name is None else f" and {name!r}"
+        raise InvalidArgumentError(
+            f"`{asked}` takes a function of a library that `opsmith.load` gave, or a library and the "
+            "name of an "
+            f"op, got {given!r}{named}"
+        )
+    return found
 
 
 def _open_first(file: str) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from opsmith import _native
 from opsmith._definition import Arg, Attr, Op
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
-from opsmith._library import Library, definition_of, op_of
+from opsmith._library import Library, definition_of, op_meant
 
 __all__ = ["CheckFailed", "Report", "Row", "check"]
 
@@ -91,6 +91,7 @@ class CheckFailed(AssertionError):
 
 def check(
     op: Callable[..., Any] | Library,
+    name: str | None = None,
     /,
     *,
     inputs: Callable[..., Sequence[Any] | Mapping[str, Any]] | None = None,
@@ -105,7 +106,8 @@ def check(
     time_limit: float = 10.0,
     raises: bool = True,
 ) -> Report:
-    """Check what holds of every op: of a library's function, or of all ops of a library (`opsmith.ops` too).
+    """Check what holds of every op: of a library's function, of the op of a library (`opsmith.ops` too) that
+    has this name, or of all ops of a library.
 
     The author's own knowledge plugs in:
 
@@ -132,7 +134,7 @@ def check(
         raise InvalidArgumentError(f"`cases` is {cases}; give 1 or more, or leave it out")
     if sizes is not None and not 0 <= sizes[0] <= sizes[1] <= _MOST_SIZE:
         raise InvalidArgumentError(f"`sizes` is {sizes}; give the least and the most, of 0 to {_MOST_SIZE}")
-    library, ops = _resolve(op)
+    library, ops = _resolve(op, name)
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
     if not sys.executable:
@@ -163,16 +165,11 @@ def check(
     return report
 
 
-def _resolve(op: Callable[..., Any] | Library) -> tuple[Library, tuple[Op, ...]]:
+def _resolve(op: Callable[..., Any] | Library, name: str | None) -> tuple[Library, tuple[Op, ...]]:
     """The library and those of its ops that are meant."""
-    if isinstance(op, Library):
+    if isinstance(op, Library) and name is None:
         return op, definition_of(op).ops
-    found = op_of(op)
-    if found is None:
-        raise TypeError(
-            f"`op` must be a function of a library that `opsmith.load` gave, or a library, got {op!r}"
-        )
-    library, definition = found
+    library, definition = op_meant("check", op, name)
     return library, (definition,)
 
 

@@ -3,7 +3,8 @@
 use crate::axes::{Axes, Axis};
 use crate::body::Body;
 use crate::expr::{
-    Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, save, size_within, taken,
+    Argument, Expr, Fold, Graph, MaskExpr, Node, axes_of, exact, node, record, repeated, save, size_within,
+    taken,
 };
 use crate::scalar::{Mask, Scalar};
 
@@ -204,6 +205,9 @@ fn fold(op: Fold, axis: Axis, x: Expr) -> Expr {
     let folded = node(Node::Fold(op, axis, x.0));
     if axes_of(x.0).has(axis) {
         return folded;
+    }
+    if matches!(op, Fold::Sum | Fold::Product) {
+        repeated(x.0, axis);
     }
     let is_some = Scalar::lt(Expr::of(0.0), node(Node::Count(axis)));
     Expr::select(is_some, folded, op.identity())

@@ -28,8 +28,8 @@ mod _native {
     use crate::files::{check_own, read_file};
     #[pymodule_export]
     use crate::graph::{
-        Graph, GraphOperation, GraphOutput, GraphSession, card_memory, gradients, jvp, minimize,
-        release_card_memory,
+        Graph, GraphOperation, GraphOutput, GraphSession, SparseTensor, card_memory, check_places, gradients,
+        jvp, minimize, release_card_memory,
     };
     #[pymodule_export]
     use crate::just_in_time::{crate_sources, processor_feature};

@@ -63,7 +63,7 @@ pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
 pub use shapes::{Argument, Inferred};
-pub use sparse::SparseTensor;
+pub use sparse::{SparseTensor, check_places};
 pub use storage::{load_tensors, save_tensors};
 pub use tape::{Tape, TapeArg, Traced};
 pub use tensor::Tensor;

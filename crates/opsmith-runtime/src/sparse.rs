@@ -23,28 +23,7 @@ impl SparseTensor {
     /// # Errors
     /// `InvalidArgument` when the shapes do not fit each other; `OutOfRange` for an index that is not in the shape.
     pub fn new(indices: Tensor, values: Tensor, shape: &[usize]) -> Result<SparseTensor> {
-        ensure!(
-            indices.dtype() == DType::Int64
-                && matches!(indices.shape(), [count, rank] if *rank == shape.len() && [*count] == *values.shape()),
-            InvalidArgument,
-            "SparseTensor: a tensor of shape {shape:?} with {:?} values needs int64 indices of shape (n, {}), got {}{:?}",
-            values.shape(),
-            shape.len(),
-            indices.dtype(),
-            indices.shape()
-        );
-        for (at, place) in indices.view::<i64, Ix2>()?.outer_iter().enumerate() {
-            let is_inside =
-                place.iter().zip(shape).all(|(&index, &dim)| usize::try_from(index).is_ok_and(|i| i < dim));
-            ensure!(is_inside, OutOfRange, "SparseTensor: indices[{at}] = {place} is not in shape {shape:?}");
-        }
-        let places = indices.view::<i64, Ix2>()?;
-        let mut sorted = memory::collected(0..places.nrows(), "the places of values in order")?;
-        sorted.sort_unstable_by(|&a, &b| places.row(a).iter().cmp(places.row(b)));
-        if let Some(twice) = sorted.windows(2).find(|pair| places.row(pair[0]) == places.row(pair[1])) {
-            let index = places.row(twice[0]).to_vec();
-            bail!(InvalidArgument, "SparseTensor: index {index:?} is given twice");
-        }
+        check_places(&indices, values.shape(), shape)?;
         Ok(SparseTensor { indices, values, shape: shape.to_vec() })
     }
 
@@ -133,6 +112,35 @@ impl SparseTensor {
         }
         Ok(result)
     }
+}
+
+/// Makes sure that a sparse tensor of this shape may have values of that shape at these indices.
+///
+/// # Errors
+/// As [`SparseTensor::new`].
+pub fn check_places(indices: &Tensor, values: &[usize], shape: &[usize]) -> Result<()> {
+    ensure!(
+        indices.dtype() == DType::Int64
+            && matches!(indices.shape(), [count, rank] if *rank == shape.len() && [*count] == *values),
+        InvalidArgument,
+        "SparseTensor: a tensor of shape {shape:?} with {values:?} values needs int64 indices of shape (n, {}), got {}{:?}",
+        shape.len(),
+        indices.dtype(),
+        indices.shape()
+    );
+    let places = indices.view::<i64, Ix2>()?;
+    for (at, place) in places.outer_iter().enumerate() {
+        let is_inside =
+            place.iter().zip(shape).all(|(&index, &dim)| usize::try_from(index).is_ok_and(|i| i < dim));
+        ensure!(is_inside, OutOfRange for "indices", "SparseTensor: indices[{at}] = {place} is not in shape {shape:?}");
+    }
+    let mut sorted = memory::collected(0..places.nrows(), "the places of values in order")?;
+    sorted.sort_unstable_by(|&a, &b| places.row(a).iter().cmp(places.row(b)));
+    if let Some(twice) = sorted.windows(2).find(|pair| places.row(pair[0]) == places.row(pair[1])) {
+        let index = places.row(twice[0]).to_vec();
+        bail!(InvalidArgument for "indices", "SparseTensor: index {index:?} is given twice");
+    }
+    Ok(())
 }
 
 fn non_zero<T: Element>(dense: &Tensor) -> Result<SparseTensor> {

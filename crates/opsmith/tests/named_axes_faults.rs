@@ -57,6 +57,24 @@ fn third<S: Indexed>(x: S) -> S {
     x.at(j, 2)
 }
 
+/// Folds twice along one axis.
+#[body("(i,j)->(i)", orders = 0)]
+fn twice<S: Indexed>(x: S) -> S {
+    (x.sum(j) * 2.0).sum(j)
+}
+
+/// The same, by a mean and a product.
+#[body("(i,j),(i,j)->(i)", orders = 0)]
+fn products<S: Indexed>(x: S, y: S) -> S {
+    (y.sum(j) + x.mean(j)).prod(j)
+}
+
+/// What it adds up depends on no fold along that axis, or has positions there again.
+#[body("(i,j),(i)->(i)", orders = 0)]
+fn spread<S: Indexed>(x: S, y: S) -> S {
+    y.sum(j) + (x - x.mean(j)).sum(j) + x.amax(j).amax(j)
+}
+
 /// What the library of an op says, when it is made.
 fn told(def: OpDef) -> String {
     Library::new("library", "0.1.0", vec![def]).err().expect("it is wrong").message().to_owned()
@@ -86,6 +104,20 @@ fn a_library_is_not_made_of_what_is_wrong_with_the_defaults() {
         "Alpha: takes the number at position 3 along the axis `rgb`, whose size is 3: positions begin at 0"
     );
     assert_eq!(told(alpha::COMPANIONS[0]()), told(alpha::def()));
+    for def in [twice::def(), products::def()] {
+        let message = told(def);
+        assert!(
+            message.contains(": its function folds along the axis `j` what has been folded along it"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn what_has_no_positions_may_be_added_up() {
+    let (x, y) = (array![[1.0, 2.0, 6.0]], array![10.0]);
+    let call = testing::call::<spread>().input(&x).input(&y).run().unwrap();
+    assert_eq!(call.array::<f64, Ix1>("z").unwrap(), array![36.0]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ from opsmith._errors import Error
 from opsmith._library import Library, definition_of, load
 from opsmith._native import read_file
 from opsmith._stubs import stubs
-from opsmith.build import _archive, _crate, _elf, _metadata
+from opsmith.build import _archive, _crate, _elf, _metadata, _own
 from opsmith.build._crate import Crate
 from opsmith.build._inventory import LICENCES_NAME
 from opsmith.build._metadata import Metadata, normalised
@@ -39,6 +39,11 @@ __all__ = [
 for _name in __all__:
     _function = _library.__dict__[_name]
     _function.__module__, _function.__qualname__ = __name__, _name
+{own}"""
+
+_OWN = """
+# What the author has written in Python.
+{path}{imports}__all__ += {exported!r}
 """
 
 
@@ -72,7 +77,7 @@ def wheel(
             f"wheel is for {platform}, and indexes refuse it\n  → `auditwheel repair` puts libraries into it",
             file=sys.stderr,
         )
-    files = _files(library, file, profile, editable)
+    files = _files(crate, library, file, profile, editable)
     about = {} if editable else _about(crate, metadata, oldest)
     return _archive.write_wheel(folder, metadata, f"py3-none-{platform}", files, about)
 
@@ -109,18 +114,24 @@ def _check_name(name: str, metadata: Metadata) -> None:
         raise BuildError(f"the module `{name}` is installed already, by {', '.join(others)}\n  → {advice}")
 
 
-def _files(library: Library, built: Path, profile: str, editable: bool) -> dict[str, bytes]:
-    """The module's files. With `editable`, the library is not among them."""
+def _files(crate: Crate, library: Library, built: Path, profile: str, editable: bool) -> dict[str, bytes]:
+    """The module's files. With `editable`, the library and the author's are not among them."""
     name = library.__name__
     names = [_wrappers.function_name(op) for op in definition_of(library).ops]
+    own = _own.find(crate, names)
+    path = f"__path__.append({str(own.folder)!r})\n" if editable else ""
     beside = f'_Path(__file__).with_name("lib{name}.so")'
     module = _MODULE.format(
         file=f"_Path({str(built)!r})" if editable else beside,
         names="\n".join(f'    "{each}",' for each in names),
         functions="\n".join(f"{each} = _library.{each}" for each in names),
+        own=_OWN.format(path=path, imports=_own.imports(own), exported=list(own.exported))
+        if own.files
+        else "",
     )
-    stub = f"{stubs(library)}\n__version__: str\n__all__ = {names!r}\n"
+    stub = f"{stubs(library)}\n{_own.imports(own)}__version__: str\n__all__ = {[*names, *own.exported]!r}\n"
     files = {"__init__.py": module.encode(), "__init__.pyi": stub.encode(), "py.typed": b""}
+    files |= _own.packed(own, editable)
     if not editable:
         files[f"lib{name}.so"] = read_file(built)
         files |= {

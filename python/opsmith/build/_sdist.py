@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opsmith._native import read_file
-from opsmith.build import _archive, _crate, _metadata
+from opsmith.build import _archive, _crate, _metadata, _own
 from opsmith.build._crate import Crate
 from opsmith.jit._errors import BuildError
 
@@ -36,4 +36,7 @@ def sdist(crate: Crate, folder: Path) -> Path:
     paths = {*_crate.files(crate), Path("pyproject.toml")}
     files = {path.as_posix(): read_file(crate.folder / path) for path in paths}
     files |= {name: read_file(path) for name, path in metadata.licences.items()}
+    # Whatever Cargo is told to publish.
+    written = _own.find(crate, ()).files
+    files |= {f"{_own.FOLDER}/{name}": read_file(path) for name, path in written.items()}
     return _archive.write_sdist(folder, metadata, files)

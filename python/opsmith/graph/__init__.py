@@ -23,6 +23,8 @@ from opsmith.graph._cards import card_memory, release_card_memory
 from opsmith.graph._graph import Graph
 from opsmith.graph._output import Operation, Output, Variable
 from opsmith.graph._session import InteractiveSession, Session, Trace, default_session
+from opsmith.graph._sparse import SparseTensor
+from opsmith.graph._tape import grad, value_and_grad
 from opsmith.graph._training import gradients, jvp
 
 __all__ = [
@@ -31,11 +33,14 @@ __all__ = [
     "Operation",
     "Output",
     "Session",
+    "SparseTensor",
     "Trace",
     "Variable",
     "card_memory",
     "default_session",
+    "grad",
     "gradients",
     "jvp",
     "release_card_memory",
+    "value_and_grad",
 ]

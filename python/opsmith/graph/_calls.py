@@ -43,6 +43,7 @@ def _call(loaded: Loaded, op: Op, *arguments: Any) -> Any:
     named = {attr.name: value for attr, value in zip(op.call_attrs, attrs, strict=False) if value is not None}
     native_op = loaded.native.op(op.index)
     native = graph._native.call(native_op, tuple(inputs), named, name, graph._controls, place())
+    graph._called(native_op, native, inputs, named)
     return _result(op, Operation(graph, native))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from opsmith.graph._output import Operation, Output, Variable, place
 if TYPE_CHECKING:
     from opsmith._native import Graph as NativeGraph
     from opsmith._native import GraphOperation
+    from opsmith._native import Op as NativeOp
 
 
 class Graph:
@@ -145,6 +146,15 @@ class Graph:
         controls: list[GraphOperation] = getattr(self._scopes, "controls", [])
         return controls
 
+    def _called(
+        self, op: NativeOp, node: GraphOperation, inputs: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> None:
+        """Is told of every call of an op that is added: a tape makes it."""
+
+    def _value(self, output: Output) -> Any:
+        """The value of an output where there is one before the graph runs: on a tape."""
+        return None
+
     def initializer(self) -> Operation:
         """The node that gives all variables of the graph their initial values."""
         return Operation(self, self._native.initializer(place()))
@@ -247,7 +257,11 @@ def _array(value: Any, dtype: Any) -> Any:
         raise InvalidArgumentError(f"a constant must be a value, got the output `{value.name}` of a graph")
     wanted = None if dtype is None else _numpy_dtype(dtype)
     with refused("a value cannot be read as an array"):
-        return np.asarray(value, wanted)
+        try:
+            return np.asarray(value, wanted)
+        except UnicodeDecodeError:
+            # Bytes beside text, which NumPy takes for ASCII.
+            return np.asarray(value, object)
 
 
 def _numpy_dtype(dtype: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
@@ -79,11 +79,13 @@ class Operation:
         """The tensors that it gives."""
         return [Output(self.graph, output) for output in self._native.outputs]
 
-    def run(self, feeds: Mapping[Output, Any] | None = None) -> None:
-        """Run it, and what it needs, in the default session."""
+    def run(
+        self, feeds: Mapping[Output, Any] | None = None, *, feed_dict: Mapping[Output, Any] | None = None
+    ) -> None:
+        """Run it, and what it needs, in the default session. `feed_dict` is another name of `feeds`."""
         from opsmith.graph._session import default_session
 
-        default_session().run(self, feeds)
+        default_session().run(self, feeds, feed_dict=feed_dict)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operation) and self._native == other._native
@@ -137,11 +139,18 @@ class Output:
         shape = self._native.shape
         return None if shape is None else tuple(shape)
 
-    def eval(self, feeds: Mapping[Output, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Its value, computed in the default session."""
+    def eval(
+        self, feeds: Mapping[Output, Any] | None = None, *, feed_dict: Mapping[Output, Any] | None = None
+    ) -> np.ndarray[Any, Any]:
+        """Its value, computed in the default session, or that which it has already within `opsmith.grad`.
+
+        `feed_dict` is another name of `feeds`.
+        """
         from opsmith.graph._session import default_session
 
-        value: np.ndarray[Any, Any] = default_session().run(self, feeds)
+        value: np.ndarray[Any, Any] | None = self.graph._value(self)
+        if value is None:
+            value = default_session().run(self, feeds, feed_dict=feed_dict)
         return value
 
     def __repr__(self) -> str:
@@ -155,12 +164,31 @@ class Output:
         return hash(self._native)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"`{self.name}` has no value before the graph runs, so it cannot be a condition")
+        return bool(self._known("cannot be a condition"))
 
-    def __iter__(self) -> Any:
-        raise TypeError(f"`{self.name}` has no value before the graph runs, so it cannot be iterated over")
+    def __float__(self) -> float:
+        return float(self._known("is no number"))
+
+    def __int__(self) -> int:
+        return int(self._known("is no number"))
+
+    def __iter__(self) -> Iterator[Output]:
+        return (self[at] for at in range(len(self._known("cannot be iterated over"))))
+
+    def _known(self, what: str) -> np.ndarray[Any, Any]:
+        """The value that it has on a tape."""
+        value: np.ndarray[Any, Any] | None = self.graph._value(self)
+        if value is None:
+            raise TypeError(f"`{self.name}` has no value before the graph runs, so it {what}")
+        return value
 
     def __array__(self, *_: object, **__: object) -> Any:
+        if self.graph._value(self) is not None:
+            raise TypeError(
+                f"`{self.name}` has a derivative, which a function of NumPy would lose; functions of "
+                "opsmith.ops "
+                "keep it, and `eval()` gives the value alone"
+            )
         raise TypeError(f"`{self.name}` has no value before the graph runs; use `eval` or a session")
 
     def __add__(self, other: Any) -> Output:
@@ -195,7 +223,8 @@ class Output:
         return call("pow", other, self)
 
     def __matmul__(self, other: Any) -> Output:
-        return call("mat_mul", self, other)
+        # A product with a sparse tensor is that tensor's to make.
+        return NotImplemented if getattr(other, "is_sparse", False) is True else call("mat_mul", self, other)
 
     def __rmatmul__(self, other: Any) -> Output:
         return call("mat_mul", other, self)

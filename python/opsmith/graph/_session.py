@@ -45,7 +45,7 @@ class Session:
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | None = None,
         *,
         parallel: bool = True,
         simplify: bool = True,
@@ -53,7 +53,8 @@ class Session:
         threads: int | None = None,
         allow_soft_placement: bool = False,
     ) -> None:
-        """Make a session with no variable initialised.
+        """Make a session with no variable initialised, on a graph of its own, `session.graph`, unless one is
+        given.
 
         `parallel` lets nodes that do not depend on each other run at the same time; `simplify` computes
         constant parts once, and equal nodes once for all; `fuse` computes pointwise operators that follow
@@ -65,6 +66,8 @@ class Session:
 
         Raises `opsmith.InvalidArgumentError` for a number of threads that is not positive.
         """
+        if graph is None:
+            graph = Graph()
         if not isinstance(graph, Graph):
             raise InvalidArgumentError(f"Session: expected an opsmith.Graph, got {graph!r}")
         if threads is not None and (isinstance(threads, bool) or not isinstance(threads, int) or threads < 1):
@@ -77,22 +80,34 @@ class Session:
             graph._root, parallel, simplify, fuse, threads, allow_soft_placement
         )
 
-    def run(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> Any:
+    def run(
+        self,
+        fetches: Any,
+        feeds: Mapping[Output, Any] | None = None,
+        *,
+        feed_dict: Mapping[Output, Any] | None = None,
+    ) -> Any:
         """Run what the fetches need.
 
         `fetches` is an output, an operation, or a list, tuple or dict of fetches; the answer has
-        the same form, with an array for each output and `None` for each operation. `feeds` gives
-        outputs their values for the run, placeholders or any others. What is on a card is copied there
-        and back.
+        the same form, with an array for each output and `None` for each operation. `feeds`, which
+        may be called `feed_dict`, gives outputs their values for the run, placeholders or any others.
+        What is on a card is copied there and back.
 
         Raises `opsmith.UnimplementedError` for a node that is placed on a card and has no CUDA kernel, and
         `opsmith.FailedPreconditionError` or `opsmith.NotFoundError` where there is no driver or no such card.
         """
-        return self._run(fetches, feeds, traced=False)[0]
+        return self._run(fetches, _feeds(feeds, feed_dict), traced=False)[0]
 
-    def run_traced(self, fetches: Any, feeds: Mapping[Output, Any] | None = None) -> tuple[Any, Trace]:
+    def run_traced(
+        self,
+        fetches: Any,
+        feeds: Mapping[Output, Any] | None = None,
+        *,
+        feed_dict: Mapping[Output, Any] | None = None,
+    ) -> tuple[Any, Trace]:
         """As `run`, and what ran when."""
-        values, trace = self._run(fetches, feeds, traced=True)
+        values, trace = self._run(fetches, _feeds(feeds, feed_dict), traced=True)
         return values, Trace(*trace)
 
     def initialize(self) -> None:
@@ -164,7 +179,7 @@ class InteractiveSession(Session):
 
     def __init__(
         self,
-        graph: Graph,
+        graph: Graph | None = None,
         *,
         parallel: bool = True,
         simplify: bool = True,
@@ -230,6 +245,15 @@ def _described(given: Any) -> str:
     if isinstance(given, str):
         return f"str {given!r}; `graph.output({given!r})` is the output of that name"
     return type(given).__name__
+
+
+def _feeds(
+    feeds: Mapping[Output, Any] | None, feed_dict: Mapping[Output, Any] | None
+) -> Mapping[Output, Any] | None:
+    """What is fed, by whichever of the two names."""
+    if feeds is not None and feed_dict is not None:
+        raise InvalidArgumentError("run: `feeds` and `feed_dict` are two names of one argument; give one")
+    return feeds if feed_dict is None else feed_dict
 
 
 def _feed(output: Output, value: Any) -> Any:

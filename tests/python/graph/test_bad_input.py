@@ -23,10 +23,13 @@ def test_a_mistake_names_the_line_that_made_the_node(graph: Graph) -> None:
     session = Session(graph)
     with pytest.raises(opsmith.InvalidArgumentError, match=rf"node `Add`, made at {__file__}:{line}"):
         session.run(z, {x: np.zeros((2, 3)), y: np.zeros((3, 3))})
-    with pytest.raises(opsmith.InvalidArgumentError, match=r"the feed for `y` must be float64\[\?,3\]"):
+    with pytest.raises(
+        opsmith.InvalidArgumentError, match=r"the feed for `y` must be float64\[\?,3\]"
+    ) as wrong_feed:
         session.run(z, {x: np.zeros((2, 3)), y: np.zeros((2, 3), np.float32)})
-    with pytest.raises(opsmith.FailedPreconditionError, match=r"placeholder `y`.* has to be fed"):
+    with pytest.raises(opsmith.FailedPreconditionError, match=r"placeholder `y`.* has to be fed") as missing:
         session.run(z, {x: np.zeros((2, 3))})
+    assert (wrong_feed.value.argument, missing.value.argument) == ("y", "y")
     for wrong in (3, "x", [x, 3]):
         with pytest.raises(opsmith.InvalidArgumentError, match="a fetch must be"):
             session.run(wrong)
@@ -94,8 +97,8 @@ def test_shapes_are_checked(graph: Graph, shape: Any) -> None:
 
 
 def test_sessions_are_of_graphs(graph: Graph) -> None:
-    with pytest.raises(opsmith.InvalidArgumentError, match=r"expected an opsmith\.Graph, got None"):
-        Session(None)  # type: ignore[arg-type]
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"expected an opsmith\.Graph, got 'x'"):
+        Session("x")  # type: ignore[arg-type]
     with pytest.raises(opsmith.InvalidArgumentError, match="`threads` must be"):
         Session(graph, threads=True)
     with pytest.raises(opsmith.InvalidArgumentError, match="a library is what opsmith"):

@@ -156,6 +156,12 @@ def test_text_goes_in_and_comes_back(graph: Graph) -> None:
     x = graph.placeholder("string", [None])
     back = Session(graph).run(opsmith.ops.identity(x), {x: ["a", "größer", ""]})
     assert list(back) == ["a", "größer", ""]
+    for bytes_and_text in ([b"a\xff", "größer"], np.array([b"a\xff", "größer".encode()])):
+        back = Session(graph).run(
+            [opsmith.ops.identity(x), graph.constant(bytes_and_text)], {x: bytes_and_text}
+        )
+        for each in back:
+            assert [text.encode(errors="surrogateescape") for text in each] == [b"a\xff", "größer".encode()]
 
 
 def test_the_default_session_is_the_innermost(graph: Graph) -> None:
@@ -164,12 +170,36 @@ def test_the_default_session_is_the_innermost(graph: Graph) -> None:
         one.eval()
     session = opsmith.InteractiveSession(graph)
     assert one.eval() == 1.0
+    assert (one * 2.0).eval(feed_dict={one: 3.0}) == 6.0
     with Session(graph) as inner:
         assert opsmith.graph.default_session() is inner
     assert opsmith.graph.default_session() is session
     session.close()
     with pytest.raises(opsmith.FailedPreconditionError):
         graph.initializer().run()
+
+
+def test_a_session_may_make_its_graph() -> None:
+    session = opsmith.InteractiveSession()
+    try:
+        x = session.graph.placeholder("float64", [], name="x")
+        v = session.graph.variable(1.0)
+        session.graph.initializer().run()
+        v.assign(v + x).run(feed_dict={x: 2.0})
+        assert v.eval() == 3.0 and (x * x).eval({x: 3.0}) == 9.0
+    finally:
+        session.close()
+    other = opsmith.Session()
+    assert len(other.graph) == 0 and other.graph is not session.graph
+
+
+def test_what_is_fed_goes_by_two_names(graph: Graph) -> None:
+    x = graph.placeholder("float64", [], name="x")
+    session = Session(graph)
+    assert session.run(x * 2.0, feed_dict={x: 3.0}) == 6.0
+    assert session.run_traced(x * 2.0, feed_dict={x: 3.0})[0] == 6.0
+    with pytest.raises(opsmith.InvalidArgumentError, match="`feeds` and `feed_dict` are two names"):
+        session.run(x, {x: 1.0}, feed_dict={x: 1.0})
 
 
 def test_masks_and_indices_have_no_slope(graph: Graph) -> None:

@@ -101,6 +101,12 @@ def test_a_whole_library_is_checked(distances: opsmith.Library) -> None:
     assert report.library == "distances"
 
 
+def test_an_op_is_a_function_or_a_name(distances: opsmith.Library) -> None:
+    by_function = check(distances.pairwise_manhattan_distance, cases=2)
+    assert check(distances, "pairwise_manhattan_distance", cases=2) == by_function
+    assert check(distances, "PairwiseManhattanDistance", cases=2) == by_function
+
+
 def test_a_reference_that_differs_is_told_with_a_small_case(faulty: opsmith.Library) -> None:
     failure = only_failure(faulty, "right", reference=lambda x: 3 * x, properties=["reference"])
     assert failure.message == "`y`[0] is 0.25 instead of 0.375, which the reference gives"
@@ -202,8 +208,11 @@ def test_what_the_authors_functions_raise_is_raised(distances: opsmith.Library) 
 
 def test_what_cannot_be_checked_is_told(distances: opsmith.Library) -> None:
     op = distances.pairwise_manhattan_distance
-    with pytest.raises(TypeError, match="must be a function of a library"):
-        check(len)
+    for wrong in [(len,), (op, "PairwiseManhattanDistance"), ("libdistances.so", "x")]:
+        with pytest.raises(opsmith.InvalidArgumentError, match="`check` takes a function of a library"):
+            check(*wrong)
+    with pytest.raises(opsmith.NotFoundError, match="has no op `distance`"):
+        check(distances, "distance")
     with pytest.raises(TypeError, match="are for one op"):
         check(distances, attrs={})
     with pytest.raises(opsmith.InvalidArgumentError, match=r"has no attribute `axis`"):

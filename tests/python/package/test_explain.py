@@ -30,6 +30,13 @@ def test_an_op_goes_by_either_name(pairwise: opsmith.Library) -> None:
     )
 
 
+def test_an_op_is_a_function_or_a_name(pairwise: opsmith.Library) -> None:
+    assert opsmith.explain(pairwise.manhattan) == opsmith.explain(pairwise, "manhattan")
+    power = opsmith.explain(pairwise.minkowski_power, order=3.0)
+    assert power == opsmith.explain(pairwise, "minkowski_power", order=3.0)
+    assert "gelu" in opsmith.explain(opsmith.ops.gelu).formula
+
+
 def test_the_dtype_is_in_the_source_and_in_the_vectors(pairwise: opsmith.Library) -> None:
     single, double = (
         opsmith.explain(pairwise, "manhattan"),
@@ -58,10 +65,13 @@ def test_what_cannot_be_explained_is_told(pairwise: opsmith.Library) -> None:
         opsmith.explain(pairwise, "manhattan", p=2)
     with pytest.raises(opsmith.InvalidArgumentError, match="order"):
         opsmith.explain(pairwise, "minkowski_power", order=math.nan)
-    with pytest.raises(opsmith.InvalidArgumentError, match="got Library and builtin"):
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"a function of a library .* or a library and"):
         opsmith.explain(pairwise, len)  # type: ignore[arg-type]
-    with pytest.raises(opsmith.InvalidArgumentError, match="got str and str"):
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"got 'libpairwise.so' and 'manhattan'"):
         opsmith.explain("libpairwise.so", "manhattan")  # type: ignore[arg-type]
+    for wrong in [(pairwise,), (len,), (pairwise.manhattan, "manhattan")]:
+        with pytest.raises(opsmith.InvalidArgumentError, match="`explain` takes a function of a library"):
+            opsmith.explain(*wrong)
     with pytest.raises(opsmith.InvalidArgumentError, match="no plain value"):
         opsmith.explain(pairwise, "minkowski_power", order=object())
     distances = opsmith.load(LIBRARIES / "libdistances.so")

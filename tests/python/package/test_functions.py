@@ -228,3 +228,23 @@ def test_saved_outputs_are_dropped(saved: tuple[int, ...], expected: object) -> 
     function = _wrappers.build(op, "library", {"_native": lambda: ("a", "b", "c")})
     assert function() == expected
     assert all(f"    {outputs[i].name}: " not in function.__doc__ for i in saved)
+
+
+@pytest.mark.parametrize(
+    ("function", "keyword", "hint"),
+    [
+        ("sum", "axis", "did you mean `axes`, a list?"),
+        ("mean", "keepdims", "did you mean `keep_dims`?"),
+        ("max", "dim", "did you mean `axes`, a list?"),
+        ("softmax", "axis", "did you mean `axes`?"),
+        ("gelu", "aproximate", "did you mean `approximate`?"),
+        ("gather", "dim", "it takes: x, indices, axis"),
+    ],
+)
+def test_standard_operators_tell_which_keyword_is_meant(function: str, keyword: str, hint: str) -> None:
+    op = getattr(opsmith.ops, function)
+    arguments = ([[1.0, 2.0]], [0])[: 2 if function == "gather" else 1]
+    with pytest.raises(TypeError) as raised:
+        op(*arguments, **{keyword: 0})
+    assert str(raised.value) == f"{function}() got an unexpected keyword argument {keyword!r}; {hint}"
+    assert not any(p.kind == p.VAR_KEYWORD for p in inspect.signature(op).parameters.values())

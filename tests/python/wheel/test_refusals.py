@@ -206,11 +206,15 @@ def test_sources_are_packed_where_they_do_by_themselves(crate: Path, tmp_path: P
         sdist(find(crate), tmp_path)
     (crate / "pyproject.toml").write_text('[build-system]\nrequires = ["opsmith"]\n')
     (crate / "LICENSE").write_text("As is.\n")
+    (crate / "python").mkdir()
+    (crate / "python" / "layers.py").write_text("")
+    # What Cargo is not to publish is what it has no use for.
+    change(crate, 'edition = "2024"', 'edition = "2024"\nexclude = ["python"]')
     made = sdist(find(crate), tmp_path)
     assert made.name == "row_ops-0.2.0b3.tar.gz"
     with tarfile.open(made) as archive:
         names = {name.removeprefix("row_ops-0.2.0b3/") for name in archive.getnames()}
-    assert names >= {"Cargo.toml", "LICENSE", "PKG-INFO", "pyproject.toml", "src/lib.rs"}
+    assert names >= {"Cargo.toml", "LICENSE", "PKG-INFO", "pyproject.toml", "python/layers.py", "src/lib.rs"}
     first = made.read_bytes()
     assert sdist(find(crate), tmp_path).read_bytes() == first
     opsmith = REPOSITORY / "crates" / "opsmith"

@@ -25,6 +25,8 @@ pub struct Graph {
     pub(crate) exact: Axes,
     /// The positions that such a graph takes numbers from.
     pub(crate) taken: Vec<(Axis, usize)>,
+    /// The axes along which such a graph adds up or multiplies what was folded along them.
+    pub(crate) refolded: Axes,
     /// The numbers that such a graph says are to be saved for gradients.
     pub(crate) saved: Vec<Id>,
 }
@@ -98,6 +100,7 @@ impl Graph {
             limits: Vec::new(),
             exact: Axes::NONE,
             taken: Vec::new(),
+            refolded: Axes::NONE,
             saved: Vec::new(),
         }
     }
@@ -163,6 +166,12 @@ impl Graph {
     /// The positions that such a graph takes numbers from, by [`Indexed::at`](crate::Indexed::at): there have to be some.
     pub fn taken(&self) -> &[(Axis, usize)] {
         &self.taken
+    }
+
+    /// The axes along which such a graph adds up or multiplies what has been folded along them: each number as often as there are
+    /// positions.
+    pub fn refolded_axes(&self) -> Axes {
+        self.refolded
     }
 
     /// The graph with some of its outputs, by position, and all inputs.

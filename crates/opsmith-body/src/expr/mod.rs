@@ -29,4 +29,4 @@ pub use nest::{Nest, Nests, Online, PART, Place, Step, Sum, Tile, across, add_pa
 pub use node::{Binary, Compare, Fold, Id, Node, Unary};
 pub use products::{Part, Product, Products};
 pub use trace::{Expr, MaskExpr, compose, compose_over, trace};
-pub(crate) use trace::{axes_of, exact, node, record, save, size_within, taken};
+pub(crate) use trace::{axes_of, exact, node, record, repeated, save, size_within, taken};

@@ -28,6 +28,8 @@ pub(crate) struct Recorder {
     /// The axes whose positions are told apart, and the positions that numbers are taken from.
     exact: Axes,
     taken: Vec<(Axis, usize)>,
+    /// The axes along which what was folded along them is added up or multiplied again.
+    refolded: Axes,
     /// The numbers that are to be saved for gradients.
     saved: Vec<Id>,
 }
@@ -101,6 +103,7 @@ pub(crate) fn record(
     let mut graph = Graph::new(&recorder.nodes, &all, recorder.attributes, (inputs, outputs));
     graph.is_faithful = !recorder.is_taken_apart;
     (graph.limits, graph.exact, graph.taken) = (recorder.limits, recorder.exact, recorder.taken);
+    graph.refolded = recorder.refolded;
     graph.saved = graph.outputs.split_off(results.len());
     graph
 }
@@ -220,6 +223,24 @@ pub(crate) fn exact(axis: Axis) {
 /// Says that a number is taken from a position along an axis.
 pub(crate) fn taken(axis: Axis, position: usize) {
     with(|r| r.taken.push((axis, position)));
+}
+
+/// Says that a number that does not lie on an axis is added up or multiplied along it: which tells of a mistake where that is so
+/// because it has been folded along it.
+pub(crate) fn repeated(number: Id, axis: Axis) {
+    with(|r| {
+        let (mut open, mut seen) = (vec![number], vec![false; r.nodes.len()]);
+        while let Some(id) = open.pop() {
+            if std::mem::replace(&mut seen[id.index()], true) {
+                continue;
+            }
+            let node = r.nodes[id.index()];
+            if matches!(node, Node::Fold(_, folded, _) if folded == axis) {
+                r.refolded = r.refolded.with(axis);
+            }
+            open.extend(node.operands().filter(|operand| !r.axes[operand.index()].has(axis)));
+        }
+    });
 }
 
 /// Says that a number is to be saved for gradients.

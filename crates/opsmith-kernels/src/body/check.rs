@@ -24,6 +24,14 @@ pub(super) fn check(
              attribute"
         );
     }
+    if let Some(axis) = body.refolded_axes().iter().next() {
+        let axis = axes[axis.index()];
+        bail!(
+            InvalidArgument,
+            "its function folds along the axis `{axis}` what has been folded along it and has no positions there any more: it would be \
+             added up, or multiplied, as often as the axis is long; for a sum that is to be so write `x * S::count({axis})`"
+        );
+    }
     check_taken(body.taken(), |axis| sizes[axis.index()], axes)
 }
 

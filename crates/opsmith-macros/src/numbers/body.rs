@@ -5,7 +5,7 @@ use quote::ToTokens;
 use syn::{BinOp, Block, Expr, ExprCall, Ident, Stmt, Type, UnOp};
 
 use super::text::{self, Literal, assigned, comparison, is_arithmetic};
-use super::{Known, Names, Rules};
+use super::{Known, Names, Rules, within};
 use crate::body::{Parameter, Role};
 
 /// The methods of `Scalar` that give a number, of the kind that they are called of.
@@ -40,6 +40,8 @@ pub(super) const NUMBERS: [&str; 25] = [
 pub(super) const INTEGERS: [&str; 1] = ["powi"];
 /// The methods of `Each` that give one number for each row.
 pub(super) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
+/// Those of numbers over axes that give numbers and where they are.
+const EXTREMES: [&str; 2] = ["smallest", "largest"];
 /// Those that give a mask.
 const COMPARISONS: [&str; 6] = ["lt", "le", "gt", "ge", "eq", "ne"];
 
@@ -300,6 +302,7 @@ impl Rules for Body<'_> {
                 let (of, name) = self.path(func)?;
                 Self::result(of, &name)
             }
+            Expr::Index(index) => within(self.of(&index.expr, names)?),
             // What one side is, both are.
             Expr::If(choice) => match choice.then_branch.stmts.as_slice() {
                 [Stmt::Expr(value, None)] => self.of(value, names),
@@ -309,7 +312,27 @@ impl Rules for Body<'_> {
         }
     }
 
+    fn tuple(&self, expr: &Expr, names: &Names) -> Vec<Option<Known>> {
+        match expr {
+            Expr::Tuple(tuple) => tuple.elems.iter().map(|part| self.of(part, names)).collect(),
+            Expr::MethodCall(call)
+                if EXTREMES.iter().any(|name| call.method == name)
+                    && self.number(&call.receiver, names).is_some() =>
+            {
+                vec![Some(Known::Each), Some(Known::Position)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn of_type(&self, ty: &Type) -> Option<Known> {
+        if let Type::Array(array) = ty {
+            return match self.of_type(&array.elem)? {
+                Known::Each => Some(Known::Parts(1)),
+                Known::Parts(depth) => Some(Known::Parts(depth + 1)),
+                _ => None,
+            };
+        }
         let Type::Path(path) = ty else { return None };
         let segments: Vec<String> =
             path.path.segments.iter().map(|segment| segment.ident.to_string()).collect();

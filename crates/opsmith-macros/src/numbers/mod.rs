@@ -26,12 +26,23 @@ enum Known {
     Mask,
     /// A position along an axis of a body.
     Position,
+    /// An array of numbers of a body, or one of such arrays, so many deep.
+    Parts(usize),
     /// An element whose type is the type parameter at this position.
     Element(usize),
     /// An array of such elements.
     Array(usize),
     /// An iterator over such elements.
     Iter(usize),
+}
+
+/// What an element of an array of numbers of a body is.
+fn within(parts: Known) -> Option<Known> {
+    match parts {
+        Known::Parts(1) => Some(Known::Each),
+        Known::Parts(depth) => Some(Known::Parts(depth - 1)),
+        _ => None,
+    }
 }
 
 /// The names in scope, the innermost last, and what they are.
@@ -50,6 +61,11 @@ trait Rules {
 
     /// What is wrong with an expression as the condition of `if`, `while` or `match`.
     fn condition(&self, keyword: &str, condition: &Expr, names: &Names) -> Option<syn::Error>;
+
+    /// What the parts of a tuple are that an expression gives; none where they are not known.
+    fn tuple(&self, _expr: &Expr, _names: &Names) -> Vec<Option<Known>> {
+        Vec::new()
+    }
 
     /// What an expression is.
     fn of(&self, expr: &Expr, names: &Names) -> Option<Known> {
@@ -86,7 +102,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Binds a pattern to a value. What a pattern takes apart is not followed.
+    /// Binds a pattern to a value. Of what a pattern takes apart only arrays of numbers are followed.
     fn bind(&mut self, pattern: &mut Pat, value: Option<Known>) {
         match pattern {
             Pat::Ident(ident) => {
@@ -96,6 +112,9 @@ impl Walk<'_> {
                 visit_mut::visit_pat_ident_mut(self, ident);
             }
             Pat::Reference(reference) => self.bind(&mut reference.pat, value),
+            Pat::Slice(parts) => {
+                parts.elems.iter_mut().for_each(|part| self.bind(part, value.and_then(within)))
+            }
             Pat::Type(typed) => {
                 let known = self.rules.of_type(&typed.ty);
                 self.bind(&mut typed.pat, known);
@@ -108,7 +127,7 @@ impl Walk<'_> {
     fn item(&self, expr: &Expr) -> Option<Known> {
         match self.rules.of(expr, &self.names)? {
             Known::Array(param) | Known::Iter(param) => Some(Known::Element(param)),
-            _ => None,
+            parts => within(parts),
         }
     }
 
@@ -194,7 +213,15 @@ impl VisitMut for Walk<'_> {
                 self.visit_expr_mut(diverging);
             }
         }
-        self.bind(&mut local.pat, value);
+        match (&mut local.pat, &local.init) {
+            (Pat::Tuple(tuple), Some(init)) => {
+                let parts = self.rules.tuple(&init.expr, &self.names);
+                for (at, part) in tuple.elems.iter_mut().enumerate() {
+                    self.bind(part, parts.get(at).copied().flatten());
+                }
+            }
+            (pattern, _) => self.bind(pattern, value),
+        }
     }
 
     fn visit_pat_mut(&mut self, pattern: &mut Pat) {

@@ -3,6 +3,7 @@
 mod card;
 mod handles;
 mod session;
+mod sparse;
 mod tensors;
 mod training;
 
@@ -14,6 +15,7 @@ use pyo3::types::{PyList, PyTuple};
 pub(crate) use card::{card_memory, release_card_memory};
 pub(crate) use handles::{GraphOperation, GraphOutput};
 pub(crate) use session::GraphSession;
+pub(crate) use sparse::{SparseTensor, check_places};
 pub(crate) use training::{gradients, jvp, minimize};
 
 use crate::attrs;

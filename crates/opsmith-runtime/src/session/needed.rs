@@ -40,7 +40,7 @@ impl Needed<'_> {
                 if self.feeds.contains(&Endpoint { node: id, index: 0 }) {
                     continue;
                 }
-                bail!(FailedPrecondition, "placeholder {} has to be fed", quoted(node));
+                bail!(FailedPrecondition for &node.name, "placeholder {} has to be fed", quoted(node));
             }
             for input in self.inputs(id) {
                 need(&input, &mut open);

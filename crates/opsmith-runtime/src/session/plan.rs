@@ -66,13 +66,13 @@ impl Plan {
 pub(super) fn check_fed(output: &Output, value: &Tensor, what: &str) -> Result<()> {
     ensure!(
         value.device() == Device::CPU,
-        InvalidArgument,
+        InvalidArgument for &output.name(),
         "{what} `{}` must be in host memory, got {value:?}: move it by `to`",
         output.name()
     );
     ensure!(
         value.dtype() == output.dtype() && may_be(&Shape::known(value.shape()), output.shape()),
-        InvalidArgument,
+        InvalidArgument for &output.name(),
         "{what} `{}` must be {}{}, got {}{:?}",
         output.name(),
         output.dtype(),

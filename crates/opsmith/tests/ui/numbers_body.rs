@@ -43,6 +43,15 @@ fn picked<S: Indexed>(x: S, label: S::Index, keep: S::Mask) -> S {
     if S::index(c) < label { first } else { above }
 }
 
-opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked] }
+#[body("(3 * i),(i,k),(i,r = 2)->(i,r)")]
+fn weighed<S: Indexed>(w: [S; 3], x: S, y: S) -> S {
+    let (nearest, at) = x.smallest(k, r);
+    let [first, ..] = w;
+    let (kept, lost) = (w[1], 1.0 - w[1]);
+    let sum = (1.0 - nearest) + (2 - first) * kept + S::select(at < 2, lost, 1.0 / lost);
+    sum * (1.0 - S::count(k)) + 1.0 - y
+}
+
+opsmith::library! { name = "numbers", ops = [clipped, grown, centred, hinge, picked, weighed] }
 
 fn main() {}

@@ -147,6 +147,39 @@ impl InferenceContext<'_> {
         Ok(Shape::from(dims))
     }
 
+    /// The shape with one more dim, which is at this position of the result, counted from its end where negative: -1 puts
+    /// it behind all others. Unknown where the rank is.
+    ///
+    /// Errors when the rank is known and the result has no such position.
+    pub fn insert_dim(&self, shape: &Shape, position: i64, dim: impl Into<Dim>) -> Result<Shape> {
+        let Some(dims) = shape.dims() else { return Ok(Shape::unknown()) };
+        let mut dims = dims.to_vec();
+        let index = self.position(shape, position, dims.len() + 1)?;
+        dims.insert(index, dim.into());
+        Ok(Shape::from(dims))
+    }
+
+    /// The shape without the dim at this position, counted from the end where negative; unknown where the rank is.
+    ///
+    /// Errors when the rank is known and there is no such position.
+    pub fn remove_dim(&self, shape: &Shape, position: i64) -> Result<Shape> {
+        let Some(dims) = shape.dims() else { return Ok(Shape::unknown()) };
+        let mut dims = dims.to_vec();
+        dims.remove(self.position(shape, position, dims.len())?);
+        Ok(Shape::from(dims))
+    }
+
+    /// The shape without the dims from `start` up to and without `end`, which are those of [`subshape`](Self::subshape), and
+    /// have its errors.
+    pub fn remove_dims(&self, shape: &Shape, start: i64, end: impl Into<Option<i64>>) -> Result<Shape> {
+        let (Some(dims), Some(removed)) = (shape.dims(), self.subshape(shape, start, end)?.rank()) else {
+            return Ok(Shape::unknown());
+        };
+        let before = self.subshape(shape, 0, start)?;
+        let behind = dims[before.rank().unwrap_or(0) + removed..].iter().collect();
+        Ok(self.concatenate(&before, &behind))
+    }
+
     /// The shape that two shapes broadcast to by NumPy's rules: aligned at the end, dims equal or one of them 1.
     ///
     /// A symbolic dim is taken not to be 1, as frameworks pass a dim that is 1 as known: two different ones are recorded as

@@ -107,6 +107,44 @@ fn ranks_and_dims() {
     });
 }
 
+#[test]
+fn dims_are_inserted_and_removed() {
+    call("[2,?,3];?", |c| {
+        let (x, y, scalar) = (c.input(0).unwrap(), c.input(1).unwrap(), c.scalar());
+        for (result, expected) in [
+            (c.insert_dim(&x, 0, 5), "[5,2,?,3]"),
+            (c.insert_dim(&x, 3, 5), "[2,?,3,5]"),
+            (c.insert_dim(&x, -1, Dim::Unknown), "[2,?,3,?]"),
+            (c.insert_dim(&x, -4, 5), "[5,2,?,3]"),
+            (c.insert_dim(&scalar, -1, 5), "[5]"),
+            (c.insert_dim(&y, 7, 5), "?"),
+            (c.remove_dim(&x, 0), "[?,3]"),
+            (c.remove_dim(&x, -1), "[2,?]"),
+            (c.remove_dim(&y, 9), "?"),
+            (c.remove_dims(&x, 0, 2), "[3]"),
+            (c.remove_dims(&x, 1, None), "[2]"),
+            (c.remove_dims(&x, -2, -1), "[2,3]"),
+            (c.remove_dims(&x, 1, 1), "[2,?,3]"),
+            (c.remove_dims(&x, 0, 100), "[]"),
+            (c.remove_dims(&x, 100, None), "[2,?,3]"),
+            (c.remove_dims(&y, 0, 1), "?"),
+        ] {
+            assert_eq!(result.unwrap(), shape(expected));
+        }
+        for result in [
+            c.insert_dim(&x, 4, 5),
+            c.insert_dim(&x, -5, 5),
+            c.remove_dim(&x, 3),
+            c.remove_dims(&x, -4, None),
+            c.remove_dims(&x, 2, 1),
+        ] {
+            let message = result.unwrap_err().to_string();
+            assert!(message.contains("input `x`"), "{message}");
+        }
+        assert!(c.remove_dim(&scalar, 0).is_err());
+    });
+}
+
 /// The cases of TensorFlow's `ShapeInferenceTest.Subshape`.
 #[test]
 fn subshapes_are_slices() {
