@@ -9,8 +9,8 @@ use opsmith_core::{AttrValue, DType, Device, DeviceKind, Error, Result, TensorVi
 use opsmith_cuda::Launch;
 use opsmith_runtime::{CallInputs, Library, OutputMemory};
 
+use crate::memory::Input;
 use crate::wire::{Launched, Outline, Placed, SourceText, read_dtype};
-use crate::worker::Input;
 
 /// The device that tensors are said to be on.
 const CARD: Device = Device { kind: DeviceKind::Cuda, index: 0 };

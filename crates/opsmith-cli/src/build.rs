@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::cargo::{self, locate};
 use crate::kernels::{self, Made};
 use crate::source::{Source, read_apart};
-use crate::text::{FAINT, STRONG, print, styled, wrapped};
+use crate::text::{FAINT, STRONG, human_size, print, styled, wrapped};
 
 /// Build the library of a crate of operators, and say where it is and what is in it
 ///
@@ -213,12 +213,4 @@ fn as_json(libraries: &[Source], kernels: &[Made]) -> Result<String> {
     };
     let list = libraries.iter().enumerate().map(one).collect::<Result<Value>>()?;
     Ok(format!("{list:#}\n"))
-}
-
-/// `512 kB`, `1.3 MB`.
-pub(crate) fn human_size(bytes: u64) -> String {
-    match bytes as f64 / 1000.0 {
-        kilobytes if kilobytes < 999.5 => format!("{kilobytes:.0} kB"),
-        kilobytes => format!("{:.1} MB", kilobytes / 1000.0),
-    }
 }

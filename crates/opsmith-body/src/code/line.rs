@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::lower::is_sign;
-use crate::math::Turn;
+use crate::float::Turn;
 
 /// A vector of a line: the number of the operation that gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,6 +5,7 @@ mod choice;
 mod compute;
 mod construction;
 mod context;
+mod facts;
 mod services;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
+pub(crate) use facts::{OpFacts, Resolved};
 pub use services::Services;
 
 use crate::{DType, DeviceKind, Element, Result};

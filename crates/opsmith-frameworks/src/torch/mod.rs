@@ -5,7 +5,6 @@
 //! `registration`); PyTorch calls [`kernel`], which reads the arguments (`stack`, `value`), runs the plan with
 //! PyTorch's services (`services`) and leaves an error as a C++ exception (`error`).
 
-mod autograd;
 mod error;
 mod registration;
 mod schema;

@@ -3,6 +3,8 @@
 //! Nothing is linked: the functions are looked up in `libtorch_cpu` once it is there, so that one library serves
 //! every release. What a release lacks and an op can do without is `Option`.
 
+mod autograd;
+
 use std::ffi::{CStr, c_char, c_void};
 
 use opsmith_core::fork::OnceLock;
@@ -116,7 +118,7 @@ pub(super) struct CppRuntime {
 pub(super) struct Shim {
     pub(super) functions: Functions,
     pub(super) cpp: CppRuntime,
-    pub(super) autograd: Option<super::autograd::Fallback>,
+    pub(super) autograd: Option<autograd::Fallback>,
     pub(super) cpu: i32,
     pub(super) cuda: i32,
     meta: i32,
@@ -179,7 +181,7 @@ impl Shim {
                 (functions.aoti_torch_device_type_meta)(),
             )
         };
-        let autograd = super::autograd::Fallback::resolve(|name| symbol(handle, name));
+        let autograd = autograd::Fallback::resolve(|name| symbol(handle, name));
         Ok(Shim { cpp: cpp_runtime(handle)?, functions, autograd, cpu, cuda, meta, from_code, to_code })
     }
 

@@ -2,22 +2,17 @@
 //! numbers that have none. rustc knows the types, but proposes bounds that no op may have. So what can be known without it is
 //! followed here, name by name; of anything else nothing is said.
 
-mod body;
-mod element;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use syn::parse::{Parse, ParseStream};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Block, Expr, ExprClosure, Item, Local, Macro, Pat, Token, Type, parenthesized, parse_quote};
 
-pub(crate) use body::check as check_body;
-pub(crate) use element::check as check_elements;
-
 /// What an expression is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+pub(crate) enum Known {
     /// A number of a body, of which a reduction has one for each position of a row.
     Each,
     /// A number of a reduction's body of which there is one for each row.
@@ -35,10 +30,10 @@ enum Known {
 }
 
 /// The names in scope, the innermost last, and what they are.
-type Names = Vec<(String, Option<Known>)>;
+pub(crate) type Names = Vec<(String, Option<Known>)>;
 
 /// What a kind of function has that expressions can be, and what is wrong with them.
-trait Rules {
+pub(crate) trait Rules {
     /// What an expression is that is no name.
     fn known(&self, expr: &Expr, names: &Names) -> Option<Known>;
 
@@ -67,7 +62,7 @@ trait Rules {
 }
 
 /// All that is wrong in a block, in which these names are known.
-fn check(rules: &dyn Rules, names: Names, block: &Block) -> syn::Result<()> {
+pub(crate) fn check(rules: &dyn Rules, names: Names, block: &Block) -> syn::Result<()> {
     let mut walk = Walk { rules, names, errors: Vec::new() };
     // The walk that changes what it sees is compiled anyhow; a second one would cost every author time.
     walk.visit_block_mut(&mut block.clone());

@@ -2,12 +2,10 @@
 
 use opsmith_core::DType;
 use syn::spanned::Spanned;
-use syn::{
-    Expr, FnArg, GenericArgument, Ident, Lit, Meta, Pat, PatType, Path, PathArguments, PathSegment, Type,
-};
+use syn::{Expr, FnArg, Ident, Lit, Meta, Pat, PatType, Path, PathSegment, Type};
 
 use super::attribute::Attribute;
-use super::generics::TypeParam;
+use super::generics::{TypeParam, last_segment, type_arguments};
 use crate::dtypes;
 
 /// A parameter of the function.
@@ -299,25 +297,5 @@ fn element_of(ty: &Type, params: &[TypeParam]) -> syn::Result<Element> {
         let message = "elements of this type are not those of any dtype: name a type parameter of the function, \
                        or a type such as f32, i64 or bool";
         syn::Error::new_spanned(ty, message)
-    })
-}
-
-/// The last segment of a path.
-pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
-    match ty {
-        Type::Path(path) if path.qself.is_none() => path.path.segments.last(),
-        _ => None,
-    }
-}
-
-/// The types among a segment's arguments.
-pub(crate) fn type_arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
-    let arguments = match &segment.arguments {
-        PathArguments::AngleBracketed(arguments) => Some(&arguments.args),
-        _ => None,
-    };
-    arguments.into_iter().flatten().filter_map(|argument| match argument {
-        GenericArgument::Type(ty) => Some(ty),
-        _ => None,
     })
 }

@@ -8,7 +8,7 @@ mod services;
 
 use ndarray::{Array, ArrayBase, Data, DataMut, Dimension, RawData};
 use opsmith_core::kernel::CallInputs;
-pub use opsmith_core::shape::testing::ShapeTest;
+pub use opsmith_core::testing::ShapeTest;
 use opsmith_core::{Dim, Request};
 
 use self::services::{Block, Made, TestServices};

@@ -4,12 +4,12 @@
 use quote::ToTokens;
 use syn::{BinOp, Block, Expr, ExprCall, Ident, Stmt, Type, UnOp};
 
-use super::text::{self, Literal, assigned, comparison, is_arithmetic};
-use super::{Known, Names, Rules};
-use crate::body::{Parameter, Role};
+use super::parameter::{Parameter, Role};
+use crate::numbers::text::{self, Literal, assigned, comparison, is_arithmetic};
+use crate::numbers::{self, Known, Names, Rules};
 
 /// The methods of `Scalar` that give a number, of the kind that they are called of.
-pub(super) const NUMBERS: [&str; 25] = [
+pub(crate) const NUMBERS: [&str; 25] = [
     "exp",
     "log",
     "log1p",
@@ -37,9 +37,9 @@ pub(super) const NUMBERS: [&str; 25] = [
     "softplus",
 ];
 /// Those that take a plain integer.
-pub(super) const INTEGERS: [&str; 1] = ["powi"];
+pub(crate) const INTEGERS: [&str; 1] = ["powi"];
 /// The methods of `Each` that give one number for each row.
-pub(super) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
+pub(crate) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
 /// Those that give a mask.
 const COMPARISONS: [&str; 6] = ["lt", "le", "gt", "ge", "eq", "ne"];
 
@@ -55,7 +55,7 @@ pub(crate) fn check(
         parameters.iter().filter(|parameter| matches!(parameter.role, Role::Input(_) | Role::NumberAttr(_)));
     let names =
         numbers.map(|parameter| (parameter.ident.to_string(), rules.of_type(&parameter.ty))).collect();
-    super::check(&rules, names, block)
+    numbers::check(&rules, names, block)
 }
 
 struct Body<'a> {
