@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// What `opsmith` is made of.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 8] = [
     "opsmith",
-    "opsmith-abi",
     "opsmith-body",
     "opsmith-core",
     "opsmith-cuda",

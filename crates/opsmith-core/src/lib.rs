@@ -6,6 +6,9 @@
 //! An author states an op with [`OpDef`]; a [`Library`] checks the statements and keeps [`Op`]s; a framework asks an op
 //! for the [`Plan`] of a call and runs it with its [`Services`](kernel::Services).
 
+mod platform;
+
+pub mod abi;
 pub mod attr;
 mod autocast;
 pub mod def;

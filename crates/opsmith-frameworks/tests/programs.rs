@@ -3,7 +3,8 @@
 use std::ffi::{CStr, c_char};
 use std::ptr::{from_ref, null, null_mut};
 
-use opsmith_abi::*;
+use opsmith_core::abi::program::*;
+use opsmith_core::abi::*;
 use opsmith_core::{Code, OpDef, Program, ProgramRows, shape_fns};
 use opsmith_frameworks::{Root, StaticLibrary, capi};
 

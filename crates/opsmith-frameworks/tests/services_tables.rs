@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 
-use opsmith_abi::*;
+use opsmith_core::abi::*;
 use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use opsmith_core::{Code, OpDef, Result, shape_fns};
 use opsmith_cuda::{CudaCall, Index, Source};

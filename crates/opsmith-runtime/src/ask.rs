@@ -3,7 +3,7 @@
 use std::ptr::null;
 use std::sync::Arc;
 
-use opsmith_abi::{OpsmithError, OpsmithStr};
+use opsmith_core::abi::{OpsmithError, OpsmithStr};
 use opsmith_core::{AttrValue, DType, Error, Explanation, Result};
 use serde_json::{Map, Value, json};
 

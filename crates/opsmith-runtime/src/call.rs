@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use opsmith_abi::*;
+use opsmith_core::abi::*;
 use opsmith_core::{Code, DType, Error, Result, memory};
 use opsmith_cuda::Launch;
 use smallvec::SmallVec;

@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! A library is reached through the C ABI alone (`opsmith-abi`): what is loaded may have been built by another version of
+//! A library is reached through the C ABI alone ([`opsmith_core::abi`]): what is loaded may have been built by another version of
 //! Opsmith. The standard operators are linked, and are reached in the same way.
 //!
 //! [`Graph`] and [`Session`] state ops now and run them later; `docs/engine.md` is the guide.

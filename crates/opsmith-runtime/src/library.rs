@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use opsmith_abi::{OpsmithLibrary, OpsmithStr};
+use opsmith_core::abi::{OpsmithLibrary, OpsmithStr};
 use opsmith_core::def::no_such_op;
 use opsmith_core::{Error, Gradient, GradientWiring, Result, Signature, ensure};
 use serde_json::Value;

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use opsmith_abi::{
+use opsmith_body::{Axes, Axis, Graph, Listing};
+use opsmith_core::abi::program::{
     OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_AXES, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE,
     OpsmithNode, OpsmithProgram,
 };
-use opsmith_body::{Axes, Axis, Graph, Listing};
 use opsmith_core::fork::Mutex;
 use opsmith_core::{Error, ProgramRows, Result, bail, ensure, memory};
 
@@ -138,8 +138,8 @@ fn input(position: impl Into<i64>, inputs: usize) -> Result<usize> {
 mod tests {
     use std::ptr::null;
 
-    use opsmith_abi::{OPSMITH_NODE_ADD, OPSMITH_NODE_FOLD_SUM, OPSMITH_NODE_INPUT};
     use opsmith_body::opcodes;
+    use opsmith_core::abi::program::{OPSMITH_NODE_ADD, OPSMITH_NODE_FOLD_SUM, OPSMITH_NODE_INPUT};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith::Code;
-use opsmith_abi::{OpsmithError, OpsmithLibrary, OpsmithStr};
+use opsmith_core::abi::{OpsmithError, OpsmithLibrary, OpsmithStr};
 use opsmith_runtime::Library;
 
 /// Doubles, as a library of one name.

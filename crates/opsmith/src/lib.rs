@@ -4,8 +4,8 @@ pub mod prelude;
 pub mod testing;
 
 pub use ndarray;
-pub use opsmith_abi::OpsmithLibrary;
 pub use opsmith_body::{Axis, Each, Index, Indexed, IndexedMask, Mask, Rows, Scalar};
+pub use opsmith_core::abi::OpsmithLibrary;
 pub use opsmith_core::tensor::MAX_RANK;
 pub use opsmith_core::{
     AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, FreeAxis,

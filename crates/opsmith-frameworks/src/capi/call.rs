@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use opsmith_abi::{OpsmithAttr, OpsmithCall, OpsmithPlan, OpsmithServices, OpsmithStr, OpsmithTensor};
+use opsmith_core::abi::{OpsmithAttr, OpsmithCall, OpsmithPlan, OpsmithServices, OpsmithStr, OpsmithTensor};
 use opsmith_core::kernel::{CallInputs, Services};
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{
@@ -26,7 +26,7 @@ static NO_ATTRS: [Option<AttrValue>; 16] = [const { None }; 16];
 /// Runs a call.
 ///
 /// # Safety
-/// `call` and all that it points to must be valid as `opsmith_abi` says.
+/// `call` and all that it points to must be valid as `opsmith_core::abi` says.
 #[inline]
 pub(super) unsafe fn run(library: &'static StaticLibrary, call: *const OpsmithCall) -> Result<()> {
     // SAFETY: promised by the caller.

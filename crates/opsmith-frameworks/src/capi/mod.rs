@@ -1,4 +1,4 @@
-//! The C ABI of a library: [`opsmith_abi::OpsmithLibrary`] over the core.
+//! The C ABI of a library: [`opsmith_core::abi::OpsmithLibrary`] over the core.
 
 mod call;
 mod explain;
@@ -10,9 +10,9 @@ mod read;
 use std::ffi::CString;
 use std::ptr::null;
 
-use opsmith_abi::{
-    OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithProgram,
-    OpsmithStr,
+use opsmith_core::abi::program::OpsmithProgram;
+use opsmith_core::abi::{
+    OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithStr,
 };
 use opsmith_core::{Error, Result, ensure, panic};
 

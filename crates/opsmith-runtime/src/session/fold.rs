@@ -48,7 +48,7 @@ impl Simplified {
 #[derive(PartialEq, Eq, Hash)]
 enum Computes {
     Call {
-        library: *const opsmith_abi::OpsmithLibrary,
+        library: *const opsmith_core::abi::OpsmithLibrary,
         op: usize,
         attrs: String,
         inputs: Vec<Option<Endpoint>>,
