@@ -31,7 +31,7 @@ class Input:
     dtype: str | None = None
     """Where it is not the definition that says it."""
     framework: bool = False
-    """Whether the CUDA kernel has it in CPU memory."""
+    """Whether the CUDA kernel has it in host memory."""
 
     def base(self, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
         """The memory that the tensor is a view of."""
@@ -217,7 +217,7 @@ def integers(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
 
 
 def moved() -> dict[str, list[Case]]:
-    """Of ops that only move elements, of any dtype, as integers in CPU memory say."""
+    """Of ops that only move elements, of any dtype, as integers in host memory say."""
 
     def framework(*numbers: Any, dtype: str = "int64") -> Input:
         shape = (len(numbers), len(numbers[0])) if isinstance(numbers[0], tuple) else (len(numbers),)

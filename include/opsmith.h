@@ -205,12 +205,12 @@
 #define OPSMITH_UINT64 23
 
 /**
- * `device_kind` of main memory, as in DLPack.
+ * `device_kind` of the CPU, whose memory is host memory, as in DLPack.
  */
 #define OPSMITH_DEVICE_CPU 1
 
 /**
- * `device_kind` of an NVIDIA GPU, as in DLPack.
+ * `device_kind` of a card, an NVIDIA GPU, as in DLPack.
  */
 #define OPSMITH_DEVICE_CUDA 2
 
@@ -245,7 +245,7 @@
 #define OPSMITH_ATTR_SHAPE 5
 
 /**
- * A `tensor`; an element is a pointer to an `OpsmithTensor` in main memory.
+ * A `tensor`; an element is a pointer to an `OpsmithTensor` in host memory.
  */
 #define OPSMITH_ATTR_TENSOR 6
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// What `opsmith` is made of.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 9] = [
     "opsmith",
     "opsmith-body",
     "opsmith-core",
@@ -15,6 +15,7 @@ const CRATES: [&str; 8] = [
     "opsmith-frameworks",
     "opsmith-kernels",
     "opsmith-macros",
+    "opsmith-threads",
 ];
 
 /// What of a crate: its benchmarks are named in its manifest.

@@ -102,7 +102,7 @@ class Op:
     cuda: bool = False
     """Whether there is a CUDA kernel."""
     host_inputs: frozenset[int] = frozenset()
-    """The positions of the inputs that CUDA kernels read in CPU memory."""
+    """The positions of the inputs that CUDA kernels read in host memory."""
     not_in_onnx: str | None = None
     """Why ONNX Runtime cannot have the op, where it cannot."""
 

@@ -24,18 +24,15 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let known: BTreeSet<String> = lines.map(str::to_owned).collect();
     let (mut found, mut globs) = (BTreeMap::new(), Vec::new());
-    let crates = workspace.root.join("crates");
-    let mut folders = vec![workspace.root.join("xtask")];
-    for entry in fs::read_dir(&crates).with_context(|| format!("could not list {}", crates.display()))? {
-        folders.push(entry?.path());
-    }
+    let mut folders = workspace.crate_folders()?;
+    folders.push(workspace.root.join("xtask"));
     for folder in folders {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut modules = BTreeMap::new();
         if folder.join("src").is_dir() {
             read(&folder.join("src"), &[], &mut modules)?;
         }
-        globs.extend(modules.iter().filter(|(_, text)| has_glob(text)).map(|(module, _)| {
+        globs.extend(modules.iter().filter(|(module, text)| has_glob(module, text, &modules)).map(|(module, _)| {
             let module = module.join("::");
             format!("{name}: {module} imports by glob of its own crate\n  → name what it needs, so that circles can be seen")
         }));
@@ -82,15 +79,10 @@ fn code(text: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Whether a module imports all of another one of its crate; all variants of an enum may be.
-fn has_glob(text: &str) -> bool {
-    text.match_indices("::*").any(|(at, _)| {
-        let is_name = |next: char| next.is_alphanumeric() || "_:".contains(next);
-        let start = text[..at].rfind(|before| !is_name(before)).map_or(0, |before| before + 1);
-        let mut path = text[start..at].split("::");
-        let is_own = matches!(path.next(), Some("crate" | "super" | "self"));
-        is_own && !path.last().is_some_and(|name| name.starts_with(char::is_uppercase))
-    })
+/// Whether a module imports all of another one of its crate. All variants of an enum it may.
+fn has_glob(name: &[String], text: &str, modules: &BTreeMap<Name, String>) -> bool {
+    let globs = exports(name, text).into_iter().filter(|path| path.last().is_some_and(|last| last == "*"));
+    globs.map(|path| path[..path.len() - 1].to_vec()).any(|path| modules.contains_key(&path))
 }
 
 /// The circles of a crate's modules: of each folder where they are, and what is in them; and what imports make them.
@@ -213,6 +205,11 @@ fn tree(before: &[String], rest: &mut &str, found: &mut Vec<Name>) {
             *rest = rest.strip_prefix('}').unwrap_or(rest);
             return;
         }
+        if let Some(after) = rest.strip_prefix('*') {
+            *rest = after;
+            path.push("*".to_owned());
+            break;
+        }
         let end = rest.find(|next: char| !next.is_alphanumeric() && next != '_').unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         *rest = after;
@@ -277,8 +274,12 @@ mod tests {
 
     #[test]
     fn globs_of_the_own_crate_are_seen() {
-        assert!(has_glob("use super::*;") && has_glob("pub use crate::a::*;"));
-        assert!(!has_glob("use std::arch::*; use super::DType::*; use other::prelude::*;"));
+        let name = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let modules: BTreeMap<Name, String> =
+            ["", "a", "a/b", "c"].map(|path| (name(path), String::new())).into();
+        let has = |text: &str| has_glob(&["a".to_owned()], text, &modules);
+        assert!(has("use super::*;") && has("pub use crate::c::{*};") && has("pub use b::*;"));
+        assert!(!has("use std::arch::*; use super::DType::{self, *}; use other::prelude::*;"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a call would launch on a CUDA device, found out without one: its tensors have addresses and no memory, and the library gives each
+//! What a call would launch on a card, found out without one: its tensors have addresses and no memory, and the library gives each
 //! launch to its caller.
 
 use std::collections::HashSet;
@@ -41,7 +41,7 @@ impl Tensor {
             Tensor::Host(input) => input.view(),
             Tensor::OnDevice { address, dtype, placed } => {
                 let data = ptr::without_provenance(*address);
-                // SAFETY: it is said to be on a CUDA device, and no driver gets it: nobody reads an element.
+                // SAFETY: it is said to be on a card, and no driver gets it: nobody reads an element.
                 unsafe { TensorView::from_raw_parts(data, *dtype, CARD, &placed.shape, &placed.strides) }
             }
         }

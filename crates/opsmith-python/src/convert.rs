@@ -52,7 +52,7 @@ fn masked_arrays(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// array or the buffer protocol. `None` for Python's own numbers, text and lists.
 ///
 /// # Errors
-/// `InvalidArgumentError` for an object that is none of these, or that is not in main memory.
+/// `InvalidArgumentError` for an object that is none of these, or that is not in host memory.
 pub(crate) fn to_array<'py>(
     place: &Place<'_>,
     object: &Bound<'py, PyAny>,
@@ -123,14 +123,14 @@ fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<B
         let (kind, index): (i32, i32) = device.map_err(unreadable)?;
         if !READABLE_DEVICES.contains(&kind) {
             let device = match kind {
-                2 => "a CUDA device".to_owned(),
+                2 => "a card".to_owned(),
                 8 => "a Metal device".to_owned(),
                 10 => "a ROCm device".to_owned(),
                 other => format!("a device of DLPack kind {other}"),
             };
             return Err(place.invalid(
                 py,
-                format!("is on {device} (index {index}); ops on NumPy arrays take main memory"),
+                format!("is on {device} (index {index}); ops on NumPy arrays take host memory"),
             ));
         }
     }

@@ -52,13 +52,12 @@ pub use dlpark::versioned::Dlpack;
 pub use memory::Owner;
 
 pub use call::{Arg, CallInputs, OutputMemory};
-pub use device::CudaDevice;
+pub use device::Card;
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use kernel::KernelInfo;
 #[doc(hidden)]
 pub use library::check_description;
 pub use library::{Library, Op};
-pub use opsmith_frameworks::prefer_large_pages;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};

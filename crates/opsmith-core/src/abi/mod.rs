@@ -88,9 +88,9 @@ pub const OPSMITH_UINT32: i32 = 22;
 /// Unsigned 64-bit integer.
 pub const OPSMITH_UINT64: i32 = 23;
 
-/// `device_kind` of main memory, as in DLPack.
+/// `device_kind` of the CPU, whose memory is host memory, as in DLPack.
 pub const OPSMITH_DEVICE_CPU: i32 = 1;
-/// `device_kind` of an NVIDIA GPU, as in DLPack.
+/// `device_kind` of a card, an NVIDIA GPU, as in DLPack.
 pub const OPSMITH_DEVICE_CUDA: i32 = 2;
 
 /// `kind` of an attribute: text; an element is an `OpsmithStr`.
@@ -105,7 +105,7 @@ pub const OPSMITH_ATTR_BOOL: i32 = 3;
 pub const OPSMITH_ATTR_TYPE: i32 = 4;
 /// A `shape`; an element is an `OpsmithShape`.
 pub const OPSMITH_ATTR_SHAPE: i32 = 5;
-/// A `tensor`; an element is a pointer to an `OpsmithTensor` in main memory.
+/// A `tensor`; an element is a pointer to an `OpsmithTensor` in host memory.
 pub const OPSMITH_ATTR_TENSOR: i32 = 6;
 
 /// A run of bytes, UTF-8 where it is text, with no NUL at its end.

@@ -88,7 +88,7 @@ pub struct Plan {
     instance: Arc<dyn Instance>,
     strided: bool,
     has_ref: bool,
-    /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in main memory.
+    /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in host memory.
     host_memory: u64,
 }
 
@@ -317,14 +317,14 @@ impl Plan {
     /// That each input of a call on another device than the CPU is where the kernel takes it.
     fn check_places(&self, op: &Op, inputs: &[Option<TensorView<'_>>], device: Device) -> Result<()> {
         for (arg, def) in op.signature().inputs.iter().enumerate() {
-            let in_main_memory = self.host_memory >> arg & 1 == 1;
+            let in_host_memory = self.host_memory >> arg & 1 == 1;
             for tensor in inputs[self.input_offset(arg)..self.input_offset(arg + 1)].iter().flatten() {
                 let (name, place) = (&def.name, tensor.device());
-                if in_main_memory {
+                if in_host_memory {
                     ensure!(
                         place.kind == DeviceKind::Cpu,
                         InvalidArgument for name,
-                        "input `{name}` is on {place}; the {} kernel reads it in CPU memory",
+                        "input `{name}` is on {place}; the {} kernel reads it in host memory",
                         device.kind
                     );
                 } else {
@@ -334,7 +334,7 @@ impl Plan {
                         "input `{name}` is on {place}, but others are on {device}; move it there"
                     );
                 }
-                // What a card holds is not looked into; what is in main memory has to be values.
+                // What a card holds is not looked into; what is in host memory has to be values.
                 ensure!(
                     tensor.is_aligned() && tensor.is_well_formed(),
                     InvalidArgument for name,

@@ -201,7 +201,7 @@ impl<'a> TensorView<'a> {
         unsafe { std::slice::from_raw_parts(self.data.cast(), count) }
     }
 
-    /// The number of elements, if they are of this dtype, in CPU memory, and row-major without gaps. Of what asks there is one for
+    /// The number of elements, if they are of this dtype, in host memory, and row-major without gaps. Of what asks there is one for
     /// each type; of this, one.
     pub(crate) fn check_flat(&self, expected: DType) -> Result<usize> {
         check_typed(expected, self.dtype, self.device)?;

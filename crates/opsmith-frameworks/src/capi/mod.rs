@@ -230,7 +230,10 @@ fn register(library: &'static StaticLibrary, key: &str) -> Result<()> {
         (framework.release_gradients)(library);
         return Ok(());
     }
-    (framework.register)(library)
+    let (name, import) = (framework.name, framework.key);
+    let is_present = (framework.register_if_present)(library)?;
+    ensure!(is_present, FailedPrecondition, "{name} is not in the process; import {import} first");
+    Ok(())
 }
 
 /// An error on the heap, with the texts that it points to.

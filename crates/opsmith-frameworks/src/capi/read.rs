@@ -228,7 +228,7 @@ unsafe fn tensor(pointer: *const OpsmithTensor) -> Result<Arc<TensorValue>> {
     ensure!(
         view.device().kind == DeviceKind::Cpu,
         InvalidArgument,
-        "a tensor attribute must be in main memory"
+        "a tensor attribute must be in host memory"
     );
     let (bytes, strings) = match view.dtype() {
         DType::String => {

@@ -40,7 +40,7 @@ pub(crate) struct Tensor {
     /// Whether it is an output that the function makes, as it finds its shape: `&mut Array1<T>`.
     pub(crate) found: bool,
     pub(crate) saved: bool,
-    /// Whether the CUDA kernel reads it in main memory.
+    /// Whether the CUDA kernel reads it in host memory.
     pub(crate) host: bool,
 }
 
@@ -70,7 +70,7 @@ impl Parameter {
         match (&mut role, &marks.host) {
             (Role::Input(tensor), Some(_)) => tensor.host = true,
             (_, Some(host)) => {
-                let message = "#[host] keeps an input in CPU memory for the CUDA kernel; this is no input";
+                let message = "#[host] keeps an input in host memory for the CUDA kernel; this is no input";
                 return Err(syn::Error::new_spanned(host, message));
             }
             _ => {}

@@ -40,7 +40,7 @@ impl Poison {
     /// Fills the memory of an output.
     ///
     /// # Safety
-    /// `data` is `bytes` bytes of main memory that may be written, of elements of this dtype.
+    /// `data` is `bytes` bytes of host memory that may be written, of elements of this dtype.
     pub(super) unsafe fn fill(self, data: *mut u8, dtype: DType, bytes: usize) {
         let Some(pattern) = self.pattern(dtype) else { return };
         let mut filled = pattern.len().min(bytes);
@@ -97,7 +97,7 @@ impl OpKernelContext<'_> {
     }
 }
 
-/// The bytes of each element of a tensor in main memory whose elements are no text.
+/// The bytes of each element of a tensor in host memory whose elements are no text.
 fn elements<'a>(tensor: &'a TensorView<'_>) -> impl Iterator<Item = &'a [u8]> {
     let size = tensor.dtype().size();
     let spaces = IndexSpace::new(tensor.shape(), &[tensor.layout()]).into_iter();
