@@ -45,6 +45,7 @@ mod standard;
 mod storage;
 mod tape;
 mod tensor;
+mod told;
 
 pub use autodiff::{Compose, gradients, gradients_with, jvp, jvp_with};
 /// A tensor in the form of DLPack, as [`Tensor::into_dlpack`] gives it.
@@ -61,11 +62,12 @@ pub use library::{Library, Op};
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
-pub use shapes::{Argument, Inferred};
+pub use shapes::Argument;
 pub use sparse::SparseTensor;
 pub use storage::{load_tensors, save_tensors};
 pub use tape::{Tape, TapeArg, Traced};
 pub use tensor::Tensor;
+pub use told::Inferred;
 
 /// The Rust code of the guide.
 #[cfg(doctest)]
