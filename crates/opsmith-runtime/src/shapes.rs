@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::library::Op;
 use crate::storage::from_bytes;
 use crate::tensor::{Tensor, byte_size};
-use crate::told::{Call, Inferred};
+use crate::told::{Call, Inferred, Known};
 
 /// The most elements of a constant that shape inference is told: shapes, paddings and the like are small.
 const MOST_TOLD: usize = 256;
@@ -95,11 +95,10 @@ fn is_told(value: &Tensor) -> bool {
 
 /// What is told of a call, as JSON.
 fn request(call: &Call) -> Value {
-    type Told = (DType, Shape, Option<TensorValue>);
     let attrs: Map<String, Value> =
         call.attrs.iter().map(|(name, value)| (name.clone(), value.to_json())).collect();
-    let each = |of: &dyn Fn(&Told) -> Value| -> Value {
-        let list = |list: &Vec<Told>| list.iter().map(of).collect::<Value>();
+    let each = |of: &dyn Fn(&Known) -> Value| -> Value {
+        let list = |list: &Vec<Known>| list.iter().map(of).collect::<Value>();
         call.inputs.iter().map(|input| input.as_ref().map_or(Value::Null, list)).collect()
     };
     let mut request = json!({
@@ -112,7 +111,7 @@ fn request(call: &Call) -> Value {
         let value = |value: &Option<TensorValue>| {
             value.clone().map_or(Value::Null, |value| AttrValue::Tensor(value.into()).to_json())
         };
-        let list = |input: &Option<Vec<Told>>| match input {
+        let list = |input: &Option<Vec<Known>>| match input {
             Some(list) => list.iter().map(|(_, _, known)| value(known)).collect(),
             None => vec![Value::Null],
         };

@@ -23,12 +23,15 @@ pub struct Inferred {
     pub outputs: Vec<Vec<(DType, Shape)>>,
 }
 
+/// What shape inference is told of a tensor: its dtype, its shape, and its value where that is known and small.
+pub(crate) type Known = (DType, Shape, Option<TensorValue>);
+
 /// An op, by its position, with all that shape inference is told of a call.
 #[derive(PartialEq, Eq, Hash)]
 pub(crate) struct Call {
     pub(crate) op: usize,
-    /// For each input of the definition its tensors: dtypes, shapes, and values where they are known and small.
-    pub(crate) inputs: Vec<Option<Vec<(DType, Shape, Option<TensorValue>)>>>,
+    /// For each input of the definition its tensors.
+    pub(crate) inputs: Vec<Option<Vec<Known>>>,
     pub(crate) attrs: Vec<(String, AttrValue)>,
 }
 

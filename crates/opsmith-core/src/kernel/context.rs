@@ -100,15 +100,6 @@ impl<'a> OpKernelContext<'a> {
         self.compute
     }
 
-    /// Where the tensors of an argument begin in the flat order; of the position past the last, where they end.
-    fn input_offset(&self, arg: usize) -> usize {
-        self.resolved.input_offsets[arg]
-    }
-
-    fn output_offset(&self, arg: usize) -> usize {
-        self.resolved.output_offsets[arg]
-    }
-
     fn input_index(&self, key: impl ArgKey) -> Result<usize> {
         key.input_of(self.signature()).ok_or_else(|| self.unknown("input", &key.text()))
     }
@@ -160,7 +151,7 @@ impl<'a> OpKernelContext<'a> {
             return Err(self.about_input(arg, Error::invalid_argument("is a list; use `input_list`")));
         }
         self.begin_reading(arg)?;
-        Ok(self.inputs[self.input_offset(arg)].as_ref())
+        Ok(self.inputs[self.resolved.input_offset(arg)].as_ref())
     }
 
     fn read_present(&self, arg: usize) -> Result<&'a TensorView<'a>> {
@@ -174,7 +165,7 @@ impl<'a> OpKernelContext<'a> {
     /// `NotFound` for no such input, `InvalidArgument` when it is a list or absent.
     pub fn input_shape(&self, key: impl ArgKey) -> Result<&'a [usize]> {
         let arg = self.input_index(key)?;
-        let own = self.input_offset(arg)..self.input_offset(arg + 1);
+        let own = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
         match (self.signature().inputs[arg].count.is_list(), self.inputs[own].first()) {
             (false, Some(Some(tensor))) => Ok(tensor.shape()),
             (true, _) => Err(self.about_input(arg, Error::invalid_argument("is a list; use `input_list`"))),
@@ -190,7 +181,7 @@ impl<'a> OpKernelContext<'a> {
     pub fn input_list(&self, key: impl ArgKey) -> Result<Vec<TensorView<'a>>> {
         let arg = self.input_index(key)?;
         self.begin_reading(arg)?;
-        let range = self.input_offset(arg)..self.input_offset(arg + 1);
+        let range = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
         let present = self.inputs[range].iter().map(|tensor| {
             tensor.ok_or_else(|| self.about_input(arg, Error::invalid_argument("has an absent element")))
         });
@@ -259,7 +250,7 @@ impl<'a> OpKernelContext<'a> {
     pub fn input_list_mut(&self, key: impl ArgKey) -> Result<SmallVec<[TensorViewMut<'a>; 1]>> {
         let arg = self.input_index(key)?;
         self.begin_changing(arg)?;
-        let own = self.input_offset(arg)..self.input_offset(arg + 1);
+        let own = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
         let lend = |tensor: &TensorView<'a>| {
             let data = tensor.data_ptr().cast_mut();
             // SAFETY: the caller lends a `Ref` input for writing, the plan refused overlap with other inputs and within
@@ -313,7 +304,7 @@ impl<'a> OpKernelContext<'a> {
     /// `NotFound` for no such output.
     pub fn output_count(&self, key: impl ArgKey) -> Result<usize> {
         let arg = self.output_index(key)?;
-        Ok(self.output_offset(arg + 1) - self.output_offset(arg))
+        Ok(self.resolved.output_offset(arg + 1) - self.resolved.output_offset(arg))
     }
 
     /// Makes an output of this shape, dense, row-major and uninitialised: write every element before reading it. (Those
@@ -379,13 +370,14 @@ impl<'a> OpKernelContext<'a> {
         for &candidate in candidates {
             let candidate = self.input_index(candidate)?;
             if self.may_forward(candidate, self.resolved.output_dtypes[flat], shape) {
-                fitting.push(self.input_offset(candidate));
+                fitting.push(self.resolved.input_offset(candidate));
             }
         }
         let forwarded = if fitting.is_empty() { None } else { self.services.forward_input(&fitting, flat) };
         let Some((taken, data)) = forwarded else { return Ok((self.allocate_output(arg, shape)?, None)) };
         // A list, which is never taken, may be empty and begin where the next input does.
-        let is_it = |i: &usize| self.input_offset(*i) == taken && !signature.inputs[*i].count.is_list();
+        let is_it =
+            |i: &usize| self.resolved.input_offset(*i) == taken && !signature.inputs[*i].count.is_list();
         let candidate = candidates.iter().copied().find(is_it);
         let Some(candidate) = candidate else {
             return Err(self.about_output(arg, Error::internal("the caller forwarded another input")));
@@ -403,7 +395,7 @@ impl<'a> OpKernelContext<'a> {
             && !def.is_ref
             && !def.count.is_list()
             && dtype != DType::String
-            && self.inputs[self.input_offset(arg)].is_some_and(|input| {
+            && self.inputs[self.resolved.input_offset(arg)].is_some_and(|input| {
                 // Dim by dim: a call of `memcmp` on no dims costs more than the rest.
                 input.shape().iter().eq(shape) && input.dtype() == dtype && input.is_contiguous()
             })
@@ -484,7 +476,7 @@ impl<'a> OpKernelContext<'a> {
             if !self.output_wanted(arg)? {
                 continue;
             }
-            let made = (self.output_offset(arg)..self.output_offset(arg + 1))
+            let made = (self.resolved.output_offset(arg)..self.resolved.output_offset(arg + 1))
                 .all(|flat| self.slots[flat].get().is_some());
             if !made {
                 let name = &output.name;
@@ -497,8 +489,8 @@ impl<'a> OpKernelContext<'a> {
     }
 
     fn flat_output(&self, arg: usize, element: usize) -> Result<usize> {
-        let flat = self.output_offset(arg) + element;
-        if flat >= self.output_offset(arg + 1) {
+        let flat = self.resolved.output_offset(arg) + element;
+        if flat >= self.resolved.output_offset(arg + 1) {
             return Err(self.about_output(arg, Error::out_of_range(format!("has no element {element}"))));
         }
         if self.slots[flat].get().is_some() {

@@ -34,3 +34,15 @@ pub(crate) struct Resolved {
     /// The dtype of every output tensor, flat.
     pub(crate) output_dtypes: SmallVec<[DType; 8]>,
 }
+
+impl Resolved {
+    /// Where the tensors of an input begin in the flat order; of the position past the last, where they end.
+    pub(crate) fn input_offset(&self, arg: usize) -> usize {
+        self.input_offsets[arg]
+    }
+
+    /// The same of an output.
+    pub(crate) fn output_offset(&self, arg: usize) -> usize {
+        self.output_offsets[arg]
+    }
+}

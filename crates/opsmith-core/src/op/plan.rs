@@ -279,11 +279,7 @@ impl Plan {
 
     /// Where the tensors of output `arg` begin in the flat order; of the position past the last, where they end.
     pub fn output_offset(&self, arg: usize) -> usize {
-        self.resolved.output_offsets[arg]
-    }
-
-    fn input_offset(&self, arg: usize) -> usize {
-        self.resolved.input_offsets[arg]
+        self.resolved.output_offset(arg)
     }
 
     /// Whether it is for tensors of these dtypes and counts, on this kind of device.
@@ -318,7 +314,9 @@ impl Plan {
     fn check_places(&self, op: &Op, inputs: &[Option<TensorView<'_>>], device: Device) -> Result<()> {
         for (arg, def) in op.signature().inputs.iter().enumerate() {
             let in_host_memory = self.host_memory >> arg & 1 == 1;
-            for tensor in inputs[self.input_offset(arg)..self.input_offset(arg + 1)].iter().flatten() {
+            for tensor in
+                inputs[self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1)].iter().flatten()
+            {
                 let (name, place) = (&def.name, tensor.device());
                 if in_host_memory {
                     ensure!(
@@ -380,7 +378,7 @@ impl Plan {
         let mut dense: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::with_capacity(inputs.flat.len());
         let mut copied = 0;
         for (arg, def) in op.signature().inputs.iter().enumerate() {
-            let range = self.input_offset(arg)..self.input_offset(arg + 1);
+            let range = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
             for (tensor, strides) in inputs.flat[range.clone()].iter().zip(&strides[range]) {
                 dense.push(match tensor {
                     // A tensor changed in place must stay the caller's own.
@@ -430,7 +428,7 @@ fn copy_dense<'a>(
 fn refuse_overlap(op: &Op, plan: &Plan, inputs: &[Option<TensorView<'_>>]) -> Result<()> {
     let signature = op.signature();
     for (arg, def) in signature.inputs.iter().enumerate().filter(|(_, def)| def.is_ref) {
-        for at in plan.input_offset(arg)..plan.input_offset(arg + 1) {
+        for at in plan.resolved.input_offset(arg)..plan.resolved.input_offset(arg + 1) {
             let Some(changed) = inputs[at] else { continue };
             let own = changed.byte_range();
             let shared = inputs.iter().enumerate().any(|(other, tensor)| {

@@ -78,7 +78,7 @@ impl Poison {
 impl OpKernelContext<'_> {
     /// That something was written to the tensors of an output.
     pub(super) fn check_written(&self, arg: usize) -> Result<()> {
-        for flat in self.output_offset(arg)..self.output_offset(arg + 1) {
+        for flat in self.resolved.output_offset(arg)..self.resolved.output_offset(arg + 1) {
             let Some(slot) = self.slots[flat].get() else { continue };
             // One that is made of an input began as that.
             if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {

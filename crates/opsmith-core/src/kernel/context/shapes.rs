@@ -31,7 +31,7 @@ impl OpKernelContext<'_> {
     pub fn infer_shapes(&self) -> Result<Vec<Shape>> {
         let signature = self.signature();
         let lists = (0..signature.inputs.len()).map(|arg| {
-            let own = &self.inputs[self.input_offset(arg)..self.input_offset(arg + 1)];
+            let own = &self.inputs[self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1)];
             own.iter().map(|tensor| tensor.as_ref().map(|tensor| Shape::known(tensor.shape()))).collect()
         });
         let mut inference = InferenceContext::new(signature, &self.resolved.attrs, lists.collect())?;
