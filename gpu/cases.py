@@ -30,8 +30,8 @@ class Input:
     """The numbers themselves, where they are not drawn."""
     dtype: str | None = None
     """Where it is not the definition that says it."""
-    framework: bool = False
-    """Whether the CUDA kernel has it in CPU memory."""
+    host: bool = False
+    """Whether the CUDA kernel has it in host memory."""
 
     def base(self, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
         """The memory that the tensor is a view of."""
@@ -217,11 +217,11 @@ def integers(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
 
 
 def moved() -> dict[str, list[Case]]:
-    """Of ops that only move elements, of any dtype, as integers in CPU memory say."""
+    """Of ops that only move elements, of any dtype, as integers in host memory say."""
 
-    def framework(*numbers: Any, dtype: str = "int64") -> Input:
+    def host(*numbers: Any, dtype: str = "int64") -> Input:
         shape = (len(numbers), len(numbers[0])) if isinstance(numbers[0], tuple) else (len(numbers),)
-        return Input(shape, values=numbers, dtype=dtype, framework=True)
+        return Input(shape, values=numbers, dtype=dtype, host=True)
 
     def over(shape: Shape, *parameters: Input, **attrs: Any) -> list[Case]:
         layouts = ("dense", "transposed", "strided")
@@ -229,11 +229,11 @@ def moved() -> dict[str, list[Case]]:
 
     return {
         "Pad": [
-            *over((3, 4), framework((1, 2), (0, 3))),
-            *over((2, 3, 65), framework((0, 0), (1, 0), (5, 7), dtype="int32")),
+            *over((3, 4), host((1, 2), (0, 3))),
+            *over((2, 3, 65), host((0, 0), (1, 0), (5, 7), dtype="int32")),
         ],
-        "Slice": [*over((5, 6), framework(1, 2), framework(3, 4)), *over((4, 3, 65), framework(0, 1, 7), framework(4, 1, 40))],
-        "Reshape": [*over((6, 4), framework(3, 8)), *over((4, 3, 6), framework(-1, 2))],
+        "Slice": [*over((5, 6), host(1, 2), host(3, 4)), *over((4, 3, 65), host(0, 1, 7), host(4, 1, 40))],
+        "Reshape": [*over((6, 4), host(3, 8)), *over((4, 3, 6), host(-1, 2))],
         "Transpose": [*over((33, 65), perm=[1, 0]), *over((4, 5, 6), perm=[2, 0, 1])],
     }
 

@@ -31,7 +31,7 @@ def look() -> str | None:
         return f"the NVIDIA driver does not work here (cuInit gives {status}): look what `nvidia-smi` says"
     count = ctypes.c_int(0)
     if driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or count.value == 0:
-        return "no CUDA device can be seen: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES"
+        return "no card can be seen: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES"
     return None
 
 

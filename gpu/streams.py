@@ -49,7 +49,7 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
 
 
 def drawn(shapes: tuple[tuple[int, ...], ...], seed: int) -> list[torch.Tensor]:
-    """Inputs in CPU memory."""
+    """Inputs in host memory."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=generator) for shape in shapes]
 

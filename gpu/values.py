@@ -226,7 +226,7 @@ def inputs_of(
         base = given.base(getattr(torch, name), generator)
         if exact and base.is_floating_point():
             base = base.double()
-        base = base if given.framework else base.to(place)
+        base = base if given.host else base.to(place)
         if base.is_floating_point():
             base.requires_grad_()
         bases.append(base)

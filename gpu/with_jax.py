@@ -73,10 +73,10 @@ def through_jax(subject: Subject, case: Case, types: dict[str, str]) -> list[tup
 
     cpu = torch.device("cpu")
     _, views = inputs_of(subject, case, types, cpu, exact=False)
-    # JAX has no arrays in CPU memory: what a kernel reads there is given as numbers, and part of the program.
+    # JAX has no arrays in host memory: what a kernel reads there is numbers, and part of the program.
     both = list(zip(views, case.inputs, strict=True))
-    given = [x.tolist() if told.framework else to_jax(x) for x, told in both]
-    floats = [i for i, (x, told) in enumerate(both) if x.is_floating_point() and not told.framework]
+    given = [x.tolist() if told.host else to_jax(x) for x, told in both]
+    floats = [i for i, (x, told) in enumerate(both) if x.is_floating_point() and not told.host]
 
     def call(*wanted: Any) -> Any:
         inputs = list(given)
@@ -109,7 +109,7 @@ def to_jax(x: torch.Tensor) -> Any:
 
 
 def to_torch(x: Any) -> torch.Tensor:
-    """The same numbers for PyTorch, in CPU memory."""
+    """The same numbers for PyTorch, in host memory."""
     import jax.numpy as jnp
 
     if x.dtype == jnp.bfloat16:

@@ -8,7 +8,6 @@ use std::{env, fs, io};
 /// What `opsmith` is made of.
 const CRATES: [&str; 9] = [
     "opsmith",
-    "opsmith-abi",
     "opsmith-body",
     "opsmith-core",
     "opsmith-cuda",
@@ -16,6 +15,7 @@ const CRATES: [&str; 9] = [
     "opsmith-frameworks",
     "opsmith-kernels",
     "opsmith-macros",
+    "opsmith-threads",
 ];
 
 /// What of a crate: its benchmarks are named in its manifest.

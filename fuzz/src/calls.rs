@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use opsmith_abi::{
+use opsmith_core::abi::{
     OPSMITH_INTERNAL, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithServices, OpsmithTensor,
 };
 use opsmith_core::def::{ArgCount, ArgDef, ArgType};

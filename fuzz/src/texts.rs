@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
-use opsmith_abi::OpsmithStr;
 use opsmith_body::Graph;
+use opsmith_core::abi::OpsmithStr;
 use opsmith_core::attr::{AttrBase, AttrType};
 use opsmith_core::def::AttrDef;
 use opsmith_core::shape::{Constraint, Dim, Relation};

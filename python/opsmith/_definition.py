@@ -102,7 +102,7 @@ class Op:
     cuda: bool = False
     """Whether there is a CUDA kernel."""
     host_inputs: frozenset[int] = frozenset()
-    """The positions of the inputs that CUDA kernels read in CPU memory."""
+    """The positions of the inputs that CUDA kernels read in host memory."""
     not_in_onnx: str | None = None
     """Why ONNX Runtime cannot have the op, where it cannot."""
 
@@ -113,7 +113,8 @@ class Op:
 
     def dtype_of_empty(self, arg: Arg, value: Any) -> str | None:
         """The dtype of a list without elements, which says nothing of it, where nothing else decides it: the
-        default, or one that is allowed where those that frameworks give it are not. `None` for any other value."""
+        default, or one that is allowed where those that frameworks give it are not. `None` for any other
+        value."""
         is_empty = isinstance(value, list | tuple) and not value
         attr = next((attr for attr in self.attrs if attr.name == arg.type_attr), None)
         if not is_empty or attr is None:

@@ -31,7 +31,8 @@ ADAPTERS = {
 - where the framework wants to open a library's file before anybody else does, `open_first(path)`;
 - where more classes of tensors may turn up, `serve_more(serve)`, which calls `serve(classes)` when they do;
 - where the framework looks into functions, `mark(function)`, which tells it not to;
-- where arguments that do not fit are errors of the framework's own, `framework_error(error)`, which gives that.
+- where arguments that do not fit are errors of the framework's own, `framework_error(error)`, which gives
+  that.
 
 Arrays of Dask and xarray are made of NumPy's: they need no file of a library.
 

@@ -1,11 +1,9 @@
 """Random calls of all ops, computed by all frameworks and by the engine, and compared bit by bit.
 
-`opsmith.testing` makes the calls from the definitions, and shrinks one that fails. Each framework has a process
-of its own, which
-goes on where it died, and each call is NumPy's too: with the outputs of another framework, its gradients of
-first order with those
-that the engine makes. `graphs` are random graphs, fused and not, and `bodies` random bodies, built just in
-time.
+`opsmith.testing` makes the calls from the definitions, and shrinks one that fails. Each framework has a
+process of its own, which goes on where it died, and each call is NumPy's too: with the outputs of another
+framework, its gradients of first order with those that the engine makes. `graphs` are random graphs, fused
+and not, and `bodies` random bodies, built just in time.
 
     python tests/differ/differ.py --minutes 5 --seed 1 [FRAMEWORK...]
     python tests/differ/differ.py --replay tests/differ/CASE.json
@@ -64,7 +62,7 @@ SILENCE = 600.0
 """So many seconds a framework may say nothing."""
 
 sys.path.insert(0, str(HERE))
-from frameworks import FRAMEWORKS, Services, flat, is_close, is_float, laid_out, mapped, weights  # noqa: E402
+from frameworks import FRAMEWORKS, Framework, flat, is_close, is_float, laid_out, mapped, weights  # noqa: E402
 
 
 def loaded(name: str) -> Any:
@@ -102,7 +100,7 @@ class Comparison:
 
     def __init__(self, name: str, library: Any, op: Op, counts: Counter[str]) -> None:
         self.name, self.op, self.counts = name, op, counts
-        self.framework: Services = framework(name)
+        self.framework: Framework = framework(name)
         self.function = getattr(library, op.snake_name)
         self.native = library._opsmith_loaded.native.op(op.index)
         self.found = ""
@@ -168,14 +166,14 @@ class Comparison:
         return None if found is None else f"gradient: {found}"
 
 
-_hosts: dict[str, Services] = {}
+_frameworks: dict[str, Framework] = {}
 
 
-def framework(name: str) -> Services:
+def framework(name: str) -> Framework:
     """The caller of this name, started once."""
-    if name not in _hosts:
-        _hosts[name] = FRAMEWORKS[name]()
-    return _hosts[name]
+    if name not in _frameworks:
+        _frameworks[name] = FRAMEWORKS[name]()
+    return _frameworks[name]
 
 
 def kept(case: dict[str, Any]) -> Path:
@@ -339,7 +337,9 @@ def main() -> int:
         return found is not None
     if options.only:
         return run(options.only, options.minutes * 60, options.seed) > 0
-    wrong = all_frameworks(options.frameworks or [*FRAMEWORKS, "graphs", "bodies"], options.minutes, options.seed)
+    wrong = all_frameworks(
+        options.frameworks or [*FRAMEWORKS, "graphs", "bodies"], options.minutes, options.seed
+    )
     print(f"{wrong} processes with something wrong")
     return wrong > 0
 

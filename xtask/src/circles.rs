@@ -14,33 +14,35 @@ const KNOWN: &str = "xtask/circles.txt";
 /// The path of a module or an item within its crate.
 type Name = Vec<String>;
 
+/// Which modules of a folder each one needs, and what imports say so.
+type Needs<'a> = BTreeMap<&'a str, BTreeMap<String, BTreeSet<String>>>;
+
 /// Fails for a circle that is not known, and for a known one that is no more.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     let text =
         fs::read_to_string(workspace.root.join(KNOWN)).with_context(|| format!("could not read {KNOWN}"))?;
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let known: BTreeSet<String> = lines.map(str::to_owned).collect();
-    let mut found = BTreeSet::new();
-    let crates = workspace.root.join("crates");
-    let mut folders = vec![workspace.root.join("xtask")];
-    for entry in fs::read_dir(&crates).with_context(|| format!("could not list {}", crates.display()))? {
-        folders.push(entry?.path());
-    }
+    let (mut found, mut globs) = (BTreeMap::new(), Vec::new());
+    let mut folders = workspace.crate_folders()?;
+    folders.push(workspace.root.join("xtask"));
     for folder in folders {
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut modules = BTreeMap::new();
         if folder.join("src").is_dir() {
             read(&folder.join("src"), &[], &mut modules)?;
         }
-        found.extend(circles(&modules).into_iter().map(|circle| format!("{name}{circle}")));
+        globs.extend(modules.iter().filter(|(module, text)| has_glob(module, text, &modules)).map(|(module, _)| {
+            let module = module.join("::");
+            format!("{name}: {module} imports by glob of its own crate\n  → name what it needs, so that circles can be seen")
+        }));
+        found.extend(circles(&modules).into_iter().map(|(circle, why)| (format!("{name}{circle}"), why)));
     }
-    let mut faults: Vec<String> = found
-        .difference(&known)
-        .map(|circle| {
-            format!("a circle of imports: {circle}\n  → move what both need into a module below both")
-        })
-        .collect();
-    faults.extend(known.difference(&found).map(|circle| {
+    let mut faults = globs;
+    faults.extend(found.iter().filter(|(circle, _)| !known.contains(*circle)).map(|(circle, why)| {
+        format!("a circle of imports: {circle}\n  → move what both need into a module below both\n{why}")
+    }));
+    faults.extend(known.iter().filter(|circle| !found.contains_key(*circle)).map(|circle| {
         format!("no circle as {KNOWN} has it: {circle}\n  → remove the line, or its modules that are cut off")
     }));
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
@@ -77,22 +79,30 @@ fn code(text: &str) -> String {
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// The circles of a crate's modules: of each folder where they are, and what is in them.
-fn circles(modules: &BTreeMap<Name, String>) -> Vec<String> {
+/// Whether a module imports all of another one of its crate. All variants of an enum it may.
+fn has_glob(name: &[String], text: &str, modules: &BTreeMap<Name, String>) -> bool {
+    let globs = exports(name, text).into_iter().filter(|path| path.last().is_some_and(|last| last == "*"));
+    globs.map(|path| path[..path.len() - 1].to_vec()).any(|path| modules.contains_key(&path))
+}
+
+/// The circles of a crate's modules: of each folder where they are, and what is in them; and what imports make them.
+fn circles(modules: &BTreeMap<Name, String>) -> Vec<(String, String)> {
     let given: BTreeMap<&Name, Vec<Name>> =
         modules.iter().map(|(name, text)| (name, exports(name, text))).collect();
-    let mut needs: BTreeMap<&[String], BTreeMap<&str, BTreeSet<String>>> = BTreeMap::new();
+    let mut needs: BTreeMap<&[String], Needs> = BTreeMap::new();
     for (name, text) in modules {
         for path in paths(name, text) {
-            let target = resolve(path, modules, &given);
+            let target = resolve(path.clone(), modules, &given);
             let shared = name.iter().zip(&target).take_while(|(a, b)| a == b).count();
             if shared < name.len() && shared < target.len() {
                 let of_folder = needs.entry(&name[..shared]).or_default();
-                of_folder.entry(&name[shared]).or_default().insert(target[shared].clone());
+                let whys =
+                    of_folder.entry(&name[shared]).or_default().entry(target[shared].clone()).or_default();
+                whys.insert(format!("{} → {}", name.join("::"), path.join("::")));
             }
         }
     }
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     for (folder, needs) in needs {
         let reached: BTreeMap<&str, BTreeSet<&str>> =
             needs.keys().map(|&module| (module, reached(module, &needs))).collect();
@@ -101,7 +111,12 @@ fn circles(modules: &BTreeMap<Name, String>) -> Vec<String> {
             let circle: Vec<&str> = others.iter().copied().filter(back).collect();
             if circle.len() > 1 {
                 let folder: String = folder.iter().map(|name| format!("/{name}")).collect();
-                found.insert(format!("{folder}: {}", circle.join(" ")));
+                let among = |module: &&str| needs.get(*module).into_iter().flatten();
+                let inside =
+                    circle.iter().flat_map(among).filter(|(other, _)| circle.contains(&other.as_str()));
+                let whys: Vec<String> =
+                    inside.flat_map(|(_, whys)| whys).map(|why| format!("    {why}")).collect();
+                found.insert(format!("{folder}: {}", circle.join(" ")), whys.join("\n"));
             }
         }
     }
@@ -109,8 +124,8 @@ fn circles(modules: &BTreeMap<Name, String>) -> Vec<String> {
 }
 
 /// The modules that one needs, by way of others too.
-fn reached<'a>(module: &str, needs: &'a BTreeMap<&str, BTreeSet<String>>) -> BTreeSet<&'a str> {
-    let of = |module: &str| needs.get(module).into_iter().flatten().map(String::as_str);
+fn reached<'a>(module: &str, needs: &'a Needs) -> BTreeSet<&'a str> {
+    let of = |module: &str| needs.get(module).into_iter().flatten().map(|(other, _)| other.as_str());
     let (mut seen, mut open) = (BTreeSet::new(), of(module).collect::<Vec<_>>());
     while let Some(next) = open.pop() {
         if seen.insert(next) {
@@ -138,14 +153,14 @@ fn resolve(mut path: Name, modules: &BTreeMap<Name, String>, given: &BTreeMap<&N
     path
 }
 
-/// What a module exports of others.
+/// What a module imports of others: its children may name that as its own, and everyone what is exported.
 fn exports(name: &[String], text: &str) -> Vec<Name> {
-    let statements = text.split("pub").skip(1).filter_map(|rest| {
-        let rest = rest.strip_prefix("(crate)").or_else(|| rest.strip_prefix("(super)")).unwrap_or(rest);
-        rest.strip_prefix(" use ")?.split(';').next()
-    });
     let mut found = Vec::new();
-    for statement in statements {
+    for (at, _) in text.match_indices("use ") {
+        if text[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_') {
+            continue;
+        }
+        let statement = text[at + "use ".len()..].split(';').next().unwrap_or_default();
         let is_absolute = ["crate::", "super::", "self::"].iter().any(|start| statement.starts_with(start));
         let statement = if is_absolute { statement.to_owned() } else { format!("self::{statement}") };
         found.extend(paths(name, &statement));
@@ -190,6 +205,11 @@ fn tree(before: &[String], rest: &mut &str, found: &mut Vec<Name>) {
             *rest = rest.strip_prefix('}').unwrap_or(rest);
             return;
         }
+        if let Some(after) = rest.strip_prefix('*') {
+            *rest = after;
+            path.push("*".to_owned());
+            break;
+        }
         let end = rest.find(|next: char| !next.is_alphanumeric() && next != '_').unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         *rest = after;
@@ -216,7 +236,8 @@ mod tests {
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
         let name = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
-        circles(&files.iter().map(|(path, text)| (name(path), code(text))).collect())
+        let modules = files.iter().map(|(path, text)| (name(path), code(text))).collect();
+        circles(&modules).into_iter().map(|(circle, _)| circle).collect()
     }
 
     #[test]
@@ -241,6 +262,24 @@ mod tests {
     fn what_the_root_exports_is_where_it_is_made() {
         let files = [("", "pub use a::{A, A2 as Other};"), ("a", "use crate::b;"), ("b", "use crate::A;")];
         assert_eq!(found(&files), [": a b"]);
+    }
+
+    #[test]
+    fn what_a_parent_imports_its_children_may_name() {
+        let files = [("a", "use crate::c::C;"), ("a/b", "use super::C;"), ("c", "use crate::a::b::B;")];
+        assert_eq!(found(&files), [": a c"]);
+        let files = [("", "use c::C;"), ("a", "use crate::C;"), ("c", "use crate::a;")];
+        assert_eq!(found(&files), [": a c"]);
+    }
+
+    #[test]
+    fn globs_of_the_own_crate_are_seen() {
+        let name = |path: &str| path.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect();
+        let modules: BTreeMap<Name, String> =
+            ["", "a", "a/b", "c"].map(|path| (name(path), String::new())).into();
+        let has = |text: &str| has_glob(&["a".to_owned()], text, &modules);
+        assert!(has("use super::*;") && has("pub use crate::c::{*};") && has("pub use b::*;"));
+        assert!(!has("use std::arch::*; use super::DType::{self, *}; use other::prelude::*;"));
     }
 
     #[test]

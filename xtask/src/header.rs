@@ -1,4 +1,4 @@
-//! `cargo xtask header`: the C header of the library ABI, generated from `opsmith-abi`.
+//! `cargo xtask header`: the C header of the library ABI, generated from the module `abi` of `opsmith-core`.
 
 use anyhow::Result;
 

@@ -51,7 +51,7 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [owned(&["torch", "2.10.0"]), owned(&["numpy", "2"])];
         let text = table(&["framework", "version"], &rows);
-        assert_eq!(text, "framework   version\n─────  ───────\ntorch  2.10.0\nnumpy  2");
+        assert_eq!(text, "framework  version\n─────────  ───────\ntorch      2.10.0\nnumpy      2");
     }
 
     #[test]

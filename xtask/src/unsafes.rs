@@ -22,13 +22,10 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         let (name, ceiling) = parts.with_context(|| format!("{CEILINGS}: no crate and number: {line}"))?;
         ceilings.insert(name.to_owned(), ceiling);
     }
-    let crates = workspace.root.join("crates");
     let mut faults = Vec::new();
-    for entry in fs::read_dir(&crates).with_context(|| format!("could not list {}", crates.display()))? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let (found, ceiling) =
-            (in_folder(&entry.path().join("src"))?, ceilings.get(&name).copied().unwrap_or(0));
+    for folder in workspace.crate_folders()? {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (found, ceiling) = (in_folder(&folder.join("src"))?, ceilings.get(&name).copied().unwrap_or(0));
         if found > ceiling {
             faults.push(format!(
                 "{name} says `unsafe` {found} times in its sources, and {ceiling} are allowed"

@@ -1,6 +1,7 @@
 //! Where things lie: the repository, Cargo's target directory, and the crates of operators.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -60,6 +61,18 @@ impl Workspace {
             published: published(&metadata),
             crates: crates(&metadata),
         })
+    }
+
+    /// The folders of our crates: those in `crates`, and the libraries of tests.
+    pub(crate) fn crate_folders(&self) -> Result<Vec<PathBuf>> {
+        let mut folders = Vec::new();
+        for parent in ["crates", "tests/libraries"] {
+            let entries = fs::read_dir(self.root.join(parent));
+            for entry in entries.with_context(|| format!("could not list {parent}"))? {
+                folders.push(entry?.path());
+            }
+        }
+        Ok(folders)
     }
 
     /// A Cargo command in the repository's root.

@@ -89,3 +89,25 @@ impl Element for bf16 {
         Self::from_bits((if is_nan { quiet_nan } else { rounded }) as u16)
     }
 }
+
+/// What an argument of a body is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Floats.
+    Number,
+    /// Positions along an axis, int64.
+    Index,
+    /// Truth values, bool.
+    Mask,
+}
+
+impl Kind {
+    /// The dtype in the definition language, where numbers are of `T`.
+    pub fn dtype(self) -> &'static str {
+        match self {
+            Self::Number => "T",
+            Self::Index => "int64",
+            Self::Mask => "bool",
+        }
+    }
+}

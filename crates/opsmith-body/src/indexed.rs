@@ -8,28 +8,6 @@ use crate::expr::{
 };
 use crate::scalar::{Mask, Scalar};
 
-/// What an argument of a body is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Floats.
-    Number,
-    /// Positions along an axis, int64.
-    Index,
-    /// Truth values, bool.
-    Mask,
-}
-
-impl Kind {
-    /// The dtype in the definition language, where numbers are of `T`.
-    pub fn dtype(self) -> &'static str {
-        match self {
-            Self::Number => "T",
-            Self::Index => "int64",
-            Self::Mask => "bool",
-        }
-    }
-}
-
 /// A number that lies on axes: there is one for each of their positions.
 ///
 /// What an operation gives lies on the axes of all its operands, what a fold gives on those of its operand but one. So the

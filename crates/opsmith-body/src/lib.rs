@@ -53,7 +53,7 @@ mod scalar;
 pub use axes::{Axes, Axis};
 pub use body::{BLOCK, Block, Body, block, map, map_at};
 pub use dual::Dual;
-pub use element::Element;
+pub use element::{Element, Kind};
 pub use expr::{
     Binary, Compare, CudaType, Expr, Fold, Graph, Id, Interpreted, Listing, MaskExpr, Nest, Nests, Node,
     Online, PART, Part, Place, Product, Products, Step, Sum, Temporary, Tile, Unary, across, add_part,
@@ -61,7 +61,7 @@ pub use expr::{
 };
 pub use float::{F32, F64, Float};
 pub use indexed::{
-    Index, IndexExpr, Indexed, IndexedMask, Kind, MOST_SMALLEST, trace_over, trace_pairs, trace_sized,
+    Index, IndexExpr, Indexed, IndexedMask, MOST_SMALLEST, trace_over, trace_pairs, trace_sized,
 };
 pub use isa::{Avx2, Avx512, Isa, Kernel, Level, Plain, dispatch, dispatch_at};
 pub use rows::{Each, Rows, Traced, trace_rows};

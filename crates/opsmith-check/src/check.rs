@@ -42,7 +42,7 @@ pub struct Options {
     pub relative: Option<f64>,
     /// The same in absolute terms.
     pub absolute: Option<f64>,
-    /// How long a call may take; on a CUDA device, where its kernel may have to be compiled first, two minutes at least.
+    /// How long a call may take; on a card, where its kernel may have to be compiled first, two minutes at least.
     pub limit: Duration,
     /// How long a property may be checked: after that no more cases are tried.
     pub budget: Duration,
@@ -388,7 +388,7 @@ mod tests {
                 "initialization error",
             ),
             ("cuInit: error 999, error 999", "error 999"),
-            ("there is no CUDA device 0: the driver has 0", "there is no CUDA device 0"),
+            ("there is no card 0: the driver has 0", "there is no card 0"),
             (
                 "the process that opened a device crashed by signal 11 (SIGSEGV: it read)",
                 "the process that opened a device crashed by signal 11",

@@ -1,4 +1,4 @@
-//! The CUDA kernels of a library, as calls would launch them, found without a CUDA device.
+//! The CUDA kernels of a library, as calls would launch them, found without a card.
 //!
 //! For each CUDA kernel of each op calls are generated as checks generate theirs, of tensors that nobody reads: so they may be as
 //! large as only cards' are, and lie farther apart than 32 bits count.
@@ -29,8 +29,8 @@ use crate::wire::{Answer, Launched, Named, Outline, Placed, Request};
 /// As many rounds of calls are generated for each kernel of an op, in each calls for each of [`Size::ALL`].
 const ROUNDS: usize = 12;
 /// The most elements of a tensor in host memory.
-const MOST_IN_MAIN_MEMORY: usize = 1 << 16;
-/// The most bytes of a tensor on a CUDA device.
+const MOST_IN_HOST_MEMORY: usize = 1 << 16;
+/// The most bytes of a tensor on a card.
 const MOST_BYTES: usize = 1 << 45;
 /// What strides of a tensor are whose elements lie farther apart than 32 bits count.
 const FAR: isize = 1 << 31;
@@ -280,7 +280,7 @@ fn takes_wide_indices(tensor: &Placed) -> bool {
 }
 
 fn host(values: Values, dtype: DType, shape: &[usize], at: usize) -> Option<Placed> {
-    checked_num_elements(shape).filter(|elements| *elements <= MOST_IN_MAIN_MEMORY)?;
+    checked_num_elements(shape).filter(|elements| *elements <= MOST_IN_HOST_MEMORY)?;
     let laid = Layout::Dense.lay_out(&values.tensor(dtype, shape, at));
     Some(Placed { host: Some(laid), ..Placed::default() })
 }

@@ -131,20 +131,20 @@ pub(crate) fn is_panic(refusal: &Refusal) -> bool {
     Code::from_i32(refusal.code) == Code::Internal
 }
 
-/// So long a call on a CUDA device may take at least: the first one waits for the driver, the first of each kernel for its compiler.
+/// So long a call on a card may take at least: the first one waits for the driver, the first of each kernel for its compiler.
 const ON_DEVICE: Duration = Duration::from_secs(120);
 
 /// The processes that calls are made in.
 pub(crate) struct Lab<'a> {
     main: Process<'a>,
-    /// One of its own for calls on a CUDA device.
+    /// One of its own for calls on a card.
     device: Process<'a>,
     /// Processes whose kernels use 1, 2 and 16 threads.
     pub(crate) threaded: [(usize, Process<'a>); 3],
 }
 
 impl<'a> Lab<'a> {
-    /// Processes for a library, none of which runs yet. A call takes at most `limit`, on a CUDA device [`ON_DEVICE`] if
+    /// Processes for a library, none of which runs yet. A call takes at most `limit`, on a card [`ON_DEVICE`] if
     /// that is more.
     pub(crate) fn new(start: &'a Start<'a>, source: &LibrarySource, limit: Duration) -> Lab<'a> {
         let process = |threads| Process::new(start, source.clone(), threads, limit);
@@ -176,7 +176,7 @@ impl<'a> Lab<'a> {
         ask_one(&mut self.main, call)
     }
 
-    /// Whether there is a CUDA device; `Err` says in words why there is none.
+    /// Whether there is a card; `Err` says in words why there is none.
     pub(crate) fn has_device(&mut self) -> Result<Result<(), String>, Error> {
         match self.device.ask(vec![Request::Device])? {
             Ok(answers) => match answers.into_iter().next() {
@@ -187,7 +187,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Makes a call on a CUDA device.
+    /// Makes a call on a card.
     pub(crate) fn on_device(&mut self, call: Call, in_host_memory: Vec<bool>) -> Result<Outcome, Error> {
         let outcome = ask_for(&mut self.device, Request::OnDevice { call, in_host_memory })?;
         // A kernel that went wrong leaves the device of no use to its process.

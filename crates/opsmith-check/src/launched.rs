@@ -1,4 +1,4 @@
-//! What a call would launch on a CUDA device, found out without one: its tensors have addresses and no memory, and the library gives each
+//! What a call would launch on a card, found out without one: its tensors have addresses and no memory, and the library gives each
 //! launch to its caller.
 
 use std::collections::HashSet;
@@ -9,8 +9,8 @@ use opsmith_core::{AttrValue, DType, Device, DeviceKind, Error, Result, TensorVi
 use opsmith_cuda::Launch;
 use opsmith_runtime::{CallInputs, Library, OutputMemory};
 
+use crate::memory::Input;
 use crate::wire::{Launched, Outline, Placed, SourceText, read_dtype};
-use crate::worker::Input;
 
 /// The device that tensors are said to be on.
 const CARD: Device = Device { kind: DeviceKind::Cuda, index: 0 };
@@ -41,7 +41,7 @@ impl Tensor {
             Tensor::Host(input) => input.view(),
             Tensor::OnDevice { address, dtype, placed } => {
                 let data = ptr::without_provenance(*address);
-                // SAFETY: it is said to be on a CUDA device, and no driver gets it: nobody reads an element.
+                // SAFETY: it is said to be on a card, and no driver gets it: nobody reads an element.
                 unsafe { TensorView::from_raw_parts(data, *dtype, CARD, &placed.shape, &placed.strides) }
             }
         }

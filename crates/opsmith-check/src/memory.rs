@@ -2,7 +2,10 @@
 
 use std::ptr::NonNull;
 
-use opsmith_core::{Error, Result};
+use opsmith_core::tensor::StrRef;
+use opsmith_core::{DType, Device, Error, Result, TensorView};
+
+use crate::wire::{Laid, read_dtype};
 
 /// What lies between a buffer and the page behind it, to see whether it was written.
 const CANARY: u8 = 0xC5;
@@ -89,6 +92,38 @@ impl Drop for Guarded {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and is given back once. That it fails can only mean that it is gone.
         unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+    }
+}
+
+/// A tensor of a call, in memory that is guarded.
+pub(crate) struct Input {
+    pub(crate) memory: Guarded,
+    _strings: Vec<Vec<u8>>,
+    dtype: DType,
+    pub(crate) laid: Laid,
+}
+
+impl Input {
+    pub(crate) fn new(mut laid: Laid) -> Result<Input> {
+        let dtype = read_dtype(&laid.dtype)?;
+        let strings = std::mem::take(&mut laid.strings);
+        let refs = strings.iter().map(|text| StrRef { data: text.as_ptr(), len: text.len() });
+        let refs: Vec<StrRef> = refs.collect();
+        let align = dtype.size().min(size_of::<u64>());
+        let len = if refs.is_empty() { laid.buffer.len() } else { size_of_val(&*refs) };
+        let memory = Guarded::new(len, align, laid.unaligned && refs.is_empty())?;
+        let from = if refs.is_empty() { laid.buffer.as_ptr() } else { refs.as_ptr().cast() };
+        // SAFETY: the new memory has `len` bytes, as many as are at `from`.
+        unsafe { std::ptr::copy_nonoverlapping(from, memory.as_ptr(), len) };
+        Ok(Input { memory, _strings: strings, dtype, laid })
+    }
+
+    pub(crate) fn view(&self) -> TensorView<'_> {
+        let first = self.memory.as_ptr().wrapping_add(self.laid.offset * self.dtype.size());
+        // SAFETY: the buffer holds every element that the strides reach: whoever laid it out made it so.
+        unsafe {
+            TensorView::from_raw_parts(first, self.dtype, Device::CPU, &self.laid.shape, &self.laid.strides)
+        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! Calls on a CUDA device, to be compared with those on the CPU.
+//! Calls on a card, to be compared with those on the CPU.
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::{AttrValue, Device, Result};
-use opsmith_runtime::{Arg, CudaDevice, Library, Tensor};
+use opsmith_runtime::{Arg, Card, Library, Tensor};
 
 use crate::wire::{Call, Given, Laid, Output, read_dtype};
 
@@ -12,9 +12,9 @@ const DEVICE: Device = Device::cuda(0);
 /// Opens the device.
 ///
 /// # Errors
-/// As [`CudaDevice::open`].
+/// As [`Card::open`].
 pub(crate) fn open() -> Result<()> {
-    CudaDevice::open(DEVICE.index).map(drop)
+    Card::open(DEVICE.index).map(drop)
 }
 
 /// The tensor that lies dense in its buffer.

@@ -17,15 +17,15 @@ pub(crate) enum Request {
     Infer { op: usize, request: String },
     /// A call.
     Call(Call),
-    /// What a call would launch on a CUDA device.
+    /// What a call would launch on a card.
     Launches(Outline),
-    /// Whether there is a CUDA device.
+    /// Whether there is a card.
     Device,
-    /// A call on a CUDA device, but for the inputs that stay in host memory.
+    /// A call on a card, but for the inputs that stay in host memory.
     OnDevice { call: Call, in_host_memory: Vec<bool> },
 }
 
-/// A call of an op on a CUDA device, of which nobody reads or computes an element.
+/// A call of an op on a card, of which nobody reads or computes an element.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Outline {
     pub(crate) op: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Outline {
     pub(crate) wanted: u64,
 }
 
-/// A tensor as it would lie on a CUDA device.
+/// A tensor as it would lie on a card.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Placed {
     pub(crate) dtype: String,

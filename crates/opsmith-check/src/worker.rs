@@ -7,14 +7,14 @@ use std::os::fd::FromRawFd;
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::tensor::StrRef;
-use opsmith_core::{AttrValue, Code, DType, Device, Error, Result, TensorView};
+use opsmith_core::{AttrValue, Code, DType, Error, Result, TensorView};
 use opsmith_runtime::{CallInputs, Library, OutputMemory};
 
 use crate::launched;
-use crate::memory::Guarded;
+use crate::memory::{Guarded, Input};
 use crate::on_device;
 use crate::source::LibrarySource;
-use crate::wire::{Answer, Call, Given, Laid, Refusal, Request, read_dtype, receive, send};
+use crate::wire::{Answer, Call, Given, Refusal, Request, receive, send};
 
 /// What an output of the engine is aligned to.
 const ALIGNMENT: usize = 64;
@@ -73,38 +73,6 @@ fn answer(library: &mut Option<Library>, known: &mut HashSet<u128>, request: Req
             on_device::run(&opened(library)?, call, &in_host_memory).map(Answer::Given)
         }
         Request::Launches(call) => launched::run(&opened(library)?, call, known).map(Answer::Launched),
-    }
-}
-
-/// A tensor of a call, in memory that is guarded.
-pub(crate) struct Input {
-    memory: Guarded,
-    _strings: Vec<Vec<u8>>,
-    dtype: DType,
-    laid: Laid,
-}
-
-impl Input {
-    pub(crate) fn new(mut laid: Laid) -> Result<Input> {
-        let dtype = read_dtype(&laid.dtype)?;
-        let strings = std::mem::take(&mut laid.strings);
-        let refs = strings.iter().map(|text| StrRef { data: text.as_ptr(), len: text.len() });
-        let refs: Vec<StrRef> = refs.collect();
-        let align = dtype.size().min(size_of::<u64>());
-        let len = if refs.is_empty() { laid.buffer.len() } else { size_of_val(&*refs) };
-        let memory = Guarded::new(len, align, laid.unaligned && refs.is_empty())?;
-        let from = if refs.is_empty() { laid.buffer.as_ptr() } else { refs.as_ptr().cast() };
-        // SAFETY: the new memory has `len` bytes, as many as are at `from`.
-        unsafe { std::ptr::copy_nonoverlapping(from, memory.as_ptr(), len) };
-        Ok(Input { memory, _strings: strings, dtype, laid })
-    }
-
-    pub(crate) fn view(&self) -> TensorView<'_> {
-        let first = self.memory.as_ptr().wrapping_add(self.laid.offset * self.dtype.size());
-        // SAFETY: the buffer holds every element that the strides reach: whoever laid it out made it so.
-        unsafe {
-            TensorView::from_raw_parts(first, self.dtype, Device::CPU, &self.laid.shape, &self.laid.strides)
-        }
     }
 }
 

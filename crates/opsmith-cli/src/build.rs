@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::cargo::{self, locate};
 use crate::kernels::{self, Made};
 use crate::source::{Source, read_apart};
-use crate::text::{FAINT, STRONG, print, styled, wrapped};
+use crate::text::{FAINT, STRONG, human_size, print, styled, wrapped};
 
 /// Build the library of a crate of operators, and say where it is and what is in it
 ///
@@ -58,7 +58,7 @@ pub(crate) struct Options {
 
 /// Settings of Cargo's profile `release` for an author's crate, which Opsmith's own workspace and the Python package have too:
 /// what macros and libraries both need is compiled once, macros and all that no kernel is made of soon.
-const RELEASE: [&str; 19] = [
+const RELEASE: [&str; 20] = [
     "codegen-units=4",
     "lto=\"off\"",
     "build-override.codegen-units=4",
@@ -70,6 +70,7 @@ const RELEASE: [&str; 19] = [
     "package.opsmith-files.opt-level=\"s\"",
     "package.opsmith-frameworks.opt-level=\"s\"",
     "package.opsmith-macros.opt-level=0",
+    "package.opsmith-threads.opt-level=\"s\"",
     "package.paste.opt-level=0",
     "package.proc-macro2.opt-level=0",
     "package.pulp.opt-level=\"s\"",
@@ -81,7 +82,7 @@ const RELEASE: [&str; 19] = [
 ];
 
 /// Those of `dist`, optimised as a whole.
-const DIST: [&str; 9] = [
+const DIST: [&str; 10] = [
     "inherits=\"release\"",
     "codegen-units=1",
     "lto=\"fat\"",
@@ -89,6 +90,7 @@ const DIST: [&str; 9] = [
     "package.opsmith-cuda.opt-level=\"z\"",
     "package.opsmith-files.opt-level=\"z\"",
     "package.opsmith-frameworks.opt-level=\"z\"",
+    "package.opsmith-threads.opt-level=\"z\"",
     "package.rayon-core.opt-level=\"s\"",
     "package.serde_json.opt-level=\"s\"",
 ];
@@ -213,12 +215,4 @@ fn as_json(libraries: &[Source], kernels: &[Made]) -> Result<String> {
     };
     let list = libraries.iter().enumerate().map(one).collect::<Result<Value>>()?;
     Ok(format!("{list:#}\n"))
-}
-
-/// `512 kB`, `1.3 MB`.
-pub(crate) fn human_size(bytes: u64) -> String {
-    match bytes as f64 / 1000.0 {
-        kilobytes if kilobytes < 999.5 => format!("{kilobytes:.0} kB"),
-        kilobytes => format!("{:.1} MB", kilobytes / 1000.0),
-    }
 }

@@ -18,7 +18,7 @@ use opsmith_cuda::{Architecture, Nvrtc, Target, ahead};
 use serde_json::{Value, json};
 
 use crate::check::starter;
-use crate::text::{print_error, progress, wrapped};
+use crate::text::{human_size, print_error, progress, wrapped};
 
 /// So long one call may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -198,7 +198,7 @@ impl Made {
     pub(crate) fn text(&self) -> String {
         let Made { architectures, found, bytes, .. } = self;
         let number = found.kernels.len();
-        let size = crate::build::human_size(*bytes as u64);
+        let size = human_size(*bytes as u64);
         let mut text = wrapped(
             &format!(
                 "{number} CUDA kernels of {} ops for {}, {size}",

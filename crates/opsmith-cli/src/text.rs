@@ -62,3 +62,11 @@ pub(crate) fn progress() -> ProgressBar {
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
 }
+
+/// `512 kB`, `1.3 MB`.
+pub(crate) fn human_size(bytes: u64) -> String {
+    match bytes as f64 / 1000.0 {
+        kilobytes if kilobytes < 999.5 => format!("{kilobytes:.0} kB"),
+        kilobytes => format!("{:.1} MB", kilobytes / 1000.0),
+    }
+}

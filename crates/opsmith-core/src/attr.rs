@@ -1,6 +1,7 @@
 //! Attribute values: the arguments of an op that are not tensors.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::{DType, Result, ensure, memory};
@@ -85,7 +86,7 @@ pub fn text(bytes: &[u8]) -> Result<Arc<str>> {
 pub type PartialShape = Option<Vec<Option<u64>>>;
 
 /// A constant tensor in an attribute, row-major.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct TensorValue {
     /// The type of the elements.
     pub dtype: DType,
@@ -190,6 +191,28 @@ impl PartialEq for AttrValue {
 }
 
 impl Eq for AttrValue {}
+
+impl Hash for AttrValue {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.attr_type().hash(state);
+        match self {
+            AttrValue::String(text) => text.hash(state),
+            AttrValue::Int(n) => n.hash(state),
+            AttrValue::Float(x) => x.to_bits().hash(state),
+            AttrValue::Bool(truth) => truth.hash(state),
+            AttrValue::Type(dtype) => dtype.hash(state),
+            AttrValue::Shape(shape) => shape.hash(state),
+            AttrValue::Tensor(value) => value.hash(state),
+            AttrValue::Strings(list) => list.hash(state),
+            AttrValue::Ints(list) => list.hash(state),
+            AttrValue::Floats(list) => list.iter().for_each(|x| x.to_bits().hash(state)),
+            AttrValue::Bools(list) => list.hash(state),
+            AttrValue::Types(list) => list.hash(state),
+            AttrValue::Shapes(list) => list.hash(state),
+            AttrValue::Tensors(list) => list.hash(state),
+        }
+    }
+}
 
 macro_rules! from_rust {
     ($($rust:ty, $value:ident => $attr:expr;)*) => {

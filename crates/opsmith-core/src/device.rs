@@ -9,9 +9,9 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum DeviceKind {
-    /// Main memory.
+    /// The CPU, whose memory is host memory.
     Cpu = 1,
-    /// An NVIDIA GPU.
+    /// A card: an NVIDIA GPU.
     Cuda = 2,
 }
 
@@ -34,10 +34,10 @@ pub struct Device {
 }
 
 impl Device {
-    /// Main memory.
+    /// The CPU, whose memory is host memory.
     pub const CPU: Device = Device { kind: DeviceKind::Cpu, index: 0 };
 
-    /// The CUDA device of this number, from 0.
+    /// The card of this number, from 0.
     pub const fn cuda(index: i32) -> Device {
         Device { kind: DeviceKind::Cuda, index }
     }

@@ -105,6 +105,8 @@ struct Fields {
     /// Where the op was: a file, a node. With the colons that follow.
     context: String,
     op: Option<Box<str>>,
+    /// The op that called that one, where the context has it.
+    caller: Option<Box<str>>,
     argument: Option<Box<str>>,
     text: Cow<'static, str>,
 }
@@ -141,7 +143,8 @@ constructors! {
 impl Error {
     /// An error of any code. The text names the argument, and not the op.
     pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Error {
-        Error(Box::new(Fields { code, context: String::new(), op: None, argument: None, text: text.into() }))
+        let context = String::new();
+        Error(Box::new(Fields { code, context, op: None, caller: None, argument: None, text: text.into() }))
     }
 
     /// What `bail!` makes: out of the way of what succeeds, and once for all that fail.
@@ -198,8 +201,12 @@ impl Error {
     #[must_use]
     pub fn with_op(mut self, op: &str) -> Error {
         match self.op() {
-            Some(own) if own == op => self,
-            Some(_) => self.within(op),
+            Some(own) if own == op || self.0.caller.as_deref() == Some(op) => self,
+            Some(_) => {
+                let mut error = self.within(op);
+                error.0.caller = Some(op.into());
+                error
+            }
             None => {
                 self.0.op = Some(op.into());
                 self
@@ -332,6 +339,7 @@ mod tests {
         assert_eq!(error.message(), "Max: Maximum");
         let error = error.with_op("Best");
         assert_eq!((error.op(), &*error.message()), (Some("Max"), "Best: Max: Maximum"));
+        assert_eq!(error.with_op("Best").message(), "Best: Max: Maximum", "each op is said once");
     }
 
     #[test]

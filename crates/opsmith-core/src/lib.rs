@@ -6,6 +6,9 @@
 //! An author states an op with [`OpDef`]; a [`Library`] checks the statements and keeps [`Op`]s; a framework asks an op
 //! for the [`Plan`] of a call and runs it with its [`Services`](kernel::Services).
 
+mod platform;
+
+pub mod abi;
 pub mod attr;
 mod autocast;
 pub mod def;
@@ -22,13 +25,13 @@ pub mod memory;
 mod op;
 pub mod panic;
 mod parallel;
-mod plan;
 mod program;
 mod resource;
 pub mod shape;
 pub mod space;
 pub mod strided;
 pub mod tensor;
+pub mod testing;
 
 pub use attr::AttrValue;
 pub use autocast::Autocast;
@@ -42,9 +45,8 @@ pub use gradient::{Arguments, check_gradient};
 pub use gradient::{Gradient, GradientInput, GradientWiring};
 pub use kernel::{Compute, KernelDef, KernelRow, OpKernel, OpKernelConstruction, OpKernelContext};
 pub use library::Library;
-pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition};
+pub use op::{MAX_COMPANIONS, Op, OpDef, OpDefinition, Plan, PlanRef, Request};
 pub use parallel::{Batch, Calls, FreeAxis, OutputAxis, Parallel};
-pub use plan::{Plan, PlanRef, Request};
 pub use program::{Program, ProgramFn, ProgramRows};
 pub use resource::{Resource, ResourceGuard};
 pub use shape::{Dim, InferenceContext, Shape, ShapeFn, ShapeSignature, functions as shape_fns};

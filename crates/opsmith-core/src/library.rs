@@ -92,7 +92,7 @@ impl Library {
     /// `parallel` (the rule of the free axes, as [`Parallel`](crate::Parallel) prints it, or `null`),
     /// `explained` (whether [`Op::explain`] has something to say), `autocast` (the name of an
     /// [`Autocast`](crate::Autocast), or `null`) and `kernels` (`[{device, types, host_memory}]`, the last the names of inputs
-    /// that the kernel reads in main memory; and `priority` of a kernel that has another than 0).
+    /// that the kernel reads in host memory; and `priority` of a kernel that has another than 0).
     pub fn to_json(&self) -> Value {
         let ops: Vec<Value> = self.ops.iter().map(op_to_json).collect();
         json!({ "name": self.name, "version": self.version, "ops": ops })

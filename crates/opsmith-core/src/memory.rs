@@ -3,6 +3,10 @@
 //! It is the process's own. [`Compute::temp`](crate::Compute::temp) lends the caller's, but elements of a dtype only, set to zero, and
 //! until the call ends: what is no element (keys with their positions), grows, or is taken by each thread in turn, is taken here.
 
+mod pages;
+
+pub use pages::prefer_large_pages;
+
 use crate::{Error, Result};
 
 /// Makes room for `more` elements beyond those of a vector; `what` they are stands in the error.

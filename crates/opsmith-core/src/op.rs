@@ -1,12 +1,17 @@
 //! An op as its author states it, and as a library keeps it.
 
+mod describe;
+mod plan;
+
 use std::sync::Arc;
 
+pub use plan::{Plan, PlanRef, Request};
+
+use self::plan::{Instances, Plans};
 use crate::explain::{ExplainFn, Explanation};
 use crate::gradient::{Arguments, Gradient, GradientWiring};
-use crate::kernel::{KernelDef, OpKernelConstruction};
+use crate::kernel::{KernelDef, OpFacts, OpKernelConstruction};
 use crate::parallel::{FreeAxis, Parallel};
-use crate::plan::{Instances, Plans};
 use crate::program::{Program, ProgramFn};
 use crate::resource::Resources;
 use crate::shape::{InferenceContext, ShapeFn, ShapeSignature};
@@ -227,9 +232,7 @@ impl OpDef {
             policy.check(&signature).map_err(|error| error.with_op(&signature.name))?;
         }
         Ok(Op {
-            signature,
-            shape_fn,
-            shape_signature,
+            facts: OpFacts { signature, shape_fn, shape_signature, resources: Arc::default() },
             kernels: self.kernels,
             gradient: self.gradient,
             parallel,
@@ -239,7 +242,6 @@ impl OpDef {
             wiring: None,
             plans: Plans::default(),
             instances: Instances::default(),
-            resources: Arc::default(),
         })
     }
 }
@@ -283,30 +285,27 @@ pub const MAX_COMPANIONS: usize = 4;
 
 /// An op of a library: checked, with its kernels and what has been built of them.
 pub struct Op {
-    signature: Signature,
-    shape_fn: ShapeFn,
-    shape_signature: Option<ShapeSignature>,
-    pub(crate) kernels: Vec<KernelDef>,
+    facts: OpFacts,
+    kernels: Vec<KernelDef>,
     gradient: Gradient,
     parallel: Option<Parallel>,
     autocast: Option<Autocast>,
     explain: Option<ExplainFn>,
     program: Option<ProgramFn>,
     wiring: Option<GradientWiring>,
-    pub(crate) plans: Plans,
-    pub(crate) instances: Instances,
-    resources: Arc<Resources>,
+    plans: Plans,
+    instances: Instances,
 }
 
 impl Op {
     /// The definition.
     pub fn signature(&self) -> &Signature {
-        &self.signature
+        &self.facts.signature
     }
 
     /// The shape signature, for an op that has one.
     pub fn shape_signature(&self) -> Option<&ShapeSignature> {
-        self.shape_signature.as_ref()
+        self.facts.shape_signature.as_ref()
     }
 
     /// What it declares of its gradient.
@@ -327,7 +326,7 @@ impl Op {
     /// The free axes of a call with these attributes, in the definition's order, and inputs of these ranks, as
     /// [`Parallel::free_axes`] has them.
     pub fn free_axes(&self, attrs: &[AttrValue], ranks: &[Option<usize>]) -> Vec<FreeAxis> {
-        let attr = |name: &str| attrs.get(self.signature.attr_index(name)?).cloned();
+        let attr = |name: &str| attrs.get(self.facts.signature.attr_index(name)?).cloned();
         self.parallel.as_ref().map_or_else(Vec::new, |parallel| parallel.free_axes(&attr, ranks))
     }
 
@@ -340,10 +339,6 @@ impl Op {
         self.explain.as_ref()
     }
 
-    pub(crate) fn program_fn(&self) -> Option<&ProgramFn> {
-        self.program.as_ref()
-    }
-
     /// The registered kernels.
     pub fn kernels(&self) -> &[KernelDef] {
         &self.kernels
@@ -354,15 +349,11 @@ impl Op {
     /// # Errors
     /// `InvalidArgument` when the inputs' shapes do not fit the op.
     pub fn infer_shapes(&self, context: &mut InferenceContext<'_>) -> Result<()> {
-        crate::panic::catch(|| (self.shape_fn)(context)).map_err(|error| error.with_op(&self.signature.name))
-    }
-
-    pub(crate) fn resources(&self) -> &Resources {
-        &self.resources
+        self.facts.infer_shapes(context)
     }
 
     pub(crate) fn join(&mut self, wiring: Option<GradientWiring>, resources: Arc<Resources>) {
         self.wiring = wiring;
-        self.resources = resources;
+        self.facts.resources = resources;
     }
 }

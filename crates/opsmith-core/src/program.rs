@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use crate::Result;
-use crate::attr::AttrValue;
 use crate::kernel::OpKernelConstruction;
-use crate::op::Op;
 
 /// A function of each element, of rows, or over named axes, in numbers: a graph as `opsmith_body::Listing` has it, and what becomes of shapes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,15 +40,3 @@ pub struct ProgramRows {
 
 /// What makes the [`Program`] of an op for some attributes; none where it is more than that.
 pub type ProgramFn = Arc<dyn Fn(&OpKernelConstruction<'_>) -> Result<Option<Program>> + Send + Sync>;
-
-impl Op {
-    /// What the op computes of each element, for these attributes in the definition's order, as for
-    /// [`explain`](Self::explain); none of an op that is more than that, or does not tell.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for attributes that do not fit.
-    pub fn program(&self, attrs: &[Option<AttrValue>]) -> Result<Option<Program>> {
-        let Some(function) = self.program_fn() else { return Ok(None) };
-        self.construct(attrs, |construction| function(construction))
-    }
-}

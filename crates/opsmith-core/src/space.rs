@@ -31,7 +31,7 @@ use ndarray::{ArrayBase, Dimension, RawData};
 use smallvec::SmallVec;
 
 pub use crate::tensor::{Extents, Strides, checked_num_elements, is_row_major, row_major_strides};
-use crate::{Error, Result};
+use crate::{Error, Result, TensorView, TensorViewMut};
 
 /// The shape that shapes broadcast to by NumPy's rules; nothing if they do not fit.
 pub fn broadcast_shape<'a>(shapes: impl IntoIterator<Item = &'a [usize]>) -> Option<Extents> {
@@ -113,6 +113,20 @@ impl Layout<'_> {
         self.shape.iter().zip(self.strides).fold(0, |far, (&dim, stride)| {
             far.saturating_add(stride.unsigned_abs().saturating_mul(dim.saturating_sub(1)))
         })
+    }
+}
+
+impl<'a> TensorView<'a> {
+    /// The dims and strides.
+    pub fn layout(&self) -> Layout<'a> {
+        Layout { shape: self.shape(), strides: self.strides() }
+    }
+}
+
+impl<'a> TensorViewMut<'a> {
+    /// The dims and strides.
+    pub fn layout(&self) -> Layout<'a> {
+        Layout { shape: self.shape(), strides: self.strides() }
     }
 }
 

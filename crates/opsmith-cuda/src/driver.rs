@@ -116,7 +116,7 @@ impl Driver {
     fn open() -> Result<Driver> {
         let object = SharedObject::open(Path::new("libcuda.so.1")).map_err(|reason| {
             Error::failed_precondition(format!(
-                "there is no NVIDIA driver on this machine ({reason}): install it, or give tensors in CPU memory"
+                "there is no NVIDIA driver on this machine ({reason}): install it, or give tensors in host memory"
             ))
         })?;
         // SAFETY: these are functions of the driver's stable interface, since CUDA 10.1.
@@ -175,7 +175,7 @@ impl Driver {
         }
         let count = self.device_count()?;
         if !usize::try_from(index).is_ok_and(|index| index < count) {
-            bail!(NotFound, "there is no CUDA device {index}: the driver has {count}");
+            bail!(NotFound, "there is no card {index}: the driver has {count}");
         }
         let (mut device, mut context, mut capability) = (0, std::ptr::null_mut(), [0; 2]);
         // SAFETY: the pointers are to locals of the right types. The context is never released.
@@ -400,7 +400,7 @@ fn advice(status: c_int, (major, minor): (i32, i32)) -> (Code, String) {
         ),
         100 => (
             Code::FailedPrecondition,
-            text("no CUDA device can be seen: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES"),
+            text("no card can be seen: look at `nvidia-smi` and CUDA_VISIBLE_DEVICES"),
         ),
         200 | 209 | 218 | 222 | 223 => (
             Code::FailedPrecondition,

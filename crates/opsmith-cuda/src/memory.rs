@@ -48,7 +48,7 @@ impl CardMemory {
         unsafe { self.driver.free(&self.card, data) };
     }
 
-    /// Puts a copy from main memory on the stream.
+    /// Puts a copy from host memory on the stream.
     ///
     /// # Errors
     /// `Internal` for what went wrong on the card before.
@@ -61,7 +61,7 @@ impl CardMemory {
         unsafe { self.driver.copy_in(&self.card, &self.stream, to, from, bytes) }
     }
 
-    /// Puts a copy to main memory on the stream.
+    /// Puts a copy to host memory on the stream.
     ///
     /// # Errors
     /// `Internal` for what went wrong on the card before.

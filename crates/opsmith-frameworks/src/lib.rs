@@ -6,20 +6,16 @@
 
 pub mod capi;
 pub mod family;
-mod first_work;
 pub mod jax;
 mod memory;
 mod names;
+mod node;
 pub mod onnx;
-mod pages;
-mod parallel;
-pub mod pool;
+mod process;
 mod single;
 pub mod tensorflow;
-pub mod threads;
 pub mod torch;
 
-pub use pages::prefer_large_pages;
 use std::io::{self, Write};
 
 use opsmith_core::fork::OnceLock;
@@ -45,10 +41,10 @@ pub struct StaticLibrary {
 struct Framework {
     /// As its users call it.
     name: &'static str,
-    /// As callers of the C ABI do.
+    /// As callers of the C ABI do, and Python's imports.
     key: &'static str,
-    register_if_present: fn(&'static StaticLibrary) -> Result<()>,
-    register: fn(&'static StaticLibrary) -> Result<()>,
+    /// Registers the ops if the framework is in the process, and says whether it is. It may be called any number of times.
+    register_if_present: fn(&'static StaticLibrary) -> Result<bool>,
     /// For who is about to register the ops' gradients there.
     release_gradients: fn(&'static StaticLibrary),
 }
@@ -167,20 +163,6 @@ pub fn start(library: &'static StaticLibrary) {
                 io::stderr(),
                 "opsmith: library `{name}` is not registered with {framework}: {error}"
             );
-        }
-    }
-}
-
-/// Keeps this shared object in the process, even if whoever opened it closes it: a framework, or a thread of a pool, now has
-/// functions of it.
-fn stay_loaded() {
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    let own = stay_loaded as *const std::ffi::c_void;
-    // SAFETY: the address is in this object; the name that comes back is a C string which lives as long as it does.
-    unsafe {
-        if libc::dladdr(own, info.as_mut_ptr()) != 0 {
-            let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
-            libc::dlopen(info.assume_init().dli_fname, flags);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Scratch memory of a call where the caller offers none: aligned to 64 bytes, freed when the call ends.
+//! Memory of our own for a call whose caller offers none, freed when the call ends: scratch memory, aligned to 64 bytes, and texts.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
-use opsmith_core::{Error, Result};
+use opsmith_core::{Error, Result, memory};
 
 const ALIGNMENT: usize = 64;
 
@@ -32,5 +32,21 @@ impl Drop for Scratch {
             // SAFETY: the block came from `alloc` with this layout and is freed once.
             unsafe { dealloc(block.as_ptr(), layout) };
         }
+    }
+}
+
+/// The elements of text of one call's outputs, in memory of our own.
+#[derive(Default)]
+pub(crate) struct Texts(RefCell<Vec<Vec<u8>>>);
+
+impl Texts {
+    /// Keeps a text.
+    pub(crate) fn keep(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
+        let text = memory::copied(bytes, "text")?;
+        let data = NonNull::from(&text[..]).cast();
+        let mut texts = self.0.borrow_mut();
+        memory::reserve(&mut texts, 1, "text")?;
+        texts.push(text);
+        Ok(data)
     }
 }

@@ -1,6 +1,6 @@
 //! The numbers that cross the C ABI are the core's own: dtypes, codes of errors, kinds of devices.
 
-use opsmith_abi::*;
+use opsmith_core::abi::*;
 use opsmith_core::{Code, DType, DeviceKind};
 
 #[test]

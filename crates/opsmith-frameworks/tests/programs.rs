@@ -1,11 +1,15 @@
 //! What ops compute of each element, as callers of the C ABI are told it.
 
-use std::ffi::{CStr, c_char};
+mod common;
+
 use std::ptr::{from_ref, null, null_mut};
 
-use opsmith_abi::*;
+use opsmith_core::abi::program::*;
+use opsmith_core::abi::*;
 use opsmith_core::{Code, OpDef, Program, ProgramRows, shape_fns};
 use opsmith_frameworks::{Root, StaticLibrary, capi};
+
+use self::common::taken;
 
 fn scale() -> OpDef {
     let def = OpDef::new("Scale").attr("by: float = 2.0").input("x: float").output("y: float");
@@ -54,22 +58,7 @@ fn program(op: usize, by: f64) -> Result<*const OpsmithProgram, (i32, String)> {
     };
     let (attrs, mut program) = ([from_ref(&by)], null());
     // SAFETY: the attribute is alive, and `program` is a place to write to.
-    taken(unsafe { (TABLE.program)(op, attrs.as_ptr(), 1, &raw mut program) }).map(|()| program)
-}
-
-/// An error of the library's, freed.
-fn taken(error: *mut OpsmithError) -> Result<(), (i32, String)> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the library gave the error, and it is freed once.
-    unsafe {
-        let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy();
-        let op = if (*error).op.is_null() { String::new() } else { format!("{}: ", own((*error).op)) };
-        let failure = ((*error).code, format!("{op}{}", own((*error).text)));
-        (TABLE.error_free)(error);
-        Err(failure)
-    }
+    taken(&TABLE, unsafe { (TABLE.program)(op, attrs.as_ptr(), 1, &raw mut program) }).map(|()| program)
 }
 
 #[test]
@@ -106,10 +95,10 @@ fn a_program_is_told_for_its_attributes() {
 fn what_cannot_be_told_is_null_or_an_error() {
     let mut told = std::ptr::dangling();
     // SAFETY: there are no attributes, and `told` is a place to write to.
-    taken(unsafe { (TABLE.program)(1, null(), 0, &raw mut told) }).unwrap();
+    taken(&TABLE, unsafe { (TABLE.program)(1, null(), 0, &raw mut told) }).unwrap();
     assert!(told.is_null());
     // SAFETY: as above, but for the place.
-    let (code, message) = taken(unsafe { (TABLE.program)(0, null(), 0, null_mut()) }).unwrap_err();
+    let (code, message) = taken(&TABLE, unsafe { (TABLE.program)(0, null(), 0, null_mut()) }).unwrap_err();
     assert_eq!((code, message.as_str()), (Code::InvalidArgument as i32, "the place for the result is null"));
     let (code, message) = program(2, 1.0).unwrap_err();
     assert_eq!((code, message.as_str()), (Code::NotFound as i32, "library `programs` has 2 ops, no op 2"));

@@ -1,15 +1,19 @@
 //! What a caller of the C ABI lends, `OpsmithServices`, has grown: tables of every size that callers have been built with, on the CPU
-//! and for a card. The kernel "on the card" here computes in main memory; it is about what reaches it, and no proof of a card.
+//! and for a card. The kernel "on the card" here computes in host memory; it is about what reaches it, and no proof of a card.
+
+mod common;
 
 use std::cell::RefCell;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::mem::offset_of;
 
-use opsmith_abi::*;
+use opsmith_core::abi::*;
 use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use opsmith_core::{Code, OpDef, Result, shape_fns};
 use opsmith_cuda::{CudaCall, Index, Source};
 use opsmith_frameworks::{Root, StaticLibrary, capi};
+
+use self::common::taken;
 
 /// The size of the first table: before `stream`.
 const FIRST: usize = offset_of!(OpsmithServices, stream);
@@ -65,7 +69,7 @@ impl OpKernel for TwiceOnCard {
         assert_eq!(y.device(), x.device());
         let (from, to) = (x.data_ptr().cast::<f32>(), y.data_ptr().cast::<f32>());
         for i in 0..x.num_elements() {
-            // SAFETY: the test's tensors lie in main memory, whatever they are said to be on, and are dense.
+            // SAFETY: the test's tensors lie in host memory, whatever they are said to be on, and are dense.
             unsafe { *to.add(i) = 2.0 * *from.add(i) };
         }
         Ok(())
@@ -81,7 +85,7 @@ fn twice() -> OpDef {
         .kernel(KernelDef::cuda::<TwiceOnCard>())
 }
 
-/// With an input that the card's kernel has in main memory.
+/// With an input that the card's kernel has in host memory.
 fn twice_of_sizes() -> OpDef {
     OpDef::new("TwiceOfSizes")
         .input("x: float")
@@ -288,33 +292,18 @@ fn call(
     let mut plan = std::ptr::null_mut();
     if planned {
         // SAFETY: all that the call points to is alive, and `plan` is a place to write to.
-        taken(unsafe { (TABLE.plan)(&call, &mut plan) })?;
+        taken(&TABLE, unsafe { (TABLE.plan)(&call, &mut plan) })?;
         call.plan = plan;
     }
     // SAFETY: as above, and the plan is one of the library's, freed once.
     let result = unsafe {
-        let result = taken((TABLE.call)(&call));
+        let result = taken(&TABLE, (TABLE.call)(&call));
         (TABLE.plan_free)(plan);
         result
     };
     LAUNCHED.set(caller.launched);
     let output = caller.output.map_or([f32::NAN; 128], |memory| memory.0);
     result.map(|()| [output[0], output[1], output[2]])
-}
-
-/// An error of the library's, freed.
-fn taken(error: *mut OpsmithError) -> std::result::Result<(), Failure> {
-    if error.is_null() {
-        return Ok(());
-    }
-    // SAFETY: the library gave the error, and it is freed once.
-    unsafe {
-        let own = |text: *const c_char| CStr::from_ptr(text).to_string_lossy();
-        let op = if (*error).op.is_null() { String::new() } else { format!("{}: ", own((*error).op)) };
-        let failure = ((*error).code, format!("{op}{}", own((*error).text)));
-        (TABLE.error_free)(error);
-        Err(failure)
-    }
 }
 
 #[test]
@@ -379,7 +368,7 @@ fn inputs_on_different_devices_are_refused_whatever_the_table() {
         if size >= FIRST + 8 {
             let text = "TwiceOfSizes: input `x` is on CPU:0, but others are on CUDA:0; move it there";
             refused(1, &[CPU, CARD], text);
-            let text = "TwiceOfSizes: input `sizes` is on CUDA:0; the CUDA kernel reads it in CPU memory";
+            let text = "TwiceOfSizes: input `sizes` is on CUDA:0; the CUDA kernel reads it in host memory";
             refused(1, &[CARD, CARD], text);
             assert_eq!(call(1, &[CARD, CPU], size, false), Ok([2.0, -4.0, 7.0]));
             assert_eq!(SEEN.take().map(|seen| seen.stream), Some(STREAM));

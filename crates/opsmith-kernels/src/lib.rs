@@ -20,5 +20,4 @@ mod stored;
 
 pub use facts::{Facts, OneBody, OutputShapes, choice};
 pub use float::{AnyFloat, Float};
-pub use map::ComputeExt;
-pub use product::gemm;
+pub use map::{ComputeExt, gemm};

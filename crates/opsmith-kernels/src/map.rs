@@ -11,8 +11,8 @@ use opsmith_core::space::{Layout, broadcast_shape};
 use opsmith_core::{Compute, Result, bail};
 use smallvec::SmallVec;
 
-use crate::AnyFloat;
 use crate::arithmetic::Arithmetic;
+use crate::float::AnyFloat;
 use crate::product::Product;
 
 /// What [`Compute`] does with whole arrays.
@@ -133,4 +133,19 @@ impl ComputeExt for Compute<'_> {
     ) -> Result<()> {
         T::product(Product::new(alpha, a, b, beta, c)?, Some(self))
     }
+}
+
+/// The product of two matrices on the calling thread, for loops that are on several threads themselves; else it is
+/// [`ComputeExt::gemm`](crate::ComputeExt::gemm).
+///
+/// # Errors
+/// As that has them.
+pub fn gemm<T: AnyFloat>(
+    alpha: T,
+    a: ArrayView2<'_, T>,
+    b: ArrayView2<'_, T>,
+    beta: T,
+    c: ArrayViewMut2<'_, T>,
+) -> Result<()> {
+    T::product(Product::new(alpha, a, b, beta, c)?, None)
 }

@@ -28,7 +28,7 @@ fn numbers() -> Array3<f32> {
 }
 
 #[test]
-fn paddings_are_read_in_main_memory_and_zeros_put_around() -> Result<()> {
+fn paddings_are_read_in_host_memory_and_zeros_put_around() -> Result<()> {
     let x = numbers();
     for paddings in [[[0i64, 0], [0, 0], [0, 0]], [[1, 2], [0, 3], [4, 0]], [[0, 0], [700, 0], [0, 1]]] {
         let paddings = opsmith::ndarray::arr2(&paddings);

@@ -1,6 +1,7 @@
 //! Makes arrays of what is none, and readable arrays of those that an op cannot read as they lie.
 
-use opsmith_core::{DType, Error, memory};
+use opsmith_core::def::ArgDef;
+use opsmith_core::{DType, Error, Signature, memory};
 use opsmith_runtime::Tensor;
 use pyo3::exceptions::PyUnicodeError;
 use pyo3::prelude::*;
@@ -11,11 +12,37 @@ use pyo3::types::{
 use crate::array::is_array;
 use crate::dtypes;
 use crate::errors::{caused, to_python, unless_refused};
-use crate::inputs::Place;
 use crate::python_values::{describe, text_to_bytes, type_name};
 
 /// DLPack's device types whose memory a CPU can read: CPU, and memory that CUDA or ROCm pinned or manages.
 const READABLE_DEVICES: [i32; 4] = [1, 3, 11, 13];
+
+/// Which tensor a message is about.
+pub(crate) struct Place<'a> {
+    pub(crate) signature: &'a Signature,
+    pub(crate) arg: &'a ArgDef,
+    pub(crate) position: Option<usize>,
+}
+
+impl Place<'_> {
+    /// The error that this tensor `is wrong`.
+    pub(crate) fn wrong(&self, is_wrong: impl std::fmt::Display) -> Error {
+        let Place { signature, arg, position } = self;
+        let element = position.map_or_else(String::new, |position| format!("[{position}]"));
+        let text = format!("input `{}{element}` {is_wrong}", arg.name);
+        Error::invalid_argument(text).naming(&arg.name).with_op(&signature.name)
+    }
+
+    /// An `InvalidArgumentError` about this tensor.
+    pub(crate) fn invalid(&self, py: Python<'_>, is_wrong: impl std::fmt::Display) -> PyErr {
+        to_python(py, &self.wrong(is_wrong))
+    }
+
+    /// Whether the tensor is changed in place.
+    pub(crate) fn is_ref(&self) -> bool {
+        self.arg.is_ref
+    }
+}
 
 fn masked_arrays(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     py.import("numpy.ma")?.getattr("MaskedArray")
@@ -25,7 +52,7 @@ fn masked_arrays(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// array or the buffer protocol. `None` for Python's own numbers, text and lists.
 ///
 /// # Errors
-/// `InvalidArgumentError` for an object that is none of these, or that is not in main memory.
+/// `InvalidArgumentError` for an object that is none of these, or that is not in host memory.
 pub(crate) fn to_array<'py>(
     place: &Place<'_>,
     object: &Bound<'py, PyAny>,
@@ -96,14 +123,14 @@ fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<B
         let (kind, index): (i32, i32) = device.map_err(unreadable)?;
         if !READABLE_DEVICES.contains(&kind) {
             let device = match kind {
-                2 => "a CUDA device".to_owned(),
+                2 => "a card".to_owned(),
                 8 => "a Metal device".to_owned(),
                 10 => "a ROCm device".to_owned(),
                 other => format!("a device of DLPack kind {other}"),
             };
             return Err(place.invalid(
                 py,
-                format!("is on {device} (index {index}); ops on NumPy arrays take main memory"),
+                format!("is on {device} (index {index}); ops on NumPy arrays take host memory"),
             ));
         }
     }

@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyTuple};
 use smallvec::SmallVec;
 
 use crate::array::{Elements, Look, look, need_numpy};
-use crate::convert::{self, Natural};
+use crate::convert::{self, Natural, Place};
 use crate::errors::{caused, to_python};
 use crate::python_values::type_name;
 
@@ -136,33 +136,6 @@ impl<'a, 'py> Item<'a, 'py> {
             None => Value::Literal(Natural::new(&place, object)?),
         };
         Ok(Some(Item { arg, position, value }))
-    }
-}
-
-/// Which tensor a message is about.
-pub(crate) struct Place<'a> {
-    signature: &'a Signature,
-    arg: &'a ArgDef,
-    position: Option<usize>,
-}
-
-impl Place<'_> {
-    /// The error that this tensor `is wrong`.
-    pub(crate) fn wrong(&self, is_wrong: impl std::fmt::Display) -> Error {
-        let Place { signature, arg, position } = self;
-        let element = position.map_or_else(String::new, |position| format!("[{position}]"));
-        let text = format!("input `{}{element}` {is_wrong}", arg.name);
-        Error::invalid_argument(text).naming(&arg.name).with_op(&signature.name)
-    }
-
-    /// An `InvalidArgumentError` about this tensor.
-    pub(crate) fn invalid(&self, py: Python<'_>, is_wrong: impl std::fmt::Display) -> PyErr {
-        to_python(py, &self.wrong(is_wrong))
-    }
-
-    /// Whether the tensor is changed in place.
-    pub(crate) fn is_ref(&self) -> bool {
-        self.arg.is_ref
     }
 }
 

@@ -3,9 +3,10 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
+use opsmith_core::memory::prefer_large_pages;
 use opsmith_core::tensor::{Extents, checked_num_elements};
 use opsmith_core::{DType, Error, Result, memory};
-use opsmith_runtime::{OutputMemory, prefer_large_pages};
+use opsmith_runtime::OutputMemory;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyList;

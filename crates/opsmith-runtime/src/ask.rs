@@ -3,7 +3,7 @@
 use std::ptr::null;
 use std::sync::Arc;
 
-use opsmith_abi::{OpsmithError, OpsmithStr};
+use opsmith_core::abi::{OpsmithError, OpsmithStr};
 use opsmith_core::{AttrValue, DType, Error, Explanation, Result};
 use serde_json::{Map, Value, json};
 
@@ -11,6 +11,7 @@ use crate::attrs::{Named, with_abi_attrs};
 use crate::call::take_error;
 use crate::library::Op;
 use crate::program::{self, OpProgram};
+use crate::told::Attrs;
 
 /// A function of the library's table: a request to an op, and a place for the response.
 type Answer = unsafe extern "C" fn(usize, OpsmithStr, *mut OpsmithStr) -> *mut OpsmithError;
@@ -48,11 +49,12 @@ impl Op {
     ///
     /// # Errors
     /// `Internal` for a program that is none, and what the library says of the attributes.
-    pub(crate) fn program(
-        &self,
-        attrs: &[(String, AttrValue)],
-        dtype: DType,
-    ) -> Result<Option<Arc<OpProgram>>> {
+    pub(crate) fn program(&self, attrs: &Attrs, dtype: DType) -> Result<Option<Arc<OpProgram>>> {
+        let programs = &self.library().answers().programs;
+        let question = (self.index(), dtype, attrs.clone());
+        if let Some(known) = programs.get(&question) {
+            return Ok(known);
+        }
         let dtype = AttrValue::from(dtype);
         let mut all: Vec<Named<'_>> = attrs.iter().map(|(name, value)| (name.as_str(), value)).collect();
         if self.signature().attrs.iter().any(|attr| attr.name == "T")
@@ -60,14 +62,8 @@ impl Op {
         {
             all.push(("T", &dtype));
         }
-        let key =
-            all.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect::<String>();
-        let programs = self.library().programs();
-        if let Some(known) = programs.lock().get(&(self.index(), key.clone())) {
-            return Ok(known.clone());
-        }
         let program = self.ask_program(&all)?.map(Arc::new);
-        programs.lock().insert((self.index(), key), program.clone());
+        programs.keep(question, program.clone());
         Ok(program)
     }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use opsmith_abi::*;
+use opsmith_core::abi::*;
 use opsmith_core::attr::{AttrBase, AttrValue, PartialShape, TensorValue};
 use opsmith_core::tensor::{StrRef, row_major_strides};
 use opsmith_core::{Device, Result, TensorView, memory};

@@ -7,14 +7,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use opsmith_abi::*;
+use opsmith_core::abi::*;
 use opsmith_core::{Code, DType, Error, Result, memory};
 use opsmith_cuda::Launch;
 use smallvec::SmallVec;
 
 use crate::attrs::{Named, to_abi_tensor, with_abi_attrs};
 use crate::buffer::Block;
-use crate::device::{self, CudaDevice};
+use crate::device::{self, Card};
 use crate::launch::with_launch;
 use crate::pool::MemoryPool;
 use crate::tensor::{Tensor, byte_size};
@@ -73,7 +73,7 @@ pub trait OutputMemory {
     /// `Unimplemented` where there are no string tensors.
     fn keep_string(&mut self, bytes: &[u8]) -> Result<*const u8>;
 
-    /// The stream that the call's work is put on, where it is on a CUDA device; none on the CPU.
+    /// The stream that the call's work is put on, where it is on a card; none on the CPU.
     fn stream(&self) -> Option<*mut c_void> {
         None
     }
@@ -312,7 +312,7 @@ unsafe extern "C" fn launch<M: OutputMemory>(context: *mut c_void, launch: *cons
 unsafe extern "C" fn num_threads<M>(context: *mut c_void) -> usize {
     // SAFETY: `call` passed a pointer to its `Lent<M>`; the field does not change.
     let threads = unsafe { (&raw const (*context.cast::<Lent<'_, M>>()).threads).read() };
-    threads.min(opsmith_frameworks::threads::num_threads())
+    threads.min(opsmith_threads::num_threads())
 }
 
 unsafe extern "C" fn parallel_for<M>(
@@ -327,7 +327,7 @@ unsafe extern "C" fn parallel_for<M>(
     let body_context = body_context as usize;
     // SAFETY: the library lets its body be called on ranges within the loop, from any thread, until this returns.
     let body = |range: Range<usize>| unsafe { body(range.start, range.end, body_context as *mut c_void) };
-    opsmith_frameworks::threads::parallel_for_on(threads, total, grain, &body);
+    opsmith_threads::parallel_for_on(threads, total, grain, &body);
 }
 
 unsafe extern "C" fn keep_string<M: OutputMemory>(context: *mut c_void, bytes: OpsmithStr) -> *const c_char {
@@ -355,6 +355,8 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
             Ok((code, [op, argument, text].map(|text| (!text.is_null()).then(|| own(text)))))
         }
     };
+    // SAFETY: it is freed by who made it, once, and all that is kept of it is our own.
+    unsafe { (table.error_free)(error) };
     let (code, [op, argument, text]) = told.map_err(|size| {
         let expected = size_of::<OpsmithError>();
         Error::internal(format!(
@@ -368,8 +370,6 @@ pub(crate) unsafe fn take_error(table: &OpsmithLibrary, error: *mut OpsmithError
     if let Some(op) = op {
         ours = ours.with_op(&op);
     }
-    // SAFETY: it is freed by who made it, once.
-    unsafe { (table.error_free)(error) };
     Err(ours)
 }
 
@@ -392,7 +392,7 @@ enum Source {
     Host,
     Pool(Arc<MemoryPool>),
     /// With what the call is lent besides: that serves again after it, for work that comes later on the same stream.
-    Device(CudaDevice, Vec<device::Block>),
+    Device(Card, Vec<device::Block>),
 }
 
 impl OutputMemory for EngineMemory {
@@ -437,13 +437,13 @@ impl OutputMemory for EngineMemory {
     }
 }
 
-fn no_strings(device: &CudaDevice) -> Error {
+fn no_strings(device: &Card) -> Error {
     Error::unimplemented(format!("a string tensor cannot be on {}", device.device()))
 }
 
 impl EngineMemory {
     /// Outputs on a device; none is the CPU, with memory of this pool where there is one.
-    pub(crate) fn on(device: Option<CudaDevice>, pool: Option<&Arc<MemoryPool>>) -> EngineMemory {
+    pub(crate) fn on(device: Option<Card>, pool: Option<&Arc<MemoryPool>>) -> EngineMemory {
         let source = match (device, pool) {
             (Some(device), _) => Source::Device(device, vec![]),
             (None, Some(pool)) => Source::Pool(pool.clone()),

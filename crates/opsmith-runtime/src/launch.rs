@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use opsmith_abi::{OpsmithLaunch, OpsmithStr};
+use opsmith_core::abi::{OpsmithLaunch, OpsmithStr};
 use opsmith_core::{Result, ensure};
 use opsmith_cuda::{Arguments, Launch, Source};
 

@@ -13,7 +13,7 @@
 //! # }
 //! ```
 //!
-//! A library is reached through the C ABI alone (`opsmith-abi`): what is loaded may have been built by another version of
+//! A library is reached through the C ABI alone ([`opsmith_core::abi`]): what is loaded may have been built by another version of
 //! Opsmith. The standard operators are linked, and are reached in the same way.
 //!
 //! [`Graph`] and [`Session`] state ops now and run them later; `docs/engine.md` is the guide.
@@ -45,6 +45,7 @@ mod standard;
 mod storage;
 mod tape;
 mod tensor;
+mod told;
 
 pub use autodiff::{Compose, gradients, gradients_with, jvp, jvp_with};
 /// A tensor in the form of DLPack, as [`Tensor::into_dlpack`] gives it.
@@ -52,21 +53,21 @@ pub use dlpark::versioned::Dlpack;
 pub use memory::Owner;
 
 pub use call::{Arg, CallInputs, OutputMemory};
-pub use device::CudaDevice;
+pub use device::Card;
 pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
 pub use kernel::KernelInfo;
 #[doc(hidden)]
 pub use library::check_description;
 pub use library::{Library, Op};
-pub use opsmith_frameworks::prefer_large_pages;
 pub use optimizer::{Adam, GradientDescent, Momentum, Optimizer};
 pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
-pub use shapes::{Argument, Inferred};
+pub use shapes::Argument;
 pub use sparse::{SparseTensor, check_places};
 pub use storage::{load_tensors, save_tensors};
 pub use tape::{Tape, TapeArg, Traced};
 pub use tensor::Tensor;
+pub use told::Inferred;
 
 /// The Rust code of the guide.
 #[cfg(doctest)]

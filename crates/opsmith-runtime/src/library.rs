@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use opsmith_abi::{OpsmithLibrary, OpsmithStr};
+use opsmith_core::abi::{OpsmithLibrary, OpsmithStr};
 use opsmith_core::def::no_such_op;
 use opsmith_core::{Error, Gradient, GradientWiring, Result, Signature, ensure};
 use serde_json::Value;
 
 use crate::call::take_error;
 use crate::info::OpInfo;
-use crate::program::Programs;
+use crate::told::Answers;
 
 /// A library of operators: one that was loaded from a file and stays loaded for good, or one that is part of the program.
 /// Cloning gives the same library.
@@ -25,7 +25,7 @@ struct Loaded {
     version: String,
     description: String,
     ops: Vec<OpInfo>,
-    programs: Programs,
+    answers: Answers,
 }
 
 impl Library {
@@ -55,7 +55,7 @@ impl Library {
             version,
             description,
             ops,
-            programs: Programs::default(),
+            answers: Answers::default(),
         })))
     }
 
@@ -133,8 +133,8 @@ impl Library {
         self.0.table
     }
 
-    pub(crate) fn programs(&self) -> &Programs {
-        &self.0.programs
+    pub(crate) fn answers(&self) -> &Answers {
+        &self.0.answers
     }
 
     pub(crate) fn op_info(&self, index: usize) -> &OpInfo {

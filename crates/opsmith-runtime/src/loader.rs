@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library as SharedObject, RTLD_LOCAL, RTLD_NOW};
-use opsmith_abi::{OPSMITH_ABI_VERSION, OpsmithLibrary};
+use opsmith_core::abi::{OPSMITH_ABI_VERSION, OpsmithLibrary};
 use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::{Error, Result, bail, ensure};
 

@@ -5,8 +5,8 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use opsmith_core::memory::prefer_large_pages;
 use opsmith_core::{Error, Result};
-use opsmith_frameworks::prefer_large_pages;
 
 /// What keeps foreign memory alive: dropped when the last tensor that uses the memory is.
 pub type Owner = Arc<dyn Any + Send + Sync>;

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::attrs::Named;
 use crate::call::{Arg, CallInputs, Called, EngineMemory, Made, OutputMemory, call};
-use crate::device::CudaDevice;
+use crate::device::Card;
 use crate::kernel::{KernelInfo, resolve};
 use crate::library::Op;
 use crate::tensor::Tensor;
@@ -77,7 +77,7 @@ impl Op {
 
     /// Calls the op: one [`Arg`] for each input of the definition, and the attributes that do not have their default
     /// value. Gives the tensors of all outputs, one after the other. It runs on the device that the tensors are on, but for
-    /// those that the CUDA kernel reads in host memory; on a CUDA device it waits for nothing, the work is on the stream.
+    /// those that the CUDA kernel reads in host memory; on a card it waits for nothing, the work is on the stream.
     ///
     /// # Errors
     /// `Unimplemented` for an op without a kernel there; `InvalidArgument` when inputs or attributes do not fit the
@@ -183,12 +183,12 @@ impl Op {
         Ok(memory.into_tensors(output_counts.iter().sum()))
     }
 
-    /// The CUDA device that a call runs on: where its tensors are, but for those that a kernel reads in host memory. None of a
+    /// The card that a call runs on: where its tensors are, but for those that a kernel reads in host memory. None of a
     /// call whose tensors are all in host memory.
     ///
     /// # Errors
     /// `InvalidArgument` for tensors on different devices.
-    fn device_of(&self, args: &[Arg<'_>]) -> Result<Option<CudaDevice>> {
+    fn device_of(&self, args: &[Arg<'_>]) -> Result<Option<Card>> {
         if args.iter().flat_map(Arg::tensors).all(|tensor| tensor.device() == Device::CPU) {
             return Ok(None);
         }
@@ -213,7 +213,7 @@ impl Op {
                 return Err(self.refusal(text).naming(name));
             }
         }
-        Ok(there.cuda_device())
+        Ok(there.card())
     }
 
     /// A call of the op, but for the tensors.

@@ -1,14 +1,10 @@
 //! What an op computes of each element, each row and over named axes, as its library tells it: read with care, for the library may be any.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use opsmith_abi::{
+use opsmith_body::{Axes, Axis, Graph, Listing};
+use opsmith_core::abi::program::{
     OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_AXES, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE,
     OpsmithNode, OpsmithProgram,
 };
-use opsmith_body::{Axes, Axis, Graph, Listing};
-use opsmith_core::fork::Mutex;
 use opsmith_core::{Error, ProgramRows, Result, bail, ensure, memory};
 
 /// The most nodes, outputs and inputs of a program.
@@ -27,9 +23,6 @@ pub(crate) struct OpProgram {
     /// The axes of the last dims of each input and then each output, of a function over named axes.
     pub(crate) axes: Option<Vec<Vec<usize>>>,
 }
-
-/// The programs of ops that were asked for, by position and attributes.
-pub(crate) type Programs = Mutex<HashMap<(usize, String), Option<Arc<OpProgram>>>>;
 
 /// The program of a library; none where it has a node that is not known here.
 ///
@@ -138,8 +131,8 @@ fn input(position: impl Into<i64>, inputs: usize) -> Result<usize> {
 mod tests {
     use std::ptr::null;
 
-    use opsmith_abi::{OPSMITH_NODE_ADD, OPSMITH_NODE_FOLD_SUM, OPSMITH_NODE_INPUT};
     use opsmith_body::opcodes;
+    use opsmith_core::abi::program::{OPSMITH_NODE_ADD, OPSMITH_NODE_FOLD_SUM, OPSMITH_NODE_INPUT};
 
     use super::*;
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::library::Op;
 use crate::storage::from_bytes;
 use crate::tensor::{Tensor, byte_size};
+use crate::told::{Call, Inferred, Known};
 
 /// The most elements of a constant that shape inference is told: shapes, paddings and the like are small.
 const MOST_TOLD: usize = 256;
@@ -21,13 +22,6 @@ pub struct Argument {
     pub shape: Shape,
     /// Its value, where that is known too.
     pub value: Option<Tensor>,
-}
-
-/// What an op would give.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Inferred {
-    /// For each output of the definition, the dtypes and shapes of its tensors.
-    pub outputs: Vec<Vec<(DType, Shape)>>,
 }
 
 impl Op {
@@ -62,26 +56,27 @@ impl Op {
     /// # Errors
     /// `InvalidArgument` when shapes, dtypes or attributes do not fit the op.
     pub fn infer(&self, inputs: &[Option<Vec<Argument>>], attrs: &[(&str, &AttrValue)]) -> Result<Inferred> {
-        let attrs: Map<String, Value> =
-            attrs.iter().map(|(name, value)| ((*name).to_owned(), value.to_json())).collect();
-        let each = |of: &dyn Fn(&Argument) -> Value| -> Value {
-            let list = |list: &Vec<Argument>| list.iter().map(of).collect::<Value>();
-            inputs.iter().map(|input| input.as_ref().map_or(Value::Null, list)).collect()
+        let told = |argument: &Argument| {
+            let value = argument.value.as_ref().filter(|value| is_told(value)).map(Tensor::to_value);
+            Ok((argument.dtype, argument.shape.clone(), value.transpose()?))
         };
-        let mut request = json!({
-            "inputs": each(&|input| input.shape.to_json()),
-            "dtypes": each(&|input| input.dtype.name().into()),
-            "attrs": attrs,
-        });
-        let is_told = |input: &Argument| input.value.as_ref().is_some_and(is_told);
-        if inputs.iter().flatten().flatten().any(is_told) {
-            request["values"] = values(inputs)?;
+        let list = |list: &Vec<Argument>| list.iter().map(told).collect::<Result<Vec<_>>>();
+        let call = Call {
+            op: self.index(),
+            inputs: inputs.iter().map(|input| input.as_ref().map(list).transpose()).collect::<Result<_>>()?,
+            attrs: attrs.iter().map(|(name, value)| ((*name).to_owned(), (*value).clone())).collect(),
+        };
+        let answers = &self.library().answers().inferred;
+        if let Some(known) = answers.get(&call) {
+            return Ok(known);
         }
-        let response = self.infer_shapes_json(&request.to_string())?;
-        serde_json::from_str(&response)
-            .ok()
-            .and_then(|response| read(&response))
-            .ok_or_else(|| Error::internal("shape inference gave no shapes").with_op(&self.signature().name))
+        let response = self.infer_shapes_json(&request(&call).to_string())?;
+        let inferred = serde_json::from_str(&response).ok().and_then(|response| read(&response));
+        let inferred = inferred.ok_or_else(|| {
+            Error::internal("shape inference gave no shapes").with_op(&self.signature().name)
+        })?;
+        answers.keep(call, inferred.clone());
+        Ok(inferred)
     }
 
     /// Shape inference in the form in which it crosses the C ABI: request and response are JSON, see `infer_shapes` in
@@ -98,22 +93,31 @@ fn is_told(value: &Tensor) -> bool {
     value.dtype() != DType::String && value.num_elements() <= MOST_TOLD
 }
 
-/// The values of all tensors, one after the other, null where one is not known.
-fn values(inputs: &[Option<Vec<Argument>>]) -> Result<Value> {
-    let mut values = Vec::new();
-    for input in inputs {
-        let Some(list) = input else {
-            values.push(Value::Null);
-            continue;
+/// What is told of a call, as JSON.
+fn request(call: &Call) -> Value {
+    let attrs: Map<String, Value> =
+        call.attrs.iter().map(|(name, value)| (name.clone(), value.to_json())).collect();
+    let each = |of: &dyn Fn(&Known) -> Value| -> Value {
+        let list = |list: &Vec<Known>| list.iter().map(of).collect::<Value>();
+        call.inputs.iter().map(|input| input.as_ref().map_or(Value::Null, list)).collect()
+    };
+    let mut request = json!({
+        "inputs": each(&|(_, shape, _)| shape.to_json()),
+        "dtypes": each(&|(dtype, ..)| dtype.name().into()),
+        "attrs": attrs,
+    });
+    if call.inputs.iter().flatten().flatten().any(|(_, _, value)| value.is_some()) {
+        // Of all tensors, one after the other, null where one is not known.
+        let value = |value: &Option<TensorValue>| {
+            value.clone().map_or(Value::Null, |value| AttrValue::Tensor(value.into()).to_json())
         };
-        for argument in list {
-            values.push(match argument.value.as_ref().filter(|value| is_told(value)) {
-                Some(value) => AttrValue::Tensor(value.to_value()?.into()).to_json(),
-                None => Value::Null,
-            });
-        }
+        let list = |input: &Option<Vec<Known>>| match input {
+            Some(list) => list.iter().map(|(_, _, known)| value(known)).collect(),
+            None => vec![Value::Null],
+        };
+        request["values"] = call.inputs.iter().flat_map(list).collect();
     }
-    Ok(values.into())
+    request
 }
 
 impl Tensor {

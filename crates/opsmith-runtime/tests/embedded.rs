@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith::Code;
-use opsmith_abi::{OpsmithError, OpsmithLibrary, OpsmithStr};
+use opsmith_core::abi::{OpsmithError, OpsmithLibrary, OpsmithStr};
 use opsmith_runtime::Library;
 
 /// Doubles, as a library of one name.
@@ -82,4 +82,35 @@ fn a_second_table_of_the_same_definitions_is_read_once() {
         assert_eq!(library.version(), "1.0.0", "it is the first one");
     }
     assert_eq!(DESCRIBED.load(Ordering::Relaxed), 1);
+}
+
+/// The first field of an error, as one of another version of Opsmith might have it alone.
+static OLD_ERROR: usize = size_of::<usize>();
+/// How often it was given back.
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn old_init() -> *mut OpsmithError {
+    (&raw const OLD_ERROR).cast_mut().cast()
+}
+
+unsafe extern "C" fn counted_free(error: *mut OpsmithError) {
+    assert_eq!(error, (&raw const OLD_ERROR).cast_mut().cast());
+    FREED.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn an_error_that_is_shorter_than_ours_is_told_and_given_back() {
+    let table: &OpsmithLibrary = Box::leak(Box::new(OpsmithLibrary {
+        init: old_init,
+        error_free: counted_free,
+        name: OpsmithStr::new("of_another_version"),
+        ..*doubling::table()
+    }));
+    // SAFETY: it is that of the macro, but for an error of which there are as many bytes as it says.
+    let error = unsafe { Library::from_table(table) }.unwrap_err();
+    let (size, ours) = (size_of::<usize>(), size_of::<OpsmithError>());
+    let expected =
+        format!("a library gave an error of {size} bytes, expected {ours}: it was built by another version");
+    assert!(error.message().contains(&expected), "{error}");
+    assert_eq!((error.code(), FREED.load(Ordering::Relaxed)), (Code::Internal, 1));
 }

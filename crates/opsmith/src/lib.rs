@@ -4,8 +4,8 @@ pub mod prelude;
 pub mod testing;
 
 pub use ndarray;
-pub use opsmith_abi::OpsmithLibrary;
 pub use opsmith_body::{Axis, Each, Index, Indexed, IndexedMask, Mask, Rows, Scalar};
+pub use opsmith_core::abi::OpsmithLibrary;
 pub use opsmith_core::tensor::MAX_RANK;
 pub use opsmith_core::{
     AttrValue, Autocast, Code, Compute, DType, Device, DeviceKind, Dim, Element, Error, FreeAxis,
@@ -82,7 +82,7 @@ pub mod isa {
 /// file. It has the name of the op's function with `_cuda` behind it, and its parameters, but for three things: the first is
 /// `&CudaCall`, inputs are [`DeviceView`](cuda::DeviceView)s and outputs [`DeviceViewMut`](cuda::DeviceViewMut)s, of any rank, and it
 /// returns a `Result<()>`. Shapes are checked and outputs made before, as on the CPU; inputs come with any strides. An input
-/// that is marked `#[host]` stays in CPU memory, and is an array view there too. `docs/cuda.md` tells the rest.
+/// that is marked `#[host]` stays in host memory, and is an array view there too. `docs/cuda.md` tells the rest.
 pub mod cuda {
     pub use opsmith_cuda::*;
 }

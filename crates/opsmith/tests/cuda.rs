@@ -144,7 +144,7 @@ fn what_is_checked_on_the_cpu_is_checked_for_a_card() {
     );
 }
 
-/// Without a driver the error says so; with one, the card would be asked for addresses of main memory, so it is not.
+/// Without a driver the error says so; with one, the card would be asked for addresses of host memory, so it is not.
 #[test]
 fn without_a_driver_a_call_says_what_is_missing() {
     if opsmith::cuda::Driver::get().is_ok() {

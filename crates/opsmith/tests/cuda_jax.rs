@@ -340,7 +340,7 @@ fn what_cannot_run_there_says_why() {
     assert_eq!(wrong(ON_CPU, EXECUTE, &[0x1000], None), "12: OnCpu: has no CUDA kernel");
     assert_eq!(call(&api(), PLAIN, INSTANTIATE, &[], None), Ok(()));
     let error = wrong(PLAIN, EXECUTE, &[0x1000, 0x1800], None);
-    assert!(error.starts_with("3: Plain: input `factor` is read in CPU memory"), "{error}");
+    assert!(error.starts_with("3: Plain: input `factor` is read in host memory"), "{error}");
     let error = wrong(PLAIN, EXECUTE, &[0x1000], Some("{ dtype: float }"));
     assert!(error.starts_with("3: Plain: input `factor`"), "{error}");
     let error = wrong(PLAIN, EXECUTE, &[0x1000, 0x1000], Some(FACTOR));

@@ -2,13 +2,13 @@
 //! against the kernels of the CPU, which have two loops.
 
 #[path = "common/cuda.rs"]
-#[allow(dead_code, reason = "numbers are compared in another way")]
+#[allow(dead_code, reason = "other tests have gradients, and numbers that are all finite")]
 mod support;
 
 use opsmith::ndarray::{Array1, Array2, Axis as Dim};
 use opsmith::prelude::*;
 use opsmith::testing::{Call, call};
-use support::{kept, numbers};
+use support::{compare_by, kept, numbers};
 
 #[body("(i,j)->(i,j)")]
 fn softmax<S: Indexed>(x: S) -> S {
@@ -48,24 +48,16 @@ fn weighted<S: Indexed>(x: S, y: S) -> (S, S, S) {
     ((weight * y).sum(j) / weight.sum(j), x.amax(j), x.sum(j))
 }
 
-/// Both devices give the same: numbers within an error, infinite ones and NaN as they are. False where that cannot be done here.
+/// Both devices give the same: numbers within an error that grows with what is expected, infinite ones and NaN as they are. False where that
+/// cannot be done here.
 fn same<T: RealNumber, D: opsmith::ndarray::Dimension>(
     form: &dyn Fn() -> Call<'static>,
     outputs: &[&str],
     error: f64,
 ) -> Result<bool> {
-    form().compile_for_cuda()?;
-    let Some(own) = form().run_cuda_on_processor()? else { return Ok(false) };
-    let expected = form().run()?;
-    for name in outputs {
-        let (own, expected) = (own.array::<T, D>(name)?, expected.array::<T, D>(name)?);
-        for (at, (own, expected)) in own.iter().zip(&expected).enumerate() {
-            let [a, b] = [own, expected].map(|number| number.to_f64().unwrap_or(f64::NAN));
-            let is_same = a == b || (a - b).abs() <= error * (1.0 + b.abs()) || (a.is_nan() && b.is_nan());
-            assert!(is_same, "{name}, number {at}: {a} where {b} is expected");
-        }
-    }
-    Ok(true)
+    compare_by::<T, D>(form, outputs, &|a, b| {
+        a == b || (a - b).abs() <= error * (1.0 + b.abs()) || (a.is_nan() && b.is_nan())
+    })
 }
 
 /// Rows that are as they come, far apart, that rise, and that have infinite numbers and NaN: few, and nothing but them.

@@ -80,7 +80,7 @@ fn large_tiles_compute_the_same() -> Result<()> {
             () if launch.kernel.ends_with("true>") => [1, 1, 1],
             () => [2, 1, 1],
         };
-        // SAFETY: the call's tensors are in main memory until it is over.
+        // SAFETY: the call's tensors are in host memory until it is over.
         unsafe { opsmith::cuda::testing::processor::run(launch) }
     };
     let forward = || call::<Forward>().input(&x).input(&y);

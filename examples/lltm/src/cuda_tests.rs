@@ -150,7 +150,7 @@ fn large_tiles_compute_the_same() -> Result<()> {
             {
                 launch.grid = blocks(size, edges);
             }
-            // SAFETY: the call's tensors are in main memory until it is over.
+            // SAFETY: the call's tensors are in host memory until it is over.
             unsafe { processor::run(launch) }
         };
         close::<T>(&step.forward().launches(&mut larger)?, &step.forward().run()?, &MADE, "large tiles")?;

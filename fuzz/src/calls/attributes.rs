@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use opsmith_abi::{
+use opsmith_core::abi::{
     OPSMITH_ATTR_TENSOR, OPSMITH_DEVICE_CPU, OpsmithAttr, OpsmithShape, OpsmithStr, OpsmithTensor,
 };
 use opsmith_core::attr::{AttrBase, AttrType};

@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::cell::RefCell;
 use std::ffi::{c_char, c_void};
 
-use opsmith_abi::{OpsmithParallelBody, OpsmithStr};
+use opsmith_core::abi::{OpsmithParallelBody, OpsmithStr};
 use opsmith_core::{DType, Signature};
 
 /// How wide the edges are. The sanitizer has its own, which begin where the output ends.

@@ -1,7 +1,7 @@
 //! Tensors of any dtype, shape, strides and alignment, in memory that ends where they end.
 
-use opsmith_abi::{OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithStr, OpsmithTensor};
 use opsmith_core::DType;
+use opsmith_core::abi::{OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithStr, OpsmithTensor};
 
 use super::{Choices, Kept};
 

@@ -60,7 +60,7 @@ class Operation:
 
     @property
     def device(self) -> str:
-        """Where it is placed: `cpu`, or `cuda:0` and so on. Constants and what is fed are in main memory
+        """Where it is placed: `cpu`, or `cuda:0` and so on. Constants and what is fed are in host memory
         wherever they are placed, and copied to where they are read."""
         return self._native.device
 

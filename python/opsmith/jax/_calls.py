@@ -149,7 +149,7 @@ def _to_numpy(arg: Arg, x: jax.Array) -> np.ndarray[Any, Any]:
 
 def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
     """The inputs with NumPy's arrays, lists and scalars made JAX's; or made part of the program, where a CUDA
-    kernel reads an input in CPU memory. Arrays have the dtype that JAX has for their own, lists and scalars
+    kernel reads an input in host memory. Arrays have the dtype that JAX has for their own, lists and scalars
     that of what is beside them.
 
     Raises `InvalidArgumentError` for what cannot be an array.

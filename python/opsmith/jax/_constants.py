@@ -1,4 +1,4 @@
-"""Inputs whose values are part of a program: a CUDA kernel reads them in CPU memory, where JAX has none."""
+"""Inputs whose values are part of a program: a CUDA kernel reads them in host memory, where JAX has none."""
 
 from __future__ import annotations
 

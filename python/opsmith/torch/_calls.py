@@ -86,7 +86,7 @@ def _conversion(attr: Attr, name: str, convert: str) -> str:
 
 
 def tensors(op: Op, inputs: Sequence[Any]) -> list[Value]:
-    """The inputs with arrays, lists and scalars made tensors on the device of those beside them, or in CPU
+    """The inputs with arrays, lists and scalars made tensors on the device of those beside them, or in host
     memory where a CUDA kernel reads them there. Arrays have their own dtype, lists and scalars that of what
     is beside them."""
     others = device_of(op, inputs)

@@ -146,7 +146,7 @@ def _check(op: TorchOp, constraint: dict[str, Any], symbols: _Symbols) -> None:
 
 
 def _device(op: TorchOp, call: Call) -> torch.device:
-    """The device of all tensors, but for those that a CUDA kernel reads in CPU memory. Kernels have one
+    """The device of all tensors, but for those that a CUDA kernel reads in host memory. Kernels have one
     device; without this check a meta tensor would hide a mistake."""
     found = device_of(op.definition, call.inputs)
     host_inputs = op.definition.host_inputs if found.type == "cuda" else frozenset()
@@ -156,7 +156,7 @@ def _device(op: TorchOp, call: Call) -> torch.device:
                 if tensor.device.type != "cpu":
                     raise RuntimeError(
                         f"{op.name}: input `{arg.name}` is on {tensor.device}; the CUDA kernel reads it "
-                        "in CPU memory"
+                        "in host memory"
                     )
             elif tensor.device != found:
                 raise RuntimeError(

@@ -100,7 +100,7 @@ class TorchOp:
 
 
 def device_of(op: Op, inputs: Sequence[Value]) -> torch.device:
-    """Where a call with these arguments runs: where its tensors are. Those that a CUDA kernel reads in CPU
+    """Where a call with these arguments runs: where its tensors are. Those that a CUDA kernel reads in host
     memory count only when there are no others."""
     others = [value for i, value in enumerate(inputs) if i not in op.host_inputs]
     for value in (*others, *inputs):

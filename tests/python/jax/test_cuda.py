@@ -136,7 +136,7 @@ def test_an_op_without_a_cuda_kernel_is_refused_when_a_program_is_compiled(
 def test_an_array_for_cpu_memory_says_what_to_do(on_cuda: Callable[..., Any]) -> None:
     with pytest.raises(
         JaxRuntimeError,
-        match=r"INVALID_ARGUMENT: Scaled: input `factor` is read in CPU memory.*give it as a list",
+        match=r"INVALID_ARGUMENT: Scaled: input `factor` is read in host memory.*give it as a list",
     ):
         on_cuda("scaled", jnp.ones(1), X).compile()(jnp.ones(1), X)
 

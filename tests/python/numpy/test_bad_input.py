@@ -47,7 +47,7 @@ def refuse(
         (ONES, np.ones((2, 3), np.longdouble), ["`y` has dtype", "which no op takes"]),
         (ONES, np.ma.masked_array(ONES), ["`y` is a masked array"]),
         (ONES, np.ma.masked, ["`y` is a masked array"]),
-        (ONES, Tensor(ONES, (2, 1)), ["`y` is on a CUDA device (index 1)"]),
+        (ONES, Tensor(ONES, (2, 1)), ["`y` is on a card (index 1)"]),
         (ONES, [[10**400, 0, 0]], ["`y` "]),
     ],
 )

@@ -167,7 +167,9 @@ def test_the_verdicts_are_those_that_are_tried_here(libraries: tuple[Path, Path]
 
 @pytest.mark.parametrize("name", CASES)
 def test_saved_graphs_do_as_the_verdict_says(name: str, failures: dict[str, dict]) -> None:
-    wrong = {framework: outcomes[snake(name)] for framework, outcomes in failures.items() if outcomes[snake(name)]}
+    wrong = {
+        framework: outcomes[snake(name)] for framework, outcomes in failures.items() if outcomes[snake(name)]
+    }
     match CASES[name].verdict:
         case "safe":
             assert not wrong

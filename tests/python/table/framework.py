@@ -1,4 +1,4 @@
-"""What `tests/python/<framework>/test_table.py` needs to run the table: calls on the arrays of a framework."""
+"""What `tests/python/<framework>/test_table.py` needs to run the table: calls on a framework's arrays."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def call(
 ) -> list[Any]:
     """Call the row's op on the caller's arrays; gives the outputs, those of lists one after the other.
 
-    An op without inputs answers in NumPy arrays, for nothing says which framework is meant; `adapter`, the caller's
-    module in the package, calls it in the caller.
+    An op without inputs answers in NumPy arrays, for nothing says which framework is meant; `adapter`, the
+    framework's module in the package, calls it in the framework.
     """
 
     def convert(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""An LLTM in NumPy, for the tests of every framework: values, gradients, random steps, mistakes, a whole run."""
+"""An LLTM in NumPy, for the tests of all frameworks: values, gradients, random steps, mistakes, a run."""
 
 from __future__ import annotations
 

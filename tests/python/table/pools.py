@@ -1,4 +1,4 @@
-"""Medians of windows in plain NumPy, as the definition says, and the cases that the frameworks' tests share."""
+"""Medians of windows in plain NumPy, as the definition says, and the cases that frameworks' tests share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The table of cases that every framework runs: op x dtype x case, with the answers as NumPy and SciPy give them.
+"""The table of cases that every framework runs: op x dtype x case, with the answers of NumPy and SciPy.
 
-It is written once; `tests/python/<framework>/test_table.py` says how that framework makes its arrays and gives them
-back.
+It is written once; `tests/python/<framework>/test_table.py` says how that framework makes its arrays and
+gives them back.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ class Library(ctypes.Structure):
 
 def register(opened, framework=b"tensorflow"):
     table = Library.in_dll(opened, "opsmith_library_v1")
-    failure = ctypes.CFUNCTYPE(ctypes.POINTER(Failure), Text)(table.register_framework)(Text(framework, len(framework)))
+    register = ctypes.CFUNCTYPE(ctypes.POINTER(Failure), Text)(table.register_framework)
+    failure = register(Text(framework, len(framework)))
     return failure.contents.text.decode() if failure else None
 """
 

@@ -45,7 +45,7 @@ def test_a_tensor_in_cpu_memory_goes_with_those_on_a_card(testops: opsmith.Libra
     assert torch.ops.testops.scaled(torch.ones(1, dtype=torch.float64), x).device == x.device
     assert testops.scaled([2.0], x.cpu()).device.type == "cpu"
     with pytest.raises(
-        RuntimeError, match="Scaled: input `factor` is on cuda:1; the CUDA kernel reads it in CPU memory"
+        RuntimeError, match="Scaled: input `factor` is on cuda:1; the CUDA kernel reads it in host memory"
     ):
         testops.scaled(torch.ones(1, dtype=torch.float64, device="cuda:1"), x)
     with pytest.raises(

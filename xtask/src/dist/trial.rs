@@ -13,7 +13,7 @@ use crate::venv::{PYTHONS, Venv, pythons};
 use crate::workspace::Workspace;
 
 /// Crates whose wheels are made and installed: one as users make them, and one with an op that panics.
-const WHEELS: [&str; 2] = ["examples/distances", "crates/opsmith-testops"];
+const WHEELS: [&str; 2] = ["examples/distances", "tests/libraries/opsmith-testops"];
 const SCRIPT: &str = "tests/dist/use_what_is_installed.py";
 
 /// Makes wheels of ops with the package, and the package from its sources; then installs and uses all of it.

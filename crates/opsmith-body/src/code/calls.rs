@@ -5,8 +5,8 @@ use super::frame::Frame;
 use super::place::{FRAME, MASKS, ROOM, SCRATCH};
 use super::vectors::Vectors;
 use crate::float::Float;
+use crate::float::{Real, Turn};
 use crate::isa::{Isa, Kernel, dispatch};
-use crate::math::{Real, Turn};
 
 /// The registers of addresses and counts that a function may change, and one more, so that the stack is as it wants it.
 const CALLERS: [Gpr; 9] =

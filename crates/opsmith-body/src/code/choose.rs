@@ -4,7 +4,7 @@ use super::asm::{Arith, Bitwise, First, Mask, Rm, Signs, Test, Vector, When};
 use super::calls;
 use super::line::{Op, Value};
 use super::place::{FIRST, FRAME, Placer, ROOM, SCRATCH};
-use crate::math::Turn;
+use crate::float::Turn;
 
 impl Placer<'_> {
     /// Computes a vector, in this register if it can be.

@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::lower::is_sign;
-use crate::math::Turn;
+use crate::float::Turn;
 
 /// A vector of a line: the number of the operation that gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,4 +194,9 @@ impl Line {
 fn inverse(number: f64) -> Option<f64> {
     let is_power = number.to_bits() << 12 == 0;
     (is_power && (1e-30..1e30).contains(&number.abs())).then(|| 1.0 / number)
+}
+
+/// Whether of each number the sign alone is set.
+pub(crate) fn is_sign(op: Op) -> bool {
+    matches!(op, Op::Bits(0x8000_0000 | 0x8000_0000_0000_0000))
 }

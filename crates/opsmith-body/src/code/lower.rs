@@ -1,6 +1,6 @@
 //! Graphs and folds as operations on vectors.
 
-use super::line::{Line, Op, Value};
+use super::line::{Line, Op, Value, is_sign};
 use super::record::{self, Number};
 use super::vectors::Vectors;
 use crate::expr::{Fold, Graph, Id, Node};
@@ -102,11 +102,6 @@ fn of_node<const DOUBLE: bool>(
         Node::Detached(a) => return at(a),
         Node::Fold(..) | Node::Count(_) | Node::Index(_) => unreachable!("what is computed has no axes"),
     })
-}
-
-/// Whether of each number the sign alone is set.
-pub(crate) fn is_sign(op: Op) -> bool {
-    matches!(op, Op::Bits(0x8000_0000 | 0x8000_0000_0000_0000))
 }
 
 /// How a product that is a term is rounded: with the sum, or by itself where another loop computes the same sum.

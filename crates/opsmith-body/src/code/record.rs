@@ -7,8 +7,8 @@ use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 
 use crate::code::line::{Line, Op, Value};
 use crate::float::Float;
+use crate::float::{Real, Turn};
 use crate::isa::{Avx2, Isa};
-use crate::math::{Real, Turn};
 use crate::scalar::{Mask, Scalar};
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use crate::axes::{Axes, Axis};
 use crate::expr::node::{Fold, Id, Node};
-use crate::expr::trace::{Expr, of_axis};
 use crate::scalar::Scalar;
 
 /// What a body computes, as [`trace`](crate::trace) recorded it. Equal subexpressions are one node.
@@ -269,30 +268,6 @@ impl Graph {
     pub fn eval<S: Scalar>(&self, inputs: &[S]) -> Vec<S> {
         assert!(!self.has_axes(), "a graph with folds is computed along its axes");
         let values = self.values(inputs, |_, _| unreachable!("there are no folds"));
-        self.outputs.iter().map(|id| values[id.index()].number()).collect()
-    }
-
-    /// Records the computation once more, from these numbers of the recording, which lie on the axes of its inputs or on fewer.
-    ///
-    /// # Panics
-    /// If there are more or fewer inputs than the graph has, or if nothing is recorded.
-    pub fn again(&self, inputs: &[Expr]) -> Vec<Expr> {
-        let values = self.values(inputs, of_axis);
-        self.outputs.iter().map(|id| values[id.index()].number()).collect()
-    }
-
-    /// The same of a function of rows, along an axis in the place of the first one.
-    ///
-    /// # Panics
-    /// As [`again`](Self::again).
-    pub fn again_along(&self, axis: Axis, inputs: &[Expr]) -> Vec<Expr> {
-        let along = |node: Node| match node {
-            Node::Fold(op, _, a) => Node::Fold(op, axis, a),
-            Node::Count(_) => Node::Count(axis),
-            Node::Index(_) => Node::Index(axis),
-            other => other,
-        };
-        let values = self.values(inputs, |node, operand| of_axis(along(node), operand));
         self.outputs.iter().map(|id| values[id.index()].number()).collect()
     }
 

@@ -7,8 +7,6 @@ use crate::body::{BLOCK, Block};
 use crate::element::Element;
 use crate::expr::graph::Graph;
 use crate::expr::node::{Binary, Compare, Id, Node, Unary};
-use crate::expr::run::Run;
-use crate::isa::{Level, dispatch_at};
 
 /// A [`Graph`] without folds, computed node by node, a block at a time.
 ///
@@ -202,27 +200,6 @@ impl Interpreted {
         });
         self.steps.push(Step { operation, operands, arity, target: Target::Slot(slot) });
         Source::Slot(slot)
-    }
-
-    /// Computes a block.
-    ///
-    /// # Panics
-    /// If there are more or fewer slices than inputs and outputs.
-    pub fn eval<T: Temporary>(&self, level: Level, inputs: &[&[T; BLOCK]], outputs: &mut [Block<T>]) {
-        assert_eq!(inputs.len(), self.inputs, "a slice for each input");
-        assert_eq!(outputs.len(), self.outputs, "a block for each output");
-        T::slots().with_borrow_mut(|slots| {
-            if slots.len() < self.slots {
-                slots.resize(self.slots, Block::default());
-            }
-            self.run(level, Run { program: self, inputs, outputs, slots });
-        });
-    }
-
-    // Once for each type: it has the loops for the least instruction set in it.
-    #[inline(never)]
-    fn run<T: Temporary>(&self, level: Level, run: Run<'_, T>) {
-        dispatch_at(level, run);
     }
 }
 

@@ -12,15 +12,38 @@ use crate::element::Element;
 use crate::expr::functions::with_functions;
 use crate::expr::interpret::{Interpreted, Operation, Source, Step, Target, Temporary};
 use crate::expr::node::{Binary, Compare, Unary};
-use crate::isa::{Isa, Kernel};
+use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
 
+impl Interpreted {
+    /// Computes a block.
+    ///
+    /// # Panics
+    /// If there are more or fewer slices than inputs and outputs.
+    pub fn eval<T: Temporary>(&self, level: Level, inputs: &[&[T; BLOCK]], outputs: &mut [Block<T>]) {
+        assert_eq!(inputs.len(), self.inputs, "a slice for each input");
+        assert_eq!(outputs.len(), self.outputs, "a block for each output");
+        T::slots().with_borrow_mut(|slots| {
+            if slots.len() < self.slots {
+                slots.resize(self.slots, Block::default());
+            }
+            self.run(level, Run { program: self, inputs, outputs, slots });
+        });
+    }
+
+    // Once for each type: it has the loops for the least instruction set in it.
+    #[inline(never)]
+    fn run<T: Temporary>(&self, level: Level, run: Run<'_, T>) {
+        dispatch_at(level, run);
+    }
+}
+
 /// What a program reads and writes.
-pub(super) struct Run<'a, T> {
-    pub(super) program: &'a Interpreted,
-    pub(super) inputs: &'a [&'a [T; BLOCK]],
-    pub(super) outputs: &'a mut [Block<T>],
-    pub(super) slots: &'a mut [Block<T>],
+struct Run<'a, T> {
+    program: &'a Interpreted,
+    inputs: &'a [&'a [T; BLOCK]],
+    outputs: &'a mut [Block<T>],
+    slots: &'a mut [Block<T>],
 }
 
 impl<T: Temporary> Kernel for Run<'_, T> {

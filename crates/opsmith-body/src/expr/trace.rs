@@ -161,6 +161,32 @@ pub fn compose_over(
     record(arguments('x', inputs), arguments('y', outputs), &[], computation)
 }
 
+impl Graph {
+    /// Records the computation once more, from these numbers of the recording, which lie on the axes of its inputs or on fewer.
+    ///
+    /// # Panics
+    /// If there are more or fewer inputs than the graph has, or if nothing is recorded.
+    pub fn again(&self, inputs: &[Expr]) -> Vec<Expr> {
+        let values = self.values(inputs, of_axis);
+        self.outputs.iter().map(|id| values[id.index()].number()).collect()
+    }
+
+    /// The same of a function of rows, along an axis in the place of the first one.
+    ///
+    /// # Panics
+    /// As [`again`](Self::again).
+    pub fn again_along(&self, axis: Axis, inputs: &[Expr]) -> Vec<Expr> {
+        let along = |node: Node| match node {
+            Node::Fold(op, _, a) => Node::Fold(op, axis, a),
+            Node::Count(_) => Node::Count(axis),
+            Node::Index(_) => Node::Index(axis),
+            other => other,
+        };
+        let values = self.values(inputs, |node, operand| of_axis(along(node), operand));
+        self.outputs.iter().map(|id| values[id.index()].number()).collect()
+    }
+}
+
 /// A node that is about an axis, of this operand, in the recording.
 pub(crate) fn of_axis(of: Node, operand: Option<Expr>) -> Expr {
     match (of, operand) {

@@ -1,8 +1,8 @@
 //! Sums and products with their rounding errors (Dekker 1971, Knuth): numbers of twice the precision.
 
-use crate::float::Float;
+use crate::float::{Float, Real};
 use crate::isa::Isa;
-use crate::math::{Pair, Real};
+use crate::math::Pair;
 
 /// A constant, from a float64 and what that misses.
 #[inline(always)]

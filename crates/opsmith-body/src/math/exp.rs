@@ -1,9 +1,9 @@
 //! Exponentials, and what is made of them.
 
-use crate::float::Float;
+use crate::float::{Float, Real};
 use crate::isa::Isa;
 use crate::math::double::two_product;
-use crate::math::{Real, polynomials};
+use crate::math::polynomials;
 use crate::scalar::Scalar;
 
 /// An exponential before it is scaled: eˣ = (1 + `fraction`) 2ᵏ.

@@ -1,8 +1,8 @@
 //! Logarithms, by the method of FreeBSD's `e_log.c` and `s_log1p.c`.
 
-use crate::float::Float;
+use crate::float::{Float, Real};
 use crate::isa::Isa;
-use crate::math::{Real, polynomials};
+use crate::math::polynomials;
 use crate::scalar::Scalar;
 
 /// log(1 + f) + k log 2 for 1 + f in [√½, √2).

@@ -3,11 +3,11 @@
 //! All come from the tail Φ(−t) = exp(−t²/2) K(t), t ≥ 0, where the square is taken in twice the precision: so even
 //! Φ(−13) has all its digits, and so does GELU far below zero.
 
-use crate::float::Float;
+use crate::float::{Float, Real};
 use crate::isa::Isa;
 use crate::math::double::{constant, fast_two_sum, multiply_add, product, quotient, two_product, two_sum};
 use crate::math::exp::Exponential;
-use crate::math::{Pair, Real, polynomials};
+use crate::math::{Pair, polynomials};
 use crate::scalar::{GELU_LINEAR, Scalar};
 
 /// t and exp(−t²/2).

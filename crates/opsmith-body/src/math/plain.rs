@@ -1,8 +1,8 @@
 //! The floats of the processor.
 
-use crate::float::Float;
+use crate::float::{Float, Real, Turn};
 use crate::isa::Isa;
-use crate::math::{Real, Turn, trig};
+use crate::math::trig;
 use crate::scalar::{Lane, Scalar};
 
 macro_rules! plain {

@@ -1,9 +1,9 @@
 //! The polynomials, fitted by `tools/fit.py`: of each one for float32 and one for float64.
 
-use crate::float::Float;
+use crate::float::{Float, Real};
 use crate::isa::Isa;
 use crate::math::double::multiply_add;
-use crate::math::{Pair, Real, horner, horner_of_two};
+use crate::math::{Pair, horner, horner_of_two};
 use crate::scalar::Scalar;
 
 /// E in eʳ = 1 + r + r² E(r), for |r| ≤ log(2)/2.

@@ -1,10 +1,10 @@
 //! Powers.
 
-use crate::float::Float;
+use crate::float::{Float, Real};
 use crate::isa::Isa;
 use crate::math::double::{constant, fast_two_sum, two_product};
 use crate::math::exp::Exponential;
-use crate::math::{Pair, Real, polynomials};
+use crate::math::{Pair, polynomials};
 use crate::scalar::Scalar;
 
 /// x to the power y, with the special cases of C99 and IEEE 754.

@@ -4,11 +4,11 @@
 //! needed modulo 4 only, so the bits that make multiples of 4 are left out (Payne and Hanek 1983): for each range of exponents
 //! there is a constant with the bits that count.
 
-use crate::float::Float;
+use crate::float::{Float, Real, Turn};
 use crate::isa::Isa;
 use crate::math::double::{fast_two_sum, multiply_add, two_product, two_sum};
+use crate::math::polynomials;
 use crate::math::two_over_pi::{BANDS_F32, BANDS_F64};
-use crate::math::{Real, Turn, polynomials};
 use crate::scalar::Scalar;
 
 /// π/2 in two parts.

@@ -1,4 +1,4 @@
-//! A CUDA device gives what the CPU gives.
+//! A card gives what the CPU gives.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::lab::{FILL, Lab, Outcome, Trouble};
 use crate::subject::Subject;
 use crate::values::difference;
 
-/// Why an op is not called on a CUDA device; `None` where it is.
+/// Why an op is not called on a card; `None` where it is.
 pub(super) fn skipped(subject: &Subject) -> Option<String> {
     let changed = subject.signature.inputs.iter().find(|input| input.is_ref);
     match changed {
@@ -35,17 +35,14 @@ pub(super) fn is_that_of_the_cpu(
     let in_host_memory = subject.in_host_memory(&dtypes, &case.attrs);
     let got = match lab.on_device(case.call(subject, FILL), in_host_memory)? {
         Outcome::Refused(refusal) => {
-            let message =
-                format!("the CPU takes it, but on a CUDA device it is an error: {}", refusal.message);
+            let message = format!("the CPU takes it, but on a card it is an error: {}", refusal.message);
             return Err(Trouble::fail(message, case));
         }
         outcome => outcome.accepted(case)?,
     };
     let names = setting.names(&expected.counts);
     match difference(&names, &got.values, &expected.values, setting.of_other_arithmetic()) {
-        Some(difference) => {
-            Err(Trouble::fail(format!("on a CUDA device {difference}, which the CPU gives"), case))
-        }
+        Some(difference) => Err(Trouble::fail(format!("on a card {difference}, which the CPU gives"), case)),
         None => Ok(()),
     }
 }

@@ -119,7 +119,7 @@ pub enum Property {
     IllFormed,
     /// The outputs are those of the author's own function.
     Reference,
-    /// A GPU gives what the CPU gives.
+    /// A card gives what the CPU gives.
     Cuda,
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use opsmith_abi::OpsmithLibrary;
+use opsmith_core::abi::OpsmithLibrary;
 use opsmith_core::def::{Allowed, ArgDef, ArgType, AttrDef};
 use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use opsmith_core::{AttrValue, DType, Error, OpDef, Shape, Signature};

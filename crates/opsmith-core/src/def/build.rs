@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::doc;
 use super::fault::Fault;
+use super::message::unknown_dtype;
 use super::model::{Allowed, ArgCount, ArgDef, ArgType, AttrDef, Signature};
 use super::parse::{self, ParsedArg};
 use super::suggest::did_you_mean;
-use super::value::unknown_dtype;
 use crate::attr::{AttrBase, AttrValue};
 use crate::{DType, Error, Result, ensure};
 

@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 use std::sync::Arc;
 
 use super::model::{Allowed, AttrDef};
-use super::print::Quoted;
+use super::text::{Quoted, counted, joined};
 use crate::attr::{AttrBase, AttrType, AttrValue, MAX_LIST, MAX_TEXT};
 
 /// A constraint that a value breaks: what the value must be, and what it is.
@@ -132,17 +132,6 @@ fn strange_text<'a>(allowed: &[String], texts: &'a [Arc<str>]) -> Option<Quoted<
 pub(super) fn a(ty: AttrType) -> String {
     let article = if ty.base == AttrBase::Int && !ty.list { "an" } else { "a" };
     format!("{article} {ty}")
-}
-
-/// `1 tensor`, `2 tensors`.
-pub(super) fn counted(count: usize, thing: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {thing}{plural}")
-}
-
-/// `a, b, c`.
-pub(super) fn joined(items: impl IntoIterator<Item: Display>) -> String {
-    items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The number of elements of a list; none for a value that is not one.

@@ -168,7 +168,7 @@ impl AttrValue {
 
 /// A number, or the name of one that JSON cannot hold.
 fn float_json(x: f64) -> Value {
-    if x.is_finite() { json!(x) } else { json!(super::print::Float(x).to_string()) }
+    if x.is_finite() { json!(x) } else { json!(super::text::Float(x).to_string()) }
 }
 
 fn shape_json(shape: &PartialShape) -> Value {

@@ -10,6 +10,7 @@ mod doc;
 mod fault;
 mod json;
 mod lexer;
+mod message;
 mod model;
 mod parse;
 mod print;
@@ -17,6 +18,7 @@ mod resolve;
 mod samples;
 mod suggest;
 mod tensor;
+mod text;
 mod value;
 mod value_from_json;
 

@@ -4,9 +4,10 @@ use std::ops::Range;
 
 use super::fault::Fault;
 use super::lexer::{Cursor, Kind};
+use super::message::{dtype, string, unknown_dtype};
 use super::model::{Allowed, AttrDef};
 use super::suggest::did_you_mean;
-use super::value::{dtype, string, unknown_dtype, value};
+use super::value::value;
 use crate::attr::{AttrBase, AttrType, AttrValue};
 use crate::dtype::sets;
 use crate::{DType, Error};

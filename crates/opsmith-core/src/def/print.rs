@@ -1,63 +1,12 @@
 //! Definitions as text: the canonical spelling, which parses back to the same definition.
 
-use std::fmt::{self, Debug, Display, Formatter, Write};
+use std::fmt::{self, Display, Formatter, Write};
 
-use super::check::joined;
 use super::model::{Allowed, ArgCount, ArgDef, ArgType, AttrDef, Signature};
 use super::tensor;
-use crate::attr::{AttrBase, AttrValue, PartialShape};
+use super::text::{Float, Quoted, Shape, joined};
+use crate::attr::{AttrBase, AttrValue};
 use crate::dtype::sets;
-
-/// A float with as many digits as tell it apart: `0.1`, `1.0`, `inf`, `nan`.
-pub(super) struct Float<T>(pub(super) T);
-
-impl<T: num_traits::Float + Debug> Display for Float<T> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.is_nan() { f.write_str("nan") } else { write!(f, "{:?}", self.0) }
-    }
-}
-
-/// A string in single quotes, what is not printable escaped as in C.
-pub(super) struct Quoted<'a>(pub(super) &'a [u8]);
-
-impl Display for Quoted<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let octal = |f: &mut Formatter<'_>, bytes: &[u8]| -> fmt::Result {
-            bytes.iter().try_for_each(|byte| write!(f, "\\{byte:03o}"))
-        };
-        f.write_char('\'')?;
-        for chunk in self.0.utf8_chunks() {
-            for c in chunk.valid().chars() {
-                match c {
-                    '\\' | '\'' => write!(f, "\\{c}")?,
-                    '\n' => f.write_str("\\n")?,
-                    '\t' => f.write_str("\\t")?,
-                    _ if c.is_control() => octal(f, c.encode_utf8(&mut [0; 4]).as_bytes())?,
-                    _ => f.write_char(c)?,
-                }
-            }
-            octal(f, chunk.invalid())?;
-        }
-        f.write_char('\'')
-    }
-}
-
-/// A shape as protocol buffers write it: `{ dim { size: 2 } dim { size: -1 } }`.
-pub(super) struct Shape<'a>(pub(super) &'a PartialShape);
-
-impl Display for Shape<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Some(dims) = self.0 else { return f.write_str("{ unknown_rank: true }") };
-        f.write_str("{")?;
-        for dim in dims {
-            match dim {
-                Some(size) => write!(f, " dim {{ size: {size} }}")?,
-                None => f.write_str(" dim { size: -1 }")?,
-            }
-        }
-        f.write_str(" }")
-    }
-}
 
 /// The value as the definition language writes a default: `7`, `'foo'`, `DT_INT32`, `[1, 2]`.
 impl Display for AttrValue {

@@ -2,9 +2,10 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::check::{a, counted, joined};
+use super::check::a;
 use super::model::{ArgCount, ArgDef, ArgType, AttrDef, Signature};
 use super::suggest::did_you_mean;
+use super::text::{counted, joined};
 use crate::attr::{AttrValue, MAX_LIST};
 use crate::{DType, Error, Result, ensure};
 

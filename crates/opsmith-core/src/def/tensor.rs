@@ -3,11 +3,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::check::counted;
 use super::fault::Fault;
 use super::lexer::{Cursor, Kind, Token, parse_bool, parse_float, parse_int};
-use super::print::{Float, Quoted, Shape};
-use super::value::{dtype, message, shape, unknown_field};
+use super::message::{dtype, message, shape, unknown_field};
+use super::text::{Float, Quoted, Shape, counted};
 use crate::DType;
 use crate::attr::TensorValue;
 

@@ -75,7 +75,7 @@ impl<'a> Compute<'a> {
         self.services.device()
     }
 
-    /// The stream that GPU work goes on; null on the CPU.
+    /// The stream that work on a card goes on; null on the CPU.
     pub fn stream(&self) -> *mut c_void {
         self.services.stream()
     }
@@ -242,7 +242,7 @@ impl<'a> Compute<'a> {
         self.services.allocate_device_temp(bytes)
     }
 
-    /// Scratch memory for `len` elements, in main memory, zeroed, freed when the call ends.
+    /// Scratch memory for `len` elements, in host memory, zeroed, freed when the call ends.
     ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.

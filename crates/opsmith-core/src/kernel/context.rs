@@ -18,9 +18,8 @@ use smallvec::SmallVec;
 use self::poison::Poison;
 use super::argument::ArgKey;
 use super::compute::Compute;
+use super::facts::{OpFacts, Resolved};
 use super::services::Services;
-use crate::op::Op;
-use crate::plan::Plan;
 use crate::resource::Resource;
 use crate::tensor::{Extents, Strides, TensorView, TensorViewMut, checked_num_elements, row_major_strides};
 use crate::{DType, DeviceKind, Element, Error, Result, Signature, bail, ensure};
@@ -38,8 +37,8 @@ struct Slot {
 /// Arguments are named by their position in the definition or by their name: `context.input(0)`,
 /// `context.input("to_zero")`. Every error names the op and the argument.
 pub struct OpKernelContext<'a> {
-    op: &'a Op,
-    plan: &'a Plan,
+    op: &'a OpFacts,
+    resolved: &'a Resolved,
     inputs: &'a [Option<TensorView<'a>>],
     wanted: u64,
     services: &'a dyn Services,
@@ -64,17 +63,17 @@ impl<'a> Deref for OpKernelContext<'a> {
 impl<'a> OpKernelContext<'a> {
     /// The context of a call. Bit `i` of `copied` is set when input `i` is a copy of what the caller lent.
     pub(crate) fn new(
-        op: &'a Op,
-        plan: &'a Plan,
+        op: &'a OpFacts,
+        resolved: &'a Resolved,
         inputs: &'a [Option<TensorView<'a>>],
         copied: u64,
         wanted: u64,
         services: &'a dyn Services,
     ) -> Self {
-        let compute = Compute::of_kernel(services, plan.is_capturable());
+        let compute = Compute::of_kernel(services, resolved.capturable);
         let mut context = OpKernelContext {
             op,
-            plan,
+            resolved,
             inputs,
             wanted,
             services,
@@ -87,13 +86,13 @@ impl<'a> OpKernelContext<'a> {
             poison: Poison::of_call(),
         };
         // Where they lie: collected before, all that they have room for would be copied.
-        context.slots.resize_with(plan.output_dtypes().len(), OnceCell::new);
+        context.slots.resize_with(resolved.output_dtypes.len(), OnceCell::new);
         context
     }
 
     /// The definition of the op.
     pub fn signature(&self) -> &'a Signature {
-        self.op.signature()
+        &self.op.signature
     }
 
     /// Threads, scratch memory and the device.
@@ -152,7 +151,7 @@ impl<'a> OpKernelContext<'a> {
             return Err(self.about_input(arg, Error::invalid_argument("is a list; use `input_list`")));
         }
         self.begin_reading(arg)?;
-        Ok(self.inputs[self.plan.input_offset(arg)].as_ref())
+        Ok(self.inputs[self.resolved.input_offset(arg)].as_ref())
     }
 
     fn read_present(&self, arg: usize) -> Result<&'a TensorView<'a>> {
@@ -166,7 +165,7 @@ impl<'a> OpKernelContext<'a> {
     /// `NotFound` for no such input, `InvalidArgument` when it is a list or absent.
     pub fn input_shape(&self, key: impl ArgKey) -> Result<&'a [usize]> {
         let arg = self.input_index(key)?;
-        let own = self.plan.input_offset(arg)..self.plan.input_offset(arg + 1);
+        let own = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
         match (self.signature().inputs[arg].count.is_list(), self.inputs[own].first()) {
             (false, Some(Some(tensor))) => Ok(tensor.shape()),
             (true, _) => Err(self.about_input(arg, Error::invalid_argument("is a list; use `input_list`"))),
@@ -182,7 +181,7 @@ impl<'a> OpKernelContext<'a> {
     pub fn input_list(&self, key: impl ArgKey) -> Result<Vec<TensorView<'a>>> {
         let arg = self.input_index(key)?;
         self.begin_reading(arg)?;
-        let range = self.plan.input_offset(arg)..self.plan.input_offset(arg + 1);
+        let range = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
         let present = self.inputs[range].iter().map(|tensor| {
             tensor.ok_or_else(|| self.about_input(arg, Error::invalid_argument("has an absent element")))
         });
@@ -251,7 +250,7 @@ impl<'a> OpKernelContext<'a> {
     pub fn input_list_mut(&self, key: impl ArgKey) -> Result<SmallVec<[TensorViewMut<'a>; 1]>> {
         let arg = self.input_index(key)?;
         self.begin_changing(arg)?;
-        let own = self.plan.input_offset(arg)..self.plan.input_offset(arg + 1);
+        let own = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
         let lend = |tensor: &TensorView<'a>| {
             let data = tensor.data_ptr().cast_mut();
             // SAFETY: the caller lends a `Ref` input for writing, the plan refused overlap with other inputs and within
@@ -305,7 +304,7 @@ impl<'a> OpKernelContext<'a> {
     /// `NotFound` for no such output.
     pub fn output_count(&self, key: impl ArgKey) -> Result<usize> {
         let arg = self.output_index(key)?;
-        Ok(self.plan.output_offset(arg + 1) - self.plan.output_offset(arg))
+        Ok(self.resolved.output_offset(arg + 1) - self.resolved.output_offset(arg))
     }
 
     /// Makes an output of this shape, dense, row-major and uninitialised: write every element before reading it. (Those
@@ -330,7 +329,7 @@ impl<'a> OpKernelContext<'a> {
     ) -> Result<TensorViewMut<'_>> {
         let arg = self.output_index(key)?;
         let flat = self.flat_output(arg, element)?;
-        let dtype = self.plan.output_dtypes()[flat];
+        let dtype = self.resolved.output_dtypes[flat];
         self.check_size(arg, dtype, shape)?;
         let data = self
             .services
@@ -370,14 +369,15 @@ impl<'a> OpKernelContext<'a> {
         let mut fitting: SmallVec<[usize; 4]> = SmallVec::new();
         for &candidate in candidates {
             let candidate = self.input_index(candidate)?;
-            if self.may_forward(candidate, self.plan.output_dtypes()[flat], shape) {
-                fitting.push(self.plan.input_offset(candidate));
+            if self.may_forward(candidate, self.resolved.output_dtypes[flat], shape) {
+                fitting.push(self.resolved.input_offset(candidate));
             }
         }
         let forwarded = if fitting.is_empty() { None } else { self.services.forward_input(&fitting, flat) };
         let Some((taken, data)) = forwarded else { return Ok((self.allocate_output(arg, shape)?, None)) };
         // A list, which is never taken, may be empty and begin where the next input does.
-        let is_it = |i: &usize| self.plan.input_offset(*i) == taken && !signature.inputs[*i].count.is_list();
+        let is_it =
+            |i: &usize| self.resolved.input_offset(*i) == taken && !signature.inputs[*i].count.is_list();
         let candidate = candidates.iter().copied().find(is_it);
         let Some(candidate) = candidate else {
             return Err(self.about_output(arg, Error::internal("the caller forwarded another input")));
@@ -395,7 +395,7 @@ impl<'a> OpKernelContext<'a> {
             && !def.is_ref
             && !def.count.is_list()
             && dtype != DType::String
-            && self.inputs[self.plan.input_offset(arg)].is_some_and(|input| {
+            && self.inputs[self.resolved.input_offset(arg)].is_some_and(|input| {
                 // Dim by dim: a call of `memcmp` on no dims costs more than the rest.
                 input.shape().iter().eq(shape) && input.dtype() == dtype && input.is_contiguous()
             })
@@ -466,7 +466,7 @@ impl<'a> OpKernelContext<'a> {
         name: &str,
         init: impl FnOnce() -> Result<R>,
     ) -> Result<Arc<Resource<R>>> {
-        self.op.resources().get_or_init(container, name, init)
+        self.op.resources.get_or_init(container, name, init)
     }
 
     /// Ends the call: every output that had to be made must have been.
@@ -476,7 +476,7 @@ impl<'a> OpKernelContext<'a> {
             if !self.output_wanted(arg)? {
                 continue;
             }
-            let made = (self.plan.output_offset(arg)..self.plan.output_offset(arg + 1))
+            let made = (self.resolved.output_offset(arg)..self.resolved.output_offset(arg + 1))
                 .all(|flat| self.slots[flat].get().is_some());
             if !made {
                 let name = &output.name;
@@ -489,8 +489,8 @@ impl<'a> OpKernelContext<'a> {
     }
 
     fn flat_output(&self, arg: usize, element: usize) -> Result<usize> {
-        let flat = self.plan.output_offset(arg) + element;
-        if flat >= self.plan.output_offset(arg + 1) {
+        let flat = self.resolved.output_offset(arg) + element;
+        if flat >= self.resolved.output_offset(arg + 1) {
             return Err(self.about_output(arg, Error::out_of_range(format!("has no element {element}"))));
         }
         if self.slots[flat].get().is_some() {
@@ -524,7 +524,7 @@ impl<'a> OpKernelContext<'a> {
         Ok(unsafe {
             TensorViewMut::from_raw_parts(
                 slot.data,
-                self.plan.output_dtypes()[flat],
+                self.resolved.output_dtypes[flat],
                 self.services.device(),
                 &slot.shape,
                 &slot.strides,

@@ -5,6 +5,7 @@ mod choice;
 mod compute;
 mod construction;
 mod context;
+mod facts;
 mod services;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
+pub(crate) use facts::{OpFacts, Resolved};
 pub use services::Services;
 
 use crate::{DType, DeviceKind, Element, Result};
@@ -132,7 +134,7 @@ impl KernelDef {
         &self.constraints
     }
 
-    /// The arguments that it keeps in main memory.
+    /// The arguments that it keeps in host memory.
     pub fn host_memory_arguments(&self) -> &[&'static str] {
         &self.host_memory
     }
@@ -162,7 +164,7 @@ impl KernelDef {
         self
     }
 
-    /// Keeps the input `arg` in main memory on a device that has memory of its own.
+    /// Keeps the input `arg` in host memory on a device that has memory of its own.
     #[must_use]
     pub fn host_memory(mut self, arg: &'static str) -> KernelDef {
         self.host_memory.push(arg);
@@ -174,7 +176,7 @@ impl KernelDef {
         self.capturable
     }
 
-    /// Says that the work that a call puts on its stream follows from shapes, attributes, what inputs in CPU memory hold, and
+    /// Says that the work that a call puts on its stream follows from shapes, attributes, what inputs in host memory hold, and
     /// addresses alone, and needs no temporary memory. So it may be recorded once and replayed, as JAX's command buffers are: temporary memory is gone by
     /// then. A call that asks for some all the same is an error, in every framework.
     #[must_use]

@@ -39,7 +39,7 @@ pub unsafe trait Services {
         None
     }
 
-    /// Scratch memory, aligned to 64 bytes, that the caller frees when the call ends: main memory, wherever the call runs.
+    /// Scratch memory, aligned to 64 bytes, that the caller frees when the call ends: host memory, wherever the call runs.
     ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.
@@ -67,7 +67,7 @@ pub unsafe trait Services {
     /// on several threads, and returns when all are done. `body` never unwinds.
     fn parallel_for(&self, total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync));
 
-    /// The stream that GPU work goes on; null on the CPU.
+    /// The stream that work on a card goes on; null on the CPU.
     fn stream(&self) -> *mut c_void {
         std::ptr::null_mut()
     }

@@ -237,7 +237,7 @@ impl OpKernel for OnCard {
         let (x, sizes) = (context.input("x")?, context.view::<f32, Ix1>("sizes")?);
         assert_eq!((x.device(), x.strides(), sizes[0]), (CARD, &[2][..], 7.0), "nothing is copied");
         let error = context.view::<f32, Ix1>("x").unwrap_err();
-        assert_eq!(error.message(), "Placed: input `x`: expected a tensor in CPU memory, got one on CUDA");
+        assert_eq!(error.message(), "Placed: input `x`: expected a tensor in host memory, got one on CUDA");
         let error = context.device_temp(8).unwrap_err();
         assert_eq!(error.message(), "the caller lends no temporary memory on the device");
         let y = context.allocate_output("y", x.shape())?;
@@ -314,7 +314,7 @@ fn inputs_of_a_card_are_where_its_kernel_takes_them() {
     );
     assert_eq!(
         wrong(view(CARD, 0), sizes_on(CARD)),
-        "Placed: input `sizes` is on CUDA:1; the CUDA kernel reads it in CPU memory"
+        "Placed: input `sizes` is on CUDA:1; the CUDA kernel reads it in host memory"
     );
     assert_eq!(
         wrong(view(Device { index: 0, ..CARD }, 0), sizes_on(Device::CPU)),

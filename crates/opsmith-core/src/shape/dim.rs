@@ -160,7 +160,7 @@ impl Dim {
     }
 
     /// As [`parse`](Self::parse), where a name stands for what `lookup` gives.
-    pub(super) fn parse_with(text: &str, lookup: &dyn Fn(&str) -> Dim) -> Result<Dim> {
+    pub(crate) fn parse_with(text: &str, lookup: &dyn Fn(&str) -> Dim) -> Result<Dim> {
         let mut cursor = Cursor::new(text);
         let dim = Dim::parse_at(&mut cursor, lookup).and_then(|dim| match cursor.is_at_end() {
             true => Ok(dim),

@@ -4,7 +4,7 @@
 //! shapes in TensorFlow, symbolic integers in PyTorch and JAX, concrete sizes in a call.
 
 mod constraint;
-mod context;
+pub(crate) mod context;
 mod dim;
 mod expr;
 pub mod functions;
@@ -12,7 +12,6 @@ pub(crate) mod parse;
 #[expect(clippy::module_inception, reason = "the type `Shape` has its own file")]
 mod shape;
 mod signature;
-pub mod testing;
 #[cfg(test)]
 mod tests;
 

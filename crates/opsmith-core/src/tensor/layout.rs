@@ -74,7 +74,7 @@ pub(super) fn check_typed(expected: DType, dtype: DType, device: Device) -> Resu
 fn not_typed(expected: DType, dtype: DType, device: Device) -> Error {
     if expected == dtype {
         let kind = device.kind;
-        return Error::invalid_argument(format!("expected a tensor in CPU memory, got one on {kind}"));
+        return Error::invalid_argument(format!("expected a tensor in host memory, got one on {kind}"));
     }
     Error::invalid_argument(format!("expected dtype {expected}, got {dtype}"))
 }

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 
 pub use self::layout::{MAX_RANK, checked_num_elements, is_row_major, row_major_strides};
 use self::layout::{anchor, byte_range, check_typed, may_overlap_itself, not_contiguous, typed_layout};
-use crate::space::Layout;
 use crate::{DType, Device, DeviceKind, Element, Result, ensure};
 
 /// The dims of a concrete shape; no heap for the usual ranks.
@@ -85,11 +84,6 @@ impl<'a> TensorView<'a> {
     /// The strides, in elements.
     pub fn strides(&self) -> &'a [isize] {
         self.strides
-    }
-
-    /// The dims and strides.
-    pub fn layout(&self) -> Layout<'a> {
-        Layout { shape: self.shape, strides: self.strides }
     }
 
     /// The number of dims.
@@ -207,7 +201,7 @@ impl<'a> TensorView<'a> {
         unsafe { std::slice::from_raw_parts(self.data.cast(), count) }
     }
 
-    /// The number of elements, if they are of this dtype, in CPU memory, and row-major without gaps. Of what asks there is one for
+    /// The number of elements, if they are of this dtype, in host memory, and row-major without gaps. Of what asks there is one for
     /// each type; of this, one.
     pub(crate) fn check_flat(&self, expected: DType) -> Result<usize> {
         check_typed(expected, self.dtype, self.device)?;
@@ -326,11 +320,6 @@ impl<'a> TensorViewMut<'a> {
     /// The strides, in elements.
     pub fn strides(&self) -> &'a [isize] {
         self.strides
-    }
-
-    /// The dims and strides.
-    pub fn layout(&self) -> Layout<'a> {
-        Layout { shape: self.shape, strides: self.strides }
     }
 
     /// The number of elements.

@@ -46,7 +46,7 @@ fn compiler() -> String {
     env::var("CXX").unwrap_or_else(|_| "g++".to_owned())
 }
 
-/// Runs a launch on the processor, and waits for it: the addresses among its arguments are those of main memory.
+/// Runs a launch on the processor, and waits for it: the addresses among its arguments are those of host memory.
 ///
 /// # Errors
 /// `Internal` when the source does not compile as C++, an argument has not the size of the kernel's parameter, or not all threads

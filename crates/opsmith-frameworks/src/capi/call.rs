@@ -3,19 +3,19 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use opsmith_abi::{OpsmithAttr, OpsmithCall, OpsmithPlan, OpsmithServices, OpsmithStr, OpsmithTensor};
+use opsmith_core::abi::{OpsmithAttr, OpsmithCall, OpsmithPlan, OpsmithServices, OpsmithStr, OpsmithTensor};
 use opsmith_core::kernel::{CallInputs, Services};
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{
     AttrValue, DType, Device, Error, Op, Plan, PlanRef, Request, Result, Signature, TensorView, ensure,
 };
+use opsmith_threads::{Body, body_context, call_body};
 use smallvec::SmallVec;
 
 use super::launch::with_launches_of;
 use super::read;
+use crate::StaticLibrary;
 use crate::memory::Scratch;
-use crate::parallel::{Body, body_context, call_body};
-use crate::{StaticLibrary, pool};
 
 /// The most arguments of an op whose caller need not say how many tensors each holds.
 const ONES: [usize; 64] = [1; 64];
@@ -26,7 +26,7 @@ static NO_ATTRS: [Option<AttrValue>; 16] = [const { None }; 16];
 /// Runs a call.
 ///
 /// # Safety
-/// `call` and all that it points to must be valid as `opsmith_abi` says.
+/// `call` and all that it points to must be valid as `opsmith_core::abi` says.
 #[inline]
 pub(super) unsafe fn run(library: &'static StaticLibrary, call: *const OpsmithCall) -> Result<()> {
     // SAFETY: promised by the caller.
@@ -241,7 +241,7 @@ pub(super) unsafe fn attributes(
     Ok(attrs)
 }
 
-/// The device of all tensors; main memory when there are none. Where a kernel reads inputs in main memory, that of the
+/// The device of all tensors; host memory when there are none. Where a kernel reads inputs in host memory, that of the
 /// others: the plan sees to which are where.
 #[inline]
 fn one_device(op: &Op, tensors: &[Option<TensorView<'_>>]) -> Result<Device> {
@@ -255,13 +255,13 @@ fn one_device(op: &Op, tensors: &[Option<TensorView<'_>>]) -> Result<Device> {
 
 #[cold]
 fn main_device(op: &Op, tensors: &[Option<TensorView<'_>>], first: Device, other: Device) -> Result<Device> {
-    let reads_main_memory = op
+    let reads_host_memory = op
         .kernels()
         .iter()
         .any(|kernel| kernel.device() != Device::CPU.kind && !kernel.host_memory_arguments().is_empty());
     let mut cards = tensors.iter().flatten().map(TensorView::device).filter(|device| *device != Device::CPU);
     let card = cards.next();
-    match card.filter(|card| reads_main_memory && cards.all(|device| device == *card)) {
+    match card.filter(|card| reads_host_memory && cards.all(|device| device == *card)) {
         Some(card) => Ok(card),
         None => Err(Error::invalid_argument(format!(
             "inputs are on {first} and {other}; all must be on one device"
@@ -337,7 +337,7 @@ unsafe impl Services for CallServices<'_> {
         match (self.services.num_threads, self.services.parallel_for) {
             // SAFETY: the caller's function gets its own context.
             (Some(num_threads), Some(_)) => unsafe { num_threads(self.services.context) }.max(1),
-            _ => pool::num_threads(),
+            _ => opsmith_threads::num_threads(),
         }
     }
 
@@ -347,7 +347,7 @@ unsafe impl Services for CallServices<'_> {
             (Some(_), Some(parallel_for)) => unsafe {
                 parallel_for(self.services.context, total, grain, call_body, body_context(&body));
             },
-            _ => pool::parallel_for(total, grain, body),
+            _ => opsmith_threads::parallel_for(total, grain, body),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use opsmith_abi::{OpsmithHeader, OpsmithLaunch, OpsmithServices, OpsmithStr};
+use opsmith_core::abi::{OpsmithHeader, OpsmithLaunch, OpsmithServices, OpsmithStr};
 use opsmith_core::{Error, Result};
 use opsmith_cuda::{Launch, with_launches_to};
 

@@ -1,4 +1,4 @@
-//! The C ABI of a library: [`opsmith_abi::OpsmithLibrary`] over the core.
+//! The C ABI of a library: [`opsmith_core::abi::OpsmithLibrary`] over the core.
 
 mod call;
 mod explain;
@@ -10,9 +10,9 @@ mod read;
 use std::ffi::CString;
 use std::ptr::null;
 
-use opsmith_abi::{
-    OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithProgram,
-    OpsmithStr,
+use opsmith_core::abi::program::OpsmithProgram;
+use opsmith_core::abi::{
+    OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithStr,
 };
 use opsmith_core::{Error, Result, ensure, panic};
 
@@ -230,7 +230,10 @@ fn register(library: &'static StaticLibrary, key: &str) -> Result<()> {
         (framework.release_gradients)(library);
         return Ok(());
     }
-    (framework.register)(library)
+    let (name, import) = (framework.name, framework.key);
+    let is_present = (framework.register_if_present)(library)?;
+    ensure!(is_present, FailedPrecondition, "{name} is not in the process; import {import} first");
+    Ok(())
 }
 
 /// An error on the heap, with the texts that it points to.

@@ -2,9 +2,10 @@
 
 use std::ptr::null;
 
-use opsmith_abi::{
+use opsmith_core::abi::OpsmithAttr;
+use opsmith_core::abi::program::{
     OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_AXES, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE,
-    OpsmithAttr, OpsmithNode, OpsmithProgram,
+    OpsmithNode, OpsmithProgram,
 };
 use opsmith_core::{Error, Program, Result, memory};
 
@@ -28,7 +29,7 @@ struct Told {
 /// Tells the program of an op; null where there is none.
 ///
 /// # Safety
-/// The attributes, a pointer and how many there are, must be valid as `opsmith_abi` says.
+/// The attributes, a pointer and how many there are, must be valid as `opsmith_core::abi` says.
 pub(super) unsafe fn tell(
     library: &'static StaticLibrary,
     op: usize,

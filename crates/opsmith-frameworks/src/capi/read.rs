@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use opsmith_abi::{
+use opsmith_core::abi::{
     OPSMITH_ATTR_BOOL, OPSMITH_ATTR_FLOAT, OPSMITH_ATTR_INT, OPSMITH_ATTR_SHAPE, OPSMITH_ATTR_STRING,
     OPSMITH_ATTR_TENSOR, OPSMITH_ATTR_TYPE, OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithAttr,
     OpsmithServices, OpsmithShape, OpsmithStr, OpsmithTensor,
@@ -228,7 +228,7 @@ unsafe fn tensor(pointer: *const OpsmithTensor) -> Result<Arc<TensorValue>> {
     ensure!(
         view.device().kind == DeviceKind::Cpu,
         InvalidArgument,
-        "a tensor attribute must be in main memory"
+        "a tensor attribute must be in host memory"
     );
     let (bytes, strings) = match view.dtype() {
         DType::String => {

@@ -71,7 +71,7 @@ pub(super) unsafe fn strides(buffers: &[&Buffer]) -> SmallVec<[Strides; 8]> {
     buffers.iter().map(|buffer| row_major_strides(unsafe { buffer.shape() })).collect()
 }
 
-/// An input whose value is part of the program, in main memory.
+/// An input whose value is part of the program, in host memory.
 pub(super) struct Constant<'a> {
     input: usize,
     value: &'a TensorValue,

@@ -143,7 +143,7 @@ fn refuse_host_inputs(op: &Op, attrs: &Attributes) -> Result<()> {
     let Some(name) = names.find(|name| is_on_card(name)) else { return Ok(()) };
     bail!(
         InvalidArgument for name,
-        "input `{name}` is read in CPU memory, and JAX has its arrays on the card: give it as a list or a number, \
+        "input `{name}` is read in host memory, and JAX has its arrays on the card: give it as a list or a number, \
          which becomes part of the program")
 }
 

@@ -10,12 +10,11 @@ use std::thread::{Thread, current, park};
 
 use opsmith_core::kernel::Services;
 use opsmith_core::{DType, Device, DeviceKind, Error, Result, bail};
+use opsmith_threads::{Body, chunk_size};
 use smallvec::SmallVec;
 
 use super::ffi::{self, Api, Buffer};
 use crate::memory::Scratch;
-use crate::parallel::{Body, chunk_size};
-use crate::pool;
 
 /// The services of one call.
 pub(super) struct JaxServices<'a> {
@@ -145,7 +144,7 @@ unsafe impl Services for JaxServices<'_> {
 
     fn num_threads(&self) -> usize {
         if !self.api.lends_threads() {
-            return pool::num_threads();
+            return opsmith_threads::num_threads();
         }
         // SAFETY: both are XLA's, of the call that runs.
         unsafe { self.api.num_threads(self.context) }
@@ -155,7 +154,7 @@ unsafe impl Services for JaxServices<'_> {
     /// caller takes chunks until none is left, and waits only for helpers that are at work on one.
     fn parallel_for(&self, total: usize, grain: usize, body: Body<'_>) {
         if !self.api.lends_threads() {
-            return pool::parallel_for(total, grain, body);
+            return opsmith_threads::parallel_for(total, grain, body);
         }
         let threads = self.num_threads();
         let chunk = chunk_size(total, grain, threads);

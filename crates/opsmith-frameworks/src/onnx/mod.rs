@@ -80,7 +80,7 @@ impl Registration {
                 }
             }
         }
-        crate::stay_loaded();
+        opsmith_threads::stay_loaded();
         self.domains.lock().push(Registered { api, domain });
         Ok(domain)
     }
@@ -236,15 +236,8 @@ unsafe extern "C" fn compute(kernel: *mut c_void, context: *mut KernelContext) -
 
 /// Lets go of what `create` has made.
 unsafe extern "C" fn destroy(kernel: *mut c_void) {
-    if !kernel.is_null() {
-        // SAFETY: ONNX Runtime gives it back once.
-        let node = unsafe { Box::from_raw(kernel.cast::<Node>()) };
-        // A panic in the drop of an author's kernel ends here, and there is nobody to tell.
-        let _ = panic::catch(|| {
-            drop(node);
-            Ok(())
-        });
-    }
+    // SAFETY: ONNX Runtime gives back what `create` has made, once.
+    unsafe { crate::node::delete::<Node>(kernel) };
 }
 
 unsafe extern "C" fn infer_shapes(op: *const OrtCustomOp, context: *mut ShapeContext) -> Outcome {

@@ -1,11 +1,8 @@
 //! A node of a graph: read once, then run.
 
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::tensor::{Extents, StrRef, Strides, row_major_strides};
-use opsmith_core::{
-    AttrValue, DType, Device, DeviceKind, Error, Op, Plan, Request, Result, Signature, TensorView, bail,
-    memory,
-};
+use opsmith_core::tensor::StrRef;
+use opsmith_core::{AttrValue, DType, DeviceKind, Error, Op, Plan, Request, Result, Signature, bail, memory};
 use smallvec::SmallVec;
 
 use super::api::{Api, KernelContext, KernelInfo, Outcome, UNDEFINED, code_of, dtype_of};
@@ -13,6 +10,7 @@ use super::attrs::{self, OfKernel};
 use super::services::OrtServices;
 use super::spec::{self, Variant};
 use super::tensor::{Tensor, Texts, facts};
+use crate::node::{Input, stand_ins, views};
 
 /// The state of a kernel: what the node's attributes, inputs and outputs decide.
 pub(super) struct Node {
@@ -26,14 +24,6 @@ pub(super) struct Node {
     /// Whether the node has each output tensor.
     present: Vec<bool>,
     wanted: u64,
-}
-
-/// An input where it lies.
-struct Input {
-    dtype: DType,
-    data: *const u8,
-    shape: Extents,
-    strides: Strides,
 }
 
 /// The elements of an input of text, which its `data` points to, and what they point to.
@@ -119,13 +109,7 @@ impl Node {
                 });
             }
         }
-        let stand_in = |dtype: &Option<DType>| {
-            // SAFETY: there are no elements.
-            dtype.map(|dtype| unsafe {
-                TensorView::from_raw_parts(std::ptr::null(), dtype, Device::CPU, &[0], &[1])
-            })
-        };
-        let flat: Vec<_> = dtypes.iter().map(stand_in).collect();
+        let flat = stand_ins(&dtypes);
         let inputs = CallInputs { flat: &flat, counts: &counts };
         let plan = op.node_plan(&Request { inputs, attrs: &attrs, device: DeviceKind::Cpu })?;
         check_dtypes(signature, &plan)?;
@@ -153,18 +137,8 @@ impl Node {
         // SAFETY: promised by the caller.
         unsafe { self.read_inputs(context, &mut inputs, &mut kept) }
             .map_err(|error| error.with_op(&self.op.signature().name))?;
-        let mut present = inputs.iter();
-        let view = |dtype: &Option<DType>| {
-            dtype.is_some().then(|| present.next()).flatten().map(|input| {
-                // SAFETY: ONNX Runtime keeps the inputs of a call, dense and row-major, until it is over. The plan copies
-                // what is not aligned.
-                unsafe {
-                    let Input { data, dtype, shape, strides } = input;
-                    TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides)
-                }
-            })
-        };
-        let views: SmallVec<[Option<TensorView<'_>>; 8]> = self.dtypes.iter().map(view).collect();
+        // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
+        let views = unsafe { views(&self.dtypes, &inputs) };
         let services = OrtServices::new(self.api, context, &self.present);
         let inputs = CallInputs { flat: &views, counts: &self.counts };
         self.plan.run(self.op, inputs, self.wanted, &services)?;
@@ -202,7 +176,7 @@ impl Node {
             } else {
                 tensor.data()?.cast_const()
             };
-            inputs.push(Input { dtype, data, strides: row_major_strides(&shape), shape });
+            inputs.push(Input::new(dtype, data, shape));
         }
         Ok(())
     }

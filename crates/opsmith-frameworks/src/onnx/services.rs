@@ -9,12 +9,12 @@ use opsmith_core::fork::OnceLock;
 use opsmith_core::kernel::Services;
 use opsmith_core::tensor::{MAX_RANK, StrRef, checked_num_elements};
 use opsmith_core::{DType, Error, Result, memory};
+use opsmith_threads::{Body, SharedLoop};
 use smallvec::SmallVec;
 
 use super::api::{Api, KernelContext, Value};
 use super::tensor::Tensor;
-use crate::memory::Scratch;
-use crate::parallel::{Body, SharedLoop};
+use crate::memory::{Scratch, Texts};
 
 /// The texts of an output, which the kernel writes, and its tensor.
 type Strings = (Box<[StrRef]>, *mut Value);
@@ -28,14 +28,14 @@ pub(super) struct OrtServices<'a> {
     scratch: Scratch,
     /// Outputs of text: the kernel's, and where ONNX Runtime wants them.
     strings: RefCell<Vec<Strings>>,
-    texts: RefCell<Vec<Vec<u8>>>,
+    texts: Texts,
 }
 
 impl<'a> OrtServices<'a> {
     /// The services of a call of a node that has these outputs.
     pub(super) fn new(api: Api, context: *mut KernelContext, present: &'a [bool]) -> OrtServices<'a> {
         let scratch = Scratch::default();
-        OrtServices { api, context, present, scratch, strings: RefCell::default(), texts: RefCell::default() }
+        OrtServices { api, context, present, scratch, strings: RefCell::default(), texts: Texts::default() }
     }
 
     /// Hands over the texts.
@@ -117,12 +117,7 @@ unsafe impl Services for OrtServices<'_> {
     }
 
     fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
-        let text = memory::copied(bytes, "text")?;
-        let data = NonNull::from(&text[..]).cast();
-        let mut texts = self.texts.borrow_mut();
-        memory::reserve(&mut texts, 1, "text")?;
-        texts.push(text);
-        Ok(data)
+        self.texts.keep(bytes)
     }
 
     /// ONNX Runtime does not say how many threads a session has: where it has fewer, a thread has several shares of a loop.

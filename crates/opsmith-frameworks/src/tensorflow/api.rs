@@ -10,6 +10,8 @@ use opsmith_core::fork::OnceLock;
 use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{Code, DType, Error, Result};
 
+use crate::process::{self, opened, symbol};
+
 /// `TF_Status*`, owned.
 type RawStatus = *mut c_void;
 /// `TF_Tensor*`, owned.
@@ -50,7 +52,7 @@ pub(super) struct Buffer {
     length: usize,
 }
 
-/// Where a temporary is wanted: in main memory.
+/// Where a temporary is wanted: in host memory.
 #[repr(C)]
 struct AllocatorAttributes {
     size: usize,
@@ -138,18 +140,7 @@ impl Api {
     /// `Unimplemented`, with the name of the missing function, for a release that is too old.
     pub(super) fn find() -> Result<Option<&'static Api>> {
         static FOUND: OnceLock<Result<Api>> = OnceLock::new();
-        if FOUND.get().is_none() {
-            let handle = opened(LIBRARY);
-            if handle.is_null() {
-                return Ok(None);
-            }
-            FOUND.get_or_init(|| Api::resolve(handle));
-        }
-        match FOUND.get() {
-            Some(Ok(api)) => Ok(Some(api)),
-            Some(Err(error)) => Err(error.clone()),
-            None => Ok(None),
-        }
+        process::find(&FOUND, LIBRARY, Api::resolve)
     }
 
     fn resolve(handle: *mut c_void) -> Result<Api> {
@@ -180,18 +171,6 @@ impl Api {
         let buffer = unsafe { kernels_for_op(op.as_ptr(), status.raw()) };
         BufferGuard { api: self, buffer }.bytes().is_some_and(|bytes| !bytes.is_empty())
     }
-}
-
-/// The library of this name if it is in the process. It stays open: its functions must not go away.
-fn opened(name: &CStr) -> *mut c_void {
-    // SAFETY: the name is a C string; with RTLD_NOLOAD nothing is loaded and no code runs.
-    unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) }
-}
-
-fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
-    let name = CString::new(name).unwrap_or_default();
-    // SAFETY: `handle` is open and the name is a C string.
-    unsafe { libc::dlsym(handle, name.as_ptr()) }
 }
 
 /// Where a function of the C API says how it went.
@@ -402,7 +381,7 @@ impl<'a> Call<'a> {
         self.owned(raw)
     }
 
-    /// A block of bytes in main memory.
+    /// A block of bytes in host memory.
     pub(super) fn allocate_temp(&self, bytes: usize) -> Result<Tensor<'a>> {
         let size = [bytes];
         let dims = checked_dims(&size)?;

@@ -18,7 +18,7 @@ mod strings;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use opsmith_core::{Result, bail, panic};
+use opsmith_core::{Result, panic};
 
 use self::api::{Api, Construction, Context, ShapeContext, Status};
 use self::node::Node;
@@ -31,32 +31,18 @@ pub(crate) static FRAMEWORK: Framework = Framework {
     name: "TensorFlow",
     key: "tensorflow",
     register_if_present,
-    register,
     // Nothing is in their way.
     release_gradients: |_| (),
 };
 
-/// Registers the library's ops if TensorFlow is in the process. It may be called any number of times.
+/// Registers the library's ops if TensorFlow is in the process.
 ///
 /// # Errors
 /// `AlreadyExists` when TensorFlow has ops of these names, `Unimplemented` for a TensorFlow that is too old, or what is
 /// wrong with the library's definitions.
-fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
-    match Api::find()? {
-        Some(api) => library.tensorflow.ensure(library, api),
-        None => Ok(()),
-    }
-}
-
-/// As [`register_if_present`], for somebody who wants TensorFlow.
-///
-/// # Errors
-/// As there, and `FailedPrecondition` when TensorFlow is not in the process.
-fn register(library: &'static StaticLibrary) -> Result<()> {
-    match Api::find()? {
-        Some(api) => library.tensorflow.ensure(library, api),
-        None => bail!(FailedPrecondition, "TensorFlow is not in the process; import tensorflow first"),
-    }
+fn register_if_present(library: &'static StaticLibrary) -> Result<bool> {
+    let Some(api) = Api::find()? else { return Ok(false) };
+    library.tensorflow.ensure(library, api).map(|()| true)
 }
 
 /// What TensorFlow calls for the op at `INDEX` of the library.
@@ -106,15 +92,8 @@ unsafe extern "C" fn compute(kernel: *mut c_void, context: Context) {
 
 /// Lets go of what `create` has made.
 unsafe extern "C" fn delete(kernel: *mut c_void) {
-    if !kernel.is_null() {
-        // SAFETY: TensorFlow gives it back once.
-        let node = unsafe { Box::from_raw(kernel.cast::<Node>()) };
-        // A panic in the drop of an author's kernel ends here, and there is nobody to tell.
-        let _ = panic::catch(|| {
-            drop(node);
-            Ok(())
-        });
-    }
+    // SAFETY: TensorFlow gives back what `create` has made, once.
+    unsafe { crate::node::delete::<Node>(kernel) };
 }
 
 unsafe fn infer(library: &'static StaticLibrary, index: usize, context: ShapeContext, status: *mut c_void) {

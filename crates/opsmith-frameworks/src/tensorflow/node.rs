@@ -3,10 +3,8 @@
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::{ArgCount, ArgType};
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::tensor::{Extents, StrRef, Strides, row_major_strides};
-use opsmith_core::{
-    DType, Device, DeviceKind, Error, Op, Plan, Request, Result, Signature, TensorView, bail, memory, panic,
-};
+use opsmith_core::tensor::{Extents, StrRef};
+use opsmith_core::{DType, DeviceKind, Error, Op, Plan, Request, Result, Signature, bail, memory, panic};
 use smallvec::SmallVec;
 
 use super::api::{Api, BufferGuard, Call, Construction, Context, Status};
@@ -14,6 +12,7 @@ use super::proto;
 use super::services::TfServices;
 use super::spec::Binding;
 use super::strings::TString;
+use crate::node::{Input, stand_ins, views};
 use crate::single;
 
 /// The state of a kernel: what the node's attributes decide.
@@ -26,15 +25,6 @@ pub(super) struct Node {
     /// How many tensors each input holds.
     counts: Vec<usize>,
     wanted: u64,
-}
-
-/// An input where it lies.
-struct Input {
-    dtype: DType,
-    data: *const u8,
-    shape: Extents,
-    strides: Strides,
-    strings: Vec<StrRef>,
 }
 
 impl Node {
@@ -62,13 +52,7 @@ impl Node {
         let (given, (counts, dtypes)) = given
             .and_then(|given| given.inputs(op.signature()).map(|inputs| (given, inputs)))
             .map_err(named)?;
-        let stand_in = |dtype: Option<DType>| {
-            // SAFETY: there are no elements.
-            dtype.map(|dtype| unsafe {
-                TensorView::from_raw_parts(std::ptr::null(), dtype, Device::CPU, &[0], &[1])
-            })
-        };
-        let flat: Vec<_> = dtypes.iter().copied().map(stand_in).collect();
+        let flat = stand_ins(&dtypes);
         let inputs = CallInputs { flat: &flat, counts: &counts };
         let request = Request { inputs, attrs: &given.attrs, device: DeviceKind::Cpu };
         let plan = op.node_plan(&request)?;
@@ -88,32 +72,24 @@ impl Node {
     }
 
     fn compute(&self, call: &Call<'_>) -> Result<()> {
-        let inputs = self.read_inputs(call)?;
-        let mut present = inputs.iter();
-        let mut view = |dtype: &Option<DType>| {
-            dtype.is_some().then(|| present.next()).flatten().map(|input| {
-                // SAFETY: TensorFlow keeps the inputs of a call, dense and row-major, until it is over. The plan copies
-                // what is not aligned.
-                unsafe {
-                    TensorView::from_raw_parts(
-                        input.data,
-                        input.dtype,
-                        Device::CPU,
-                        &input.shape,
-                        &input.strides,
-                    )
-                }
-            })
-        };
-        let views: SmallVec<[Option<TensorView<'_>>; 8]> = self.dtypes.iter().map(&mut view).collect();
+        // Filled where they lie: to hand them out would copy them.
+        let (mut inputs, mut kept) = (SmallVec::new(), Vec::new());
+        self.read_inputs(call, &mut inputs, &mut kept)?;
+        // SAFETY: TensorFlow keeps the inputs of a call until it is over.
+        let views = unsafe { views(&self.dtypes, &inputs) };
         let services = TfServices::new(call, &self.plan, &views);
         let inputs = CallInputs { flat: &views, counts: &self.counts };
         self.plan.run(self.op, inputs, self.wanted, &services)?;
         services.finish()
     }
 
-    fn read_inputs(&self, call: &Call<'_>) -> Result<SmallVec<[Input; 4]>> {
-        let mut inputs = SmallVec::new();
+    /// The inputs, and the elements of those of text, which their `data` points to.
+    fn read_inputs(
+        &self,
+        call: &Call<'_>,
+        inputs: &mut SmallVec<[Input; 4]>,
+        kept: &mut Vec<Vec<StrRef>>,
+    ) -> Result<()> {
         for dtype in self.dtypes.iter().flatten() {
             // The call itself keeps the tensor. Ours is let go of at once: one that somebody holds is never forwarded.
             let tensor = call.input(inputs.len())?;
@@ -121,24 +97,19 @@ impl Node {
                 bail!(Internal, "TensorFlow gave an input of dtype number {}, not {dtype}", tensor.dtype());
             }
             let shape: Extents = tensor.dims().collect();
-            let mut input = Input {
-                dtype: *dtype,
-                data: tensor.data(),
-                strides: row_major_strides(&shape),
-                shape,
-                strings: Vec::new(),
-            };
+            let mut data: *const u8 = tensor.data();
             if *dtype == DType::String {
-                let count = if input.data.is_null() { 0 } else { input.shape.iter().product() };
-                let strings = input.data.cast::<TString>();
+                let count = if data.is_null() { 0 } else { shape.iter().product() };
+                let strings = data.cast::<TString>();
                 // SAFETY: a string tensor has this many strings, which stay as long as the tensor.
                 let strings = (0..count).map(|i| unsafe { (*strings.add(i)).as_str_ref() });
-                input.strings = memory::collected(strings, "the elements of text")?;
-                input.data = input.strings.as_ptr().cast();
+                let strings = memory::collected(strings, "the elements of text")?;
+                data = strings.as_ptr().cast();
+                kept.push(strings);
             }
-            inputs.push(input);
+            inputs.push(Input::new(*dtype, data, shape));
         }
-        Ok(inputs)
+        Ok(())
     }
 }
 

@@ -81,7 +81,7 @@ impl Registration {
             if !taken.is_empty() {
                 bail!(AlreadyExists, "{}: TensorFlow has an op of this name already", taken.join(", "));
             }
-            crate::stay_loaded();
+            opsmith_threads::stay_loaded();
             for ((op, functions), binding) in checked.ops().iter().zip(self.functions).zip(&mut bindings) {
                 if binding.unsupported.is_none() {
                     register(api, op, *functions, binding)?;

@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 use opsmith_core::kernel::Services;
 use opsmith_core::tensor::{StrRef, checked_num_elements};
 use opsmith_core::{DType, Error, Plan, Result, TensorView, memory};
+use opsmith_threads::Body;
 use smallvec::SmallVec;
 
 use super::api::{Call, Tensor};
 use super::strings::TString;
-use crate::parallel::Body;
-use crate::pool;
+use crate::memory::Texts;
 
 /// The services of one call, and what it has made so far.
 pub(super) struct TfServices<'a> {
@@ -20,6 +20,7 @@ pub(super) struct TfServices<'a> {
     inputs: &'a [Option<TensorView<'a>>],
     outputs: RefCell<SmallVec<[Output; 4]>>,
     kept: RefCell<Kept<'a>>,
+    texts: Texts,
 }
 
 /// How far an output has come.
@@ -37,7 +38,6 @@ enum Output {
 #[derive(Default)]
 struct Kept<'a> {
     temporaries: Vec<Tensor<'a>>,
-    texts: Vec<Vec<u8>>,
     /// Outputs of strings: the kernel's, and where TensorFlow wants them.
     strings: Vec<(Box<[StrRef]>, *mut TString)>,
 }
@@ -50,7 +50,14 @@ impl<'a> TfServices<'a> {
         inputs: &'a [Option<TensorView<'a>>],
     ) -> TfServices<'a> {
         let outputs = SmallVec::from_elem(Output::Absent, plan.output_dtypes().len());
-        TfServices { call, plan, inputs, outputs: RefCell::new(outputs), kept: RefCell::default() }
+        TfServices {
+            call,
+            plan,
+            inputs,
+            outputs: RefCell::new(outputs),
+            kept: RefCell::default(),
+            texts: Texts::default(),
+        }
     }
 
     /// Hands over the strings, and an empty tensor for each output that nobody wanted.
@@ -117,19 +124,14 @@ unsafe impl Services for TfServices<'_> {
     }
 
     fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
-        let text = memory::copied(bytes, "text")?;
-        let data = NonNull::from(&text[..]).cast();
-        let mut kept = self.kept.borrow_mut();
-        memory::reserve(&mut kept.texts, 1, "text")?;
-        kept.texts.push(text);
-        Ok(data)
+        self.texts.keep(bytes)
     }
 
     fn num_threads(&self) -> usize {
-        pool::num_threads()
+        opsmith_threads::num_threads()
     }
 
     fn parallel_for(&self, total: usize, grain: usize, body: Body<'_>) {
-        pool::parallel_for(total, grain, body);
+        opsmith_threads::parallel_for(total, grain, body);
     }
 }

@@ -12,13 +12,13 @@ thread_local! {
     static MESSAGE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Keeps `library::op: what happened` for [`throw`].
+/// Keeps `library::op: what happened` for [`throw`]; of an error of another op, which this one has called, `Op: Other: what happened`.
 pub(super) fn remember(library: &str, signature: &Signature, error: &Error) {
-    let name = format!("{library}::{}", signature.snake_name());
-    remember_text(&match error.op() {
-        Some(op) if op == signature.name => error.message_with(|_| name),
-        // It has no op yet, or is of another op, which this one called.
-        _ => format!("{name}: {}", error.message()),
+    let error = error.clone().with_op(&signature.name);
+    let is_own = error.op() == Some(&signature.name);
+    remember_text(&match is_own {
+        true => error.message_with(|_| format!("{library}::{}", signature.snake_name())),
+        false => error.message(),
     });
 }
 
@@ -47,4 +47,25 @@ pub(super) unsafe fn throw(shim: &Shim) -> ! {
     let text = if text.is_null() { c"an Opsmith op failed".as_ptr() } else { text };
     // SAFETY: the text ends with a NUL and stays until this thread fails again; the exception copies it.
     unsafe { (shim.cpp.throw_runtime_error)(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_core::SignatureBuilder;
+
+    use super::*;
+
+    #[test]
+    fn an_op_is_said_once() {
+        let signature = SignatureBuilder::new("ZeroOut").build().unwrap();
+        let remembered = |error: Error| {
+            remember("lib", &signature, &error);
+            MESSAGE.with_borrow(|message| String::from_utf8(message.clone()).unwrap())
+        };
+        let error = || Error::internal("no");
+        assert_eq!(remembered(error()), "lib::zero_out: no\0");
+        assert_eq!(remembered(error().with_op("ZeroOut")), "lib::zero_out: no\0");
+        assert_eq!(remembered(error().with_op("Sum")), "ZeroOut: Sum: no\0");
+        assert_eq!(remembered(error().with_op("Sum").with_op("ZeroOut")), "ZeroOut: Sum: no\0");
+    }
 }

@@ -5,7 +5,6 @@
 //! `registration`); PyTorch calls [`kernel`], which reads the arguments (`stack`, `value`), runs the plan with
 //! PyTorch's services (`services`) and leaves an error as a C++ exception (`error`).
 
-mod autograd;
 mod error;
 mod registration;
 mod schema;
@@ -33,32 +32,18 @@ pub(crate) static FRAMEWORK: Framework = Framework {
     name: "PyTorch",
     key: "torch",
     register_if_present,
-    register,
     // Without it, backward through an op is an error.
     release_gradients: |library| library.torch.release_autograd(),
 };
 
-/// Registers the library's ops if PyTorch is in the process. It may be called any number of times.
+/// Registers the library's ops if PyTorch is in the process.
 ///
 /// # Errors
 /// `AlreadyExists` when another library has defined one of the ops, `Unimplemented` for a PyTorch that is too old,
 /// or what is wrong with the library's definitions. Ops that are not at fault are registered all the same.
-fn register_if_present(library: &'static StaticLibrary) -> Result<()> {
-    match Shim::find()? {
-        Some(shim) => library.torch.ensure(library, shim),
-        None => Ok(()),
-    }
-}
-
-/// As [`register_if_present`], for somebody who wants PyTorch.
-///
-/// # Errors
-/// As there, and `FailedPrecondition` when PyTorch is not in the process.
-fn register(library: &'static StaticLibrary) -> Result<()> {
-    match Shim::find()? {
-        Some(shim) => library.torch.ensure(library, shim),
-        None => bail!(FailedPrecondition, "PyTorch is not in the process; import torch first"),
-    }
+fn register_if_present(library: &'static StaticLibrary) -> Result<bool> {
+    let Some(shim) = Shim::find()? else { return Ok(false) };
+    library.torch.ensure(library, shim).map(|()| true)
 }
 
 /// What PyTorch calls for the op at `INDEX` of the library.

@@ -70,7 +70,7 @@ impl Registration {
                 bail!(Unimplemented, "library `{}` was built without PyTorch support", library.name());
             }
             super::services::watch_forks();
-            crate::stay_loaded();
+            opsmith_threads::stay_loaded();
             self.register_all(library, shim)
         });
         let registered = outcome.as_ref().map_err(Clone::clone)?;

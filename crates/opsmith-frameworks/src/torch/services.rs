@@ -9,12 +9,12 @@ use opsmith_core::fork;
 use opsmith_core::kernel::Services;
 use opsmith_core::tensor::row_major_strides;
 use opsmith_core::{DType, Device, DeviceKind, Error, Plan, Result, Signature, bail};
+use opsmith_threads::{Body, SharedLoop};
 use smallvec::SmallVec;
 
 use super::shim::Shim;
 use super::value::{OwnedList, OwnedTensor};
 use crate::memory::Scratch;
-use crate::parallel::{Body, SharedLoop};
 
 /// The services of one call, and the outputs made so far.
 pub(super) struct TorchServices<'s> {
@@ -163,7 +163,7 @@ unsafe impl Services for TorchServices<'_> {
         if self.device == Device::CPU {
             let bytes = dtype.size() * shape.iter().product::<usize>();
             // SAFETY: the new tensor has as many.
-            unsafe { crate::prefer_large_pages(data, bytes) };
+            unsafe { opsmith_core::memory::prefer_large_pages(data, bytes) };
         }
         Ok(data)
     }
@@ -185,7 +185,7 @@ unsafe impl Services for TorchServices<'_> {
             // SAFETY: the pointer is to a local of the right type.
             Some(get) if unsafe { get(&mut threads) } == 0 => (threads as usize).max(1),
             Some(_) => 1,
-            None => crate::pool::num_threads(),
+            None => opsmith_threads::num_threads(),
         }
     }
 
@@ -194,7 +194,7 @@ unsafe impl Services for TorchServices<'_> {
             return body(0..total);
         }
         let Some(parallel_for) = self.shim.functions.torch_parallel_for else {
-            return crate::pool::parallel_for(total, grain, body);
+            return opsmith_threads::parallel_for(total, grain, body);
         };
         // PyTorch gives each thread one equal range. A range here is a worker that takes chunks until none is left, so
         // that a thread which is held up does not hold up the loop. The same thread is the same worker, usually.

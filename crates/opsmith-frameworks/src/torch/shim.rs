@@ -3,10 +3,14 @@
 //! Nothing is linked: the functions are looked up in `libtorch_cpu` once it is there, so that one library serves
 //! every release. What a release lacks and an op can do without is `Option`.
 
+mod autograd;
+
 use std::ffi::{CStr, c_char, c_void};
 
 use opsmith_core::fork::OnceLock;
 use opsmith_core::{DType, Error, Result};
+
+use crate::process::{self, opened, symbol};
 
 /// A tensor that PyTorch made; owned unless said otherwise.
 pub(super) type TensorHandle = *mut c_void;
@@ -116,7 +120,7 @@ pub(super) struct CppRuntime {
 pub(super) struct Shim {
     pub(super) functions: Functions,
     pub(super) cpp: CppRuntime,
-    pub(super) autograd: Option<super::autograd::Fallback>,
+    pub(super) autograd: Option<autograd::Fallback>,
     pub(super) cpu: i32,
     pub(super) cuda: i32,
     meta: i32,
@@ -152,20 +156,7 @@ impl Shim {
     /// `Unimplemented`, with the name of the missing function, for a release that is too old.
     pub(super) fn find() -> Result<Option<&'static Shim>> {
         static FOUND: OnceLock<Result<Shim>> = OnceLock::new();
-        if FOUND.get().is_none() {
-            // SAFETY: the name is a C string; with RTLD_NOLOAD nothing is loaded and no code runs.
-            let handle = unsafe { libc::dlopen(LIBTORCH.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-            if handle.is_null() {
-                return Ok(None);
-            }
-            // The handle stays open: the functions must not go away.
-            FOUND.get_or_init(|| Shim::resolve(handle));
-        }
-        match FOUND.get() {
-            Some(Ok(shim)) => Ok(Some(shim)),
-            Some(Err(error)) => Err(error.clone()),
-            None => Ok(None),
-        }
+        process::find(&FOUND, LIBTORCH, Shim::resolve)
     }
 
     fn resolve(handle: *mut c_void) -> Result<Shim> {
@@ -179,7 +170,7 @@ impl Shim {
                 (functions.aoti_torch_device_type_meta)(),
             )
         };
-        let autograd = super::autograd::Fallback::resolve(|name| symbol(handle, name));
+        let autograd = autograd::Fallback::resolve(|name| symbol(handle, name));
         Ok(Shim { cpp: cpp_runtime(handle)?, functions, autograd, cpu, cuda, meta, from_code, to_code })
     }
 
@@ -201,8 +192,7 @@ impl Shim {
         type GetStream = unsafe extern "C" fn(i32, *mut *mut c_void) -> i32;
         static FOUND: OnceLock<Option<GetStream>> = OnceLock::new();
         let get = FOUND.get_or_init(|| {
-            // SAFETY: the name is a C string; with RTLD_NOLOAD nothing is loaded and no code runs.
-            let handle = unsafe { libc::dlopen(LIBTORCH_CUDA.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+            let handle = opened(LIBTORCH_CUDA);
             let address = if handle.is_null() {
                 std::ptr::null_mut()
             } else {
@@ -293,12 +283,6 @@ fn cpp_runtime(handle: *mut c_void) -> Result<CppRuntime> {
             delete: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(delete),
         })
     }
-}
-
-fn symbol(handle: *mut c_void, name: &str) -> *mut c_void {
-    let name = std::ffi::CString::new(name).unwrap_or_default();
-    // SAFETY: `handle` is open and the name is a C string.
-    unsafe { libc::dlsym(handle, name.as_ptr()) }
 }
 
 fn required(handle: *mut c_void, name: &str) -> Result<*mut c_void> {

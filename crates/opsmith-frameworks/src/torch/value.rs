@@ -45,7 +45,7 @@ impl Drop for OwnedTensor<'_> {
 /// A tensor's memory and layout. `changed` says that the kernel will write to it.
 ///
 /// # Errors
-/// `InvalidArgument` when it is not a strided tensor in main memory or on a card, of a dtype that Opsmith has.
+/// `InvalidArgument` when it is not a strided tensor in host memory or on a card, of a dtype that Opsmith has.
 ///
 /// # Safety
 /// `handle` must be live for `'a`.

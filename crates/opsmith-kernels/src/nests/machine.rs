@@ -7,8 +7,7 @@ use opsmith_body::{
 use opsmith_core::{Compute, Result, memory};
 use smallvec::SmallVec;
 
-use super::memory::Lanes;
-use super::run::Task;
+use super::memory::{Lanes, Task};
 use crate::stored::{Stored, Wide};
 
 /// What a step takes, in nanoseconds, for a block.

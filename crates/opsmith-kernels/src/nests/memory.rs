@@ -1,7 +1,7 @@
 //! Where numbers lie.
 
 use opsmith_body::code::Lies;
-use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level};
+use opsmith_body::{Axes, Axis, BLOCK, Block, Kind, Level, Nests};
 
 use super::axes::Lie;
 use crate::stored::{Stored, Wide};
@@ -220,4 +220,16 @@ unsafe fn gathered<E: Copy, W: Wide>(
             None => to.0 = [number(*data); BLOCK],
         }
     }
+}
+
+/// The nests of a call, and what they read and write.
+pub(super) struct Task<'a, T: Stored> {
+    pub(super) nests: &'a Nests,
+    pub(super) sizes: &'a [usize],
+    /// The inputs, the outputs and the temporaries.
+    pub(super) operands: Vec<Operand<T>>,
+    /// The same, for machine code.
+    pub(super) addresses: Vec<Address>,
+    /// How many inputs there are, and outputs.
+    pub(super) counts: (usize, usize),
 }

@@ -3,6 +3,7 @@
 mod axes;
 mod card;
 mod machine;
+mod made;
 mod matrices;
 mod memory;
 mod native;

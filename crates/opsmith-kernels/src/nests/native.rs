@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 
-use opsmith_body::code::{Code, Frame, Held, Lies, Tile, Vectors, Wanted, compile, fastest};
+use opsmith_body::code::{Code, Frame, Held, Tile, Wanted, compile, fastest};
 use opsmith_body::{Axis, Fold, Level, Nest, Plain, Step};
 use opsmith_core::{Compute, Result, memory};
-use smallvec::SmallVec;
 
+use super::made::{Along, Function, Kind, Made, Native, Packed, Parts};
 use super::memory::Address;
-use super::packed::Packed;
 use super::pages::Pages;
 use super::work::Work;
 use crate::stored::Stored;
@@ -22,60 +21,6 @@ const LEAST_NUMBERS: usize = 2048;
 const LEAST_POSITIONS: usize = 16;
 /// The most vectors that parts of loops are folded into.
 const MOST_FOLDED: usize = 1 << 17;
-
-/// A nest as code.
-pub(super) struct Native {
-    /// The free axes, the fastest first.
-    pub(super) free: SmallVec<[Along; 4]>,
-    /// What is copied before, so that vectors lie one number after another.
-    packed: Vec<Packed>,
-    pub(super) frame: Frame,
-    pub(super) vectors: Vectors,
-    kind: Kind,
-    cost: usize,
-}
-
-/// A free axis.
-pub(super) struct Along {
-    pub(super) axis: Axis,
-    /// How many units there are along it, and how many of them are whole tiles.
-    pub(super) units: usize,
-    pub(super) whole: usize,
-    /// How many positions a whole one has.
-    pub(super) step: usize,
-    /// What is added to the position of a function where one is not whole.
-    pub(super) rest: usize,
-}
-
-/// Code for whole tiles, and for those at the end of the one axis, of the other, and of both.
-pub(super) type Function = [Option<Pages>; 4];
-
-enum Kind {
-    Units(Function),
-    Parts(Box<Parts>),
-}
-
-/// A loop that is split into parts, so that threads share it. It depends on sizes alone, as do the results.
-struct Parts {
-    axis: Axis,
-    count: usize,
-    /// How many numbers or positions a part has.
-    length: usize,
-    before: Function,
-    part: Function,
-    last: Function,
-    after: Function,
-    /// The registers that are folded into: how, where they are in the frame, and how many vectors they have.
-    folds: Vec<(Fold, usize, usize)>,
-}
-
-/// What native code is made for.
-pub(super) struct Made<'a> {
-    pub(super) sizes: &'a [usize],
-    pub(super) lies: &'a [Lies],
-    pub(super) counts: (usize, usize),
-    pub(super) vectors: Vectors,
-}
 
 /// Whether the processor has what code needs for numbers that are held so.
 pub(crate) fn is_possible(held: impl IntoIterator<Item = Held>) -> bool {

@@ -4,8 +4,8 @@ use opsmith_body::code::{Held, Lies};
 use opsmith_body::{Axes, Axis, Nest, Place, Step};
 use opsmith_core::{Compute, Result};
 
+use super::made::{Made, Packed};
 use super::memory::Address;
-use super::native::{Made, Native};
 use crate::stored::Stored;
 
 /// How often something is read at least, so that it is copied before.
@@ -24,14 +24,6 @@ fn is_crowded(made: &Made<'_>, own: &Lies, free: Axes) -> bool {
         let lines = 1 << (stride / LINE).trailing_zeros().min(SETS.trailing_zeros());
         stride.is_multiple_of(LINE) && made.sizes[axis.index()] > SETS / lines * WAYS
     })
-}
-
-/// A copy of an argument in panels: of each vector along the lanes, one after another what there is at the positions of all other axes.
-pub(super) struct Packed {
-    pub(super) argument: usize,
-    lies: Lies,
-    bytes: usize,
-    native: Box<Native>,
 }
 
 impl Packed {

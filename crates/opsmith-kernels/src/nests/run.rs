@@ -1,24 +1,11 @@
 //! The nests of a call, one after another.
 
-use opsmith_body::Nests;
 use opsmith_core::{Compute, Result};
 
 use super::machine;
-use super::memory::{Address, Operand};
-use super::native::Native;
+use super::made::Native;
+use super::memory::Task;
 use crate::stored::Stored;
-
-/// The nests of a call, and what they read and write.
-pub(super) struct Task<'a, T: Stored> {
-    pub(super) nests: &'a Nests,
-    pub(super) sizes: &'a [usize],
-    /// The inputs, the outputs and the temporaries.
-    pub(super) operands: Vec<Operand<T>>,
-    /// The same, for machine code.
-    pub(super) addresses: Vec<Address>,
-    /// How many inputs there are, and outputs.
-    pub(super) counts: (usize, usize),
-}
 
 impl<T: Stored> Task<'_, T> {
     /// Runs all nests, those as machine code that are.

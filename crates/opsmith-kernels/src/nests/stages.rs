@@ -6,9 +6,8 @@ use opsmith_core::tensor::Extents;
 use opsmith_core::{Compute, Result};
 
 use super::axes::Lie;
-use super::memory::{Address, Operand};
-use super::native::{Made, Native};
-use super::run::Task;
+use super::made::{Made, Native};
+use super::memory::{Address, Operand, Task};
 use super::{Placed, bytes, bytes_of, is_possible, matrices};
 use crate::stored::Stored;
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use opsmith_body::{Axes, Axis};
 use opsmith_core::{Result, memory};
 
+use super::made::{Along, Function, Native};
 use super::memory::Address;
-use super::native::{Along, Function, Native};
 
 /// A part of a thread's frame, as long as the longest vector.
 #[derive(Clone, Copy)]

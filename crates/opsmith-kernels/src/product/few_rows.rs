@@ -13,8 +13,7 @@ use std::arch::x86_64::*;
 
 use std::ops::Range;
 
-use crate::Float;
-use ndarray::{ArrayView2, Axis};
+use ndarray::{ArrayView2, Axis, NdFloat};
 #[cfg(target_arch = "x86_64")]
 use opsmith_body::Level;
 use opsmith_core::memory;
@@ -51,7 +50,7 @@ pub(crate) struct Tile<T> {
 }
 
 /// A float with tiles.
-pub(crate) trait Tiles: Float {
+pub(crate) trait Tiles: NdFloat {
     /// How many rows are side by side in a panel, and the tiles, of most panels first, the last one of one.
     fn tiles() -> Option<(usize, &'static [Tile<Self>])>;
 }
@@ -201,7 +200,7 @@ fn by_rows<T: Tiles>(product: Product<'_, T>) -> Option<Product<'_, T>> {
 
 /// The rows of a matrix side by side, so many at a time: `[panel][column][row]`, with zeros for rows that are none. Nothing if
 /// there is no memory for that.
-fn panels<T: Float>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
+fn panels<T: NdFloat>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
     let len = a.nrows().next_multiple_of(lanes).checked_mul(a.ncols())?;
     let mut panels = memory::filled(T::zero(), len, "panels of rows").ok()?;
     for (rows, panel) in a.axis_chunks_iter(Axis(0), lanes).zip(panels.chunks_exact_mut(lanes * a.ncols())) {
@@ -217,7 +216,7 @@ fn panels<T: Float>(a: ArrayView2<'_, T>, lanes: usize) -> Option<Vec<T>> {
     Some(panels)
 }
 
-impl<T: Float> Product<'_, T> {
+impl<T: NdFloat> Product<'_, T> {
     /// Stores sums of some columns from a row on; those of each column are `height` numbers.
     fn store(&mut self, first: usize, columns: Range<usize>, height: usize, sums: &[T; TILE]) {
         let (rows, width) = (height.min(self.c.nrows() - first), columns.len());
@@ -250,7 +249,7 @@ struct Block<T> {
     height: usize,
 }
 
-impl<T: Float> Block<T> {
+impl<T: NdFloat> Block<T> {
     /// Calls a function with each place, the next one in a row so far `along`, and its sum.
     ///
     /// # Safety

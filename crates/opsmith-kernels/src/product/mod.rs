@@ -9,11 +9,11 @@ mod threads;
 mod vector;
 
 use ndarray::{ArrayView2, ArrayViewMut2, azip};
+use num_traits::Float;
 use opsmith_core::{Compute, Error, Result, ensure, memory};
 
 pub(crate) use self::native::Native;
 pub(crate) use self::threads::PER_NANOSECOND;
-use crate::{AnyFloat, Float};
 
 /// The operands of `c = alpha · a · b + beta · c`, which fit each other.
 #[doc(hidden)]
@@ -25,22 +25,7 @@ pub struct Product<'a, T> {
     c: ArrayViewMut2<'a, T>,
 }
 
-/// The product of two matrices on the calling thread, for loops that are on several threads themselves; else it is
-/// [`ComputeExt::gemm`](crate::ComputeExt::gemm).
-///
-/// # Errors
-/// As that has them.
-pub fn gemm<T: AnyFloat>(
-    alpha: T,
-    a: ArrayView2<'_, T>,
-    b: ArrayView2<'_, T>,
-    beta: T,
-    c: ArrayViewMut2<'_, T>,
-) -> Result<()> {
-    T::product(Product::new(alpha, a, b, beta, c)?, None)
-}
-
-impl<'a, T: AnyFloat> Product<'a, T> {
+impl<'a, T: Float> Product<'a, T> {
     /// # Errors
     /// `InvalidArgument` when the matrices do not fit.
     pub(crate) fn new(
@@ -100,7 +85,7 @@ pub(crate) fn by_shape<T: Native>(mut product: Product<'_, T>, compute: Option<&
 }
 
 /// The product of matrices of floats of 16 bits, which `narrow` makes of float32.
-pub(crate) fn of_half<T: AnyFloat + Into<f32>>(
+pub(crate) fn of_half<T: Float + Into<f32>>(
     mut product: Product<'_, T>,
     compute: Option<&Compute<'_>>,
     narrow: fn(f32) -> T,

@@ -8,8 +8,7 @@ use opsmith_core::kernel::{Compute, Services};
 use opsmith_core::{Code, DType, Error, Result};
 use proptest::prelude::*;
 
-use super::gemm;
-use crate::{AnyFloat, ComputeExt};
+use crate::{AnyFloat, ComputeExt, gemm};
 
 /// As many threads as it says, and no memory.
 struct Threads(usize);

@@ -5,8 +5,7 @@
     reason = "several slices are gone through at once, and all of it is to be inlined into one function"
 )]
 
-use crate::Float;
-use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1};
+use ndarray::{ArrayView1, ArrayView2, ArrayViewMut1, NdFloat};
 use opsmith_body::{Isa, Kernel, dispatch};
 use opsmith_core::{Result, memory};
 
@@ -17,7 +16,7 @@ use super::Product;
 ///
 /// # Errors
 /// `ResourceExhausted` without memory for a vector.
-pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Result<Option<Product<'_, T>>> {
+pub(super) fn product<T: NdFloat>(mut product: Product<'_, T>) -> Result<Option<Product<'_, T>>> {
     let is_row = product.c.nrows() == 1;
     if !is_row && product.c.ncols() != 1 {
         return Ok(Some(product));
@@ -38,7 +37,7 @@ pub(super) fn product<T: Float>(mut product: Product<'_, T>) -> Result<Option<Pr
 }
 
 /// Adds `alpha · x · m` to `y`. The rows of `m` are dense, or else its columns.
-fn times<T: Float>(
+fn times<T: NdFloat>(
     alpha: T,
     x: ArrayView1<'_, T>,
     m: ArrayView2<'_, T>,
@@ -73,7 +72,7 @@ fn times<T: Float>(
 
 /// `a * b + c`, rounded once where the processor has that as one operation.
 #[inline(always)]
-fn fused<I: Isa, T: Float>(a: T, b: T, c: T) -> T {
+fn fused<I: Isa, T: NdFloat>(a: T, b: T, c: T) -> T {
     if I::FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
@@ -87,7 +86,7 @@ struct Combination<'a, T> {
     y: &'a mut [T],
 }
 
-impl<T: Float> Kernel for Combination<'_, T> {
+impl<T: NdFloat> Kernel for Combination<'_, T> {
     type Output = ();
 
     #[inline(always)]
@@ -134,7 +133,7 @@ struct Products<'a, T> {
     y: &'a mut [T],
 }
 
-impl<T: Float> Kernel for Products<'_, T> {
+impl<T: NdFloat> Kernel for Products<'_, T> {
     type Output = ();
 
     #[inline(always)]

@@ -7,6 +7,7 @@ mod axes;
 mod expand;
 mod model;
 mod named;
+pub(crate) mod numbers;
 mod options;
 mod pairwise;
 mod parameter;

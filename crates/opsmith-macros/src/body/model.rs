@@ -6,10 +6,9 @@ use opsmith_core::{Autocast, DType, SignatureBuilder};
 use proc_macro2::Span;
 use syn::{GenericParam, Ident, ItemFn, ReturnType, TypeParamBound};
 
-use super::Family;
 use super::options::Options;
 use super::parameter::{Number, Parameter, Role, results};
-use crate::numbers;
+use super::{Family, numbers};
 use crate::op::attribute::dtype_attr;
 use crate::op::doc::Doc;
 use crate::op::model::{camel_case, check_qualifiers, doc_text, one_line};
@@ -64,7 +63,7 @@ impl OneBody {
             .map(|argument| Parameter::new(family, &generic, argument))
             .collect::<syn::Result<Vec<_>>>()?;
         check_names(&parameters)?;
-        numbers::check_body(&generic, family.bound == "Rows", &parameters, &function.block)?;
+        numbers::check(&generic, family.bound == "Rows", &parameters, &function.block)?;
         if !parameters.iter().any(|parameter| matches!(parameter.role, Role::Input(_))) {
             let message =
                 format!("an op of #[{}] has at least one input, of type {}", family.name, family.numbers);

@@ -2,22 +2,17 @@
 //! numbers that have none. rustc knows the types, but proposes bounds that no op may have. So what can be known without it is
 //! followed here, name by name; of anything else nothing is said.
 
-mod body;
-mod element;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(crate) mod text;
 
 use syn::parse::{Parse, ParseStream};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Block, Expr, ExprClosure, Item, Local, Macro, Pat, Token, Type, parenthesized, parse_quote};
 
-pub(crate) use body::check as check_body;
-pub(crate) use element::check as check_elements;
-
 /// What an expression is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+pub(crate) enum Known {
     /// A number of a body, of which a reduction has one for each position of a row.
     Each,
     /// A number of a reduction's body of which there is one for each row.
@@ -37,7 +32,7 @@ enum Known {
 }
 
 /// What an element of an array of numbers of a body is.
-fn within(parts: Known) -> Option<Known> {
+pub(crate) fn within(parts: Known) -> Option<Known> {
     match parts {
         Known::Parts(1) => Some(Known::Each),
         Known::Parts(depth) => Some(Known::Parts(depth - 1)),
@@ -46,10 +41,10 @@ fn within(parts: Known) -> Option<Known> {
 }
 
 /// The names in scope, the innermost last, and what they are.
-type Names = Vec<(String, Option<Known>)>;
+pub(crate) type Names = Vec<(String, Option<Known>)>;
 
 /// What a kind of function has that expressions can be, and what is wrong with them.
-trait Rules {
+pub(crate) trait Rules {
     /// What an expression is that is no name.
     fn known(&self, expr: &Expr, names: &Names) -> Option<Known>;
 
@@ -83,7 +78,7 @@ trait Rules {
 }
 
 /// All that is wrong in a block, in which these names are known.
-fn check(rules: &dyn Rules, names: Names, block: &Block) -> syn::Result<()> {
+pub(crate) fn check(rules: &dyn Rules, names: Names, block: &Block) -> syn::Result<()> {
     let mut walk = Walk { rules, names, errors: Vec::new() };
     // The walk that changes what it sees is compiled anyhow; a second one would cost every author time.
     walk.visit_block_mut(&mut block.clone());

@@ -3,7 +3,7 @@
 
 use syn::{FnArg, ReturnType, TraitItem, parse_quote};
 
-use super::body::{FOLDS, INTEGERS, NUMBERS};
+use crate::body::numbers::{FOLDS, INTEGERS, NUMBERS};
 use crate::{body, op};
 
 fn assert_right(result: syn::Result<proc_macro2::TokenStream>) {

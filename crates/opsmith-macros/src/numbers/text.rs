@@ -8,18 +8,18 @@ const LONGEST: usize = 32;
 
 /// A number that is written out, or arithmetic of such numbers.
 #[derive(Clone)]
-pub(super) struct Literal {
+pub(crate) struct Literal {
     /// As it was written, less suffixes and what parentheses are around all of it.
-    pub(super) text: String,
+    pub(crate) text: String,
     /// The same of floats.
-    pub(super) float: String,
-    pub(super) is_int: bool,
+    pub(crate) float: String,
+    pub(crate) is_int: bool,
     /// Whether it is arithmetic, which is put in parentheses beside an operator.
-    pub(super) is_arithmetic: bool,
+    pub(crate) is_arithmetic: bool,
 }
 
 impl Literal {
-    pub(super) fn of(expr: &Expr) -> Option<Literal> {
+    pub(crate) fn of(expr: &Expr) -> Option<Literal> {
         match expr {
             Expr::Paren(inner) => Literal::of(&inner.expr),
             Expr::Group(inner) => Literal::of(&inner.expr),
@@ -58,7 +58,7 @@ impl Literal {
     }
 
     /// As it stands beside an operator.
-    pub(super) fn operand(self) -> Literal {
+    pub(crate) fn operand(self) -> Literal {
         match self.is_arithmetic {
             true => Literal {
                 text: format!("({})", self.text),
@@ -72,12 +72,12 @@ impl Literal {
 }
 
 /// Whether it is `+`, `-`, `*` or `/`.
-pub(super) fn is_arithmetic(op: &BinOp) -> bool {
+pub(crate) fn is_arithmetic(op: &BinOp) -> bool {
     matches!(op, BinOp::Add(_) | BinOp::Sub(_) | BinOp::Mul(_) | BinOp::Div(_))
 }
 
 /// `+` of `+=`, and so on.
-pub(super) fn assigned(op: &BinOp) -> Option<&'static str> {
+pub(crate) fn assigned(op: &BinOp) -> Option<&'static str> {
     Some(match op {
         BinOp::AddAssign(_) => "+",
         BinOp::SubAssign(_) => "-",
@@ -88,7 +88,7 @@ pub(super) fn assigned(op: &BinOp) -> Option<&'static str> {
 }
 
 /// The method that compares as an operator does.
-pub(super) fn comparison(op: &BinOp) -> Option<&'static str> {
+pub(crate) fn comparison(op: &BinOp) -> Option<&'static str> {
     Some(match op {
         BinOp::Lt(_) => "lt",
         BinOp::Le(_) => "le",
@@ -101,7 +101,7 @@ pub(super) fn comparison(op: &BinOp) -> Option<&'static str> {
 }
 
 /// An expression, or dots for a long one.
-pub(super) fn of(expr: &Expr) -> String {
+pub(crate) fn of(expr: &Expr) -> String {
     if let Expr::Unary(unary) = expr {
         return format!("{}{}", unary.op.to_token_stream(), receiver(&unary.expr));
     }
@@ -124,7 +124,7 @@ pub(super) fn of(expr: &Expr) -> String {
 }
 
 /// An expression before `.method()`.
-pub(super) fn receiver(expr: &Expr) -> String {
+pub(crate) fn receiver(expr: &Expr) -> String {
     match expr {
         Expr::Binary(_) | Expr::Unary(_) | Expr::Reference(_) | Expr::Cast(_) => format!("({})", of(expr)),
         _ => of(expr),

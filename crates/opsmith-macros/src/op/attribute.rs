@@ -8,8 +8,8 @@ use quote::{ToTokens, quote};
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, Ident, Meta, Token, Type};
 
+use super::generics::{last_segment, type_arguments};
 use super::options::unknown;
-use super::parameter::{last_segment, type_arguments};
 use super::value;
 
 /// The options of `#[attr(…)]`, as messages list them; the author's guide has a table of them.

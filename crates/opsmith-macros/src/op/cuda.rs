@@ -5,7 +5,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::{Ident, ItemFn, LitStr};
 
-use super::expand::{kernel_type, passed, view_types};
+use super::kernel::{kernel_type, passed, view_types};
 use super::model::Op;
 use super::parameter::Role;
 

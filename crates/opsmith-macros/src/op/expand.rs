@@ -7,8 +7,9 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Ident, ItemFn};
 
-use super::attribute::{Attribute as Attr, Passing, arguments};
+use super::attribute::arguments;
 use super::cuda;
+use super::kernel::{kernel_type, passed, view_types};
 use super::model::{Op, camel_case};
 use super::options::{Gradient, Policy};
 use super::parameter::{Element, List, Parameter, Role, Tensor};
@@ -45,51 +46,6 @@ fn marker(op: &Op, function: &ItemFn) -> TokenStream {
         #[doc = #doc]
         #[allow(non_camel_case_types, dead_code)]
         #vis struct #ident {}
-    }
-}
-
-/// A type that implements `OpKernel`: the attributes, and `body` for a call. `bound` is one more on the dtypes.
-pub(super) fn kernel_type(
-    op: &Op,
-    function: &ItemFn,
-    name: &str,
-    bound: Option<TokenStream>,
-    body: &TokenStream,
-) -> TokenStream {
-    let kernel = format_ident!("{name}");
-    let (impl_generics, type_generics, where_clause) = function.sig.generics.split_for_impl();
-    let predicates = where_clause.map(|clause| &clause.predicates).into_iter().flatten();
-    let params: Vec<&Ident> = op.type_params.iter().map(|param| &param.name).collect();
-    let attrs: Vec<_> = op
-        .parameters
-        .iter()
-        .filter_map(|parameter| match &parameter.role {
-            Role::Attr(attribute) => Some((&parameter.ident, &parameter.name, &attribute.kept)),
-            _ => None,
-        })
-        .collect();
-    let fields = attrs.iter().map(|(ident, _, kept)| quote!(#ident: #kept));
-    let read = attrs.iter().map(|(ident, name, kept)| quote!(#ident: construction.attr::<#kept>(#name)?));
-    quote! {
-        struct #kernel #type_generics {
-            #(#fields,)*
-            __types: ::core::marker::PhantomData<fn() -> (#(#params,)*)>,
-        }
-
-        impl #impl_generics ::opsmith::OpKernel for #kernel #type_generics
-        where
-            #(#predicates,)*
-            #(#params: ::opsmith::Element #bound,)*
-        {
-            fn new(construction: &mut ::opsmith::OpKernelConstruction<'_>) -> ::opsmith::Result<Self> {
-                let _ = &construction;
-                ::core::result::Result::Ok(#kernel { #(#read,)* __types: ::core::marker::PhantomData })
-            }
-
-            fn compute(&self, context: &mut ::opsmith::OpKernelContext<'_>) -> ::opsmith::Result<()> {
-                #body
-            }
-        }
     }
 }
 
@@ -156,15 +112,6 @@ fn compute(op: &Op, function: &Ident) -> TokenStream {
     }
 }
 
-/// The kept value of an attribute, as it is passed to functions.
-pub(super) fn passed(field: &Ident, attribute: &Attr) -> TokenStream {
-    match attribute.passing {
-        Passing::Copy => quote!(self.#field),
-        Passing::Clone => quote!(::core::clone::Clone::clone(&self.#field)),
-        Passing::Borrow => quote!(&self.#field),
-    }
-}
-
 fn input(parameter: &Parameter, tensor: &Tensor, index: usize) -> TokenStream {
     let (element, dim) = view_types(tensor);
     let method = match (tensor.list, tensor.optional) {
@@ -205,19 +152,6 @@ fn give(local: &Ident, tensor: &Tensor, index: usize) -> TokenStream {
         return quote!(if let ::core::option::Option::Some(array) = &#local { #give });
     }
     given(quote!(&#local))
-}
-
-/// The types of a view's elements and dims.
-pub(super) fn view_types(tensor: &Tensor) -> (TokenStream, TokenStream) {
-    let element = match &tensor.element {
-        Element::Param(param) => quote!(#param),
-        Element::Fixed(dtype) => rust_type(*dtype).unwrap_or_default(),
-    };
-    let dim = match tensor.rank {
-        Some(rank) => format_ident!("Ix{rank}"),
-        None => format_ident!("IxDyn"),
-    };
-    (element, quote!(::opsmith::ndarray::#dim))
 }
 
 fn definition<'a>(op: &'a Op, marker: &Ident) -> TokenStream {

@@ -1,7 +1,10 @@
 //! Type parameters: each is a dtype attribute, its bound the set of dtypes it may be.
 
 use opsmith_core::DType;
-use syn::{GenericParam, Generics, Ident, Path, Type, TypeParamBound, WherePredicate};
+use syn::{
+    GenericArgument, GenericParam, Generics, Ident, Path, PathArguments, PathSegment, Type, TypeParamBound,
+    WherePredicate,
+};
 
 use crate::dtypes::{self, BOUND_NAMES};
 
@@ -80,4 +83,24 @@ fn trait_path(bound: &TypeParamBound) -> Option<&Path> {
         TypeParamBound::Trait(bound) => Some(&bound.path),
         _ => None,
     }
+}
+
+/// The last segment of a path.
+pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
+    match ty {
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last(),
+        _ => None,
+    }
+}
+
+/// The types among a segment's arguments.
+pub(crate) fn type_arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
+    let arguments = match &segment.arguments {
+        PathArguments::AngleBracketed(arguments) => Some(&arguments.args),
+        _ => None,
+    };
+    arguments.into_iter().flatten().filter_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
 }

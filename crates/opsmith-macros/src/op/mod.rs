@@ -6,7 +6,9 @@ mod cuda;
 pub(crate) mod doc;
 mod expand;
 pub(crate) mod generics;
+mod kernel;
 pub(crate) mod model;
+mod numbers;
 pub(crate) mod options;
 pub(crate) mod parameter;
 mod value;
@@ -14,7 +16,6 @@ mod value;
 use proc_macro2::TokenStream;
 use syn::ItemFn;
 
-use crate::numbers;
 use model::Op;
 
 /// The function, the marker type of the op beside it, and the op's definition and kernels.
@@ -24,6 +25,6 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<Tok
         .map_err(|error| syn::Error::new(error.span(), format!("#[op] belongs on a function: {error}")))?;
     let op = Op::new(options, &mut function)?;
     check::check(&op)?;
-    numbers::check_elements(&op.parameters, &function)?;
+    numbers::check(&op.parameters, &function)?;
     Ok(expand::expand(&op, &function))
 }

@@ -9,9 +9,9 @@ use syn::{Ident, ItemFn, LitStr, ReturnType, Safety, Type};
 
 use super::attribute::dtype_attr;
 use super::doc::Doc;
-use super::generics::{TypeParam, type_params};
+use super::generics::{TypeParam, last_segment, type_arguments, type_params};
 use super::options::{Gradient, Options, Policy};
-use super::parameter::{Element, Parameter, Role, Tensor, last_segment, type_arguments};
+use super::parameter::{Element, Parameter, Role, Tensor};
 
 /// An op as its author wrote it.
 pub(crate) struct Op {

@@ -2,12 +2,10 @@
 
 use opsmith_core::DType;
 use syn::spanned::Spanned;
-use syn::{
-    Expr, FnArg, GenericArgument, Ident, Lit, Meta, Pat, PatType, Path, PathArguments, PathSegment, Type,
-};
+use syn::{Expr, FnArg, Ident, Lit, Meta, Pat, PatType, Path, PathSegment, Type};
 
 use super::attribute::Attribute;
-use super::generics::TypeParam;
+use super::generics::{TypeParam, last_segment, type_arguments};
 use crate::dtypes;
 
 /// A parameter of the function.
@@ -42,7 +40,7 @@ pub(crate) struct Tensor {
     /// Whether it is an output that the function makes, as it finds its shape: `&mut Array1<T>`.
     pub(crate) found: bool,
     pub(crate) saved: bool,
-    /// Whether the CUDA kernel reads it in main memory.
+    /// Whether the CUDA kernel reads it in host memory.
     pub(crate) host: bool,
 }
 
@@ -72,7 +70,7 @@ impl Parameter {
         match (&mut role, &marks.host) {
             (Role::Input(tensor), Some(_)) => tensor.host = true,
             (_, Some(host)) => {
-                let message = "#[host] keeps an input in CPU memory for the CUDA kernel; this is no input";
+                let message = "#[host] keeps an input in host memory for the CUDA kernel; this is no input";
                 return Err(syn::Error::new_spanned(host, message));
             }
             _ => {}
@@ -299,25 +297,5 @@ fn element_of(ty: &Type, params: &[TypeParam]) -> syn::Result<Element> {
         let message = "elements of this type are not those of any dtype: name a type parameter of the function, \
                        or a type such as f32, i64 or bool";
         syn::Error::new_spanned(ty, message)
-    })
-}
-
-/// The last segment of a path.
-pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
-    match ty {
-        Type::Path(path) if path.qself.is_none() => path.path.segments.last(),
-        _ => None,
-    }
-}
-
-/// The types among a segment's arguments.
-pub(crate) fn type_arguments(segment: &PathSegment) -> impl Iterator<Item = &Type> {
-    let arguments = match &segment.arguments {
-        PathArguments::AngleBracketed(arguments) => Some(&arguments.args),
-        _ => None,
-    };
-    arguments.into_iter().flatten().filter_map(|argument| match argument {
-        GenericArgument::Type(ty) => Some(ty),
-        _ => None,
     })
 }

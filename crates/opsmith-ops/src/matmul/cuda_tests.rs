@@ -131,7 +131,7 @@ fn large_tiles_compute_the_same() -> Result<()> {
         let mut large = |launch: &mut Launch<'_>| {
             launch.kernel = launch.kernel.replace(", 2, ", &format!(", {edge}, "));
             launch.grid = [tiles as u32, 2, 1];
-            // SAFETY: the call's tensors are in main memory until it is over.
+            // SAFETY: the call's tensors are in host memory until it is over.
             unsafe { processor::run(launch) }
         };
         let own = form().launches(&mut large)?.array::<T, IxDyn>("product")?;

@@ -12,7 +12,7 @@ use super::{Place, integers};
 /// A matrix, or a stack of them.
 type Stack<'a, T> = ArrayViewD<'a, T>;
 
-/// Tensors in main memory.
+/// Tensors in host memory.
 pub(super) struct OnCpu<T>(PhantomData<fn() -> T>);
 
 impl<T: Gemm> Place for OnCpu<T> {

@@ -1,20 +1,20 @@
 //! The memory of cards.
 
 use opsmith_core::{Device, DeviceKind, Result, ensure};
-use opsmith_runtime::CudaDevice;
+use opsmith_runtime::Card;
 use pyo3::prelude::*;
 
 use crate::errors::to_python;
 use crate::python_values::Text;
 
-fn card(name: &str) -> Result<CudaDevice> {
+fn card(name: &str) -> Result<Card> {
     let device: Device = name.parse()?;
     ensure!(
         device.kind == DeviceKind::Cuda,
         InvalidArgument,
         "`{name}` is no card: expected one as `cuda:0`"
     );
-    CudaDevice::open(device.index)
+    Card::open(device.index)
 }
 
 /// How many bytes of a card's memory tensors take now, and the most that they took, those of all sessions.

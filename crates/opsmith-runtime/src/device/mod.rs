@@ -1,4 +1,4 @@
-//! CUDA devices: memory that is used again, and one stream, on which all work goes.
+//! Cards: memory that is used again, and one stream, on which all work goes.
 
 mod memory;
 #[cfg(test)]
@@ -17,34 +17,34 @@ use self::memory::Allocator;
 pub(crate) use self::memory::Block;
 use crate::pool::MemoryUse;
 
-/// A CUDA device as the engine uses it. Clones are of one device, and so is every one of the same number.
+/// A card as the engine uses it. Clones are of one device, and so is every one of the same number.
 #[derive(Clone)]
-pub struct CudaDevice {
+pub struct Card {
     allocator: Arc<Allocator>,
 }
 
-impl CudaDevice {
-    /// The CUDA device of this number, from 0.
+impl Card {
+    /// The card of this number, from 0.
     ///
     /// # Errors
     /// `FailedPrecondition`, with what to do, where there is no driver or it does not work; `NotFound` where there is no such
     /// device.
-    pub fn open(index: i32) -> Result<CudaDevice> {
-        static OPEN: Mutex<Option<HashMap<i32, CudaDevice>>> = Mutex::new(None);
+    pub fn open(index: i32) -> Result<Card> {
+        static OPEN: Mutex<Option<HashMap<i32, Card>>> = Mutex::new(None);
         static TURN: Turn = Turn::new();
         let _turn = TURN.take();
         if let Some(device) = OPEN.lock().get_or_insert_default().get(&index) {
             return Ok(device.clone());
         }
         let allocator = Allocator::new(Device::cuda(index), Box::new(CardMemory::open(index)?));
-        let device = CudaDevice { allocator };
+        let device = Card { allocator };
         OPEN.lock().get_or_insert_default().insert(index, device.clone());
         Ok(device)
     }
 
     /// The device whose memory a block is of.
-    pub(crate) fn of(block: &Block) -> CudaDevice {
-        CudaDevice { allocator: block.allocator().clone() }
+    pub(crate) fn of(block: &Block) -> Card {
+        Card { allocator: block.allocator().clone() }
     }
 
     /// Which device it is.
@@ -86,8 +86,8 @@ impl CudaDevice {
     }
 }
 
-impl fmt::Debug for CudaDevice {
+impl fmt::Debug for Card {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CudaDevice({})", self.device())
+        write!(f, "Card({})", self.device())
     }
 }

@@ -1,4 +1,4 @@
-//! A double of a CUDA device in host memory: that memory is used again, given back and never twice, and what reaches a kernel. It
+//! A double of a card in host memory: that memory is used again, given back and never twice, and what reaches a kernel. It
 //! shows nothing of a device, or of the driver.
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -95,13 +95,13 @@ unsafe impl RawMemory for Double {
     }
 }
 
-pub(crate) fn double_of(capacity: usize, index: i32) -> (CudaDevice, Arc<Ledger>) {
+pub(crate) fn double_of(capacity: usize, index: i32) -> (Card, Arc<Ledger>) {
     let ledger = Arc::new(Ledger { capacity, ..Ledger::default() });
     let allocator = Allocator::new(Device::cuda(index), Box::new(Double(ledger.clone())));
-    (CudaDevice { allocator }, ledger)
+    (Card { allocator }, ledger)
 }
 
-fn double() -> (CudaDevice, Arc<Ledger>) {
+fn double() -> (Card, Arc<Ledger>) {
     double_of(1 << 30, 0)
 }
 
@@ -213,7 +213,7 @@ fn a_call_runs_the_cuda_kernel_on_the_devices_memory() {
 }
 
 #[test]
-fn an_input_that_the_kernel_has_in_main_memory_stays_there() {
+fn an_input_that_the_kernel_has_in_host_memory_stays_there() {
     let (device, _) = double();
     let x = Tensor::from(array![1f32, 2.]).to_cuda(&device).unwrap();
     let paddings = Tensor::from(array![[1i64, 2]]);
@@ -248,7 +248,7 @@ fn what_cannot_run_on_the_device_is_refused_before_anything_is_written() {
 
 #[test]
 fn without_a_driver_a_device_is_an_error_that_says_what_to_do() {
-    match CudaDevice::open(0) {
+    match Card::open(0) {
         Ok(device) => assert_eq!(device.device(), Device::cuda(0)),
         Err(error) => {
             assert_eq!(error.code(), Code::FailedPrecondition);

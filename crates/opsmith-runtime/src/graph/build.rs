@@ -6,8 +6,9 @@ use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure};
 
 use super::{Endpoint, Graph, Kind, Known, Node, NodeId, Operation, Output, Place};
 use crate::library::Op;
-use crate::shapes::{Argument, Inferred};
+use crate::shapes::Argument;
 use crate::tensor::Tensor;
+use crate::told::Inferred;
 
 /// What a call gives for one input of an op's definition.
 #[derive(Debug, Clone)]

@@ -75,7 +75,7 @@ impl Operation {
         Ok(kept.map(|(attr, value)| (attr.name.clone(), value)).collect())
     }
 
-    /// Where it is placed. Constants and what is fed are in main memory, and copied to where they are read.
+    /// Where it is placed. Constants and what is fed are in host memory, and copied to where they are read.
     pub fn device(&self) -> Device {
         self.node.device
     }

@@ -1,6 +1,6 @@
 //! Copies between devices in a run.
 //!
-//! All work on a CUDA device is put on its one stream, in the order of the steps, and nothing waits but where host memory is
+//! All work on a card is put on its one stream, in the order of the steps, and nothing waits but where host memory is
 //! needed: for a copy out, once for all that is fetched, and at the end of the run where memory was lent to it.
 
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ use opsmith_core::{Device, Error, Result};
 use super::execute::Run;
 use super::step::{Crossing, Slot, Step, at_node};
 use super::trace::Did;
-use crate::device::CudaDevice;
+use crate::device::Card;
 use crate::graph::Node;
 use crate::tensor::Tensor;
 
@@ -26,8 +26,7 @@ impl Run<'_> {
         let begin = Instant::now();
         let made = match crossing {
             Crossing::In(device) => {
-                let is_waited_for =
-                    |device: &CudaDevice| self.lent.iter().any(|it| it.device() == device.device());
+                let is_waited_for = |device: &Card| self.lent.iter().any(|it| it.device() == device.device());
                 if !value.is_own() && !is_waited_for(device) {
                     self.lent.push(device.clone());
                 }

@@ -105,7 +105,7 @@ fn a_list_in_host_memory_is_given_as_it_is() {
     for name in ["InMain", "Preferred"] {
         assert_eq!(call(name, sizes[..].into()).unwrap(), [7.0, 14.0], "{name}");
         let error = call(name, there[..].into()).unwrap_err();
-        assert!(error.message().contains("the CUDA kernel reads it in CPU memory"), "{error}");
+        assert!(error.message().contains("the CUDA kernel reads it in host memory"), "{error}");
     }
     assert_eq!(call("First", there[..].into()).unwrap(), [7.0, 14.0]);
     let error = call("First", sizes[..].into()).unwrap_err();

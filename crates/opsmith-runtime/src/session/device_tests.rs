@@ -1,4 +1,4 @@
-//! Graphs on a double of a CUDA device in host memory, with kernels run on the processor: what is computed, what is copied and when it
+//! Graphs on a double of a card in host memory, with kernels run on the processor: what is computed, what is copied and when it
 //! is waited for. Of a device, or of the driver, it shows nothing.
 
 use std::sync::atomic::Ordering;
@@ -8,14 +8,14 @@ use opsmith_core::{Code, DType, Shape};
 use super::*;
 use crate::device::tests::{Ledger, double_of, on_processor};
 use crate::library::Library;
-use crate::{Adam, CudaDevice, GradientDescent, GraphArg, Momentum, Optimizer};
+use crate::{Adam, Card, GradientDescent, GraphArg, Momentum, Optimizer};
 
 /// A session on these doubles.
-pub(super) fn session_on(graph: &Graph, devices: &[CudaDevice], options: SessionOptions) -> Session {
+pub(super) fn session_on(graph: &Graph, devices: &[Card], options: SessionOptions) -> Session {
     Session::on(graph, options, Devices::of(options.allow_soft_placement, devices))
 }
 
-pub(super) fn double() -> (CudaDevice, Arc<Ledger>) {
+pub(super) fn double() -> (Card, Arc<Ledger>) {
     double_of(1 << 24, 0)
 }
 

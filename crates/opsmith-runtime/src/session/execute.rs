@@ -14,7 +14,7 @@ use super::state::{State, Written};
 use super::step::{Action, Fused, KEPT, Plan, Slot, Step, at_node};
 use super::trace::{Did, Recorder};
 use crate::call::Arg;
-use crate::device::CudaDevice;
+use crate::device::Card;
 use crate::graph::NodeId;
 use crate::library::Op;
 use crate::pool::MemoryPool;
@@ -52,7 +52,7 @@ pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
     pub(super) slots: Vec<Option<Tensor>>,
     /// The devices to which memory that is not the engine's own was copied, and which were not waited for.
-    pub(super) lent: Vec<CudaDevice>,
+    pub(super) lent: Vec<Card>,
     /// How many readers each slot still has: steps do not always run in their order.
     left: Vec<u32>,
     /// The variables that were written, and their new values.
@@ -147,7 +147,7 @@ impl Run<'_> {
         let given = call.run(inputs, Some(&step.prepared), (device, self.pool));
         let given = given.map_err(|error| at_node(error, &step.node))?;
         if let Some(begin) = begin {
-            let device = device.map_or(Device::CPU, CudaDevice::device);
+            let device = device.map_or(Device::CPU, Card::device);
             self.measured(step, device, begin, &given);
         }
         Ok(given)

@@ -11,6 +11,7 @@ use super::op_call::OpCall;
 use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
+use crate::told::Attrs;
 
 /// The most bytes of constants that are computed when a plan is made, of each and about so many of all: they are kept as
 /// long as the plan.
@@ -48,9 +49,9 @@ impl Simplified {
 #[derive(PartialEq, Eq, Hash)]
 enum Computes {
     Call {
-        library: *const opsmith_abi::OpsmithLibrary,
+        library: *const opsmith_core::abi::OpsmithLibrary,
         op: usize,
-        attrs: String,
+        attrs: Attrs,
         inputs: Vec<Option<Endpoint>>,
         counts: Vec<usize>,
         device: Device,
@@ -110,7 +111,7 @@ fn computes(node: &Node, inputs: &[Option<Endpoint>]) -> Option<Computes> {
         Kind::Call { op, attrs } => Some(Computes::Call {
             library: op.library().table(),
             op: op.index(),
-            attrs: attrs.iter().map(|(name, value)| format!("{name}: {}\n", value.to_json())).collect(),
+            attrs: attrs.clone(),
             inputs: inputs.to_vec(),
             counts: node.counts.clone(),
             device: node.device,

@@ -69,7 +69,7 @@ pub struct SessionOptions {
     /// On how many threads a node runs at most, and how many nodes at the same time; on those of the process's pool where
     /// nothing is said, which `OPSMITH_NUM_THREADS` sizes.
     pub threads: Option<NonZeroUsize>,
-    /// Whether a node that is placed on a CUDA device and cannot run there, since its op has no CUDA kernel or there is no such device,
+    /// Whether a node that is placed on a card and cannot run there, since its op has no CUDA kernel or there is no such device,
     /// runs on the CPU; without it that is an error.
     pub allow_soft_placement: bool,
 }
@@ -147,7 +147,7 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// `InvalidArgument` for a feed that does not fit, an output of another graph or one that is fed twice;
     /// `FailedPrecondition` for a placeholder that is needed and not fed, or a variable that has no value; what a kernel
-    /// says, with the node and where it was made. Where a node is placed on a CUDA device: `Unimplemented` for one without a CUDA
+    /// says, with the node and where it was made. Where a node is placed on a card: `Unimplemented` for one without a CUDA
     /// kernel, `FailedPrecondition` without a driver, `NotFound` where there is no such device. After an error variables are as
     /// they were.
     pub fn run(self) -> Result<Outcome> {
@@ -206,7 +206,7 @@ impl Session {
     /// Gives every variable of the graph its initial value.
     ///
     /// # Errors
-    /// What the kernels of initial values say; where a variable is placed on a CUDA device, as [`Runner::run`].
+    /// What the kernels of initial values say; where a variable is placed on a card, as [`Runner::run`].
     pub fn initialize(&self) -> Result<()> {
         let plan = self.plan_of(Key { initializes: true, ..Key::default() })?;
         execute::run(&plan, std::iter::empty(), &self.state, &self.pool, None).map(|_| ())

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::attrs::Named;
 use crate::call::{CallInputs, Called, EngineMemory, Made, Prepared, call, prepare};
-use crate::device::CudaDevice;
+use crate::device::Card;
 use crate::library::Op;
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
@@ -35,7 +35,7 @@ impl OpCall<'_> {
         &self,
         inputs: &[Option<&Tensor>],
         prepared: Option<&OnceLock<Option<Prepared>>>,
-        (device, pool): (Option<&CudaDevice>, &Arc<MemoryPool>),
+        (device, pool): (Option<&Card>, &Arc<MemoryPool>),
     ) -> Result<Given> {
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
         flat.extend(inputs.iter().map(|input| input.map(Tensor::as_view)));

@@ -1,4 +1,4 @@
-//! Where the nodes of a run are: on the CPU, or on which CUDA device.
+//! Where the nodes of a run are: on the CPU, or on which card.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -7,7 +7,7 @@ use opsmith_core::fork::{Mutex, Turn};
 use opsmith_core::{Code, DType, Device, DeviceKind, Error, Result};
 
 use super::needed::{Needed, changed_inputs};
-use crate::device::CudaDevice;
+use crate::device::Card;
 use crate::graph::{Endpoint, Kind, Node, NodeId};
 use crate::library::Library;
 use crate::library::Op;
@@ -16,7 +16,7 @@ use crate::tensor::Tensor;
 /// The devices of a session. Which ones there are, and are not, is kept, so that nodes and variables stay where they are.
 #[derive(Default)]
 pub(super) struct Devices {
-    opened: Mutex<HashMap<i32, Result<CudaDevice>>>,
+    opened: Mutex<HashMap<i32, Result<Card>>>,
     opening: Turn,
     /// Copies of constants, for as long as some plan has them.
     constants: Mutex<HashMap<(Endpoint, Device), Weak<Tensor>>>,
@@ -32,14 +32,14 @@ impl Devices {
 
     /// Devices that are opened already.
     #[cfg(test)]
-    pub(super) fn of(soft: bool, devices: &[CudaDevice]) -> Devices {
+    pub(super) fn of(soft: bool, devices: &[Card]) -> Devices {
         let opened = devices.iter().map(|device| (device.device().index, Ok(device.clone()))).collect();
         Devices { opened: Mutex::new(opened), soft, ..Devices::default() }
     }
 
     /// The device of this number, opened by `open` where what came of that is not known yet. An error that may pass, of a device
     /// that is full say, is not kept.
-    fn opened(&self, index: i32, open: impl FnOnce(i32) -> Result<CudaDevice>) -> Result<CudaDevice> {
+    fn opened(&self, index: i32, open: impl FnOnce(i32) -> Result<Card>) -> Result<Card> {
         let _turn = self.opening.take();
         let known = self.opened.lock().get(&index).cloned();
         known.unwrap_or_else(|| {
@@ -52,12 +52,7 @@ impl Devices {
     }
 
     /// The copy of a constant on a device: one for all plans of the session.
-    pub(super) fn constant(
-        &self,
-        endpoint: Endpoint,
-        device: &CudaDevice,
-        value: &Tensor,
-    ) -> Result<Arc<Tensor>> {
+    pub(super) fn constant(&self, endpoint: Endpoint, device: &Card, value: &Tensor) -> Result<Arc<Tensor>> {
         // Who asks while it is copied gets the same.
         let _turn = self.copying.take();
         let key = (endpoint, device.device());
@@ -73,7 +68,7 @@ impl Devices {
     }
 
     /// The device that the values of a variable are on; none for one in host memory.
-    pub(super) fn of_variable(&self, node: &Node) -> Result<Option<CudaDevice>> {
+    pub(super) fn of_variable(&self, node: &Node) -> Result<Option<Card>> {
         if node.device.kind == DeviceKind::Cpu {
             return Ok(None);
         }
@@ -84,8 +79,8 @@ impl Devices {
     }
 
     /// The device that a node is placed on, if there is one.
-    fn of_node(&self, node: &Node) -> Result<Option<CudaDevice>> {
-        match self.opened(node.device.index, CudaDevice::open) {
+    fn of_node(&self, node: &Node) -> Result<Option<Card>> {
+        match self.opened(node.device.index, Card::open) {
             Ok(device) => Ok(Some(device)),
             Err(error) => self.unless_soft(node, error),
         }
@@ -116,7 +111,7 @@ pub(super) struct Placement {
 
 /// A call or a variable on a device.
 struct Placed {
-    device: CudaDevice,
+    device: Card,
     /// The inputs of the definition that its kernel reads in host memory, as bits.
     in_host_memory: u64,
 }
@@ -192,19 +187,19 @@ impl Placement {
     }
 
     /// The device that a device of these nodes is; none of the CPU.
-    pub(super) fn cuda_device_at(&self, device: Device) -> Option<&CudaDevice> {
+    pub(super) fn card_at(&self, device: Device) -> Option<&Card> {
         self.placed.values().map(|placed| &placed.device).find(|known| known.device() == device)
     }
 
     /// The device that runs a node, or has a variable.
-    pub(super) fn cuda_device(&self, id: NodeId) -> Option<&CudaDevice> {
+    pub(super) fn card(&self, id: NodeId) -> Option<&Card> {
         self.placed.get(&id).map(|placed| &placed.device)
     }
 
     /// Where what a node gives is.
     pub(super) fn device(&self, node: &Node, id: NodeId) -> Device {
         let id = if let Kind::Assign { variable } = node.kind { variable } else { id };
-        self.cuda_device(id).map_or(Device::CPU, CudaDevice::device)
+        self.card(id).map_or(Device::CPU, Card::device)
     }
 
     /// Where a call reads each of its tensors.

@@ -210,7 +210,7 @@ impl<'a> Builder<'a> {
             Kind::Call { op, attrs } => {
                 let changed: Vec<NodeId> = changed_inputs(op, node).map(|input| input.node).collect();
                 if changed.is_empty() {
-                    let device = self.placement.cuda_device(id).cloned();
+                    let device = self.placement.card(id).cloned();
                     Action::Call { op: op.clone(), attrs: attrs.clone(), wanted: 0, device }
                 } else {
                     Action::Change { op: op.clone(), attrs: attrs.clone(), variables: changed }

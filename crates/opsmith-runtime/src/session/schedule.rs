@@ -62,7 +62,7 @@ impl Batch {
         let results: Vec<Mutex<Option<Result<Given>>>> =
             self.steps.iter().map(|_| Mutex::default()).collect();
         let threads = threads.map_or(usize::MAX, NonZeroUsize::get);
-        opsmith_frameworks::threads::parallel_for_on(threads, self.steps.len(), 1, &|range| {
+        opsmith_threads::parallel_for_on(threads, self.steps.len(), 1, &|range| {
             for at in range {
                 let result =
                     if failed.load(Ordering::Relaxed) { Err(cancelled()) } else { body(self.steps[at]) };

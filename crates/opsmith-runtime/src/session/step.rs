@@ -10,7 +10,7 @@ use opsmith_core::{AttrValue, Code, Error, Result, Shape, ensure};
 
 use super::needed::quoted;
 use crate::call::Prepared;
-use crate::device::CudaDevice;
+use crate::device::Card;
 use crate::graph::{Node, NodeId, may_be};
 use crate::library::Op;
 use crate::tensor::Tensor;
@@ -79,8 +79,8 @@ pub(super) struct Step {
 
 /// What a step does.
 pub(super) enum Action {
-    /// Calls an op for the outputs of the definition whose bits are set: on a CUDA device, or else on the CPU.
-    Call { op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64, device: Option<CudaDevice> },
+    /// Calls an op for the outputs of the definition whose bits are set: on a card, or else on the CPU.
+    Call { op: Op, attrs: Arc<[(String, AttrValue)]>, wanted: u64, device: Option<Card> },
     /// Calls an op, on the CPU, that changes these variables: for each `Ref` input of the definition one.
     Change { op: Op, attrs: Arc<[(String, AttrValue)]>, variables: Vec<NodeId> },
     /// Calls the op that stands for several.
@@ -94,7 +94,7 @@ pub(super) enum Action {
 /// From where to where a value is copied.
 pub(super) enum Crossing {
     /// From host memory to a device.
-    In(CudaDevice),
+    In(Card),
     /// From a device to host memory.
     Out,
     /// The shape of what is on a device, as a tensor in host memory whose elements are one and the same.

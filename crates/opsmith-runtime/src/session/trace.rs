@@ -23,7 +23,7 @@ pub struct TraceEvent {
     pub node: String,
     /// The op that it called; `CopyTo cuda:0`, or `CopyTo cpu`, for what it gave being copied there.
     pub op: String,
-    /// Where it was called, or copied to. On a CUDA device the time is that until the work was put on its stream.
+    /// Where it was called, or copied to. On a card the time is that until the work was put on its stream.
     pub device: Device,
     /// When it began, from the beginning of the run.
     pub start: Duration,

@@ -15,8 +15,8 @@ use opsmith_core::{DType, Device, Element, Error, Result, TensorView, TensorView
 use crate::buffer::{Block, Buffer};
 use crate::memory::Owner;
 
-/// A tensor on a device: in host memory, or on a CUDA device. Cloning shares the memory; writing to a shared tensor copies it
-/// first. What is on a CUDA device is not changed, and its elements are looked at after [`to`](Tensor::to)`(Device::CPU)`.
+/// A tensor on a device: in host memory, or on a card. Cloning shares the memory; writing to a shared tensor copies it
+/// first. What is on a card is not changed, and its elements are looked at after [`to`](Tensor::to)`(Device::CPU)`.
 ///
 /// A `string` tensor holds byte strings; make one with [`Tensor::from_strings`].
 #[derive(Clone)]

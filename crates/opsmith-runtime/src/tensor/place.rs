@@ -8,7 +8,7 @@ use opsmith_core::{DType, Device, DeviceKind, Error, Result, bail, ensure};
 
 use super::{Tensor, byte_size};
 use crate::buffer::{self, Buffer};
-use crate::device::{Block, CudaDevice};
+use crate::device::{Block, Card};
 
 /// A tensor in host memory, without gaps.
 struct Dense(Tensor);
@@ -33,7 +33,7 @@ impl Tensor {
     /// after this.
     ///
     /// # Errors
-    /// As [`CudaDevice::open`]; `InvalidArgument` for strings, which are in host memory only; `ResourceExhausted` where the
+    /// As [`Card::open`]; `InvalidArgument` for strings, which are in host memory only; `ResourceExhausted` where the
     /// device has no memory for it; `Internal` for what went wrong on a device until then.
     pub fn to(&self, device: Device) -> Result<Tensor> {
         if device == self.device() {
@@ -44,12 +44,12 @@ impl Tensor {
                 let mut copied = Tensor::to_host(&[self])?;
                 copied.pop().ok_or_else(|| Error::internal("what was copied is missing"))
             }
-            DeviceKind::Cuda => self.to_cuda(&CudaDevice::open(device.index)?),
+            DeviceKind::Cuda => self.to_cuda(&Card::open(device.index)?),
         }
     }
 
     /// A copy on a device that is open.
-    pub(crate) fn to_cuda(&self, device: &CudaDevice) -> Result<Tensor> {
+    pub(crate) fn to_cuda(&self, device: &Card) -> Result<Tensor> {
         let made = self.lent_to(device);
         if !self.is_own() {
             device.wait()?;
@@ -58,7 +58,7 @@ impl Tensor {
     }
 
     /// As [`to_cuda`](Self::to_cuda), of a tensor whose memory stays as it is until the device was waited for.
-    pub(crate) fn lent_to(&self, device: &CudaDevice) -> Result<Tensor> {
+    pub(crate) fn lent_to(&self, device: &Card) -> Result<Tensor> {
         let name = device.device();
         ensure!(self.dtype != DType::String, InvalidArgument, "a string tensor cannot be on {name}");
         let from = self.to(Device::CPU)?.to_contiguous()?;
@@ -71,7 +71,7 @@ impl Tensor {
 
     /// Copies of tensors of one device in host memory; the device is waited for once.
     pub(crate) fn to_host(tensors: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let Some(device) = tensors.first().and_then(|tensor| tensor.cuda_device()) else {
+        let Some(device) = tensors.first().and_then(|tensor| tensor.card()) else {
             return Ok(tensors.iter().map(|&tensor| tensor.clone()).collect());
         };
         let (mut made, mut copies) = (Vec::with_capacity(tensors.len()), Vec::with_capacity(tensors.len()));
@@ -105,17 +105,17 @@ impl Tensor {
     }
 
     /// A dense tensor on a device whose elements are anything.
-    pub(crate) fn on_device(device: &CudaDevice, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+    pub(crate) fn on_device(device: &Card, dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let block: Block = device.allocate(byte_size(dtype, shape)?)?;
         let data = block.data().as_ptr();
         let buffer = Buffer::Device(Arc::new(block));
         Ok(Tensor { buffer, data, dtype, shape: shape.into(), strides: row_major_strides(shape) })
     }
 
-    /// The CUDA device that it is on; none of one in host memory.
-    pub(crate) fn cuda_device(&self) -> Option<CudaDevice> {
+    /// The card that it is on; none of one in host memory.
+    pub(crate) fn card(&self) -> Option<Card> {
         match &self.buffer {
-            Buffer::Device(block) => Some(CudaDevice::of(block)),
+            Buffer::Device(block) => Some(Card::of(block)),
             Buffer::Own(_) | Buffer::Foreign(_) => None,
         }
     }

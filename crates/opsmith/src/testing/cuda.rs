@@ -24,7 +24,7 @@ use crate::{Device, DeviceKind, Result};
 
 impl Call<'_> {
     /// Makes the call with the op's CUDA kernel, up to its launches, which `sink` gets. The addresses that they have are those of
-    /// main memory, and of outputs that are filled with NaN.
+    /// host memory, and of outputs that are filled with NaN.
     ///
     /// # Errors
     /// As [`run`](Self::run), and what the sink says.
@@ -71,7 +71,7 @@ impl Call<'_> {
         if !processor::can_run() {
             return Ok(None);
         }
-        // SAFETY: the call's tensors and temporaries are in main memory, and there until it is over.
+        // SAFETY: the call's tensors and temporaries are in host memory, and there until it is over.
         let run = |launch: &mut Launch<'_>| unsafe { processor::run(launch) };
         self.launches(&mut { run }).map(Some)
     }

@@ -8,7 +8,7 @@ mod services;
 
 use ndarray::{Array, ArrayBase, Data, DataMut, Dimension, RawData};
 use opsmith_core::kernel::CallInputs;
-pub use opsmith_core::shape::testing::ShapeTest;
+pub use opsmith_core::testing::ShapeTest;
 use opsmith_core::{Dim, Request};
 
 use self::services::{Block, Made, TestServices};
@@ -188,7 +188,7 @@ impl<'a> Call<'a> {
         Ok(outputs)
     }
 
-    /// The inputs, on the call's device but for those that its kernels read in main memory.
+    /// The inputs, on the call's device but for those that its kernels read in host memory.
     fn placed(&self, op: &Op) -> Vec<Option<TensorView<'a>>> {
         if self.device == Device::CPU {
             return self.flat.clone();

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn temporary_memory_is_aligned_as_hosts_align_it() {
+    fn temporary_memory_is_aligned_as_frameworks_align_it() {
         let services = TestServices::new(0, 1, Device::CPU);
         for bytes in [0, 1, 300, 4096] {
             assert_eq!(services.allocate_device_temp(bytes).unwrap().as_ptr() as usize % 256, 0);

@@ -16,11 +16,20 @@ pub(crate) fn numbers<D: Dimension>(array: Array<f64, D>) -> Array<f64, D> {
     })
 }
 
-/// Compares outputs of a call on both devices; false where that cannot be done here.
+/// Both devices give the same numbers, within an error; false where that cannot be done here.
 pub(crate) fn compare<T: RealNumber, D: Dimension>(
     form: &dyn Fn() -> Call<'static>,
     outputs: &[&str],
     error: f64,
+) -> Result<bool> {
+    compare_by::<T, D>(form, outputs, &|a, b| (a - b).abs() <= error)
+}
+
+/// Both devices give numbers that are the same by a rule; false where that cannot be done here.
+pub(crate) fn compare_by<T: RealNumber, D: Dimension>(
+    form: &dyn Fn() -> Call<'static>,
+    outputs: &[&str],
+    is_same: &dyn Fn(f64, f64) -> bool,
 ) -> Result<bool> {
     form().compile_for_cuda()?;
     let Some(own) = form().run_cuda_on_processor()? else { return Ok(false) };
@@ -28,10 +37,9 @@ pub(crate) fn compare<T: RealNumber, D: Dimension>(
     for name in outputs {
         let (own, expected) = (own.array::<T, D>(name)?, expected.array::<T, D>(name)?);
         assert_eq!(own.raw_dim(), expected.raw_dim());
-        for (own, expected) in own.iter().zip(&expected) {
+        for (at, (own, expected)) in own.iter().zip(&expected).enumerate() {
             let [a, b] = [own, expected].map(|number| number.to_f64().unwrap_or(f64::NAN));
-            let difference = (a - b).abs();
-            assert!(difference <= error, "{name}: {own:?} where {expected:?} is expected");
+            assert!(is_same(a, b), "{name}, number {at}: {own:?} where {expected:?} is expected");
         }
     }
     Ok(true)

@@ -113,10 +113,11 @@ impl Again {
 #[cfg(test)]
 mod tests {
     use crate::axes::{Axes, Axis};
+    use crate::element::Kind;
     use crate::expr::cuda::CudaType;
     use crate::expr::graph::Graph;
     use crate::expr::{Expr, Nests};
-    use crate::indexed::{Index, Indexed, Kind, trace_over};
+    use crate::indexed::{Index, Indexed, trace_over};
     use crate::scalar::Scalar;
 
     #[test]

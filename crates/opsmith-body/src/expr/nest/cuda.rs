@@ -11,10 +11,10 @@ use super::tile::{Chunk, Sides};
 use super::uses::folded;
 use super::{Nest, Nests, Online, Place, Step, Sum, Tile};
 use crate::axes::{Axes, Axis};
+use crate::element::Kind;
 use crate::expr::cuda::{CudaType, Products, constant, functions};
 use crate::expr::graph::Graph;
 use crate::expr::node::Fold;
-use crate::indexed::Kind;
 
 /// Of which argument a place is, and what it has.
 struct Arguments<'a> {

@@ -8,6 +8,7 @@ mod fold;
 mod known;
 mod lanes;
 mod online;
+mod order;
 #[cfg(test)]
 mod tests;
 mod tile;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::cut::Order;
 use super::known::{Known, is_dear, without_dear};
+use super::order::{Order, Whole};
 use crate::axes::Axes;
 use crate::expr::node::{Id, Node};
 
@@ -11,16 +11,6 @@ use crate::expr::node::{Id, Node};
 const LEAST_ROWS: usize = 16;
 /// Numbers of which there are so few are computed in one nest whatever the rows.
 const FEW_NUMBERS: usize = 1 << 14;
-
-/// What one nest computes of the same rows.
-pub(super) struct Whole {
-    /// The axes that the rows are along.
-    pub(super) free: Axes,
-    /// The folds.
-    pub(super) folds: BTreeSet<Id>,
-    /// The positions of the outputs.
-    pub(super) outputs: BTreeSet<usize>,
-}
 
 /// A softmax is one: its two folds have a number for each row, and its output needs nothing but those and the row.
 pub(super) fn find(known: &Known<'_>) -> Vec<Whole> {

@@ -40,7 +40,7 @@ impl Poison {
     /// Fills the memory of an output.
     ///
     /// # Safety
-    /// `data` is `bytes` bytes of main memory that may be written, of elements of this dtype.
+    /// `data` is `bytes` bytes of host memory that may be written, of elements of this dtype.
     pub(super) unsafe fn fill(self, data: *mut u8, dtype: DType, bytes: usize) {
         let Some(pattern) = self.pattern(dtype) else { return };
         let mut filled = pattern.len().min(bytes);
@@ -78,13 +78,13 @@ impl Poison {
 impl OpKernelContext<'_> {
     /// That something was written to the tensors of an output.
     pub(super) fn check_written(&self, arg: usize) -> Result<()> {
-        for flat in self.plan.output_offset(arg)..self.plan.output_offset(arg + 1) {
+        for flat in self.resolved.output_offset(arg)..self.resolved.output_offset(arg + 1) {
             let Some(slot) = self.slots[flat].get() else { continue };
             // One that is made of an input began as that.
             if self.inputs.iter().flatten().any(|input| std::ptr::eq(input.data_ptr(), slot.data)) {
                 continue;
             }
-            let (dtype, device) = (self.plan.output_dtypes()[flat], self.services.device());
+            let (dtype, device) = (self.resolved.output_dtypes[flat], self.services.device());
             // SAFETY: the caller gave dense memory for this dtype and shape, and the kernel is done with it.
             let output =
                 unsafe { TensorView::from_raw_parts(slot.data, dtype, device, &slot.shape, &slot.strides) };
@@ -97,7 +97,7 @@ impl OpKernelContext<'_> {
     }
 }
 
-/// The bytes of each element of a tensor in main memory whose elements are no text.
+/// The bytes of each element of a tensor in host memory whose elements are no text.
 fn elements<'a>(tensor: &'a TensorView<'_>) -> impl Iterator<Item = &'a [u8]> {
     let size = tensor.dtype().size();
     let spaces = IndexSpace::new(tensor.shape(), &[tensor.layout()]).into_iter();

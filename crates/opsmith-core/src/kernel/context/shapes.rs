@@ -14,12 +14,12 @@ impl OpKernelContext<'_> {
     /// `InvalidArgument` when a rank or dim does not fit it; `FailedPrecondition` when the op has none.
     pub fn bind_shapes(&self) -> Result<Bound<'_>> {
         let signature = self.signature();
-        let Some(shapes) = self.op.shape_signature() else {
+        let Some(shapes) = &self.op.shape_signature else {
             bail!(FailedPrecondition, "has no shape signature");
         };
         let inputs: SmallVec<[Option<&[usize]>; 8]> =
             self.inputs.iter().map(|tensor| tensor.as_ref().map(TensorView::shape)).collect();
-        shapes.bind(signature, &inputs, self.plan.attrs())
+        shapes.bind(signature, &inputs, &self.resolved.attrs)
     }
 
     /// Asks the op's shape function, whatever it is, what it says of this call: the checks that it makes, and the shapes of
@@ -31,10 +31,10 @@ impl OpKernelContext<'_> {
     pub fn infer_shapes(&self) -> Result<Vec<Shape>> {
         let signature = self.signature();
         let lists = (0..signature.inputs.len()).map(|arg| {
-            let own = &self.inputs[self.plan.input_offset(arg)..self.plan.input_offset(arg + 1)];
+            let own = &self.inputs[self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1)];
             own.iter().map(|tensor| tensor.as_ref().map(|tensor| Shape::known(tensor.shape()))).collect()
         });
-        let mut inference = InferenceContext::new(signature, self.plan.attrs(), lists.collect())?;
+        let mut inference = InferenceContext::new(signature, &self.resolved.attrs, lists.collect())?;
         self.op.infer_shapes(&mut inference)?;
         Ok(inference.into_parts().0)
     }

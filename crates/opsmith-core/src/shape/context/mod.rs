@@ -352,7 +352,7 @@ impl<'a> InferenceContext<'a> {
 }
 
 /// How many tensors an argument holds in a call with these attributes.
-pub(in crate::shape) fn count(count: ArgCount, attrs: &[AttrValue]) -> Result<usize> {
+pub(crate) fn count(count: ArgCount, attrs: &[AttrValue]) -> Result<usize> {
     let count = match count {
         ArgCount::One => Some(1),
         ArgCount::Attr(i) => match attrs.get(i) {

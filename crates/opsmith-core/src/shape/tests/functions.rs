@@ -1,7 +1,7 @@
 use crate::attr::{AttrValue, TensorValue};
 use crate::shape::functions as shape_fns;
-use crate::shape::testing::ShapeTest;
 use crate::shape::{InferenceContext, Relation};
+use crate::testing::ShapeTest;
 use crate::{DType, OpDef, Result, infer_error, infer_ok};
 
 fn test(

@@ -58,7 +58,7 @@ impl Builder<'_> {
         let node = &self.graph.nodes[endpoint.node];
         let home = self.home(endpoint);
         let from = self.slot(&endpoint, if at == Device::CPU { home } else { Device::CPU })?;
-        let device = self.placement.cuda_device_at(at);
+        let device = self.placement.card_at(at);
         if let (Some(device), Some(constant)) = (device, &self.constants[from]) {
             let there =
                 self.devices.constant(endpoint, device, constant).map_err(|error| at_node(error, node))?;
@@ -107,8 +107,7 @@ impl Builder<'_> {
     /// runs to come.
     fn assigned_slot(&mut self, endpoint: &Endpoint, at: Device) -> Result<Slot> {
         let same = *self.simplified.same.get(endpoint).unwrap_or(endpoint);
-        let device =
-            self.placement.cuda_device_at(at).filter(|_| self.simplified.constants.contains_key(&same));
+        let device = self.placement.card_at(at).filter(|_| self.simplified.constants.contains_key(&same));
         let Some(device) = device.filter(|_| !self.graph.feeds.contains(&same)) else {
             return self.slot(&same, at);
         };

@@ -3,11 +3,11 @@
 use quote::ToTokens;
 use syn::{BinOp, Expr, GenericParam, Ident, ItemFn, Type, TypeParamBound, UnOp};
 
-use super::text::{self, Literal, assigned, comparison, is_arithmetic};
-use super::{Known, Names, Rules};
+use super::generics::where_bounds;
+use super::parameter::{Element, Parameter};
 use crate::dtypes;
-use crate::op::generics::where_bounds;
-use crate::op::parameter::{Element, Parameter};
+use crate::numbers::text::{self, Literal, assigned, comparison, is_arithmetic};
+use crate::numbers::{self, Known, Names, Rules};
 
 /// Bounds beside those that stand for dtypes by which no arithmetic with plain numbers comes.
 const OTHERS: [&str; 6] = ["Copy", "Clone", "Debug", "Send", "Sync", "PartialOrd"];
@@ -37,7 +37,7 @@ pub(crate) fn check(parameters: &[Parameter], function: &ItemFn) -> syn::Result<
         let position = rules.params.iter().position(|param| param.name == *element)?;
         Some((parameter.ident.to_string(), Some(Known::Array(position))))
     });
-    super::check(&rules, names.collect(), &function.block)
+    numbers::check(&rules, names.collect(), &function.block)
 }
 
 /// A type parameter whose arithmetic is that of a dtype.

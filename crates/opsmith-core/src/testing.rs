@@ -1,7 +1,7 @@
 //! One-line tests of shape functions, for authors of ops.
 //!
 //! ```
-//! use opsmith_core::shape::testing::ShapeTest;
+//! use opsmith_core::testing::ShapeTest;
 //! use opsmith_core::{OpDef, infer_error, infer_ok};
 //!
 //! let def = OpDef::new("Distance").input("x: float").input("y: float").output("z: float");
@@ -22,29 +22,29 @@
 
 use std::sync::Arc;
 
-use super::{Constraint, Dim, InferenceContext, Shape, ShapeFn};
 use crate::attr::{AttrBase, AttrType, AttrValue, TensorValue};
 use crate::def::{Allowed, ArgCount, ArgDef, AttrDef, Signature};
+use crate::shape::{Constraint, Dim, InferenceContext, Shape, ShapeFn};
 use crate::{DType, Error, OpDef, Result};
 
 /// Checks that an op's shape function makes of these inputs these outputs: `infer_ok!(op, "[?,3];[3]", "[d0_0]")`.
 ///
-/// `op` is a [`ShapeTest`](crate::shape::testing::ShapeTest); the [module](crate::shape::testing) describes the texts.
+/// `op` is a [`ShapeTest`](crate::testing::ShapeTest); the [module](crate::testing) describes the texts.
 #[macro_export]
 macro_rules! infer_ok {
     ($op:expr, $inputs:expr, $outputs:expr $(,)?) => {
-        $crate::shape::testing::infer_ok(&$op, $inputs, $outputs)
+        $crate::testing::infer_ok(&$op, $inputs, $outputs)
     };
 }
 
 /// Checks that an op's shape function refuses these inputs with a message that contains a text:
 /// `infer_error!(op, "must have rank 1", "[1,2]")`.
 ///
-/// `op` is a [`ShapeTest`](crate::shape::testing::ShapeTest); the [module](crate::shape::testing) describes the texts.
+/// `op` is a [`ShapeTest`](crate::testing::ShapeTest); the [module](crate::testing) describes the texts.
 #[macro_export]
 macro_rules! infer_error {
     ($op:expr, $message:expr, $inputs:expr $(,)?) => {
-        $crate::shape::testing::infer_error(&$op, $message, $inputs)
+        $crate::testing::infer_error(&$op, $message, $inputs)
     };
 }
 
@@ -113,7 +113,7 @@ impl ShapeTest {
         for arg in &self.signature.inputs {
             let count = match rest {
                 [None, ..] => 1,
-                _ => super::context::count(arg.count, &attrs)?.min(rest.len()),
+                _ => crate::shape::context::count(arg.count, &attrs)?.min(rest.len()),
             };
             let (own, after) = rest.split_at(count);
             rest = after;

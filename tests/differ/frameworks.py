@@ -1,8 +1,7 @@
 """The ways in which one call of an op is computed: NumPy's, the engine's, and each framework's.
 
-A framework gives the outputs of a call, and its gradients of first order by the caller's own differentiation, as
-NumPy arrays; `None`
-where it has no such call.
+A framework gives the outputs of a call, and its gradients of first order by the caller's own
+differentiation, as NumPy arrays; `None` where it has no such call.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def is_close(ours: Any, theirs: Any) -> bool:
     return np.allclose(ours.astype("float64"), expected, tolerance, tolerance * size, equal_nan=True)
 
 
-class Services:
+class Framework:
     """A way to compute."""
 
     lays_out = False
@@ -104,7 +103,7 @@ class Services:
         return bool(flat(inputs)) and all(array.dtype.kind not in "OSU" for array in flat(inputs))
 
 
-class Engine(Services):
+class Engine(Framework):
     """A graph of one node, run as it is, simplified and fused."""
 
     lays_out = True
@@ -141,7 +140,7 @@ class Engine(Services):
         return bool(flat(inputs))
 
 
-class Torch(Services):
+class Torch(Framework):
     """PyTorch, eager; one call of some is compiled."""
 
     lays_out = True
@@ -186,7 +185,7 @@ class Torch(Services):
         return tensor.numpy()
 
 
-class TensorFlow(Services):
+class TensorFlow(Framework):
     """TensorFlow, eager; one call of some is in a function."""
 
     def __init__(self) -> None:
@@ -211,7 +210,7 @@ class TensorFlow(Services):
         return [None if each is None else each.numpy() for each in dense]
 
 
-class Jax(Services):
+class Jax(Framework):
     """JAX, eager and under `jit`."""
 
     def __init__(self) -> None:
@@ -249,7 +248,7 @@ class Jax(Services):
         return [np.asarray(each) for each in back([jnp.asarray(seed) for seed in seeds])]
 
 
-class Formulas(Services):
+class Formulas(Framework):
     """What NumPy and SciPy say, in double precision where that differs: for the standard operators, as
     their tests have it.
     The outputs are close, and not the same bits."""

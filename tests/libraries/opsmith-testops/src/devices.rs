@@ -1,4 +1,4 @@
-//! Ops for devices: inputs that stay in CPU memory, and policies of autocast.
+//! Ops for devices: inputs that stay in host memory, and policies of autocast.
 
 use opsmith::cuda::{CudaCall, CudaElement, DeviceView, DeviceViewMut, Index};
 use opsmith::prelude::*;
@@ -22,7 +22,7 @@ fn scale_on_cuda<T: CudaElement + Float>(
     unsafe { launch.launch() }
 }
 
-/// `factor` times `x`. The factor stays in CPU memory.
+/// `factor` times `x`. The factor stays in host memory.
 #[op(shape = "(1),(...)->(...)", gradient = scaled_grad, cuda = "scaled.cu", capturable)]
 pub(crate) fn scaled<T: Float>(#[host] factor: ArrayView1<f64>, x: ArrayViewD<T>, mut z: ArrayViewMutD<T>) {
     scale(factor, &x, &mut z);

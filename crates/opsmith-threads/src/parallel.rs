@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The body of a parallel loop.
-pub(crate) type Body<'a> = &'a (dyn Fn(Range<usize>) + Sync);
+pub type Body<'a> = &'a (dyn Fn(Range<usize>) + Sync);
 
 /// The context to pass beside [`call_body`].
-pub(crate) fn body_context(body: &Body<'_>) -> *mut c_void {
+pub fn body_context(body: &Body<'_>) -> *mut c_void {
     std::ptr::from_ref(body).cast_mut().cast()
 }
 
@@ -16,7 +16,7 @@ pub(crate) fn body_context(body: &Body<'_>) -> *mut c_void {
 ///
 /// # Safety
 /// `context` must come from [`body_context`] of a body that is still alive.
-pub(crate) unsafe extern "C" fn call_body(begin: usize, end: usize, context: *mut c_void) {
+pub unsafe extern "C" fn call_body(begin: usize, end: usize, context: *mut c_void) {
     // SAFETY: promised by the caller.
     let body = unsafe { &*context.cast::<Body<'_>>() };
     body(begin..end);
@@ -26,7 +26,7 @@ pub(crate) unsafe extern "C" fn call_body(begin: usize, end: usize, context: *mu
 const CHUNKS_PER_WORKER: usize = 4;
 
 /// The size of the chunks in which at most `threads` workers share a loop, `grain` or more.
-pub(crate) fn chunk_size(total: usize, grain: usize, threads: usize) -> usize {
+pub fn chunk_size(total: usize, grain: usize, threads: usize) -> usize {
     let chunks = total.div_ceil(grain.max(1)).min(threads * CHUNKS_PER_WORKER).max(1);
     total.div_ceil(chunks).max(1)
 }
@@ -38,7 +38,7 @@ const SHARES: usize = 16;
 ///
 /// So a worker which is held up does not hold up the loop, and one that is not finds in its caches what it had there the
 /// last time: the part of a model's weights, say, that it has multiplied with before.
-pub(crate) struct SharedLoop<'a> {
+pub struct SharedLoop<'a> {
     body: Body<'a>,
     total: usize,
     chunk: usize,
@@ -49,19 +49,19 @@ pub(crate) struct SharedLoop<'a> {
 
 impl<'a> SharedLoop<'a> {
     /// The loop over `0..total` in chunks of at least `grain`, for at most `threads` workers.
-    pub(crate) fn new(total: usize, grain: usize, threads: usize, body: Body<'a>) -> SharedLoop<'a> {
+    pub fn new(total: usize, grain: usize, threads: usize, body: Body<'a>) -> SharedLoop<'a> {
         let chunk = chunk_size(total, grain, threads);
         let shares = workers(total, chunk, threads).min(SHARES);
         SharedLoop { body, total, chunk, shares, taken: [const { AtomicUsize::new(0) }; SHARES] }
     }
 
     /// How many workers have something to do when `threads` are to be had.
-    pub(crate) fn workers(&self, threads: usize) -> usize {
+    pub fn workers(&self, threads: usize) -> usize {
         workers(self.total, self.chunk, threads)
     }
 
     /// Has the worker with this number work until no chunk is left.
-    pub(crate) fn work(&self, worker: usize) {
+    pub fn work(&self, worker: usize) {
         let chunks = self.total.div_ceil(self.chunk);
         for share in (worker..worker + self.shares).map(|share| share % self.shares) {
             let first_of = |share: usize| share * chunks / self.shares;

@@ -1,9 +1,14 @@
-//! The threads of the process's pool, for those who share work that is not a kernel's: the engine, say.
+//! The threads of a process: one pool however many libraries are open, for callers that lend none and for who shares work that is
+//! not a kernel's, the engine, say; and loops that any threads share.
+
+mod first_work;
+mod parallel;
+mod pool;
 
 use std::ops::Range;
 
-use crate::parallel::SharedLoop;
-use crate::pool;
+pub use parallel::{Body, SharedLoop, body_context, call_body, chunk_size};
+pub use pool::{NUM_THREADS_VARIABLE, PoolSlot, opsmith_thread_pool_v1};
 
 /// How many threads [`parallel_for`] uses at most, the calling one included.
 pub fn num_threads() -> usize {
@@ -25,6 +30,20 @@ pub fn parallel_for_on(threads: usize, total: usize, grain: usize, body: &(dyn F
     }
     let shared = SharedLoop::new(total, grain, threads, body);
     pool::parallel_for(shared.workers(threads), 1, &|range| range.for_each(|worker| shared.work(worker)));
+}
+
+/// Keeps this shared object in the process, even if whoever opened it closes it: a framework, or a thread of a pool, now has
+/// functions of it.
+pub fn stay_loaded() {
+    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    let own = stay_loaded as *const std::ffi::c_void;
+    // SAFETY: the address is in this object; the name that comes back is a C string which lives as long as it does.
+    unsafe {
+        if libc::dladdr(own, info.as_mut_ptr()) != 0 {
+            let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
+            libc::dlopen(info.assume_init().dli_fname, flags);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 use quote::ToTokens;
 use syn::{BinOp, Block, Expr, ExprCall, Ident, Stmt, Type, UnOp};
 
-use super::text::{self, Literal, assigned, comparison, is_arithmetic};
-use super::{Known, Names, Rules, within};
-use crate::body::{Parameter, Role};
+use super::parameter::{Parameter, Role};
+use crate::numbers::text::{self, Literal, assigned, comparison, is_arithmetic};
+use crate::numbers::{self, Known, Names, Rules};
 
 /// The methods of `Scalar` that give a number, of the kind that they are called of.
-pub(super) const NUMBERS: [&str; 25] = [
+pub(crate) const NUMBERS: [&str; 25] = [
     "exp",
     "log",
     "log1p",
@@ -37,9 +37,9 @@ pub(super) const NUMBERS: [&str; 25] = [
     "softplus",
 ];
 /// Those that take a plain integer.
-pub(super) const INTEGERS: [&str; 1] = ["powi"];
+pub(crate) const INTEGERS: [&str; 1] = ["powi"];
 /// The methods of `Each` that give one number for each row.
-pub(super) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
+pub(crate) const FOLDS: [&str; 6] = ["sum", "prod", "amax", "amin", "count", "mean"];
 /// Those of numbers over axes that give numbers and where they are.
 const EXTREMES: [&str; 2] = ["smallest", "largest"];
 /// Those that give a mask.
@@ -57,7 +57,7 @@ pub(crate) fn check(
         parameters.iter().filter(|parameter| matches!(parameter.role, Role::Input(_) | Role::NumberAttr(_)));
     let names =
         numbers.map(|parameter| (parameter.ident.to_string(), rules.of_type(&parameter.ty))).collect();
-    super::check(&rules, names, block)
+    numbers::check(&rules, names, block)
 }
 
 struct Body<'a> {
@@ -302,7 +302,7 @@ impl Rules for Body<'_> {
                 let (of, name) = self.path(func)?;
                 Self::result(of, &name)
             }
-            Expr::Index(index) => within(self.of(&index.expr, names)?),
+            Expr::Index(index) => numbers::within(self.of(&index.expr, names)?),
             // What one side is, both are.
             Expr::If(choice) => match choice.then_branch.stmts.as_slice() {
                 [Stmt::Expr(value, None)] => self.of(value, names),

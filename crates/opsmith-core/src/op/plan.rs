@@ -7,13 +7,13 @@ use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 
+use super::Op;
 use crate::attr::AttrValue;
 use crate::fork::{self, Mutex, RwLock, Turn};
 use crate::kernel::{
-    CallInputs, Compute, Instance, KernelDef, KernelRule, OpKernelConstruction, OpKernelContext, Services,
-    choose_kernel,
+    CallInputs, Compute, Instance, KernelDef, KernelRule, OpKernelConstruction, OpKernelContext, Resolved,
+    Services, choose_kernel,
 };
-use crate::op::Op;
 use crate::tensor::{TensorView, TensorViewMut, row_major_strides};
 use crate::{DType, Device, DeviceKind, Error, Result, bail, ensure};
 
@@ -84,16 +84,12 @@ fn make_room<T>(cache: &mut Vec<T>) -> Vec<T> {
 /// A call's dtypes and attributes, resolved: which kernel runs, and what it gives.
 pub struct Plan {
     key: Key,
-    attrs: Vec<AttrValue>,
+    resolved: Resolved,
     instance: Arc<dyn Instance>,
     strided: bool,
-    capturable: bool,
     has_ref: bool,
-    /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in main memory.
+    /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in host memory.
     host_memory: u64,
-    input_offsets: SmallVec<[usize; 8]>,
-    output_offsets: SmallVec<[usize; 8]>,
-    output_dtypes: SmallVec<[DType; 8]>,
 }
 
 /// The plans that an op has made.
@@ -193,17 +189,19 @@ impl Op {
             key: Key { dtypes, counts: inputs.counts.into(), attrs: attrs.to_vec(), device },
             instance,
             strided: self.kernels[kernel].strided,
-            capturable: self.kernels[kernel].capturable,
             host_memory: self.kernels[kernel]
                 .host_memory
                 .iter()
                 .filter_map(|name| signature.input_index(name))
                 .fold(0, |bits, input| bits | 1 << input),
             has_ref: signature.inputs.iter().any(|arg| arg.is_ref),
-            input_offsets,
-            output_offsets: offsets(resolved.output_dtypes.iter().map(Vec::len)),
-            output_dtypes: resolved.output_dtypes.iter().flatten().copied().collect(),
-            attrs: resolved.attrs,
+            resolved: Resolved {
+                capturable: self.kernels[kernel].capturable,
+                input_offsets,
+                output_offsets: offsets(resolved.output_dtypes.iter().map(Vec::len)),
+                output_dtypes: resolved.output_dtypes.iter().flatten().copied().collect(),
+                attrs: resolved.attrs,
+            },
         })
     }
 
@@ -266,26 +264,22 @@ fn offsets(counts: impl Iterator<Item = usize>) -> SmallVec<[usize; 8]> {
 impl Plan {
     /// Every attribute, in the definition's order.
     pub fn attrs(&self) -> &[AttrValue] {
-        &self.attrs
+        &self.resolved.attrs
     }
 
     /// The dtype of every output tensor, flat.
     pub fn output_dtypes(&self) -> &[DType] {
-        &self.output_dtypes
+        &self.resolved.output_dtypes
     }
 
     /// Whether the kernel says of itself that it is [`capturable`](crate::KernelDef::capturable).
     pub fn is_capturable(&self) -> bool {
-        self.capturable
+        self.resolved.capturable
     }
 
     /// Where the tensors of output `arg` begin in the flat order; of the position past the last, where they end.
     pub fn output_offset(&self, arg: usize) -> usize {
-        self.output_offsets[arg]
-    }
-
-    pub(crate) fn input_offset(&self, arg: usize) -> usize {
-        self.input_offsets[arg]
+        self.resolved.output_offset(arg)
     }
 
     /// Whether it is for tensors of these dtypes and counts, on this kind of device.
@@ -319,14 +313,16 @@ impl Plan {
     /// That each input of a call on another device than the CPU is where the kernel takes it.
     fn check_places(&self, op: &Op, inputs: &[Option<TensorView<'_>>], device: Device) -> Result<()> {
         for (arg, def) in op.signature().inputs.iter().enumerate() {
-            let in_main_memory = self.host_memory >> arg & 1 == 1;
-            for tensor in inputs[self.input_offsets[arg]..self.input_offsets[arg + 1]].iter().flatten() {
+            let in_host_memory = self.host_memory >> arg & 1 == 1;
+            for tensor in
+                inputs[self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1)].iter().flatten()
+            {
                 let (name, place) = (&def.name, tensor.device());
-                if in_main_memory {
+                if in_host_memory {
                     ensure!(
                         place.kind == DeviceKind::Cpu,
                         InvalidArgument for name,
-                        "input `{name}` is on {place}; the {} kernel reads it in CPU memory",
+                        "input `{name}` is on {place}; the {} kernel reads it in host memory",
                         device.kind
                     );
                 } else {
@@ -336,7 +332,7 @@ impl Plan {
                         "input `{name}` is on {place}, but others are on {device}; move it there"
                     );
                 }
-                // What a card holds is not looked into; what is in main memory has to be values.
+                // What a card holds is not looked into; what is in host memory has to be values.
                 ensure!(
                     tensor.is_aligned() && tensor.is_well_formed(),
                     InvalidArgument for name,
@@ -355,7 +351,7 @@ impl Plan {
         wanted: u64,
         services: &dyn Services,
     ) -> Result<()> {
-        let mut context = OpKernelContext::new(op, self, inputs, copied, wanted, services);
+        let mut context = OpKernelContext::new(&op.facts, &self.resolved, inputs, copied, wanted, services);
         self.instance.compute(&mut context)?;
         context.finish()
     }
@@ -382,7 +378,7 @@ impl Plan {
         let mut dense: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::with_capacity(inputs.flat.len());
         let mut copied = 0;
         for (arg, def) in op.signature().inputs.iter().enumerate() {
-            let range = self.input_offsets[arg]..self.input_offsets[arg + 1];
+            let range = self.resolved.input_offset(arg)..self.resolved.input_offset(arg + 1);
             for (tensor, strides) in inputs.flat[range.clone()].iter().zip(&strides[range]) {
                 dense.push(match tensor {
                     // A tensor changed in place must stay the caller's own.
@@ -432,7 +428,7 @@ fn copy_dense<'a>(
 fn refuse_overlap(op: &Op, plan: &Plan, inputs: &[Option<TensorView<'_>>]) -> Result<()> {
     let signature = op.signature();
     for (arg, def) in signature.inputs.iter().enumerate().filter(|(_, def)| def.is_ref) {
-        for at in plan.input_offset(arg)..plan.input_offset(arg + 1) {
+        for at in plan.resolved.input_offset(arg)..plan.resolved.input_offset(arg + 1) {
             let Some(changed) = inputs[at] else { continue };
             let own = changed.byte_range();
             let shared = inputs.iter().enumerate().any(|(other, tensor)| {

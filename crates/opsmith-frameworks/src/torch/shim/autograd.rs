@@ -7,14 +7,14 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 
-use super::shim::LibraryHandle;
+use super::LibraryHandle;
 
 /// Room for a `torch::CppFunction`, whose size is some 120 bytes and nowhere promised.
 #[repr(C, align(64))]
 struct CppFunction(MaybeUninit<[u8; 1024]>);
 
 /// `torch::autograd::autogradNotImplementedFallback()` and what registers it.
-pub(super) struct Fallback {
+pub(in crate::torch) struct Fallback {
     make: unsafe extern "C" fn(*mut CppFunction) -> *mut CppFunction,
     register: unsafe extern "C" fn(LibraryHandle, *const c_char, *mut CppFunction, i32) -> LibraryHandle,
     destroy: unsafe extern "C" fn(*mut CppFunction),
@@ -22,7 +22,7 @@ pub(super) struct Fallback {
 
 impl Fallback {
     /// The functions, looked up by name.
-    pub(super) fn resolve(symbol: impl Fn(&str) -> *mut c_void) -> Option<Fallback> {
+    pub(in crate::torch) fn resolve(symbol: impl Fn(&str) -> *mut c_void) -> Option<Fallback> {
         // A C++ function returns an object through a pointer in the first argument's register here, and elsewhere not.
         if !cfg!(all(target_arch = "x86_64", unix)) {
             return None;
@@ -60,7 +60,7 @@ impl Fallback {
     ///
     /// # Safety
     /// `library` must be live, for kernels of the key `Autograd`, and the op must be defined in its namespace.
-    pub(super) unsafe fn register(&self, library: LibraryHandle, name: &CStr) {
+    pub(in crate::torch) unsafe fn register(&self, library: LibraryHandle, name: &CStr) {
         const REGISTER: i32 = 0;
         let mut function = CppFunction(MaybeUninit::uninit());
         // SAFETY: the object is made in its final place, moved from, and destroyed once, as C++ would.
