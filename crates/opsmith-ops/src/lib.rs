@@ -1,8 +1,10 @@
 #![doc = include_str!("../README.md")]
 
+mod along;
 pub mod arithmetic;
 pub mod cast;
 pub mod compare;
+pub mod cumulative;
 mod define;
 mod elementwise;
 pub mod folds;
@@ -83,6 +85,10 @@ macro_rules! __library {
                 $crate::reductions::log_softmax,
                 $crate::folds::ArgMax,
                 $crate::folds::ArgMin,
+                $crate::cumulative::CumSum,
+                $crate::cumulative::CumProd,
+                $crate::cumulative::CumMax,
+                $crate::cumulative::CumMin,
                 $crate::layout::Reshape,
                 $crate::layout::Transpose,
                 $crate::layout::BroadcastTo,
@@ -95,7 +101,9 @@ macro_rules! __library {
                 $crate::indexing::Gather,
                 $crate::indexing::SparseToDense,
                 $crate::indexing::OneHot,
+                $crate::sorting::Sort,
                 $crate::sorting::ArgSort,
+                $crate::sorting::Unique,
                 $crate::sorting::TopK,
                 $crate::patches::ExtractPatches,
                 $crate::values::Identity,

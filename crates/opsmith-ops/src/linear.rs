@@ -173,7 +173,8 @@ pub(crate) fn floats<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
     floats_with::<K>(true)
 }
 
-fn floats_with<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
+/// As [`floats`], whose inputs may have any strides if it is `strided`.
+pub(crate) fn floats_with<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
     let kernel = if strided { KernelDef::cpu::<K>().strided() } else { KernelDef::cpu::<K>() };
     sets::ANY_FLOAT.iter().map(move |&dtype| kernel.clone().dtype_constraint("T", dtype))
 }
