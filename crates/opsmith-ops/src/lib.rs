@@ -4,6 +4,7 @@ mod along;
 pub mod arithmetic;
 pub mod cast;
 pub mod compare;
+pub mod convolution;
 pub mod cumulative;
 mod define;
 mod elementwise;
@@ -21,6 +22,7 @@ mod moved_tests;
 mod parameters;
 pub mod parts;
 pub mod patches;
+pub mod pooling;
 pub mod program;
 pub mod reductions;
 pub mod select;
@@ -29,6 +31,8 @@ pub mod sorting;
 mod sums;
 pub mod training;
 pub mod values;
+mod wide;
+mod windows;
 
 /// The library of these ops, with whatever else `library!` is to know of it. Not for direct use.
 #[doc(hidden)]
@@ -106,6 +110,9 @@ macro_rules! __library {
                 $crate::sorting::Unique,
                 $crate::sorting::TopK,
                 $crate::patches::ExtractPatches,
+                $crate::convolution::Conv,
+                $crate::pooling::MaxPool,
+                $crate::pooling::AvgPool,
                 $crate::values::Identity,
                 $crate::values::StopGradient,
                 $crate::values::Shape,
