@@ -24,6 +24,7 @@ pub mod parts;
 pub mod patches;
 pub mod pooling;
 pub mod program;
+pub mod random;
 pub mod reductions;
 pub mod select;
 pub mod slice;
@@ -119,6 +120,11 @@ macro_rules! __library {
                 $crate::values::ZerosLike,
                 $crate::values::Fill,
                 $crate::values::Assign,
+                $crate::random::RandomBits,
+                $crate::random::RandomUniform,
+                $crate::random::RandomNormal,
+                $crate::random::RandomBernoulli,
+                $crate::random::Dropout,
                 $crate::program::Pointwise,
                 $crate::program::OverAxes,
                 $crate::training::gradient_descent_step,
