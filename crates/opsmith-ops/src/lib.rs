@@ -7,6 +7,7 @@ pub mod compare;
 pub mod convolution;
 pub mod cumulative;
 mod define;
+pub mod einsum;
 mod elementwise;
 pub mod folds;
 pub mod functions;
@@ -82,6 +83,7 @@ macro_rules! __library {
                 $crate::select::Select,
                 $crate::cast::Cast,
                 $crate::matmul::MatMul,
+                $crate::einsum::Einsum,
                 $crate::reductions::Sum,
                 $crate::reductions::mean,
                 $crate::reductions::Max,
