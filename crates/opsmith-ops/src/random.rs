@@ -3,7 +3,7 @@
 mod normal;
 mod philox;
 
-use opsmith::dtype::{bf16, f16, sets};
+use opsmith::dtype::{ToHalf, bf16, f16, sets};
 use opsmith::prelude::*;
 
 use self::normal::normal;
@@ -69,8 +69,8 @@ macro_rules! drawn {
 }
 
 drawn! {
-    f16, 1, |w| f16::from_f64(w);
-    bf16, 1, |w| bf16::from_f64(w);
+    f16, 1, |w| w.to_f16();
+    bf16, 1, |w| w.to_bf16();
     f32, 1, |w| w as f32;
     f64, 2, |w| w;
 }

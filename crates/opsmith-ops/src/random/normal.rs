@@ -5,18 +5,32 @@
 // The coefficients are those of the paper, with all their digits.
 #![allow(clippy::excessive_precision)]
 
-/// Replaces probabilities, which are more than 0 and less than 1, by the numbers below which a normal number is so often.
-#[inline(always)]
+use opsmith::isa::{Isa, Kernel, dispatch};
+
+use super::GROUP;
+
+/// Replaces at most [`GROUP`] probabilities, which are more than 0 and less than 1, by the numbers below which a normal number is so
+/// often.
 pub(super) fn normal(numbers: &mut [f64]) {
-    let mut tails = [0.0; super::GROUP];
-    for (number, p) in numbers.iter_mut().zip(&mut tails) {
-        *p = *number;
-        *number = central(*p - 0.5);
-    }
+    let mut tails = [0.5; GROUP];
+    tails[..numbers.len()].copy_from_slice(numbers);
+    dispatch(Middle(numbers));
     for (number, &p) in numbers.iter_mut().zip(&tails) {
         if (p - 0.5).abs() > CENTRAL {
             *number = tail(p);
         }
+    }
+}
+
+/// Numbers as if all were in the middle part: without branches.
+struct Middle<'a>(&'a mut [f64]);
+
+impl Kernel for Middle<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        self.0.iter_mut().for_each(|number| *number = central(*number - 0.5));
     }
 }
 

@@ -51,35 +51,36 @@ impl Kernel for Blocks<'_> {
         let lanes = self.words.as_chunks_mut::<{ 4 * LANES }>().0;
         for (at, words) in lanes.iter_mut().enumerate() {
             let first = self.first.wrapping_add((at * LANES) as u64);
-            let mut counters = [[0u32; LANES]; 4];
+            let mut made = [[0u32; LANES]; 4];
             for lane in 0..LANES {
                 let counter = first.wrapping_add(lane as u64);
-                (counters[0][lane], counters[1][lane]) = (counter as u32, (counter >> 32) as u32);
+                let block = block([counter as u32, (counter >> 32) as u32, 0, 0], self.key);
+                // One by one, for a loop over lanes is vectorised then.
+                made[0][lane] = block[0];
+                made[1][lane] = block[1];
+                made[2][lane] = block[2];
+                made[3][lane] = block[3];
             }
-            rounds(&mut counters, self.key);
             for lane in 0..LANES {
                 for word in 0..4 {
-                    words[4 * lane + word] = counters[word][lane];
+                    words[4 * lane + word] = made[word][lane];
                 }
             }
         }
     }
 }
 
+/// The words of a counter.
 #[inline(always)]
-fn rounds<const N: usize>(counters: &mut [[u32; N]; 4], mut key: [u32; 2]) {
+fn block([mut a, mut b, mut c, mut d]: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
-        for lane in 0..N {
-            let [a, b, c, d] = [0, 1, 2, 3].map(|word| counters[word][lane]);
-            let left = u64::from(a) * u64::from(MULTIPLIERS[0]);
-            let right = u64::from(c) * u64::from(MULTIPLIERS[1]);
-            counters[0][lane] = (right >> 32) as u32 ^ b ^ key[0];
-            counters[1][lane] = right as u32;
-            counters[2][lane] = (left >> 32) as u32 ^ d ^ key[1];
-            counters[3][lane] = left as u32;
-        }
+        let left = u64::from(a) * u64::from(MULTIPLIERS[0]);
+        let right = u64::from(c) * u64::from(MULTIPLIERS[1]);
+        (a, b, c, d) =
+            ((right >> 32) as u32 ^ b ^ key[0], right as u32, (left >> 32) as u32 ^ d ^ key[1], left as u32);
         key = [key[0].wrapping_add(STEPS[0]), key[1].wrapping_add(STEPS[1])];
     }
+    [a, b, c, d]
 }
 
 /// Makes all elements, each of `per` words, on the threads of the call: `make` is given the position of the first one of a group, its
@@ -113,12 +114,6 @@ pub(super) fn draw<Z: Element>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn block(counter: [u32; 4], key: [u32; 2]) -> [u32; 4] {
-        let mut counters = counter.map(|word| [word]);
-        rounds(&mut counters, key);
-        counters.map(|word| word[0])
-    }
 
     #[test]
     fn known_answers() {
