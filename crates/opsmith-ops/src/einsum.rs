@@ -171,8 +171,8 @@ impl<const SECOND: bool> OpKernel for Gradient<SECOND> {
                     if !SECOND {
                         return call.gradient(&cx, index, y_grad, &inputs, to);
                     }
-                    let others = (0..inputs.len()).filter(|&at| at != index);
-                    others.map(|at| call.gradient(&cx, index, y_grad, &replaced(at), to)).collect()
+                    let mut others = (0..inputs.len()).filter(|&at| at != index);
+                    others.try_for_each(|at| call.gradient(&cx, index, y_grad, &replaced(at), to))
                 })?;
             }
             if SECOND {

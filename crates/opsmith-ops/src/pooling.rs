@@ -118,8 +118,8 @@ fn by_planes<T: Element, Z: Element>(
     let cost = 1 + windows::window(&planes.along) * windows::count(&planes.along) / written;
     by_lanes(cx, to, Axis(1), cost, |part, mut to| {
         let from = part.of(&from);
-        let rows = from.outer_iter().zip(to.outer_iter_mut());
-        rows.map(|(from, to)| make(row(from)?, row_mut(to)?)).collect()
+        let mut rows = from.outer_iter().zip(to.outer_iter_mut());
+        rows.try_for_each(|(from, to)| make(row(from)?, row_mut(to)?))
     })
 }
 

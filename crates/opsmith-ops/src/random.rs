@@ -45,6 +45,8 @@ trait Drawn: AnyFloat {
     fn below(self) -> Self;
     /// The nearest number.
     fn near(wide: f64) -> Self;
+    /// The number in double precision.
+    fn wide(self) -> f64;
 }
 
 macro_rules! drawn {
@@ -63,6 +65,11 @@ macro_rules! drawn {
             #[inline(always)]
             fn near($w: f64) -> Self {
                 $near
+            }
+
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                num_traits::AsPrimitive::as_(self)
             }
         }
     )*};
@@ -129,7 +136,7 @@ kernel!(Uniform { low: f64, high: f64, dtype: DType }, |self, context, stream| {
     let mut output = context.allocate_output(0, &shape)?;
     dispatch!(self.dtype, AnyFloat, |T| {
         let (low, high) = (T::near(self.low), T::near(self.high));
-        let (first, width) = (f64::from(low), f64::from(high) - f64::from(low));
+        let (first, width) = (low.wide(), high.wide() - low.wide());
         ensure!(
             low < high && width.is_finite(),
             InvalidArgument for "high",
@@ -190,7 +197,7 @@ kernel!(Bernoulli { dtype: DType }, |self, context, stream| {
     let thresholds = cx.temp::<u64>(p.num_elements())?;
     dispatch!(p.dtype(), AnyFloat, |T| {
         for (threshold_of, &p) in thresholds.iter_mut().zip(p.as_slice::<T>()?) {
-            let p = f64::from(p);
+            let p = p.wide();
             ensure!(is_probability(p), InvalidArgument for "p", "`p` must be probabilities from 0 to 1, got {p}");
             *threshold_of = threshold(p);
         }
@@ -226,7 +233,7 @@ impl Dropping {
             draw(&context.compute(), stream, output.as_slice_mut::<T>()?, 1, |first, words, to| {
                 let x = &x[first..first + to.len()];
                 for ((to, &x), &word) in to.iter_mut().zip(x).zip(words) {
-                    let kept = T::near(f64::from(x) * scale);
+                    let kept = T::near(x.wide() * scale);
                     *to = if u64::from(word) < below { T::default() } else { kept };
                 }
             })
@@ -392,8 +399,8 @@ mod tests {
             let outputs = call.attr("dtype", *dtype).attr("low", -1.0).attr("high", 2.0).run()?;
             dispatch!(*dtype, AnyFloat, |T| {
                 let y = outputs.array::<T, Ix1>("y")?;
-                assert!(y.iter().all(|&y| (-1.0..2.0).contains(&f64::from(y))), "{dtype}");
-                let mean = y.iter().map(|&y| f64::from(y)).sum::<f64>() / y.len() as f64;
+                assert!(y.iter().all(|&y| (-1.0..2.0).contains(&y.wide())), "{dtype}");
+                let mean = y.iter().map(|&y| y.wide()).sum::<f64>() / y.len() as f64;
                 assert!((mean - 0.5).abs() < 0.02, "{dtype} {mean}");
                 Ok(())
             })?;

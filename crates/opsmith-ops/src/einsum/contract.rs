@@ -105,8 +105,8 @@ impl<'a, T: Gemm> Operand<'a, T> {
         };
         let shape: Vec<usize> = (0..3).map(|group| array.shape()[sizes(group)].iter().product()).collect();
         let mut merged = array.clone();
-        let pairs = (0..3).flat_map(|group| sizes(group).skip(1));
-        if pairs.map(|axis| merged.merge_axes(Axis(axis - 1), Axis(axis))).all(|fits| fits) {
+        let mut pairs = (0..3).flat_map(|group| sizes(group).skip(1));
+        if pairs.all(|axis| merged.merge_axes(Axis(axis - 1), Axis(axis))) {
             for (group, labels) in groups.iter().enumerate().rev() {
                 let axes = sizes(group);
                 if labels.is_empty() {

@@ -61,10 +61,8 @@ impl Kernel for Blocks<'_> {
                 made[2][lane] = block[2];
                 made[3][lane] = block[3];
             }
-            for lane in 0..LANES {
-                for word in 0..4 {
-                    words[4 * lane + word] = made[word][lane];
-                }
+            for (lane, words) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                *words = [made[0][lane], made[1][lane], made[2][lane], made[3][lane]];
             }
         }
     }
