@@ -101,7 +101,7 @@ impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
             let numbers = tensor.view::<T, IxDyn>()?;
             let mut positions = context.output_view::<i64, IxDyn>(usize::from(VALUES), shape)?;
             let cx = context.compute();
-            find(&cx, numbers.view(), positions.view_mut(), axis, |keys| sort_keys(keys, descending))?;
+            find(&cx, numbers.view(), positions.view_mut(), axis, &|keys| sort_keys(keys, descending))?;
             if VALUES {
                 let values = context.output_view::<T, IxDyn>(0, shape)?;
                 take(&cx, numbers, positions.view(), values, (axis, T::default()))?;
@@ -117,7 +117,7 @@ fn find<T: Ordered>(
     numbers: ArrayViewD<'_, T>,
     found: ArrayViewMutD<'_, i64>,
     axis: Axis,
-    order: impl Fn(&mut Keys) + Sync,
+    order: &(dyn Fn(&mut Keys) + Sync),
 ) -> Result<()> {
     let cost = 10 * numbers.len_of(axis) / found.len_of(axis).max(1);
     by_lanes(cx, found, axis, cost, |part, mut found| {
@@ -274,7 +274,7 @@ impl OpKernel for Largest {
             if values.is_empty() {
                 return Ok(());
             }
-            find(&cx, numbers.view(), indices.view_mut(), axis, |keys| largest(keys, k))?;
+            find(&cx, numbers.view(), indices.view_mut(), axis, &|keys| largest(keys, k))?;
             take(&cx, numbers, indices.view(), values, (axis, T::default()))
         })
     }

@@ -1,4 +1,5 @@
-//! Numbers as products are made of them: floats of 16 bits as float32, others as they are.
+//! Numbers as products are made of them: floats of 16 bits as float32, other floats as they are, and integers, whose sums and products
+//! wrap around, as int64: what a smaller or unsigned one keeps of that is the same.
 
 use opsmith::dtype::{bf16, f16};
 use opsmith::prelude::*;
@@ -21,7 +22,7 @@ pub(crate) trait Wide: RealNumber {
 }
 
 macro_rules! wide {
-    ($($number:ty)*; $($half:ty)*) => {
+    ($($number:ty)*; $($narrow:ty as $wide:ty: |$x:ident| $widen:expr, |$w:ident| $back:expr;)*) => {
         $(impl Wide for $number {
             type As = $number;
 
@@ -33,23 +34,27 @@ macro_rules! wide {
                 make(to)
             }
         })*
-        $(impl Wide for $half {
-            type As = f32;
+        $(impl Wide for $narrow {
+            type As = $wide;
 
-            fn wide<'a>(cx: &Compute<'a>, numbers: &'a [Self]) -> Result<&'a [f32]> {
-                let wide = cx.temp::<f32>(numbers.len())?;
-                wide.iter_mut().zip(numbers).for_each(|(wide, number)| *wide = number.to_f32());
+            fn wide<'a>(cx: &Compute<'a>, numbers: &'a [Self]) -> Result<&'a [$wide]> {
+                let wide = cx.temp::<$wide>(numbers.len())?;
+                wide.iter_mut().zip(numbers).for_each(|(wide, &$x)| *wide = $widen);
                 Ok(wide)
             }
 
-            fn narrow(cx: &Compute<'_>, to: &mut [Self], make: impl FnOnce(&mut [f32]) -> Result<()>) -> Result<()> {
-                let wide = cx.temp::<f32>(to.len())?;
+            fn narrow(cx: &Compute<'_>, to: &mut [Self], make: impl FnOnce(&mut [$wide]) -> Result<()>) -> Result<()> {
+                let wide = cx.temp::<$wide>(to.len())?;
                 make(wide)?;
-                to.iter_mut().zip(wide).for_each(|(to, wide)| *to = <$half>::from_f32(*wide));
+                to.iter_mut().zip(wide).for_each(|(to, &mut $w)| *to = $back);
                 Ok(())
             }
         })*
     };
+    (of integers: $($int:ty)*) => {
+        wide! { ; $($int as i64: |x| x as i64, |w| w as $int;)* }
+    };
 }
 
-wide! { f32 f64 i8 i16 i32 i64 u8 u16 u32 u64; f16 bf16 }
+wide! { f32 f64 i64; f16 as f32: |x| x.to_f32(), |w| f16::from_f32(w); bf16 as f32: |x| x.to_f32(), |w| bf16::from_f32(w); }
+wide! { of integers: i8 i16 i32 u8 u16 u32 u64 }

@@ -52,6 +52,7 @@ impl Kernel for Blocks<'_> {
         for (at, words) in lanes.iter_mut().enumerate() {
             let first = self.first.wrapping_add((at * LANES) as u64);
             let mut made = [[0u32; LANES]; 4];
+            #[allow(clippy::needless_range_loop)] // It is of four arrays.
             for lane in 0..LANES {
                 let counter = first.wrapping_add(lane as u64);
                 let block = block([counter as u32, (counter >> 32) as u32, 0, 0], self.key);
