@@ -113,6 +113,22 @@ def standard(rows: int) -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]
     yield "select", (x > 0, x, y), {}
     yield "select_grad", (x > 0, x, a["column"], y), {}
     yield "extract_patches", (a["images"],), {"ksize": [2, 2]}
+    filters = np.ones((8, 4, 3, 3), "float32")
+    for grad in [(), (np.ones((1, 8, rows, 64), "float32"),)]:
+        images = x.reshape(1, 4, rows, -1)[..., :64]
+        name = "conv_grad" if grad else "conv"
+        yield name, (images, filters, *grad), {"strides": [1, 1], "padding": [1, 1]}
+    yield "max_pool", (x,), {"ksize": [3, 3]}
+    yield "avg_pool_grad", (x, x), {"ksize": [1]}
+    yield "cum_sum", (x,), {"axis": 0}
+    yield "cum_prod_grad", (x, y), {}
+    yield "cum_max_grad", (x, y), {}
+    yield "sort", (a["long"],), {}
+    yield "unique", (a["long"],), {}
+    yield "einsum", ([x, y],), {"equation": "ij,kj->ik"}
+    yield "random_normal", (a["shape"], 1, 2), {}
+    yield "random_bernoulli", (np.abs(np.tanh(x)), 1, 2), {}
+    yield "dropout", (a["half"], 1, 2), {}
     yield "mul_grad", (x, row, y), {}
     yield "mul_grad", (x, a["column"], y), {}
     yield "gelu_grad_grad", (x, y, x), {}
@@ -208,6 +224,13 @@ def claims() -> Iterator[tuple[str, Case]]:
             (ops.mat_mul, (shape[None], np.broadcast_to(shape[0], (CLAIMED, 9)))),
             (ops.arg_sort, (shape,)),
             (ops.top_k, (shape, 1)),
+            (ops.sort, (shape,)),
+            (ops.unique, (shape,)),
+            (ops.cum_sum, (shape,)),
+            (ops.random_uniform, (shape, 1, 2)),
+            (ops.random_uniform, ([2], shape, 2)),
+            (ops.max_pool, (shape, [2])),
+            (ops.einsum, ([shape, shape], "i,j->ij")),
         ]
         for function, inputs in of_shape:
             name = f"2^56 {shape.dtype}: {function.__name__}"

@@ -85,6 +85,8 @@ class Case:
     """Left out of quick runs."""
     rough: float = 1.0
     """How many times the usual error it may have: long sums."""
+    listed: bool = False
+    """Whether all inputs are the tensors of one list."""
 
 
 def pointwise(count: int = 1, domain: str = "real", **attrs: Any) -> list[Case]:
@@ -235,7 +237,25 @@ def moved() -> dict[str, list[Case]]:
         "Slice": [*over((5, 6), host(1, 2), host(3, 4)), *over((4, 3, 65), host(0, 1, 7), host(4, 1, 40))],
         "Reshape": [*over((6, 4), host(3, 8)), *over((4, 3, 6), host(-1, 2))],
         "Transpose": [*over((33, 65), perm=[1, 0]), *over((4, 5, 6), perm=[2, 0, 1])],
+        "Concat": lists(((2, 3), (2, 65), (2, 0)), axis=1),
+        "Stack": lists(((33, 5), (33, 5)), axis=-1),
+        "Split": [*over((6, 5), axis=0, N=3), *over((4, 3, 8), axis=-1, N=2)],
+        "BroadcastTo": [*over((3, 1), framework(2, 3, 65)), *over((33,), framework(0, 33))],
+        "BroadcastToGradGrad": over((3, 1), framework(3, 65)),
+        "SumToGrad": [
+            Case("columns", (Input((3, 65)), framework(3, 1), Input((3, 1)))),
+            Case("all", (Input((33, 5)), framework(1), Input((1,)))),
+        ],
+        "Fill": [Case("a number", (framework(3, 65), Input(()))), Case("empty", (framework(0, 3), Input((1, 1))))],
+        "FillGradGrad": [Case("a number", (framework(3, 65), Input(())))],
+        **{name: [*over((33, 65)), *over(())] for name in ("Identity", "StopGradient", "ZerosLike")},
     }
+
+
+def lists(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
+    """Of an op of one list."""
+    layouts = ("dense", "transposed", "strided")
+    return [Case(x, tuple(Input(shape, x) for shape in shapes), attrs, listed=True) for x in layouts]
 
 
 def bodies(
@@ -346,6 +366,15 @@ CASES: dict[str, dict[str, list[Case]]] = {
         "AdamCorrections": same_shape(1, "positive", beta1=0.9, beta2=0.999),
         "AdamStep": same_shape(6, "positive", learning_rate=0.1, beta1=0.9, beta2=0.999, epsilon=1e-3),
         "MatMul": products(),
+        **{
+            name: pointwise(2)
+            for name in (
+                *("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual"),
+                *("LogicalAnd", "LogicalOr"),
+            )
+        },
+        "LogicalNot": pointwise(),
+        **{name: pointwise(3) for name in ("Select", "SelectGradGrad")},
         **moved(),
     },
 }

@@ -49,10 +49,20 @@ class Subject:
         return getattr(self.library, self.op["snake_name"])
 
     def gradient(self) -> Subject | None:
-        """The op of its gradient."""
+        """The op of its gradient, if that has a CUDA kernel."""
         gradient = self.op.get("gradient")
         name = gradient.get("op") if isinstance(gradient, dict) else None
-        return Subject(self.library, self.by_name[name], self.by_name) if name in self.by_name else None
+        found = Subject(self.library, self.by_name[name], self.by_name) if name in self.by_name else None
+        return found if found and found.has_cuda else None
+
+    def call(self, case: Case, inputs: list[Any]) -> Any:
+        """What it gives of inputs."""
+        return self.function(*([inputs] if case.listed else inputs), **case.attrs)
+
+    def args(self, case: Case) -> list[dict[str, Any]]:
+        """The input of its definition that each tensor of a call is of."""
+        inputs: list[dict[str, Any]] = self.op["inputs"]
+        return inputs * len(case.inputs) if case.listed else inputs
 
     def types(self) -> list[dict[str, str]]:
         """The dtypes of its CUDA kernels, by type attribute."""
@@ -133,7 +143,7 @@ def is_plain(dtype: str) -> bool:
 
 def fits(subject: Subject, case: Case, types: dict[str, str]) -> bool:
     """Whether the case's own dtypes are those of a kernel."""
-    args = zip(subject.op["inputs"], case.inputs, strict=True)
+    args = zip(subject.args(case), case.inputs, strict=True)
     return all(x.dtype is None or types.get(arg.get("type_attr"), x.dtype) == x.dtype for arg, x in args)
 
 
@@ -189,7 +199,7 @@ def outcome(
 ) -> list[tuple[str, torch.Tensor | None]]:
     """Outputs and gradients of a call on a device; with `exact`, of the same numbers in float64."""
     bases, views = inputs_of(subject, case, types, place, exact)
-    outputs = tensors(subject.function(*views, **case.attrs))
+    outputs = tensors(subject.call(case, views))
     found: list[tuple[str, torch.Tensor | None]] = [(f"output {i}", x) for i, x in enumerate(outputs)]
     wanted = [x for x in bases if x.requires_grad]
     sources = [x for x in outputs if x.requires_grad]
@@ -221,7 +231,7 @@ def inputs_of(
     """The memory of a call's tensors, which wants gradients, and the tensors."""
     generator = torch.Generator().manual_seed(zlib.crc32(f"{subject.name} {case.name}".encode()))
     bases, views = [], []
-    for arg, given in zip(subject.op["inputs"], case.inputs, strict=True):
+    for arg, given in zip(subject.args(case), case.inputs, strict=True):
         name = given.dtype or arg.get("dtype") or types[arg["type_attr"]]
         base = given.base(getattr(torch, name), generator)
         if exact and base.is_floating_point():

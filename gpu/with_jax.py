@@ -82,7 +82,7 @@ def through_jax(subject: Subject, case: Case, types: dict[str, str]) -> list[tup
         inputs = list(given)
         for i, x in zip(floats, wanted, strict=True):
             inputs[i] = x
-        outputs = subject.function(*inputs, **case.attrs)
+        outputs = subject.call(case, inputs)
         return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
 
     wanted = [given[i] for i in floats]

@@ -4,7 +4,7 @@ use opsmith::dtype::sets;
 use opsmith::prelude::*;
 
 use crate::define::ops;
-use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, binary, broadcasting, for_each, unary};
+use crate::elementwise::{Elementwise, Loop, binary, both, broadcasting, for_each, unary};
 
 ops! {
     /// The op `Equal`.
@@ -20,18 +20,20 @@ ops! {
     /// The op `GreaterEqual`.
     GreaterEqual = comparison::<IsAtLeast>("GreaterEqual", "in order, the first one not smaller");
     /// The op `LogicalAnd`.
-    LogicalAnd = logic("LogicalAnd", "Whether both of each two elements are true.", KernelDef::cpu::<ElementwiseKernel<And, 2>>());
+    LogicalAnd = logic("LogicalAnd", "Whether both of each two elements are true.", both::<And, 2>());
     /// The op `LogicalOr`.
-    LogicalOr = logic("LogicalOr", "Whether one of each two elements is true.", KernelDef::cpu::<ElementwiseKernel<Or, 2>>());
+    LogicalOr = logic("LogicalOr", "Whether one of each two elements is true.", both::<Or, 2>());
     /// The op `LogicalNot`.
     LogicalNot = not();
 }
 
 macro_rules! comparisons {
-    ($($name:ident: |$x:ident, $y:ident| $body:expr;)*) => {$(
+    ($($name:ident, $on_card:literal: |$x:ident, $y:ident| $body:expr;)*) => {$(
         struct $name;
 
         impl Elementwise<2> for $name {
+            const ON_CARD: Option<&'static str> = Some($on_card);
+
             fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<2>> {
                 dispatch!(construction.attr::<DType>("T")?, RealNumber, |T| Ok(binary(|$x: T, $y: T| $body)))
             }
@@ -40,12 +42,12 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    IsEqual: |x, y| x == y;
-    IsNotEqual: |x, y| x != y;
-    IsLess: |x, y| x < y;
-    IsAtMost: |x, y| x <= y;
-    IsGreater: |x, y| x > y;
-    IsAtLeast: |x, y| x >= y;
+    IsEqual, "is_equal": |x, y| x == y;
+    IsNotEqual, "is_not_equal": |x, y| x != y;
+    IsLess, "is_less": |x, y| x < y;
+    IsAtMost, "is_at_most": |x, y| x <= y;
+    IsGreater, "is_greater": |x, y| x > y;
+    IsAtLeast, "is_at_least": |x, y| x >= y;
 }
 
 fn comparison<E: Elementwise<2>>(name: &str, what: &str) -> OpDef {
@@ -71,24 +73,30 @@ struct Or;
 struct Not;
 
 impl Elementwise<2> for And {
+    const ON_CARD: Option<&'static str> = Some("both");
+
     fn pick(_: &OpKernelConstruction<'_>) -> Result<Loop<2>> {
         Ok(binary(|x: bool, y: bool| x & y))
     }
 }
 
 impl Elementwise<2> for Or {
+    const ON_CARD: Option<&'static str> = Some("one_of");
+
     fn pick(_: &OpKernelConstruction<'_>) -> Result<Loop<2>> {
         Ok(binary(|x: bool, y: bool| x | y))
     }
 }
 
 impl Elementwise<1> for Not {
+    const ON_CARD: Option<&'static str> = Some("not_so");
+
     fn pick(_: &OpKernelConstruction<'_>) -> Result<Loop<1>> {
         Ok(unary(|x: bool| !x))
     }
 }
 
-fn logic(name: &str, what: &str, kernel: KernelDef) -> OpDef {
+fn logic(name: &str, what: &str, kernels: impl Iterator<Item = KernelDef>) -> OpDef {
     OpDef::new(name)
         .input("x: bool")
         .input("y: bool")
@@ -102,7 +110,7 @@ fn logic(name: &str, what: &str, kernel: KernelDef) -> OpDef {
         ))
         .shape_fn(broadcasting)
         .not_differentiable()
-        .kernel(kernel.strided())
+        .kernels(kernels)
 }
 
 fn not() -> OpDef {
@@ -113,7 +121,7 @@ fn not() -> OpDef {
         .doc("Whether each element is not true.\n\nx: Truth values.\ny: Of the same shape.")
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()
-        .kernel(KernelDef::cpu::<ElementwiseKernel<Not, 1>>().strided())
+        .kernels(both::<Not, 1>())
 }
 
 #[cfg(test)]

@@ -1,10 +1,14 @@
 //! Kernels that compute each element by itself, of any dtypes: what bodies, which compute with floats alone, are not for.
 
+mod on_card;
+#[cfg(test)]
+mod tests;
+
 use std::marker::PhantomData;
 
 use opsmith::prelude::*;
 use opsmith::space::{self, IndexSpace};
-use opsmith::{InferenceContext, Shape};
+use opsmith::{DeviceKind, InferenceContext, Shape};
 
 /// A loop over elements of `N` inputs of certain dtypes.
 pub(crate) type Loop<const N: usize> = Box<dyn Run<N>>;
@@ -102,6 +106,9 @@ pub(crate) fn ternary<W: Element, X: Element, Y: Element, Z: Element>(
 
 /// The loops of an op of `N` inputs.
 pub(crate) trait Elementwise<const N: usize>: 'static {
+    /// What `elementwise.cu` calls it, if it has it.
+    const ON_CARD: Option<&'static str> = None;
+
     /// The loop for the dtypes of an instance, whose inputs and output have them.
     fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<N>>;
 }
@@ -121,6 +128,9 @@ impl<E: Elementwise<N>, const N: usize> OpKernel for ElementwiseKernel<E, N> {
         // Inputs that are not read have a shape to keep to as well.
         if context.signature().inputs.len() > N {
             context.infer_shapes()?;
+        }
+        if let (DeviceKind::Cuda, Some(name)) = (context.device().kind, E::ON_CARD) {
+            return on_card::compute::<N>(name, context);
         }
         compute(&*self.run, context)
     }
@@ -192,11 +202,15 @@ pub(crate) fn broadcasting(c: &mut InferenceContext<'_>) -> Result<()> {
     c.set_output(0, shape)
 }
 
-/// The kernel of these loops for each of these dtypes of the attribute `T`.
+/// The kernels of these loops, on a card too where there are some.
+pub(crate) fn both<E: Elementwise<N>, const N: usize>() -> impl Iterator<Item = KernelDef> {
+    let on_card = E::ON_CARD.map(|_| KernelDef::cuda::<ElementwiseKernel<E, N>>());
+    [KernelDef::cpu::<ElementwiseKernel<E, N>>().strided()].into_iter().chain(on_card)
+}
+
+/// The same for each of these dtypes of the attribute `T`.
 pub(crate) fn for_each<E: Elementwise<N>, const N: usize>(
     dtypes: &'static [DType],
 ) -> impl Iterator<Item = KernelDef> {
-    dtypes
-        .iter()
-        .map(|&dtype| KernelDef::cpu::<ElementwiseKernel<E, N>>().strided().dtype_constraint("T", dtype))
+    dtypes.iter().flat_map(|&dtype| both::<E, N>().map(move |kernel| kernel.dtype_constraint("T", dtype)))
 }

@@ -181,17 +181,30 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
 }
 
 /// Which of two numbers is looked for.
-trait Extreme: Send + Sync + 'static {
+pub(crate) trait Extreme: Send + Sync + 'static {
+    /// What it is of no floats.
+    const OF_NO_FLOATS: f64;
+    /// What it is of no integers.
+    fn of_no_integers<T: Integer>() -> T;
     /// Whether a number comes before the one that was found before it.
     fn is_better<T: RealNumber>(new: T, old: T) -> bool;
+    /// The same of any numbers: the first NaN comes before all.
+    fn takes<T: RealNumber>(new: T, old: T) -> bool {
+        let is_nan = |x: T| x.partial_cmp(&x).is_none();
+        !is_nan(old) && (is_nan(new) || Self::is_better(new, old))
+    }
     /// The position of it along an axis.
     fn position(x: Expr, axis: Axis) -> Expr;
 }
 
-struct Greatest;
-struct Least;
+pub(crate) struct Greatest;
+pub(crate) struct Least;
 
 impl Extreme for Greatest {
+    const OF_NO_FLOATS: f64 = f64::NEG_INFINITY;
+    fn of_no_integers<T: Integer>() -> T {
+        Largest::first()
+    }
     fn is_better<T: RealNumber>(new: T, old: T) -> bool {
         new > old
     }
@@ -201,6 +214,10 @@ impl Extreme for Greatest {
 }
 
 impl Extreme for Least {
+    const OF_NO_FLOATS: f64 = f64::INFINITY;
+    fn of_no_integers<T: Integer>() -> T {
+        Smallest::first()
+    }
     fn is_better<T: RealNumber>(new: T, old: T) -> bool {
         new < old
     }
@@ -237,10 +254,7 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
                         let at = place + at + i as isize * step;
                         // SAFETY: the places are in the tensor.
                         let new = unsafe { *from.0.cast::<T>().offset(at) };
-                        // The first NaN stays.
-                        let is_nan = |x: T| x.partial_cmp(&x).is_none();
-                        let takes = |old: T| !is_nan(old) && (is_nan(new) || E::is_better(new, old));
-                        if best.is_none_or(|(_, old)| takes(old)) {
+                        if best.is_none_or(|(_, old)| E::takes(new, old)) {
                             best = Some((first + i, new));
                         }
                     }

@@ -46,10 +46,12 @@ signed! { i8 i16 i32 i64 }
 unsigned! { u8 u16 u32 u64 }
 
 macro_rules! loops {
-    ($($name:ident: $kind:ident($($x:ident),+) $body:expr;)*) => {$(
+    ($($name:ident, $on_card:literal: $kind:ident($($x:ident),+) $body:expr;)*) => {$(
         pub(crate) struct $name;
 
         impl Elementwise<{ [$(stringify!($x)),+].len() }> for $name {
+            const ON_CARD: Option<&'static str> = Some($on_card);
+
             fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<{ [$(stringify!($x)),+].len() }>> {
                 dispatch!(construction.attr::<DType>("T")?, Integer, |T| Ok($kind(|$($x: T),+| -> T { $body })))
             }
@@ -58,13 +60,13 @@ macro_rules! loops {
 }
 
 loops! {
-    Add: binary(x, y) x.wrapping_add(y);
-    Sub: binary(x, y) x.wrapping_sub(y);
-    Mul: binary(x, y) x.wrapping_mul(y);
-    Maximum: binary(x, y) x.max(y);
-    Minimum: binary(x, y) x.min(y);
-    Neg: unary(x) x.wrapping_neg();
-    Abs: unary(x) x.magnitude();
-    Sign: unary(x) x.direction();
-    Square: unary(x) x.wrapping_mul(x);
+    Add, "plus": binary(x, y) x.wrapping_add(y);
+    Sub, "minus": binary(x, y) x.wrapping_sub(y);
+    Mul, "times": binary(x, y) x.wrapping_mul(y);
+    Maximum, "larger": binary(x, y) x.max(y);
+    Minimum, "smaller": binary(x, y) x.min(y);
+    Neg, "negative": unary(x) x.wrapping_neg();
+    Abs, "magnitude": unary(x) x.magnitude();
+    Sign, "direction": unary(x) x.direction();
+    Square, "squared": unary(x) x.wrapping_mul(x);
 }

@@ -62,7 +62,7 @@ impl Linear for Reshaping {
         },
     };
 
-    const ON_CARD: bool = true;
+    const ON_CARD: [bool; 2] = [true; 2];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Reshaping)
@@ -153,7 +153,7 @@ impl Linear for Transposition {
         },
     };
 
-    const ON_CARD: bool = true;
+    const ON_CARD: [bool; 2] = [true; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Transposition { order: construction.attr("perm")? })
@@ -202,6 +202,8 @@ impl Linear for Repetition {
         },
     };
 
+    const ON_CARD: [bool; 2] = [true, false];
+
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Repetition)
     }
@@ -244,6 +246,8 @@ impl Linear for SumOfRepetitions {
               y: Of that shape.",
         shape: |c| c.shape_from_input(1),
     };
+
+    const ON_CARD: [bool; 2] = [false, true];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(SumOfRepetitions)

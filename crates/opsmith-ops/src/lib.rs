@@ -1,9 +1,13 @@
 #![doc = include_str!("../README.md")]
 
+mod along;
 pub mod arithmetic;
 pub mod cast;
 pub mod compare;
+pub mod convolution;
+pub mod cumulative;
 mod define;
+pub mod einsum;
 mod elementwise;
 pub mod folds;
 pub mod functions;
@@ -19,7 +23,9 @@ mod moved_tests;
 mod parameters;
 pub mod parts;
 pub mod patches;
+pub mod pooling;
 pub mod program;
+pub mod random;
 pub mod reductions;
 pub mod select;
 pub mod slice;
@@ -27,6 +33,8 @@ pub mod sorting;
 mod sums;
 pub mod training;
 pub mod values;
+mod wide;
+mod windows;
 
 /// The library of these ops, with whatever else `library!` is to know of it. Not for direct use.
 #[doc(hidden)]
@@ -75,6 +83,7 @@ macro_rules! __library {
                 $crate::select::Select,
                 $crate::cast::Cast,
                 $crate::matmul::MatMul,
+                $crate::einsum::Einsum,
                 $crate::reductions::Sum,
                 $crate::reductions::mean,
                 $crate::reductions::Max,
@@ -83,6 +92,10 @@ macro_rules! __library {
                 $crate::reductions::log_softmax,
                 $crate::folds::ArgMax,
                 $crate::folds::ArgMin,
+                $crate::cumulative::CumSum,
+                $crate::cumulative::CumProd,
+                $crate::cumulative::CumMax,
+                $crate::cumulative::CumMin,
                 $crate::layout::Reshape,
                 $crate::layout::Transpose,
                 $crate::layout::BroadcastTo,
@@ -95,15 +108,25 @@ macro_rules! __library {
                 $crate::indexing::Gather,
                 $crate::indexing::SparseToDense,
                 $crate::indexing::OneHot,
+                $crate::sorting::Sort,
                 $crate::sorting::ArgSort,
+                $crate::sorting::Unique,
                 $crate::sorting::TopK,
                 $crate::patches::ExtractPatches,
+                $crate::convolution::Conv,
+                $crate::pooling::MaxPool,
+                $crate::pooling::AvgPool,
                 $crate::values::Identity,
                 $crate::values::StopGradient,
                 $crate::values::Shape,
                 $crate::values::ZerosLike,
                 $crate::values::Fill,
                 $crate::values::Assign,
+                $crate::random::RandomBits,
+                $crate::random::RandomUniform,
+                $crate::random::RandomNormal,
+                $crate::random::RandomBernoulli,
+                $crate::random::Dropout,
                 $crate::program::Pointwise,
                 $crate::program::OverAxes,
                 $crate::training::gradient_descent_step,

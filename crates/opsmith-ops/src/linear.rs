@@ -50,8 +50,8 @@ pub(crate) trait Linear: Send + Sync + Sized + 'static {
     /// Whether inputs may have any strides.
     const STRIDED: bool = true;
 
-    /// Whether all that it does is to move elements, which is done on a card too.
-    const ON_CARD: bool = false;
+    /// Whether all that it does is to move elements, which is done on a card too: forward and backward.
+    const ON_CARD: [bool; 2] = [false; 2];
 
     /// The kernels of the op.
     fn kernels() -> Vec<KernelDef> {
@@ -118,7 +118,10 @@ pub(crate) fn forward<L: Linear>() -> OpDef {
         })
         .gradient(&format!("{}Grad", L::FACTS.name))
         .kernels(
-            L::kernels().into_iter().chain(moved_on_card::<L, Forward<L>>(|_| true)).map(in_host_memory::<L>),
+            L::kernels()
+                .into_iter()
+                .chain(moved_on_card::<Forward<L>>(|_| L::ON_CARD[0]))
+                .map(in_host_memory::<L>),
         )
 }
 
@@ -141,7 +144,9 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
         })
         .gradient(&format!("{name}GradGrad"))
         .kernels(floats_with::<Backward<L>>(L::STRIDED).map(in_host_memory::<L>))
-        .kernels(moved_on_card::<L, Backward<L>>(is_float).map(in_host_memory::<L>))
+        .kernels(
+            moved_on_card::<Backward<L>>(|dtype| L::ON_CARD[1] && is_float(dtype)).map(in_host_memory::<L>),
+        )
 }
 
 /// The gradient's gradient.
@@ -155,16 +160,18 @@ pub(crate) fn second<L: Linear>() -> OpDef {
             c.set_output(0, shape)
         })
         .kernels(floats_with::<Forward<L>>(L::STRIDED).map(in_host_memory::<L>))
-        .kernels(moved_on_card::<L, Forward<L>>(is_float).map(in_host_memory::<L>))
+        .kernels(
+            moved_on_card::<Forward<L>>(|dtype| L::ON_CARD[0] && is_float(dtype)).map(in_host_memory::<L>),
+        )
 }
 
-fn is_float(dtype: DType) -> bool {
+pub(crate) fn is_float(dtype: DType) -> bool {
     sets::ANY_FLOAT.contains(&dtype)
 }
 
-/// The kernel on a card for the dtypes that can be moved there and are asked for; none of an op that does more.
-fn moved_on_card<L: Linear, K: OpKernel>(dtypes: fn(DType) -> bool) -> impl Iterator<Item = KernelDef> {
-    let all = DType::ALL.into_iter().filter(move |&dtype| L::ON_CARD && moves(dtype) && dtypes(dtype));
+/// The kernel on a card for the dtypes that can be moved there and are asked for.
+pub(crate) fn moved_on_card<K: OpKernel>(dtypes: fn(DType) -> bool) -> impl Iterator<Item = KernelDef> {
+    let all = DType::ALL.into_iter().filter(move |&dtype| moves(dtype) && dtypes(dtype));
     all.map(|dtype| KernelDef::cuda::<K>().dtype_constraint("T", dtype))
 }
 
@@ -173,7 +180,8 @@ pub(crate) fn floats<K: OpKernel>() -> impl Iterator<Item = KernelDef> {
     floats_with::<K>(true)
 }
 
-fn floats_with<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
+/// As [`floats`], whose inputs may have any strides if it is `strided`.
+pub(crate) fn floats_with<K: OpKernel>(strided: bool) -> impl Iterator<Item = KernelDef> {
     let kernel = if strided { KernelDef::cpu::<K>().strided() } else { KernelDef::cpu::<K>() };
     sets::ANY_FLOAT.iter().map(move |&dtype| kernel.clone().dtype_constraint("T", dtype))
 }

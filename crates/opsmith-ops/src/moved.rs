@@ -116,6 +116,14 @@ pub(crate) fn assemble(
     write(context, output, (shape, shape), &parts, zeros)
 }
 
+/// Makes output 0 of zeros of the shape of a tensor, which is not of text.
+pub(crate) fn zeros(context: &OpKernelContext<'_>, like: TensorView<'_>) -> Result<()> {
+    let (shape, count) = (like.shape(), like.num_elements());
+    let none =
+        Moved { tensor: like, offset: 0, shape: Extents::from_elem(0, 1), strides: Strides::from_elem(1, 1) };
+    write(context, (0, 0), (shape, &[count]), &vec![(none, Extents::from_elem(0, 1))], true)
+}
+
 /// Makes an output of a shape, which parts have their places in as if it were of another, `seen`.
 fn write(
     context: &OpKernelContext<'_>,

@@ -2,11 +2,12 @@
 
 use opsmith::ndarray::{Array, Array3};
 use opsmith::prelude::*;
-use opsmith::testing::{Call, call};
+use opsmith::testing::{self, Call, call};
 
-use crate::layout::{Reshape, Transpose};
-use crate::parts::Pad;
+use crate::layout::{BroadcastTo, Reshape, SumTo, Transpose};
+use crate::parts::{Concat, Pad, Split, Stack};
 use crate::slice::Slice;
+use crate::values::{Fill, Identity, StopGradient, ZerosLike};
 
 /// The ops of an op's gradients of two orders, which come into a library with it.
 fn companion<O: OpDefinition>(order: usize) -> OpDef {
@@ -74,6 +75,55 @@ fn parts_shapes_and_orders_of_dims() -> Result<()> {
     let (turned, shape) = (x.t(), array![6i32, -1]);
     compare::<f32>(|| call::<Reshape>().input(&turned).input(&shape), "y")?;
     compare::<f32>(|| call::<Transpose>().input(&x).attr("perm", vec![1, 0, 2]), "y")
+}
+
+/// As [`compare`], of each tensor of an output.
+fn compare_list<'a>(form: impl Fn() -> Call<'a>, output: &str, count: usize) -> Result<()> {
+    let Some(own) = form().run_cuda_on_processor()? else { return Ok(()) };
+    let expected = form().run()?;
+    for index in 0..count {
+        assert_eq!(own.element::<f32, IxDyn>(output, index)?, expected.element::<f32, IxDyn>(output, index)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn tensors_are_put_together_and_cut() -> Result<()> {
+    let x = numbers();
+    let (y, none) = (x.slice(s![.., 1..;2, ..]), x.slice(s![.., ..0, ..]));
+    let list = || [testing::view(&x), testing::view(&y), testing::view(&none)];
+    let whole = || call::<Concat>().input_list(list()).attr("axis", 1);
+    compare::<f32>(whole, "y")?;
+    let joined = whole().run()?.array::<f32, Ix3>("y")?;
+    let grad = || Call::new(companion::<Concat>(1)).input_list(list()).input(&joined).attr("axis", 1);
+    compare_list(grad, "xs_grad", 3)?;
+    let same = || [testing::view(&x), testing::view(&x)];
+    compare::<f32>(|| call::<Stack>().input_list(same()).attr("axis", -1), "y")?;
+    let stacked = call::<Stack>().input_list(same()).attr("axis", -1).run()?.array::<f32, Ix4>("y")?;
+    let grad = || Call::new(companion::<Stack>(1)).input_list(same()).input(&stacked).attr("axis", -1);
+    compare_list(grad, "xs_grad", 2)?;
+    let turned = x.t();
+    compare_list(|| call::<Split>().input(&turned).attr("axis", 1).attr("N", 2), "ys", 2)?;
+    compare::<f32>(|| Call::new(companion::<Split>(1)).input_list(same()), "x_grad")
+}
+
+#[test]
+fn values_are_repeated_passed_on_and_made() -> Result<()> {
+    let (x, shape) = (numbers(), array![2i64, 3, 4, 5]);
+    compare::<f32>(|| call::<BroadcastTo>().input(&x).input(&shape), "y")?;
+    let (row, own) = (x.slice(s![..1, .., ..1]), array![3i64, 4, 5]);
+    compare::<f32>(|| call::<BroadcastTo>().input(&row).input(&own), "y")?;
+    let smaller = array![4i64, 1];
+    let sums = opsmith::ndarray::Array2::from_shape_fn((4, 1), |(i, _)| i as f32);
+    compare::<f32>(|| Call::new(companion::<SumTo>(1)).input(&x).input(&smaller).input(&sums), "x_grad")?;
+    let one = array![[7u8]];
+    compare::<u8>(|| call::<Fill>().input(&own).input(&one), "y")?;
+    let turned = x.t();
+    compare::<f32>(|| call::<Identity>().input(&turned), "y")?;
+    compare::<f32>(|| call::<StopGradient>().input(&turned), "y")?;
+    compare::<f32>(|| call::<ZerosLike>().input(&turned), "y")?;
+    let number = opsmith::ndarray::arr0(true);
+    compare::<bool>(|| call::<ZerosLike>().input(&number), "y")
 }
 
 #[test]

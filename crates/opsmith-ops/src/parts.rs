@@ -5,7 +5,7 @@ use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Linear, floats, last_input};
+use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input, moved_on_card};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
 use crate::parameters::{axis_of, elements, known_integers, numbers};
 
@@ -97,7 +97,7 @@ impl Linear for Padding {
         },
     };
 
-    const ON_CARD: bool = true;
+    const ON_CARD: [bool; 2] = [true; 2];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Padding)
@@ -298,6 +298,7 @@ fn concat() -> OpDef {
         .shape_fn(infer_joined::<false>)
         .gradient("ConcatGrad")
         .kernels(for_every_dtype::<Joining<false>>(true))
+        .kernels(moved_on_card::<Joining<false>>(|_| true))
 }
 
 fn concat_grad() -> OpDef {
@@ -310,6 +311,7 @@ fn concat_grad() -> OpDef {
         .shape_fn(infer_parted::<false>)
         .gradient("ConcatGradGrad")
         .kernels(floats::<Parting<false>>())
+        .kernels(moved_on_card::<Parting<false>>(is_float))
 }
 
 fn concat_grad_grad() -> OpDef {
@@ -320,6 +322,7 @@ fn concat_grad_grad() -> OpDef {
         .doc("The gradient of `ConcatGrad`.")
         .shape_fn(infer_joined::<false>)
         .kernels(floats::<Joining<false>>())
+        .kernels(moved_on_card::<Joining<false>>(is_float))
 }
 
 fn stack() -> OpDef {
@@ -331,6 +334,7 @@ fn stack() -> OpDef {
         .shape_fn(infer_joined::<true>)
         .gradient("StackGrad")
         .kernels(for_every_dtype::<Joining<true>>(true))
+        .kernels(moved_on_card::<Joining<true>>(|_| true))
 }
 
 fn stack_grad() -> OpDef {
@@ -343,6 +347,7 @@ fn stack_grad() -> OpDef {
         .shape_fn(infer_parted::<true>)
         .gradient("StackGradGrad")
         .kernels(floats::<Parting<true>>())
+        .kernels(moved_on_card::<Parting<true>>(is_float))
 }
 
 fn stack_grad_grad() -> OpDef {
@@ -353,6 +358,7 @@ fn stack_grad_grad() -> OpDef {
         .doc("The gradient of `StackGrad`.")
         .shape_fn(infer_joined::<true>)
         .kernels(floats::<Joining<true>>())
+        .kernels(moved_on_card::<Joining<true>>(is_float))
 }
 
 fn split() -> OpDef {
@@ -369,6 +375,7 @@ fn split() -> OpDef {
                 .filter(|dtype| *dtype != DType::String)
                 .map(|dtype| KernelDef::cpu::<Cutting>().strided().dtype_constraint("T", dtype)),
         )
+        .kernels(moved_on_card::<Cutting>(|_| true))
 }
 
 fn split_grad() -> OpDef {
@@ -380,6 +387,7 @@ fn split_grad() -> OpDef {
         .shape_fn(infer_joined::<false>)
         .gradient("SplitGradGrad")
         .kernels(floats::<Joining<false>>())
+        .kernels(moved_on_card::<Joining<false>>(is_float))
 }
 
 fn split_grad_grad() -> OpDef {
@@ -391,6 +399,7 @@ fn split_grad_grad() -> OpDef {
         .doc("The gradient of `SplitGrad`, whose parts need not be equal.")
         .shape_fn(infer_parted::<false>)
         .kernels(floats::<Parting<false>>())
+        .kernels(moved_on_card::<Parting<false>>(is_float))
 }
 
 #[cfg(test)]

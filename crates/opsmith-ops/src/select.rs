@@ -1,12 +1,12 @@
 //! One of two tensors, element by element.
 
-use opsmith::dtype::Complex;
+use opsmith::dtype::{Complex, sets};
 use opsmith::prelude::*;
 use opsmith::space;
 
 use crate::define::ops;
 use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, broadcast_shape, broadcasting, ternary};
-use crate::linear::{FLOATS, floats, last_input};
+use crate::linear::{FLOATS, floats, is_float, last_input, moved_on_card};
 use crate::sums::sum_array_to;
 
 ops! {
@@ -17,6 +17,8 @@ ops! {
 struct Selection;
 
 impl Elementwise<3> for Selection {
+    const ON_CARD: Option<&'static str> = Some("chosen");
+
     fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<3>> {
         let dtype: DType = construction.attr("T")?;
         // What counts is how large elements are.
@@ -52,6 +54,12 @@ fn select() -> OpDef {
         .kernels(dtypes.map(|dtype| {
             KernelDef::cpu::<ElementwiseKernel<Selection, 3>>().strided().dtype_constraint("T", dtype)
         }))
+        .kernels(moved_on_card::<ElementwiseKernel<Selection, 3>>(is_plain))
+}
+
+/// Whether a dtype has a type of a card's that is one element.
+fn is_plain(dtype: DType) -> bool {
+    dtype == DType::Bool || sets::REAL_NUMBER.contains(&dtype)
 }
 
 fn gradient() -> OpDef {
@@ -92,6 +100,7 @@ fn second_gradient() -> OpDef {
             c.set_output(0, shape)
         })
         .kernels(floats::<ElementwiseKernel<Selection, 3>>())
+        .kernels(moved_on_card::<ElementwiseKernel<Selection, 3>>(is_float))
 }
 
 struct SelectionGradient;

@@ -115,7 +115,7 @@ impl Linear for Slicing {
         },
     };
 
-    const ON_CARD: bool = true;
+    const ON_CARD: [bool; 2] = [true; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Slicing { clip: construction.attr("clip")? })

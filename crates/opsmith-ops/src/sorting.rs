@@ -1,24 +1,27 @@
 //! Orders of numbers: all sorted, or the largest. NaN counts as larger than all numbers.
 
-use opsmith::dtype::{bf16, f16, sets};
-use opsmith::memory;
+use opsmith::dtype::{bf16, f16};
 use opsmith::prelude::*;
 use opsmith::space::Extents;
+use opsmith::{Dim, memory};
 
+use crate::along::{by_lanes, gradient, of_real_numbers, second_gradient, take};
 use crate::define::ops;
-use crate::indexing::add_up;
-use crate::linear::FLOATS;
 use crate::parameters::axis_of;
 
 ops! {
+    /// The op `Sort`: numbers in order, and their positions.
+    Sort = sort_def(), with &[|| gradient("Sort", false, true), || second_gradient("Sort", true)];
     /// The op `ArgSort`: the positions of numbers in order.
     ArgSort = arg_sort();
+    /// The op `Unique`: the different numbers of a tensor.
+    Unique = unique();
     /// The op `TopK`: the largest numbers and where they are.
-    TopK = top_k(), with &[top_k_grad, top_k_grad_grad];
+    TopK = top_k(), with &[|| gradient("TopK", true, false), || second_gradient("TopK", false)];
 }
 
 /// A number as an integer of the same order: so numbers of all dtypes are sorted by one function.
-trait Ordered: RealNumber {
+trait Ordered: Element {
     /// The integer; that of NaN is the largest.
     fn key(self) -> u64;
 }
@@ -61,6 +64,7 @@ ordered! {
     u16: |x| x.into();
     u32: |x| x.into();
     u64: |x| x;
+    bool: |x| x.into();
 }
 
 /// Numbers and their positions.
@@ -78,53 +82,53 @@ fn keys<'a, T: Ordered>(
     Ok(())
 }
 
-struct Sorting {
+/// Sorts lanes. With `VALUES`, output 0 has the numbers too, and their positions come behind.
+struct Sorting<const VALUES: bool> {
     axis: i64,
     descending: bool,
 }
 
-impl OpKernel for Sorting {
+impl<const VALUES: bool> OpKernel for Sorting<VALUES> {
     fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Sorting { axis: construction.attr("axis")?, descending: construction.attr("descending")? })
     }
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
-        let axis = Axis(axis_of(self.axis, tensor.rank())?);
-        let sorted = context.output_view::<i64, IxDyn>(0, tensor.shape())?;
+        let (shape, axis) = (tensor.shape(), Axis(axis_of(self.axis, tensor.rank())?));
         let descending = self.descending;
         dispatch!(tensor.dtype(), RealNumber, |T| {
-            sort(&context.compute(), tensor.view::<T, IxDyn>()?, sorted, axis, descending)
+            let numbers = tensor.view::<T, IxDyn>()?;
+            let mut positions = context.output_view::<i64, IxDyn>(usize::from(VALUES), shape)?;
+            let cx = context.compute();
+            find(&cx, numbers.view(), positions.view_mut(), axis, &|keys| sort_keys(keys, descending))?;
+            if VALUES {
+                let values = context.output_view::<T, IxDyn>(0, shape)?;
+                take(&cx, numbers, positions.view(), values, (axis, T::default()))?;
+            }
+            Ok(())
         })
     }
 }
 
-/// Sorts all lanes along a dim; those of another dim on several threads.
-fn sort<T: Ordered>(
+/// Sets each lane of `found` to the positions of the keys that `order` puts in front.
+fn find<T: Ordered>(
     cx: &Compute<'_>,
     numbers: ArrayViewD<'_, T>,
-    sorted: ArrayViewMutD<'_, i64>,
+    found: ArrayViewMutD<'_, i64>,
     axis: Axis,
-    descending: bool,
+    order: &(dyn Fn(&mut Keys) + Sync),
 ) -> Result<()> {
-    let sort_all = |numbers: ArrayViewD<'_, T>, mut sorted: ArrayViewMutD<'_, i64>| {
-        let mut keyed = Keys::new();
-        for (from, to) in numbers.lanes(axis).into_iter().zip(sorted.lanes_mut(axis)) {
+    let cost = 10 * numbers.len_of(axis) / found.len_of(axis).max(1);
+    by_lanes(cx, found, axis, cost, |part, mut found| {
+        let (numbers, mut keyed) = (part.of(&numbers), Keys::new());
+        for (from, to) in numbers.lanes(axis).into_iter().zip(found.lanes_mut(axis)) {
             keys(from, from.len(), &mut keyed)?;
-            sort_keys(&mut keyed, descending);
+            order(&mut keyed);
             to.into_iter().zip(&keyed).for_each(|(to, (_, at))| *to = *at as i64);
         }
         Ok(())
-    };
-    match (0..numbers.ndim()).map(Axis).find(|&outer| outer != axis && numbers.len_of(outer) > 1) {
-        Some(outer) => {
-            let cost = numbers.len().saturating_mul(10) / numbers.len_of(outer);
-            cx.try_parallel_over(sorted, outer, cost, |range, sorted| {
-                sort_all(numbers.slice_axis(outer, range.into()), sorted)
-            })
-        }
-        None => sort_all(numbers.view(), sorted),
-    }
+    })
 }
 
 /// Sorts numbers; equal ones stay in the order of their positions.
@@ -144,31 +148,102 @@ fn largest(keys: &mut Keys, k: usize) {
     keys[..k].sort_unstable();
 }
 
-fn arg_sort() -> OpDef {
-    OpDef::new("ArgSort")
+/// What is said of an op that sorts, behind its first sentences.
+const SORT_DOC: &str = "Equal ones stay in their order; NaN counts as larger than all.\n\n\
+                        x: Any numbers, with dims.\n\
+                        axis: Which dim; counted from the end where negative.\n\
+                        descending: Whether the largest comes first.\n";
+
+fn sorting(name: &str) -> OpDef {
+    OpDef::new(name)
         .attr("axis: int = -1")
         .attr("descending: bool = false")
         .attr("T: realnumbertype")
         .input("x: T")
-        .output("y: int64")
-        .parallel("(... but axis) -> (... but axis)")
-        .doc(
-            "The positions of numbers along a dim, in the order of the numbers. Equal ones stay in their order; NaN counts as \
-             larger than all.\n\n\
-             x: Any numbers, with dims.\n\
-             axis: Which dim; counted from the end where negative.\n\
-             descending: Whether the largest comes first.\n\
-             y: Of the same shape.",
-        )
         .shape_fn(|c| {
             let shape = c.with_rank_at_least(c.input(0)?, 1)?;
             c.dim(&shape, c.get_int("axis")?)?;
-            c.set_output(0, shape)
+            (0..c.num_outputs()).try_for_each(|output| c.set_output(output, shape.clone()))
+        })
+}
+
+fn arg_sort() -> OpDef {
+    sorting("ArgSort")
+        .output("y: int64")
+        .parallel("(... but axis) -> (... but axis)")
+        .doc(&format!(
+            "The positions of numbers along a dim, in the order of the numbers. {SORT_DOC}y: Of the same shape."
+        ))
+        .not_differentiable()
+        .kernels(of_real_numbers::<Sorting<false>>(true))
+}
+
+fn sort_def() -> OpDef {
+    sorting("Sort")
+        .output("values: T")
+        .output("indices: int64")
+        .parallel("(... but axis) -> (... but axis), (... but axis)")
+        .doc(&format!(
+            "Numbers along a dim in order, and where each was. {SORT_DOC}values: Of the same shape.\n\
+             indices: Their positions along the dim, of that shape too."
+        ))
+        .gradient("SortGrad")
+        .kernels(of_real_numbers::<Sorting<true>>(true))
+}
+
+struct Uniques;
+
+impl OpKernel for Uniques {
+    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
+        Ok(Uniques)
+    }
+
+    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
+        let tensor = context.input(0)?;
+        dispatch!(tensor.dtype(), [f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool], |T| {
+            let (numbers, mut keyed) = (tensor.as_slice::<T>()?, Keys::new());
+            keys(numbers, numbers.len(), &mut keyed)?;
+            sort_keys(&mut keyed, false);
+            let groups = || keyed.chunk_by(|(key, _), (next, _)| key == next);
+            let found = groups().count();
+            let mut values = context.output_view::<T, Ix1>(0, &[found])?;
+            let mut inverse = context.allocate_output(1, tensor.shape())?;
+            let (inverse, mut counts) =
+                (inverse.as_slice_mut::<i64>()?, context.output_view::<i64, Ix1>(2, &[found])?);
+            for (at, group) in groups().enumerate() {
+                (values[at], counts[at]) = (numbers[group[0].1], group.len() as i64);
+                group.iter().for_each(|&(_, from)| inverse[from] = at as i64);
+            }
+            Ok(())
+        })
+    }
+}
+
+fn unique() -> OpDef {
+    OpDef::new("Unique")
+        .attr("T: {realnumbertype, bool}")
+        .input("x: T")
+        .output("values: T")
+        .output("inverse: int64")
+        .output("counts: int64")
+        .doc(
+            "The different numbers of a tensor in order; all NaN are one, behind the others. How many there are only the numbers \
+             tell.\n\n\
+             x: Any numbers or truth values, of any shape.\n\
+             values: The different ones, a vector.\n\
+             inverse: For each element of `x` the position of its number among them, of the shape of `x`.\n\
+             counts: How often each is there.",
+        )
+        .shape_fn(|c| {
+            let (shape, vector) = (c.input(0)?, c.vector(Dim::Unknown));
+            c.set_output(0, vector.clone())?;
+            c.set_output(1, shape)?;
+            c.set_output(2, vector)
         })
         .not_differentiable()
-        .kernels(sets::REAL_NUMBER.iter().map(|&dtype| {
-            KernelDef::cpu::<Sorting>().strided().dtype_constraint("T", dtype)
-        }))
+        .kernels(
+            of_real_numbers::<Uniques>(false).chain([KernelDef::cpu::<Uniques>().type_constraint::<bool>("T")]),
+        )
 }
 
 struct Largest {
@@ -191,28 +266,16 @@ impl OpKernel for Largest {
             self.k
         );
         let (last, k) = (shape.len() - 1, self.k);
-        let length = std::mem::replace(&mut shape[last], k);
-        let (mut values, mut indices) =
-            (context.allocate_output(0, &shape)?, context.allocate_output(1, &shape)?);
-        if length == 0 || k == 0 {
-            return Ok(());
-        }
+        shape[last] = k;
         dispatch!(tensor.dtype(), RealNumber, |T| {
-            let numbers = tensor.as_slice::<T>()?;
-            let rows = numbers.chunks_exact(length);
-            let outputs = values
-                .as_slice_mut::<T>()?
-                .chunks_exact_mut(k)
-                .zip(indices.as_slice_mut::<i64>()?.chunks_exact_mut(k));
-            let mut keyed = Keys::new();
-            for (row, (values, indices)) in rows.zip(outputs) {
-                keys(row, length, &mut keyed)?;
-                largest(&mut keyed, k);
-                for ((value, index), &(_, at)) in values.iter_mut().zip(indices).zip(&keyed) {
-                    (*value, *index) = (row[at], at as i64);
-                }
+            let (cx, axis, numbers) = (context.compute(), Axis(last), tensor.view::<T, IxDyn>()?);
+            let values = context.output_view::<T, IxDyn>(0, &shape)?;
+            let mut indices = context.output_view::<i64, IxDyn>(1, &shape)?;
+            if values.is_empty() {
+                return Ok(());
             }
-            Ok(())
+            find(&cx, numbers.view(), indices.view_mut(), axis, &|keys| largest(keys, k))?;
+            take(&cx, numbers, indices.view(), values, (axis, T::default()))
         })
     }
 }
@@ -242,90 +305,7 @@ fn top_k() -> OpDef {
             c.set_output(1, shape)
         })
         .gradient("TopKGrad")
-        .kernels(sets::REAL_NUMBER.iter().map(|&dtype| KernelDef::cpu::<Largest>().dtype_constraint("T", dtype)))
-}
-
-/// The rows of `x`, and of the tensors that belong to its largest numbers: how many, and how long both are.
-fn rows(context: &OpKernelContext<'_>, x: &[usize]) -> Result<(Vec<usize>, usize, usize)> {
-    let indices = context.input("indices")?;
-    let error = || {
-        Error::invalid_argument(format!("`indices` must be those of the largest numbers of shape {x:?}"))
-            .naming("indices")
-    };
-    let ([own @ .., length], [others @ .., k]) = (x, indices.shape()) else { return Err(error()) };
-    if own != others {
-        return Err(error());
-    }
-    let position = |&at: &i64| usize::try_from(at).ok().filter(|at| at < length).ok_or_else(error);
-    let positions = memory::try_collected(indices.as_slice::<i64>()?.iter().map(position), "positions")?;
-    Ok((positions, *length, *k))
-}
-
-struct LargestGradient;
-
-impl OpKernel for LargestGradient {
-    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        Ok(LargestGradient)
-    }
-
-    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        let x = context.input_shape("x")?;
-        let (positions, length, k) = rows(context, x)?;
-        let gradient = crate::linear::last_input(context, context.input_shape("indices")?)?;
-        add_up(context, gradient, x, |act| {
-            positions.iter().enumerate().for_each(|(at, position)| act(at, at / k * length + position, 1));
-        })
-    }
-}
-
-fn top_k_grad() -> OpDef {
-    OpDef::new("TopKGrad")
-        .attr(&format!("T: {FLOATS}"))
-        .input("x: T")
-        .input("indices: int64")
-        .input("values_grad: T")
-        .output("x_grad: T")
-        .parallel("(..., _), (..., _), (..., _) -> (..., _)")
-        .doc("The gradient of `TopK`.")
-        .shape_fn(shape_fns::unchanged)
-        .gradient("TopKGradGrad")
-        .kernels(
-            sets::ANY_FLOAT
-                .iter()
-                .map(|&dtype| KernelDef::cpu::<LargestGradient>().dtype_constraint("T", dtype)),
-        )
-}
-
-struct LargestAgain;
-
-impl OpKernel for LargestAgain {
-    fn new(_: &mut OpKernelConstruction<'_>) -> Result<Self> {
-        Ok(LargestAgain)
-    }
-
-    fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
-        let (indices, gradient) = (context.input_shape("indices")?, context.input("x_grad_grad")?);
-        let (positions, length, k) = rows(context, gradient.shape())?;
-        add_up(context, gradient, indices, |act| {
-            positions.iter().enumerate().for_each(|(at, position)| act(at / k * length + position, at, 1));
-        })
-    }
-}
-
-fn top_k_grad_grad() -> OpDef {
-    OpDef::new("TopKGradGrad")
-        .attr(&format!("T: {FLOATS}"))
-        .input("indices: int64")
-        .input("x_grad_grad: T")
-        .output("values_grad_grad: T")
-        .parallel("(..., _), (..., _) -> (..., _)")
-        .doc("The gradient of `TopKGrad`.")
-        .shape_fn(shape_fns::unchanged)
-        .kernels(
-            sets::ANY_FLOAT
-                .iter()
-                .map(|&dtype| KernelDef::cpu::<LargestAgain>().dtype_constraint("T", dtype)),
-        )
+        .kernels(of_real_numbers::<Largest>(true))
 }
 
 #[cfg(test)]
@@ -351,6 +331,11 @@ mod tests {
         };
         assert_eq!(sorted(false)?, array![[4, 2, 3, 0, 1]]);
         assert_eq!(sorted(true)?, array![[1, 0, 2, 3, 4]]);
+        let outputs = testing::call::<Sort>().input(&x.t()).attr("axis", 0).run()?;
+        assert_eq!(outputs.array::<i64, Ix2>("indices")?, array![[4], [2], [3], [0], [1]]);
+        let values = outputs.array::<f64, Ix2>("values")?;
+        assert_eq!(values.slice(s![..4, 0]), array![-1.0, 0.0, 0.0, 2.0]);
+        assert!(values[[1, 0]].is_sign_negative() && values[[4, 0]].is_nan());
         let outputs = testing::call::<TopK>().input(&array![3u64, u64::MAX, 3]).attr("k", 2).run()?;
         assert_eq!(outputs.array::<u64, Ix1>("values")?, array![u64::MAX, 3]);
         assert_eq!(outputs.array::<i64, Ix1>("indices")?, array![1, 0]);
@@ -358,5 +343,32 @@ mod tests {
         assert_eq!(error.message(), "TopK: `x` must have a last dim of at least `k`, 2, got shape [1]");
         infer_ok!(testing::shapes::<TopK>().attr("k", 2.into()), "[3,?]", "[3,2];[3,2]");
         Ok(())
+    }
+
+    #[test]
+    fn different_numbers_are_counted() -> Result<()> {
+        let x = array![[3.0, f64::NAN, -0.0], [0.0, f64::NAN, 3.0]];
+        let outputs = testing::call::<Unique>().input(&x).run()?;
+        let values = outputs.array::<f64, Ix1>("values")?;
+        assert!(values.len() == 3 && values[0] == 0.0 && values[1] == 3.0 && values[2].is_nan());
+        assert_eq!(outputs.array::<i64, Ix2>("inverse")?, array![[1, 2, 0], [0, 2, 1]]);
+        assert_eq!(outputs.array::<i64, Ix1>("counts")?, array![2, 2, 2]);
+        let outputs = testing::call::<Unique>().input(&array![true, true]).run()?;
+        assert_eq!(outputs.array::<bool, Ix1>("values")?, array![true]);
+        infer_ok!(testing::shapes::<Unique>(), "[2,n]", "[?];[2,n];[?]");
+        Ok(())
+    }
+
+    #[test]
+    fn gradients_know_positions_only_in_their_tensor() {
+        let gradient = array![1.0, 2.0];
+        for indices in [array![0i64, 2], array![-2, 0]] {
+            let call = testing::Call::new(Sort::COMPANIONS[0]()).input(&indices).input(&gradient);
+            let error = call.run().unwrap_err();
+            assert!(error.message().contains("`indices` must be positions along a dim of 2"), "{error}");
+        }
+        let indices = array![[0i64, 1]];
+        let call = testing::Call::new(Sort::COMPANIONS[0]()).input(&indices).input(&gradient);
+        assert!(call.run().unwrap_err().message().contains("`indices` must be positions along dim 1"));
     }
 }

@@ -1,10 +1,11 @@
 //! Ops that pass values on or make them: copies, zeros, numbers of a shape, assignment.
 
+use opsmith::DeviceKind;
 use opsmith::prelude::*;
 
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Forward, Linear, last_input};
-use crate::moved::{Moved, for_every_dtype, make};
+use crate::linear::{self, FLOATS, Facts, Forward, Linear, is_float, last_input, moved_on_card};
+use crate::moved::{Moved, for_every_dtype, make, zeros};
 use crate::parameters::dims;
 use crate::sums::sum_to_as;
 
@@ -40,6 +41,8 @@ impl Linear for Same {
         shape: |c| c.input(0),
     };
 
+    const ON_CARD: [bool; 2] = [true; 2];
+
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Same { is_text: construction.attr::<DType>("T")? == DType::String })
     }
@@ -47,6 +50,9 @@ impl Linear for Same {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         if self.is_text {
             return context.set_output(0, context.input(0)?);
+        }
+        if context.device().kind == DeviceKind::Cuda {
+            return make(context, (0, 0), Moved::new(context.input(0)?));
         }
         let (mut output, given) =
             context.forward_input_or_allocate_output(&[0], 0, context.input_shape(0)?)?;
@@ -73,6 +79,7 @@ fn stop_gradient() -> OpDef {
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()
         .kernels(for_every_dtype::<Forward<Same>>(true))
+        .kernels(moved_on_card::<Forward<Same>>(|_| true))
 }
 
 /// A kernel without state that is one function.
@@ -125,13 +132,11 @@ fn shape() -> OpDef {
 }
 
 kernel!(Zeros, |context| {
-    let shape = context.input_shape(0)?;
-    let output = context.allocate_output(0, shape)?;
-    if output.dtype() != DType::String && !shape.contains(&0) {
-        // SAFETY: the output has so many bytes, and zeros are a value of every dtype but text.
-        unsafe { output.data_ptr().write_bytes(0, output.num_elements() * output.dtype().size()) };
+    let like = context.input(0)?;
+    if like.dtype() == DType::String {
+        return context.allocate_output(0, like.shape()).map(drop);
     }
-    Ok(())
+    zeros(context, like)
 });
 
 fn zeros_like() -> OpDef {
@@ -144,6 +149,7 @@ fn zeros_like() -> OpDef {
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()
         .kernels(DType::ALL.map(|dtype| KernelDef::cpu::<Zeros>().strided().dtype_constraint("T", dtype)))
+        .kernels(moved_on_card::<Zeros>(|_| true))
 }
 
 kernel!(Filling, |context| {
@@ -185,7 +191,11 @@ fn fill() -> OpDef {
         )
         .shape_fn(filled_shape)
         .gradient("FillGrad")
-        .kernels(for_every_dtype::<Filling>(true).map(|kernel| kernel.host_memory("dims")))
+        .kernels(
+            for_every_dtype::<Filling>(true)
+                .chain(moved_on_card::<Filling>(|_| true))
+                .map(|kernel| kernel.host_memory("dims")),
+        )
 }
 
 fn filled_shape(c: &mut InferenceContext<'_>) -> Result<()> {
@@ -221,7 +231,11 @@ fn fill_grad_grad() -> OpDef {
         .output("y_grad_grad: T")
         .doc("The gradient of `FillGrad`.")
         .shape_fn(filled_shape)
-        .kernels(linear::floats::<Filling>().map(|kernel| kernel.host_memory("dims")))
+        .kernels(
+            linear::floats::<Filling>()
+                .chain(moved_on_card::<Filling>(is_float))
+                .map(|kernel| kernel.host_memory("dims")),
+        )
 }
 
 kernel!(Assigning, |context| {

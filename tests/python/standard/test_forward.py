@@ -9,7 +9,8 @@ import numpy as np
 import opsmith
 import pytest
 from conftest import count
-from table import OPS, Op
+from operators import OPS
+from table import Op
 
 DIFFERENTIATED = [op for op in OPS if op.differentiated and op.orders > 1]
 LARGEST = 400

@@ -12,7 +12,8 @@ import opsmith
 import pytest
 import torch
 from conftest import count
-from table import OPS, Op, tensor
+from operators import OPS
+from table import Op, tensor
 
 DIFFERENTIATED = [op for op in OPS if op.differentiated]
 LARGEST = 700

@@ -12,14 +12,15 @@ import opsmith
 import pytest
 from conftest import count
 from jax.test_util import check_grads
-from table import OPS, Op
+from operators import OPS
+from table import Op
 
 UNTRACED = {"broadcast_to", "sum_to", "sparse_to_dense", "fill"}
 """Their shapes depend on values, which JAX does not know where it differentiates."""
 DIFFERENTIATED = [op for op in OPS if op.differentiated and op.name not in UNTRACED]
 LARGEST = 60
 """Cases of more elements are left to the smaller ones."""
-TWO_ORDERS = {"mat_mul"}
+TWO_ORDERS = {"mat_mul", "cum_prod", "cum_max", "cum_min", "conv", "max_pool", "einsum"}
 """Not linear, and without a third."""
 CASES = 2
 """How many of an operator."""

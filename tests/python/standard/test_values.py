@@ -10,7 +10,8 @@ import opsmith
 import pytest
 import torch
 from conftest import count
-from table import OPS, Op, tensor
+from operators import OPS
+from table import Op, tensor
 
 TOLERANCES = {"float16": 2e-3, "float32": 3e-6, "float64": 2e-14}
 

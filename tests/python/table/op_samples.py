@@ -35,6 +35,8 @@ SIZES |= {"batch": 6, "max_masks": 4, "k": 5}
 BATCH = (4, 3)
 """The dims that `...` stands for."""
 
+IMAGES, FILTERS = (6, 4, 4, 4), (2, 4, 2, 2)
+
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "median_pool": [(6, 4, 4, 3)],
     "median_pool_grad": [(6, 4, 4, 3), (6, 3, 3, 3)],
@@ -47,6 +49,15 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "split_grad_grad": [(4, 3), (8, 3)],
     "top_k": [(4, 6)],
     "adam_corrections": [()],
+    "conv": [IMAGES, FILTERS],
+    "conv_grad": [IMAGES, FILTERS, (6, 2, 3, 3)],
+    "conv_grad_grad": [IMAGES, FILTERS, (6, 2, 3, 3), IMAGES, FILTERS],
+    "max_pool": [IMAGES],
+    "max_pool_grad": [IMAGES, (6, 4, 3, 3)],
+    "max_pool_grad_grad": [IMAGES, IMAGES],
+    "avg_pool": [IMAGES],
+    "avg_pool_grad": [IMAGES, (6, 4, 3, 3)],
+    "avg_pool_grad_grad": [IMAGES],
 }
 """The shapes that the rule of an op does not tell."""
 
@@ -57,6 +68,9 @@ PATCHES = {"ksize": [2, 2]}
 ATTRS: dict[str, dict[str, Any]] = {
     "median_pool": PATCHES,
     "extract_patches": PATCHES,
+    "max_pool": PATCHES,
+    "avg_pool": PATCHES,
+    "conv": {"strides": [1, 1]},
     "k_nearest": {"neighbours": 3},
     "k_nearest_distances": {"neighbours": 3},
     "leaky_relu": {"slope": 0.1},

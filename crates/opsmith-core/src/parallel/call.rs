@@ -179,7 +179,11 @@ impl<'a> Call<'a> {
 
     fn length(&self, item: &Item) -> Option<usize> {
         match item {
-            Item::HeldMany(attr) => usize::try_from(*self.ints(attr)?.first()?).ok().filter(|&n| n < 1 << 16),
+            Item::HeldMany(attr) => match (self.attr)(attr)? {
+                AttrValue::Int(count) => usize::try_from(count).ok().filter(|&n| n < 1 << 16),
+                AttrValue::Ints(all) => Some(all.len()),
+                _ => None,
+            },
             _ => Some(1),
         }
     }

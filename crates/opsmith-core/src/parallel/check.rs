@@ -67,7 +67,7 @@ impl Argument {
         let positions = |name: &str| check_attr(op, name, &[int, (AttrBase::Int, true)]);
         for item in self.items() {
             if let Item::HeldMany(attr) = item {
-                check_attr(op, attr, &[int])?;
+                positions(attr)?;
             }
         }
         self.swapped.as_deref().map_or(Ok(()), bool_attr)?;

@@ -22,7 +22,8 @@ pub use call::{FreeAxis, OutputAxis};
 ///
 /// - `n` is one dim of the free axis `n`;
 /// - `...` is any number of dims, each a free axis; they broadcast by NumPy's rules, and are counted from the end. `i...` are others;
-/// - `_` is a dim that is not free, `_...` any number of them, `_*axes` as many as the `int` attribute `axes` says.
+/// - `_` is a dim that is not free, `_...` any number of them, `_*axes` as many as the `int` attribute `axes` says, or as that
+///   has numbers, if it is a `list(int)`.
 ///
 /// What attributes say of dims is written behind the dots:
 ///
@@ -71,7 +72,7 @@ struct Argument {
 enum Item {
     Axis(String),
     Held,
-    /// As many as an attribute says.
+    /// As many as an attribute says, or as many as it has numbers.
     HeldMany(String),
 }
 

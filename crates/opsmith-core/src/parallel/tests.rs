@@ -87,7 +87,7 @@ fn rules_that_do_not_fit_are_told() {
         ("(...) -> (_)", "`...` is no dim of the output `y0`, which is (_)"),
         ("(... but nothing) -> (...)", "`nothing` is no attribute of type int or list(int)"),
         ("(... less axes unless axis) -> (...)", "`axis` is no attribute of type bool"),
-        ("(..., _*axes) -> (...)", "`axes` is no attribute of type int"),
+        ("(..., _*nothing) -> (...)", "`nothing` is no attribute of type int or list(int)"),
         ("(n, _; axis) -> (n)", "`axis` is no attribute of type bool"),
         ("+(n) -> (n)", "`+` is for outputs, and `x0` is an input"),
         ("(n) -> (n, _..., _)", "of the output `y0` the dims before `_...` cannot be found"),
@@ -159,6 +159,8 @@ fn dims_follow_from_ranks_and_attributes() {
     assert_eq!(axes(gather, &[("axis", 1i64.into())], &[2, 2]), found);
     assert_eq!(axes("(..., _*axis) -> (...)", &[("axis", 2i64.into())], &[3]), ["...[-1] 3>1"]);
     assert!(axes("(..., _*axis) -> (...)", &[("axis", 2i64.into())], &[1]).is_empty());
+    let windows = "(..., _*axes) -> (..., _*axes)";
+    assert_eq!(axes(windows, &[("axes", ints(&[7, 9]))], &[3]), ["...[-1] 3>3"]);
     assert_eq!(axes("(n), (n, _...) -> (n)", &[], &[1, 2]), ["n 12>1"]);
 }
 

@@ -45,7 +45,11 @@ impl<T: Gemm> Place for OnCpu<T> {
 }
 
 /// The element type of a matrix.
-pub(super) trait Gemm: RealNumber {
+pub(crate) trait Gemm: RealNumber {
+    /// A sum, and a product: those of integers wrap around.
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+
     /// Sets each matrix of `output`, which is transposed if it says so, to the sum of the products of those of the terms.
     ///
     /// All broadcast to the dims `stack`; the products of matrices of `stack` that are one of `output` are added up.
@@ -59,8 +63,20 @@ pub(super) trait Gemm: RealNumber {
 }
 
 macro_rules! native {
-    ($multiply:path: $($number:ty)*) => {$(
+    ($multiply:path, |$a:ident, $b:ident| $plus:expr, $times:expr; $($number:ty)*) => {$(
         impl Gemm for $number {
+            #[inline(always)]
+            fn plus(self, $b: Self) -> Self {
+                let $a = self;
+                $plus
+            }
+
+            #[inline(always)]
+            fn times(self, $b: Self) -> Self {
+                let $a = self;
+                $times
+            }
+
             fn add_products(
                 cx: &Compute<'_>,
                 stack: &[usize],
@@ -74,12 +90,20 @@ macro_rules! native {
     )*};
 }
 
-native! { multiply: f32 f64 }
-native! { integers::multiply: i8 i16 i32 i64 u8 u16 u32 u64 }
+native! { multiply, |a, b| a + b, a * b; f32 f64 }
+native! { integers::multiply, |a, b| a.wrapping_add(b), a.wrapping_mul(b); i8 i16 i32 i64 u8 u16 u32 u64 }
 
 macro_rules! half {
     ($($half:ty)*) => {$(
         impl Gemm for $half {
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+
             fn add_products(
                 cx: &Compute<'_>,
                 stack: &[usize],

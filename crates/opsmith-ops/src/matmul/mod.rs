@@ -14,6 +14,7 @@ use opsmith::space::{Extents, broadcast_shape};
 use opsmith::{Autocast, Dim, Shape};
 
 use self::cuda::OnCard;
+pub(crate) use self::gemm::Gemm;
 use self::gemm::OnCpu;
 use crate::define::ops;
 
