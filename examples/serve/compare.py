@@ -1,4 +1,4 @@
-"""Compares the server with PyTorch behind FastAPI, with two workers of uvicorn: the same model, requests and load.
+"""Compares the server with PyTorch behind FastAPI, on two workers of uvicorn: the same model, requests, load.
 
 Needs `fastapi`, `uvicorn` and `torch`, and `cargo build --release -p serve -p distances --example load`:
 `python compare.py --seconds 60 --runs 3`.
@@ -64,7 +64,9 @@ def wait_for(port: int) -> dict[str, object]:
     raise TimeoutError(f"no server at port {port}")
 
 
-def measure(name: str, command: list[str], port: int, load: list[str], env: dict[str, str]) -> dict[str, object]:
+def measure(
+    name: str, command: list[str], port: int, load: list[str], env: dict[str, str]
+) -> dict[str, object]:
     """Starts a server, loads it, and ends it under load; gives an answer of it."""
     process = subprocess.Popen(command, cwd=HERE, env=os.environ | env, stdout=subprocess.DEVNULL)
     try:

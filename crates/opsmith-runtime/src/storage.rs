@@ -122,8 +122,8 @@ pub fn tensors_to_bytes(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
 /// # Errors
 /// `DataLoss` for bytes that are truncated, damaged or of another format.
 pub fn tensors_from_bytes(bytes: Vec<u8>) -> Result<Vec<(String, Tensor)>> {
-    let read = SafeTensors::read_metadata(&bytes).map(|(length, metadata)| (length as usize, metadata));
-    let (length, metadata) = read.map_err(|error| damaged(&PLACE, &error, bytes.len() as u64))?;
+    let (length, metadata) =
+        SafeTensors::read_metadata(&bytes).map_err(|error| damaged(&PLACE, &error, bytes.len() as u64))?;
     tensors_of(&metadata, LENGTH as usize + length, bytes, &PLACE)
 }
 

@@ -1,4 +1,4 @@
-"""The server of `examples/serve` with a model of ONNX: what it answers is what ONNX Runtime gives in Python."""
+"""The server of `examples/serve` with a model of ONNX: it answers what ONNX Runtime gives in Python."""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ def test_rows_that_are_said_to_be_free_are_computed_as_one(tmp_path: Path) -> No
     path.write_bytes(made.SerializeToString())
     server = Server(path, "--free-rows", "--linger", "0")
     assert server.get("/model")["batched"] is True
-    xs = [np.random.default_rng(seed).standard_normal((seed % 3 + 1, 3)).astype("float32") for seed in range(64)]
+    xs = [
+        np.random.default_rng(seed).standard_normal((seed % 3 + 1, 3)).astype("float32") for seed in range(64)
+    ]
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda x: server.run(x=x), xs))
     for x, (status, answer) in zip(xs, answers, strict=True):
