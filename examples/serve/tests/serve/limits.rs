@@ -57,6 +57,26 @@ fn slow_clients_are_let_go() {
 }
 
 #[test]
+fn who_does_not_take_an_answer_is_let_go() {
+    // Of 20 MB: more than lies between the two.
+    let model = graph("[?,1]", |graph, x| {
+        let row = graph.constant("row", opsmith_runtime::Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
+        x + &row
+    });
+    let server = Server::start(&model, &["--read-time", "0.5"]);
+    let body = json!({"inputs": {"x": vec![[1.0]; 5000]}}).to_string();
+    let mut stuck = server.connect();
+    let head = format!("POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+    stuck.send(&[head.as_bytes(), body.as_bytes()].concat());
+    let begun = Instant::now();
+    while server.metric("serve_request_seconds_count") < 1.0 || server.metric("serve_connections") > 1.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the connection is left");
+        thread::sleep(Duration::from_millis(100));
+    }
+    assert!(stuck.answer().is_none());
+}
+
+#[test]
 fn no_more_is_done_at_a_time_than_the_limits_say() {
     let server = Server::start(&slow(), &["--concurrency", "1", "--answer-time", "30"]);
     let input = slow_input(&server, Duration::from_millis(700));
