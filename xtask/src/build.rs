@@ -40,8 +40,8 @@ pub(crate) fn libraries(workspace: &Workspace, package: Option<&str>) -> Result<
 ///
 /// An example among them has Cargo choose the features of all crates as for the Rust tests: nothing is compiled twice.
 pub(crate) fn programs(workspace: &Workspace) -> Result<()> {
-    let mut command =
-        workspace.cargo(&["build", "--workspace", "--bin", "opsmith", "--example", "random_bodies"]);
+    let mut command = workspace.cargo(&["build", "--workspace", "--bin", "opsmith", "--bin", "serve"]);
+    command.args(["--example", "random_bodies"]);
     run::quietly("Building the programs", &mut command).map(drop)
 }
 

@@ -149,6 +149,7 @@ pub(crate) fn python_command(
     command.arg(format!("tests/python/{suite}"));
     command.env("OPSMITH_LIB_DIR", workspace.library_folder());
     command.env("OPSMITH_PROGRAM", workspace.program());
+    command.env("OPSMITH_SERVER", workspace.server());
     command.env("OPSMITH_RANDOM_BODIES", workspace.random_bodies());
     if let Some(filter) = filter {
         command.args(["-k", filter]);

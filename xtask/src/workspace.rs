@@ -87,6 +87,11 @@ impl Workspace {
         self.target.join("debug/opsmith")
     }
 
+    /// The server, as the tests build it.
+    pub(crate) fn server(&self) -> PathBuf {
+        self.target.join("debug/serve")
+    }
+
     /// The example that tells random bodies, as the tests build it.
     pub(crate) fn random_bodies(&self) -> PathBuf {
         self.target.join("debug/examples/random_bodies")

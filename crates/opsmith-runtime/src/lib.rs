@@ -64,7 +64,7 @@ pub use pool::MemoryUse;
 pub use session::{Outcome, Runner, Session, SessionOptions, Trace, TraceEvent};
 pub use shapes::Argument;
 pub use sparse::{SparseTensor, check_places};
-pub use storage::{load_tensors, save_tensors};
+pub use storage::{load_tensors, save_tensors, tensors_from_bytes, tensors_to_bytes};
 pub use tape::{Tape, TapeArg, Traced};
 pub use tensor::Tensor;
 pub use told::Inferred;

@@ -1,14 +1,15 @@
 //! Tensors in files: the safetensors format, written whole or not at all.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use opsmith_core::tensor::row_major_strides;
-use opsmith_core::{DType, Device, Error, Result, bail};
-use safetensors::tensor::Metadata;
-use safetensors::{Dtype, SafeTensorError, View};
+use opsmith_core::{DType, Device, Error, Result, bail, memory};
+use safetensors::tensor::{Metadata, TensorInfo};
+use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
 
 use crate::buffer::Block;
 use crate::tensor::Tensor;
@@ -36,6 +37,9 @@ const LENGTH: u64 = size_of::<u64>() as u64;
 
 /// So long that may be, as the format has it.
 const MOST_HEADER: u64 = 100_000_000;
+
+/// What errors call tensors that are in no file.
+const PLACE: &str = "the tensors";
 
 /// A tensor on its way to a file: in host memory, and dense.
 struct Stored {
@@ -85,6 +89,44 @@ pub fn load_tensors(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     Ok(read(path.as_ref())?.tensors)
 }
 
+/// What [`save_tensors`] writes, in memory: for a server's answers say.
+///
+/// # Errors
+/// `Unimplemented` for a dtype that the format lacks; `ResourceExhausted` without memory.
+pub fn tensors_to_bytes(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
+    let tensors = tensors.iter().map(|(name, tensor)| ((*name).to_owned(), (*tensor).clone()));
+    let mut all = stored(tensors.collect(), &PLACE)?;
+    // As the format's own writer does, so that all elements are aligned.
+    all.sort_by(|(a, left), (b, right)| right.dtype.cmp(&left.dtype).then_with(|| a.cmp(b)));
+    let mut end = 0;
+    let infos = all.iter().map(|(name, stored)| {
+        let begin = end;
+        end += stored.data_len();
+        let (dtype, shape) = (stored.dtype, stored.tensor.shape().to_vec());
+        (name.clone(), TensorInfo { dtype, shape, data_offsets: (begin, end) })
+    });
+    let failed = |error: &dyn Display| Error::invalid_argument(format!("{PLACE}: {error}"));
+    let metadata = Metadata::new(None, infos.collect()).map_err(|error| failed(&error))?;
+    let mut header = serde_json::to_vec(&metadata).map_err(|error| failed(&error))?;
+    header.resize(header.len().next_multiple_of(LENGTH as usize), b' ');
+    let mut bytes = Vec::new();
+    memory::reserve(&mut bytes, LENGTH as usize + header.len() + end, PLACE)?;
+    bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(&header);
+    all.iter().for_each(|(_, stored)| bytes.extend_from_slice(stored.tensor.bytes()));
+    Ok(bytes)
+}
+
+/// What [`load_tensors`] reads, from memory: a request that a server got say. The tensors share it.
+///
+/// # Errors
+/// `DataLoss` for bytes that are truncated, damaged or of another format.
+pub fn tensors_from_bytes(bytes: Vec<u8>) -> Result<Vec<(String, Tensor)>> {
+    let (length, metadata) =
+        SafeTensors::read_metadata(&bytes).map_err(|error| damaged(&PLACE, &error, bytes.len() as u64))?;
+    tensors_of(&metadata, LENGTH as usize + length, bytes, &PLACE)
+}
+
 /// Whether files hold tensors of this dtype.
 pub(crate) fn holds(dtype: DType) -> bool {
     DTYPES.iter().any(|(ours, _)| *ours == dtype)
@@ -92,18 +134,7 @@ pub(crate) fn holds(dtype: DType) -> bool {
 
 /// Writes a file whole or not at all.
 pub(crate) fn write(path: &Path, contents: Contents) -> Result<()> {
-    let mut stored = Vec::with_capacity(contents.tensors.len());
-    for (name, tensor) in contents.tensors {
-        let Some((_, dtype)) = DTYPES.iter().find(|(ours, _)| *ours == tensor.dtype()) else {
-            bail!(
-                Unimplemented,
-                "{}: `{name}` is {}, which files cannot hold",
-                path.display(),
-                tensor.dtype()
-            );
-        };
-        stored.push((name, Stored { tensor: tensor.to(Device::CPU)?.to_contiguous()?, dtype: *dtype }));
-    }
+    let stored = stored(contents.tensors, &path.display())?;
     let texts = Some(contents.texts).filter(|texts| !texts.is_empty());
     // From where the tensors are: there need not be memory for all of them again.
     replace(path, |temporary| {
@@ -117,6 +148,17 @@ pub(crate) fn write(path: &Path, contents: Contents) -> Result<()> {
         })?;
         std::fs::set_permissions(temporary, permissions).map_err(failed)
     })
+}
+
+/// Tensors as files hold them.
+fn stored(tensors: Vec<(String, Tensor)>, place: &dyn Display) -> Result<Vec<(String, Stored)>> {
+    let stored = |(name, tensor): (String, Tensor)| {
+        let Some((_, dtype)) = DTYPES.iter().find(|(ours, _)| *ours == tensor.dtype()) else {
+            bail!(Unimplemented, "{place}: `{name}` is {}, which files cannot hold", tensor.dtype());
+        };
+        Ok((name, Stored { tensor: tensor.to(Device::CPU)?.to_contiguous()?, dtype: *dtype }))
+    };
+    tensors.into_iter().map(stored).collect()
 }
 
 /// Makes what `write` puts into a file that of `path`, at one moment.
@@ -153,21 +195,38 @@ fn replace(path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
 /// into, but for those that are not aligned in it.
 pub(crate) fn read(path: &Path) -> Result<Contents> {
     let (metadata, start, bytes) = read_all(path)?;
+    let texts = metadata.metadata().clone().unwrap_or_default();
+    Ok(Contents { tensors: tensors_of(&metadata, start, bytes, &path.display())?, texts })
+}
+
+/// The tensors whose elements are in `bytes` from `start` on.
+fn tensors_of(
+    metadata: &Metadata,
+    start: usize,
+    bytes: Vec<u8>,
+    place: &dyn Display,
+) -> Result<Vec<(String, Tensor)>> {
     let bytes = Arc::new(bytes);
-    let mut contents =
-        Contents { tensors: Vec::new(), texts: metadata.metadata().clone().unwrap_or_default() };
+    let mut tensors = Vec::new();
     for (name, info) in metadata.tensors() {
         let Some((dtype, _)) = DTYPES.iter().find(|(_, theirs)| *theirs == info.dtype) else {
-            bail!(Unimplemented, "{}: `{name}` is {:?}, a dtype not known here", path.display(), info.dtype);
+            bail!(Unimplemented, "{place}: `{name}` is {:?}, a dtype not known here", info.dtype);
         };
         let (from, to) = info.data_offsets;
         let own = &bytes[start + from..start + to];
         if *dtype == DType::Bool && own.iter().any(|byte| *byte > 1) {
-            bail!(DataLoss, "{}: `{name}` is bool and has bytes other than 0 and 1", path.display());
+            bail!(DataLoss, "{place}: `{name}` is bool and has bytes other than 0 and 1");
         }
-        contents.tensors.push((name, part(&bytes, own, *dtype, &info.shape)?));
+        tensors.push((name, part(&bytes, own, *dtype, &info.shape)?));
     }
-    Ok(contents)
+    Ok(tensors)
+}
+
+/// The error for what is no file of tensors.
+fn damaged(place: &dyn Display, error: &SafeTensorError, size: u64) -> Error {
+    let text =
+        format!("{place}: is no file of tensors (safetensors), or a damaged one: {error} ({size} bytes)");
+    Error::new(opsmith_core::Code::DataLoss, text)
 }
 
 /// What a file of tensors says of them, where their bytes begin, and all its bytes: no more are read than the file says that it
@@ -175,13 +234,7 @@ pub(crate) fn read(path: &Path) -> Result<Contents> {
 fn read_all(path: &Path) -> Result<(Metadata, usize, Vec<u8>)> {
     let (mut file, found) = opsmith_files::open(path)?;
     let size = found.len();
-    let damaged = |error: SafeTensorError| {
-        let what = "is no file of tensors (safetensors), or a damaged one";
-        Error::new(
-            opsmith_core::Code::DataLoss,
-            format!("{}: {what}: {error} ({size} bytes)", path.display()),
-        )
-    };
+    let damaged = |error| damaged(&path.display(), &error, size);
     let mut bytes = Vec::new();
     opsmith_files::take(&mut file, &mut bytes, LENGTH.min(size), path)?;
     let length = *bytes.first_chunk().ok_or_else(|| damaged(SafeTensorError::HeaderTooSmall))?;
@@ -261,6 +314,29 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         back[1].1.view_mut::<f32, ndarray::Ix2>().unwrap()[[0, 0]] = 9.0;
         assert_eq!(back[1].1.to_vec::<f32>().unwrap(), [9., 3., 2., 4.]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn tensors_in_memory_are_as_in_a_file() {
+        let folder = folder("memory");
+        let path = folder.join("tensors");
+        let turned = Tensor::from_slice(&[1f64, 2., 3., 4.], &[2, 2]).unwrap().transpose(&[1, 0]).unwrap();
+        let bytes = Tensor::from_slice(&[1u8, 2, 3], &[3]).unwrap();
+        let all = [("b", &bytes), ("t", &turned)];
+        let made = tensors_to_bytes(&all).unwrap();
+        save_tensors(&path, &all).unwrap();
+        assert_eq!(made, std::fs::read(&path).unwrap());
+        let mut back = tensors_from_bytes(made.clone()).unwrap();
+        back.sort_by(|a, b| a.0.cmp(&b.0));
+        assert_eq!(back[0].1.to_vec::<u8>().unwrap(), [1, 2, 3]);
+        assert_eq!(back[1].1.to_vec::<f64>().unwrap(), [1., 3., 2., 4.]);
+        for length in 0..made.len() {
+            let error = tensors_from_bytes(made[..length].to_vec()).unwrap_err();
+            assert_eq!(error.code(), Code::DataLoss, "of {length} bytes: {error}");
+        }
+        let text = Tensor::from_strings(&["x"], &[1]).unwrap();
+        assert_eq!(tensors_to_bytes(&[("s", &text)]).unwrap_err().code(), Code::Unimplemented);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

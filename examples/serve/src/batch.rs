@@ -1,0 +1,226 @@
+//! Requests that wait, and the threads that run the model on as many of them at a time as fit together.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use opsmith_core::{Error, Result, panic};
+use opsmith_runtime::{Library, Op, Tensor, tensors_from_bytes, tensors_to_bytes};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+
+use crate::json;
+use crate::metrics::Metrics;
+use crate::model::Model;
+
+/// How a body has tensors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Safetensors,
+}
+
+/// A request that was read.
+pub(crate) struct Job {
+    pub(crate) body: Vec<u8>,
+    pub(crate) format: Format,
+    /// How the answer is to be.
+    pub(crate) answer: Format,
+    /// Closed when nobody waits any more.
+    pub(crate) reply: oneshot::Sender<Result<Vec<u8>>>,
+    /// Its share of what the server does at a time.
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// A job whose body is known.
+struct Call {
+    inputs: Vec<Tensor>,
+    answer: Format,
+    reply: oneshot::Sender<Result<Vec<u8>>>,
+    permit: OwnedSemaphorePermit,
+}
+
+/// The requests that wait.
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    ready: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a request.
+    pub(crate) fn push(&self, job: Job) {
+        self.state().jobs.push_back(job);
+        self.ready.notify_one();
+    }
+
+    /// Lets workers end when nothing is left.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+        self.ready.notify_all();
+    }
+
+    /// Waits for requests and takes up to `most`; none when the queue is closed.
+    fn take(&self, most: usize) -> Vec<Job> {
+        let waiting = |state: &mut State| state.jobs.is_empty() && !state.is_closed;
+        let mut state = self.ready.wait_while(self.state(), waiting).unwrap_or_else(PoisonError::into_inner);
+        let count = state.jobs.len().min(most);
+        let taken = state.jobs.drain(..count).collect();
+        if !state.jobs.is_empty() {
+            self.ready.notify_one();
+        }
+        taken
+    }
+}
+
+/// Runs a model.
+pub(crate) struct Worker<'a> {
+    model: &'a dyn Model,
+    metrics: &'a Metrics,
+    concat: Op,
+    /// The most requests that are computed as one.
+    most: usize,
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(model: &'a dyn Model, metrics: &'a Metrics, most: usize) -> Result<Worker<'a>> {
+        let most = if model.is_batched() { most } else { 1 };
+        Ok(Worker { model, metrics, concat: Library::standard()?.op("concat")?, most })
+    }
+
+    /// Answers requests until the queue is closed and empty.
+    pub(crate) fn run(&self, queue: &Queue) {
+        loop {
+            let jobs = queue.take(self.most);
+            if jobs.is_empty() {
+                return;
+            }
+            let mut calls: Vec<Call> = jobs.into_iter().filter_map(|job| self.read(job)).collect();
+            while !calls.is_empty() {
+                let group = take_group(&mut calls);
+                self.answer(group);
+            }
+        }
+    }
+
+    /// Reads a request that somebody still waits for, and refuses one that cannot be read.
+    fn read(&self, job: Job) -> Option<Call> {
+        let Job { body, format, answer, reply, permit } = job;
+        if reply.is_closed() {
+            return None;
+        }
+        match panic::catch(|| self.inputs(body, format)) {
+            Ok(inputs) => Some(Call { inputs, answer, reply, permit }),
+            Err(error) => {
+                send(reply, permit, Err(error));
+                None
+            }
+        }
+    }
+
+    fn inputs(&self, body: Vec<u8>, format: Format) -> Result<Vec<Tensor>> {
+        let inputs = self.model.inputs();
+        if format == Format::Json {
+            return json::read(&body, inputs);
+        }
+        let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
+        for (name, tensor) in tensors_from_bytes(body)? {
+            found[json::position(inputs, &name)?] = Some(tensor);
+        }
+        json::all_of(found, inputs)
+    }
+
+    /// Computes requests as one and answers them; each by itself where that fails, for its own message.
+    fn answer(&self, calls: Vec<Call>) {
+        let tensors: Vec<&[Tensor]> = calls.iter().map(|call| &call.inputs[..]).collect();
+        if let [_, _, ..] = tensors[..]
+            && let Ok(outputs) = panic::catch(|| self.together(&tensors))
+        {
+            self.metrics.batch(calls.len());
+            calls.into_iter().zip(outputs).for_each(|(call, outputs)| self.write(call, Ok(outputs)));
+            return;
+        }
+        for call in calls {
+            if !call.reply.is_closed() {
+                self.metrics.batch(1);
+                let outputs = panic::catch(|| self.model.run(&call.inputs));
+                self.write(call, outputs);
+            }
+        }
+    }
+
+    /// The outputs of several requests, whose rows are put together for that.
+    fn together(&self, calls: &[&[Tensor]]) -> Result<Vec<Vec<Tensor>>> {
+        let counts: Vec<usize> = calls.iter().map(|inputs| inputs[0].shape()[0]).collect();
+        let joined = (0..calls[0].len()).map(|input| {
+            let parts = calls.iter().map(|inputs| inputs[input].clone()).collect::<Vec<_>>();
+            let joined = self.concat.call(&[(&parts[..]).into()], &[("axis", 0_i64.into())])?;
+            joined.into_iter().next().ok_or_else(|| Error::internal("`concat` gave nothing"))
+        });
+        let outputs = self.model.run(&joined.collect::<Result<Vec<_>>>()?)?;
+        let mut begin = 0;
+        let parts = counts.into_iter().map(|count| {
+            let part = |output: &Tensor| output.slice(0, begin, begin + count);
+            let part = outputs.iter().map(part).collect::<Result<Vec<_>>>();
+            begin += count;
+            part
+        });
+        parts.collect()
+    }
+
+    fn write(&self, call: Call, outputs: Result<Vec<Tensor>>) {
+        let written = outputs.and_then(|outputs| {
+            panic::catch(|| match call.answer {
+                Format::Json => json::write(self.model.outputs(), &outputs),
+                Format::Safetensors => {
+                    let names = self.model.outputs().iter().map(|output| output.name.as_str());
+                    tensors_to_bytes(&names.zip(&outputs).collect::<Vec<_>>())
+                }
+            })
+        });
+        send(call.reply, call.permit, written);
+    }
+}
+
+/// Gives an answer to who waits for it, whose share is free before that: the next request may follow at once.
+fn send(reply: oneshot::Sender<Result<Vec<u8>>>, permit: OwnedSemaphorePermit, answer: Result<Vec<u8>>) {
+    drop(permit);
+    // Nobody waits where it is not taken.
+    let _ = reply.send(answer);
+}
+
+/// Takes the first call, and those that can be computed with it.
+fn take_group(calls: &mut Vec<Call>) -> Vec<Call> {
+    let mut group = vec![calls.remove(0)];
+    if rows(&group[0].inputs).is_some() {
+        let mut left = Vec::new();
+        for call in calls.drain(..) {
+            let fits = is_like(&group[0].inputs, &call.inputs);
+            if fits { group.push(call) } else { left.push(call) }
+        }
+        *calls = left;
+    }
+    group
+}
+
+/// How many rows all inputs have; none where they do not have the same number.
+fn rows(inputs: &[Tensor]) -> Option<usize> {
+    let count = *inputs[0].shape().first()?;
+    inputs.iter().all(|input| input.shape().first() == Some(&count)).then_some(count)
+}
+
+/// Whether the rows of two requests can be put together.
+fn is_like(one: &[Tensor], other: &[Tensor]) -> bool {
+    rows(other).is_some()
+        && one.iter().zip(other).all(|(one, other)| {
+            one.dtype() == other.dtype() && one.shape().get(1..) == other.shape().get(1..)
+        })
+}

@@ -1,0 +1,223 @@
+//! Requests and answers: what is asked for, what is refused, and how errors look.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use opsmith_core::{Code, Error, memory};
+use serde_json::json;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::timeout;
+
+use crate::batch::{Format, Job, Queue};
+use crate::metrics::{Counted, Metrics};
+use crate::model::{Argument, Model};
+use crate::options::Limits;
+
+const JSON: &str = "application/json";
+const SAFETENSORS: &str = "application/safetensors";
+
+/// What all connections share.
+pub(crate) struct Server {
+    pub(crate) model: Arc<dyn Model>,
+    pub(crate) limits: Limits,
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) room: Arc<Semaphore>,
+    /// Whether it ends soon.
+    pub(crate) ends: AtomicBool,
+}
+
+/// Why a request is not answered.
+struct Refusal {
+    status: StatusCode,
+    error: Error,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, code: Code, text: impl Into<String>) -> Refusal {
+        Refusal { status, error: Error::new(code, text.into()) }
+    }
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let status = match error.code() {
+            Code::InvalidArgument | Code::OutOfRange | Code::DataLoss => StatusCode::BAD_REQUEST,
+            Code::ResourceExhausted | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
+            Code::DeadlineExceeded => StatusCode::GATEWAY_TIMEOUT,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal { status, error }
+    }
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Server {
+    /// Answers a request; what is wrong with it is an answer too.
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let mut answer = match self.route(request).await {
+            Ok(answer) => answer,
+            Err(refusal) => refused(&refusal),
+        };
+        if self.ends.load(Ordering::Relaxed) {
+            answer.headers_mut().insert(CONNECTION, "close".parse().expect("it is a header's value"));
+        }
+        self.metrics.answer(answer.status().as_u16());
+        answer
+    }
+
+    async fn route(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let allowed = match request.uri().path() {
+            "/run" => Method::POST,
+            "/model" | "/health" | "/metrics" => Method::GET,
+            path => {
+                let paths = "there are `POST /run`, `GET /model`, `GET /health` and `GET /metrics`";
+                let path: String = path.chars().take(80).collect();
+                return Err(Refusal::new(
+                    StatusCode::NOT_FOUND,
+                    Code::NotFound,
+                    format!("there is no `{path}`; {paths}"),
+                ));
+            }
+        };
+        if *request.method() != allowed {
+            let text = format!("`{}` takes {allowed}, got {}", request.uri().path(), request.method());
+            let mut answer =
+                refused(&Refusal::new(StatusCode::METHOD_NOT_ALLOWED, Code::InvalidArgument, text));
+            answer.headers_mut().insert(ALLOW, allowed.as_str().parse().expect("it is a header's value"));
+            return Ok(answer);
+        }
+        match request.uri().path() {
+            "/run" => self.run(request).await,
+            "/model" => Ok(ok(JSON, self.description())),
+            "/metrics" => Ok(ok("text/plain; version=0.0.4", self.metrics.text())),
+            _ if self.ends.load(Ordering::Relaxed) => {
+                let text = "the server ends";
+                Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, text))
+            }
+            _ => Ok(ok(JSON, json!({"status": "ok"}).to_string())),
+        }
+    }
+
+    fn description(&self) -> String {
+        let list = |arguments: &[Argument]| -> Vec<_> {
+            let one = |argument: &Argument| {
+                let Argument { name, dtype, shape } = argument;
+                json!({"name": name, "dtype": dtype.name(), "shape": shape.to_json()})
+            };
+            arguments.iter().map(one).collect()
+        };
+        let (inputs, outputs) = (list(self.model.inputs()), list(self.model.outputs()));
+        json!({"inputs": inputs, "outputs": outputs, "batched": self.model.is_batched()}).to_string()
+    }
+
+    async fn run(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
+        let begun = Instant::now();
+        let format = format_of(request.headers())?;
+        let answer = match request.headers().get(ACCEPT).map(|value| value.as_bytes()) {
+            Some(accepted) if accepted == SAFETENSORS.as_bytes() => Format::Safetensors,
+            Some(accepted) if accepted == JSON.as_bytes() => Format::Json,
+            _ => format,
+        };
+        let Ok(permit) = self.room.clone().try_acquire_owned() else {
+            let most = self.limits.concurrency;
+            let text = format!("{most} requests are read or computed, and there may be no more at a time");
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, text));
+        };
+        let _active = Counted::new(&self.metrics.active);
+        let body = match timeout(self.limits.read_time, read(request.into_body(), self.limits.body)).await {
+            Ok(body) => body?,
+            Err(_) => {
+                let text = format!("the body was not there after {:?}", self.limits.read_time);
+                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, text));
+            }
+        };
+        let (reply, waiting) = oneshot::channel();
+        self.queue.push(Job { body, format, answer, reply, permit });
+        let bytes = match timeout(self.limits.answer_time, waiting).await {
+            Ok(Ok(bytes)) => bytes?,
+            Ok(Err(_)) => return Err(Error::internal("the request was lost").into()),
+            Err(_) => {
+                let text = format!("there was no answer after {:?}", self.limits.answer_time);
+                return Err(Refusal::new(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, text));
+            }
+        };
+        self.metrics.took(begun.elapsed());
+        let kind = if answer == Format::Json { JSON } else { SAFETENSORS };
+        Ok(ok(kind, bytes))
+    }
+}
+
+/// What the body is, by its headers.
+fn format_of(headers: &HeaderMap) -> Result<Format, Refusal> {
+    let unsupported =
+        |text| Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, Code::InvalidArgument, text));
+    if let Some(encoding) = headers.get(CONTENT_ENCODING)
+        && encoding != "identity"
+    {
+        return unsupported(format!("bodies are taken as they are, got the encoding {encoding:?}"));
+    }
+    let given = headers.get(CONTENT_TYPE).map_or(JSON, |value| value.to_str().unwrap_or_default());
+    match given.split(';').next().unwrap_or_default().trim() {
+        JSON => Ok(Format::Json),
+        SAFETENSORS => Ok(Format::Safetensors),
+        _ => unsupported(format!("the body may be {JSON} or {SAFETENSORS}, got `{given}`")),
+    }
+}
+
+/// Reads a body of at most so many bytes; no more memory is taken than has come. Of one that is a little too large the rest is read
+/// and left: a client that still writes when the connection ends would not see the answer.
+async fn read(mut body: Incoming, most: usize) -> Result<Vec<u8>, Refusal> {
+    let read_at_most = most.saturating_mul(4);
+    let stated = body.size_hint().lower();
+    let (mut bytes, mut length) = (Vec::new(), 0_usize);
+    while stated <= read_at_most as u64 && length <= read_at_most {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|error| {
+            let text = format!("the body cannot be read: {error}");
+            Refusal::new(StatusCode::BAD_REQUEST, Code::InvalidArgument, text)
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        length += data.len();
+        if length > most || stated > most as u64 {
+            bytes = Vec::new();
+            continue;
+        }
+        memory::reserve(&mut bytes, data.len(), "a request's body")?;
+        bytes.extend_from_slice(&data);
+    }
+    if length > most || stated > most as u64 {
+        let text = format!("the body may have {most} bytes, got {}", stated.max(length as u64));
+        return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, text));
+    }
+    Ok(bytes)
+}
+
+fn ok(kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    answer.headers_mut().insert(CONTENT_TYPE, kind.parse().expect("it is a header's value"));
+    answer
+}
+
+/// An error as whoever asked gets it.
+fn refused(refusal: &Refusal) -> Answer {
+    let Refusal { status, error } = refusal;
+    let text = error.message();
+    let body = json!({"error": {
+        "code": error.code().name(), "op": error.op(), "argument": error.argument(), "message": text,
+    }});
+    let mut answer = ok(JSON, body.to_string());
+    *answer.status_mut() = *status;
+    if *status == StatusCode::SERVICE_UNAVAILABLE {
+        answer.headers_mut().insert(RETRY_AFTER, 1.into());
+    }
+    answer
+}

@@ -1,0 +1,120 @@
+//! Connections: accepted within limits until the process is told to end, and ended when what came over them is answered.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::http::Server;
+use crate::metrics::Counted;
+
+/// How long nothing is accepted after the system had no room for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until SIGTERM or SIGINT. Then requests are still answered for the time that the limits say, each as the last of its
+/// connection; after that no connection is accepted, and those that are there end with the answers that they wait for.
+///
+/// # Errors
+/// That it cannot listen, or that requests were not answered in time when it ended.
+pub(crate) async fn listen(server: Arc<Server>) -> Result<()> {
+    let limits = &server.limits;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let told = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        server.ends.store(true, Ordering::Relaxed);
+        sleep(limits.linger).await;
+    };
+    let address = limits.listen;
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen at {address}"))?;
+    // What it listens at is for programs to read, port 0 being any.
+    writeln!(io::stdout(), "listening at http://{}", listener.local_addr()?)?;
+    io::stdout().flush()?;
+
+    let room = Arc::new(Semaphore::new(limits.connections.into()));
+    let graceful = GracefulShutdown::new();
+    tokio::pin!(told);
+    loop {
+        tokio::select! {
+            () = &mut told => break,
+            accepted = accept(&listener, &room) => serve(&server, &graceful, accepted),
+        }
+    }
+    // Those whose clients think that they are connected.
+    while let Some(stream) = waiting(&listener).await {
+        let Ok(permit) = room.clone().try_acquire_owned() else { break };
+        serve(&server, &graceful, (stream, permit));
+    }
+    drop(listener);
+    let open = server.metrics.connections.load(Ordering::Relaxed);
+    if timeout(limits.grace, graceful.shutdown()).await.is_err() {
+        let left = server.metrics.connections.load(Ordering::Relaxed);
+        bail!("{left} of {open} connections had no answer after {:?}", limits.grace);
+    }
+    Ok(())
+}
+
+type Accepted = (TcpStream, OwnedSemaphorePermit);
+
+/// The next connection, when there is room for one.
+async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Accepted {
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return std::future::pending().await };
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, permit),
+            // A client that is gone already is no reason to wait; that there are no more files is.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+            Err(error) => {
+                eprintln!("cannot accept a connection: {error}");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// A connection that waits to be accepted, if there is one.
+async fn waiting(listener: &TcpListener) -> Option<TcpStream> {
+    poll_fn(|context| match listener.poll_accept(context) {
+        Poll::Ready(accepted) => Poll::Ready(accepted.ok().map(|(stream, _)| stream)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
+fn serve(server: &Arc<Server>, graceful: &GracefulShutdown, (stream, permit): Accepted) {
+    let limits = &server.limits;
+    // Without either it works too, only not as well.
+    let _ = stream.set_nodelay(true);
+    let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.read_time));
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.read_time);
+    let own = server.clone();
+    let service = service_fn(move |request| {
+        let server = own.clone();
+        async move { Ok::<_, Infallible>(server.answer(request).await) }
+    });
+    let connection = graceful.watch(builder.serve_connection(TokioIo::new(stream), service));
+    let server = server.clone();
+    tokio::spawn(async move {
+        let _counted = Counted::new(&server.metrics.connections);
+        let _permit = permit;
+        // What is wrong with a connection is its client's to see.
+        let _ = connection.await;
+    });
+}

@@ -1,0 +1,114 @@
+//! What is served: a function of named tensors.
+
+use std::collections::HashSet;
+
+use opsmith_core::{DType, Error, Result, Shape};
+use opsmith_runtime::{Graph, Library, Operation, Output, Session, Tensor};
+
+use crate::free;
+use crate::options::Options;
+
+/// A tensor that a model takes or gives.
+#[derive(Debug, Clone)]
+pub(crate) struct Argument {
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+}
+
+/// A function of named tensors, which any number of threads may call.
+pub(crate) trait Model: Send + Sync {
+    /// What it takes.
+    fn inputs(&self) -> &[Argument];
+    /// What it gives.
+    fn outputs(&self) -> &[Argument];
+    /// Whether the first dim of all inputs and outputs is one free axis: then a call on rows of several requests gives the rows of
+    /// their answers.
+    fn is_batched(&self) -> bool;
+    /// Calls it with as many tensors as it has inputs.
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>>;
+}
+
+/// A graph of the engine.
+pub(crate) struct GraphModel {
+    session: Session,
+    fed: Vec<Output>,
+    fetched: Vec<Output>,
+    inputs: Vec<Argument>,
+    outputs: Vec<Argument>,
+    is_batched: bool,
+}
+
+impl GraphModel {
+    /// Loads the graph and what it needs.
+    ///
+    /// # Errors
+    /// What is wrong with a file, or that the graph has no such output.
+    pub(crate) fn open(options: &Options) -> Result<GraphModel> {
+        let libraries: Vec<Library> = options.library.iter().map(Library::open).collect::<Result<_>>()?;
+        let graph = Graph::load(&options.model, &libraries)?;
+        let fetched: Vec<Output> =
+            options.output.iter().map(|name| graph.output(name)).collect::<Result<_>>()?;
+        let needed = needed(&graph, &fetched);
+        let fed = placeholders(&needed)?;
+        let session = Session::new(&graph);
+        match &options.checkpoint {
+            Some(path) => session.restore(path)?,
+            None if needed.iter().any(|operation| operation.kind() == "Variable") => session.initialize()?,
+            None => {}
+        }
+        let is_batched = free::is_batched(&needed, &fed, &fetched)?;
+        let argument = |output: &Output| Argument {
+            name: output.name(),
+            dtype: output.dtype(),
+            shape: output.shape().clone(),
+        };
+        let (inputs, outputs) = (fed.iter().map(argument).collect(), fetched.iter().map(argument).collect());
+        Ok(GraphModel { session, fed, fetched, inputs, outputs, is_batched })
+    }
+}
+
+impl Model for GraphModel {
+    fn inputs(&self) -> &[Argument] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[Argument] {
+        &self.outputs
+    }
+
+    fn is_batched(&self) -> bool {
+        self.is_batched
+    }
+
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let fetches: Vec<&Output> = self.fetched.iter().collect();
+        let feeds: Vec<(&Output, &Tensor)> = self.fed.iter().zip(inputs).collect();
+        self.session.run(&fetches, &feeds)
+    }
+}
+
+/// The nodes that these outputs need, in the graph's order.
+fn needed(graph: &Graph, outputs: &[Output]) -> Vec<Operation> {
+    let mut seen: HashSet<String> = HashSet::new();
+    let mut left: Vec<Operation> = outputs.iter().map(|output| output.operation().clone()).collect();
+    while let Some(operation) = left.pop() {
+        if seen.insert(operation.name().to_owned()) {
+            left.extend(operation.inputs().iter().flatten().map(|input| input.operation().clone()));
+            left.extend(operation.controls());
+        }
+    }
+    graph.operations().into_iter().filter(|operation| seen.contains(operation.name())).collect()
+}
+
+fn placeholders(needed: &[Operation]) -> Result<Vec<Output>> {
+    let found: Vec<Output> = needed
+        .iter()
+        .filter(|operation| operation.kind() == "Placeholder")
+        .map(|operation| operation.output(0))
+        .collect::<Result<_>>()?;
+    match found.is_empty() {
+        true => Err(Error::invalid_argument("the outputs need no placeholder: there is nothing to ask for")),
+        false => Ok(found),
+    }
+}

@@ -1,0 +1,74 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Serves a graph that the engine saved (`Graph::save`), or a model of ONNX.
+#[derive(Debug, clap::Parser)]
+#[command(version)]
+pub(crate) struct Options {
+    /// The file of the graph or model
+    pub(crate) model: PathBuf,
+    /// A library whose ops the model calls; it is code, and runs with all rights of this process
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Vec<PathBuf>,
+    /// An output that answers have, by its name in the model; of ONNX all where none is named
+    #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
+    pub(crate) output: Vec<String>,
+    /// The values of the graph's variables, as `Session::save` wrote them; without it they begin as the graph says
+    #[arg(long, value_name = "FILE", conflicts_with = "runtime")]
+    pub(crate) checkpoint: Option<PathBuf>,
+    /// ONNX Runtime's library, `libonnxruntime.so`, which runs the model
+    #[arg(long, value_name = "FILE")]
+    pub(crate) runtime: Option<PathBuf>,
+    /// That each row of a model of ONNX, all of whose inputs and outputs have rows, depends on the same row alone: requests are computed
+    /// as one only then. Of a graph the ops say it themselves
+    #[arg(long, requires = "runtime")]
+    pub(crate) free_rows: bool,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+}
+
+/// How much of what the server gives to whom.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Limits {
+    /// Where to listen; port 0 is any that is free
+    #[arg(long, default_value = "127.0.0.1:8080")]
+    pub(crate) listen: SocketAddr,
+    /// Threads that run the model; the engine's own threads are `OPSMITH_NUM_THREADS`
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) workers: u16,
+    /// The most requests that are computed as one; 1 computes each by itself
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) batch: u16,
+    /// The most bytes that a request's body has
+    #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
+    pub(crate) body: usize,
+    /// The most requests that are read or computed at a time; more are refused with 503
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) concurrency: u16,
+    /// The most connections; more wait to be accepted
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) connections: u16,
+    /// How many seconds a client may take for the head of a request, for its body, and to take an answer
+    #[arg(long, default_value = "10", value_parser = seconds, value_name = "SECONDS")]
+    pub(crate) read_time: Duration,
+    /// How many seconds a request may wait and be computed
+    #[arg(long, default_value = "30", value_parser = seconds, value_name = "SECONDS")]
+    pub(crate) answer_time: Duration,
+    /// For how many seconds requests are still accepted after SIGTERM, while /health tells whoever sends them to stop
+    #[arg(long, default_value = "1", value_parser = seconds, value_name = "SECONDS")]
+    pub(crate) linger: Duration,
+    /// How many seconds requests may then take that are not answered yet
+    #[arg(long, default_value = "30", value_parser = seconds, value_name = "SECONDS")]
+    pub(crate) grace: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration <= Duration::from_secs(86_400) => Ok(duration),
+        _ => Err("expected 0 to 86400 seconds".to_owned()),
+    }
+}

@@ -1,0 +1,374 @@
+//! A model of ONNX in ONNX Runtime, whose library is opened when the server starts: nothing of it is linked.
+//!
+//! Its C API is an array of functions, to which releases only append; those used here are in all releases from 1.17 on.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr::{NonNull, null, null_mut};
+use std::sync::Arc;
+
+use anyhow::{Context, Result as Loaded, ensure};
+use libloading::os::unix::{Library as SharedObject, RTLD_LOCAL, RTLD_NOW};
+use opsmith_core::tensor::row_major_strides;
+use opsmith_core::{Code, DType, Error, Result, Shape};
+use opsmith_runtime::Tensor;
+
+use crate::model::{Argument, Model};
+use crate::options::Options;
+
+/// A structure of ONNX Runtime's.
+#[repr(C)]
+struct Opaque {
+    _private: [u8; 0],
+}
+
+type Outcome = *mut Opaque;
+
+/// What the library gives: `OrtApiBase`.
+#[repr(C)]
+struct Base {
+    get_api: unsafe extern "C" fn(u32) -> *const *const c_void,
+    version: unsafe extern "C" fn() -> *const c_char,
+}
+
+/// The version of the API that is asked for: that of release 1.17.
+const VERSION: u32 = 17;
+
+/// The functions of ONNX Runtime.
+#[derive(Clone, Copy)]
+struct Api(*const *const c_void);
+
+// SAFETY: the array is never written, and lives as long as the process: the library is not closed.
+unsafe impl Send for Api {}
+// SAFETY: as above.
+unsafe impl Sync for Api {}
+
+macro_rules! functions {
+    ($($name:ident = $index:literal: fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
+        impl Api {
+            $(fn $name(self) -> unsafe extern "C" fn($($arg),*) $(-> $ret)? {
+                // SAFETY: the array has a function of this type at this place.
+                unsafe {
+                    std::mem::transmute::<*const c_void, unsafe extern "C" fn($($arg),*) $(-> $ret)?>(*self.0.add($index))
+                }
+            })*
+        }
+    };
+}
+
+functions! {
+    error_code = 1: fn(*const Opaque) -> c_int;
+    error_message = 2: fn(*const Opaque) -> *const c_char;
+    create_env = 3: fn(c_int, *const c_char, *mut *mut Opaque) -> Outcome;
+    create_session = 7: fn(*const Opaque, *const c_char, *const Opaque, *mut *mut Opaque) -> Outcome;
+    run = 9: fn(*mut Opaque, *const Opaque, *const *const c_char, *const *const Opaque, usize, *const *const c_char, usize, *mut *mut Opaque) -> Outcome;
+    create_options = 10: fn(*mut *mut Opaque) -> Outcome;
+    input_count = 30: fn(*const Opaque, *mut usize) -> Outcome;
+    output_count = 31: fn(*const Opaque, *mut usize) -> Outcome;
+    input_type = 33: fn(*const Opaque, usize, *mut *mut Opaque) -> Outcome;
+    output_type = 34: fn(*const Opaque, usize, *mut *mut Opaque) -> Outcome;
+    input_name = 36: fn(*const Opaque, usize, *mut Opaque, *mut *mut c_char) -> Outcome;
+    output_name = 37: fn(*const Opaque, usize, *mut Opaque, *mut *mut c_char) -> Outcome;
+    create_tensor = 49: fn(*const Opaque, *mut c_void, usize, *const i64, usize, c_int, *mut *mut Opaque) -> Outcome;
+    tensor_data = 51: fn(*mut Opaque, *mut *mut c_void) -> Outcome;
+    tensor_info_of_type = 55: fn(*const Opaque, *mut *const Opaque) -> Outcome;
+    element_type = 60: fn(*const Opaque, *mut c_int) -> Outcome;
+    rank = 61: fn(*const Opaque, *mut usize) -> Outcome;
+    dimensions = 62: fn(*const Opaque, *mut i64, usize) -> Outcome;
+    tensor_info = 65: fn(*const Opaque, *mut *mut Opaque) -> Outcome;
+    cpu_memory = 69: fn(c_int, c_int, *mut *mut Opaque) -> Outcome;
+    free = 76: fn(*mut Opaque, *mut c_void) -> Outcome;
+    default_allocator = 78: fn(*mut *mut Opaque) -> Outcome;
+    release_status = 93: fn(Outcome);
+    release_value = 96: fn(*mut Opaque);
+    release_type_info = 98: fn(*mut Opaque);
+    release_tensor_info = 99: fn(*mut Opaque);
+    register_library = 228: fn(*mut Opaque, *const c_char) -> Outcome;
+}
+
+/// The dtypes that are served, with ONNX's numbers.
+const DTYPES: [(DType, c_int); 13] = [
+    (DType::Float32, 1),
+    (DType::UInt8, 2),
+    (DType::Int8, 3),
+    (DType::UInt16, 4),
+    (DType::Int16, 5),
+    (DType::Int32, 6),
+    (DType::Int64, 7),
+    (DType::Bool, 9),
+    (DType::Float16, 10),
+    (DType::Float64, 11),
+    (DType::UInt32, 12),
+    (DType::UInt64, 13),
+    (DType::BFloat16, 16),
+];
+
+fn dtype_of(code: c_int) -> Result<DType> {
+    let known = DTYPES.iter().find(|(_, own)| *own == code);
+    known
+        .map(|(dtype, _)| *dtype)
+        .ok_or_else(|| Error::unimplemented(format!("is of ONNX's dtype number {code}, which is not served")))
+}
+
+impl Api {
+    /// The error that an outcome is.
+    ///
+    /// # Safety
+    /// The outcome must be of one of the functions, and used once.
+    unsafe fn check(self, outcome: Outcome) -> Result<()> {
+        if outcome.is_null() {
+            return Ok(());
+        }
+        // SAFETY: promised by the caller; the message is a C string that lives as long as the status.
+        unsafe {
+            let message = CStr::from_ptr((self.error_message())(outcome)).to_string_lossy().into_owned();
+            let code = match (self.error_code())(outcome) {
+                2 => Code::InvalidArgument,
+                9 => Code::Unimplemented,
+                _ if message.contains("Failed to allocate memory") => Code::ResourceExhausted,
+                _ => Code::Internal,
+            };
+            (self.release_status())(outcome);
+            Err(Error::new(code, format!("ONNX Runtime: {message}")))
+        }
+    }
+
+    /// What a function makes.
+    ///
+    /// # Safety
+    /// As [`check`](Self::check); the function must write where it is told when it succeeds.
+    unsafe fn made<T>(self, make: impl FnOnce(*mut *mut T) -> Outcome) -> Result<*mut T> {
+        let mut made = null_mut();
+        // SAFETY: promised by the caller.
+        unsafe { self.check(make(&mut made)) }?;
+        Ok(made)
+    }
+
+    /// The dtype and dims of a description, −1 for one that is not known.
+    ///
+    /// # Safety
+    /// It must be alive.
+    unsafe fn facts(self, info: *const Opaque) -> Result<(DType, Vec<i64>)> {
+        let (mut code, mut rank) = (0, 0);
+        // SAFETY: promised by the caller; there is memory for as many dims.
+        unsafe {
+            self.check((self.element_type())(info, &mut code))?;
+            self.check((self.rank())(info, &mut rank))?;
+            let mut dims = vec![0; rank];
+            self.check((self.dimensions())(info, dims.as_mut_ptr(), rank))?;
+            Ok((dtype_of(code)?, dims))
+        }
+    }
+}
+
+/// A tensor of ONNX Runtime's, which is let go of when this is.
+struct Value {
+    api: Api,
+    value: NonNull<Opaque>,
+}
+
+// SAFETY: nobody writes to the tensor, and any thread may let go of it.
+unsafe impl Send for Value {}
+// SAFETY: as above.
+unsafe impl Sync for Value {}
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: it is alive, and nobody else lets go of it.
+        unsafe { (self.api.release_value())(self.value.as_ptr()) };
+    }
+}
+
+/// A model of ONNX.
+pub(crate) struct OnnxModel {
+    api: Api,
+    session: *mut Opaque,
+    memory: *mut Opaque,
+    inputs: Vec<Argument>,
+    outputs: Vec<Argument>,
+    names: [Vec<CString>; 2],
+    is_batched: bool,
+}
+
+// SAFETY: a session may be run by any number of threads at a time; the description of memory is only read.
+unsafe impl Send for OnnxModel {}
+// SAFETY: as above.
+unsafe impl Sync for OnnxModel {}
+
+impl OnnxModel {
+    /// Loads a model. The session lives as long as the process.
+    ///
+    /// # Errors
+    /// What is wrong with a file, or an output that the model does not have.
+    pub(crate) fn open(runtime: &Path, options: &Options) -> Loaded<OnnxModel> {
+        let api = open_runtime(runtime)?;
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).context("a path has a NUL");
+        let mut libraries = Vec::new();
+        for path in &options.library {
+            let path = std::fs::canonicalize(path).with_context(|| format!("{}", path.display()))?;
+            libraries.push(text(&path)?);
+        }
+        let model = text(&options.model)?;
+        // SAFETY: texts are C strings, what is passed on was made by these functions and is not freed, and outcomes are used once.
+        let (session, memory) = unsafe {
+            let env = api.made(|made| (api.create_env())(2, c"serve".as_ptr(), made))?;
+            let own = api.made(|made| (api.create_options())(made))?;
+            for library in &libraries {
+                api.check((api.register_library())(own, library.as_ptr()))?;
+            }
+            let session = api.made(|made| (api.create_session())(env, model.as_ptr(), own, made))?;
+            (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)
+        };
+        let inputs = arguments(api, session, (api.input_count(), api.input_type(), api.input_name()))?;
+        let mut outputs =
+            arguments(api, session, (api.output_count(), api.output_type(), api.output_name()))?;
+        if !options.output.is_empty() {
+            let all = outputs;
+            let find = |name: &String| {
+                let found = all.iter().find(|output| output.name == *name).cloned();
+                found.with_context(|| format!("the model has no output `{name}`"))
+            };
+            outputs = options.output.iter().map(find).collect::<Loaded<_>>()?;
+        }
+        let named = |arguments: &[Argument]| -> Loaded<Vec<CString>> {
+            arguments.iter().map(|argument| Ok(CString::new(argument.name.as_str())?)).collect()
+        };
+        let names = [named(&inputs)?, named(&outputs)?];
+        Ok(OnnxModel { api, session, memory, inputs, outputs, names, is_batched: options.free_rows })
+    }
+
+    /// A tensor of ONNX Runtime's over the memory of one of ours.
+    fn lent(&self, tensor: &Tensor) -> Result<Value> {
+        let code = DTYPES.iter().find(|(dtype, _)| *dtype == tensor.dtype()).map(|(_, code)| *code);
+        let code = code.ok_or_else(|| Error::invalid_argument(format!("got {}", tensor.dtype())))?;
+        let dims: Vec<i64> = tensor.shape().iter().map(|dim| *dim as i64).collect();
+        let bytes = tensor.num_elements() * tensor.dtype().size();
+        let data = match bytes {
+            0 => NonNull::<u128>::dangling().as_ptr().cast(),
+            _ => tensor.as_view().data_ptr().cast_mut().cast(),
+        };
+        // SAFETY: the memory is dense, row-major and outlives the call; ONNX Runtime does not write to inputs.
+        let made = unsafe {
+            let create = self.api.create_tensor();
+            self.api.made(|made| create(self.memory, data, bytes, dims.as_ptr(), dims.len(), code, made))
+        }?;
+        self.owned(made)
+    }
+
+    fn owned(&self, value: *mut Opaque) -> Result<Value> {
+        let value = NonNull::new(value).ok_or_else(|| Error::internal("ONNX Runtime gave no tensor"))?;
+        Ok(Value { api: self.api, value })
+    }
+
+    /// A tensor of ours over the memory of one of ONNX Runtime's.
+    fn taken(&self, value: Value) -> Result<Tensor> {
+        let (api, raw) = (self.api, value.value.as_ptr());
+        // SAFETY: the tensor is alive, what is asked for is a local, and the description is let go of.
+        unsafe {
+            let info = api.made(|made| (api.tensor_info())(raw, made))?;
+            let facts = api.facts(info);
+            (api.release_tensor_info())(info);
+            let (dtype, dims) = facts?;
+            let shape: Vec<usize> = dims.into_iter().map(|dim| dim as usize).collect();
+            if shape.contains(&0) {
+                return Tensor::zeros(dtype, &shape);
+            }
+            let data = api.made(|made| (api.tensor_data())(raw, made))?;
+            let strides = row_major_strides(&shape);
+            Ok(Tensor::from_foreign(Arc::new(value), data.cast_const().cast(), dtype, &shape, &strides))
+        }
+    }
+}
+
+impl Model for OnnxModel {
+    fn inputs(&self) -> &[Argument] {
+        &self.inputs
+    }
+
+    fn outputs(&self) -> &[Argument] {
+        &self.outputs
+    }
+
+    fn is_batched(&self) -> bool {
+        self.is_batched
+    }
+
+    fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let inputs: Vec<Tensor> = inputs.iter().map(Tensor::to_contiguous).collect::<Result<_>>()?;
+        let lent: Vec<Value> = inputs.iter().map(|input| self.lent(input)).collect::<Result<_>>()?;
+        let values: Vec<*const Opaque> = lent.iter().map(|value| value.value.as_ptr().cast_const()).collect();
+        let names = |which: usize| self.names[which].iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
+        let (given, wanted) = (names(0), names(1));
+        let mut outputs = vec![null_mut(); wanted.len()];
+        // SAFETY: the session lives, the lists are as long as is said, and the inputs outlive the call.
+        let outcome = unsafe {
+            let (session, count) = (self.session, values.len());
+            let (given, wanted) = (given.as_ptr(), (wanted.as_ptr(), wanted.len()));
+            let run = self.api.run();
+            let outcome =
+                run(session, null(), given, values.as_ptr(), count, wanted.0, wanted.1, outputs.as_mut_ptr());
+            self.api.check(outcome)
+        };
+        outcome?;
+        let outputs: Vec<Value> =
+            outputs.into_iter().map(|output| self.owned(output)).collect::<Result<_>>()?;
+        outputs.into_iter().map(|output| self.taken(output)).collect()
+    }
+}
+
+/// Opens ONNX Runtime, for as long as the process lives.
+fn open_runtime(path: &Path) -> Loaded<Api> {
+    // SAFETY: whoever starts the server trusts the file.
+    let opened = unsafe { SharedObject::open(Some(path), RTLD_NOW | RTLD_LOCAL) };
+    let library = std::mem::ManuallyDrop::new(opened?);
+    // SAFETY: the symbol has this type in every release.
+    let base = unsafe { library.get::<unsafe extern "C" fn() -> *const Base>(b"OrtGetApiBase") };
+    let base = base.with_context(|| format!("{} is not ONNX Runtime", path.display()))?;
+    // SAFETY: it takes nothing, and gives a structure that is never freed.
+    unsafe {
+        let base = base();
+        let functions = ((*base).get_api)(VERSION);
+        let version = CStr::from_ptr(((*base).version)()).to_string_lossy();
+        ensure!(!functions.is_null(), "ONNX Runtime is needed from 1.{VERSION} on, this is {version}");
+        Ok(Api(functions))
+    }
+}
+
+/// Functions that tell how many inputs or outputs a session has, of what type, and their names.
+type Getters = (
+    unsafe extern "C" fn(*const Opaque, *mut usize) -> Outcome,
+    unsafe extern "C" fn(*const Opaque, usize, *mut *mut Opaque) -> Outcome,
+    unsafe extern "C" fn(*const Opaque, usize, *mut Opaque, *mut *mut c_char) -> Outcome,
+);
+
+/// The inputs or outputs of a session.
+fn arguments(api: Api, session: *const Opaque, (count, type_of, name_of): Getters) -> Loaded<Vec<Argument>> {
+    let mut found = Vec::new();
+    // SAFETY: the session lives, what is asked for is a local, and what comes back is let go of.
+    unsafe {
+        let allocator = api.made(|made| (api.default_allocator())(made))?;
+        let mut number = 0;
+        api.check(count(session, &mut number))?;
+        for index in 0..number {
+            let raw = api.made(|made| name_of(session, index, allocator, made))?;
+            let name = CStr::from_ptr(raw).to_string_lossy().into_owned();
+            api.check((api.free())(allocator, raw.cast()))?;
+            let type_info = api.made(|made| type_of(session, index, made))?;
+            let mut info = null();
+            let facts =
+                api.check((api.tensor_info_of_type())(type_info, &mut info)).and_then(|()| {
+                    match info.is_null() {
+                        true => Err(Error::unimplemented("is not a tensor")),
+                        false => api.facts(info),
+                    }
+                });
+            (api.release_type_info())(type_info);
+            let (dtype, dims) = facts.with_context(|| format!("`{name}`"))?;
+            let dims = dims.iter().map(|dim| usize::try_from(*dim).map_or("?".into(), |dim| dim.to_string()));
+            let shape = Shape::parse(&format!("[{}]", dims.collect::<Vec<_>>().join(",")))?;
+            found.push(Argument { name, dtype, shape });
+        }
+    }
+    Ok(found)
+}

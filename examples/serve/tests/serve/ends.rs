@@ -1,0 +1,79 @@
+//! SIGTERM: what is under way is answered.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::client::Server;
+use crate::{distances, slow, slow_input};
+
+#[test]
+fn what_is_computed_is_answered_before_it_ends() {
+    let mut server = Server::start(&slow(), &["--linger", "0"]);
+    let input = slow_input(&server, Duration::from_millis(700));
+    let mut idle = server.connect();
+    assert_eq!(idle.request("GET", "/health", &[], b"").unwrap().status, 200);
+    thread::scope(|scope| {
+        let last = scope.spawn(|| server.run(&input));
+        while server.metric("serve_active_requests") < 1.0 {}
+        server.terminate();
+        let answer = last.join().unwrap();
+        assert_eq!(answer.status, 200);
+        assert!(answer.head.contains("connection: close"), "{}", answer.head);
+    });
+    assert!(idle.answer().is_none());
+    assert_eq!(server.wait().code(), Some(0));
+    assert!(std::net::TcpStream::connect(server.address).is_err());
+}
+
+#[test]
+fn nothing_is_lost_under_load() {
+    let mut server = Server::start(&distances("[?,3]"), &["--linger", "0.5"]);
+    let body = json!({"inputs": {"x": [[1, 2, 3]]}}).to_string();
+    let (sent, answered) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                loop {
+                    sent.fetch_add(1, Ordering::Relaxed);
+                    let answer = client.request("POST", "/run", &[], body.as_bytes());
+                    let answer = answer.expect("each request is answered");
+                    assert_eq!(answer.status, 200);
+                    answered.fetch_add(1, Ordering::Relaxed);
+                    if answer.head.contains("connection: close") {
+                        return;
+                    }
+                }
+            });
+        }
+        let begun = Instant::now();
+        while answered.load(Ordering::Relaxed) < 1000 {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            thread::sleep(Duration::from_millis(5));
+        }
+        server.terminate();
+        // Who asks is told to go elsewhere, and is still answered.
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(server.request("GET", "/health", &[], b"").status, 503);
+        assert_eq!(server.run(&json!([[1, 2, 3]])).status, 200);
+    });
+    assert_eq!(sent.into_inner(), answered.into_inner());
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn it_ends_in_time_whatever_is_left() {
+    let mut server =
+        Server::start(&distances("[?,3]"), &["--linger", "0", "--grace", "0.3", "--read-time", "30"]);
+    let mut stuck = server.connect();
+    stuck.send(b"POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: 100\r\n\r\n{");
+    while server.metric("serve_active_requests") < 1.0 {}
+    let begun = Instant::now();
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(1));
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    assert!(stuck.answer().is_none());
+}

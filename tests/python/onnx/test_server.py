@@ -1,0 +1,143 @@
+"""The server of `examples/serve` with a model of ONNX: it answers what ONNX Runtime gives in Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+import torch
+from conftest import library_path
+from models import session
+from test_export import DISTANCES, OPS, REDUCTIONS, Model, exported
+
+SERVER = Path(os.environ.get("OPSMITH_SERVER", Path(__file__).parents[3] / "target" / "debug" / "serve"))
+RUNTIME = next((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"))
+FILES = ("distances", "opsmith_ops", "zero_out")
+
+
+class Server:
+    """A server of its own process."""
+
+    def __init__(self, model: Path, *options: str) -> None:
+        assert SERVER.exists(), f"{SERVER} is missing: cargo build --package serve"
+        libraries = [option for name in FILES for option in ("--library", str(library_path(name)))]
+        command = [str(SERVER), str(model), "--runtime", str(RUNTIME), "--listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen([*command, *libraries, *options], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().split()[-1]
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(self.address + path) as answer:
+            return json.loads(answer.read())
+
+    def run(self, **inputs: Any) -> tuple[int, Any]:
+        """The status and the answer."""
+        body = json.dumps({"inputs": {name: np.asarray(value).tolist() for name, value in inputs.items()}})
+        headers = {"Content-Type": "application/json"}
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(self.address + "/run", body.encode(), headers)
+            ) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model of `test_export` with three ops, each of another library; its first output mixes rows."""
+    torch.manual_seed(0)
+    dims = {"x": {0: torch.export.Dim("n", min=1)}}
+    path = tmp_path_factory.mktemp("model") / "model.onnx"
+    made = exported(Model().eval(), torch.randn(5, 3), dims=dims, libraries=(DISTANCES, REDUCTIONS, OPS))
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(model: Path) -> Iterator[Server]:
+    one = Server(model, "--linger", "0")
+    yield one
+    assert one.end() == 0
+
+
+def test_it_answers_what_the_runtime_gives(server: Server, model: Path) -> None:
+    told = server.get("/model")
+    assert [given["dtype"] for given in told["inputs"] + told["outputs"]] == ["float32", "float32"]
+    assert (told["inputs"][0]["shape"], told["batched"]) == ([None, 3], False)
+    (name,) = (given["name"] for given in told["outputs"])
+    here = session(onnx.load(model), *FILES)
+    for rows in (1, 4, 33):
+        x = torch.randn(rows, 3).numpy()
+        status, answer = server.run(x=x)
+        assert status == 200
+        (expected,) = here.run(None, {"x": x})
+        np.testing.assert_array_equal(np.array(answer["outputs"][name], "float32"), expected)
+
+
+def test_what_does_not_fit_is_refused(server: Server) -> None:
+    status, answer = server.run(x=np.zeros((2, 4)))
+    assert status == 400 and "x" in answer["error"]["message"]
+    assert server.run(x=np.zeros((2, 2, 2)))[0] == 400
+    assert server.run(z=np.zeros((2, 3)))[0] == 400
+    assert server.get("/health") == {"status": "ok"}
+
+
+class Rows(torch.nn.Module):
+    """Each row by itself."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.distances.pairwise_manhattan_distance(x, torch.ones(4, 3)) * 2
+
+
+def test_rows_that_are_said_to_be_free_are_computed_as_one(tmp_path: Path) -> None:
+    dims = {"x": {0: torch.export.Dim("n", min=1)}}
+    made = exported(Rows().eval(), torch.randn(5, 3), dims=dims, libraries=(DISTANCES,))
+    path = tmp_path / "rows.onnx"
+    path.write_bytes(made.SerializeToString())
+    server = Server(path, "--free-rows", "--linger", "0")
+    assert server.get("/model")["batched"] is True
+    xs = [
+        np.random.default_rng(seed).standard_normal((seed % 3 + 1, 3)).astype("float32") for seed in range(64)
+    ]
+    with ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(lambda x: server.run(x=x), xs))
+    for x, (status, answer) in zip(xs, answers, strict=True):
+        assert status == 200
+        (y,) = answer["outputs"].values()
+        np.testing.assert_array_equal(np.array(y, "float32"), Rows()(torch.from_numpy(x)).numpy())
+    assert server.end() == 0
+
+
+def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.onnx"
+    cut.write_bytes(model.read_bytes()[:-50])
+    plain = [str(SERVER), str(model), "--runtime"]
+    commands = {
+        "is not ONNX Runtime": [*plain, str(library_path("distances"))],
+        "libnone.so": [*plain, "/libnone.so"],
+        "distances": [*plain, str(RUNTIME)],
+        "has no output `y`": [*plain, str(RUNTIME), "--output", "y"],
+        "cut.onnx": [str(SERVER), str(cut), "--runtime", str(RUNTIME)],
+    }
+    for text, command in commands.items():
+        libraries = [option for name in FILES for option in ("--library", str(library_path(name)))]
+        given = libraries if text in ("has no output `y`", "cut.onnx") else []
+        done = subprocess.run([*command, *given], capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 1 and text in done.stderr, (text, done.stderr)
