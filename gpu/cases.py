@@ -234,7 +234,10 @@ def moved() -> dict[str, list[Case]]:
             *over((3, 4), framework((1, 2), (0, 3))),
             *over((2, 3, 65), framework((0, 0), (1, 0), (5, 7), dtype="int32")),
         ],
-        "Slice": [*over((5, 6), framework(1, 2), framework(3, 4)), *over((4, 3, 65), framework(0, 1, 7), framework(4, 1, 40))],
+        "Slice": [
+            *over((5, 6), framework(1, 2), framework(3, 4)),
+            *over((4, 3, 65), framework(0, 1, 7), framework(4, 1, 40)),
+        ],
         "Reshape": [*over((6, 4), framework(3, 8)), *over((4, 3, 6), framework(-1, 2))],
         "Transpose": [*over((33, 65), perm=[1, 0]), *over((4, 5, 6), perm=[2, 0, 1])],
         "Concat": lists(((2, 3), (2, 65), (2, 0)), axis=1),
@@ -246,7 +249,10 @@ def moved() -> dict[str, list[Case]]:
             Case("columns", (Input((3, 65)), framework(3, 1), Input((3, 1)))),
             Case("all", (Input((33, 5)), framework(1), Input((1,)))),
         ],
-        "Fill": [Case("a number", (framework(3, 65), Input(()))), Case("empty", (framework(0, 3), Input((1, 1))))],
+        "Fill": [
+            Case("a number", (framework(3, 65), Input(()))),
+            Case("empty", (framework(0, 3), Input((1, 1)))),
+        ],
         "FillGradGrad": [Case("a number", (framework(3, 65), Input(())))],
         **{name: [*over((33, 65)), *over(())] for name in ("Identity", "StopGradient", "ZerosLike")},
     }
