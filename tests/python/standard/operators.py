@@ -41,8 +41,8 @@ def cumulative(function: Callable[..., Any], first: Callable[[Any], Any]) -> Cal
 
 
 def lanes(of_none: bool = True) -> Callable[..., Iterator[Case]]:
-    """Tensors, dims and orders. What is infinite of no numbers has no finite differences: of float64 it may be
-    left out."""
+    """Tensors, dims and orders. What is infinite of no numbers has no finite differences: of float64 it may
+    be left out."""
 
     def cases(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
         tries = [
