@@ -240,14 +240,17 @@ def moved() -> dict[str, list[Case]]:
         "Concat": lists(((2, 3), (2, 65), (2, 0)), axis=1),
         "Stack": lists(((33, 5), (33, 5)), axis=-1),
         "Split": [*over((6, 5), axis=0, N=3), *over((4, 3, 8), axis=-1, N=2)],
-        "BroadcastTo": [*over((3, 1), framework(2, 3, 65)), *over((33,), framework(0, 33))],
-        "BroadcastToGradGrad": over((3, 1), framework(3, 65)),
+        "BroadcastTo": [*over((3, 1), host(2, 3, 65)), *over((33,), host(0, 33))],
+        "BroadcastToGradGrad": over((3, 1), host(3, 65)),
         "SumToGrad": [
-            Case("columns", (Input((3, 65)), framework(3, 1), Input((3, 1)))),
-            Case("all", (Input((33, 5)), framework(1), Input((1,)))),
+            Case("columns", (Input((3, 65)), host(3, 1), Input((3, 1)))),
+            Case("all", (Input((33, 5)), host(1), Input((1,)))),
         ],
-        "Fill": [Case("a number", (framework(3, 65), Input(()))), Case("empty", (framework(0, 3), Input((1, 1))))],
-        "FillGradGrad": [Case("a number", (framework(3, 65), Input(())))],
+        "Fill": [
+            Case("a number", (host(3, 65), Input(()))),
+            Case("empty", (host(0, 3), Input((1, 1)))),
+        ],
+        "FillGradGrad": [Case("a number", (host(3, 65), Input(())))],
         **{name: [*over((33, 65)), *over(())] for name in ("Identity", "StopGradient", "ZerosLike")},
     }
 

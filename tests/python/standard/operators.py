@@ -41,10 +41,19 @@ def cumulative(function: Callable[..., Any], first: Callable[[Any], Any]) -> Cal
 
 
 def lanes(of_none: bool = True) -> Callable[..., Iterator[Case]]:
-    """Tensors, dims and orders. What is infinite of no numbers has no finite differences, so of float64 it may be left out."""
+    """Tensors, dims and orders. What is infinite of no numbers has no finite differences: of float64 it may
+    be left out."""
 
     def cases(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
-        tries = [((7,), 0), ((3, 17), -1), ((17, 3), 0), ((2, 5, 3), 1), ((2, 0), 1), ((0, 2), 1), ((40, 1), 0)]
+        tries = [
+            ((7,), 0),
+            ((3, 17), -1),
+            ((17, 3), 0),
+            ((2, 5, 3), 1),
+            ((2, 0), 1),
+            ((0, 2), 1),
+            ((40, 1), 0),
+        ]
         for shape, axis in tries:
             for exclusive in (False, True)[: 1 if dtype == "float64" and not of_none else 2]:
                 for reverse in (False, True):
@@ -63,7 +72,11 @@ def windows(
     """All windows: dims in front, one for each dim that windows go over, and the elements of each."""
     dims = len(size)
     padding = list(padding) or [0] * dims
-    pairs = list(zip(padding[::2], padding[1::2], strict=True)) if len(padding) == 2 * dims else [(p, p) for p in padding]
+    pairs = (
+        list(zip(padding[::2], padding[1::2], strict=True))
+        if len(padding) == 2 * dims
+        else [(p, p) for p in padding]
+    )
     strides, dilations = list(strides) or [1] * dims, list(dilations) or [1] * dims
     x = np.pad(x, [(0, 0)] * (x.ndim - dims) + pairs, constant_values=fill)
     reach = [(s - 1) * d + 1 for s, d in zip(size, dilations, strict=True)]
@@ -96,13 +109,17 @@ def split(padding: list[int], dims: int) -> list[int]:
     return [number for at in range(dims - 1, -1, -1) for number in pairs[2 * at : 2 * at + 2]]
 
 
-def torch_conv(x: Any, filters: Any, strides: Any, padding: Any = (), dilations: Any = (), groups: int = 1) -> Any:
+def torch_conv(
+    x: Any, filters: Any, strides: Any, padding: Any = (), dilations: Any = (), groups: int = 1
+) -> Any:
     """The same of PyTorch's."""
     dims = len(strides)
     x = F.pad(x, split(list(padding) or [0] * dims, dims))
     function = (F.conv1d, F.conv2d, F.conv3d)[dims - 1]
     shape = x.shape
-    y = function(x.reshape(-1, *shape[-dims - 1 :]), filters, None, list(strides), 0, list(dilations) or 1, groups)
+    y = function(
+        x.reshape(-1, *shape[-dims - 1 :]), filters, None, list(strides), 0, list(dilations) or 1, groups
+    )
     return y.reshape(*shape[: -dims - 1], *y.shape[1:])
 
 
@@ -138,7 +155,11 @@ def convolutions(rng: np.random.Generator, dtype: str) -> Iterator[Case]:
         ((1, 2, 5, 6), (3, 2, 2, 3), {"strides": [1, 1]}),
         ((2, 4, 6, 5), (4, 1, 3, 3), {"strides": [2, 1], "padding": [1, 0, 2, 1], "groups": 4}),
         ((2, 3, 4, 4), (5, 3, 1, 1), {"strides": [1, 1]}),
-        ((1, 1, 2, 3, 4, 3), (2, 2, 2, 1, 2), {"strides": [1, 2, 1], "padding": [1, 0, 1], "dilations": [2, 1, 1]}),
+        (
+            (1, 1, 2, 3, 4, 3),
+            (2, 2, 2, 1, 2),
+            {"strides": [1, 2, 1], "padding": [1, 0, 1], "dilations": [2, 1, 1]},
+        ),
         ((2, 3, 20, 20), (8, 3, 3, 3), {"strides": [1, 1], "padding": [1, 1]}),
         ((0, 3, 4, 4), (2, 3, 2, 2), {"strides": [1, 1]}),
     ]
@@ -268,9 +289,30 @@ def _along() -> list[Op]:
             first,
             tolerance=20,
         ),
-        Op("cum_max", cumulative(np.maximum.accumulate, least), lanes(False), REAL, cumulative(most(torch.cummax), least), first),
-        Op("cum_min", cumulative(np.minimum.accumulate, greatest), lanes(False), REAL, cumulative(most(torch.cummin), greatest), first),
-        Op("sort", in_order, ordered, REAL, lambda x, axis, descending: torch.sort(x, axis, descending)[0], first),
+        Op(
+            "cum_max",
+            cumulative(np.maximum.accumulate, least),
+            lanes(False),
+            REAL,
+            cumulative(most(torch.cummax), least),
+            first,
+        ),
+        Op(
+            "cum_min",
+            cumulative(np.minimum.accumulate, greatest),
+            lanes(False),
+            REAL,
+            cumulative(most(torch.cummin), greatest),
+            first,
+        ),
+        Op(
+            "sort",
+            in_order,
+            ordered,
+            REAL,
+            lambda x, axis, descending: torch.sort(x, axis, descending)[0],
+            first,
+        ),
         Op("unique", unique, repeated, (*REAL, "bool")),
     ]
 

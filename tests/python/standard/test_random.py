@@ -66,12 +66,16 @@ def test_numbers_are_functions_of_bits(ops: opsmith.Library, dtype: str, seed: i
             unit = (words[:size] >> np.uint32(8)) / 2.0**24
             middle = (words[:size] + 0.5) / 2.0**32
         found = ops.random_uniform([size], seed, offset, low=-1.0, high=2.0, dtype=dtype)
-        expected = np.minimum((3 * unit - 1).astype(dtype), np.nextafter(np.array(2, dtype), np.array(0, dtype)))
+        expected = np.minimum(
+            (3 * unit - 1).astype(dtype), np.nextafter(np.array(2, dtype), np.array(0, dtype))
+        )
         np.testing.assert_array_equal(found, expected)
         found = ops.random_normal([size], seed, offset, mean=0.5, stddev=2.0, dtype=dtype)
         assert found.dtype == dtype
         tolerance = {"float16": 1e-3, "float32": 2e-7, "float64": 1e-14}[dtype]
-        np.testing.assert_allclose(found, 0.5 + 2 * scipy.special.ndtri(middle), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(
+            found, 0.5 + 2 * scipy.special.ndtri(middle), rtol=tolerance, atol=tolerance
+        )
     count("functions of the generator's bits", 2 * len(SIZES))
 
 
@@ -95,7 +99,11 @@ def test_numbers_are_the_same_everywhere(ops: opsmith.Library) -> None:
     def of(wrap: Any) -> list[Any]:
         shape, seed, offset = wrap([300, 1001]), wrap(5), wrap(6)
         x = wrap(np.ones((300, 1001), "float32"))
-        return [ops.random_uniform(shape, seed, offset), ops.random_normal(shape, seed, offset), ops.dropout(x, seed, offset)]
+        return [
+            ops.random_uniform(shape, seed, offset),
+            ops.random_normal(shape, seed, offset),
+            ops.dropout(x, seed, offset),
+        ]
 
     expected = of(np.asarray)
     threads = torch.get_num_threads()

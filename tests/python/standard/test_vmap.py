@@ -58,7 +58,9 @@ def test_batches_are_loops(ops: opsmith.Library, op: Op) -> None:
         for f in (function, slope):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-                warnings.filterwarnings("ignore", "(Reshape|BroadcastTo|SumTo|Slice|Pad|Einsum|Conv)", RuntimeWarning)
+                warnings.filterwarnings(
+                    "ignore", "(Reshape|BroadcastTo|SumTo|Slice|Pad|Einsum|Conv)", RuntimeWarning
+                )
                 ours = torch.vmap(f, tuple(dims))(*tensors)
             torch.testing.assert_close(
                 ours, loop(f, tensors, tuple(dims)), rtol=1e-10, atol=1e-10, msg=lambda m, t=told: f"{t}: {m}"
