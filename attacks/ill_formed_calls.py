@@ -32,6 +32,8 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# What JAX takes out of a traceback costs as much as the call.
+os.environ.setdefault("JAX_TRACEBACK_FILTERING", "off")
 
 import numpy as np
 import opsmith
@@ -228,25 +230,26 @@ def jax_array(rng: random.Random, shape: tuple[int, ...], rare: bool) -> Any:
     import jax.numpy as jnp
 
     names = ["float32", "float16", "bfloat16", "int32", "uint8", "bool", "complex64"]
-    array = jnp.asarray(np.arange(int(np.prod(shape))).reshape(shape) % 5, dtype=rng.choice(names))
+    # NumPy makes it: what JAX makes of an array is compiled.
+    numbers = (np.arange(int(np.prod(shape))).reshape(shape) % 5).astype(jnp.dtype(rng.choice(names)))
     if not rare:
-        return array
+        return jax.device_put(numbers)
 
     def deleted() -> Any:
-        copy = jnp.array(array)
-        copy.delete()
-        return copy
+        array = jax.device_put(numbers)
+        array.delete()
+        return array
 
     makers: list[Callable[[], Any]] = [
         deleted,
         lambda: jax.random.key(1),
         lambda: jax.ShapeDtypeStruct(shape, "float32"),
-        lambda: array.T,
-        lambda: array.astype("int4"),
-        lambda: array.astype("float8_e4m3fn"),
+        lambda: jax.device_put(numbers.T),
+        lambda: jax.device_put(numbers.astype(jnp.int4)),
+        lambda: jax.device_put(numbers.astype(jnp.float8_e4m3fn)),
         # With 2^30 columns XLA's compiler runs out of memory by itself, and ends the process.
         lambda: jnp.zeros((0, 1 << 20)),
-        lambda: np.asarray(array),
+        lambda: numbers,
     ]
     return rng.choice(makers)()
 

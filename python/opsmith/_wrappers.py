@@ -61,10 +61,17 @@ def default_source(attr: Attr) -> str:
     if attr.type == "tensor" or (attr.type == "shape" and attr.is_list):
         return "None"
     if isinstance(value, list):
-        return repr(tuple(value)) if all(map(_is_literal, value)) else "None"
-    if attr.type == "float" and not attr.is_list:
-        return repr(float(value)) if math.isfinite(float(value)) else f"float({str(value)!r})"
-    return repr(value)
+        if not all(map(_is_literal, value)):
+            return "None"
+        if attr.type == "float":
+            return f"({''.join(f'{_float_source(number)}, ' for number in value)})"
+        return repr(tuple(value))
+    return _float_source(value) if attr.type == "float" else repr(value)
+
+
+def _float_source(number: Any) -> str:
+    """A number of a definition, where one that is not finite is a text, as Python writes it."""
+    return repr(float(number)) if math.isfinite(float(number)) else f"float({str(number)!r})"
 
 
 def _is_literal(value: object) -> bool:

@@ -64,6 +64,8 @@ impl Venv {
         let mut command = Command::new(self.folder.join("bin").join(name));
         command.current_dir(&workspace.root).env("VIRTUAL_ENV", &self.folder);
         command.env_remove("PYTHONHOME").env_remove("PYTHONPATH").env("PYTHONUNBUFFERED", "1");
+        // Nothing is compiled when it is installed: each process would compile a framework again.
+        command.env_remove("PYTHONDONTWRITEBYTECODE");
         command
     }
 

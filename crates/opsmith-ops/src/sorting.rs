@@ -323,6 +323,18 @@ mod tests {
     }
 
     #[test]
+    fn lanes_without_numbers_take_no_time() -> Result<()> {
+        let x = Array2::<f32>::zeros((0, 1 << 40));
+        let sorted = testing::call::<ArgSort>().input(&x).attr("axis", -2).run()?;
+        assert_eq!(sorted.array::<i64, Ix2>("y")?.shape(), [0, 1 << 40]);
+        let sorted = testing::call::<Sort>().input(&x).attr("axis", 0).run()?;
+        assert_eq!(sorted.array::<f32, Ix2>("values")?.shape(), [0, 1 << 40]);
+        let sums = testing::call::<crate::CumSum>().input(&x).attr("axis", 0).run()?;
+        assert_eq!(sums.array::<f32, Ix2>("y")?.shape(), [0, 1 << 40]);
+        Ok(())
+    }
+
+    #[test]
     fn nan_is_the_largest_and_equal_numbers_stay_in_order() -> Result<()> {
         let x = array![[2.0, f64::NAN, -0.0, 0.0, -1.0]];
         let sorted = |descending: bool| {

@@ -17,6 +17,8 @@ HEAD = """
 import os, random, signal, sys, threading, time
 import numpy as np
 import opsmith
+# A program in the background may have been told to ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 library = opsmith.load(sys.argv[1] + "/libdistances.so")
 rows = np.random.default_rng(0).normal(size=(1500, 300))
 graph = opsmith.Graph()

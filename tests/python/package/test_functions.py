@@ -248,3 +248,14 @@ def test_standard_operators_tell_which_keyword_is_meant(function: str, keyword: 
         op(*arguments, **{keyword: 0})
     assert str(raised.value) == f"{function}() got an unexpected keyword argument {keyword!r}; {hint}"
     assert not any(p.kind == p.VAR_KEYWORD for p in inspect.signature(op).parameters.values())
+
+
+def test_defaults_that_are_not_finite_are_numbers_in_lists_too() -> None:
+    def source(default: object, *, is_list: bool) -> str:
+        return _wrappers.default_source(
+            Attr("x", "float", is_list, None, None, None, None, False, True, default, "")
+        )
+
+    assert source("-inf", is_list=False) == "float('-inf')"
+    assert eval(source(["inf", 1, -0.5], is_list=True)) == (float("inf"), 1.0, -0.5)
+    assert source([], is_list=True) == "()" and source([2], is_list=True) == "(2.0, )"

@@ -33,6 +33,8 @@ class Term:
     rust: str
     axes: frozenset[str]
     value: Callable[[Arrays, dict[str, Any]], Any]
+    gone: frozenset[str] = frozenset()
+    """Along which axes a part of it has been folded."""
 
 
 @dataclass
@@ -190,16 +192,17 @@ class Generator:
         return Term(name, frozenset(self.inputs[name]), lambda _, given: given[name])
 
     def fold(self, term: Term) -> Term:
-        """Over one of the axes that it lies on, seldom over another one."""
-        axes = sorted(term.axes) if term.axes and self.random.random() < 0.95 else self.axes
-        return self.fold_over(term, self.random.choice(axes))
+        """Over one of the axes that it lies on, seldom over another, never again over one that is gone."""
+        others = [axis for axis in self.axes if axis in term.axes or axis not in term.gone]
+        axes = sorted(term.axes) if term.axes and self.random.random() < 0.95 else others
+        return self.fold_over(term, self.random.choice(axes)) if axes else term
 
     def fold_over(self, term: Term, axis: str) -> Term:
         name = self.random.choice(["sum", "sum", "mean", "amax", "amin", "log_sum_exp"])
-        rust, left = f"{term.rust}.{name}({axis})", term.axes - {axis}
+        rust, left, gone = f"{term.rust}.{name}({axis})", term.axes - {axis}, term.gone | {axis}
         if name == "log_sum_exp":
-            return Term(rust, left, lambda a, given: a.log_sum_exp(term.value(a, given), axis))
-        return Term(rust, left, lambda a, given: a.fold(name, term.value(a, given), axis))
+            return Term(rust, left, lambda a, given: a.log_sum_exp(term.value(a, given), axis), gone)
+        return Term(rust, left, lambda a, given: a.fold(name, term.value(a, given), axis), gone)
 
     def term(self, depth: int) -> Term:
         """A formula of some depth."""
@@ -208,11 +211,13 @@ class Generator:
         kind = self.random.random()
         if kind < 0.2:
             name, x = self.random.choice(list(UNARY)), self.term(depth - 1)
-            return Term(f"{x.rust}.{name}()", x.axes, lambda a, given: UNARY[name](a, x.value(a, given)))
+            return Term(
+                f"{x.rust}.{name}()", x.axes, lambda a, given: UNARY[name](a, x.value(a, given)), x.gone
+            )
         if kind < 0.5:
             return self.fold(self.term(depth - 1))
         x, y = self.term(depth - 1), self.term(depth - 1)
-        axes = x.axes | y.axes
+        axes, gone = x.axes | y.axes, x.gone | y.gone
         if kind < 0.6:
             return Term(
                 f"S::select({x.rust}.lt({y.rust}), {x.rust}, {y.rust} * 0.5)",
@@ -220,18 +225,21 @@ class Generator:
                 lambda a, given: a.xp.where(
                     x.value(a, given) < y.value(a, given), x.value(a, given), y.value(a, given) * 0.5
                 ),
+                gone,
             )
         if kind < 0.68:
             return Term(
                 f"({x.rust} / ({y.rust} * {y.rust} + 1.0))",
                 axes,
                 lambda a, given: x.value(a, given) / (y.value(a, given) * y.value(a, given) + 1.0),
+                gone,
             )
         sign = self.random.choice("+-*")
         return Term(
             f"({x.rust} {sign} {y.rust})",
             axes,
             lambda a, given: binary(sign, x.value(a, given), y.value(a, given)),
+            gone,
         )
 
     def output(self) -> tuple[str, Term]:

@@ -163,19 +163,19 @@ pub(crate) fn across(line: &mut Line, op: Fold, of: &[Value], vectors: Vectors) 
 
 /// The same of one vector, or as many as have a half or a quarter each.
 fn across_together(line: &mut Line, op: Fold, of: &[Value], vectors: Vectors) -> Vec<Value> {
-    // Of two vectors what is folded, and with what; of one alone the second.
+    // What is taken of two vectors as the one operand and the other; of a vector alone, the other.
     let orders: &[_] =
         if vectors.wide { &[(0x44, 0xee, 0x4e), (0x88, 0xdd, 0xb1)] } else { &[(0x20, 0x31, 0x01)] };
     let mut level = of.to_vec();
     for (first, second, swapped) in orders {
-        let mut folded = |a: Value, b: Value| {
-            let (one, other) = match a == b {
-                true => (a, line.push(Op::Quarters(a, a, *swapped))),
-                false => (line.push(Op::Quarters(a, b, *first)), line.push(Op::Quarters(a, b, *second))),
+        let mut folded = |pair: &[Value]| {
+            let (one, other) = match *pair {
+                [a, b] => (line.push(Op::Quarters(a, b, *first)), line.push(Op::Quarters(a, b, *second))),
+                _ => (pair[0], line.push(Op::Quarters(pair[0], pair[0], *swapped))),
             };
             fold(line, (op, Rounded::Alone), one, other)
         };
-        level = level.chunks(2).map(|pair| folded(pair[0], pair[pair.len() - 1])).collect();
+        level = level.chunks(2).map(&mut folded).collect();
     }
     let mut folded = level[0];
     let numbers: &[u8] = if vectors.double { &[0b0101_0101] } else { &[0b0100_1110, 0b1011_0001] };
@@ -183,7 +183,7 @@ fn across_together(line: &mut Line, op: Fold, of: &[Value], vectors: Vectors) ->
         let other = line.push(Op::Permuted(folded, *order));
         folded = fold(line, (op, Rounded::Alone), folded, other);
     }
-    // Of 0 and −0 the largest is the first, which is another one in each place.
+    // Of 0 and −0 the largest is the first, which is another one in each place: that of the first place is taken everywhere.
     let has_order = matches!(op, Fold::Max | Fold::Min);
     if has_order {
         folded = line.push(Op::Permuted(folded, 0));

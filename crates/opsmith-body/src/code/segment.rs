@@ -55,7 +55,7 @@ impl Writer<'_> {
         segment.reads.resize(self.registers.len(), 0);
         count_reads(steps, &mut segment.reads);
         let all = self.tile(at);
-        // What is folded across vectors is so for all positions together.
+        // What is folded across vectors is folded for all positions at once.
         for run in steps.split_inclusive(|step| matches!(step, Step::Across { .. })) {
             let (last, before) = run.split_last()?;
             let (before, across) = match last {

@@ -58,7 +58,7 @@ impl<'a> Straight<'a> {
             && self.is_near(steps, axis)
     }
 
-    /// Whether a turn of a loop computes several positions: those of loops with others in them that are not written out.
+    /// Whether a turn of a loop computes several positions: of one with others in it that are not all written out.
     pub(super) fn is_inner(&self, axis: Axis, steps: &[Step]) -> bool {
         self.wanted.tile.inner.is_some_and(|(own, _)| own == axis)
             && steps.iter().any(|step| matches!(step, Step::Loop { .. }))

@@ -71,6 +71,7 @@ impl Time<'_> {
                 let own = self.varies[*register];
                 let together: usize =
                     self.counts().filter(|(axis, _)| own.has(*axis)).map(|(_, count)| count).product();
+                // A move and an addition for each halving, of extremes a look for NaN too; of several vectors at once about half.
                 let pairs = self.vectors.width().ilog2() as f64;
                 let fold = if matches!(op, Fold::Max | Fold::Min) { 4.0 } else { 2.0 };
                 self.share(own) * pairs * fold * if together > 1 { 0.5 } else { 1.0 }
