@@ -115,7 +115,8 @@ fn by_planes<T: Element, Z: Element>(
         return Ok(());
     }
     let (from, to) = (matrix([planes.count, read], from)?, matrix_mut([planes.count, written], to)?);
-    let cost = 1 + windows::window(&planes.along) * windows::count(&planes.along) / written;
+    let all = windows::window(&planes.along).saturating_mul(windows::count(&planes.along));
+    let cost = (all / written).saturating_add(1);
     by_lanes(cx, to, Axis(1), cost, |part, mut to| {
         let from = part.of(&from);
         let mut rows = from.outer_iter().zip(to.outer_iter_mut());
@@ -445,6 +446,11 @@ mod tests {
         let y = call.run()?.array::<i32, Ix5>("y")?;
         assert_eq!(y.iter().filter(|&&y| y == 5).count(), 1);
         assert_eq!(y.iter().filter(|&&y| y == i32::MIN).count(), 7);
+        // More elements of windows than can be counted.
+        let call = testing::call::<MaxPool>().input(&x).attr("ksize", vec![MOST; 3]);
+        let call = call.attr("padding", vec![MOST; 3]).attr("strides", vec![MOST / 2; 3]);
+        let y = call.run()?.array::<i32, Ix5>("y")?;
+        assert_eq!((y.len(), y.iter().filter(|&&y| y == 5).count()), (27, 8));
         Ok(())
     }
 
