@@ -6,7 +6,7 @@ use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
-use crate::along::{self, by_lanes, float, of_real_numbers};
+use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
 use crate::folds::{Extreme, Greatest};
 use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
@@ -130,7 +130,7 @@ fn each<T: Copy, A>(
     block: std::ops::Range<usize>,
     (x, found): (&[T], &mut [A]),
     mut act: impl FnMut(&mut A, usize, T),
-) {
+) -> Result<()> {
     let stride = along[2].stride;
     each_tap(along, |taps| {
         runs(along, taps, block.clone(), |to, from, count| {
@@ -144,7 +144,7 @@ fn each<T: Copy, A>(
                 x.for_each(|(i, (found, &x))| act(found, from + i * stride, x));
             }
         });
-    });
+    })
 }
 
 struct Largest(Pool);
@@ -167,7 +167,7 @@ impl OpKernel for Largest {
         }
         dispatch!(tensor.dtype(), AnyFloat, |T| {
             let arrays = (tensor.as_slice::<T>()?, output.as_slice_mut::<T>()?);
-            largest(&cx, &planes, arrays, float(Greatest::OF_NO_FLOATS))
+            largest(&cx, &planes, arrays, T::near(Greatest::OF_NO_FLOATS))
         })
     }
 }
@@ -184,7 +184,7 @@ fn largest<T: RealNumber>(
         for block in blocks(along) {
             each(along, block.clone(), (x, &mut y[block]), |found, _, x| {
                 *found = if Greatest::takes(x, *found) { x } else { *found };
-            });
+            })?;
         }
         Ok(())
     })
@@ -236,7 +236,7 @@ fn find_largest<T: AnyFloat>(along: &[Along; 3], x: &[T], positions: &mut [i64])
             if *found < 0 || Greatest::takes(x, *largest) {
                 (*found, *largest) = (at as i64, x);
             }
-        });
+        })?;
         positions[block].iter_mut().zip(best).for_each(|(to, (found, _))| *to = *found);
     }
     Ok(())
@@ -301,20 +301,34 @@ struct Means {
     count_padding: bool,
 }
 
-impl Means {
-    /// What each window's sum is divided by.
-    fn divisors(&self, along: &[Along; 3]) -> Result<Vec<f64>> {
-        let count = windows::count(along);
-        if self.count_padding {
-            return memory::filled(windows::window(along) as f64, count, "the divisors of windows");
+/// What each window's sum is divided by.
+enum Divisors {
+    One(f64),
+    Each(Vec<f64>),
+}
+
+impl Divisors {
+    fn of(&self, window: usize) -> f64 {
+        match self {
+            Divisors::One(divisor) => *divisor,
+            Divisors::Each(divisors) => divisors[window],
         }
+    }
+}
+
+impl Means {
+    fn divisors(&self, along: &[Along; 3]) -> Result<Divisors> {
+        if self.count_padding {
+            return Ok(Divisors::One(windows::window(along) as f64));
+        }
+        let count = windows::count(along);
         let mut divisors = memory::filled(0.0, count, "the divisors of windows")?;
         each_tap(along, |taps| {
             runs(along, taps, 0..count, |first, _, count| {
                 divisors[first..first + count].iter_mut().for_each(|divisor| *divisor += 1.0);
             });
-        });
-        Ok(divisors)
+        })?;
+        Ok(Divisors::Each(divisors))
     }
 }
 
@@ -347,8 +361,11 @@ impl Linear for Means {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         let planes = self.pool.planes(tensor.shape())?;
-        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         let mut output = context.allocate_output(0, &planes.shape)?;
+        if output.num_elements() == 0 {
+            return Ok(());
+        }
+        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         dispatch!(tensor.dtype(), AnyFloat, |T| {
             let arrays = (tensor.as_slice::<T>()?, output.as_slice_mut::<T>()?);
             let lengths = (windows::plane(along), windows::count(along));
@@ -357,9 +374,9 @@ impl Linear for Means {
                 for block in blocks(along) {
                     let sums = &mut sums[..block.len()];
                     sums.fill(0.0);
-                    each(along, block.clone(), (x, &mut *sums), |sum, _, x: T| *sum += wide(x));
-                    let means = sums.iter().zip(&divisors[block.clone()]).map(|(sum, divisor)| sum / divisor);
-                    y[block].iter_mut().zip(means).for_each(|(y, mean)| *y = float(mean));
+                    each(along, block.clone(), (x, &mut *sums), |sum, _, x: T| *sum += wide(x))?;
+                    let means = sums.iter().zip(block.clone()).map(|(sum, window)| sum / divisors.of(window));
+                    y[block].iter_mut().zip(means).for_each(|(y, mean)| *y = T::near(mean));
                 }
                 Ok(())
             })
@@ -369,24 +386,27 @@ impl Linear for Means {
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
         let planes = self.pool.planes(shape)?;
-        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         let gradient = last_input(context, &planes.shape)?;
         let mut output = context.allocate_output(0, shape)?;
+        if output.num_elements() == 0 {
+            return Ok(());
+        }
+        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         dispatch!(gradient.dtype(), AnyFloat, |T| {
             let arrays = (gradient.as_slice::<T>()?, output.as_slice_mut::<T>()?);
             let lengths = (windows::count(along), windows::plane(along));
             by_planes(&context.compute(), &planes, arrays, lengths, |gradient, x| {
                 let mut sums = memory::filled(0f64, x.len(), "the sums of a gradient")?;
-                let shares =
-                    gradient.iter().zip(&divisors).map(|(&gradient, divisor)| wide(gradient) / divisor);
+                let shares = gradient.iter().enumerate();
+                let shares = shares.map(|(window, &gradient)| wide(gradient) / divisors.of(window));
                 let shares = memory::collected(shares, "the shares of a gradient")?;
                 each_tap(along, |taps| {
                     runs(along, taps, 0..shares.len(), |first, to, count| {
                         let to = sums[to..].iter_mut().step_by(along[2].stride);
                         to.zip(&shares[first..first + count]).for_each(|(sum, share)| *sum += share);
                     });
-                });
-                x.iter_mut().zip(&sums).for_each(|(x, &sum)| *x = float(sum));
+                })?;
+                x.iter_mut().zip(&sums).for_each(|(x, &sum)| *x = T::near(sum));
                 Ok(())
             })
         })
@@ -404,6 +424,7 @@ fn wide<T: AnyFloat>(number: T) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use opsmith::dtype::f16;
     use opsmith::ndarray::{Array, Array3};
     use opsmith::{infer_error, infer_ok, testing};
 
@@ -451,6 +472,55 @@ mod tests {
         let call = call.attr("padding", vec![MOST; 3]).attr("strides", vec![MOST / 2; 3]);
         let y = call.run()?.array::<i32, Ix5>("y")?;
         assert_eq!((y.len(), y.iter().filter(|&&y| y == 5).count()), (27, 8));
+        Ok(())
+    }
+
+    #[test]
+    fn means_of_half_are_rounded_once() -> Result<()> {
+        let x = array![2.0, 2f32.powi(-10), 2f32.powi(-24), 0.0].mapv(f16::from_f32);
+        let y = testing::call::<AvgPool>().input(&x).attr("ksize", vec![4]).run()?.array::<f16, Ix1>("y")?;
+        assert_eq!(y, array![f16::from_f32(0.5 + 2f32.powi(-11))]);
+        Ok(())
+    }
+
+    #[test]
+    fn means_of_no_images_take_no_memory() -> Result<()> {
+        let (x, far) = (Array3::<f32>::zeros((0, 1, 1)), vec![MOST / 2; 2]);
+        for count_padding in [true, false] {
+            let call = testing::call::<AvgPool>().input(&x).attr("ksize", vec![1, 1]);
+            let call = call.attr("padding", far.clone()).attr("count_padding", count_padding);
+            assert_eq!(
+                call.run()?.array::<f32, Ix3>("y")?.shape(),
+                [0, 1 + MOST as usize, 1 + MOST as usize]
+            );
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn places_in_windows_are_those_that_some_window_has_in_the_dim() -> Result<()> {
+        for (dim, size, stride, dilation, padding) in [
+            (5, 3, 1, 1, 0),
+            (2, 9, 4, 1, 8),
+            (3, 5, 2, 3, 9),
+            (1, 7, 7, 2, 12),
+            (0, 2, 1, 1, 1),
+            (4, 2, 9, 2, 0),
+        ] {
+            let x = Array::from_elem((1, dim), 1f64);
+            let call = testing::call::<AvgPool>().input(&x).attr("ksize", vec![size]);
+            let call = call.attr("strides", vec![stride]).attr("dilations", vec![dilation]);
+            let y = call.attr("padding", vec![padding]).run()?.array::<f64, Ix2>("y")?;
+            let by_hand = (0..y.len() as i64).map(|window| {
+                let places = (0..size).map(|tap| window * stride + tap * dilation - padding);
+                places.filter(|place| (0..dim as i64).contains(place)).count() as f64 / size as f64
+            });
+            assert_eq!(
+                y.into_iter().collect::<Vec<_>>(),
+                by_hand.collect::<Vec<_>>(),
+                "{dim} {size} {stride}"
+            );
+        }
         Ok(())
     }
 
