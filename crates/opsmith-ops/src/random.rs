@@ -382,6 +382,18 @@ mod tests {
         let rest = drawn(testing::call::<RandomNormal>(), 100, 5, -3 + 100)?;
         assert_eq!(whole.slice(s![200..]), rest);
         assert_ne!(drawn(testing::call::<RandomNormal>(), 300, 6, -3)?, whole);
+        // Elements that are kept or not take one word, four of them a block, in float64 too.
+        let (ones, seed) = (Array1::from_elem(32, 1f64), arr0(5i64));
+        let kept = |offset: i64| {
+            let offset = arr0(offset);
+            let call = testing::call::<Dropout>().input(&ones).input(&seed).input(&offset);
+            let truth =
+                testing::call::<RandomBernoulli>().input(&(&ones * 0.5)).input(&seed).input(&offset).run()?;
+            Ok::<_, Error>((call.run()?.array::<f64, Ix1>("y")?, truth.array::<bool, Ix1>("y")?))
+        };
+        let (first, second) = (kept(0)?, kept(4)?);
+        assert_eq!(first.0.slice(s![16..]), second.0.slice(s![..16]));
+        assert_eq!(first.1.slice(s![16..]), second.1.slice(s![..16]));
         Ok(())
     }
 

@@ -151,8 +151,8 @@ class Output:
 
         value: np.ndarray[Any, Any] | None = self.graph._value(self)
         if value is None:
-            return default_session().run(self, feeds, feed_dict=feed_dict)
-        if feeds or feed_dict:
+            value = default_session().run(self, feeds, feed_dict=feed_dict)
+        elif feeds or feed_dict:
             raise InvalidArgumentError(
                 f"`{self.name}` has its value within `opsmith.grad` already, so nothing can be fed to it"
             )
