@@ -160,8 +160,7 @@ def op_meant(asked: str, given: object, name: str | None) -> tuple[Library, Op]:
         named = "" if name is None else f" and {name!r}"
         raise InvalidArgumentError(
             f"`{asked}` takes a function of a library that `opsmith.load` gave, or a library and the "
-            "name of an "
-            f"op, got {given!r}{named}"
+            f"name of an op, got {given!r}{named}"
         )
     return found
 

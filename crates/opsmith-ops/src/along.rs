@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use opsmith::dtype::sets;
+use opsmith::dtype::{ToHalf, bf16, f16, sets};
 use opsmith::memory;
 use opsmith::ndarray::{ArrayView, ArrayViewMut, Dimension, RemoveAxis};
 use opsmith::prelude::*;
@@ -82,7 +82,7 @@ pub(crate) fn take<T: Element, D: RemoveAxis>(
 
 /// Adds each element of `terms` to that at its position along a dim of `sums`, which begin with zero. They are added up in
 /// float64.
-pub(crate) fn add<T: AnyFloat, D: RemoveAxis>(
+pub(crate) fn add<T: Near, D: RemoveAxis>(
     cx: &Compute<'_>,
     terms: ArrayView<'_, T, D>,
     indices: ArrayView<'_, i64, D>,
@@ -100,15 +100,34 @@ pub(crate) fn add<T: AnyFloat, D: RemoveAxis>(
                     wide[at] += term.to_f64().unwrap_or(f64::NAN);
                 }
             }
-            sums.into_iter().zip(&wide).for_each(|(to, &sum)| *to = float(sum));
+            sums.into_iter().zip(&wide).for_each(|(to, &sum)| *to = T::near(sum));
         }
         Ok(())
     })
 }
 
-/// The nearest number of a dtype.
-pub(crate) fn float<T: AnyFloat>(wide: f64) -> T {
-    T::from(wide).unwrap_or_else(T::nan)
+/// A float that numbers in double precision become. By way of float32 those of 16 bits would be rounded twice.
+pub(crate) trait Near: AnyFloat {
+    /// The nearest number.
+    fn near(wide: f64) -> Self;
+}
+
+macro_rules! near {
+    ($($ty:ident: |$w:ident| $near:expr;)*) => {$(
+        impl Near for $ty {
+            #[inline(always)]
+            fn near($w: f64) -> Self {
+                $near
+            }
+        }
+    )*};
+}
+
+near! {
+    f16: |w| w.to_f16();
+    bf16: |w| w.to_bf16();
+    f32: |w| w as f32;
+    f64: |w| w;
 }
 
 /// The gradient of an op whose output `values` is made of the elements of `x` at the positions `indices`, and that one's

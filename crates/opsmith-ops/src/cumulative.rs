@@ -9,7 +9,7 @@ use opsmith::dtype::{Complex, bf16, f16, sets};
 use opsmith::memory;
 use opsmith::prelude::*;
 
-use crate::along::{self, by_lanes, float, of_real_numbers};
+use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
 use crate::folds::{Extreme, Greatest, Least};
 use crate::linear::{self, FLOATS, Facts, Linear, floats, floats_with, last_input};
@@ -320,7 +320,7 @@ impl<const SECOND: bool> OpKernel for ProductsGradient<SECOND> {
 }
 
 /// Makes output `output` of a gradient of products.
-fn products_gradient<T: AnyFloat>(
+fn products_gradient<T: Near>(
     cx: &Compute<'_>,
     inputs: &[ArrayViewD<'_, T>; 3],
     (to, output): (ArrayViewMutD<'_, T>, usize),
@@ -343,7 +343,7 @@ fn products_gradient<T: AnyFloat>(
             }
             lane.run(order.exclusive, second);
             let found = lane.results[output].iter().zip(order.positions(to.len()));
-            found.for_each(|(&wide, at)| to[at] = float(wide));
+            found.for_each(|(&wide, at)| to[at] = T::near(wide));
         }
         Ok(())
     })
@@ -409,7 +409,7 @@ impl<E: Extreme> OpKernel for Extremes<E> {
         dispatch!(tensor.dtype(), AnyFloat, |T| {
             let (x, y) = (tensor.as_slice::<T>()?, output.as_slice_mut::<T>()?);
             let step = |found, _, x: T| if E::takes(x, found) { x } else { found };
-            let none = float::<T>(E::OF_NO_FLOATS);
+            let none = T::near(E::OF_NO_FLOATS);
             scan(&context.compute(), (x, y, dims), self.0, none, step, |found| found)
         })
     }

@@ -36,7 +36,14 @@ impl Call {
         let mut labels = equation.labels(&ranks)?;
         let shapes: Vec<Extents> = tensors.iter().map(|tensor| Extents::from_slice(tensor.shape())).collect();
         for (own, shape) in labels.inputs.iter().zip(&shapes) {
-            for (&label, &dim) in own.iter().zip(shape) {
+            for (at, (&label, &dim)) in own.iter().zip(shape).enumerate() {
+                let first = own.iter().position(|other| *other == label).unwrap_or(at);
+                ensure!(
+                    shape[first] == dim,
+                    InvalidArgument for "inputs",
+                    "the dims of a letter that one tensor has several times, in `equation`, `{equation}`, must be equal, got shape \
+                     {shape:?}"
+                );
                 let size = labels.sizes.entry(label).or_insert(dim);
                 ensure!(
                     *size == dim || *size == 1 || dim == 1,
@@ -202,8 +209,15 @@ fn output_shape(c: &mut InferenceContext<'_>) -> Result<Shape> {
     let labels = equation.labels(&ranks)?;
     let mut sizes: Vec<(equation::Label, Shape)> = Vec::new();
     for (own, shape) in labels.inputs.iter().zip(&shapes) {
+        let mut dims: Vec<(equation::Label, Shape)> = Vec::new();
         for (&label, dim) in own.iter().zip(shape.dims().unwrap_or_default()) {
             let dim: Shape = vec![dim.clone()].into();
+            match dims.iter_mut().find(|(known, _)| *known == label) {
+                Some((_, size)) => *size = c.merge_shapes(size, &dim)?,
+                None => dims.push((label, dim)),
+            }
+        }
+        for (label, dim) in dims {
             match sizes.iter_mut().find(|(known, _)| *known == label) {
                 Some((_, size)) => *size = c.broadcast(size, &dim)?,
                 None => sizes.push((label, dim)),
@@ -236,8 +250,8 @@ fn forward() -> OpDef {
              product of two matrices, `bii->b` the traces of some. Tensors are multiplied from left to right. float16 and bfloat16 are \
              added up in float32; sums and products of integers wrap around.\n\n\
              equation: A letter for each dim of each input, then `->` and those of the output. `...` stands for any number of dims, which \
-             broadcast. Dims of one letter are equal, or 1 and repeated. Without `->` the output has the letters that are there once, in \
-             alphabetical order, behind what `...` stands for.\n\
+             broadcast. Dims of one letter are equal, or 1 and repeated along those of other inputs; within one input they are equal. \
+             Without `->` the output has the letters that are there once, in alphabetical order, behind what `...` stands for.\n\
              N: How many inputs there are.\n\
              inputs: Any numbers.\n\
              y: Of the dims that `equation` says.",

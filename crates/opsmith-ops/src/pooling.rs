@@ -1,12 +1,15 @@
 //! Poolings: the largest number and the mean of each window.
 
+#[cfg(test)]
+mod tests;
+
 use opsmith::dtype::sets;
 use opsmith::memory;
 use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
-use crate::along::{self, by_lanes, float, of_real_numbers};
+use crate::along::{self, Near, by_lanes, of_real_numbers};
 use crate::define::ops;
 use crate::folds::{Extreme, Greatest};
 use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
@@ -115,7 +118,8 @@ fn by_planes<T: Element, Z: Element>(
         return Ok(());
     }
     let (from, to) = (matrix([planes.count, read], from)?, matrix_mut([planes.count, written], to)?);
-    let cost = 1 + windows::window(&planes.along) * windows::count(&planes.along) / written;
+    let all = windows::window(&planes.along).saturating_mul(windows::count(&planes.along));
+    let cost = (all / written).saturating_add(1);
     by_lanes(cx, to, Axis(1), cost, |part, mut to| {
         let from = part.of(&from);
         let mut rows = from.outer_iter().zip(to.outer_iter_mut());
@@ -129,7 +133,7 @@ fn each<T: Copy, A>(
     block: std::ops::Range<usize>,
     (x, found): (&[T], &mut [A]),
     mut act: impl FnMut(&mut A, usize, T),
-) {
+) -> Result<()> {
     let stride = along[2].stride;
     each_tap(along, |taps| {
         runs(along, taps, block.clone(), |to, from, count| {
@@ -143,7 +147,7 @@ fn each<T: Copy, A>(
                 x.for_each(|(i, (found, &x))| act(found, from + i * stride, x));
             }
         });
-    });
+    })
 }
 
 struct Largest(Pool);
@@ -166,7 +170,7 @@ impl OpKernel for Largest {
         }
         dispatch!(tensor.dtype(), AnyFloat, |T| {
             let arrays = (tensor.as_slice::<T>()?, output.as_slice_mut::<T>()?);
-            largest(&cx, &planes, arrays, float(Greatest::OF_NO_FLOATS))
+            largest(&cx, &planes, arrays, T::near(Greatest::OF_NO_FLOATS))
         })
     }
 }
@@ -183,7 +187,7 @@ fn largest<T: RealNumber>(
         for block in blocks(along) {
             each(along, block.clone(), (x, &mut y[block]), |found, _, x| {
                 *found = if Greatest::takes(x, *found) { x } else { *found };
-            });
+            })?;
         }
         Ok(())
     })
@@ -235,7 +239,7 @@ fn find_largest<T: AnyFloat>(along: &[Along; 3], x: &[T], positions: &mut [i64])
             if *found < 0 || Greatest::takes(x, *largest) {
                 (*found, *largest) = (at as i64, x);
             }
-        });
+        })?;
         positions[block].iter_mut().zip(best).for_each(|(to, (found, _))| *to = *found);
     }
     Ok(())
@@ -300,20 +304,34 @@ struct Means {
     count_padding: bool,
 }
 
-impl Means {
-    /// What each window's sum is divided by.
-    fn divisors(&self, along: &[Along; 3]) -> Result<Vec<f64>> {
-        let count = windows::count(along);
-        if self.count_padding {
-            return memory::filled(windows::window(along) as f64, count, "the divisors of windows");
+/// What each window's sum is divided by.
+enum Divisors {
+    One(f64),
+    Each(Vec<f64>),
+}
+
+impl Divisors {
+    fn of(&self, window: usize) -> f64 {
+        match self {
+            Divisors::One(divisor) => *divisor,
+            Divisors::Each(divisors) => divisors[window],
         }
+    }
+}
+
+impl Means {
+    fn divisors(&self, along: &[Along; 3]) -> Result<Divisors> {
+        if self.count_padding {
+            return Ok(Divisors::One(windows::window(along) as f64));
+        }
+        let count = windows::count(along);
         let mut divisors = memory::filled(0.0, count, "the divisors of windows")?;
         each_tap(along, |taps| {
             runs(along, taps, 0..count, |first, _, count| {
                 divisors[first..first + count].iter_mut().for_each(|divisor| *divisor += 1.0);
             });
-        });
-        Ok(divisors)
+        })?;
+        Ok(Divisors::Each(divisors))
     }
 }
 
@@ -346,8 +364,11 @@ impl Linear for Means {
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         let planes = self.pool.planes(tensor.shape())?;
-        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         let mut output = context.allocate_output(0, &planes.shape)?;
+        if output.num_elements() == 0 {
+            return Ok(());
+        }
+        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         dispatch!(tensor.dtype(), AnyFloat, |T| {
             let arrays = (tensor.as_slice::<T>()?, output.as_slice_mut::<T>()?);
             let lengths = (windows::plane(along), windows::count(along));
@@ -356,9 +377,9 @@ impl Linear for Means {
                 for block in blocks(along) {
                     let sums = &mut sums[..block.len()];
                     sums.fill(0.0);
-                    each(along, block.clone(), (x, &mut *sums), |sum, _, x: T| *sum += wide(x));
-                    let means = sums.iter().zip(&divisors[block.clone()]).map(|(sum, divisor)| sum / divisor);
-                    y[block].iter_mut().zip(means).for_each(|(y, mean)| *y = float(mean));
+                    each(along, block.clone(), (x, &mut *sums), |sum, _, x: T| *sum += wide(x))?;
+                    let means = sums.iter().zip(block.clone()).map(|(sum, window)| sum / divisors.of(window));
+                    y[block].iter_mut().zip(means).for_each(|(y, mean)| *y = T::near(mean));
                 }
                 Ok(())
             })
@@ -368,24 +389,27 @@ impl Linear for Means {
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
         let shape = context.input_shape(0)?;
         let planes = self.pool.planes(shape)?;
-        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         let gradient = last_input(context, &planes.shape)?;
         let mut output = context.allocate_output(0, shape)?;
+        if output.num_elements() == 0 {
+            return Ok(());
+        }
+        let (along, divisors) = (&planes.along, self.divisors(&planes.along)?);
         dispatch!(gradient.dtype(), AnyFloat, |T| {
             let arrays = (gradient.as_slice::<T>()?, output.as_slice_mut::<T>()?);
             let lengths = (windows::count(along), windows::plane(along));
             by_planes(&context.compute(), &planes, arrays, lengths, |gradient, x| {
                 let mut sums = memory::filled(0f64, x.len(), "the sums of a gradient")?;
-                let shares =
-                    gradient.iter().zip(&divisors).map(|(&gradient, divisor)| wide(gradient) / divisor);
+                let shares = gradient.iter().enumerate();
+                let shares = shares.map(|(window, &gradient)| wide(gradient) / divisors.of(window));
                 let shares = memory::collected(shares, "the shares of a gradient")?;
                 each_tap(along, |taps| {
                     runs(along, taps, 0..shares.len(), |first, to, count| {
                         let to = sums[to..].iter_mut().step_by(along[2].stride);
                         to.zip(&shares[first..first + count]).for_each(|(sum, share)| *sum += share);
                     });
-                });
-                x.iter_mut().zip(&sums).for_each(|(x, &sum)| *x = float(sum));
+                })?;
+                x.iter_mut().zip(&sums).for_each(|(x, &sum)| *x = T::near(sum));
                 Ok(())
             })
         })
@@ -399,73 +423,4 @@ impl Linear for Means {
 /// A number in double precision.
 fn wide<T: AnyFloat>(number: T) -> f64 {
     number.to_f64().unwrap_or(f64::NAN)
-}
-
-#[cfg(test)]
-mod tests {
-    use opsmith::ndarray::{Array, Array3};
-    use opsmith::{infer_error, infer_ok, testing};
-
-    use super::*;
-
-    #[test]
-    fn what_is_beyond_the_ends_does_not_count() -> Result<()> {
-        let x = Array::from_iter((0..12).map(f64::from)).into_shape_with_order((1, 1, 3, 4)).unwrap();
-        let of = |call: testing::Call<'_>| {
-            let call =
-                call.attr("ksize", vec![2, 2]).attr("strides", vec![2, 2]).attr("padding", vec![1, 0, 0, 1]);
-            call.run()?.array::<f64, Ix4>("y")
-        };
-        let most = of(testing::call::<MaxPool>().input(&x))?;
-        assert_eq!(most.slice(s![0, 0, .., ..]), array![[1.0, 3.0], [9.0, 11.0]]);
-        let means = of(testing::call::<AvgPool>().input(&x))?;
-        assert_eq!(means.slice(s![0, 0, .., ..]), array![[0.25, 1.25], [6.5, 8.5]]);
-        let means = of(testing::call::<AvgPool>().input(&x).attr("count_padding", false))?;
-        assert_eq!(means.slice(s![0, 0, .., ..]), array![[0.5, 2.5], [6.5, 8.5]]);
-        Ok(())
-    }
-
-    #[test]
-    fn the_first_of_equal_numbers_and_nan_have_the_gradient() -> Result<()> {
-        let x = array![[[1.0, 1.0, f64::NAN, f64::NAN, 0.0]]];
-        let y = testing::call::<MaxPool>().input(&x).attr("ksize", vec![2]).run()?.array::<f64, Ix3>("y")?;
-        assert!(y[[0, 0, 0]] == 1.0 && y.iter().skip(1).all(|y| y.is_nan()));
-        let grad = array![[[1.0, 2.0, 4.0, 8.0]]];
-        let gradient = testing::Call::new(max_pool_gradient()).input(&x).input(&grad);
-        let gradient = gradient.attr("ksize", vec![2]).run()?.array::<f64, Ix3>("x_grad")?;
-        assert_eq!(gradient, array![[[1.0, 0.0, 6.0, 8.0, 0.0]]]);
-        Ok(())
-    }
-
-    #[test]
-    fn windows_far_beyond_the_ends_have_few_elements() -> Result<()> {
-        let x = Array::from_elem((1, 1, 1, 1, 1), 5i32);
-        let call = testing::call::<MaxPool>().input(&x).attr("ksize", vec![MOST; 3]);
-        let call = call.attr("padding", vec![MOST; 3]).attr("strides", vec![MOST; 3]);
-        let y = call.run()?.array::<i32, Ix5>("y")?;
-        assert_eq!(y.iter().filter(|&&y| y == 5).count(), 1);
-        assert_eq!(y.iter().filter(|&&y| y == i32::MIN).count(), 7);
-        Ok(())
-    }
-
-    #[test]
-    fn windows_that_do_not_fit_are_errors() {
-        let x = Array3::<f32>::zeros((2, 3, 4));
-        let attempt = |size: Vec<i64>, list: &'static str, numbers: Vec<i64>| {
-            let call = testing::call::<AvgPool>().input(&x).attr("ksize", size).attr(list, numbers);
-            call.run().unwrap_err().message().to_owned()
-        };
-        assert!(attempt(vec![5], "strides", vec![]).contains("5 elements, 1 apart, does not fit a dim of 4"));
-        assert!(attempt(vec![3], "dilations", vec![2]).contains("does not fit"));
-        assert!(attempt(vec![2], "strides", vec![0]).contains("`strides` must be numbers from 1"));
-        assert!(attempt(vec![2], "strides", vec![1, 1]).contains("a number for each of 1 dims"));
-        assert!(attempt(vec![2], "padding", vec![-1]).contains("`padding` must be numbers from 0"));
-        assert!(attempt(vec![0], "padding", vec![]).contains("`ksize` must be numbers from 1"));
-        assert!(attempt(vec![1; 4], "padding", vec![]).contains("a dim for each number of `ksize`"));
-        let pool = || testing::shapes::<MaxPool>().attr("ksize", vec![2, 3].into());
-        infer_ok!(pool(), "[n,c,5,?]", "[n,c,4,?]");
-        infer_ok!(pool(), "?", "?");
-        infer_error!(pool(), "does not fit", "[n,c,5,2]");
-        infer_error!(pool(), "rank at least 2", "[5]");
-    }
 }

@@ -3,11 +3,12 @@
 mod normal;
 mod philox;
 
-use opsmith::dtype::{ToHalf, bf16, f16, sets};
+use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
 
 use self::normal::normal;
 use self::philox::{GROUP, Stream, draw};
+use crate::along::Near;
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
 use crate::parameters::dims;
@@ -30,27 +31,25 @@ const SEED: [&str; 2] = ["seed: int64", "offset: int64"];
 
 /// What is said of them.
 macro_rules! seed_doc {
-    () => {
-        "seed: One number, the key of the generator (Philox 4x32-10; Salmon, Moraes, Dror and Shaw, 2011).\n\
-         offset: One number, the block of the generator with which it begins. A block has four words of 32 bits, a float64 or an integer \
-         of 64 bits takes two, any other element one: the next n numbers begin at the offset plus the number of blocks of these.\n"
+    ($words:literal) => {
+        concat!("seed: One number, the key of the generator (Philox 4x32-10; Salmon, Moraes, Dror and Shaw, 2011).\n\
+         offset: One number, the block of the generator with which it begins. A block has four words of 32 bits, ", $words, ": the next n \
+         numbers begin at the offset plus the number of blocks of these.\n")
     };
 }
 
 /// A float that is drawn.
-trait Drawn: AnyFloat {
+trait Drawn: Near {
     /// How many words of 32 bits one takes.
     const WORDS: usize;
     /// The largest number that is less.
     fn below(self) -> Self;
-    /// The nearest number.
-    fn near(wide: f64) -> Self;
     /// The number in double precision.
     fn wide(self) -> f64;
 }
 
 macro_rules! drawn {
-    ($($ty:ident, $words:expr, |$w:ident| $near:expr;)*) => {$(
+    ($($ty:ident, $words:expr;)*) => {$(
         impl Drawn for $ty {
             const WORDS: usize = $words;
 
@@ -63,11 +62,6 @@ macro_rules! drawn {
             }
 
             #[inline(always)]
-            fn near($w: f64) -> Self {
-                $near
-            }
-
-            #[inline(always)]
             fn wide(self) -> f64 {
                 num_traits::AsPrimitive::as_(self)
             }
@@ -76,10 +70,10 @@ macro_rules! drawn {
 }
 
 drawn! {
-    f16, 1, |w| w.to_f16();
-    bf16, 1, |w| w.to_bf16();
-    f32, 1, |w| w as f32;
-    f64, 2, |w| w;
+    f16, 1;
+    bf16, 1;
+    f32, 1;
+    f64, 2;
 }
 
 /// A number from 0 up to 1, of 24 or 53 bits.
@@ -254,7 +248,7 @@ impl Linear for Dropping {
             "Each element with probability `p` set to zero, else divided by 1 - p. Which ones are zero is a function of seed, offset and \
              position: the gradient has them too.\n\n\
              x: Any numbers.\n",
-            seed_doc!(),
+            seed_doc!("each element takes one"),
             "p: The probability, from 0 to 1.\n\
              y: Of the same shape."
         ),
@@ -309,7 +303,7 @@ fn of_shape<K: OpKernel>(name: &str, attrs: &[&str], dtypes: &str, doc: &str, at
         .doc(&format!(
             "{doc} Each is a function of seed, offset and position, on any number of threads.\n\n\
              shape: The shape, a vector.\n{}{attrs_doc}dtype: The dtype of the result.\ny: Of that shape.",
-            seed_doc!()
+            seed_doc!("a float64 or an integer of 64 bits takes two, any other element one")
         ))
         .shape_fn(|c| {
             one_number_each(c, 1)?;
@@ -358,7 +352,7 @@ fn random_bernoulli() -> OpDef {
             "Random truth values, or 1 and 0 in their place: each is true with a probability of its own. It is a function of seed, offset and \
              position, on any number of threads.\n\n\
              p: The probabilities, from 0 to 1.\n",
-            seed_doc!(),
+            seed_doc!("each element takes one"),
             "dtype: The dtype of the result.\ny: Of the shape of `p`."
         ))
         .shape_fn(|c| {
@@ -388,6 +382,18 @@ mod tests {
         let rest = drawn(testing::call::<RandomNormal>(), 100, 5, -3 + 100)?;
         assert_eq!(whole.slice(s![200..]), rest);
         assert_ne!(drawn(testing::call::<RandomNormal>(), 300, 6, -3)?, whole);
+        // Elements that are kept or not take one word, four of them a block, in float64 too.
+        let (ones, seed) = (Array1::from_elem(32, 1f64), arr0(5i64));
+        let kept = |offset: i64| {
+            let offset = arr0(offset);
+            let call = testing::call::<Dropout>().input(&ones).input(&seed).input(&offset);
+            let truth =
+                testing::call::<RandomBernoulli>().input(&(&ones * 0.5)).input(&seed).input(&offset).run()?;
+            Ok::<_, Error>((call.run()?.array::<f64, Ix1>("y")?, truth.array::<bool, Ix1>("y")?))
+        };
+        let (first, second) = (kept(0)?, kept(4)?);
+        assert_eq!(first.0.slice(s![16..]), second.0.slice(s![..16]));
+        assert_eq!(first.1.slice(s![16..]), second.1.slice(s![..16]));
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use opsmith::prelude::*;
 use opsmith::space::{IndexSpace, Layout, row_major_strides};
 
+use crate::along::Near;
 use crate::elementwise::Shared;
 
 /// From how many elements on they are cut in parts, and into how many at most.
@@ -37,7 +38,7 @@ pub(crate) fn sum_to_as(
 }
 
 /// As [`sum_to`], of an array.
-pub(crate) fn sum_array_to<T: AnyFloat>(
+pub(crate) fn sum_array_to<T: Near>(
     context: &OpKernelContext<'_>,
     array: ArrayViewD<'_, T>,
     output: usize,
@@ -46,7 +47,7 @@ pub(crate) fn sum_array_to<T: AnyFloat>(
     sum_floats_to(context, array, output, (shape, shape))
 }
 
-fn sum_floats_to<T: AnyFloat>(
+fn sum_floats_to<T: Near>(
     context: &OpKernelContext<'_>,
     array: ArrayViewD<'_, T>,
     output: usize,
@@ -78,7 +79,7 @@ fn sum_floats_to<T: AnyFloat>(
     let count = sums.len();
     for (at, sum) in sums.iter_mut().enumerate() {
         let total: f64 = totals.iter().skip(at).step_by(count).sum();
-        *sum = T::from(total).unwrap_or_else(T::nan);
+        *sum = T::near(total);
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use opsmith::Dim;
+use opsmith::memory;
 use opsmith::prelude::*;
 
 use crate::parameters::elements;
@@ -142,6 +143,15 @@ impl Along {
         (tap * self.dilation) as isize - self.before as isize
     }
 
+    /// The elements of a window that are in the dim in one window at least.
+    fn taps(self) -> impl Iterator<Item = usize> {
+        let last = (self.count - 1).saturating_mul(self.stride);
+        let first = self.before.saturating_sub(last).div_ceil(self.dilation);
+        let end = self.dim.saturating_add(self.before).div_ceil(self.dilation).min(self.size);
+        // Windows that are farther from each other than the dim is long leave some out.
+        (first..end).filter(move |&tap| !self.inside(self.shift(tap)).is_empty())
+    }
+
     /// The windows whose element at a shift is in the dim.
     fn inside(self, shift: isize) -> Range<usize> {
         let first = shift.min(0).unsigned_abs().div_ceil(self.stride);
@@ -178,14 +188,15 @@ pub(crate) fn tap(along: &[Along; 3], element: usize) -> [usize; 3] {
 
 /// Calls `act` for the places in windows that are in the dims in one window at least. A window that reaches far beyond the ends has
 /// few of them.
-pub(crate) fn each_tap(along: &[Along; 3], mut act: impl FnMut([usize; 3])) {
-    let [a, b, c] = along
-        .map(|along| (0..along.size).filter(move |&tap| !Range::is_empty(&along.inside(along.shift(tap)))));
-    for a in a {
-        for b in b.clone() {
-            c.clone().for_each(|c| act([a, b, c]));
+pub(crate) fn each_tap(along: &[Along; 3], mut act: impl FnMut([usize; 3])) -> Result<()> {
+    let taps = |along: Along| memory::collected(along.taps(), "the places in windows");
+    let [a, b, c] = [taps(along[0])?, taps(along[1])?, taps(along[2])?];
+    for &a in &a {
+        for &b in &b {
+            c.iter().for_each(|&c| act([a, b, c]));
         }
     }
+    Ok(())
 }
 
 /// Calls `act` for runs of windows among `windows` whose element at `taps` is in the dims: with the place of the first one behind the

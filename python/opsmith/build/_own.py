@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import keyword
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from opsmith._native import read_file
 from opsmith.build._crate import Crate
@@ -18,7 +20,9 @@ INIT = "_init"
 
 _EDITABLE = """\
 # Reads the file where it lies, so that a new process has it as it is then.
-exec(compile(open({path!r}, encoding="utf-8").read(), {path!r}, "exec"))
+with open({path!r}, encoding="utf-8") as _file:
+    _source = _file.read()
+exec(compile(_source, {path!r}, "exec"))
 """
 
 
@@ -111,17 +115,44 @@ def _parsed(path: Path) -> ast.Module:
 
 
 def _exported(path: Path) -> tuple[str, ...]:
-    """The names in `__all__`, which has to be a list that is written out."""
-    for statement in _parsed(path).body:
-        targets = statement.targets if isinstance(statement, ast.Assign) else []
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            try:
-                names = ast.literal_eval(statement.value)  # type: ignore[attr-defined]
-                if all(isinstance(name, str) and name.isidentifier() for name in names):
-                    return tuple(names)
-            except (ValueError, TypeError):
-                pass
-            raise BuildError(
-                f"{path}:{statement.lineno}: `__all__` must be a list of names that is written out"
-            )
-    return ()
+    """The names in `__all__`, which has to be a list that is written out, once."""
+    names: tuple[str, ...] | None = None
+    tree = _parsed(path)
+    for statement in tree.body:
+        names = _listed(statement) if names is None else names
+    made = [each for each in ast.walk(tree) if _makes_names(each)]
+    if len(made) > (0 if names is None else 1):
+        line = getattr(made[-1], "lineno", 1)
+        raise BuildError(f"{path}:{line}: `__all__` must be a list of names that is written out, once")
+    return names or ()
+
+
+def _makes_names(node: ast.AST) -> bool:
+    """Whether it makes or changes `__all__`."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="__all__")):
+            return True
+        case ast.Name(id="__all__", ctx=ast.Store() | ast.Del()):
+            return True
+        case ast.alias(name=name, asname=as_name):
+            return "__all__" in (name, as_name)
+    return False
+
+
+def _listed(statement: ast.stmt) -> tuple[str, ...] | None:
+    """The names of `__all__ = [...]` and `__all__: list[str] = [...]`; none of other statements."""
+    match statement:
+        case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List() | ast.Tuple() as value):
+            pass
+        case ast.AnnAssign(target=ast.Name(id="__all__"), value=ast.List() | ast.Tuple() as value):
+            pass
+        case _:
+            return None
+    names = tuple(
+        each.value for each in value.elts if isinstance(each, ast.Constant) and _is_name(each.value)
+    )
+    return names if len(names) == len(value.elts) else None
+
+
+def _is_name(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)

@@ -144,13 +144,18 @@ class Output:
     ) -> np.ndarray[Any, Any]:
         """Its value, computed in the default session, or that which it has already within `opsmith.grad`.
 
-        `feed_dict` is another name of `feeds`.
+        `feed_dict` is another name of `feeds`. A value that is there already depends on no feeds: those
+        are refused.
         """
         from opsmith.graph._session import default_session
 
         value: np.ndarray[Any, Any] | None = self.graph._value(self)
         if value is None:
             value = default_session().run(self, feeds, feed_dict=feed_dict)
+        elif feeds or feed_dict:
+            raise InvalidArgumentError(
+                f"`{self.name}` has its value within `opsmith.grad` already, so nothing can be fed to it"
+            )
         return value
 
     def __repr__(self) -> str:
@@ -186,8 +191,7 @@ class Output:
         if self.graph._value(self) is not None:
             raise TypeError(
                 f"`{self.name}` has a derivative, which a function of NumPy would lose; functions of "
-                "opsmith.ops "
-                "keep it, and `eval()` gives the value alone"
+                "opsmith.ops keep it, and `eval()` gives the value alone"
             )
         raise TypeError(f"`{self.name}` has no value before the graph runs; use `eval` or a session")
 

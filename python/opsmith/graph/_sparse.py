@@ -10,7 +10,7 @@ import numpy as np
 
 from opsmith import _native
 from opsmith._dispatch import framework_of
-from opsmith._errors import InvalidArgumentError, refused
+from opsmith._errors import InvalidArgumentError, UnimplementedError, refused
 from opsmith.graph._graph import literal
 from opsmith.graph._output import Output, call
 
@@ -115,14 +115,12 @@ class SparseTensor:
             kind = "a dense tensor" if isinstance(sparse, torch.Tensor) else type(sparse).__name__
             raise InvalidArgumentError(
                 f"SparseTensor.from_torch: expected a sparse tensor of PyTorch, got {kind}; "
-                "`from_dense` takes "
-                "dense ones"
+                "`from_dense` takes dense ones"
             )
         if sparse.device.type != "cpu":
             raise InvalidArgumentError(
                 f"SparseTensor.from_torch: expected a tensor on the CPU, got one on {sparse.device}; "
-                "`.cpu()` "
-                "copies it"
+                "`.cpu()` copies it"
             )
         coo = sparse.detach().to_sparse_coo().coalesce()
         if coo.dense_dim():
@@ -191,8 +189,8 @@ class SparseTensor:
         return len(self._indices) if self._native is None else len(self._native)
 
     def __matmul__(self, dense: Any) -> Any:
-        """The product of this (n, k) and a dense (k, m) or (k): an array, or an output where a factor "
-        "is one."""
+        """The product of this (n, k) and a dense (k, m) or (k): an array, or an output where a factor
+        is one."""
         if len(self.shape) != 2:
             raise InvalidArgumentError(
                 f"SparseTensor: products are of tensors with two dims, got one of shape {self.shape}"
@@ -222,6 +220,8 @@ class SparseTensor:
         """The product as nodes of a graph: rows of the dense factor times values, added up."""
         graph = (dense if isinstance(dense, Output) else self._values).graph
         values, dense = graph.convert(self.values), graph.convert(dense)
+        if self.dtype == dense.dtype and self.dtype not in ("float32", "float64"):
+            raise UnimplementedError(f"SparseTensor: products are of float32 and float64, got {self.dtype}")
         inner = dense.shape[0]
         if dense.dtype != self.dtype or inner not in (None, self.shape[1]):
             raise InvalidArgumentError(
@@ -257,10 +257,10 @@ class SparseTensor:
 
 
 def _dims(shape: Any) -> tuple[int, ...]:
-    with refused(f"SparseTensor: a shape must be sizes of dims, got {shape!r}"):
+    with refused(f"SparseTensor: `shape` must be sizes of dims, got {shape!r}"):
         dims = tuple(operator.index(dim) for dim in shape)
-        if any(dim < 0 for dim in dims):
-            raise ValueError("a size is negative")
+        if any(not 0 <= dim < 2**63 for dim in dims):
+            raise ValueError("a size is from 0 to 2**63 - 1")
     return dims
 
 

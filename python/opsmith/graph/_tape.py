@@ -6,7 +6,7 @@ import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from opsmith.graph._graph import Graph, _array
 from opsmith.graph._output import Output, call
 from opsmith.graph._session import Session
 from opsmith.graph._training import gradients
-
-R = TypeVar("R")
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -117,11 +115,16 @@ def value_and_grad(
         raise InvalidArgumentError(f"grad: expected a function, got {type(function).__name__}")
     with refused(f"grad: `argnums` must be positions of arguments, got {argnums!r}"):
         one = isinstance(argnums, int)
-        positions = (argnums,) if isinstance(argnums, int) else tuple(map(operator.index, argnums))
+        positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        if any(isinstance(at, bool) for at in positions):
+            raise TypeError("a truth value is no position")
+        positions = tuple(map(operator.index, positions))
 
     @functools.wraps(function)
     def differentiated(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        graph = next((arg.graph for arg in args if isinstance(arg, Output)), None) or _running.get() or Tape()
+        graph = next((arg.graph for arg in args if isinstance(arg, Output)), _running.get())
+        if graph is None:
+            graph = Tape()
         given = list(args)
         for at in positions:
             if not -len(args) <= at < len(args):

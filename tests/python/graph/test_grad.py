@@ -10,6 +10,7 @@ import numpy as np
 import opsmith
 import pytest
 from opsmith import ops
+from opsmith.graph import Output
 from scipy.optimize import approx_fprime
 
 W = np.random.default_rng(1).normal(size=(3, 2))
@@ -79,6 +80,17 @@ def test_inner_gradients_tell_their_arguments_apart() -> None:
     np.testing.assert_allclose(third(0.5), 8 * np.exp(1.0), rtol=1e-12)
 
 
+def test_an_inner_gradient_is_noted_where_nothing_has_been_yet() -> None:
+    seen = []
+
+    def f() -> Any:
+        seen.append(opsmith.grad(lambda y: y * y)(2.0))
+        return seen[0] * 3.0
+
+    value, slopes = opsmith.value_and_grad(f, argnums=())()
+    assert (value, slopes) == (12.0, ()) and isinstance(seen[0], Output)
+
+
 def test_calls_are_made_at_once() -> None:
     seen = []
 
@@ -87,6 +99,8 @@ def test_calls_are_made_at_once() -> None:
         seen.append(y.eval().tolist())
         with pytest.raises(ValueError, match="read-only"):
             y.eval()[0] = 9.0
+        with pytest.raises(opsmith.InvalidArgumentError, match="nothing can be fed to it"):
+            y.eval({x: [3.0, 4.0]})
         with pytest.raises(opsmith.OutOfRangeError, match="positions along a dim of 2"):
             ops.gather(y, [5])
         return y.sum()
@@ -168,5 +182,8 @@ def test_bad_functions_are_told() -> None:
         opsmith.grad(3)  # type: ignore[arg-type]
     with pytest.raises(opsmith.InvalidArgumentError, match="`argnums` must be positions"):
         opsmith.grad(lambda x: x, argnums="x")  # type: ignore[arg-type]
+    for position in (True, [0, False]):
+        with pytest.raises(opsmith.InvalidArgumentError, match="`argnums` must be positions"):
+            opsmith.grad(lambda x: x, argnums=position)
     with pytest.raises(opsmith.UnimplementedError, match="AdamCorrections: no gradient is declared"):
         opsmith.grad(lambda x: ops.adam_corrections(x, beta1=0.9, beta2=0.9)[0])(1.0)

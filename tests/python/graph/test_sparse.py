@@ -141,8 +141,9 @@ def test_gradients_of_functions_of_arrays() -> None:
         ([[0, 0]], [1.0, 2.0], (2, 3), ValueError, r"needs int64 indices of shape \(n, 2\)"),
         ([[0, 0, 0]], [1.0], (2, 3), ValueError, r"needs int64 indices of shape \(n, 2\)"),
         ([[0.5, 0]], [1.0], (2, 3), ValueError, "`indices` must be integers, got float64"),
-        ([[0, 0]], [1.0], (2, -3), ValueError, "a shape must be sizes of dims"),
-        ([[0, 0]], [1.0], 3, ValueError, "a shape must be sizes of dims"),
+        ([[0, 0]], [1.0], (2, -3), ValueError, "`shape` must be sizes of dims"),
+        ([[0, 0]], [1.0], 3, ValueError, "`shape` must be sizes of dims"),
+        ([[0, 0]], [1.0], (2, 1 << 63), ValueError, "`shape` must be sizes of dims"),
         ([[0, 0]], [object()], (2, 3), ValueError, "element 0 must be text"),
     ],
 )
@@ -175,6 +176,8 @@ def test_wrong_factors_are_told(graph: opsmith.Graph) -> None:
         SparseTensor([[0]], [1.0], (3,)) @ np.ones(3)
     with pytest.raises(opsmith.UnimplementedError, match="products are of float32 and float64, got int64"):
         SparseTensor([[0, 1]], [2], (2, 3)) @ np.ones((3, 1), np.int64)
+    with pytest.raises(opsmith.UnimplementedError, match="products are of float32 and float64, got int64"):
+        SparseTensor([[0, 1]], [2], (2, 3)) @ graph.placeholder("int64", [3, 1])
     with pytest.raises(opsmith.ResourceExhaustedError):
         SparseTensor([], np.ones(0), (1 << 60, 3)) @ np.ones((3, 1 << 10))
     with pytest.raises(opsmith.ResourceExhaustedError):

@@ -150,6 +150,13 @@ def test_without_it_the_module_is_as_it_was(tmp_path: Path) -> None:
         ("libdistances.so", "", "a shared library is no Python"),
         ("__init__.py", "__all__ = [name]", "`__all__` must be a list of names that is written out"),
         ("__init__.py", "__all__ = [3]", "`__all__` must be a list of names that is written out"),
+        ("__init__.py", "__all__ = ['class']", "`__all__` must be a list of names that is written out"),
+        ("__init__.py", "__all__ = {'a'}", "`__all__` must be a list of names that is written out"),
+        ("__init__.py", "__all__ = 'a'", "`__all__` must be a list of names that is written out"),
+        ("__init__.py", "__all__ = ['a']\n__all__ += ['b']", "__init__.py:2: `__all__` must be a list"),
+        ("__init__.py", "__all__ = ['a']\n__all__.append('b')", "__init__.py:2: `__all__` must be a list"),
+        ("__init__.py", "__all__: list[str]", "`__all__` must be a list of names that is written out"),
+        ("__init__.py", "from x import __all__", "`__all__` must be a list of names that is written out"),
         (
             "__init__.py",
             '__all__ = ["pairwise_manhattan_distance"]',
@@ -161,3 +168,11 @@ def test_what_cannot_be_packed_is_told(name: str, text: str, message: str, tmp_p
     write(tmp_path, name, text)
     with pytest.raises(BuildError, match=message):
         _own.find(Crate(tmp_path, tmp_path, {}), ["pairwise_manhattan_distance"])
+
+
+@pytest.mark.parametrize(
+    "form", ["__all__ = ['a', 'b']", "__all__: list[str] = ['a', 'b']", "__all__ = 'a', 'b'"]
+)
+def test_names_are_found_in_each_form(form: str, tmp_path: Path) -> None:
+    write(tmp_path, "__init__.py", f"{form}\n\n\ndef __dir__():\n    return __all__\n")
+    assert _own.find(Crate(tmp_path, tmp_path, {}), []).exported == ("a", "b")

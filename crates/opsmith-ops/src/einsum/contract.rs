@@ -104,6 +104,10 @@ impl<'a, T: Gemm> Operand<'a, T> {
             first..first + groups[group].len()
         };
         let shape: Vec<usize> = (0..3).map(|group| array.shape()[sizes(group)].iter().product()).collect();
+        // Dims that are merged must not be empty.
+        if array.is_empty() {
+            return read(zeros::<T>(cx, &shape)?);
+        }
         let mut merged = array.clone();
         let mut pairs = (0..3).flat_map(|group| sizes(group).skip(1));
         if pairs.all(|axis| merged.merge_axes(Axis(axis - 1), Axis(axis))) {

@@ -32,7 +32,31 @@ fn products_traces_sums_and_repetitions() -> Result<()> {
     let same = run("ij,ij->ij", &[&a, &row])?;
     assert_eq!(same, &a * &row);
     assert_eq!(run("bij,bij->b", &[&c, &c])?, sum(&sum(&(&c * &c), 2), 1));
-    assert_eq!(run("i,i->", &[&numbers([0]), &numbers([0])])?.sum(), 0.0);
+    Ok(())
+}
+
+#[test]
+fn what_is_empty_adds_up_to_zeros() -> Result<()> {
+    for (equation, inputs, shape) in [
+        ("i,i->", vec![numbers([0]), numbers([0])], vec![]),
+        ("bhqd,bhkd->bhqk", vec![numbers([0, 2, 3, 4]), numbers([0, 2, 5, 4])], vec![0, 2, 3, 5]),
+        ("bhqd,bhkd->bhqk", vec![numbers([2, 3, 4, 0]), numbers([2, 3, 5, 0])], vec![2, 3, 4, 5]),
+        ("abi,ij->abj", vec![numbers([0, 3, 4]), numbers([4, 5])], vec![0, 3, 5]),
+        ("abi,ij->abj", vec![numbers([2, 3, 0]), numbers([0, 5])], vec![2, 3, 5]),
+        ("abi->a", vec![numbers([3, 0, 4])], vec![3]),
+        ("abi->a", vec![numbers([0, 3, 4])], vec![0]),
+    ] {
+        let given: Vec<&ArrayD<f64>> = inputs.iter().collect();
+        let y = run(equation, &given)?;
+        assert_eq!(y, ArrayD::<f64>::zeros(shape), "{equation}");
+        let list = || inputs.iter().map(testing::view);
+        let call = testing::Call::new(gradient()).input_list(list()).input(&y).attr("equation", equation);
+        let outputs = call.run()?;
+        for (index, input) in inputs.iter().enumerate() {
+            let found = outputs.element::<f64, IxDyn>("inputs_grad", index)?;
+            assert_eq!(found, ArrayD::<f64>::zeros(input.shape()), "{equation} {index}");
+        }
+    }
     Ok(())
 }
 
@@ -94,15 +118,20 @@ fn what_is_no_equation_is_an_error() {
         ("i...j...,jk", "has `...` twice in one tensor"),
         ("ij,jk->i->k", "has '-', which is no letter"),
         ("ij,ik->jk", "must be equal or 1, got shapes [[3, 4], [4, 5]]"),
+        ("ii,jk->i", "must be equal, got shape [3, 4]"),
     ] {
         let error = run(equation, &[&a, &b]).unwrap_err();
         assert!(error.message().contains(why), "{equation}: {error}");
         assert_eq!(error.code(), Code::InvalidArgument);
     }
+    let error = run("ii->i", &[&numbers([1, 3])]).unwrap_err();
+    assert!(error.message().contains("must be equal, got shape [1, 3]"), "{error}");
     let shapes =
         |equation: &str| testing::shapes::<Einsum>().attr("equation", equation.into()).attr("N", 2.into());
     infer_ok!(shapes("...ij,jk->ki..."), "[b,?,4];[4,5]", "[d1_1,?,d0_0]");
     infer_ok!(shapes("ij,jk"), "?;[4,5]", "?");
+    infer_ok!(shapes("ii,ij"), "[?,1];[3,j]", "[d1_1]");
+    infer_error!(shapes("ii,ij->i"), "3", "[1,3];[3,2]");
     infer_error!(shapes("ij,jk"), "3", "[b,3];[4,5]");
     infer_error!(shapes("ij,j"), "names 1 dims of tensor 1", "[b,3];[4,5]");
 }
