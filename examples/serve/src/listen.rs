@@ -1,11 +1,9 @@
 //! Connections: accepted within limits until the process is told to end, and ended when what came over them is answered.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -17,7 +15,6 @@ use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
 use crate::http::Server;
@@ -64,14 +61,14 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
             accepted = accept(&listener, &room) => serve(&server, &graceful, accepted),
         }
     }
-    // Those whose clients think that they are connected, all of them: not only as many as a task may have at a time.
-    unconstrained(async {
-        while let Some(stream) = waiting(&listener).await {
-            let Ok(permit) = room.clone().try_acquire_owned() else { break };
+    // Those whose clients think that they are connected, as the system knows them: the runtime may not have been told of all.
+    let listener = listener.into_std()?;
+    while let Ok((stream, _)) = listener.accept() {
+        let Ok(permit) = room.clone().try_acquire_owned() else { break };
+        if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
             serve(&server, &graceful, (stream, permit));
         }
-    })
-    .await;
+    }
     drop(listener);
     // A connection that has read nothing would be closed at once.
     sleep(PAUSE).await;
@@ -100,15 +97,6 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Accepted {
             }
         }
     }
-}
-
-/// A connection that waits to be accepted, if there is one.
-async fn waiting(listener: &TcpListener) -> Option<TcpStream> {
-    poll_fn(|context| match listener.poll_accept(context) {
-        Poll::Ready(accepted) => Poll::Ready(accepted.ok().map(|(stream, _)| stream)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 fn serve(server: &Arc<Server>, graceful: &GracefulShutdown, (stream, permit): Accepted) {
