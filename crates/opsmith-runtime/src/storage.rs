@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use opsmith_core::tensor::row_major_strides;
+use opsmith_core::tensor::{MAX_RANK, row_major_strides};
 use opsmith_core::{DType, Device, Error, Result, bail, memory};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensorError, SafeTensors, View};
@@ -212,6 +212,10 @@ fn tensors_of(
         let Some((dtype, _)) = DTYPES.iter().find(|(_, theirs)| *theirs == info.dtype) else {
             bail!(Unimplemented, "{place}: `{name}` is {:?}, a dtype not known here", info.dtype);
         };
+        if info.shape.len() > MAX_RANK {
+            let rank = info.shape.len();
+            bail!(DataLoss, "{place}: `{name}` has {rank} dims, and no tensor has more than {MAX_RANK}");
+        }
         let (from, to) = info.data_offsets;
         let own = &bytes[start + from..start + to];
         if *dtype == DType::Bool && own.iter().any(|byte| *byte > 1) {
@@ -334,6 +338,12 @@ mod tests {
         for length in 0..made.len() {
             let error = tensors_from_bytes(made[..length].to_vec()).unwrap_err();
             assert_eq!(error.code(), Code::DataLoss, "of {length} bytes: {error}");
+        }
+        for (rank, is_read) in [(MAX_RANK, true), (MAX_RANK + 1, false)] {
+            let shape = vec!["1"; rank].join(",");
+            let header = format!(r#"{{"a":{{"dtype":"I8","shape":[{shape}],"data_offsets":[0,1]}}}}"#);
+            let made = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &[7]].concat();
+            assert_eq!(tensors_from_bytes(made).is_ok(), is_read, "of {rank} dims");
         }
         let text = Tensor::from_strings(&["x"], &[1]).unwrap();
         assert_eq!(tensors_to_bytes(&[("s", &text)]).unwrap_err().code(), Code::Unimplemented);

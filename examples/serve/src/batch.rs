@@ -3,13 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use opsmith_core::{Error, Result, panic};
+use bytes::Bytes;
+use opsmith_core::{Error, Result, ensure, panic};
 use opsmith_runtime::{Library, Op, Tensor, tensors_from_bytes, tensors_to_bytes};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::json;
 use crate::metrics::Metrics;
 use crate::model::Model;
+use crate::report;
 
 /// How a body has tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +20,9 @@ pub(crate) enum Format {
     Safetensors,
 }
 
+/// Where an answer goes.
+type Reply = oneshot::Sender<Result<Bytes>>;
+
 /// A request that was read.
 pub(crate) struct Job {
     pub(crate) body: Vec<u8>,
@@ -25,8 +30,8 @@ pub(crate) struct Job {
     /// How the answer is to be.
     pub(crate) answer: Format,
     /// Closed when nobody waits any more.
-    pub(crate) reply: oneshot::Sender<Result<Vec<u8>>>,
-    /// Its share of what the server does at a time.
+    pub(crate) reply: Reply,
+    /// Its share of what the server does at a time, until the answer is taken.
     pub(crate) permit: OwnedSemaphorePermit,
 }
 
@@ -34,7 +39,7 @@ pub(crate) struct Job {
 struct Call {
     inputs: Vec<Tensor>,
     answer: Format,
-    reply: oneshot::Sender<Result<Vec<u8>>>,
+    reply: Reply,
     permit: OwnedSemaphorePermit,
 }
 
@@ -103,11 +108,21 @@ impl<'a> Worker<'a> {
             if jobs.is_empty() {
                 return;
             }
-            let mut calls: Vec<Call> = jobs.into_iter().filter_map(|job| self.read(job)).collect();
-            while !calls.is_empty() {
-                let group = take_group(&mut calls);
-                self.answer(group);
+            // Whoever waits for what is lost there is told so when the calls are let go of.
+            if let Err(error) = panic::catch(|| {
+                self.answer_all(jobs);
+                Ok(())
+            }) {
+                report(&format!("a worker lost requests: {error}"));
             }
+        }
+    }
+
+    fn answer_all(&self, jobs: Vec<Job>) {
+        let mut calls: Vec<Call> = jobs.into_iter().filter_map(|job| self.read(job)).collect();
+        while !calls.is_empty() {
+            let group = take_group(&mut calls);
+            self.answer(group);
         }
     }
 
@@ -166,6 +181,11 @@ impl<'a> Worker<'a> {
             joined.into_iter().next().ok_or_else(|| Error::internal("`concat` gave nothing"))
         });
         let outputs = self.model.run(&joined.collect::<Result<Vec<_>>>()?)?;
+        let total = counts.iter().sum();
+        for output in &outputs {
+            let shape = output.shape();
+            ensure!(shape.first() == Some(&total), Internal, "an output of shape {shape:?} for {total} rows");
+        }
         let mut begin = 0;
         let parts = counts.into_iter().map(|count| {
             let part = |output: &Tensor| output.slice(0, begin, begin + count);
@@ -190,11 +210,22 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Gives an answer to who waits for it, whose share is free before that: the next request may follow at once.
-fn send(reply: oneshot::Sender<Result<Vec<u8>>>, permit: OwnedSemaphorePermit, answer: Result<Vec<u8>>) {
-    drop(permit);
+/// The bytes of an answer, which have a share of what the server does for as long as there is memory for them.
+struct Held {
+    bytes: Vec<u8>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Gives an answer to who waits for it.
+fn send(reply: Reply, permit: OwnedSemaphorePermit, answer: Result<Vec<u8>>) {
     // Nobody waits where it is not taken.
-    let _ = reply.send(answer);
+    let _ = reply.send(answer.map(|bytes| Bytes::from_owner(Held { bytes, _permit: permit })));
 }
 
 /// Takes the first call, and those that can be computed with it.
@@ -213,7 +244,7 @@ fn take_group(calls: &mut Vec<Call>) -> Vec<Call> {
 
 /// How many rows all inputs have; none where they do not have the same number.
 fn rows(inputs: &[Tensor]) -> Option<usize> {
-    let count = *inputs[0].shape().first()?;
+    let count = *inputs.first()?.shape().first()?;
     inputs.iter().all(|input| input.shape().first() == Some(&count)).then_some(count)
 }
 
@@ -223,4 +254,57 @@ fn is_like(one: &[Tensor], other: &[Tensor]) -> bool {
         && one.iter().zip(other).all(|(one, other)| {
             one.dtype() == other.dtype() && one.shape().get(1..) == other.shape().get(1..)
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use opsmith_core::{DType, Shape};
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::model::Argument;
+
+    /// Gives all rows twice, and says all the same that its rows are free.
+    struct Twice([Argument; 1]);
+
+    impl Model for Twice {
+        fn inputs(&self) -> &[Argument] {
+            &self.0
+        }
+
+        fn outputs(&self) -> &[Argument] {
+            &self.0
+        }
+
+        fn is_batched(&self) -> bool {
+            true
+        }
+
+        fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+            let rows = inputs[0].to_vec::<f32>()?;
+            Ok(vec![Tensor::from_slice(&[&rows[..], &rows].concat(), &[2 * rows.len()])?])
+        }
+    }
+
+    #[test]
+    fn outputs_of_other_rows_than_the_inputs_are_not_split() {
+        let shape = Shape::parse("[?]").unwrap();
+        let model = Twice([Argument { name: "x".to_owned(), dtype: DType::Float32, shape }]);
+        let (queue, metrics, room) = (Queue::default(), Metrics::default(), Arc::new(Semaphore::new(2)));
+        let push = |body: &str| {
+            let (reply, answer) = oneshot::channel();
+            let permit = room.clone().try_acquire_owned().unwrap();
+            let (format, body) = (Format::Json, body.into());
+            queue.push(Job { body, format, answer: format, reply, permit });
+            answer
+        };
+        let answers = [push(r#"{"inputs": {"x": [1]}}"#), push(r#"{"inputs": {"x": [2, 3]}}"#)];
+        queue.close();
+        Worker::new(&model, &metrics, 8).unwrap().run(&queue);
+        let answers = answers.map(|answer| answer.blocking_recv().unwrap().unwrap());
+        assert_eq!(answers[0][..], *br#"{"outputs":{"x":[1.0,1.0]}}"#);
+        assert_eq!(answers[1][..], *br#"{"outputs":{"x":[2.0,3.0,2.0,3.0]}}"#);
+    }
 }

@@ -95,10 +95,11 @@ fn call(operation: &Operation, known: &HashMap<String, Rows>) -> Result<Vec<Rows
         given.all(|(own, &dim)| own.iter().flatten().all(|input| fits(input, dim)))
     });
     let Some(axis) = axis else { return Ok(mixed) };
-    let of_output =
-        axis.outputs.iter().zip(operation.output_counts()).flat_map(|(output, &count)| {
-            std::iter::repeat_n(output.dim.map_or(Rows::Mixed, Rows::Along), count)
-        });
+    let of_output = axis.outputs.iter().zip(operation.output_counts()).flat_map(|(output, &count)| {
+        // A sum over the parts is one over the rows of all requests.
+        let along = output.dim.filter(|_| !output.is_sum);
+        std::iter::repeat_n(along.map_or(Rows::Mixed, Rows::Along), count)
+    });
     Ok(of_output.collect())
 }
 

@@ -11,7 +11,7 @@ use hyper::header::{ACCEPT, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, R
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use opsmith_core::{Code, Error, memory};
 use serde_json::json;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use crate::batch::{Format, Job, Queue};
@@ -31,6 +31,8 @@ pub(crate) struct Server {
     pub(crate) room: Arc<Semaphore>,
     /// Whether it ends soon.
     pub(crate) ends: AtomicBool,
+    /// Told when a worker ends.
+    pub(crate) stopped: Arc<Notify>,
 }
 
 /// Why a request is not answered.
@@ -122,14 +124,12 @@ impl Server {
     async fn run(&self, request: Request<Incoming>) -> Result<Answer, Refusal> {
         let begun = Instant::now();
         let format = format_of(request.headers())?;
-        let answer = match request.headers().get(ACCEPT).map(|value| value.as_bytes()) {
-            Some(accepted) if accepted == SAFETENSORS.as_bytes() => Format::Safetensors,
-            Some(accepted) if accepted == JSON.as_bytes() => Format::Json,
-            _ => format,
-        };
+        let accepted = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+        let answer = accepted.and_then(named).unwrap_or(format);
         let Ok(permit) = self.room.clone().try_acquire_owned() else {
             let most = self.limits.concurrency;
-            let text = format!("{most} requests are read or computed, and there may be no more at a time");
+            let text =
+                format!("{most} requests are read, computed or answered, and there may be no more at a time");
             return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, text));
         };
         let _active = Counted::new(&self.metrics.active);
@@ -166,11 +166,16 @@ fn format_of(headers: &HeaderMap) -> Result<Format, Refusal> {
         return unsupported(format!("bodies are taken as they are, got the encoding {encoding:?}"));
     }
     let given = headers.get(CONTENT_TYPE).map_or(JSON, |value| value.to_str().unwrap_or_default());
-    match given.split(';').next().unwrap_or_default().trim() {
-        JSON => Ok(Format::Json),
-        SAFETENSORS => Ok(Format::Safetensors),
-        _ => unsupported(format!("the body may be {JSON} or {SAFETENSORS}, got `{given}`")),
+    match named(given.split(';').next().unwrap_or_default().trim()) {
+        Some(format) => Ok(format),
+        None => unsupported(format!("the body may be {JSON} or {SAFETENSORS}, got `{given}`")),
     }
+}
+
+/// The format of a media type, whose letters may be of either case.
+fn named(kind: &str) -> Option<Format> {
+    let is = |own| kind.eq_ignore_ascii_case(own);
+    is(JSON).then_some(Format::Json).or_else(|| is(SAFETENSORS).then_some(Format::Safetensors))
 }
 
 /// Reads a body of at most so many bytes; no more memory is taken than has come. Of one that is a little too large the rest is read

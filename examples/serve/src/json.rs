@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::io;
+use std::num::ParseFloatError;
 
 use half::{bf16, f16};
 use opsmith_core::def::did_you_mean;
@@ -45,10 +46,10 @@ macro_rules! scalars {
 }
 
 scalars! {
-    f32: token => float(token, |value| value as f32, f32::is_finite);
-    f64: token => float(token, |value| value, f64::is_finite);
-    f16: token => float(token, f16::from_f64, f16::is_finite);
-    bf16: token => float(token, bf16::from_f64, bf16::is_finite);
+    f32: token => float(token, str::parse, f32::is_finite);
+    f64: token => float(token, str::parse, f64::is_finite);
+    f16: token => float(token, |text| text.parse().map(f16::from_f64), f16::is_finite);
+    bf16: token => float(token, |text| text.parse().map(bf16::from_f64), bf16::is_finite);
     i8: token => token.parse().ok();
     i16: token => token.parse().ok();
     i32: token => token.parse().ok();
@@ -62,15 +63,26 @@ scalars! {
 }
 
 /// A float; one that is too large for its dtype is none.
-fn float<T>(token: &str, convert: fn(f64) -> T, is_finite: fn(T) -> bool) -> Option<T>
-where
-    T: Copy,
-{
+fn float<T: Copy>(
+    token: &str,
+    parse: fn(&str) -> Result<T, ParseFloatError>,
+    is_finite: fn(T) -> bool,
+) -> Option<T> {
     match token {
-        "\"nan\"" => Some(convert(f64::NAN)),
-        "\"inf\"" => Some(convert(f64::INFINITY)),
-        "\"-inf\"" => Some(convert(f64::NEG_INFINITY)),
-        _ => token.parse().ok().map(convert).filter(|value| is_finite(*value)),
+        "\"nan\"" | "\"inf\"" | "\"-inf\"" => parse(&token[1..token.len() - 1]).ok(),
+        _ => parse(token).ok().filter(|value| is_finite(*value)),
+    }
+}
+
+/// Whether a token is no number, or one as JSON writes them: Rust takes `+1`, `01`, `1.` and `.5` too.
+fn is_of_json(token: &str) -> bool {
+    let token = token.strip_prefix('-').unwrap_or(token);
+    let digits = token.bytes().take_while(u8::is_ascii_digit).count();
+    let is_ended = |rest: &str| rest.starts_with(|sign: char| sign.is_ascii_digit());
+    match digits {
+        0 => token.starts_with(|sign: char| sign == '"' || sign.is_ascii_alphabetic()),
+        1 => token[1..].strip_prefix('.').is_none_or(is_ended),
+        _ => !token.starts_with('0') && token[digits..].strip_prefix('.').is_none_or(is_ended),
     }
 }
 
@@ -269,7 +281,9 @@ impl<'a> Reader<'a> {
                 self.at
             );
             let token = self.token()?;
-            let value = T::read(token)
+            let value = Some(token)
+                .filter(|token| is_of_json(token))
+                .and_then(T::read)
                 .ok_or_else(|| Error::invalid_argument(format!("expected {dtype}, got {}", short(token))))?;
             memory::reserve(&mut into.elements, 1, "the elements of a tensor")?;
             into.elements.push(value);
@@ -396,7 +410,10 @@ fn write_tensor(out: &mut Growing, tensor: &Tensor) -> Result<()> {
     }
     let tensor = tensor.to_contiguous()?;
     if tensor.dtype() == DType::String {
-        let texts: Vec<Cow<'_, str>> = tensor.strings()?.into_iter().map(String::from_utf8_lossy).collect();
+        let texts = tensor.strings()?.into_iter().map(std::str::from_utf8).collect::<Result<Vec<_>, _>>();
+        let texts = texts.map_err(|error| {
+            Error::unimplemented(format!("a text that is not UTF-8 cannot be sent: {error}"))
+        })?;
         return lists(out, tensor.shape(), &texts, &mut |out, text| Ok(serde_json::to_writer(out, &text)?));
     }
     of_numbers!(tensor.dtype(), of(out, &tensor))
@@ -436,4 +453,51 @@ fn lists<T: Clone>(
         "a tensor of shape {shape:?} cannot be sent as JSON: send safetensors"
     );
     nested(out, &shape[..ends], elements, write).map_err(|error| Error::resource_exhausted(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_core::{Code, Shape};
+
+    use super::*;
+
+    fn argument(dtype: DType) -> [Argument; 1] {
+        [Argument { name: "x".to_owned(), dtype, shape: Shape::parse("[?]").unwrap() }]
+    }
+
+    fn number(dtype: DType, token: &str) -> Result<Tensor> {
+        let tensors = read(format!("{{\"inputs\": {{\"x\": [{token}]}}}}").as_bytes(), &argument(dtype))?;
+        Ok(tensors[0].clone())
+    }
+
+    #[test]
+    fn a_number_is_rounded_once() {
+        // Just over the middle between 1 and the next number, where the nearest of 64 bits is.
+        let token = "1.00000005960464477539062500000001";
+        let expected = 1.0 + f32::EPSILON;
+        assert_eq!(number(DType::Float32, token).unwrap().to_vec::<f32>().unwrap(), [expected]);
+        let infinite = number(DType::Float32, r#""-inf", "inf", -0.5e+1, 0"#).unwrap();
+        let expected = [f32::NEG_INFINITY, f32::INFINITY, -5.0, 0.0];
+        assert_eq!(infinite.to_vec::<f32>().unwrap(), expected);
+        assert!(number(DType::Float32, r#""nan""#).unwrap().to_vec::<f32>().unwrap()[0].is_nan());
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_are_refused() {
+        for token in ["+1", "01", "-01", "1.", ".5", "-", "-.5", "1.e3", "1e", "inf", "nan", "-inf", "1e99"] {
+            for dtype in [DType::Float32, DType::Float16, DType::Int32] {
+                let error = number(dtype, token).unwrap_err();
+                assert!(error.message().contains(&format!("got {token}")), "{token}: {}", error.message());
+            }
+        }
+    }
+
+    #[test]
+    fn text_that_is_not_utf_8_is_an_error() {
+        let written =
+            |bytes: &[u8]| write(&argument(DType::String), &[Tensor::from_strings(&[bytes], &[1])?]);
+        assert_eq!(written("é".as_bytes()).unwrap(), "{\"outputs\":{\"x\":[\"é\"]}}".as_bytes());
+        let error = written(b"\xff").unwrap_err();
+        assert_eq!((error.code(), error.argument()), (Code::Unimplemented, Some("x")));
+    }
 }

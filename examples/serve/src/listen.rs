@@ -1,12 +1,10 @@
 //! Connections: accepted within limits until the process is told to end, and ended when what came over them is answered.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use hyper::server::conn::http1;
@@ -21,22 +19,29 @@ use tokio::time::{sleep, timeout};
 
 use crate::http::Server;
 use crate::metrics::Counted;
+use crate::report;
 
-/// How long nothing is accepted after the system had no room for a connection.
+/// How long nothing is accepted after the system had no room for a connection, and how long the last connections have to bring a
+/// request.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// How many bytes a connection reads ahead; a head that is much longer is refused.
+const READ_AHEAD: usize = 64 << 10;
+
 /// Serves until SIGTERM or SIGINT. Then requests are still answered for the time that the limits say, each as the last of its
-/// connection; after that no connection is accepted, and those that are there end with the answers that they wait for.
+/// connection; after that no connection is accepted, and those that are there end with the answers that they wait for. It ends
+/// the same way when a worker has ended. Returns until when what is left may take.
 ///
 /// # Errors
 /// That it cannot listen, or that requests were not answered in time when it ended.
-pub(crate) async fn listen(server: Arc<Server>) -> Result<()> {
+pub(crate) async fn listen(server: Arc<Server>) -> Result<Instant> {
     let limits = &server.limits;
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let told = async {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            () = server.stopped.notified() => report("a worker has ended, so the server ends"),
         }
         server.ends.store(true, Ordering::Relaxed);
         sleep(limits.linger).await;
@@ -56,18 +61,24 @@ pub(crate) async fn listen(server: Arc<Server>) -> Result<()> {
             accepted = accept(&listener, &room) => serve(&server, &graceful, accepted),
         }
     }
-    // Those whose clients think that they are connected.
-    while let Some(stream) = waiting(&listener).await {
+    // Those whose clients think that they are connected, as the system knows them: the runtime may not have been told of all.
+    let listener = listener.into_std()?;
+    while let Ok((stream, _)) = listener.accept() {
         let Ok(permit) = room.clone().try_acquire_owned() else { break };
-        serve(&server, &graceful, (stream, permit));
+        if let Ok(stream) = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+            serve(&server, &graceful, (stream, permit));
+        }
     }
     drop(listener);
+    // A connection that has read nothing would be closed at once.
+    sleep(PAUSE).await;
+    let end = Instant::now() + limits.grace;
     let open = server.metrics.connections.load(Ordering::Relaxed);
     if timeout(limits.grace, graceful.shutdown()).await.is_err() {
         let left = server.metrics.connections.load(Ordering::Relaxed);
         bail!("{left} of {open} connections had no answer after {:?}", limits.grace);
     }
-    Ok(())
+    Ok(end)
 }
 
 type Accepted = (TcpStream, OwnedSemaphorePermit);
@@ -81,20 +92,11 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Accepted {
             // A client that is gone already is no reason to wait; that there are no more files is.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) => {
-                eprintln!("cannot accept a connection: {error}");
+                report(&format!("cannot accept a connection: {error}"));
                 sleep(PAUSE).await;
             }
         }
     }
-}
-
-/// A connection that waits to be accepted, if there is one.
-async fn waiting(listener: &TcpListener) -> Option<TcpStream> {
-    poll_fn(|context| match listener.poll_accept(context) {
-        Poll::Ready(accepted) => Poll::Ready(accepted.ok().map(|(stream, _)| stream)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 fn serve(server: &Arc<Server>, graceful: &GracefulShutdown, (stream, permit): Accepted) {
@@ -103,7 +105,7 @@ fn serve(server: &Arc<Server>, graceful: &GracefulShutdown, (stream, permit): Ac
     let _ = stream.set_nodelay(true);
     let _ = SockRef::from(&stream).set_tcp_user_timeout(Some(limits.read_time));
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(limits.read_time);
+    builder.timer(TokioTimer::new()).header_read_timeout(limits.read_time).max_buf_size(READ_AHEAD);
     let own = server.clone();
     let service = service_fn(move |request| {
         let server = own.clone();

@@ -13,20 +13,36 @@ mod model;
 mod options;
 mod ort;
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::thread;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::batch::{Queue, Worker};
 use crate::http::Server;
 use crate::metrics::Metrics;
 use crate::model::{GraphModel, Model};
-use crate::options::Options;
+use crate::options::{Limits, Options};
 use crate::ort::OnnxModel;
+
+/// Says something on the standard error, if anybody still reads that.
+fn report(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Tells when the thread of a worker ends, however it does.
+struct Stops(Arc<Notify>);
+
+impl Drop for Stops {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
 
 fn main() -> Result<()> {
     let options = Options::parse();
@@ -34,29 +50,88 @@ fn main() -> Result<()> {
         Some(runtime) => Arc::new(OnnxModel::open(runtime, &options)?),
         None => Arc::new(GraphModel::open(&options)?),
     };
+    serve(model, options.limits)
+}
+
+/// Serves a model until the process is told to end.
+fn serve(model: Arc<dyn Model>, limits: Limits) -> Result<()> {
     let (queue, metrics) = (Arc::new(Queue::default()), Arc::new(Metrics::default()));
-    let limits = options.limits;
+    let stopped = Arc::new(Notify::new());
     let workers = (0..limits.workers).map(|index| {
         let (model, queue, metrics) = (model.clone(), queue.clone(), metrics.clone());
-        let most = limits.batch.into();
-        let work = move || Worker::new(&*model, &metrics, most).map(|worker| worker.run(&queue));
+        let (most, stops) = (limits.batch.into(), Stops(stopped.clone()));
+        let work = move || {
+            let _stops = stops;
+            Worker::new(&*model, &metrics, most).map(|worker| worker.run(&queue))
+        };
         thread::Builder::new().name(format!("worker-{index}")).spawn(work)
     });
-    let workers = workers.collect::<std::io::Result<Vec<_>>>().context("no thread for a worker")?;
+    let workers = workers.collect::<io::Result<Vec<_>>>().context("no thread for a worker")?;
+    let grace = limits.grace;
     let server = Arc::new(Server {
         model,
         queue: queue.clone(),
         metrics,
         room: Arc::new(Semaphore::new(limits.concurrency.into())),
         ends: AtomicBool::new(false),
+        stopped,
         limits,
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(listen::listen(server));
     queue.close();
-    ended?;
+    let end = ended?;
+    // What nobody waits for any more is not worth more time than what somebody does.
+    while !workers.iter().all(JoinHandle::is_finished) {
+        ensure!(Instant::now() < end, "the model still runs after {grace:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
     for worker in workers {
         worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))??;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use opsmith_runtime::Tensor;
+
+    use super::*;
+    use crate::model::Argument;
+
+    /// A model with which no worker can begin.
+    struct Broken;
+
+    impl Model for Broken {
+        fn inputs(&self) -> &[Argument] {
+            &[]
+        }
+
+        fn outputs(&self) -> &[Argument] {
+            &[]
+        }
+
+        fn is_batched(&self) -> bool {
+            panic!("broken")
+        }
+
+        fn run(&self, _: &[Tensor]) -> opsmith_core::Result<Vec<Tensor>> {
+            Ok(vec![])
+        }
+    }
+
+    #[test]
+    fn a_server_whose_worker_has_ended_ends() {
+        let options = Options::parse_from([
+            "serve",
+            "model",
+            "--output",
+            "y",
+            "--listen",
+            "127.0.0.1:0",
+            "--linger",
+            "0",
+        ]);
+        assert_eq!(serve(Arc::new(Broken), options.limits).unwrap_err().to_string(), "a worker panicked");
+    }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Options {
     /// A library whose ops the model calls; it is code, and runs with all rights of this process
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Vec<PathBuf>,
-    /// An output that answers have, by its name in the model; of ONNX all where none is named
+    /// An output that answers have, by its name in the model; for ONNX, all outputs if none is named
     #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
     pub(crate) output: Vec<String>,
     /// The values of the graph's variables, as `Session::save` wrote them; without it they begin as the graph says
@@ -22,8 +22,8 @@ pub(crate) struct Options {
     /// ONNX Runtime's library, `libonnxruntime.so`, which runs the model
     #[arg(long, value_name = "FILE")]
     pub(crate) runtime: Option<PathBuf>,
-    /// That each row of a model of ONNX, all of whose inputs and outputs have rows, depends on the same row alone: requests are computed
-    /// as one only then. Of a graph the ops say it themselves
+    /// States that row i of every output depends only on row i of every input. Without it, requests to an ONNX model are computed one
+    /// by one. Graphs do not need it: their ops say so.
     #[arg(long, requires = "runtime")]
     pub(crate) free_rows: bool,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) struct Limits {
     /// The most bytes that a request's body has
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
     pub(crate) body: usize,
-    /// The most requests that are read or computed at a time; more are refused with 503
+    /// The most requests that are read, computed or answered at a time; more are refused with 503
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) concurrency: u16,
     /// The most connections; more wait to be accepted

@@ -180,6 +180,13 @@ impl Drop for Value {
     }
 }
 
+/// What the memory of an output needs.
+struct Kept {
+    _value: Value,
+    /// The output may be one of them: its memory is theirs then.
+    _inputs: Arc<Vec<Tensor>>,
+}
+
 /// A model of ONNX.
 pub(crate) struct OnnxModel {
     api: Api,
@@ -221,6 +228,7 @@ impl OnnxModel {
             (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)
         };
         let inputs = arguments(api, session, (api.input_count(), api.input_type(), api.input_name()))?;
+        ensure!(!inputs.is_empty(), "the model has no inputs: there is nothing to ask for");
         let mut outputs =
             arguments(api, session, (api.output_count(), api.output_type(), api.output_name()))?;
         if !options.output.is_empty() {
@@ -261,8 +269,8 @@ impl OnnxModel {
         Ok(Value { api: self.api, value })
     }
 
-    /// A tensor of ours over the memory of one of ONNX Runtime's.
-    fn taken(&self, value: Value) -> Result<Tensor> {
+    /// A tensor of ours over the memory of one of ONNX Runtime's, which it computed from these.
+    fn taken(&self, value: Value, inputs: &Arc<Vec<Tensor>>) -> Result<Tensor> {
         let (api, raw) = (self.api, value.value.as_ptr());
         // SAFETY: the tensor is alive, what is asked for is a local, and the description is let go of.
         unsafe {
@@ -276,7 +284,8 @@ impl OnnxModel {
             }
             let data = api.made(|made| (api.tensor_data())(raw, made))?;
             let strides = row_major_strides(&shape);
-            Ok(Tensor::from_foreign(Arc::new(value), data.cast_const().cast(), dtype, &shape, &strides))
+            let kept = Arc::new(Kept { _value: value, _inputs: inputs.clone() });
+            Ok(Tensor::from_foreign(kept, data.cast_const().cast(), dtype, &shape, &strides))
         }
     }
 }
@@ -295,7 +304,8 @@ impl Model for OnnxModel {
     }
 
     fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let inputs: Vec<Tensor> = inputs.iter().map(Tensor::to_contiguous).collect::<Result<_>>()?;
+        let inputs: Arc<Vec<Tensor>> =
+            Arc::new(inputs.iter().map(Tensor::to_contiguous).collect::<Result<_>>()?);
         let lent: Vec<Value> = inputs.iter().map(|input| self.lent(input)).collect::<Result<_>>()?;
         let values: Vec<*const Opaque> = lent.iter().map(|value| value.value.as_ptr().cast_const()).collect();
         let names = |which: usize| self.names[which].iter().map(|name| name.as_ptr()).collect::<Vec<_>>();
@@ -313,7 +323,7 @@ impl Model for OnnxModel {
         outcome?;
         let outputs: Vec<Value> =
             outputs.into_iter().map(|output| self.owned(output)).collect::<Result<_>>()?;
-        outputs.into_iter().map(|output| self.taken(output)).collect()
+        outputs.into_iter().map(|output| self.taken(output, &inputs)).collect()
     }
 }
 

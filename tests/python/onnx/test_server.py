@@ -125,7 +125,36 @@ def test_rows_that_are_said_to_be_free_are_computed_as_one(tmp_path: Path) -> No
     assert server.end() == 0
 
 
+def saved(path: Path, nodes: list[onnx.NodeProto], inputs: list[str], outputs: list[str]) -> Path:
+    """A model whose inputs and outputs are rows of three numbers."""
+    rows = {name: onnx.helper.make_tensor_value_info(name, 1, ["n", 3]) for name in [*inputs, *outputs]}
+    made = onnx.helper.make_graph(
+        nodes, "graph", [rows[name] for name in inputs], [rows[name] for name in outputs]
+    )
+    opsets = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(made, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def test_an_output_may_be_an_input(tmp_path: Path) -> None:
+    path = saved(tmp_path / "same.onnx", [onnx.helper.make_node("Neg", ["x"], ["y"])], ["x"], ["y", "x"])
+    server = Server(path, "--free-rows", "--linger", "0")
+
+    def kept(number: int) -> bool:
+        rows = [[float(number)] * 3] * 2000
+        status, answer = server.run(x=rows)
+        return status == 200 and answer["outputs"] == {"y": [[-float(number)] * 3] * 2000, "x": rows}
+
+    with ThreadPoolExecutor(12) as pool:
+        assert all(pool.map(kept, range(1, 97)))
+    assert server.end() == 0
+
+
 def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: Path) -> None:
+    value = onnx.helper.make_tensor("value", 1, [1, 3], [1, 2, 3])
+    none = saved(
+        tmp_path / "none.onnx", [onnx.helper.make_node("Constant", [], ["y"], value=value)], [], ["y"]
+    )
     cut = tmp_path / "cut.onnx"
     cut.write_bytes(model.read_bytes()[:-50])
     plain = [str(SERVER), str(model), "--runtime"]
@@ -135,6 +164,7 @@ def test_what_cannot_be_served_is_an_error_at_the_start(model: Path, tmp_path: P
         "distances": [*plain, str(RUNTIME)],
         "has no output `y`": [*plain, str(RUNTIME), "--output", "y"],
         "cut.onnx": [str(SERVER), str(cut), "--runtime", str(RUNTIME)],
+        "the model has no inputs": [str(SERVER), str(none), "--runtime", str(RUNTIME)],
     }
     for text, command in commands.items():
         libraries = [option for name in FILES for option in ("--library", str(library_path(name)))]

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use opsmith_runtime::{Graph, Library};
+use opsmith_runtime::{Graph, Library, Tensor};
 use serde_json::{Value, json};
 
 use crate::client::Server;
@@ -93,4 +93,13 @@ fn only_rows_that_are_free_through_the_graph_are_put_together() {
         graph("[?,3]", |graph, x| graph.call(&turned).arg(x).attr("perm", vec![1_i64, 0]).build()?.output(0));
     assert_eq!(is_batched(&turned), json!(false));
     assert_eq!(is_batched(&distances("[?,3]")), json!(true));
+    // Beside a sum over all rows, of a tensor that is repeated for them.
+    let (greater, select) = (ops.op("greater").unwrap(), ops.op("select_grad").unwrap());
+    let summed = graph("[?,3]", |graph, x| {
+        let zeros = graph.constant("zeros", Tensor::from_slice(&[0_f32; 3], &[1, 3])?)?;
+        let is_greater = graph.call(&greater).arg(x).arg(&zeros).build()?.output(0)?;
+        let sum = graph.call(&select).arg(&is_greater).arg(&zeros).arg(x).arg(x).build()?.output(0)?;
+        x + &sum
+    });
+    assert_eq!(is_batched(&summed), json!(false));
 }

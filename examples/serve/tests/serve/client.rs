@@ -90,8 +90,12 @@ impl Server {
 
     /// Sends SIGTERM.
     pub(crate) fn terminate(&self) {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
+        self.signal("TERM");
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let process = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &process]).status().unwrap().success());
     }
 
     /// Waits for its end.

@@ -77,3 +77,46 @@ fn it_ends_in_time_whatever_is_left() {
     assert!(begun.elapsed() < Duration::from_secs(20));
     assert!(stuck.answer().is_none());
 }
+
+#[test]
+fn who_connects_at_the_last_moment_is_answered() {
+    let mut server = Server::start(&distances("[?,3]"), &["--linger", "0.5"]);
+    server.is_well();
+    server.terminate();
+    thread::sleep(Duration::from_millis(200));
+    // It stands still while the time runs out in which it accepts.
+    server.signal("STOP");
+    let body = json!({"inputs": {"x": [[1, 2, 3]]}}).to_string();
+    let head = format!("POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+    let mut clients: Vec<_> = (0..100).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        assert!(client.send(format!("{head}{body}").as_bytes()));
+    }
+    thread::sleep(Duration::from_millis(500));
+    server.signal("CONT");
+    for mut client in clients {
+        let answer = client.answer().expect("each request is answered");
+        assert!(answer.status == 200 && answer.head.contains("connection: close"), "{answer:?}");
+    }
+    assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_run_that_nobody_waits_for_does_not_keep_it() {
+    let mut server = Server::start(&slow(), &["--linger", "0", "--grace", "0.3"]);
+    let mut input = slow_input(&server, Duration::from_millis(700));
+    let rows = input.as_array_mut().unwrap();
+    *rows = vec![rows[0].clone(); rows.len() * 10];
+    let body = json!({"inputs": {"x": input}}).to_string();
+    let before = server.metric("serve_active_requests");
+    let mut gone = server.connect();
+    let head = format!("POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+    gone.send(&[head.as_bytes(), body.as_bytes()].concat());
+    while server.metric("serve_active_requests") <= before {}
+    // Long enough for the worker to have taken it.
+    thread::sleep(Duration::from_millis(500));
+    drop(gone);
+    while server.metric("serve_active_requests") > before {}
+    server.terminate();
+    assert_eq!(server.wait().code(), Some(1));
+}

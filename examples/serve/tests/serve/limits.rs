@@ -30,8 +30,8 @@ fn a_body_that_is_too_large_is_refused() {
     }
     client.send(b"0\r\n\r\n");
     assert_eq!(client.answer().unwrap().status, 413);
-    // A head is no body: of 100 kB it is refused too.
-    let header = format!("X: {}", "a".repeat(1_000_000));
+    // A head is no body: of 200 kB it is refused too.
+    let header = format!("X: {}", "a".repeat(200_000));
     let answer = server.connect().request("GET", "/health", &[&header], b"");
     assert!(answer.is_none_or(|answer| answer.status == 431));
     server.is_well();
@@ -86,10 +86,33 @@ fn no_more_is_done_at_a_time_than_the_limits_say() {
         let refused = server.run(&json!([[1.0]]));
         assert_eq!(refused.status, 503);
         assert!(refused.head.contains("retry-after: 1"), "{}", refused.head);
-        assert!(refused.message().starts_with("1 requests are read or computed"), "{}", refused.message());
+        assert!(refused.message().starts_with("1 requests are read, computed"), "{}", refused.message());
         assert_eq!(first.join().unwrap().status, 200);
     });
     assert_eq!(server.run(&json!([[1.0]])).status, 200);
+}
+
+#[test]
+fn an_answer_that_is_not_taken_has_its_share() {
+    let model = graph("[?,1]", |graph, x| {
+        let row = graph.constant("row", opsmith_runtime::Tensor::from_slice(&[0_f32; 1000], &[1, 1000])?)?;
+        x + &row
+    });
+    let server = Server::start(&model, &["--read-time", "60", "--concurrency", "1"]);
+    // An answer of 20 MB.
+    let body = json!({"inputs": {"x": vec![[1.0]; 5000]}}).to_string();
+    let mut stuck = server.connect();
+    let head = format!("POST /run HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+    stuck.send(&[head.as_bytes(), body.as_bytes()].concat());
+    let begun = Instant::now();
+    while server.metric("serve_request_seconds_count") < 1.0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not computed");
+    }
+    assert_eq!(server.run(&json!([[1.0]])).status, 503);
+    drop(stuck);
+    while server.run(&json!([[1.0]])).status != 200 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the share is lost");
+    }
 }
 
 #[test]

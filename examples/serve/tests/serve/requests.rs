@@ -26,7 +26,8 @@ fn both_formats_give_what_a_session_gives() {
     let y = tensors_from_bytes(answer.body).unwrap();
     assert_eq!((y[0].0.as_str(), y[0].1.shape()), ("y", &[2, 4][..]));
     assert_eq!(y[0].1.to_vec::<f32>().unwrap(), expected);
-    let answer = server.request("POST", "/run", &[SAFETENSORS, "Accept: application/json"], &body);
+    let headers = ["content-type: Application/SafeTensors", "Accept: application/JSON"];
+    let answer = server.request("POST", "/run", &headers, &body);
     assert!(answer.json()["outputs"]["y"][1][3].is_number());
 
     let empty = server.run(&json!([]));
