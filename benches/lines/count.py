@@ -1,7 +1,8 @@
 """Counts the lines that an author writes for one op, with its gradient, on the CPU, in several ways.
 
 Blank lines, comments and documentation are left out; everything else counts, the files that build it too.
-The files for Opsmith are blocks of code in the README and in `docs/first-op.md`, which tests compile; the others lie beside it.
+The files for Opsmith are blocks of code in the README and in `docs/first-op.md`, which tests compile; the
+others lie beside it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def steps(page: str) -> list[tuple[str, str, str]]:
-    """The blocks of code of a page: the file that the words before it end in, if any, its language and the code."""
+    """The blocks of code of a page: the file that the words before it name last, the language and the code."""
     named = r"(?:`([\w./]+)`:\n\n)?^```(\w+)\n(.*?)^```$"
     return re.findall(named, text_of(page), re.MULTILINE | re.DOTALL)
 
@@ -104,7 +104,11 @@ def test_the_first_op_is_made_as_the_guide_says(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("jax")
     # A build for debugging shares what it depends on with the other tests.
-    replaced = {"build --release\n": "build\n", "target/release": "target/debug", '"../opsmith/': f'"{REPOSITORY}/'}
+    replaced = {
+        "build --release\n": "build\n",
+        "target/release": "target/debug",
+        '"../opsmith/': f'"{REPOSITORY}/',
+    }
     page = steps("docs/first-op.md")
     rust = [code for name, language, code in page if language == "rust" and not name]
     folder = tmp_path
