@@ -27,7 +27,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 def steps(page: str) -> list[tuple[str, str, str]]:
-    """The blocks of code of a page: the file that the words before it name last, the language and the code."""
+    """The blocks of a page: the file that the words before it name last, the language and the code."""
     named = r"(?:`([\w./]+)`:\n\n)?^```(\w+)\n(.*?)^```$"
     return re.findall(named, text_of(page), re.MULTILINE | re.DOTALL)
 
