@@ -1,7 +1,8 @@
 """Counts the lines that an author writes for one op, with its gradient, on the CPU, in several ways.
 
 Blank lines, comments and documentation are left out; everything else counts, the files that build it too.
-The files for Opsmith are the blocks of code in the README, which tests compile; the others lie beside it.
+The files for Opsmith are blocks of code in the README and in `docs/first-op.md`, which tests compile; the
+others lie beside it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 README = HERE.parents[1] / "README.md"
+TUTORIAL = HERE.parents[1] / "docs" / "first-op.md"
 
 # What begins a line that is a comment, by the suffix of the file.
 COMMENTS = {".rs": "//", ".cpp": "//", ".cc": "//", ".toml": "#", "": "#"}
@@ -33,9 +35,9 @@ NO_CODE = {
 Files = dict[str, str]
 
 
-def readme_block(language: str, part: str) -> str:
-    """The block of code in the README that has `part` in it."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```$", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+def block_of(page: Path, language: str, part: str) -> str:
+    """The block of code in a page that has `part` in it."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if part in block]
     return block
 
@@ -48,10 +50,10 @@ def folder(name: str) -> Files:
 
 def ways() -> dict[str, tuple[str, Files]]:
     """For each way where the op then runs, and the files that are written."""
-    manifest = readme_block("toml", 'crate-type = ["cdylib"]')
+    manifest = block_of(TUTORIAL, "toml", 'crate-type = ["cdylib"]')
     everywhere = "PyTorch, TensorFlow, JAX, NumPy, Rust, C"
-    one_body = {"Cargo.toml": manifest, "src/lib.rs": readme_block("rust", "#[pairwise]")}
-    by_hand = {"Cargo.toml": manifest, "src/lib.rs": readme_block("rust", "fn manhattan_grad")}
+    one_body = {"Cargo.toml": manifest, "src/lib.rs": block_of(README, "rust", "#[pairwise]")}
+    by_hand = {"Cargo.toml": manifest, "src/lib.rs": block_of(TUTORIAL, "rust", "fn manhattan_grad")}
     return {
         "Opsmith, one body": (everywhere, one_body),
         "Opsmith, by hand": (everywhere, by_hand),

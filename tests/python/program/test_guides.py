@@ -16,10 +16,27 @@ PROGRAM = Path(os.environ.get("OPSMITH_PROGRAM", REPOSITORY / "target" / "debug"
 LIBRARIES = Path(os.environ.get("OPSMITH_LIB_DIR", REPOSITORY / "target" / "release"))
 
 
+def text_of(page: str) -> str:
+    """A page, by its path in the repository."""
+    return (REPOSITORY / page).read_text(encoding="utf-8")
+
+
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The blocks of code of a page, each with its language."""
-    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    """The blocks of code of a page of `docs`, each with its language."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text_of(f"docs/{page}"), re.MULTILINE | re.DOTALL)
+
+
+def steps(page: str) -> list[tuple[str, str, str]]:
+    """The blocks of a page: the file that the words before it name last, the language and the code."""
+    named = r"(?:`([\w./]+)`:\n\n)?^```(\w+)\n(.*?)^```$"
+    return re.findall(named, text_of(page), re.MULTILINE | re.DOTALL)
+
+
+def write(folder: Path, name: str, code: str) -> None:
+    """Write a file that a page tells to write."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(code, encoding="utf-8")
 
 
 def run(command: str, folder: Path) -> str:
@@ -29,6 +46,8 @@ def run(command: str, folder: Path) -> str:
         "PATH": path,
         "CARGO_NET_OFFLINE": "true",
         "OPSMITH_CACHE_DIR": str(LIBRARIES.parent / "tests" / "jit"),
+        "KEOPS_CACHE_FOLDER": str(LIBRARIES.parent / "tests" / "keops"),
+        "TORCH_EXTENSIONS_DIR": str(LIBRARIES.parent / "tests" / "torch_extensions"),
     }
     # What is built lies where the page says, wherever the one who runs the tests keeps such things.
     inherited = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
@@ -64,34 +83,71 @@ def follow(console: str, folder: Path) -> Path:
     return folder
 
 
-def test_the_first_op_is_made_as_the_guide_says(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    # A build for debugging shares what it depends on with the other tests.
-    page = [
-        (language, code.replace("build --release\n", "build\n").replace("target/release", "target/debug"))
-        for language, code in blocks("first-op.md")
-    ]
-    (make, test, build, use, check, use_quickly) = [code for language, code in page if language == "console"]
-    shown, op, test_of_op = [code for language, code in page if language == "rust"]
-    try_it, quick = [code for language, code in page if language == "python"]
-
-    crate = follow(make, tmp_path)
+def build_beside_the_repository(crate: Path) -> None:
+    """Let a crate use what the tests have compiled, and the same versions of all it depends on."""
     shutil.copy(REPOSITORY / "Cargo.lock", crate)
     (crate / "target").symlink_to(PROGRAM.parents[1])
+
+
+def change(crate: Path, shown: str, op: str, test: str) -> None:
+    """What the tutorial does with a new crate, whose source has what it shows: add an op and its test."""
     source, tests = crate / "src" / "lib.rs", crate / "src" / "tests.rs"
     before = source.read_text(encoding="utf-8")
     assert shown in before
     changed, count = re.subn(r"^opsmith::library!.*\n", lambda _: op, before, flags=re.MULTILINE)
     assert count == 1
     source.write_text(changed, encoding="utf-8")
-    tests.write_text(f"{tests.read_text(encoding='utf-8')}\n{test_of_op}", encoding="utf-8")
-    follow(test, crate)
-    follow(build, crate)
-    (crate / "try_it.py").write_text(try_it, encoding="utf-8")
-    follow(use, crate)
-    follow(check, crate)
-    (crate / "quick.py").write_text(quick, encoding="utf-8")
-    follow(use_quickly, crate)
+    tests.write_text(f"{tests.read_text(encoding='utf-8')}\n{test}", encoding="utf-8")
+
+
+def test_the_first_op_is_made_as_the_guide_says(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    # A build for debugging shares what it depends on with the other tests.
+    replaced = {
+        "build --release\n": "build\n",
+        "target/release": "target/debug",
+        '"../opsmith/': f'"{REPOSITORY}/',
+    }
+    page = steps("docs/first-op.md")
+    rust = [code for name, language, code in page if language == "rust" and not name]
+    folder = tmp_path
+    for name, language, code in page:
+        for text, ours in replaced.items():
+            code = code.replace(text, ours)
+        if name:
+            write(tmp_path if "/" in name else folder, name, code)
+        if name.endswith("Cargo.toml"):
+            build_beside_the_repository((tmp_path / name).parent)
+        elif language == "console":
+            folder = follow(code, folder).resolve()
+            if "opsmith new" in code:
+                build_beside_the_repository(folder)
+                change(folder, *rust)
+    assert folder == (tmp_path / "distances").resolve()
+
+
+@pytest.mark.parametrize("origin", ["cpp-extensions", "tensorflow", "triton", "keops"])
+def test_theirs_and_ours_print_what_the_page_says(origin: str, tmp_path: Path) -> None:
+    for name, language, code in steps(f"docs/from-{origin}.md"):
+        if language == "console":
+            follow(code, tmp_path)
+        else:
+            assert name, f"no file is named for\n{code}"
+            write(tmp_path, name, code)
+
+
+def test_the_programs_of_the_readme_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    for name, _, code in steps("README.md"):
+        if name:
+            write(tmp_path, name, code)
+    assert run("python distances.py", tmp_path).splitlines()[-3:] == [
+        "(3, 5)",
+        "torch.Size([3, 4])",
+        "(3, 4)",
+    ]
 
 
 def test_the_author_is_told_what_a_check_prints(tmp_path: Path) -> None:

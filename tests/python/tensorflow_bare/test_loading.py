@@ -42,28 +42,6 @@ def run(code: str, *arguments: str) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
-def test_the_readme_script(tmp_path: Path) -> None:
-    """What the README says for TensorFlow alone, as it stands there."""
-    readme = (Path(__file__).parents[3] / "README.md").read_text()
-    script = next(block for block in readme.split("```")[1::2] if "tf.load_op_library" in block)
-    script = script.removeprefix("python\n")
-    assert len(script.strip().splitlines()) <= 10
-    # The library of `examples/distances` has the README's op under a longer name.
-    names = {
-        "target/release/libdistances.so": library("distances"),
-        "distances_manhattan": "distances_pairwise_manhattan_distance",
-    }
-    for name, ours in names.items():
-        assert name in script
-        script = script.replace(name, ours)
-    (tmp_path / "script.py").write_text(script)
-    done = subprocess.run(
-        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert "shape=(3, 5), dtype=float32" in done.stdout
-
-
 def test_a_library_opened_before_tensorflow_is_registered_later() -> None:
     out, _ = run(
         """
