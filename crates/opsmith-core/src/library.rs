@@ -107,7 +107,7 @@ fn index_names(library: &str, ops: &[Op]) -> Result<HashMap<String, usize>> {
         if let Some(other) = by_snake.insert(op.signature().snake_name(), name) {
             bail!(
                 AlreadyExists,
-                "library `{library}` has two ops `{other}` and `{name}`, one name for wrappers"
+                "library `{library}` has the ops `{other}` and `{name}`, whose functions would have the same name"
             );
         }
         by_name.insert(name.clone(), index);

@@ -111,8 +111,8 @@ impl ComputeExt for Compute<'_> {
             let outputs: Vec<_> = outputs.iter().map(ArrayViewMut::shape).collect();
             bail!(
                 InvalidArgument,
-                "the inputs of a body must broadcast to the one shape of its outputs, got inputs of shapes {given:?} \
-                 and outputs of shapes {outputs:?}"
+                "the inputs of a body must broadcast to the shape that all its outputs have, got inputs of \
+                 shapes {given:?} and outputs of shapes {outputs:?}"
             );
         }
         let places: SmallVec<[*mut T; 8]> = outputs.iter_mut().map(ArrayViewMut::as_mut_ptr).collect();

@@ -33,7 +33,8 @@ impl Parse for Library {
                 "ops" => ops.replace(op_list(input)?).is_some(),
                 _ => {
                     let message = format!(
-                        "`{key}` is not an option of library!; there are name, version, namespace, embedded and ops"
+                        "`{key}` is not an option of library!; the options are name, version, namespace, \
+                         embedded and ops"
                     );
                     return Err(syn::Error::new(key.span(), message));
                 }
@@ -84,7 +85,7 @@ fn no_namespace(input: ParseStream<'_>) -> syn::Result<()> {
         return Ok(());
     }
     let message =
-        "the namespace is the library's name; namespace = \"\" says that there is none in TensorFlow";
+        "the namespace is the library's name; only namespace = \"\" is possible, for none in TensorFlow";
     Err(syn::Error::new(text.span(), message))
 }
 

@@ -59,8 +59,10 @@ pub(crate) fn dims(context: &OpKernelContext<'_>, name: &'static str) -> Result<
     let sizes = integers(context, name)?;
     let dims = sizes.iter().map(|&size| {
         usize::try_from(size).map_err(|_| {
-            Error::invalid_argument(format!("`{name}` holds a shape, and no dim can be {size}: {sizes:?}"))
-                .naming(name)
+            Error::invalid_argument(format!(
+                "`{name}` is a shape, but {size} is not the size of a dim: {sizes:?}"
+            ))
+            .naming(name)
         })
     });
     let dims = dims.collect::<Result<Extents>>()?;
@@ -90,7 +92,7 @@ pub(crate) fn length(c: &InferenceContext<'_>, input: usize) -> Result<Option<us
     match vector.dims() {
         Some([Dim::Known(length @ 0..=LONGEST)]) => Ok(Some(*length as usize)),
         Some([Dim::Known(length)]) => Err(c.error(format!(
-            "input {input} has a number for each dim, and no tensor has {length} dims: at most {MAX_RANK}"
+            "input {input} has a number for each dim, of which a tensor has at most {MAX_RANK}, got {length}"
         ))),
         _ => Ok(None),
     }

@@ -223,7 +223,7 @@ mod tests {
         let message = |call: testing::Call<'_>| call.run().unwrap_err().message().to_owned();
         assert_eq!(
             message(call("inputs 1 1\nfrob 1", 1, &x, &x)),
-            "Pointwise: attribute `program` is no program: line 2, `frob 1`: there is no such operation"
+            "Pointwise: attribute `program` is not a program: line 2, `frob 1`: this is not an operation"
         );
         for rows in ["inputs 1 1\ninput 0\nfold_sum 0 0\noutput 1 1", "inputs 1 0\ninput 0\noutput 0 1"] {
             let what =

@@ -291,7 +291,7 @@ mod tests {
         let outputs = testing::call::<Fill>().input(&array![2i32, 1]).input(&array![[true]]).run()?;
         assert_eq!(outputs.array::<bool, Ix2>("y")?, array![[true], [true]]);
         let error = testing::call::<Fill>().input(&array![-1i32]).input(&array![1.0]).run().unwrap_err();
-        assert_eq!(error.message(), "Fill: `dims` holds a shape, and no dim can be -1: [-1]");
+        assert_eq!(error.message(), "Fill: `dims` is a shape, but -1 is not the size of a dim: [-1]");
         let outputs = testing::call::<Shape>().input(&array![[1.0, 2.0]]).run()?;
         assert_eq!(outputs.array::<i64, Ix1>("y")?, array![1, 2]);
         infer_ok!(testing::shapes::<Shape>(), "[2,?,3]", "[3]");

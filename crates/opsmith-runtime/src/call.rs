@@ -84,7 +84,7 @@ pub trait OutputMemory {
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had.
     fn allocate_temp(&mut self, _bytes: usize) -> Result<*mut u8> {
-        Err(Error::unimplemented("the caller lends no temporary memory on a device"))
+        Err(Error::unimplemented("the caller provides no temporary memory on a device"))
     }
 
     /// Whether [`launch`](Self::launch) gets the CUDA kernels of the call, and no device.

@@ -217,8 +217,8 @@ pub use opsmith_macros::pointwise;
 ///
 /// # Options
 /// - `fold = sum`, or `mean`, `max` or `min`: how the terms of a pair of rows become one number. A largest or smallest term
-///   takes the gradient, and several equal ones share it; NaN is both the largest and the smallest. Of rows with no
-///   elements the sum is 0 and the mean NaN, and there is no largest or smallest, which is an error.
+///   takes the gradient, and several equal ones share it; NaN is both the largest and the smallest. Rows with no
+///   elements have the sum 0, the mean NaN, and −∞ and ∞ as the largest and smallest number.
 /// - `finish = Scalar::sqrt`: a function of the folded number, by its path.
 /// - `output = z`, `dtypes = […]`, `orders = 2`, `name = "Other"`: as for `pointwise`.
 ///
@@ -288,9 +288,8 @@ pub use opsmith_macros::body;
 /// default. Inputs of type `R::Each` broadcast to all dims, those of type `R::One` to the other dims; an output of type
 /// `R::One` has the other dims. Rows may be empty: their sum is 0, their largest number −∞.
 ///
-/// Sums are folded in blocks: no number is in more than 23 + ⌈log₂(n/2048)⌉ additions of n, so that the error is at most
-/// that many roundings of the sum of the magnitudes; and results have the same bits for any number of threads. float16
-/// and bfloat16 are computed in float32.
+/// The error of a sum is at most 48 roundings of the sum of the magnitudes, however many terms there are, and results have the
+/// same bits for any number of threads. float16 and bfloat16 are computed in float32.
 ///
 /// The gradient of a largest number is shared equally by those that are it, and by the whole row if it is NaN. What is
 /// [`detached`](Scalar::detached) is a constant for derivatives: worth saying of what changes no result, only how exactly it is

@@ -97,11 +97,11 @@ fn a_shape_that_the_signature_does_not_have_is_named() {
     let run = |wide: bool| call::<careless>().input(&array![1.0]).attr("wide", wide).run();
     assert_eq!(
         run(true).unwrap_err().message(),
-        "Careless: output `pairs`: the kernel made it of shape [1, 3], and it is to be [?, 2]"
+        "Careless: output `pairs`: expected shape [?, 2], but the kernel made shape [1, 3]"
     );
     assert_eq!(
         run(false).unwrap_err().message(),
-        "Careless: output `pairs`: the kernel made it of shape [0, 0], and it is to be [?, 2]"
+        "Careless: output `pairs`: expected shape [?, 2], but the kernel made shape [0, 0]"
     );
 }
 

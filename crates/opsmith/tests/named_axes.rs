@@ -180,7 +180,7 @@ fn positions_are_integers() {
         assert_eq!(*found as usize, expected);
     }
     let none = testing::call::<nearest>().input(&x).input(&numbers(0, 3, 1)).run().unwrap_err();
-    assert!(none.message().contains("the axis `j` has no positions"), "{}", none.message());
+    assert!(none.message().contains("the axis `j` is empty"), "{}", none.message());
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_position_has_to_be_somewhere() {
     assert_eq!(outputs.array::<i64, Ix1>("z").unwrap(), Array1::<i64>::zeros(5));
     let x = Array2::<f64>::zeros((3, 0));
     let message = testing::call::<both_ways>().input(&x).run().unwrap_err().message().to_owned();
-    assert!(message.contains("the axis `j` has no positions"), "{message}");
+    assert!(message.contains("the axis `j` is empty"), "{message}");
 }
 
 #[test]
@@ -409,7 +409,8 @@ fn the_smallest_are_those_of_a_sorted_row() {
     let call = testing::call::<distances_of_nearest>().input(&x).input(&y).attr("neighbours", 10_i64);
     assert_eq!(
         call.run().unwrap_err().message(),
-        "DistancesOfNearest: attribute `neighbours` asks for the 10 smallest or largest along the axis `j`, whose size is 9"
+        "DistancesOfNearest: attribute `neighbours` asks for the 10 smallest or largest along the axis `j`, \
+         which has size 9"
     );
     let call = testing::call::<distances_of_nearest>().input(&x).input(&y).attr("neighbours", -1_i64);
     let error = call.run().unwrap_err();

@@ -84,30 +84,24 @@ fn told(def: OpDef) -> String {
 fn a_library_is_not_made_of_what_is_wrong_with_the_defaults() {
     assert_eq!(
         told(folded::def()),
-        "Folded: its output `z` lies on the axes (i,j), but what the function returns for it lies on (i)"
+        "Folded: its output `z` has the axes (i,j), but what the function returns for it has (i)"
     );
     assert_eq!(
         told(totals::def()),
-        "Totals: its output `total` lies on the axes (), but what the function returns for it lies on (i)"
+        "Totals: its output `total` has the axes (), but what the function returns for it has (i)"
     );
-    assert_eq!(
-        told(beyond::def()),
-        "Beyond: its function uses the axis of position 7, and its signature has 1 axes"
-    );
+    assert_eq!(told(beyond::def()), "Beyond: its function uses axis number 7, but its signature has 1 axes");
     let message = told(least::def());
-    assert!(
-        message.starts_with("Least: the smallest or largest numbers lie along the axis `i`"),
-        "{message}"
-    );
+    assert!(message.starts_with("Least: the signature must give the size of the axis `i`"), "{message}");
     assert_eq!(
         told(alpha::def()),
-        "Alpha: takes the number at position 3 along the axis `rgb`, whose size is 3: positions begin at 0"
+        "Alpha: takes the number at position 3 along the axis `rgb`, which has size 3: positions begin at 0"
     );
     assert_eq!(told(alpha::COMPANIONS[0]()), told(alpha::def()));
     for def in [twice::def(), products::def()] {
         let message = told(def);
         assert!(
-            message.contains(": its function folds along the axis `j` what has been folded along it"),
+            message.contains(": its function folds along the axis `j` a number that was folded along it"),
             "{message}"
         );
     }
@@ -124,17 +118,17 @@ fn what_has_no_positions_may_be_added_up() {
 fn what_is_wrong_for_some_attributes_is_told_by_a_call() {
     let x = array![[1.0, 2.0], [3.0, 4.0]];
     let message = told(taps::def());
-    assert!(message.starts_with("Taps: its output `z` lies on the axes (i,j), but"), "{message}");
+    assert!(message.starts_with("Taps: its output `z` has the axes (i,j), but"), "{message}");
     let call = |count: i64| testing::call::<taps_of_each>().input(&x).attr("count", count).run();
     assert_eq!(call(2).unwrap().array::<f64, Ix2>("z").unwrap(), array![[2.0, 4.0], [6.0, 8.0]]);
     let error = call(0).unwrap_err();
-    assert!(error.message().contains("returns for it lies on ()"), "{}", error.message());
+    assert!(error.message().contains("returns for it has ()"), "{}", error.message());
     let row = |channels: i64| {
         let y = testing::call::<second>().input(&x).attr("channels", channels).run();
         y.map(|y| y.array::<f64, Ix1>("z").unwrap())
     };
     assert_eq!(row(2).unwrap(), array![3.0, 4.0]);
-    assert!(row(1).unwrap_err().message().contains("position 1 along the axis `c`, whose size is 1"));
+    assert!(row(1).unwrap_err().message().contains("position 1 along the axis `c`, which has size 1"));
 }
 
 #[test]
@@ -146,7 +140,7 @@ fn a_position_that_is_not_there_is_told_by_a_call() {
     let error = testing::call::<third>().input(&x).run().unwrap_err();
     assert_eq!(
         error.message(),
-        "Third: takes the number at position 2 along the axis `j`, whose size is 2: positions begin at 0"
+        "Third: takes the number at position 2 along the axis `j`, which has size 2: positions begin at 0"
     );
     let z_grad = array![1.0];
     let grad = testing::Call::new(third::COMPANIONS[0]()).input(&x).input(&z_grad);

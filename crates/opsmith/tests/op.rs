@@ -298,7 +298,7 @@ mod low_level {
         }
         let def = OpDef::new("Both").input("x: Ref(float)").kernel(KernelDef::cpu::<Both>());
         let error = testing::Call::new(def).input_mut(&mut array![1f32]).run().unwrap_err();
-        assert_eq!(error.message(), "Both: input `x`: is being read; take it by `input_mut` alone");
+        assert_eq!(error.message(), "Both: input `x`: is already being read; take it only with `input_mut`");
     }
 
     #[test]

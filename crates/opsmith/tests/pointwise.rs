@@ -479,8 +479,8 @@ fn bodies_are_steps_of_other_kernels() {
     let error = testing::call::<wrong_map>().input(&array![1.0, 2.0]).run().unwrap_err();
     assert_eq!(
         error.message(),
-        "WrongMap: the inputs of a body must broadcast to the one shape of its outputs, got inputs of shapes [[2]] and \
-         outputs of shapes [[1]]"
+        "WrongMap: the inputs of a body must broadcast to the shape that all its outputs have, got inputs of \
+         shapes [[2]] and outputs of shapes [[1]]"
     );
 }
 

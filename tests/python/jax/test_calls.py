@@ -122,7 +122,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "dtypes differ": (
         lambda f: f(X, Y.astype("float64")),
         JaxRuntimeError,
-        "input `y` is float64, but input `x` made T float32",
+        "input `y` is float64, but input `x` set T to float32",
     ),
     "dtype": (
         lambda f: f(X.astype(int), Y.astype(int)),
@@ -147,7 +147,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "an array of another dtype": (
         lambda f: f(X, np.ones((5, 4))),
         JaxRuntimeError,
-        "input `y` is float64, but input `x` made T float32",
+        "input `y` is float64, but input `x` set T to float32",
     ),
     "an array of objects": (
         lambda f: f(X, np.array([[None]])),

@@ -81,7 +81,7 @@ def test_neighbours_that_are_none(kernels: opsmith.Library) -> None:
     np.testing.assert_array_equal(kernels.k_nearest(x, y, neighbours=4), [[0, 1, 2, 3]] * 2)
     with pytest.raises(
         ValueError,
-        match="`neighbours` asks for the 5 smallest or largest along the axis `j`, whose size is 4",
+        match="`neighbours` asks for the 5 smallest or largest along the axis `j`, which has size 4",
     ):
         kernels.k_nearest(x, y, neighbours=5)
     with pytest.raises(ValueError, match="no positions"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -39,8 +40,11 @@ def write(folder: Path, name: str, code: str) -> None:
     path.write_text(code, encoding="utf-8")
 
 
-def run(command: str, folder: Path) -> str:
-    """What the command prints, errors too. It builds beside the repository, so that little is compiled."""
+def run(command: str, folder: Path, *, errors: bool = True) -> str:
+    """What the command prints, with `errors` those too.
+
+    It builds beside the repository, so that little is compiled.
+    """
     path = os.pathsep.join([str(PROGRAM.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
     variables = {
         "PATH": path,
@@ -52,15 +56,15 @@ def run(command: str, folder: Path) -> str:
     # What is built lies where the page says, wherever the one who runs the tests keeps such things.
     inherited = {name: value for name, value in os.environ.items() if name != "CARGO_TARGET_DIR"}
     done = subprocess.run(
-        ["sh", "-c", f"exec 2>&1\n{command}"],
+        ["sh", "-c", f"exec 2>&1\n{command}" if errors else command],
         cwd=folder,
         env=inherited | variables,
-        stdout=subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -150,10 +154,48 @@ def test_the_programs_of_the_readme_run(tmp_path: Path) -> None:
     ]
 
 
-def test_the_author_is_told_what_a_check_prints(tmp_path: Path) -> None:
-    page = blocks("author-guide.md")
-    (program,) = [code for language, code in page if language == "python"]
-    (table,) = [code for language, code in page if language == "text"]
-    shutil.copy(LIBRARIES / "libzero_out.so", tmp_path)
-    (tmp_path / "check.py").write_text(program, encoding="utf-8")
-    assert run("python check.py", tmp_path).split() == table.split()
+def programs(page: str) -> list[tuple[str, str | None]]:
+    """The programs in Python of a page, each with the text that the page shows right after it."""
+    parts = [*blocks(page), ("", "")]
+    return [
+        (code, shown if kind == "text" else None)
+        for (language, code), (kind, shown) in itertools.pairwise(parts)
+        if language == "python"
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(programs("author-guide.md"))))
+def test_the_programs_of_the_authors_guide_print_what_it_shows(number: int, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    program, shown = programs("author-guide.md")[number]
+    for name in ["distances", "zero_out"]:
+        shutil.copy(LIBRARIES / f"lib{name}.so", tmp_path)
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    printed = run("python program.py", tmp_path, errors=False)
+    assert shown is None or printed.split() == shown.split()
+
+
+@pytest.mark.parametrize("page", ["gelu", "kernels", "lltm", "masks", "median_pool"])
+def test_the_programs_of_an_operators_page_print_what_it_shows(page: str, tmp_path: Path) -> None:
+    for framework in ["torch", "jax", "tensorflow"]:
+        pytest.importorskip(framework)
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "release").symlink_to(LIBRARIES)
+    for number, (program, shown) in enumerate(programs(f"operators/{page}.md")):
+        # The page of LLTM has its cells from modules beside the library's sources.
+        head = f"import sys\nsys.path.insert(0, {str(REPOSITORY / 'examples' / page)!r})\n"
+        (tmp_path / f"{number}.py").write_text(head + program, encoding="utf-8")
+        printed = run(f"python {number}.py", tmp_path, errors=False)
+        assert shown is None or printed.split() == shown.split()
+
+
+def test_the_cuda_guide_shows_the_example_as_it_is() -> None:
+    page = (REPOSITORY / "docs" / "cuda.md").read_text(encoding="utf-8")
+    folder = REPOSITORY / "examples" / "example" / "src"
+    (kernel,) = re.findall(r"^```cuda\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert kernel == (folder / "example.cu").read_text(encoding="utf-8")
+    (launch,) = re.findall(r"^fn example_cuda.*?^}$", page, re.MULTILINE | re.DOTALL)
+    source = (folder / "lib.rs").read_text(encoding="utf-8")
+    comments = re.compile(r"^ *//.*\n", re.MULTILINE)
+    assert comments.sub("", launch) in comments.sub("", source)

@@ -114,7 +114,7 @@ def test_assignment_is_in_place(ops: opsmith.Library) -> None:
 
 def test_what_is_no_program_is_refused(ops: opsmith.Library) -> None:
     with pytest.raises(
-        opsmith.InvalidArgumentError, match="Pointwise: attribute `program` is no program: node 0, `add`"
+        opsmith.InvalidArgumentError, match="Pointwise: attribute `program` is not a program: node 0, `add`"
     ):
         ops.pointwise([np.ones(2)], program="inputs 1\nadd 0 1\noutput 0 1", M=1)
     with pytest.raises(

@@ -128,7 +128,7 @@ MISTAKES = {
     "dtypes differ": (
         lambda f: f(X, Y.double()),
         RuntimeError,
-        "input `y` is float64, but input `x` made T float32",
+        "input `y` is float64, but input `x` set T to float32",
     ),
     "dtype": (
         lambda f: f(X.int(), Y.int()),
@@ -153,7 +153,7 @@ MISTAKES = {
     "an array of another dtype": (
         lambda f: f(X, Y.double().numpy()),
         RuntimeError,
-        "input `y` is float64, but input `x` made T float32",
+        "input `y` is float64, but input `x` set T to float32",
     ),
     "an array of objects": (
         lambda f: f(X, np.array([[None]])),

@@ -160,7 +160,7 @@ def test_in_place_counts_as_a_change_for_autograd(ops: ModuleType) -> None:
 def test_in_place_is_refused_where_it_is_not_sound(ops: ModuleType) -> None:
     unaligned = torch.frombuffer(bytearray(9), dtype=torch.float32, offset=1)
     windows = torch.zeros(5).as_strided((3, 3), (1, 1))
-    for bad, why in [(unaligned, "not aligned"), (windows, "share an element")]:
+    for bad, why in [(unaligned, "not aligned"), (windows, "share memory")]:
         with pytest.raises(RuntimeError, match=f"testops::increment: input `x`.*{why}"):
             ops.increment(bad)
     transposed = torch.zeros(2, 3).T[::2]

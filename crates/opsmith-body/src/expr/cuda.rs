@@ -69,10 +69,10 @@ impl Graph {
     ///   elements, 0 where an input is broadcast; the last dim first, in integers of 32 or 64 bits.
     ///
     /// # Panics
-    /// If `name` is no identifier of C.
+    /// If `name` is not a C identifier.
     pub fn cuda_source(&self, name: &str, dtype: CudaType) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
+        assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is not a C identifier");
         let (inputs, outputs) = (self.input_count(), self.outputs.len());
         let functions = functions(&[("body", self)], dtype, Products::Any);
         let packed = usize::from(self.without_detached().nodes.len() <= inputs + PACKED_NODES);

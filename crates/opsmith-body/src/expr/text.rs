@@ -45,12 +45,12 @@ impl Graph {
         let inputs = lines.next().and_then(|line| {
             line.strip_prefix("inputs")?.split_ascii_whitespace().map(|axes| axes.parse().ok()).collect()
         });
-        let inputs = inputs.ok_or("it should begin by the axes of its inputs, `inputs 1 1`")?;
+        let inputs = inputs.ok_or("it should begin with the axes of its inputs, `inputs 1 1`")?;
         let mut listing = Listing { inputs, ..Listing::default() };
         for (index, line) in lines.enumerate() {
             read(&mut listing, line).map_err(|error| format!("line {}, `{line}`: {error}", index + 2))?;
         }
-        Graph::from_listing(&listing)?.ok_or_else(|| "there is no such operation".to_owned())
+        Graph::from_listing(&listing)?.ok_or_else(|| "this is not an operation".to_owned())
     }
 }
 
@@ -63,19 +63,21 @@ fn read(listing: &mut Listing, line: &str) -> Result<(), String> {
         Some(Opcode::Constant) => u64::from_str_radix(word, 16).ok().map(|bits| bits as i64),
         _ => word.parse().ok(),
     };
-    let numbers = words.map(|word| number(word).ok_or_else(|| format!("`{word}` is no number")));
+    let numbers = words.map(|word| number(word).ok_or_else(|| format!("`{word}` is not a number")));
     let numbers: Vec<i64> = numbers.collect::<Result<_, _>>()?;
     let expected = match (word, opcode) {
         ("output", _) => 2,
         (_, Some(opcode)) => opcode.arity(),
-        _ => return Err("there is no such operation".to_owned()),
+        _ => return Err("this is not an operation".to_owned()),
     };
     if numbers.len() != expected {
         return Err(format!("expected {expected} operands"));
     }
     let Some(opcode) = opcode else {
         listing.outputs.push(numbers[0]);
-        listing.results.push(u16::try_from(numbers[1]).map_err(|_| format!("{} are no axes", numbers[1]))?);
+        listing
+            .results
+            .push(u16::try_from(numbers[1]).map_err(|_| format!("{} is not a set of axes", numbers[1]))?);
         return Ok(());
     };
     let mut node = [opcode.told().0, 0, 0, 0];
@@ -140,22 +142,22 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_told() {
-        let first = "it should begin by the axes of its inputs, `inputs 1 1`";
+        let first = "it should begin with the axes of its inputs, `inputs 1 1`";
         let errors = [
             ("", first),
             ("input 0", first),
             ("inputs 1\n", "it has no output"),
             ("inputs 65536\noutput 0 1", first),
-            ("inputs 1\ninput 0\noutput 0 -1", "line 3, `output 0 -1`: -1 are no axes"),
+            ("inputs 1\ninput 0\noutput 0 -1", "line 3, `output 0 -1`: -1 is not a set of axes"),
             (
                 "inputs 1\ninput 0\nexp 1\noutput 0 1",
                 "node 1, `exp`: expected one of the 1 nodes before it, got 1",
             ),
             ("inputs 1\ninput 0\nadd 0\noutput 0 1", "line 3, `add 0`: expected 2 operands"),
             ("inputs 1\ninput 0\nexp 0 0\noutput 0 1", "line 3, `exp 0 0`: expected 1 operands"),
-            ("inputs 1\ninput 0\nfrob 0\noutput 0 1", "line 3, `frob 0`: there is no such operation"),
+            ("inputs 1\ninput 0\nfrob 0\noutput 0 1", "line 3, `frob 0`: this is not an operation"),
             ("inputs 1\ninput 0\n\noutput 0 1", "line 3, ``: it says nothing"),
-            ("inputs 1\nconstant xyz\noutput 0 1", "line 2, `constant xyz`: `xyz` is no number"),
+            ("inputs 1\nconstant xyz\noutput 0 1", "line 2, `constant xyz`: `xyz` is not a number"),
         ];
         for (text, expected) in errors {
             assert_eq!(Graph::parse(text).unwrap_err(), expected);

@@ -183,11 +183,11 @@ impl SignatureBuilder {
         let name = &self.name;
         if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
             let end = name.chars().next().map_or(0, char::len_utf8);
-            return Err(self.error(name, "the name of an op begins with a capital letter", 0..end));
+            return Err(self.error(name, "the name of an op must begin with a capital letter", 0..end));
         }
         match name.char_indices().find(|(_, c)| !(c.is_ascii_alphanumeric() || *c == '_')) {
             Some((at, c)) => {
-                let message = "the name of an op has letters, digits and underscores only";
+                let message = "the name of an op may have only letters, digits and underscores";
                 Err(self.error(name, message, at..at + c.len_utf8()))
             }
             None => Ok(()),
@@ -197,7 +197,7 @@ impl SignatureBuilder {
     /// Notes a name, which no other attribute or argument may have.
     fn add_name(&self, names: &mut Vec<String>, name: &str, text: &str, span: Range<usize>) -> Result<()> {
         if names.iter().any(|other| other == name) {
-            return Err(self.error(text, format!("there are two of the name `{name}`"), span));
+            return Err(self.error(text, format!("`{name}` is defined twice"), span));
         }
         names.push(name.to_owned());
         Ok(())
@@ -217,7 +217,7 @@ impl SignatureBuilder {
         let Signature { inputs, outputs, .. } = signature;
         for name in &self.optional {
             if inputs.iter().any(|arg| arg.name == *name && arg.count.is_list()) {
-                let message = "a list of inputs cannot be optional; let it be empty";
+                let message = "a list of inputs cannot be optional; allow it to be empty instead";
                 return Err(self.error(name, message, 0..name.len()));
             }
             let arg = inputs.iter_mut().chain(outputs.iter_mut()).find(|arg| arg.name == *name);
@@ -319,8 +319,9 @@ fn count_attr(text: &str, span: Range<usize>, attrs: &mut [AttrDef]) -> Result<u
         (Some(Allowed::Ints(ints)), ..) => ints.iter().copied().min().unwrap_or(0),
         (_, Some(AttrValue::Int(min)), _) => *min,
         (_, _, Some(AttrValue::Int(max))) if *max < 1 => {
-            let message =
-                format!("`{word}` counts tensors: at least 1 unless it says otherwise, but at most {max}");
+            let message = format!(
+                "`{word}` counts tensors, so it is at least 1 by default, but its upper bound is {max}"
+            );
             return Err(Fault::new(message, span));
         }
         _ => {

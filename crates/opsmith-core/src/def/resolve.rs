@@ -184,7 +184,7 @@ impl<'a> Unifier<'a> {
             }
             Some((known, maker)) => {
                 let (maker, made) = (self.named(*maker), Plain(known));
-                Err(self.wrong(source, format_args!("{}, but {maker} made {} {made}", what(), def.name)))
+                Err(self.wrong(source, format_args!("{}, but {maker} set {} to {made}", what(), def.name)))
             }
             None => {
                 def.check(&value).map_err(|wrong| {
@@ -265,7 +265,9 @@ fn wrong_attr(attr: &AttrDef, is_wrong: impl Display) -> Error {
 fn missing(attr: &AttrDef) -> Error {
     let name = &attr.name;
     let text = if attr.inferred {
-        format!("attribute `{name}` cannot be inferred, for no tensor that has it was given; pass `{name}`")
+        format!(
+            "attribute `{name}` cannot be inferred, because no tensor that decides it was given; pass `{name}`"
+        )
     } else {
         format!("attribute `{name}`, {}, is missing and has no default", a(attr.ty))
     };

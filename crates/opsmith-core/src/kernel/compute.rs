@@ -231,12 +231,12 @@ impl<'a> Compute<'a> {
     /// `ResourceExhausted` when it has none left.
     pub fn device_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
         if self.device().kind == DeviceKind::Cpu {
-            return Err(Error::failed_precondition("the call runs on the CPU; `temp` gives memory there"));
+            return Err(Error::failed_precondition("the call runs on the CPU, where `temp` gives memory"));
         }
         if self.capturable {
             return Err(Error::internal(
-                "the kernel is declared `capturable`, and asks for temporary memory, which is gone when what was recorded is \
-                 replayed: take the declaration away",
+                "the kernel is declared `capturable` but asks for temporary memory, which no longer exists when \
+                 the recording is replayed; remove `capturable`",
             ));
         }
         self.services.allocate_device_temp(bytes)

@@ -280,7 +280,7 @@ impl<'a> OpKernelContext<'a> {
             return Err(self.about_input(arg, Error::invalid_argument("is not a Ref and cannot be changed")));
         }
         if self.read.get() >> arg & 1 == 1 && self.written.get() >> arg & 1 == 0 {
-            let error = Error::failed_precondition("is being read; take it by `input_mut` alone");
+            let error = Error::failed_precondition("is already being read; take it only with `input_mut`");
             return Err(self.about_input(arg, error));
         }
         self.begin_reading(arg)?;

@@ -51,7 +51,7 @@ pub unsafe trait Services {
     /// # Errors
     /// `Unimplemented` where the caller lends none; `ResourceExhausted` when the memory cannot be had.
     fn allocate_device_temp(&self, _bytes: usize) -> Result<NonNull<u8>> {
-        Err(Error::unimplemented("the caller lends no temporary memory on the device"))
+        Err(Error::unimplemented("the caller provides no temporary memory on the device"))
     }
 
     /// Keeps a copy of `bytes` until the outputs have been read: the text of an element of a `string` output.

@@ -194,7 +194,7 @@ kernel!(Rotate, |context| {
 kernel!(ReadAndChange, |context| {
     let read = context.input_list("xs")?;
     let error = context.input_list_mut("xs").unwrap_err();
-    assert_eq!(error.message(), "Rotate: input `xs`: is being read; take it by `input_mut` alone");
+    assert_eq!(error.message(), "Rotate: input `xs`: is already being read; take it only with `input_mut`");
     drop(read);
     Ok(())
 });
@@ -239,7 +239,7 @@ impl OpKernel for OnCard {
         let error = context.view::<f32, Ix1>("x").unwrap_err();
         assert_eq!(error.message(), "Placed: input `x`: expected a tensor in host memory, got one on CUDA");
         let error = context.device_temp(8).unwrap_err();
-        assert_eq!(error.message(), "the caller lends no temporary memory on the device");
+        assert_eq!(error.message(), "the caller provides no temporary memory on the device");
         let y = context.allocate_output("y", x.shape())?;
         assert_eq!(y.device(), CARD);
         Ok(())
@@ -270,12 +270,9 @@ fn what_may_be_recorded_gets_no_temporary_memory() {
         plan.run(&op, inputs, 0, &services).unwrap_err().to_string()
     };
     let plain = message(KernelDef::cuda::<Asks>());
-    assert_eq!(plain, "Unimplemented: Asks: the caller lends no temporary memory on the device");
+    assert_eq!(plain, "Unimplemented: Asks: the caller provides no temporary memory on the device");
     let error = message(KernelDef::cuda::<Asks>().capturable());
-    assert!(
-        error.starts_with("Internal: Asks: the kernel is declared `capturable`, and asks for"),
-        "{error}"
-    );
+    assert!(error.starts_with("Internal: Asks: the kernel is declared `capturable` but asks for"), "{error}");
 }
 
 #[test]

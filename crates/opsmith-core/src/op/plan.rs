@@ -438,7 +438,7 @@ fn refuse_overlap(op: &Op, plan: &Plan, inputs: &[Option<TensorView<'_>>]) -> Re
             let why = if shared {
                 "shares memory with another input"
             } else if changed.may_overlap_itself() {
-                "has several indices that share an element, as an expanded tensor has"
+                "has elements that share memory, as an expanded tensor does"
             } else if !changed.is_well_formed() {
                 "is not aligned for its dtype, or is bool with bytes other than 0 and 1"
             } else {

@@ -9,10 +9,13 @@ impl Parallel {
     /// Why it does not fit is told in words.
     pub(super) fn check(&self, op: &Signature) -> Result<(), String> {
         if op.stateful {
-            return Err("it is stateful: the calls on parts would not give what the whole call gives".into());
+            return Err("it is stateful, so calls on parts would not give what one call gives".into());
         }
         if let Some(input) = op.inputs.iter().find(|input| input.is_ref) {
-            return Err(format!("it changes its input `{}` in place, which is not put together", input.name));
+            return Err(format!(
+                "it changes its input `{}` in place, which cannot be done in parts",
+                input.name
+            ));
         }
         let sides = [("inputs", &self.inputs, &op.inputs), ("outputs", &self.outputs, &op.outputs)];
         for (kind, own, defs) in sides {
@@ -24,7 +27,7 @@ impl Parallel {
         }
         let of_inputs: Vec<Axis<'_>> = self.inputs.iter().flat_map(Argument::axes).collect();
         if of_inputs.is_empty() {
-            return Err(format!("`{self}` has no free axis; an op without one states nothing"));
+            return Err(format!("`{self}` has no free axis; leave the rule out"));
         }
         for (output, def) in self.outputs.iter().zip(&op.outputs) {
             check_output(output, def, &of_inputs)?;
@@ -43,13 +46,13 @@ fn check_output(output: &Argument, def: &ArgDef, of_inputs: &[Axis<'_>]) -> Resu
     }
     if let Some(axis) = of_inputs.iter().find(|axis| !output.is_sum && !own.contains(axis)) {
         return Err(format!(
-            "`{axis}` is no dim of the output `{name}`, which is {output}; where that is the sum over the parts, write `+{axis}`, and in a \
-             rule `+{output}`"
+            "`{axis}` is not a dim of the output `{name}`, which is {output}; if that is the sum over the \
+             parts, write `+{axis}`, or `+{output}` in a rule"
         ));
     }
     let unknown = output.dots.as_ref().is_some_and(|dots| dots.axes.is_none()) && !output.front.is_empty();
     if unknown {
-        return Err(format!("of the output `{name}` the dims before `_...` cannot be found"));
+        return Err(format!("the dims before `_...` of the output `{name}` cannot be determined"));
     }
     Ok(())
 }
@@ -60,7 +63,7 @@ impl Argument {
         let twice = axes.iter().enumerate().find(|(at, axis)| axes[..*at].contains(axis));
         if let Some((_, axis)) = twice {
             let name = &def.name;
-            return Err(format!("`{axis}` is twice in `{name}`, which is {self}: it cannot be cut"));
+            return Err(format!("`{axis}` occurs twice in `{name}`, which is {self}, so it cannot be cut"));
         }
         let bool_attr = |name: &str| check_attr(op, name, &[(AttrBase::Bool, false)]);
         let int = (AttrBase::Int, false);
@@ -90,5 +93,5 @@ fn check_attr(op: &Signature, name: &str, types: &[(AttrBase, bool)]) -> Result<
         return Ok(());
     }
     let types: Vec<String> = types.iter().map(ToString::to_string).collect();
-    Err(format!("`{name}` is no attribute of type {}", types.join(" or ")))
+    Err(format!("`{name}` is not an attribute of type {}", types.join(" or ")))
 }

@@ -12,7 +12,7 @@ pub(super) fn read(
 ) -> Result<Parallel, String> {
     let Some(shapes) = shapes else {
         return Err(format!(
-            "`{text}` names dims, and there is no shape signature that has any; give a rule, `(..., n) -> (..., n)`"
+            "`{text}` names dims, but the op has no shape signature; give a rule, `(..., n) -> (..., n)`"
         ));
     };
     let mut given: Vec<(&str, bool)> = Vec::new();
@@ -59,14 +59,16 @@ fn check_name(name: &str, signature: &Signature, shapes: &ShapeSignature) -> Res
             _ => format!("which has {}", known.join(", ")),
         };
         let what = if signature.attr_index(name).is_some() { "is an attribute and" } else { "is" };
-        return Err(format!("`{name}` {what} no dim of an input in its shape signature `{shapes}`, {has}"));
+        return Err(format!(
+            "`{name}` {what} not a dim of an input in its shape signature `{shapes}`, {has}"
+        ));
     }
     if let Some(dim) = shapes.computed_from(name) {
         return Err(format!("`{name}` is not free: `{dim}` of its shape signature `{shapes}` depends on it"));
     }
     if let Some(output) = shapes.outputs().iter().find(|output| output.has_unknown()) {
         return Err(format!(
-            "`{name}` is not free: the parts of an output {output} may differ in what the kernel finds, so they do not fit \
+            "`{name}` is not free: the kernel decides the size of the output {output}, so its parts may not fit \
              together"
         ));
     }

@@ -56,7 +56,8 @@ fn item(cursor: &mut Cursor<'_>, argument: &mut Argument) -> Parsed<()> {
     let is_held = name == "_";
     if cursor.eat("...") {
         if argument.dots.is_some() {
-            let message = "an argument has dots once: it is not said how many dims each would stand for";
+            let message = "an argument may have `...` only once: otherwise it is not known how many dims each \
+                stands for";
             return Err(SignatureError::new(start, cursor.last_end() - start, message));
         }
         let axes = (!is_held).then_some(name);

@@ -36,34 +36,35 @@ fn names_that_do_not_fit_are_told() {
         (
             "(n,p),(m,p)->(n,m)",
             "q",
-            "`q` is no dim of an input in its shape signature `(n,p),(m,p)->(n,m)`, which has n, p, m",
+            "`q` is not a dim of an input in its shape signature `(n,p),(m,p)->(n,m)`, which has n, p, m",
         ),
         (
             "(...,n)->(...)",
             "k",
-            "`k` is no dim of an input in its shape signature `(...,n)->(...)`, which has ..., n",
+            "`k` is not a dim of an input in its shape signature `(...,n)->(...)`, which has ..., n",
         ),
-        ("(n)->(n,axis)", "axis", "`axis` is an attribute and no dim of an input in its shape signature"),
+        ("(n)->(n,axis)", "axis", "`axis` is an attribute and not a dim of an input in its shape signature"),
         (
             "(3)->(3)",
             "n",
-            "`n` is no dim of an input in its shape signature `(3)->(3)`, whose inputs have no dims with names",
+            "`n` is not a dim of an input in its shape signature `(3)->(3)`, whose inputs have no dims with names",
         ),
-        ("(n)->(n)", "", "`` is no dim of an input"),
+        ("(n)->(n)", "", "`` is not a dim of an input"),
         ("(n)->(n)", "n, n", "`n` is given twice"),
         ("(n)->(n)", "n, +n", "`n` is given twice"),
         (
             "(n,p)->(n)",
             "n, p",
-            "`p` is no dim of the output `y0`, which is (n); where that is the sum over the parts, write `+p`, and in a rule `+(n)`",
+            "`p` is not a dim of the output `y0`, which is (n); if that is the sum over the parts, write `+p`, \
+             or `+(n)` in a rule",
         ),
         (
             "(n)->(n),(n+1)",
             "n",
             "`n` is not free: `n+1` of its shape signature `(n)->(n),(n+1)` depends on it",
         ),
-        ("(n,n)->(n)", "n", "`n` is twice in `x0`, which is (n, n): it cannot be cut"),
-        ("(n,k)->(n,?)", "n", "`n` is not free: the parts of an output (n,?) may differ"),
+        ("(n,n)->(n)", "n", "`n` occurs twice in `x0`, which is (n, n), so it cannot be cut"),
+        ("(n,k)->(n,?)", "n", "`n` is not free: the kernel decides the size of the output (n,?)"),
     ] {
         let error = of_names(shape, names).unwrap_err();
         assert!(error.starts_with(&format!("Op: `parallel`: {why}")), "{shape} {names}: {error}");
@@ -71,7 +72,7 @@ fn names_that_do_not_fit_are_told() {
     let why = |def: OpDef| def.build().err().map(|error| error.message().to_owned()).unwrap_or_default();
     assert_eq!(
         why(def(1, 1).parallel("n")),
-        "Op: `parallel`: `n` names dims, and there is no shape signature that has any; give a rule, `(..., n) -> (..., n)`"
+        "Op: `parallel`: `n` names dims, but the op has no shape signature; give a rule, `(..., n) -> (..., n)`"
     );
     assert!(why(def(1, 1).shape("(n)->(n)").parallel("n").stateful()).contains("it is stateful"));
     let changed = OpDef::new("Op").input("x: Ref(float)").shape("(n)->").parallel("n");
@@ -84,14 +85,14 @@ fn rules_that_do_not_fit_are_told() {
         ("(n) -> (n), (n)", "the op has 1 outputs, but `(n) -> (n), (n)` has 2"),
         ("(_) -> (_)", "`(_) -> (_)` has no free axis"),
         ("(...) -> (n)", "`n` is an axis of the output `y0`, but of no input"),
-        ("(...) -> (_)", "`...` is no dim of the output `y0`, which is (_)"),
-        ("(... but nothing) -> (...)", "`nothing` is no attribute of type int or list(int)"),
-        ("(... less axes unless axis) -> (...)", "`axis` is no attribute of type bool"),
-        ("(..., _*nothing) -> (...)", "`nothing` is no attribute of type int or list(int)"),
-        ("(n, _; axis) -> (n)", "`axis` is no attribute of type bool"),
+        ("(...) -> (_)", "`...` is not a dim of the output `y0`, which is (_)"),
+        ("(... but nothing) -> (...)", "`nothing` is not an attribute of type int or list(int)"),
+        ("(... less axes unless axis) -> (...)", "`axis` is not an attribute of type bool"),
+        ("(..., _*nothing) -> (...)", "`nothing` is not an attribute of type int or list(int)"),
+        ("(n, _; axis) -> (n)", "`axis` is not an attribute of type bool"),
         ("+(n) -> (n)", "`+` is for outputs, and `x0` is an input"),
-        ("(n) -> (n, _..., _)", "of the output `y0` the dims before `_...` cannot be found"),
-        ("(..., _...) -> (...)", "an argument has dots once"),
+        ("(n) -> (n, _..., _)", "the dims before `_...` of the output `y0` cannot be determined"),
+        ("(..., _...) -> (...)", "an argument may have `...` only once"),
         ("(n -> (n)", "expected `,`, found `-`"),
         ("(n but axis) -> (n)", "expected `,`, found `b`"),
     ] {

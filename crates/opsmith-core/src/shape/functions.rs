@@ -14,7 +14,7 @@ fn set_all(c: &mut InferenceContext<'_>, shape: &Shape) -> Result<()> {
 /// Nothing to set: for ops without outputs. Errors when the op has one.
 pub fn no_outputs(c: &mut InferenceContext<'_>) -> Result<()> {
     let outputs = c.num_outputs();
-    ensure!(outputs == 0, Internal, "has {outputs} outputs, its shape function says none");
+    ensure!(outputs == 0, Internal, "has {outputs} outputs, but its shape function gives none");
     Ok(())
 }
 

@@ -20,16 +20,16 @@ pub(super) fn check(
         let axis = axes[axis.index()];
         bail!(
             InvalidArgument,
-            "the smallest or largest numbers lie along the axis `{axis}`, whose size the signature has to say: `{axis} = 3`, or an \
-             attribute"
+            "the signature must give the size of the axis `{axis}`, along which `smallest` or `largest` puts \
+             its numbers: `{axis} = 3`, or an attribute"
         );
     }
     if let Some(axis) = body.refolded_axes().iter().next() {
         let axis = axes[axis.index()];
         bail!(
             InvalidArgument,
-            "its function folds along the axis `{axis}` what has been folded along it and has no positions there any more: it would be \
-             added up, or multiplied, as often as the axis is long; for a sum that is to be so write `x * S::count({axis})`"
+            "its function folds along the axis `{axis}` a number that was folded along it already: it would be \
+             counted once for each position of the axis; if you want that, write `x * S::count({axis})`"
         );
     }
     check_taken(body.taken(), |axis| sizes[axis.index()], axes)
@@ -45,7 +45,7 @@ fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<(
         let position = axis.index();
         bail!(
             InvalidArgument,
-            "its function uses the axis of position {position}, and its signature has {count} axes"
+            "its function uses axis number {position}, but its signature has {count} axes"
         );
     }
     let named = |axes: Axes| {
@@ -56,7 +56,7 @@ fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<(
         ensure!(
             own == said || arguments.spreads && own.is_within(said),
             InvalidArgument for name,
-            "its output `{name}` lies on the axes {}, but what the function returns for it lies on {}",
+            "its output `{name}` has the axes {}, but what the function returns for it has {}",
             named(said),
             named(own)
         );
@@ -75,7 +75,8 @@ pub(super) fn check_taken(
         ensure!(
             position < size,
             InvalidArgument,
-            "takes the number at position {position} along the axis `{}`, whose size is {size}: positions begin at 0",
+            "takes the number at position {position} along the axis `{}`, which has size {size}: positions \
+             begin at 0",
             axes[axis.index()]
         );
     }

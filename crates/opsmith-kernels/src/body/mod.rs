@@ -303,7 +303,7 @@ impl Computation {
         if let Some(axis) = exact.iter().find(|axis| call.sizes[axis.index()] > most) {
             bail!(
                 InvalidArgument,
-                "positions along the axis `{}`, of {} numbers, are told apart, which this dtype does up to {most}; float64 does",
+                "the axis `{}` has {} positions, but this dtype can distinguish at most {most}; use float64",
                 self.arguments.axes[axis.index()],
                 call.sizes[axis.index()]
             );
@@ -316,15 +316,19 @@ impl Computation {
                     format!("attribute `{attr}` asks for the {size} smallest or largest")
                 }
                 _ => {
-                    format!("the axis `{}` is for the {size} smallest or largest", names[axis.index()])
+                    format!("the axis `{}` asks for the {size} smallest or largest", names[axis.index()])
                 }
             };
-            ensure!(size <= MOST_SMALLEST, InvalidArgument, "{asked}, and at most {MOST_SMALLEST} are given");
+            ensure!(
+                size <= MOST_SMALLEST,
+                InvalidArgument,
+                "{asked}, but at most {MOST_SMALLEST} are possible"
+            );
             let along = names[most.index()];
             ensure!(
                 size <= there,
                 InvalidArgument,
-                "{asked} along the axis `{along}`, whose size is {there}"
+                "{asked} along the axis `{along}`, which has size {there}"
             );
         }
         let size = |axis: Axis| Some(call.sizes[axis.index()]);
@@ -344,7 +348,7 @@ impl Computation {
             if let Some(axis) = axes.iter().find(|axis| call.sizes[axis.index()] == 0) {
                 bail!(
                     InvalidArgument,
-                    "the axis `{}` has no positions, so none is that of the largest or smallest",
+                    "the axis `{}` is empty, so there is no position of a largest or smallest number",
                     self.arguments.axes[axis.index()]
                 );
             }

@@ -33,7 +33,9 @@ impl OpKernel for AxesKernel {
         let text: String = construction.attr("program")?;
         let graph = match Graph::parse(&text) {
             Ok(graph) => graph,
-            Err(error) => bail!(InvalidArgument for "program", "attribute `program` is no program: {error}"),
+            Err(error) => {
+                bail!(InvalidArgument for "program", "attribute `program` is not a program: {error}")
+            }
         };
         let space = space(&construction.attr::<Vec<i64>>("space")?)?;
         let of_dims = |dims: &mut dyn Iterator<Item = usize>| {

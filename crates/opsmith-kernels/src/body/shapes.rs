@@ -203,7 +203,8 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
                 let own = context.subshape(&shape, 0, rank as i64 + core)?;
                 let broadcast = context.broadcast(&batch, &own).map_err(|_| {
                     Error::invalid_argument(format!(
-                        "the dims of `{name}` before its axes, {own} of shape {shape}, do not broadcast with those of the inputs before it, {batch}"
+                        "the batch dims {own} of `{name}` (shape {shape}) do not broadcast with those of the \
+                         inputs before it, {batch}"
                     ))
                 });
                 Some(broadcast?)

@@ -87,7 +87,7 @@ pub(crate) fn sum_to(
 
 /// The structure `Dims`.
 fn packed(part: &IndexSpace, index: Index) -> Result<Vec<u8>> {
-    ensure!(part.dims().len() <= MAX_RANK, Unimplemented, "sums over so many dims have no CUDA kernel");
+    ensure!(part.dims().len() <= MAX_RANK, Unimplemented, "no CUDA kernel sums over so many dims");
     packed_space(part, 1, index)
 }
 

@@ -28,7 +28,7 @@ impl OpKernel for ProgramKernel {
         let graph = match Graph::parse(&text) {
             Ok(graph) => graph,
             Err(error) => {
-                bail!(InvalidArgument for "program", "attribute `program` is no program: {error}");
+                bail!(InvalidArgument for "program", "attribute `program` is not a program: {error}");
             }
         };
         ensure!(

@@ -48,7 +48,8 @@ impl Axes {
         if let Some(axis) = inputs.iter().chain(&outputs).find_map(|dims| twice(dims)) {
             let name = &names[axis];
             return Err(fault(format!(
-                "an argument has the axis `{name}` twice; give one of the dims a name of its own, of the same size where it stands alone: `other = {name}`"
+                "an argument cannot have the axis `{name}` twice; give one of the dims another name and, if it \
+                 is a whole dim, the same size: `other = {name}`"
             )));
         }
         let one = |dims: Vec<Vec<usize>>| {
@@ -57,12 +58,12 @@ impl Axes {
         let outputs: core::result::Result<Vec<Vec<usize>>, _> = outputs.into_iter().map(one).collect();
         let Ok(outputs) = outputs else {
             return Err(fault(
-                "a dim of an output is one axis, and no sum: give each part as an output".to_owned(),
+                "a dim of an output must be one axis, not a sum: make each part an output".to_owned(),
             ));
         };
         if let Some(name) = said.keys().find(|name| !names.contains(name)) {
             return Err(fault(format!(
-                "`{name}` is no axis, and only an axis that is a whole dim is given a size"
+                "`{name}` is not an axis; only an axis that is a whole dim can have a size"
             )));
         }
         if names.len() > MOST_AXES {
@@ -83,14 +84,16 @@ impl Axes {
         {
             let name = &names[axis];
             return Some(format!(
-                "the axis `{name}` of an output is none of an input, and has no size: `{name} = 3`, or `{name} = attribute`"
+                "no input has the axis `{name}` of this output, so it needs a size: `{name} = 3`, or `{name} = \
+                 attribute`"
             ));
         }
         let mut parts = inputs.iter().flatten().filter(|parts| parts.len() > 1).flatten();
         let is_alone = |axis: usize| inputs.iter().flatten().any(|parts| *parts == [axis]);
         parts.find(|axis| sizes[**axis].is_none() && !is_alone(**axis)).map(|axis| {
             format!(
-                "the axis `{0}` is only in sums of parts, which do not say its size: an input has to have it as a whole dim, or an output as `{0} = 3`",
+                "the axis `{0}` occurs only in sums of parts, which do not give its size: an input must have it \
+                 as a whole dim, or an output as `{0} = 3`",
                 names[*axis]
             )
         })
@@ -105,7 +108,7 @@ impl Axes {
         match counts.into_iter().find(|(_, own, said)| own != said) {
             Some((what, own, said)) => {
                 let what = if own == 1 { what.trim_end_matches('s') } else { what };
-                let message = format!("the function has {own} {what}, and the signature {said}");
+                let message = format!("the function has {own} {what}, but the signature has {said}");
                 return Err(Error::new(text.span(), message));
             }
             None => self.own_sizes(body).map_err(|message| Error::new(text.span(), message))?,
@@ -182,8 +185,8 @@ impl Axes {
                 return match other.filter(|other| !self.is_as_other(*other)) {
                     Some(other) => Ok((quote!(#kind::Axis(#other)), quote!(::core::option::Option::None))),
                     None => Err(format!(
-                        "the size of the axis `{name}` is a number, an int attribute of the function or another axis with a size, and `{size}` is \
-                         none of these"
+                        "the size of the axis `{name}` must be a number, an int attribute of the function or \
+                         another axis with a size, not `{size}`"
                     )),
                 };
             };
@@ -246,13 +249,13 @@ fn sum(names: &mut Vec<String>, dim: &str) -> core::result::Result<Vec<usize>, S
                 (_, Ok(count)) => (count, one),
                 _ => {
                     return Err(format!(
-                        "a dim of a body is a sum of axes and of numbers times axes: `{term}` is neither"
+                        "a dim of a body must be a sum of axes and of multiples of axes: `{term}` is neither"
                     ));
                 }
             },
         };
         if !(1..=MOST_PARTS).contains(&count) {
-            return Err(format!("an argument has from 1 to {MOST_PARTS} parts: `{term}`"));
+            return Err(format!("an argument can have 1 to {MOST_PARTS} parts: `{term}`"));
         }
         let axis = position(names, axis)?;
         parts.extend(std::iter::repeat_n(axis, count));
@@ -271,7 +274,7 @@ fn number_type(ty: &Type) -> String {
 /// The position of an axis among the names.
 fn position(names: &mut Vec<String>, dim: &str) -> core::result::Result<usize, String> {
     if syn::parse_str::<Ident>(dim).is_err() {
-        return Err(format!("a dim of a body is an axis, which has a name: `{dim}` is none"));
+        return Err(format!("a dim of a body must be an axis with a name, not `{dim}`"));
     }
     Ok(names.iter().position(|name| name == dim).unwrap_or_else(|| {
         names.push(dim.to_owned());

@@ -179,7 +179,7 @@ impl OneBody {
         };
         let count = orders.base10_parse().ok().filter(|count| *count <= MAX_ORDERS);
         let count = count.ok_or_else(|| {
-            let message = format!("`orders` is a number from 0 to {MAX_ORDERS}");
+            let message = format!("`orders` must be a number from 0 to {MAX_ORDERS}");
             syn::Error::new(orders.span(), message)
         })?;
         if !fits(count) {
@@ -246,14 +246,14 @@ fn type_parameter(family: &Family, function: &ItemFn) -> syn::Result<Ident> {
     if param.bounds.iter().any(is_bound) && function.sig.generics.where_clause.is_none() {
         return Ok(param.ident.clone());
     }
-    let message = format!("the bound of `{}` is `{bound}`, and there is no `where`", param.ident);
+    let message = format!("`{}` must have the bound `{bound}`, without a `where` clause", param.ident);
     Err(syn::Error::new_spanned(param, message))
 }
 
 fn check_names(parameters: &[Parameter]) -> syn::Result<()> {
     for (position, parameter) in parameters.iter().enumerate() {
         if parameters[..position].iter().any(|other| other.name == parameter.name) {
-            let message = format!("there are two arguments of the name `{}`", parameter.name);
+            let message = format!("two arguments have the name `{}`", parameter.name);
             return Err(syn::Error::new(parameter.ident.span(), message));
         }
     }
@@ -282,7 +282,7 @@ fn outputs(
             }
             for (position, ident) in idents.iter().enumerate() {
                 if !is_free(&ident.to_string()) || idents[..position].contains(ident) {
-                    let message = format!("there are two arguments of the name `{ident}`");
+                    let message = format!("two arguments have the name `{ident}`");
                     return Err(syn::Error::new(ident.span(), message));
                 }
             }

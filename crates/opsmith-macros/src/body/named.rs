@@ -62,7 +62,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStr
 
 /// The text of the signature, and the options after it.
 fn signature(input: ParseStream<'_>) -> Result<(LitStr, TokenStream)> {
-    const MISSING: &str = "say which axes the arguments lie on: #[body(\"(i,k),(j,k)->(i,j)\")]";
+    const MISSING: &str = "name the axes of the arguments: #[body(\"(i,k),(j,k)->(i,j)\")]";
     if input.is_empty() {
         return Err(Error::new(input.span(), MISSING));
     }
@@ -94,11 +94,12 @@ fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()>
         return Ok(());
     }
     if others < body.outputs.len() {
-        let message = "positions and truth values have no gradient, so an op gives either them or numbers: write two functions";
+        let message = "positions and masks have no gradient, so an op cannot return them beside numbers: write \
+            two functions";
         return Err(Error::new(place, message));
     }
     if let Some(orders) = options.orders.as_ref().filter(|orders| orders.base10_digits() != "0") {
-        return Err(Error::new(orders.span(), "positions and truth values have no gradient"));
+        return Err(Error::new(orders.span(), "positions and masks have no gradient"));
     }
     body.orders = 0;
     Ok(())
@@ -150,7 +151,7 @@ impl<'a> Named<'a> {
             *argument = syn::parse_quote_spanned!(place=> ::opsmith::Axis::new(#position));
         } else if is_axis && !is_value(&ident.to_string()) {
             let message =
-                format!("`{ident}` is no axis of the signature; these are {}", self.axes.join(", "));
+                format!("`{ident}` is not an axis of the signature, which has {}", self.axes.join(", "));
             self.refuse(Error::new(ident.span(), message));
         }
     }
@@ -161,7 +162,7 @@ impl<'a> Named<'a> {
         let Some(ident) = name_of(position).filter(|ident| self.positions.contains(ident)) else { return };
         let axis = axis.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
         let message = format!(
-            "`at` takes a position that is the same for every call; of one that an input gives, write \
+            "`at` takes a constant position; for one that an input gives, write \
              `S::select(S::index({axis}).eq({ident}), x, S::of(0.0)).sum({axis})`"
         );
         self.refuse(Error::new(ident.span(), message));

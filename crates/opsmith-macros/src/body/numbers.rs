@@ -177,12 +177,12 @@ impl Body<'_> {
             (Some(constant), _, _, Some(_)) => {
                 let written = format!("{ty}::of({})", constant.float);
                 Some(format!(
-                    "a constant to the left of a number is made by `of`: `{written} {sign} {}`",
+                    "convert a constant on the left of a number with `of`: `{written} {sign} {}`",
                     text::receiver(right)
                 ))
             }
             (_, Some(_), Some(constant), _) if constant.is_int => Some(format!(
-                "a constant beside a number is a float: `{} {sign} {}`, or `{ty}::of({})`",
+                "a constant beside a number must be a float: `{} {sign} {}`, or `{ty}::of({})`",
                 text::receiver(left),
                 constant.clone().operand().float,
                 constant.float
@@ -203,7 +203,7 @@ impl Body<'_> {
         let position = if self.is_position(left, names) { left } else { right };
         is_arithmetic(op).then(|| {
             let position = text::receiver(position);
-            format!("a position is not added or multiplied: `{position}.number()` is it as a number")
+            format!("a position cannot be added or multiplied: `{position}.number()` converts it to a number")
         })
     }
 
@@ -372,14 +372,14 @@ impl Rules for Body<'_> {
     fn condition(&self, keyword: &str, condition: &Expr, names: &Names) -> Option<syn::Error> {
         let message = match self.compared(condition, names) {
             Some((number, method, known)) => format!(
-                "`{number}` is {} of every element at once, so no `{keyword}` can depend on it; both sides are \
-                 computed, and one is taken: `{}::select({number}.{method}(…), …, …)`",
+                "`{number}` is {} of every element at once, so `{keyword}` cannot branch on it; compute both \
+                 sides and take one: `{}::select({number}.{method}(…), …, …)`",
                 if known == Known::Position { "a position" } else { "a number" },
                 self.ty(known)
             ),
             None if self.is_mask(condition, names) => format!(
-                "this is a mask, which says yes or no for every element, so no `{keyword}` can depend on it; both sides \
-                 are computed, and one is taken: `{}::select({}, …, …)`",
+                "this is a mask with a value for every element, so `{keyword}` cannot branch on it; compute \
+                 both sides and take one: `{}::select({}, …, …)`",
                 self.ty(Known::Each),
                 text::of(condition)
             ),

@@ -49,7 +49,7 @@ impl Options {
         if let Some(second) = seen.iter().find(|key| *key == "outputs")
             && seen.iter().any(|key| key == "output")
         {
-            let message = "say `output = z` of one output or `outputs = [a, b]` of several, not both";
+            let message = "write `output = z` for one output or `outputs = [a, b]` for several, not both";
             return Err(syn::Error::new(second.span(), message));
         }
         Ok(options)
@@ -95,7 +95,7 @@ fn float_dtypes(input: ParseStream<'_>) -> syn::Result<Vec<DType>> {
     let dtypes = dtypes::parse_list(input)?;
     match dtypes.iter().find(|dtype| !sets::ANY_FLOAT.contains(dtype)) {
         Some(other) => {
-            let message = format!("a body computes with floats, f16, bf16, f32 and f64: not with {other}");
+            let message = format!("a body computes with f16, bf16, f32 and f64, not with {other}");
             Err(syn::Error::new(place, message))
         }
         None => Ok(dtypes),

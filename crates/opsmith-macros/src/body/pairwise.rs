@@ -84,7 +84,7 @@ fn fold(option: Option<Expr>) -> Result<(TokenStream, bool)> {
         Some("mean") => Ok((quote!(Sum), true)),
         Some("max") => Ok((quote!(Max), false)),
         Some("min") => Ok((quote!(Min), false)),
-        _ => Err(Error::new_spanned(expr, "a fold is sum, mean, max or min")),
+        _ => Err(Error::new_spanned(expr, "`fold` must be sum, mean, max or min")),
     }
 }
 

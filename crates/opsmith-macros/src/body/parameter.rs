@@ -80,7 +80,7 @@ impl Parameter {
         let role = match (number, marks.attr) {
             (Some(number), None) => Role::Input(number),
             (Some(_), Some(_)) if !parts.is_empty() => {
-                return Err(syn::Error::new_spanned(&ty, "an attribute is one number, and no array"));
+                return Err(syn::Error::new_spanned(&ty, "an attribute is one number, not an array"));
             }
             (Some(_), Some(meta)) => {
                 let float: Type = syn::parse_quote_spanned!(ty.span()=> f64);
@@ -139,10 +139,10 @@ fn plain(attribute: Attribute, ty: &Type) -> syn::Result<Attribute> {
         return Ok(attribute);
     }
     let message = match is_text {
-        true => "a text attribute of a body is one of a set: #[attr(one_of = [\"a\", \"b\"])]",
+        true => "a string attribute of a body needs the set of its values: #[attr(one_of = [\"a\", \"b\"])]",
         false => {
-            "an attribute of a body is a number, a bool or one of some texts: i64, i32, u64, u32, usize, f64, f32, bool \
-             or, with `one_of`, &str"
+            "an attribute of a body is a number, a bool or one of several strings: i64, i32, u64, u32, usize, \
+             f64, f32, bool or, with `one_of`, &str"
         }
     };
     Err(syn::Error::new_spanned(ty, message))
@@ -167,7 +167,10 @@ pub(crate) fn results(
         Type::Array(array) => {
             let element = number(&array.elem)?;
             let length = length(&array.len).ok_or_else(|| {
-                syn::Error::new_spanned(&array.len, "write the number of outputs as a number, at least 1")
+                syn::Error::new_spanned(
+                    &array.len,
+                    "the number of outputs must be written as a number, at least 1",
+                )
             })?;
             Ok(vec![element; length])
         }

@@ -55,7 +55,8 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<Tok
 fn any_axes(option: Option<Expr>, body: &OneBody) -> syn::Result<bool> {
     let Some(expr) = option else { return Ok(false) };
     if !matches!(&expr, Expr::Path(path) if path.path.is_ident("any")) {
-        let message = "`axes = any` says that any dims can be a row; else it is the last ones";
+        let message =
+            "`axes` can only be `any`: any dims can then be a row; without it a row is the last dims";
         return Err(syn::Error::new_spanned(expr, message));
     }
     // Broadcasting goes by the order of the dims, of which a row then has any.
@@ -66,7 +67,7 @@ fn any_axes(option: Option<Expr>, body: &OneBody) -> syn::Result<bool> {
 }
 
 fn check(body: &OneBody, options: &Options, function: &Ident) -> syn::Result<()> {
-    const AXES: &str = "`axes` is the attribute that says which dims are a row; take another name";
+    const AXES: &str = "the op has an attribute `axes`, which selects the dims of a row; use another name";
     let mut inputs = body.inputs().map(|parameter| &parameter.role);
     if !inputs.any(|role| matches!(role, Role::Input(Number::Each))) {
         let message = "an op of #[reduce] has at least one input of type `R::Each`, which has the rows";

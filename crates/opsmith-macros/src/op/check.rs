@@ -21,13 +21,13 @@ pub(crate) fn check(op: &Op) -> Result<()> {
         return Err(Error::new(parameter.ident.span(), message));
     }
     if let (None, Some(place)) = (&op.cuda, op.capturable) {
-        let message = "`capturable` speaks of a CUDA kernel, and the op has none: cuda = \"file.cu\"";
+        let message = "`capturable` describes a CUDA kernel, but the op has none: cuda = \"file.cu\"";
         return Err(Error::new(place, message));
     }
     check_lists(op)?;
     if let (Some(_), Some((parameter, _))) = (&op.cuda, op.outputs().find(|(_, tensor)| tensor.found)) {
         let message =
-            "a CUDA kernel of #[op] makes no output whose shape it finds; write the op with `OpDef`";
+            "a CUDA kernel of #[op] cannot decide the shape of an output; write the op with `OpDef`";
         return Err(Error::new_spanned(&parameter.ty, message));
     }
     let shapes = parse_shapes(&op.shape)?;
@@ -60,8 +60,8 @@ fn check_lists(op: &Op) -> Result<()> {
             )
         } else if op.length_of(list).is_none() {
             format!(
-                "which input is as long as the list `{name}`? An output is as long as the input `<input>` where it is called \
-                 `<input>_grad`, else as the only input that is a list"
+                "the length of the list `{name}` is not known: an output list is as long as the input `<input>` \
+                 if its name is `<input>_grad`, or else as the only input that is a list"
             )
         } else {
             continue;
@@ -78,7 +78,7 @@ fn check_names(op: &Op) -> Result<()> {
     for (position, parameter) in op.parameters.iter().enumerate() {
         let same = |other: &Parameter| other.name == parameter.name;
         if op.parameters[..position].iter().any(same) {
-            let message = format!("there are two arguments of the name `{}`", parameter.name);
+            let message = format!("two arguments have the name `{}`", parameter.name);
             return Err(Error::new(parameter.ident.span(), message));
         }
     }

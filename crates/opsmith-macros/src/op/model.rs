@@ -175,17 +175,19 @@ pub(crate) fn check_qualifiers(function: &ItemFn) -> syn::Result<()> {
     if let Safety::Unsafe(keyword) = &signature.safety {
         return Err(syn::Error::new(
             keyword.span(),
-            "an op is called by frameworks, which cannot uphold what unsafe asks",
+            "an op cannot be unsafe: frameworks call it and know no preconditions",
         ));
     }
     if let Some(abi) = &signature.abi {
         return Err(syn::Error::new_spanned(
             abi,
-            "an op is a Rust function; frameworks reach it through the library",
+            "an op cannot have another ABI: frameworks call it through the library",
         ));
     }
     match &signature.variadic {
-        Some(variadic) => Err(syn::Error::new_spanned(variadic, "an op's arguments are named one by one")),
+        Some(variadic) => {
+            Err(syn::Error::new_spanned(variadic, "an op cannot be variadic: name each argument"))
+        }
         None => Ok(()),
     }
 }

@@ -142,7 +142,7 @@ impl Elements {
             },
             |cure| format!("write `{cure}`"),
         );
-        format!("`{text}` is a plain number, and no `{name}`: {cure}")
+        format!("`{text}` is a plain number, not a `{name}`: {cure}")
     }
 
     /// A literal as the argument of a method that takes elements.

@@ -27,7 +27,7 @@ const OPTIONS: [&str; 11] = [
 pub(crate) fn unknown(key: &Ident, name: &str, known: &[&str]) -> syn::Error {
     let (last, others) = known.split_last().unwrap_or((&"", &[]));
     let message =
-        format!("`{key}` is not an option of #[{name}]; there are {} and {last}", others.join(", "));
+        format!("`{key}` is not an option of #[{name}]; the options are {} and {last}", others.join(", "));
     syn::Error::new(key.span(), message)
 }
 
@@ -82,7 +82,7 @@ impl Parse for Policy {
     fn parse(input: ParseStream<'_>) -> syn::Result<Policy> {
         let name: LitStr = input.parse()?;
         let known = Autocast::ALL.map(|policy| format!("{:?}", policy.name())).join(", ");
-        let unknown = || format!("{:?} is no policy of autocast; there are {known}", name.value());
+        let unknown = || format!("{:?} is not an autocast policy; the policies are {known}", name.value());
         match Autocast::parse(&name.value()) {
             Some(policy) => Ok(Policy { policy, place: name.span() }),
             None => Err(syn::Error::new(name.span(), unknown())),
@@ -116,8 +116,8 @@ impl Parse for Options {
             }
         }
         let Some(shape) = given.shape else {
-            let message = "an op needs its shape signature: #[op(shape = \"(n),(n)->(n)\")]; where a shape is not \
-                           a function of the inputs' shapes, write the op with `OpDef` and `OpKernel`";
+            let message = "an op needs its shape signature: #[op(shape = \"(n),(n)->(n)\")]; if a shape does \
+                not follow from the inputs' shapes, write the op with `OpDef` and `OpKernel`";
             return Err(syn::Error::new(Span::call_site(), message));
         };
         Ok(Options {

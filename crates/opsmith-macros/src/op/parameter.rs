@@ -70,13 +70,14 @@ impl Parameter {
         match (&mut role, &marks.host) {
             (Role::Input(tensor), Some(_)) => tensor.host = true,
             (_, Some(host)) => {
-                let message = "#[host] keeps an input in host memory for the CUDA kernel; this is no input";
+                let message =
+                    "#[host] keeps an input in host memory for the CUDA kernel; this is not an input";
                 return Err(syn::Error::new_spanned(host, message));
             }
             _ => {}
         }
         if matches!(role, Role::Compute) && position != 0 {
-            return Err(syn::Error::new_spanned(&ty, "`&Compute` is the first parameter where it is taken"));
+            return Err(syn::Error::new_spanned(&ty, "`&Compute` must be the first parameter"));
         }
         Ok(Parameter { name, ident, ty, doc: marks.doc, role })
     }
@@ -278,9 +279,7 @@ fn list_of<'a>(element: &'a Type, ty: &Type, list: List) -> syn::Result<Option<V
     let Some(view) = view(element)? else { return Ok(None) };
     let message = match (view.list.is_some() || view.optional || view.found, list, view.mutable) {
         (true, ..) => "a list holds array views, neither lists nor Options: &[ArrayView1<T>]",
-        (_, List::Slice, true) => {
-            "outputs are to be written: &mut [ArrayViewMut1<T>], or Vec<ArrayViewMut1<T>>"
-        }
+        (_, List::Slice, true) => "outputs are written to: &mut [ArrayViewMut1<T>], or Vec<ArrayViewMut1<T>>",
         (_, List::SliceMut, false) => "inputs are only read: &[ArrayView1<T>]",
         _ => return Ok(Some(View { list: Some(list), ..view })),
     };
@@ -294,8 +293,8 @@ fn element_of(ty: &Type, params: &[TypeParam]) -> syn::Result<Element> {
         return Ok(Element::Param(param.name.clone()));
     }
     dtypes::of_type(ty).map(Element::Fixed).ok_or_else(|| {
-        let message = "elements of this type are not those of any dtype: name a type parameter of the function, \
-                       or a type such as f32, i64 or bool";
+        let message = "no dtype has elements of this type: name a type parameter of the function, or a type \
+            such as f32, i64 or bool";
         syn::Error::new_spanned(ty, message)
     })
 }

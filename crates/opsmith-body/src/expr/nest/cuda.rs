@@ -66,7 +66,7 @@ impl Graph {
     /// What the inputs and outputs are is told in order; `many` as for [`Nests::for_card`].
     ///
     /// # Panics
-    /// If `name` is no identifier of C.
+    /// If `name` is not a C identifier.
     pub fn nests_cuda_source(
         &self,
         name: &str,
@@ -75,7 +75,7 @@ impl Graph {
         many: bool,
     ) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is no identifier of C");
+        assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is not a C identifier");
         let nests = Nests::for_card(self, dtype, many);
         let mut parts: Vec<(String, &Graph)> = Vec::new();
         for (number, (nest, tile)) in nests.nests.iter().zip(&nests.tiles).enumerate() {

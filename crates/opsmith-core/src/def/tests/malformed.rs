@@ -45,13 +45,13 @@ fn names_of_ops() {
     let name_message = |name: &str| message(SignatureBuilder::new(name));
     assert_eq!(
         name_message("zeroOut"),
-        "zeroOut: the name of an op begins with a capital letter\n    zeroOut\n    ^"
+        "zeroOut: the name of an op must begin with a capital letter\n    zeroOut\n    ^"
     );
     assert_eq!(
         name_message("Lib>ZeroOut"),
-        "Lib>ZeroOut: the name of an op has letters, digits and underscores only\n    Lib>ZeroOut\n       ^"
+        "Lib>ZeroOut: the name of an op may have only letters, digits and underscores\n    Lib>ZeroOut\n       ^"
     );
-    assert_eq!(name_message(""), ": the name of an op begins with a capital letter\n    \n    ^");
+    assert_eq!(name_message(""), ": the name of an op must begin with a capital letter\n    \n    ^");
 }
 
 #[test]
@@ -71,15 +71,15 @@ fn names_are_unique_and_marks_find_them() {
     let op = || {
         SignatureBuilder::new("Op").attr("N: int").input("x: float").input("xs: N * float").output("z: float")
     };
-    assert_eq!(message(op().output("x: float")), "Op: there are two of the name `x`\n    x: float\n    ^");
-    assert_eq!(message(op().attr("x: int")), "Op: there are two of the name `x`\n    x: float\n    ^");
+    assert_eq!(message(op().output("x: float")), "Op: `x` is defined twice\n    x: float\n    ^");
+    assert_eq!(message(op().attr("x: int")), "Op: `x` is defined twice\n    x: float\n    ^");
     assert_eq!(
         message(op().optional("y")),
         "Op: no input or output of this name to mark as optional\n    y\n    ^"
     );
     assert_eq!(
         message(op().optional("xs")),
-        "Op: a list of inputs cannot be optional; let it be empty\n    xs\n    ^^"
+        "Op: a list of inputs cannot be optional; allow it to be empty instead\n    xs\n    ^^"
     );
     assert_eq!(message(op().saved("x")), "Op: no output of this name to mark as saved\n    x\n    ^");
     assert_eq!(

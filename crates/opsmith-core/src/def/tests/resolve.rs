@@ -67,7 +67,7 @@ fn inputs_that_disagree_are_refused() {
     let resolve = |x, y| refused(pairwise().resolve(&[x, y], &[None]));
     let op = "PairwiseManhattanDistance";
     for (x, y, expected) in [
-        (One(DType::Float32), One(DType::Float64), "input `y` is float64, but input `x` made T float32"),
+        (One(DType::Float32), One(DType::Float64), "input `y` is float64, but input `x` set T to float32"),
         (One(DType::Int32), One(DType::Int32), "input `x` is int32, but T must be one of float32, float64"),
         (One(DType::Float32), Absent, "input `y` is missing"),
         (List(&[]), One(DType::Float32), "input `x` must be one tensor, got a list of 0"),
@@ -118,8 +118,8 @@ fn lists_that_disagree_are_refused() {
     let three = List(&[DType::String; 3]);
     let wrong = List(&[DType::Int32, DType::Bool]);
     for (inputs, expected) in [
-        ([List(two), STRINGS, MIXED], "input `xs[1]` is float64, but input `xs[0]` made T float32"),
-        ([FLOATS, three, MIXED], "input `ys` has 3 tensors, but input `xs` made N 2"),
+        ([List(two), STRINGS, MIXED], "input `xs[1]` is float64, but input `xs[0]` set T to float32"),
+        ([FLOATS, three, MIXED], "input `ys` has 3 tensors, but input `xs` set N to 2"),
         ([FLOATS, FLOATS, MIXED], "input `ys[0]` is float32, but must be string"),
         ([List(&[DType::Int8]), STRINGS, MIXED], "input `xs` has 1 tensor, but N must be at least 2"),
         ([FLOATS, STRINGS, List(&[])], "input `mixed` has dtypes [], but Ts must have at least 1 element"),
@@ -187,7 +187,7 @@ fn what_no_input_tells_comes_from_the_default_or_is_an_error() {
     assert_eq!(resolved.attrs[..2], [AttrValue::Type(DType::Float64), AttrValue::Type(DType::Bool)]);
     assert_eq!(
         refused(op.resolve(&[Absent, Absent], &[None, None, k()])),
-        "Grad: attribute `S` cannot be inferred, for no tensor that has it was given; pass `S`"
+        "Grad: attribute `S` cannot be inferred, because no tensor that decides it was given; pass `S`"
     );
     assert!(op.resolve(&[Absent, Absent], &[None, Some(AttrValue::Type(DType::Int8)), k()]).is_ok());
     assert_eq!(

@@ -28,7 +28,7 @@ impl OpKernelContext<'_> {
                 .map(|&dim| if dim == UNKNOWN_DIM { "?".to_owned() } else { dim.to_string() })
                 .collect();
             let message =
-                format!("the kernel made it of shape {found:?}, and it is to be [{}]", said.join(", "));
+                format!("expected shape [{}], but the kernel made shape {found:?}", said.join(", "));
             return Err(self.about_output(arg, Error::internal(message)));
         }
         self.output_view::<T, D>(arg, found)?.assign(values);

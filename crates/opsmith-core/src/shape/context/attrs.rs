@@ -36,7 +36,7 @@ impl<'a> InferenceContext<'a> {
 
     fn wrong_type(&self, name: &str, value: &AttrValue, wanted: &str) -> Error {
         let ty = value.attr_type();
-        Error::internal(format!("attribute `{name}` has type {ty}, its shape function wants {wanted}"))
+        Error::internal(format!("attribute `{name}` has type {ty}, but its shape function reads {wanted}"))
             .with_op(&self.signature.name)
             .naming(name)
     }
@@ -89,7 +89,7 @@ impl<'a> InferenceContext<'a> {
         let length = self.dim(&shape, 0)?.value();
         if let Some(length) = length.filter(|length| *length > MAX_RANK as u64) {
             let label = self.input_label(i);
-            let text = format!("{label} holds a shape, and no tensor has {length} dims: at most {MAX_RANK}");
+            let text = format!("{label} is a shape, which has at most {MAX_RANK} dims, got {length}");
             return Err(self.error_of_input(Some(i), text));
         }
         let Some(value) = self.input_value(i) else {
@@ -106,7 +106,10 @@ impl<'a> InferenceContext<'a> {
             -1 => Ok(Dim::Unknown),
             _ => u64::try_from(size).map(Dim::Known).map_err(|_| {
                 let label = self.input_label(i);
-                self.error_of_input(Some(i), format_args!("{label} holds a shape, and no dim can be {size}"))
+                self.error_of_input(
+                    Some(i),
+                    format_args!("{label} is a shape, but {size} is not the size of a dim"),
+                )
             }),
         };
         Ok(Shape::from(sizes.into_iter().map(dim).collect::<Result<Vec<_>>>()?))

@@ -175,7 +175,9 @@ impl<'a> InferenceContext<'a> {
             Some(None) => {
                 Err(self.error_of_input(Some(i), format_args!("{} is absent", self.input_label(i))))
             }
-            None => Err(self.error(format!("has {} inputs, asked for number {i}", self.num_inputs()))),
+            None => {
+                Err(self.error(format!("has {} inputs, so there is no input number {i}", self.num_inputs())))
+            }
         }
     }
 
@@ -220,7 +222,9 @@ impl<'a> InferenceContext<'a> {
         let count = self.num_outputs();
         match self.outputs.get_mut(i) {
             Some(output) => *output = shape,
-            None => return Err(self.error(format!("has {count} outputs, none of number {i} to set"))),
+            None => {
+                return Err(self.error(format!("has {count} outputs, so output number {i} cannot be set")));
+            }
         }
         Ok(())
     }

@@ -133,7 +133,7 @@ impl ShapeSignature {
             .and_then(|inputs| InferenceContext::new(op, attrs, inputs))
             .and_then(|mut context| self.infer(&mut context));
         inferred.err().unwrap_or_else(|| {
-            Error::invalid_argument(format!("a dim is larger than any tensor's, for `{self}`"))
+            Error::invalid_argument(format!("the dims of the inputs are too large for `{self}`"))
                 .with_op(&op.name)
         })
     }

@@ -29,7 +29,7 @@ pub(super) fn parse(text: &str) -> Parsed<ShapeSignature> {
         return Err(cursor.unexpected(if inputs.is_empty() { "`(` or `->`" } else { "`,` or `->`" }));
     }
     if let Some(dim) = inputs.iter().flat_map(|arg| &arg.dims).find(|dim| dim.value.is_none()) {
-        let message = "only a dim of an output can be `?`, which the kernel finds; give an input's a name";
+        let message = "only a dim of an output can be `?`; give the dim of an input a name";
         return Err(SignatureError::new(dim.start, 1, message));
     }
     let outputs = args(&mut cursor)?;

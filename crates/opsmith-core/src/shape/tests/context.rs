@@ -42,7 +42,7 @@ fn inputs_are_found_by_number_and_by_name() {
     assert!(!c.has_input(0) && c.has_input(1) && !c.has_input(4));
     for (error, text) in [
         (c.input(0), "Op: input `x` is absent"),
-        (c.input(4), "Op: has 4 inputs, asked for number 4"),
+        (c.input(4), "Op: has 4 inputs, so there is no input number 4"),
         (c.input_by_name("y"), "Op: input `y` is a list of 2 tensors, not one"),
         (c.input_by_name("q"), "Op: has no input `q`"),
         (c.with_rank(c.input(2).unwrap(), 2), "Op: input `y[1]` must have rank 2, got rank 1 (shape [2])"),
@@ -54,7 +54,7 @@ fn inputs_are_found_by_number_and_by_name() {
     assert_eq!(c.outputs(), [shape("[6]"), shape("[7]"), shape("[5]")]);
     c.set_output_by_name("z", shape("[]")).unwrap();
     assert_eq!(c.outputs(), [shape("[]"), shape("[]"), shape("[5]")]);
-    assert_eq!(message(c.set_output(3, shape("[]"))), "Op: has 3 outputs, none of number 3 to set");
+    assert_eq!(message(c.set_output(3, shape("[]"))), "Op: has 3 outputs, so output number 3 cannot be set");
     assert_eq!(message(c.set_output_list("z", vec![])), "Op: output `z` must hold 2 tensors, got 0 shapes");
     assert_eq!(message(c.set_output_by_name("q", shape("[]"))), "Op: has no output `q`");
 }
@@ -79,7 +79,10 @@ fn attributes_have_types() {
         assert_eq!(c.get_shape("like").unwrap(), shape("[?,3]"));
         assert_eq!(c.attr("k").unwrap(), &AttrValue::Int(-2));
         assert_eq!(c.attr("q").unwrap_err().code(), Code::NotFound);
-        assert_eq!(message(c.get_bool("k")), "Op: attribute `k` has type int, its shape function wants Bool");
+        assert_eq!(
+            message(c.get_bool("k")),
+            "Op: attribute `k` has type int, but its shape function reads Bool"
+        );
         assert_eq!(
             message(c.get_dim("k")),
             "Op: attribute `k` is the size of a dim and must be at least 0, got -2"
