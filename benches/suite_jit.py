@@ -1,8 +1,8 @@
 """From a changed source to the first result: Manhattan distances with a hand-written gradient.
 
-`opsmith.jit.load` against `torch.utils.cpp_extension.load`, on a machine where everything else is built. Opsmith's
-library serves every framework, the other one PyTorch. An unchanged source is loaded in a new process; only the
-loading is measured.
+`opsmith.jit.load` against `torch.utils.cpp_extension.load`, on a machine where everything else is built.
+Opsmith's library serves every framework, the other one PyTorch. An unchanged source is loaded in a new
+process; only the loading is measured.
 """
 
 from __future__ import annotations

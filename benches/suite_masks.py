@@ -1,10 +1,10 @@
 """Masks on embeddings, float32: a batch of 4, 512 x 512 places of 16 numbers, 64 elliptic cells.
 
-- *Averages*: the peers use dense masks, prepared before the clock starts and already divided by their numbers of
-  places.
+- *Averages*: the peers use dense masks, prepared before the clock starts and already divided by their
+  numbers of places.
 - *The loss of each place* (`average_embedding_mask`): the peers are plain PyTorch with `index_select` and
-  `index_add`, eager and compiled by `torch.compile` for these very shapes. The places in masks and the mask of
-  each are prepared before the clock starts.
+  `index_add`, eager and compiled by `torch.compile` for these very shapes. The places in masks and the
+  mask of each are prepared before the clock starts.
 - *The discriminative loss*, forward and backward: the same peers, and products with dense masks.
 
 Memory is the peak beyond the inputs.
