@@ -45,7 +45,7 @@ def explain(op: Callable[..., Any] | Library, name: str | None = None, /, **attr
         request = json.dumps({"attrs": {name: _plain(value) for name, value in attributes.items()}})
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"{definition.name}: an attribute to explain it with is no plain value: {error}"
+            f"{definition.name}: an attribute given to `explain` must be a plain value: {error}"
         ) from None
     return Explanation(**json.loads(library._opsmith_loaded.native.explain(definition.index, request)))
 

@@ -159,7 +159,7 @@ def op_meant(asked: str, given: object, name: str | None) -> tuple[Library, Op]:
     if found is None:
         named = "" if name is None else f" and {name!r}"
         raise InvalidArgumentError(
-            f"`{asked}` takes a function of a library that `opsmith.load` gave, or a library and the "
+            f"`{asked}` takes a function of a library from `opsmith.load`, or a library and the "
             f"name of an op, got {given!r}{named}"
         )
     return found

@@ -54,7 +54,7 @@ def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Ca
     found = op_of(op)
     if found is None:
         raise InvalidArgumentError(
-            f"`register_gradient` takes a function of a library that `opsmith.load` gave, got {op!r}"
+            f"`register_gradient` takes a function of a library from `opsmith.load`, got {op!r}"
         )
     library, definition = found
     _check(definition)
@@ -67,8 +67,8 @@ def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Ca
         with LOADING:
             if key in _registered and not replace:
                 raise AlreadyExistsError(
-                    f"{definition.name}: has a registered gradient, {_name(_registered[key])}; "
-                    "`replace=True` takes its place"
+                    f"{definition.name}: already has a registered gradient, {_name(_registered[key])}; "
+                    "pass `replace=True` to replace it"
                 )
             _registered[key] = function
         return function

@@ -131,14 +131,18 @@ def check(
     is false; and what `inputs` and `reference` raise.
     """
     if cases is not None and cases < 1:
-        raise InvalidArgumentError(f"`cases` is {cases}; give 1 or more, or leave it out")
+        raise InvalidArgumentError(f"`cases` must be at least 1, got {cases}")
     if sizes is not None and not 0 <= sizes[0] <= sizes[1] <= _MOST_SIZE:
-        raise InvalidArgumentError(f"`sizes` is {sizes}; give the least and the most, of 0 to {_MOST_SIZE}")
+        raise InvalidArgumentError(
+            f"`sizes` must be the smallest and the largest, of 0 to {_MOST_SIZE}, got {sizes}"
+        )
     library, ops = _resolve(op, name)
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
     if not sys.executable:
-        raise FailedPreconditionError("this Python does not know its own program, so it cannot start another")
+        raise FailedPreconditionError(
+            "`sys.executable` is empty, so no process can be started to make the calls"
+        )
     if properties is None and reference is None:
         properties = [name for name in _native.PROPERTIES if name != "reference"]
     options = {
@@ -207,7 +211,8 @@ class _Inputs:
         if isinstance(given, Mapping):
             unknown = given.keys() - {arg.name for arg in defs}
             if unknown:
-                text = f"`inputs` gave {sorted(unknown)}, which it has not"
+                names = ", ".join(arg.name for arg in defs)
+                text = f"`inputs` gave {sorted(unknown)}, but the op's inputs are {names}"
                 raise InvalidArgumentError.of(self.op.name, None, text)
             given = [given.get(arg.name) for arg in defs]
         elif len(defs) == 1 and not isinstance(given, tuple):

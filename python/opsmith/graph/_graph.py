@@ -54,7 +54,7 @@ class Graph:
         given = list(libraries) if isinstance(libraries, Iterable) else [libraries]
         wrong = [library for library in given if not isinstance(library, Library)]
         if wrong:
-            raise InvalidArgumentError(f"Graph.load: a library is what opsmith.load gives, got {wrong[0]!r}")
+            raise InvalidArgumentError(f"Graph.load: expected libraries of opsmith.load, got {wrong[0]!r}")
         natives = [library._opsmith_loaded.native for library in given]
         return Graph(_native.Graph.load(path, natives))
 
@@ -201,7 +201,7 @@ def graph_of(outputs: Sequence[Output]) -> Graph:
     graph = outputs[0].graph
     for output in outputs:
         if not output.graph._root.is_same(graph._root):
-            raise InvalidArgumentError(f"`{output.name}` and `{outputs[0].name}` are of different graphs")
+            raise InvalidArgumentError(f"`{output.name}` and `{outputs[0].name}` belong to different graphs")
     return graph
 
 

@@ -163,7 +163,7 @@ class Session:
             )
         for output, value in (feeds or {}).items():
             if not isinstance(output, Output):
-                raise InvalidArgumentError(f"feeds are for outputs of the graph, got {_described(output)}")
+                raise InvalidArgumentError(f"a key of `feeds` must be an output, got {_described(output)}")
             fed.append((output._native, _feed(output, value)))
         values, trace = self._native.run(
             [output._native for output in outputs], [target._native for target in targets], fed, traced

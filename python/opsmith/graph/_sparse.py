@@ -193,7 +193,7 @@ class SparseTensor:
         is one."""
         if len(self.shape) != 2:
             raise InvalidArgumentError(
-                f"SparseTensor: products are of tensors with two dims, got one of shape {self.shape}"
+                f"SparseTensor: a product needs a tensor with two dims, got one of shape {self.shape}"
             )
         if not isinstance(dense, Output):
             dense = _array(dense) if hasattr(dense, "dtype") else self._literal(dense)
@@ -221,7 +221,7 @@ class SparseTensor:
         graph = (dense if isinstance(dense, Output) else self._values).graph
         values, dense = graph.convert(self.values), graph.convert(dense)
         if self.dtype == dense.dtype and self.dtype not in ("float32", "float64"):
-            raise UnimplementedError(f"SparseTensor: products are of float32 and float64, got {self.dtype}")
+            raise UnimplementedError(f"SparseTensor: a product needs float32 or float64, got {self.dtype}")
         inner = dense.shape[0]
         if dense.dtype != self.dtype or inner not in (None, self.shape[1]):
             raise InvalidArgumentError(
@@ -260,7 +260,7 @@ def _dims(shape: Any) -> tuple[int, ...]:
     with refused(f"SparseTensor: `shape` must be sizes of dims, got {shape!r}"):
         dims = tuple(operator.index(dim) for dim in shape)
         if any(not 0 <= dim < 2**63 for dim in dims):
-            raise ValueError("a size is from 0 to 2**63 - 1")
+            raise ValueError("a size must be from 0 to 2**63 - 1")
     return dims
 
 

@@ -117,7 +117,7 @@ def value_and_grad(
         one = isinstance(argnums, int)
         positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         if any(isinstance(at, bool) for at in positions):
-            raise TypeError("a truth value is no position")
+            raise TypeError("a bool is not a position")
         positions = tuple(map(operator.index, positions))
 
     @functools.wraps(function)
@@ -128,7 +128,7 @@ def value_and_grad(
         given = list(args)
         for at in positions:
             if not -len(args) <= at < len(args):
-                raise InvalidArgumentError(f"grad: there is no argument {at}, got {len(args)} by position")
+                raise InvalidArgumentError(f"grad: `argnums` has {at}, got {len(args)} positional arguments")
             given[at] = _watched(graph, args[at], at)
         watched = [given[at] for at in positions]
         outermost = graph if isinstance(graph, Tape) and _running.get() is not graph else None

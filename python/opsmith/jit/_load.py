@@ -73,7 +73,7 @@ def load(
     rust = [source for source in read if source.path.suffix != ".cu"]
     cuda = [source for source in read if source.path.suffix == ".cu"]
     if not rust:
-        raise InvalidArgumentError("there is no source in Rust; give at least one file of ops")
+        raise InvalidArgumentError("there is no Rust source; give at least one file of ops")
     return _load(name, rust, cuda, verbose, dependencies, flags)
 
 
@@ -96,7 +96,7 @@ def load_inline(
     cache = cache_folder()
     rust = _named(name, "rs", rust_source)
     if not rust:
-        raise InvalidArgumentError("there is no source in Rust; give at least one string of ops")
+        raise InvalidArgumentError("there is no Rust source; give at least one string of ops")
     sources = _build.inline_sources(cache, rust | _named(name, "cu", cuda_source or ()))
     return _load(name, sources[: len(rust)], sources[len(rust) :], verbose, dependencies, flags)
 
@@ -106,7 +106,7 @@ def _named(name: str, ending: str, texts: str | Sequence[str]) -> dict[str, str]
     listed = [texts] if isinstance(texts, str) else list(texts)
     for text in listed:
         if not isinstance(text, str):
-            raise InvalidArgumentError(f"a source is a string, not {type(text).__name__}")
+            raise InvalidArgumentError(f"a source must be a string, got {type(text).__name__}")
         with refused("a source must be UTF-8"):
             text.encode()
     names = [f"{name}.{ending}", *(f"{name}_{number}.{ending}" for number in range(2, len(listed) + 1))]
@@ -123,7 +123,7 @@ def _load(
 ) -> Library:
     _check_name(name)
     if isinstance(flags, str):
-        raise InvalidArgumentError('flags are a list of strings, such as ["-Ctarget-cpu=native"]')
+        raise InvalidArgumentError('`flags` must be a list of strings, such as ["-Ctarget-cpu=native"]')
     for flag in flags:
         with refused(f"{flag!r} cannot be a flag of the compiler's"):
             if b"\0" in os.fsencode(flag):
@@ -206,10 +206,10 @@ def _check_name(name: str) -> None:
             f"`{near}` would do" if re.fullmatch("[a-z][a-z0-9_]*", near) else "choose one such as `my_ops`"
         )
         raise InvalidArgumentError(
-            f"a library's name is in snake_case, a small letter and then small letters, digits and `_`, "
-            f"which {name!r} is not\n  → {advice}"
+            "a library's name must be in snake_case, a lowercase letter and then lowercase letters, digits "
+            f"and `_`, got {name!r}\n  → {advice}"
         )
     if keyword.iskeyword(name) or name in _TAKEN:
         raise InvalidArgumentError(
-            f"`{name}` means something else to Python or to a framework\n  → choose another name"
+            f"`{name}` is reserved by Python or by a framework\n  → choose another name"
         )

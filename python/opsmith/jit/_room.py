@@ -88,7 +88,7 @@ def cache_info() -> CacheInfo:
     folder = cache_folder()
     if folder.exists() and not folder.is_dir():
         raise InvalidArgumentError(
-            f"the cache {folder} is a file, and is to be a folder\n  → {MOVE_CACHE}, or delete it"
+            f"the cache {folder} must be a folder, but is a file\n  → {MOVE_CACHE}, or delete it"
         )
     parts = sorted(_parts(folder), key=lambda part: part.used, reverse=True)
     return CacheInfo(folder, limit(), tuple(parts))

@@ -138,7 +138,7 @@ class _Mapped:
             for x in group
         ]
         if not meshes:
-            raise self._error("local_map takes DTensors, and no tensor is given")
+            raise self._error("local_map needs at least one DTensor, got no tensor")
         first, mesh = meshes[0]
         for name, other in meshes:
             if other != mesh:
