@@ -89,7 +89,7 @@ def read_source(path: Path) -> Source:
     except NotFoundError:
         raise NotFoundError(f"there is no source file {path}") from None
     except UnicodeDecodeError:
-        raise InvalidArgumentError(f"{path}: a Rust source must be UTF-8") from None
+        raise InvalidArgumentError(f"{path}: is not UTF-8, as a Rust source must be") from None
     # As text files are read: whatever ends the lines.
     return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"))
 
@@ -340,7 +340,7 @@ def _rust_text(text: str) -> str:
     try:
         escaped.encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"{text!r}: the compiler needs paths in UTF-8") from None
+        raise InvalidArgumentError(f"{text!r}: is not UTF-8, as the compiler needs paths to be") from None
     return f'"{escaped}"'
 
 
