@@ -14,11 +14,17 @@ from pathlib import Path
 from harness import FRESH, OURS, THERE, Result, Target
 
 PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn", "jax", "pykeops"]
+OPENING = """\
+How fast Opsmith is, measured against what you would otherwise use. To repeat it on a quiet machine, run
+`cargo xtask bench`, which writes this page."""
 MEMORIES = f"""\
-Some cases are there twice. With a *{FRESH}*, the allocator takes the memory of each output of 64 KB and more
-from the system and gives it back, so a call also pays for new pages. With *{THERE}*, it keeps what it
-once had, and the same pages are used again. Both are set for the whole process by `mallopt`, so they hold for
-all contenders alike."""
+Each suite has a table of what was measured, and a table of ratios: Opsmith's time or memory divided by that
+of the best of the named peers. Below 1, Opsmith is better. A target is the ratio that Opsmith aims at.
+
+Some cases appear twice, because new memory is slow. With a *{FRESH}*, the allocator takes the memory of
+each output of 64 KB and more from the system and gives it back, so a call also pays for new pages. With
+*{THERE}*, it keeps freed memory, and the same pages are used again. `mallopt` sets this for the whole
+process, so it holds for all contenders alike."""
 
 
 @dataclass
@@ -53,7 +59,7 @@ class SuiteReport:
 def write(suites: list[SuiteReport], folder: Path) -> Path:
     """Write `README.md` and one `<suite>.svg` each into `folder`; return the Markdown file."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = ["# Benchmarks", "Written by `cargo xtask bench`.", facts(), MEMORIES]
+    parts = ["# Benchmarks", OPENING, facts(), MEMORIES]
     for suite in suites:
         parts += [f"## {suite.title}", suite.text, tables(suite)]
         if suite.results:

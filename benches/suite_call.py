@@ -1,7 +1,7 @@
-"""What a call costs when there is nothing to compute: `x` and `y` of shape (1, 1), float32.
+"""What a PyTorch call costs when there is nothing to compute: `x` and `y` of shape (1, 1), float32.
 
-The bare library, loaded by `torch.ops.load_library` with no Python package, against the same operator in C++
-with `TORCH_LIBRARY`.
+The library is loaded by `torch.ops.load_library`, without the Python package. The peer is the same
+operator in C++ with `TORCH_LIBRARY`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The same call on inputs that want a gradient: through the Python package, which wires the gradient up from
-the definition, against the operator with a C++ `torch::autograd::Function`.
+"""The same call on inputs that require a gradient. Opsmith goes through the Python package, which wires the
+gradient from the definition. The peer is the operator with a C++ `torch::autograd::Function`.
 """
 
 from __future__ import annotations

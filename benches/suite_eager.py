@@ -1,6 +1,6 @@
-"""An eager addition of two 1 x 1 matrices of float32 from Rust, against candle's.
+"""An eager addition of two 1 x 1 float32 matrices from Rust. The peer is candle.
 
-Both are called in one program, in turns, a hundred thousand times in a row; what is compared are the medians.
+One program calls both in turns, each a hundred thousand times in a row. The figures are medians.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""The embedded engine's sessions against the frameworks' own ways to run a graph.
+"""Sessions of the embedded engine. The peers are the frameworks' own ways to run a graph.
 
-A training step is one epoch of linear regression on the diabetes data, float64, 353 rows of ten numbers: both
-products, the loss, the gradients and the update of both variables. The chain is a thousand additions of a
-scalar, one after another, with what would rewrite them turned off in TensorFlow. A run has the cost of one
-call from Python in it. The session computes pointwise nodes and folds that follow each other as one; without
-that, each node is a call of its own. The rows with folds are float32: a softmax of 1,000 rows of 256, a layer
-norm of 512 rows of 1,024, and a training step with a softmax cross entropy of 512 rows and 1,000 classes;
-then sums of rows of what is made of the cosine distances of every two of 2,000 and 2,000 rows of 16.
+- *A training step* is one epoch of linear regression on the diabetes data, float64, 353 rows of ten
+  numbers: both products, the loss, the gradients and the update of both variables.
+- *The chain* is a thousand additions of a scalar, one after another. TensorFlow's rewriting of such chains
+  is switched off.
+- *The rows with folds*, float32, are a softmax of 1,000 rows of 256, a layer norm of 512 rows of 1,024,
+  and a training step with a softmax cross entropy of 512 rows and 1,000 classes.
+- *The rows with pairs* are sums over rows of functions of the cosine distances between 2,000 and 2,000
+  rows of 16.
+
+Each run includes one call from Python. The session computes consecutive pointwise nodes and folds as one
+call; "node by node" switches that off.
 """
 
 from __future__ import annotations

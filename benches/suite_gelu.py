@@ -1,10 +1,10 @@
 """GELU on 10^7 elements, float32: exact, and approximated by tanh.
 
-The peers are PyTorch's own function, compiled by `torch.compile` for this very shape and as it is, and what
-moves as many bytes and computes next to nothing: forward a copy (`x.clone()`, which allocates, as all
-contenders do), backward a sum of the two tensors that are read. 80 % of their bandwidth is a ratio of 1.25.
-Fresh outputs and memory that is there have the same targets. Memory is the peak beyond the inputs,
-and of a forward and a backward pass beyond what the output and the gradient take.
+The peers are PyTorch's own function, eager and compiled by `torch.compile` for this very shape, and an
+operation that moves as many bytes and computes next to nothing. Forward that is a copy (`x.clone()`, which
+allocates, as all contenders do), backward a sum of the two tensors that are read. 80 % of their bandwidth
+is a ratio of 1.25. A fresh output and memory that is there have the same targets. Memory is the peak
+beyond the inputs; for a forward and a backward pass, beyond the output and the gradient too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""JAX: a call when there is nothing to compute, and pairwise Manhattan distances at n = m = p = 512.
+"""JAX: a call with nothing to compute, and pairwise Manhattan distances at n = m = p = 512.
 
-A tiny call goes to inputs of shape (1, 1), float32; the peers are JAX's own functions of two arrays,
-called in the same way (under `jax.jit`, and as they are), of which the cheapest counts. The distances are
-compared with broadcasting under `jax.jit`. Every call waits for its answer.
+A tiny call has inputs of shape (1, 1), float32. Its peers are JAX's own functions of two arrays, called in
+the same way (under `jax.jit`, and without it); the cheapest counts. The distances' peer is broadcasting
+under `jax.jit`. Every call waits for its result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""From a source that has just been changed to an op that has been called: Manhattan distances with their
-gradient, written by hand.
+"""From a changed source to the first result: Manhattan distances with a hand-written gradient.
 
-`opsmith.jit.load` against `torch.utils.cpp_extension.load`, both on a machine where everything else is built.
-The library of one is for every framework, that of the other for PyTorch. What is unchanged is loaded by a new
+`opsmith.jit.load` against `torch.utils.cpp_extension.load`, on a machine where everything else is built.
+Opsmith's library serves every framework, the other one PyTorch. An unchanged source is loaded in a new
 process; only the loading is measured.
 """
 

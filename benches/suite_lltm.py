@@ -1,9 +1,10 @@
-"""One step of an LLTM through PyTorch's autograd, float32, two threads: forward with all gradients wanted,
+"""One step of an LLTM through PyTorch's autograd, float32, two threads: forward with all gradients required,
 and backward alone.
 
-The peers are the step in plain PyTorch, the same compiled by `torch.compile` for these very shapes, and the
-extension in C++ of PyTorch's own tutorial, with its node of autograd in C++. Memory is that of a step forward
-and backward at the larger size, and what the definition makes: outputs, what is saved, gradients.
+The peers are the step in plain PyTorch, the same compiled by `torch.compile` for these very shapes, and
+the C++ extension of PyTorch's own tutorial, with its autograd function in C++. Memory is that of a step
+forward and backward at the larger size. It is compared with what the definition makes: outputs, saved
+values, gradients.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """Masks on embeddings, float32: a batch of 4, 512 x 512 places of 16 numbers, 64 elliptic cells.
 
-Averages are compared with dense masks, which are there before the clock starts, already divided by their
-numbers of places. The loss of each place (`average_embedding_mask`) is compared with the same in plain
-PyTorch, with the places in masks and the mask of each, also there before the clock starts, by `index_select`
-and `index_add`, and compiled by `torch.compile` for these very shapes. So is the discriminative loss, forward
-and backward, and with dense masks as matrices. Memory is the peak beyond the inputs.
+- *Averages*: the peers use dense masks, prepared before the clock starts and already divided by their
+  numbers of places.
+- *The loss of each place* (`average_embedding_mask`): the peers are plain PyTorch with `index_select` and
+  `index_add`, eager and compiled by `torch.compile` for these very shapes. The places in masks and the
+  mask of each are prepared before the clock starts.
+- *The discriminative loss*, forward and backward: the same peers, and products with dense masks.
+
+Memory is the peak beyond the inputs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The standard operators in float32: products of matrices, and what goes through memory once.
+"""The standard operators in float32: matrix products, and operations that go through memory once.
 
-Products are compared with `torch.mm` on the same tensors, with as many threads. The chain is
-`(x + y) * y - x` on 10^7 numbers, in a session, and the sum is that of as many: both are compared with a
-copy into memory that is there, which is what memory allows. The chain reads two arrays and writes one where
-a copy reads one and writes one; a sum reads its numbers and writes nothing.
+The peer of a product is `torch.mm` on the same tensors with as many threads. The chain is `(x + y) * y -
+x` on 10^7 numbers, in a session, and the sum is over as many numbers. Both are compared with a copy into
+existing memory, which is the limit that memory sets. A copy reads one array and writes one; the chain
+reads two and writes one; the sum reads one and writes nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Medians of windows of images, float32, windows inside of the images.
+"""Medians of image windows, float32, for windows inside the images.
 
-The peers are what a user would otherwise write: patches (`Tensor.unfold`, `tf.image.extract_patches`) and
-top-k or `torch.median` of them, and SciPy's `median_filter`, which has windows at the borders too and one
-thread. With strides, SciPy's result is sliced. The memory is the peak beyond the images, to be compared
-with that of the output alone.
+The peers are what a user would otherwise write: patches (`Tensor.unfold`, `tf.image.extract_patches`) with
+top-k or `torch.median`, and SciPy's `median_filter`, which also has windows at the borders and one thread.
+With strides, SciPy's result is sliced. Memory is the peak beyond the images, compared with that of the
+output alone.
 """
 
 from __future__ import annotations

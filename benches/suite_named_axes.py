@@ -1,10 +1,10 @@
 """Bodies over named axes, float32: kernel sums, nearest neighbours, cosine distances and attention.
 
-The peers are what a user of PyTorch has at hand: products of matrices where the formula allows, compiled by
-`torch.compile` or not, `torch.cdist` and `scaled_dot_product_attention`; and KeOps on the CPU, which has no
-matrix of pairs either. A new formula is a kernel sum with another function of the distances; measured
-is the time to its first result, ours by `opsmith.jit`, on a machine where everything else is built. What is
-slow, or has a small output, is measured once.
+The peers are what a user of PyTorch has at hand: matrix products where the formula allows them, eager or
+compiled by `torch.compile`, `torch.cdist` and `scaled_dot_product_attention`. KeOps on the CPU, which
+stores no matrix of pairs either, is another. A *new formula* is a kernel sum with another function of the
+distances. Its figure is the time to the first result, ours by `opsmith.jit`, on a machine where everything
+else is built. Slow contenders, and those with a small output, are measured once.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What a call on NumPy arrays costs when there is nothing to compute: shape (1, 1), float32, through the
-Python package and its own engine. `np.add` is about the cheapest call that NumPy has.
+Python package and its engine. `np.add` is about the cheapest call that NumPy has.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Pairwise kernels that are one line of arithmetic, float32, n = m = p = 512.
 
-Manhattan distances through `#[pairwise]` are beside the hand-written kernel, which saves one of three
-operations a term by the identity |x - y| = 2 max(x, y) - x - y. Squared Euclidean distances are beside what a
-user would otherwise write: a numba loop (parallel, fastmath), and broadcasting compiled by `torch.compile`
-for these very shapes.
+Manhattan distances by `#[pairwise]` stand beside the hand-written kernel. The latter saves one of three
+operations a term by the identity |x - y| = 2 max(x, y) - x - y. The peers of squared Euclidean distances
+are what a user would otherwise write: a numba loop (parallel, fastmath), and broadcasting compiled by
+`torch.compile` for these very shapes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reductions that are a few lines of arithmetic, float32, 2^20 numbers in rows of 16 to 4096.
 
-Forward, the peers are PyTorch's own functions, as they are and compiled by `torch.compile` for these very
-shapes, `jax.jit`, and for some a loop compiled by numba or the function of NumPy or SciPy. Backward is
-measured alone, of a call that has been made, with the gradients of all inputs.
+Forward, the peers are PyTorch's own functions, eager and compiled by `torch.compile` for these very
+shapes, and `jax.jit`. Some rows also have a loop compiled by numba, or the function of NumPy or SciPy.
+Backward is measured alone, after a forward call, with the gradients of all inputs.
 """
 
 from __future__ import annotations

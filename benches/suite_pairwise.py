@@ -1,8 +1,8 @@
 """Pairwise Manhattan distances, float32, n = m = p = 512.
 
-The peers are what a user would otherwise write, at their best: broadcasting compiled by `torch.compile` for
-these very shapes, a numba loop (parallel, fastmath), and the ready-made functions of PyTorch and SciPy. The
-memory is the peak beyond the inputs, to be compared with that of the output alone.
+The peers are what a user would otherwise write, at their best: broadcasting compiled by `torch.compile`
+for these very shapes, a numba loop (parallel, fastmath), and the ready-made functions of PyTorch and
+SciPy. Memory is the peak beyond the inputs, compared with that of the output alone.
 """
 
 from __future__ import annotations

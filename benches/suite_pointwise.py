@@ -1,7 +1,7 @@
 """Pointwise ops that are written once, float32: a cell of an LLTM on 2^20 elements, and GELU on 10^7.
 
-The peers are the same formulas in PyTorch, compiled by `torch.compile` for these very shapes and as they are.
-A copy is one into memory that is there already, which no computation into new memory reaches.
+The peers are the same formulas in PyTorch, eager and compiled by `torch.compile` for these very shapes.
+The copy goes into existing memory, which no computation into new memory can match.
 """
 
 from __future__ import annotations

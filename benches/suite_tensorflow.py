@@ -1,9 +1,9 @@
-"""TensorFlow: a call when there is nothing to compute, and pairwise Manhattan distances at n = m = p = 512.
+"""TensorFlow: a call with nothing to compute, and pairwise Manhattan distances at n = m = p = 512.
 
-A tiny call goes to inputs of shape (1, 1), float32, eagerly and as a `tf.function`; the peers are
-TensorFlow's own element-wise ops of two inputs, called in the same way, of which the cheapest counts. What
-running an op costs inside a graph the longer chain shows. The distances are compared with broadcasting
-compiled by XLA (`jit_compile=True`) for these very shapes.
+A tiny call has inputs of shape (1, 1), float32, eagerly and as a `tf.function`. Its peers are TensorFlow's
+own element-wise ops of two inputs, called in the same way; the cheapest counts. The longer chain shows
+what running an op costs inside a graph. The distances' peer is broadcasting compiled by XLA
+(`jit_compile=True`) for these very shapes.
 """
 
 from __future__ import annotations

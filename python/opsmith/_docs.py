@@ -71,7 +71,7 @@ def _tensor(op: Op, arg: Arg, shape: str | None) -> list[str]:
 def _attribute(attr: Attr) -> list[str]:
     facts = [f"list of {attr.type}" if attr.is_list else attr.type]
     if attr.min_len is not None:
-        facts.append(f"at least {attr.min_len} elements")
+        facts.append(f"at least {attr.min_len} element{'' if attr.min_len == 1 else 's'}")
     if attr.min is not None:
         facts.append(f"at least {attr.min}")
     if attr.max is not None:

@@ -15,11 +15,13 @@ E = TypeVar("E", bound="Error")
 
 
 class Error(RuntimeError):
-    """Anything that goes wrong in an op or a library; the message names the op and the argument.
+    """An error of an op or a library. The message names the op and the argument.
 
-    ``code`` names the kind of failure: ``"DataLoss"`` for a damaged file, say, which has no class of its own.
-    ``op`` is the name of the op that failed, and ``argument`` that of the input, output or attribute that is
-    to blame; each is `None` where there is none, or it is not known.
+    - ``code``: the kind of failure. Some kinds have no class of their own, such as ``"DataLoss"`` for a
+      damaged file.
+    - ``op``: the name of the op that failed, or `None`.
+    - ``argument``: the input, output or attribute to blame, or `None` if there is none or it is not known.
+    - ``text``: the message without the name of the op.
     """
 
     code: str = "Unknown"
@@ -45,7 +47,7 @@ Error.__init__ = Exception.__init__  # type: ignore[method-assign]
 
 
 class InvalidArgumentError(Error, ValueError):
-    """An input or an attribute is wrong whatever the state of the system."""
+    """An input or an attribute is wrong, whatever the state of the system."""
 
     code = "InvalidArgument"
 
@@ -63,7 +65,7 @@ class OutOfRangeError(Error, IndexError):
 
 
 class UnimplementedError(Error, NotImplementedError):
-    """There is no kernel for this device or dtype, or the caller lacks what the op needs."""
+    """There is no kernel for this device or dtype, or the caller lacks something that the op needs."""
 
     code = "Unimplemented"
 
@@ -75,19 +77,19 @@ class ResourceExhaustedError(Error, MemoryError):
 
 
 class FailedPreconditionError(Error):
-    """The system is not in the state that the call needs, for example a library of another ABI version."""
+    """The system is not in the state that the call needs. For example, a library has another ABI version."""
 
     code = "FailedPrecondition"
 
 
 class AlreadyExistsError(Error, ValueError):
-    """A library of this name is loaded already, with other definitions."""
+    """Something of this name exists already and differs, such as a library with other definitions."""
 
     code = "AlreadyExists"
 
 
 class InternalError(Error):
-    """A bug in a kernel or in Opsmith; a panic."""
+    """A bug in a kernel or in Opsmith, such as a panic."""
 
     code = "Internal"
 

@@ -16,7 +16,7 @@ from opsmith._library import Library, op_meant
 
 @dataclass(frozen=True)
 class Explanation:
-    """What an op's kernel is made of; `print` shows its formula."""
+    """What an op's kernel turned into. `print` shows its formula."""
 
     #: What it computes: a line for each output and for each common subexpression.
     formula: str
@@ -30,22 +30,32 @@ class Explanation:
 
 
 def explain(op: Callable[..., Any] | Library, name: str | None = None, /, **attributes: Any) -> Explanation:
-    """Tell what the kernel of an op is made of, where its arithmetic is written once for all devices.
+    """Show what the kernel of an op turns into: its formula, its CUDA source and the instructions that it
+    uses.
 
-    The op is a function of a library, `explain(gelu.gelu)`, or a library and a name, as the function is
-    called or CamelCase; a gradient's ops have names of their own, such as `gelu_grad`. Attributes that are
-    not given have their defaults; `T="float64"` asks for another dtype, by name or as a framework's own.
+        >>> print(opsmith.explain(activations.gelu))
+        y = x * normal_cdf(x)
+        >>> print(opsmith.explain(activations, "gelu_grad", T="float64").cuda_source)
 
-    Raises `opsmith.NotFoundError` where there is no such op, `opsmith.UnimplementedError` for one whose
-    kernel is written by hand, and `opsmith.InvalidArgumentError` for attributes that do not fit the op, and
-    for what is no op.
+    - `op`: a function of a library; or a library, together with
+    - `name`: the name of an op, in snake_case or CamelCase. Gradient ops have names such as `gelu_grad`.
+    - `attributes`: values of attributes instead of their defaults. `T="float64"` asks for another dtype, by
+      name or as a framework's dtype.
+
+    Works for ops that are written once, as the arithmetic of a body.
+
+    Raises
+
+    - `opsmith.NotFoundError` if there is no such op;
+    - `opsmith.UnimplementedError` if its kernel is written by hand;
+    - `opsmith.InvalidArgumentError` if `op` is not an op, or an attribute does not fit it.
     """
     library, definition = op_meant("explain", op, name)
     try:
         request = json.dumps({"attrs": {name: _plain(value) for name, value in attributes.items()}})
     except (TypeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"{definition.name}: an attribute to explain it with is no plain value: {error}"
+            f"{definition.name}: an attribute given to `explain` must be a plain value: {error}"
         ) from None
     return Explanation(**json.loads(library._opsmith_loaded.native.explain(definition.index, request)))
 

@@ -31,11 +31,15 @@ _loaded: dict[str, Library] = {}
 
 
 class Library:
-    """A loaded library, much like a module: its functions are attributes, one for each op.
+    """A loaded library. Its functions are attributes, one for each op.
 
-    `dir()` lists them, `help()` and `__doc__` say what they do; `__name__`, `__version__` and `__file__`
-    are the library's. Each function takes NumPy arrays (or lists and scalars) or the tensors of PyTorch,
-    TensorFlow or JAX, and answers in kind.
+        >>> distances = opsmith.load("libdistances.so")
+        >>> dir(distances)                                 # the functions
+        >>> help(distances.pairwise_manhattan_distance)    # shapes, dtypes, attributes, errors
+
+    `__name__`, `__version__`, `__file__` and `__doc__` are the library's. Each function takes NumPy arrays,
+    lists and numbers, or the tensors of PyTorch, TensorFlow or JAX, and returns arrays of the same
+    framework.
     """
 
     def __init__(self, native: Any, embedded: bool = False) -> None:
@@ -82,15 +86,23 @@ class Library:
 
 
 def load(path: str | os.PathLike[str]) -> Library:
-    """Load the library at `path`, a shared object built from a crate of operators.
+    """Load a library of ops, and return it.
 
-    Gives the same object when the file has been loaded before. Nothing that the user has not imported is
-    imported; a framework learns about the ops now if it is imported, else when it is.
+        >>> distances = opsmith.load("target/release/libdistances.so")
 
-    Raises `opsmith.NotFoundError` where there is no such file, `opsmith.InvalidArgumentError` for a file
-    that is not a library or whose definitions are unsound, `opsmith.FailedPreconditionError` for one of
-    another ABI version or one that has changed since it was loaded, which takes a new process, and
-    `opsmith.AlreadyExistsError` where another file defines a library of this name differently.
+    - `path`: the shared object that was built from a crate of ops. The file's code runs with all rights of
+      this process, so load only what you trust.
+
+    Loading a file again returns the same object. No framework is imported. Those that are imported learn
+    about the ops now, others when they are imported.
+
+    Raises
+
+    - `opsmith.NotFoundError` if there is no such file;
+    - `opsmith.InvalidArgumentError` if the file is not a library, or has an invalid definition;
+    - `opsmith.FailedPreconditionError` if it has another ABI version, or has changed since this process
+      loaded it: start a new process;
+    - `opsmith.AlreadyExistsError` if another file defines a library of this name differently.
     """
     with refused(f"{path!r} cannot be the path of a library"):
         file = os.path.realpath(os.fsdecode(path))
@@ -109,8 +121,9 @@ def load(path: str | os.PathLike[str]) -> Library:
 
 
 def standard() -> Library:
-    """The standard operators, which are part of the package and need no file: `opsmith.ops`. They serve
-    NumPy and graphs."""
+    """The standard operators, `opsmith.ops`. They are part of the package, need no file, and serve NumPy
+    arrays and graphs.
+    """
     with LOADING:
         library = _loaded.get(_STANDARD)
         if library is None:
@@ -159,7 +172,7 @@ def op_meant(asked: str, given: object, name: str | None) -> tuple[Library, Op]:
     if found is None:
         named = "" if name is None else f" and {name!r}"
         raise InvalidArgumentError(
-            f"`{asked}` takes a function of a library that `opsmith.load` gave, or a library and the "
+            f"`{asked}` takes a function of a library from `opsmith.load`, or a library and the "
             f"name of an op, got {given!r}{named}"
         )
     return found

@@ -19,42 +19,42 @@ _registered: dict[tuple[str, str], Function] = {}
 
 
 def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Callable[[_F], _F]:
-    """Give a gradient to an op of a library that declares none, in all frameworks and graphs.
-
-    `op` is a function of the library. What this returns takes the gradient, so that it serves as a decorator:
+    """Give a gradient to an op whose library declares none. It works in all frameworks and in graphs.
 
         @opsmith.register_gradient(library.squares)
         def squares_gradient(inputs, outputs, attributes, grads):
             return [2.0 * inputs[0] * grads[0]]
 
-    The function is called with tensors of whichever framework differentiates, and composes its result of that
-    framework's functions or of ops of libraries, so that it can be differentiated in turn:
+    - `op`: a function of a library.
+    - `replace`: whether to replace a gradient that was registered before.
 
-    - `inputs` has one item for each input: a tensor, a list of tensors, or None for an optional one that is
-      absent;
-    - `outputs` likewise for each output, those among them that only serve the gradient; None for one that was
-      not asked for;
-    - `attributes` has the value of each attribute that callers may pass, defaults too, by the definition's
-      name; dtypes are the framework's, an unknown dim of a shape is None;
-    - `grads` has, for each output, the gradient that arrives, of the output's form, and zeros where none
-      does; None where none can, for integers and for what only serves the gradient.
+    Returns a decorator. The decorated function is called with tensors of the framework that differentiates.
+    It may use that framework's functions and ops of libraries; its result can be differentiated again if
+    they can. Its parameters:
 
-    It returns a list with one item for each input, of the input's form, of its shape and dtype; None, for a
-    whole input or for a tensor of a list, where there is no gradient, as for integers.
+    - `inputs`: one item for each input: a tensor, a list of tensors, or `None` for an absent optional input;
+    - `outputs`: the same for each output, including those that only serve the gradient; `None` for one that
+      the call did not ask for;
+    - `attributes`: a dict with the value of each attribute that callers may pass, by its name in the
+      definition. Dtypes are the framework's, and an unknown dim of a shape is `None`;
+    - `grads`: for each output the gradient that arrives, with the output's structure; zeros if none does,
+      and `None` for integers and for outputs that only serve the gradient.
 
-    It holds for calls made from then on, by `torch.ops` and `tf.load_op_library` too; with `replace` it takes
-    the place of one registered before, save in what has been compiled or traced already.
+    It must return a list with one item for each input: a gradient of the input's shape and dtype, a list of
+    them for a list, or `None` if there is none, as for integers.
 
-    Raises `opsmith.InvalidArgumentError` for what is no function of a library, and for an op that changes an
-    input in place or has none, and `opsmith.AlreadyExistsError` for an op that declares a gradient, or to be
-    not differentiable, and for one that has had a gradient registered, unless `replace` is true. A result
-    that does not fit is an `opsmith.InvalidArgumentError` of the backward pass; what the function raises is
-    passed on.
+    The gradient applies to calls made from now on, also those by `torch.ops` and `tf.load_op_library`.
+    Programs that were compiled or traced before keep what they had.
+
+    Raises `opsmith.InvalidArgumentError` if `op` is not a function of a library, changes an input in place
+    or has no inputs. Raises `opsmith.AlreadyExistsError` if the op declares a gradient, declares that it has
+    none, or already has a registered one and `replace` is false. A result that does not fit is an
+    `opsmith.InvalidArgumentError` of the backward pass. Exceptions of the function are passed on.
     """
     found = op_of(op)
     if found is None:
         raise InvalidArgumentError(
-            f"`register_gradient` takes a function of a library that `opsmith.load` gave, got {op!r}"
+            f"`register_gradient` takes a function of a library from `opsmith.load`, got {op!r}"
         )
     library, definition = found
     _check(definition)
@@ -67,8 +67,8 @@ def register_gradient(op: Callable[..., Any], /, *, replace: bool = False) -> Ca
         with LOADING:
             if key in _registered and not replace:
                 raise AlreadyExistsError(
-                    f"{definition.name}: has a registered gradient, {_name(_registered[key])}; "
-                    "`replace=True` takes its place"
+                    f"{definition.name}: already has a registered gradient, {_name(_registered[key])}; "
+                    "pass `replace=True` to replace it"
                 )
             _registered[key] = function
         return function

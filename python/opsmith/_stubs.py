@@ -22,7 +22,12 @@ Array = TypeVar("Array", bound=SupportsDLPack)
 
 
 def stubs(library: Library | str | os.PathLike[str]) -> str:
-    """The type stub (`.pyi`) of a library, loaded or by its path: its functions with types and docstrings."""
+    """The type stub (`.pyi`) of a library, as text: its functions with types and docstrings.
+
+        >>> pathlib.Path("distances.pyi").write_text(opsmith.stubs("libdistances.so"))
+
+    The argument is a loaded library, or the path of one.
+    """
     if not isinstance(library, Library):
         library = load(library)
     head = _HEAD.format(overview=(library.__doc__ or "").strip().replace("\\", "\\\\"))

@@ -27,23 +27,31 @@ class _Optimizer:
                 )
 
     def minimize(self, loss: Output, variables: Variable | Sequence[Variable] | None = None) -> Operation:
-        """The node that takes one step towards a smaller `loss`, a float scalar, with these
-        variables; with all that it depends on unless they are given."""
+        """A node that takes one step towards a smaller loss each time it runs.
+
+            >>> train = opsmith.optimizers.Adam(0.01).minimize(loss)
+
+        - `loss`: an output of a graph, a float scalar.
+        - `variables`: one variable or several to change. By default all on which the loss depends.
+
+        `Momentum` and `Adam` make variables of their own, so call this before the session is initialised.
+        """
         numbers = [float(number) for number in astuple(self)]  # type: ignore[call-overload]
         return minimize(type(self).__name__, numbers, loss, variables)
 
 
 @dataclass(frozen=True)
 class GradientDescent(_Optimizer):
-    """Each variable less `learning_rate` times its gradient."""
+    """Gradient descent: subtracts `learning_rate` times its gradient from each variable."""
 
     learning_rate: float
 
 
 @dataclass(frozen=True)
 class Momentum(_Optimizer):
-    """Gradient descent in which a velocity, `momentum` times the last one plus the gradient, takes
-    the gradient's place."""
+    """Gradient descent with momentum. A velocity, `momentum` times the previous one plus the gradient, takes
+    the gradient's place.
+    """
 
     learning_rate: float
     momentum: float = 0.9
@@ -51,8 +59,9 @@ class Momentum(_Optimizer):
 
 @dataclass(frozen=True)
 class Adam(_Optimizer):
-    """Adam (Kingma and Ba, 2015, algorithm 1): steps scaled by running means of the gradient and of
-    its square."""
+    """Adam (Kingma and Ba, 2015, algorithm 1): steps scaled by running means of the gradient and of its
+    square.
+    """
 
     learning_rate: float = 0.001
     beta1: float = 0.9

@@ -49,7 +49,7 @@ nor NumPy."""
 
 @dataclass(frozen=True)
 class Row:
-    """What came of checking one property of one op."""
+    """The result of checking one property of one op."""
 
     op: str
     property: str
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """What came of the checks; as text, a table."""
+    """The results of a check. As text it is a table."""
 
     library: str
     seed: int
@@ -82,7 +82,7 @@ class Report:
 
 
 class CheckFailed(AssertionError):
-    """Some property does not hold; `report` says which."""
+    """A property does not hold. `report` says which."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(f"\n{report}")
@@ -106,39 +106,53 @@ def check(
     time_limit: float = 10.0,
     raises: bool = True,
 ) -> Report:
-    """Check what holds of every op: of a library's function, of the op of a library (`opsmith.ops` too) that
-    has this name, or of all ops of a library.
+    """Test ops from their definitions: shapes, gradients, strides, threads and more. Returns a `Report`.
 
-    The author's own knowledge plugs in:
+        >>> opsmith.testing.check(distances)                                # all ops of a library
+        >>> opsmith.testing.check(distances.pairwise_manhattan_distance)    # one op
+        >>> opsmith.testing.check(opsmith.ops, "gather", cases=50)          # one op by its name
 
-    - `inputs(rng)` makes the inputs of a call with a NumPy generator, where a definition cannot tell which
-      are meaningful: one array for each input (a list of arrays for one that is a list, None for one that is
-      absent), in order or as a dict by names. As `inputs(rng, size)` it also hears how large they should be,
-      from 0 to 8; failing cases are shrunk by it.
-    - `reference(*inputs, **attrs)` computes what the outputs ought to be, from NumPy arrays: one array, or a
-      tuple where the op has several outputs. Its dtype does not matter. Where it gives None, or numpy lacks
-      the dtype of an input, nothing is compared.
-    - `attrs` has, for some attributes, the values to choose from: `{"axis": [0, 1]}`.
+    Calls are generated, and made in another process, so a crash is a failure like any other. The following
+    parameters add what you know about one op:
 
-    `rtol` and `atol` say how exact the op is, instead of what rounding explains. The same `seed` gives the
-    same cases; `cases` of them are tried for each property, or as many as are usual, with dims of `sizes`,
-    `(1, 4)` say, where the definition leaves them open. `properties` names those to check: shapes, empty,
-    scalars, strided, determinism, threads, extremes, gradient, parallel,
-    wanted, ill-formed, reference, cuda. A call may take `time_limit` seconds, on a
-    card two minutes at least.
+    - `inputs`: a function that makes the inputs of a call, if a definition cannot say which are meaningful.
+      It is called as `inputs(rng)` with a NumPy generator, or `inputs(rng, size)` with a size from 0 to 8;
+      failing cases are shrunk by the size. It returns one array for each input, in order or as a dict by
+      names: a list of arrays for a list, `None` for an absent input.
+    - `reference`: a function that computes the expected outputs, called as `reference(*inputs, **attrs)`
+      with NumPy arrays. It returns an array, or a tuple for several outputs, of any dtype. Nothing is
+      compared if it returns `None`, or if NumPy lacks the dtype of an input.
+    - `attrs`: values to choose from, for some attributes: `{"axis": [0, 1]}`.
+    - `rtol`, `atol`: how exact the op is. By default, as exact as rounding allows.
 
-    Raises `CheckFailed`, an `AssertionError`, with the table and the smallest failing cases, unless `raises`
-    is false; and what `inputs` and `reference` raise.
+    The others are for any number of ops:
+
+    - `seed`: the same seed gives the same cases.
+    - `cases`: how many cases to try for each property.
+    - `sizes`: the smallest and the largest size, `(1, 4)` for example, of dims that the definition leaves
+      open.
+    - `properties`: which to check: shapes, empty, scalars, strided, determinism, threads, extremes,
+      gradient, parallel, wanted, ill-formed, reference, cuda.
+    - `time_limit`: how many seconds a call may take; on a card it is two minutes at least.
+    - `raises`: whether a failure raises.
+
+    Raises `CheckFailed`, an `AssertionError`, with the table and the smallest failing cases. Raises
+    `opsmith.InvalidArgumentError` for parameters out of range. Exceptions of `inputs` and `reference` are
+    passed on.
     """
     if cases is not None and cases < 1:
-        raise InvalidArgumentError(f"`cases` is {cases}; give 1 or more, or leave it out")
+        raise InvalidArgumentError(f"`cases` must be at least 1, got {cases}")
     if sizes is not None and not 0 <= sizes[0] <= sizes[1] <= _MOST_SIZE:
-        raise InvalidArgumentError(f"`sizes` is {sizes}; give the least and the most, of 0 to {_MOST_SIZE}")
+        raise InvalidArgumentError(
+            f"`sizes` must be the smallest and the largest, of 0 to {_MOST_SIZE}, got {sizes}"
+        )
     library, ops = _resolve(op, name)
     if len(ops) != 1 and (inputs, reference, attrs) != (None, None, None):
         raise TypeError("`inputs`, `reference` and `attrs` are for one op: pass a function of the library")
     if not sys.executable:
-        raise FailedPreconditionError("this Python does not know its own program, so it cannot start another")
+        raise FailedPreconditionError(
+            "`sys.executable` is empty, so no process can be started to make the calls"
+        )
     if properties is None and reference is None:
         properties = [name for name in _native.PROPERTIES if name != "reference"]
     options = {
@@ -207,7 +221,8 @@ class _Inputs:
         if isinstance(given, Mapping):
             unknown = given.keys() - {arg.name for arg in defs}
             if unknown:
-                text = f"`inputs` gave {sorted(unknown)}, which it has not"
+                names = ", ".join(arg.name for arg in defs)
+                text = f"`inputs` gave {sorted(unknown)}, but the op's inputs are {names}"
                 raise InvalidArgumentError.of(self.op.name, None, text)
             given = [given.get(arg.name) for arg in defs]
         elif len(defs) == 1 and not isinstance(given, tuple):

@@ -95,7 +95,7 @@ impl SparseTensor {
         match self.dtype() {
             DType::Float32 => self.product::<f32>(dense),
             DType::Float64 => self.product::<f64>(dense),
-            other => bail!(Unimplemented, "SparseTensor: products are of float32 and float64, got {other}"),
+            other => bail!(Unimplemented, "SparseTensor: a product needs float32 or float64, got {other}"),
         }
     }
 

@@ -95,7 +95,7 @@ def _checked(name: str) -> str:
     if not _project.is_name(name):
         raise BuildError(f"a package cannot be called {name!r}, as the crate is\n{advice}")
     if normalised(name) in _TAKEN:
-        raise BuildError(f"a package `{name}` would take the place of the one that is called so\n{advice}")
+        raise BuildError(f"a package `{name}` would replace the one of that name\n{advice}")
     return name
 
 
@@ -173,7 +173,7 @@ def _licence_files(crate: Crate, project: Mapping[str, Any]) -> dict[str, Path]:
     if (named := project.get("license-files")) is not None:
         found = _matching(crate.folder, named)
         if not found and named:
-            raise BuildError(f"pyproject.toml: no file is like {named}\n  → correct `license-files`")
+            raise BuildError(f"pyproject.toml: no file matches {named}\n  → correct `license-files`")
         return found
     if own := crate.package["license_file"]:
         file = crate.folder / own
@@ -207,6 +207,6 @@ def _add_readme(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> Non
         try:
             made.readme = read_file(file).decode().replace("\r\n", "\n")
         except UnicodeDecodeError as error:
-            raise BuildError(f"{file}: {error}\n  → it is to be in UTF-8") from error
+            raise BuildError(f"{file}: {error}\n  → it must be UTF-8") from error
         kind = kind or _README_TYPES.get(file.suffix.lower(), "text/plain")
     made.fields.append(("Description-Content-Type", kind or "text/plain"))

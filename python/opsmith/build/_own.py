@@ -101,7 +101,7 @@ def _check_name(name: str, path: Path, taken: Sequence[str]) -> None:
         )
     if first.endswith((".so", ".so.kernels")):
         raise BuildError(
-            f"{path}: a shared library is no Python\n  → what Cargo builds is in the wheel anyhow"
+            f"{path}: a shared library is not Python\n  → leave it out; the wheel has what Cargo builds"
         )
 
 

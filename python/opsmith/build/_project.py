@@ -171,14 +171,14 @@ def read(folder: Path) -> Mapping[str, Any]:
     try:
         project = tomllib.loads(read_file(file).decode()).get("project", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BuildError(f"{file}: {error}\n  → it is to be TOML, in UTF-8") from error
+        raise BuildError(f"{file}: {error}\n  → it must be TOML, in UTF-8") from error
     if not isinstance(project, dict):
         raise BuildError(
             f"{file}: `project` is a table, not {project!r}\n  → write [project], and keys below it"
         )
     if unknown := sorted(project.keys() - _KEYS.keys()):
         raise BuildError(
-            f"{file}: [project] has `{'`, `'.join(unknown)}`, for which a package of operators has no place\n"
+            f"{file}: [project] has `{'`, `'.join(unknown)}`, which a package of operators cannot have\n"
             "  → leave that out; programs are for a package of their own, which depends on this one"
         )
     for name, value in project.items():

@@ -7,20 +7,23 @@ from opsmith._errors import InvalidArgumentError
 
 
 def card_memory(device: str) -> tuple[int, int]:
-    """How many bytes tensors take on the card of this name, `cuda:0` say, and the most that they took at one
-    time: those of all sessions, variables among them. What is kept to be used again is not counted.
+    """How many bytes tensors take on a card now, and the most that they have taken at one time.
 
-    Raises `opsmith.InvalidArgumentError` for what is no card, and `opsmith.FailedPreconditionError` or
-    `opsmith.NotFoundError` where there is no driver or no such card.
+        >>> now, peak = opsmith.graph.card_memory("cuda:0")
+
+    It counts tensors of all sessions, variables included, but not memory that is kept for reuse.
+
+    Raises `opsmith.InvalidArgumentError` if `device` is not a card, and `opsmith.FailedPreconditionError` or
+    `opsmith.NotFoundError` if there is no driver or no such card.
     """
     return _native.card_memory(_name(device))
 
 
 def release_card_memory(device: str) -> None:
-    """Give memory that is kept to be used again, and that no tensor is in, back to the card of this name: for
-    others in this process, PyTorch say, or in another. It waits for what runs on the card.
+    """Return memory that is kept for reuse to the card, for PyTorch or another process say. Waits for what
+    runs there.
 
-    Raises as `card_memory` does.
+    Raises the errors of `card_memory`.
     """
     _native.release_card_memory(_name(device))
 

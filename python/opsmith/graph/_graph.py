@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 
 class Graph:
-    """A graph of ops, to which nodes are only ever added.
+    """A graph of ops. Nodes are added, and never removed or changed.
 
-    Every node has its dtypes and shapes when it is made, so that a mistake is an error of the line
-    that made it.
+        >>> graph = opsmith.Graph()
+        >>> x = graph.placeholder("float64", [None, 3], name="x")
+        >>> y = opsmith.ops.exp(x * 2.0)
+        >>> opsmith.Session(graph).run(y, {x: [[0.0, 0.0, 0.0]]})
+        array([[1., 1., 1.]])
+
+    Every node has its dtypes and shapes when it is made, so a mistake is an error of the line that makes it.
     """
 
     def __init__(self, native: _native.Graph | None = None) -> None:
@@ -43,41 +48,49 @@ class Graph:
     def load(path: str | os.PathLike[str], libraries: Library | Iterable[Library] = ()) -> Graph:
         """Read a graph that `save` wrote.
 
-        Its ops are those of the standard operators and of `libraries`, one or several, which may be of other
-        releases than those that it was made with.
+            >>> graph = opsmith.Graph.load("model.opsmith", [distances])
 
-        Raises `opsmith.NotFoundError` where the file or a library is missing, an `opsmith.Error` whose
-        `code` is `"DataLoss"` for a file that is damaged or holds no graph, and
-        `opsmith.InvalidArgumentError` for a path of what is no regular file, and for what is no library that
-        `opsmith.load` gave.
+        - `path`: the file.
+        - `libraries`: the library or libraries of its ops, besides the standard operators. They may be of
+          other releases than those that the graph was made with.
+
+        Raises `opsmith.NotFoundError` if the file or a library is missing, and
+        `opsmith.InvalidArgumentError` if `path` is not a regular file or `libraries` are not libraries. A
+        damaged file, or one that holds no graph, is an `opsmith.Error` with the `code` `"DataLoss"`.
         """
         given = list(libraries) if isinstance(libraries, Iterable) else [libraries]
         wrong = [library for library in given if not isinstance(library, Library)]
         if wrong:
-            raise InvalidArgumentError(f"Graph.load: a library is what opsmith.load gives, got {wrong[0]!r}")
+            raise InvalidArgumentError(f"Graph.load: expected libraries of opsmith.load, got {wrong[0]!r}")
         natives = [library._opsmith_loaded.native for library in given]
         return Graph(_native.Graph.load(path, natives))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph to a file. The values of variables are the sessions', and not in it."""
+        """Write the graph to a file. Values of variables are not included: `Session.save` writes those."""
         self._root.save(path)
 
     @contextmanager
     def scope(self, name: str) -> Iterator[str]:
-        """Within it, names of new nodes begin with that of the scope, which is `name` or, where
-        there is such a scope already, has a number behind it. Gives the whole name. Scopes are
-        those of a thread."""
+        """A `with` block in which names of new nodes begin with the name of the scope.
+
+            >>> with graph.scope("layer"):
+            ...     hidden = opsmith.ops.tanh(y)    # layer/Tanh
+
+        Gives the scope's full name. If a scope of this name exists, a number is added. Scopes belong to a
+        thread.
+        """
         inner = self._native.scope(name)
         with self._within(inner):
             yield inner.scope_name
 
     @contextmanager
     def device(self, name: str) -> Iterator[None]:
-        """Within it, new nodes are placed on the device of this name: `cuda:0`, or `cpu`, where nodes are
-        that nothing is said of. Gradients are where the nodes are that they are of.
+        """A `with` block in which new nodes are placed on a device: `cpu`, the default, or a card such as
+        `cuda:0`.
 
-        Nothing is looked for here: whether there is such a card, and a CUDA kernel, a session finds out.
-        Like scopes it is of a thread. Raises `opsmith.InvalidArgumentError` for what is no device.
+        A gradient is placed where the node is that it belongs to. The block does not check that the card, or
+        a CUDA kernel, exists: a session does. Devices, like scopes, belong to a thread. Raises
+        `opsmith.InvalidArgumentError` for a name that is not a device.
         """
         if not isinstance(name, str):
             raise InvalidArgumentError(f"Graph.device: expected a name such as 'cuda:0', got {name!r}")
@@ -97,18 +110,31 @@ class Graph:
     def placeholder(
         self, dtype: Any, shape: Sequence[int | None] | None = None, name: str = "Placeholder"
     ) -> Output:
-        """A tensor that is fed when the graph runs. `None` stands for a dim that is not known yet,
-        or for a shape of which nothing is known."""
+        """A tensor that is fed when the graph runs.
+
+            >>> x = graph.placeholder("float32", [None, 3], name="x")
+
+        - `dtype`: the name of a dtype, or one of NumPy's.
+        - `shape`: the dims, `None` for an unknown one. Without it nothing is known of the shape.
+        - `name`: the node's name.
+        """
         dims = None if shape is None else _dims(shape)
         return Output(self, self._native.placeholder(name, _dtype_name(dtype), dims, place()))
 
     def constant(self, value: Any, dtype: Any = None, name: str = "Constant") -> Output:
-        """A tensor that is always the same: a copy of an array, or what NumPy makes of a list or number."""
+        """A tensor that never changes: a copy of an array, or of what NumPy makes of a list or number, cast
+        to `dtype` if one is given.
+        """
         return Output(self, self._native.constant(name, _array(value, dtype), place()))
 
     def variable(self, initial: Any, dtype: Any = None, name: str = "Variable") -> Variable:
-        """A tensor that a session keeps from run to run. `initial`, an array or an output of the
-        graph, is its value when it is initialised, cast to `dtype` where one is given."""
+        """A tensor that a session keeps from run to run.
+
+            >>> w = graph.variable(np.zeros((3, 1)), name="w")
+
+        - `initial`: its value when it is initialised: an array, or an output of the graph.
+        - `dtype`: what to cast `initial` to.
+        """
         if not isinstance(initial, Output):
             initial = self.constant(initial, dtype, name=f"{name}/initial")
         elif dtype is not None and _dtype_name(dtype) != initial.dtype:
@@ -116,7 +142,7 @@ class Graph:
         return Variable(self, self._native.variable(name, initial._native, place()))
 
     def convert(self, value: Any, dtype: Any = None) -> Output:
-        """The output that `value` is, or a constant of it."""
+        """`value` itself if it is an output, else a constant of it."""
         if isinstance(value, Output):
             return value
         array = _array(value, None)
@@ -125,13 +151,15 @@ class Graph:
         return self.constant(array)
 
     def group(self, *operations: Operation | Output, name: str = "Group") -> Operation:
-        """A node that runs when all these have."""
+        """A node that runs all of these operations."""
         natives = [(item.op if isinstance(item, Output) else item)._native for item in operations]
         return Operation(self, self._native.group(name, natives, place()))
 
     @contextmanager
     def after(self, *operations: Operation | Output) -> Iterator[None]:
-        """Within it, new calls of ops run after these, though they take nothing from them."""
+        """A `with` block in which new calls of ops run after these operations, even if they take no input
+        from them.
+        """
         before = self._controls
         added = [(item.op if isinstance(item, Output) else item)._native for item in operations]
         self._scopes.controls = [*before, *added]
@@ -156,7 +184,7 @@ class Graph:
         return None
 
     def initializer(self) -> Operation:
-        """The node that gives all variables of the graph their initial values."""
+        """A node that gives all variables of the graph their initial values."""
         return Operation(self, self._native.initializer(place()))
 
     @property
@@ -173,20 +201,20 @@ class Graph:
         return len(self._root)
 
     def operation(self, name: str) -> Operation:
-        """The node of this name. Raises `opsmith.NotFoundError` where there is none."""
+        """The node of this name. Raises `opsmith.NotFoundError` if there is none."""
         return Operation(self, self._root.find_operation(name))
 
     def output(self, name: str) -> Output:
-        """The output of this name: a node's first, or another one by `name:1`."""
+        """The output of this name: the first output of a node, or another one by `name:1`."""
         native = self._root.find_output(name)
         return Variable(self, native) if native.is_variable else Output(self, native)
 
     def to_dot(self) -> str:
-        """The graph in the language of graphviz, scopes as boxes around their nodes."""
+        """The graph in Graphviz's language, with scopes as boxes around their nodes."""
         return self._root.to_dot()
 
     def to_svg(self) -> str:
-        """The graph as an SVG picture, scopes as boxes around their nodes."""
+        """The graph as an SVG picture, with scopes as boxes around their nodes."""
         return self._root.to_svg()
 
     def _repr_svg_(self) -> str:
@@ -201,7 +229,7 @@ def graph_of(outputs: Sequence[Output]) -> Graph:
     graph = outputs[0].graph
     for output in outputs:
         if not output.graph._root.is_same(graph._root):
-            raise InvalidArgumentError(f"`{output.name}` and `{outputs[0].name}` are of different graphs")
+            raise InvalidArgumentError(f"`{output.name}` and `{outputs[0].name}` belong to different graphs")
     return graph
 
 

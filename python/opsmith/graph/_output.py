@@ -49,40 +49,44 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """Its name, with those of its scopes in front."""
+        """The node's name, with the names of its scopes in front."""
         return self._native.name
 
     @property
     def kind(self) -> str:
-        """What it does: the op's name, or `Placeholder`, `Constant`, `Variable`, `Assign`, `Group`,
-        `Initialize`."""
+        """What the node does: the op's name, or `Placeholder`, `Constant`, `Variable`, `Assign`, `Group` or
+        `Initialize`.
+        """
         return self._native.kind
 
     @property
     def device(self) -> str:
-        """Where it is placed: `cpu`, or `cuda:0` and so on. Constants and what is fed are in host memory
-        wherever they are placed, and copied to where they are read."""
+        """The device that the node is placed on: `cpu`, or `cuda:0` and so on.
+
+        Constants and fed values are in host memory wherever they are placed, and are copied to where they
+        are read.
+        """
         return self._native.device
 
     @property
     def place(self) -> tuple[str, int]:
-        """The file and line where it was made."""
+        """The file and line that made the node."""
         return self._native.place
 
     @property
     def inputs(self) -> list[Output | None]:
-        """The tensors that it takes; `None` for an optional one that is absent."""
+        """The tensors that the node takes; `None` for an absent optional one."""
         return [None if output is None else Output(self.graph, output) for output in self._native.inputs]
 
     @property
     def outputs(self) -> list[Output]:
-        """The tensors that it gives."""
+        """The tensors that the node gives."""
         return [Output(self.graph, output) for output in self._native.outputs]
 
     def run(
         self, feeds: Mapping[Output, Any] | None = None, *, feed_dict: Mapping[Output, Any] | None = None
     ) -> None:
-        """Run it, and what it needs, in the default session. `feed_dict` is another name of `feeds`."""
+        """Run the node and what it needs in the default session. `feed_dict` is another name for `feeds`."""
         from opsmith.graph._session import default_session
 
         default_session().run(self, feeds, feed_dict=feed_dict)
@@ -98,10 +102,15 @@ class Operation:
 
 
 class Output:
-    """A tensor of a graph, known by dtype and as much of its shape as there is to know.
+    """A tensor of a graph. Its dtype is known, and its shape as far as possible.
 
-    Arithmetic on it adds nodes to the graph; numbers and arrays beside it become constants. `==` asks
-    whether two are the same output, as for any key of a dictionary; `opsmith.ops.equal` compares values.
+        >>> y = (x @ w + 1.0).sum(axis=0)
+        >>> y.dtype, y.shape
+        ('float64', (1,))
+
+    Arithmetic adds nodes to the graph; numbers and arrays beside an output become constants. `==` asks
+    whether two are the same output, so that outputs can be keys of a dict; `opsmith.ops.equal` compares
+    elements.
     """
 
     __slots__ = ("_native", "graph")
@@ -115,37 +124,38 @@ class Output:
 
     @property
     def name(self) -> str:
-        """The node's name, and `:1` and so on where it is not the first output."""
+        """The node's name, followed by `:1` and so on unless it is the first output."""
         return self._native.name
 
     @property
     def op(self) -> Operation:
-        """The node whose output it is."""
+        """The node that gives this output."""
         return Operation(self.graph, self._native.operation)
 
     @property
     def device(self) -> str:
-        """Where its node is placed: `cpu`, or `cuda:0` and so on."""
+        """The device of its node: `cpu`, or `cuda:0` and so on."""
         return self._native.device
 
     @property
     def dtype(self) -> str:
-        """The name of the type of its elements."""
+        """The name of the elements' dtype."""
         return self._native.dtype
 
     @property
     def shape(self) -> tuple[int | None, ...] | None:
-        """The dims, `None` where one is unknown; `None` where not even the rank is known."""
+        """The dims, with `None` for an unknown one; `None` if the rank is unknown."""
         shape = self._native.shape
         return None if shape is None else tuple(shape)
 
     def eval(
         self, feeds: Mapping[Output, Any] | None = None, *, feed_dict: Mapping[Output, Any] | None = None
     ) -> np.ndarray[Any, Any]:
-        """Its value, computed in the default session, or that which it has already within `opsmith.grad`.
+        """The value, computed in the default session, or the value that it already has within
+        `opsmith.grad`.
 
-        `feed_dict` is another name of `feeds`. A value that is there already depends on no feeds: those
-        are refused.
+        - `feeds`: values for outputs during this run. `feed_dict` is another name for it. A value that
+          exists already depends on no feeds, so they are refused.
         """
         from opsmith.graph._session import default_session
 
@@ -260,7 +270,7 @@ class Output:
         return call("transpose", self)
 
     def reshape(self, *shape: int | Sequence[int]) -> Output:
-        """The same elements in another shape, of which one dim may be -1."""
+        """The same elements in another shape. One dim may be -1, and is worked out from the others."""
         given = shape[0] if len(shape) == 1 and isinstance(shape[0], Iterable) else shape
         try:
             dims = [operator.index(dim) for dim in given]  # type: ignore[arg-type]
@@ -271,11 +281,11 @@ class Output:
         return call("reshape", self, self.graph.constant(dims, "int64", name="shape"))
 
     def sum(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Output:
-        """The sum over these dims, over all where none is named, as NumPy's."""
+        """The sum over the dims `axis`, or over all, as `numpy.sum` computes it."""
         return self._reduced("sum", axis, keepdims)
 
     def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Output:
-        """The mean over these dims, over all where none is named, as NumPy's."""
+        """The mean over the dims `axis`, or over all, as `numpy.mean` computes it."""
         return self._reduced("mean", axis, keepdims)
 
     def _reduced(self, name: str, axis: int | Sequence[int] | None, keepdims: bool) -> Output:
@@ -284,26 +294,26 @@ class Output:
         return self if axis is not None and not axes else call(name, self, axes=axes, keep_dims=keepdims)
 
     def astype(self, dtype: str) -> Output:
-        """The elements as numbers of another type."""
+        """The elements cast to another dtype."""
         return call("cast", self, dtype=dtype)
 
 
 class Variable(Output):
     """A tensor that a session keeps from run to run.
 
-    Within one run every reader sees the value from before the run; what is assigned becomes the value when
-    the run has succeeded.
+    Within one run every reader sees the value from before the run. Assigned values take effect when the run
+    has succeeded.
     """
 
     __slots__ = ()
 
     @property
     def initial(self) -> Output:
-        """What it has when it is initialised."""
+        """The value that initialisation gives it."""
         return Output(self.graph, self._native.initial)
 
     def assign(self, value: Any) -> Operation:
-        """A node that makes `value` the variable's value."""
+        """A node that assigns `value`, an output or an array, to the variable."""
         value = self.graph.convert(value, self.dtype)
         return Operation(self.graph, self.graph._native.assign(self._native, value._native, place()))
 

@@ -19,7 +19,7 @@ _sessions: ContextVar[tuple[Session, ...]] = ContextVar("opsmith_sessions", defa
 
 @dataclass(frozen=True)
 class Trace:
-    """What ran when in one run."""
+    """A record of one run: which ops ran when. As text it is a table."""
 
     chrome_json: str
     """For `chrome://tracing` or Perfetto: per op its time, thread and bytes."""
@@ -27,7 +27,7 @@ class Trace:
     """A table: per op how often it was called, for how long in all, and how many bytes it made."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the JSON to a file."""
+        """Write the trace as JSON, for `chrome://tracing` or Perfetto."""
         with open(path, "w", encoding="utf-8") as file:
             file.write(self.chrome_json)
 
@@ -38,8 +38,12 @@ class Trace:
 class Session:
     """Runs a graph, and keeps the values of its variables.
 
-    Any number of threads may run one session, and any number of sessions one graph; each has
-    variables of its own. In a `with` block it is the default session, which `eval` and
+        >>> with opsmith.Session(graph) as session:
+        ...     session.run(graph.initializer())
+        ...     session.run(y, {x: [[0.0, 0.0, 0.0]]})
+
+    Any number of threads may run one session, and any number of sessions one graph. Each session has
+    variables of its own. In a `with` block it is the default session, which `Output.eval` and
     `Operation.run` use.
     """
 
@@ -53,18 +57,19 @@ class Session:
         threads: int | None = None,
         allow_soft_placement: bool = False,
     ) -> None:
-        """Make a session with no variable initialised, on a graph of its own, `session.graph`, unless one is
-        given.
+        """Make a session whose variables are not initialised.
 
-        `parallel` lets nodes that do not depend on each other run at the same time; `simplify` computes
-        constant parts once, and equal nodes once for all; `fuse` computes pointwise operators that follow
-        each other as one, in one pass over memory. `threads` limits on how many threads a node runs, and
-        how many nodes run at the same time; without it they are those of the process, which
-        `OPSMITH_NUM_THREADS` sizes. `allow_soft_placement` has a node that is placed on a card, and cannot
-        run there, run on the CPU: its op has no CUDA kernel, or there is no such card. Without it, that is
-        an error of the run.
+        - `graph`: what to run. Without one, the session makes a graph, `session.graph`.
+        - `parallel`: whether independent nodes run at the same time.
+        - `simplify`: whether constant parts and equal nodes are computed only once.
+        - `fuse`: whether consecutive pointwise operators and folds are computed as one, in one pass over
+          memory.
+        - `threads`: on how many threads a node runs at most, and how many nodes run at the same time. By
+          default those of the process, which `OPSMITH_NUM_THREADS` sizes.
+        - `allow_soft_placement`: whether a node that is placed on a card runs on the CPU if its op has no
+          CUDA kernel or there is no such card. Without it, that is an error of the run.
 
-        Raises `opsmith.InvalidArgumentError` for a number of threads that is not positive.
+        Raises `opsmith.InvalidArgumentError` if `threads` is not a positive integer.
         """
         if graph is None:
             graph = Graph()
@@ -87,15 +92,19 @@ class Session:
         *,
         feed_dict: Mapping[Output, Any] | None = None,
     ) -> Any:
-        """Run what the fetches need.
+        """Run the fetches and what they need, and return their values.
 
-        `fetches` is an output, an operation, or a list, tuple or dict of fetches; the answer has
-        the same form, with an array for each output and `None` for each operation. `feeds`, which
-        may be called `feed_dict`, gives outputs their values for the run, placeholders or any others.
-        What is on a card is copied there and back.
+            >>> session.run({"loss": loss, "step": train}, {x: inputs})
 
-        Raises `opsmith.UnimplementedError` for a node that is placed on a card and has no CUDA kernel, and
-        `opsmith.FailedPreconditionError` or `opsmith.NotFoundError` where there is no driver or no such card.
+        - `fetches`: an output, an operation, or a list, tuple or dict of fetches.
+        - `feeds`: values for outputs during this run, by output: for placeholders, or any others.
+          `feed_dict` is another name for it.
+
+        The result has the structure of the fetches, with an array for each output and `None` for each
+        operation. Fed and fetched arrays are copied to and from cards.
+
+        Raises `opsmith.UnimplementedError` for a node on a card whose op has no CUDA kernel. Raises
+        `opsmith.FailedPreconditionError` or `opsmith.NotFoundError` if there is no driver or no such card.
         """
         return self._run(fetches, _feeds(feeds, feed_dict), traced=False)[0]
 
@@ -106,7 +115,7 @@ class Session:
         *,
         feed_dict: Mapping[Output, Any] | None = None,
     ) -> tuple[Any, Trace]:
-        """As `run`, and what ran when."""
+        """As `run`, and returns a `Trace` too: `values, trace = session.run_traced(y, feeds)`."""
         values, trace = self._run(fetches, _feeds(feeds, feed_dict), traced=True)
         return values, Trace(*trace)
 
@@ -115,26 +124,25 @@ class Session:
         self._native.initialize()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the values of all variables to a file in the safetensors format, optimisers' own
-        among them."""
+        """Write the values of all variables, those of optimisers included, to a safetensors file."""
         self._native.save(path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
-        """Give every variable the value that a file has for it, or none where one does not fit.
+        """Give every variable its value from a file that `save` wrote. If one does not fit, none changes.
 
-        Raises `opsmith.NotFoundError` where the file is missing or has no value for a variable, an
-        `opsmith.Error` whose `code` is `"DataLoss"` for a damaged file, and `opsmith.InvalidArgumentError`
-        for a value of another dtype or shape than the variable's, and for a path of what is no regular file.
+        Raises `opsmith.NotFoundError` if the file is missing or lacks a variable, and
+        `opsmith.InvalidArgumentError` if a value's dtype or shape does not fit, or the path is not a regular
+        file. A damaged file is an `opsmith.Error` with the `code` `"DataLoss"`.
         """
         self._native.restore(path)
 
     @property
     def memory(self) -> tuple[int, int]:
-        """How many bytes the session's tensors take now, and the most that they took at one time."""
+        """How many bytes the session's tensors take now, and the most that they have taken at one time."""
         return self._native.memory_use()
 
     def reset_peak_memory(self) -> None:
-        """Count the most memory from now on."""
+        """Start counting the most memory anew."""
         self._native.reset_peak_memory()
 
     def __enter__(self) -> Session:
@@ -163,7 +171,7 @@ class Session:
             )
         for output, value in (feeds or {}).items():
             if not isinstance(output, Output):
-                raise InvalidArgumentError(f"feeds are for outputs of the graph, got {_described(output)}")
+                raise InvalidArgumentError(f"a key of `feeds` must be an output, got {_described(output)}")
             fed.append((output._native, _feed(output, value)))
         values, trace = self._native.run(
             [output._native for output in outputs], [target._native for target in targets], fed, traced
@@ -175,7 +183,7 @@ class Session:
 
 
 class InteractiveSession(Session):
-    """A session that is the default one from when it is made until it is closed."""
+    """A session that is the default session from when it is made until it is closed."""
 
     def __init__(
         self,
@@ -187,7 +195,7 @@ class InteractiveSession(Session):
         threads: int | None = None,
         allow_soft_placement: bool = False,
     ) -> None:
-        """As `Session`."""
+        """The parameters of `Session`."""
         super().__init__(
             graph,
             parallel=parallel,
@@ -199,14 +207,14 @@ class InteractiveSession(Session):
         self.__enter__()
 
     def close(self) -> None:
-        """The session before it is the default one again."""
+        """Make the previous session the default one again."""
         self._leave()
 
 
 def default_session() -> Session:
-    """The session of the innermost `with` block or `InteractiveSession`.
+    """The session of the innermost `with` block, or the `InteractiveSession`.
 
-    Raises `opsmith.FailedPreconditionError` where there is none.
+    Raises `opsmith.FailedPreconditionError` if there is none.
     """
     sessions = _sessions.get()
     if not sessions:

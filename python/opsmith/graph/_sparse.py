@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class SparseTensor:
-    """A tensor of which only some elements are not zero: their places beside their values (COO).
+    """A sparse tensor: the positions of its non-zero elements beside their values (COO).
 
         >>> sparse = opsmith.SparseTensor([[0, 1], [1, 2]], [2.0, -3.0], (2, 3))
         >>> sparse @ np.ones((3, 1))
         array([[ 2.],
                [-3.]])
 
-    It does not change, and has copies of the arrays that it is made of. Its values may be an output of a
-    graph: then so are products and `to_dense()`, and have gradients, of one order. An output may be the
-    dense factor, too. In any other calculation it has to be dense.
+    It is immutable, and copies the arrays that it is made of. If its values or the dense factor are outputs
+    of a graph, so are products and `to_dense()`, which then have gradients of one order. Any other
+    calculation needs `to_dense()`.
     """
 
     __slots__ = ("_indices", "_native", "_values", "shape")
@@ -43,11 +43,14 @@ class SparseTensor:
     """The dims."""
 
     def __init__(self, indices: Any, values: Any, shape: Sequence[int]) -> None:
-        """A tensor of this shape that has `values` (n) at `indices` (n, rank), and zeros elsewhere.
+        """Make a tensor with `values` at `indices`, and zeros elsewhere.
 
-        The indices may be in any order. Raises `opsmith.InvalidArgumentError` for an index that is there
-        twice, and for indices, values and a shape that do not fit each other, and `opsmith.OutOfRangeError`
-        for an index that is not in the shape.
+        - `indices`: integers, shape (n, rank), in any order.
+        - `values`: shape (n,), an array or an output of a graph.
+        - `shape`: the sizes of the dims.
+
+        Raises `opsmith.InvalidArgumentError` if an index occurs twice, or indices, values and shape do not
+        fit each other. Raises `opsmith.OutOfRangeError` if an index lies outside the shape.
         """
         dims = _dims(shape)
         places = _indices(indices, len(dims))
@@ -83,14 +86,14 @@ class SparseTensor:
 
     @classmethod
     def from_dense(cls, dense: Any) -> SparseTensor:
-        """The elements of an array that are not zero, in the order in which they lie."""
+        """The non-zero elements of an array, in the order in which they lie."""
         return cls._of(_native.SparseTensor.from_dense(_array(dense)))
 
     @classmethod
     def from_scipy(cls, sparse: Any) -> SparseTensor:
-        """What a sparse matrix or array of SciPy holds, whatever its format: COO, CSR and so on.
+        """From a sparse array or matrix of SciPy, in any format.
 
-        What SciPy has several times at one place is added up, as SciPy does.
+        Values that occur several times at one position are added up, as SciPy does.
         """
         if not hasattr(sparse, "tocoo"):
             raise InvalidArgumentError(
@@ -104,10 +107,10 @@ class SparseTensor:
 
     @classmethod
     def from_torch(cls, sparse: Any) -> SparseTensor:
-        """What a sparse tensor of PyTorch on the CPU holds, in the layouts COO, CSR and CSC; no gradient goes
-        back to it.
+        """From a sparse PyTorch tensor on the CPU, in the layouts COO, CSR and CSC. No gradient flows back
+        to it.
 
-        What PyTorch has several times at one place is added up, as PyTorch does.
+        Values that occur several times at one position are added up, as PyTorch does.
         """
         import torch
 
@@ -131,7 +134,7 @@ class SparseTensor:
         return cls(coo.indices().T.contiguous().numpy(), _of_torch(coo.values()), tuple(coo.shape))
 
     def to_scipy(self, format: str = "coo") -> Any:
-        """The same as an array of SciPy: `coo`, or of two dims also `csr`, `csc` and so on."""
+        """As a sparse array of SciPy: `format` is `coo`, or for two dims also `csr`, `csc` and so on."""
         import scipy.sparse  # type: ignore[import-untyped]
 
         values = self._need_values("to_scipy")
@@ -142,7 +145,7 @@ class SparseTensor:
             return scipy.sparse.coo_array((values, coordinates), shape=self.shape).asformat(format)
 
     def to_torch(self) -> Any:
-        """The same as a tensor of PyTorch in the layout COO; `.to_sparse_csr()` makes one in CSR."""
+        """As a sparse PyTorch tensor in the layout COO; `.to_sparse_csr()` converts it to CSR."""
         import torch
 
         values = self._need_values("to_torch")
@@ -157,7 +160,7 @@ class SparseTensor:
         return made.coalesce()
 
     def to_dense(self) -> Any:
-        """The tensor with its zeros: an array, or an output where the values are one."""
+        """The tensor with its zeros: an array, or an output if the values are one."""
         if self._native is not None:
             return self._native.to_dense()
         values, graph = self._values, self._values.graph
@@ -166,17 +169,17 @@ class SparseTensor:
 
     @property
     def indices(self) -> Any:
-        """Where the values are: an int64 array (n, rank)."""
+        """The positions of the values, an int64 array of shape (n, rank)."""
         return self._indices.copy() if self._native is None else self._native.indices
 
     @property
     def values(self) -> Any:
-        """The values (n): an array, or the output that they were given as."""
+        """The values, shape (n,): an array, or the output that they were given as."""
         return self._values if self._native is None else self._native.values
 
     @property
     def dtype(self) -> str:
-        """The name of the type of the values."""
+        """The name of the values' dtype."""
         return self._values.dtype if self._native is None else self._native.dtype
 
     @property
@@ -193,7 +196,7 @@ class SparseTensor:
         is one."""
         if len(self.shape) != 2:
             raise InvalidArgumentError(
-                f"SparseTensor: products are of tensors with two dims, got one of shape {self.shape}"
+                f"SparseTensor: a product needs a tensor with two dims, got one of shape {self.shape}"
             )
         if not isinstance(dense, Output):
             dense = _array(dense) if hasattr(dense, "dtype") else self._literal(dense)
@@ -221,7 +224,7 @@ class SparseTensor:
         graph = (dense if isinstance(dense, Output) else self._values).graph
         values, dense = graph.convert(self.values), graph.convert(dense)
         if self.dtype == dense.dtype and self.dtype not in ("float32", "float64"):
-            raise UnimplementedError(f"SparseTensor: products are of float32 and float64, got {self.dtype}")
+            raise UnimplementedError(f"SparseTensor: a product needs float32 or float64, got {self.dtype}")
         inner = dense.shape[0]
         if dense.dtype != self.dtype or inner not in (None, self.shape[1]):
             raise InvalidArgumentError(
@@ -260,7 +263,7 @@ def _dims(shape: Any) -> tuple[int, ...]:
     with refused(f"SparseTensor: `shape` must be sizes of dims, got {shape!r}"):
         dims = tuple(operator.index(dim) for dim in shape)
         if any(not 0 <= dim < 2**63 for dim in dims):
-            raise ValueError("a size is from 0 to 2**63 - 1")
+            raise ValueError("a size must be from 0 to 2**63 - 1")
     return dims
 
 

@@ -81,21 +81,23 @@ _running: ContextVar[Tape | None] = ContextVar("opsmith_tape", default=None)
 
 
 def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
-    """A function that gives the gradient of `function`, which gives one number, at the arrays that it is
-    called with:
+    """A function that returns the gradient of `function`.
 
         >>> slope = opsmith.grad(lambda x: (x * x * x).sum())
         >>> slope(np.array([1.0, 2.0]))
         array([ 3., 12.])
 
-    The gradient is with respect to the argument at the position `argnums`, or a tuple of gradients with
-    respect to those at several positions, each of its argument's shape and dtype. The function computes with
-    functions of libraries, `opsmith.ops` among them, with operators, and with the methods that outputs of
-    graphs have; each call is made at once, on arrays, so that conditions may depend on values. What it gives
-    has gradients in turn: `grad(grad(f))`. Of an output of a graph, the gradient is one too.
+    - `function`: takes arrays of floats and returns one number. It may use functions of libraries,
+      `opsmith.ops` among them, operators, and the methods of outputs of graphs. Calls are made at once, so
+      it may branch on values.
+    - `argnums`: the position of the argument to differentiate by, or several. With several, the result is a
+      tuple.
 
-    Raises `opsmith.InvalidArgumentError` for an argument that is no array of floats, and where the function
-    does not give one number; `opsmith.UnimplementedError` for an op that declares no gradient and has none
+    Each gradient has its argument's shape and dtype. The result can be differentiated again:
+    `grad(grad(f))`. If an argument is an output of a graph, so is its gradient.
+
+    Raises `opsmith.InvalidArgumentError` if an argument is not an array of floats, or the function does not
+    return one number. Raises `opsmith.UnimplementedError` if an op declares no gradient and has none
     registered.
     """
     both = value_and_grad(function, argnums)
@@ -110,14 +112,19 @@ def grad(function: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Call
 def value_and_grad(
     function: Callable[..., Any], argnums: int | Sequence[int] = 0
 ) -> Callable[..., tuple[Any, Any]]:
-    """A function that gives both what `function` gives and its gradient, as `grad` does."""
+    """A function that returns both the result of `function` and its gradient. Parameters and errors are
+    those of `grad`.
+
+        >>> opsmith.value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 2.0]))
+        (array(5.), array([2., 4.]))
+    """
     if not callable(function):
         raise InvalidArgumentError(f"grad: expected a function, got {type(function).__name__}")
     with refused(f"grad: `argnums` must be positions of arguments, got {argnums!r}"):
         one = isinstance(argnums, int)
         positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         if any(isinstance(at, bool) for at in positions):
-            raise TypeError("a truth value is no position")
+            raise TypeError("a bool is not a position")
         positions = tuple(map(operator.index, positions))
 
     @functools.wraps(function)
@@ -128,7 +135,7 @@ def value_and_grad(
         given = list(args)
         for at in positions:
             if not -len(args) <= at < len(args):
-                raise InvalidArgumentError(f"grad: there is no argument {at}, got {len(args)} by position")
+                raise InvalidArgumentError(f"grad: `argnums` has {at}, got {len(args)} positional arguments")
             given[at] = _watched(graph, args[at], at)
         watched = [given[at] for at in positions]
         outermost = graph if isinstance(graph, Tape) and _running.get() is not graph else None

@@ -20,9 +20,16 @@ def gradients(
 ) -> list[Output | None]:
     """The gradients of the sum of `ys` with respect to each of `xs`, as new nodes of the graph.
 
-    `None` for an x that no y depends on in a differentiable way. `grad_ys` are the gradients that flow into
-    the ys; ones unless they are given. Raises `opsmith.UnimplementedError` for an op on the way that declares
-    no gradient: the message names it, and the way to it.
+        >>> (slope,) = opsmith.gradients(loss, w)
+
+    - `ys`, `xs`: an output or several.
+    - `grad_ys`: the gradients that arrive at the ys, by default ones.
+
+    Returns a list with an item for each x: an output of its shape and dtype, or `None` if no y depends on it
+    differentiably.
+
+    Raises `opsmith.UnimplementedError` if an op on the path declares no gradient. The message names the op
+    and the path to it.
     """
     ys, xs = _list(ys, "ys"), _list(xs, "xs")
     if not ys or not xs:
@@ -38,14 +45,19 @@ def gradients(
 def jvp(outputs: Output | Sequence[Output], inputs: Output | Sequence[Output], tangents: Any) -> list[Output]:
     """The derivatives of `outputs` along `tangents`, as new nodes of the graph: forward mode.
 
-    `tangents` are one for each of `inputs`, of its shape and dtype: outputs of the graph or arrays. A list
-    or a tuple holds one for each input; what is neither is the tangent of the only input. Gives one
-    derivative for each of `outputs`, of its shape and dtype: the sum, over the inputs, of the derivative by
-    the input times its tangent. It is zeros for an output that depends on no input in a differentiable way.
+        >>> (along,) = opsmith.jvp([y], [x], [np.ones((4, 3))])
 
-    Raises `opsmith.InvalidArgumentError` for tangents that do not fit the inputs, and for inputs and outputs
-    that are no floats; `opsmith.UnimplementedError` for an op on the way that declares no gradient, or whose
-    gradient op declares none: the message names it, and the way to it.
+    - `outputs`, `inputs`: an output of float dtype, or several.
+    - `tangents`: for each input an output or array of its shape and dtype, in a list or tuple. Anything else
+      is the tangent of the only input.
+
+    Returns a list with a derivative for each output, of its shape and dtype: the sum, over the inputs, of
+    the derivative by the input times its tangent. It is zeros if the output depends differentiably on no
+    input.
+
+    Raises `opsmith.InvalidArgumentError` if tangents do not fit or dtypes are not floats. Raises
+    `opsmith.UnimplementedError` if an op on the path, or its gradient op, declares no gradient. The message
+    names the op and the path to it.
     """
     outputs, inputs = _list(outputs, "outputs"), _list(inputs, "inputs")
     if not outputs and not inputs:

@@ -68,10 +68,12 @@ def call(
 
 
 def export_checks(*libraries: Library) -> list[export.DisabledSafetyCheck]:
-    """What `jax.export.export` takes as `disabled_checks` for programs that call these libraries' ops.
+    """The `disabled_checks` of `jax.export.export` for programs that call these libraries' ops.
 
-    JAX promises nothing for programs that call what others have made: who runs an exported one must have
-    loaded the library, in a version whose definitions are compatible.
+        >>> jax.export.export(jax.jit(f), disabled_checks=opsmith.jax.export_checks(distances))
+
+    JAX guarantees nothing for foreign calls. Whoever runs the exported program must first load the library,
+    in a version whose definitions are compatible.
     """
     return [
         export.DisabledSafetyCheck.custom_call(_targets.name(loaded, op))

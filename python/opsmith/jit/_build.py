@@ -89,7 +89,7 @@ def read_source(path: Path) -> Source:
     except NotFoundError:
         raise NotFoundError(f"there is no source file {path}") from None
     except UnicodeDecodeError:
-        raise InvalidArgumentError(f"{path}: is not UTF-8, which sources in Rust have to be") from None
+        raise InvalidArgumentError(f"{path}: is not UTF-8, as a Rust source must be") from None
     # As text files are read: whatever ends the lines.
     return Source(path, text.replace("\r\n", "\n").replace("\r", "\n"))
 
@@ -318,8 +318,8 @@ def _own_root(request: Request) -> Path | None:
     roots = [source.path for source in request.sources if _LIBRARY.search(source.text)]
     if roots and len(request.sources) > 1:
         raise InvalidArgumentError(
-            f"{roots[0]}: is a crate's root, for it has a `library!`, and is a source by itself; the crate's "
-            "other files are found from it"
+            f"{roots[0]}: is a crate's root, because it has a `library!`; give it as the only source, from "
+            "which the crate's other files are found"
         )
     return roots[0] if roots else None
 
@@ -340,7 +340,7 @@ def _rust_text(text: str) -> str:
     try:
         escaped.encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError(f"{text!r}: is not UTF-8, which the compiler asks of a path") from None
+        raise InvalidArgumentError(f"{text!r}: is not UTF-8, as the compiler needs paths to be") from None
     return f'"{escaped}"'
 
 

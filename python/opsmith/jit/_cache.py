@@ -36,9 +36,9 @@ _MOST_JSON = 64 << 20
 
 
 def cache_folder() -> Path:
-    """The folder that just-in-time builds lie in: `OPSMITH_CACHE_DIR`, else `opsmith` in the user's caches.
+    """The folder of just-in-time builds: `OPSMITH_CACHE_DIR`, else `opsmith` in the user's caches.
 
-    It may be deleted at any time that nothing is being built.
+    You may delete it whenever nothing is being built.
     """
     own = os.environ.get("OPSMITH_CACHE_DIR")
     if own:

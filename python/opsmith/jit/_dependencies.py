@@ -261,7 +261,7 @@ def _read(artifacts: list[dict[str, Any]], resolved: dict[str, str]) -> Compiled
             files = [file for file in artifact["filenames"] if file.endswith((".rlib", ".so"))]
             externs.update(dict.fromkeys([name], files[0]) if files else {})
     if missing := resolved.keys() - externs.keys():
-        raise BuildError(f"these crates are no libraries for Rust: {', '.join(sorted(missing))}")
+        raise BuildError(f"these dependencies are not Rust libraries: {', '.join(sorted(missing))}")
     folder = Path(externs["opsmith"]).parent
     # Cargo puts a copy of what was asked for beside the folder of what it needs.
     needed = folder if folder.name == "deps" else folder / "deps"

@@ -12,7 +12,9 @@ from opsmith._errors import Error
 
 
 class BuildError(Error):
-    """A library could not be built: the compiler's messages, or what is missing and how to get it."""
+    """A library could not be built. The message has the compiler's output, or what is missing and how to get
+    it.
+    """
 
     code = "FailedPrecondition"
 

@@ -43,29 +43,38 @@ def load(
     dependencies: Dependencies | None = None,
     flags: Sequence[str] = (),
 ) -> Library:
-    """Build the library `name` from source files, unless that has been done before, and load it.
+    """Build a library from source files, unless this has been done before, and load it.
 
-    A source is a file of functions under `#[op]`, `#[pointwise]`, `#[reduce]`, `#[pairwise]` or `#[body]`,
-    and of whatever else in Rust they need; the prelude is in scope. Each file is a module of its name, so
-    one refers to another as `crate::other::function`. Files that end in `.cu` are CUDA C++: an op names the
-    one with its kernel by the path from its own file, `#[op(cuda = "distances.cu")]`; they are also
-    `crate::CUDA_SOURCES`.
+        >>> activations = jit.load("activations", "activations.rs")
+        >>> distances = jit.load("distances", ["distances.rs", "distances.cu"])
 
-    The root of a crate of ops, `src/lib.rs` with its `opsmith::library!`, is a source by itself: it says what
-    it uses and lists its ops, its modules are found, and only the library's name is the one given here.
+    - `name`: the library's name, in snake_case.
+    - `sources`: one path or several.
 
-    `dependencies` maps names of crates to versions, `{"rand": "0.9"}`, or to tables as in `Cargo.toml`,
-    `{"rand": {"version": "0.9", "features": ["small_rng"]}}`. `flags` are added to the compiler's arguments.
-    With `verbose` each step is told on standard error, with the compiler's warnings.
+      - A Rust file has functions under `#[op]`, `#[pointwise]`, `#[reduce]`, `#[pairwise]` or `#[body]`, and
+        whatever else these need. The prelude is in scope. Each file is a module of its name, so other files
+        refer to it as `crate::other::function`.
+      - A file that ends in `.cu` is CUDA C++. An op names it by its path from the op's own file,
+        `#[op(cuda = "distances.cu")]`. The files are also in `crate::CUDA_SOURCES`.
+      - The root of a crate of ops, `src/lib.rs` with its `opsmith::library!`, must be the only source. Its
+        modules are found from it, and it lists its ops itself.
 
-    The library is that of `opsmith.load`. The first one of a name in a process has that name as its namespace
-    in the frameworks; each later one with other content has `name_` and a digest, since what a framework has
-    been told cannot be taken back. The earlier library goes on working.
+    - `verbose`: whether to print each step, and the compiler's warnings, to standard error.
+    - `dependencies`: crates by name, with versions, `{"rand": "0.9"}`, or tables as in `Cargo.toml`,
+      `{"rand": {"version": "0.9", "features": ["small_rng"]}}`.
+    - `flags`: further arguments for the compiler.
 
-    Raises `opsmith.jit.BuildError` with the compiler's messages, which have the files' own names and lines,
-    or with what is missing on the machine and how to get it; `opsmith.InvalidArgumentError` for a name or a
-    dependency that cannot be, `opsmith.NotFoundError` for a file that is not there, and
-    `opsmith.AlreadyExistsError` for a name that another library has.
+    Returns the library, as `opsmith.load` does. Its namespace in the frameworks is `name`. A later library
+    of the same name and other content gets `name_` and a digest, because a framework cannot forget an op.
+    The earlier library goes on working.
+
+    Raises
+
+    - `opsmith.jit.BuildError` with the compiler's messages, which have the files' names and lines, or with
+      what is missing on the machine and how to get it;
+    - `opsmith.InvalidArgumentError` for an invalid name or dependency;
+    - `opsmith.NotFoundError` if a file does not exist;
+    - `opsmith.AlreadyExistsError` if another library has this name.
     """
     with refused(f"`sources` must be a path or a list of paths, got {sources!r}"):
         paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
@@ -73,7 +82,7 @@ def load(
     rust = [source for source in read if source.path.suffix != ".cu"]
     cuda = [source for source in read if source.path.suffix == ".cu"]
     if not rust:
-        raise InvalidArgumentError("there is no source in Rust; give at least one file of ops")
+        raise InvalidArgumentError("there is no Rust source; give at least one file of ops")
     return _load(name, rust, cuda, verbose, dependencies, flags)
 
 
@@ -86,17 +95,26 @@ def load_inline(
     dependencies: Dependencies | None = None,
     flags: Sequence[str] = (),
 ) -> Library:
-    """Build the library `name` from sources in strings, unless that has been done before, and load it.
+    """Build a library from sources in strings, unless this has been done before, and load it.
 
-    All else is as in `load`. The sources are files `name.rs` and, of `cuda_source`, `name.cu`, side by side:
-    an op names its kernel's by `#[op(cuda = "name.cu")]`; of a list the second are `name_2.rs` and
-    `name_2.cu`. The messages of both compilers name these files, which are in the cache.
+        >>> activations = jit.load_inline("activations", '''
+        ... #[pointwise]
+        ... fn swish<S: Scalar>(x: S) -> S {
+        ...     x * x.sigmoid()
+        ... }
+        ... ''')
+
+    - `rust_source`, `cuda_source`: one string or several. They become files side by side in the cache,
+      `name.rs` and `name.cu`, then `name_2.rs` and so on. An op names its CUDA kernel's file, `#[op(cuda =
+      "name.cu")]`, and compilers' messages name these files too.
+
+    All other parameters, the result and the errors are those of `load`.
     """
     _check_name(name)
     cache = cache_folder()
     rust = _named(name, "rs", rust_source)
     if not rust:
-        raise InvalidArgumentError("there is no source in Rust; give at least one string of ops")
+        raise InvalidArgumentError("there is no Rust source; give at least one string of ops")
     sources = _build.inline_sources(cache, rust | _named(name, "cu", cuda_source or ()))
     return _load(name, sources[: len(rust)], sources[len(rust) :], verbose, dependencies, flags)
 
@@ -106,7 +124,7 @@ def _named(name: str, ending: str, texts: str | Sequence[str]) -> dict[str, str]
     listed = [texts] if isinstance(texts, str) else list(texts)
     for text in listed:
         if not isinstance(text, str):
-            raise InvalidArgumentError(f"a source is a string, not {type(text).__name__}")
+            raise InvalidArgumentError(f"a source must be a string, got {type(text).__name__}")
         with refused("a source must be UTF-8"):
             text.encode()
     names = [f"{name}.{ending}", *(f"{name}_{number}.{ending}" for number in range(2, len(listed) + 1))]
@@ -123,7 +141,7 @@ def _load(
 ) -> Library:
     _check_name(name)
     if isinstance(flags, str):
-        raise InvalidArgumentError('flags are a list of strings, such as ["-Ctarget-cpu=native"]')
+        raise InvalidArgumentError('`flags` must be a list of strings, such as ["-Ctarget-cpu=native"]')
     for flag in flags:
         with refused(f"{flag!r} cannot be a flag of the compiler's"):
             if b"\0" in os.fsencode(flag):
@@ -206,10 +224,10 @@ def _check_name(name: str) -> None:
             f"`{near}` would do" if re.fullmatch("[a-z][a-z0-9_]*", near) else "choose one such as `my_ops`"
         )
         raise InvalidArgumentError(
-            f"a library's name is in snake_case, a small letter and then small letters, digits and `_`, "
-            f"which {name!r} is not\n  → {advice}"
+            "a library's name must be in snake_case, a lowercase letter and then lowercase letters, digits "
+            f"and `_`, got {name!r}\n  → {advice}"
         )
     if keyword.iskeyword(name) or name in _TAKEN:
         raise InvalidArgumentError(
-            f"`{name}` means something else to Python or to a framework\n  → choose another name"
+            f"`{name}` is reserved by Python or by a framework\n  → choose another name"
         )

@@ -44,7 +44,7 @@ _held: dict[Path, int] = {}
 
 @dataclass(frozen=True)
 class CachePart:
-    """A part of the cache."""
+    """One part of the cache."""
 
     kind: str
     """`library`, `dependencies`, `crates` or `other`."""
@@ -68,7 +68,7 @@ class CacheInfo:
 
     @property
     def size(self) -> int:
-        """The bytes that it takes on disk."""
+        """How many bytes the cache takes on disk."""
         return sum(part.size for part in self.parts)
 
     def __str__(self) -> str:
@@ -80,15 +80,17 @@ class CacheInfo:
 
 
 def cache_info() -> CacheInfo:
-    """What the cache of just-in-time builds holds, when it was last used, and what it takes on disk.
+    """What the cache of just-in-time builds holds, when each part was last used, and what it takes on disk.
 
-    Compiled CUDA kernels, in the folder `cuda`, are not among it. Raises `InvalidArgumentError` where
-    `OPSMITH_JIT_CACHE_LIMIT` is not a size, or the cache not a folder.
+        >>> print(jit.cache_info())
+
+    Compiled CUDA kernels, in the folder `cuda`, are not included. Raises `InvalidArgumentError` if
+    `OPSMITH_JIT_CACHE_LIMIT` is not a size, or the cache is not a folder.
     """
     folder = cache_folder()
     if folder.exists() and not folder.is_dir():
         raise InvalidArgumentError(
-            f"the cache {folder} is a file, and is to be a folder\n  → {MOVE_CACHE}, or delete it"
+            f"the cache {folder} must be a folder, but is a file\n  → {MOVE_CACHE}, or delete it"
         )
     parts = sorted(_parts(folder), key=lambda part: part.used, reverse=True)
     return CacheInfo(folder, limit(), tuple(parts))

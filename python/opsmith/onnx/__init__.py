@@ -31,13 +31,15 @@ _registered: dict[tuple[str, str], str] = {}
 
 
 def left_out(library: Library) -> dict[str, str]:
-    """The ops that ONNX Runtime cannot have, by their CamelCase names, and why."""
+    """The ops that ONNX Runtime cannot have, by their CamelCase names, each with the reason."""
     return {op.name: op.not_in_onnx for op in _definition(library).ops if op.not_in_onnx is not None}
 
 
 def register(*libraries: Library) -> None:
-    """Tell `onnx` the schemas of the ops, so that `onnx.checker` checks their nodes and
-    `onnx.shape_inference` knows their outputs. Doing it twice is fine.
+    """Register the schemas of the libraries' ops with `onnx`.
+
+    `onnx.checker` then checks their nodes, and `onnx.shape_inference` infers their outputs. Registering
+    twice is fine.
     """
     for library in libraries:
         loaded = library._opsmith_loaded
@@ -58,11 +60,17 @@ def node(
     outputs: Sequence[str],
     **attrs: Any,
 ) -> NodeProto:
-    """A node of a model: an op by its name, in snake_case or CamelCase, on tensors by their names.
+    """Make a node of a model.
 
-    An input that is a list has a list of names, and one that is absent is `None`. Attributes are as in a call
-    of the op. Raises `opsmith.NotFoundError` for an unknown op, `opsmith.UnimplementedError` for one that
-    ONNX Runtime cannot have, and `opsmith.InvalidArgumentError` for an attribute that does not fit.
+        >>> opsmith.onnx.node(distances, "pairwise_manhattan_distance", ["x", "y"], ["z"])
+
+    - `op`: the op's name, in snake_case or CamelCase.
+    - `inputs`: the names of its input tensors: a list of names for a list, `None` for an absent input.
+    - `outputs`: the names of its output tensors.
+    - `attrs`: attributes, as in a call of the op.
+
+    Raises `opsmith.NotFoundError` for an unknown op, `opsmith.UnimplementedError` for one that ONNX Runtime
+    cannot have, and `opsmith.InvalidArgumentError` for an attribute that does not fit.
     """
     definition = _definition(library)
     known = next((each for each in definition.ops if op in (each.name, each.snake_name)), None)
@@ -76,10 +84,12 @@ def node(
 
 
 def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
-    """What `torch.onnx.export(…, dynamo=True, custom_translation_table=…)` makes of the ops of libraries.
+    """The translations of the libraries' ops, for PyTorch's exporter. Registers the schemas too.
 
-    The schemas are registered too. An op that ONNX Runtime cannot have gives an error that says why when a
-    model with it is exported.
+        >>> table = opsmith.onnx.translations(distances)
+        >>> torch.onnx.export(model, args, dynamo=True, custom_translation_table=table)
+
+    If a model has an op that ONNX Runtime cannot have, the export fails with the reason.
     """
     from opsmith.onnx import _translate
 

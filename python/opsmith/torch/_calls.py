@@ -157,7 +157,7 @@ def _of_numpy(op: Op, arg: Arg, array: Any, device: torch.device) -> torch.Tenso
             op.name, arg.name, f"input `{arg.name}`: no memory for a copy: {error}"
         ) from error
     except (TypeError, ValueError, RuntimeError) as error:
-        raise _refused(op, arg, f"is no array that PyTorch takes: {error}") from error
+        raise _refused(op, arg, f"cannot become a PyTorch tensor: {error}") from error
 
 
 _TRACED = (list, tuple, bool, int, float, complex)

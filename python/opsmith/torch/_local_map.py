@@ -27,28 +27,33 @@ def local_map(
     *,
     redistribute_inputs: bool = False,
 ) -> Callable[..., Any]:
-    """A function that calls a library's function on the part of each DTensor that this process has, and gives
-    DTensors, with the right placements and gradients and without communication.
+    """A function that calls a library's function on the part of each DTensor that this process has.
 
-    `torch.distributed.tensor.experimental.local_map` does so for any function, and takes the gradients of
-    replicated inputs for replicated too, which gives one process's share of them unless `in_grad_placements`
-    is right. Here all placements follow from the op's free axes.
+        >>> by_rows = opsmith.torch.local_map(distances.pairwise_manhattan_distance,
+        ...                                   in_placements=[[Shard(0)], [Replicate()]])
+        >>> z = by_rows(x, y)
 
-    - `function`: of a library that `opsmith.load` gave.
-    - `in_placements`: for each input its placements, one for each dim of the mesh; `None` for an input that
-      is absent. The tensors of a list are all placed alike. Without it they are those that the DTensors have.
-    - `out_placements`: those that are expected, of the only output or a sequence of those of each; an error
-      where others come out. Without it what comes out is taken.
-    - `redistribute_inputs`: whether inputs that are placed otherwise are redistributed; else they are an
+    - `function`: a function of a library.
+    - `in_placements`: for each input its placements, one for each dim of the mesh; `None` for an absent
+      input. All tensors of a list have the same placements. By default, the DTensors' own.
+    - `out_placements`: the expected placements of the only output, or a sequence of those of each output.
+      Others are an error. By default, any.
+    - `redistribute_inputs`: whether inputs with other placements are redistributed. By default they are an
       error.
 
-    The result takes what the function takes. All its tensors are DTensors on one mesh; the parts of an axis
-    may differ in size, as `distribute_tensor` makes them. The gradient of an input is placed as the input is
-    where that is cut, and is a sum over the processes (`Partial`) where it is whole and others are cut.
+    The result takes the arguments of `function`. All its tensors are DTensors on one mesh. The parts of an
+    axis may differ in size, as `distribute_tensor` makes them. It communicates nothing, unless
+    `redistribute_inputs` is true.
 
-    Raises `opsmith.InvalidArgumentError`, which names op, argument and axis, where placements cut along what
-    is not a free axis, or cut some inputs along an axis and not others that have it; for tensors that are no
-    DTensors or on several meshes; for ops that have state or change an input in place.
+    All placements follow from the op's free axes. The gradient of an input that is cut is placed like the
+    input. That of an input that is whole beside others that are cut is a sum over the processes (`Partial`).
+    PyTorch's own `torch.distributed.tensor.experimental.local_map` does not know the op. It takes gradients
+    of replicated inputs to be replicated, which gives one process's share unless `in_grad_placements` says
+    otherwise.
+
+    Raises `opsmith.InvalidArgumentError`, which names op, argument and axis, if placements cut an axis that
+    is not free, or cut only some of the inputs that have an axis. Also raises it for tensors that are not
+    DTensors or are on several meshes, and for ops that have state or change an input in place.
     """
     found = op_of(function)
     if found is None:
@@ -138,7 +143,7 @@ class _Mapped:
             for x in group
         ]
         if not meshes:
-            raise self._error("local_map takes DTensors, and no tensor is given")
+            raise self._error("local_map needs at least one DTensor, got no tensor")
         first, mesh = meshes[0]
         for name, other in meshes:
             if other != mesh:

@@ -18,7 +18,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "scaling.md"
 
 @pytest.mark.parametrize(
     ("section", "package"),
-    [("Dask", "dask"), ("xarray", "xarray"), ("Ray Data", "ray"), ("Spark", "pyspark")],
+    [("", "dask"), ("Dask", "dask"), ("xarray", "xarray"), ("Ray Data", "ray"), ("Spark", "pyspark")],
 )
 def test_the_program_in_the_guide(section: str, package: str, tmp_path: Path) -> None:
     """Each line that it shows is what is printed."""
@@ -26,12 +26,9 @@ def test_the_program_in_the_guide(section: str, package: str, tmp_path: Path) ->
         pytest.skip(f"{package} is not installed: it is too large to be among the tests' requirements")
     if package == "pyspark" and shutil.which("java") is None:
         pytest.skip("Spark needs Java, which is not installed")
-    program = (
-        GUIDE.read_text(encoding="utf-8")
-        .split(f"\n### {section}\n")[1]
-        .split("```python\n")[1]
-        .split("```")[0]
-    )
+    guide = GUIDE.read_text(encoding="utf-8")
+    text = guide.split(f"\n### {section}\n")[1] if section else guide
+    program = text.split("```python\n")[1].split("```")[0]
     folder = tmp_path / "target" / "release"
     folder.mkdir(parents=True)
     for name in ("distances", "reductions"):

@@ -33,7 +33,7 @@ def test_a_mistake_names_the_line_that_made_the_node(graph: Graph) -> None:
     for wrong in (3, "x", [x, 3]):
         with pytest.raises(opsmith.InvalidArgumentError, match="a fetch must be"):
             session.run(wrong)
-    with pytest.raises(opsmith.InvalidArgumentError, match="feeds are for outputs"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="a key of `feeds` must be an output"):
         session.run(z, {"x": 1.0})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="cannot be a condition"):
         bool(x)
@@ -101,9 +101,9 @@ def test_sessions_are_of_graphs(graph: Graph) -> None:
         Session("x")  # type: ignore[arg-type]
     with pytest.raises(opsmith.InvalidArgumentError, match="`threads` must be"):
         Session(graph, threads=True)
-    with pytest.raises(opsmith.InvalidArgumentError, match="a library is what opsmith"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="expected libraries of opsmith"):
         Graph.load("any", ["libdistances.so"])  # type: ignore[list-item]
-    with pytest.raises(opsmith.InvalidArgumentError, match=r"a library is what opsmith\.load gives, got 3"):
+    with pytest.raises(opsmith.InvalidArgumentError, match=r"expected libraries of opsmith\.load, got 3"):
         Graph.load("any", 3)  # type: ignore[arg-type]
     assert {"Graph", "Session", "ops", "optimizers"} <= set(dir(opsmith)) and opsmith.__version__
 

@@ -234,7 +234,7 @@ def test_tangents_that_do_not_fit(graph: Graph) -> None:
         (y, i, np.ones(3, "int64"), r"jvp: the input `i` is int64; only floats have tangents"),
         (opsmith.ops.arg_max(x), x, T, r"jvp: the output `ArgMax` is int64; only floats have tangents"),
         (y, x, elsewhere, "jvp: `elsewhere` is of another graph"),
-        (elsewhere, x, T, "are of different graphs"),
+        (elsewhere, x, T, "belong to different graphs"),
         (X, x, T, "`outputs` must be outputs of a graph, got float64|got ndarray"),
         (y, X, T, "`inputs` must be outputs of a graph"),
     ]

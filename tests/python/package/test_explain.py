@@ -72,7 +72,7 @@ def test_what_cannot_be_explained_is_told(pairwise: opsmith.Library) -> None:
     for wrong in [(pairwise,), (len,), (pairwise.manhattan, "manhattan")]:
         with pytest.raises(opsmith.InvalidArgumentError, match="`explain` takes a function of a library"):
             opsmith.explain(*wrong)
-    with pytest.raises(opsmith.InvalidArgumentError, match="no plain value"):
+    with pytest.raises(opsmith.InvalidArgumentError, match="must be a plain value"):
         opsmith.explain(pairwise, "minkowski_power", order=object())
     distances = opsmith.load(LIBRARIES / "libdistances.so")
     with pytest.raises(opsmith.UnimplementedError, match="written by hand"):

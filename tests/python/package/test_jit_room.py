@@ -181,7 +181,7 @@ def test_the_command_that_shows_the_cache(tmp_path: Path) -> None:
     make(tmp_path / "file")
     done = shown(OPSMITH_CACHE_DIR=str(tmp_path / "file"))
     assert done.returncode == 1 and not done.stdout
-    assert f"error: the cache {tmp_path / 'file'} is a file, and is to be a folder\n  → set" in done.stderr
+    assert f"error: the cache {tmp_path / 'file'} must be a folder, but is a file\n  → set" in done.stderr
 
 
 @pytest.mark.skipif(

@@ -158,7 +158,7 @@ MISTAKES = {
     "an array of objects": (
         lambda f: f(X, np.array([[None]])),
         opsmith.InvalidArgumentError,
-        "PairwiseManhattanDistance: input `y` is no array that PyTorch takes: .*object",
+        "PairwiseManhattanDistance: input `y` cannot become a PyTorch tensor: .*object",
     ),
     "a masked array": (
         lambda f: f(X, np.ma.array(Y.numpy(), mask=Y.numpy() > 0.5)),

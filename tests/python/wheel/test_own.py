@@ -147,7 +147,7 @@ def test_without_it_the_module_is_as_it_was(tmp_path: Path) -> None:
         ("__init__.pyi", "", "the wheel has a file of this name, which is generated"),
         ("_init.py", "", "the wheel has a file of this name, which is generated"),
         ("py.typed", "", "the wheel has a file of this name, which is generated"),
-        ("libdistances.so", "", "a shared library is no Python"),
+        ("libdistances.so", "", "a shared library is not Python"),
         ("__init__.py", "__all__ = [name]", "`__all__` must be a list of names that is written out"),
         ("__init__.py", "__all__ = [3]", "`__all__` must be a list of names that is written out"),
         ("__init__.py", "__all__ = ['class']", "`__all__` must be a list of names that is written out"),

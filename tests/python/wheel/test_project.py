@@ -31,16 +31,16 @@ def read(folder: Path, project: str, name: str = "row-ops") -> _metadata.Metadat
 @pytest.mark.parametrize(
     ("project", "message"),
     [
-        ("name = ", "pyproject.toml: Invalid value.*\n  → it is to be TOML"),
-        ("a = " + "[" * 5000, "recursion.*\n  → it is to be TOML"),
+        ("name = ", "pyproject.toml: Invalid value.*\n  → it must be TOML"),
+        ("a = " + "[" * 5000, "recursion.*\n  → it must be TOML"),
         (f'[project]\nreadme = "{"a" * 5000}"', "there is no such file\n  → correct `readme`"),
         ("project = 3", "`project` is a table, not 3\n  → write"),
         ('[[project]]\nname = "rows"', "`project` is a table, not"),
         (
             '[project.scripts]\nrows = "rows:main"',
-            "`scripts`, for which a package of operators has no place\n  →",
+            "`scripts`, which a package of operators cannot have\n  →",
         ),
-        ('[project]\nlicense-files = ["no*"]', "no file is like .*\n  → correct `license-files`"),
+        ('[project]\nlicense-files = ["no*"]', "no file matches .*\n  → correct `license-files`"),
         ('[project]\nreadme = "no.md"', "no.md: there is no such file\n  → correct `readme`"),
     ],
 )
@@ -141,7 +141,7 @@ def test_versions_of_python_are_those_of_pip(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["opsmith", "NumPy", "torch", "tensorflow_cpu", "jax", "jaxlib"])
 def test_the_name_of_a_package_that_everybody_has(name: str, tmp_path: Path) -> None:
-    told = f"a package `{name}` would take the place of the one that is called so\n  → choose another name"
+    told = f"a package `{name}` would replace the one of that name\n  → choose another name"
     with pytest.raises(BuildError, match=told):
         read(tmp_path, f'[project]\nname = "{name}"')
     with pytest.raises(BuildError, match=told):

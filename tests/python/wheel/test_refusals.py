@@ -240,7 +240,7 @@ def test_a_version_of_opsmith_is_the_package_s_own(crate: Path, monkeypatch: pyt
 
 def test_a_readme_in_another_encoding(crate: Path) -> None:
     (crate / "README.md").write_bytes("Größere Zeilen".encode("latin-1"))
-    with pytest.raises(BuildError, match=r"can't decode byte .*\n  → it is to be in UTF-8"):
+    with pytest.raises(BuildError, match=r"can't decode byte .*\n  → it must be UTF-8"):
         _metadata.read(find(crate))
 
 
