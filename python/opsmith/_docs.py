@@ -59,7 +59,9 @@ def docstring(op: Op) -> str:
     sections = [op.doc.strip() or f"The op {op.name}.", "Args:\n" + "\n".join(arguments)]
     if returned:
         sections.append("Returns:\n" + "\n".join(returned))
-    sections.append("Raises:\n" + "\n".join(_item(Item("", name, [why], "")) for name, why in _RAISES.items()))
+    sections.append(
+        "Raises:\n" + "\n".join(_item(Item("", name, [why], "")) for name, why in _RAISES.items())
+    )
     return "\n\n".join(sections) + "\n"
 
 

@@ -39,7 +39,8 @@ def library(title: str, ops: Iterable[tuple[str, Op]]) -> str:
 def op(name: str, definition: Op) -> str:
     """What an op computes, takes and returns."""
     rows = [
-        (item.role, item.name, ", ".join(item.facts), " ".join(item.doc.split())) for item in items(definition)
+        (item.role, item.name, ", ".join(item.facts), " ".join(item.doc.split()))
+        for item in items(definition)
     ]
     return f"<p>{escape(summary(definition))}</p>" + table(name, ("", "name", "what it is", ""), rows)
 

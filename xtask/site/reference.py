@@ -1,4 +1,5 @@
-"""The Python reference: signatures and docstrings of the package, read from its sources and not imported, so nothing is built."""
+"""The Python reference: signatures and docstrings of the package, read from its sources without importing it,
+so that nothing has to be built."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def public(module: str) -> list[str]:
 
 
 def found(module: str, name: str) -> tuple[str, Definition | None, str]:
-    """The module that defines a name, its definition if it is a function or a class, and else the text beside it."""
+    """The module that defines a name, the definition of a function or a class, and the text at another."""
     body = list(statements(module))
     for i, statement in enumerate(body):
         if isinstance(statement, ast.FunctionDef | ast.ClassDef) and statement.name == name:
@@ -64,7 +65,11 @@ def found(module: str, name: str) -> tuple[str, Definition | None, str]:
             for alias in statement.names:
                 if (alias.asname or alias.name) == name:
                     inner = f"{statement.module}.{alias.name}"
-                    return (inner, None, "") if file_of(inner).exists() else found(str(statement.module), alias.name)
+                    return (
+                        (inner, None, "")
+                        if file_of(inner).exists()
+                        else found(str(statement.module), alias.name)
+                    )
     raise LookupError(f"{module}: `{name}` is listed and defined nowhere")
 
 
@@ -105,7 +110,7 @@ def page(module: str) -> str:
 
 
 def entry(definition: Definition, name: str, mark: str) -> Iterator[str]:
-    """The heading, the signature and the docstring of a function, or of a class with all that is public in it."""
+    """The heading, the signature and the docstring of a function, or of a class and its public members."""
     yield f"{mark} {name}"
     if isinstance(definition, ast.FunctionDef):
         yield fenced(signature(definition, name.rpartition(".")[2]))

@@ -1,5 +1,8 @@
-"""Makes the site in the folder that is given: the pages of `docs` with the README as the front page, the files of the repository that
-they lead to, and the references of Python and Rust. Links and anchors that lead nowhere are errors."""
+"""Makes the site in the folder that is given: the pages of `docs`, the README as front page, the files
+of the repository that they lead to, and the references of Python and Rust.
+
+Links and anchors that lead nowhere are errors.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).parent / "mkdocs.yml"
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^( *```\w+)\b[^`\n]*$", re.MULTILINE)
-"""The beginning of a block of code; what rustdoc and GitHub read behind the language is none of the site's."""
+"""The beginning of a block of code, with what rustdoc reads behind the language."""
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|/|#)([^)#\s]+)")
 AS_IT_IS = (".md", ".svg", ".png", ".html")
 """What is part of the site unchanged; other files become pages of text."""
@@ -72,7 +75,10 @@ def compare_navigation(pages: set[str]) -> None:
     navigation = CONFIG.read_text(encoding="utf-8").partition("\nnav:\n")[2]
     named = set(re.findall(r"(\S+\.md)$", navigation, re.MULTILINE))
     own = {uri for uri in pages if uri.endswith(".md") and not uri.startswith("source/")}
-    for wrong, uris in {"not in its navigation": own - named, "in its navigation and nowhere else": named - pages}.items():
+    for wrong, uris in {
+        "not in its navigation": own - named,
+        "in its navigation and nowhere else": named - pages,
+    }.items():
         if uris:
             sys.exit(f"{CONFIG}: {', '.join(sorted(uris))}: {wrong}")
 

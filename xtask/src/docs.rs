@@ -21,10 +21,14 @@ pub(crate) fn docs(workspace: &Workspace) -> Result<()> {
     run::quietly("Making the pages", &mut pages)?;
     run::quietly("rustdoc", &mut workspace.cargo(&["doc", "--workspace", "--no-deps"]))?;
     copy_folder(&workspace.target.join("doc"), &site.join("rust"))?;
-    let crates = fs::read_to_string(site.join("reference/rust.html")).context("the page of the crates is missing")?;
+    let crates =
+        fs::read_to_string(site.join("reference/rust.html")).context("the page of the crates is missing")?;
     for link in crates.split(TO_CRATE).skip(1) {
         let page = link.split('"').next().unwrap_or_default();
-        ensure!(site.join("rust").join(page).is_file(), "the page of the crates leads to {page}, which rustdoc did not make");
+        ensure!(
+            site.join("rust").join(page).is_file(),
+            "the page of the crates leads to {page}, which rustdoc did not make"
+        );
     }
     println!("✓ {}/index.html; the search needs a server: python3 -m http.server -d {0}", site.display());
     Ok(())

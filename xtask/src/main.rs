@@ -70,7 +70,7 @@ enum Task {
     Docs,
     /// Check formatting, lints, documentation and generated files
     ///
-    /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, and the C header.
+    /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, the C header, and the prose of the guides.
     Lint,
     /// Write THIRD-PARTY-LICENSES.txt, the licences of what is linked into the Python package
     Licences {

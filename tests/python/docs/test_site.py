@@ -1,4 +1,5 @@
-"""A reader walks through the site: finds pages, searches, copies an example that runs, reads on a phone and in the dark."""
+"""A reader walks through the site: finds pages, searches, copies an example that runs, reads on a phone and
+in the dark."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def test_a_copied_example_runs(context: BrowserContext, page: Page) -> None:
         page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
         copied.append(page.evaluate("navigator.clipboard.readText()"))
     program = "\n".join([*copied, "print(y.name, product)"])
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "[[11.]]" in done.stdout
 
@@ -98,7 +101,9 @@ def test_pages_are_dark_where_the_system_is_and_where_the_reader_says(page: Page
     assert brightness() > 600
 
 
-@pytest.mark.parametrize("name", ["opsmith", "opsmith.graph", "opsmith.jit", "opsmith.onnx", "opsmith.testing"])
+@pytest.mark.parametrize(
+    "name", ["opsmith", "opsmith.graph", "opsmith.jit", "opsmith.onnx", "opsmith.testing"]
+)
 def test_the_reference_has_every_public_name(site: Path, name: str) -> None:
     text = (site / "reference" / f"{name}.html").read_text(encoding="utf-8")
     modules = [path.stem for path in (site / "reference").glob("opsmith*.html")]

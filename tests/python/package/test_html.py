@@ -101,7 +101,10 @@ def test_a_graph_takes_no_hostile_names() -> None:
     graph = opsmith.Graph()
     with pytest.raises(opsmith.InvalidArgumentError, match="cannot be the name of a node"):
         graph.variable(np.zeros(1), name=HOSTILE)
-    with pytest.raises(opsmith.InvalidArgumentError, match="cannot be the name of a node"), graph.scope(HOSTILE):
+    with (
+        pytest.raises(opsmith.InvalidArgumentError, match="cannot be the name of a node"),
+        graph.scope(HOSTILE),
+    ):
         pass
     graph.constant(HOSTILE)
     picture = graph._repr_svg_()
