@@ -16,10 +16,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import notebook
 import reference
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).parent / "mkdocs.yml"
+TOUR = "examples/tour.ipynb"
+MOVED = {"README.md": "index.md", TOUR: "tour.md"}
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^( *```\w+)\b[^`\n]*$", re.MULTILINE)
 """The beginning of a block of code, with what rustdoc reads behind the language."""
@@ -51,7 +54,13 @@ def write_sources(out: Path) -> None:
     queue = ["README.md", "CHANGELOG.md", *(str(path.relative_to(ROOT)) for path in docs)]
     pages = {f"reference/{module}.md": reference.page(module) for module in reference.MODULES}
     pages["reference/rust.md"] = rust()
+    pages[site_uri(TOUR)], pictures = notebook.page(ROOT / TOUR)
+    out.mkdir(parents=True)
+    for name, shown in pictures.items():
+        (out / name).write_bytes(shown)
     for path in queue:
+        if path == TOUR:
+            continue
         source, uri = ROOT / path, site_uri(path)
         if uri.endswith(".md"):
             text = source.read_text(encoding="utf-8")
@@ -114,8 +123,8 @@ def moved(path: str, markdown: str) -> str:
 
 def site_uri(path: str) -> str:
     """Where a file of the repository is in the site."""
-    if path == "README.md":
-        return "index.md"
+    if path in MOVED:
+        return MOVED[path]
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"source/{path}" if path.endswith(AS_IT_IS) else f"source/{path}.html"
