@@ -38,6 +38,6 @@ def text(output: dict[str, Any]) -> Iterator[str]:
     if output["output_type"] == "stream":
         yield f"```text\n{''.join(output['text']).rstrip()}\n```"
     elif "text/html" in data:
-        yield "".join(data["text/html"])
+        yield f'<div style="overflow-x:auto">{"".join(data["text/html"])}</div>'
     elif not any(kind.startswith("image/") for kind in data):
         yield f"```text\n{''.join(data['text/plain'])}\n```"
