@@ -50,7 +50,31 @@ CHECKS |= dict.fromkeys(
 )
 """Of proselint's: without those that take a title and the words after it, or a subtraction, for mistakes."""
 
-LATER: frozenset[str] = frozenset()
+LATER = frozenset(
+    [
+        "docs/abi.md",
+        "docs/architecture.md",
+        "docs/author-guide.md",
+        "docs/cli.md",
+        "docs/coverage.md",
+        "docs/cuda.md",
+        "docs/definitions.md",
+        "docs/engine.md",
+        "docs/faults.md",
+        "docs/frameworks.md",
+        "docs/jit.md",
+        "docs/one-body.md",
+        "docs/operators/lltm.md",
+        "docs/operators/masks.md",
+        "docs/operators/median_pool.md",
+        "docs/publishing.md",
+        "docs/releases.md",
+        "docs/sanitizers.md",
+        "docs/scaling.md",
+        "docs/security.md",
+        "docs/serving.md",
+    ]
+)
 """Pages that are still to be edited: what is found there is told and does not fail."""
 
 Finding = tuple[int, str]

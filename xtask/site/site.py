@@ -26,7 +26,7 @@ MOVED = {"README.md": "index.md", TOUR: "tour.md"}
 CODE = re.compile(r"(^ *```.*?^ *```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^( *```\w+)\b[^`\n]*$", re.MULTILINE)
 """The beginning of a block of code, with what rustdoc reads behind the language."""
-LINK = re.compile(r"(?<=\]\()(?![a-z]+:|/|#)([^)#\s]+)")
+LINK = re.compile(r'(?:(?<=\]\()|(?<= src="))(?![a-z]+:|/|#)([^)#"\s]+)')
 AS_IT_IS = (".md", ".svg", ".png", ".html")
 """What is part of the site unchanged; other files become pages of text."""
 

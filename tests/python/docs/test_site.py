@@ -71,16 +71,17 @@ def test_a_copied_example_runs(context: BrowserContext, page: Page) -> None:
     assert "[[11.]]" in done.stdout
 
 
-def test_no_page_is_wider_than_a_phone(browser: Browser, address: str, site: Path) -> None:
+def test_every_page_is_whole_and_no_wider_than_a_phone(browser: Browser, address: str, site: Path) -> None:
     with browser.new_context(base_url=address, viewport=PHONE, is_mobile=True, has_touch=True) as context:
         page = context.new_page()
-        wide = {}
+        wide, missing = {}, []
+        page.on("response", lambda answer: missing.append(answer.url) if answer.status >= 400 else None)
         for path in pages(site):
-            page.goto(f"/{path}", wait_until="domcontentloaded")
+            page.goto(f"/{path}")
             width = page.evaluate("document.documentElement.scrollWidth")
             if width > PHONE["width"]:
                 wide[path] = width
-        assert wide == {}
+        assert (wide, missing) == ({}, [])
         page.goto("/first-op.html")
         page.locator("label.md-header__button[for=__drawer]").click()
         expect(page.locator(".md-sidebar--primary").get_by_text("Benchmarks")).to_be_in_viewport()
