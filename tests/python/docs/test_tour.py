@@ -21,7 +21,9 @@ def shown(cell: nbformat.NotebookNode) -> list[object]:
     kept: list[object] = []
     for output in cell.outputs:
         if output.output_type == "stream":
-            kept.append((output.name, output.text))
+            # Builds tell their progress on the other stream, where they take long.
+            if output.name == "stdout":
+                kept.append(output.text)
             continue
         data = output.data
         if varies:
