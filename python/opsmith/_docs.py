@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from typing import NamedTuple
 
 from opsmith._definition import Arg, Attr, Op
 
 _WIDTH = 96
+_NAME = "no effect on the values: frameworks with named nodes use it"
 
 _RAISES = {
     "opsmith.InvalidArgumentError": "the arguments do not fit the op (NumPy arrays)",
@@ -16,29 +18,50 @@ _RAISES = {
 }
 
 
-def docstring(op: Op) -> str:
-    """Summary, arguments with dtypes and shapes, what is returned, what is raised."""
-    summary = op.doc.strip() or f"The op {op.name}."
+class Item(NamedTuple):
+    """An argument of an op, or what it returns."""
+
+    role: str
+    """`input`, `attribute` or `output`."""
+    name: str
+    facts: list[str]
+    doc: str
+
+
+def summary(op: Op) -> str:
+    """The first paragraph of what the author says of the op, in one line."""
+    return " ".join(op.doc.strip().split("\n\n", 1)[0].split())
+
+
+def items(op: Op) -> list[Item]:
+    """The inputs, the attributes and the outputs of an op's function, in that order."""
     shapes = op.shapes
     inputs = shapes[0] if shapes else [None] * len(op.inputs)
     outputs = shapes[1] if shapes else [None] * len(op.outputs)
-    arguments = [
-        _item(
-            arg.python_name, [*_tensor(op, arg, shape), *(["may be absent"] if arg.optional else [])], arg.doc
-        )
-        for arg, shape in zip(op.inputs, inputs, strict=True)
-    ]
-    ordered = sorted(op.call_attrs, key=lambda attr: attr.has_default)
-    arguments += [_item(attr.python_name, _attribute(attr), attr.doc) for attr in ordered]
-    arguments.append(_item("name", ["no effect on the values: frameworks with named nodes use it"], ""))
-    returned = [
-        _item(op.outputs[i].name, _tensor(op, op.outputs[i], outputs[i]), op.outputs[i].doc)
-        for i in op.returned
-    ]
-    sections = [summary, "Args:\n" + "\n".join(arguments)]
+    listed = []
+    for arg, shape in zip(op.inputs, inputs, strict=True):
+        absent = ["may be absent"] if arg.optional else []
+        listed.append(Item("input", arg.python_name, [*_tensor(op, arg, shape), *absent], arg.doc))
+    for attr in sorted(op.call_attrs, key=lambda attr: attr.has_default):
+        listed.append(Item("attribute", attr.python_name, _attribute(attr), attr.doc))
+    for i in op.returned:
+        arg = op.outputs[i]
+        listed.append(Item("output", arg.name, _tensor(op, arg, outputs[i]), arg.doc))
+    return listed
+
+
+def docstring(op: Op) -> str:
+    """Summary, arguments with dtypes and shapes, what is returned, what is raised."""
+    listed = items(op)
+    arguments = [_item(item) for item in listed if item.role != "output"]
+    arguments.append(_item(Item("", "name", [_NAME], "")))
+    returned = [_item(item) for item in listed if item.role == "output"]
+    sections = [op.doc.strip() or f"The op {op.name}.", "Args:\n" + "\n".join(arguments)]
     if returned:
         sections.append("Returns:\n" + "\n".join(returned))
-    sections.append("Raises:\n" + "\n".join(_item(name, [why], "") for name, why in _RAISES.items()))
+    sections.append(
+        "Raises:\n" + "\n".join(_item(Item("", name, [why], "")) for name, why in _RAISES.items())
+    )
     return "\n\n".join(sections) + "\n"
 
 
@@ -83,8 +106,8 @@ def _attribute(attr: Attr) -> list[str]:
     return facts
 
 
-def _item(name: str, facts: list[str], doc: str) -> str:
-    text = f"{name}: {', '.join(facts)}."
-    if doc.strip():
-        text += f" {' '.join(doc.split())}"
+def _item(item: Item) -> str:
+    text = f"{item.name}: {', '.join(item.facts)}."
+    if item.doc.strip():
+        text += f" {' '.join(item.doc.split())}"
     return textwrap.fill(text, _WIDTH, initial_indent="    ", subsequent_indent="        ")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from opsmith import _html
 from opsmith._errors import InvalidArgumentError
 from opsmith._forks import LOADING
 from opsmith._library import Library, op_meant
@@ -27,6 +28,9 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.formula
+
+    def _repr_html_(self) -> str:
+        return _html.text(self.formula) + _html.hidden(f"CUDA source; here {self.vectors}", self.cuda_source)
 
 
 def explain(op: Callable[..., Any] | Library, name: str | None = None, /, **attributes: Any) -> Explanation:

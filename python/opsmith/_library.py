@@ -9,7 +9,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, NoReturn
 
-from opsmith import _dispatch, _native, _pickling, _wrappers
+from opsmith import _dispatch, _docs, _html, _native, _pickling, _wrappers
 from opsmith._definition import Definition, Loaded, Op
 from opsmith._errors import InvalidArgumentError, UnimplementedError, refused
 from opsmith._forks import LOADING
@@ -60,12 +60,18 @@ class Library:
             # Where `pickle` finds it.
             function.__module__ = "opsmith" if embedded else "opsmith.libraries"
             function.__qualname__ = f"ops.{name}" if embedded else _pickling.QualifiedName.of(self, name)
+            # Notebooks ask for it by this name.
+            function._repr_html_ = partial(_html.op, f"{definition.name}.{name}", op)  # type: ignore[attr-defined]
         self._opsmith_functions = functions
         self.__dict__.update(functions)
 
     def __repr__(self) -> str:
         ops = ", ".join(self._opsmith_functions)
         return f"<opsmith library {self.__name__!r} {self.__version__} from {self.__file__!r}: {ops}>"
+
+    def _repr_html_(self) -> str:
+        ops = zip(self._opsmith_functions, definition_of(self).ops, strict=True)
+        return _html.library(f"{self.__name__} {self.__version__}", ops)
 
     def __dir__(self) -> list[str]:
         return sorted([*self._opsmith_functions, "__doc__", "__file__", "__name__", "__version__"])
@@ -224,7 +230,7 @@ def _names(loaded: Loaded, op: Op) -> dict[str, Any]:
 def _overview(definition: Definition) -> str:
     lines = [f"The operators of `{definition.name}` {definition.version}.", ""]
     for op in definition.ops:
-        summary = " ".join(op.doc.strip().split("\n\n", 1)[0].split())
+        summary = _docs.summary(op)
         lines.append(
             f"- {_wrappers.function_name(op)}: {summary}" if summary else f"- {_wrappers.function_name(op)}"
         )

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from opsmith import _native
+from opsmith import _html, _native
 from opsmith._definition import Arg, Attr, Op
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
 from opsmith._library import Library, definition_of, op_meant
@@ -79,6 +79,11 @@ class Report:
 
     def __str__(self) -> str:
         return self.table
+
+    def _repr_html_(self) -> str:
+        rows = [(row.op, row.property, row.verdict, row.cases, row.message) for row in self.rows]
+        head = ("op", "property", "verdict", "cases", "")
+        return _html.table(f"{self.library}, seed {self.seed}", head, rows)
 
 
 class CheckFailed(AssertionError):

@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, lints and documentation, with every warning an error.
+//! `cargo xtask lint`: formatting, lints, documentation and its prose, with every warning an error.
 
 use std::process::Command;
 
@@ -19,13 +19,16 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     ruff_check.args(["check", "."]);
     let mut ruff_format = venv.program(workspace, "ruff");
     ruff_format.args(["format", "--check", "."]);
+    let mut prose = venv.program(workspace, "python");
+    prose.arg("xtask/prose.py");
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    let checks: [(&str, Command); 5] = [
+    let checks: [(&str, Command); 6] = [
         ("rustfmt", workspace.cargo(&["fmt", "--all", "--check"])),
         ("clippy", workspace.cargo(&clippy)),
         ("rustdoc", documentation),
         ("ruff check", ruff_check),
         ("ruff format", ruff_format),
+        ("prose", prose),
     ];
     let mut failures = Vec::new();
     for (name, mut command) in checks {

@@ -9,6 +9,7 @@ mod circles;
 mod demo;
 mod differ;
 mod dist;
+mod docs;
 mod figure;
 mod fuzz;
 mod gpu;
@@ -63,9 +64,13 @@ enum Task {
     /// All in the profile `dist`, which is optimised as a whole and takes some minutes. The wheel is audited, and sizes are looked at.
     /// The files are in target/packages.
     Dist(dist::Options),
+    /// Make the site of guides and references in target/site
+    ///
+    /// It has a search of its own and asks no other host for anything. Links and anchors that lead nowhere are errors.
+    Docs,
     /// Check formatting, lints, documentation and generated files
     ///
-    /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, and the C header.
+    /// rustfmt, clippy and rustdoc with warnings as errors, ruff for Python, the C header, and the prose of the guides.
     Lint,
     /// Write THIRD-PARTY-LICENSES.txt, the licences of what is linked into the Python package
     Licences {
@@ -123,6 +128,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::test(&workspace, options),
         Task::Bench(options) => bench::bench(&workspace, options),
         Task::Dist(options) => dist::dist(&workspace, options),
+        Task::Docs => docs::docs(&workspace),
         Task::Lint => lint::lint(&workspace),
         Task::Fuzz(options) => fuzz::fuzz(&workspace, options),
         Task::Sanitize(options) => sanitize::sanitize(&workspace, options),

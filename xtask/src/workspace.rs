@@ -108,6 +108,20 @@ pub(crate) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
+/// Copies a folder, without what Python compiled.
+pub(crate) fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("could not make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("could not list {}", from.display()))? {
+        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        if !path.is_dir() {
+            fs::copy(&path, to.join(name)).with_context(|| format!("could not copy {}", path.display()))?;
+        } else if name != "__pycache__" {
+            copy_folder(&path, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
 /// The packages that do not say `publish = false`.
 fn published(metadata: &Value) -> Vec<String> {
     let packages = metadata["packages"].as_array().into_iter().flatten();

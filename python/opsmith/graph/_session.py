@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from opsmith import _native
+from opsmith import _html, _native
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
 from opsmith.graph._graph import Graph, _array, literal
 from opsmith.graph._output import Operation, Output
@@ -33,6 +33,9 @@ class Trace:
 
     def __str__(self) -> str:
         return self.summary
+
+    def _repr_html_(self) -> str:
+        return _html.text(self.summary)
 
 
 class Session:

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::sanitize::Check;
 use crate::sanitize::reports::Reports;
 use crate::sanitize::sanitizer::{Sanitizer, TARGET, compilers, data};
-use crate::workspace::Workspace;
+use crate::workspace::{Workspace, copy_folder};
 use crate::{VENV, run};
 
 /// The folder with the compiler of CUDA, among what a Python has installed.
@@ -167,17 +167,4 @@ impl<'a> Tool<'a> {
         }
         Ok(())
     }
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<()> {
-    fs::create_dir_all(to).with_context(|| format!("could not make {}", to.display()))?;
-    for entry in fs::read_dir(from).with_context(|| format!("could not list {}", from.display()))? {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name()))?;
-        if !path.is_dir() {
-            fs::copy(&path, to.join(name)).with_context(|| format!("could not copy {}", path.display()))?;
-        } else if name != "__pycache__" {
-            copy_folder(&path, &to.join(name))?;
-        }
-    }
-    Ok(())
 }
