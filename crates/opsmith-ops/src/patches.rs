@@ -1,7 +1,7 @@
 //! Patches of images.
 
 use opsmith::prelude::*;
-use opsmith::{Dim, Shape};
+use opsmith::Shape;
 
 use crate::define::ops;
 use crate::elementwise::Shared;
@@ -161,14 +161,10 @@ impl Linear for Patches {
                     return c.divide(&last, stride, false);
                 }
                 let reach = (ksize[axis].unsigned_abs() - 1) * rates[axis].unsigned_abs() + 1;
-                match dim {
-                    Dim::Known(dim) if dim < reach => Ok(Dim::Known(0)),
-                    dim => {
-                        let room = c.subtract(&dim, reach)?;
-                        let last = c.divide(&room, stride, false)?;
-                        c.add(&last, 1)
-                    }
-                }
+                // A window for each stride that begins within; none where the first one does not fit.
+                let last = c.max(&c.add(&dim, stride)?, reach)?;
+                let room = c.subtract(&last, reach)?;
+                c.divide(&room, stride, false)
             };
             let (rows, columns) = (count(0)?, count(1)?);
             let length = c.multiply(&c.dim(&input, 3)?, ksize[0].unsigned_abs() * ksize[1].unsigned_abs())?;
@@ -243,6 +239,7 @@ mod tests {
         assert_eq!(all.slice(s![0, 1, 1, ..]), array![9, 0, 0, 0]);
         let test = testing::shapes::<ExtractPatches>().attr("ksize", vec![3, 2].into());
         infer_ok!(test, "[?,7,2,3]", "[d0_0,5,1,18]");
+        infer_ok!(test, "[1,2,1,3]", "[d0_0,0,0,18]");
         infer_error!(test, "must have rank 4", "[7,2,3]");
         let error = testing::call::<ExtractPatches>().input(&image).attr("ksize", vec![2]).run().unwrap_err();
         assert!(error.message().contains("`ksize` must be two numbers from 1 on"));

@@ -98,7 +98,10 @@ fn one(
     }
     for (i, (inferred, output)) in inferred.iter().zip(&outputs.values).enumerate() {
         let sizes = |symbol: &str| symbol.strip_prefix('s').and_then(|size| size.parse().ok());
-        let resolved = inferred.substitute(&sizes)?;
+        let resolved = inferred.substitute(&sizes).map_err(|error| {
+            let message = format!("{inferred} was inferred {words}, which is no shape: {error}");
+            Trouble::fail(message, case)
+        })?;
         if !agree(&resolved, &output.shape) {
             let name = &setting.names(&outputs.counts)[i];
             let produced = &output.shape;
