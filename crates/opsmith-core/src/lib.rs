@@ -13,6 +13,7 @@ pub mod attr;
 mod autocast;
 pub mod def;
 mod device;
+mod dlpack;
 pub mod dtype;
 mod error;
 mod explain;
