@@ -37,8 +37,8 @@ impl Op {
             (table.string_free)(response);
             told
         };
-        let told = told
-            .map_err(|_| Error::internal("its explanation is not JSON").with_op(&self.signature().name))?;
+        let told =
+            told.map_err(|_| Error::internal("its explanation is not JSON").with_op(&self.signature().name))?;
         let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
         Ok(Explanation {
             formula: text("formula"),

@@ -77,3 +77,18 @@ fn the_header_is_good_cpp_too() {
     };
     assert!(checked.status.success(), "{}", text(&checked.stderr));
 }
+
+/// DLPack's header before ours: some of its structures have no tag, and none may be defined twice.
+#[test]
+fn the_header_takes_dlpacks_own_structures() {
+    const PROGRAM: &str = "#include <stdint.h>\n#define DLPACK_DLPACK_H_\n\
+        typedef struct { void *data; int32_t ndim; } DLTensor;\n\
+        typedef struct DLManagedTensorVersioned { DLTensor dl_tensor; } DLManagedTensorVersioned;\n\
+        #include \"opsmith.h\"\n\
+        int first(const OpsmithDLPackCall *call) { const DLTensor *t = call->tensors[0]; return t->ndim; }\n\
+        int made(OpsmithDLPackCall *call) { return call->made[0]->dl_tensor.ndim; }\n";
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own_dlpack.c");
+    std::fs::write(&source, PROGRAM).unwrap();
+    let Some(checked) = compile("cc", &["-std=c99", "-fsyntax-only"], &source) else { return };
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+}

@@ -52,8 +52,9 @@ fn main() -> Result<()> {
         .with_context(|| format!("could not generate a header from {MODULE}"))?;
     let mut text = Vec::new();
     bindings.write(&mut text);
+    let text = without_tags(&String::from_utf8(text).context("the header is not text")?)?;
     let path = root.join(HEADER);
-    if fs::read(&path).is_ok_and(|present| present == text) {
+    if fs::read(&path).is_ok_and(|present| present == text.as_bytes()) {
         println!("✓ {HEADER} is up to date");
     } else if check {
         bail!("{HEADER} is not what {MODULE} generates\n  → run `cargo xtask header` and commit the result");
@@ -81,5 +82,17 @@ fn dlpack(module: &Path, config: &cbindgen::Config) -> Result<String> {
     let mut text = Vec::new();
     bindings.write(&mut text);
     let text = String::from_utf8(text).context("the header is not text")?;
-    Ok(format!("/* DLPack's own structures, unless its header has been included before. */\n#ifndef DLPACK_DLPACK_H_\n\n{}\n\n#endif /* DLPACK_DLPACK_H_ */", text.trim()))
+    let head = "/* DLPack's own structures, unless its header has been included before. */\n#ifndef DLPACK_DLPACK_H_";
+    Ok(format!("{head}\n\n{}\n\n{END}", text.trim()))
+}
+
+const END: &str = "#endif /* DLPACK_DLPACK_H_ */";
+
+/// The header, in which what comes after DLPack's part names its structures without `struct`: in DLPack's header some have no tag.
+fn without_tags(text: &str) -> Result<String> {
+    let (before, after) = text.split_once(END).context("DLPack's part has an end")?;
+    let after = DLPACK
+        .iter()
+        .fold(after.to_owned(), |text, name| text.replace(&format!("struct {name} "), &format!("{name} ")));
+    Ok(format!("{before}{END}{after}"))
 }

@@ -49,14 +49,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    pub(super) const ALL: [Operation; 6] = [
-        Operation::Add,
-        Operation::Sub,
-        Operation::Mul,
-        Operation::FloorDiv,
-        Operation::Min,
-        Operation::Max,
-    ];
+    pub(super) const ALL: [Operation; 6] =
+        [Operation::Add, Operation::Sub, Operation::Mul, Operation::FloorDiv, Operation::Min, Operation::Max];
 
     fn tag(self) -> &'static str {
         match self {

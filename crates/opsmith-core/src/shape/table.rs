@@ -183,7 +183,11 @@ impl Dims {
         // What else there is becomes one sum of products.
         let nests = matches!(operation, Operation::FloorDiv | Operation::Min | Operation::Max);
         let depth = left.depth.max(right.depth) + usize::from(nests);
-        ensure!(depth <= MOST_DEPTH, InvalidArgument, "more than {MOST_DEPTH} operations are within each other");
+        ensure!(
+            depth <= MOST_DEPTH,
+            InvalidArgument,
+            "more than {MOST_DEPTH} operations are within each other"
+        );
         Ok(Step { expr: Some(operation.apply(a, b)?), steps, depth })
     }
 

@@ -76,7 +76,8 @@ unsafe fn compute(op: &'static Op, call: &OpsmithDLPackCall) -> Result<()> {
     for (index, &tensor) in outputs.iter().take(made).enumerate() {
         // SAFETY: promised by the caller.
         let read = unsafe { Laid::read(tensor) };
-        given.push(read.map_err(|error| error.with_argument("output", output_name(signature, &plan, index)))?);
+        given
+            .push(read.map_err(|error| error.with_argument("output", output_name(signature, &plan, index)))?);
     }
     check_given(signature, &plan, &given, &views, &name)?;
     let services = DlServices {
@@ -210,9 +211,7 @@ impl Laid {
     /// The tensor must still be valid.
     unsafe fn view(&self) -> TensorView<'_> {
         // SAFETY: promised by the caller; what it reaches is within the address space.
-        unsafe {
-            TensorView::from_raw_parts(self.data, self.dtype, Device::CPU, &self.shape, &self.strides)
-        }
+        unsafe { TensorView::from_raw_parts(self.data, self.dtype, Device::CPU, &self.shape, &self.strides) }
     }
 }
 
@@ -335,7 +334,11 @@ unsafe impl Services for DlServices<'_> {
             );
             return Ok(laid.data);
         }
-        ensure!(self.makes, InvalidArgument, "the call has no tensor for it, and no place for one that is made");
+        ensure!(
+            self.makes,
+            InvalidArgument,
+            "the call has no tensor for it, and no place for one that is made"
+        );
         ensure!(dtype.to_dlpack().is_some(), Unimplemented, "DLPack has no tensors of {dtype}");
         let made = Made::new(dtype, shape)?;
         let data = made.data.as_ptr();

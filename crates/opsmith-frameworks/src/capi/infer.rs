@@ -189,7 +189,11 @@ struct Owned {
 }
 
 impl Answer {
-    fn new(signature: &Signature, context: &InferenceContext<'_>, resolved: &Resolved) -> Result<Box<Answer>> {
+    fn new(
+        signature: &Signature,
+        context: &InferenceContext<'_>,
+        resolved: &Resolved,
+    ) -> Result<Box<Answer>> {
         let mut owned = Owned::default();
         let (mut tensors, mut counts) = (vec![], vec![]);
         for (output, dtypes) in signature.outputs.iter().zip(&resolved.output_dtypes) {

@@ -178,7 +178,9 @@ pub(super) unsafe fn attr(attr: &OpsmithAttr) -> Result<AttrValue> {
                 AttrValue::Tensor(tensor(values::<*const OpsmithTensor>(attr)?[0], TENSOR)?)
             }
             (OPSMITH_ATTR_TENSOR, true) => {
-                AttrValue::Tensors(each(values::<*const OpsmithTensor>(attr)?, |&value| tensor(value, TENSOR))?)
+                AttrValue::Tensors(each(values::<*const OpsmithTensor>(attr)?, |&value| {
+                    tensor(value, TENSOR)
+                })?)
             }
             (kind, _) => bail!(InvalidArgument, "an attribute has unknown kind {kind}"),
         })

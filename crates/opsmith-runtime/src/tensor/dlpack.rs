@@ -92,8 +92,7 @@ impl Tensor {
             device.device_type.0,
             device.device_id
         );
-        let known =
-            dlpack::DLDataType { code: theirs.code.0, bits: theirs.bits, lanes: theirs.lanes };
+        let known = dlpack::DLDataType { code: theirs.code.0, bits: theirs.bits, lanes: theirs.lanes };
         let Some(dtype) = DType::from_dlpack(known) else {
             bail!(
                 InvalidArgument,
