@@ -188,7 +188,7 @@ mod tests {
         let needed = size_of::<OpsmithProgram>();
         assert_eq!(
             error(&NODES, |program| program.size = 8),
-            format!("expected a structure of {needed} bytes, got 8")
+            format!("its head: expected a structure of {needed} bytes, got 8")
         );
         assert_eq!(
             error(&NODES, |program| program.num_nodes = usize::MAX),

@@ -162,7 +162,7 @@ impl Laid {
         if tensor.is_null() {
             return Ok(None);
         }
-        ensure!(tensor.is_aligned(), InvalidArgument, "the address {tensor:p} is none of a DLTensor");
+        ensure!(tensor.is_aligned(), InvalidArgument, "its address is none that a DLTensor can have");
         // SAFETY: promised by the caller.
         let tensor = unsafe { &*tensor };
         let DLDevice { device_type, device_id } = tensor.device;
@@ -231,10 +231,10 @@ fn data(tensor: &DLTensor, dtype: DType, shape: &[usize], strides: &[isize]) -> 
         (low > 0 && high <= isize::MAX as i128 && checked_num_elements(shape).is_some()).then_some(())
     };
     let Some(()) = ends() else {
-        let (at, offset) = (tensor.data, tensor.byte_offset);
+        let offset = tensor.byte_offset;
         bail!(
             InvalidArgument,
-            "has shape {shape:?} and strides {strides:?} from {offset} bytes behind {at:p}, which is beyond all memory"
+            "has shape {shape:?}, strides {strides:?} and a byte offset of {offset}, which reach beyond all memory"
         );
     };
     Ok(tensor.data.cast::<u8>().wrapping_add(tensor.byte_offset as usize))
