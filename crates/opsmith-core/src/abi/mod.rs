@@ -341,8 +341,10 @@ pub struct OpsmithLibrary {
     pub error_free: unsafe extern "C" fn(error: *mut OpsmithError),
     /// Frees a string that `explain` gave.
     pub string_free: unsafe extern "C" fn(string: OpsmithStr),
-    /// Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
-    /// library does it for frameworks that are there by then.
+    /// Registers the ops with a framework that is in the process: `"torch"` or `"tensorflow"`; `"torch.gradients"` makes way for
+    /// who is about to register gradients of the ops with PyTorch. Doing it twice is fine. Opening the library does it for frameworks
+    /// that are there by then. JAX and ONNX Runtime register a library's ops themselves. An error names each op that the framework
+    /// refuses; the others are registered.
     pub register_framework: unsafe extern "C" fn(framework: OpsmithStr) -> *mut OpsmithError,
     /// Tells what an op's kernel is made of, where it is written once for all devices: attributes not given have their
     /// defaults, dtypes `float32` where they may. `response` is JSON, for people to read:
