@@ -4,21 +4,26 @@ use opsmith_core::{Error, Result};
 
 /// The ops that were refused, each with its error.
 #[derive(Default)]
-pub(crate) struct Refused(Vec<(String, Error)>);
+pub(crate) struct Refused {
+    ops: Vec<(String, Error)>,
+    /// Whether there are others.
+    has_others: bool,
+}
 
 impl Refused {
     /// Notes what came of an op, by its name in the framework.
     pub(crate) fn note(&mut self, op: &str, outcome: Result<()>) {
-        if let Err(error) = outcome {
-            self.0.push((op.to_owned(), error));
+        match outcome {
+            Ok(()) => self.has_others = true,
+            Err(error) => self.ops.push((op.to_owned(), error)),
         }
     }
 
     /// What came of all: one error that names each op that was refused, those with one reason together.
     pub(crate) fn outcome(&self) -> Result<()> {
-        let Some((_, first)) = self.0.first() else { return Ok(()) };
+        let Some((_, first)) = self.ops.first() else { return Ok(()) };
         let mut reasons: Vec<(String, Vec<&str>)> = Vec::new();
-        for (op, error) in &self.0 {
+        for (op, error) in &self.ops {
             let reason = error.message();
             match reasons.iter_mut().find(|(other, _)| *other == reason) {
                 Some((_, ops)) => ops.push(op),
@@ -26,7 +31,11 @@ impl Refused {
             }
         }
         let told = reasons.iter().map(|(reason, ops)| format!("{}: {reason}", ops.join(", ")));
-        Err(Error::new(first.code(), told.collect::<Vec<_>>().join("; ")))
+        let mut told = told.collect::<Vec<_>>().join("; ");
+        if self.has_others {
+            told += "; the other ops are registered";
+        }
+        Err(Error::new(first.code(), told))
     }
 }
 
@@ -46,7 +55,7 @@ mod tests {
         refused.note("C", Err(Error::internal("no kernel")));
         refused.note("D", taken());
         let error = refused.outcome().unwrap_err();
-        assert_eq!(error.message(), "B, D: is there already; C: no kernel");
+        assert_eq!(error.message(), "B, D: is there already; C: no kernel; the other ops are registered");
         assert_eq!(error.code(), Code::AlreadyExists);
     }
 }
