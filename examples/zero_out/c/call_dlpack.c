@@ -135,8 +135,8 @@ static void calls(void)
     run_into("into memory of ours", "ZeroOutReal", &dense, &output);
 
     int64_t none[] = {0, INT64_MAX};
-    DLTensor empty = tensor(NULL, float32, 2, none, NULL);
-    run("an empty matrix", "ZeroOutReal", &empty, NULL);
+    DLTensor empty = tensor(NULL, int32, 2, none, NULL);
+    run("ZeroOut of an empty matrix", "ZeroOut", &empty, NULL);
 }
 
 static void wrong_outputs(void)

@@ -129,7 +129,7 @@ def test_an_op_that_is_refused_leaves_the_others() -> None:
     )
     told = "Testops>Echo: TensorFlow has an op of this name already; the other ops are registered"
     assert out == ["True False", told]
-    assert f"library `testops` is not registered with TensorFlow: {told}" in err
+    assert f"library `testops` is not registered with TensorFlow: AlreadyExists: {told}" in err
 
 
 def test_three_libraries_share_one_pool() -> None:
