@@ -1346,8 +1346,10 @@ typedef struct OpsmithLibrary {
    */
   void (*string_free)(struct OpsmithStr string);
   /**
-   * Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
-   * library does it for frameworks that are there by then.
+   * Registers the ops with a framework that is in the process: `"torch"` or `"tensorflow"`; `"torch.gradients"` makes way for
+   * who is about to register gradients of the ops with PyTorch. Doing it twice is fine. Opening the library does it for frameworks
+   * that are there by then. JAX and ONNX Runtime register a library's ops themselves. An error names each op that the framework
+   * refuses; the others are registered.
    */
   struct OpsmithError *(*register_framework)(struct OpsmithStr framework);
   /**

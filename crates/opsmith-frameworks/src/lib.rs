@@ -50,8 +50,11 @@ struct Framework {
     release_gradients: fn(&'static StaticLibrary),
 }
 
-/// Why a framework cannot have an op, if it cannot, by the framework's key. A library's description tells it.
-const UNSUPPORTED: [(&str, fn(&Op) -> Option<String>); 3] =
+/// Why a framework cannot have an op, if it cannot.
+type Unsupported = fn(&Op) -> Option<String>;
+
+/// That of each framework, by its key. A library's description tells it.
+const UNSUPPORTED: [(&str, Unsupported); 3] =
     [("torch", torch::unsupported), ("tensorflow", tensorflow::unsupported), ("onnx", onnx::unsupported)];
 
 /// A type that stands for the one library of a shared object, so that functions can be made for it.

@@ -1,10 +1,10 @@
 //! Shape queries of the C ABI: any op, any dims and what they are computed from, any attributes.
 
+use arbitrary::Unstructured;
 use opsmith_core::DType;
 use opsmith_core::abi::OpsmithStr;
 use opsmith_core::abi::shapes::{OpsmithArgument, OpsmithDim, OpsmithShapeQuery, OpsmithShapes};
 use opsmith_core::def::{ArgCount, ArgDef};
-use arbitrary::Unstructured;
 
 use super::{Choices, Kept, attributes, dtype_of, end, signatures, table};
 

@@ -103,7 +103,9 @@ impl Asked {
         if let [absent] = given
             && absent.is_null()
         {
-            (self.shapes.push(None), self.dtypes.push(None), self.values.push(None));
+            self.shapes.push(None);
+            self.dtypes.push(None);
+            self.values.push(None);
             return Ok(());
         }
         let (mut shapes, mut dtypes) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
@@ -119,7 +121,8 @@ impl Asked {
                 });
             }
         }
-        (self.shapes.push(Some(shapes)), self.dtypes.push(Some(dtypes)));
+        self.shapes.push(Some(shapes));
+        self.dtypes.push(Some(dtypes));
         Ok(())
     }
 
