@@ -36,6 +36,7 @@ mod loader;
 mod memory;
 mod op;
 mod optimizer;
+mod pointed;
 mod poison;
 mod pool;
 mod program;

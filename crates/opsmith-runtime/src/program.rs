@@ -7,7 +7,7 @@ use opsmith_core::abi::program::{
 };
 use opsmith_core::{Error, ProgramRows, Result, bail, memory};
 
-use crate::query::{slice, structure};
+use crate::pointed::{slice, structure};
 
 /// What an op computes of each element or row, or over named axes.
 #[derive(Debug)]

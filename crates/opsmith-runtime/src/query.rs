@@ -8,13 +8,11 @@ use opsmith_core::abi::shapes::{
 };
 use opsmith_core::shape::{Constraint, DimTable, Dims, Relation};
 use opsmith_core::tensor::MAX_RANK;
-use opsmith_core::{DType, Error, Result, Shape, bail, ensure};
+use opsmith_core::{DType, Error, Result, Shape, bail};
 
 use crate::attrs::{Named, TensorStorage, store_tensor, with_abi_attrs};
+use crate::pointed::{slice, structure};
 use crate::told::{Call, Inferred, Known};
-
-/// The most tensors and constraints of an answer.
-const MOST: usize = 1 << 20;
 
 /// Calls `body` with the query for a call, which is valid until it returns.
 ///
@@ -139,31 +137,4 @@ unsafe fn taken(constraint: *const OpsmithConstraint, dims: &Dims) -> Result<Con
         right: dims.dim(constraint.right)?,
         message: String::from_utf8_lossy(message).into_owned(),
     })
-}
-
-/// A structure that a library points to.
-///
-/// # Safety
-/// `pointer` must be null or point to a structure that begins with its own size, valid for `'a`.
-pub(crate) unsafe fn structure<'a, T>(pointer: *const T, what: &str) -> Result<&'a T> {
-    ensure!(!pointer.is_null(), Internal, "{what}: null");
-    // SAFETY: every structure of the ABI begins with its size.
-    let (size, needed) = (unsafe { *pointer.cast::<usize>() }, size_of::<T>());
-    ensure!(size >= needed, Internal, "{what}: expected a structure of {needed} bytes, got {size}");
-    // SAFETY: it is at least as large.
-    Ok(unsafe { &*pointer })
-}
-
-/// A list that a library points to; an empty one may be null.
-///
-/// # Safety
-/// `data` must be readable for `len` elements for `'a`.
-pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize, what: &str) -> Result<&'a [T]> {
-    ensure!(len <= MOST, Internal, "expected at most {MOST} {what}, got {len}");
-    if len == 0 {
-        return Ok(&[]);
-    }
-    ensure!(!data.is_null(), Internal, "expected {len} {what}, got null");
-    // SAFETY: promised by the caller.
-    Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
