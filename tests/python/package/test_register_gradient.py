@@ -43,7 +43,9 @@ def test_ops_that_say_what_their_gradient_is() -> None:
 
 def test_twice(testops: opsmith.Library) -> None:
     opsmith.register_gradient(testops.squares)(registered.of_squares)
-    with pytest.raises(opsmith.AlreadyExistsError, match="Squares: already has a registered gradient, `of_squares`"):
+    with pytest.raises(
+        opsmith.AlreadyExistsError, match="Squares: already has a registered gradient, `of_squares`"
+    ):
         opsmith.register_gradient(testops.squares)(registered.of_squares)
     opsmith.register_gradient(testops.squares, replace=True)(registered.of_squares)
 
