@@ -19,6 +19,167 @@
  */
 #define OPSMITH_LIBRARY_SYMBOL "opsmith_library_v1"
 
+/* DLPack's own structures, unless its header has been included before. */
+#ifndef DLPACK_DLPACK_H_
+
+/**
+ * The release of DLPack whose structures these are.
+ */
+#define DLPACK_MAJOR_VERSION 1
+
+/**
+ * Its minor number.
+ */
+#define DLPACK_MINOR_VERSION 1
+
+/**
+ * A bit of `flags`: nobody may write to the memory.
+ */
+#define DLPACK_FLAG_BITMASK_READ_ONLY 1
+
+/**
+ * `device_type` of host memory.
+ */
+#define kDLCPU 1
+
+/**
+ * `code` of a dtype: signed integers.
+ */
+#define kDLInt 0
+
+/**
+ * Unsigned integers.
+ */
+#define kDLUInt 1
+
+/**
+ * IEEE 754 floats.
+ */
+#define kDLFloat 2
+
+/**
+ * The upper half of a `float32`.
+ */
+#define kDLBfloat 4
+
+/**
+ * Two floats, real and imaginary part.
+ */
+#define kDLComplex 5
+
+/**
+ * A byte, 0 or 1.
+ */
+#define kDLBool 6
+
+/**
+ * Where memory is.
+ */
+typedef struct DLDevice {
+  /**
+   * What kind of device.
+   */
+  int32_t device_type;
+  /**
+   * Which one.
+   */
+  int32_t device_id;
+} DLDevice;
+
+/**
+ * What elements are.
+ */
+typedef struct DLDataType {
+  /**
+   * What kind of number.
+   */
+  uint8_t code;
+  /**
+   * Its bits.
+   */
+  uint8_t bits;
+  /**
+   * How many of them an element has.
+   */
+  uint16_t lanes;
+} DLDataType;
+
+/**
+ * A tensor that somebody else owns.
+ */
+typedef struct DLTensor {
+  /**
+   * The memory; the elements begin `byte_offset` bytes behind.
+   */
+  void *data;
+  /**
+   * Where it is.
+   */
+  struct DLDevice device;
+  /**
+   * The number of dims.
+   */
+  int32_t ndim;
+  /**
+   * What the elements are.
+   */
+  struct DLDataType dtype;
+  /**
+   * The dims, `ndim` of them.
+   */
+  int64_t *shape;
+  /**
+   * The strides in elements, `ndim` of them; null for row-major without gaps.
+   */
+  int64_t *strides;
+  /**
+   * Where the element at index 0 of every dim is.
+   */
+  uint64_t byte_offset;
+} DLTensor;
+
+/**
+ * The version of DLPack that a tensor is of.
+ */
+typedef struct DLPackVersion {
+  /**
+   * What others may not read differs in this.
+   */
+  uint32_t major;
+  /**
+   * The rest.
+   */
+  uint32_t minor;
+} DLPackVersion;
+
+/**
+ * A tensor with its owner.
+ */
+typedef struct DLManagedTensorVersioned {
+  /**
+   * The version of this structure.
+   */
+  struct DLPackVersion version;
+  /**
+   * The owner's.
+   */
+  void *manager_ctx;
+  /**
+   * Gives the tensor back, with this structure; may be null.
+   */
+  void (*deleter)(struct DLManagedTensorVersioned *tensor);
+  /**
+   * Bits.
+   */
+  uint64_t flags;
+  /**
+   * The tensor.
+   */
+  struct DLTensor dl_tensor;
+} DLManagedTensorVersioned;
+
+#endif /* DLPACK_DLPACK_H_ */
+
 /**
  * The version of the ABI that this file describes.
  */
@@ -480,6 +641,61 @@
 #define OPSMITH_NODE_GELU_TANH 83
 
 /**
+ * `kind` of a dim: not known.
+ */
+#define OPSMITH_DIM_UNKNOWN 0
+
+/**
+ * `value`.
+ */
+#define OPSMITH_DIM_KNOWN 1
+
+/**
+ * A size that has a `name` and is not known yet. It is never negative.
+ */
+#define OPSMITH_DIM_SYMBOL 2
+
+/**
+ * The sum of two dims; this and what follows are computed from `operands`.
+ */
+#define OPSMITH_DIM_ADD 3
+
+/**
+ * The first less the second.
+ */
+#define OPSMITH_DIM_SUB 4
+
+/**
+ * Their product.
+ */
+#define OPSMITH_DIM_MUL 5
+
+/**
+ * The first divided by the second, rounded down.
+ */
+#define OPSMITH_DIM_FLOOR_DIV 6
+
+/**
+ * The smaller.
+ */
+#define OPSMITH_DIM_MIN 7
+
+/**
+ * The larger.
+ */
+#define OPSMITH_DIM_MAX 8
+
+/**
+ * `relation` of a constraint: the dims are equal.
+ */
+#define OPSMITH_RELATION_EQUAL 0
+
+/**
+ * The left one is at least the right one.
+ */
+#define OPSMITH_RELATION_AT_LEAST 1
+
+/**
  * A call worked out: its attributes and dtypes, and the kernel that they lead to. Only the library knows what is in it.
  */
 typedef struct OpsmithPlan OpsmithPlan;
@@ -777,6 +993,169 @@ typedef struct OpsmithError {
 } OpsmithError;
 
 /**
+ * What is known of a tensor that is not there yet.
+ */
+typedef struct OpsmithArgument {
+  /**
+   * `sizeof(OpsmithArgument)`.
+   */
+  size_t size;
+  /**
+   * The type of the elements: `OPSMITH_FLOAT32` and so on.
+   */
+  int32_t dtype;
+  /**
+   * The number of dims; -1 when it is unknown.
+   */
+  int32_t rank;
+  /**
+   * The dims, `rank` of them: positions in the list of dims beside it.
+   */
+  const uint32_t *dims;
+  /**
+   * The tensor, in host memory, where its value is known too; else null.
+   */
+  const struct OpsmithTensor *value;
+} OpsmithArgument;
+
+/**
+ * A dim, or a number that dims are computed from. Its size never changes.
+ */
+typedef struct OpsmithDim {
+  /**
+   * What it is: `OPSMITH_DIM_…`.
+   */
+  int32_t kind;
+  /**
+   * The positions in the same list of what it is computed from, both before it; else 0.
+   */
+  uint32_t operands[2];
+  /**
+   * The number of `OPSMITH_DIM_KNOWN`; else 0.
+   */
+  int64_t value;
+  /**
+   * The name of `OPSMITH_DIM_SYMBOL`; else empty.
+   */
+  struct OpsmithStr name;
+} OpsmithDim;
+
+/**
+ * A question for the shapes and dtypes of an op's outputs.
+ */
+typedef struct OpsmithShapeQuery {
+  /**
+   * `sizeof(OpsmithShapeQuery)`.
+   */
+  size_t size;
+  /**
+   * The op's position in the library.
+   */
+  size_t op;
+  /**
+   * All inputs, lists written out; a null pointer is an absent one.
+   */
+  const struct OpsmithArgument *const *tensors;
+  /**
+   * How many pointers `tensors` has.
+   */
+  size_t num_tensors;
+  /**
+   * How many tensors each argument of the definition has; null when each has one.
+   */
+  const size_t *counts;
+  /**
+   * The length of `counts`.
+   */
+  size_t num_arguments;
+  /**
+   * The attributes that are given; the others have their defaults.
+   */
+  const struct OpsmithAttr *const *attrs;
+  /**
+   * How many pointers `attrs` has.
+   */
+  size_t num_attrs;
+  /**
+   * The dims of all tensors, and what they are computed from.
+   */
+  const struct OpsmithDim *dims;
+  /**
+   * How many there are.
+   */
+  size_t num_dims;
+} OpsmithShapeQuery;
+
+/**
+ * What inference took for granted of dims that are not known yet. Whoever knows them later checks it.
+ */
+typedef struct OpsmithConstraint {
+  /**
+   * `sizeof(OpsmithConstraint)`.
+   */
+  size_t size;
+  /**
+   * How the two compare: `OPSMITH_RELATION_…`.
+   */
+  int32_t relation;
+  /**
+   * A position in the list of dims.
+   */
+  uint32_t left;
+  /**
+   * Another one.
+   */
+  uint32_t right;
+  /**
+   * What is wrong where it does not hold. It does not name the op.
+   */
+  struct OpsmithStr message;
+} OpsmithConstraint;
+
+/**
+ * The shapes and dtypes of an op's outputs. The library made it; the caller reads it, with all that it points to, until it gives
+ * it to `shapes_free`.
+ */
+typedef struct OpsmithShapes {
+  /**
+   * `sizeof(OpsmithShapes)`.
+   */
+  size_t size;
+  /**
+   * All outputs, lists written out; none is null, and no value is known.
+   */
+  const struct OpsmithArgument *const *tensors;
+  /**
+   * How many there are.
+   */
+  size_t num_tensors;
+  /**
+   * How many tensors each output of the definition has.
+   */
+  const size_t *counts;
+  /**
+   * How many outputs the definition has.
+   */
+  size_t num_outputs;
+  /**
+   * The dims of the outputs and of the constraints, and what they are computed from.
+   */
+  const struct OpsmithDim *dims;
+  /**
+   * How many there are.
+   */
+  size_t num_dims;
+  /**
+   * What was taken for granted.
+   */
+  const struct OpsmithConstraint *const *constraints;
+  /**
+   * How many there are.
+   */
+  size_t num_constraints;
+} OpsmithShapes;
+
+/**
  * A step of a program: a number, or a mask where it is a comparison or made of masks. Its size never changes.
  */
 typedef struct OpsmithNode {
@@ -861,6 +1240,62 @@ typedef struct OpsmithProgram {
 } OpsmithProgram;
 
 /**
+ * A call of an op on tensors in host memory, in DLPack's form.
+ */
+typedef struct OpsmithDLPackCall {
+  /**
+   * `sizeof(OpsmithDLPackCall)`.
+   */
+  size_t size;
+  /**
+   * The op's position in the library.
+   */
+  size_t op;
+  /**
+   * All inputs, lists written out; a null pointer is an absent one.
+   */
+  const DLTensor *const *tensors;
+  /**
+   * How many pointers `tensors` has.
+   */
+  size_t num_tensors;
+  /**
+   * How many tensors each argument of the definition has; null when each has one.
+   */
+  const size_t *counts;
+  /**
+   * The length of `counts`.
+   */
+  size_t num_arguments;
+  /**
+   * The attributes that are given; the others have their defaults.
+   */
+  const struct OpsmithAttr *const *attrs;
+  /**
+   * How many pointers `attrs` has.
+   */
+  size_t num_attrs;
+  /**
+   * Bit `i` is set when output `i` of the definition is wanted; all ones for everything.
+   */
+  uint64_t wanted;
+  /**
+   * For each output, lists written out, the tensor to compute it into, row-major and aligned to its elements, or null for one
+   * that the library is to make. Null where it is to make all.
+   */
+  const DLTensor *const *given;
+  /**
+   * Places for the outputs that the library makes, each to be given back by its `deleter`. Null is written for one
+   * that is given or absent, and for all where the call fails. May be null where all are given.
+   */
+  DLManagedTensorVersioned **made;
+  /**
+   * How many there are of `given` and of `made`: at least as many as the op has outputs.
+   */
+  size_t num_outputs;
+} OpsmithDLPackCall;
+
+/**
  * What a library exports as `opsmith_library_v1`. All functions may be called from any thread.
  */
 typedef struct OpsmithLibrary {
@@ -898,33 +1333,34 @@ typedef struct OpsmithLibrary {
    */
   struct OpsmithError *(*call)(const struct OpsmithCall *call);
   /**
-   * Infers shapes. `request` is JSON: `{"inputs": [[shape, …] per argument], "attrs": {name: value},
-   * "dtypes": [[name, …] per argument]}`, a shape being `null` or a list of dims, a dim `null`, a number, a
-   * symbol's name or an expression `["+", a, b]`; and, where some inputs are constants, `"values"`: for each tensor, or
-   * absent input, null or `{"dtype": name, "shape": dims, "values": [flat]}`. `response`: `{"outputs": [[shape, …] per output],
-   * "dtypes": [[name, …] per output], "constraints": [{"relation", "left", "right", "message"}]}`, a relation
-   * being `"=="` or `">="`; free it with `string_free`.
+   * Infers the shapes and dtypes of an op's outputs. Free the answer with `shapes_free`.
    */
-  struct OpsmithError *(*infer_shapes)(size_t op, struct OpsmithStr request, struct OpsmithStr *response);
+  struct OpsmithError *(*infer_shapes)(const struct OpsmithShapeQuery *query,
+                                       const struct OpsmithShapes **shapes);
   /**
    * Frees an error; null is fine.
    */
   void (*error_free)(struct OpsmithError *error);
   /**
-   * Frees a string that `infer_shapes` or `explain` gave.
+   * Frees a string that `explain` gave.
    */
   void (*string_free)(struct OpsmithStr string);
   /**
-   * Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
-   * library does it for frameworks that are there by then.
+   * Registers the ops with a framework that is in the process: `"torch"` or `"tensorflow"`; `"torch.gradients"` makes way for
+   * who is about to register gradients of the ops with PyTorch. Doing it twice is fine. Opening the library does it for frameworks
+   * that are there by then. JAX and ONNX Runtime register a library's ops themselves. An error names each op that the framework
+   * refuses; the others are registered.
    */
   struct OpsmithError *(*register_framework)(struct OpsmithStr framework);
   /**
-   * Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
-   * `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
-   * `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
+   * Tells what an op's kernel is made of, where it is written once for all devices: attributes not given have their
+   * defaults, dtypes `float32` where they may. `response` is JSON, for people to read:
+   * `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
    */
-  struct OpsmithError *(*explain)(size_t op, struct OpsmithStr request, struct OpsmithStr *response);
+  struct OpsmithError *(*explain)(size_t op,
+                                  const struct OpsmithAttr *const *attrs,
+                                  size_t num_attrs,
+                                  struct OpsmithStr *response);
   /**
    * Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
    * becomes: they may come from any number of threads at a time, and have other shapes. Of the tensors only dtypes and
@@ -948,6 +1384,14 @@ typedef struct OpsmithLibrary {
    * Frees a program with all that it points to; null is fine.
    */
   void (*program_free)(const struct OpsmithProgram *program);
+  /**
+   * Frees the answer of `infer_shapes` with all that it points to; null is fine.
+   */
+  void (*shapes_free)(const struct OpsmithShapes *shapes);
+  /**
+   * Computes an op on tensors in DLPack's form, on the library's own threads. Null when it succeeded.
+   */
+  struct OpsmithError *(*call_dlpack)(const struct OpsmithDLPackCall *call);
 } OpsmithLibrary;
 
 /**

@@ -1,6 +1,7 @@
 //! Calls of the C ABI: any op, any tensors, any attributes, some of them not as the header says where that is told.
 
 mod attributes;
+pub(crate) mod queries;
 mod services;
 mod tensors;
 

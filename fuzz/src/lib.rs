@@ -22,13 +22,14 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     Target { name: "definitions", run: texts::definitions },
     Target { name: "shapes", run: texts::shapes },
     Target { name: "axes", run: texts::axes },
     Target { name: "programs", run: texts::programs },
     Target { name: "requests", run: texts::requests },
     Target { name: "calls", run: calls::calls },
+    Target { name: "queries", run: calls::queries::queries },
     Target { name: "tensorflow", run: messages::tensorflow },
     Target { name: "jax", run: frames::jax },
     Target { name: "graphs", run: files::graphs },

@@ -1,17 +1,15 @@
 //! TensorFlow's messages: a node with its attributes.
 
 use opsmith_core::AttrValue;
-use opsmith_core::attr::{AttrType, TensorValue};
+use opsmith_core::attr::{AttrBase, AttrType, TensorValue};
 use opsmith_core::tensor::checked_num_elements;
 use opsmith_frameworks::tensorflow::proto::{attr_value, node_attrs};
-
-use crate::texts::BASES;
 
 /// A byte that says of which type attributes are read, and a node. Tensors have the bytes that their shapes say, of truth values none
 /// but 0 and 1.
 pub(crate) fn tensorflow(data: &[u8]) {
     let [kind, message @ ..] = data else { return };
-    let base = BASES[usize::from(kind >> 1) % BASES.len()];
+    let base = AttrBase::ALL[usize::from(kind >> 1) % AttrBase::ALL.len()];
     let ty = AttrType { base, list: kind & 1 == 1 };
     let attrs = node_attrs(message).map(|(_, value)| value);
     for value in attrs.chain([message]) {

@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use arbitrary::Unstructured;
 use opsmith_body::Graph;
-use opsmith_core::abi::OpsmithStr;
 use opsmith_core::attr::{AttrBase, AttrType};
 use opsmith_core::def::AttrDef;
 use opsmith_core::shape::{Constraint, Dim, Relation};
@@ -52,7 +51,7 @@ pub(crate) fn definitions(data: &[u8]) {
 fn value(text: &str) {
     let (word, text) = text.split_once(' ').unwrap_or((text, ""));
     let (word, list) = word.strip_prefix('*').map_or((word, false), |word| (word, true));
-    let Some(base) = BASES.into_iter().find(|base| base.name() == word) else { return };
+    let Some(base) = AttrBase::ALL.iter().copied().find(|base| base.name() == word) else { return };
     let def = AttrDef::new("value", AttrType { base, list });
     let Ok(value) = def.parse_value(text) else { return };
     if let AttrValue::Tensor(tensor) = &value {
@@ -61,16 +60,6 @@ fn value(text: &str) {
     let printed = value.to_string();
     assert_eq!(def.parse_value(&printed).as_ref(), Ok(&value), "as text: {printed}");
 }
-
-pub(crate) const BASES: [AttrBase; 7] = [
-    AttrBase::String,
-    AttrBase::Int,
-    AttrBase::Float,
-    AttrBase::Bool,
-    AttrBase::Type,
-    AttrBase::Shape,
-    AttrBase::Tensor,
-];
 
 /// A line of text, and the bytes behind it.
 fn line(data: &[u8]) -> Option<(&str, Unstructured<'_>)> {
@@ -284,22 +273,15 @@ pub(crate) fn programs(data: &[u8]) {
     }
 }
 
-/// Which op, which of the two, and a request in JSON, as the C ABI takes it.
+/// Which op, which of the two, and a request in JSON, as Python asks: it crosses the C ABI as structures.
 pub(crate) fn requests(data: &[u8]) {
     let [op, which, text @ ..] = data else { return };
-    let table = table(which & 2 != 0);
-    let request = OpsmithStr { data: text.as_ptr().cast(), len: text.len() };
-    let ask = if which & 1 == 0 { table.infer_shapes } else { table.explain };
-    let mut response = OpsmithStr { data: std::ptr::null(), len: 0 };
-    // SAFETY: the text is there until the call returns, what comes back is given back once, and read before.
-    unsafe {
-        let error = ask(usize::from(*op), request, &mut response);
-        if error.is_null() {
-            let answer = std::str::from_utf8(response.as_bytes()).expect("it is text");
-            serde_json::from_str::<serde_json::Value>(answer).expect("it is JSON");
-            (table.string_free)(response);
-        } else {
-            (table.error_free)(error);
-        }
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    // SAFETY: the macro made the table, and it is a static.
+    let library = unsafe { Library::from_table(table(which & 2 != 0)) }.expect("it is sound");
+    let Ok(op) = library.op_at(usize::from(*op)) else { return };
+    let answer = if which & 1 == 0 { op.infer_shapes_json(text) } else { op.explain_json(text) };
+    if let Ok(answer) = answer {
+        serde_json::from_str::<serde_json::Value>(&answer).expect("it is JSON");
     }
 }

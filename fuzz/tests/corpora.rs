@@ -88,5 +88,5 @@ macro_rules! targets {
 }
 
 targets! {
-    definitions shapes axes programs requests calls tensorflow jax graphs checkpoints descriptions libraries
+    definitions shapes axes programs requests calls queries tensorflow jax graphs checkpoints descriptions libraries
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import keyword
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from opsmith._forks import cached
@@ -103,8 +104,8 @@ class Op:
     """Whether there is a CUDA kernel."""
     host_inputs: frozenset[int] = frozenset()
     """The positions of the inputs that CUDA kernels read in host memory."""
-    not_in_onnx: str | None = None
-    """Why ONNX Runtime cannot have the op, where it cannot."""
+    unsupported: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Why a framework cannot have the op, by the framework's key, such as `onnx`."""
 
     @cached
     def call_attrs(self) -> tuple[Attr, ...]:
@@ -271,5 +272,5 @@ def _op(index: int, data: dict[str, Any]) -> Op:
         autocast=data.get("autocast"),
         cuda=bool(on_cuda),
         host_inputs=frozenset(i for i, arg in enumerate(data["inputs"]) if arg["name"] in kept),
-        not_in_onnx=data.get("not_in_onnx"),
+        unsupported=data.get("unsupported", {}),
     )

@@ -35,7 +35,7 @@ fn value(def: &AttrDef) -> BoxedStrategy<AttrValue> {
     let least = def.min_len.unwrap_or(0);
     let elements = proptest::collection::vec(element(def), least..=least + 3);
     let base = def.ty.base;
-    elements.prop_map(move |elements| list(base, elements)).boxed()
+    elements.prop_map(move |elements| base.list(elements)).boxed()
 }
 
 fn element(def: &AttrDef) -> BoxedStrategy<AttrValue> {
@@ -80,32 +80,6 @@ fn float(def: &AttrDef) -> BoxedStrategy<AttrValue> {
     (0..=8u32).prop_map(move |step| AttrValue::Float(least + (most - least) * f64::from(step) / 8.0)).boxed()
 }
 
-/// A list of the elements, which are of one type.
-fn list(base: AttrBase, elements: Vec<AttrValue>) -> AttrValue {
-    macro_rules! all {
-        ($variant:ident, $list:ident) => {
-            AttrValue::$list(
-                elements
-                    .into_iter()
-                    .filter_map(|element| match element {
-                        AttrValue::$variant(value) => Some(value),
-                        _ => None,
-                    })
-                    .collect(),
-            )
-        };
-    }
-    match base {
-        AttrBase::String => all!(String, Strings),
-        AttrBase::Int => all!(Int, Ints),
-        AttrBase::Float => all!(Float, Floats),
-        AttrBase::Bool => all!(Bool, Bools),
-        AttrBase::Type => all!(Type, Types),
-        AttrBase::Shape => all!(Shape, Shapes),
-        AttrBase::Tensor => all!(Tensor, Tensors),
-    }
-}
-
 /// Values that the attribute must not have, each with what is wrong with it.
 pub(crate) fn forbidden(def: &AttrDef) -> Vec<(&'static str, AttrValue)> {
     let mut values = vec![("a value of another type", of_another_type(def.ty))];
@@ -144,7 +118,7 @@ pub(crate) fn forbidden(def: &AttrDef) -> Vec<(&'static str, AttrValue)> {
         None => {}
     }
     if let (true, Some(1..)) = (def.ty.list, def.min_len) {
-        values.push(("a list that is too short", list(def.ty.base, vec![])));
+        values.push(("a list that is too short", def.ty.base.list([])));
     }
     values
 }
@@ -154,7 +128,7 @@ fn one_or_list(def: &AttrDef, value: AttrValue) -> AttrValue {
     if !def.ty.list {
         return value;
     }
-    list(def.ty.base, vec![value; def.min_len.unwrap_or(0).max(1)])
+    def.ty.base.list(vec![value; def.min_len.unwrap_or(0).max(1)])
 }
 
 fn of_another_type(ty: AttrType) -> AttrValue {

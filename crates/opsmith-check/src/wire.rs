@@ -205,17 +205,8 @@ impl Named {
 
     /// The value.
     pub(crate) fn value(&self) -> Result<AttrValue> {
-        const BASES: [AttrBase; 7] = [
-            AttrBase::String,
-            AttrBase::Int,
-            AttrBase::Float,
-            AttrBase::Bool,
-            AttrBase::Type,
-            AttrBase::Shape,
-            AttrBase::Tensor,
-        ];
-        let base = BASES.into_iter().find(|base| base.name() == self.ty);
-        let base = base.ok_or_else(|| Error::internal(format!("no attribute type `{}`", self.ty)))?;
+        let base = AttrBase::ALL.iter().find(|base| base.name() == self.ty);
+        let base = *base.ok_or_else(|| Error::internal(format!("no attribute type `{}`", self.ty)))?;
         let def = AttrDef::new(&self.name, AttrType { base, list: self.list });
         def.parse_value(&self.text)
     }

@@ -12,40 +12,6 @@ pub const MAX_LIST: usize = 1 << 16;
 /// The most bytes of an attribute that is text.
 pub const MAX_TEXT: usize = 1 << 20;
 
-/// The type of one attribute value, `list(…)` aside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AttrBase {
-    /// UTF-8 text.
-    String,
-    /// A signed 64-bit integer.
-    Int,
-    /// A float, kept in 64 bits.
-    Float,
-    /// True or false.
-    Bool,
-    /// A dtype.
-    Type,
-    /// A shape whose rank or dims may be unknown.
-    Shape,
-    /// A constant tensor.
-    Tensor,
-}
-
-impl AttrBase {
-    /// The word for it in the definition language.
-    pub fn name(self) -> &'static str {
-        match self {
-            AttrBase::String => "string",
-            AttrBase::Int => "int",
-            AttrBase::Float => "float",
-            AttrBase::Bool => "bool",
-            AttrBase::Type => "type",
-            AttrBase::Shape => "shape",
-            AttrBase::Tensor => "tensor",
-        }
-    }
-}
-
 /// The type of an attribute: a base type or a list of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttrType {
@@ -107,112 +73,160 @@ impl TensorValue {
     }
 }
 
-/// The value of an attribute.
-///
-/// Two values are equal when they lead to the same kernel: floats compare by their bits, so that NaN equals
-/// itself and `-0.0` differs from `0.0`.
-#[derive(Debug, Clone)]
-pub enum AttrValue {
-    /// A `string`.
-    String(Arc<str>),
-    /// An `int`.
-    Int(i64),
-    /// A `float`.
-    Float(f64),
-    /// A `bool`.
-    Bool(bool),
-    /// A `type`.
-    Type(DType),
-    /// A `shape`.
-    Shape(PartialShape),
-    /// A `tensor`.
-    Tensor(Arc<TensorValue>),
-    /// A `list(string)`.
-    Strings(Vec<Arc<str>>),
-    /// A `list(int)`.
-    Ints(Vec<i64>),
-    /// A `list(float)`.
-    Floats(Vec<f64>),
-    /// A `list(bool)`.
-    Bools(Vec<bool>),
-    /// A `list(type)`.
-    Types(Vec<DType>),
-    /// A `list(shape)`.
-    Shapes(Vec<PartialShape>),
-    /// A `list(tensor)`.
-    Tensors(Vec<Arc<TensorValue>>),
+/// What two values are compared by.
+trait Exact {
+    fn is_same(&self, other: &Self) -> bool;
+
+    fn hash_into<H: Hasher>(&self, state: &mut H);
 }
 
-impl AttrValue {
-    /// The type of this value.
-    pub fn attr_type(&self) -> AttrType {
-        let (base, list) = match self {
-            AttrValue::String(_) => (AttrBase::String, false),
-            AttrValue::Int(_) => (AttrBase::Int, false),
-            AttrValue::Float(_) => (AttrBase::Float, false),
-            AttrValue::Bool(_) => (AttrBase::Bool, false),
-            AttrValue::Type(_) => (AttrBase::Type, false),
-            AttrValue::Shape(_) => (AttrBase::Shape, false),
-            AttrValue::Tensor(_) => (AttrBase::Tensor, false),
-            AttrValue::Strings(_) => (AttrBase::String, true),
-            AttrValue::Ints(_) => (AttrBase::Int, true),
-            AttrValue::Floats(_) => (AttrBase::Float, true),
-            AttrValue::Bools(_) => (AttrBase::Bool, true),
-            AttrValue::Types(_) => (AttrBase::Type, true),
-            AttrValue::Shapes(_) => (AttrBase::Shape, true),
-            AttrValue::Tensors(_) => (AttrBase::Tensor, true),
-        };
-        AttrType { base, list }
+impl Exact for f64 {
+    fn is_same(&self, other: &f64) -> bool {
+        self.to_bits() == other.to_bits()
+    }
+
+    fn hash_into<H: Hasher>(&self, state: &mut H) {
+        self.to_bits().hash(state);
     }
 }
 
-impl PartialEq for AttrValue {
-    fn eq(&self, other: &AttrValue) -> bool {
-        match (self, other) {
-            (AttrValue::String(a), AttrValue::String(b)) => a == b,
-            (AttrValue::Int(a), AttrValue::Int(b)) => a == b,
-            (AttrValue::Float(a), AttrValue::Float(b)) => a.to_bits() == b.to_bits(),
-            (AttrValue::Bool(a), AttrValue::Bool(b)) => a == b,
-            (AttrValue::Type(a), AttrValue::Type(b)) => a == b,
-            (AttrValue::Shape(a), AttrValue::Shape(b)) => a == b,
-            (AttrValue::Tensor(a), AttrValue::Tensor(b)) => a == b,
-            (AttrValue::Strings(a), AttrValue::Strings(b)) => a == b,
-            (AttrValue::Ints(a), AttrValue::Ints(b)) => a == b,
-            (AttrValue::Floats(a), AttrValue::Floats(b)) => {
-                a.iter().map(|x| x.to_bits()).eq(b.iter().map(|x| x.to_bits()))
+macro_rules! exact {
+    ($($value:ty),*) => {
+        $(
+            impl Exact for $value {
+                fn is_same(&self, other: &$value) -> bool {
+                    self == other
+                }
+
+                fn hash_into<H: Hasher>(&self, state: &mut H) {
+                    self.hash(state);
+                }
             }
-            (AttrValue::Bools(a), AttrValue::Bools(b)) => a == b,
-            (AttrValue::Types(a), AttrValue::Types(b)) => a == b,
-            (AttrValue::Shapes(a), AttrValue::Shapes(b)) => a == b,
-            (AttrValue::Tensors(a), AttrValue::Tensors(b)) => a == b,
-            _ => false,
+        )*
+    };
+}
+
+exact!(Arc<str>, i64, bool, DType, PartialShape, Arc<TensorValue>);
+
+/// What is made of all kinds of attributes, of each the type of a value and of a list of them. A new kind is added to the list
+/// below, and to what then no longer compiles.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $base:ident, $list:ident: $word:literal, $value:ty;)*) => {
+        /// The type of one attribute value, `list(…)` aside.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum AttrBase {
+            $($(#[$doc])* $base,)*
         }
-    }
+
+        /// The value of an attribute.
+        ///
+        /// Two values are equal when they lead to the same kernel: floats compare by their bits, so that NaN equals
+        /// itself and `-0.0` differs from `0.0`.
+        #[derive(Debug, Clone)]
+        pub enum AttrValue {
+            $(
+                #[doc = concat!("A `", $word, "`.")]
+                $base($value),
+                #[doc = concat!("A `list(", $word, ")`.")]
+                $list(Vec<$value>),
+            )*
+        }
+
+        impl AttrBase {
+            /// Every one, in the order of their numbers in the C ABI.
+            pub const ALL: &[AttrBase] = &[$(AttrBase::$base),*];
+
+            /// The word for it in the definition language.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(AttrBase::$base => $word,)*
+                }
+            }
+
+            /// The list of those elements that are of this type.
+            pub fn list(self, elements: impl IntoIterator<Item = AttrValue>) -> AttrValue {
+                let elements = elements.into_iter();
+                match self {
+                    $(AttrBase::$base => AttrValue::$list(
+                        elements.filter_map(|element| match element {
+                            AttrValue::$base(value) => Some(value),
+                            _ => None,
+                        }).collect(),
+                    ),)*
+                }
+            }
+        }
+
+        impl AttrValue {
+            /// The type of this value.
+            pub fn attr_type(&self) -> AttrType {
+                let (base, list) = match self {
+                    $(
+                        AttrValue::$base(_) => (AttrBase::$base, false),
+                        AttrValue::$list(_) => (AttrBase::$base, true),
+                    )*
+                };
+                AttrType { base, list }
+            }
+
+            /// The number of elements of a list; none for a value that is not one.
+            pub fn length(&self) -> Option<usize> {
+                match self {
+                    $(
+                        AttrValue::$base(_) => None,
+                        AttrValue::$list(list) => Some(list.len()),
+                    )*
+                }
+            }
+        }
+
+        impl PartialEq for AttrValue {
+            fn eq(&self, other: &AttrValue) -> bool {
+                match (self, other) {
+                    $(
+                        (AttrValue::$base(a), AttrValue::$base(b)) => a.is_same(b),
+                        (AttrValue::$list(a), AttrValue::$list(b)) => {
+                            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same(b))
+                        }
+                    )*
+                    // Of different types.
+                    _ => false,
+                }
+            }
+        }
+
+        impl Hash for AttrValue {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                self.attr_type().hash(state);
+                match self {
+                    $(
+                        AttrValue::$base(value) => value.hash_into(state),
+                        AttrValue::$list(list) => list.iter().for_each(|value| value.hash_into(state)),
+                    )*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// UTF-8 text.
+    String, Strings: "string", Arc<str>;
+    /// A signed 64-bit integer.
+    Int, Ints: "int", i64;
+    /// A float, kept in 64 bits.
+    Float, Floats: "float", f64;
+    /// True or false.
+    Bool, Bools: "bool", bool;
+    /// A dtype.
+    Type, Types: "type", DType;
+    /// A shape whose rank or dims may be unknown.
+    Shape, Shapes: "shape", PartialShape;
+    /// A constant tensor.
+    Tensor, Tensors: "tensor", Arc<TensorValue>;
 }
 
 impl Eq for AttrValue {}
-
-impl Hash for AttrValue {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.attr_type().hash(state);
-        match self {
-            AttrValue::String(text) => text.hash(state),
-            AttrValue::Int(n) => n.hash(state),
-            AttrValue::Float(x) => x.to_bits().hash(state),
-            AttrValue::Bool(truth) => truth.hash(state),
-            AttrValue::Type(dtype) => dtype.hash(state),
-            AttrValue::Shape(shape) => shape.hash(state),
-            AttrValue::Tensor(value) => value.hash(state),
-            AttrValue::Strings(list) => list.hash(state),
-            AttrValue::Ints(list) => list.hash(state),
-            AttrValue::Floats(list) => list.iter().for_each(|x| x.to_bits().hash(state)),
-            AttrValue::Bools(list) => list.hash(state),
-            AttrValue::Types(list) => list.hash(state),
-            AttrValue::Shapes(list) => list.hash(state),
-            AttrValue::Tensors(list) => list.hash(state),
-        }
-    }
-}
 
 macro_rules! from_rust {
     ($($rust:ty, $value:ident => $attr:expr;)*) => {

@@ -17,6 +17,7 @@ pub mod dtype;
 mod error;
 mod explain;
 pub mod family;
+mod foreign;
 pub mod fork;
 mod gradient;
 pub mod kernel;

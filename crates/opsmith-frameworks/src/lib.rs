@@ -12,6 +12,7 @@ mod names;
 mod node;
 pub mod onnx;
 mod process;
+mod refused;
 mod single;
 pub mod tensorflow;
 pub mod torch;
@@ -19,7 +20,7 @@ pub mod torch;
 use std::io::{self, Write};
 
 use opsmith_core::fork::OnceLock;
-use opsmith_core::{Library, OpDef, Result};
+use opsmith_core::{Library, Op, OpDef, Result};
 
 /// A library as it lies in a shared object, before its definitions are checked.
 pub struct StaticLibrary {
@@ -48,6 +49,13 @@ struct Framework {
     /// For who is about to register the ops' gradients there.
     release_gradients: fn(&'static StaticLibrary),
 }
+
+/// Why a framework cannot have an op, if it cannot.
+type Unsupported = fn(&Op) -> Option<String>;
+
+/// That of each framework, by its key. A library's description tells it.
+const UNSUPPORTED: [(&str, Unsupported); 3] =
+    [("torch", torch::unsupported), ("tensorflow", tensorflow::unsupported), ("onnx", onnx::unsupported)];
 
 /// A type that stands for the one library of a shared object, so that functions can be made for it.
 ///
@@ -131,7 +139,7 @@ impl StaticLibrary {
     }
 
     /// The library as JSON, see [`Library::to_json`], with `namespace`, the library's name, or nothing where its ops are
-    /// outside of any, and in ops that ONNX Runtime cannot have `not_in_onnx`, the reason.
+    /// outside of any, and in ops that some framework cannot have `unsupported`, the reason by the framework's key.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -141,8 +149,10 @@ impl StaticLibrary {
             let mut json = library.to_json();
             json["namespace"] = if self.has_namespace { self.name } else { "" }.into();
             for (index, op) in library.ops().iter().enumerate() {
-                if let Some(why) = onnx::unsupported(op) {
-                    json["ops"][index]["not_in_onnx"] = why.into();
+                for (framework, unsupported) in UNSUPPORTED {
+                    if let Some(why) = unsupported(op) {
+                        json["ops"][index]["unsupported"][framework] = why.into();
+                    }
                 }
             }
             json.to_string()

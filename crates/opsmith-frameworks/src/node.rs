@@ -2,44 +2,92 @@
 
 use std::ffi::c_void;
 
-use opsmith_core::tensor::{Extents, Strides, row_major_strides};
-use opsmith_core::{DType, Device, TensorView, panic};
+use opsmith_core::kernel::CallInputs;
+use opsmith_core::tensor::{Extents, StrRef, Strides, row_major_strides};
+use opsmith_core::{AttrValue, DType, Device, DeviceKind, Op, Plan, Request, Result, TensorView, panic};
 use smallvec::SmallVec;
 
+/// What a node says decides, and the plan that it leads to.
+pub(crate) struct Planned {
+    pub(crate) op: &'static Op,
+    pub(crate) plan: Plan,
+    /// The dtype of each tensor, nothing for one that is absent.
+    pub(crate) dtypes: Vec<Option<DType>>,
+    /// How many tensors each input holds.
+    pub(crate) counts: Vec<usize>,
+}
+
+impl Planned {
+    /// The plan of a node with these attributes and tensors.
+    ///
+    /// # Errors
+    /// What does not fit the op, or what the kernel's constructor said.
+    pub(crate) fn new(
+        op: &'static Op,
+        attrs: &[Option<AttrValue>],
+        dtypes: Vec<Option<DType>>,
+        counts: Vec<usize>,
+    ) -> Result<Planned> {
+        let flat = stand_ins(&dtypes);
+        let inputs = CallInputs { flat: &flat, counts: &counts };
+        let plan = op.node_plan(&Request { inputs, attrs, device: DeviceKind::Cpu })?;
+        Ok(Planned { op, plan, dtypes, counts })
+    }
+
+    /// The tensors of a call.
+    ///
+    /// # Safety
+    /// Their elements must be there for `'a`. What is not aligned the plan copies.
+    pub(crate) unsafe fn views<'a, K>(&self, inputs: &'a Inputs<K>) -> SmallVec<[Option<TensorView<'a>>; 8]> {
+        let mut present = inputs.present.iter();
+        let view = |dtype: &Option<DType>| {
+            let Input { dtype, data, shape, strides } = dtype.and_then(|_| present.next())?;
+            // SAFETY: promised by the caller; the elements are dense and row-major.
+            Some(unsafe { TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides) })
+        };
+        self.dtypes.iter().map(view).collect()
+    }
+}
+
 /// An input of a call where it lies.
-pub(crate) struct Input {
+struct Input {
     dtype: DType,
     data: *const u8,
     shape: Extents,
     strides: Strides,
 }
 
-impl Input {
-    /// The input whose elements are at `data`.
-    pub(crate) fn new(dtype: DType, data: *const u8, shape: Extents) -> Input {
-        Input { dtype, data, strides: row_major_strides(&shape), shape }
+/// The inputs of a call that are there. It is filled where it lies: to hand it out would copy it.
+pub(crate) struct Inputs<K = ()> {
+    present: SmallVec<[Input; 4]>,
+    /// The elements of those of text, and what they point to.
+    texts: Vec<(Vec<StrRef>, K)>,
+}
+
+impl<K> Inputs<K> {
+    pub(crate) fn new() -> Inputs<K> {
+        Inputs { present: SmallVec::new(), texts: Vec::new() }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    /// The next input, whose elements are at `data`.
+    pub(crate) fn push(&mut self, dtype: DType, data: *const u8, shape: Extents) {
+        self.present.push(Input { dtype, data, strides: row_major_strides(&shape), shape });
+    }
+
+    /// The next input, of text, and what its elements point to.
+    pub(crate) fn push_texts(&mut self, texts: Vec<StrRef>, kept: K, shape: Extents) {
+        self.push(DType::String, texts.as_ptr().cast(), shape);
+        self.texts.push((texts, kept));
     }
 }
 
-/// The tensors of a call of a node with these dtypes, none for one that is absent; the others are `present`.
-///
-/// # Safety
-/// The elements of the inputs must be there for `'a`. What is not aligned the plan copies.
-pub(crate) unsafe fn views<'a>(
-    dtypes: &[Option<DType>],
-    present: &'a [Input],
-) -> SmallVec<[Option<TensorView<'a>>; 8]> {
-    let mut present = present.iter();
-    let view = |dtype: &Option<DType>| {
-        let Input { dtype, data, shape, strides } = dtype.and_then(|_| present.next())?;
-        // SAFETY: promised by the caller; the elements are dense and row-major.
-        Some(unsafe { TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides) })
-    };
-    dtypes.iter().map(view).collect()
-}
-
 /// Tensors without elements of these dtypes, of which a plan can be made.
-pub(crate) fn stand_ins(dtypes: &[Option<DType>]) -> Vec<Option<TensorView<'static>>> {
+fn stand_ins(dtypes: &[Option<DType>]) -> Vec<Option<TensorView<'static>>> {
     let stand_in = |dtype: &Option<DType>| {
         // SAFETY: there are no elements.
         dtype.map(|dtype| unsafe {

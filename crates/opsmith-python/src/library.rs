@@ -83,7 +83,7 @@ impl Library {
         found.map(Op::new).map_err(|error| to_python(py, &error))
     }
 
-    /// Registers the ops with a framework of this process: "torch". Doing it twice is fine.
+    /// Registers the ops with a framework of this process, "torch" or "tensorflow". Doing it twice is fine.
     fn register_framework(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         py.detach(|| self.library.register_framework(name)).map_err(|error| to_python(py, &error))
     }

@@ -1,20 +1,17 @@
-//! Questions to a library about an op: what it computes, and those whose answers are JSON.
+//! Questions to a library about an op: what it computes.
 
 use std::ptr::null;
 use std::sync::Arc;
 
-use opsmith_core::abi::{OpsmithError, OpsmithStr};
+use opsmith_core::abi::OpsmithStr;
 use opsmith_core::{AttrValue, DType, Error, Explanation, Result};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::attrs::{Named, with_abi_attrs};
 use crate::call::take_error;
 use crate::library::Op;
 use crate::program::{self, OpProgram};
 use crate::told::Attrs;
-
-/// A function of the library's table: a request to an op, and a place for the response.
-type Answer = unsafe extern "C" fn(usize, OpsmithStr, *mut OpsmithStr) -> *mut OpsmithError;
 
 impl Op {
     /// What the kernel is made of, where it is written once for all devices: its formula, its CUDA C++ source and the
@@ -23,25 +20,31 @@ impl Op {
     /// # Errors
     /// `Unimplemented` for a kernel that was written by hand, `InvalidArgument` for attributes that do not fit the op.
     pub fn explain(&self, attrs: &[(&str, AttrValue)]) -> Result<Explanation> {
-        let attrs: Map<String, Value> =
-            attrs.iter().map(|(name, value)| ((*name).to_owned(), value.to_json())).collect();
-        let response = self.explain_json(&json!({ "attrs": attrs }).to_string())?;
-        let response: Value = serde_json::from_str(&response)
-            .map_err(|_| Error::internal("its explanation is not JSON").with_op(&self.signature().name))?;
-        let text = |name: &str| response[name].as_str().unwrap_or_default().to_owned();
+        let attrs: Vec<Named<'_>> = attrs.iter().map(|(name, value)| (*name, value)).collect();
+        let table = self.library().table();
+        let mut response = OpsmithStr::new("");
+        with_abi_attrs(&attrs, |attrs| {
+            // SAFETY: the attributes live until the call returns, and `response` is a place to write to.
+            let error =
+                unsafe { (table.explain)(self.index(), attrs.as_ptr(), attrs.len(), &raw mut response) };
+            // SAFETY: the error is taken once.
+            unsafe { take_error(table, error) }
+        })
+        .map_err(|error| error.with_op(&self.signature().name))?;
+        // SAFETY: the library gave this text; it is read before it is given back, once.
+        let told = unsafe {
+            let told = serde_json::from_slice::<Value>(response.as_bytes());
+            (table.string_free)(response);
+            told
+        };
+        let told =
+            told.map_err(|_| Error::internal("its explanation is not JSON").with_op(&self.signature().name))?;
+        let text = |name: &str| told[name].as_str().unwrap_or_default().to_owned();
         Ok(Explanation {
             formula: text("formula"),
             cuda_source: text("cuda_source"),
             vectors: text("vectors"),
         })
-    }
-
-    /// As [`explain`](Self::explain), in the form in which it crosses the C ABI: see `explain` in `opsmith.h`.
-    ///
-    /// # Errors
-    /// As [`explain`](Self::explain).
-    pub fn explain_json(&self, request: &str) -> Result<String> {
-        self.ask(self.library().table().explain, request)
     }
 
     /// What the op computes of each element with these attributes and floats of this dtype; none where it is more than
@@ -89,21 +92,5 @@ impl Op {
                 .within(format_args!("the program that library `{library}` tells"))
                 .with_op(&self.signature().name)
         })
-    }
-
-    /// Asks the library something in JSON.
-    pub(crate) fn ask(&self, function: Answer, request: &str) -> Result<String> {
-        let table = self.library().table();
-        let mut response = OpsmithStr::new("");
-        // SAFETY: the request lives until the call returns, and `response` is a place to write to.
-        let error = unsafe { function(self.index(), OpsmithStr::new(request), &raw mut response) };
-        // SAFETY: the error is taken once.
-        unsafe { take_error(table, error) }.map_err(|error| error.with_op(&self.signature().name))?;
-        // SAFETY: the library gave this text; it is copied before it is given back, once.
-        unsafe {
-            let text = String::from_utf8_lossy(response.as_bytes()).into_owned();
-            (table.string_free)(response);
-            Ok(text)
-        }
     }
 }

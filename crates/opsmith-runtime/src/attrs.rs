@@ -25,10 +25,17 @@ enum Storage {
 }
 
 /// A constant tensor with what it points to.
-struct TensorStorage {
+pub(crate) struct TensorStorage {
     tensor: Box<OpsmithTensor>,
     _strides: Box<[isize]>,
     _strings: Box<[StrRef]>,
+}
+
+impl TensorStorage {
+    /// The tensor in the ABI's form.
+    pub(crate) fn abi(&self) -> *const OpsmithTensor {
+        &raw const *self.tensor
+    }
 }
 
 /// Calls `body` with the attributes in the ABI's form, which are valid until it returns.
@@ -83,11 +90,11 @@ fn store_shapes(shapes: &[PartialShape]) -> Storage {
 fn store_tensors(tensors: &[std::sync::Arc<TensorValue>]) -> Result<Storage> {
     let stored: Vec<TensorStorage> =
         tensors.iter().map(|tensor| store_tensor(tensor)).collect::<Result<_>>()?;
-    let pointers = stored.iter().map(|stored| std::ptr::from_ref(&*stored.tensor)).collect();
+    let pointers = stored.iter().map(TensorStorage::abi).collect();
     Ok(Storage::Tensors(stored, pointers))
 }
 
-fn store_tensor(value: &TensorValue) -> Result<TensorStorage> {
+pub(crate) fn store_tensor(value: &TensorValue) -> Result<TensorStorage> {
     let strides: Box<[isize]> = row_major_strides(&value.shape).into_vec().into();
     let strings = value.strings.iter().map(|bytes| StrRef { data: bytes.as_ptr(), len: bytes.len() });
     let strings = memory::collected(strings, "a tensor of text")?.into_boxed_slice();

@@ -5,10 +5,9 @@ use opsmith_core::abi::program::{
     OPSMITH_NODE_CONSTANT, OPSMITH_ROWS_AXES, OPSMITH_ROWS_KEPT, OPSMITH_ROWS_LEFT_OUT, OPSMITH_ROWS_NONE,
     OpsmithNode, OpsmithProgram,
 };
-use opsmith_core::{Error, ProgramRows, Result, bail, ensure, memory};
+use opsmith_core::{Error, ProgramRows, Result, bail, memory};
 
-/// The most nodes, outputs and inputs of a program.
-const MOST: usize = 1 << 20;
+use crate::pointed::{slice, structure};
 
 /// What an op computes of each element or row, or over named axes.
 #[derive(Debug)]
@@ -29,12 +28,8 @@ pub(crate) struct OpProgram {
 /// # Safety
 /// `told` must point to a program that is readable as its fields say.
 pub(crate) unsafe fn read(told: *const OpsmithProgram) -> Result<Option<OpProgram>> {
-    // SAFETY: every structure of the ABI begins with its size.
-    let size = unsafe { *told.cast::<usize>() };
-    let needed = size_of::<OpsmithProgram>();
-    ensure!(size >= needed, Internal, "expected a structure of {needed} bytes, got {size}");
-    // SAFETY: it is at least as large.
-    let told = unsafe { &*told };
+    // SAFETY: promised by the caller.
+    let told = unsafe { structure(told, "its head") }?;
     // SAFETY: promised by the caller.
     let (nodes, axes, outputs, results, like, whole, row_dims) = unsafe {
         (
@@ -93,20 +88,6 @@ fn named<'a>(arguments: impl Iterator<Item = &'a u16>, all: &[i64]) -> Result<Ve
         rest = more;
     }
     Ok(named)
-}
-
-/// A list of the program; an empty one may be null.
-///
-/// # Safety
-/// `data` must be readable for `len` elements for `'a`.
-unsafe fn slice<'a, T>(data: *const T, len: usize, what: &str) -> Result<&'a [T]> {
-    ensure!(len <= MOST, Internal, "expected at most {MOST} {what}, got {len}");
-    if len == 0 {
-        return Ok(&[]);
-    }
-    ensure!(!data.is_null(), Internal, "expected {len} {what}, got null");
-    // SAFETY: promised by the caller.
-    Ok(unsafe { std::slice::from_raw_parts(data, len) })
 }
 
 fn numbers(node: &OpsmithNode) -> [i64; 4] {
@@ -207,7 +188,7 @@ mod tests {
         let needed = size_of::<OpsmithProgram>();
         assert_eq!(
             error(&NODES, |program| program.size = 8),
-            format!("expected a structure of {needed} bytes, got 8")
+            format!("its head: expected a structure of {needed} bytes, got 8")
         );
         assert_eq!(
             error(&NODES, |program| program.num_nodes = usize::MAX),

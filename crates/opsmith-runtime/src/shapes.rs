@@ -1,14 +1,18 @@
-//! Shape inference of an op, through the library's JSON interface.
+//! Shape inference of an op, which its library answers.
 
+use std::ptr::null;
+
+use opsmith_core::abi::shapes::OpsmithShapeQuery;
 use opsmith_core::attr::TensorValue;
 use opsmith_core::def::ArgDef;
-use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure, memory};
-use serde_json::{Map, Value, json};
+use opsmith_core::{AttrValue, DType, Device, Result, Shape, ensure, memory};
 
+use crate::call::take_error;
 use crate::library::Op;
+use crate::query;
 use crate::storage::from_bytes;
 use crate::tensor::{Tensor, byte_size};
-use crate::told::{Call, Inferred, Known};
+use crate::told::{Call, Inferred};
 
 /// The most elements of a constant that shape inference is told: shapes, paddings and the like are small.
 const MOST_TOLD: usize = 256;
@@ -66,58 +70,36 @@ impl Op {
             inputs: inputs.iter().map(|input| input.as_ref().map(list).transpose()).collect::<Result<_>>()?,
             attrs: attrs.iter().map(|(name, value)| ((*name).to_owned(), (*value).clone())).collect(),
         };
+        self.infer_call(call)
+    }
+
+    /// As [`infer`](Self::infer), of what is told of a call of this op.
+    pub(crate) fn infer_call(&self, call: Call) -> Result<Inferred> {
         let answers = &self.library().answers().inferred;
         if let Some(known) = answers.get(&call) {
             return Ok(known);
         }
-        let response = self.infer_shapes_json(&request(&call).to_string())?;
-        let inferred = serde_json::from_str(&response).ok().and_then(|response| read(&response));
-        let inferred = inferred.ok_or_else(|| {
-            Error::internal("shape inference gave no shapes").with_op(&self.signature().name)
-        })?;
+        let inferred = query::with_query(&call, |query| self.ask_shapes(query))
+            .map_err(|error| error.with_op(&self.signature().name))?;
         answers.keep(call, inferred.clone());
         Ok(inferred)
     }
 
-    /// Shape inference in the form in which it crosses the C ABI: request and response are JSON, see `infer_shapes` in
-    /// `opsmith.h`. The response also has the equalities that inference assumed of unknown or symbolic dims.
-    ///
-    /// # Errors
-    /// `InvalidArgument` when the request is malformed or does not fit the op.
-    pub fn infer_shapes_json(&self, request: &str) -> Result<String> {
-        self.ask(self.library().table().infer_shapes, request)
+    fn ask_shapes(&self, query: &OpsmithShapeQuery) -> Result<Inferred> {
+        let (table, mut shapes) = (self.library().table(), null());
+        // SAFETY: the query is valid until the call returns, and `shapes` is a place to write to; the error is taken once.
+        unsafe { take_error(table, (table.infer_shapes)(query, &raw mut shapes)) }?;
+        // SAFETY: the library gave it, and it is there until it is given back.
+        let inferred = unsafe { query::read(shapes) };
+        // SAFETY: it is given back once, and nothing of it is kept.
+        unsafe { (table.shapes_free)(shapes) };
+        let library = self.library().name();
+        inferred.map_err(|error| error.within(format_args!("the shapes that library `{library}` tells")))
     }
 }
 
 fn is_told(value: &Tensor) -> bool {
     value.dtype() != DType::String && value.num_elements() <= MOST_TOLD
-}
-
-/// What is told of a call, as JSON.
-fn request(call: &Call) -> Value {
-    let attrs: Map<String, Value> =
-        call.attrs.iter().map(|(name, value)| (name.clone(), value.to_json())).collect();
-    let each = |of: &dyn Fn(&Known) -> Value| -> Value {
-        let list = |list: &Vec<Known>| list.iter().map(of).collect::<Value>();
-        call.inputs.iter().map(|input| input.as_ref().map_or(Value::Null, list)).collect()
-    };
-    let mut request = json!({
-        "inputs": each(&|(_, shape, _)| shape.to_json()),
-        "dtypes": each(&|(dtype, ..)| dtype.name().into()),
-        "attrs": attrs,
-    });
-    if call.inputs.iter().flatten().flatten().any(|(_, _, value)| value.is_some()) {
-        // Of all tensors, one after the other, null where one is not known.
-        let value = |value: &Option<TensorValue>| {
-            value.clone().map_or(Value::Null, |value| AttrValue::Tensor(value.into()).to_json())
-        };
-        let list = |input: &Option<Vec<Known>>| match input {
-            Some(list) => list.iter().map(|(_, _, known)| value(known)).collect(),
-            None => vec![Value::Null],
-        };
-        request["values"] = call.inputs.iter().flat_map(list).collect();
-    }
-    request
 }
 
 impl Tensor {
@@ -160,18 +142,6 @@ impl Tensor {
         }
         Ok(value)
     }
-}
-
-fn read(response: &Value) -> Option<Inferred> {
-    let (shapes, dtypes) = (response["outputs"].as_array()?, response["dtypes"].as_array()?);
-    let output = |(shapes, dtypes): (&Value, &Value)| {
-        let tensor = |(shape, dtype): (&Value, &Value)| {
-            Some((DType::parse(dtype.as_str()?)?, Shape::from_json(shape).ok()?))
-        };
-        shapes.as_array()?.iter().zip(dtypes.as_array()?).map(tensor).collect::<Option<Vec<_>>>()
-    };
-    let outputs = shapes.iter().zip(dtypes).map(output).collect::<Option<Vec<_>>>()?;
-    Some(Inferred { outputs })
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use opsmith_core::attr::TensorValue;
 use opsmith_core::fork::Mutex;
+use opsmith_core::shape::Constraint;
 use opsmith_core::{AttrValue, DType, Shape};
 
 use crate::program::OpProgram;
@@ -21,6 +22,8 @@ pub(crate) type Attrs = Arc<[(String, AttrValue)]>;
 pub struct Inferred {
     /// For each output of the definition, the dtypes and shapes of its tensors.
     pub outputs: Vec<Vec<(DType, Shape)>>,
+    /// What was taken for granted of dims that are not known.
+    pub constraints: Vec<Constraint>,
 }
 
 /// What shape inference is told of a tensor: its dtype, its shape, and its value where that is known and small.

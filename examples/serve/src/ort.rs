@@ -87,27 +87,14 @@ functions! {
     register_library = 228: fn(*mut Opaque, *const c_char) -> Outcome;
 }
 
-/// The dtypes that are served, with ONNX's numbers.
-const DTYPES: [(DType, c_int); 13] = [
-    (DType::Float32, 1),
-    (DType::UInt8, 2),
-    (DType::Int8, 3),
-    (DType::UInt16, 4),
-    (DType::Int16, 5),
-    (DType::Int32, 6),
-    (DType::Int64, 7),
-    (DType::Bool, 9),
-    (DType::Float16, 10),
-    (DType::Float64, 11),
-    (DType::UInt32, 12),
-    (DType::UInt64, 13),
-    (DType::BFloat16, 16),
-];
+/// Whether tensors of the dtype are served: text is not.
+fn is_served(dtype: DType) -> bool {
+    dtype != DType::String
+}
 
 fn dtype_of(code: c_int) -> Result<DType> {
-    let known = DTYPES.iter().find(|(_, own)| *own == code);
-    known
-        .map(|(dtype, _)| *dtype)
+    let served = DType::from_onnx(code).filter(|dtype| is_served(*dtype));
+    served
         .ok_or_else(|| Error::unimplemented(format!("is of ONNX's dtype number {code}, which is not served")))
 }
 
@@ -248,7 +235,8 @@ impl OnnxModel {
 
     /// A tensor of ONNX Runtime's over the memory of one of ours.
     fn lent(&self, tensor: &Tensor) -> Result<Value> {
-        let code = DTYPES.iter().find(|(dtype, _)| *dtype == tensor.dtype()).map(|(_, code)| *code);
+        let dtype = Some(tensor.dtype()).filter(|dtype| is_served(*dtype));
+        let code = dtype.and_then(DType::to_onnx);
         let code = code.ok_or_else(|| Error::invalid_argument(format!("got {}", tensor.dtype())))?;
         let dims: Vec<i64> = tensor.shape().iter().map(|dim| *dim as i64).collect();
         let bytes = tensor.num_elements() * tensor.dtype().size();

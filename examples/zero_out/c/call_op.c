@@ -193,12 +193,65 @@ static void call_and_print(const char *what, size_t op, const OpsmithTensor *inp
     free_outputs(&outputs);
 }
 
-static void infer(const char *what, const char *op, const char *request)
+/* ---- Shapes ----------------------------------------------------------------------------------------------- */
+
+/* Prints a dim: what it is computed from lies before it in the list. */
+static void print_dim(const OpsmithDim *dims, uint32_t at)
 {
-    OpsmithStr response = {0};
-    if (!failed(what, library->infer_shapes(find_op(op), text(request), &response))) {
-        printf("%s\n    %.*s\n", what, (int)response.len, response.data);
-        library->string_free(response);
+    static const char *const signs[] = {"+", "-", "*", "//", "min", "max"};
+    const OpsmithDim *dim = &dims[at];
+    switch (dim->kind) {
+    case OPSMITH_DIM_UNKNOWN: printf("?"); break;
+    case OPSMITH_DIM_KNOWN: printf("%" PRId64, dim->value); break;
+    case OPSMITH_DIM_SYMBOL: printf("%.*s", (int)dim->name.len, dim->name.data); break;
+    default:
+        printf("(");
+        print_dim(dims, dim->operands[0]);
+        printf(" %s ", signs[dim->kind - OPSMITH_DIM_ADD]);
+        print_dim(dims, dim->operands[1]);
+        printf(")");
+    }
+}
+
+static void print_shapes(const char *what, const OpsmithShapes *shapes)
+{
+    printf("%s\n    ", what);
+    for (size_t i = 0; i < shapes->num_tensors; i++) {
+        const OpsmithArgument *output = shapes->tensors[i];
+        printf("dtype %" PRId32 " [", output->dtype);
+        for (int32_t j = 0; j < output->rank; j++) {
+            printf("%s", j > 0 ? ", " : "");
+            print_dim(shapes->dims, output->dims[j]);
+        }
+        printf("]\n");
+    }
+    for (size_t i = 0; i < shapes->num_constraints; i++) {
+        const OpsmithConstraint *constraint = shapes->constraints[i];
+        printf("    ");
+        print_dim(shapes->dims, constraint->left);
+        printf(constraint->relation == OPSMITH_RELATION_EQUAL ? " == " : " >= ");
+        print_dim(shapes->dims, constraint->right);
+        printf("\n");
+    }
+}
+
+/* Infers the shape that an op with one input gives. */
+static void infer(const char *what, const char *op, const OpsmithArgument *input, const OpsmithAttr *attr,
+                  const OpsmithDim *dims, size_t num_dims)
+{
+    OpsmithShapeQuery query = {0};
+    query.size = sizeof query;
+    query.op = find_op(op);
+    query.tensors = &input;
+    query.num_tensors = 1;
+    query.attrs = &attr;
+    query.num_attrs = attr != NULL;
+    query.dims = dims;
+    query.num_dims = num_dims;
+    const OpsmithShapes *shapes = NULL;
+    if (!failed(what, library->infer_shapes(&query, &shapes))) {
+        print_shapes(what, shapes);
+        library->shapes_free(shapes);
     }
 }
 
@@ -270,10 +323,34 @@ static void plans(void)
 
 static void shapes(void)
 {
-    infer("Repeat of n elements, 3 times", "Repeat",
-          "{\"inputs\": [[[\"n\"]]], \"dtypes\": [[\"int32\"]], \"attrs\": {\"times\": 3}}");
-    infer("ZeroOutVector of a matrix", "ZeroOutVector", "{\"inputs\": [[[2, 3]]], \"dtypes\": [[\"int32\"]]}");
-    infer("a request that is not JSON", "ZeroOut", "{");
+    const OpsmithDim n = {OPSMITH_DIM_SYMBOL, {0, 0}, 0, text("n")};
+    const OpsmithDim two = {OPSMITH_DIM_KNOWN, {0, 0}, 2, {NULL, 0}};
+    const OpsmithDim n_plus_two = {OPSMITH_DIM_ADD, {0, 1}, 0, {NULL, 0}};
+    OpsmithDim dims[] = {n, two, n_plus_two};
+    const uint32_t positions[] = {2, 1};
+    OpsmithArgument vector = {sizeof vector, OPSMITH_INT32, 1, positions, NULL};
+    const int64_t three = 3;
+    OpsmithAttr times = int_attr("times", &three);
+    infer("Repeat of n + 2 elements, 3 times", "Repeat", &vector, &times, dims, 3);
+
+    OpsmithArgument matrix = vector;
+    matrix.rank = 2;
+    infer("ZeroOutVector of a matrix", "ZeroOutVector", &matrix, NULL, dims, 3);
+    infer("an input that is absent", "ZeroOut", NULL, NULL, dims, 3);
+    infer("dims that are not there", "ZeroOut", &vector, NULL, dims, 2);
+    dims[2].operands[1] = 2;
+    infer("a dim that is computed from itself", "ZeroOut", &vector, NULL, dims, 3);
+    dims[2].kind = 99;
+    infer("a dim of no kind", "ZeroOut", &vector, NULL, dims, 3);
+    vector.rank = -2;
+    infer("a rank below -1", "ZeroOut", &vector, NULL, dims, 2);
+    vector.rank = 255;
+    infer("a rank that is too large", "ZeroOut", &vector, NULL, dims, 2);
+    vector.size = 8;
+    infer("an argument of the wrong size", "ZeroOut", &vector, NULL, dims, 2);
+    failed("no query at all", library->infer_shapes(NULL, NULL));
+    const OpsmithShapes *answer = NULL;
+    failed("a query that is null", library->infer_shapes(NULL, &answer));
 }
 
 static void mistakes(void)

@@ -1,6 +1,6 @@
-//! `c/call_op.c`, compiled against `include/opsmith.h` and run on this library: calls, shapes and errors in C.
+//! The programs of `c`, compiled against `include/opsmith.h` and run on this library: calls, shapes and errors in C.
 //!
-//! What it should print is `c/call_op.out`; `UPDATE_EXPECTED=1` writes that file anew.
+//! What one should print is beside it; `UPDATE_EXPECTED=1` writes that file anew.
 
 use std::env::consts::{DLL_PREFIX, DLL_SUFFIX};
 use std::io::Write;
@@ -38,26 +38,35 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-#[test]
-fn a_c_program_calls_ops_infers_shapes_and_gets_errors() {
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("call_op");
-    let source = Path::new(CRATE).join("c/call_op.c");
+/// Compiles a program of `c/` and runs it on the library: what it should print is beside it. Gives the program.
+fn prints_what_is_expected(name: &str) -> Option<PathBuf> {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let source = Path::new(CRATE).join(format!("c/{name}.c"));
     let options = ["-std=c99", "-o", program.to_str().unwrap()];
-    let Some(compiled) = compile("cc", &options, &source) else { return };
+    let compiled = compile("cc", &options, &source)?;
     assert!(compiled.status.success(), "{}", text(&compiled.stderr));
 
-    let library = library();
-    let run = Command::new(&program).arg(&library).output().unwrap();
+    let run = Command::new(&program).arg(library()).output().unwrap();
     assert!(run.status.success(), "{}\n{}{}", run.status, text(&run.stdout), text(&run.stderr));
-    let expected = Path::new(CRATE).join("c/call_op.out");
+    let expected = source.with_extension("out");
     if std::env::var_os("UPDATE_EXPECTED").is_some() {
         std::fs::write(&expected, &run.stdout).unwrap();
     }
     assert_eq!(text(&run.stdout), std::fs::read_to_string(expected).unwrap());
+    Some(program)
+}
 
-    let refused = Command::new(&program).arg(source).output().unwrap();
+#[test]
+fn a_c_program_calls_ops_infers_shapes_and_gets_errors() {
+    let Some(program) = prints_what_is_expected("call_op") else { return };
+    let refused = Command::new(&program).arg(Path::new(CRATE).join("c/call_op.c")).output().unwrap();
     assert!(!refused.status.success());
     assert!(text(&refused.stderr).contains("cannot open"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn a_c_program_calls_ops_on_tensors_of_dlpack() {
+    let _ = prints_what_is_expected("call_dlpack");
 }
 
 #[test]
@@ -66,5 +75,20 @@ fn the_header_is_good_cpp_too() {
     let Some(checked) = compile("c++", &["-std=c++11", "-fsyntax-only", "-x", "c++"], &header) else {
         return;
     };
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+}
+
+/// DLPack's header before ours: some of its structures have no tag, and none may be defined twice.
+#[test]
+fn the_header_takes_dlpacks_own_structures() {
+    const PROGRAM: &str = "#include <stdint.h>\n#define DLPACK_DLPACK_H_\n\
+        typedef struct { void *data; int32_t ndim; } DLTensor;\n\
+        typedef struct DLManagedTensorVersioned { DLTensor dl_tensor; } DLManagedTensorVersioned;\n\
+        #include \"opsmith.h\"\n\
+        int first(const OpsmithDLPackCall *call) { const DLTensor *t = call->tensors[0]; return t->ndim; }\n\
+        int made(OpsmithDLPackCall *call) { return call->made[0]->dl_tensor.ndim; }\n";
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("own_dlpack.c");
+    std::fs::write(&source, PROGRAM).unwrap();
+    let Some(checked) = compile("cc", &["-std=c99", "-fsyntax-only"], &source) else { return };
     assert!(checked.status.success(), "{}", text(&checked.stderr));
 }

@@ -40,7 +40,7 @@ pub(super) fn of(signature: &Signature, choices: &mut Choices<'_>, kept: &Kept) 
 fn attr(def: &AttrDef, choices: &mut Choices<'_>, kept: &Kept) -> *const OpsmithAttr {
     let wrong = choices.once_in(32);
     let ty = match wrong {
-        true => AttrType { base: choices.one_of(&crate::texts::BASES), list: choices.once_in(2) },
+        true => AttrType { base: choices.one_of(AttrBase::ALL), list: choices.once_in(2) },
         false => def.ty,
     };
     let len = if ty.list { def.min_len.unwrap_or(0) + choices.below(4) } else { 1 };
@@ -70,7 +70,7 @@ fn attr(def: &AttrDef, choices: &mut Choices<'_>, kept: &Kept) -> *const Opsmith
 
 /// The number of a type, those that `opsmith.h` has.
 fn kind(base: AttrBase) -> i32 {
-    crate::texts::BASES.iter().position(|other| *other == base).map_or(OPSMITH_ATTR_TENSOR, |at| at as i32)
+    AttrBase::ALL.iter().position(|other| *other == base).map_or(OPSMITH_ATTR_TENSOR, |at| at as i32)
 }
 
 fn values(

@@ -32,7 +32,7 @@ _registered: dict[tuple[str, str], str] = {}
 
 def left_out(library: Library) -> dict[str, str]:
     """The ops that ONNX Runtime cannot have, by their CamelCase names, each with the reason."""
-    return {op.name: op.not_in_onnx for op in _definition(library).ops if op.not_in_onnx is not None}
+    return {op.name: why for op in _definition(library).ops if (why := op.unsupported.get("onnx"))}
 
 
 def register(*libraries: Library) -> None:
@@ -46,7 +46,7 @@ def register(*libraries: Library) -> None:
         name, native = loaded.definition.name, loaded.native
         with LOADING:
             for op in loaded.definition.ops:
-                if op.not_in_onnx is None and _registered.get((name, op.name)) != native.path:
+                if "onnx" not in op.unsupported and _registered.get((name, op.name)) != native.path:
                     if (name, op.name) in _registered:
                         defs.deregister_schema(op.name, 1, name)
                     defs.register_schema(schema(loaded, op))
@@ -99,8 +99,9 @@ def translations(*libraries: Library) -> dict[Any, Callable[..., Any]]:
 
 def check(op: Op) -> None:
     """Raise `opsmith.UnimplementedError` for an op that ONNX Runtime cannot have."""
-    if op.not_in_onnx is not None:
-        raise UnimplementedError.of(op.name, None, f"is not available in ONNX: {op.not_in_onnx}")
+    why = op.unsupported.get("onnx")
+    if why is not None:
+        raise UnimplementedError.of(op.name, None, f"is not available in ONNX: {why}")
 
 
 def flatten(op: Op, inputs: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

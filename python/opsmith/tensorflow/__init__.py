@@ -92,12 +92,7 @@ def _wire(loaded: Loaded) -> _Wired:
 
 
 def _unavailable(op: Op) -> Callable[..., NoReturn]:
-    changed = next((arg.name for arg in op.inputs if arg.ref), None)
-    why = (
-        f"it changes `{changed}` in place, and no tensor of TensorFlow can be changed"
-        if changed is not None
-        else "the name of an argument is not snake_case, as TensorFlow wants it"
-    )
+    why = op.unsupported.get("tensorflow", "TensorFlow has not registered it")
 
     def unavailable(*_: object) -> NoReturn:
         raise tf.errors.UnimplementedError(None, None, f"{op.name}: is not available in TensorFlow: {why}")

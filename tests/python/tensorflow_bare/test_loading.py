@@ -109,6 +109,29 @@ def test_another_file_with_the_same_ops_is_refused_and_the_first_serves_on(tmp_p
     assert "library `testops` is not registered with TensorFlow" in err
 
 
+def test_an_op_that_is_refused_leaves_the_others() -> None:
+    out, err = run(
+        """
+        import glob
+        import tensorflow as tf
+        framework = ctypes.CDLL(glob.glob(tf.sysconfig.get_lib() + "/libtensorflow_framework.so.*")[0])
+        for function in (framework.TF_NewStatus, framework.TF_NewKernelBuilder):
+            function.restype = ctypes.c_void_p
+        compute = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: None)
+        builder = framework.TF_NewKernelBuilder(b"Testops>Echo", b"CPU", None, compute, None)
+        status = ctypes.c_void_p(framework.TF_NewStatus())
+        framework.TF_RegisterKernelBuilder(b"Testops>Echo", ctypes.c_void_p(builder), status)
+        module = tf.load_op_library(sys.argv[1])
+        print(module.testops_counter().numpy() >= 0, hasattr(module, "testops_echo"))
+        print(register(ctypes.CDLL(sys.argv[1])))
+        """,
+        library("opsmith_testops"),
+    )
+    told = "Testops>Echo: TensorFlow has an op of this name already; the other ops are registered"
+    assert out == ["True False", told]
+    assert f"library `testops` is not registered with TensorFlow: AlreadyExists: {told}" in err
+
+
 def test_three_libraries_share_one_pool() -> None:
     out, _ = run(
         """

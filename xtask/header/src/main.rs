@@ -3,7 +3,7 @@
 //! A program of its own, since `cargo xtask demo` would else begin by compiling a parser of Rust that it does not need.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 
@@ -12,23 +12,49 @@ const MODULE: &str = "crates/opsmith-core/src/abi";
 const CONFIG: &str = "xtask/header/cbindgen.toml";
 const HEADER: &str = "include/opsmith.h";
 
+/// What of the module is DLPack's own: whoever has included its header has it already.
+const DLPACK: [&str; 15] = [
+    "DLPACK_MAJOR_VERSION",
+    "DLPACK_MINOR_VERSION",
+    "DLPACK_FLAG_BITMASK_READ_ONLY",
+    "kDLCPU",
+    "kDLInt",
+    "kDLUInt",
+    "kDLFloat",
+    "kDLBfloat",
+    "kDLComplex",
+    "kDLBool",
+    "DLDevice",
+    "DLDataType",
+    "DLTensor",
+    "DLPackVersion",
+    "DLManagedTensorVersioned",
+];
+
 /// Writes `include/opsmith.h`, or with `--check` fails if the file is not what would be written.
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let root = PathBuf::from(arguments.next().context("no repository was named")?);
     let check = arguments.next().is_some_and(|option| option == "--check");
     let module = root.join(MODULE);
-    let config = cbindgen::Config::from_file(root.join(CONFIG)).map_err(|error| anyhow!(error))?;
+    let mut config = cbindgen::Config::from_file(root.join(CONFIG)).map_err(|error| anyhow!(error))?;
+    let dlpack = dlpack(&module, &config)?;
+    let head = config.after_includes.take().unwrap_or_default();
+    config.after_includes = Some(format!("{head}\n\n{dlpack}"));
+    config.export.exclude.extend(DLPACK.map(str::to_owned));
     let bindings = cbindgen::Builder::new()
         .with_src(module.join("mod.rs"))
+        .with_src(module.join("dlpack.rs"))
         .with_src(module.join("program.rs"))
+        .with_src(module.join("shapes.rs"))
         .with_config(config)
         .generate()
         .with_context(|| format!("could not generate a header from {MODULE}"))?;
     let mut text = Vec::new();
     bindings.write(&mut text);
+    let text = without_tags(&String::from_utf8(text).context("the header is not text")?)?;
     let path = root.join(HEADER);
-    if fs::read(&path).is_ok_and(|present| present == text) {
+    if fs::read(&path).is_ok_and(|present| present == text.as_bytes()) {
         println!("✓ {HEADER} is up to date");
     } else if check {
         bail!("{HEADER} is not what {MODULE} generates\n  → run `cargo xtask header` and commit the result");
@@ -38,4 +64,35 @@ fn main() -> Result<()> {
         println!("✓ wrote {HEADER}");
     }
     Ok(())
+}
+
+/// What DLPack's header has too, left out where that has been included.
+fn dlpack(module: &Path, config: &cbindgen::Config) -> Result<String> {
+    let mut config = config.clone();
+    (config.header, config.include_guard, config.autogen_warning) = (None, None, None);
+    (config.after_includes, config.cpp_compat) = (None, false);
+    config.sys_includes.clear();
+    config.export.include = DLPACK.map(str::to_owned).into();
+    config.export.exclude = vec!["OpsmithDLPackCall".to_owned()];
+    let bindings = cbindgen::Builder::new()
+        .with_src(module.join("dlpack.rs"))
+        .with_config(config)
+        .generate()
+        .with_context(|| format!("could not generate DLPack's part of the header from {MODULE}"))?;
+    let mut text = Vec::new();
+    bindings.write(&mut text);
+    let text = String::from_utf8(text).context("the header is not text")?;
+    let head = "/* DLPack's own structures, unless its header has been included before. */\n#ifndef DLPACK_DLPACK_H_";
+    Ok(format!("{head}\n\n{}\n\n{END}", text.trim()))
+}
+
+const END: &str = "#endif /* DLPACK_DLPACK_H_ */";
+
+/// The header, in which what comes after DLPack's part names its structures without `struct`: in DLPack's header some have no tag.
+fn without_tags(text: &str) -> Result<String> {
+    let (before, after) = text.split_once(END).context("DLPack's part has an end")?;
+    let after = DLPACK
+        .iter()
+        .fold(after.to_owned(), |text, name| text.replace(&format!("struct {name} "), &format!("{name} ")));
+    Ok(format!("{before}{END}{after}"))
 }

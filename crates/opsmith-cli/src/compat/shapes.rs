@@ -181,13 +181,7 @@ fn any_value(attr: &AttrDef) -> AttrValue {
             let empty = TensorValue { dtype: DType::Float32, shape: vec![0], bytes: vec![], strings: vec![] };
             AttrValue::Tensor(empty.into())
         }
-        (true, AttrBase::String) => AttrValue::Strings(vec![]),
-        (true, AttrBase::Int) => AttrValue::Ints(vec![]),
-        (true, AttrBase::Float) => AttrValue::Floats(vec![]),
-        (true, AttrBase::Bool) => AttrValue::Bools(vec![]),
-        (true, AttrBase::Type) => AttrValue::Types(vec![]),
-        (true, AttrBase::Shape) => AttrValue::Shapes(vec![]),
-        (true, AttrBase::Tensor) => AttrValue::Tensors(vec![]),
+        (true, base) => base.list([]),
     }
 }
 

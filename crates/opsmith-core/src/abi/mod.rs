@@ -5,11 +5,15 @@
 //! at the end. What cannot be read that way gets another version, hence another symbol. `include/opsmith.h` is
 //! generated from this module.
 
+pub mod dlpack;
 pub mod program;
+pub mod shapes;
 
 use std::ffi::{c_char, c_void};
 
+use self::dlpack::OpsmithDLPackCall;
 use self::program::OpsmithProgram;
+use self::shapes::{OpsmithShapeQuery, OpsmithShapes};
 
 /// The version of the ABI that this file describes.
 pub const OPSMITH_ABI_VERSION: u32 = 1;
@@ -328,26 +332,29 @@ pub struct OpsmithLibrary {
     pub find_op: unsafe extern "C" fn(name: OpsmithStr, op: *mut usize) -> *mut OpsmithError,
     /// Computes an op. Null when it succeeded.
     pub call: unsafe extern "C" fn(call: *const OpsmithCall) -> *mut OpsmithError,
-    /// Infers shapes. `request` is JSON: `{"inputs": [[shape, …] per argument], "attrs": {name: value},
-    /// "dtypes": [[name, …] per argument]}`, a shape being `null` or a list of dims, a dim `null`, a number, a
-    /// symbol's name or an expression `["+", a, b]`; and, where some inputs are constants, `"values"`: for each tensor, or
-    /// absent input, null or `{"dtype": name, "shape": dims, "values": [flat]}`. `response`: `{"outputs": [[shape, …] per output],
-    /// "dtypes": [[name, …] per output], "constraints": [{"relation", "left", "right", "message"}]}`, a relation
-    /// being `"=="` or `">="`; free it with `string_free`.
-    pub infer_shapes:
-        unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
+    /// Infers the shapes and dtypes of an op's outputs. Free the answer with `shapes_free`.
+    pub infer_shapes: unsafe extern "C" fn(
+        query: *const OpsmithShapeQuery,
+        shapes: *mut *const OpsmithShapes,
+    ) -> *mut OpsmithError,
     /// Frees an error; null is fine.
     pub error_free: unsafe extern "C" fn(error: *mut OpsmithError),
-    /// Frees a string that `infer_shapes` or `explain` gave.
+    /// Frees a string that `explain` gave.
     pub string_free: unsafe extern "C" fn(string: OpsmithStr),
-    /// Registers the ops with a framework that is in the process: `"torch"`. Doing it twice is fine. Opening the
-    /// library does it for frameworks that are there by then.
+    /// Registers the ops with a framework that is in the process: `"torch"` or `"tensorflow"`; `"torch.gradients"` makes way for
+    /// who is about to register gradients of the ops with PyTorch. Doing it twice is fine. Opening the library does it for frameworks
+    /// that are there by then. JAX and ONNX Runtime register a library's ops themselves. An error names each op that the framework
+    /// refuses; the others are registered.
     pub register_framework: unsafe extern "C" fn(framework: OpsmithStr) -> *mut OpsmithError,
-    /// Tells what an op's kernel is made of, where it is written once for all devices. `request` is JSON:
-    /// `{"attrs": {name: value}}`; attributes not given have their defaults, dtypes `float32` where they may.
-    /// `response`: `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
-    pub explain:
-        unsafe extern "C" fn(op: usize, request: OpsmithStr, response: *mut OpsmithStr) -> *mut OpsmithError,
+    /// Tells what an op's kernel is made of, where it is written once for all devices: attributes not given have their
+    /// defaults, dtypes `float32` where they may. `response` is JSON, for people to read:
+    /// `{"formula": text, "cuda_source": text, "vectors": text}`; free it with `string_free`.
+    pub explain: unsafe extern "C" fn(
+        op: usize,
+        attrs: *const *const OpsmithAttr,
+        num_attrs: usize,
+        response: *mut OpsmithStr,
+    ) -> *mut OpsmithError,
     /// Works out a call for later ones with the same op, attributes, dtypes, counts and kind of device, whose `plan` it
     /// becomes: they may come from any number of threads at a time, and have other shapes. Of the tensors only dtypes and
     /// devices are read, and no service of the caller. Free it with `plan_free`.
@@ -366,6 +373,10 @@ pub struct OpsmithLibrary {
     ) -> *mut OpsmithError,
     /// Frees a program with all that it points to; null is fine.
     pub program_free: unsafe extern "C" fn(program: *const OpsmithProgram),
+    /// Frees the answer of `infer_shapes` with all that it points to; null is fine.
+    pub shapes_free: unsafe extern "C" fn(shapes: *const OpsmithShapes),
+    /// Computes an op on tensors in DLPack's form, on the library's own threads. Null when it succeeded.
+    pub call_dlpack: unsafe extern "C" fn(call: *const OpsmithDLPackCall) -> *mut OpsmithError,
 }
 
 // SAFETY: the table and the text that it points to never change.

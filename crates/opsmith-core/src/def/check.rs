@@ -41,7 +41,7 @@ impl AttrDef {
             (AttrType { base: AttrBase::Float, list: true }, AttrValue::Ints(ints)) => {
                 Ok(AttrValue::Floats(ints.into_iter().map(|n| n as f64).collect()))
             }
-            (AttrType { base, list: true }, value) if length(&value) == Some(0) => Ok(empty_list(base)),
+            (AttrType { base, list: true }, value) if value.length() == Some(0) => Ok(base.list([])),
             _ => Err(format!("is {}, got {}", a(self.ty), a(found))),
         }
     }
@@ -51,7 +51,7 @@ impl AttrDef {
     /// # Errors
     /// What is wrong, to follow the attribute's name: "must be at least 1, got 0".
     pub(super) fn check(&self, value: &AttrValue) -> Result<(), Violation> {
-        let length_of_list = length(value).filter(|length| *length > MAX_LIST);
+        let length_of_list = value.length().filter(|length| *length > MAX_LIST);
         refuse(length_of_list, || format!("must have at most {}", counted(MAX_LIST, "element")))?;
         let texts = match value {
             AttrValue::String(text) => std::slice::from_ref(text),
@@ -60,7 +60,7 @@ impl AttrDef {
         };
         let length_of_text = texts.iter().map(|text| text.len()).find(|length| *length > MAX_TEXT);
         refuse(length_of_text, || format!("must have at most {}", counted(MAX_TEXT, "byte")))?;
-        if let (Some(min), Some(length)) = (self.min_len, length(value)) {
+        if let (Some(min), Some(length)) = (self.min_len, value.length()) {
             let must = || format!("must have at least {}", counted(min, "element"));
             refuse((length < min).then_some(length), must)?;
         }
@@ -132,30 +132,4 @@ fn strange_text<'a>(allowed: &[String], texts: &'a [Arc<str>]) -> Option<Quoted<
 pub(super) fn a(ty: AttrType) -> String {
     let article = if ty.base == AttrBase::Int && !ty.list { "an" } else { "a" };
     format!("{article} {ty}")
-}
-
-/// The number of elements of a list; none for a value that is not one.
-fn length(value: &AttrValue) -> Option<usize> {
-    match value {
-        AttrValue::Strings(list) => Some(list.len()),
-        AttrValue::Ints(list) => Some(list.len()),
-        AttrValue::Floats(list) => Some(list.len()),
-        AttrValue::Bools(list) => Some(list.len()),
-        AttrValue::Types(list) => Some(list.len()),
-        AttrValue::Shapes(list) => Some(list.len()),
-        AttrValue::Tensors(list) => Some(list.len()),
-        _ => None,
-    }
-}
-
-fn empty_list(base: AttrBase) -> AttrValue {
-    match base {
-        AttrBase::String => AttrValue::Strings(Vec::new()),
-        AttrBase::Int => AttrValue::Ints(Vec::new()),
-        AttrBase::Float => AttrValue::Floats(Vec::new()),
-        AttrBase::Bool => AttrValue::Bools(Vec::new()),
-        AttrBase::Type => AttrValue::Types(Vec::new()),
-        AttrBase::Shape => AttrValue::Shapes(Vec::new()),
-        AttrBase::Tensor => AttrValue::Tensors(Vec::new()),
-    }
 }

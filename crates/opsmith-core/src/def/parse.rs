@@ -107,8 +107,6 @@ fn spec_name<'a>(cursor: &mut Cursor<'a>, what: &str) -> Result<(&'a str, Range<
     Ok((name, span))
 }
 
-const TYPE_NAMES: [&str; 7] = ["string", "int", "float", "bool", "type", "shape", "tensor"];
-
 /// A type, or a set of values that implies it.
 fn type_or_set(cursor: &mut Cursor) -> Result<(AttrBase, Option<Allowed>), Fault> {
     if cursor.peek_text() == "{" {
@@ -121,18 +119,10 @@ fn type_or_set(cursor: &mut Cursor) -> Result<(AttrBase, Option<Allowed>), Fault
         return Ok((base, Some(allowed)));
     }
     let (name, span) = cursor.name("a type or a set of values")?;
-    let base = match name {
-        "string" => AttrBase::String,
-        "int" => AttrBase::Int,
-        "float" => AttrBase::Float,
-        "bool" => AttrBase::Bool,
-        "type" => AttrBase::Type,
-        "shape" => AttrBase::Shape,
-        "tensor" => AttrBase::Tensor,
-        _ => match type_set(name) {
-            Some(types) => return Ok((AttrBase::Type, Some(Allowed::Types(types.to_vec())))),
-            None => return Err(unknown_type(name, span)),
-        },
+    let base = match (AttrBase::ALL.iter().find(|base| base.name() == name), type_set(name)) {
+        (Some(base), _) => *base,
+        (None, Some(types)) => return Ok((AttrBase::Type, Some(Allowed::Types(types.to_vec())))),
+        (None, None) => return Err(unknown_type(name, span)),
     };
     Ok((base, None))
 }
@@ -146,8 +136,8 @@ fn unknown_type(name: &str, span: Range<usize>) -> Fault {
             format!("`{name}` is a dtype, not the type of an attribute; a set of dtypes stands in braces")
         }
         None => {
-            let known =
-                TYPE_NAMES.into_iter().chain(["list", "numbertype", "realnumbertype", "quantizedtype"]);
+            let names = AttrBase::ALL.iter().map(|base| base.name());
+            let known = names.chain(["list", "numbertype", "realnumbertype", "quantizedtype"]);
             format!("`{name}` is not a type{}", did_you_mean(name, known))
         }
     };

@@ -27,6 +27,10 @@ pub unsafe trait Services {
     /// Makes the output at flat position `index`, dense and row-major, and returns its memory, uninitialised but
     /// for `string`, whose elements are empty. The caller keeps it; it is made at most once per call.
     ///
+    /// The memory is aligned to the elements of `dtype`, and kernels rely on no more: a caller's tensors may lie anywhere. Where the caller
+    /// chooses, 64 bytes, a cache line, is best. An output without elements needs no memory, but a pointer that is aligned and not
+    /// null.
+    ///
     /// # Errors
     /// `ResourceExhausted` when the memory cannot be had; `Unimplemented` for a dtype that the caller lacks.
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8>;

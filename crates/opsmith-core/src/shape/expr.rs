@@ -37,6 +37,56 @@ enum Atom {
     Max(Vec<Expr>),
 }
 
+/// How an expression is computed from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    Add,
+    Sub,
+    Mul,
+    FloorDiv,
+    Min,
+    Max,
+}
+
+impl Operation {
+    pub(super) const ALL: [Operation; 6] =
+        [Operation::Add, Operation::Sub, Operation::Mul, Operation::FloorDiv, Operation::Min, Operation::Max];
+
+    fn tag(self) -> &'static str {
+        match self {
+            Operation::Add => "+",
+            Operation::Sub => "-",
+            Operation::Mul => "*",
+            Operation::FloorDiv => "//",
+            Operation::Min => "min",
+            Operation::Max => "max",
+        }
+    }
+
+    pub(super) fn apply(self, left: &Expr, right: &Expr) -> Result<Expr> {
+        match self {
+            Operation::Add => left.plus(right),
+            Operation::Sub => left.minus(right),
+            Operation::Mul => left.times(right),
+            Operation::FloorDiv => left.floor_div(right),
+            Operation::Min => Ok(left.minimum(right)),
+            Operation::Max => Ok(left.maximum(right)),
+        }
+    }
+}
+
+/// What an expression is written as, from its parts up.
+pub(super) trait Writer {
+    type Written;
+
+    fn number(&mut self, number: i64) -> Self::Written;
+
+    fn symbol(&mut self, name: &Arc<str>) -> Self::Written;
+
+    /// Two operands or more.
+    fn computed(&mut self, operation: Operation, operands: Vec<Self::Written>) -> Self::Written;
+}
+
 fn overflow() -> Error {
     Error::invalid_argument("the size of a dim overflows 64 bits")
 }
@@ -250,18 +300,27 @@ impl Expr {
         (plus, minus)
     }
 
-    /// The expression in the form that [`Dim::to_json`](super::Dim::to_json) describes.
-    pub fn to_json(&self) -> Value {
-        let sum = |terms: &[Term]| match terms {
-            [] => json!(0),
-            [only] => only.to_json(),
-            _ => tagged("+", terms.iter().map(Term::to_json)),
+    pub(super) fn write<W: Writer>(&self, writer: &mut W) -> W::Written {
+        let sum = |terms: &[Term], writer: &mut W| match terms {
+            [] => writer.number(0),
+            [only] => only.write(writer),
+            _ => {
+                let terms = terms.iter().map(|term| term.write(writer)).collect();
+                writer.computed(Operation::Add, terms)
+            }
         };
         let (plus, minus) = self.signed_terms();
-        match &minus[..] {
-            [] => sum(&plus),
-            minus => tagged("-", [sum(&plus), sum(minus)]),
+        let plus = sum(&plus, writer);
+        if minus.is_empty() {
+            return plus;
         }
+        let minus = sum(&minus, writer);
+        writer.computed(Operation::Sub, vec![plus, minus])
+    }
+
+    /// The expression in the form that [`Dim::to_json`](super::Dim::to_json) describes.
+    pub fn to_json(&self) -> Value {
+        self.write(&mut Json)
     }
 
     /// Reads what [`to_json`](Self::to_json) writes. Errors name the part that is not of that form.
@@ -279,18 +338,11 @@ impl Expr {
 
     fn from_tagged(items: &[Value]) -> Option<Result<Expr>> {
         let (tag, operands) = items.split_first()?;
-        let combine: fn(&Expr, &Expr) -> Result<Expr> = match tag.as_str()? {
-            "+" => Expr::plus,
-            "-" => Expr::minus,
-            "*" => Expr::times,
-            "//" => Expr::floor_div,
-            "min" => |a, b| Ok(a.minimum(b)),
-            "max" => |a, b| Ok(a.maximum(b)),
-            _ => return None,
-        };
+        let tag = tag.as_str()?;
+        let operation = Operation::ALL.into_iter().find(|operation| operation.tag() == tag)?;
         let mut operands = operands.iter().map(Expr::from_json);
         let first = operands.next()?;
-        Some(first.and_then(|first| operands.try_fold(first, |left, right| combine(&left, &right?))))
+        Some(first.and_then(|first| operands.try_fold(first, |left, right| operation.apply(&left, &right?))))
     }
 }
 
@@ -320,31 +372,55 @@ impl Atom {
         }
     }
 
-    fn to_json(&self) -> Value {
-        match self {
-            Atom::Symbol(name) => json!(&**name),
-            Atom::FloorDiv(dividend, divisor) => tagged("//", [dividend.to_json(), divisor.to_json()]),
-            Atom::Min(items) => tagged("min", items.iter().map(Expr::to_json)),
-            Atom::Max(items) => tagged("max", items.iter().map(Expr::to_json)),
-        }
+    fn write<W: Writer>(&self, writer: &mut W) -> W::Written {
+        let (operation, operands) = match self {
+            Atom::Symbol(name) => return writer.symbol(name),
+            Atom::FloorDiv(dividend, divisor) => {
+                let operands = vec![dividend.write(writer), divisor.write(writer)];
+                return writer.computed(Operation::FloorDiv, operands);
+            }
+            Atom::Min(items) => (Operation::Min, items),
+            Atom::Max(items) => (Operation::Max, items),
+        };
+        let operands = operands.iter().map(|item| item.write(writer)).collect();
+        writer.computed(operation, operands)
     }
 }
 
 impl Term {
-    fn to_json(&self) -> Value {
+    fn write<W: Writer>(&self, writer: &mut W) -> W::Written {
         match (self.coefficient, &self.factors[..]) {
-            (coefficient, []) => json!(coefficient),
-            (1, [factor]) => factor.to_json(),
-            (1, factors) => tagged("*", factors.iter().map(Atom::to_json)),
+            (coefficient, []) => writer.number(coefficient),
+            (1, [factor]) => factor.write(writer),
             (coefficient, factors) => {
-                tagged("*", std::iter::once(json!(coefficient)).chain(factors.iter().map(Atom::to_json)))
+                let mut operands = Vec::with_capacity(factors.len() + 1);
+                if coefficient != 1 {
+                    operands.push(writer.number(coefficient));
+                }
+                operands.extend(factors.iter().map(|factor| factor.write(writer)));
+                writer.computed(Operation::Mul, operands)
             }
         }
     }
 }
 
-fn tagged(tag: &str, operands: impl IntoIterator<Item = Value>) -> Value {
-    std::iter::once(json!(tag)).chain(operands).collect()
+/// Writes expressions as JSON.
+struct Json;
+
+impl Writer for Json {
+    type Written = Value;
+
+    fn number(&mut self, number: i64) -> Value {
+        json!(number)
+    }
+
+    fn symbol(&mut self, name: &Arc<str>) -> Value {
+        json!(&**name)
+    }
+
+    fn computed(&mut self, operation: Operation, operands: Vec<Value>) -> Value {
+        std::iter::once(json!(operation.tag())).chain(operands).collect()
+    }
 }
 
 impl fmt::Display for Expr {

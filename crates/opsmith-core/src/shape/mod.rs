@@ -12,6 +12,7 @@ pub(crate) mod parse;
 #[expect(clippy::module_inception, reason = "the type `Shape` has its own file")]
 mod shape;
 mod signature;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -22,3 +23,4 @@ pub use expr::Expr;
 pub use parse::SignatureError;
 pub use shape::Shape;
 pub use signature::{ArgShape, Bound, ShapeSignature, Sizes, UNKNOWN_DIM};
+pub use table::{DimTable, Dims};

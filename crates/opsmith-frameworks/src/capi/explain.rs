@@ -1,16 +1,25 @@
-//! What a kernel is made of, through the C ABI: a request and a response in JSON, which the header describes.
+//! What a kernel is made of, through the C ABI: three texts, in JSON.
 
 use opsmith_core::Result;
+use opsmith_core::abi::OpsmithAttr;
 use serde_json::json;
 
-use super::infer::{attributes, op_at, read};
+use super::call::attributes;
+use super::infer::op_at;
 use crate::StaticLibrary;
 
-/// Explains the op that `request` asks for.
-pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str) -> Result<String> {
+/// Explains an op.
+///
+/// # Safety
+/// The attributes, a pointer and how many there are, must be valid as `opsmith_core::abi` says.
+pub(super) unsafe fn respond(
+    library: &'static StaticLibrary,
+    op: usize,
+    (attrs, num_attrs): (*const *const OpsmithAttr, usize),
+) -> Result<String> {
     let op = op_at(library, op)?;
-    let explanation = read(request)
-        .and_then(|request| attributes(op.signature(), &request["attrs"]))
+    // SAFETY: promised by the caller.
+    let explanation = unsafe { attributes(op.signature(), attrs, num_attrs) }
         .and_then(|attrs| op.explain(&attrs))
         .map_err(|error| error.with_op(&op.signature().name))?;
     Ok(json!({

@@ -1,86 +1,50 @@
-//! Shape inference through the C ABI: a request and a response in JSON, which the header describes.
+//! Shape inference through the C ABI: a query and an answer, both structures.
 
-use opsmith_core::attr::TensorValue;
-use opsmith_core::def::ArgDef;
-use opsmith_core::shape::{Constraint, Relation};
-use opsmith_core::{
-    ArgDTypes, AttrValue, DType, Error, InferenceContext, Op, Result, Shape, Signature, bail, ensure,
+use std::ptr::null;
+use std::sync::Arc;
+
+use opsmith_core::abi::OpsmithStr;
+use opsmith_core::abi::shapes::{
+    OPSMITH_RELATION_AT_LEAST, OPSMITH_RELATION_EQUAL, OpsmithArgument, OpsmithConstraint, OpsmithShapeQuery,
+    OpsmithShapes,
 };
-use serde_json::{Value, json};
+use opsmith_core::attr::TensorValue;
+use opsmith_core::def::Resolved;
+use opsmith_core::shape::{Constraint, DimTable, Dims, Relation};
+use opsmith_core::tensor::MAX_RANK;
+use opsmith_core::{
+    ArgDTypes, AttrValue, DType, Error, InferenceContext, Op, Result, Shape, Signature, ensure,
+};
 
+use super::{call, read};
 use crate::StaticLibrary;
 
-/// Infers the shapes that `request` asks for.
-pub(super) fn respond(library: &'static StaticLibrary, op: usize, request: &str) -> Result<String> {
-    let op = op_at(library, op)?;
-    infer(op, request).map_err(|error| error.with_op(&op.signature().name))
+/// Answers a query.
+///
+/// # Safety
+/// `query` and all that it points to must be valid as `opsmith_core::abi` says.
+pub(super) unsafe fn answer(
+    library: &'static StaticLibrary,
+    query: *const OpsmithShapeQuery,
+) -> Result<*const OpsmithShapes> {
+    // SAFETY: promised by the caller.
+    let query = unsafe { read::structure(query, "the query") }?;
+    let op = op_at(library, query.op)?;
+    // SAFETY: promised by the caller.
+    let answer = unsafe { Asked::read(op.signature(), query) }.and_then(|asked| asked.infer(op));
+    let answer = answer.map_err(|error| error.with_op(&op.signature().name))?;
+    Ok(Box::into_raw(answer).cast_const().cast())
 }
 
-fn infer(op: &Op, request: &str) -> Result<String> {
-    let signature = op.signature();
-    let request = read(request)?;
-    let shapes = arguments(signature, &request["inputs"], "inputs")?;
-    let dtypes = arguments(signature, &request["dtypes"], "dtypes")?;
-    let attrs = attributes(signature, &request["attrs"])?;
-    let resolved = resolve(signature, &dtypes, &attrs)?;
-    let shapes = shapes
-        .iter()
-        .map(|list| {
-            list.map(|list| list.iter().map(Shape::from_json).collect::<Result<Vec<_>>>()).transpose()
-        })
-        .collect::<Result<Vec<_>>>()?;
-    let values = values(&request["values"])?;
-    let mut context = InferenceContext::new(signature, &resolved.attrs, shapes)?;
-    if let Some(values) = &values {
-        ensure!(
-            values.len() == context.num_inputs(),
-            InvalidArgument,
-            "`values` of the request must be a list of {} values or nulls, one for each tensor, got {}",
-            context.num_inputs(),
-            values.len()
-        );
-        context = context.with_input_values(values.iter().map(Option::as_ref).collect());
+/// Frees an answer.
+///
+/// # Safety
+/// `shapes` must be null or one that [`answer`] gave and nobody freed or reads.
+pub(super) unsafe extern "C" fn free(shapes: *const OpsmithShapes) {
+    if !shapes.is_null() {
+        // SAFETY: promised by the caller.
+        drop(unsafe { Box::from_raw(shapes.cast_mut().cast::<Answer>()) });
     }
-    op.infer_shapes(&mut context)?;
-    let ranges = signature.outputs.iter().map(|output| context.output_range(&output.name));
-    let outputs = ranges
-        .map(|range| Ok(context.outputs()[range?].iter().map(Shape::to_json).collect::<Vec<_>>()))
-        .collect::<Result<Vec<_>>>()?;
-    let dtypes: Vec<Vec<&str>> =
-        resolved.output_dtypes.iter().map(|list| list.iter().map(|dtype| dtype.name()).collect()).collect();
-    let constraints: Vec<Value> = context.constraints().iter().map(constraint).collect();
-    Ok(json!({ "outputs": outputs, "dtypes": dtypes, "constraints": constraints }).to_string())
-}
-
-/// The values of the tensors that are constants, where the request tells any.
-fn values(values: &Value) -> Result<Option<Vec<Option<TensorValue>>>> {
-    let Some(values) = values.as_array() else { return Ok(None) };
-    let value = |json: &Value| match json {
-        Value::Null => Ok(None),
-        json => TensorValue::from_json(json).map(Some),
-    };
-    values.iter().map(value).collect::<Result<_>>().map(Some)
-}
-
-/// One list for each argument of the op, `None` for an absent one.
-fn arguments<'a>(signature: &Signature, lists: &'a Value, what: &str) -> Result<Vec<Option<&'a Vec<Value>>>> {
-    let lists = lists.as_array().filter(|lists| lists.len() == signature.inputs.len());
-    let Some(lists) = lists else {
-        bail!(
-            InvalidArgument,
-            "`{what}` of the request must be a list of {} lists, one for each input",
-            signature.inputs.len()
-        );
-    };
-    let read = |(list, arg): (&'a Value, &ArgDef)| match list {
-        Value::Null => Ok(None),
-        Value::Array(list) => Ok(Some(list)),
-        other => {
-            let arg = &arg.name;
-            bail!(InvalidArgument for arg, "`{what}` of input `{arg}` must be a list or null, got {other}")
-        }
-    };
-    lists.iter().zip(&signature.inputs).map(read).collect()
 }
 
 /// The op at a position that a caller gave.
@@ -91,48 +55,115 @@ pub(super) fn op_at(library: &'static StaticLibrary, index: usize) -> Result<&'s
     })
 }
 
-/// A request to an op, which is JSON.
-pub(super) fn read(request: &str) -> Result<Value> {
-    serde_json::from_str(request).map_err(|error| Error::invalid_argument(format!("request {error}")))
+/// A query that has been read: by arguments, none for an absent one.
+struct Asked {
+    shapes: Vec<Option<Vec<Shape>>>,
+    dtypes: Vec<Option<Vec<DType>>>,
+    /// Of all tensors, absent ones too.
+    values: Vec<Option<Arc<TensorValue>>>,
+    attrs: smallvec::SmallVec<[Option<AttrValue>; 4]>,
 }
 
-/// The attributes that a request gives, in the definition's order.
-pub(super) fn attributes(signature: &Signature, values: &Value) -> Result<Vec<Option<AttrValue>>> {
-    let mut attrs: Vec<Option<AttrValue>> = vec![None; signature.attrs.len()];
-    for (name, value) in values.as_object().into_iter().flatten() {
-        let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
-        attrs[index] = Some(
-            signature.attrs[index]
-                .value_from_json(value)
-                .map_err(|error| error.with_argument("attribute", name))?,
-        );
+impl Asked {
+    /// # Safety
+    /// As for [`answer`].
+    unsafe fn read(signature: &Signature, query: &OpsmithShapeQuery) -> Result<Asked> {
+        // SAFETY: promised by the caller.
+        let (mut tensors, counts, dims, attrs) = unsafe {
+            let tensors = read::slice(query.tensors, query.num_tensors, "the list of tensors")?;
+            let counts = match query.counts.is_null() {
+                true => None,
+                false => Some(read::slice(query.counts, query.num_arguments, "the list of counts")?),
+            };
+            let dims = Dims::read(read::slice(query.dims, query.num_dims, "the list of dims")?)?;
+            (tensors, counts, dims, call::attributes(signature, query.attrs, query.num_attrs)?)
+        };
+        let arguments = counts.map_or(tensors.len(), <[usize]>::len);
+        let expected = signature.inputs.len();
+        ensure!(arguments == expected, InvalidArgument, "takes {expected} inputs, got {arguments}");
+        let mut asked = Asked { shapes: vec![], dtypes: vec![], values: vec![], attrs };
+        for (index, arg) in signature.inputs.iter().enumerate() {
+            let count = counts.map_or(1, |counts| counts[index]);
+            let given = tensors.split_off(..count).ok_or_else(|| {
+                let text = format!("input `{}` holds {count} tensors, and not as many are given", arg.name);
+                Error::invalid_argument(text).naming(&arg.name)
+            })?;
+            // SAFETY: promised by the caller.
+            unsafe { asked.argument(given, &dims) }
+                .map_err(|error| error.with_argument("input", &arg.name))?;
+        }
+        let more = tensors.len();
+        ensure!(more == 0, InvalidArgument, "{more} tensors more are given than its inputs hold");
+        Ok(asked)
     }
-    Ok(attrs)
+
+    /// # Safety
+    /// The tensors must be valid.
+    unsafe fn argument(&mut self, given: &[*const OpsmithArgument], dims: &Dims) -> Result<()> {
+        if let [absent] = given
+            && absent.is_null()
+        {
+            self.shapes.push(None);
+            self.dtypes.push(None);
+            self.values.push(None);
+            return Ok(());
+        }
+        let (mut shapes, mut dtypes) = (Vec::with_capacity(given.len()), Vec::with_capacity(given.len()));
+        for &tensor in given {
+            // SAFETY: promised by the caller.
+            unsafe {
+                let tensor = read::structure(tensor, "a tensor")?;
+                dtypes.push(read::dtype(tensor.dtype)?);
+                shapes.push(shape(tensor, dims)?);
+                self.values.push(match tensor.value.is_null() {
+                    true => None,
+                    false => Some(read::tensor(tensor.value, "the value of a tensor")?),
+                });
+            }
+        }
+        self.shapes.push(Some(shapes));
+        self.dtypes.push(Some(dtypes));
+        Ok(())
+    }
+
+    fn infer(self, op: &Op) -> Result<Box<Answer>> {
+        let signature = op.signature();
+        let resolved = resolve(signature, &self.dtypes, &self.attrs)?;
+        let mut context = InferenceContext::new(signature, &resolved.attrs, self.shapes)?;
+        if self.values.iter().any(Option::is_some) {
+            context = context.with_input_values(self.values.iter().map(Option::as_deref).collect());
+        }
+        op.infer_shapes(&mut context)?;
+        Answer::new(signature, &context, &resolved)
+    }
+}
+
+/// # Safety
+/// The positions of the tensor's dims must be readable.
+unsafe fn shape(tensor: &OpsmithArgument, dims: &Dims) -> Result<Shape> {
+    let Ok(rank) = usize::try_from(tensor.rank) else {
+        ensure!(tensor.rank == -1, InvalidArgument, "has rank {}; -1 is an unknown one", tensor.rank);
+        return Ok(Shape::unknown());
+    };
+    ensure!(rank <= MAX_RANK, InvalidArgument, "a tensor has at most {MAX_RANK} dims, got {rank}");
+    // SAFETY: promised by the caller.
+    dims.shape(unsafe { read::slice(tensor.dims, rank, "a tensor's list of dims") }?)
 }
 
 fn resolve(
     signature: &Signature,
-    dtypes: &[Option<&Vec<Value>>],
+    dtypes: &[Option<Vec<DType>>],
     attrs: &[Option<AttrValue>],
-) -> Result<opsmith_core::def::Resolved> {
-    let read = |(list, arg): (&Option<&Vec<Value>>, &ArgDef)| {
-        let read = list.map(|list| list.iter().map(dtype).collect::<Result<Vec<_>>>()).transpose();
-        read.map_err(|error| error.with_argument("input", &arg.name))
-    };
-    let dtypes = dtypes.iter().zip(&signature.inputs).map(read).collect::<Result<Vec<_>>>()?;
+) -> Result<Resolved> {
     let mut arguments = Vec::with_capacity(dtypes.len());
     for (list, arg) in dtypes.iter().zip(&signature.inputs) {
+        let name = &arg.name;
         arguments.push(match list {
             None => ArgDTypes::Absent,
             Some(list) if arg.count.is_list() => ArgDTypes::List(list),
             Some(list) => {
-                ensure!(
-                    list.len() == 1,
-                    InvalidArgument for &arg.name,
-                    "input `{}` is one tensor, got {} dtypes",
-                    arg.name,
-                    list.len()
-                );
+                let count = list.len();
+                ensure!(count == 1, InvalidArgument for name, "input `{name}` is one tensor, got {count}");
                 ArgDTypes::One(list[0])
             }
         });
@@ -140,19 +171,74 @@ fn resolve(
     signature.resolve(&arguments, attrs)
 }
 
-fn dtype(name: &Value) -> Result<DType> {
-    name.as_str().unwrap_or_default().parse()
+/// An answer with the memory that it points to.
+#[repr(C)]
+struct Answer {
+    header: OpsmithShapes,
+    tensors: Vec<*const OpsmithArgument>,
+    constraints: Vec<*const OpsmithConstraint>,
+    counts: Vec<usize>,
+    owned: Owned,
 }
 
-fn constraint(constraint: &Constraint) -> Value {
-    let relation = match constraint.relation {
-        Relation::Equal => "==",
-        Relation::AtLeast => ">=",
-    };
-    json!({
-        "relation": relation,
-        "left": constraint.left.to_json(),
-        "right": constraint.right.to_json(),
-        "message": constraint.message,
-    })
+/// What is pointed to, in boxes that stay where they are.
+#[derive(Default)]
+struct Owned {
+    dims: DimTable,
+    positions: Vec<Vec<u32>>,
+    tensors: Box<[OpsmithArgument]>,
+    messages: Vec<String>,
+    constraints: Box<[OpsmithConstraint]>,
+}
+
+impl Answer {
+    fn new(
+        signature: &Signature,
+        context: &InferenceContext<'_>,
+        resolved: &Resolved,
+    ) -> Result<Box<Answer>> {
+        let mut owned = Owned::default();
+        let (mut tensors, mut counts) = (vec![], vec![]);
+        for (output, dtypes) in signature.outputs.iter().zip(&resolved.output_dtypes) {
+            let shapes = &context.outputs()[context.output_range(&output.name)?];
+            counts.push(shapes.len());
+            for (shape, dtype) in shapes.iter().zip(dtypes) {
+                let (rank, positions) = owned.dims.add_shape(shape)?;
+                let (size, dims) = (size_of::<OpsmithArgument>(), positions.as_ptr());
+                owned.positions.push(positions);
+                tensors.push(OpsmithArgument { size, dtype: *dtype as i32, rank, dims, value: null() });
+            }
+        }
+        owned.tensors = tensors.into();
+        let constraints = context.constraints().iter().map(|constraint| owned.constraint(constraint));
+        owned.constraints = constraints.collect::<Result<Vec<_>>>()?.into();
+        let tensors: Vec<*const _> = owned.tensors.iter().map(std::ptr::from_ref).collect();
+        let constraints: Vec<*const _> = owned.constraints.iter().map(std::ptr::from_ref).collect();
+        let header = OpsmithShapes {
+            size: size_of::<OpsmithShapes>(),
+            tensors: tensors.as_ptr(),
+            num_tensors: tensors.len(),
+            counts: counts.as_ptr(),
+            num_outputs: counts.len(),
+            dims: owned.dims.dims().as_ptr(),
+            num_dims: owned.dims.dims().len(),
+            constraints: constraints.as_ptr(),
+            num_constraints: constraints.len(),
+        };
+        Ok(Box::new(Answer { header, tensors, constraints, counts, owned }))
+    }
+}
+
+impl Owned {
+    fn constraint(&mut self, constraint: &Constraint) -> Result<OpsmithConstraint> {
+        let (left, right) = (self.dims.add(&constraint.left)?, self.dims.add(&constraint.right)?);
+        let message = constraint.message.clone();
+        let text = OpsmithStr { data: message.as_ptr().cast(), len: message.len() };
+        self.messages.push(message);
+        let relation = match constraint.relation {
+            Relation::Equal => OPSMITH_RELATION_EQUAL,
+            Relation::AtLeast => OPSMITH_RELATION_AT_LEAST,
+        };
+        Ok(OpsmithConstraint { size: size_of::<OpsmithConstraint>(), relation, left, right, message: text })
+    }
 }

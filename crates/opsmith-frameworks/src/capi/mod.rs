@@ -1,6 +1,7 @@
 //! The C ABI of a library: [`opsmith_core::abi::OpsmithLibrary`] over the core.
 
 mod call;
+mod dlpack;
 mod explain;
 mod infer;
 mod launch;
@@ -10,7 +11,9 @@ mod read;
 use std::ffi::CString;
 use std::ptr::null;
 
+use opsmith_core::abi::dlpack::OpsmithDLPackCall;
 use opsmith_core::abi::program::OpsmithProgram;
+use opsmith_core::abi::shapes::{OpsmithShapeQuery, OpsmithShapes};
 use opsmith_core::abi::{
     OPSMITH_ABI_VERSION, OpsmithAttr, OpsmithCall, OpsmithError, OpsmithLibrary, OpsmithPlan, OpsmithStr,
 };
@@ -38,6 +41,8 @@ pub const fn table<R: Root>(name: &'static str, version: &'static str) -> Opsmit
         plan_free: call::free_plan,
         program: program::<R>,
         program_free: program::free,
+        shapes_free: infer::free,
+        call_dlpack: call_dlpack::<R>,
     }
 }
 
@@ -110,42 +115,63 @@ unsafe fn plan_in(
     })
 }
 
+unsafe extern "C" fn call_dlpack<R: Root>(call: *const OpsmithDLPackCall) -> *mut OpsmithError {
+    // SAFETY: passed on from the caller.
+    unsafe { call_dlpack_in(R::library(), call) }
+}
+
+unsafe fn call_dlpack_in(
+    library: &'static StaticLibrary,
+    call: *const OpsmithDLPackCall,
+) -> *mut OpsmithError {
+    // SAFETY: the caller passes a call whose pointers are valid as the header says.
+    guard(|| unsafe { dlpack::run(library, call) })
+}
+
 unsafe extern "C" fn infer_shapes<R: Root>(
-    op: usize,
-    request: OpsmithStr,
-    response: *mut OpsmithStr,
+    query: *const OpsmithShapeQuery,
+    shapes: *mut *const OpsmithShapes,
 ) -> *mut OpsmithError {
     // SAFETY: passed on from the caller.
-    unsafe { infer_shapes_in(R::library(), op, request, response) }
+    unsafe { infer_shapes_in(R::library(), query, shapes) }
 }
 
 unsafe fn infer_shapes_in(
     library: &'static StaticLibrary,
-    op: usize,
-    request: OpsmithStr,
-    response: *mut OpsmithStr,
+    query: *const OpsmithShapeQuery,
+    shapes: *mut *const OpsmithShapes,
 ) -> *mut OpsmithError {
-    // SAFETY: passed on from the caller.
-    guard(|| unsafe { answer(request, response, |request| infer::respond(library, op, request)) })
+    guard(|| {
+        ensure!(!shapes.is_null(), InvalidArgument, "{NO_PLACE}");
+        // SAFETY: the caller passes a query that is valid as the header says, and a place to write to.
+        unsafe { give(shapes, infer::answer(library, query)?) }
+    })
 }
 
 unsafe extern "C" fn explain<R: Root>(
     op: usize,
-    request: OpsmithStr,
+    attrs: *const *const OpsmithAttr,
+    num_attrs: usize,
     response: *mut OpsmithStr,
 ) -> *mut OpsmithError {
     // SAFETY: passed on from the caller.
-    unsafe { explain_in(R::library(), op, request, response) }
+    unsafe { explain_in(R::library(), op, (attrs, num_attrs), response) }
 }
 
 unsafe fn explain_in(
     library: &'static StaticLibrary,
     op: usize,
-    request: OpsmithStr,
+    attrs: (*const *const OpsmithAttr, usize),
     response: *mut OpsmithStr,
 ) -> *mut OpsmithError {
-    // SAFETY: passed on from the caller.
-    guard(|| unsafe { answer(request, response, |request| explain::respond(library, op, request)) })
+    guard(|| {
+        ensure!(!response.is_null(), InvalidArgument, "{NO_PLACE}");
+        // SAFETY: the caller passes attributes that are valid as the header says, and a place to write to.
+        unsafe {
+            let text = Box::leak(explain::respond(library, op, attrs)?.into_boxed_str());
+            give(response, OpsmithStr::new(text))
+        }
+    })
 }
 
 unsafe extern "C" fn program<R: Root>(
@@ -169,23 +195,6 @@ unsafe fn program_in(
         // SAFETY: the caller passes attributes that are valid as the header says, and a place to write to.
         unsafe { give(program, program::tell(library, op, attrs)?) }
     })
-}
-
-/// Answers a request in JSON; the caller frees the text with `string_free`.
-///
-/// # Safety
-/// `request` must be readable, and `response` null or writable.
-unsafe fn answer(
-    request: OpsmithStr,
-    response: *mut OpsmithStr,
-    respond: impl FnOnce(&str) -> Result<String>,
-) -> Result<()> {
-    // SAFETY: promised by the caller.
-    let request = unsafe { read::text(request) }?;
-    ensure!(!response.is_null(), InvalidArgument, "{NO_PLACE}");
-    let text = Box::leak(respond(request)?.into_boxed_str());
-    // SAFETY: promised by the caller.
-    unsafe { give(response, OpsmithStr::new(text)) }
 }
 
 const NO_PLACE: &str = "the place for the result is null";
@@ -275,7 +284,7 @@ unsafe extern "C" fn error_free(error: *mut OpsmithError) {
 unsafe extern "C" fn string_free(string: OpsmithStr) {
     if !string.data.is_null() {
         let text = std::ptr::slice_from_raw_parts_mut(string.data.cast_mut().cast::<u8>(), string.len);
-        // SAFETY: the caller gives back what `answer` made, once.
+        // SAFETY: the caller gives back what `explain_in` made, once.
         drop(unsafe { Box::from_raw(text) });
     }
 }

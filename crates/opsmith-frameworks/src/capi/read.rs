@@ -175,10 +175,12 @@ pub(super) unsafe fn attr(attr: &OpsmithAttr) -> Result<AttrValue> {
                 AttrValue::Shapes(each(values::<OpsmithShape>(attr)?, |value| shape(value))?)
             }
             (OPSMITH_ATTR_TENSOR, false) => {
-                AttrValue::Tensor(tensor(values::<*const OpsmithTensor>(attr)?[0])?)
+                AttrValue::Tensor(tensor(values::<*const OpsmithTensor>(attr)?[0], TENSOR)?)
             }
             (OPSMITH_ATTR_TENSOR, true) => {
-                AttrValue::Tensors(each(values::<*const OpsmithTensor>(attr)?, |&value| tensor(value))?)
+                AttrValue::Tensors(each(values::<*const OpsmithTensor>(attr)?, |&value| {
+                    tensor(value, TENSOR)
+                })?)
             }
             (kind, _) => bail!(InvalidArgument, "an attribute has unknown kind {kind}"),
         })
@@ -213,23 +215,23 @@ unsafe fn shape(value: &OpsmithShape) -> Result<PartialShape> {
     Ok(Some(dims.iter().map(|&dim| u64::try_from(dim).ok()).collect()))
 }
 
+const TENSOR: &str = "a tensor attribute";
+
+/// A copy of a tensor in host memory; `what` it is called.
+///
 /// # Safety
 /// The pointer must be null or point to a tensor that is readable as its fields say.
-unsafe fn tensor(pointer: *const OpsmithTensor) -> Result<Arc<TensorValue>> {
+pub(super) unsafe fn tensor(pointer: *const OpsmithTensor, what: &str) -> Result<Arc<TensorValue>> {
     // SAFETY: promised by the caller.
     let (tensor, shape) = unsafe {
-        let tensor = structure(pointer, "a tensor attribute")?;
+        let tensor = structure(pointer, what)?;
         (tensor, dims(tensor)?)
     };
     let dense = row_major_strides(shape);
     // SAFETY: as above.
     let view = unsafe { view(tensor, shape, &dense) }?;
-    ensure!(view.is_contiguous(), InvalidArgument, "a tensor attribute must be contiguous");
-    ensure!(
-        view.device().kind == DeviceKind::Cpu,
-        InvalidArgument,
-        "a tensor attribute must be in host memory"
-    );
+    ensure!(view.is_contiguous(), InvalidArgument, "{what} must be contiguous");
+    ensure!(view.device().kind == DeviceKind::Cpu, InvalidArgument, "{what} must be in host memory");
     let (bytes, strings) = match view.dtype() {
         DType::String => {
             let text = view.strings()?.into_iter().map(|text| memory::copied(text, "text"));

@@ -235,36 +235,12 @@ const INVALID_ARGUMENT: c_int = 2;
 const RUNTIME_EXCEPTION: c_int = 6;
 const NOT_IMPLEMENTED: c_int = 9;
 
-/// The dtypes that ONNX and Opsmith have, with ONNX's numbers.
-const DTYPES: [(DType, c_int); 14] = [
-    (DType::Float32, 1),
-    (DType::UInt8, 2),
-    (DType::Int8, 3),
-    (DType::UInt16, 4),
-    (DType::Int16, 5),
-    (DType::Int32, 6),
-    (DType::Int64, 7),
-    (DType::String, 8),
-    (DType::Bool, 9),
-    (DType::Float16, 10),
-    (DType::Float64, 11),
-    (DType::UInt32, 12),
-    (DType::UInt64, 13),
-    (DType::BFloat16, 16),
-];
-
 /// Any dtype, for an argument that is not said to have one.
 pub(super) const UNDEFINED: c_int = 0;
 
-/// ONNX's number of a dtype, where it has the dtype.
-pub(super) fn code_of(dtype: DType) -> Option<c_int> {
-    DTYPES.iter().find(|(own, _)| *own == dtype).map(|(_, code)| *code)
-}
-
 /// The dtype of ONNX's number.
 pub(super) fn dtype_of(code: c_int) -> Result<DType> {
-    let known = DTYPES.iter().find(|(_, own)| *own == code).map(|(dtype, _)| *dtype);
-    known.ok_or_else(|| {
+    DType::from_onnx(code).ok_or_else(|| {
         Error::unimplemented(format!("is of ONNX's dtype number {code}, which Opsmith does not have"))
     })
 }
@@ -403,14 +379,5 @@ mod tests {
     fn the_structure_is_as_the_header_has_it() {
         assert_eq!(size_of::<OrtCustomOp>(), 26 * size_of::<usize>());
         assert_eq!(std::mem::offset_of!(OrtCustomOp, create_kernel_v2), 17 * size_of::<usize>());
-    }
-
-    #[test]
-    fn numbers_of_dtypes_come_back() {
-        for (dtype, code) in DTYPES {
-            assert_eq!((code_of(dtype), dtype_of(code).unwrap()), (Some(code), dtype));
-        }
-        assert_eq!(code_of(DType::Complex64), None);
-        assert!(dtype_of(14).unwrap_err().message().contains("number 14"));
     }
 }

@@ -1,33 +1,23 @@
 //! A node of a graph: read once, then run.
 
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::tensor::StrRef;
-use opsmith_core::{AttrValue, DType, DeviceKind, Error, Op, Plan, Request, Result, Signature, bail, memory};
-use smallvec::SmallVec;
+use opsmith_core::{AttrValue, DType, Error, Op, Plan, Result, Signature, bail, memory};
 
-use super::api::{Api, KernelContext, KernelInfo, Outcome, UNDEFINED, code_of, dtype_of};
+use super::api::{Api, KernelContext, KernelInfo, Outcome, UNDEFINED, dtype_of};
 use super::attrs::{self, OfKernel};
 use super::services::OrtServices;
 use super::spec::{self, Variant};
 use super::tensor::{Tensor, Texts, facts};
-use crate::node::{Input, stand_ins, views};
+use crate::node::{Inputs, Planned};
 
 /// The state of a kernel: what the node's attributes, inputs and outputs decide.
 pub(super) struct Node {
     api: Api,
-    op: &'static Op,
-    plan: Plan,
-    /// The dtype of each tensor, nothing for one that is absent.
-    dtypes: Vec<Option<DType>>,
-    /// How many tensors each input holds.
-    counts: Vec<usize>,
+    planned: Planned,
     /// Whether the node has each output tensor.
     present: Vec<bool>,
     wanted: u64,
 }
-
-/// The elements of an input of text, which its `data` points to, and what they point to.
-type Kept = (Vec<StrRef>, Texts);
 
 /// A node that is being made.
 struct Given {
@@ -109,14 +99,12 @@ impl Node {
                 });
             }
         }
-        let flat = stand_ins(&dtypes);
-        let inputs = CallInputs { flat: &flat, counts: &counts };
-        let plan = op.node_plan(&Request { inputs, attrs: &attrs, device: DeviceKind::Cpu })?;
-        check_dtypes(signature, &plan)?;
+        let planned = Planned::new(op, &attrs, dtypes, counts)?;
+        check_dtypes(signature, &planned.plan)?;
         let outputs = given.count(api.output_count())?;
         let present: Vec<bool> = (0..outputs).map(|index| given.has(api.output_name(), index)).collect();
-        let wanted = wanted(signature, &plan, &present)?;
-        Ok(Node { api, op, plan, dtypes, counts, present, wanted })
+        let wanted = wanted(signature, &planned.plan, &present)?;
+        Ok(Node { api, planned, present, wanted })
     }
 
     /// The functions of the copy of ONNX Runtime that has the node.
@@ -132,29 +120,23 @@ impl Node {
     /// # Safety
     /// `context` must be a live call of the node.
     pub(super) unsafe fn run(&self, context: *mut KernelContext) -> Result<()> {
-        // Filled where they lie: to hand them out would copy them.
-        let (mut inputs, mut kept) = (SmallVec::new(), Vec::new());
+        let Planned { op, plan, counts, .. } = &self.planned;
+        let named = |error: Error| error.with_op(&op.signature().name);
+        let mut inputs = Inputs::new();
         // SAFETY: promised by the caller.
-        unsafe { self.read_inputs(context, &mut inputs, &mut kept) }
-            .map_err(|error| error.with_op(&self.op.signature().name))?;
+        unsafe { self.read_inputs(context, &mut inputs) }.map_err(named)?;
         // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
-        let views = unsafe { views(&self.dtypes, &inputs) };
+        let views = unsafe { self.planned.views(&inputs) };
         let services = OrtServices::new(self.api, context, &self.present);
-        let inputs = CallInputs { flat: &views, counts: &self.counts };
-        self.plan.run(self.op, inputs, self.wanted, &services)?;
-        services.finish().map_err(|error| error.with_op(&self.op.signature().name))
+        plan.run(op, CallInputs { flat: &views, counts }, self.wanted, &services)?;
+        services.finish().map_err(named)
     }
 
     /// # Safety
     /// As [`run`](Self::run).
-    unsafe fn read_inputs(
-        &self,
-        context: *mut KernelContext,
-        inputs: &mut SmallVec<[Input; 4]>,
-        kept: &mut Vec<Kept>,
-    ) -> Result<()> {
+    unsafe fn read_inputs(&self, context: *mut KernelContext, inputs: &mut Inputs<Texts>) -> Result<()> {
         let api = self.api;
-        for (index, dtype) in self.dtypes.iter().enumerate() {
+        for (index, dtype) in self.planned.dtypes.iter().enumerate() {
             let Some(dtype) = *dtype else { continue };
             let mut value = std::ptr::null();
             // SAFETY: the call is live; what comes back is lent until it is over.
@@ -167,16 +149,13 @@ impl Node {
             if given != dtype {
                 bail!(Internal, "ONNX Runtime gave tensor {index} of the inputs as {given}, not {dtype}");
             }
-            let data = if dtype == DType::String {
+            if dtype == DType::String {
                 let texts = tensor.texts(shape.iter().product())?;
                 let strings = memory::collected(texts.refs(), "the elements of text")?;
-                let data = strings.as_ptr().cast();
-                kept.push((strings, texts));
-                data
+                inputs.push_texts(strings, texts, shape);
             } else {
-                tensor.data()?.cast_const()
-            };
-            inputs.push(Input::new(dtype, data, shape));
+                inputs.push(dtype, tensor.data()?.cast_const(), shape);
+            }
         }
         Ok(())
     }
@@ -193,7 +172,7 @@ pub(super) fn count_of(attr: &Option<AttrValue>) -> Option<usize> {
 
 /// That ONNX Runtime has the dtypes of the outputs, where attributes decide them.
 fn check_dtypes(signature: &Signature, plan: &Plan) -> Result<()> {
-    match plan.output_dtypes().iter().find(|dtype| code_of(**dtype).is_none()) {
+    match plan.output_dtypes().iter().find(|dtype| dtype.to_onnx().is_none()) {
         Some(dtype) => {
             let text = format!("gives {dtype}, which ONNX Runtime does not have");
             Err(Error::unimplemented(text).with_op(&signature.name))

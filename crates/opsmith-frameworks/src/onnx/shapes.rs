@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use opsmith_core::attr::{AttrBase, AttrType};
 use opsmith_core::{ArgDTypes, AttrValue, Code, DType, Dim, InferenceContext, Op, Result, Shape};
 
-use super::api::{Api, ShapeContext, code_of};
+use super::api::{Api, ShapeContext};
 use super::attrs::{self, OfShapes};
 use super::node::count_of;
 use super::{spec, tensor};
@@ -134,7 +134,7 @@ impl Inference {
 
     fn set_output(&self, index: usize, dtype: DType, shape: &Shape) -> Result<()> {
         let api = self.api;
-        let (Some(dims), Some(code)) = (shape.dims(), code_of(dtype)) else { return Ok(()) };
+        let (Some(dims), Some(code)) = (shape.dims(), dtype.to_onnx()) else { return Ok(()) };
         let sizes: Vec<i64> = dims
             .iter()
             .map(|dim| dim.value().and_then(|size| i64::try_from(size).ok()).unwrap_or(-1))

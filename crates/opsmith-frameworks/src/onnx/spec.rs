@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use opsmith_core::def::{Allowed, ArgCount, ArgDef, ArgType};
 use opsmith_core::{DType, DeviceKind, KernelDef, Op, Signature};
 
-use super::api::{UNDEFINED, code_of};
+use super::api::UNDEFINED;
 
 /// `OrtCustomOpInputOutputCharacteristic`.
 pub(super) const REQUIRED: c_int = 0;
@@ -50,7 +50,7 @@ impl Spec {
         let args = || signature.inputs.iter().chain(&signature.outputs);
         for arg in args() {
             if let ArgType::Fixed(dtype) = arg.dtype
-                && code_of(dtype).is_none()
+                && dtype.to_onnx().is_none()
             {
                 return Err(format!(
                     "its argument `{}` is {dtype}, which ONNX Runtime does not have",
@@ -122,7 +122,7 @@ fn candidates(signature: &Signature, attr: usize) -> Vec<DType> {
         Some(Allowed::Types(dtypes)) => &dtypes[..],
         _ => &DType::ALL,
     };
-    allowed.iter().copied().filter(|dtype| code_of(*dtype).is_some()).collect()
+    allowed.iter().copied().filter(|dtype| dtype.to_onnx().is_some()).collect()
 }
 
 fn combinations(choices: &[Vec<DType>]) -> Vec<Vec<DType>> {
@@ -151,7 +151,7 @@ fn code(arg: &ArgDef, free: &[usize], chosen: &[DType]) -> c_int {
         ArgType::Attr(attr) => free.iter().position(|free| *free == attr).map(|place| chosen[place]),
         ArgType::List(_) => None,
     };
-    dtype.and_then(code_of).unwrap_or(UNDEFINED)
+    dtype.and_then(DType::to_onnx).unwrap_or(UNDEFINED)
 }
 
 /// How many tensors each input of the definition holds, of `total` in a node, where `known` has the value of an attribute that

@@ -18,7 +18,7 @@ mod strings;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use opsmith_core::{Result, panic};
+use opsmith_core::{Op, Result, panic};
 
 use self::api::{Api, Construction, Context, ShapeContext, Status};
 use self::node::Node;
@@ -43,6 +43,11 @@ pub(crate) static FRAMEWORK: Framework = Framework {
 fn register_if_present(library: &'static StaticLibrary) -> Result<bool> {
     let Some(api) = Api::find()? else { return Ok(false) };
     library.tensorflow.ensure(library, api).map(|()| true)
+}
+
+/// Why TensorFlow cannot have an op, if it cannot.
+pub(crate) fn unsupported(op: &Op) -> Option<String> {
+    spec::unsupported(op.signature())
 }
 
 /// What TensorFlow calls for the op at `INDEX` of the library.

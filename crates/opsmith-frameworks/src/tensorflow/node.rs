@@ -3,27 +3,21 @@
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::{ArgCount, ArgType};
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::tensor::{Extents, StrRef};
-use opsmith_core::{DType, DeviceKind, Error, Op, Plan, Request, Result, Signature, bail, memory, panic};
-use smallvec::SmallVec;
+use opsmith_core::tensor::Extents;
+use opsmith_core::{DType, Error, Op, Result, Signature, bail, memory, panic};
 
 use super::api::{Api, BufferGuard, Call, Construction, Context, Status};
 use super::proto;
 use super::services::TfServices;
 use super::spec::Binding;
 use super::strings::TString;
-use crate::node::{Input, stand_ins, views};
+use crate::node::{Inputs, Planned};
 use crate::single;
 
 /// The state of a kernel: what the node's attributes decide.
 pub(super) struct Node {
     pub(super) api: &'static Api,
-    op: &'static Op,
-    plan: Plan,
-    /// The dtype of each tensor.
-    dtypes: Vec<Option<DType>>,
-    /// How many tensors each input holds.
-    counts: Vec<usize>,
+    planned: Planned,
     wanted: u64,
 }
 
@@ -52,11 +46,8 @@ impl Node {
         let (given, (counts, dtypes)) = given
             .and_then(|given| given.inputs(op.signature()).map(|inputs| (given, inputs)))
             .map_err(named)?;
-        let flat = stand_ins(&dtypes);
-        let inputs = CallInputs { flat: &flat, counts: &counts };
-        let request = Request { inputs, attrs: &given.attrs, device: DeviceKind::Cpu };
-        let plan = op.node_plan(&request)?;
-        Ok(Node { api, op, plan, dtypes, counts, wanted: given.wanted })
+        let planned = Planned::new(op, &given.attrs, dtypes, counts)?;
+        Ok(Node { api, planned, wanted: given.wanted })
     }
 
     /// Runs the op. What goes wrong is handed over to TensorFlow.
@@ -67,47 +58,40 @@ impl Node {
         // SAFETY: promised by the caller.
         let call = unsafe { Call::new(self.api, context) };
         if let Err(error) = panic::catch(|| self.compute(&call)) {
-            call.fail(&error.with_op(&self.op.signature().name));
+            call.fail(&error.with_op(&self.planned.op.signature().name));
         }
     }
 
     fn compute(&self, call: &Call<'_>) -> Result<()> {
-        // Filled where they lie: to hand them out would copy them.
-        let (mut inputs, mut kept) = (SmallVec::new(), Vec::new());
-        self.read_inputs(call, &mut inputs, &mut kept)?;
+        let Planned { op, plan, counts, .. } = &self.planned;
+        let mut inputs = Inputs::new();
+        self.read_inputs(call, &mut inputs)?;
         // SAFETY: TensorFlow keeps the inputs of a call until it is over.
-        let views = unsafe { views(&self.dtypes, &inputs) };
-        let services = TfServices::new(call, &self.plan, &views);
-        let inputs = CallInputs { flat: &views, counts: &self.counts };
-        self.plan.run(self.op, inputs, self.wanted, &services)?;
+        let views = unsafe { self.planned.views(&inputs) };
+        let services = TfServices::new(call, plan, &views);
+        plan.run(op, CallInputs { flat: &views, counts }, self.wanted, &services)?;
         services.finish()
     }
 
-    /// The inputs, and the elements of those of text, which their `data` points to.
-    fn read_inputs(
-        &self,
-        call: &Call<'_>,
-        inputs: &mut SmallVec<[Input; 4]>,
-        kept: &mut Vec<Vec<StrRef>>,
-    ) -> Result<()> {
-        for dtype in self.dtypes.iter().flatten() {
+    fn read_inputs(&self, call: &Call<'_>, inputs: &mut Inputs) -> Result<()> {
+        for dtype in self.planned.dtypes.iter().flatten() {
             // The call itself keeps the tensor. Ours is let go of at once: one that somebody holds is never forwarded.
             let tensor = call.input(inputs.len())?;
             if tensor.dtype() != *dtype as i32 {
                 bail!(Internal, "TensorFlow gave an input of dtype number {}, not {dtype}", tensor.dtype());
             }
             let shape: Extents = tensor.dims().collect();
-            let mut data: *const u8 = tensor.data();
+            let data: *const u8 = tensor.data();
             if *dtype == DType::String {
                 let count = if data.is_null() { 0 } else { shape.iter().product() };
                 let strings = data.cast::<TString>();
                 // SAFETY: a string tensor has this many strings, which stay as long as the tensor.
                 let strings = (0..count).map(|i| unsafe { (*strings.add(i)).as_str_ref() });
                 let strings = memory::collected(strings, "the elements of text")?;
-                data = strings.as_ptr().cast();
-                kept.push(strings);
+                inputs.push_texts(strings, (), shape);
+            } else {
+                inputs.push(*dtype, data, shape);
             }
-            inputs.push(Input::new(*dtype, data, shape));
         }
         Ok(())
     }

@@ -3,12 +3,13 @@
 use std::ffi::{CStr, CString};
 
 use opsmith_core::fork::{OnceLock, Turn};
-use opsmith_core::{DType, DeviceKind, Error, KernelDef, Op, Result, bail};
+use opsmith_core::{DType, DeviceKind, Error, KernelDef, Op, Result, bail, ensure};
 
 use super::api::{Api, Create, InferShapes, Status};
 use super::spec::{Binding, camel_case};
 use super::{compute, delete};
 use crate::StaticLibrary;
+use crate::refused::Refused;
 
 /// What TensorFlow calls for an op. Its functions are handed no data, so each op has its own.
 #[derive(Clone, Copy)]
@@ -30,6 +31,7 @@ pub struct Registration {
 pub(super) struct Registered {
     pub(super) api: &'static Api,
     pub(super) bindings: Vec<Binding>,
+    refused: Refused,
 }
 
 impl Default for Registration {
@@ -70,32 +72,26 @@ impl Registration {
                 bail!(Unimplemented, "library `{}` was built without TensorFlow support", checked.name());
             }
             let namespace = if library.has_namespace() { camel_case(checked.name()) } else { String::new() };
-            let mut bindings: Vec<Binding> =
+            let bindings: Vec<Binding> =
                 checked.ops().iter().map(|op| Binding::new(op, &namespace)).collect();
-            let available = || bindings.iter().filter(|binding| binding.unsupported.is_none());
-            // TensorFlow ends the process when an op is defined twice, and refuses every call when a kernel is.
-            let taken: Vec<&str> = available()
-                .filter(|binding| CString::new(&*binding.name).is_ok_and(|name| api.has_kernels(&name)))
-                .map(|binding| &*binding.name)
-                .collect();
-            if !taken.is_empty() {
-                bail!(AlreadyExists, "{}: TensorFlow has an op of this name already", taken.join(", "));
-            }
-            opsmith_threads::stay_loaded();
-            for ((op, functions), binding) in checked.ops().iter().zip(self.functions).zip(&mut bindings) {
+            let mut refused = Refused::default();
+            for ((op, functions), binding) in checked.ops().iter().zip(self.functions).zip(&bindings) {
                 if binding.unsupported.is_none() {
-                    register(api, op, *functions, binding)?;
+                    refused.note(&binding.name, register(api, op, *functions, binding));
                 }
             }
-            Ok(Registered { api, bindings })
+            Ok(Registered { api, bindings, refused })
         });
-        outcome.as_ref().map(drop).map_err(Clone::clone)
+        outcome.as_ref().map_err(Clone::clone)?.refused.outcome()
     }
 }
 
 fn register(api: &Api, op: &Op, functions: Functions, binding: &Binding) -> Result<()> {
     let c = &api.functions;
     let name = c_string(&binding.name)?;
+    // TensorFlow ends the process when an op is defined twice, and refuses every call when a kernel is.
+    ensure!(!api.has_kernels(&name), AlreadyExists, "TensorFlow has an op of this name already");
+    opsmith_threads::stay_loaded();
     let status = Status::new(api);
     // SAFETY: the texts are C strings, which TensorFlow copies; the builder is live until it is registered, which uses
     // it up; the function stays for the life of the process.

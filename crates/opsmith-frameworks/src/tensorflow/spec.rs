@@ -75,7 +75,7 @@ impl Binding {
                 .zip(&outputs)
                 .map(|(arg, name)| spec(arg, name, None))
                 .collect(),
-            unsupported: unsupported(signature, inputs.iter().chain(&outputs)),
+            unsupported: unsupported(signature),
             attrs,
             presence,
             wanted,
@@ -151,18 +151,18 @@ impl Names {
     }
 }
 
-/// Why TensorFlow cannot have the op.
-fn unsupported<'a>(signature: &Signature, mut args: impl Iterator<Item = &'a String>) -> Option<String> {
+/// Why TensorFlow cannot have an op, if it cannot.
+pub(super) fn unsupported(signature: &Signature) -> Option<String> {
     if let Some(changed) = signature.inputs.iter().find(|arg| arg.is_ref) {
         let name = &changed.name;
         return Some(format!("it changes `{name}` in place, and no tensor of TensorFlow can be changed"));
     }
-    let is_name = |name: &String| {
+    let is_name = |name: &str| {
         name.starts_with(|c: char| c.is_ascii_lowercase())
             && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };
-    let odd = args.find(|name| !is_name(name))?;
-    Some(format!("its argument `{odd}` is not snake_case"))
+    let odd = signature.inputs.iter().chain(&signature.outputs).find(|arg| !is_name(&arg.name))?;
+    Some(format!("its argument `{}` is not snake_case, as TensorFlow wants it", odd.name))
 }
 
 #[cfg(test)]

@@ -14,12 +14,12 @@ thread_local! {
 
 /// Keeps `library::op: what happened` for [`throw`]; of an error of another op, which this one has called, `Op: Other: what happened`.
 pub(super) fn remember(library: &str, signature: &Signature, error: &Error) {
-    let error = error.clone().with_op(&signature.name);
-    let is_own = error.op() == Some(&signature.name);
-    remember_text(&match is_own {
-        true => error.message_with(|_| format!("{library}::{}", signature.snake_name())),
-        false => error.message(),
-    });
+    let (error, own) = (error.clone().with_op(&signature.name), &signature.name);
+    let name = |op: &str| match op == own {
+        true => format!("{library}::{}", signature.snake_name()),
+        false => op.to_owned(),
+    };
+    remember_text(&error.message_with(name));
 }
 
 /// Keeps a message for [`throw`].

@@ -36,6 +36,11 @@ pub(crate) static FRAMEWORK: Framework = Framework {
     release_gradients: |library| library.torch.release_autograd(),
 };
 
+/// Why PyTorch cannot have an op, if it cannot.
+pub(crate) fn unsupported(op: &Op) -> Option<String> {
+    schema::unsupported(op.signature())
+}
+
 /// Registers the library's ops if PyTorch is in the process.
 ///
 /// # Errors

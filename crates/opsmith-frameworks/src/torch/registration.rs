@@ -9,6 +9,7 @@ use opsmith_core::{DeviceKind, Error, Library, Op, Result, bail};
 use super::schema::Binding;
 use super::shim::{Kernel, LibraryHandle, Shim};
 use crate::StaticLibrary;
+use crate::refused::Refused;
 
 /// The functions that PyTorch calls for a library's ops, and how far their registration has come.
 pub struct Registration {
@@ -23,7 +24,7 @@ pub struct Registration {
 pub(super) struct Registered {
     pub(super) shim: &'static Shim,
     pub(super) bindings: Vec<Binding>,
-    disabled: Vec<(String, String)>,
+    refused: Refused,
 }
 
 impl Default for Registration {
@@ -73,19 +74,12 @@ impl Registration {
             opsmith_threads::stay_loaded();
             self.register_all(library, shim)
         });
-        let registered = outcome.as_ref().map_err(Clone::clone)?;
-        let taken: Vec<&str> =
-            registered.disabled.iter().filter(|(_, why)| why == TAKEN).map(|(op, _)| op.as_str()).collect();
-        if !taken.is_empty() {
-            let name = library.name();
-            bail!(AlreadyExists, "{}: {TAKEN} in namespace `{name}`", taken.join(", "));
-        }
-        Ok(())
+        outcome.as_ref().map_err(Clone::clone)?.refused.outcome()
     }
 
     fn register_all(&self, library: &Library, shim: &'static Shim) -> Result<Registered> {
         let namespace = Namespace::new(shim, library.name())?;
-        let mut registered = Registered { shim, bindings: Vec::new(), disabled: Vec::new() };
+        let mut registered = Registered { shim, bindings: Vec::new(), refused: Refused::default() };
         for (op, kernel) in library.ops().iter().zip(self.kernels) {
             let mut binding = Binding::new(op.signature());
             if binding.uses_lists_or_strings && !shim.has_lists_and_strings() {
@@ -94,9 +88,7 @@ impl Registration {
                 });
             }
             let outcome = namespace.define(op, &binding, *kernel);
-            if let Some(why) = outcome.err().or(binding.unsupported.clone()) {
-                registered.disabled.push((op.signature().name.clone(), why));
-            }
+            registered.refused.note(&op.signature().name, outcome);
             registered.bindings.push(binding);
         }
         self.autograd.store(namespace.autograd.unwrap_or(std::ptr::null_mut()), Ordering::Release);
@@ -113,11 +105,9 @@ impl Registration {
     }
 }
 
-/// Why an op is not registered whose name is in use.
-const TAKEN: &str = "PyTorch has an op of this name already, from a library loaded before";
-
 /// The handles through which a library's ops are defined.
 struct Namespace {
+    name: CString,
     shim: &'static Shim,
     definitions: LibraryHandle,
     cpu: LibraryHandle,
@@ -145,18 +135,22 @@ impl Namespace {
                 Some(_) => Some(implementations(shim, &name, c"Autograd")?),
                 None => None,
             },
+            name,
         })
     }
 
     /// Defines an op and registers its kernel; the error says why PyTorch does not have it.
-    fn define(&self, op: &Op, binding: &Binding, kernel: Kernel) -> Result<(), String> {
-        let text = |text: &str| c_string(text).map_err(|error| error.message().to_owned());
-        let (name, schema) = (text(&binding.name)?, text(&binding.schema)?);
+    fn define(&self, op: &Op, binding: &Binding, kernel: Kernel) -> Result<()> {
+        let (name, schema) = (c_string(&binding.name)?, c_string(&binding.schema)?);
         if self.define_schema(&schema, op.signature().stateful) != 0 {
             // The one reason that does not depend on the schema text, which is made to be well formed.
-            return Err(TAKEN.to_owned());
+            let namespace = self.name.to_string_lossy();
+            bail!(
+                AlreadyExists,
+                "PyTorch has an op of this name already, from a library loaded before in namespace `{namespace}`"
+            );
         }
-        let refused = || format!("PyTorch refuses its kernel: {}", self.shim.last_error());
+        let refused = || Error::internal(format!("PyTorch refuses its kernel: {}", self.shim.last_error()));
         if binding.may_have_tensors && self.implement(self.cpu, &name, kernel) != 0 {
             return Err(refused());
         }

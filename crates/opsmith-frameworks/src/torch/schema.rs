@@ -263,8 +263,8 @@ impl Names {
     }
 }
 
-/// Why PyTorch cannot have the op: an input or output that is always of a dtype it lacks.
-fn unsupported(signature: &Signature) -> Option<String> {
+/// Why PyTorch cannot have an op, if it cannot: an input or output that is always of a dtype it lacks.
+pub(super) fn unsupported(signature: &Signature) -> Option<String> {
     let lacking = |arg: &ArgDef| {
         let allowed: &[DType] = match &arg.dtype {
             ArgType::Fixed(dtype) => std::slice::from_ref(dtype),

@@ -123,7 +123,7 @@ impl CallBuilder {
             counts.push(inputs.len() - before);
         }
         let controls = control_inputs(&self.graph, &self.controls)?;
-        let Inferred { outputs } = self.infer()?;
+        let Inferred { outputs, .. } = self.infer()?;
         let output_counts = outputs.iter().map(Vec::len).collect();
         let node = Node {
             name: String::new(),

@@ -7,29 +7,11 @@ use dlpark::ffi::{
     DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPackVersion, DLTensor,
 };
 use dlpark::versioned::Dlpack;
+use opsmith_core::abi::dlpack;
 use opsmith_core::{DType, Error, Result, bail, ensure};
 use smallvec::SmallVec;
 
 use super::Tensor;
-
-/// The dtypes that DLPack has too: its kind of number, and the bits.
-const DTYPES: [(DType, DLDataTypeCode, u8); 15] = [
-    (DType::Bool, DLDataTypeCode::BOOL, 8),
-    (DType::UInt8, DLDataTypeCode::UINT, 8),
-    (DType::UInt16, DLDataTypeCode::UINT, 16),
-    (DType::UInt32, DLDataTypeCode::UINT, 32),
-    (DType::UInt64, DLDataTypeCode::UINT, 64),
-    (DType::Int8, DLDataTypeCode::INT, 8),
-    (DType::Int16, DLDataTypeCode::INT, 16),
-    (DType::Int32, DLDataTypeCode::INT, 32),
-    (DType::Int64, DLDataTypeCode::INT, 64),
-    (DType::Float16, DLDataTypeCode::FLOAT, 16),
-    (DType::BFloat16, DLDataTypeCode::BFLOAT, 16),
-    (DType::Float32, DLDataTypeCode::FLOAT, 32),
-    (DType::Float64, DLDataTypeCode::FLOAT, 64),
-    (DType::Complex64, DLDataTypeCode::COMPLEX, 64),
-    (DType::Complex128, DLDataTypeCode::COMPLEX, 128),
-];
 
 /// Memory that a CPU can read: its own, and what CUDA or ROCm pinned or manage.
 const READABLE: [DLDeviceType; 4] =
@@ -53,7 +35,7 @@ impl Tensor {
     /// not in host memory.
     pub fn into_dlpack(mut self) -> Result<Dlpack> {
         self.check_host()?;
-        let Some((_, code, bits)) = DTYPES.into_iter().find(|(dtype, ..)| *dtype == self.dtype()) else {
+        let Some(dlpack::DLDataType { code, bits, lanes }) = self.dtype().to_dlpack() else {
             bail!(Unimplemented, "a {} tensor cannot be given away through DLPack", self.dtype());
         };
         let mut flags = DlpackFlags::empty();
@@ -63,7 +45,7 @@ impl Tensor {
             data: self.data.cast(),
             device: DLDevice { device_type: DLDeviceType::CPU, device_id: 0 },
             ndim: self.shape().len() as i32,
-            dtype: DLDataType { code, bits, lanes: 1 },
+            dtype: DLDataType { code: DLDataTypeCode(code), bits, lanes },
             shape: std::ptr::null_mut(),
             strides: std::ptr::null_mut(),
             byte_offset: 0,
@@ -110,8 +92,8 @@ impl Tensor {
             device.device_type.0,
             device.device_id
         );
-        let ours = DTYPES.into_iter().find(|&(_, code, bits)| theirs == DLDataType { code, bits, lanes: 1 });
-        let Some((dtype, ..)) = ours else {
+        let known = dlpack::DLDataType { code: theirs.code.0, bits: theirs.bits, lanes: theirs.lanes };
+        let Some(dtype) = DType::from_dlpack(known) else {
             bail!(
                 InvalidArgument,
                 "DLPack: the elements are of kind {} with {} bits and {} lanes, a dtype not known here",
