@@ -1,7 +1,7 @@
 //! Patches of images.
 
-use opsmith::prelude::*;
 use opsmith::Shape;
+use opsmith::prelude::*;
 
 use crate::define::ops;
 use crate::elementwise::Shared;

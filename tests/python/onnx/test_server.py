@@ -24,7 +24,9 @@ from test_export import DISTANCES, OPS, REDUCTIONS, Model, exported
 
 SERVER = Path(os.environ.get("OPSMITH_SERVER", Path(__file__).parents[3] / "target" / "debug" / "serve"))
 RUNTIME = next((Path(ort.__file__).parent / "capi").glob("libonnxruntime.so.*"), None)
-pytestmark = pytest.mark.skipif(RUNTIME is None, reason="this wheel of ONNX Runtime has no library of its own")
+pytestmark = pytest.mark.skipif(
+    RUNTIME is None, reason="this wheel of ONNX Runtime has no library of its own"
+)
 FILES = ("distances", "opsmith_ops", "zero_out")
 
 
