@@ -27,9 +27,9 @@ from peak_memory import peak_extra_bytes  # noqa: E402
 __all__ = [
     "FRESH",
     "OURS",
+    "REUSED",
     "ROOT",
     "SKIPPED",
-    "THERE",
     "Case",
     "Options",
     "Result",
@@ -52,14 +52,14 @@ TWICE_ROUNDS = 15
 TWICE_BATCH_SECONDS = 0.02
 WARM_UP_BATCHES = 6
 
-FRESH, THERE = "fresh output", "memory that is there"
+FRESH, REUSED = "fresh output", "reused memory"
 """The two ways in which a case that is measured twice gets the memory of its outputs."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 """Of glibc's `mallopt`: from how much on free memory goes back to the system, from how much on an allocation
 is a mapping of its own, and how many may be such mappings."""
 ALLOCATOR = {
     FRESH: {M_MMAP_MAX: 1 << 16, M_MMAP_THRESHOLD: 1 << 16, M_TRIM_THRESHOLD: 0},
-    THERE: {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: (1 << 31) - 1},
+    REUSED: {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: (1 << 31) - 1},
 }
 """To set a threshold also keeps glibc from moving it by itself."""
 
@@ -98,7 +98,7 @@ class Case:
     `contenders` maps a name to a function without arguments that does the work once. With `memory` the peak
     extra memory of one call is compared instead of its time. With `rounds`, the functions are called that
     often and no more, and give the seconds that they took: for what is slow, or does more than is measured.
-    With `twice`, calls are timed with outputs in fresh memory and with outputs in memory that is there. The
+    With `twice`, calls are timed with outputs in fresh memory and with outputs in reused memory. The
     second comes when the suite is at its end, so the functions must not change meanwhile.
     """
 
@@ -131,20 +131,20 @@ class Result:
 
 
 def measured(cases: Iterator[Case], options: Options) -> Iterator[Result]:
-    """Measure cases one after another, and at the end those again that want memory that is there.
+    """Measure cases one after another, and at the end those again that want reused memory.
 
     At the end, as the allocator would give memory that it has once kept to what is to get fresh memory.
     """
     again = []
     for case in cases:
         if case.twice:
-            again.append(replace(case, name=f"{case.name}, {THERE}"))
+            again.append(replace(case, name=f"{case.name}, {REUSED}"))
             set_allocator(FRESH)
             yield measure(replace(case, name=f"{case.name}, {FRESH}"), options)
         else:
             yield measure(case, options)
     for case in again:
-        set_allocator(THERE)
+        set_allocator(REUSED)
         yield measure(case, options)
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from harness import FRESH, OURS, THERE, Result, Target
+from harness import FRESH, OURS, REUSED, Result, Target
 
 PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn", "jax", "pykeops"]
 OPENING = """\
@@ -23,7 +23,7 @@ of the best of the named peers. Below 1, Opsmith is better. A target is the rati
 
 Some cases appear twice, because new memory is slow. With a *{FRESH}*, the allocator takes the memory of
 each output of 64 KB and more from the system and gives it back, so a call also pays for new pages. With
-*{THERE}*, it keeps freed memory, and the same pages are used again. `mallopt` sets this for the whole
+*{REUSED}*, it keeps freed memory, and the same pages are used again. `mallopt` sets this for the whole
 process, so it holds for all contenders alike."""
 
 

@@ -3,7 +3,7 @@
 The peers are PyTorch's own function, eager and compiled by `torch.compile` for this very shape, and an
 operation that moves as many bytes and computes next to nothing. Forward that is a copy (`x.clone()`, which
 allocates, as all contenders do), backward a sum of the two tensors that are read. 80 % of their bandwidth
-is a ratio of 1.25. A fresh output and memory that is there have the same targets. Memory is the peak
+is a ratio of 1.25. A fresh output and reused memory have the same targets. Memory is the peak
 beyond the inputs; for a forward and a backward pass, beyond the output and the gradient too.
 """
 
