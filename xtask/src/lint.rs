@@ -12,7 +12,9 @@ use crate::{VENV, circles, figure, header, run, unsafes};
 /// Runs every check, also after one has failed.
 pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     let venv = Venv::open(workspace, VENV)?;
-    venv.install_lock(workspace, "lint")?;
+    for lock in ["lint", "docs"] {
+        venv.install_lock(workspace, lock)?;
+    }
     let mut documentation = workspace.cargo(&["doc", "--workspace", "--no-deps"]);
     documentation.env("RUSTDOCFLAGS", "-Dwarnings");
     let mut ruff_check = venv.program(workspace, "ruff");
@@ -21,14 +23,17 @@ pub(crate) fn lint(workspace: &Workspace) -> Result<()> {
     ruff_format.args(["format", "--check", "."]);
     let mut prose = venv.program(workspace, "python");
     prose.arg("xtask/prose.py");
+    let mut links = venv.program(workspace, "python");
+    links.arg("xtask/site/site.py").arg(workspace.target.join("linted-site"));
     let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-    let checks: [(&str, Command); 6] = [
+    let checks: [(&str, Command); 7] = [
         ("rustfmt", workspace.cargo(&["fmt", "--all", "--check"])),
         ("clippy", workspace.cargo(&clippy)),
         ("rustdoc", documentation),
         ("ruff check", ruff_check),
         ("ruff format", ruff_format),
         ("prose", prose),
+        ("links of the docs", links),
     ];
     let mut failures = Vec::new();
     for (name, mut command) in checks {

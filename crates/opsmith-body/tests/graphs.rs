@@ -125,7 +125,7 @@ fn constants_of_any_kind_are_written() {
 }
 
 #[test]
-#[should_panic(expected = "no identifier")]
+#[should_panic(expected = "is not a C identifier")]
 fn a_name_that_is_no_identifier_is_refused() {
     let _ = lltm().cuda_source("two words", CudaType::Float);
 }

@@ -83,13 +83,13 @@ fn a_new_crate_passes_its_own_tests_and_every_lint() {
 }
 
 #[test]
-fn the_manifest_is_the_one_that_the_readme_shows() {
+fn the_manifest_is_the_one_that_the_tutorial_shows() {
     let folder = TempDir::new().unwrap();
     let manifest = fs::read_to_string(make(&folder, "distances").join("Cargo.toml")).unwrap();
-    let readme = fs::read_to_string(workspace().join("README.md")).unwrap();
-    let shown = readme.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let tutorial = fs::read_to_string(workspace().join("docs/first-op.md")).unwrap();
+    let shown = tutorial.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let path = workspace().join("crates/opsmith");
-    assert_eq!(manifest, shown.replace("…/crates/opsmith", path.to_str().unwrap()));
+    assert_eq!(manifest, shown.replace("../opsmith/crates/opsmith", path.to_str().unwrap()));
 }
 
 #[test]
