@@ -1,4 +1,4 @@
-"""The report: Markdown tables and one SVG chart for each suite, with the facts of the machine."""
+"""The report: Markdown tables and an SVG chart of the ratios of each suite, with the facts of the machine."""
 
 from __future__ import annotations
 
@@ -57,17 +57,49 @@ class SuiteReport:
 
 
 def write(suites: list[SuiteReport], folder: Path) -> Path:
-    """Write `README.md` and one `<suite>.svg` each into `folder`; return the Markdown file."""
+    """Write `README.md`, `ratios.svg` and one `<suite>.svg` each into `folder`; return the Markdown file."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = ["# Benchmarks", OPENING, facts(), MEMORIES]
+    parts = ["# Benchmarks", OPENING, facts(), MEMORIES, *missed(suites)]
+    overview(suites, folder / "ratios.svg")
+    parts.append("![The ratio of every row of this page, from the best to the worst](ratios.svg)")
     for suite in suites:
         parts += [f"## {suite.title}", suite.text, tables(suite)]
-        if suite.results:
+        if ratios(suite):
             chart(suite, folder / f"{suite.name}.svg")
-            parts.append(f"![{suite.title}]({suite.name}.svg)")
+            parts.append(f"![{suite.title}: ratios]({suite.name}.svg)")
     path = folder / "README.md"
     path.write_text("\n\n".join(parts) + "\n")
     return path
+
+
+def missed(suites: list[SuiteReport]) -> list[str]:
+    """What is lost, the furthest from its target first."""
+    rows = [
+        (result.ratio(target) / target.limit, suite, result, target)
+        for suite in suites
+        for result in suite.results
+        for target in result.targets
+        if not result.is_met(target)
+    ]
+    rows.sort(key=lambda row: row[0], reverse=True)
+    count = sum(len(result.targets) for suite in suites for result in suite.results)
+    lines = [[suite.title, *target_row(result, target)[:4]] for _, suite, result, target in rows]
+    heading = f"## Missed targets\n\n{len(rows)} of {count} targets are missed, the furthest first:"
+    return (
+        [heading, markdown(["suite", "case", "against the best of", "ratio", "target"], lines)]
+        if rows
+        else []
+    )
+
+
+def ratios(suite: SuiteReport) -> list[tuple[str, float, float]]:
+    """Of each target against peers the case, the ratio and the limit."""
+    return [
+        (result.name, result.ratio(target), target.limit)
+        for result in suite.results
+        for target in result.targets
+        if target.peers
+    ]
 
 
 def facts() -> str:
@@ -128,7 +160,7 @@ def target_row(result: Result, target: Target) -> list[str]:
     """One line of the table of targets."""
     met = "yes" if result.is_met(target) else "**no**"
     against, unit = (", ".join(target.peers), "") if target.peers else ("a time", " s")
-    return [result.name, against, f"{result.ratio(target):.3f}{unit}", f"≤ {target.limit}{unit}", met]
+    return [result.name, against, f"{result.ratio(target):.3f}{unit}", f"≤ {target.limit:.3g}{unit}", met]
 
 
 def amount(value: float | None, memory: bool) -> str:
@@ -156,26 +188,46 @@ def markdown(headings: list[str], rows: list[list[str]]) -> str:
 
 
 def chart(suite: SuiteReport, path: Path) -> None:
-    """Horizontal bars: each contender relative to ours, which is 1; longer is slower or larger."""
+    """Bars from 1 to each ratio, to the left where Opsmith is better, and a mark at each target."""
+    names, lengths, limits = zip(*ratios(suite), strict=True)
+    figure, axes = drawing(suite.name, height=0.9 + 0.24 * len(names))
+    places = range(len(names))
+    axes.barh(places, [length - 1 for length in lengths], left=1, color=[color(own) for own in lengths])
+    axes.plot(limits, places, "|", color="tab:gray", markersize=9, label="target")
+    axes.set_yticks(places, names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xscale("log")
+    axes.axvline(1, color="tab:gray", linewidth=1)
+    axes.set_xlabel("ratio to the best peer; left of 1 is better")
+    axes.legend(loc="best")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def overview(suites: list[SuiteReport], path: Path) -> None:
+    """The ratios of all suites, sorted."""
+    found = sorted(ratio for suite in suites for _, ratio, _ in ratios(suite))
+    figure, axes = drawing("ratios", height=3.2)
+    axes.bar(range(len(found)), [ratio - 1 for ratio in found], bottom=1, color=[color(own) for own in found])
+    axes.set_yscale("log")
+    axes.axhline(1, color="tab:gray", linewidth=1)
+    axes.set_xticks([])
+    axes.set_xlabel(f"{len(found)} ratios; below 1, {OURS} is better")
+    figure.savefig(path, metadata={"Date": None})
+
+
+def color(ratio: float) -> str:
+    """Green where Opsmith is better."""
+    return "tab:green" if ratio <= 1 else "tab:orange"
+
+
+def drawing(name: str, height: float):  # type: ignore[no-untyped-def]
+    """A figure and its axes, whose file is the same for the same figures, is small, and is seen on any background."""
     import matplotlib as mpl
 
     mpl.use("svg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
-    plt.rcParams["svg.hashsalt"] = suite.name
-    bars = [
-        (f"{result.name}: {name}", value / result.values[OURS], name == OURS)
-        for result in suite.results
-        if result.values[OURS] > 0
-        for name, value in result.values.items()
-    ]
-    figure, axes = plt.subplots(figsize=(9, 0.8 + 0.28 * len(bars)), layout="constrained")
-    labels, lengths, ours = zip(*bars, strict=True)
-    axes.barh(range(len(bars)), lengths, color=["tab:orange" if own else "tab:gray" for own in ours])
-    axes.set_yticks(range(len(bars)), labels)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.axvline(1, color="tab:orange", linewidth=1)
-    axes.set_xlabel(f"relative to {OURS} (logarithmic; longer is slower or larger)")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
+    mpl.rcParams["svg.hashsalt"] = name
+    mpl.rcParams["svg.fonttype"] = "none"
+    figure = Figure(figsize=(9, height), layout="constrained", facecolor="white")
+    return figure, figure.subplots()
