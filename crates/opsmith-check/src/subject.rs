@@ -46,7 +46,8 @@ impl Subject {
     fn new(library: &Library, source: &LibrarySource, index: usize, json: &Value) -> Result<Subject> {
         let op = library.op_at(index)?;
         let signature = op.signature().clone();
-        let shape = json["shape"].as_str().map(ShapeSignature::parse).transpose();
+        let read = |text| ShapeSignature::parse(text).and_then(|shape| shape.of_op(&signature));
+        let shape = json["shape"].as_str().map(read).transpose();
         let shape =
             shape.map_err(|error| Error::internal(format!("{}: {}", signature.name, error.message)))?;
         // A library of before there were free axes says nothing of them.

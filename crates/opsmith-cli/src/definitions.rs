@@ -143,6 +143,7 @@ fn shape(signature: &Signature, json: &Value) -> Result<Option<ShapeSignature>> 
         other => bail!("its `shape` is neither null nor text, but {other}"),
     };
     let shape = ShapeSignature::parse(text)
+        .and_then(|shape| shape.of_op(signature))
         .map_err(|error| anyhow::anyhow!("its `shape`: {}", error.render(text)))?;
     shape.check(signature).map_err(|error| anyhow::anyhow!("its `shape`: {}", error.message()))?;
     Ok(Some(shape))

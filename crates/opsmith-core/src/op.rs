@@ -212,6 +212,7 @@ impl OpDef {
             Shapes::Function(function) => (function, None),
             Shapes::Signature(text) => {
                 let shapes = ShapeSignature::parse(&text)
+                    .and_then(|shapes| shapes.of_op(&signature))
                     .map_err(|error| Error::invalid_argument(error.render(&text)).with_op(&signature.name))?;
                 shapes.check(&signature)?;
                 (shapes.shape_fn(), Some(shapes))

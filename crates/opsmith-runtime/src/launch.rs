@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use opsmith_core::abi::{OpsmithLaunch, OpsmithStr};
+use opsmith_core::abi::{OPSMITH_ABI_VERSION, OpsmithLaunch, OpsmithStr};
 use opsmith_core::{Result, ensure};
 use opsmith_cuda::{Arguments, Launch, Source};
 
@@ -22,7 +22,7 @@ pub(crate) unsafe fn with_launch<R>(
     ensure!(
         size >= needed,
         FailedPrecondition,
-        "a launch of {size} bytes; version 1 of the ABI has {needed}"
+        "a launch of {size} bytes; version {OPSMITH_ABI_VERSION} of the ABI has {needed}"
     );
     // SAFETY: it is at least as large as this version's.
     let given = unsafe { &*launch };

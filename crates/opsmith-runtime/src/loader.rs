@@ -218,7 +218,7 @@ fn check_head(head: Head) -> Result<()> {
     ensure!(
         size >= needed,
         InvalidArgument,
-        "its table has {size} bytes; version {version} of the ABI has {needed}"
+        "its table has {size} bytes; version {version} of the ABI has {needed}: rebuild it"
     );
     Ok(())
 }

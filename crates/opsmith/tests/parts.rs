@@ -55,6 +55,13 @@ fn gated<S: Indexed>(w: [S; 2], x: S, y: S) -> S {
     y * (x * w[1]).sum(k).saved() + (x * w[0]).sum(k)
 }
 
+/// Halves of the last dim, which no input has alone.
+#[body("(n,2 * d),(2 * d)->(n,d)")]
+fn swiglu<S: Indexed>(x: [S; 2], bias: [S; 2]) -> S {
+    let [gate, up] = [x[0] + bias[0], x[1] + bias[1]];
+    gate * gate.sigmoid() * up
+}
+
 /// Sizes of a call: b, f and s.
 type Sizes = [usize; 3];
 
@@ -226,6 +233,37 @@ fn shapes_follow_and_errors_say_what_is_expected() {
         error,
         "InvalidArgument: Cell: dim 1 of `w` (shape [9,6]) must be r + f with f = 2, r = 3: 6 ≠ 5"
     );
+}
+
+#[test]
+fn a_multiple_gives_the_size_of_its_axis() {
+    let op = shapes::<swiglu>();
+    infer_ok!(op, "[5,8];[8]", "[5,4]");
+    infer_ok!(op, "[n,2 * k];[?]", "[n,k]");
+    infer_ok!(op, "?;[6]", "?");
+    infer_error!(op, "dim 1 of `x` (shape [5,7]) must be a multiple, 2 * d: 7 ≠ 6", "[5,7];[?]");
+    infer_error!(op, "dim 0 of `bias` (shape [6]) must be 2 * d with d = 4: 6 ≠ 8", "[5,8];[6]");
+    let (x, bias) = (numbers(&[5, 8], 1), numbers(&[8], 2));
+    let result: ArrayD<f64> = call::<swiglu>().input(&x).input(&bias).run().unwrap().output();
+    let expected = ArrayD::from_shape_fn(vec![5, 4], |at| {
+        let [gate, up] = [0, 4].map(|half| x[[at[0], at[1] + half]] + bias[[at[1] + half]]);
+        gate / (1.0 + (-gate).exp()) * up
+    });
+    assert_close(&result, &expected, 1e-12);
+    let error = call::<swiglu>().input(&numbers(&[5, 7], 1)).input(&numbers(&[7], 1)).run().map(drop);
+    let expected = "InvalidArgument: Swiglu: dim 1 of `x` (shape [5,7]) must be a multiple, 2 * d: 7 ≠ 6";
+    assert_eq!(error.unwrap_err().to_string(), expected);
+    for orders in [0, 1] {
+        let given = [x.clone(), bias.clone(), numbers(&[5, 4], 3)];
+        let def = [swiglu::def, swiglu::COMPANIONS[0]][orders];
+        let call = given[..2 + orders].iter().fold(Call::new(def()), |call, own| call.input(own));
+        let Some(card) = call.run_cuda_on_processor().unwrap() else { return };
+        let ours = run(def(), &given[..2 + orders], &[]);
+        for output in &def().signature().unwrap().outputs {
+            let [ours, card] = [&ours, &card].map(|made| made.array::<f64, IxDyn>(&output.name).unwrap());
+            assert_close(&ours, &card, 1e-12);
+        }
+    }
 }
 
 #[test]

@@ -11,6 +11,8 @@ use anyhow::{Context, Result, anyhow, bail};
 const MODULE: &str = "crates/opsmith-core/src/abi";
 const CONFIG: &str = "xtask/header/cbindgen.toml";
 const HEADER: &str = "include/opsmith.h";
+/// The version of the ABI, and what its declarations hash to.
+const VERSION: &str = "xtask/abi.txt";
 
 /// What of the module is DLPack's own: whoever has included its header has it already.
 const DLPACK: [&str; 15] = [
@@ -31,7 +33,10 @@ const DLPACK: [&str; 15] = [
     "DLManagedTensorVersioned",
 ];
 
-/// Writes `include/opsmith.h`, or with `--check` fails if the file is not what would be written.
+/// Writes `include/opsmith.h` and `xtask/abi.txt`, or with `--check` fails if a file is not what would be written.
+///
+/// In both cases fails if declarations have changed since the version of the ABI was last raised: a library and a program of
+/// different drafts of one version would read each other's structures wrongly.
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let root = PathBuf::from(arguments.next().context("no repository was named")?);
@@ -53,17 +58,46 @@ fn main() -> Result<()> {
     let mut text = Vec::new();
     bindings.write(&mut text);
     let text = without_tags(&String::from_utf8(text).context("the header is not text")?)?;
-    let path = root.join(HEADER);
+    let version = version(&text)?;
+    let present = fs::read_to_string(root.join(VERSION)).unwrap_or_default();
+    if present != version && present.split(' ').next() == version.split(' ').next() {
+        bail!(
+            "the declarations of {MODULE} have changed, and the version of the ABI has not\n  → raise \
+             OPSMITH_ABI_VERSION, then run `cargo xtask header` and commit the result"
+        );
+    }
+    write(&root, HEADER, &text, check)?;
+    write(&root, VERSION, &version, check)
+}
+
+/// Writes a file that has other content, or with `check` fails for it.
+fn write(root: &Path, name: &str, text: &str, check: bool) -> Result<()> {
+    let path = root.join(name);
     if fs::read(&path).is_ok_and(|present| present == text.as_bytes()) {
-        println!("✓ {HEADER} is up to date");
+        println!("✓ {name} is up to date");
     } else if check {
-        bail!("{HEADER} is not what {MODULE} generates\n  → run `cargo xtask header` and commit the result");
+        bail!("{name} is not what {MODULE} generates\n  → run `cargo xtask header` and commit the result");
     } else {
-        fs::create_dir_all(path.parent().context("the header lies in a folder")?)?;
-        fs::write(&path, text).with_context(|| format!("could not write {HEADER}"))?;
-        println!("✓ wrote {HEADER}");
+        fs::create_dir_all(path.parent().context("the file lies in a folder")?)?;
+        fs::write(&path, text).with_context(|| format!("could not write {name}"))?;
+        println!("✓ wrote {name}");
     }
     Ok(())
+}
+
+/// The header's version of the ABI, and a hash (FNV-1a, 64 bits) of everything else in it but comments and spaces.
+fn version(header: &str) -> Result<String> {
+    const DEFINE: &str = "#define OPSMITH_ABI_VERSION ";
+    let code: String = header
+        .split("/*")
+        .map(|part| part.split_once("*/").map_or(part, |(_, code)| code))
+        .collect();
+    let version = code.lines().find_map(|line| line.strip_prefix(DEFINE)).context("the header has no version")?;
+    let lines = code.lines().filter(|line| !line.starts_with(DEFINE));
+    let hash = lines.flat_map(str::split_whitespace).flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Ok(format!("{version} {hash:016x}\n"))
 }
 
 /// What DLPack's header has too, left out where that has been included.
@@ -95,4 +129,20 @@ fn without_tags(text: &str) -> Result<String> {
         .iter()
         .fold(after.to_owned(), |text, name| text.replace(&format!("struct {name} "), &format!("{name} ")));
     Ok(format!("{before}{END}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn declarations_change_the_hash_and_comments_do_not() {
+        let header = "/* a */\n#define OPSMITH_ABI_VERSION 3\nstruct A { int a; };\n";
+        let first = version(header).unwrap();
+        assert!(first.starts_with("3 "), "{first}");
+        assert_eq!(version(&header.replace("/* a */", "/* b\n * c */").replace("{ int", "{\n  int")).unwrap(), first);
+        assert_eq!(version(&header.replace('3', "4")).unwrap(), first.replacen('3', "4", 1));
+        assert_ne!(version(&header.replace("int", "long")).unwrap(), first);
+        assert!(version("struct A;").is_err());
+    }
 }

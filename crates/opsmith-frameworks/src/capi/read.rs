@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use opsmith_core::abi::{
-    OPSMITH_ATTR_BOOL, OPSMITH_ATTR_FLOAT, OPSMITH_ATTR_INT, OPSMITH_ATTR_SHAPE, OPSMITH_ATTR_STRING,
+    OPSMITH_ABI_VERSION, OPSMITH_ATTR_BOOL, OPSMITH_ATTR_FLOAT, OPSMITH_ATTR_INT, OPSMITH_ATTR_SHAPE, OPSMITH_ATTR_STRING,
     OPSMITH_ATTR_TENSOR, OPSMITH_ATTR_TYPE, OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithAttr,
     OpsmithServices, OpsmithShape, OpsmithStr, OpsmithTensor,
 };
@@ -39,7 +39,7 @@ pub(super) unsafe fn structure<'a, T>(pointer: *const T, what: &str) -> Result<&
     ensure!(
         size >= size_of::<T>(),
         InvalidArgument,
-        "{what} says it has {size} bytes; version 1 of the ABI has {}",
+        "{what} says it has {size} bytes; version {OPSMITH_ABI_VERSION} of the ABI has {}",
         size_of::<T>()
     );
     // SAFETY: it is at least as large as `T`.
@@ -60,7 +60,7 @@ pub(super) unsafe fn services(pointer: *const OpsmithServices) -> Result<Opsmith
     ensure!(
         size >= FIRST,
         InvalidArgument,
-        "the call's services say they have {size} bytes; version 1 of the ABI has {FIRST}"
+        "the call's services say they have {size} bytes; version {OPSMITH_ABI_VERSION} of the ABI has {FIRST}"
     );
     let mut services = std::mem::MaybeUninit::<OpsmithServices>::zeroed();
     // SAFETY: the caller's structure has `size` bytes, and all fields but the size may be null.

@@ -44,6 +44,15 @@ impl<'a> Call<'a> {
             }
             inputs.push(shape);
         }
+        for (shape, own) in inputs.iter().zip(arguments.inputs) {
+            for (parts, &dim) in own.iter().zip(&shape[shape.len() - own.len()..]) {
+                if let Some(axis) = multiple_of(parts)
+                    && sizes[axis].is_none()
+                {
+                    sizes[axis] = Some(dim / parts.len());
+                }
+            }
+        }
         for (axis, size) in arguments.sizes.iter().enumerate() {
             if let AxisSize::Axis(other) = *size {
                 let other = sizes[other]?;
@@ -132,6 +141,14 @@ impl<'a> Call<'a> {
     }
 }
 
+/// The axis of which a dim of several parts is a multiple: the dim gives its size.
+fn multiple_of(parts: &[usize]) -> Option<usize> {
+    match parts {
+        [axis, others @ ..] if !others.is_empty() => others.iter().all(|other| other == axis).then_some(*axis),
+        _ => None,
+    }
+}
+
 /// A part of an argument, or all of it.
 pub(super) struct Piece {
     /// Where it begins, in elements from where the argument does.
@@ -212,8 +229,8 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
             _ => None,
         };
     }
-    let dims = axis_dims(context, arguments, own, seen)?;
-    infer_sums(context, arguments, &dims)?;
+    let (dims, giving) = axis_dims(context, arguments, own, seen)?;
+    infer_sums(context, arguments, &dims, &giving)?;
     let shape = |axes: &Cow<'_, [usize]>| {
         let dims = axes.iter().map(|&axis| dims[axis].clone());
         batch.as_ref().map_or_else(Shape::unknown, |batch| context.concatenate(batch, &dims.collect()))
@@ -221,15 +238,29 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
     Ok(arguments.outputs.iter().map(shape).collect())
 }
 
-/// The sizes of the axes: their own, or those of the dims that are they.
+/// The sizes of the axes: their own, or those of the dims that are they or multiples of them. With the multiples that gave one, by input and
+/// position.
 fn axis_dims(
     context: &mut InferenceContext<'_>,
     arguments: &Arguments,
     own: Vec<Option<Dim>>,
     seen: Vec<Option<Seen>>,
-) -> Result<Vec<Dim>> {
+) -> Result<(Vec<Dim>, Vec<(usize, usize)>)> {
     let own = own.into_iter().zip(seen).map(|(own, seen)| own.or_else(|| seen.map(|(.., dim)| dim)));
     let mut dims: Vec<Dim> = own.map(|dim| dim.unwrap_or(Dim::Unknown)).collect();
+    let mut giving = Vec::new();
+    for (input, all) in arguments.inputs.iter().enumerate() {
+        let shape = context.input(input)?;
+        let Some(rank) = shape.rank() else { continue };
+        for (position, parts) in all.iter().enumerate() {
+            let Some(axis) = multiple_of(parts) else { continue };
+            if matches!(dims[axis], Dim::Unknown) {
+                let whole = context.dim(&shape, (rank - all.len() + position) as i64)?;
+                dims[axis] = context.divide(&whole, Dim::Known(parts.len() as u64), false)?;
+                giving.push((input, position));
+            }
+        }
+    }
     for (axis, size) in arguments.sizes.iter().enumerate() {
         let AxisSize::Axis(place) = *size else { continue };
         let (name, other_name) = (arguments.axes[axis], arguments.axes[place]);
@@ -242,11 +273,16 @@ fn axis_dims(
             _ => {}
         }
     }
-    Ok(dims)
+    Ok((dims, giving))
 }
 
 /// A dim that consists of parts is as long as they are together.
-fn infer_sums(context: &mut InferenceContext<'_>, arguments: &Arguments, sizes: &[Dim]) -> Result<()> {
+fn infer_sums(
+    context: &mut InferenceContext<'_>,
+    arguments: &Arguments,
+    sizes: &[Dim],
+    giving: &[(usize, usize)],
+) -> Result<()> {
     for (input, dims) in arguments.inputs.iter().enumerate() {
         let shape = context.input(input)?;
         let Some(rank) = shape.rank() else { continue };
@@ -258,10 +294,12 @@ fn infer_sums(context: &mut InferenceContext<'_>, arguments: &Arguments, sizes: 
                 sum = context.add(&sum, sizes[axis].clone())?;
             }
             let name = context.signature().inputs[input].name.clone();
-            let message = format!(
-                "dim {place} of `{name}` (shape {shape}) must be {}",
+            let what = if giving.contains(&(input, position)) {
+                format!("a multiple, {} * {}", parts.len(), arguments.axes[parts[0]])
+            } else {
                 sum_of(parts, arguments, sizes)
-            );
+            };
+            let message = format!("dim {place} of `{name}` (shape {shape}) must be {what}");
             context.assume_equal(&given, &sum, message).map_err(|error| error.naming(&name))?;
         }
     }

@@ -89,11 +89,12 @@ impl Axes {
             ));
         }
         let mut parts = inputs.iter().flatten().filter(|parts| parts.len() > 1).flatten();
-        let is_alone = |axis: usize| inputs.iter().flatten().any(|parts| *parts == [axis]);
-        parts.find(|axis| sizes[**axis].is_none() && !is_alone(**axis)).map(|axis| {
+        let is_given =
+            |axis: usize| inputs.iter().flatten().any(|parts| parts.iter().all(|part| *part == axis));
+        parts.find(|axis| sizes[**axis].is_none() && !is_given(**axis)).map(|axis| {
             format!(
-                "the axis `{0}` occurs only in sums of parts, which do not give its size: an input must have it \
-                 as a whole dim, or an output as `{0} = 3`",
+                "the axis `{0}` occurs only in sums with other axes, which do not give its size: an input must have \
+                 it or a multiple of it as a whole dim, or an output as `{0} = 3` or `{0} = attribute`",
                 names[*axis]
             )
         })

@@ -42,6 +42,7 @@ pub(crate) fn check(op: &Op) -> Result<()> {
             .check(&signature)
             .map_err(|error| Error::new(place, error.with_op(&signature.name).message()))?;
     }
+    let shapes = shapes.of_op(&signature).map_err(|error| fault(&op.shape, &error))?;
     check_attr_names(op, &signature, &shapes)?;
     shapes.check(&signature).map_err(|error| Error::new(op.shape.span(), error.message()))?;
     let Some(parallel) = &op.parallel else { return Ok(()) };

@@ -2,8 +2,8 @@
 
 use opsmith::prelude::*;
 
-#[body("(3 * s,b)->(b)")]
-fn unsized_parts<S: Indexed>(w: [S; 3]) -> S {
+#[body("(3 * s + f,b),(f)->(b)")]
+fn unsized_parts<S: Indexed>(w: [S; 4], x: S) -> S {
     w[0].sum(s)
 }
 

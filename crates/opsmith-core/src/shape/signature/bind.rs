@@ -224,6 +224,11 @@ impl ArgShape {
                 Item::Slot(slot) if slots[*slot] == UNBOUND => slots[*slot] = size,
                 Item::Slot(slot) if slots[*slot] != size => return None,
                 Item::Fixed(fixed) if *fixed != size as u64 => return None,
+                // Whether the division is exact is seen with the other sums and products.
+                Item::Computed(Computed { gives: Some((slot, factor)), .. }) if slots[*slot] == UNBOUND => {
+                    let factor = factor.to_int(&|&slot| slots[slot]).filter(|factor| *factor > 0)?;
+                    slots[*slot] = size / factor;
+                }
                 _ => {}
             }
         }

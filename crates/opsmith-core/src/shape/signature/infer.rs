@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use super::{ArgShape, Computed, Item, ShapeSignature};
 use crate::shape::context::Must;
+use crate::shape::parse::Ast;
 use crate::shape::{Dim, Expr, InferenceContext, Relation, Shape};
 use crate::{Code, Error, Result};
 
@@ -69,8 +70,8 @@ impl ShapeSignature {
         let shape = c.input(i)?;
         let Some(dims) = shape.dims() else {
             for item in &arg.dims {
-                if let Item::Slot(slot) = item {
-                    seen.dims[*slot].get_or_insert((Dim::Unknown, (i, 0)));
+                if let Some(slot) = item.given() {
+                    seen.dims[slot].get_or_insert((Dim::Unknown, (i, 0)));
                 }
             }
             if arg.batch {
@@ -90,6 +91,13 @@ impl ShapeSignature {
                 Item::Slot(slot) => {
                     let own = (dims[position].clone(), (i, position));
                     see_dim(c, &mut seen.dims[*slot], own, &self.dims[*slot])?;
+                }
+                Item::Computed(Computed { gives: Some((slot, factor)), text, .. }) => {
+                    let place = (i, position);
+                    if matches!(seen.dims[*slot], None | Some((Dim::Unknown, _))) {
+                        let part = quotient(c, seen, &dims[position], factor, (place, text))?;
+                        seen.dims[*slot] = Some((part, place));
+                    }
                 }
                 Item::Computed(_) | Item::Unknown => {}
             }
@@ -159,6 +167,26 @@ fn first_core_dim(c: &InferenceContext<'_>, arg: &ArgShape, shape: &Shape, dims:
     }
 }
 
+/// The dim of which `dim` is a multiple. Errors where the other factor is not positive.
+fn quotient(
+    c: &InferenceContext<'_>,
+    seen: &Seen,
+    dim: &Dim,
+    factor: &Ast<usize>,
+    ((i, position), text): (Place, &str),
+) -> Result<Dim> {
+    let part = || {
+        let (Some(whole), Some(factor)) = (dim.to_expr()?, factor.to_expr(&|&slot| seen.expr(slot))?) else {
+            return Ok(Dim::Unknown);
+        };
+        Dim::from_expr(whole.floor_div(&factor)?)
+    };
+    part().map_err(|error: Error| {
+        let label = c.input_label(i);
+        c.error_of_input(Some(i), format_args!("dim {position} of {label} must be {text}: {}", error.text()))
+    })
+}
+
 fn see_dim(
     c: &mut InferenceContext<'_>,
     seen: &mut Option<(Dim, Place)>,
@@ -206,8 +234,12 @@ fn check_computed(c: &mut InferenceContext<'_>, seen: &Seen, arg: &ArgShape, i: 
     let first = first_core_dim(c, arg, &shape, dims)?;
     for (position, item) in (first..).zip(&arg.dims) {
         let Item::Computed(computed) = item else { continue };
+        let gives_its_dim = computed.gives.as_ref().is_some_and(|(slot, _)| {
+            matches!(seen.dims[*slot], Some((_, place)) if place == (i, position))
+        });
+        let a_multiple = if gives_its_dim { "a multiple, " } else { "" };
         let what = |c: &InferenceContext<'_>| {
-            format!("dim {position} of {} must be {}", c.input_label(i), computed.text)
+            format!("dim {position} of {} must be {a_multiple}{}", c.input_label(i), computed.text)
         };
         let failed = |c: &InferenceContext<'_>, why: &dyn Display| {
             c.error_of_input(Some(i), format_args!("{}: {why}", what(c)))

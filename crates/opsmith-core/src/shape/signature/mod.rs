@@ -24,7 +24,8 @@ pub use bind::{Bound, UNKNOWN_DIM};
 /// - a name: equal wherever it occurs; in outputs also the name of an `int` attribute that no input dim has;
 /// - a number: `(3)`;
 /// - arithmetic over these with `+ - * //`, parentheses, `min(…)` and `max(…)`: `(n + 1)`, `(3 * s, s + f)`; in an
-///   input it is checked, and every name of it must be an attribute or stand alone in some input;
+///   input it is checked, and every name of it must be an attribute, stand alone in some input, or have a multiple in one;
+/// - a multiple, `(2 * d)` or with an attribute `(heads * d)`: it gives `d` where no input has that alone;
 /// - in an output `?`: the kernel finds it, from the data.
 ///
 /// `...` before the dims of an argument stands for any number of batch dims. They are equal in all arguments that have
@@ -46,11 +47,14 @@ pub struct ShapeSignature {
     text: String,
     inputs: Vec<ArgShape>,
     outputs: Vec<ArgShape>,
-    /// The names that stand alone in an input; their positions here are their slots.
+    /// The names that stand alone in an input, then those that have a multiple in one; their positions here are their slots.
     dims: Vec<String>,
     /// The other names, attributes; their slots follow those of `dims`.
     attrs: Vec<Name>,
 }
+
+/// The type of attributes that dims are made of.
+const INT: AttrType = AttrType { base: AttrBase::Int, list: false };
 
 /// The shape of one argument in a [`ShapeSignature`].
 #[derive(Debug, Clone, PartialEq)]
@@ -66,9 +70,19 @@ enum Item {
     Fixed(u64),
     /// `?`, in an output.
     Unknown,
-    /// A name that stands alone in an input.
+    /// A dim's name.
     Slot(usize),
     Computed(Computed),
+}
+
+impl Item {
+    /// The dim that an input of this size gives.
+    fn given(&self) -> Option<usize> {
+        match self {
+            Item::Slot(slot) | Item::Computed(Computed { gives: Some((slot, _)), .. }) => Some(*slot),
+            _ => None,
+        }
+    }
 }
 
 /// Arithmetic, or in an output an attribute.
@@ -77,6 +91,8 @@ struct Computed {
     text: String,
     /// Names are slots.
     value: Ast<usize>,
+    /// The dim that an input of this size gives, where no input has that alone, and what it is multiplied by.
+    gives: Option<(usize, Ast<usize>)>,
 }
 
 impl ArgShape {
@@ -117,7 +133,13 @@ impl fmt::Display for ArgShape {
 impl ShapeSignature {
     /// Reads a signature. Errors say where in the text it goes wrong.
     pub fn parse(text: &str) -> Result<ShapeSignature, SignatureError> {
-        parse::parse(text)
+        parse::parse(text, &[])
+    }
+
+    /// The signature where names may be int attributes of this op: with `heads` among them, `(heads * d)` gives `d`.
+    pub fn of_op(&self, op: &Signature) -> Result<ShapeSignature, SignatureError> {
+        let attrs: Vec<&str> = op.attrs.iter().filter(|attr| attr.ty == INT).map(|attr| &*attr.name).collect();
+        parse::parse(&self.text, &attrs)
     }
 
     /// The shapes of the inputs, in order.
@@ -130,7 +152,7 @@ impl ShapeSignature {
         &self.outputs
     }
 
-    /// The names of dims that inputs give, in order of appearance.
+    /// The names of dims that inputs give, in order of appearance: those that stand alone, then those of multiples.
     pub fn dim_names(&self) -> &[String] {
         &self.dims
     }
@@ -171,8 +193,7 @@ impl ShapeSignature {
                 return Err(Error::invalid_argument(text).with_op(&op.name));
             }
         }
-        let int = AttrType { base: AttrBase::Int, list: false };
-        match self.attrs.iter().find(|attr| op.attr_index(&attr.text).is_none_or(|i| op.attrs[i].ty != int)) {
+        match self.attrs.iter().find(|attr| op.attr_index(&attr.text).is_none_or(|i| op.attrs[i].ty != INT)) {
             Some(unknown) => {
                 let what = "in its shape signature is neither a dim of an input nor an int attribute";
                 let message = format!("`{}` {what}", unknown.text);

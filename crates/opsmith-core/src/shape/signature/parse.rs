@@ -2,7 +2,7 @@
 
 use super::{ArgShape, Computed, Item, ShapeSignature};
 use crate::shape::SignatureError;
-use crate::shape::parse::{Ast, Cursor, Name};
+use crate::shape::parse::{Ast, BinaryOp, Cursor, Name};
 
 type Parsed<T> = Result<T, SignatureError>;
 
@@ -22,7 +22,8 @@ struct RawDim {
     value: Option<Ast<Name>>,
 }
 
-pub(super) fn parse(text: &str) -> Parsed<ShapeSignature> {
+/// `attrs` are the names of the op's int attributes.
+pub(super) fn parse(text: &str, attrs: &[&str]) -> Parsed<ShapeSignature> {
     let mut cursor = Cursor::new(text);
     let inputs = args(&mut cursor)?;
     if !cursor.eat("->") {
@@ -40,7 +41,7 @@ pub(super) fn parse(text: &str) -> Parsed<ShapeSignature> {
     if let Some(offset) = outputs.iter().find_map(|arg| arg.batch.filter(|_| !batched)) {
         return Err(SignatureError::new(offset, 3, "an output has `...` but no input does"));
     }
-    Compiler::new(text, &inputs).compile(inputs, outputs)
+    Compiler::new(text, attrs, &inputs).compile(inputs, outputs)
 }
 
 fn args(cursor: &mut Cursor<'_>) -> Parsed<Vec<RawArg>> {
@@ -79,23 +80,53 @@ fn arg(cursor: &mut Cursor<'_>) -> Parsed<RawArg> {
     Ok(arg)
 }
 
+/// The factors of a product, from left to right.
+fn factors<N>(value: &Ast<N>) -> Vec<&Ast<N>> {
+    match value {
+        Ast::Binary(BinaryOp::Mul, operands) => [&operands.0, &operands.1].into_iter().flat_map(factors).collect(),
+        value => vec![value],
+    }
+}
+
+/// The dim of which an input's dim is a multiple: the only factor that is neither a number nor an attribute.
+fn multiple_of<'a>(value: &'a Ast<Name>, attrs: &[&str]) -> Option<&'a Name> {
+    let is_known = |factor: &&Ast<Name>| match factor {
+        Ast::Int(_) => true,
+        Ast::Name(name) => attrs.contains(&&*name.text),
+        Ast::Binary(..) => false,
+    };
+    let mut others = factors(value).into_iter().filter(|factor| !is_known(factor));
+    match (others.next(), others.next()) {
+        (Some(Ast::Name(name)), None) => Some(name),
+        _ => None,
+    }
+}
+
 struct Compiler<'a> {
     text: &'a str,
     dims: Vec<String>,
+    /// How many of the dims stand alone; the others are known by a multiple of them.
+    alone: usize,
     attrs: Vec<Name>,
 }
 
 impl<'a> Compiler<'a> {
-    fn new(text: &'a str, inputs: &[RawArg]) -> Compiler<'a> {
+    fn new(text: &'a str, attrs: &[&str], inputs: &[RawArg]) -> Compiler<'a> {
+        let values = || inputs.iter().flat_map(|arg| &arg.dims).filter_map(|dim| dim.value.as_ref());
+        let alone = values().filter_map(|value| if let Ast::Name(name) = value { Some(name) } else { None });
         let mut dims: Vec<String> = vec![];
-        for dim in inputs.iter().flat_map(|arg| &arg.dims) {
-            if let Some(Ast::Name(name)) = &dim.value
-                && !dims.contains(&name.text)
-            {
+        for name in alone {
+            if !dims.contains(&name.text) {
                 dims.push(name.text.clone());
             }
         }
-        Compiler { text, dims, attrs: vec![] }
+        let alone = dims.len();
+        for name in values().filter_map(|value| multiple_of(value, attrs)) {
+            if !dims.contains(&name.text) {
+                dims.push(name.text.clone());
+            }
+        }
+        Compiler { text, dims, alone, attrs: vec![] }
     }
 
     fn compile(mut self, inputs: Vec<RawArg>, outputs: Vec<RawArg>) -> Parsed<ShapeSignature> {
@@ -123,8 +154,20 @@ impl<'a> Compiler<'a> {
         let value = value.map(&mut |name| Ok(self.slot(name)))?;
         Ok(match value {
             Ast::Name(slot) if slot < self.dims.len() => Item::Slot(slot),
-            value => Item::Computed(Computed { text: self.text[dim.start..dim.end].to_owned(), value }),
+            value => {
+                let gives = self.gives(&value);
+                Item::Computed(Computed { text: self.text[dim.start..dim.end].to_owned(), value, gives })
+            }
         })
+    }
+
+    /// The dim that is known by this multiple of it, with the other factors.
+    fn gives(&self, value: &Ast<usize>) -> Option<(usize, Ast<usize>)> {
+        let is_given = |factor: &&Ast<usize>| matches!(factor, Ast::Name(slot) if (self.alone..self.dims.len()).contains(slot));
+        let (given, rest): (Vec<_>, Vec<_>) = factors(value).into_iter().partition(is_given);
+        let [Ast::Name(slot)] = given[..] else { return None };
+        let product = |one, other| Ast::Binary(BinaryOp::Mul, Box::new((one, other)));
+        rest.into_iter().cloned().reduce(product).map(|factor| (*slot, factor))
     }
 
     fn slot(&mut self, name: Name) -> usize {

@@ -9,10 +9,15 @@ fn parse(text: &str) -> ShapeSignature {
     ShapeSignature::parse(text).unwrap_or_else(|error| panic!("{}", error.render(text)))
 }
 
+/// As it is of this op.
+fn of_op(text: &str, op: &Signature) -> ShapeSignature {
+    parse(text).of_op(op).unwrap_or_else(|error| panic!("{}", error.render(text)))
+}
+
 /// The shapes of the outputs by inference, and what it assumed.
 fn infer(text: &str, op: &Signature, attrs: &[AttrValue], inputs: &str) -> Result<(String, Vec<Constraint>)> {
     let mut context = context(op, attrs, inputs)?;
-    parse(text).shape_fn()(&mut context)?;
+    of_op(text, op).shape_fn()(&mut context)?;
     let (outputs, constraints) = context.into_parts();
     Ok((outputs.iter().map(Shape::to_string).collect::<Vec<_>>().join(";"), constraints))
 }
@@ -24,7 +29,7 @@ fn bind(
     attrs: &[AttrValue],
     shapes: &[Option<&[usize]>],
 ) -> Result<Vec<Vec<usize>>> {
-    let signature = parse(text);
+    let signature = of_op(text, op);
     let bound = signature.bind(op, shapes, attrs)?;
     Ok((0..op.outputs.len()).map(|i| bound.output_shape(i).to_vec()).collect())
 }
@@ -152,6 +157,39 @@ fn arithmetic_and_attributes_give_dims() {
 }
 
 #[test]
+fn a_multiple_gives_its_dim() {
+    let op = op("Heads", "x y", "z", &["heads: int"]);
+    let call = |text, heads, x, y| bind(text, &op, &[AttrValue::Int(heads)], &[Some(x), Some(y)]);
+    assert_eq!(call("(n,2 * d),()->(n,d)", 0, &[5, 8], &[]).unwrap(), [[5, 4]]);
+    assert_eq!(call("(n,heads * d),(d * 2)->(heads,d)", 3, &[5, 12], &[8]).unwrap(), [[3, 4]]);
+    assert_eq!(parse("(n,2 * d),(m)->(d)").dim_names(), ["n", "m", "d"]);
+    assert_eq!(of_op("(heads * d),()->(d)", &op).dim_names(), ["d"]);
+    for (text, heads, x, y, message) in [
+        ("(2 * d),()->(d)", 0, &[7][..], &[][..], "dim 0 of input `x` must be a multiple, 2 * d: 7 ≠ 6"),
+        ("(2 * d),(3 * d)->(d)", 0, &[8], &[9], "dim 0 of input `y` must be 3 * d: 9 ≠ 12"),
+        (
+            "(heads * d),()->(d)",
+            0,
+            &[7],
+            &[],
+            "dim 0 of input `x` must be heads * d: the divisor must be positive, got 0",
+        ),
+    ] {
+        assert_eq!(call(text, heads, x, y).unwrap_err().message(), format!("Heads: {message}"));
+    }
+    let (outputs, constraints) = infer("(2 * d),()->(d)", &op, &[AttrValue::Int(0)], "[n];[]").unwrap();
+    assert_eq!(outputs, "[n // 2]");
+    let text = "dim 0 of input `x` must be a multiple, 2 * d: 7 ≠ 6";
+    assert_eq!(constraints[0].failure(7, 6), text);
+    let (outputs, constraints) = infer("(2 * d),()->(d)", &op, &[AttrValue::Int(0)], "[2 * n];[]").unwrap();
+    assert_eq!((&*outputs, constraints), ("[n]", vec![]));
+    assert_eq!(infer("(2 * d),(d)->(d)", &op, &[AttrValue::Int(0)], "?;[3]").unwrap().0, "[3]");
+    let op = self::op("Two", "x y", "z", &[]);
+    let error = of_op("(a * b),()->()", &op).check(&op).unwrap_err();
+    assert!(error.message().contains("`a` in its shape signature is neither"), "{error}");
+}
+
+#[test]
 fn optional_inputs_may_be_absent_where_the_others_say_enough() {
     let op = op("Grad", "x y? g", "a", &[]);
     let call = |text, y| bind(text, &op, &[], &[Some(&[2, 3]), y, Some(&[2, 4])]);
@@ -221,7 +259,7 @@ fn errors_of_the_text_point_at_the_place() {
     assert_eq!(rendered, "expected `,` or `)`, found `?`\n  (n?)->(n)\n    ^");
 }
 
-const TEXTS: [&str; 10] = [
+const TEXTS: [&str; 13] = [
     "(n,p),(m,p)->(n,m)",
     "(n),(n)->()",
     "(n),(m)->(n + m, 2 * n)",
@@ -232,6 +270,9 @@ const TEXTS: [&str; 10] = [
     "(n + m, n),(m)->(k)",
     "(n,m),()->(n * m - k)",
     "(n),(m)->(min(n, m) // k, n - m)",
+    "(2 * n),()->(n)",
+    "(n * k * 1),(m)->(n,m)",
+    "(2 * n, 3 * n),(m + n)->(n,2 * m)",
 ];
 
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
@@ -243,7 +284,7 @@ proptest! {
     fn both_evaluators_agree(text in 0..TEXTS.len(), x in sizes(), y in sizes(), k in -1i64..3) {
         let op = op("Op", "x y", "z", &["k: int"]);
         let attrs = [AttrValue::Int(k)];
-        let signature = parse(TEXTS[text]);
+        let signature = of_op(TEXTS[text], &op);
         let shapes = [Some(&x[..]), Some(&y[..])];
         let bound = signature.bind(&op, &shapes, &attrs).map(|bound| Shape::known(&bound.output_shape(0)));
         let inputs = vec![Some(vec![Shape::known(&x)]), Some(vec![Shape::known(&y)])];
