@@ -10,8 +10,13 @@ import subprocess
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import FRESH, OURS, REUSED, Result, Target
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PACKAGES = ["torch", "numpy", "scipy", "numba", "scikit-learn", "jax", "pykeops"]
 OPENING = """\
@@ -220,12 +225,12 @@ def color(ratio: float) -> str:
     return "tab:green" if ratio <= 1 else "tab:orange"
 
 
-def drawing(name: str, height: float):  # type: ignore[no-untyped-def]
-    """A figure and its axes, whose file is the same for the same figures, is small, and is seen on any background."""
+def drawing(name: str, height: float) -> tuple[Figure, Axes]:
+    """A figure and its axes. The same figures give the same file; text stays text, so that it is small."""
     import matplotlib as mpl
+    from matplotlib.figure import Figure
 
     mpl.use("svg")
-    from matplotlib.figure import Figure
 
     mpl.rcParams["svg.hashsalt"] = name
     mpl.rcParams["svg.fonttype"] = "none"

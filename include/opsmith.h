@@ -181,9 +181,10 @@ typedef struct DLManagedTensorVersioned {
 #endif /* DLPACK_DLPACK_H_ */
 
 /**
- * The version of the ABI that this file describes.
+ * The version of the ABI that this file describes. Until the first release every change of a declaration takes the next number:
+ * `cargo xtask lint` compares the header with `xtask/abi.txt`.
  */
-#define OPSMITH_ABI_VERSION 1
+#define OPSMITH_ABI_VERSION 2
 
 /**
  * `code` of an error; the numbers are those of `absl::StatusCode`. This one: the call was cancelled.

@@ -244,7 +244,7 @@ fn a_multiple_gives_the_size_of_its_axis() {
     infer_error!(op, "dim 1 of `x` (shape [5,7]) must be a multiple, 2 * d: 7 ≠ 6", "[5,7];[?]");
     infer_error!(op, "dim 0 of `bias` (shape [6]) must be 2 * d with d = 4: 6 ≠ 8", "[5,8];[6]");
     let (x, bias) = (numbers(&[5, 8], 1), numbers(&[8], 2));
-    let result: ArrayD<f64> = call::<swiglu>().input(&x).input(&bias).run().unwrap().output();
+    let result = call::<swiglu>().input(&x).input(&bias).run().unwrap().array::<f64, IxDyn>("z").unwrap();
     let expected = ArrayD::from_shape_fn(vec![5, 4], |at| {
         let [gate, up] = [0, 4].map(|half| x[[at[0], at[1] + half]] + bias[[at[1] + half]]);
         gate / (1.0 + (-gate).exp()) * up
