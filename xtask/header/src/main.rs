@@ -88,15 +88,17 @@ fn write(root: &Path, name: &str, text: &str, check: bool) -> Result<()> {
 /// The header's version of the ABI, and a hash (FNV-1a, 64 bits) of everything else in it but comments and spaces.
 fn version(header: &str) -> Result<String> {
     const DEFINE: &str = "#define OPSMITH_ABI_VERSION ";
-    let code: String = header
-        .split("/*")
-        .map(|part| part.split_once("*/").map_or(part, |(_, code)| code))
-        .collect();
-    let version = code.lines().find_map(|line| line.strip_prefix(DEFINE)).context("the header has no version")?;
+    let code: String =
+        header.split("/*").map(|part| part.split_once("*/").map_or(part, |(_, code)| code)).collect();
+    let version =
+        code.lines().find_map(|line| line.strip_prefix(DEFINE)).context("the header has no version")?;
     let lines = code.lines().filter(|line| !line.starts_with(DEFINE));
-    let hash = lines.flat_map(str::split_whitespace).flat_map(str::bytes).fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = lines
+        .flat_map(str::split_whitespace)
+        .flat_map(str::bytes)
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
     Ok(format!("{version} {hash:016x}\n"))
 }
 
@@ -140,7 +142,10 @@ mod tests {
         let header = "/* a */\n#define OPSMITH_ABI_VERSION 3\nstruct A { int a; };\n";
         let first = version(header).unwrap();
         assert!(first.starts_with("3 "), "{first}");
-        assert_eq!(version(&header.replace("/* a */", "/* b\n * c */").replace("{ int", "{\n  int")).unwrap(), first);
+        assert_eq!(
+            version(&header.replace("/* a */", "/* b\n * c */").replace("{ int", "{\n  int")).unwrap(),
+            first
+        );
         assert_eq!(version(&header.replace('3', "4")).unwrap(), first.replacen('3', "4", 1));
         assert_ne!(version(&header.replace("int", "long")).unwrap(), first);
         assert!(version("struct A;").is_err());

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use opsmith_core::abi::{
-    OPSMITH_ABI_VERSION, OPSMITH_ATTR_BOOL, OPSMITH_ATTR_FLOAT, OPSMITH_ATTR_INT, OPSMITH_ATTR_SHAPE, OPSMITH_ATTR_STRING,
-    OPSMITH_ATTR_TENSOR, OPSMITH_ATTR_TYPE, OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA, OpsmithAttr,
-    OpsmithServices, OpsmithShape, OpsmithStr, OpsmithTensor,
+    OPSMITH_ABI_VERSION, OPSMITH_ATTR_BOOL, OPSMITH_ATTR_FLOAT, OPSMITH_ATTR_INT, OPSMITH_ATTR_SHAPE,
+    OPSMITH_ATTR_STRING, OPSMITH_ATTR_TENSOR, OPSMITH_ATTR_TYPE, OPSMITH_DEVICE_CPU, OPSMITH_DEVICE_CUDA,
+    OpsmithAttr, OpsmithServices, OpsmithShape, OpsmithStr, OpsmithTensor,
 };
 use opsmith_core::attr::{PartialShape, TensorValue, list};
 use opsmith_core::tensor::{MAX_RANK, StrRef, row_major_strides};

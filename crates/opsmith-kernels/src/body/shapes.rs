@@ -144,7 +144,9 @@ impl<'a> Call<'a> {
 /// The axis of which a dim of several parts is a multiple: the dim gives its size.
 fn multiple_of(parts: &[usize]) -> Option<usize> {
     match parts {
-        [axis, others @ ..] if !others.is_empty() => others.iter().all(|other| other == axis).then_some(*axis),
+        [axis, others @ ..] if !others.is_empty() => {
+            others.iter().all(|other| other == axis).then_some(*axis)
+        }
         _ => None,
     }
 }

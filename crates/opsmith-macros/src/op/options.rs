@@ -109,6 +109,10 @@ struct Given {
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Options> {
         let mut given = Given::default();
+        if let Ok(text) = input.fork().parse::<LitStr>() {
+            let message = format!("the shape signature of #[op] has a name: shape = \"{}\"", text.value());
+            return Err(syn::Error::new(text.span(), message));
+        }
         while !input.is_empty() {
             given.parse_one(input)?;
             if !input.is_empty() {

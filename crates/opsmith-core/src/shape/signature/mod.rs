@@ -138,7 +138,8 @@ impl ShapeSignature {
 
     /// The signature where names may be int attributes of this op: with `heads` among them, `(heads * d)` gives `d`.
     pub fn of_op(&self, op: &Signature) -> Result<ShapeSignature, SignatureError> {
-        let attrs: Vec<&str> = op.attrs.iter().filter(|attr| attr.ty == INT).map(|attr| &*attr.name).collect();
+        let attrs: Vec<&str> =
+            op.attrs.iter().filter(|attr| attr.ty == INT).map(|attr| &*attr.name).collect();
         parse::parse(&self.text, &attrs)
     }
 

@@ -83,7 +83,9 @@ fn arg(cursor: &mut Cursor<'_>) -> Parsed<RawArg> {
 /// The factors of a product, from left to right.
 fn factors<N>(value: &Ast<N>) -> Vec<&Ast<N>> {
     match value {
-        Ast::Binary(BinaryOp::Mul, operands) => [&operands.0, &operands.1].into_iter().flat_map(factors).collect(),
+        Ast::Binary(BinaryOp::Mul, operands) => {
+            [&operands.0, &operands.1].into_iter().flat_map(factors).collect()
+        }
         value => vec![value],
     }
 }
