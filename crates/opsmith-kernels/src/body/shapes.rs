@@ -168,6 +168,9 @@ impl Piece {
     }
 }
 
+/// A dim of an input: its number, and the position among the dims of the axes.
+type Position = (usize, usize);
+
 /// Where an axis was first seen: the input, its shape, the position of the dim, and the dim.
 type Seen = (String, Shape, usize, Dim);
 
@@ -240,14 +243,13 @@ fn infer(context: &mut InferenceContext<'_>, arguments: &Arguments) -> Result<Ve
     Ok(arguments.outputs.iter().map(shape).collect())
 }
 
-/// The sizes of the axes: their own, or those of the dims that are they or multiples of them. With the multiples that gave one, by input and
-/// position.
+/// The sizes of the axes: their own, or those of the dims that are they or multiples of them. With the multiples that gave one.
 fn axis_dims(
     context: &mut InferenceContext<'_>,
     arguments: &Arguments,
     own: Vec<Option<Dim>>,
     seen: Vec<Option<Seen>>,
-) -> Result<(Vec<Dim>, Vec<(usize, usize)>)> {
+) -> Result<(Vec<Dim>, Vec<Position>)> {
     let own = own.into_iter().zip(seen).map(|(own, seen)| own.or_else(|| seen.map(|(.., dim)| dim)));
     let mut dims: Vec<Dim> = own.map(|dim| dim.unwrap_or(Dim::Unknown)).collect();
     let mut giving = Vec::new();
@@ -283,7 +285,7 @@ fn infer_sums(
     context: &mut InferenceContext<'_>,
     arguments: &Arguments,
     sizes: &[Dim],
-    giving: &[(usize, usize)],
+    giving: &[Position],
 ) -> Result<()> {
     for (input, dims) in arguments.inputs.iter().enumerate() {
         let shape = context.input(input)?;
