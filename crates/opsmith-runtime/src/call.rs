@@ -462,14 +462,26 @@ impl EngineMemory {
         data
     }
 
-    /// The `count` outputs of a call that succeeded.
-    pub(crate) fn into_tensors(mut self, count: usize) -> Made {
+    /// The `count` outputs of a call that succeeded, taken.
+    pub(crate) fn tensors(&mut self, count: usize) -> Made {
+        self.complete(count);
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Those that were made. They go straight to where they stay: a tensor is large to move for a small call.
+    pub(crate) fn all_tensors(&mut self, count: usize) -> Vec<Tensor> {
+        self.complete(count);
+        let mut tensors = Vec::with_capacity(count);
+        tensors.extend(self.outputs.iter_mut().filter_map(Option::take));
+        tensors
+    }
+
+    fn complete(&mut self, count: usize) {
         self.outputs.resize_with(count, || None);
         if !self.strings.is_empty() {
-            let text = Arc::new(self.strings);
+            let text = Arc::new(std::mem::take(&mut self.strings));
             let texts = self.outputs.iter_mut().flatten().filter(|tensor| tensor.dtype() == DType::String);
             texts.for_each(|tensor| tensor.keep(text.clone()));
         }
-        self.outputs
     }
 }

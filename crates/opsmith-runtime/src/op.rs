@@ -11,7 +11,7 @@ use opsmith_core::{
 use smallvec::SmallVec;
 
 use crate::attrs::Named;
-use crate::call::{Arg, CallInputs, Called, EngineMemory, Made, OutputMemory, call};
+use crate::call::{Arg, CallInputs, Called, EngineMemory, OutputMemory, call};
 use crate::device::Card;
 use crate::kernel::{KernelInfo, resolve};
 use crate::library::Op;
@@ -84,7 +84,7 @@ impl Op {
     /// definition, when tensors are on different devices, or when the op changes an input in place, for which there is [`call_in_place`](Self::call_in_place); and whatever the kernel says.
     pub fn call(&self, args: &[Arg<'_>], attrs: &[(&str, AttrValue)]) -> Result<Vec<Tensor>> {
         self.refuse_changes()?;
-        self.call_args(args, &mut [], attrs, (ALL, None)).map(all)
+        self.call_args(args, &mut [], attrs, (ALL, None), EngineMemory::all_tensors)
     }
 
     /// Calls the op as [`call`](Self::call) does, for the outputs of the definition whose bits in `wanted` are set;
@@ -99,7 +99,8 @@ impl Op {
         wanted: u64,
     ) -> Result<Vec<Option<Tensor>>> {
         self.refuse_changes()?;
-        self.call_args(args, &mut [], attrs, (wanted, None)).map(SmallVec::into_vec)
+        let made = |memory: &mut EngineMemory, count| memory.tensors(count).into_vec();
+        self.call_args(args, &mut [], attrs, (wanted, None), made)
     }
 
     /// Refuses an op that changes inputs in place.
@@ -149,17 +150,19 @@ impl Op {
         }
         let mut views =
             changed.iter_mut().map(|tensor| tensor.as_view_mut()).collect::<Result<SmallVec<[_; 2]>>>()?;
-        self.call_args(args, &mut views, attrs, (ALL, threads)).map(all)
+        self.call_args(args, &mut views, attrs, (ALL, threads), EngineMemory::all_tensors)
     }
 
-    /// Calls the op with the `Ref` inputs from `changed` and the others from `args`.
-    fn call_args(
+    /// Calls the op with the `Ref` inputs from `changed` and the others from `args`. `made` takes the outputs, so many of them, from
+    /// where they were made.
+    fn call_args<R>(
         &self,
         args: &[Arg<'_>],
         changed: &mut [TensorViewMut<'_>],
         attrs: &[(&str, AttrValue)],
         (wanted, threads): (u64, Option<NonZeroUsize>),
-    ) -> Result<Made> {
+        made: impl FnOnce(&mut EngineMemory, usize) -> R,
+    ) -> Result<R> {
         self.check_count(changed.len() + args.len())?;
         let mut flat: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
         let mut counts: SmallVec<[usize; 8]> = SmallVec::new();
@@ -180,7 +183,7 @@ impl Op {
         // `Ref` inputs come from mutable views, which nobody else uses.
         let called = self.called(&named, wanted, threads);
         call(&called, inputs, &mut output_counts, &mut memory)?;
-        Ok(memory.into_tensors(output_counts.iter().sum()))
+        Ok(made(&mut memory, output_counts.iter().sum()))
     }
 
     /// The card that a call runs on: where its tensors are, but for those that a kernel reads in host memory. None of a
@@ -279,11 +282,4 @@ impl Op {
         let names = signature.inputs.iter().map(|arg| arg.name.as_str()).collect::<Vec<_>>().join(", ");
         Err(self.refusal(format!("takes {expected} inputs ({names}), got {given}")))
     }
-}
-
-/// The outputs that were made.
-fn all(made: Made) -> Vec<Tensor> {
-    let mut tensors = Vec::with_capacity(made.len());
-    tensors.extend(made.into_iter().flatten());
-    tensors
 }

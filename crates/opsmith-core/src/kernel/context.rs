@@ -43,7 +43,7 @@ pub struct OpKernelContext<'a> {
     wanted: u64,
     services: &'a dyn Services,
     compute: Compute<'a>,
-    slots: SmallVec<[OnceCell<Slot>; 4]>,
+    slots: SmallVec<[OnceCell<Slot>; 2]>,
     /// Bit `i` is set when the elements of input `i` have been given out to be read, or to be written: changed in place,
     /// or as an output. An op has at most 64 inputs.
     read: Cell<u64>,

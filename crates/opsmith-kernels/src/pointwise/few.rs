@@ -2,6 +2,7 @@
 
 use opsmith_body::{BLOCK, Block, Level};
 use opsmith_core::{OpKernelContext, Result};
+use smallvec::SmallVec;
 
 use super::{Computation, Shapes};
 use crate::arithmetic::{Arithmetic, Scratch};
@@ -27,7 +28,9 @@ impl Computation {
             return Ok(false);
         }
         let level = Level::best();
-        let mut inputs: [Block<T::Wide>; MOST.0] = std::array::from_fn(|_| Block::default());
+        // Filled where they lie, and no more than there are: zeros take a small call some of its time.
+        let mut inputs: SmallVec<[Block<T::Wide>; MOST.0]> = SmallVec::new();
+        inputs.resize_with(num_inputs, Block::default);
         for (input, shape) in shapes.inputs.iter().enumerate() {
             let Some(view) = context.optional_input(input)? else { continue };
             if !view.is_contiguous() {
@@ -40,13 +43,13 @@ impl Computation {
                 block.0[..len].fill(number);
             }
         }
-        let mut outputs: [Block<T::Wide>; MOST.1] = std::array::from_fn(|_| Block::default());
-        let outputs = &mut outputs[..num_outputs];
-        let read = inputs.each_ref().map(|block| &block.0);
+        let mut outputs: SmallVec<[Block<T::Wide>; MOST.1]> = SmallVec::new();
+        outputs.resize_with(num_outputs, Block::default);
+        let read: SmallVec<[&[T::Wide; BLOCK]; MOST.0]> = inputs.iter().map(|block| &block.0).collect();
         let mut scratch = Scratch::new();
-        arithmetic.ready::<T::Wide>(0, &mut scratch).block(len, &read[..num_inputs], outputs);
+        arithmetic.ready::<T::Wide>(0, &mut scratch).block(len, &read, &mut outputs);
         let wanted = (0..self.family.outputs.len()).filter(|output| given.is_wanted(*output));
-        for (output, numbers) in wanted.zip(outputs) {
+        for (output, numbers) in wanted.zip(&outputs) {
             let shape = shapes.like(self.family.outputs[output].like).unwrap_or_default();
             T::narrow(level, &numbers.0, context.allocate_output(output, shape)?.as_slice_mut()?);
         }

@@ -44,7 +44,7 @@ impl OpCall<'_> {
             SmallVec::from_elem(0, self.op.signature().outputs.len());
         let mut memory = EngineMemory::on(device.cloned(), Some(pool));
         self.prepared(inputs, prepared, |called| call(called, inputs, &mut output_counts, &mut memory))?;
-        Ok(memory.into_tensors(output_counts.iter().sum()))
+        Ok(memory.tensors(output_counts.iter().sum()))
     }
 
     /// Gives `body` the call of the op, worked out before where it may be.
