@@ -60,8 +60,9 @@ pub const fn check_gradient(forward: &Option<Arguments>, gradient: &Option<Argum
         let name = gradient.inputs[index];
         if source(forward.inputs, forward.outputs, name).is_none() {
             let text = Text::about("input `", name, "` of the gradient op ", gradient.op);
-            let text = text.push(" is neither an input of ").push(forward.op).list(forward.inputs);
-            let text = text.push(" nor an output").list(forward.outputs).push(" nor `<output>_grad`");
+            let text = text.push(" is neither an input of ").push(forward.op).list(forward.inputs, "");
+            let text = text.push(" nor an output").list(forward.outputs, "");
+            let text = text.push(" nor the gradient of one").list(forward.outputs, "_grad");
             panic!("{}", text.as_str());
         }
         index += 1;
@@ -71,8 +72,8 @@ pub const fn check_gradient(forward: &Option<Arguments>, gradient: &Option<Argum
         let name = gradient.outputs[index];
         if target(forward.inputs, name).is_none() {
             let text = Text::about("output `", name, "` of the gradient op ", gradient.op);
-            let text =
-                text.push(" is not `<input>_grad` for an input of ").push(forward.op).list(forward.inputs);
+            let text = text.push(" is not the gradient of an input of ").push(forward.op);
+            let text = text.list(forward.inputs, "_grad");
             panic!("{}", text.as_str());
         }
         index += 1;
@@ -137,11 +138,11 @@ impl Text {
         self
     }
 
-    /// Names in parentheses.
-    const fn list(mut self, names: &[&str]) -> Text {
+    /// Names, each with this ending, in parentheses.
+    const fn list(mut self, names: &[&str], ending: &str) -> Text {
         let mut index = 0;
         while index < names.len() {
-            self = self.push(if index == 0 { " (`" } else { "`, `" }).push(names[index]);
+            self = self.push(if index == 0 { " (`" } else { "`, `" }).push(names[index]).push(ending);
             index += 1;
         }
         if names.is_empty() { self } else { self.push("`)") }
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_long_message_ends_in_dots() {
-        let text = Text::about("a", "b", "c", "d").list(&["a_name_of_some_length"; 60]).push(" and more");
+        let text = Text::about("a", "b", "c", "d").list(&["a_name_of_some_length"; 60], "").push(" and more");
         let text = text.as_str();
         assert!(text.starts_with("abcd (`a_name_of_some_length`, `a_name"), "{text}");
         assert!(text.ends_with("a_name_of_some_length`, `…"), "{text}");
