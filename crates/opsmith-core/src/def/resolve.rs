@@ -99,7 +99,7 @@ impl Signature {
         ensure!(
             held == given,
             InvalidArgument,
-            "the counts of its inputs add up to {}, but {given} are given",
+            "the counts of its inputs add up to {}, got {given}",
             counted(held, "tensor")
         );
         Ok(())
