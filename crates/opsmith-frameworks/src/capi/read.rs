@@ -228,7 +228,8 @@ pub(super) unsafe fn tensor(pointer: *const OpsmithTensor, what: &str) -> Result
         let tensor = structure(pointer, what)?;
         (tensor, dims(tensor)?)
     };
-    let too_large = || Error::invalid_argument(format!("{what} of shape {shape:?} is larger than memory can be"));
+    let too_large =
+        || Error::invalid_argument(format!("{what} of shape {shape:?} is larger than memory can be"));
     let dtype = dtype(tensor.dtype)?;
     let num_bytes = checked_num_elements(shape).and_then(|count| count.checked_mul(dtype.size()));
     let num_bytes = num_bytes.ok_or_else(too_large)?;
