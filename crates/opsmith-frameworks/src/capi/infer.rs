@@ -110,7 +110,12 @@ impl Asked {
             unsafe {
                 let tensor = read::structure(tensor, "a tensor")?;
                 let (dtype, shape) = (read::dtype(tensor.dtype)?, shape(tensor, dims)?);
-                self.values.push(value(tensor, dtype, &shape)?);
+                let value = match tensor.value.is_null() {
+                    true => None,
+                    false => Some(read::tensor(tensor.value, "the value of a tensor")?),
+                };
+                value.iter().try_for_each(|value| check_value(value, dtype, &shape))?;
+                self.values.push(value);
                 dtypes.push(dtype);
                 shapes.push(shape);
             }
@@ -144,16 +149,8 @@ unsafe fn shape(tensor: &OpsmithArgument, dims: &Dims) -> Result<Shape> {
     dims.shape(unsafe { read::slice(tensor.dims, rank, "a tensor's list of dims") }?)
 }
 
-/// The value of a tensor, where it is known.
-///
-/// # Safety
-/// The value must be null or readable as its fields say.
-unsafe fn value(tensor: &OpsmithArgument, dtype: DType, shape: &Shape) -> Result<Option<Arc<TensorValue>>> {
-    if tensor.value.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: promised by the caller.
-    let value = unsafe { read::tensor(tensor.value, "the value of a tensor") }?;
+/// That a tensor's value is one of what is told of it.
+fn check_value(value: &TensorValue, dtype: DType, shape: &Shape) -> Result<()> {
     let (its, dims) = (value.dtype, &value.shape);
     ensure!(its == dtype, InvalidArgument, "is {dtype}, but its value is {its}");
     let fits = shape.dims().is_none_or(|told| {
@@ -161,7 +158,7 @@ unsafe fn value(tensor: &OpsmithArgument, dtype: DType, shape: &Shape) -> Result
         told.len() == dims.len() && told.iter().zip(dims).all(fits)
     });
     ensure!(fits, InvalidArgument, "has shape {shape}, but its value has shape {dims:?}");
-    Ok(Some(value))
+    Ok(())
 }
 
 fn resolve(
