@@ -169,6 +169,10 @@ static void mistakes(void)
     call = request("ZeroOutReal", &input, NULL, NULL, &made);
     call.num_outputs = 0;
     failed("no room for outputs", library->call_dlpack(&call));
+    const size_t two = 2;
+    call.counts = &two;
+    call.num_arguments = 1;
+    failed("counts that do not fit", library->call_dlpack(&call));
     call.op = 1000;
     failed("position of no op", library->call_dlpack(&call));
     run("an input that is null", "ZeroOutReal", NULL, NULL);

@@ -348,6 +348,33 @@ static void shapes(void)
     infer("a rank that is too large", "ZeroOut", &vector, NULL, dims, 2);
     vector.size = 8;
     infer("an argument of the wrong size", "ZeroOut", &vector, NULL, dims, 2);
+    vector = matrix;
+    vector.rank = 1;
+    vector.dims = &positions[1];
+    int64_t count[] = {3};
+    OpsmithTensor value = tensor(count, OPSMITH_INT64, 0, NULL, NULL);
+    vector.value = &value;
+    infer("a value of another dtype", "ZeroOut", &vector, NULL, dims, 2);
+    value.dtype = OPSMITH_INT32;
+    infer("a value of another shape", "ZeroOut", &vector, NULL, dims, 2);
+    value.rank = 1;
+    value.shape = count;
+    infer("a value of another size", "ZeroOut", &vector, NULL, dims, 2);
+    count[0] = INT64_MAX;
+    infer("a value that is too large", "ZeroOut", &vector, NULL, dims, 2);
+
+    const size_t none = 0;
+    const OpsmithShapes *inferred = NULL;
+    OpsmithShapeQuery query = {0};
+    query.size = sizeof query;
+    query.op = find_op("ZeroOut");
+    failed("a query of no input", library->infer_shapes(&query, &inferred));
+    const OpsmithArgument *input = &vector;
+    query.tensors = &input;
+    query.num_tensors = 1;
+    query.counts = &none;
+    query.num_arguments = 1;
+    failed("counts that do not fit", library->infer_shapes(&query, &inferred));
     failed("no query at all", library->infer_shapes(NULL, NULL));
     const OpsmithShapes *answer = NULL;
     failed("a query that is null", library->infer_shapes(NULL, &answer));
@@ -371,6 +398,8 @@ static void mistakes(void)
     call_and_print("attribute of the wrong type", find_op("ZeroOutReal"), &floats, &outside);
     outside.kind = 99;
     call_and_print("attribute of no type", find_op("ZeroOutReal"), &floats, &outside);
+    outside.name = text("\xff");
+    call_and_print("attribute whose name is no text", find_op("ZeroOutReal"), &floats, &outside);
 
     size_t none = 0;
     failed("unknown op", library->find_op(text("ZeroOot"), &none));
@@ -395,6 +424,8 @@ static void mistakes(void)
     strange = ints;
     strange.rank = -1;
     call_and_print("negative rank", op, &strange, NULL);
+    strange.rank = 255;
+    call_and_print("a rank that is too large", op, &strange, NULL);
     strange = ints;
     strange.data = NULL;
     call_and_print("no data", op, &strange, NULL);

@@ -5,22 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
 from opsmith import _attributes, _language
 from opsmith._definition import Attr, Op
+from opsmith._errors import InvalidArgumentError
 
 
 def canonical(op: Op, attr: Attr, value: Any) -> Hashable:
     """The value so that equal ones mean the same; `None` asks for the default.
 
-    Raises `InvalidArgumentError` for a value of another type.
+    Raises `InvalidArgumentError` for a value of another type, and for one that is traced.
     """
     if value is None and attr.has_default:
         return None
-    converted = _attributes.convert(op, attr, value, _CANONICAL)
+    try:
+        converted = _attributes.convert(op, attr, value, _CANONICAL)
+    except InvalidArgumentError:
+        if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+            raise
+        raise InvalidArgumentError.of(
+            op.name,
+            attr.name,
+            f"attribute `{attr.name}` must be {attr.type}, got a value that JAX traces; name its argument in "
+            "`static_argnames` of `jax.jit`, or pass a Python value",
+        ) from None
     return tuple(converted) if attr.is_list else converted
 
 

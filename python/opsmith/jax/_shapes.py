@@ -34,7 +34,7 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
     """A function of the inputs, the values of their tensors where they are known, and the encoded attributes,
     both as JSON, and of which outputs are wanted: each output's shapes and dtypes.
 
-    `infer_shapes` takes and gives JSON, as the C ABI says.
+    `infer_shapes` takes and gives JSON.
     """
 
     @functools.lru_cache(_CACHED)

@@ -15,7 +15,7 @@ from opsmith._definition import Op
 from opsmith.tensorflow._op import Value
 
 Infer = Callable[[str], str]
-"""What infers shapes: it takes and gives JSON, as the C ABI says."""
+"""What infers shapes: it takes and gives JSON."""
 
 
 def depend_on_attributes(op: Op) -> bool:

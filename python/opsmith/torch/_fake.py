@@ -20,8 +20,8 @@ _CACHED_SHAPES = 256
 
 
 def implementation(op: TorchOp, infer_shapes: Callable[[str], str], tag: str) -> Callable[..., Value]:
-    """The function for `torch.library.register_fake`. `infer_shapes` takes and gives JSON, as the C ABI
-    says; `tag` is what PyTorch's caches know the library by."""
+    """The function for `torch.library.register_fake`. `infer_shapes` takes and gives JSON; `tag` is what
+    PyTorch's caches know the library by."""
 
     infer = _inference(op, infer_shapes)
 

@@ -83,11 +83,26 @@ impl Signature {
     }
 
     /// The error of a call with this many inputs, when the op takes another number.
-    pub(crate) fn wrong_number_of_inputs(&self, got: usize) -> Error {
+    pub fn wrong_number_of_inputs(&self, got: usize) -> Error {
         let names = joined(self.inputs.iter().map(|arg| &arg.name));
         let names = if names.is_empty() { names } else { format!(" ({names})") };
         let expected = counted(self.inputs.len(), "input");
         Error::invalid_argument(format!("takes {expected}{names}, got {got}"))
+    }
+
+    /// That the inputs hold as many tensors as a call gives.
+    ///
+    /// # Errors
+    /// `InvalidArgument` where they hold more or fewer.
+    pub fn check_counts(&self, counts: &[usize], given: usize) -> Result<()> {
+        let held = counts.iter().fold(0usize, |sum, count| sum.saturating_add(*count));
+        ensure!(
+            held == given,
+            InvalidArgument,
+            "the counts of its inputs add up to {}, got {given}",
+            counted(held, "tensor")
+        );
+        Ok(())
     }
 
     /// The error that the op has no attribute of this name; it lists those that a caller may give.

@@ -174,10 +174,11 @@ impl Op {
         let signature = self.signature();
         let dtypes: DTypes =
             inputs.flat.iter().map(|tensor| tensor.as_ref().map(TensorView::dtype)).collect();
-        let input_offsets = offsets(inputs.counts.iter().copied());
-        if inputs.counts.len() != signature.inputs.len() || input_offsets.last() != Some(&dtypes.len()) {
+        if inputs.counts.len() != signature.inputs.len() {
             return Err(signature.wrong_number_of_inputs(inputs.counts.len()));
         }
+        signature.check_counts(inputs.counts, dtypes.len())?;
+        let input_offsets = offsets(inputs.counts.iter().copied());
         for (arg, &count) in signature.inputs.iter().zip(inputs.counts) {
             let (name, is_one) = (&arg.name, arg.count.is_list() || count == 1);
             ensure!(is_one, InvalidArgument for name, "input `{name}` must be one tensor, got {count}");

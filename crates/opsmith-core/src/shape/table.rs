@@ -12,8 +12,13 @@ use crate::abi::shapes::{
 };
 use crate::{Error, Result, bail, ensure};
 
-/// The most dims of a list that is read.
+/// The most dims of a list that is read, and the most steps in which all of them are computed together: what each step takes may grow
+/// with its operands.
 const MOST_DIMS: usize = 1 << 16;
+const MOST_STEPS_OF_ALL: usize = 1 << 17;
+
+/// The most bytes of a symbol's name, which messages repeat for each dim that it is in.
+const MOST_NAME: usize = 1 << 12;
 
 /// The most steps in which a dim is computed, those of its operands counted for each use, and the most divisions, minima and
 /// maxima within each other: more than any real shape needs, and few enough to be compared and freed.
@@ -136,10 +141,18 @@ impl Dims {
         let count = list.len();
         ensure!(count <= MOST_DIMS, InvalidArgument, "there are {count} dims; at most {MOST_DIMS} are read");
         let mut dims = Dims(Vec::with_capacity(count));
+        let mut steps = 0;
         for (position, dim) in list.iter().enumerate() {
             // SAFETY: promised by the caller.
             let step = unsafe { dims.step(dim) };
-            dims.0.push(step.map_err(|error| error.within(format_args!("dim {position} of the list")))?);
+            let step = step.map_err(|error| error.within(format_args!("dim {position} of the list")))?;
+            steps += step.steps;
+            ensure!(
+                steps <= MOST_STEPS_OF_ALL,
+                InvalidArgument,
+                "the dims up to {position} of the list are computed in {steps} steps; at most {MOST_STEPS_OF_ALL} are taken"
+            );
+            dims.0.push(step);
         }
         Ok(dims)
     }
@@ -155,6 +168,12 @@ impl Dims {
                     !dim.name.data.is_null() && dim.name.len > 0,
                     InvalidArgument,
                     "a symbol has no name"
+                );
+                let length = dim.name.len;
+                ensure!(
+                    length <= MOST_NAME,
+                    InvalidArgument,
+                    "the name of a symbol has {length} bytes; it may have {MOST_NAME}"
                 );
                 // SAFETY: promised by the caller.
                 let name = std::str::from_utf8(unsafe { dim.name.as_bytes() });
@@ -260,6 +279,10 @@ mod tests {
         let zero = OpsmithDim { kind: OPSMITH_DIM_KNOWN, ..UNKNOWN };
         assert!(message(&[symbol, zero, node(OPSMITH_DIM_FLOOR_DIV, 0, 1)]).contains("must be positive"));
         assert!(message(&[OpsmithDim { kind: OPSMITH_DIM_SYMBOL, ..UNKNOWN }]).contains("has no name"));
+        let long = "n".repeat(MOST_NAME + 1);
+        let text = OpsmithStr { data: long.as_ptr().cast(), len: long.len() };
+        let long = OpsmithDim { kind: OPSMITH_DIM_SYMBOL, name: text, ..UNKNOWN };
+        assert!(message(&[long]).contains("has 4097 bytes; it may have 4096"));
         let most = OpsmithDim { kind: OPSMITH_DIM_KNOWN, value: i64::MAX, ..UNKNOWN };
         assert!(message(&[most, node(OPSMITH_DIM_ADD, 0, 0)]).contains("overflows"));
         let dims = read(&[OpsmithDim { value: -1, ..most }]).unwrap();
@@ -275,6 +298,9 @@ mod tests {
             let list: Vec<_> = std::iter::once(name).chain((0..64).map(|at| node(kind, at, at))).collect();
             assert!(read(&list).map(drop).unwrap_err().message().contains("more than 4096 steps"));
         }
+        let many = (1..MOST_DIMS).map(|_| node(OPSMITH_DIM_MAX, 0, 0));
+        let list: Vec<_> = std::iter::once(name).chain(many).collect();
+        assert!(read(&list).map(drop).unwrap_err().message().contains("at most 131072 are taken"));
         let deep = (0..MOST_DEPTH as u32).map(|at| node(OPSMITH_DIM_FLOOR_DIV, at + 1, 0));
         let two = OpsmithDim { kind: OPSMITH_DIM_KNOWN, value: 2, ..UNKNOWN };
         let mut list: Vec<_> = [two, name].into_iter().chain(deep).collect();

@@ -227,7 +227,8 @@ pub(super) unsafe fn attributes(
         // SAFETY: promised by the caller.
         let (attr, name) = unsafe {
             let attr = read::structure(pointer, "an attribute")?;
-            (attr, read::text(attr.name)?)
+            let name = read::text(attr.name);
+            (attr, name.map_err(|error| error.within("the name of an attribute"))?)
         };
         let index = signature.attr_index(name).ok_or_else(|| signature.unknown_attr(name))?;
         // SAFETY: promised by the caller.

@@ -71,7 +71,7 @@ unsafe fn compute(op: &'static Op, call: &OpsmithDLPackCall) -> Result<()> {
     let inputs = CallInputs { flat: &views, counts: &counts };
     let plan = op.plan(&Request { inputs, attrs: &attrs, device: DeviceKind::Cpu })?;
     let (made, room) = (plan.output_dtypes().len(), call.num_outputs);
-    ensure!(room >= made, InvalidArgument, "has {made} output tensors, and the call room for {room}");
+    ensure!(room >= made, InvalidArgument, "the call has room for {room} outputs, but the op has {made}");
     let mut given: SmallVec<[Option<Laid>; 4]> = SmallVec::new();
     for (index, &tensor) in outputs.iter().take(made).enumerate() {
         // SAFETY: promised by the caller.
@@ -162,7 +162,7 @@ impl Laid {
         if tensor.is_null() {
             return Ok(None);
         }
-        ensure!(tensor.is_aligned(), InvalidArgument, "its address is none that a DLTensor can have");
+        ensure!(tensor.is_aligned(), InvalidArgument, "its address is not aligned for a DLTensor");
         // SAFETY: promised by the caller.
         let tensor = unsafe { &*tensor };
         let DLDevice { device_type, device_id } = tensor.device;
@@ -175,7 +175,7 @@ impl Laid {
             let theirs = tensor.dtype;
             bail!(
                 InvalidArgument,
-                "has elements of kind {} with {} bits and {} lanes, a dtype not known here",
+                "has a dtype of code {}, bits {} and lanes {}, which Opsmith does not have",
                 theirs.code,
                 theirs.bits,
                 theirs.lanes

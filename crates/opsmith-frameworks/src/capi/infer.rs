@@ -10,7 +10,7 @@ use opsmith_core::abi::shapes::{
 };
 use opsmith_core::attr::TensorValue;
 use opsmith_core::def::Resolved;
-use opsmith_core::shape::{Constraint, DimTable, Dims, Relation};
+use opsmith_core::shape::{Constraint, Dim, DimTable, Dims, Relation};
 use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{
     ArgDTypes, AttrValue, DType, Error, InferenceContext, Op, Result, Shape, Signature, ensure,
@@ -78,22 +78,18 @@ impl Asked {
             let dims = Dims::read(read::slice(query.dims, query.num_dims, "the list of dims")?)?;
             (tensors, counts, dims, call::attributes(signature, query.attrs, query.num_attrs)?)
         };
-        let arguments = counts.map_or(tensors.len(), <[usize]>::len);
-        let expected = signature.inputs.len();
-        ensure!(arguments == expected, InvalidArgument, "takes {expected} inputs, got {arguments}");
+        let counts = counts.map_or_else(|| vec![1; tensors.len()], <[usize]>::to_vec);
+        if counts.len() != signature.inputs.len() {
+            return Err(signature.wrong_number_of_inputs(counts.len()));
+        }
+        signature.check_counts(&counts, tensors.len())?;
         let mut asked = Asked { shapes: vec![], dtypes: vec![], values: vec![], attrs };
-        for (index, arg) in signature.inputs.iter().enumerate() {
-            let count = counts.map_or(1, |counts| counts[index]);
-            let given = tensors.split_off(..count).ok_or_else(|| {
-                let text = format!("input `{}` holds {count} tensors, and not as many are given", arg.name);
-                Error::invalid_argument(text).naming(&arg.name)
-            })?;
+        for (arg, count) in signature.inputs.iter().zip(counts) {
+            let given = tensors.split_off(..count).unwrap_or_default();
             // SAFETY: promised by the caller.
             unsafe { asked.argument(given, &dims) }
                 .map_err(|error| error.with_argument("input", &arg.name))?;
         }
-        let more = tensors.len();
-        ensure!(more == 0, InvalidArgument, "{more} tensors more are given than its inputs hold");
         Ok(asked)
     }
 
@@ -113,12 +109,15 @@ impl Asked {
             // SAFETY: promised by the caller.
             unsafe {
                 let tensor = read::structure(tensor, "a tensor")?;
-                dtypes.push(read::dtype(tensor.dtype)?);
-                shapes.push(shape(tensor, dims)?);
-                self.values.push(match tensor.value.is_null() {
+                let (dtype, shape) = (read::dtype(tensor.dtype)?, shape(tensor, dims)?);
+                let value = match tensor.value.is_null() {
                     true => None,
                     false => Some(read::tensor(tensor.value, "the value of a tensor")?),
-                });
+                };
+                value.iter().try_for_each(|value| check_value(value, dtype, &shape))?;
+                self.values.push(value);
+                dtypes.push(dtype);
+                shapes.push(shape);
             }
         }
         self.shapes.push(Some(shapes));
@@ -148,6 +147,18 @@ unsafe fn shape(tensor: &OpsmithArgument, dims: &Dims) -> Result<Shape> {
     ensure!(rank <= MAX_RANK, InvalidArgument, "a tensor has at most {MAX_RANK} dims, got {rank}");
     // SAFETY: promised by the caller.
     dims.shape(unsafe { read::slice(tensor.dims, rank, "a tensor's list of dims") }?)
+}
+
+/// That a tensor's value is one of what is told of it.
+fn check_value(value: &TensorValue, dtype: DType, shape: &Shape) -> Result<()> {
+    let (its, dims) = (value.dtype, &value.shape);
+    ensure!(its == dtype, InvalidArgument, "is {dtype}, but its value is {its}");
+    let fits = shape.dims().is_none_or(|told| {
+        let fits = |(told, dim): (&Dim, &usize)| told.value().is_none_or(|told| told == *dim as u64);
+        told.len() == dims.len() && told.iter().zip(dims).all(fits)
+    });
+    ensure!(fits, InvalidArgument, "has shape {shape}, but its value has shape {dims:?}");
+    Ok(())
 }
 
 fn resolve(

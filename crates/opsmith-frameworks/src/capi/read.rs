@@ -8,7 +8,7 @@ use opsmith_core::abi::{
     OpsmithAttr, OpsmithServices, OpsmithShape, OpsmithStr, OpsmithTensor,
 };
 use opsmith_core::attr::{PartialShape, TensorValue, list};
-use opsmith_core::tensor::{MAX_RANK, StrRef, row_major_strides};
+use opsmith_core::tensor::{MAX_RANK, StrRef, checked_num_elements, row_major_strides};
 use opsmith_core::{AttrValue, DType, Device, DeviceKind, Error, Result, TensorView, bail, ensure, memory};
 
 /// Text that the caller passes.
@@ -98,8 +98,9 @@ pub(super) unsafe fn slice<'a, T>(data: *const T, len: usize, what: &str) -> Res
 /// The tensor's `shape` must be readable for `rank` elements for `'a`.
 #[inline]
 pub(super) unsafe fn dims<'a>(tensor: &OpsmithTensor) -> Result<&'a [usize]> {
-    let rank = usize::try_from(tensor.rank)
-        .map_err(|_| Error::invalid_argument(format!("a tensor has rank {}", tensor.rank)))?;
+    let Some(rank) = usize::try_from(tensor.rank).ok().filter(|rank| *rank <= MAX_RANK) else {
+        bail!(InvalidArgument, "a tensor has rank {}; it may be 0 to {MAX_RANK}", tensor.rank);
+    };
     // SAFETY: promised by the caller.
     let shape = unsafe { slice(tensor.shape, rank, "a tensor's shape") }?;
     if let Some(dim) = shape.iter().find(|dim| **dim < 0) {
@@ -191,7 +192,7 @@ pub(super) unsafe fn attr(attr: &OpsmithAttr) -> Result<AttrValue> {
 /// `values` must be readable for `len` elements of type `T`.
 unsafe fn values<'a, T>(attr: &OpsmithAttr) -> Result<&'a [T]> {
     // SAFETY: promised by the caller.
-    unsafe { slice(attr.values.cast::<T>(), attr.len, "an attribute's values") }
+    unsafe { slice(attr.values.cast::<T>(), attr.len, "the list of an attribute's values") }
 }
 
 fn each<T, R>(values: &[T], read: impl Fn(&T) -> Result<R>) -> Result<Vec<R>> {
@@ -227,24 +228,28 @@ pub(super) unsafe fn tensor(pointer: *const OpsmithTensor, what: &str) -> Result
         let tensor = structure(pointer, what)?;
         (tensor, dims(tensor)?)
     };
+    let too_large =
+        || Error::invalid_argument(format!("{what} of shape {shape:?} is larger than memory can be"));
+    let dtype = dtype(tensor.dtype)?;
+    let num_bytes = checked_num_elements(shape).and_then(|count| count.checked_mul(dtype.size()));
+    let num_bytes = num_bytes.ok_or_else(too_large)?;
     let dense = row_major_strides(shape);
     // SAFETY: as above.
     let view = unsafe { view(tensor, shape, &dense) }?;
     ensure!(view.is_contiguous(), InvalidArgument, "{what} must be contiguous");
     ensure!(view.device().kind == DeviceKind::Cpu, InvalidArgument, "{what} must be in host memory");
-    let (bytes, strings) = match view.dtype() {
+    let (bytes, strings) = match dtype {
         DType::String => {
             let text = view.strings()?.into_iter().map(|text| memory::copied(text, "text"));
             (Vec::new(), memory::try_collected(text, "the elements of text")?)
         }
-        dtype => {
+        _ => {
             // SAFETY: a contiguous tensor has this many readable bytes.
-            let bytes =
-                unsafe { slice(view.data_ptr(), view.num_elements() * dtype.size(), "a tensor's data") };
+            let bytes = unsafe { slice(view.data_ptr(), num_bytes, "a tensor's data") };
             (memory::copied(bytes?, "a tensor")?, Vec::new())
         }
     };
-    let mut value = TensorValue { dtype: view.dtype(), shape: shape.to_vec(), bytes, strings };
+    let mut value = TensorValue { dtype, shape: shape.to_vec(), bytes, strings };
     value.keep_truths();
     Ok(Arc::new(value))
 }
