@@ -426,6 +426,10 @@ static void mistakes(void)
     call_and_print("negative rank", op, &strange, NULL);
     strange.rank = 255;
     call_and_print("a rank that is too large", op, &strange, NULL);
+    const int64_t wrapping[] = {INT64_C(1) << 61, 1 << 10};
+    strange = ints;
+    strange.shape = wrapping;
+    call_and_print("more elements than fit", op, &strange, NULL);
     strange = ints;
     strange.data = NULL;
     call_and_print("no data", op, &strange, NULL);

@@ -107,7 +107,13 @@ pub(super) unsafe fn dims<'a>(tensor: &OpsmithTensor) -> Result<&'a [usize]> {
         bail!(InvalidArgument, "a tensor has a dim of {dim}");
     }
     // SAFETY: no dim is negative, so each has the same bits as a `usize` (64 bits, asserted below).
-    Ok(unsafe { std::slice::from_raw_parts(shape.as_ptr().cast::<usize>(), rank) })
+    let shape = unsafe { std::slice::from_raw_parts(shape.as_ptr().cast::<usize>(), rank) };
+    ensure!(
+        checked_num_elements(shape).is_some(),
+        InvalidArgument,
+        "a tensor has shape {shape:?}, more elements than memory can have"
+    );
+    Ok(shape)
 }
 
 const _: () = assert!(size_of::<usize>() == 8, "Opsmith needs a 64-bit target");
