@@ -42,7 +42,9 @@ def op(name: str, definition: Op) -> str:
         (item.role, item.name, ", ".join(item.facts), " ".join(item.doc.split()))
         for item in items(definition)
     ]
-    return f"<p>{escape(summary(definition))}</p>" + table(name, ("", "name", "what it is", ""), rows)
+    said = summary(definition)
+    paragraph = f"<p>{escape(said)}</p>" if said else ""
+    return paragraph + table(name, ("", "name", "what it is", ""), rows)
 
 
 def _row(cell: str, values: Sequence[object]) -> str:

@@ -6,17 +6,23 @@ use super::Picture;
 use super::dot::fill;
 use super::layout::{LINE, Layout, Rect, lay_out};
 
-const STYLE: &str = "text{font:12px sans-serif;text-anchor:middle;fill:#222}.frame{fill:#888;fill-opacity:.08;\
-stroke:#888}.heading{text-anchor:start;font-weight:bold;fill:#555}.arrow{fill:none;stroke:#555}\
-.control{stroke-dasharray:4 3}.node{stroke:#555}.second{fill:#555;font-size:11px}";
+/// It holds within the picture alone: a page may have others, and words of its own.
+const STYLE: &str = "\
+.opsmith-graph text{font:12px sans-serif;text-anchor:middle;fill:#222}\
+.opsmith-graph .frame{fill:#888;fill-opacity:.08;stroke:#888}\
+.opsmith-graph .heading{text-anchor:start;font-weight:bold;fill:#555}\
+.opsmith-graph .arrow{fill:none;stroke:#555}\
+.opsmith-graph .control{stroke-dasharray:4 3}\
+.opsmith-graph .node{stroke:#555}\
+.opsmith-graph .second{fill:#555;font-size:11px}";
 
 /// The picture as SVG.
 pub(super) fn write(picture: &Picture) -> String {
     let layout = lay_out(picture);
     let (width, height) = (layout.width.max(1.0), layout.height.max(1.0));
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
-         viewBox=\"0 0 {width:.0} {height:.0}\">\n<style>{STYLE}</style>\n<defs><marker id=\"tip\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"opsmith-graph\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\">\n<style>{STYLE}</style>\n<defs><marker id=\"opsmith-tip\" \
          viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">\
          <path d=\"M0 0L8 4L0 8z\" fill=\"#555\"/></marker></defs>\n<rect width=\"100%\" height=\"100%\" \
          fill=\"#fff\"/>\n"
@@ -59,7 +65,7 @@ fn arrows(svg: &mut String, picture: &Picture, layout: &Layout) {
         let class = if arrow.is_control { "arrow control" } else { "arrow" };
         let _ = writeln!(
             svg,
-            "<path class=\"{class}\" marker-end=\"url(#tip)\" d=\"M{x0:.1} {y0:.1}C{x0:.1} {:.1} {x1:.1} {:.1} \
+            "<path class=\"{class}\" marker-end=\"url(#opsmith-tip)\" d=\"M{x0:.1} {y0:.1}C{x0:.1} {:.1} {x1:.1} {:.1} \
              {x1:.1} {y1:.1}\"><title>{}</title></path>",
             y0 + bend,
             y1 - bend,
