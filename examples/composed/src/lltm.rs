@@ -37,8 +37,13 @@ impl OpDefinition for LltmOfOps {
 
 impl Composition for LltmOfOps {
     fn compose(c: &Composer<'_>) -> Result<Vec<Value>> {
-        let x = c.call::<Concat>().input_list(&[c.input("old_h")?, c.input("input")?]).attr("axis", 1).output()?;
-        let product = c.call::<MatMul>().input(x).input(c.input("weights")?).attr("transpose_b", true).output()?;
+        let x = c
+            .call::<Concat>()
+            .input_list(&[c.input("old_h")?, c.input("input")?])
+            .attr("axis", 1)
+            .output()?;
+        let product =
+            c.call::<MatMul>().input(x).input(c.input("weights")?).attr("transpose_b", true).output()?;
         let gates = c.apply::<Add>(&[product, c.input("bias")?])?;
         let parts = c.call::<Split>().input(gates).attr("axis", 1).attr("N", 3).outputs()?;
         let candidate = c.apply::<Mul>(&[c.apply::<elu>(&[parts[2]])?, c.apply::<sigmoid>(&[parts[0]])?])?;

@@ -28,12 +28,9 @@ def test_the_lltm_of_ops_is_the_hand_written_one(composed: opsmith.Library) -> N
             np.testing.assert_allclose(left, right, rtol=1e-11, atol=1e-12)
 
 
-def test_the_second_gradient_is_that_of_the_cell_that_is_one_body(composed: opsmith.Library) -> None:
-    lltm = opsmith.load(library_path("lltm"))
+def test_the_second_gradient_is_that_of_differences(composed: opsmith.Library) -> None:
     inputs, incoming = numbers(3, 2, 4), upstream(3, 4)
     arriving = numbers(3, 2, 4, seed=1)
-    first = lltm.lltm_cell(*inputs)
-    assert len(first) == 2
     step = 1e-6
 
     def along(sign: int) -> tuple[np.ndarray, ...]:
@@ -42,7 +39,7 @@ def test_the_second_gradient_is_that_of_the_cell_that_is_one_body(composed: opsm
 
     found = composed.lltm_of_ops_grad_grad(*inputs, *incoming, *arriving)
     # The matrix of second derivatives is symmetric, so a product with it is a derivative along `arriving`.
-    for left, up, down in zip(found, along(1), along(-1)):
+    for left, up, down in zip(found[:5], along(1), along(-1), strict=True):
         np.testing.assert_allclose(left, (up - down) / (2 * step), rtol=1e-6, atol=1e-7)
 
 

@@ -1,4 +1,4 @@
-"""Compositions of ops in TensorFlow: an LLTM against the hand-written one, and zero_out's gradient as its guide shows it."""
+"""Compositions of ops in TensorFlow: an LLTM, and zero_out's gradient as its guide shows it."""
 
 from __future__ import annotations
 

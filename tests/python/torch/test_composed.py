@@ -1,4 +1,4 @@
-"""Compositions of ops in PyTorch: an LLTM against the hand-written one, and a gradient that is a composition."""
+"""Compositions of ops in PyTorch: an LLTM, and a gradient that is a composition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def test_gradients_of_two_orders(composed: opsmith.Library) -> None:
 
 
 def test_opcheck(composed: opsmith.Library) -> None:
-    for op, inputs in [("lltm_of_ops", tuple(tensors(3, 2, 4))), ("zero_out", (torch.ones(3, requires_grad=True),))]:
+    for op, inputs in [
+        ("lltm_of_ops", tuple(tensors(3, 2, 4))),
+        ("zero_out", (torch.ones(3, requires_grad=True),)),
+    ]:
         found = torch.library.opcheck(getattr(torch.ops.composed, op).default, inputs)
         assert set(found.values()) == {"SUCCESS"}
     assert composed is not None

@@ -1,11 +1,12 @@
 //! Which compositions a thread is in: one that is composed of itself never ends.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use opsmith::prelude::*;
 
 thread_local! {
     static ENTERED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static CHECKS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// That a thread is in a composition, until it is dropped.
@@ -31,4 +32,18 @@ pub(super) fn enter(name: &str) -> Result<Entered> {
         entered.push(name.to_owned());
         Ok(Entered)
     })
+}
+
+/// Runs the checks of a composition's shape function within its kernel. Only those that the author states do anything: steps check
+/// what they are given themselves.
+pub(super) fn check_shapes(context: &OpKernelContext<'_>) -> Result<()> {
+    CHECKS.set(true);
+    let checked = context.infer_shapes();
+    CHECKS.set(false);
+    checked.map(drop)
+}
+
+/// Whether this thread is in [`check_shapes`].
+pub(super) fn checks() -> bool {
+    CHECKS.get()
 }

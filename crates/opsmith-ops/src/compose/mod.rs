@@ -50,9 +50,9 @@ use std::marker::PhantomData;
 use opsmith::prelude::*;
 use opsmith_core::family::op_name;
 
-pub use self::trace::{Call, Composer, Value};
 use self::gradient::GradientOf;
 use self::run::Kernel;
+pub use self::trace::{Call, Composer, Value};
 
 /// An op that is a composition of ops.
 pub trait Composition: OpDefinition + Sized + 'static {

@@ -39,8 +39,11 @@ pub(super) fn by_argument(
     signature: &Signature,
     given: &[Value],
 ) -> Result<Vec<Vec<Value>>> {
-    let expected =
-        signature.outputs.iter().map(|def| dtypes_of(def, composer.all_attrs())).collect::<Result<Vec<_>>>()?;
+    let expected = signature
+        .outputs
+        .iter()
+        .map(|def| dtypes_of(def, composer.all_attrs()))
+        .collect::<Result<Vec<_>>>()?;
     let count = expected.iter().map(Vec::len).sum::<usize>();
     ensure!(
         given.len() == count,
@@ -125,7 +128,8 @@ impl Program {
             last.extend(made.map(|value| value.index));
             for value in step.reads() {
                 is_read[value.index] = true;
-                if std::mem::replace(&mut is_last[value.index], false) && destinations[value.index].is_none() {
+                if std::mem::replace(&mut is_last[value.index], false) && destinations[value.index].is_none()
+                {
                     last.push(value.index);
                 }
             }

@@ -73,7 +73,8 @@ impl<'c, 'a> Backward<'c, 'a> {
     pub(super) fn run(&mut self, composed: &Signature) -> Result<()> {
         for index in (0..self.composer.num_steps()).rev() {
             let step = self.composer.step(index);
-            let is_reached = step.outputs.iter().flatten().any(|value| self.flowed.contains_key(&value.index));
+            let is_reached =
+                step.outputs.iter().flatten().any(|value| self.flowed.contains_key(&value.index));
             if is_reached && step.reads().any(|value| self.depends(value)) {
                 let name = &step.op.signature().name;
                 self.through(&step, composed).map_err(|error| error.with_op(name))?;
@@ -87,7 +88,11 @@ impl<'c, 'a> Backward<'c, 'a> {
             Gradient::NotDifferentiable => return Ok(()),
             Gradient::Op(name) => name,
             Gradient::Undeclared => {
-                bail!(Unimplemented, "declares no gradient; the derived gradient of {} needs it", composed.name)
+                bail!(
+                    Unimplemented,
+                    "declares no gradient; the derived gradient of {} needs it",
+                    composed.name
+                )
             }
         };
         let Some(op) = self.composer.gradient_op(name)? else {

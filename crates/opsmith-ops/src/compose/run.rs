@@ -17,7 +17,7 @@ use opsmith_core::tensor::row_major_strides;
 use smallvec::SmallVec;
 
 use super::Composition;
-use super::entered::enter;
+use super::entered::{check_shapes, enter};
 use super::program::{Program, Taken, trace};
 use super::trace::Origin;
 
@@ -46,6 +46,7 @@ impl<C: Composition> OpKernel for Kernel<C> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let _entered = enter(&context.signature().name)?;
+        check_shapes(context)?;
         Run::new(context, &*self.program(context)?)?.all()
     }
 }
@@ -83,7 +84,8 @@ struct Buffer {
 
 impl Buffer {
     fn new(bytes: usize) -> Result<Buffer> {
-        let exhausted = || Error::resource_exhausted(format!("cannot allocate {bytes} bytes within a composition"));
+        let exhausted =
+            || Error::resource_exhausted(format!("cannot allocate {bytes} bytes within a composition"));
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).map_err(|_| exhausted())?;
         // SAFETY: the size is not 0.
         let data = NonNull::new(unsafe { alloc(layout) }).ok_or_else(exhausted)?;
@@ -168,7 +170,8 @@ impl<'r, 'a> Run<'r, 'a> {
     }
 
     fn step(&mut self, taken: &Taken) -> Result<()> {
-        let results: SmallVec<[usize; 4]> = taken.step.outputs.iter().flatten().map(|value| value.index).collect();
+        let results: SmallVec<[usize; 4]> =
+            taken.step.outputs.iter().flatten().map(|value| value.index).collect();
         let made = self.call(taken, &results)?;
         for (result, made) in results.into_iter().zip(made) {
             let Some(Made { mut tensor, donor }) = made else { continue };

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use opsmith::attr::TensorValue;
+use opsmith::prelude::*;
 use opsmith::{AttrValue, Op};
 use opsmith_core::def::{ArgCount, ArgDef, ArgType, Signature};
 use opsmith_core::kernel::FromAttr;
-use opsmith::prelude::*;
 
 use super::Composition;
 
@@ -154,7 +154,9 @@ impl<'a> Composer<'a> {
     /// # Errors
     /// `NotFound` for no such attribute, `InvalidArgument` for one of another type.
     pub fn attr<V: FromAttr>(&self, name: &str) -> Result<V> {
-        let Some(index) = self.signature.attr_index(name) else { bail!(NotFound, "has no attribute `{name}`") };
+        let Some(index) = self.signature.attr_index(name) else {
+            bail!(NotFound, "has no attribute `{name}`")
+        };
         V::from_attr(&self.attrs[index]).ok_or_else(|| {
             let text = format!("attribute `{name}` must be {}, got {}", V::EXPECTED, self.attrs[index]);
             Error::invalid_argument(text).naming(name)
@@ -243,7 +245,8 @@ impl<'a> Composer<'a> {
             "has state or changes an input, which an op within a composition may not"
         );
         let counts: Vec<usize> = inputs.iter().map(Vec::len).collect();
-        let dtypes: Vec<Option<DType>> = inputs.iter().flatten().map(|value| value.map(Value::dtype)).collect();
+        let dtypes: Vec<Option<DType>> =
+            inputs.iter().flatten().map(|value| value.map(Value::dtype)).collect();
         let resolved = signature.resolve_flat((&counts, &dtypes), attrs)?;
         let mut trace = self.trace.borrow_mut();
         let mut outputs = Vec::with_capacity(signature.outputs.len());
@@ -254,7 +257,8 @@ impl<'a> Composer<'a> {
                 "output `{}` is text, which a composition does not pass on",
                 def.name
             );
-            outputs.push(dtypes.into_iter().map(|dtype| trace.value(Origin::Step, dtype)).collect::<Vec<_>>());
+            outputs
+                .push(dtypes.into_iter().map(|dtype| trace.value(Origin::Step, dtype)).collect::<Vec<_>>());
         }
         let attrs = resolved.attrs.into_iter().map(Some).collect();
         trace.steps.push(Step { op, inputs, attrs, outputs: outputs.clone() });
@@ -355,7 +359,9 @@ pub(super) fn dtypes_of(def: &ArgDef, attrs: &[AttrValue]) -> Result<Vec<DType>>
     };
     let dtypes = match (def.dtype, count) {
         (ArgType::Fixed(dtype), Some(count)) => Some(vec![dtype; count]),
-        (ArgType::Attr(index), Some(count)) => DType::from_attr(&attrs[index]).map(|dtype| vec![dtype; count]),
+        (ArgType::Attr(index), Some(count)) => {
+            DType::from_attr(&attrs[index]).map(|dtype| vec![dtype; count])
+        }
         (ArgType::List(index), _) => Vec::from_attr(&attrs[index]),
         _ => None,
     };
