@@ -33,8 +33,7 @@ pub(super) fn outputs<C: Composition>(c: &mut InferenceContext<'_>) -> Result<()
         present |= u64::from(is_there) << arg;
     }
     let traced = trace::<C>(signature, &attrs, present)?;
-    let known = traced.origins.iter().map(|origin| known(c, origin)).collect::<Result<Vec<_>>>()?;
-    let mut known: Vec<Option<Known>> = known;
+    let mut known = traced.origins.iter().map(|origin| known(c, origin)).collect::<Result<Vec<_>>>()?;
     for step in &traced.steps {
         infer(c, step, &mut known)?;
     }
