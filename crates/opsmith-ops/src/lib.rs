@@ -4,6 +4,7 @@ mod along;
 pub mod arithmetic;
 pub mod cast;
 pub mod compare;
+pub mod compose;
 pub mod convolution;
 pub mod cumulative;
 mod define;
