@@ -37,10 +37,18 @@ pub(super) fn enter(name: &str) -> Result<Entered> {
 /// Runs the checks of a composition's shape function within its kernel. Only those that the author states do anything: steps check
 /// what they are given themselves.
 pub(super) fn check_shapes(context: &OpKernelContext<'_>) -> Result<()> {
+    /// Ends them, after a panic too.
+    struct Checks;
+
+    impl Drop for Checks {
+        fn drop(&mut self) {
+            CHECKS.set(false);
+        }
+    }
+
     CHECKS.set(true);
-    let checked = context.infer_shapes();
-    CHECKS.set(false);
-    checked.map(drop)
+    let _checks = Checks;
+    context.infer_shapes().map(drop)
 }
 
 /// Whether this thread is in [`check_shapes`].
