@@ -62,7 +62,7 @@ def hostile(library: bytes) -> Iterator[tuple[str, bytes, str]]:
     for length in [5, 63, 64, 500, *range(4096, len(library), max(len(library) // 40, 1)), len(library) - 1]:
         yield f"cut off at {length}", library[:length], "truncated or damaged"
     table = table_offset(library)
-    yield "ABI version 2", changed(table + 8, "<I", 2), "version 2 of the Opsmith ABI"
+    yield "ABI version 0", changed(table + 8, "<I", 0), "version 0 of the Opsmith ABI"
     for size in [0, 8, 12, 40]:
         yield f"table of {size} bytes", changed(table, "<Q", size), f"{size} bytes"
     (sections,) = struct.unpack_from("<Q", library, 40)
