@@ -1,9 +1,10 @@
 //! What nodes of graphs have in common, of TensorFlow's and of ONNX Runtime's: their tensors are dense and in host memory.
 
 use std::ffi::c_void;
+use std::ops::Range;
 
 use opsmith_core::kernel::CallInputs;
-use opsmith_core::tensor::{Extents, StrRef, Strides, row_major_strides};
+use opsmith_core::tensor::{StrRef, row_major_strides};
 use opsmith_core::{AttrValue, DType, Device, DeviceKind, Op, Plan, Request, Result, TensorView, panic};
 use smallvec::SmallVec;
 
@@ -34,39 +35,51 @@ impl Planned {
         Ok(Planned { op, plan, dtypes, counts })
     }
 
-    /// The tensors of a call.
+    /// Adds the tensors of a call to `views`: to give them back would copy all that there is room for.
     ///
     /// # Safety
     /// Their elements must be there for `'a`. What is not aligned the plan copies.
-    pub(crate) unsafe fn views<'a, K>(&self, inputs: &'a Inputs<K>) -> SmallVec<[Option<TensorView<'a>>; 8]> {
+    pub(crate) unsafe fn view<'a, K>(&self, inputs: &'a Inputs<K>, views: &mut Views<'a>) {
         let mut present = inputs.present.iter();
-        let view = |dtype: &Option<DType>| {
-            let Input { dtype, data, shape, strides } = dtype.and_then(|_| present.next())?;
-            // SAFETY: promised by the caller; the elements are dense and row-major.
-            Some(unsafe { TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides) })
-        };
-        self.dtypes.iter().map(view).collect()
+        for dtype in &self.dtypes {
+            let input = dtype.and_then(|_| present.next());
+            views.push(input.map(|Input { dtype, data, dims }| {
+                let (shape, strides) = (&inputs.shapes[dims.clone()], &inputs.strides[dims.clone()]);
+                // SAFETY: promised by the caller; the elements are dense and row-major.
+                unsafe { TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides) }
+            }));
+        }
     }
 }
+
+/// The tensors of a call, nothing for one that is absent.
+pub(crate) type Views<'a> = SmallVec<[Option<TensorView<'a>>; 8]>;
 
 /// An input of a call where it lies.
 struct Input {
     dtype: DType,
     data: *const u8,
-    shape: Extents,
-    strides: Strides,
+    /// Where its dims and strides are in those of all inputs.
+    dims: Range<usize>,
 }
 
 /// The inputs of a call that are there. It is filled where it lies: to hand it out would copy it.
 pub(crate) struct Inputs<K = ()> {
-    present: SmallVec<[Input; 4]>,
+    present: SmallVec<[Input; 8]>,
+    shapes: SmallVec<[usize; 24]>,
+    strides: SmallVec<[isize; 24]>,
     /// The elements of those of text, and what they point to.
     texts: Vec<(Vec<StrRef>, K)>,
 }
 
 impl<K> Inputs<K> {
     pub(crate) fn new() -> Inputs<K> {
-        Inputs { present: SmallVec::new(), texts: Vec::new() }
+        Inputs {
+            present: SmallVec::new(),
+            shapes: SmallVec::new(),
+            strides: SmallVec::new(),
+            texts: Vec::new(),
+        }
     }
 
     /// How many there are.
@@ -75,12 +88,15 @@ impl<K> Inputs<K> {
     }
 
     /// The next input, whose elements are at `data`.
-    pub(crate) fn push(&mut self, dtype: DType, data: *const u8, shape: Extents) {
-        self.present.push(Input { dtype, data, strides: row_major_strides(&shape), shape });
+    pub(crate) fn push(&mut self, dtype: DType, data: *const u8, shape: &[usize]) {
+        let begin = self.shapes.len();
+        self.shapes.extend_from_slice(shape);
+        self.strides.extend_from_slice(&row_major_strides(shape));
+        self.present.push(Input { dtype, data, dims: begin..self.shapes.len() });
     }
 
     /// The next input, of text, and what its elements point to.
-    pub(crate) fn push_texts(&mut self, texts: Vec<StrRef>, kept: K, shape: Extents) {
+    pub(crate) fn push_texts(&mut self, texts: Vec<StrRef>, kept: K, shape: &[usize]) {
         self.push(DType::String, texts.as_ptr().cast(), shape);
         self.texts.push((texts, kept));
     }

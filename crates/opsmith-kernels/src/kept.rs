@@ -1,42 +1,59 @@
 //! What is made once for each kind of call, at the first one, and found again.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use opsmith_body::Graph;
-use opsmith_core::fork::Mutex;
+use opsmith_core::fork::{Mutex, set_or_get};
 use opsmith_core::{OpKernelContext, Result};
 
-/// The most things that are kept.
+/// The most things that are kept beside the first.
 const MOST: usize = 64;
 
-/// Things by what they were made for; the oldest goes where there are too many.
-pub(crate) struct Kept<K, V>(Mutex<Vec<(K, Arc<V>)>>);
+/// Things by what they were made for. The first is kept for good, where it is found without a lock; of the others the oldest goes
+/// where there are too many.
+pub(crate) struct Kept<K, V> {
+    first: OnceLock<(K, Arc<V>)>,
+    others: Mutex<Vec<(K, Arc<V>)>>,
+}
 
 impl<K, V> Default for Kept<K, V> {
     fn default() -> Self {
-        Kept(Mutex::default())
+        Kept { first: OnceLock::new(), others: Mutex::default() }
     }
 }
 
 impl<K: PartialEq, V> Kept<K, V> {
     /// The one of this key, made at its first use.
+    #[inline]
     pub(crate) fn get(&self, key: K, make: impl FnOnce(&K) -> V) -> Arc<V> {
-        let find = |kept: &[(K, Arc<V>)]| {
-            kept.iter().find(|(known, _)| *known == key).map(|(_, value)| value.clone())
+        match self.first.get() {
+            Some((known, value)) if *known == key => value.clone(),
+            _ => self.other(key, make),
+        }
+    }
+
+    #[inline(never)]
+    fn other(&self, key: K, make: impl FnOnce(&K) -> V) -> Arc<V> {
+        let find = |others: &[(K, Arc<V>)]| {
+            let mut all = self.first.get().into_iter().chain(others);
+            all.find(|(known, _)| *known == key).map(|(_, value)| value.clone())
         };
-        if let Some(value) = find(&self.0.lock()) {
+        if let Some(value) = find(&self.others.lock()) {
             return value;
         }
         let value = Arc::new(make(&key));
-        let mut kept = self.0.lock();
+        let mut others = self.others.lock();
         // Another thread may have made it meanwhile; all have one, by which a card's kernel is known.
-        if let Some(value) = find(&kept) {
+        if let Some(value) = find(&others) {
             return value;
         }
-        if kept.len() == MOST {
-            kept.remove(0);
+        if self.first.get().is_none() {
+            return set_or_get(&self.first, (key, value)).1.clone();
         }
-        kept.push((key, value.clone()));
+        if others.len() == MOST {
+            others.remove(0);
+        }
+        others.push((key, value.clone()));
         value
     }
 }
@@ -45,7 +62,8 @@ impl<K: PartialEq, V> Kept<K, V> {
 impl<K, V> Kept<K, V> {
     /// All that is kept.
     pub(crate) fn all(&self) -> Vec<Arc<V>> {
-        self.0.lock().iter().map(|(_, value)| value.clone()).collect()
+        let others = self.others.lock();
+        self.first.get().into_iter().chain(others.iter()).map(|(_, value)| value.clone()).collect()
     }
 }
 

@@ -186,10 +186,19 @@ impl Api {
     ///
     /// # Safety
     /// The outcome must be of one of the functions, and used once.
+    #[inline(always)]
     pub(super) unsafe fn check(self, outcome: Outcome) -> Result<()> {
-        if outcome.is_null() {
-            return Ok(());
+        match outcome.is_null() {
+            true => Ok(()),
+            // SAFETY: promised by the caller.
+            false => Err(unsafe { self.error(outcome) }),
         }
+    }
+
+    /// # Safety
+    /// As [`check`](Self::check), for an outcome that is not success.
+    #[cold]
+    unsafe fn error(self, outcome: Outcome) -> Error {
         // SAFETY: promised by the caller; the message is a C string that lives as long as the status.
         unsafe {
             let message = CStr::from_ptr((self.error_message())(outcome)).to_string_lossy().into_owned();
@@ -199,7 +208,7 @@ impl Api {
                 _ => Code::Internal,
             };
             (self.release_status())(outcome);
-            Err(Error::new(code, format!("ONNX Runtime: {message}")))
+            Error::new(code, format!("ONNX Runtime: {message}"))
         }
     }
 

@@ -1,5 +1,7 @@
 //! A node of a graph: read once, then run.
 
+use std::ffi::c_int;
+
 use opsmith_core::kernel::CallInputs;
 use opsmith_core::{AttrValue, DType, Error, Op, Plan, Result, Signature, bail, memory};
 
@@ -8,12 +10,14 @@ use super::attrs::{self, OfKernel};
 use super::services::OrtServices;
 use super::spec::{self, Variant};
 use super::tensor::{Tensor, Texts, facts};
-use crate::node::{Inputs, Planned};
+use crate::node::{Inputs, Planned, Views};
 
 /// The state of a kernel: what the node's attributes, inputs and outputs decide.
 pub(super) struct Node {
     api: Api,
     planned: Planned,
+    /// ONNX's number of the dtype of each tensor, for one that is there.
+    codes: Vec<Option<c_int>>,
     /// Whether the node has each output tensor.
     present: Vec<bool>,
     wanted: u64,
@@ -104,7 +108,8 @@ impl Node {
         let outputs = given.count(api.output_count())?;
         let present: Vec<bool> = (0..outputs).map(|index| given.has(api.output_name(), index)).collect();
         let wanted = wanted(signature, &planned.plan, &present)?;
-        Ok(Node { api, planned, present, wanted })
+        let codes = planned.dtypes.iter().map(|dtype| dtype.and_then(DType::to_onnx)).collect();
+        Ok(Node { api, planned, codes, present, wanted })
     }
 
     /// The functions of the copy of ONNX Runtime that has the node.
@@ -125,8 +130,9 @@ impl Node {
         let mut inputs = Inputs::new();
         // SAFETY: promised by the caller.
         unsafe { self.read_inputs(context, &mut inputs) }.map_err(named)?;
+        let mut views = Views::new();
         // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
-        let views = unsafe { self.planned.views(&inputs) };
+        unsafe { self.planned.view(&inputs, &mut views) };
         let services = OrtServices::new(self.api, context, &self.present);
         plan.run(op, CallInputs { flat: &views, counts }, self.wanted, &services)?;
         services.finish().map_err(named)
@@ -136,7 +142,7 @@ impl Node {
     /// As [`run`](Self::run).
     unsafe fn read_inputs(&self, context: *mut KernelContext, inputs: &mut Inputs<Texts>) -> Result<()> {
         let api = self.api;
-        for (index, dtype) in self.planned.dtypes.iter().enumerate() {
+        for (index, (dtype, code)) in self.planned.dtypes.iter().zip(&self.codes).enumerate() {
             let Some(dtype) = *dtype else { continue };
             let mut value = std::ptr::null();
             // SAFETY: the call is live; what comes back is lent until it is over.
@@ -145,17 +151,22 @@ impl Node {
                 bail!(InvalidArgument, "tensor {index} of the inputs is missing");
             }
             let tensor = Tensor { api, value: value.cast_mut() };
-            let (given, shape) = tensor.facts()?;
-            if given != dtype {
-                bail!(Internal, "ONNX Runtime gave tensor {index} of the inputs as {given}, not {dtype}");
-            }
-            if dtype == DType::String {
-                let texts = tensor.texts(shape.iter().product())?;
-                let strings = memory::collected(texts.refs(), "the elements of text")?;
-                inputs.push_texts(strings, texts, shape);
-            } else {
-                inputs.push(dtype, tensor.data()?.cast_const(), shape);
-            }
+            tensor.with_facts(|given, shape| {
+                if Some(given) != *code {
+                    bail!(
+                        Internal,
+                        "ONNX Runtime gave tensor {index} of the inputs as one of its dtype number {given}, not {dtype}"
+                    );
+                }
+                if dtype == DType::String {
+                    let texts = tensor.texts(shape.iter().product())?;
+                    let strings = memory::collected(texts.refs(), "the elements of text")?;
+                    inputs.push_texts(strings, texts, shape);
+                } else {
+                    inputs.push(dtype, tensor.data()?.cast_const(), shape);
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }

@@ -7,10 +7,9 @@ use std::thread::available_parallelism;
 
 use opsmith_core::fork::OnceLock;
 use opsmith_core::kernel::Services;
-use opsmith_core::tensor::{MAX_RANK, StrRef, checked_num_elements};
+use opsmith_core::tensor::{StrRef, checked_num_elements};
 use opsmith_core::{DType, Error, Result, memory};
 use opsmith_threads::{Body, SharedLoop};
-use smallvec::SmallVec;
 
 use super::api::{Api, KernelContext, Value};
 use super::tensor::Tensor;
@@ -62,12 +61,11 @@ impl<'a> OrtServices<'a> {
 
     fn output(&self, index: usize, shape: &[usize]) -> Result<Tensor> {
         let api = self.api;
-        let dims: SmallVec<[i64; MAX_RANK]> = shape.iter().map(|dim| *dim as i64).collect();
         let mut value = null_mut();
-        // SAFETY: the call is ONNX Runtime's and runs, and the dims are locals.
+        // SAFETY: the call is ONNX Runtime's and runs. Dims are less than 2⁶³, and so the same as `i64`.
         let made = unsafe {
             let make = api.call_output();
-            api.check(make(self.context, index, dims.as_ptr(), dims.len(), &mut value))
+            api.check(make(self.context, index, shape.as_ptr().cast(), shape.len(), &mut value))
         };
         made.map_err(|error| Error::resource_exhausted(error.message()))?;
         if value.is_null() {

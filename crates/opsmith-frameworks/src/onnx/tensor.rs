@@ -1,6 +1,6 @@
 //! A tensor of ONNX Runtime: its dtype, dims and elements, always dense and row-major.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 
 use opsmith_core::attr::TensorValue;
@@ -48,25 +48,45 @@ impl Tensor {
 
     /// Its dtype and dims.
     pub(super) fn facts(self) -> Result<(DType, Extents)> {
+        self.with_facts(|code, dims| Ok((dtype_of(code)?, dims.into())))
+    }
+
+    /// Lends ONNX's number of its dtype, and its dims.
+    #[inline]
+    pub(super) fn with_facts<R>(self, then: impl FnOnce(c_int, &[usize]) -> Result<R>) -> Result<R> {
         let api = self.api;
-        if api.minor >= ABSENT_IN_SHAPES {
-            let (mut code, mut dims, mut rank) = (0, null(), 0);
-            // SAFETY: as above; the dims are lent as long as the tensor lives, and null where there are none.
-            unsafe {
-                api.check((api.tensor_type_and_shape())(self.value, &mut code, &mut dims, &mut rank))?;
-                let dims = if rank == 0 { &[][..] } else { std::slice::from_raw_parts(dims, rank) };
-                return Ok((dtype_of(code)?, dims.iter().map(|dim| *dim as usize).collect()));
-            }
+        if api.minor < ABSENT_IN_SHAPES {
+            return self.with_described(then);
         }
-        let mut info = null_mut();
-        // SAFETY: as above; what comes back is ours to release.
+        let (mut code, mut dims, mut rank) = (0, null(), 0);
+        // SAFETY: as above; the dims are lent as long as the tensor lives, and null where there are none. Those of a tensor are not
+        // negative, so they are the same as `usize`.
+        let dims = unsafe {
+            api.check((api.tensor_type_and_shape())(self.value, &mut code, &mut dims, &mut rank))?;
+            if rank == 0 { &[][..] } else { std::slice::from_raw_parts(dims.cast::<usize>(), rank) }
+        };
+        then(code, dims)
+    }
+
+    /// As [`with_facts`](Self::with_facts), of releases that make a description of them.
+    #[cold]
+    fn with_described<R>(self, then: impl FnOnce(c_int, &[usize]) -> Result<R>) -> Result<R> {
+        let (api, mut info) = (self.api, null_mut());
+        let (mut code, mut rank, mut dims) = (0, 0, Extents::new());
+        // SAFETY: as above; what comes back is ours to release, and there is memory for as many dims, which are not negative.
         unsafe {
             api.check((api.tensor_info())(self.value, &mut info))?;
-            let read = facts(api, info);
+            let read = || {
+                api.check((api.element_type())(info, &mut code))?;
+                api.check((api.rank())(info, &mut rank))?;
+                dims.resize(rank, 0);
+                api.check((api.dimensions())(info, dims.as_mut_ptr().cast(), rank))
+            };
+            let read = { read }();
             (api.release_tensor_info())(info);
-            let (dtype, dims) = read?;
-            Ok((dtype, dims.into_iter().map(|dim| dim as usize).collect()))
+            read?;
         }
+        then(code, &dims)
     }
 
     /// The texts of a tensor of so many.

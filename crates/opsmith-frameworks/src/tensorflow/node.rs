@@ -11,7 +11,7 @@ use super::proto;
 use super::services::TfServices;
 use super::spec::Binding;
 use super::strings::TString;
-use crate::node::{Inputs, Planned};
+use crate::node::{Inputs, Planned, Views};
 use crate::single;
 
 /// The state of a kernel: what the node's attributes decide.
@@ -66,8 +66,9 @@ impl Node {
         let Planned { op, plan, counts, .. } = &self.planned;
         let mut inputs = Inputs::new();
         self.read_inputs(call, &mut inputs)?;
+        let mut views = Views::new();
         // SAFETY: TensorFlow keeps the inputs of a call until it is over.
-        let views = unsafe { self.planned.views(&inputs) };
+        unsafe { self.planned.view(&inputs, &mut views) };
         let services = TfServices::new(call, plan, &views);
         plan.run(op, CallInputs { flat: &views, counts }, self.wanted, &services)?;
         services.finish()
@@ -88,9 +89,9 @@ impl Node {
                 // SAFETY: a string tensor has this many strings, which stay as long as the tensor.
                 let strings = (0..count).map(|i| unsafe { (*strings.add(i)).as_str_ref() });
                 let strings = memory::collected(strings, "the elements of text")?;
-                inputs.push_texts(strings, (), shape);
+                inputs.push_texts(strings, (), &shape);
             } else {
-                inputs.push(*dtype, data, shape);
+                inputs.push(*dtype, data, &shape);
             }
         }
         Ok(())
