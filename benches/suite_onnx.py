@@ -46,7 +46,7 @@ def cases(options: Options) -> Iterator[Case]:
 def runs(
     op: str, x: np.ndarray, length: int, library: str | None = None
 ) -> tuple[Callable[[], object], np.ndarray]:
-    """A run of a session whose graph applies an op `length` times, the library's where there is one; and its result."""
+    """A run of a session whose graph applies an op `length` times; of the library, where there is one."""
     import onnxruntime as ort
     from onnx import TensorProto, helper
 
