@@ -262,10 +262,12 @@ class _Reference:
         outputs = self.function(*arguments, **keywords)
         if outputs is None:
             return None
-        if len(self.op.outputs) == 1:
+        # What an op saves for its gradient is nothing that its caller sees.
+        returned = [self.op.outputs[position] for position in self.op.returned]
+        if len(returned) == 1:
             outputs = (outputs,)
         flat: list[_Plain] = []
-        for arg, value in zip(self.op.outputs, outputs, strict=True):
+        for arg, value in zip(returned, outputs, strict=True):
             flat.extend(_plain(element) for element in (value if arg.is_list else [value]))
         return flat
 

@@ -175,11 +175,14 @@ impl Error {
         &self.0.text
     }
 
-    /// What is wrong, without the op, with what the error happened in before it: the file, say, or an op that called this one.
-    pub fn text_within(&self) -> Cow<'_, str> {
-        match self.0.context.is_empty() {
-            true => Cow::Borrowed(&self.0.text),
-            false => Cow::Owned(format!("{}{}", self.0.context, self.0.text)),
+    /// The op that was called, and what is wrong: in that op, or in one that it called, which the text then begins with.
+    pub fn as_called(&self) -> (Option<&str>, Cow<'_, str>) {
+        let Fields { context, op, caller, text, .. } = &*self.0;
+        let inner = |caller: &str| context.strip_prefix(caller)?.strip_prefix(": ");
+        match (op, caller.as_deref().and_then(|caller| Some((caller, inner(caller)?)))) {
+            (Some(op), Some((caller, rest))) => (Some(caller), Cow::Owned(format!("{rest}{op}: {text}"))),
+            (op, _) if context.is_empty() => (op.as_deref(), Cow::Borrowed(text)),
+            (op, _) => (op.as_deref(), Cow::Owned(format!("{context}{text}"))),
         }
     }
 
@@ -353,5 +356,21 @@ mod tests {
             assert_eq!(Code::from_i32(code as i32), code);
         }
         assert_eq!(Code::from_i32(99), Code::Unknown);
+    }
+
+    #[test]
+    fn whoever_called_an_op_is_told_of_that_op() {
+        let error = || Error::invalid_argument("no");
+        let told = |error: &Error| {
+            let (op, text) = error.as_called();
+            (op.map(str::to_owned), text.into_owned())
+        };
+        assert_eq!(told(&error()), (None, "no".to_owned()));
+        assert_eq!(told(&error().with_op("Slice")), (Some("Slice".to_owned()), "no".to_owned()));
+        let within = error().with_op("Slice").with_op("Outer");
+        assert_eq!(told(&within), (Some("Outer".to_owned()), "Slice: no".to_owned()));
+        let deep = within.with_op("Outermost");
+        assert_eq!(told(&deep), (Some("Outermost".to_owned()), "Outer: Slice: no".to_owned()));
+        assert_eq!(told(&deep.within("file")).1, "file: Outermost: Outer: no");
     }
 }

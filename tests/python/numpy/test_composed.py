@@ -48,5 +48,5 @@ def test_a_gradient_that_is_a_composition(composed: opsmith.Library) -> None:
     np.testing.assert_array_equal(composed.zero_out_grad(x, x + 5), [[5, 0, 0], [0, 0, 0]])
     gradient = opsmith.grad(lambda x: opsmith.ops.sum(composed.zero_out(x)))(x)
     np.testing.assert_array_equal(gradient, [[1, 0, 0], [0, 0, 0]])
-    with pytest.raises(ValueError, match=r"ZeroOutGrad: Slice: "):
+    with pytest.raises(ValueError, match=r"^ZeroOutGrad: Slice: the part"):
         composed.zero_out_grad(np.ones(0), np.ones(0))

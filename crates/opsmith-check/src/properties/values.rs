@@ -135,10 +135,15 @@ pub(super) fn reference(lab: &mut Lab<'_>, setting: &Setting<'_, '_>, case: &Cas
     let Some(expected) = expected else {
         return Err(Trouble::Reject("`reference` has nothing for such tensors".into()));
     };
+    // What an op saves for its gradient is nothing that its caller sees.
+    let outputs = setting.subject.signature.outputs.iter().zip(&got.counts);
+    let is_returned = outputs.flat_map(|(output, count)| std::iter::repeat_n(!output.saved, *count));
+    let named = setting.names(&got.counts).into_iter().zip(&got.values).zip(is_returned);
+    let (names, values): (Vec<String>, Vec<Arc<TensorValue>>) =
+        named.filter(|(_, is_returned)| *is_returned).map(|((name, value), _)| (name, value.clone())).unzip();
     let expected: Vec<Arc<TensorValue>> =
-        expected.into_iter().enumerate().map(|(i, value)| as_dtype_of(got.values.get(i), value)).collect();
-    let names = setting.names(&got.counts);
-    match difference(&names, &got.values, &expected, setting.of_other_arithmetic()) {
+        expected.into_iter().enumerate().map(|(i, value)| as_dtype_of(values.get(i), value)).collect();
+    match difference(&names, &values, &expected, setting.of_other_arithmetic()) {
         Some(difference) => Err(Trouble::fail(format!("{difference}, which the reference gives"), case)),
         None => Ok(()),
     }

@@ -263,8 +263,8 @@ fn guard(body: impl FnOnce() -> Result<()>) -> *mut OpsmithError {
 #[cold]
 fn give_error(error: &Error) -> *mut OpsmithError {
     // A NUL inside a text would end it early; nothing else is lost.
-    let text = error.text_within();
-    let texts = [error.op(), error.argument(), Some(&*text)]
+    let (op, text) = error.as_called();
+    let texts = [op, error.argument(), Some(&*text)]
         .map(|text| text.map(|text| CString::new(text.replace('\0', "\u{fffd}")).unwrap_or_default()));
     let [op, argument, text] =
         texts.each_ref().map(|text| text.as_ref().map_or(null(), |text| text.as_ptr()));
