@@ -243,3 +243,24 @@ def test_the_standard_operators_are_checked(capsys: pytest.CaptureFixture[str]) 
     failure = only_failure(opsmith.ops, "tanh", reference=np.cos, cases=3, properties=["reference"])
     exec(failure.python)
     assert "opsmith.ops.tanh(" in failure.python and capsys.readouterr().out
+
+
+def test_a_reference_gives_what_callers_see() -> None:
+    """The op saves two outputs for its gradient, which a reference cannot know."""
+    op = opsmith.load(LIBRARIES / "libkernels.so").cross_entropy
+
+    def reference(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+        logits = logits.astype(float)
+        of_label = np.arange(logits.shape[-1]) == label[..., None]
+        return np.log(np.exp(logits).sum(-1)) - np.where(of_label, logits, 0).sum(-1)
+
+    def inputs(rng: np.random.Generator, size: int) -> dict[str, np.ndarray]:
+        return {"logits": rng.normal(size=(size + 1, 5)), "label": rng.integers(0, 5, size + 1)}
+
+    def another(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
+        return reference(logits, label) + 1
+
+    (row,) = check(op, inputs=inputs, reference=reference, properties=["reference"]).rows
+    assert (row.verdict, row.cases > 0) == ("passed", True)
+    with pytest.raises(CheckFailed, match="which the reference gives"):
+        check(op, inputs=inputs, reference=another, properties=["reference"])
