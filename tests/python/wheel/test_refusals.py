@@ -88,7 +88,7 @@ def test_a_compatibility_that_is_none(compatibility: str) -> None:
 
 def test_a_workspace(build: Run) -> None:
     said = refusal(build(REPOSITORY))
-    assert "is a workspace\n  → go to the folder of one of its crates: activations, distances" in said
+    assert "is a workspace\n  → go to the folder of one of its crates: activations, composed, distances" in said
 
 
 def test_a_manifest_that_is_none(build: Run, crate: Path) -> None:
