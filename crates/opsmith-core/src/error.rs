@@ -105,8 +105,8 @@ struct Fields {
     /// Where the op was: a file, a node. With the colons that follow.
     context: String,
     op: Option<Box<str>>,
-    /// The op that called that one, where the context has it.
-    caller: Option<Box<str>>,
+    /// The op that called that one, where the context has it, and the context without it.
+    caller: Option<(Box<str>, String)>,
     argument: Option<Box<str>>,
     text: Cow<'static, str>,
 }
@@ -178,8 +178,7 @@ impl Error {
     /// The op that was called, and what is wrong: in that op, or in one that it called, which the text then begins with.
     pub fn as_called(&self) -> (Option<&str>, Cow<'_, str>) {
         let Fields { context, op, caller, text, .. } = &*self.0;
-        let inner = |caller: &str| context.strip_prefix(caller)?.strip_prefix(": ");
-        match (op, caller.as_deref().and_then(|caller| Some((caller, inner(caller)?)))) {
+        match (op, caller) {
             (Some(op), Some((caller, rest))) => (Some(caller), Cow::Owned(format!("{rest}{op}: {text}"))),
             (op, _) if context.is_empty() => (op.as_deref(), Cow::Borrowed(text)),
             (op, _) => (op.as_deref(), Cow::Owned(format!("{context}{text}"))),
@@ -204,10 +203,13 @@ impl Error {
     #[must_use]
     pub fn with_op(mut self, op: &str) -> Error {
         match self.op() {
-            Some(own) if own == op || self.0.caller.as_deref() == Some(op) => self,
+            Some(own) if own == op || self.0.caller.as_ref().is_some_and(|(caller, _)| &**caller == op) => {
+                self
+            }
             Some(_) => {
+                let rest = self.0.context.clone();
                 let mut error = self.within(op);
-                error.0.caller = Some(op.into());
+                error.0.caller = Some((op.into(), rest));
                 error
             }
             None => {
@@ -247,6 +249,9 @@ impl Error {
             return self.with_text(|text| format!("{context}: {text}"));
         }
         self.0.context = format!("{context}: {}", self.0.context);
+        if let Some((_, rest)) = &mut self.0.caller {
+            *rest = format!("{context}: {rest}");
+        }
         self
     }
 
@@ -371,6 +376,8 @@ mod tests {
         assert_eq!(told(&within), (Some("Outer".to_owned()), "Slice: no".to_owned()));
         let deep = within.with_op("Outermost");
         assert_eq!(told(&deep), (Some("Outermost".to_owned()), "Outer: Slice: no".to_owned()));
-        assert_eq!(told(&deep.within("file")).1, "file: Outermost: Outer: no");
+        let of_file = deep.within("file");
+        assert_eq!(told(&of_file), (Some("Outermost".to_owned()), "file: Outer: Slice: no".to_owned()));
+        assert_eq!(of_file.message(), "file: Outermost: Outer: Slice: no");
     }
 }

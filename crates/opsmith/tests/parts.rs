@@ -241,7 +241,7 @@ fn a_multiple_gives_the_size_of_its_axis() {
     infer_ok!(op, "[5,8];[8]", "[5,4]");
     infer_ok!(op, "[n,2 * k];[?]", "[n,k]");
     infer_ok!(op, "?;[6]", "?");
-    infer_error!(op, "dim 1 of `x` (shape [5,7]) must be a multiple, 2 * d: 7 ≠ 6", "[5,7];[?]");
+    infer_error!(op, "dim 1 of `x` (shape [5,7]) must be a multiple of 2, 2 * d: 7 ≠ 6", "[5,7];[?]");
     infer_error!(op, "dim 0 of `bias` (shape [6]) must be 2 * d with d = 4: 6 ≠ 8", "[5,8];[6]");
     let (x, bias) = (numbers(&[5, 8], 1), numbers(&[8], 2));
     let result = call::<swiglu>().input(&x).input(&bias).run().unwrap().array::<f64, IxDyn>("z").unwrap();
@@ -251,7 +251,8 @@ fn a_multiple_gives_the_size_of_its_axis() {
     });
     assert_close(&result, &expected, 1e-12);
     let error = call::<swiglu>().input(&numbers(&[5, 7], 1)).input(&numbers(&[7], 1)).run().map(drop);
-    let expected = "InvalidArgument: Swiglu: dim 1 of `x` (shape [5,7]) must be a multiple, 2 * d: 7 ≠ 6";
+    let expected =
+        "InvalidArgument: Swiglu: dim 1 of `x` (shape [5,7]) must be a multiple of 2, 2 * d: 7 ≠ 6";
     assert_eq!(error.unwrap_err().to_string(), expected);
     for orders in [0, 1] {
         let given = [x.clone(), bias.clone(), numbers(&[5, 4], 3)];

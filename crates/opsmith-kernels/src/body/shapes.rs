@@ -299,7 +299,7 @@ fn infer_sums(
             }
             let name = context.signature().inputs[input].name.clone();
             let what = if giving.contains(&(input, position)) {
-                format!("a multiple, {} * {}", parts.len(), arguments.axes[parts[0]])
+                format!("a multiple of {0}, {0} * {1}", parts.len(), arguments.axes[parts[0]])
             } else {
                 sum_of(parts, arguments, sizes)
             };

@@ -234,11 +234,12 @@ fn check_computed(c: &mut InferenceContext<'_>, seen: &Seen, arg: &ArgShape, i: 
     let first = first_core_dim(c, arg, &shape, dims)?;
     for (position, item) in (first..).zip(&arg.dims) {
         let Item::Computed(computed) = item else { continue };
-        let gives_its_dim = computed
-            .gives
-            .as_ref()
-            .is_some_and(|(slot, _)| matches!(seen.dims[*slot], Some((_, place)) if place == (i, position)));
-        let a_multiple = if gives_its_dim { "a multiple, " } else { "" };
+        let is_here = |slot: usize| matches!(seen.dims[slot], Some((_, place)) if place == (i, position));
+        let a_multiple = match &computed.gives {
+            Some((slot, Ast::Int(factor))) if is_here(*slot) => format!("a multiple of {factor}, "),
+            Some((slot, _)) if is_here(*slot) => "a multiple, ".to_owned(),
+            _ => String::new(),
+        };
         let what = |c: &InferenceContext<'_>| {
             format!("dim {position} of {} must be {a_multiple}{}", c.input_label(i), computed.text)
         };

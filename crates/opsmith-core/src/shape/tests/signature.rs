@@ -165,7 +165,7 @@ fn a_multiple_gives_its_dim() {
     assert_eq!(parse("(n,2 * d),(m)->(d)").dim_names(), ["n", "m", "d"]);
     assert_eq!(of_op("(heads * d),()->(d)", &op).dim_names(), ["d"]);
     for (text, heads, x, y, message) in [
-        ("(2 * d),()->(d)", 0, &[7][..], &[][..], "dim 0 of input `x` must be a multiple, 2 * d: 7 ≠ 6"),
+        ("(2 * d),()->(d)", 0, &[7][..], &[][..], "dim 0 of input `x` must be a multiple of 2, 2 * d: 7 ≠ 6"),
         ("(2 * d),(3 * d)->(d)", 0, &[8], &[9], "dim 0 of input `y` must be 3 * d: 9 ≠ 12"),
         (
             "(heads * d),()->(d)",
@@ -179,7 +179,7 @@ fn a_multiple_gives_its_dim() {
     }
     let (outputs, constraints) = infer("(2 * d),()->(d)", &op, &[AttrValue::Int(0)], "[n];[]").unwrap();
     assert_eq!(outputs, "[n // 2]");
-    let text = "dim 0 of input `x` must be a multiple, 2 * d: 7 ≠ 6";
+    let text = "dim 0 of input `x` must be a multiple of 2, 2 * d: 7 ≠ 6";
     assert_eq!(constraints[0].failure(7, 6), text);
     let (outputs, constraints) = infer("(2 * d),()->(d)", &op, &[AttrValue::Int(0)], "[2 * n];[]").unwrap();
     assert_eq!((&*outputs, constraints), ("[n]", vec![]));
