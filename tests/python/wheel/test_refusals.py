@@ -88,7 +88,8 @@ def test_a_compatibility_that_is_none(compatibility: str) -> None:
 
 def test_a_workspace(build: Run) -> None:
     said = refusal(build(REPOSITORY))
-    assert "is a workspace\n  → go to the folder of one of its crates: activations, composed, distances" in said
+    advice = "go to the folder of one of its crates: activations, composed, distances"
+    assert f"is a workspace\n  → {advice}" in said
 
 
 def test_a_manifest_that_is_none(build: Run, crate: Path) -> None:
