@@ -18,7 +18,7 @@ use crate::case::{Case, Inputs};
 use crate::layout::Layout;
 use crate::ranks::Pattern;
 use crate::subject::Subject;
-use crate::values::{Values, is_float, mix};
+use crate::values::{Values, from_numbers, is_float, mix, numbers};
 
 /// How many sizes of dims are generated where no signature names them.
 const FREE_DIMS: usize = 8;
@@ -55,6 +55,8 @@ pub(crate) struct Profile {
     pub(crate) strided: bool,
     /// Only combinations of ranks with a 0 in them.
     pub(crate) scalars: bool,
+    /// Whether integers are positions that every axis of the call has, as labels must be where a gradient is right.
+    pub(crate) positions: bool,
 }
 
 /// Which numbers the tensors of a property have.
@@ -234,10 +236,15 @@ impl Generator<'_, '_> {
         let Some((tensors, attrs)) = self.tensors_of(dials, &types) else {
             return Ok(Err("no shapes were found that fit its shape function"));
         };
+        let dims = tensors.iter().flatten().flatten().flat_map(|(_, shape)| shape);
+        let least = dims.copied().min().unwrap_or(1).max(1);
         let mut position = 0;
         let mut value = |tensor: Option<(DType, Vec<usize>)>| {
             position += 1;
-            tensor.map(|(dtype, shape)| Arc::new(dials.values.tensor(dtype, &shape, position - 1)))
+            tensor.map(|(dtype, shape)| {
+                let value = dials.values.tensor(dtype, &shape, position - 1);
+                Arc::new(if self.profile.positions { into_positions(value, least) } else { value })
+            })
         };
         let inputs = tensors.into_iter().map(|list| list.into_iter().map(&mut value).collect()).collect();
         Ok(Ok(Case { inputs, attrs, layouts }))
@@ -445,6 +452,15 @@ fn free_shape(
         Mode::Free => [dials.dims[0], dials.dims[1], 1][pick(dim)],
     };
     pattern.dims.get(input).into_iter().flatten().enumerate().map(size).collect()
+}
+
+/// The same tensor, with integers from 0 to below `size`.
+fn into_positions(value: TensorValue, size: usize) -> TensorValue {
+    if !matches!(value.dtype, DType::Int32 | DType::Int64) {
+        return value;
+    }
+    let positions: Vec<f64> = numbers(&value).into_iter().map(|number| number.rem_euclid(size as f64)).collect();
+    from_numbers(value.dtype, &value.shape, &positions)
 }
 
 /// Puts other numbers into the tensors of floats, and leaves the rest, which may be indices, as the author made it.

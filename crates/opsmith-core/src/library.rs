@@ -35,7 +35,10 @@ impl Library {
             .map(|op| {
                 let Gradient::Op(gradient) = op.gradient() else { return Ok(None) };
                 let Some(&index) = by_name.get(gradient) else {
-                    let text = format!("its gradient op {gradient} is not in library `{name}`");
+                    let text = format!(
+                        "its gradient op {gradient} is not in library `{name}`: list it there, or let `COMPANIONS` of {} have it",
+                        op.signature().name
+                    );
                     return Err(Error::not_found(text).with_op(&op.signature().name));
                 };
                 GradientWiring::new(op.signature(), ops[index].signature()).map(Some)

@@ -84,11 +84,13 @@ fn told(def: OpDef) -> String {
 fn a_library_is_not_made_of_what_is_wrong_with_the_defaults() {
     assert_eq!(
         told(folded::def()),
-        "Folded: its output `z` has the axes (i,j), but what the function returns for it has (i)"
+        "Folded: its output `z` has the axes (i,j), but what the function returns for it has (i); take the other axes from \
+         the output"
     );
     assert_eq!(
         told(totals::def()),
-        "Totals: its output `total` has the axes (), but what the function returns for it has (i)"
+        "Totals: its output `total` has the axes (), but what the function returns for it has (i); fold it along `i`, as \
+         with `.sum(i)`, or give the output that axis"
     );
     assert_eq!(told(beyond::def()), "Beyond: its function uses axis number 7, but its signature has 1 axes");
     let message = told(least::def());

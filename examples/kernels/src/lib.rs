@@ -205,7 +205,9 @@ fn cross_entropy<S: Indexed>(
     /// The position of the right one.
     label: S::Index,
 ) -> S {
-    logits.log_sum_exp(c) - S::select(S::index(c).eq(label), logits, S::of(0.0)).sum(c)
+    let shifted = logits - logits.amax(c).detached();
+    let loss = shifted.exp().sum(c).log() - shifted;
+    S::select(S::index(c).eq(label), loss, S::of(0.0)).sum(c)
 }
 
 opsmith::library! {

@@ -167,14 +167,14 @@ def _node(derivative: Derivative) -> Any:
             for x, t, is_open in zip(output, found, flows, strict=True)
         )
 
-    name = f"{op.name}Backward"
     methods: dict[str, Any] = {
         "forward": forward,
         "setup_context": setup_context,
         "backward": backward,
         "jvp": jvp,
     }
-    return type(name, (_SingleLevelFunction,), {key: staticmethod(method) for key, method in methods.items()})
+    # PyTorch calls what it records by this name with `Backward` behind it.
+    return type(op.name, (_SingleLevelFunction,), {key: staticmethod(method) for key, method in methods.items()})
 
 
 def _wanted(op: TorchOp, recorded: _Recorded) -> int:

@@ -120,7 +120,7 @@ def _node(op: TorchOp, gradient: TorchOp, shared: dict[str, Value]) -> Any:
     text = _forward(op, gradient) + _backward(op, gradient)
     exec(compile(text, f"<opsmith {op.qualified_name}>", "exec"), scope)
     methods = {name: staticmethod(scope[name]) for name in ("forward", "backward")}
-    node: Any = type(f"{op.name}Backward", (_SingleLevelFunction,), methods)
+    node: Any = type(op.name, (_SingleLevelFunction,), methods)
     # The engine calls this. PyTorch's own looks `backward` up and checks the class in every backward pass.
     node._backward_cls.apply = scope["backward"]
     return node

@@ -214,6 +214,7 @@ impl Property {
             numbers: Numbers::Plain,
             strided: false,
             scalars: false,
+            positions: false,
         };
         match self {
             Property::Empty => Profile { dims: (0, 2), ..plain },
@@ -230,7 +231,9 @@ impl Property {
                 let dtypes = if sums { gradient::dtypes(subject) } else { plain.dtypes };
                 Profile { dims: (1, 6), dtypes, ..plain }
             }
-            Property::Gradient => Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), ..plain },
+            Property::Gradient => {
+                Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), positions: true, ..plain }
+            }
             _ => plain,
         }
     }

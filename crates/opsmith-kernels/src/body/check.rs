@@ -48,17 +48,23 @@ fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<(
             "its function uses axis number {position}, but its signature has {count} axes"
         );
     }
+    let name_of = |axis: Axis| arguments.axes[axis.index()];
     let named = |axes: Axes| {
-        let names: Vec<&str> = axes.iter().map(|axis| arguments.axes[axis.index()]).collect();
+        let names: Vec<&str> = axes.iter().map(name_of).collect();
         format!("({})", names.join(","))
+    };
+    let advice = |own: Axes, said: Axes| match own.iter().find(|axis| !Axes::of(*axis).is_within(said)) {
+        Some(axis) => format!("fold it along `{0}`, as with `.sum({0})`, or give the output that axis", name_of(axis)),
+        None => "take the other axes from the output".to_owned(),
     };
     for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {
         ensure!(
             own == said || arguments.spreads && own.is_within(said),
             InvalidArgument for name,
-            "its output `{name}` has the axes {}, but what the function returns for it has {}",
+            "its output `{name}` has the axes {}, but what the function returns for it has {}; {}",
             named(said),
-            named(own)
+            named(own),
+            advice(own, said)
         );
     }
     Ok(())

@@ -35,6 +35,13 @@ impl Options {
             own: Vec::new(),
         };
         let mut seen: Vec<Ident> = Vec::new();
+        if input.peek(LitStr) {
+            let message = format!(
+                "#[{}] has no signature of axes, only options such as `dtypes = [f32]`; with a signature write #[body(…)]",
+                family.name
+            );
+            return Err(input.error(message));
+        }
         while !input.is_empty() {
             let key: Ident = input.parse()?;
             if seen.contains(&key) {

@@ -176,9 +176,11 @@ fn shape_error(context: &OpKernelContext<'_>, transposed: Transposed) -> Error {
         })
         .collect();
     let Transposed { a, b } = transposed;
+    let gradients =
+        if signature.inputs.len() > 2 { ", and gradients of the shapes of what they belong to" } else { "" };
     Error::invalid_argument(format!(
-        "expected matrices, or stacks of them that broadcast, of shapes (n, k) and (k, m), and gradients of the \
-         shapes of what they belong to; got {} (transpose_a {a}, transpose_b {b})",
+        "expected matrices, or stacks of them that broadcast, of shapes (n, k) and (k, m){gradients}; got {} \
+         (transpose_a {a}, transpose_b {b})",
         shapes.join(", ")
     ))
 }

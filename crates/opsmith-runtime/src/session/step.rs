@@ -56,7 +56,8 @@ impl Read {
     /// The error that the variable has no value.
     pub(super) fn has_no_value(&self) -> Error {
         Error::failed_precondition(format!(
-            "variable {} has no value yet: initialise it first, after all variables, an optimiser's too, are made",
+            "variable {} has no value yet: initialise it, after all variables, an optimiser's too, are made, or restore \
+             it from a checkpoint",
             quoted(&self.node)
         ))
     }
