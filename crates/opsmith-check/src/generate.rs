@@ -459,7 +459,8 @@ fn into_positions(value: TensorValue, size: usize) -> TensorValue {
     if !matches!(value.dtype, DType::Int32 | DType::Int64) {
         return value;
     }
-    let positions: Vec<f64> = numbers(&value).into_iter().map(|number| number.rem_euclid(size as f64)).collect();
+    let positions: Vec<f64> =
+        numbers(&value).into_iter().map(|number| number.rem_euclid(size as f64)).collect();
     from_numbers(value.dtype, &value.shape, &positions)
 }
 

@@ -34,8 +34,14 @@ const MOST_IN_HOST_MEMORY: usize = 1 << 16;
 const MOST_BYTES: usize = 1 << 45;
 /// What strides of a tensor are whose elements lie farther apart than 32 bits count.
 const FAR: isize = 1 << 31;
-const PROFILE: Profile =
-    Profile { dims: (1, 4), dtypes: |_| true, numbers: Numbers::Plain, strided: true, scalars: false };
+const PROFILE: Profile = Profile {
+    dims: (1, 4),
+    dtypes: |_| true,
+    numbers: Numbers::Plain,
+    strided: true,
+    scalars: false,
+    positions: false,
+};
 
 /// A CUDA kernel that calls launch.
 #[derive(Debug, Clone)]

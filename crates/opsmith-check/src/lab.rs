@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::process::{Death, Process, Start};
 use crate::source::LibrarySource;
 use crate::subject::Subject;
-use crate::wire::{Answer, Call, Given, Refusal, Request};
+use crate::wire::{Answer, Call, Refusal, Request, Returned};
 
 /// Why a case did not pass.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    fn new(given: Given) -> Result<Outputs, Error> {
+    fn new(given: Returned) -> Result<Outputs, Error> {
         let made = given.outputs.iter().map(Option::is_some).collect();
         let values = given.outputs.into_iter().flatten().map(|output| output.into_value().map(Arc::new));
         Ok(Outputs {

@@ -4,7 +4,7 @@ use opsmith_core::attr::TensorValue;
 use opsmith_core::{AttrValue, Device, Result};
 use opsmith_runtime::{Arg, Card, Library, Tensor};
 
-use crate::wire::{Call, Given, Laid, Output, read_dtype};
+use crate::wire::{Call, Laid, Output, Returned, read_dtype};
 
 /// The device that calls are made on.
 const DEVICE: Device = Device::cuda(0);
@@ -32,7 +32,7 @@ fn arg(tensors: &[Tensor], is_list: bool) -> Arg<'_> {
 }
 
 /// Makes a call, all of whose tensors are dense; `in_host_memory` says which inputs the kernel reads there.
-pub(crate) fn run(library: &Library, call: Call, in_host_memory: &[bool]) -> Result<Given> {
+pub(crate) fn run(library: &Library, call: Call, in_host_memory: &[bool]) -> Result<Returned> {
     let op = library.op_at(call.op)?;
     let mut tensors = call.tensors.into_iter();
     let mut arguments: Vec<Vec<Tensor>> = Vec::new();
@@ -51,5 +51,5 @@ pub(crate) fn run(library: &Library, call: Call, in_host_memory: &[bool]) -> Res
         attrs.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
     let outputs = op.call(&args, &attrs)?;
     let outputs = outputs.iter().map(|output| Ok(Some(Output::from(output.to_value()?))));
-    Ok(Given { outputs: outputs.collect::<Result<_>>()?, ..Given::default() })
+    Ok(Returned { outputs: outputs.collect::<Result<_>>()?, ..Returned::default() })
 }

@@ -32,8 +32,14 @@ const TRIED: usize = 4;
 /// Which numbers are tried, one after the other: between 0 and 1 few functions are undefined, and few indices out of bounds.
 const NUMBERS: [Values; 3] = [Values::Fractions(1), Values::Small(1), Values::Counting];
 /// What a generated tensor may be like: all dtypes, any size.
-const PROFILE: Profile =
-    Profile { dims: (1, 1), dtypes: |_| true, numbers: Numbers::Plain, strided: false, scalars: false };
+const PROFILE: Profile = Profile {
+    dims: (1, 1),
+    dtypes: |_| true,
+    numbers: Numbers::Plain,
+    strided: false,
+    scalars: false,
+    positions: false,
+};
 
 /// Finds out how the ops of a library are called, and makes calls.
 pub struct Sampler<'a> {

@@ -109,7 +109,7 @@ pub(crate) enum Answer {
     /// What inference gave.
     Inferred(String),
     /// What the call gave.
-    Given(Given),
+    Given(Returned),
     /// What the call would launch.
     Launched(Vec<Launched>),
     /// An error of the op's, or of Opsmith's.
@@ -145,7 +145,7 @@ pub(crate) struct Refusal {
 
 /// The outcome of a call that succeeded.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Given {
+pub(crate) struct Returned {
     /// How many tensors each output has.
     pub(crate) counts: Vec<usize>,
     pub(crate) outputs: Vec<Option<Output>>,
@@ -245,7 +245,7 @@ impl Message for Vec<Answer> {
             Answer::Given(given) => Some(given),
             Answer::Opened | Answer::Inferred(_) | Answer::Launched(_) | Answer::Refused(_) => None,
         });
-        let buffers = given.flat_map(|Given { outputs, changed, .. }| {
+        let buffers = given.flat_map(|Returned { outputs, changed, .. }| {
             outputs.iter_mut().flatten().map(|output| &mut output.data).chain(changed)
         });
         buffers.map(|buffer| (&mut buffer.bytes, buffer.len)).collect()

@@ -14,7 +14,7 @@ use crate::launched;
 use crate::memory::{Guarded, Input};
 use crate::on_device;
 use crate::source::LibrarySource;
-use crate::wire::{Answer, Call, Given, Refusal, Request, receive, send};
+use crate::wire::{Answer, Call, Refusal, Request, Returned, receive, send};
 
 /// What an output of the engine is aligned to.
 const ALIGNMENT: usize = 64;
@@ -76,7 +76,7 @@ fn answer(library: &mut Option<Library>, known: &mut HashSet<u128>, request: Req
     }
 }
 
-fn run(library: &Library, call: Call) -> Result<Given> {
+fn run(library: &Library, call: Call) -> Result<Returned> {
     let inputs = call.tensors.into_iter().map(|tensor| tensor.map(Input::new).transpose());
     let inputs: Vec<Option<Input>> = inputs.collect::<Result<_>>()?;
     let views: Vec<Option<TensorView<'_>>> =
@@ -103,7 +103,7 @@ fn run(library: &Library, call: Call) -> Result<Given> {
     let mut outputs = memory.into_values();
     outputs.resize_with(number, || None);
     let outputs = outputs.into_iter().map(|output| output.map(Into::into)).collect();
-    Ok(Given { counts, outputs, changed, damage })
+    Ok(Returned { counts, outputs, changed, damage })
 }
 
 /// Memory for outputs, guarded and filled.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::Outcome;
 use crate::cargo::{self, locate};
 use crate::kernels::{self, Made};
-use crate::source::{Source, read_apart};
+use crate::source::{LibraryFile, read_apart};
 use crate::text::{FAINT, STRONG, human_size, print, styled, wrapped};
 
 /// Build the library of a crate of operators, and say where it is and what is in it
@@ -169,7 +169,7 @@ fn shared_objects(artifacts: &[Value], manifest: &Path) -> Result<Vec<Built>> {
     Ok(built)
 }
 
-fn look_into(built: &Built) -> Result<Source> {
+fn look_into(built: &Built) -> Result<LibraryFile> {
     const ADVICE: &str = "\n  → list the ops of the crate once, at its root: opsmith::library! { ops = […] }";
     let Built { package, path } = built;
     let source = read_apart(path).map_err(|error| {
@@ -184,9 +184,9 @@ fn look_into(built: &Built) -> Result<Source> {
 }
 
 /// What was built, and for each library its kernels where they were asked for.
-fn as_text(libraries: &[Source], kernels: &[Made]) -> Result<String> {
+fn as_text(libraries: &[LibraryFile], kernels: &[Made]) -> Result<String> {
     let mut text = String::new();
-    for (at, Source { path, definitions, .. }) in libraries.iter().enumerate() {
+    for (at, LibraryFile { path, definitions, .. }) in libraries.iter().enumerate() {
         let here = std::env::current_dir().unwrap_or_default();
         let place = path.strip_prefix(here).unwrap_or(path).display();
         let size = human_size(path.metadata()?.len());
@@ -199,8 +199,8 @@ fn as_text(libraries: &[Source], kernels: &[Made]) -> Result<String> {
     Ok(text)
 }
 
-fn as_json(libraries: &[Source], kernels: &[Made]) -> Result<String> {
-    let one = |(at, Source { path, definitions, .. }): (usize, &Source)| {
+fn as_json(libraries: &[LibraryFile], kernels: &[Made]) -> Result<String> {
+    let one = |(at, LibraryFile { path, definitions, .. }): (usize, &LibraryFile)| {
         let mut json = json!({
             "path": path,
             "bytes": path.metadata()?.len(),

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::Outcome;
 use crate::compat::{Change, Rule, Verdict, compare};
-use crate::source::{Source, read_apart};
+use crate::source::{LibraryFile, read_apart};
 use crate::text::{BAD, FAINT, GOOD, STRONG, WARNING, print, styled, wrapped};
 
 /// Tell safe changes of a library's definitions from those that break its users
@@ -58,8 +58,8 @@ pub(crate) fn compat(options: &Options) -> Result<Outcome> {
     Ok(if is_fault { Outcome::Fault } else { Outcome::Good })
 }
 
-fn as_json(old: &Source, new: &Source, changes: &[Change]) -> String {
-    let side = |source: &Source| {
+fn as_json(old: &LibraryFile, new: &LibraryFile, changes: &[Change]) -> String {
+    let side = |source: &LibraryFile| {
         let definitions = &source.definitions;
         json!({ "path": source.path, "name": definitions.name, "version": definitions.version })
     };
@@ -74,7 +74,7 @@ fn as_json(old: &Source, new: &Source, changes: &[Change]) -> String {
     format!("{json:#}\n")
 }
 
-fn as_table(old: &Source, new: &Source, changes: &[Change]) -> String {
+fn as_table(old: &LibraryFile, new: &LibraryFile, changes: &[Change]) -> String {
     let (was, is) = (&old.definitions, &new.definitions);
     let mut table = format!(
         "{} {} {}\n",

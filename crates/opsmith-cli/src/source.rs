@@ -15,7 +15,7 @@ use crate::definitions::Definitions;
 const MOST: u64 = 64 << 20;
 
 /// A library's definitions, and the JSON that they were read from.
-pub(crate) struct Source {
+pub(crate) struct LibraryFile {
     /// The file.
     pub(crate) path: PathBuf,
     /// What the library says of itself.
@@ -28,7 +28,7 @@ pub(crate) struct Source {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn read(path: &Path) -> Result<Source> {
+pub(crate) fn read(path: &Path) -> Result<LibraryFile> {
     if is_json(path)? {
         return from_text(path, &read_text(path)?);
     }
@@ -61,7 +61,7 @@ fn explain(library: &Library, json: &mut Value) -> Result<()> {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn read_apart(path: &Path) -> Result<Source> {
+pub(crate) fn read_apart(path: &Path) -> Result<LibraryFile> {
     if is_json(path)? {
         return from_text(path, &read_text(path)?);
     }
@@ -97,7 +97,7 @@ fn told(error: Error) -> anyhow::Error {
     anyhow!("{}", error.message())
 }
 
-fn from_text(path: &Path, text: &str) -> Result<Source> {
+fn from_text(path: &Path, text: &str) -> Result<LibraryFile> {
     from_json(path, from_json_text(path, text)?)
 }
 
@@ -105,11 +105,11 @@ fn from_json_text(path: &Path, text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| not_json(path, text, &error))
 }
 
-fn from_json(path: &Path, json: Value) -> Result<Source> {
+fn from_json(path: &Path, json: Value) -> Result<LibraryFile> {
     let place = path.display();
     let definitions = Definitions::from_json(&json)
         .with_context(|| format!("{place}: is not what `opsmith inspect LIB --json` writes"))?;
-    Ok(Source { path: path.to_owned(), json, definitions })
+    Ok(LibraryFile { path: path.to_owned(), json, definitions })
 }
 
 /// The error with the line that it is in, and a caret under the place.

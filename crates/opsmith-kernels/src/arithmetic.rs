@@ -9,7 +9,7 @@ use opsmith_body::code::{Frame, Held, Lies, Tile, Vectors, Wanted, compile};
 use opsmith_body::{Axes, Axis, BLOCK, Block, Graph, Interpreted, Level, Nest, Node, Place, Step};
 use smallvec::SmallVec;
 
-use crate::kept::{Given, Kept};
+use crate::kept::{Kept, Presence};
 use crate::nests::{Pages, is_possible};
 use crate::stored::{Stored, Wide};
 
@@ -92,7 +92,7 @@ impl Arithmetic {
     }
 
     /// That of a call which does not have or want all.
-    pub(crate) fn part(&self, given: Given) -> Arithmetic {
+    pub(crate) fn part(&self, given: Presence) -> Arithmetic {
         Arithmetic::new(&given.part(&self.graph))
     }
 

@@ -69,25 +69,25 @@ impl<K, V> Kept<K, V> {
 
 /// What of a graph's arguments a call has, as bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct Presence {
     pub(crate) wanted: u64,
     /// The inputs that are not there.
     pub(crate) absent: u64,
 }
 
-impl Given {
+impl Presence {
     /// All of so many outputs, and all inputs.
-    pub(crate) fn all(outputs: usize) -> Given {
-        Given { wanted: bits(0..outputs), absent: 0 }
+    pub(crate) fn all(outputs: usize) -> Presence {
+        Presence { wanted: bits(0..outputs), absent: 0 }
     }
 
     /// Of a call whose inputs these are.
     pub(crate) fn of<'a, T: 'a>(
         context: &OpKernelContext<'_>,
         inputs: impl IntoIterator<Item = &'a Option<T>>,
-    ) -> Result<Given> {
+    ) -> Result<Presence> {
         let absent = inputs.into_iter().enumerate().filter(|(_, input)| input.is_none());
-        let mut given = Given { wanted: 0, absent: bits(absent.map(|(position, _)| position)) };
+        let mut given = Presence { wanted: 0, absent: bits(absent.map(|(position, _)| position)) };
         for output in 0..context.signature().outputs.len() {
             given.wanted |= if context.output_wanted(output)? { bits([output]) } else { 0 };
         }

@@ -18,16 +18,16 @@ use crate::python_values::{describe, text_to_bytes, type_name};
 const READABLE_DEVICES: [i32; 4] = [1, 3, 11, 13];
 
 /// Which tensor a message is about.
-pub(crate) struct Place<'a> {
+pub(crate) struct TensorArgument<'a> {
     pub(crate) signature: &'a Signature,
     pub(crate) arg: &'a ArgDef,
     pub(crate) position: Option<usize>,
 }
 
-impl Place<'_> {
+impl TensorArgument<'_> {
     /// The error that this tensor `is wrong`.
     pub(crate) fn wrong(&self, is_wrong: impl std::fmt::Display) -> Error {
-        let Place { signature, arg, position } = self;
+        let TensorArgument { signature, arg, position } = self;
         let element = position.map_or_else(String::new, |position| format!("[{position}]"));
         let text = format!("input `{}{element}` {is_wrong}", arg.name);
         Error::invalid_argument(text).naming(&arg.name).with_op(&signature.name)
@@ -54,7 +54,7 @@ fn masked_arrays(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
 /// # Errors
 /// `InvalidArgumentError` for an object that is none of these, or that is not in host memory.
 pub(crate) fn to_array<'py>(
-    place: &Place<'_>,
+    place: &TensorArgument<'_>,
     object: &Bound<'py, PyAny>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = object.py();
@@ -115,7 +115,7 @@ fn is_literal(object: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// An array that shares the memory of an object with the DLPack protocol and keeps the object's capsule.
-fn from_dlpack<'py>(place: &Place<'_>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+fn from_dlpack<'py>(place: &TensorArgument<'_>, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let unreadable = |error| caused(py, place.wrong("cannot be read through DLPack"), error);
     if object.hasattr("__dlpack_device__")? {
@@ -150,7 +150,10 @@ pub(crate) enum Readable<'py> {
 ///
 /// # Errors
 /// `InvalidArgumentError` for a dtype that is not ours, and for an array that has to be changed in place.
-pub(crate) fn to_readable<'py>(place: &Place<'_>, array: &Bound<'py, PyAny>) -> PyResult<Readable<'py>> {
+pub(crate) fn to_readable<'py>(
+    place: &TensorArgument<'_>,
+    array: &Bound<'py, PyAny>,
+) -> PyResult<Readable<'py>> {
     if place.is_ref() && is_number(array)? {
         let message = "is changed in place, so it must be aligned and in native byte order; pass a copy";
         return Err(place.invalid(array.py(), message));
@@ -220,7 +223,7 @@ pub(crate) struct Natural<'py> {
 impl<'py> Natural<'py> {
     /// # Errors
     /// `InvalidArgumentError` for nested lists of different lengths.
-    pub(crate) fn new(place: &Place<'_>, literal: Bound<'py, PyAny>) -> PyResult<Natural<'py>> {
+    pub(crate) fn new(place: &TensorArgument<'_>, literal: Bound<'py, PyAny>) -> PyResult<Natural<'py>> {
         let py = literal.py();
         let numpy = py.import("numpy")?;
         let array = numpy.call_method1("asarray", (&literal,)).or_else(|error| {
@@ -259,7 +262,11 @@ impl<'py> Natural<'py> {
     ///
     /// # Errors
     /// `InvalidArgumentError` for values that `dtype` cannot hold: floats for integers, numbers out of range.
-    pub(crate) fn into_array(self, place: &Place<'_>, dtype: Option<DType>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn into_array(
+        self,
+        place: &TensorArgument<'_>,
+        dtype: Option<DType>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = self.array.py();
         let (Some(natural), Some(dtype)) = (self.dtype()?, dtype) else {
             let dtype = self.array.getattr("dtype")?;

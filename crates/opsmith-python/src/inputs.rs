@@ -9,7 +9,7 @@ use pyo3::types::{PyList, PyTuple};
 use smallvec::SmallVec;
 
 use crate::array::{Elements, Look, look, need_numpy};
-use crate::convert::{self, Natural, Place};
+use crate::convert::{self, Natural, TensorArgument};
 use crate::errors::{caused, to_python};
 use crate::python_values::type_name;
 
@@ -85,13 +85,13 @@ pub(crate) fn prepare<'py>(
             let is_list = object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>();
             if !is_list {
                 let kind = type_name(&object);
-                let place = Place { signature, arg, position: None };
+                let place = TensorArgument { signature, arg, position: None };
                 return Err(place.invalid(py, format!("must be a list of tensors, got {kind}")));
             }
             let length = object.len()?;
             if length > MAX_LIST {
                 let message = format!("must be a list of at most {MAX_LIST} tensors, got {length}");
-                return Err(Place { signature, arg, position: None }.invalid(py, message));
+                return Err(TensorArgument { signature, arg, position: None }.invalid(py, message));
             }
             for (position, object) in object.try_iter()?.enumerate() {
                 let item = Item::new(signature, arg, Some(position), object?)?;
@@ -123,7 +123,7 @@ impl<'a, 'py> Item<'a, 'py> {
             return Ok(None);
         }
         need_numpy(object.py())?;
-        let place = Place { signature, arg, position };
+        let place = TensorArgument { signature, arg, position };
         let value = match convert::to_array(&place, &object)? {
             Some(array) => Value::Array(array),
             None if arg.is_ref => {
@@ -154,9 +154,9 @@ impl<'py> Inputs<'py> {
         items: SmallVec<[Item<'_, 'py>; 4]>,
     ) -> PyResult<()> {
         let mut known: SmallVec<[Option<DType>; 4]> = SmallVec::from_elem(None, signature.attrs.len());
-        let mut literals: Vec<(usize, &ArgDef, Place<'_>, Natural<'py>)> = Vec::new();
+        let mut literals: Vec<(usize, &ArgDef, TensorArgument<'_>, Natural<'py>)> = Vec::new();
         for Item { arg, position, value } in items {
-            let place = Place { signature, arg, position };
+            let place = TensorArgument { signature, arg, position };
             match value {
                 Value::Absent => self.elements.push(None),
                 Value::Literal(natural) => {
@@ -199,7 +199,7 @@ impl<'py> Inputs<'py> {
     }
 
     /// The elements of an array, converted where an op cannot read them as they lie; their memory is kept.
-    fn keep(&mut self, place: &Place<'_>, array: Bound<'py, PyAny>) -> PyResult<Elements> {
+    fn keep(&mut self, place: &TensorArgument<'_>, array: Bound<'py, PyAny>) -> PyResult<Elements> {
         let py = array.py();
         let mut array = array;
         loop {

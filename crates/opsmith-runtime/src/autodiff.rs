@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use opsmith_core::dtype::sets;
 use opsmith_core::{Device, Error, Gradient, GradientInput, Result, ensure};
 
-use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, Place};
+use crate::graph::{Endpoint, Graph, GraphArg, Kind, Node, NodeId, Operation, Output, SourceLine};
 use crate::library::Op;
 use crate::standard;
 use crate::tensor::Tensor;
@@ -128,7 +128,7 @@ struct Backward {
     /// The node that a node's gradient came from first.
     from: HashMap<NodeId, NodeId>,
     /// Where nodes are said to be made that belong to no op on the way.
-    place: Place,
+    place: SourceLine,
     /// Whether it is the second one of forward mode, in which an x always flows on: what lets nothing through is an error.
     is_forward: bool,
 }
@@ -139,7 +139,7 @@ fn is_float(nodes: &[std::sync::Arc<Node>], endpoint: &Endpoint) -> bool {
 }
 
 impl Backward {
-    fn new(graph: Graph, xs: &[&Output], place: Place) -> Backward {
+    fn new(graph: Graph, xs: &[&Output], place: SourceLine) -> Backward {
         let nodes: Vec<_> = (0..graph.num_nodes()).map(|id| graph.node(id)).collect();
         let is_x: HashMap<Endpoint, ()> = xs.iter().map(|x| (x.endpoint(), ())).collect();
         let mut depends = vec![false; nodes.len()];

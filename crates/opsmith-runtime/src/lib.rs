@@ -57,7 +57,7 @@ pub use memory::Owner;
 
 pub use call::{Arg, CallInputs, OutputMemory};
 pub use device::Card;
-pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, Place, SavedLibrary, Variable};
+pub use graph::{CallBuilder, Graph, GraphArg, Operation, Output, SavedLibrary, SourceLine, Variable};
 pub use kernel::KernelInfo;
 #[doc(hidden)]
 pub use library::check_description;

@@ -20,7 +20,7 @@ use opsmith::prelude::*;
 
 use discriminative::{Outputs, Weights};
 use rows::Real;
-use runs::{Place, Runs};
+use runs::{RunIndex, Runs};
 use sweep::Scene;
 
 /// The mean of an embedding over each mask, zero for a mask without places.
@@ -35,7 +35,7 @@ use sweep::Scene;
     cuda = "masks.cu",
     parallel = "batch, max_masks, d"
 )]
-fn masked_averages<T: Float + Real, S: Place>(
+fn masked_averages<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// A vector of `d` numbers at each place.
     embedding: ArrayView4<T>,
@@ -69,7 +69,7 @@ fn masked_averages_cuda<T: CudaElement, S: CudaElement>(
     cuda = "masks.cu",
     parallel = "batch, +max_masks, d"
 )]
-fn masked_averages_grad<T: Float + Real, S: Place>(
+fn masked_averages_grad<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// The embedding of the forward call, of which only the shape counts.
     embedding: ArrayView4<T>,
@@ -104,7 +104,7 @@ fn masked_averages_grad_cuda<T: CudaElement, S: CudaElement>(
     cuda = "masks.cu",
     parallel = "batch, max_masks, d"
 )]
-fn masked_averages_grad_grad<T: Float + Real, S: Place>(
+fn masked_averages_grad_grad<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// The masks of the forward call.
     rle_mask: ArrayView4<S>,
@@ -134,7 +134,7 @@ fn masked_averages_grad_grad_cuda<T: CudaElement, S: CudaElement>(
     gradient = average_embedding_mask_grad,
     parallel = "batch"
 )]
-fn average_embedding_mask<T: Float + Real, S: Place>(
+fn average_embedding_mask<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// A vector of `d` numbers at each place.
     embedding: ArrayView4<T>,
@@ -159,7 +159,7 @@ fn average_embedding_mask<T: Float + Real, S: Place>(
     gradient = average_embedding_mask_grad_grad,
     parallel = "batch, +max_masks, d"
 )]
-fn average_embedding_mask_grad<T: Float + Real, S: Place>(
+fn average_embedding_mask_grad<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// The embedding of the forward call.
     embedding: ArrayView4<T>,
@@ -183,7 +183,7 @@ fn average_embedding_mask_grad<T: Float + Real, S: Place>(
     dtypes(S = [i32, i64]),
     parallel = "batch, +max_masks, +d"
 )]
-fn average_embedding_mask_grad_grad<T: Float + Real, S: Place>(
+fn average_embedding_mask_grad_grad<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// The embedding of the forward call.
     embedding: ArrayView4<T>,
@@ -234,7 +234,7 @@ fn average_embedding_mask_grad_grad<T: Float + Real, S: Place>(
     gradient = discriminative_loss_grad,
     parallel = "batch"
 )]
-fn discriminative_loss<T: Float + Real, S: Place>(
+fn discriminative_loss<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// A vector of `d` numbers at each place.
     embedding: ArrayView4<T>,
@@ -279,7 +279,7 @@ fn discriminative_loss<T: Float + Real, S: Place>(
     dtypes(S = [i32, i64]),
     parallel = "batch"
 )]
-fn discriminative_loss_grad<T: Float + Real, S: Place>(
+fn discriminative_loss_grad<T: Float + Real, S: RunIndex>(
     cx: &Compute,
     /// The embedding of the forward call.
     embedding: ArrayView4<T>,
@@ -309,7 +309,7 @@ fn discriminative_loss_grad<T: Float + Real, S: Place>(
 }
 
 /// An embedding and its masks, which are checked; `None` where the masks have no runs, for lack of masks or of columns.
-fn scene<'a, T: Real, S: Place>(
+fn scene<'a, T: Real, S: RunIndex>(
     cx: &Compute<'a>,
     embedding: ArrayView4<'a, T>,
     rle_mask: ArrayView4<'_, S>,

@@ -11,9 +11,9 @@ use opsmith::prelude::*;
 const LOOKS: usize = 4;
 
 /// A dtype of run-length-encoded masks.
-pub(crate) trait Place: Integer + Into<i64> + Display {}
+pub(crate) trait RunIndex: Integer + Into<i64> + Display {}
 
-impl<S: Integer + Into<i64> + Display> Place for S {}
+impl<S: Integer + Into<i64> + Display> RunIndex for S {}
 
 /// Places `start..end` of a column that belong to a mask; never empty.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +43,7 @@ pub(crate) struct Runs<'a> {
 impl<'a> Runs<'a> {
     /// Checks the masks against the number `y` of places in a column, and sorts their runs. `None` where no mask has a
     /// run, not even an empty one, for then sizes may be huge.
-    pub(crate) fn new<S: Place>(
+    pub(crate) fn new<S: RunIndex>(
         cx: &Compute<'a>,
         rle_mask: ArrayView4<'_, S>,
         y: usize,
@@ -93,7 +93,7 @@ struct Table<'a, S> {
     x: usize,
 }
 
-impl<S: Place> Table<'_, S> {
+impl<S: RunIndex> Table<'_, S> {
     /// How many places each mask has; an error where a run leaves its column.
     fn counts<'c>(&self, cx: &Compute<'c>, batch: usize, y: usize) -> Result<&'c [u64]> {
         let counts = cx.temp::<u64>(batch * self.masks)?;
@@ -183,7 +183,7 @@ struct Look<'a, S> {
     size: i64,
 }
 
-impl<S: Place> Kernel for Look<'_, S> {
+impl<S: RunIndex> Kernel for Look<'_, S> {
     type Output = Option<u64>;
 
     #[inline(always)]
@@ -200,13 +200,13 @@ impl<S: Place> Kernel for Look<'_, S> {
 
 /// Whether a run begins or ends outside a column of `size` places.
 #[inline(always)]
-fn leaves<S: Place>(run: [S; 2], size: i64) -> bool {
+fn leaves<S: RunIndex>(run: [S; 2], size: i64) -> bool {
     let [start, end] = run.map(Into::into);
     (start < 0) | (start > size) | (end < 0) | (end > size)
 }
 
 /// How many places a run has that does not leave its column.
 #[inline(always)]
-fn length<S: Place>([start, end]: [S; 2]) -> u64 {
+fn length<S: RunIndex>([start, end]: [S; 2]) -> u64 {
     end.into().wrapping_sub(start.into()).max(0) as u64
 }

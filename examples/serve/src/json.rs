@@ -12,6 +12,7 @@ use opsmith_core::tensor::MAX_RANK;
 use opsmith_core::{DType, Element, Error, Result, bail, ensure, memory};
 use opsmith_runtime::Tensor;
 
+use crate::halves::nearest;
 use crate::model::Argument;
 
 /// A text of JSON, read from front to back.
@@ -48,8 +49,8 @@ macro_rules! scalars {
 scalars! {
     f32: token => float(token, str::parse, f32::is_finite);
     f64: token => float(token, str::parse, f64::is_finite);
-    f16: token => float(token, |text| text.parse().map(f16::from_f64), f16::is_finite);
-    bf16: token => float(token, |text| text.parse().map(bf16::from_f64), bf16::is_finite);
+    f16: token => float(token, nearest, f16::is_finite);
+    bf16: token => float(token, nearest, bf16::is_finite);
     i8: token => token.parse().ok();
     i16: token => token.parse().ok();
     i32: token => token.parse().ok();
@@ -476,6 +477,8 @@ mod tests {
         let token = "1.00000005960464477539062500000001";
         let expected = 1.0 + f32::EPSILON;
         assert_eq!(number(DType::Float32, token).unwrap().to_vec::<f32>().unwrap(), [expected]);
+        let half = number(DType::Float16, "1.00048828125000000000000000000001").unwrap();
+        assert_eq!(half.to_vec::<f16>().unwrap(), [f16::from_f32(1.0 + 1.0 / 1024.0)]);
         let infinite = number(DType::Float32, r#""-inf", "inf", -0.5e+1, 0"#).unwrap();
         let expected = [f32::NEG_INFINITY, f32::INFINITY, -5.0, 0.0];
         assert_eq!(infinite.to_vec::<f32>().unwrap(), expected);

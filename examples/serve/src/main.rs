@@ -5,6 +5,7 @@
 
 mod batch;
 mod free;
+mod halves;
 mod http;
 mod json;
 mod listen;

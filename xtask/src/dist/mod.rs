@@ -58,7 +58,7 @@ pub(crate) fn dist(workspace: &Workspace, options: &Options) -> Result<()> {
     licences::check_file(workspace, &venv)?;
     let packages = workspace.target.join("packages");
     clear(&packages)?;
-    let own = Place::of(workspace, &package::date(workspace)?);
+    let own = BuildTree::of(workspace, &package::date(workspace)?);
     build(&own, &venv, &packages)?;
     check_sizes(&own.libraries())?;
     if options.trial {
@@ -74,7 +74,7 @@ pub(crate) fn dist(workspace: &Workspace, options: &Options) -> Result<()> {
 /// A folder with the sources, and where their libraries are built. They are built apart from those of `bench` and `gpu`, since paths
 /// are left out of them, so that Cargo would compile everything again whenever the one was built after the other; and the module apart
 /// from the operators, since the two programs that build them have each a linker of its own name, with the same effect.
-struct Place {
+struct BuildTree {
     workspace: Workspace,
     /// When they are from, in seconds since 1970.
     date: String,
@@ -82,7 +82,7 @@ struct Place {
     module: PathBuf,
 }
 
-impl Place {
+impl BuildTree {
     fn of(workspace: &Workspace, date: &str) -> Self {
         Self {
             workspace: workspace.clone(),
@@ -101,7 +101,7 @@ impl Place {
 }
 
 /// Builds the libraries, the wheel, the archive of sources and the list of what is in them, into `packages`.
-fn build(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
+fn build(place: &BuildTree, venv: &Venv, packages: &Path) -> Result<()> {
     let workspace = &place.workspace;
     let mut libraries = venv.program(workspace, "cargo-zigbuild");
     libraries.args(["zigbuild", "--profile", workspace.profile, "--lib", "--target", TARGET_GLIBC]);

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use super::{MANYLINUX, Place, TARGET, only, told};
+use super::{BuildTree, MANYLINUX, TARGET, only, told};
 use crate::run;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
@@ -15,7 +15,7 @@ use crate::workspace::Workspace;
 pub(super) type Settings = Vec<(&'static str, String)>;
 
 /// What makes a build the same wherever it is made: paths are left out, and dates are those of the commit.
-pub(super) fn settings(place: &Place, venv: &Venv, target: &Path) -> Result<Settings> {
+pub(super) fn settings(place: &BuildTree, venv: &Venv, target: &Path) -> Result<Settings> {
     let workspace = &place.workspace;
     let mut renamed = vec![(workspace.root.clone(), "opsmith"), (target.to_owned(), "target")];
     renamed.extend(registries(workspace)?.into_iter().map(|folder| (folder, "crates")));

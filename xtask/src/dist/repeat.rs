@@ -6,13 +6,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Place, build, clear, told};
+use super::{BuildTree, build, clear, told};
 use crate::stamp::hash_file;
 use crate::venv::Venv;
 use crate::workspace::Workspace;
 
 /// Builds once more from a copy of the sources elsewhere, and compares with what is in `packages`.
-pub(super) fn again(first: &Place, venv: &Venv, packages: &Path) -> Result<()> {
+pub(super) fn again(first: &BuildTree, venv: &Venv, packages: &Path) -> Result<()> {
     let workspace = &first.workspace;
     // Of another length than any folder that was built in before: places in files are kept by their lengths, too.
     let folder = std::env::temp_dir().join(format!("opsmith-built-once-more-{}", std::process::id()));
@@ -22,9 +22,9 @@ pub(super) fn again(first: &Place, venv: &Venv, packages: &Path) -> Result<()> {
     let other = Workspace { root: copy, target: folder.join("target"), ..workspace.clone() };
     let made = other.target.join("packages");
     clear(&made)?;
-    let place = Place::of(&other, &first.date);
+    let place = BuildTree::of(&other, &first.date);
     build(&place, venv, &made)?;
-    let paths = |place: &Place| place.libraries().into_iter().map(|(path, _)| path);
+    let paths = |place: &BuildTree| place.libraries().into_iter().map(|(path, _)| path);
     let libraries = paths(first).zip(paths(&place));
     let packed = super::files(&made)?.into_iter().map(|path| (packages.join(name(&path)), path));
     let pairs = packed.chain(libraries);

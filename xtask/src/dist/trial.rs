@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{MANYLINUX, Place, clear, only, package};
+use super::{BuildTree, MANYLINUX, clear, only, package};
 use crate::run;
 use crate::stamp::hash_file;
 use crate::venv::{PYTHONS, Venv, pythons};
@@ -17,7 +17,7 @@ const WHEELS: [&str; 2] = ["examples/distances", "tests/libraries/opsmith-testop
 const SCRIPT: &str = "tests/dist/use_what_is_installed.py";
 
 /// Makes wheels of ops with the package, and the package from its sources; then installs and uses all of it.
-pub(super) fn run(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
+pub(super) fn run(place: &BuildTree, venv: &Venv, packages: &Path) -> Result<()> {
     let workspace = &place.workspace;
     let folder = workspace.target.join("trial");
     clear(&folder)?;
@@ -48,7 +48,7 @@ pub(super) fn run(place: &Place, venv: &Venv, packages: &Path) -> Result<()> {
 }
 
 /// `opsmith wheel --compatibility …` on a crate of ops.
-fn make_wheel(place: &Place, venv: &Venv, path: &str, folder: &Path) -> Result<()> {
+fn make_wheel(place: &BuildTree, venv: &Venv, path: &str, folder: &Path) -> Result<()> {
     let workspace = &place.workspace;
     let mut command = venv.program(workspace, "python");
     command.args(["-m", "opsmith.build", "--compatibility", MANYLINUX, "--manifest-path"]);

@@ -1,7 +1,7 @@
 //! Vectors from memory, and to it.
 
 use super::asm::{Arith, First, Gpr, Rm, Test, Vector};
-use super::place::{FIRST, FRAME, OTHER_SCRATCH, Place, Placer, Pointer, ROOM, SCRATCH, Stored, Which};
+use super::place::{Address, FIRST, FRAME, OTHER_SCRATCH, Placer, Pointer, ROOM, SCRATCH, Stored, Which};
 
 impl Placer<'_> {
     /// The register that has an address.
@@ -28,7 +28,7 @@ impl Placer<'_> {
         First::Vector(register)
     }
 
-    pub(super) fn read(&mut self, to: Vector, place: &Place) {
+    pub(super) fn read(&mut self, to: Vector, place: &Address) {
         let all = self.lanes();
         match (place.stored, place.which) {
             (Stored::Same, Which::Dense(count)) if count == all => {
@@ -83,7 +83,7 @@ impl Placer<'_> {
     }
 
     /// Copies numbers, one by one, to where they lie one after another; `room` is a register that is free.
-    fn copy_in(&mut self, place: &Place, which: Which, room: Vector) {
+    fn copy_in(&mut self, place: &Address, which: Which, room: Vector) {
         let base = self.address(place.pointer);
         if base != SCRATCH {
             self.asm.get_address(SCRATCH, base);
@@ -120,7 +120,7 @@ impl Placer<'_> {
         }
     }
 
-    pub(super) fn write(&mut self, from: Vector, place: &Place) {
+    pub(super) fn write(&mut self, from: Vector, place: &Address) {
         let all = self.lanes();
         match (place.stored, place.which) {
             (Stored::Same, Which::Dense(count)) => {
@@ -163,7 +163,7 @@ impl Placer<'_> {
     }
 
     /// Copies numbers one by one to where they belong.
-    fn copy_out(&mut self, place: &Place, which: Which) {
+    fn copy_out(&mut self, place: &Address, which: Which) {
         let base = self.address(place.pointer);
         if base != SCRATCH {
             self.asm.get_address(SCRATCH, base);

@@ -3,7 +3,7 @@
 
 use super::asm::{Gpr, Rm, When};
 use super::lower::{self, Rounded};
-use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
+use super::place::{Address, FRAME, LineInput, Pointer, Stored, Target, Which};
 use super::segment::Segment;
 use super::tile::each_given;
 use super::writer::{At, Object, Turns, Writer};
@@ -84,7 +84,7 @@ impl Writer<'_> {
         let mut whole = None;
         for here in self.tile(at) {
             for register in masks {
-                let value = segment.source(Source::Memory(self.vector(*register, &here)));
+                let value = segment.source(LineInput::Memory(self.vector(*register, &here)));
                 whole = Some(match whole {
                     Some(other) => lower::fold(&mut segment.line, (op, Rounded::Alone), other, value),
                     None => value,
@@ -94,7 +94,7 @@ impl Writer<'_> {
         let whole = lower::across(&mut segment.line, op, &[whole?], self.vectors)[0];
         let offset = self.frame.room(self.vectors.bytes());
         let which = Which::Dense(self.width());
-        let place = Place { pointer: Pointer::Frame, offset, stored: Stored::Same, which };
+        let place = Address { pointer: Pointer::Frame, offset, stored: Stored::Same, which };
         segment.targets.push((whole, Target::AtEnd(place)));
         self.place(&segment, at)?;
         Some(Rm::At(FRAME, offset))

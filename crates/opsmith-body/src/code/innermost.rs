@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use super::asm::{Gpr, Rm, Vector};
 use super::line::Value;
 use super::lower::{self, add_part};
-use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
+use super::place::{Address, FRAME, LineInput, Pointer, Stored, Target, Which};
 use super::segment::Segment;
 use super::tile::{begins, each_given};
 use super::writer::{At, Object, POINTERS, TURNS, Turns, Writer};
@@ -217,7 +217,7 @@ impl Writer<'_> {
         let mut segment = Segment::new();
         for Folded { key, op, pins } in &folded {
             let place = self.vector_at(*key, at);
-            let first = segment.source(Source::Memory(place));
+            let first = segment.source(LineInput::Memory(place));
             segment.targets.push((first, Target::Pinned(pins[0])));
             for pin in &pins[1..] {
                 let identity = segment.line.number(op.identity_value());
@@ -247,7 +247,7 @@ impl Writer<'_> {
                 break;
             }
             if let Entry::Vacant(entry) = held.entry(key) {
-                let value = segment.source(Source::Memory(self.vector_at(key, at)));
+                let value = segment.source(LineInput::Memory(self.vector_at(key, at)));
                 let pin = *entry.insert(Vector(register as u8));
                 segment.targets.push((value, Target::Pinned(pin)));
             }
@@ -280,7 +280,7 @@ impl Writer<'_> {
         let mut segment = Segment::new();
         for Folded { op, pins, .. } in folded.iter().filter(|folded| folded.pins.len() > 1) {
             let mut vectors: Vec<Value> =
-                pins.iter().map(|pin| segment.source(Source::Pinned(*pin))).collect();
+                pins.iter().map(|pin| segment.source(LineInput::Pinned(*pin))).collect();
             while vectors.len() > 1 {
                 let half = vectors.len() / 2;
                 for index in 0..half {
@@ -311,7 +311,7 @@ impl Writer<'_> {
             }
             let bytes = self.vectors.bytes() as i32;
             for far in (0..count as i32).map(|index| bytes * index) {
-                let place = |first: i32| Place {
+                let place = |first: i32| Address {
                     pointer: Pointer::Frame,
                     offset: first + far,
                     stored: Stored::Same,
@@ -320,9 +320,9 @@ impl Writer<'_> {
                 let places = [part, total, lost].map(place);
                 let pin = folded.iter().find(|folded| folded.key == (sum.part, far)).map(|own| own.pins[0]);
                 let mut segment = Segment::new();
-                let source = pin.map_or(Source::Memory(places[0]), Source::Pinned);
+                let source = pin.map_or(LineInput::Memory(places[0]), LineInput::Pinned);
                 let part = segment.source(source);
-                let before = [places[1], places[2]].map(|place| segment.source(Source::Memory(place)));
+                let before = [places[1], places[2]].map(|place| segment.source(LineInput::Memory(place)));
                 let (new_total, new_lost) = add_part(&mut segment.line, part, before[0], before[1]);
                 let zero = segment.line.number(0.0);
                 segment.targets.push((new_total, Target::AtEnd(places[1])));
@@ -338,7 +338,7 @@ impl Writer<'_> {
     fn unpin(&mut self, folded: &[Folded], at: &At) -> Option<()> {
         let mut segment = Segment::new();
         for Folded { key, pins, .. } in folded {
-            let value = segment.source(Source::Pinned(pins[0]));
+            let value = segment.source(LineInput::Pinned(pins[0]));
             let place = self.vector_at(*key, at);
             segment.targets.push((value, Target::AtEnd(place)));
         }

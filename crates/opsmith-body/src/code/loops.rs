@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::asm::{Gpr, Rm};
 use super::line::Value;
 use super::lower::{self, add_part, sum_up};
-use super::place::{FRAME, Place, Pointer, Source, Stored, Target, Which};
+use super::place::{Address, FRAME, LineInput, Pointer, Stored, Target, Which};
 use super::segment::Segment;
 use super::writer::{At, Object, POINTERS, TURNS, Turns, Writer};
 use crate::axes::Axis;
@@ -74,15 +74,16 @@ impl Writer<'_> {
         self.asm.set(TURNS, i32::try_from(count).ok()?);
         let again = self.asm.label();
         self.asm.here(again);
-        let place = |gpr: &Gpr| Place {
+        let place = |gpr: &Gpr| Address {
             pointer: Pointer::Register(*gpr),
             offset: 0,
             stored: Stored::Same,
             which: Which::Dense(self.width()),
         };
-        let places: Vec<Place> = POINTERS.iter().take(own.len()).map(place).collect();
+        let places: Vec<Address> = POINTERS.iter().take(own.len()).map(place).collect();
         let mut segment = Segment::new();
-        let vectors: Vec<Value> = places.iter().map(|place| segment.source(Source::Memory(*place))).collect();
+        let vectors: Vec<Value> =
+            places.iter().map(|place| segment.source(LineInput::Memory(*place))).collect();
         let results = what(&mut segment, &vectors);
         segment.targets = results.into_iter().zip(places.iter().map(|place| Target::AtEnd(*place))).collect();
         self.place(&segment, &At::default())?;

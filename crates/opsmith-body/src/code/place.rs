@@ -74,7 +74,7 @@ impl Which {
 
 /// Numbers in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Address {
     pub(crate) pointer: Pointer,
     pub(crate) offset: i32,
     pub(crate) stored: Stored,
@@ -83,8 +83,8 @@ pub(crate) struct Place {
 
 /// What an input of a line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
-    Memory(Place),
+pub(crate) enum LineInput {
+    Memory(Address),
     /// In a register, which is kept for it.
     Pinned(Vector),
     /// The position along an axis, which the frame has, and so many more; and one more for each number where it is along the lanes.
@@ -99,16 +99,16 @@ pub(crate) enum Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// Memory that the line does not read.
-    Memory(Place),
+    Memory(Address),
     /// Memory or a register that the line may read: it is written at the end.
-    AtEnd(Place),
+    AtEnd(Address),
     Pinned(Vector),
 }
 
 /// A line, what it reads and where it writes.
 pub(crate) struct Lined<'a> {
     pub(crate) line: &'a Line,
-    pub(crate) sources: &'a [Source],
+    pub(crate) sources: &'a [LineInput],
     pub(crate) targets: &'a [(Value, Target)],
     /// The registers that something is in from before to after the line.
     pub(crate) pinned: &'a [Vector],
@@ -157,7 +157,7 @@ pub(crate) fn place(asm: &mut Asm, lined: &Lined<'_>, vectors: Vectors, spills: 
     }
     for (index, op) in ops.iter().enumerate() {
         if let Op::Input(position) = op
-            && let Source::Pinned(register) = lined.sources[*position as usize]
+            && let LineInput::Pinned(register) = lined.sources[*position as usize]
         {
             placer.at[index] = Some(register);
             placer.registers[usize::from(register.0)] = Some(Value(index as u32));
@@ -171,7 +171,7 @@ pub(super) struct Placer<'a> {
     pub(super) asm: &'a mut Asm,
     pub(super) vectors: Vectors,
     ops: &'a [Op],
-    sources: &'a [Source],
+    sources: &'a [LineInput],
     /// When each vector is still read, the next time last.
     pub(super) uses: Vec<Vec<usize>>,
     pub(super) registers: [Option<Value>; MOST_REGISTERS],
@@ -324,9 +324,9 @@ impl Placer<'_> {
                 self.asm.load(register, from);
             }
             (None, Op::Input(position)) => match self.sources[position as usize] {
-                Source::Memory(place) => self.read(register, &place),
-                Source::Position { counter, more, along } => self.position(register, counter, more, along),
-                Source::Pinned(pinned) => self.asm.copy(register, pinned),
+                LineInput::Memory(place) => self.read(register, &place),
+                LineInput::Position { counter, more, along } => self.position(register, counter, more, along),
+                LineInput::Pinned(pinned) => self.asm.copy(register, pinned),
             },
             _ => unreachable!("what was computed is in a register or in the frame"),
         }
@@ -348,7 +348,7 @@ impl Placer<'_> {
                 self.constant(self.ops[index])
             }
             (None, Op::Input(position)) if self.dies(value) => match self.sources[position as usize] {
-                Source::Memory(Place {
+                LineInput::Memory(Address {
                     pointer,
                     offset,
                     stored: Stored::Same,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::{Line, Op, Value};
 use super::lower::{self, Rounded};
-use super::place::{Lined, Place, Pointer, Source, Stored, Target, Which, place};
+use super::place::{Address, LineInput, Lined, Pointer, Stored, Target, Which, place};
 use super::wanted::Held;
 use super::writer::{At, MOST_SPILLED, Object, Writer, count_reads};
 use crate::axes::Axis;
@@ -13,7 +13,7 @@ use crate::expr::{Fold, Step};
 /// A line that is being made of steps.
 pub(super) struct Segment {
     pub(super) line: Line,
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<LineInput>,
     pub(super) targets: Vec<(Value, Target)>,
     /// What is in the registers of the nest: in each of their vectors, so many bytes further than the first.
     values: BTreeMap<(usize, i32), Value>,
@@ -37,7 +37,7 @@ impl Segment {
         }
     }
 
-    pub(super) fn source(&mut self, source: Source) -> Value {
+    pub(super) fn source(&mut self, source: LineInput) -> Value {
         let known = self.sources.iter().position(|other| *other == source);
         let position = known.unwrap_or_else(|| {
             self.sources.push(source);
@@ -157,7 +157,7 @@ impl Writer<'_> {
             Held::Absent => segment.line.number(0.0),
             _ => {
                 let place = self.number(argument, at);
-                segment.source(Source::Memory(place))
+                segment.source(LineInput::Memory(place))
             }
         }
     }
@@ -170,7 +170,7 @@ impl Writer<'_> {
         let turns = at.in_tile(axis);
         let more = if along { (at.ahead + turns) * self.width() } else { turns } as i32;
         let counter = self.frame.position(axis);
-        segment.source(Source::Position { counter, more, along })
+        segment.source(LineInput::Position { counter, more, along })
     }
 
     fn folded(&mut self, segment: &mut Segment, op: Fold, (from, into): (usize, usize), at: &At) -> Value {
@@ -220,8 +220,8 @@ impl Writer<'_> {
             return *value;
         }
         let source = match at.pins.get(&key) {
-            Some(pin) => Source::Pinned(*pin),
-            None => Source::Memory(self.vector(register, at)),
+            Some(pin) => LineInput::Pinned(*pin),
+            None => LineInput::Memory(self.vector(register, at)),
         };
         let value = segment.source(source);
         segment.values.insert(key, value);
@@ -243,25 +243,25 @@ impl Writer<'_> {
     }
 
     /// Where a vector of a register is.
-    pub(super) fn vector_at(&self, (register, further): (usize, i32), at: &At) -> Place {
+    pub(super) fn vector_at(&self, (register, further): (usize, i32), at: &At) -> Address {
         let place = self.vector(register, at);
-        Place { offset: place.offset + further - self.key(register, at).1, ..place }
+        Address { offset: place.offset + further - self.key(register, at).1, ..place }
     }
 
     /// Where the vector of a register is.
-    pub(super) fn vector(&self, register: usize, at: &At) -> Place {
+    pub(super) fn vector(&self, register: usize, at: &At) -> Address {
         let own = &self.registers[register];
         let which = Which::Dense(self.width());
         if own.along.is_empty() {
             let offset = own.first + self.key(register, at).1;
-            return Place { pointer: Pointer::Frame, offset, stored: Stored::Same, which };
+            return Address { pointer: Pointer::Frame, offset, stored: Stored::Same, which };
         }
         let pointer = at.pointer(Object::Register(register), own.slot);
-        Place { pointer, offset: self.key(register, at).1, stored: Stored::Same, which }
+        Address { pointer, offset: self.key(register, at).1, stored: Stored::Same, which }
     }
 
     /// Where the numbers of an argument are.
-    fn number(&mut self, argument: usize, at: &At) -> Place {
+    fn number(&mut self, argument: usize, at: &At) -> Address {
         let lies = self.wanted.lies[argument];
         let nest = self.wanted.nest;
         let lanes = nest.lanes.filter(|lanes| nest.free.union(at.bound).has(*lanes) && lies.axes.has(*lanes));
@@ -286,7 +286,7 @@ impl Writer<'_> {
         let tiled: isize = at.tiled.iter().map(|(axis, turns)| along(*axis) * *turns as isize).sum();
         let further = at.further.get(&Object::Argument(argument)).copied().unwrap_or(0);
         let offset = (ahead + tiled) as i32 + further;
-        Place { pointer, offset, stored, which }
+        Address { pointer, offset, stored, which }
     }
 
     fn apart(&mut self, argument: usize, lanes: Axis, count: usize) -> Which {

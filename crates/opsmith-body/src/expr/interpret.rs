@@ -39,14 +39,14 @@ pub struct Interpreted {
     pub(super) slots: usize,
     pub(super) steps: Vec<Step>,
     /// Outputs that are not the result of a step of their own.
-    pub(super) copies: Vec<(usize, Source)>,
+    pub(super) copies: Vec<(usize, Operand)>,
     /// A block for each constant and attribute.
     pub(super) constants: Vec<(Block<f32>, Block<f64>)>,
 }
 
 /// Where an operand is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+pub(super) enum Operand {
     Input(usize),
     Constant(usize),
     Slot(usize),
@@ -76,7 +76,7 @@ pub(super) enum Operation {
 pub(super) struct Step {
     pub(super) operation: Operation,
     /// As many as the operation has; the others repeat the first.
-    pub(super) operands: [Source; 3],
+    pub(super) operands: [Operand; 3],
     pub(super) arity: usize,
     pub(super) target: Target,
 }
@@ -101,7 +101,7 @@ impl Interpreted {
         {
             uses[id.index()] += 1;
         }
-        let mut places: Vec<Source> = Vec::with_capacity(graph.nodes().len());
+        let mut places: Vec<Operand> = Vec::with_capacity(graph.nodes().len());
         let mut free: Vec<usize> = Vec::new();
         for (index, node) in graph.nodes().iter().enumerate() {
             let place = match program.leaf(graph, *node) {
@@ -111,7 +111,7 @@ impl Interpreted {
             places.push(place);
             for id in node.operands() {
                 uses[id.index()] -= 1;
-                if let (0, Source::Slot(slot)) = (uses[id.index()], places[id.index()]) {
+                if let (0, Operand::Slot(slot)) = (uses[id.index()], places[id.index()]) {
                     free.push(slot);
                 }
             }
@@ -146,15 +146,15 @@ impl Interpreted {
     }
 
     /// Where an input, an attribute or a constant is.
-    fn leaf(&mut self, graph: &Graph, node: Node) -> Option<Source> {
+    fn leaf(&mut self, graph: &Graph, node: Node) -> Option<Operand> {
         let value = match node {
-            Node::Input(position) => return Some(Source::Input(position as usize)),
+            Node::Input(position) => return Some(Operand::Input(position as usize)),
             Node::Attribute(position) => graph.attributes()[position as usize].1,
             Node::Constant(bits) => f64::from_bits(bits),
             _ => return None,
         };
         self.constants.push((Block([value as f32; BLOCK]), Block([value; BLOCK])));
-        Some(Source::Constant(self.constants.len() - 1))
+        Some(Operand::Constant(self.constants.len() - 1))
     }
 
     /// Adds the step of a node. Its result goes to an output if it is that alone, else to a temporary that is none of
@@ -163,10 +163,10 @@ impl Interpreted {
         &mut self,
         graph: &Graph,
         index: usize,
-        places: &[Source],
+        places: &[Operand],
         uses: &[usize],
         free: &mut Vec<usize>,
-    ) -> Source {
+    ) -> Operand {
         let node = graph.nodes()[index];
         let operation = match node {
             Node::Unary(op, _) => Operation::Unary(op),
@@ -182,24 +182,24 @@ impl Interpreted {
             }
         };
         let place = |id: Id| places[id.index()];
-        let mut operands = [Source::Slot(0); 3];
+        let mut operands = [Operand::Slot(0); 3];
         for (k, operand) in operands.iter_mut().enumerate() {
             let of_node = node.operands().nth(k).or_else(|| node.operands().next());
-            *operand = of_node.map_or(Source::Slot(0), place);
+            *operand = of_node.map_or(Operand::Slot(0), place);
         }
         let arity = node.operands().count();
         let output = graph.outputs().iter().position(|id| id.index() == index);
         if let (Some(output), 1) = (output, uses[index]) {
             self.steps.push(Step { operation, operands, arity, target: Target::Output(output) });
             // Nobody reads it.
-            return Source::Slot(usize::MAX);
+            return Operand::Slot(usize::MAX);
         }
         let slot = free.pop().unwrap_or_else(|| {
             self.slots += 1;
             self.slots - 1
         });
         self.steps.push(Step { operation, operands, arity, target: Target::Slot(slot) });
-        Source::Slot(slot)
+        Operand::Slot(slot)
     }
 }
 

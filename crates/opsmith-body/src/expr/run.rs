@@ -10,7 +10,7 @@ use std::ops::{Add, Div, Mul, Neg, Sub};
 use crate::body::{BLOCK, Block};
 use crate::element::Element;
 use crate::expr::functions::with_functions;
-use crate::expr::interpret::{Interpreted, Operation, Source, Step, Target, Temporary};
+use crate::expr::interpret::{Interpreted, Operand, Operation, Step, Target, Temporary};
 use crate::expr::node::{Binary, Compare, Unary};
 use crate::isa::{Isa, Kernel, Level, dispatch_at};
 use crate::scalar::Scalar;
@@ -74,11 +74,11 @@ impl<T: Temporary> Kernel for Run<'_, T> {
 impl<T: Temporary> Run<'_, T> {
     /// Where a block lies that a step reads.
     #[inline(always)]
-    fn get(&mut self, source: Source) -> *const [T; BLOCK] {
+    fn get(&mut self, source: Operand) -> *const [T; BLOCK] {
         match source {
-            Source::Input(position) => self.inputs[position],
-            Source::Slot(slot) => &raw const self.slots[slot].0,
-            Source::Constant(position) => T::constant(&self.program.constants[position]),
+            Operand::Input(position) => self.inputs[position],
+            Operand::Slot(slot) => &raw const self.slots[slot].0,
+            Operand::Constant(position) => T::constant(&self.program.constants[position]),
         }
     }
 }

@@ -241,7 +241,7 @@ fn compare(
                 continue;
             }
             let steps = Steps::of(weights.coarser(tensor.dtype));
-            let place = Place { input, element, tensor, gradient: numbers(gradient), steps };
+            let place = Differentiated { input, element, tensor, gradient: numbers(gradient), steps };
             match place.compare(lab, setting, case, weights)? {
                 0 => refused = "the op is not smooth where it was tried".into(),
                 elements => compared += elements,
@@ -328,7 +328,7 @@ impl Weights {
 }
 
 /// A tensor by which the op is differentiated.
-struct Place<'a> {
+struct Differentiated<'a> {
     input: usize,
     element: usize,
     tensor: &'a Arc<TensorValue>,
@@ -336,7 +336,7 @@ struct Place<'a> {
     steps: Steps,
 }
 
-impl Place<'_> {
+impl Differentiated<'_> {
     /// Compares the gradient with differences, element by element; gives how many could be.
     fn compare(
         &self,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::Outcome;
 use crate::definitions::Op;
 use crate::kernels;
-use crate::source::{Source, read};
+use crate::source::{LibraryFile, read};
 use crate::text::{FAINT, STRONG, print, styled};
 
 /// Show a library's ops: signatures, shapes, dtypes, kernels, gradients, documentation
@@ -56,7 +56,7 @@ pub(crate) fn inspect(options: &Options) -> Result<Outcome> {
 }
 
 /// Drops all ops but one.
-fn keep_only(source: &mut Source, name: &str) -> Result<()> {
+fn keep_only(source: &mut LibraryFile, name: &str) -> Result<()> {
     let ops = &mut source.definitions.ops;
     let is_it = |op: &Op| op.name() == name || op.signature.snake_name() == name;
     let Some(index) = ops.iter().position(is_it) else {
@@ -71,7 +71,7 @@ fn keep_only(source: &mut Source, name: &str) -> Result<()> {
 }
 
 /// The CUDA source of each op that has one.
-fn cuda_sources(source: &Source) -> Result<String> {
+fn cuda_sources(source: &LibraryFile) -> Result<String> {
     let explained = source.definitions.ops.iter().filter_map(|op| Some((op, op.explanation.as_ref()?)));
     let sources: Vec<String> =
         explained.map(|(op, explanation)| format!("// {}\n{}", op.name(), explanation.cuda_source)).collect();
@@ -83,7 +83,7 @@ fn cuda_sources(source: &Source) -> Result<String> {
     Ok(sources.join("\n"))
 }
 
-fn pages(source: &Source, with_head: bool) -> String {
+fn pages(source: &LibraryFile, with_head: bool) -> String {
     let definitions = &source.definitions;
     let mut pages = Vec::new();
     if with_head {

@@ -119,7 +119,7 @@ impl Signature {
 
 /// Where an attribute's value came from.
 #[derive(Debug, Clone, Copy)]
-enum Source {
+enum Origin {
     Given,
     Input { index: usize, element: Option<usize> },
 }
@@ -127,7 +127,7 @@ enum Source {
 /// The attributes as far as they are known.
 struct Unifier<'a> {
     signature: &'a Signature,
-    known: Vec<Option<(AttrValue, Source)>>,
+    known: Vec<Option<(AttrValue, Origin)>>,
 }
 
 impl<'a> Unifier<'a> {
@@ -136,7 +136,7 @@ impl<'a> Unifier<'a> {
             let Some(value) = value else { return Ok(None) };
             let value = attr.coerce(value.clone()).map_err(|wrong| wrong_attr(attr, wrong))?;
             attr.check(&value).map_err(|wrong| wrong_attr(attr, wrong))?;
-            Ok(Some((value, Source::Given)))
+            Ok(Some((value, Origin::Given)))
         };
         let known = signature.attrs.iter().zip(attrs).map(given).collect::<Result<_>>()?;
         Ok(Unifier { signature, known })
@@ -145,7 +145,7 @@ impl<'a> Unifier<'a> {
     /// Takes in what is given for the input at `index`.
     fn input(&mut self, index: usize, given: ArgDTypes<'_>) -> Result<()> {
         let arg = &self.signature.inputs[index];
-        let whole = Source::Input { index, element: None };
+        let whole = Origin::Input { index, element: None };
         match (given, arg.count) {
             (ArgDTypes::Absent, _) if arg.optional => Ok(()),
             (ArgDTypes::Absent, _) => Err(wrong_input(arg, "is missing")),
@@ -158,7 +158,7 @@ impl<'a> Unifier<'a> {
                 let count = AttrValue::Int(dtypes.len() as i64);
                 self.bind(attr, count, whole, || format!("has {}", counted(dtypes.len(), "tensor")))?;
                 dtypes.iter().enumerate().try_for_each(|(element, &dtype)| {
-                    self.dtype(arg, dtype, Source::Input { index, element: Some(element) })
+                    self.dtype(arg, dtype, Origin::Input { index, element: Some(element) })
                 })
             }
             (ArgDTypes::List(dtypes), ArgCount::Types(attr)) => {
@@ -169,7 +169,7 @@ impl<'a> Unifier<'a> {
     }
 
     /// Takes in the dtype of one tensor of an argument.
-    fn dtype(&mut self, arg: &ArgDef, dtype: DType, source: Source) -> Result<()> {
+    fn dtype(&mut self, arg: &ArgDef, dtype: DType, source: Origin) -> Result<()> {
         match arg.dtype {
             ArgType::Fixed(expected) if expected == dtype => Ok(()),
             ArgType::Fixed(expected) => {
@@ -186,13 +186,13 @@ impl<'a> Unifier<'a> {
         &mut self,
         attr: usize,
         value: AttrValue,
-        source: Source,
+        source: Origin,
         what: impl FnOnce() -> String,
     ) -> Result<()> {
         let def = &self.signature.attrs[attr];
         match &self.known[attr] {
             Some((known, _)) if *known == value => Ok(()),
-            Some((known, Source::Given)) => {
+            Some((known, Origin::Given)) => {
                 let given = Plain(known);
                 let text = format_args!("{}, but {} was given as {given}", what(), def.name);
                 Err(self.wrong(source, text))
@@ -212,24 +212,24 @@ impl<'a> Unifier<'a> {
     }
 
     /// ``input `x` ``, or ``input `x[1]` `` for an element of a list.
-    fn named(&self, source: Source) -> String {
+    fn named(&self, source: Origin) -> String {
         match source {
-            Source::Given => "the call".to_owned(),
-            Source::Input { index, element: None } => {
+            Origin::Given => "the call".to_owned(),
+            Origin::Input { index, element: None } => {
                 format!("input `{}`", self.signature.inputs[index].name)
             }
-            Source::Input { index, element: Some(element) } => {
+            Origin::Input { index, element: Some(element) } => {
                 format!("input `{}[{element}]`", self.signature.inputs[index].name)
             }
         }
     }
 
     /// The error that a source of values `is wrong`.
-    fn wrong(&self, source: Source, is_wrong: impl Display) -> Error {
+    fn wrong(&self, source: Origin, is_wrong: impl Display) -> Error {
         let error = Error::invalid_argument(format!("{} {is_wrong}", self.named(source)));
         match source {
-            Source::Given => error,
-            Source::Input { index, .. } => error.naming(&self.signature.inputs[index].name),
+            Origin::Given => error,
+            Origin::Input { index, .. } => error.naming(&self.signature.inputs[index].name),
         }
     }
 

@@ -160,7 +160,7 @@ unsafe fn with_inputs<R>(
             };
             (pointers, counts)
         };
-        let mut tensors: SmallVec<[Option<Given<'_>>; 8]> = SmallVec::new();
+        let mut tensors: SmallVec<[Option<TensorAndShape<'_>>; 8]> = SmallVec::new();
         // The strides that the caller left out, tensor after tensor.
         let mut dense: SmallVec<[isize; 24]> = SmallVec::new();
         for &pointer in pointers {
@@ -192,14 +192,14 @@ unsafe fn with_inputs<R>(
 }
 
 /// A tensor that was passed, and its dims.
-type Given<'a> = (&'a OpsmithTensor, &'a [usize]);
+type TensorAndShape<'a> = (&'a OpsmithTensor, &'a [usize]);
 
 /// What a pointer to a tensor passes; null is an absent one.
 ///
 /// # Safety
 /// `pointer` must be null or point to a valid tensor, for `'a`.
 #[inline]
-unsafe fn given<'a>(pointer: *const OpsmithTensor) -> Result<Option<Given<'a>>> {
+unsafe fn given<'a>(pointer: *const OpsmithTensor) -> Result<Option<TensorAndShape<'a>>> {
     if pointer.is_null() {
         return Ok(None);
     }

@@ -283,7 +283,7 @@ impl Made {
             flags: 0,
             dl_tensor,
         };
-        let given = Box::into_raw(Box::new(Given { managed, _made: self, _strides: strides }));
+        let given = Box::into_raw(Box::new(Exported { managed, _made: self, _strides: strides }));
         // SAFETY: the box stays where it is until `delete`, and nobody else has it yet.
         unsafe {
             (*given).managed.manager_ctx = given.cast();
@@ -300,7 +300,7 @@ impl Drop for Made {
 }
 
 /// What a caller has been given, with what it points to.
-struct Given {
+struct Exported {
     managed: DLManagedTensorVersioned,
     _made: Made,
     _strides: Box<[i64]>,
@@ -310,7 +310,7 @@ struct Given {
 unsafe extern "C" fn delete(tensor: *mut DLManagedTensorVersioned) {
     if !tensor.is_null() {
         // SAFETY: it is what `give` gave, and is given back once.
-        drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Given>()) });
+        drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Exported>()) });
     }
 }
 

@@ -91,7 +91,7 @@ pub(super) fn constants<'a>(attrs: &'a Attributes, scratch: &Scratch) -> Result<
 }
 
 /// The inputs of a call.
-pub(super) struct Given<'a> {
+pub(super) struct FrameArguments<'a> {
     /// Where the buffers are.
     pub(super) device: Device,
     pub(super) buffers: &'a [&'a Buffer],
@@ -109,7 +109,7 @@ pub(super) unsafe fn views<'a>(
     signature: &Signature,
     attrs: &Attributes,
     counts: &[usize],
-    given: &Given<'a>,
+    given: &FrameArguments<'a>,
 ) -> Result<SmallVec<[Option<TensorView<'a>>; 8]>> {
     let mut views = SmallVec::new();
     let (mut inputs, mut changed) = (given.buffers.iter().zip(given.strides), given.changed.iter());

@@ -15,10 +15,10 @@ mod services;
 use opsmith_core::kernel::CallInputs;
 use opsmith_core::{DeviceKind, Error, KernelDef, Op, Request, Result, bail, ensure, panic};
 
-use self::arguments::Given;
+use self::arguments::FrameArguments;
 use self::attrs::Attributes;
 use self::ffi::ApiVersion;
-use self::services::{DeviceTemps, JaxServices, Place};
+use self::services::{DeviceStream, DeviceTemps, JaxServices};
 use crate::memory::Scratch;
 use crate::{Root, StaticLibrary};
 
@@ -172,11 +172,11 @@ unsafe fn run(
     // SAFETY: promised by the caller.
     let strides = unsafe { arguments::strides(buffers) };
     // SAFETY: as above.
-    let place = unsafe { Place::of(kind, api, frame.context) }?;
+    let place = unsafe { DeviceStream::of(kind, api, frame.context) }?;
     let scratch = Scratch::default();
     let constants = arguments::constants(&attrs, &scratch)?;
     let (device, strides, constants) = (place.device, &strides, &constants);
-    let given = Given { device, buffers, strides, changed, constants };
+    let given = FrameArguments { device, buffers, strides, changed, constants };
     // SAFETY: as above.
     let views = unsafe { arguments::views(signature, &attrs, &counts, &given) }?;
     let inputs = CallInputs { flat: &views, counts: &counts };

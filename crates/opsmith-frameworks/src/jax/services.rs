@@ -23,7 +23,7 @@ pub(super) struct JaxServices<'a> {
     /// For each output tensor its buffer, or `None` where it is not wanted.
     pub(super) outputs: SmallVec<[Option<&'a Buffer>; 4]>,
     pub(super) scratch: &'a Scratch,
-    pub(super) place: Place,
+    pub(super) place: DeviceStream,
     /// Whether XLA may replay the call's work, when temporary memory is gone.
     pub(super) capturable: bool,
     pub(super) temps: DeviceTemps<'a>,
@@ -31,13 +31,13 @@ pub(super) struct JaxServices<'a> {
 
 /// Where a call runs.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct DeviceStream {
     pub(super) device: Device,
     /// That of the card; null on the CPU.
     pub(super) stream: *mut c_void,
 }
 
-impl Place {
+impl DeviceStream {
     /// That of a call.
     ///
     /// # Errors
@@ -45,13 +45,13 @@ impl Place {
     ///
     /// # Safety
     /// `api` and `context` must be XLA's, of a call for this kind of device.
-    pub(super) unsafe fn of(kind: DeviceKind, api: &Api, context: *mut c_void) -> Result<Place> {
+    pub(super) unsafe fn of(kind: DeviceKind, api: &Api, context: *mut c_void) -> Result<DeviceStream> {
         match kind {
-            DeviceKind::Cpu => Ok(Place { device: Device::CPU, stream: std::ptr::null_mut() }),
+            DeviceKind::Cpu => Ok(DeviceStream { device: Device::CPU, stream: std::ptr::null_mut() }),
             DeviceKind::Cuda => {
                 // SAFETY: promised by the caller.
                 let (index, stream) = unsafe { api.card(context) }?;
-                Ok(Place { device: Device { kind, index }, stream })
+                Ok(DeviceStream { device: Device { kind, index }, stream })
             }
         }
     }

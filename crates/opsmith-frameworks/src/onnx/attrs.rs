@@ -20,7 +20,7 @@ use crate::single;
 const TEXTS: u32 = 25;
 
 /// What a node gives for an attribute.
-enum Given {
+enum NodeAttr {
     Missing,
     Int(i64),
     Float(f32),
@@ -35,31 +35,31 @@ enum Given {
     Empty,
 }
 
-impl Given {
+impl NodeAttr {
     fn name(&self) -> String {
         match self {
-            Given::Missing => "nothing".to_owned(),
-            Given::Int(value) => format!("the int {value}"),
-            Given::Float(value) => format!("the float {value}"),
-            Given::Text(text) => format!("the text {:?}", String::from_utf8_lossy(text)),
-            Given::Tensor(value) | Given::Doubles(value) => {
+            NodeAttr::Missing => "nothing".to_owned(),
+            NodeAttr::Int(value) => format!("the int {value}"),
+            NodeAttr::Float(value) => format!("the float {value}"),
+            NodeAttr::Text(text) => format!("the text {:?}", String::from_utf8_lossy(text)),
+            NodeAttr::Tensor(value) | NodeAttr::Doubles(value) => {
                 format!("a tensor of {} of shape {:?}", value.dtype, value.shape)
             }
-            Given::Ints(list) => format!("{} ints", list.len()),
-            Given::Floats(list) => format!("{} floats", list.len()),
-            Given::Texts(list) => format!("{} texts", list.len()),
-            Given::Empty => "an empty list".to_owned(),
+            NodeAttr::Ints(list) => format!("{} ints", list.len()),
+            NodeAttr::Floats(list) => format!("{} floats", list.len()),
+            NodeAttr::Texts(list) => format!("{} texts", list.len()),
+            NodeAttr::Empty => "an empty list".to_owned(),
         }
     }
 }
 
 /// What a node gives for an attribute: of a float by its own name or, with 64 bits, by the other one.
-fn given(source: &OfKernel, def: &AttrDef) -> Result<Given> {
+fn given(source: &OfKernel, def: &AttrDef) -> Result<NodeAttr> {
     let c_string = |name: &str| CString::new(name).map_err(|_| Error::internal("a name has a NUL"));
     match given_as(source, &c_string(&def.name)?)? {
-        Given::Missing if def.ty.base == AttrBase::Float => {
+        NodeAttr::Missing if def.ty.base == AttrBase::Float => {
             match given_as(source, &c_string(&format!("{}_float64", def.name))?)? {
-                Given::Tensor(tensor) => Ok(Given::Doubles(tensor)),
+                NodeAttr::Tensor(tensor) => Ok(NodeAttr::Doubles(tensor)),
                 other => Ok(other),
             }
         }
@@ -67,25 +67,26 @@ fn given(source: &OfKernel, def: &AttrDef) -> Result<Given> {
     }
 }
 
-fn given_as(source: &OfKernel, name: &CStr) -> Result<Given> {
+fn given_as(source: &OfKernel, name: &CStr) -> Result<NodeAttr> {
     let scalar = || {
-        let int = source.int(name).map(Given::Int);
-        int.or_else(|| source.float(name).map(Given::Float)).or_else(|| source.text(name).map(Given::Text))
+        let int = source.int(name).map(NodeAttr::Int);
+        int.or_else(|| source.float(name).map(NodeAttr::Float))
+            .or_else(|| source.text(name).map(NodeAttr::Text))
     };
     if let Some(scalar) = scalar() {
         return Ok(scalar);
     }
     if let Some(tensor) = source.tensor(name)? {
-        return Ok(Given::Tensor(tensor));
+        return Ok(NodeAttr::Tensor(tensor));
     }
     let (ints, floats, texts) = (source.ints(name), source.floats(name), source.texts(name));
     let is_there = ints.is_some() || floats.is_some() || texts.is_some();
     Ok(match (ints.unwrap_or_default(), floats.unwrap_or_default(), texts.unwrap_or_default()) {
-        (ints, ..) if !ints.is_empty() => Given::Ints(ints),
-        (_, floats, _) if !floats.is_empty() => Given::Floats(floats),
-        (_, _, texts) if !texts.is_empty() => Given::Texts(texts),
-        _ if is_there => Given::Empty,
-        _ => Given::Missing,
+        (ints, ..) if !ints.is_empty() => NodeAttr::Ints(ints),
+        (_, floats, _) if !floats.is_empty() => NodeAttr::Floats(floats),
+        (_, _, texts) if !texts.is_empty() => NodeAttr::Texts(texts),
+        _ if is_there => NodeAttr::Empty,
+        _ => NodeAttr::Missing,
     })
 }
 
@@ -113,9 +114,9 @@ pub(super) fn read_known(signature: &Signature, source: &OfShapes) -> (Vec<Optio
     signature.attrs.iter().map(read).unzip()
 }
 
-fn value(def: &AttrDef, given: Given, minor: u32) -> Result<Option<AttrValue>> {
+fn value(def: &AttrDef, given: NodeAttr, minor: u32) -> Result<Option<AttrValue>> {
     let value = match (&given, def.ty.list) {
-        (Given::Missing, _) => return Ok(None),
+        (NodeAttr::Missing, _) => return Ok(None),
         (_, false) => scalar(def, &given)?,
         (_, true) => listed(def, &given, minor)?,
     };
@@ -125,41 +126,43 @@ fn value(def: &AttrDef, given: Given, minor: u32) -> Result<Option<AttrValue>> {
     }
 }
 
-fn scalar(def: &AttrDef, given: &Given) -> Result<Option<AttrValue>> {
+fn scalar(def: &AttrDef, given: &NodeAttr) -> Result<Option<AttrValue>> {
     Ok(Some(match (def.ty.base, given) {
-        (AttrBase::String, Given::Text(bytes)) => AttrValue::String(text(bytes)?),
-        (AttrBase::Type | AttrBase::Shape, Given::Text(bytes)) => def.parse_value(&text(bytes)?)?,
+        (AttrBase::String, NodeAttr::Text(bytes)) => AttrValue::String(text(bytes)?),
+        (AttrBase::Type | AttrBase::Shape, NodeAttr::Text(bytes)) => def.parse_value(&text(bytes)?)?,
         // An int serves for a float.
-        (AttrBase::Int | AttrBase::Float, Given::Int(value)) => AttrValue::Int(*value),
-        (AttrBase::Bool, Given::Int(value @ 0..=1)) => AttrValue::Bool(*value == 1),
-        (AttrBase::Float, Given::Float(value)) => {
+        (AttrBase::Int | AttrBase::Float, NodeAttr::Int(value)) => AttrValue::Int(*value),
+        (AttrBase::Bool, NodeAttr::Int(value @ 0..=1)) => AttrValue::Bool(*value == 1),
+        (AttrBase::Float, NodeAttr::Float(value)) => {
             single::restored(def, AttrValue::Float(single::shortest(*value)))
         }
-        (AttrBase::Float, Given::Doubles(tensor)) => match doubles(tensor).as_deref() {
+        (AttrBase::Float, NodeAttr::Doubles(tensor)) => match doubles(tensor).as_deref() {
             Some([value]) => AttrValue::Float(*value),
             _ => return Ok(None),
         },
-        (AttrBase::Shape, Given::Ints(dims)) if dims.iter().all(|dim| *dim >= -1) => {
+        (AttrBase::Shape, NodeAttr::Ints(dims)) if dims.iter().all(|dim| *dim >= -1) => {
             AttrValue::Shape(Some(dims.iter().map(|dim| u64::try_from(*dim).ok()).collect()))
         }
-        (AttrBase::Shape, Given::Empty) => AttrValue::Shape(Some(Vec::new())),
-        (AttrBase::Tensor, Given::Tensor(tensor)) => AttrValue::Tensor(Arc::new(tensor.clone())),
+        (AttrBase::Shape, NodeAttr::Empty) => AttrValue::Shape(Some(Vec::new())),
+        (AttrBase::Tensor, NodeAttr::Tensor(tensor)) => AttrValue::Tensor(Arc::new(tensor.clone())),
         _ => return Ok(None),
     }))
 }
 
-fn listed(def: &AttrDef, given: &Given, minor: u32) -> Result<Option<AttrValue>> {
+fn listed(def: &AttrDef, given: &NodeAttr, minor: u32) -> Result<Option<AttrValue>> {
     let texts = match given {
-        Given::Texts(texts) => Some(&texts[..]),
-        Given::Tensor(tensor) if tensor.dtype == DType::String && tensor.shape.len() == 1 => {
+        NodeAttr::Texts(texts) => Some(&texts[..]),
+        NodeAttr::Tensor(tensor) if tensor.dtype == DType::String && tensor.shape.len() == 1 => {
             Some(&tensor.strings[..])
         }
-        Given::Empty if minor < TEXTS && matches!(def.ty.base, AttrBase::String | AttrBase::Type) => bail!(
-            FailedPrecondition,
-            "is a list of texts, which ONNX Runtime 1.{minor} does not show, or has no elements; give a tensor of strings, or use \
+        NodeAttr::Empty if minor < TEXTS && matches!(def.ty.base, AttrBase::String | AttrBase::Type) => {
+            bail!(
+                FailedPrecondition,
+                "is a list of texts, which ONNX Runtime 1.{minor} does not show, or has no elements; give a tensor of strings, or use \
              1.{TEXTS} or later"
-        ),
-        Given::Empty => Some(&[][..]),
+            )
+        }
+        NodeAttr::Empty => Some(&[][..]),
         _ => None,
     };
     Ok(Some(match (def.ty.base, given, texts) {
@@ -170,20 +173,20 @@ fn listed(def: &AttrDef, given: &Given, minor: u32) -> Result<Option<AttrValue>>
             let dtypes = texts.iter().map(|bytes| text(bytes)?.parse());
             AttrValue::Types(list(texts.len(), dtypes)?)
         }
-        (AttrBase::Shape | AttrBase::Tensor, Given::Text(bytes), _) => def.parse_value(&text(bytes)?)?,
-        (AttrBase::Int | AttrBase::Float, Given::Ints(ints), _) => AttrValue::Ints(ints.clone()),
-        (AttrBase::Bool, Given::Ints(ints), _) if ints.iter().all(|int| (0..=1).contains(int)) => {
+        (AttrBase::Shape | AttrBase::Tensor, NodeAttr::Text(bytes), _) => def.parse_value(&text(bytes)?)?,
+        (AttrBase::Int | AttrBase::Float, NodeAttr::Ints(ints), _) => AttrValue::Ints(ints.clone()),
+        (AttrBase::Bool, NodeAttr::Ints(ints), _) if ints.iter().all(|int| (0..=1).contains(int)) => {
             AttrValue::Bools(ints.iter().map(|int| *int == 1).collect())
         }
-        (AttrBase::Float, Given::Floats(floats), _) => {
+        (AttrBase::Float, NodeAttr::Floats(floats), _) => {
             let floats = floats.iter().map(|value| single::shortest(*value)).collect();
             single::restored(def, AttrValue::Floats(floats))
         }
-        (AttrBase::Float, Given::Doubles(tensor), _) if tensor.shape.len() == 1 => match doubles(tensor) {
+        (AttrBase::Float, NodeAttr::Doubles(tensor), _) if tensor.shape.len() == 1 => match doubles(tensor) {
             Some(values) => AttrValue::Floats(values),
             None => return Ok(None),
         },
-        (base, Given::Empty, _) => match base {
+        (base, NodeAttr::Empty, _) => match base {
             AttrBase::Int => AttrValue::Ints(Vec::new()),
             AttrBase::Float => AttrValue::Floats(Vec::new()),
             AttrBase::Bool => AttrValue::Bools(Vec::new()),
@@ -312,23 +315,23 @@ const TEXT: c_int = 5;
 
 impl OfShapes {
     /// What the node gives for an attribute, if that can be read.
-    fn given(&self, def: &AttrDef) -> Option<Given> {
+    fn given(&self, def: &AttrDef) -> Option<NodeAttr> {
         let Some(attr) = self.attr(&def.name) else {
             let exact = format!("{}_float64", def.name);
             let is_exact = def.ty.base == AttrBase::Float && self.attr(&exact).is_some();
-            return (!is_exact).then_some(Given::Missing);
+            return (!is_exact).then_some(NodeAttr::Missing);
         };
         Some(match (def.ty.base, def.ty.list) {
-            (AttrBase::Int | AttrBase::Bool, false) => Given::Int(*self.read(attr, INT)?.first()?),
-            (AttrBase::Float, false) => Given::Float(*self.read(attr, FLOAT)?.first()?),
-            (AttrBase::String | AttrBase::Type, false) => Given::Text(self.read(attr, TEXT)?),
+            (AttrBase::Int | AttrBase::Bool, false) => NodeAttr::Int(*self.read(attr, INT)?.first()?),
+            (AttrBase::Float, false) => NodeAttr::Float(*self.read(attr, FLOAT)?.first()?),
+            (AttrBase::String | AttrBase::Type, false) => NodeAttr::Text(self.read(attr, TEXT)?),
             (AttrBase::Int | AttrBase::Bool, true) | (AttrBase::Shape, false) => {
                 match self.read(attr, INTS)? {
-                    ints if ints.is_empty() => Given::Empty,
-                    ints => Given::Ints(ints),
+                    ints if ints.is_empty() => NodeAttr::Empty,
+                    ints => NodeAttr::Ints(ints),
                 }
             }
-            (AttrBase::Float, true) => Given::Floats(self.read(attr, FLOATS)?),
+            (AttrBase::Float, true) => NodeAttr::Floats(self.read(attr, FLOATS)?),
             _ => return None,
         })
     }

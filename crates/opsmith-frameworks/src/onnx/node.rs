@@ -24,13 +24,13 @@ pub(super) struct Node {
 }
 
 /// A node that is being made.
-struct Given {
+struct NodeReader {
     api: Api,
     info: *const KernelInfo,
 }
 
 // In what follows the node is lent by ONNX Runtime, what is asked for is a local, and outcomes are used once.
-impl Given {
+impl NodeReader {
     fn count(&self, get: unsafe extern "C" fn(*const KernelInfo, *mut usize) -> Outcome) -> Result<usize> {
         let mut count = 0;
         // SAFETY: as above.
@@ -84,7 +84,7 @@ impl Node {
         info: *const KernelInfo,
     ) -> Result<Node> {
         let signature = op.signature();
-        let given = Given { api, info };
+        let given = NodeReader { api, info };
         let attrs = attrs::read(signature, &OfKernel { api, info })?;
         let total = given.count(api.input_count())?;
         let unfit = |why: String| Error::invalid_argument(why).with_op(&signature.name);

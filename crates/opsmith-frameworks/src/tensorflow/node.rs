@@ -41,7 +41,7 @@ impl Node {
             unsafe { (api.functions.TF_OpKernelConstruction_GetNodeDef)(construction, status.raw()) };
         let node = BufferGuard { api, buffer };
         status.check()?;
-        let given = Given::read(op.signature(), binding, node.bytes().unwrap_or(&[]));
+        let given = ParsedNode::read(op.signature(), binding, node.bytes().unwrap_or(&[]));
         let named = |error: Error| error.with_op(&op.signature().name);
         let (given, (counts, dtypes)) = given
             .and_then(|given| given.inputs(op.signature()).map(|inputs| (given, inputs)))
@@ -99,15 +99,15 @@ impl Node {
 }
 
 /// What a node says.
-struct Given {
+struct ParsedNode {
     attrs: Vec<Option<AttrValue>>,
     presence: Vec<usize>,
     wanted: u64,
 }
 
-impl Given {
-    fn read(signature: &Signature, binding: &Binding, node: &[u8]) -> Result<Given> {
-        let mut given = Given {
+impl ParsedNode {
+    fn read(signature: &Signature, binding: &Binding, node: &[u8]) -> Result<ParsedNode> {
+        let mut given = ParsedNode {
             attrs: vec![None; signature.attrs.len()],
             presence: vec![1; signature.inputs.len()],
             wanted: u64::MAX,

@@ -54,7 +54,9 @@ fn check_results(body: &Graph, arguments: &Arguments, facts: &Facts) -> Result<(
         format!("({})", names.join(","))
     };
     let advice = |own: Axes, said: Axes| match own.iter().find(|axis| !Axes::of(*axis).is_within(said)) {
-        Some(axis) => format!("fold it along `{0}`, as with `.sum({0})`, or give the output that axis", name_of(axis)),
+        Some(axis) => {
+            format!("fold it along `{0}`, as with `.sum({0})`, or give the output that axis", name_of(axis))
+        }
         None => "take the other axes from the output".to_owned(),
     };
     for ((own, said), name) in body.result_axes().into_iter().zip(body.output_axes()).zip(facts.outputs) {

@@ -4,7 +4,7 @@ use opsmith_core::space::{IndexSpace, Layout, row_major_strides};
 use opsmith_core::{DType, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{CudaCall, Index, Source, Structure};
 
-use crate::kept::{Given, Kept};
+use crate::kept::{Kept, Presence};
 
 /// The most dims that a kernel goes through.
 pub(crate) const MAX_RANK: usize = 8;
@@ -23,7 +23,7 @@ fn element(dtype: DType) -> Result<&'static str> {
 }
 
 /// Sources that an instance has made: for what is given of its graph, and what else tells them apart.
-pub(crate) type Sources = Kept<(Given, usize), Source>;
+pub(crate) type Sources = Kept<(Presence, usize), Source>;
 
 /// The indices that all operands of a space fit.
 pub(crate) fn index_of(space: &IndexSpace, operands: usize) -> Index {

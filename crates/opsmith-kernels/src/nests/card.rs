@@ -10,7 +10,7 @@ use super::axes::merged;
 use super::{Placed, Space, absent, bytes_of};
 use crate::cuda::{Sources, attributes, operands, sum_to};
 use crate::explain::cuda_type;
-use crate::kept::{Given, Kept, bits};
+use crate::kept::{Kept, Presence, bits};
 
 /// From how many elements of the batch on there are rows enough for a card.
 const MANY: usize = 16;
@@ -35,7 +35,7 @@ pub(crate) struct OnCard {
     has_rows: bool,
     sources: Sources,
     /// For what is given, and whether there are many rows.
-    nests: Kept<(Given, bool), Nests>,
+    nests: Kept<(Presence, bool), Nests>,
 }
 
 /// Numbers that are summed up for an output which is the same along some dims.
@@ -98,7 +98,7 @@ impl OnCard {
         }
         let batch = space.dims.iter().filter(|dim| dim.axis.is_none()).map(|dim| dim.size).product::<usize>();
         let many = self.has_rows || batch >= MANY;
-        let given = Given { wanted: bits(wanted.iter().copied()), absent: absent(placed) };
+        let given = Presence { wanted: bits(wanted.iter().copied()), absent: absent(placed) };
         let nests = self.nests.get((given, many), |(given, many)| {
             Nests::for_card(&given.part(&self.graph), self.element, *many)
         });
@@ -146,7 +146,7 @@ impl OnCard {
         &self,
         context: &OpKernelContext<'_>,
         space: &Space<'_>,
-        (nests, given, many): (&Nests, Given, bool),
+        (nests, given, many): (&Nests, Presence, bool),
         (placed, inputs, outputs): (&[Placed], &[Kind], &[Kind]),
     ) -> Result<()> {
         let dims = Dims::new(space, placed);

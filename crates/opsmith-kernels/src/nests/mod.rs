@@ -26,7 +26,7 @@ use self::card::OnCard;
 pub(crate) use self::native::is_possible;
 pub(crate) use self::pages::Pages;
 use self::stages::Cut;
-use crate::kept::{Given, Kept, bits};
+use crate::kept::{Kept, Presence, bits};
 use crate::stored::Stored;
 
 /// A dim of the space in which a graph is computed.
@@ -112,7 +112,7 @@ impl Runner {
 /// What nests are made for.
 #[derive(Clone, PartialEq)]
 struct Variant {
-    given: Given,
+    given: Presence,
     /// The sizes of the axes, and those of them that stand for an axis of the graph together.
     sizes: Extents,
     groups: SmallVec<[(usize, Axes); 2]>,
@@ -167,7 +167,7 @@ impl Programs {
         let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
         let empty = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
-            given: Given { wanted: bits(wanted.iter().copied()), absent: absent(placed) },
+            given: Presence { wanted: bits(wanted.iter().copied()), absent: absent(placed) },
             strides: lies.iter().flat_map(|lie| &lie.along[..sizes.len()]).copied().collect(),
             empty: bits(empty.map(|(argument, _)| argument)),
             sizes,

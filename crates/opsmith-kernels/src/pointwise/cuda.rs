@@ -13,7 +13,7 @@ use super::{Pointwise, Shapes, output_shapes, trace};
 use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to};
 use crate::explain::cuda_type;
 use crate::facts::{Facts, OutputShapes, Trace, shape_error};
-use crate::kept::Given;
+use crate::kept::Presence;
 
 /// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
@@ -74,7 +74,7 @@ impl Computation {
             let shapes = |context: &mut InferenceContext<'_>| output_shapes(context, &[]);
             return Err(shape_error(context, &[], &self.family, self.order, &shapes));
         };
-        let given = Given::of(context, &shapes.inputs)?;
+        let given = Presence::of(context, &shapes.inputs)?;
         if given.wanted == 0 {
             return Ok(());
         }
@@ -111,7 +111,7 @@ impl Computation {
     fn launch(
         &self,
         context: &OpKernelContext<'_>,
-        given: Given,
+        given: Presence,
         data: &[*mut u8],
         space: &IndexSpace,
     ) -> Result<()> {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Computation, Shapes};
 use crate::arithmetic::{Arithmetic, Scratch};
-use crate::kept::Given;
+use crate::kept::Presence;
 use crate::stored::Stored;
 
 /// The most inputs and outputs of such a call: their blocks are on the stack.
@@ -19,7 +19,7 @@ impl Computation {
         &self,
         context: &OpKernelContext<'_>,
         shapes: &Shapes<'_>,
-        (given, arithmetic): (Given, &Arithmetic),
+        (given, arithmetic): (Presence, &Arithmetic),
     ) -> Result<bool> {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let len = count(&shapes.all);
@@ -57,7 +57,7 @@ impl Computation {
     }
 
     /// Whether all wanted outputs have `len` elements, and each input that many or one.
-    fn are_whole(&self, shapes: &Shapes<'_>, given: Given, len: usize) -> bool {
+    fn are_whole(&self, shapes: &Shapes<'_>, given: Presence, len: usize) -> bool {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let inputs = shapes.inputs.iter().flatten().map(|shape| count(shape));
         let outputs = self.family.outputs.iter().enumerate().filter(|(output, _)| given.is_wanted(*output));

@@ -26,7 +26,7 @@ use smallvec::SmallVec;
 use crate::arithmetic::Arithmetic;
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
-use crate::kept::{Given, Kept};
+use crate::kept::{Kept, Presence};
 use crate::operand::{Sink, Source};
 use crate::stored::Stored;
 pub use program::ProgramKernel;
@@ -115,7 +115,7 @@ struct PointwiseKernel<B, const ORDER: usize> {
 struct Computation {
     arithmetic: Arithmetic,
     /// What calls are computed with that do not have or want all.
-    parts: Kept<Given, Arithmetic>,
+    parts: Kept<Presence, Arithmetic>,
     dtype: DType,
     /// How many inputs the forward op has.
     forward_inputs: usize,
@@ -176,9 +176,9 @@ impl Computation {
     }
 
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
-        let given = Given::of(context, &shapes.inputs)?;
+        let given = Presence::of(context, &shapes.inputs)?;
         let part;
-        let arithmetic = if given == Given::all(self.family.outputs.len()) {
+        let arithmetic = if given == Presence::all(self.family.outputs.len()) {
             &self.arithmetic
         } else {
             part = self.parts.get(given, |given| self.arithmetic.part(*given));
@@ -189,7 +189,7 @@ impl Computation {
         }
         let made = self.outputs(context, shapes, given)?;
         let mut layouts: SmallVec<[Layout<'_>; 16]> = SmallVec::new();
-        let mut inputs: SmallVec<[Option<Place<T>>; 8]> = SmallVec::new();
+        let mut inputs: SmallVec<[Option<OperandStart<T>>; 8]> = SmallVec::new();
         for input in 0..shapes.inputs.len() {
             let is_it = |output: &&Output<'_>| output.made_of == Some(input);
             let (data, layout) = match made.iter().find(is_it) {
@@ -203,23 +203,23 @@ impl Computation {
                     }
                 },
             };
-            inputs.push(Some(Place { data: data.cast_mut().cast(), operand: layouts.len() }));
+            inputs.push(Some(OperandStart { data: data.cast_mut().cast(), operand: layouts.len() }));
             layouts.push(layout);
         }
-        let mut outputs: SmallVec<[Place<T>; 8]> = SmallVec::new();
+        let mut outputs: SmallVec<[OperandStart<T>; 8]> = SmallVec::new();
         for output in &made {
-            outputs.push(Place { data: output.view.data_ptr().cast(), operand: layouts.len() });
+            outputs.push(OperandStart { data: output.view.data_ptr().cast(), operand: layouts.len() });
             layouts.push(output.view.layout());
         }
         let mut space = IndexSpace::with_room(shapes.all.len(), layouts.len());
         space.add(&shapes.all, &layouts)?;
-        let source = |place: Option<Place<T>>| {
+        let source = |place: Option<OperandStart<T>>| {
             // SAFETY: a tensor of this shape, and so of these strides, is lent for the call; one that has become an
             // output is of the space's shape, so its block is written after it has been read.
             place.map(|place| unsafe { Source::new(&space, place.operand, place.data) })
         };
         let inputs: SmallVec<[Option<Source<T>>; 8]> = inputs.into_iter().map(source).collect();
-        let target = |Place { data, operand }: Place<T>| {
+        let target = |OperandStart { data, operand }: OperandStart<T>| {
             let len = layouts[operand].shape.iter().product();
             // SAFETY: the output was made of this shape, dense, for this call alone.
             unsafe {
@@ -239,7 +239,7 @@ impl Computation {
         &self,
         context: &'a OpKernelContext<'_>,
         shapes: &Shapes<'_>,
-        given: Given,
+        given: Presence,
     ) -> Result<SmallVec<[Output<'a>; 4]>> {
         let candidates: SmallVec<[usize; 16]> = (0..shapes.inputs.len()).collect();
         let mut outputs = SmallVec::new();
@@ -265,7 +265,7 @@ struct Output<'a> {
 }
 
 /// Where an operand of a space begins.
-struct Place<T> {
+struct OperandStart<T> {
     data: *mut T,
     operand: usize,
 }

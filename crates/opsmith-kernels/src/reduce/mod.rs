@@ -144,11 +144,11 @@ struct Shapes<'a> {
     rows: Extents,
     all: Extents,
     /// The same as arguments have them, if that is otherwise.
-    given: Option<Given>,
+    given: Option<GivenShapes>,
 }
 
 /// The shapes of arguments where any dims are a row.
-struct Given {
+struct GivenShapes {
     rows: Extents,
     all: Extents,
     /// The position in `all` of each dim of what is computed.
@@ -217,7 +217,7 @@ impl Computation {
                     }
                     false => rows.clone(),
                 };
-                Shapes { inputs, rows, all, given: Some(Given { rows: given_rows, all: each, order }) }
+                Shapes { inputs, rows, all, given: Some(GivenShapes { rows: given_rows, all: each, order }) }
             }
         };
         let fits = |(input, shape): (usize, &Option<&[usize]>)| {
@@ -281,7 +281,7 @@ impl Shapes<'_> {
 
     /// Dims and strides of an operand in the order in which they are gone through, where that is not its own.
     fn turned(&self, operand: &Operand<'_>) -> Option<(Extents, Strides)> {
-        let Given { all, order, .. } = self.given.as_ref()?;
+        let GivenShapes { all, order, .. } = self.given.as_ref()?;
         let Layout { shape, strides } = operand.layout;
         let is_each = operand.kind == Axes::FIRST;
         if !is_each && shape.len() != all.len() {

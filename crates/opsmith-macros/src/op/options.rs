@@ -92,7 +92,7 @@ impl Parse for Policy {
 
 /// Options in the course of parsing: each may be given once.
 #[derive(Default)]
-struct Given {
+struct Collected {
     shape: Option<LitStr>,
     name: Option<LitStr>,
     gradient: Option<Gradient>,
@@ -108,7 +108,7 @@ struct Given {
 
 impl Parse for Options {
     fn parse(input: ParseStream<'_>) -> syn::Result<Options> {
-        let mut given = Given::default();
+        let mut given = Collected::default();
         if let Ok(text) = input.fork().parse::<LitStr>() {
             let message = format!("the shape signature of #[op] has a name: shape = \"{}\"", text.value());
             return Err(syn::Error::new(text.span(), message));
@@ -139,7 +139,7 @@ impl Parse for Options {
     }
 }
 
-impl Given {
+impl Collected {
     fn parse_one(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         let key: Ident = input.parse()?;
         if self.seen.contains(&key) {

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use opsmith::cuda::{CudaCall, CudaFloat, DeviceArray, DeviceView, Source};
 use opsmith::prelude::*;
 
-use super::Place;
+use super::Backend;
 
 /// Products are the only kernels here, and none of the op's own.
 static NONE: Source = Source::new("matmul.cu", "");
@@ -13,7 +13,7 @@ static NONE: Source = Source::new("matmul.cu", "");
 /// Tensors on a card.
 pub(super) struct OnCard<T>(PhantomData<fn() -> T>);
 
-impl<T: CudaFloat> Place for OnCard<T> {
+impl<T: CudaFloat> Backend for OnCard<T> {
     type Stack<'a> = DeviceArray<'a, T>;
 
     fn input<'a>(context: &OpKernelContext<'a>, name: &'static str) -> Result<Option<DeviceArray<'a, T>>> {

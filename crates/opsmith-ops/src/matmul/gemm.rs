@@ -7,7 +7,7 @@ use opsmith::ndarray::ArrayViewMut2;
 use opsmith::prelude::*;
 use opsmith::space::{IndexSpace, Layout, coordinates, row_major_strides};
 
-use super::{Place, integers};
+use super::{Backend, integers};
 
 /// A matrix, or a stack of them.
 type Stack<'a, T> = ArrayViewD<'a, T>;
@@ -15,7 +15,7 @@ type Stack<'a, T> = ArrayViewD<'a, T>;
 /// Tensors in host memory.
 pub(super) struct OnCpu<T>(PhantomData<fn() -> T>);
 
-impl<T: Gemm> Place for OnCpu<T> {
+impl<T: Gemm> Backend for OnCpu<T> {
     type Stack<'a> = Stack<'a, T>;
 
     fn input<'a>(context: &OpKernelContext<'a>, name: &'static str) -> Result<Option<Stack<'a, T>>> {

@@ -186,7 +186,7 @@ fn shape_error(context: &OpKernelContext<'_>, transposed: Transposed) -> Error {
 }
 
 /// Where the tensors of a call are, and what multiplies them there.
-trait Place: Sized + Send + Sync + 'static {
+trait Backend: Sized + Send + Sync + 'static {
     /// A matrix, or a stack of them, of any strides.
     type Stack<'a>: Clone;
 
@@ -211,20 +211,20 @@ trait Place: Sized + Send + Sync + 'static {
     ) -> Result<()>;
 }
 
-fn transposed_if<'a, P: Place>(stack: &P::Stack<'a>, transposed: bool) -> Result<P::Stack<'a>> {
+fn transposed_if<'a, P: Backend>(stack: &P::Stack<'a>, transposed: bool) -> Result<P::Stack<'a>> {
     if transposed { P::transposed(stack) } else { Ok(stack.clone()) }
 }
 
 /// What a call of one of the ops multiplies: the factors as they are multiplied, and the dims of the stack that both
 /// broadcast to.
-struct Call<'a, P: Place> {
+struct Call<'a, P: Backend> {
     a: P::Stack<'a>,
     b: P::Stack<'a>,
     stack: Extents,
     transposed: Transposed,
 }
 
-impl<'a, P: Place> Call<'a, P> {
+impl<'a, P: Backend> Call<'a, P> {
     fn new(context: &OpKernelContext<'a>, transposed: Transposed) -> Result<Call<'a, P>> {
         let error = || shape_error(context, transposed);
         let factor = |name, transposed| {
@@ -283,7 +283,7 @@ impl<'a, P: Place> Call<'a, P> {
 }
 
 /// Whether there are two dims at least.
-fn has_matrices<P: Place>(stack: &P::Stack<'_>) -> bool {
+fn has_matrices<P: Backend>(stack: &P::Stack<'_>) -> bool {
     P::shape(stack).len() >= 2
 }
 
@@ -292,7 +292,7 @@ macro_rules! kernel {
     ($name:ident, |$call:ident, $context:ident| $compute:expr) => {
         struct $name<P>(Transposed, PhantomData<fn() -> P>);
 
-        impl<P: Place> OpKernel for $name<P> {
+        impl<P: Backend> OpKernel for $name<P> {
             fn new(construction: &mut OpKernelConstruction<'_>) -> Result<Self> {
                 Ok($name(Transposed::new(construction)?, PhantomData))
             }

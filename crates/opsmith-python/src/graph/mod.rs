@@ -8,7 +8,7 @@ mod tensors;
 mod training;
 
 use opsmith_core::{DType, Error, Result, Shape};
-use opsmith_runtime::{GraphArg, Place};
+use opsmith_runtime::{GraphArg, SourceLine};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -27,8 +27,8 @@ use crate::python_values::{FilePath, Text, text_from_bytes};
 /// Where a node was made: the file and the line.
 type PlaceArg = (String, u32);
 
-fn place((file, line): PlaceArg) -> Place {
-    Place { file: file.as_str().into(), line }
+fn place((file, line): PlaceArg) -> SourceLine {
+    SourceLine { file: file.as_str().into(), line }
 }
 
 /// A graph, with the scope that new nodes are added to, and the device.

@@ -95,13 +95,13 @@ pub(crate) struct Allocator {
 }
 
 /// Host memory that is copied to the device, and kept meanwhile.
-pub(crate) type Source = Box<dyn AsRef<[u8]> + Send>;
+pub(crate) type HostBytes = Box<dyn AsRef<[u8]> + Send>;
 
 /// What is being copied to the device: it stays as it is until the device was waited for, since nobody writes to memory that is
 /// shared.
 #[derive(Default)]
 struct Copied {
-    from: Vec<Source>,
+    from: Vec<HostBytes>,
     bytes: usize,
 }
 
@@ -163,7 +163,7 @@ impl Allocator {
     ///
     /// # Errors
     /// `Internal` for more bytes than the block has; what the driver says.
-    pub(crate) fn copy_in(&self, to: &Block, from: Source) -> Result<()> {
+    pub(crate) fn copy_in(&self, to: &Block, from: HostBytes) -> Result<()> {
         let bytes = (*from).as_ref();
         let (data, bytes) = (bytes.as_ptr(), bytes.len());
         ensure!(bytes <= to.size, Internal, "{bytes} bytes do not fit into a block of {}", to.size);

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use opsmith_core::{AttrValue, DType, Device, Error, Result, Shape, ensure};
 
-use super::{Endpoint, Graph, Kind, Known, Node, NodeId, Operation, Output, Place};
+use super::{Endpoint, Graph, Kind, Known, Node, NodeId, Operation, Output, SourceLine};
 use crate::library::Op;
 use crate::shapes::Argument;
 use crate::tensor::Tensor;
@@ -52,7 +52,7 @@ pub struct CallBuilder {
     attrs: Vec<(String, AttrValue)>,
     controls: Vec<Operation>,
     name: Option<String>,
-    place: Place,
+    place: SourceLine,
 }
 
 impl CallBuilder {
@@ -81,7 +81,7 @@ impl CallBuilder {
     }
 
     /// Where the node is said to be made, for callers in another language.
-    pub fn place(mut self, place: Place) -> CallBuilder {
+    pub fn place(mut self, place: SourceLine) -> CallBuilder {
         self.place = place;
         self
     }
@@ -182,7 +182,7 @@ impl Output {
 }
 
 /// A node without arguments.
-pub(super) fn leaf(kind: Kind, dtype: DType, shape: Shape, place: Place) -> Node {
+pub(super) fn leaf(kind: Kind, dtype: DType, shape: Shape, place: SourceLine) -> Node {
     Node {
         name: String::new(),
         kind,
@@ -197,7 +197,7 @@ pub(super) fn leaf(kind: Kind, dtype: DType, shape: Shape, place: Place) -> Node
 }
 
 /// A node that gives nothing.
-pub(super) fn effect(controls: Vec<NodeId>, place: Place) -> Node {
+pub(super) fn effect(controls: Vec<NodeId>, place: SourceLine) -> Node {
     Node {
         name: String::new(),
         kind: Kind::Group,
@@ -225,7 +225,13 @@ impl Graph {
     ///
     /// # Errors
     /// As [`placeholder`](Self::placeholder).
-    pub fn placeholder_at(&self, name: &str, dtype: DType, shape: &Shape, place: Place) -> Result<Output> {
+    pub fn placeholder_at(
+        &self,
+        name: &str,
+        dtype: DType,
+        shape: &Shape,
+        place: SourceLine,
+    ) -> Result<Output> {
         self.push(name, leaf(Kind::Placeholder, dtype, shape.clone(), place))?.output(0)
     }
 
@@ -242,7 +248,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`constant`](Self::constant).
-    pub fn constant_at(&self, name: &str, value: Tensor, place: Place) -> Result<Output> {
+    pub fn constant_at(&self, name: &str, value: Tensor, place: SourceLine) -> Result<Output> {
         let (dtype, shape) = (value.dtype(), Shape::known(value.shape()));
         self.push(name, leaf(Kind::Constant(value), dtype, shape, place))?.output(0)
     }
@@ -260,7 +266,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`group`](Self::group).
-    pub fn group_at(&self, name: &str, operations: &[Operation], place: Place) -> Result<Operation> {
+    pub fn group_at(&self, name: &str, operations: &[Operation], place: SourceLine) -> Result<Operation> {
         let controls = control_inputs(self, operations)?;
         self.push(name, effect(controls, place))
     }

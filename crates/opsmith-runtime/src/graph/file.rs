@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::build::effect;
-use super::{Endpoint, Graph, GraphArg, Kind, Node, Operation, Output, Place};
+use super::{Endpoint, Graph, GraphArg, Kind, Node, Operation, Output, SourceLine};
 use crate::library::Library;
 use crate::library::Op;
 use crate::storage::{self, Contents};
@@ -246,7 +246,7 @@ impl Loader<'_> {
     }
 
     fn node(&self, graph: &Graph, node: &SavedNode) -> Result<Operation> {
-        let place = Place { file: node.file.as_str().into(), line: node.line };
+        let place = SourceLine { file: node.file.as_str().into(), line: node.line };
         if node.library.is_some() {
             return self.call(graph, node, place);
         }
@@ -283,7 +283,7 @@ impl Loader<'_> {
         tensor.map(|tensor| (*tensor).clone()).ok_or_else(|| damaged("its value is missing"))
     }
 
-    fn assign(&self, graph: &Graph, node: &SavedNode, place: Place) -> Result<Operation> {
+    fn assign(&self, graph: &Graph, node: &SavedNode, place: SourceLine) -> Result<Operation> {
         let variable = self.output(node.variable.as_deref().unwrap_or_default())?;
         let variable = super::Variable::from_output(&variable)?;
         let value = self.one_input(node)?;
@@ -291,7 +291,7 @@ impl Loader<'_> {
         graph.push(&node.name, variable.assignment(&value, place))
     }
 
-    fn call(&self, graph: &Graph, node: &SavedNode, place: Place) -> Result<Operation> {
+    fn call(&self, graph: &Graph, node: &SavedNode, place: SourceLine) -> Result<Operation> {
         let op = self.op(node)?;
         let signature = op.signature();
         let mut call = graph.call(&op).name(&node.name).place(place);

@@ -102,7 +102,7 @@ pub(crate) struct Node {
     pub(crate) outputs: Vec<Known>,
     /// How many of the outputs each output of the definition holds.
     pub(crate) output_counts: Vec<usize>,
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     /// Where it is to run.
     pub(crate) device: Device,
 }
@@ -143,23 +143,23 @@ impl Kind {
 
 /// Where a node was made, in the program that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLine {
     /// The source file; empty where it is not known.
     pub file: Arc<str>,
     /// The line in it, from 1.
     pub line: u32,
 }
 
-impl Place {
+impl SourceLine {
     /// A place that is not known.
-    pub fn unknown() -> Place {
-        Place { file: "".into(), line: 0 }
+    pub fn unknown() -> SourceLine {
+        SourceLine { file: "".into(), line: 0 }
     }
 }
 
-impl From<&Location<'_>> for Place {
-    fn from(location: &Location<'_>) -> Place {
-        Place { file: location.file().into(), line: location.line() }
+impl From<&Location<'_>> for SourceLine {
+    fn from(location: &Location<'_>) -> SourceLine {
+        SourceLine { file: location.file().into(), line: location.line() }
     }
 }
 

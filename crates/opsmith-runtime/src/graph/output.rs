@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use opsmith_core::{AttrValue, DType, Device, DeviceKind, Result, Shape, ensure};
 
-use super::{Endpoint, Graph, Kind, Node, NodeId, Place};
+use super::{Endpoint, Graph, Kind, Node, NodeId, SourceLine};
 use crate::kernel::resolve;
 use crate::library::Op;
 
@@ -81,7 +81,7 @@ impl Operation {
     }
 
     /// Where in the program it was made.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &SourceLine {
         &self.node.place
     }
 

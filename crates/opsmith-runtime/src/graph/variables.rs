@@ -5,7 +5,7 @@ use std::panic::Location;
 use opsmith_core::{Result, Shape, ensure};
 
 use super::build::{effect, leaf};
-use super::{Graph, Kind, Node, Operation, Output, Place};
+use super::{Graph, Kind, Node, Operation, Output, SourceLine};
 use crate::tensor::Tensor;
 
 /// A tensor that a session keeps from run to run.
@@ -66,7 +66,7 @@ impl Variable {
 }
 
 impl Variable {
-    pub(super) fn assignment(&self, value: &Output, place: Place) -> Node {
+    pub(super) fn assignment(&self, value: &Output, place: SourceLine) -> Node {
         let kind = Kind::Assign { variable: self.id() };
         let inputs = vec![Some(value.endpoint())];
         Node { inputs, counts: vec![1], ..leaf(kind, value.dtype(), value.shape().clone(), place) }
@@ -111,7 +111,7 @@ pub(crate) fn may_be(shape: &Shape, expected: &Shape) -> bool {
 
 impl Node {
     /// A node that gives all variables their initial values.
-    pub(crate) fn initializer(place: Place) -> Node {
+    pub(crate) fn initializer(place: SourceLine) -> Node {
         Node { kind: Kind::Initialize, ..effect(vec![], place) }
     }
 }
@@ -123,7 +123,7 @@ impl Graph {
     /// `InvalidArgument` for a name that is none.
     #[track_caller]
     pub fn variable(&self, name: &str, initial: Tensor) -> Result<Variable> {
-        let place = Place::from(Location::caller());
+        let place = SourceLine::from(Location::caller());
         let initial = self.constant_at(&format!("{name}/initial"), initial, place.clone())?;
         self.variable_at(name, &initial, place)
     }
@@ -141,7 +141,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`variable_from`](Self::variable_from).
-    pub fn variable_at(&self, name: &str, initial: &Output, place: Place) -> Result<Variable> {
+    pub fn variable_at(&self, name: &str, initial: &Output, place: SourceLine) -> Result<Variable> {
         let endpoint = self.endpoint(initial, "the initial value")?;
         let kind = Kind::Variable { initial: endpoint };
         let output =
@@ -153,7 +153,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`Variable::assign`].
-    pub fn assign_at(&self, variable: &Variable, value: &Output, place: Place) -> Result<Operation> {
+    pub fn assign_at(&self, variable: &Variable, value: &Output, place: SourceLine) -> Result<Operation> {
         self.endpoint(variable.output(), "the variable")?;
         self.endpoint(value, "the value")?;
         variable.check(value)?;
@@ -180,7 +180,7 @@ impl Graph {
     ///
     /// # Errors
     /// As [`initializer`](Self::initializer).
-    pub fn initializer_at(&self, place: Place) -> Result<Operation> {
+    pub fn initializer_at(&self, place: SourceLine) -> Result<Operation> {
         self.push("Initialize", Node::initializer(place))
     }
 }

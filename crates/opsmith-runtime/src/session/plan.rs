@@ -15,7 +15,7 @@ use super::needed::{Needed, changed_inputs};
 use super::place::{Devices, Placement};
 use super::step::{Action, Crossing, KEPT, Plan, Read, Slot, Step};
 use super::{Key, SessionOptions};
-use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, Place, may_be};
+use crate::graph::{Endpoint, Graph, Kind, Known, Node, NodeId, Output, SourceLine, may_be};
 use crate::pool::MemoryPool;
 use crate::tensor::Tensor;
 
@@ -37,7 +37,7 @@ impl Plan {
             key.targets.push(nodes.len());
             nodes.push(Arc::new(Node {
                 name: "Initialize".to_owned(),
-                ..Node::initializer(Place::unknown())
+                ..Node::initializer(SourceLine::unknown())
             }));
         }
         let key = &key;

@@ -64,7 +64,7 @@ impl Shapes {
 
 /// An input: where it is read, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Source {
+struct RegionInput {
     slot: Slot,
     lacks_row: bool,
     is_one: bool,
@@ -87,7 +87,7 @@ pub(super) struct Build<'a> {
     space: &'a Space,
     forms: &'a HashMap<Slot, Form>,
     /// What they read of others.
-    inputs: Vec<Source>,
+    inputs: Vec<RegionInput>,
     numbers: HashMap<Slot, f64>,
     made: HashSet<Slot>,
     /// What others read of what they make.
@@ -147,13 +147,13 @@ impl<'a> Build<'a> {
     }
 
     /// How a step reads what others make and it wants in this form.
-    fn source(&self, slot: Slot, wanted: Form) -> Source {
+    fn source(&self, slot: Slot, wanted: Form) -> RegionInput {
         let lacks_row = wanted == Form::Less;
         let is_long = self.space.is_along_row(&self.regions.slots.known[slot]);
-        Source { slot, lacks_row, is_one: lacks_row || !is_long }
+        RegionInput { slot, lacks_row, is_one: lacks_row || !is_long }
     }
 
-    fn input(&mut self, source: Source) -> usize {
+    fn input(&mut self, source: RegionInput) -> usize {
         self.inputs.iter().position(|known| *known == source).unwrap_or_else(|| {
             self.inputs.push(source);
             self.inputs.len() - 1
@@ -199,7 +199,7 @@ impl<'a> Build<'a> {
     }
 
     fn trace(&self, steps: &[(Step, Member)], inputs: &[Expr]) -> Vec<Expr> {
-        let outside: HashMap<Source, Expr> =
+        let outside: HashMap<RegionInput, Expr> =
             self.inputs.iter().copied().zip(inputs.iter().copied()).collect();
         let mut values: HashMap<Slot, Expr> = HashMap::new();
         for (step, Member { candidate, form, outputs }) in steps {

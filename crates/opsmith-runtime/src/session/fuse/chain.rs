@@ -40,7 +40,7 @@ struct Link {
 
 /// An input, and how it lies.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Source {
+struct ChainInput {
     slot: Slot,
     lie: Lie,
 }
@@ -306,13 +306,13 @@ impl Linked<'_> {
     }
 
     /// The tensors that a step reads from elsewhere, but for numbers of the program.
-    fn outside(&self, link: &Link) -> Vec<Source> {
+    fn outside(&self, link: &Link) -> Vec<ChainInput> {
         let is_op = link.index == self.chain.op.index;
         let slots = self.step(link).inputs.iter().flatten().copied().enumerate();
         let outside = slots.filter(|(_, slot)| {
             self.maker(*slot).is_none() && (is_op || self.chain.regions.single(*slot).is_none())
         });
-        outside.map(|(input, slot)| Source { slot, lie: self.wanted(link, input) }).collect()
+        outside.map(|(input, slot)| ChainInput { slot, lie: self.wanted(link, input) }).collect()
     }
 
     /// The axis that a dim is of; none of a batch, but of its dims that are folded, which come behind the others.
@@ -327,7 +327,7 @@ impl Linked<'_> {
     }
 
     /// What is left of the inputs that a tensor is made of, by steps before the op.
-    fn leaves(&self, slot: Slot, lie: &Lie) -> Vec<Source> {
+    fn leaves(&self, slot: Slot, lie: &Lie) -> Vec<ChainInput> {
         let (mut found, mut seen, mut pending) = (Vec::new(), HashSet::new(), vec![slot]);
         while let Some(slot) = pending.pop() {
             match self.maker(slot).filter(|_| seen.insert(slot)) {
@@ -336,7 +336,7 @@ impl Linked<'_> {
                     let made = self.step(link).inputs.iter().flatten();
                     pending.extend(made.filter(|slot| self.maker(**slot).is_some()));
                 }
-                None if seen.insert(slot) => found.push(Source { slot, lie: lie.clone() }),
+                None if seen.insert(slot) => found.push(ChainInput { slot, lie: lie.clone() }),
                 None => {}
             }
         }
@@ -344,8 +344,8 @@ impl Linked<'_> {
     }
 
     /// What the steps read.
-    fn inputs(&self) -> Vec<Source> {
-        let mut inputs: Vec<Source> = Vec::new();
+    fn inputs(&self) -> Vec<ChainInput> {
+        let mut inputs: Vec<ChainInput> = Vec::new();
         for source in self.links.iter().flat_map(|link| self.outside(link)) {
             if !inputs.contains(&source) {
                 inputs.push(source);
@@ -355,7 +355,7 @@ impl Linked<'_> {
     }
 
     /// What they compute of it.
-    fn graph(&self, inputs: &[Source], outputs: &[Slot]) -> Graph {
+    fn graph(&self, inputs: &[ChainInput], outputs: &[Slot]) -> Graph {
         let axes = |lie: &Lie| {
             let own = lie.iter().flatten().filter_map(|dim| self.axis(*dim));
             Axes::at(&own.collect::<Vec<_>>())
@@ -421,8 +421,8 @@ impl Linked<'_> {
     }
 
     /// What the shapes of inputs have to be, for outputs on these dims.
-    fn shapes(&self, inputs: &[Source], free: BTreeSet<usize>) -> Shapes {
-        let at = |source: &Source| inputs.iter().position(|known| known == source);
+    fn shapes(&self, inputs: &[ChainInput], free: BTreeSet<usize>) -> Shapes {
+        let at = |source: &ChainInput| inputs.iter().position(|known| known == source);
         let named = self.chain.op.program.axes.as_deref().unwrap_or_default();
         let argument = |((slot, lie), axes): ((Slot, Lie), &Vec<usize>)| {
             let leaves = self.leaves(slot, &lie).iter().filter_map(at).collect();
@@ -442,7 +442,7 @@ impl Linked<'_> {
     }
 
     /// What the steps compute, one after another.
-    fn trace(&self, inputs: &[Source], given: &[Expr], outputs: &[Slot]) -> Vec<Expr> {
+    fn trace(&self, inputs: &[ChainInput], given: &[Expr], outputs: &[Slot]) -> Vec<Expr> {
         let mut values: HashMap<Slot, Expr> = HashMap::new();
         for link in &self.links {
             let step = self.step(link);
@@ -450,7 +450,7 @@ impl Linked<'_> {
                 // What is absent is not read.
                 let Some(slot) = *slot else { return Expr::of(0.0) };
                 let own = || {
-                    let source = Source { slot, lie: self.wanted(link, input) };
+                    let source = ChainInput { slot, lie: self.wanted(link, input) };
                     inputs.iter().position(|known| *known == source).map(|at| given[at])
                 };
                 let number = || Expr::of(self.chain.regions.single(slot).unwrap_or(0.0));
