@@ -241,18 +241,26 @@ def moved() -> dict[str, list[Case]]:
         "Stack": lists(((33, 5), (33, 5)), axis=-1),
         "Split": [*over((6, 5), axis=0, N=3), *over((4, 3, 8), axis=-1, N=2)],
         "BroadcastTo": [*over((3, 1), host(2, 3, 65)), *over((33,), host(0, 33))],
-        "BroadcastToGradGrad": over((3, 1), host(3, 65)),
-        "SumToGrad": [
-            Case("columns", (Input((3, 65)), host(3, 1), Input((3, 1)))),
-            Case("all", (Input((33, 5)), host(1), Input((1,)))),
-        ],
+        "SumTo": [*over((3, 65), host(3, 1)), *over((33, 4, 5), host(4, 1)), *over((33, 5), host(1))],
         "Fill": [
             Case("a number", (host(3, 65), Input(()))),
             Case("empty", (host(0, 3), Input((1, 1)))),
         ],
-        "FillGradGrad": [Case("a number", (host(3, 65), Input(())))],
         **{name: [*over((33, 65)), *over(())] for name in ("Identity", "StopGradient", "ZerosLike")},
     }
+
+
+def casts() -> list[Case]:
+    """Of conversions between dtypes."""
+    floats = ("float16", "bfloat16", "float32", "float64")
+    pairs = [(x, y) for x in floats for y in (*floats, "int32", "uint8", "bool") if x != y]
+    pairs += [("int64", "float32"), ("bool", "float16"), ("int32", "int8")]
+    shapes = [((33, 65), "transposed"), ((0, 5), "dense")]
+    return [
+        Case(f"{x} to {y}, {shape}", (Input(shape, layout, dtype=x),), {"dtype": y})
+        for x, y in pairs
+        for shape, layout in shapes
+    ]
 
 
 def lists(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
@@ -377,7 +385,9 @@ CASES: dict[str, dict[str, list[Case]]] = {
             )
         },
         "LogicalNot": pointwise(),
-        **{name: pointwise(3) for name in ("Select", "SelectGradGrad")},
+        "Select": pointwise(3),
+        "Cast": casts(),
+        **{name: sums("distinct") for name in ("ArgMax", "ArgMin")},
         **moved(),
     },
 }

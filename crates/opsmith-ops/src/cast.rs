@@ -4,7 +4,7 @@ use opsmith::dtype::{ToHalf, bf16, f16};
 use opsmith::prelude::*;
 
 use crate::define::ops;
-use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, unary};
+use crate::elementwise::{Elementwise, Loop, both, unary};
 use crate::linear::FLOATS;
 
 ops! {
@@ -73,6 +73,8 @@ converted! {
 struct Conversion<const BACK: bool>;
 
 impl<const BACK: bool> Elementwise<1> for Conversion<BACK> {
+    const ON_CARD: Option<&'static str> = Some("cast");
+
     fn pick(construction: &OpKernelConstruction<'_>) -> Result<Loop<1>> {
         let (from, to) = if BACK { ("dtype", "S") } else { ("S", "dtype") };
         let (from, to): (DType, DType) = (construction.attr(from)?, construction.attr(to)?);
@@ -82,10 +84,6 @@ impl<const BACK: bool> Elementwise<1> for Conversion<BACK> {
             })
         })
     }
-}
-
-fn kernel<const BACK: bool>() -> KernelDef {
-    KernelDef::cpu::<ElementwiseKernel<Conversion<BACK>, 1>>().strided()
 }
 
 fn cast() -> OpDef {
@@ -104,7 +102,7 @@ fn cast() -> OpDef {
         )
         .shape_fn(shape_fns::unchanged)
         .gradient("CastGrad")
-        .kernel(kernel::<false>())
+        .kernels(both::<Conversion<false>, 1>())
 }
 
 fn gradient() -> OpDef {
@@ -118,7 +116,7 @@ fn gradient() -> OpDef {
         .doc("The gradient of `Cast`.")
         .shape_fn(shape_fns::merged)
         .gradient("CastGradGrad")
-        .kernel(kernel::<true>())
+        .kernels(both::<Conversion<true>, 1>())
 }
 
 fn second_gradient() -> OpDef {
@@ -131,7 +129,7 @@ fn second_gradient() -> OpDef {
         .parallel("(...), (...) -> (...)")
         .doc("The gradient of `CastGrad`.")
         .shape_fn(shape_fns::merged)
-        .kernel(kernel::<false>())
+        .kernels(both::<Conversion<false>, 1>())
 }
 
 #[cfg(test)]

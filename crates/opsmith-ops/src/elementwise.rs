@@ -1,14 +1,12 @@
 //! Kernels that compute each element by itself, of any dtypes: what bodies, which compute with floats alone, are not for.
 
-mod on_card;
-#[cfg(test)]
-mod tests;
-
 use std::marker::PhantomData;
 
 use opsmith::prelude::*;
 use opsmith::space::{self, IndexSpace};
 use opsmith::{DeviceKind, InferenceContext, Shape};
+
+use crate::card;
 
 /// A loop over elements of `N` inputs of certain dtypes.
 pub(crate) type Loop<const N: usize> = Box<dyn Run<N>>;
@@ -106,7 +104,7 @@ pub(crate) fn ternary<W: Element, X: Element, Y: Element, Z: Element>(
 
 /// The loops of an op of `N` inputs.
 pub(crate) trait Elementwise<const N: usize>: 'static {
-    /// What `elementwise.cu` calls it, if it has it.
+    /// What `standard.cu` calls it, if it has it.
     const ON_CARD: Option<&'static str> = None;
 
     /// The loop for the dtypes of an instance, whose inputs and output have them.
@@ -130,7 +128,7 @@ impl<E: Elementwise<N>, const N: usize> OpKernel for ElementwiseKernel<E, N> {
             context.infer_shapes()?;
         }
         if let (DeviceKind::Cuda, Some(name)) = (context.device().kind, E::ON_CARD) {
-            return on_card::compute::<N>(name, context);
+            return card::elementwise::compute::<N>(name, context);
         }
         compute(&*self.run, context)
     }

@@ -2,12 +2,15 @@
 
 use std::marker::PhantomData;
 
+use opsmith::DeviceKind;
+use opsmith::dtype::sets;
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace};
 use opsmith::{Dim, Shape};
 use opsmith_body::{Axes as Lying, Axis, Expr, Index, Indexed, Listing, compose_over};
 use opsmith_core::{Program, ProgramRows};
 
+use crate::card;
 use crate::define::ops;
 use crate::elementwise::Shared;
 use crate::parameters::axis_of;
@@ -21,6 +24,8 @@ ops! {
 
 /// A fold of integers.
 pub(crate) trait Folding: 'static {
+    /// What `standard.cu` calls it.
+    const ON_CARD: &'static str;
     /// What a fold begins with.
     fn first<T: Integer>() -> T;
     /// The fold of two.
@@ -49,6 +54,8 @@ pub(crate) struct Largest;
 pub(crate) struct Smallest;
 
 impl Folding for Total {
+    const ON_CARD: &'static str = "wrapped_sum";
+
     fn first<T: Integer>() -> T {
         T::zero()
     }
@@ -58,6 +65,8 @@ impl Folding for Total {
 }
 
 impl Folding for Largest {
+    const ON_CARD: &'static str = "largest";
+
     fn first<T: Integer>() -> T {
         T::min_value()
     }
@@ -67,6 +76,8 @@ impl Folding for Largest {
 }
 
 impl Folding for Smallest {
+    const ON_CARD: &'static str = "smallest";
+
     fn first<T: Integer>() -> T {
         T::max_value()
     }
@@ -108,6 +119,8 @@ impl Axes {
 struct Terms {
     results: IndexSpace,
     terms: IndexSpace,
+    /// For each dim, whether it is folded.
+    marks: Vec<bool>,
     /// The shape of the output.
     shape: Extents,
 }
@@ -122,7 +135,12 @@ impl Terms {
         let [results, terms] = parts;
         let kept = tensor.shape().iter().zip(&marks).filter(|(_, mark)| axes.keep || !**mark);
         let shape = kept.map(|(&dim, &mark)| if mark { 1 } else { dim }).collect();
-        Ok(Terms { results, terms, shape })
+        Ok(Terms { results, terms, marks, shape })
+    }
+
+    /// Makes output 0 by a fold of `standard.cu`.
+    fn fold_on_card(&self, context: &OpKernelContext<'_>, fold: &str, tensor: TensorView<'_>) -> Result<()> {
+        card::folds::fold(context, fold, (tensor, None), |dim| self.marks[dim], (0, &self.shape))
     }
 
     /// Makes output 0 of what `fold` gives for the place of each result, where the terms' places begin.
@@ -162,6 +180,9 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         let terms = Terms::new(&self.axes, tensor)?;
+        if context.device().kind == DeviceKind::Cuda {
+            return terms.fold_on_card(context, F::ON_CARD, tensor);
+        }
         dispatch!(tensor.dtype(), Integer, |T| {
             let from = Shared(tensor.data_ptr().cast_mut());
             terms.make::<T>(context, |terms, place| {
@@ -182,6 +203,8 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
 
 /// Which of two numbers is looked for.
 pub(crate) trait Extreme: Send + Sync + 'static {
+    /// Its position, as `standard.cu` calls it.
+    const ON_CARD: &'static str;
     /// What it is of no floats.
     const OF_NO_FLOATS: f64;
     /// What it is of no integers.
@@ -201,6 +224,7 @@ pub(crate) struct Greatest;
 pub(crate) struct Least;
 
 impl Extreme for Greatest {
+    const ON_CARD: &'static str = "position<true>";
     const OF_NO_FLOATS: f64 = f64::NEG_INFINITY;
     fn of_no_integers<T: Integer>() -> T {
         Largest::first()
@@ -214,6 +238,7 @@ impl Extreme for Greatest {
 }
 
 impl Extreme for Least {
+    const ON_CARD: &'static str = "position<false>";
     const OF_NO_FLOATS: f64 = f64::INFINITY;
     fn of_no_integers<T: Integer>() -> T {
         Smallest::first()
@@ -245,6 +270,9 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
             "input `x` must have an element along the dims that are gone through, got shape {:?}",
             tensor.shape()
         );
+        if context.device().kind == DeviceKind::Cuda {
+            return terms.fold_on_card(context, E::ON_CARD, tensor);
+        }
         dispatch!(tensor.dtype(), RealNumber, |T| {
             let from = Shared(tensor.data_ptr().cast_mut());
             terms.make::<i64>(context, |terms, place| {
@@ -296,9 +324,10 @@ fn positions<E: Extreme>(name: &str, what: &str) -> OpDef {
         .shape_fn(folded_shape)
         .not_differentiable()
         .program(program::<E>)
-        .kernels(opsmith::dtype::sets::REAL_NUMBER.iter().map(|&dtype| {
+        .kernels(sets::REAL_NUMBER.iter().map(|&dtype| {
             KernelDef::cpu::<PositionKernel<E>>().strided().dtype_constraint("T", dtype)
         }))
+        .kernels(card::kernels::<PositionKernel<E>>(|dtype| sets::REAL_NUMBER.contains(&dtype)))
 }
 
 fn folded_shape(c: &mut InferenceContext<'_>) -> Result<()> {

@@ -5,8 +5,9 @@ use opsmith::space::{Extents, broadcast_shape};
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Linear, last_input};
+use crate::linear::{self, FLOATS, Facts, Linear, is_float, last_input};
 use crate::moved::{Moved, make, make_as};
+use crate::moved_on_card::moves;
 use crate::parameters::{axis_of, dims, elements, integers};
 use crate::sums::sum_to;
 
@@ -62,7 +63,7 @@ impl Linear for Reshaping {
         },
     };
 
-    const ON_CARD: [bool; 2] = [true; 2];
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves; 2];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Reshaping)
@@ -153,7 +154,7 @@ impl Linear for Transposition {
         },
     };
 
-    const ON_CARD: [bool; 2] = [true; 2];
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Transposition { order: construction.attr("perm")? })
@@ -202,7 +203,7 @@ impl Linear for Repetition {
         },
     };
 
-    const ON_CARD: [bool; 2] = [true, false];
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves, is_float];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Repetition)
@@ -247,7 +248,7 @@ impl Linear for SumOfRepetitions {
         shape: |c| c.shape_from_input(1),
     };
 
-    const ON_CARD: [bool; 2] = [false, true];
+    const ON_CARD: [fn(DType) -> bool; 2] = [is_float, moves];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(SumOfRepetitions)

@@ -2,6 +2,7 @@
 
 mod along;
 pub mod arithmetic;
+mod card;
 pub mod cast;
 pub mod compare;
 pub mod compose;

@@ -7,8 +7,8 @@ use opsmith::Shape;
 use opsmith::dtype::sets;
 use opsmith::prelude::*;
 
+use crate::card;
 use crate::moved::for_every_dtype;
-use crate::moved_on_card::moves;
 
 /// What is to be said of such an op.
 pub(crate) struct Facts {
@@ -50,8 +50,8 @@ pub(crate) trait Linear: Send + Sync + Sized + 'static {
     /// Whether inputs may have any strides.
     const STRIDED: bool = true;
 
-    /// Whether all that it does is to move elements, which is done on a card too: forward and backward.
-    const ON_CARD: [bool; 2] = [false; 2];
+    /// For which dtypes there is a kernel on a card: forward and, among floats, backward.
+    const ON_CARD: [fn(DType) -> bool; 2] = [never; 2];
 
     /// The kernels of the op.
     fn kernels() -> Vec<KernelDef> {
@@ -120,7 +120,7 @@ pub(crate) fn forward<L: Linear>() -> OpDef {
         .kernels(
             L::kernels()
                 .into_iter()
-                .chain(moved_on_card::<Forward<L>>(|_| L::ON_CARD[0]))
+                .chain(card::kernels::<Forward<L>>(L::ON_CARD[0]))
                 .map(in_host_memory::<L>),
         )
 }
@@ -145,7 +145,7 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
         .gradient(&format!("{name}GradGrad"))
         .kernels(floats_with::<Backward<L>>(L::STRIDED).map(in_host_memory::<L>))
         .kernels(
-            moved_on_card::<Backward<L>>(|dtype| L::ON_CARD[1] && is_float(dtype)).map(in_host_memory::<L>),
+            card::kernels::<Backward<L>>(|dtype| is_float(dtype) && L::ON_CARD[1](dtype)).map(in_host_memory::<L>),
         )
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn second<L: Linear>() -> OpDef {
         })
         .kernels(floats_with::<Forward<L>>(L::STRIDED).map(in_host_memory::<L>))
         .kernels(
-            moved_on_card::<Forward<L>>(|dtype| L::ON_CARD[0] && is_float(dtype)).map(in_host_memory::<L>),
+            card::kernels::<Forward<L>>(|dtype| is_float(dtype) && L::ON_CARD[0](dtype)).map(in_host_memory::<L>),
         )
 }
 
@@ -169,10 +169,9 @@ pub(crate) fn is_float(dtype: DType) -> bool {
     sets::ANY_FLOAT.contains(&dtype)
 }
 
-/// The kernel on a card for the dtypes that can be moved there and are asked for.
-pub(crate) fn moved_on_card<K: OpKernel>(dtypes: fn(DType) -> bool) -> impl Iterator<Item = KernelDef> {
-    let all = DType::ALL.into_iter().filter(move |&dtype| moves(dtype) && dtypes(dtype));
-    all.map(|dtype| KernelDef::cuda::<K>().dtype_constraint("T", dtype))
+/// There is no such kernel.
+pub(crate) fn never(_: DType) -> bool {
+    false
 }
 
 /// The kernel for each float dtype, whose inputs may have any strides.

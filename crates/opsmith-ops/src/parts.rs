@@ -5,8 +5,10 @@ use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input, moved_on_card};
+use crate::card;
+use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
+use crate::moved_on_card::moves;
 use crate::parameters::{axis_of, elements, known_integers, numbers};
 
 ops! {
@@ -97,7 +99,7 @@ impl Linear for Padding {
         },
     };
 
-    const ON_CARD: [bool; 2] = [true; 2];
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves; 2];
 
     fn new(_: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Padding)
@@ -298,7 +300,7 @@ fn concat() -> OpDef {
         .shape_fn(infer_joined::<false>)
         .gradient("ConcatGrad")
         .kernels(for_every_dtype::<Joining<false>>(true))
-        .kernels(moved_on_card::<Joining<false>>(|_| true))
+        .kernels(card::kernels::<Joining<false>>(moves))
 }
 
 fn concat_grad() -> OpDef {
@@ -311,7 +313,7 @@ fn concat_grad() -> OpDef {
         .shape_fn(infer_parted::<false>)
         .gradient("ConcatGradGrad")
         .kernels(floats::<Parting<false>>())
-        .kernels(moved_on_card::<Parting<false>>(is_float))
+        .kernels(card::kernels::<Parting<false>>(is_float))
 }
 
 fn concat_grad_grad() -> OpDef {
@@ -322,7 +324,7 @@ fn concat_grad_grad() -> OpDef {
         .doc("The gradient of `ConcatGrad`.")
         .shape_fn(infer_joined::<false>)
         .kernels(floats::<Joining<false>>())
-        .kernels(moved_on_card::<Joining<false>>(is_float))
+        .kernels(card::kernels::<Joining<false>>(is_float))
 }
 
 fn stack() -> OpDef {
@@ -334,7 +336,7 @@ fn stack() -> OpDef {
         .shape_fn(infer_joined::<true>)
         .gradient("StackGrad")
         .kernels(for_every_dtype::<Joining<true>>(true))
-        .kernels(moved_on_card::<Joining<true>>(|_| true))
+        .kernels(card::kernels::<Joining<true>>(moves))
 }
 
 fn stack_grad() -> OpDef {
@@ -347,7 +349,7 @@ fn stack_grad() -> OpDef {
         .shape_fn(infer_parted::<true>)
         .gradient("StackGradGrad")
         .kernels(floats::<Parting<true>>())
-        .kernels(moved_on_card::<Parting<true>>(is_float))
+        .kernels(card::kernels::<Parting<true>>(is_float))
 }
 
 fn stack_grad_grad() -> OpDef {
@@ -358,7 +360,7 @@ fn stack_grad_grad() -> OpDef {
         .doc("The gradient of `StackGrad`.")
         .shape_fn(infer_joined::<true>)
         .kernels(floats::<Joining<true>>())
-        .kernels(moved_on_card::<Joining<true>>(is_float))
+        .kernels(card::kernels::<Joining<true>>(is_float))
 }
 
 fn split() -> OpDef {
@@ -375,7 +377,7 @@ fn split() -> OpDef {
                 .filter(|dtype| *dtype != DType::String)
                 .map(|dtype| KernelDef::cpu::<Cutting>().strided().dtype_constraint("T", dtype)),
         )
-        .kernels(moved_on_card::<Cutting>(|_| true))
+        .kernels(card::kernels::<Cutting>(moves))
 }
 
 fn split_grad() -> OpDef {
@@ -387,7 +389,7 @@ fn split_grad() -> OpDef {
         .shape_fn(infer_joined::<false>)
         .gradient("SplitGradGrad")
         .kernels(floats::<Joining<false>>())
-        .kernels(moved_on_card::<Joining<false>>(is_float))
+        .kernels(card::kernels::<Joining<false>>(is_float))
 }
 
 fn split_grad_grad() -> OpDef {
@@ -399,7 +401,7 @@ fn split_grad_grad() -> OpDef {
         .doc("The gradient of `SplitGrad`, whose parts need not be equal.")
         .shape_fn(infer_parted::<false>)
         .kernels(floats::<Parting<false>>())
-        .kernels(moved_on_card::<Parting<false>>(is_float))
+        .kernels(card::kernels::<Parting<false>>(is_float))
 }
 
 #[cfg(test)]

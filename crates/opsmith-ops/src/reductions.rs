@@ -3,6 +3,7 @@
 use opsmith::dtype::sets;
 use opsmith::prelude::*;
 
+use crate::card;
 use crate::define::ops;
 use crate::folds::{FoldKernel, Folding, Largest, Smallest, Total};
 
@@ -88,9 +89,11 @@ pub fn log_softmax<R: Rows>(
 /// The op, with kernels for integers too.
 fn of_integers<F: Folding>(def: OpDef) -> OpDef {
     let kernels = sets::INTEGER.iter();
-    def.more_dtypes("T", sets::INTEGER).kernels(
-        kernels.map(|&dtype| KernelDef::cpu::<FoldKernel<F>>().strided().dtype_constraint("T", dtype)),
-    )
+    def.more_dtypes("T", sets::INTEGER)
+        .kernels(
+            kernels.map(|&dtype| KernelDef::cpu::<FoldKernel<F>>().strided().dtype_constraint("T", dtype)),
+        )
+        .kernels(card::kernels::<FoldKernel<F>>(|dtype| sets::INTEGER.contains(&dtype)))
 }
 
 ops! {

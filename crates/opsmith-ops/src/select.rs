@@ -1,12 +1,14 @@
 //! One of two tensors, element by element.
 
-use opsmith::dtype::{Complex, sets};
+use opsmith::DeviceKind;
+use opsmith::dtype::Complex;
 use opsmith::prelude::*;
 use opsmith::space;
 
+use crate::card::{self, folds::fold_to, is_plain};
 use crate::define::ops;
 use crate::elementwise::{Elementwise, ElementwiseKernel, Loop, broadcast_shape, broadcasting, ternary};
-use crate::linear::{FLOATS, floats, is_float, last_input, moved_on_card};
+use crate::linear::{FLOATS, floats, is_float, last_input};
 use crate::sums::sum_array_to;
 
 ops! {
@@ -54,12 +56,7 @@ fn select() -> OpDef {
         .kernels(dtypes.map(|dtype| {
             KernelDef::cpu::<ElementwiseKernel<Selection, 3>>().strided().dtype_constraint("T", dtype)
         }))
-        .kernels(moved_on_card::<ElementwiseKernel<Selection, 3>>(is_plain))
-}
-
-/// Whether a dtype has a type of a card's that is one element.
-fn is_plain(dtype: DType) -> bool {
-    dtype == DType::Bool || sets::REAL_NUMBER.contains(&dtype)
+        .kernels(card::kernels::<ElementwiseKernel<Selection, 3>>(is_plain))
 }
 
 fn gradient() -> OpDef {
@@ -84,6 +81,7 @@ fn gradient() -> OpDef {
         })
         .gradient("SelectGradGrad")
         .kernels(floats::<SelectionGradient>())
+        .kernels(card::kernels::<SelectionGradient>(is_float))
 }
 
 fn second_gradient() -> OpDef {
@@ -100,7 +98,7 @@ fn second_gradient() -> OpDef {
             c.set_output(0, shape)
         })
         .kernels(floats::<ElementwiseKernel<Selection, 3>>())
-        .kernels(moved_on_card::<ElementwiseKernel<Selection, 3>>(is_float))
+        .kernels(card::kernels::<ElementwiseKernel<Selection, 3>>(is_float))
 }
 
 struct SelectionGradient;
@@ -115,6 +113,15 @@ impl OpKernel for SelectionGradient {
         let shape = space::broadcast_shape([context.input_shape(0)?, x, y]);
         let shape = shape.ok_or_else(|| crate::elementwise::shape_error(context, 3))?;
         let gradient = last_input(context, &shape)?;
+        if context.device().kind == DeviceKind::Cuda {
+            let inputs = (gradient, Some(context.input(0)?));
+            for (output, fold, own) in [(0, "total<1>", x), (1, "total<0>", y)] {
+                if context.output_wanted(output)? {
+                    fold_to(context, fold, inputs, (output, own, own))?;
+                }
+            }
+            return Ok(());
+        }
         let condition = context.view::<bool, IxDyn>(0)?;
         let Some(condition) = condition.broadcast(&shape[..]) else {
             return Err(crate::elementwise::shape_error(context, 3));

@@ -7,6 +7,7 @@ use opsmith::{Dim, Shape};
 use crate::define::ops;
 use crate::linear::{self, Facts, Linear, last_input};
 use crate::moved::{Moved, assemble, make};
+use crate::moved_on_card::moves;
 use crate::parameters::{integers, known_integers, length};
 
 ops! {
@@ -115,7 +116,7 @@ impl Linear for Slicing {
         },
     };
 
-    const ON_CARD: [bool; 2] = [true; 2];
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Slicing { clip: construction.attr("clip")? })

@@ -1,9 +1,11 @@
 //! Sums over the dims along which a smaller tensor is repeated.
 
+use opsmith::DeviceKind;
 use opsmith::prelude::*;
 use opsmith::space::{IndexSpace, Layout, row_major_strides};
 
 use crate::along::Near;
+use crate::card::folds::fold_to;
 use crate::elementwise::Shared;
 
 /// From how many elements on they are cut in parts, and into how many at most.
@@ -29,6 +31,9 @@ pub(crate) fn sum_to_as(
     output: usize,
     shapes: (&[usize], &[usize]),
 ) -> Result<()> {
+    if context.device().kind == DeviceKind::Cuda {
+        return fold_to(context, "total<-1>", (tensor, None), (output, shapes.0, shapes.1));
+    }
     dispatch!(tensor.dtype(), AnyFloat, |T| sum_floats_to(
         context,
         tensor.view::<T, IxDyn>()?,

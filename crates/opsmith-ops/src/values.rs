@@ -4,8 +4,10 @@ use opsmith::DeviceKind;
 use opsmith::prelude::*;
 
 use crate::define::ops;
-use crate::linear::{self, FLOATS, Facts, Forward, Linear, is_float, last_input, moved_on_card};
+use crate::card;
+use crate::linear::{self, FLOATS, Facts, Forward, Linear, is_float, last_input};
 use crate::moved::{Moved, for_every_dtype, make, zeros};
+use crate::moved_on_card::moves;
 use crate::parameters::dims;
 use crate::sums::sum_to_as;
 
@@ -41,7 +43,7 @@ impl Linear for Same {
         shape: |c| c.input(0),
     };
 
-    const ON_CARD: [bool; 2] = [true; 2];
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Same { is_text: construction.attr::<DType>("T")? == DType::String })
@@ -79,7 +81,7 @@ fn stop_gradient() -> OpDef {
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()
         .kernels(for_every_dtype::<Forward<Same>>(true))
-        .kernels(moved_on_card::<Forward<Same>>(|_| true))
+        .kernels(card::kernels::<Forward<Same>>(moves))
 }
 
 /// A kernel without state that is one function.
@@ -149,7 +151,7 @@ fn zeros_like() -> OpDef {
         .shape_fn(shape_fns::unchanged)
         .not_differentiable()
         .kernels(DType::ALL.map(|dtype| KernelDef::cpu::<Zeros>().strided().dtype_constraint("T", dtype)))
-        .kernels(moved_on_card::<Zeros>(|_| true))
+        .kernels(card::kernels::<Zeros>(moves))
 }
 
 kernel!(Filling, |context| {
@@ -193,7 +195,7 @@ fn fill() -> OpDef {
         .gradient("FillGrad")
         .kernels(
             for_every_dtype::<Filling>(true)
-                .chain(moved_on_card::<Filling>(|_| true))
+                .chain(card::kernels::<Filling>(moves))
                 .map(|kernel| kernel.host_memory("dims")),
         )
 }
@@ -222,7 +224,11 @@ fn fill_grad() -> OpDef {
             c.set_output(0, shape)
         })
         .gradient("FillGradGrad")
-        .kernels(linear::floats::<FillGrad>().map(|kernel| kernel.host_memory("dims")))
+        .kernels(
+            linear::floats::<FillGrad>()
+                .chain(card::kernels::<FillGrad>(is_float))
+                .map(|kernel| kernel.host_memory("dims")),
+        )
 }
 
 fn fill_grad_grad() -> OpDef {
@@ -233,7 +239,7 @@ fn fill_grad_grad() -> OpDef {
         .shape_fn(filled_shape)
         .kernels(
             linear::floats::<Filling>()
-                .chain(moved_on_card::<Filling>(is_float))
+                .chain(card::kernels::<Filling>(is_float))
                 .map(|kernel| kernel.host_memory("dims")),
         )
 }

@@ -105,6 +105,7 @@ template <typename To, typename From> static To same_bits(From from) {
     return to;
 }
 static inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
+static inline long long __double_as_longlong(double x) { return same_bits<long long>(x); }
 static inline float __fmul_rn(float a, float b) { return a * b; }
 static inline double __dmul_rn(double a, double b) { return a * b; }
 static inline unsigned __float_as_uint(float x) { return same_bits<unsigned>(x); }

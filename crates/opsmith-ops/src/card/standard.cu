@@ -1,0 +1,200 @@
+// Kernels of the standard operators that are not bodies: functions of elements, folds, positions.
+#include "opsmith.cuh"
+
+// What is gone through, the last dim first, and how far the elements of each of N operands are from each other. A dense output
+// needs no strides.
+template <typename Index, int N> struct Space {
+    Index count;
+    int rank;
+    Index dim[8], strides[N][8];
+
+    struct Places {
+        Index at[N];
+    };
+
+    OPSMITH_INLINE Places operator[](Index rest) const {
+        Places places = {};
+#pragma unroll
+        for (int d = 0; d < 8; d++) {
+            if (d == rank) break;
+            const Index at = rest % dim[d];
+            rest /= dim[d];
+#pragma unroll
+            for (int n = 0; n < N; n++) places.at[n] += at * strides[n][d];
+        }
+        return places;
+    }
+};
+
+// A number as an integer of the same order, the largest for NaN; both zeros are one.
+typedef unsigned long long Key;
+
+OPSMITH_INLINE Key key_of(double x) {
+    if (x != x) return ~0ull;
+    const Key bits = (Key)__double_as_longlong(x + 0.0);
+    return bits >> 63 ? ~bits : bits | 1ull << 63;
+}
+OPSMITH_INLINE Key key_of(float x) { return key_of((double)x); }
+OPSMITH_INLINE Key key_of(opsmith::half x) { return key_of((double)(float)x); }
+OPSMITH_INLINE Key key_of(opsmith::bfloat16 x) { return key_of((double)(float)x); }
+template <typename T> OPSMITH_INLINE Key key_of(T x) { return (Key)(long long)x ^ (T(-1) < T(0) ? 1ull << 63 : 0); }
+
+template <typename T> struct Kind { static const bool is_float = false, is_half = false, is_bool = false; };
+template <> struct Kind<float> { static const bool is_float = true, is_half = false, is_bool = false; };
+template <> struct Kind<double> : Kind<float> {};
+template <> struct Kind<opsmith::half> { static const bool is_float = true, is_half = true, is_bool = false; };
+template <> struct Kind<opsmith::bfloat16> : Kind<opsmith::half> {};
+template <> struct Kind<bool> { static const bool is_float = false, is_half = false, is_bool = true; };
+
+template <typename T> OPSMITH_INLINE constexpr T least_integer() {
+    return T(-1) < T(0) ? (T)(1ull << (8 * sizeof(T) - 1)) : (T)0;
+}
+template <typename T> OPSMITH_INLINE constexpr T largest_integer() { return (T)~least_integer<T>(); }
+
+// A float that rounds to the same 16 bits as the number itself: where it is not exact, the neighbour whose last bit is 1.
+OPSMITH_INLINE float odd_float(double x) {
+    const float nearest = (float)x;
+    const double back = nearest;
+    if (back == x || x != x) return nearest;
+    const bool beyond = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+    return __uint_as_float((__float_as_uint(nearest) - beyond) | 1);
+}
+OPSMITH_INLINE float odd_float(unsigned long long x) {
+    const unsigned long long cut = (1 << 11) - 1;
+    return odd_float((double)(x >> 53 ? (x & ~cut) | (x & cut ? 1 << 11 : 0) : x));
+}
+OPSMITH_INLINE float odd_float(long long x) {
+    return x < 0 ? -odd_float(0ull - (unsigned long long)x) : odd_float((unsigned long long)x);
+}
+template <typename T> OPSMITH_INLINE float odd_float(T x) { return odd_float((double)x); }
+
+// The number in another dtype. Floats become integers towards zero, the nearest one there is; NaN becomes 0.
+template <typename Z, typename X> OPSMITH_INLINE Z converted(X given) {
+    const opsmith::wide<X> x = given;
+    if constexpr (Kind<Z>::is_bool) {
+        return x != 0;
+    } else if constexpr (Kind<Z>::is_half) {
+        return Z(odd_float(x));
+    } else if constexpr (Kind<Z>::is_float || !Kind<X>::is_float) {
+        return (Z)x;
+    } else {
+        const opsmith::wide<X> least = (opsmith::wide<X>)least_integer<Z>();
+        const opsmith::wide<X> beyond = 2 * (opsmith::wide<X>)(1ull << (8 * sizeof(Z) - 2)) * (least < 0 ? 1 : 2);
+        return x != x ? (Z)0 : x >= beyond ? largest_integer<Z>() : x <= least ? least_integer<Z>() : (Z)x;
+    }
+}
+
+template <typename Op, typename W, typename X, typename Y, typename Z, typename Index>
+__global__ void each(const W *w, const X *x, const Y *y, Z *z, Space<Index, 3> space) {
+    OPSMITH_GRID_LOOP(Index, i, space.count) {
+        const auto places = space[i];
+        z[i] = Op::template of<Z>(w[places.at[0]], x[places.at[1]], y[places.at[2]]);
+    }
+}
+
+#define OPSMITH_EACH(name, body)                                            \
+    struct name {                                                           \
+        template <typename Z, typename W, typename X, typename Y>           \
+        static OPSMITH_INLINE Z of(W a, X b, Y c) { return body; }          \
+    }
+
+OPSMITH_EACH(is_equal, a == b);
+OPSMITH_EACH(is_not_equal, a != b);
+OPSMITH_EACH(is_less, a < b);
+OPSMITH_EACH(is_at_most, a <= b);
+OPSMITH_EACH(is_greater, a > b);
+OPSMITH_EACH(is_at_least, a >= b);
+OPSMITH_EACH(both, a && b);
+OPSMITH_EACH(one_of, a || b);
+OPSMITH_EACH(not_so, !a);
+OPSMITH_EACH(chosen, a ? b : c);
+OPSMITH_EACH(cast, converted<Z>(a));
+// Of integers, which wrap around.
+OPSMITH_EACH(plus, (Z)((unsigned long long)a + (unsigned long long)b));
+OPSMITH_EACH(minus, (Z)((unsigned long long)a - (unsigned long long)b));
+OPSMITH_EACH(times, (Z)((unsigned long long)a * (unsigned long long)b));
+OPSMITH_EACH(negative, (Z)(0ull - (unsigned long long)a));
+OPSMITH_EACH(squared, (Z)((unsigned long long)a * (unsigned long long)a));
+OPSMITH_EACH(magnitude, a < W(0) ? (Z)(0ull - (unsigned long long)a) : a);
+OPSMITH_EACH(direction, (Z)((a > W(0)) - (a < W(0))));
+OPSMITH_EACH(larger, a > b ? a : b);
+OPSMITH_EACH(smaller, a < b ? a : b);
+
+// Folds: what they begin with, take, and are merged to, in any order but for rounding; which threads take what follows from the
+// shapes alone.
+
+// A sum in double precision: of all numbers, or of those whose condition is `Taken`, 0 or 1.
+template <int Taken> struct total {
+    template <typename X> using State = double;
+    template <typename X> static OPSMITH_INLINE double first() { return 0; }
+    template <typename X, typename C, typename Index>
+    static OPSMITH_INLINE double take(double sum, X x, C condition, Index) {
+        return Taken < 0 || (condition != C(0)) == (Taken > 0) ? sum + (double)(opsmith::wide<X>)x : sum;
+    }
+    static OPSMITH_INLINE double merge(double a, double b) { return a + b; }
+    template <typename Z> static OPSMITH_INLINE Z show(double sum) { return converted<Z>(sum); }
+};
+
+// A fold of integers.
+#define OPSMITH_FOLD(name, begin, body)                                                                       \
+    struct name {                                                                                             \
+        template <typename X> using State = X;                                                                \
+        template <typename X> static OPSMITH_INLINE X first() { return begin; }                               \
+        template <typename X, typename C, typename Index>                                                     \
+        static OPSMITH_INLINE X take(X a, X b, C, Index) { return merge(a, b); }                              \
+        template <typename X> static OPSMITH_INLINE X merge(X a, X b) { return body; }                        \
+        template <typename Z> static OPSMITH_INLINE Z show(Z x) { return x; }                                 \
+    }
+
+OPSMITH_FOLD(wrapped_sum, X(0), (X)((unsigned long long)a + (unsigned long long)b));
+OPSMITH_FOLD(largest, least_integer<X>(), a > b ? a : b);
+OPSMITH_FOLD(smallest, largest_integer<X>(), a < b ? a : b);
+
+// A key and where it is. No two have the same place.
+struct Entry {
+    Key key, at;
+
+    OPSMITH_INLINE bool is_before(Entry other) const {
+        return key < other.key || (key == other.key && at < other.at);
+    }
+};
+
+// The position of the number with the largest or the smallest key, NaN before all, of equal ones the first.
+template <bool Largest> struct position {
+    template <typename X> using State = Entry;
+    template <typename X> static OPSMITH_INLINE Entry first() { return {~0ull, ~0ull}; }
+    template <typename X, typename C, typename Index> static OPSMITH_INLINE Entry take(Entry found, X x, C, Index at) {
+        const Key key = key_of(x);
+        return merge(found, {Largest || x != x ? ~key : key, (Key)at});
+    }
+    static OPSMITH_INLINE Entry merge(Entry a, Entry b) { return b.is_before(a) ? b : a; }
+    template <typename Z> static OPSMITH_INLINE Z show(Entry found) { return (Z)found.at; }
+};
+
+// Each result is made by `lanes` threads, a power of two. Across memory, neighbouring threads have neighbouring results, else
+// neighbouring terms.
+template <typename Fold, typename X, typename C, typename Z, typename Index>
+__global__ void folded(const X *x, const C *condition, Z *z, Space<Index, 2> results, Space<Index, 2> terms, int lanes, bool across) {
+    typedef typename Fold::template State<X> State;
+    __shared__ State all[256];
+    const int thread = threadIdx.x, rows = 256 / lanes, step = across ? rows : 1;
+    const int row = across ? thread % rows : thread / lanes, lane = across ? thread / rows : thread % lanes;
+    for (long long begin = (long long)blockIdx.x * rows; begin < results.count; begin += (long long)gridDim.x * rows) {
+        const long long result = begin + row;
+        State own = Fold::template first<X>();
+        if (result < results.count) {
+            const auto base = results[(Index)result];
+            for (Index term = lane; term < terms.count; term += lanes) {
+                const auto places = terms[term];
+                own = Fold::take(own, x[base.at[0] + places.at[0]], condition[base.at[1] + places.at[1]], term);
+            }
+        }
+        all[thread] = own;
+        for (int half = lanes / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (lane < half) all[thread] = Fold::merge(all[thread], all[thread + half * step]);
+        }
+        if (lane == 0 && result < results.count) z[result] = Fold::template show<Z>(all[thread]);
+        __syncthreads();
+    }
+}
