@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 import torch
-from devices import Device
+from devices import Device, Job
 from results import FAILED, NOT_RUN, PASSED, Results
 from streams import SUBJECTS, drawn, same, with_gradients
 from values import libraries, subjects
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Compile a function around each of some ops."""
+    device = job.device
     if device.is_card and not any(map(shutil.which, [os.environ.get("CC", "cc"), "gcc", "clang"])):
         message = "torch.compile needs a C compiler for Triton, and there is none: install gcc, or set CC"
         results.say("torch.compile", "everything", NOT_RUN, message)
         return
-    for library in libraries(folder):
+    for library in libraries(job.folder):
         for name, shapes in SUBJECTS.get(library.__name__, {}).items():
             subject, what = subjects(library)[name], f"{library.__name__}.{name}"
             if not subject.has_cuda:

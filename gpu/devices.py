@@ -9,6 +9,8 @@ import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -138,6 +140,44 @@ class Processor:
 
 
 Device = Card | Processor
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several processes that share the ops of a section."""
+
+    index: int = 0
+    count: int = 1
+
+    @staticmethod
+    def of(text: str) -> Part:
+        """As `str` writes it."""
+        index, count = text.split("/")
+        return Part(int(index), int(count))
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    @property
+    def title(self) -> str:
+        """What is said of it beside the section's name; empty for the whole."""
+        return f", part {self.index + 1} of {self.count}" if self.count > 1 else ""
+
+    def has(self, number: int) -> bool:
+        """Whether the op with this number is its own."""
+        return number % self.count == self.index
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a section is to look at."""
+
+    device: Device
+    folder: Path
+    """Where the libraries are."""
+    quick: bool
+    """Fewer calls and rounds."""
+    part: Part = Part()
 
 
 def tensors(outputs: object) -> list[torch.Tensor]:

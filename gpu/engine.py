@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import opsmith
-from devices import Device
+from devices import Job
 from results import FAILED, NOT_RUN, PASSED, Results
 
 TOLERANCES = {"float64": 1e-9, "float32": 1e-4}
@@ -25,13 +25,13 @@ class Missing(Exception):
     """Why a check cannot be made here."""
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Every check, each followed by a graph that must run."""
-    place = f"cuda:{device.torch.index}" if device.is_card else "cpu"
+    place = f"cuda:{job.device.torch.index}" if job.device.is_card else "cpu"
     for check in CHECKS:
         what = (check.__doc__ or "").rstrip(".")
         try:
-            cases = check(place, folder)
+            cases = check(place, job.folder)
             usual(place)
         except Missing as missing:
             results.say("engine", what, NOT_RUN, str(missing))

@@ -8,7 +8,7 @@ from typing import Any
 
 import opsmith
 import torch
-from devices import Device
+from devices import Device, Job
 from results import FAILED, NOT_RUN, PASSED, Results
 
 LARGE = (1 << 31) + 5
@@ -21,13 +21,13 @@ class Missing(Exception):
     """Why a check cannot be made here."""
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Every check, each followed by a call that must succeed."""
     for check in (no_kernel, two_devices, two_cards, no_memory, far_views, beyond_32_bits):
         what = (check.__doc__ or "").rstrip(".")
         try:
-            check(device, folder, quick)
-            usual(device, folder)
+            check(job.device, job.folder, job.quick)
+            usual(job.device, job.folder)
         except Missing as missing:
             results.say("misuse", what, NOT_RUN, str(missing))
         except Exception as error:

@@ -5,7 +5,8 @@
 
 It needs PyTorch for CUDA with NumPy, and uses JAX where it is installed. It compiles nothing but kernels:
 `cargo xtask gpu --prepare FOLDER` has put the libraries and the package beside it. Each section has a process
-of its own, so that one which ends its process, or breaks the card's context, leaves the others. The exit
+of its own, so that one which ends its process, or breaks the card's context, leaves the others. With --jobs,
+several run at once, those with many ops in parts; the times are taken alone, in the end. The exit
 status is 0 where all that ran passed and met its targets, 1 where something failed, 2 where there is no card
 or something else is missing. What was not run is listed, and why.
 """
@@ -21,6 +22,8 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,10 @@ SECTIONS = {
     "speed": "times",
 }
 """The modules of the sections, and what their rows call them."""
+ALONE = "speed"
+"""The section beside which nothing else runs."""
+PARTED = ("values", "with_jax", "sanitizer")
+"""Those whose ops are shared out among processes."""
 NO_CARD = 2
 SECTION_SECONDS = 3600
 
@@ -53,11 +60,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=list(SECTIONS), help="this section; may be repeated"
     )
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes at once")
+    parser.add_argument(
+        "--seconds", type=float, default=SECTION_SECONDS, help="the most that a process may take"
+    )
     parser.add_argument(
         "--libraries", type=Path, default=HERE.parent / "libraries", help="the built libraries"
     )
     parser.add_argument("--out", type=Path, default=Path.cwd(), help="where gpu.md and gpu.json are written")
     parser.add_argument("--section", choices=list(SECTIONS), help=argparse.SUPPRESS)
+    parser.add_argument("--part", type=devices.Part.of, default=devices.Part(), help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -75,13 +87,28 @@ def main() -> int:
         print(f"error: {problem}", file=sys.stderr)
         return NO_CARD
     results = Results(facts=facts(options))
-    for name in options.only or SECTIONS:
-        print(f"{SECTIONS[name]}:", flush=True)
-        results.add(in_a_process(name, options))
+    options.out.mkdir(parents=True, exist_ok=True)
+    for found in every_section(options):
+        results.add(found)
         # What ends the run leaves what there is by then.
-        options.out.mkdir(parents=True, exist_ok=True)
         results.write(options.out / "gpu.json")
     return conclude(results, options)
+
+
+def every_section(options: argparse.Namespace) -> Iterator[Results]:
+    """What the sections that are asked for give, as they are listed; the times are taken in the end."""
+    wanted: list[str] = options.only or list(SECTIONS)
+    tasks = [
+        (name, devices.Part(index, count))
+        for name in wanted
+        if name != ALONE
+        for count in [options.jobs if name in PARTED else 1]
+        for index in range(count)
+    ]
+    with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(options.jobs) as pool:
+        yield from pool.map(lambda task: in_a_process(*task, options, cache), tasks)
+        if ALONE in wanted:
+            yield in_a_process(ALONE, devices.Part(), options, cache)
 
 
 def missing(options: argparse.Namespace) -> str | None:
@@ -151,30 +178,32 @@ def one_section(options: argparse.Namespace) -> int:
     results = Results()
     device = devices.Card() if options.device == "cuda" else devices.Processor()
     module = importlib.import_module(options.section)
-    module.run(device, options.libraries.resolve(), options.quick, results)
+    job = devices.Job(device, options.libraries.resolve(), options.quick, options.part)
+    module.run(job, results)
     if options.json:
         results.write(options.json)
     return 1 if results.of(FAILED) else 0
 
 
-def in_a_process(name: str, options: argparse.Namespace) -> Results:
-    """A section in a process of its own; one that ends without results has failed."""
+def in_a_process(name: str, part: devices.Part, options: argparse.Namespace, cache: str) -> Results:
+    """A section, or a part of one, in a process of its own; one that ends without results has failed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         command = [sys.executable, str(HERE / "run.py"), "--section", name, "--json", str(file)]
         command += ["--device", options.device, "--libraries", str(options.libraries.resolve())]
-        command += ["--quick"] if options.quick else []
+        command += ["--part", str(part), *(["--quick"] if options.quick else [])]
         # The cache of compiled kernels is the run's own: whether the compiler works here is looked at too.
-        environment = os.environ | {"OPSMITH_CACHE_DIR": str(Path(folder) / "cache")}
+        environment = os.environ | {"OPSMITH_CACHE_DIR": cache}
+        print(f"{SECTIONS[name]}{part.title}:", flush=True)
         try:
-            done = subprocess.run(command, env=environment, check=False, timeout=SECTION_SECONDS)
+            done = subprocess.run(command, env=environment, check=False, timeout=options.seconds)
             problem = f"its process ended with exit status {done.returncode}"
         except subprocess.TimeoutExpired:
-            problem = f"its process did not end within {SECTION_SECONDS} s"
+            problem = f"its process did not end within {options.seconds} s"
         if file.exists():
             return Results.read(file)
         results = Results()
-        results.say(SECTIONS[name], "everything", FAILED, problem)
+        results.say(SECTIONS[name], f"everything{part.title}", FAILED, problem)
         return results
 
 

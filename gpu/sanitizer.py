@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from devices import Device
+from devices import Job
 from results import FAILED, NOT_RUN, PASSED, Results
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -27,7 +27,7 @@ def program() -> str | None:
     return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=beside)
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Run each tool, in processes of their own."""
     sanitizer = program()
     if sanitizer is None:
@@ -36,8 +36,9 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
         )
         results.say("compute-sanitizer", "everything", NOT_RUN, message)
         return
-    own = [sys.executable, str(Path(__file__).with_name("run.py")), "--libraries", str(folder), "--quick"]
-    own += ["--device", "cuda" if device.is_card else "cpu", "--section", "values"]
+    own = [sys.executable, str(Path(__file__).with_name("run.py")), "--libraries", str(job.folder), "--quick"]
+    own += ["--device", "cuda" if job.device.is_card else "cpu", "--section", "values"]
+    own += ["--part", str(job.part)]
     # The caching allocator hides the bounds of tensors from it.
     environment = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "OPSMITH_CUDA_FLAGS": "-lineinfo"}
     for tool in TOOLS:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from devices import Device
+from devices import Device, Job
 from misuse import load
 from results import FAILED, NOT_RUN, PASSED, Results, Timing
 from values import subjects
@@ -27,6 +27,7 @@ OURS = "Opsmith"
 EAGER = "PyTorch"
 COMPILED = "torch.compile"
 CDIST = "torch.cdist"
+SDPA = "scaled_dot_product_attention"
 
 ROUNDS = 31
 BATCH_SECONDS = 0.02
@@ -53,10 +54,12 @@ class Sizes:
     rows: tuple[int, int] = (8192, 4096)
     product: int = 8192
     copied: int = 1 << 28
+    products: tuple[int, ...] = (256, 1024, 4096)
+    attention: tuple[int, int, int] = (16, 2048, 64)
     rounds: int = ROUNDS
 
 
-DRY = Sizes((64, 64, 32), (4, 8, 16), 1 << 14, (64, 64), 128, 1 << 16, 3)
+DRY = Sizes((64, 64, 32), (4, 8, 16), 1 << 14, (64, 64), 128, 1 << 16, (64,), (2, 32, 8), 3)
 
 
 @dataclass
@@ -130,9 +133,10 @@ def limits(device: Device, sizes: Sizes) -> Limits:
     return Limits(2 * x.numel() * x.element_size() / copy, n**3 / product)
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Every table."""
-    sizes = Sizes(rounds=5) if quick else Sizes()
+    device = job.device
+    sizes = Sizes(rounds=5) if job.quick else Sizes()
     if not device.is_card:
         sizes = DRY
     torch.manual_seed(0)
@@ -140,8 +144,8 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
     results.facts["bandwidth of a copy"] = f"{found.bytes_per_second / 1e9:.0f} GB/s"
     results.facts["float32 instructions of a product"] = f"{found.instructions_per_second / 1e12:.2f} T/s"
     device.release()
-    bench = Bench(device, folder, sizes, found, results)
-    for table in (distances, lltm, pointwise, reduced):
+    bench = Bench(device, job.folder, sizes, found, results)
+    for table in (distances, lltm, pointwise, reduced, products, attention):
         try:
             table(bench)
         except Exception as error:
@@ -308,5 +312,52 @@ def reduced(bench: Bench) -> None:
             COMPILED: torch.compile(theirs, dynamic=False),
         }
         agree([function(*inputs) for function in (ours, theirs)])
+        title = f"{name} of {shape[0]} x {shape[1]}"
         calls: Contenders = {who: partial(f, *inputs) for who, f in functions.items()}
-        bench.time(f"{name} of {shape[0]} x {shape[1]}", calls, (), of_bandwidth(moved))
+        bench.time(f"{title}, forward", calls, (), of_bandwidth(moved))
+        leaves = [t.detach().requires_grad_() for t in inputs]
+        makers = {who: partial(backward, f, leaves) for who, f in functions.items()}
+        calls = lazily(makers, bench, title)
+        bench.time(f"{title}, backward", calls, (), of_bandwidth(moved * 3 // 2))
+
+
+def products(bench: Bench) -> None:
+    """Products of matrices by the standard op, against what PyTorch calls: cuBLAS."""
+    ours = load(bench.folder, "opsmith_ops").mat_mul
+    for dtype in (torch.float32, torch.float16):
+        for n in bench.sizes.products:
+            a, b = (torch.randn(n, n, device=bench.device.torch).to(dtype) for _ in range(2))
+            calls: Contenders = {OURS: partial(ours, a, b), EAGER: partial(torch.mm, a, b)}
+            name = f"product of {n} x {n} {str(dtype).removeprefix('torch.')}"
+            bench.time(name, calls, (), of_arithmetic(n**3))
+
+
+def plain_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention as a composition of PyTorch's own ops."""
+    return torch.softmax(q @ k.mT * q.shape[-1] ** -0.5, -1) @ v
+
+
+def attention(bench: Bench) -> None:
+    """Attention in float32, from a body, against one that keeps all weights, and a fused kernel."""
+    heads, rows, width = bench.sizes.attention
+    body = load(bench.folder, "kernels").attention
+    inputs = [torch.randn(heads, rows, width, device=bench.device.torch) for _ in range(3)]
+    length = torch.tensor(rows, device=bench.device.torch)
+
+    def ours(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return body(q, k, v, length)
+
+    functions: dict[str, Callable[..., Any]] = {
+        OURS: ours,
+        EAGER: plain_attention,
+        COMPILED: torch.compile(plain_attention, dynamic=False),
+        SDPA: torch.nn.functional.scaled_dot_product_attention,
+    }
+    agree([function(*inputs) for who, function in functions.items() if who != COMPILED])
+    title = f"attention of {heads} x {rows} x {width}"
+    calls: Contenders = {who: partial(f, *inputs) for who, f in functions.items()}
+    work = 2 * heads * rows * rows * width
+    bench.time(f"{title}, forward", calls, (), of_arithmetic(work))
+    leaves = [t.detach().requires_grad_() for t in inputs]
+    calls = lazily({who: partial(backward, f, leaves) for who, f in functions.items()}, bench, title)
+    bench.time(f"{title}, backward", calls, (), of_arithmetic(5 * work // 2))

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import torch
-from devices import Card, Device, tensors
+from devices import Card, Device, Job, tensors
 from results import FAILED, NOT_RUN, PASSED, Results
 from values import libraries, subjects
 
@@ -30,9 +29,9 @@ SUBJECTS: dict[str, dict[str, tuple[tuple[int, ...], ...]]] = {
 WORKERS = 4
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Look at some ops of each library."""
-    for library in libraries(folder):
+    for library in libraries(job.folder):
         for name, shapes in SUBJECTS.get(library.__name__, {}).items():
             subject = subjects(library)[name]
             what = f"{library.__name__}.{name}"
@@ -41,7 +40,7 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
                     results.say("streams", f"{what}: {title}", NOT_RUN, "the op has no CUDA kernel")
                     continue
                 try:
-                    missing = check(device, subject.function, shapes)
+                    missing = check(job.device, subject.function, shapes)
                 except Exception as error:
                     results.say("streams", f"{what}: {title}", FAILED, f"{type(error).__name__}: {error}")
                     continue

@@ -7,6 +7,7 @@ float64.
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import Any
 import opsmith
 import torch
 from cases import CASES, Case
-from devices import Device, tensors
+from devices import Device, Job, tensors
 from results import FAILED, NOT_RUN, PASSED, Results
 
 TOLERANCES = {torch.float64: 1e-9, torch.float32: 3e-5}
@@ -95,45 +96,67 @@ def libraries(folder: Path) -> Iterator[Any]:
             yield opsmith.load(path)
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
-    """Look at every op of every library."""
-    for library in libraries(folder):
+class Broken(Exception):
+    """The card answers nothing any more in this process."""
+
+
+def run(job: Job, results: Results) -> None:
+    """Look at every op of every library that is this part's."""
+    numbers = itertools.count()
+    broken = ""
+    for library in libraries(job.folder):
         ops = subjects(library)
         listed = CASES.get(library.__name__, {})
-        reached: set[str] = set()
-        for name, cases in listed.items():
-            subject = ops.get(name)
-            if subject is None:
-                results.say("values", f"{library.__name__}.{name}", FAILED, "the library has no such op")
+        # Gradients are called through the ops that they are the gradients of.
+        reached = {link.name for name in listed if name in ops for link in chain(ops[name])}
+        for name in listed | ops:
+            what = f"{library.__name__}.{name}"
+            if not job.part.has(next(numbers)):
                 continue
-            reached |= look_at(subject, cases, device, quick, results)
-        for name, subject in ops.items():
-            if subject.has_cuda and name not in reached:
+            if name not in ops:
+                results.say("values", what, FAILED, "the library has no such op")
+            elif name not in reached and ops[name].has_cuda:
                 message = "it has a CUDA kernel, and gpu/cases.py has no calls of it"
-                results.say("values", f"{library.__name__}.{name}", FAILED, message)
+                results.say("values", what, FAILED, message)
+            elif name in listed and broken:
+                results.say("values", what, NOT_RUN, f"the card does not answer after {broken}")
+            elif name in listed:
+                try:
+                    look_at(ops[name], listed[name], job, results)
+                except Broken:
+                    broken = what
 
 
-def look_at(subject: Subject, cases: list[Case], device: Device, quick: bool, results: Results) -> set[str]:
-    """Make the calls of an op in each dtype; the names of the ops that they reached, gradients among them."""
+def chain(subject: Subject) -> list[Subject]:
+    """An op with a CUDA kernel, and its gradients that have one."""
+    found = [subject] if subject.has_cuda else []
+    while found and len(found) <= len(ORDERS) and (gradient := found[-1].gradient()):
+        found.append(gradient)
+    return found
+
+
+def look_at(subject: Subject, cases: list[Case], job: Job, results: Results) -> None:
+    """Make the calls of an op in each dtype."""
     what = f"{subject.library.__name__}.{subject.name}"
     if not subject.has_cuda:
         results.say("values", what, NOT_RUN, "the op has no CUDA kernel")
-        return set()
-    chosen = [case for case in cases if not (quick and case.large)]
-    chain = [subject]
-    while len(chain) <= len(ORDERS) and (gradient := chain[-1].gradient()):
-        chain.append(gradient)
+        return
+    chosen = [case for case in cases if not (job.quick and case.large)]
+    orders = len(chain(subject)) - 1
     for types in subject.types():
         if missing := next((name for name in types.values() if not is_plain(name)), None):
             results.say("values", f"{what} {missing}", NOT_RUN, "PyTorch has no plain tensors of this dtype")
             continue
         fitting = [case for case in chosen if fits(subject, case, types)]
-        problem = next(
-            (text for case in fitting if (text := compare(subject, case, types, device, len(chain) - 1))), ""
-        )
+        compared = (compare(subject, case, types, job.device, orders) for case in fitting)
+        problem = next((text for text in compared if text), "")
         label = f"{what} {' '.join(types.values())}".strip()
         results.say("values", label, FAILED if problem else PASSED, problem, len(fitting))
-    return {link.name for link in chain}
+        if problem:
+            try:
+                job.device.synchronize()
+            except Exception as error:
+                raise Broken from error
 
 
 def is_plain(dtype: str) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from cases import CASES, Case
-from devices import Device
+from devices import Job
 from results import FAILED, NOT_RUN, PASSED, Results
 from values import Subject, differ, fits, inputs_of, is_plain, libraries, outcome, subjects
 
 
-def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
+def run(job: Job, results: Results) -> None:
     """Look at every op that PyTorch is looked at with, in float32 and float16."""
     if find_spec("jax") is None:
         results.say("JAX", "everything", NOT_RUN, "JAX is not installed in this Python")
@@ -24,13 +24,16 @@ def run(device: Device, folder: Path, quick: bool, results: Results) -> None:
     import jax
 
     platform = jax.default_backend()
-    if platform != ("gpu" if device.is_card else "cpu"):
+    if platform != ("gpu" if job.device.is_card else "cpu"):
         message = f"JAX is installed for {platform}: install jax[cuda13] or jax[cuda12]"
         results.say("JAX", "everything", NOT_RUN, message)
         return
-    for library in libraries(folder):
+    numbers = itertools.count()
+    for library in libraries(job.folder):
         ops = subjects(library)
         for name, cases in CASES.get(library.__name__, {}).items():
+            if not job.part.has(next(numbers)):
+                continue
             subject, what = ops[name], f"{library.__name__}.{name}"
             if not subject.has_cuda:
                 results.say("JAX", what, NOT_RUN, "the op has no CUDA kernel")

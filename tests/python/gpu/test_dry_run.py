@@ -21,7 +21,7 @@ import speed
 import torch
 import values
 from conftest import LIBRARIES, PROGRAMS
-from devices import Processor
+from devices import Job, Part, Processor
 from results import FAILED, NOT_RUN, PASSED, Results
 
 
@@ -94,7 +94,7 @@ def test_wrong_numbers_of_the_engine_are_a_failure(few: Path, monkeypatch: pytes
     monkeypatch.setattr(engine, "CHECKS", (engine.functions, engine.no_card))
     monkeypatch.setattr(engine, "FUNCTIONS", {"wrong": lambda x, y: x * next(factors)})
     found = Results()
-    engine.run(Processor(), few, True, found)
+    engine.run(Job(Processor(), few, True), found)
     assert [row.verdict for row in found.rows] == [FAILED, PASSED]
     assert "wrong in float64, output 0" in found.rows[0].message
 
@@ -168,9 +168,30 @@ def subject(name: str) -> values.Subject:
 def test_an_op_without_calls_is_a_failure(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(cases.CASES, "distances", {})
     found = Results()
-    values.run(Processor(), few, True, found)
+    values.run(Job(Processor(), few, True), found)
     names = {row.subject for row in found.of(FAILED)}
     assert names == {f"distances.PairwiseManhattanDistance{end}" for end in ("", "Grad", "GradGrad")}
+
+
+def test_parts_share_the_ops_and_lose_none(few: Path) -> None:
+    whole, parts = Results(), Results()
+    values.run(Job(Processor(), few, True), whole)
+    for index in range(3):
+        values.run(Job(Processor(), few, True, Part.of(f"{index}/3")), parts)
+    assert sorted(map(str, parts.rows)) == sorted(map(str, whole.rows)) and whole.rows
+
+
+def test_after_a_broken_card_nothing_more_is_called(few: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(self: Processor) -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(Processor, "synchronize", lost)
+    found = Results()
+    values.run(Job(Processor(), few, True), found)
+    assert [row.subject.split()[0] for row in found.of(FAILED)] == ["distances.PairwiseManhattanDistance"]
+    assert {row.message for row in found.of(NOT_RUN)} == {
+        "the card does not answer after distances.PairwiseManhattanDistance"
+    }
 
 
 @pytest.mark.parametrize("place", [0, 1, 5])
@@ -227,7 +248,7 @@ def test_the_sanitizer_is_believed_when_it_sums_up(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     found = Results()
-    sanitizer.run(Processor(), few, True, found)
+    sanitizer.run(Job(Processor(), few, True), found)
     assert [row.verdict for row in found.rows] == [verdict] * len(sanitizer.TOOLS)
 
 
@@ -237,6 +258,6 @@ def test_without_the_sanitizer_it_says_where_it_comes_from(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sanitizer, "program", lambda: None)
     found = Results()
-    sanitizer.run(Processor(), few, True, found)
+    sanitizer.run(Job(Processor(), few, True), found)
     (row,) = found.rows
     assert row.verdict == NOT_RUN and "CUDA toolkit" in row.message
