@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from devices import Device, Job
 from misuse import load
-from results import FAILED, NOT_RUN, PASSED, Results, Timing
+from results import FAILED, NOT_RUN, PASSED, Results, Timing, amount
 from values import subjects
 
 OURS = "Opsmith"
@@ -102,6 +102,7 @@ class Bench:
         told = share(seconds[OURS], self.limits) if share else ""
         self.results.timings.append(Timing(name, seconds, met, told))
         self.results.say("times", name, PASSED, cases=len(able))
+        print(f"  {name}: " + ", ".join(f"{who} {amount(x)}" for who, x in seconds.items()), told, flush=True)
         self.device.release()
 
 
