@@ -127,10 +127,7 @@ impl<E: Elementwise<N>, const N: usize> OpKernel for ElementwiseKernel<E, N> {
         if context.signature().inputs.len() > N {
             context.infer_shapes()?;
         }
-        if let (DeviceKind::Cuda, Some(name)) = (context.device().kind, E::ON_CARD) {
-            return card::elementwise::compute::<N>(name, context);
-        }
-        compute(&*self.run, context)
+        compute(&*self.run, E::ON_CARD, context)
     }
 }
 
@@ -144,11 +141,18 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 /// Makes output 0 from all inputs, which broadcast. It is not generic over loops, so it is compiled once.
-fn compute<const N: usize>(run: &dyn Run<N>, context: &OpKernelContext<'_>) -> Result<()> {
+fn compute<const N: usize>(
+    run: &dyn Run<N>,
+    on_card: Option<&'static str>,
+    context: &OpKernelContext<'_>,
+) -> Result<()> {
     let inputs: Vec<TensorView<'_>> = (0..N).map(|input| context.input(input)).collect::<Result<_>>()?;
     let Some(shape) = space::broadcast_shape(inputs.iter().map(TensorView::shape)) else {
         return Err(shape_error(context, N));
     };
+    if let (DeviceKind::Cuda, Some(name)) = (context.device().kind, on_card) {
+        return card::elementwise::compute(name, context, &inputs, &shape);
+    }
     let output = context.allocate_output(0, &shape)?;
     let layouts: [_; N] = std::array::from_fn(|input| inputs[input].layout());
     let mut space = IndexSpace::with_room(shape.len(), N);

@@ -145,7 +145,8 @@ pub(crate) fn gradient<L: Linear>() -> OpDef {
         .gradient(&format!("{name}GradGrad"))
         .kernels(floats_with::<Backward<L>>(L::STRIDED).map(in_host_memory::<L>))
         .kernels(
-            card::kernels::<Backward<L>>(|dtype| is_float(dtype) && L::ON_CARD[1](dtype)).map(in_host_memory::<L>),
+            card::kernels::<Backward<L>>(|dtype| is_float(dtype) && L::ON_CARD[1](dtype))
+                .map(in_host_memory::<L>),
         )
 }
 
@@ -161,7 +162,8 @@ pub(crate) fn second<L: Linear>() -> OpDef {
         })
         .kernels(floats_with::<Forward<L>>(L::STRIDED).map(in_host_memory::<L>))
         .kernels(
-            card::kernels::<Forward<L>>(|dtype| is_float(dtype) && L::ON_CARD[0](dtype)).map(in_host_memory::<L>),
+            card::kernels::<Forward<L>>(|dtype| is_float(dtype) && L::ON_CARD[0](dtype))
+                .map(in_host_memory::<L>),
         )
 }
 

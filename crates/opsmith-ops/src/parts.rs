@@ -4,8 +4,8 @@ use opsmith::prelude::*;
 use opsmith::space::Extents;
 use opsmith::{Dim, Shape};
 
-use crate::define::ops;
 use crate::card;
+use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats, is_float, last_input};
 use crate::moved::{Moved, assemble, for_every_dtype, make};
 use crate::moved_on_card::moves;

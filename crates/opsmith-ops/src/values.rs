@@ -3,8 +3,8 @@
 use opsmith::DeviceKind;
 use opsmith::prelude::*;
 
-use crate::define::ops;
 use crate::card;
+use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Forward, Linear, is_float, last_input};
 use crate::moved::{Moved, for_every_dtype, make, zeros};
 use crate::moved_on_card::moves;

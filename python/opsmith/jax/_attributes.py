@@ -30,8 +30,9 @@ def canonical(op: Op, attr: Attr, value: Any) -> Hashable:
         raise InvalidArgumentError.of(
             op.name,
             attr.name,
-            f"attribute `{attr.name}` must be {attr.type}, got a value that JAX traces: in `jax.jit` name its argument in "
-            "`static_argnames`; what `jax.grad` and `jax.vmap` run over has to be an input of the op",
+            f"attribute `{attr.name}` must be {attr.type}, got a value that JAX traces: in `jax.jit` name "
+            "its argument in `static_argnames`; what `jax.grad` and `jax.vmap` run over has to be an input "
+            "of the op",
         ) from None
     return tuple(converted) if attr.is_list else converted
 

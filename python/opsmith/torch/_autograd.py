@@ -174,7 +174,9 @@ def _node(derivative: Derivative) -> Any:
         "jvp": jvp,
     }
     # PyTorch calls what it records by this name with `Backward` behind it.
-    return type(op.name, (_SingleLevelFunction,), {key: staticmethod(method) for key, method in methods.items()})
+    return type(
+        op.name, (_SingleLevelFunction,), {key: staticmethod(method) for key, method in methods.items()}
+    )
 
 
 def _wanted(op: TorchOp, recorded: _Recorded) -> int:

@@ -16,8 +16,8 @@ use crate::kept::{Kept, Presence, bits};
 const MANY: usize = 16;
 /// So many positions keep a card busy with a thread for each.
 const BUSY: usize = 1 << 16;
-/// The most bytes of a kernel's parameters, that all cards and drivers have.
-const MOST_PARAMETERS: usize = 4096;
+/// The most bytes of a kernel's parameters, from CUDA 12.1 on. Before that, NVRTC and the driver refuse more than 4,096.
+const MOST_PARAMETERS: usize = 32_764;
 /// The least turns of a loop that threads share.
 const LEAST_SHARED: usize = 32;
 /// So many tiles keep a card busy; fewer take less time too where they save folds that would be computed again for each position.

@@ -31,8 +31,7 @@ pub(crate) fn fold(
     let blocks = results.len().div_ceil(THREADS / lanes).min(1 << 16);
     let types = [x.dtype(), condition.dtype(), to.dtype()].map(name);
     let [x_type, condition_type, to_type] = types;
-    let kernel =
-        format!("folded<{fold}, {}, {}, {}, {}>", x_type?, condition_type?, to_type?, index.name());
+    let kernel = format!("folded<{fold}, {}, {}, {}, {}>", x_type?, condition_type?, to_type?, index.name());
     let launch = CudaCall::new(context, &SOURCE);
     let launch = launch.kernel(kernel).grid([blocks, 1, 1]);
     let launch = launch.address(x.data_ptr().cast()).address(condition.data_ptr().cast());

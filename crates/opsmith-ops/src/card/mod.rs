@@ -34,9 +34,7 @@ pub(crate) fn kernels<K: OpKernel>(dtypes: fn(DType) -> bool) -> impl Iterator<I
 /// The indices that all counts fit, and places of `N` operands, which are sums of those in each space and of `more`.
 pub(crate) fn index_of<const N: usize>(spaces: &[&IndexSpace], more: usize) -> Index {
     let most = i32::MAX as usize - (1 << 16);
-    let far = |operand: usize| {
-        spaces.iter().fold(more, |far, space| far.saturating_add(space.span(operand)))
-    };
+    let far = |operand: usize| spaces.iter().fold(more, |far, space| far.saturating_add(space.span(operand)));
     let fits = spaces.iter().all(|space| space.len() <= most) && (0..N).all(|operand| far(operand) <= most);
     if fits { Index::Bits32 } else { Index::Bits64 }
 }

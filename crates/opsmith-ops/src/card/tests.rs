@@ -39,7 +39,10 @@ fn far() -> Array<u8, Ix1> {
 }
 
 /// Compiles a call's kernels, which must have 64-bit indices, and runs them.
-fn with_wide_indices<'a, T: Element + std::fmt::Debug>(form: impl Fn() -> Call<'a>, output: &str) -> Result<()> {
+fn with_wide_indices<'a, T: Element + std::fmt::Debug>(
+    form: impl Fn() -> Call<'a>,
+    output: &str,
+) -> Result<()> {
     let names = form().kernels_launched()?;
     assert!(names.iter().all(|name| name.ends_with("long long>")), "{names:?}");
     form().compile_for_cuda()?;
@@ -176,7 +179,8 @@ fn gradients_go_to_what_was_selected() -> Result<()> {
 
 #[test]
 fn positions_and_folds_of_integers() -> Result<()> {
-    let x = array![[1.0f32, f32::NAN, 3.0, f32::NAN], [9.0, -0.0, 0.0, 9.0], [-1.0, -2.0, f32::INFINITY, -2.0]];
+    let x =
+        array![[1.0f32, f32::NAN, 3.0, f32::NAN], [9.0, -0.0, 0.0, 9.0], [-1.0, -2.0, f32::INFINITY, -2.0]];
     for x in [x.view(), x.slice(s![..;-1, ..;2])] {
         for axes in [vec![], vec![0], vec![-1], vec![0, 1]] {
             compare::<i64>(|| call::<ArgMax>().input(&x).attr("axes", axes.clone()), "y")?;
