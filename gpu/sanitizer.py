@@ -55,6 +55,6 @@ def run(job: Job, results: Results) -> None:
         if done.returncode == 0 and re.search(r"\b0 errors", summary):
             results.say("compute-sanitizer", tool, PASSED)
             continue
-        marked = [line for line in lines if line.startswith("=========")] or lines
+        marked = [line for line in lines if line.startswith("=========") or "failed:" in line] or lines
         text = f"exit status {done.returncode}, {summary or 'no summary'}: {' '.join(marked[:TAIL])}"
         results.say("compute-sanitizer", tool, FAILED, text)

@@ -50,6 +50,12 @@ fn loss<S: Indexed>(x: S, label: S::Index, keep: S::Mask) -> S {
     x.log_sum_exp(c) - S::select(S::index(c).eq(label), x, S::of(0.0)).sum(c)
 }
 
+/// Numbers times weights that the batch may share.
+#[body("(k),(k)->(k)")]
+fn weighted<S: Indexed>(x: S, w: S) -> S {
+    x * w
+}
+
 /// The product of each row.
 #[body("(i,k)->(i)")]
 fn product<S: Indexed>(x: S) -> S {
@@ -153,6 +159,25 @@ fn products_with_zeros() -> Result<()> {
     compare::<f64, Ix2>(&move || gradient::<product>(1).input(x).input(z), &["x_grad"], 1e-12)?;
     let second = move || gradient::<product>(2).input(x).input(z).input(by_x);
     compare::<f64, Ix2>(&second, &["x_grad"], 1e-12)?;
+    Ok(())
+}
+
+#[test]
+fn gradients_of_what_a_batch_shares() -> Result<()> {
+    // A thread for a sum; several of a block; a block; several blocks for each of them.
+    for (rows, columns) in [(2, 140_000), (70, 40), (300, 3), (2100, 40), (17_000, 2)] {
+        let x = kept(numbers(Array2::zeros((rows, columns))));
+        let w = kept(numbers(Array1::zeros(columns)));
+        let form = move || gradient::<weighted>(1).input(x).input(w).input(x).without("x_grad");
+        if !compare::<f64, Ix1>(&form, &["w_grad"], 1e-9)? {
+            return Ok(());
+        }
+    }
+    // Each row of its own weights, in a batch of a batch.
+    let x = kept(numbers(Array3::zeros((4, 700, 3))));
+    let w = kept(numbers(Array3::zeros((4, 1, 3))));
+    let form = move || gradient::<weighted>(1).input(x).input(w).input(x).without("x_grad");
+    compare::<f64, Ix3>(&form, &["w_grad"], 1e-9)?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@ template <typename Index> struct Dims {
         Index place = 0;
 #pragma unroll
         for (int d = 0; d < 8; d++) {
-            if (d == rank) break;
+            if (d + 1 >= rank) return place + i * stride[d];   // the first dim is all that is left
             place += i % dim[d] * stride[d];
             i /= dim[d];
         }
@@ -21,29 +21,40 @@ template <typename Index> struct Dims {
 
 template <typename T> OPSMITH_INLINE double number(const T &x) { return (double)(opsmith::wide<T>)x; }
 
-// A block for each sum: of a few that are long.
-template <typename T, typename Index>
-__global__ void sums_by_block(const T *from, T *to, Dims<Index> kept, Dims<Index> summed) {
+// Each row of the grid adds up a part of the terms, to outputs of its own.
+
+// A block for each sum: of a few whose terms lie side by side.
+template <typename From, typename To, typename Index>
+__global__ void sums_by_block(const From *from, To *to, Dims<Index> kept, Dims<Index> summed, Index part) {
+    const Index first = blockIdx.y * part, rest = summed.count - first, count = rest < part ? rest : part;
     for (Index o = blockIdx.x; o < kept.count; o += gridDim.x) {
-        const T *own = from + kept.place(o);
+        const From *own = from + kept.place(o);
         double sum = 0;
-        for (Index i = threadIdx.x; i < summed.count; i += blockDim.x) {
-            sum += number(own[summed.place(i)]);
-            if (summed.count - i <= blockDim.x) break;
-        }
+        for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += number(own[summed.place(first + i)]);
         sum = opsmith::block_sum(sum);
-        if (threadIdx.x == 0) to[o] = T((opsmith::wide<T>)sum);
-        if (kept.count - o <= gridDim.x) break;
+        if (threadIdx.x == 0) to[(size_t)blockIdx.y * kept.count + o] = To((opsmith::wide<To>)sum);
     }
 }
 
-// A thread for each sum: of many.
-template <typename T, typename Index>
-__global__ void sums_by_thread(const T *from, T *to, Dims<Index> kept, Dims<Index> summed) {
-    OPSMITH_GRID_LOOP(Index, o, kept.count) {
-        const T *own = from + kept.place(o);
+// A block for as many sums as it has columns of threads: of terms that lie side by side for places that do. Its rows share them.
+template <typename From, typename To, typename Index>
+__global__ void sums_across(const From *from, To *to, Dims<Index> kept, Dims<Index> summed, Index part) {
+    __shared__ double shares[1024];
+    const Index columns = blockDim.x;
+    const Index first = blockIdx.y * part, rest = summed.count - first, count = rest < part ? rest : part;
+    for (Index place = blockIdx.x * columns; place < kept.count; place += gridDim.x * columns) {
+        const Index o = place + threadIdx.x;
         double sum = 0;
-        for (Index i = 0; i < summed.count; i++) sum += number(own[summed.place(i)]);
-        to[o] = T((opsmith::wide<T>)sum);
+        if (o < kept.count) {
+            const From *own = from + kept.place(o);
+            for (Index i = threadIdx.y; i < count; i += blockDim.y) sum += number(own[summed.place(first + i)]);
+        }
+        shares[threadIdx.y * columns + threadIdx.x] = sum;
+        __syncthreads();
+        if (threadIdx.y == 0 && o < kept.count) {
+            for (int row = 1; row < blockDim.y; row++) sum += shares[row * columns + threadIdx.x];
+            to[(size_t)blockIdx.y * kept.count + o] = To((opsmith::wide<To>)sum);
+        }
+        __syncthreads();
     }
 }
