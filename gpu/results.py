@@ -41,12 +41,16 @@ class Results:
     rows: list[Row] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    file: Path | None = None
+    """Where each row is written at once: what ends the process leaves those before it."""
 
     def say(self, section: str, subject: str, verdict: str, message: str = "", cases: int = 1) -> None:
         """Add a row, and tell it where it is no success."""
         self.rows.append(Row(section, subject, verdict, message, cases))
         if verdict != PASSED:
             print(f"  {verdict}: {section}: {subject}: {message}", flush=True)
+        if self.file:
+            self.write(self.file)
 
     def add(self, other: Results) -> None:
         """Take over what another has to say."""
@@ -70,7 +74,10 @@ class Results:
 
     def write(self, path: Path) -> None:
         """As JSON."""
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        found = {name: value for name, value in asdict(self).items() if name != "file"}
+        beside = path.with_suffix(".new")
+        beside.write_text(json.dumps(found, indent=1) + "\n")
+        beside.replace(path)
 
     @staticmethod
     def read(path: Path) -> Results:

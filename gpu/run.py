@@ -47,6 +47,8 @@ ALONE = "speed"
 PARTED = ("values", "with_jax", "sanitizer")
 """Those whose ops are shared out among processes."""
 NO_CARD = 2
+ENDED = "ended"
+"""The fact by which a process says that nothing of its section is left."""
 SECTION_SECONDS = 3600
 
 
@@ -106,7 +108,7 @@ def every_section(options: argparse.Namespace) -> Iterator[Results]:
         for index in range(count)
     ]
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(options.jobs) as pool:
-        yield from pool.map(lambda task: in_a_process(*task, options, cache), tasks)
+        yield from pool.map(lambda task: in_a_process(task[0], task[1], options, cache), tasks)
         if ALONE in wanted:
             yield in_a_process(ALONE, devices.Part(), options, cache)
 
@@ -175,18 +177,19 @@ def driver() -> str:
 
 def one_section(options: argparse.Namespace) -> int:
     """A section in this process: its results go to the file that `--json` names."""
-    results = Results()
+    results = Results(file=options.json)
     device = devices.Card() if options.device == "cuda" else devices.Processor()
     module = importlib.import_module(options.section)
     job = devices.Job(device, options.libraries.resolve(), options.quick, options.part)
     module.run(job, results)
     if options.json:
+        results.facts[ENDED] = True
         results.write(options.json)
     return 1 if results.of(FAILED) else 0
 
 
 def in_a_process(name: str, part: devices.Part, options: argparse.Namespace, cache: str) -> Results:
-    """A section, or a part of one, in a process of its own; one that ends without results has failed."""
+    """A section, or a part of one, in a process of its own; one that does not come to its end has failed."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         command = [sys.executable, str(HERE / "run.py"), "--section", name, "--json", str(file)]
@@ -200,10 +203,9 @@ def in_a_process(name: str, part: devices.Part, options: argparse.Namespace, cac
             problem = f"its process ended with exit status {done.returncode}"
         except subprocess.TimeoutExpired:
             problem = f"its process did not end within {options.seconds} s"
-        if file.exists():
-            return Results.read(file)
-        results = Results()
-        results.say(SECTIONS[name], f"everything{part.title}", FAILED, problem)
+        results = Results.read(file) if file.exists() else Results()
+        if not results.facts.pop(ENDED, False):
+            results.say(SECTIONS[name], f"the rest{part.title}", FAILED, problem)
         return results
 
 

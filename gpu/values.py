@@ -167,7 +167,7 @@ def is_plain(dtype: str) -> bool:
 def fits(subject: Subject, case: Case, types: dict[str, str]) -> bool:
     """Whether the case's own dtypes are those of a kernel."""
     args = zip(subject.args(case), case.inputs, strict=True)
-    return all(x.dtype is None or types.get(arg.get("type_attr"), x.dtype) == x.dtype for arg, x in args)
+    return all(x.dtype is None or types.get(str(arg.get("type_attr")), x.dtype) == x.dtype for arg, x in args)
 
 
 def compare(subject: Subject, case: Case, types: dict[str, str], device: Device, orders: int) -> str:
