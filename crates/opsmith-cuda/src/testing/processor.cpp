@@ -69,6 +69,45 @@ template <typename T> T exchange(T x, unsigned from, int line) {
     return x;
 }
 
+// What 16-bit numbers and sums of a thread's part of matrices are in the instructions of tensor cores.
+struct Parts {
+    unsigned a[4], b[2];
+};
+static std::vector<Parts> parts;
+
+static unsigned pair(unsigned first, unsigned second) { return first | second << 16; }
+
+// Each thread of a warp names a row of 8 numbers of 16 bits, of `count` matrices of 8 rows, and gets two neighbours of each
+// matrix, or of what that is turned.
+static void load_matrices(unsigned *to, int count, bool turned, const void *row, int line) {
+    std::memcpy(&words[current], &row, sizeof(row));
+    barrier(line);
+    const unsigned lane = current % 32, first = current - lane;
+    for (int m = 0; m < count; m++) {
+        auto at = [&](unsigned r, unsigned c) { return ((const unsigned short *)words[first + m * 8 + r])[c]; };
+        const unsigned r = lane / 4, c = lane % 4 * 2;
+        to[m] = turned ? pair(at(c, r), at(c + 1, r)) : pair(at(r, c), at(r, c + 1));
+    }
+    barrier(line);
+}
+
+// Adds the product of 16 × 16 and 16 × 8 numbers, which the threads of a warp have parts of.
+template <typename Number>
+static void add_product(float *sums, const unsigned *a, const unsigned *b, int line, Number number) {
+    std::memcpy(parts[current].a, a, sizeof(Parts::a)), std::memcpy(parts[current].b, b, sizeof(Parts::b));
+    barrier(line);
+    const unsigned lane = current % 32, first = current - lane;
+    auto half = [&](unsigned word, unsigned k) { return number((unsigned short)(word >> k % 2 * 16)); };
+    for (unsigned n = 0; n < 4; n++) {
+        const unsigned row = lane / 4, lower = n / 2, column = lane % 4 * 2 + n % 2;
+        for (unsigned k = 0; k < 16; k++) {
+            const Parts &left = parts[first + row * 4 + k % 8 / 2], &right = parts[first + column * 4 + k % 8 / 2];
+            sums[n] += half(left.a[k / 8 * 2 + lower], k) * half(right.b[k / 8], k);
+        }
+    }
+    barrier(line);
+}
+
 // 0; the line of a barrier that not all came to; or minus the position, from 1, of an argument of another size.
 template <typename... P>
 int launch(void (*kernel)(P...), void **arguments, const size_t *sizes, size_t count, const unsigned *grid,
@@ -86,7 +125,7 @@ int launch(void (*kernel)(P...), void **arguments, const size_t *sizes, size_t c
     gridDim = {grid[0], grid[1], grid[2]}, blockDim = {threads[0], threads[1], threads[2]};
     const unsigned all = threads[0] * threads[1] * threads[2];
     const size_t stack = 64 << 10;
-    fibers.resize(all), done.resize(all), lines.resize(all), words.resize(all), dynamic.resize(shared / 8 + 1);
+    fibers.resize(all), done.resize(all), lines.resize(all), words.resize(all), parts.resize(all), dynamic.resize(shared / 8 + 1);
     std::vector<char> stacks(all * stack);
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
@@ -146,5 +185,14 @@ static inline float rsqrtf(float x) { return (float)rsqrt((double)x); }
 #define __shfl_down_sync(mask, x, offset) processor::exchange(x, processor::current + (offset), __LINE__)
 #define __shfl_xor_sync(mask, x, bits) processor::exchange(x, processor::current ^ (bits), __LINE__)
 #define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.data()
+#define OPSMITH_TENSOR_CORES 1
+#define OPSMITH_LOAD_MATRICES_4(to, turned, row) processor::load_matrices(to, 4, turned, row, __LINE__)
+#define OPSMITH_LOAD_MATRICES_2(to, turned, row) processor::load_matrices(to, 2, turned, row, __LINE__)
+#define OPSMITH_ADD_PRODUCT(T, sums, a, b)                                                             \
+    processor::add_product(sums, a, b, __LINE__, [](unsigned short bits) {                              \
+        T number;                                                                                      \
+        number.bits = bits;                                                                            \
+        return (float)number;                                                                          \
+    })
 #define OPSMITH_FLOAT_TO_HALF(bits, x) bits = processor::half_of(x)
 #define OPSMITH_HALF_TO_FLOAT(x, bits) x = processor::float_of(bits)

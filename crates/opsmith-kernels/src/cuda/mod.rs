@@ -128,7 +128,8 @@ impl Spread {
     ) -> Result<()> {
         // Indices go beyond their ends by what the grid has.
         let most = i32::MAX as usize - MOST_BLOCKS * BLOCK;
-        let is_near = kept.len().max(summed.len()) <= most && kept.span(0).saturating_add(summed.span(0)) <= most;
+        let is_near =
+            kept.len().max(summed.len()) <= most && kept.span(0).saturating_add(summed.span(0)) <= most;
         let index = if is_near { Index::Bits32 } else { Index::Bits64 };
         let kernel = format!("{}<{from_type}, {to_type}, {}>", self.kernel, index.name());
         let call = CudaCall::new(context, &SUMS);

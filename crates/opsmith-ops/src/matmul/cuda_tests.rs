@@ -124,10 +124,14 @@ fn large_tiles_compute_the_same() -> Result<()> {
     if !processor::can_run() {
         return Ok(());
     }
-    fn with<T: AnyFloat>(edge: usize) -> Result<()> {
-        let (x, y) = (numbers::<T>(&[3, 130, 37], 0), numbers::<T>(&[37, 140], 1));
-        let form = || call::<MatMul>().input(&x).input(&y);
-        let tiles = 130usize.div_ceil(16 * edge) * 140usize.div_ceil(16 * edge);
+    fn sized<T: AnyFloat>(edge: usize, [rows, depth, columns]: [usize; 3], turns: [bool; 2]) -> Result<()> {
+        let (x, y) = (numbers::<T>(&[3, rows, depth], 0), numbers::<T>(&[depth, columns], 1));
+        let (x, y) = (turned(x, turns[0]), turned(y, turns[1]));
+        let (x, y) = (x.as_standard_layout(), y.as_standard_layout());
+        let form = || {
+            call::<MatMul>().input(&x).input(&y).attr("transpose_a", turns[0]).attr("transpose_b", turns[1])
+        };
+        let tiles = rows.div_ceil(16 * edge) * columns.div_ceil(16 * edge);
         let mut large = |launch: &mut Launch<'_>| {
             launch.kernel = launch.kernel.replace(", 2, ", &format!(", {edge}, "));
             launch.grid = [tiles as u32, 2, 1];
@@ -138,9 +142,21 @@ fn large_tiles_compute_the_same() -> Result<()> {
         assert_eq!(own, form().run()?.array::<T, IxDyn>("product")?);
         Ok(())
     }
+    fn with<T: AnyFloat>(edge: usize) -> Result<()> {
+        sized::<T>(edge, [130, 37, 140], [false, false])
+    }
     with::<f32>(4)?;
     with::<f32>(8)?;
-    with::<f64>(4)
+    with::<f64>(4)?;
+    with::<f16>(4)?;
+    with::<bf16>(8)?;
+    // Tensor cores read 16 bytes at once where each line begins at a multiple of them, and may end within.
+    for turns in [[false, false], [true, false], [false, true], [true, true]] {
+        sized::<f16>(8, [136, 72, 144], turns)?;
+        sized::<bf16>(4, [72, 24, 40], turns)?;
+        sized::<f16>(2, [40, 40, 33], turns)?;
+    }
+    Ok(())
 }
 
 /// Every size of tiles, and each way in which factors are read once.
@@ -169,10 +185,13 @@ fn every_kernel_compiles() -> Result<()> {
     every::<f16>(&[(1, 2)], true)?;
     every::<bf16>(&[(1, 2)], true)?;
     let x = numbers::<f32>(&[2, 2], 0);
+    let half = numbers::<f16>(&[2, 2], 0);
     for (a, b) in [(true, false), (false, true), (true, true)] {
         let form = call::<MatMul>().input(&x).input(&x).attr("transpose_a", a).attr("transpose_b", b);
         let kernels = form.compile_for_cuda()?;
         assert!(kernels.iter().all(|kernel| kernel.ends_with(&format!(", {a}, {}>", !b))), "{kernels:?}");
+        let form = call::<MatMul>().input(&half).input(&half).attr("transpose_a", a).attr("transpose_b", b);
+        form.compile_for_cuda()?;
     }
     Ok(())
 }
