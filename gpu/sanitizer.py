@@ -16,6 +16,10 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FOUND_SOMETHING = 86
 """The exit status by which the sanitizer says so: none of ours."""
 SUMMARY = re.compile(r"(ERROR|RACECHECK) SUMMARY")
+NOTHING_RUN = "terminated before first instrumented API call"
+"""The sanitizer's words for a program that has not used the card."""
+ALL_PASSED = re.compile(r"^\d+ passed, 0 failed", re.MULTILINE)
+"""The last line of `run.py`."""
 TOOL_SECONDS = 3600
 TAIL = 40
 
@@ -54,6 +58,9 @@ def run(job: Job, results: Results) -> None:
         summary = next((line.strip("= ") for line in reversed(lines) if SUMMARY.search(line)), "")
         if done.returncode == 0 and re.search(r"\b0 errors", summary):
             results.say("compute-sanitizer", tool, PASSED)
+            continue
+        if NOTHING_RUN in done.stdout + done.stderr and ALL_PASSED.search(done.stdout):
+            results.say("compute-sanitizer", tool, NOT_RUN, "no call of this part runs a CUDA kernel")
             continue
         marked = [line for line in lines if line.startswith("=========") or "failed:" in line] or lines
         text = f"exit status {done.returncode}, {summary or 'no summary'}: {' '.join(marked[:TAIL])}"

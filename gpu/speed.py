@@ -161,7 +161,7 @@ def of_bandwidth(moved: int) -> Callable[[float, Limits], str]:
 def of_arithmetic(instructions: int) -> Callable[[float, Limits], str]:
     """How much of the arithmetic a call reaches that must do so many instructions."""
     return lambda seconds, limits: (
-        f"{instructions / seconds / limits.instructions_per_second:.0%} of the arithmetic"
+        f"{instructions / seconds / limits.instructions_per_second:.0%} of a float32 product's arithmetic"
     )
 
 

@@ -97,7 +97,7 @@ def test_variables_optimisers_and_checkpoints(graph: Graph, tmp_path: Path) -> N
     feeds = {x: inputs}
     expected = np.zeros((3, 1))
     session = Session(graph)
-    with pytest.raises(opsmith.FailedPreconditionError, match=r"variable `model/w`.*initialise it first"):
+    with pytest.raises(opsmith.FailedPreconditionError, match=r"variable `model/w`.*initialise it, after"):
         session.run(w)
     session.run(graph.initializer())
     for _ in range(10):

@@ -211,7 +211,7 @@ def test_wrong_attributes(zero_out: opsmith.Library) -> None:
         JaxRuntimeError, match="INVALID_ARGUMENT: Repeat: attribute `times` must be at least 2, got 1"
     ):
         zero_out.repeat(x.astype(np.int32), times=1)
-    traced = r"ZeroOutReal: attribute `preserve_index` must be int, got a value that JAX traces; .*argnames"
+    traced = r"ZeroOutReal: attribute `preserve_index` must be int, got a value that JAX traces: .*argnames"
     with pytest.raises(opsmith.InvalidArgumentError, match=traced):
         jax.jit(lambda x, i: zero_out.zero_out_real(x, preserve_index=i))(x, 1)
 
