@@ -154,6 +154,11 @@ impl Nvrtc {
             .collect()
     }
 
+    /// The flags that make it optimise little, for who asks only whether a source compiles; none of a version that has no such.
+    pub(crate) fn quick(&self) -> Vec<String> {
+        if self.version >= (13, 0) { vec!["--Ofast-compile=max".to_owned()] } else { Vec::new() }
+    }
+
     /// Compiles one kernel of a source: `doubled`, or of a template `doubled<float, int>`.
     ///
     /// # Errors

@@ -30,11 +30,15 @@ def pairs(dtypes: list[str], architectures: list[str]) -> list[tuple[str, str]]:
 
 
 def compile_source(source: str, architecture: str, *flags: str) -> str | None:
-    """Compiles for an architecture, `sm_90`, or to its assembly, `compute_90`: the complaints, if any."""
+    """Compiles for an architecture, `sm_90`, or to its assembly, `compute_90`: the complaints, if any.
+
+    Little is optimised without `OPSMITH_EVERY_SOURCE`: that takes several times as long.
+    """
     program = ctypes.c_void_p()
     status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 0, None, None)
     assert status == 0, f"nvrtcCreateProgram: {status}"
-    all_flags = [f"--gpu-architecture={architecture}", "--std=c++17", *flags]
+    quick = [] if os.environ.get("OPSMITH_EVERY_SOURCE") else ["--Ofast-compile=max"]
+    all_flags = [f"--gpu-architecture={architecture}", "--std=c++17", *quick, *flags]
     options = (ctypes.c_char_p * len(all_flags))(*[flag.encode() for flag in all_flags])
     status = _NVRTC.nvrtcCompileProgram(program, len(all_flags), options)
     size = ctypes.c_size_t()

@@ -18,7 +18,7 @@ use crate::launch::Launch;
 use crate::nvrtc::Nvrtc;
 use crate::source::{Architecture, Target};
 
-/// The generations of cards that kernels are compiled for in tests.
+/// The generations of cards that kernels are compiled for in tests, all or in turn.
 pub const ARCHITECTURES: [Architecture; 4] =
     [Architecture(75), Architecture(80), Architecture(90), Architecture(100)];
 
@@ -48,8 +48,13 @@ pub fn nvrtc() -> Option<&'static Nvrtc> {
     }
 }
 
-/// Compiles the kernel of a launch for every generation of [`ARCHITECTURES`], and prints what it takes of one; each kernel of a
-/// source once in a process. Where the environment names a folder for kernels compiled ahead of time, they are kept there.
+/// The variable that asks for all that can be told of sources on this machine: they are compiled for every generation of cards,
+/// and optimised, which takes many times as long, and what kernels take of a card is printed.
+pub const WHOLE: &str = "OPSMITH_EVERY_SOURCE";
+
+/// Compiles the kernel of a launch, each kernel of a source once in a process: for one of [`ARCHITECTURES`], of which kernels take
+/// turns, and with little optimised; or, where the environment has [`WHOLE`], for all of them, and prints what it takes of one.
+/// Where the environment names a folder for kernels compiled ahead of time, it is compiled for all of them and kept there.
 ///
 /// # Errors
 /// As [`Nvrtc::compile`], and as [`resources()`].
@@ -57,24 +62,28 @@ pub fn compile_everywhere(nvrtc: &Nvrtc, launch: &Launch<'_>) -> Result<()> {
     /// The generation that resources are told for.
     const SHOWN: Architecture = Architecture(90);
     static DONE: Mutex<BTreeSet<(u128, String)>> = Mutex::new(BTreeSet::new());
-    let key = (launch.source.key(), launch.kernel.clone());
-    if !DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
+    let (source, kernel) = (launch.source, &launch.kernel);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = done.len() % ARCHITECTURES.len();
+    if !done.insert((source.key(), kernel.clone())) {
         return Ok(());
     }
-    let folder = ahead::named();
-    for architecture in ARCHITECTURES {
-        match &folder {
-            Some(folder) => {
-                ahead::make(nvrtc, folder, launch.source, &launch.kernel, architecture).map(drop)?
-            }
-            None => {
-                nvrtc.compile(launch.source, &launch.kernel, Target::Machine(architecture), &[]).map(drop)?;
-            }
+    drop(done);
+    if let Some(folder) = ahead::named() {
+        for architecture in ARCHITECTURES {
+            ahead::make(nvrtc, &folder, source, kernel, architecture)?;
+        }
+    } else if env::var_os(WHOLE).is_none() {
+        nvrtc.compile(source, kernel, Target::Machine(ARCHITECTURES[turn]), &nvrtc.quick())?;
+        return Ok(());
+    } else {
+        for architecture in ARCHITECTURES {
+            nvrtc.compile(source, kernel, Target::Machine(architecture), &[])?;
         }
     }
-    let taken = resources(nvrtc, launch.source, &launch.kernel, SHOWN)?;
+    let taken = resources(nvrtc, source, kernel, SHOWN)?;
     let taken = taken.map_or_else(|| "there is no ptxas to ask".to_owned(), |taken| taken.to_string());
-    println!("{} of {} for {SHOWN}: {taken}", launch.kernel, launch.source.name());
+    println!("{kernel} of {} for {SHOWN}: {taken}", source.name());
     Ok(())
 }
 

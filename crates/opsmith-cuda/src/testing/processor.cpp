@@ -1,12 +1,13 @@
 // What stands before a CUDA source so that a C++ compiler makes a library of it that runs a kernel on the processor. The threads
 // of a block are fibers that take turns at barriers, forwards and backwards, so that a barrier that is missing shows. It shows
 // what a kernel computes, and neither how fast it is nor what a card's own arithmetic rounds.
+//
+// Of C++'s own headers it has the one that sources use: the others take longer to compile than a kernel.
 #include <cmath>
-#include <cstring>
-#include <tuple>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
-#include <utility>
-#include <vector>
 
 struct Three {
     unsigned x, y, z;
@@ -16,43 +17,74 @@ typedef Three dim3;
 static Three threadIdx, blockIdx, blockDim, gridDim;
 
 namespace processor {
-static std::vector<ucontext_t> fibers;
-static ucontext_t scheduler;
-static std::vector<char> done;
-static std::vector<int> lines;
-static std::vector<unsigned long long> words;
-static std::vector<unsigned long long> dynamic;
+// A thread of a block, which is one of each block in turn.
+struct Fiber {
+    ucontext_t first;
+    jmp_buf at;
+    bool begun, done;
+};
+
+// What each thread of a block has one of, and what all of them share.
+template <typename T> struct Each {
+    T *items = nullptr;
+    size_t count = 0;
+    Each() = default;
+    Each(const Each &) = delete;
+    ~Each() { free(items); }
+    void assign(size_t many) {
+        free(items);
+        items = (T *)calloc(many ? many : 1, sizeof(T));
+        if (!items) abort();
+        count = many;
+    }
+    T &operator[](size_t at) const { return items[at]; }
+    T *begin() const { return items; }
+    T *end() const { return items + count; }
+};
+static Each<Fiber> fibers;
+static jmp_buf scheduler;
+static Each<int> lines;
+static Each<unsigned long long> words;
+static Each<unsigned long long> dynamic;
 static unsigned current;
 static void (*body)(void *);
 static void *body_context;
 
+// Jumps leave the mask of signals alone, for which a switch of contexts asks the system twice.
+static void leave() {
+    if (!_setjmp(fibers[current].at)) _longjmp(scheduler, 1);
+}
+
+__attribute__((noinline)) static void resume(Fiber &fiber) {
+    if (_setjmp(scheduler)) return;
+    if (fiber.begun) _longjmp(fiber.at, 1);
+    fiber.begun = true;
+    setcontext(&fiber.first);
+}
+
 static void begin() {
-    body(body_context);
-    done[current] = 1;
-    swapcontext(&fibers[current], &scheduler);
+    for (;;) {
+        body(body_context);
+        fibers[current].done = true;
+        leave();
+    }
 }
 
 static void barrier(int line) {
     lines[current] = line;
-    swapcontext(&fibers[current], &scheduler);
+    leave();
 }
 
 // Runs the threads of a block: 0, or the line of a barrier that not all of them came to.
-static int block(unsigned threads, std::vector<char> &stacks, size_t stack) {
-    for (unsigned t = 0; t < threads; t++) {
-        getcontext(&fibers[t]);
-        fibers[t].uc_stack = {&stacks[t * stack], 0, stack};
-        fibers[t].uc_link = nullptr;
-        makecontext(&fibers[t], begin, 0);
-        done[t] = 0;
-    }
+static int block(unsigned threads) {
+    for (Fiber &fiber : fibers) fiber.done = false;
     for (unsigned round = 0, finished = 0; finished < threads; round++) {
         for (unsigned n = 0; n < threads; n++) {
             current = round % 2 ? threads - 1 - n : n;
             threadIdx = {current % blockDim.x, current / blockDim.x % blockDim.y, current / blockDim.x / blockDim.y};
             lines[current] = 0;
-            swapcontext(&scheduler, &fibers[current]);
-            finished += done[current];
+            resume(fibers[current]);
+            finished += fibers[current].done;
         }
         for (unsigned t = 1; t < threads; t++)
             if (lines[t] != lines[0]) return lines[t] ? lines[t] : lines[0];
@@ -62,9 +94,9 @@ static int block(unsigned threads, std::vector<char> &stacks, size_t stack) {
 
 template <typename T> T exchange(T x, unsigned from, int line) {
     static_assert(sizeof(T) <= sizeof(unsigned long long));
-    std::memcpy(&words[current], &x, sizeof(T));
+    memcpy(&words[current], &x, sizeof(T));
     barrier(line);
-    if (from / 32 == current / 32) std::memcpy(&x, &words[from], sizeof(T));
+    if (from / 32 == current / 32) memcpy(&x, &words[from], sizeof(T));
     barrier(line);
     return x;
 }
@@ -73,14 +105,14 @@ template <typename T> T exchange(T x, unsigned from, int line) {
 struct Parts {
     unsigned a[4], b[2];
 };
-static std::vector<Parts> parts;
+static Each<Parts> parts;
 
 static unsigned pair(unsigned first, unsigned second) { return first | second << 16; }
 
 // Each thread of a warp names a row of 8 numbers of 16 bits, of `count` matrices of 8 rows, and gets two neighbours of each
 // matrix, or of what that is turned.
 static void load_matrices(unsigned *to, int count, bool turned, const void *row, int line) {
-    std::memcpy(&words[current], &row, sizeof(row));
+    memcpy(&words[current], &row, sizeof(row));
     barrier(line);
     const unsigned lane = current % 32, first = current - lane;
     for (int m = 0; m < count; m++) {
@@ -94,7 +126,7 @@ static void load_matrices(unsigned *to, int count, bool turned, const void *row,
 // Adds the product of 16 × 16 and 16 × 8 numbers, which the threads of a warp have parts of.
 template <typename Number>
 static void add_product(float *sums, const unsigned *a, const unsigned *b, int line, Number number) {
-    std::memcpy(parts[current].a, a, sizeof(Parts::a)), std::memcpy(parts[current].b, b, sizeof(Parts::b));
+    memcpy(parts[current].a, a, sizeof(Parts::a)), memcpy(parts[current].b, b, sizeof(Parts::b));
     barrier(line);
     const unsigned lane = current % 32, first = current - lane;
     auto half = [&](unsigned word, unsigned k) { return number((unsigned short)(word >> k % 2 * 16)); };
@@ -108,6 +140,17 @@ static void add_product(float *sums, const unsigned *a, const unsigned *b, int l
     barrier(line);
 }
 
+// The positions before one.
+template <size_t... I> struct Positions {};
+template <size_t N, size_t... I> struct Upto : Upto<N - 1, N - 1, I...> {};
+template <size_t... I> struct Upto<0, I...> {
+    typedef Positions<I...> All;
+};
+
+template <typename... P, size_t... I> void with(void (*kernel)(P...), void **arguments, Positions<I...>) {
+    kernel(*(P *)arguments[I]...);
+}
+
 // 0; the line of a barrier that not all came to; or minus the position, from 1, of an argument of another size.
 template <typename... P>
 int launch(void (*kernel)(P...), void **arguments, const size_t *sizes, size_t count, const unsigned *grid,
@@ -116,23 +159,27 @@ int launch(void (*kernel)(P...), void **arguments, const size_t *sizes, size_t c
     const size_t expected[] = {sizeof(P)..., 0};
     for (size_t a = 0; a < count; a++)
         if (sizes[a] != expected[a]) return -1 - (int)a;
-    auto call = [&] {
-        [&]<size_t... I>(std::index_sequence<I...>) { kernel(*(P *)arguments[I]...); }
-        (std::index_sequence_for<P...>());
-    };
+    auto call = [&] { with(kernel, arguments, typename Upto<sizeof...(P)>::All()); };
     body = [](void *context) { (*(decltype(call) *)context)(); };
     body_context = &call;
     gridDim = {grid[0], grid[1], grid[2]}, blockDim = {threads[0], threads[1], threads[2]};
     const unsigned all = threads[0] * threads[1] * threads[2];
     const size_t stack = 64 << 10;
-    fibers.resize(all), done.resize(all), lines.resize(all), words.resize(all), parts.resize(all), dynamic.resize(shared / 8 + 1);
-    std::vector<char> stacks(all * stack);
+    lines.assign(all), words.assign(all), parts.assign(all), dynamic.assign(shared / 8 + 1), fibers.assign(all);
+    Each<char> stacks;
+    stacks.assign(all * stack);
+    for (unsigned t = 0; t < all; t++) {
+        getcontext(&fibers[t].first);
+        fibers[t].first.uc_stack = {&stacks[t * stack], 0, stack};
+        fibers[t].first.uc_link = nullptr;
+        makecontext(&fibers[t].first, begin, 0);
+    }
     for (unsigned z = 0; z < grid[2]; z++)
         for (unsigned y = 0; y < grid[1]; y++)
             for (unsigned x = 0; x < grid[0]; x++) {
                 blockIdx = {x, y, z};
-                std::memset(dynamic.data(), 0xFF, dynamic.size() * 8);
-                if (int line = block(all, stacks, stack)) return line;
+                memset(dynamic.begin(), 0xFF, dynamic.count * sizeof(dynamic[0]));
+                if (int line = block(all)) return line;
             }
     return 0;
 }
@@ -140,7 +187,7 @@ int launch(void (*kernel)(P...), void **arguments, const size_t *sizes, size_t c
 
 template <typename To, typename From> static To same_bits(From from) {
     To to;
-    std::memcpy(&to, &from, sizeof(to));
+    memcpy(&to, &from, sizeof(to));
     return to;
 }
 static inline double __longlong_as_double(long long x) { return same_bits<double>(x); }
@@ -184,7 +231,7 @@ static inline float rsqrtf(float x) { return (float)rsqrt((double)x); }
 #define __syncthreads() processor::barrier(__LINE__)
 #define __shfl_down_sync(mask, x, offset) processor::exchange(x, processor::current + (offset), __LINE__)
 #define __shfl_xor_sync(mask, x, bits) processor::exchange(x, processor::current ^ (bits), __LINE__)
-#define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.data()
+#define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.begin()
 #define OPSMITH_TENSOR_CORES 1
 #define OPSMITH_LOAD_MATRICES_4(to, turned, row) processor::load_matrices(to, 4, turned, row, __LINE__)
 #define OPSMITH_LOAD_MATRICES_2(to, turned, row) processor::load_matrices(to, 2, turned, row, __LINE__)

@@ -1,5 +1,4 @@
-//! CUDA kernels in tests on a machine without a card: what would be launched is compiled for four generations of cards, or run
-//! on the processor.
+//! CUDA kernels in tests on a machine without a card: what would be launched is compiled for a card, or run on the processor.
 //!
 //! ```no_run
 //! # use opsmith::prelude::*;
@@ -46,8 +45,9 @@ impl Call<'_> {
         Ok(kernels)
     }
 
-    /// Compiles every kernel that the call would launch, for four generations of cards, and prints what it takes of one: registers,
-    /// shared memory, spills. Gives the kernels' names; none, and says so, where there is no NVRTC.
+    /// Compiles every kernel that the call would launch, each for one of four generations of cards in turn. With the variable
+    /// `OPSMITH_EVERY_SOURCE` it is for all of them, and what a kernel takes of one is printed: registers, shared memory, spills.
+    /// Gives the kernels' names; none, and says so, where there is no NVRTC.
     ///
     /// # Errors
     /// As [`launches`](Self::launches), and the compiler's messages.
