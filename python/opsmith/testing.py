@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from opsmith import _html, _native
+from opsmith import _apart, _html, _native
 from opsmith._definition import Arg, Attr, Op
 from opsmith._errors import FailedPreconditionError, InvalidArgumentError
 from opsmith._library import Library, definition_of, op_meant
@@ -34,17 +34,6 @@ strings."""
 
 _MOST_SIZE = 100_000
 """The longest dim of a generated tensor."""
-
-_WORKER = """
-import sys
-from importlib import util
-spec = util.spec_from_file_location("opsmith._native", sys.argv[1])
-native = util.module_from_spec(spec)
-spec.loader.exec_module(native)
-native.check_worker()
-"""
-"""The program of the process that makes the calls. It starts in no time, for it imports neither the package
-nor NumPy."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +149,7 @@ def check(
         )
     if properties is None and reference is None:
         properties = [name for name in _native.PROPERTIES if name != "reference"]
+    program, *arguments = _apart.command("native.check_worker()")
     options = {
         "ops": [op.name for op in ops],
         "properties": None if properties is None else list(properties),
@@ -169,7 +159,7 @@ def check(
         "rtol": rtol,
         "atol": atol,
         "time_limit": time_limit,
-        "worker": (sys.executable, ["-I", "-S", "-c", _WORKER, _native.__file__]),
+        "worker": (program, arguments),
     }
     text, table = _native.run_checks(
         None if library._opsmith_loaded.embedded else library.__file__,

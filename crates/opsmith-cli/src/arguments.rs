@@ -1,10 +1,10 @@
 //! The program's arguments, and which command they start.
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
-use crate::{bench, build, check, compare, graph, inspect, new, text, wheel};
+use crate::{Itself, Outcome, bench, build, check, compare, graph, inspect, itself, new, text, wheel};
 
 /// Tools for those who write libraries of tensor operators.
 #[derive(Parser)]
@@ -28,9 +28,20 @@ enum Command {
     CheckWorker,
 }
 
-/// Runs the program on the arguments of this process.
-pub fn run() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+/// Runs the program on these arguments, without its own name, and gives its exit status. In a process that has run it before, the
+/// first `itself` counts.
+pub fn run(itself: Itself, arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    itself::set(itself);
+    let named = std::iter::once(OsString::from("opsmith")).chain(arguments);
+    let command = match Arguments::try_parse_from(named) {
+        Ok(arguments) => arguments.command,
+        Err(told) => {
+            // Help and versions are told in this way, too. Who does not listen is told nothing.
+            let _ = told.print();
+            return u8::try_from(told.exit_code()).unwrap_or(2);
+        }
+    };
+    let outcome = match command {
         Command::New(options) => new::new(&options),
         Command::Build(options) => build::build(&options),
         Command::Wheel(options) => wheel::wheel(&options),
@@ -42,10 +53,11 @@ pub fn run() -> ExitCode {
         Command::CheckWorker => check::work(),
     };
     match outcome {
-        Ok(outcome) => outcome.into(),
+        Ok(Outcome::Good) => 0,
+        Ok(Outcome::Fault) => 1,
         Err(error) => {
             text::print_error(&error);
-            ExitCode::from(2)
+            2
         }
     }
 }

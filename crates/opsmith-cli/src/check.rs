@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use opsmith_check::{Author, Emphasis, Look, Property, Row};
 
-use crate::Outcome;
 use crate::text::{BAD, FAINT, GOOD, STRONG, print, progress, styled, wrapped};
+use crate::{Outcome, itself};
 
 /// Test a library's ops by what their definitions say: shapes, gradients, strides, threads, ill-formed calls
 ///
@@ -90,10 +90,10 @@ pub(crate) fn check(options: &Options) -> Result<Outcome> {
 
 /// Starts this program as the other process, which makes the calls.
 pub(crate) fn starter() -> Result<impl Fn() -> Command> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = itself::command()?;
     Ok(move || {
-        let mut command = Command::new(&program);
-        command.arg("check-worker");
+        let mut command = Command::new(program.get_program());
+        command.args(program.get_args()).arg("check-worker");
         command
     })
 }

@@ -1,7 +1,7 @@
 //! The command line `opsmith`: what authors of op libraries do beside writing them.
 //!
-//! [`run`] is the program. [`compat`] says which changes of definitions are safe, [`definitions`] reads them; both are
-//! of use without the program.
+//! [`run`] is the program, which is a file of its own, and a part of the Python package. [`compat`] says which changes of definitions
+//! are safe, [`definitions`] reads them; both are of use without the program.
 
 mod arguments;
 mod bench;
@@ -13,15 +13,15 @@ pub mod compat;
 pub mod definitions;
 mod graph;
 mod inspect;
+mod itself;
 mod kernels;
 mod new;
 mod source;
 mod text;
 mod wheel;
 
-use std::process::ExitCode;
-
 pub use arguments::run;
+pub use itself::Itself;
 
 /// How a command ended, where it did what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +30,4 @@ enum Outcome {
     Good,
     /// What was looked at is at fault: exit status 1. What could not be done at all is an error, exit status 2.
     Fault,
-}
-
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> ExitCode {
-        match outcome {
-            Outcome::Good => ExitCode::SUCCESS,
-            Outcome::Fault => ExitCode::from(1),
-        }
-    }
 }

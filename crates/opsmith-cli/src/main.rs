@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use opsmith_cli::Itself;
+
 fn main() -> ExitCode {
-    opsmith_cli::run()
+    let itself = Itself { again: Vec::new(), from: env!("CARGO_MANIFEST_DIR").into() };
+    opsmith_cli::run(itself, std::env::args_os().skip(1)).into()
 }

@@ -2,7 +2,6 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
 use opsmith_core::{Code, Error};
@@ -10,6 +9,7 @@ use opsmith_runtime::Library;
 use serde_json::Value;
 
 use crate::definitions::Definitions;
+use crate::itself;
 
 /// A file of definitions has at most as many bytes; that of the standard operators has a hundredth.
 const MOST: u64 = 64 << 20;
@@ -65,11 +65,11 @@ pub(crate) fn read_apart(path: &Path) -> Result<LibraryFile> {
     if is_json(path)? {
         return from_text(path, &read_text(path)?);
     }
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
-    let mut command = Command::new(&program);
+    let mut command = itself::command()?;
     command.args(["inspect", "--json", "--"]).arg(path).env("NO_COLOR", "1");
-    let output =
-        command.output().with_context(|| format!("cannot start {} to load a library", program.display()))?;
+    let output = command.output().with_context(|| {
+        format!("cannot start {} to load a library", Path::new(command.get_program()).display())
+    })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         match said.trim().strip_prefix("error: ") {

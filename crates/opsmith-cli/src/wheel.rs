@@ -3,13 +3,13 @@
 //! The Python package makes it, as it does for `pip install .`, so that both give the same; this finds the Python.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, anyhow, bail};
 
-use crate::Outcome;
 use crate::cargo::locate;
+use crate::{Outcome, itself};
 
 /// Make a wheel of a crate of operators: one file for every Python and framework
 ///
@@ -37,9 +37,9 @@ pub(crate) struct Options {
     /// The oldest system that the wheel is for, whatever this one is: manylinux_2_28 [it takes: pip install cargo-zigbuild]
     #[arg(long, value_name = "TAG")]
     compatibility: Option<String>,
-    /// A Python that has the package `opsmith`
-    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
-    python: PathBuf,
+    /// A Python that has the package `opsmith` [default: the one that this program came with, or python3]
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
     /// Write JSON, for programs
     #[arg(long)]
     json: bool,
@@ -48,8 +48,9 @@ pub(crate) struct Options {
 /// Has the Python package make the wheel, which says where it is.
 pub(crate) fn wheel(options: &Options) -> Result<Outcome> {
     let manifest = locate(options.manifest_path.as_deref())?;
-    check_python(options)?;
-    let mut command = Command::new(&options.python);
+    let python = options.python.clone().unwrap_or_else(itself::python);
+    check_python(&python)?;
+    let mut command = Command::new(&python);
     command.args(["-m", "opsmith.build", "--manifest-path"]).arg(manifest).arg("--out").arg(&options.out);
     command.args(options.release.then_some("--release"));
     command.args(options.compatibility.iter().flat_map(|tag| ["--compatibility", tag]));
@@ -58,16 +59,15 @@ pub(crate) fn wheel(options: &Options) -> Result<Outcome> {
         Some(0) => Ok(Outcome::Good),
         // It has told why.
         Some(1) => Ok(Outcome::Fault),
-        _ => bail!("`{}` ended unexpectedly while it made the wheel", options.python.display()),
+        _ => bail!("`{}` ended unexpectedly while it made the wheel", python.display()),
     }
 }
 
-fn check_python(options: &Options) -> Result<()> {
-    let python = options.python.display();
+fn check_python(program: &Path) -> Result<()> {
+    let python = program.display();
     let advice = "pip install opsmith, or name a Python that has it: --python PROGRAM";
-    let asked = Command::new(&options.python)
-        .args(["-c", "import opsmith.build; print(opsmith.__version__)"])
-        .output();
+    let asked =
+        Command::new(program).args(["-c", "import opsmith.build; print(opsmith.__version__)"]).output();
     let output = asked.map_err(|error| match error.kind() {
         ErrorKind::NotFound => {
             anyhow!("there is no `{python}`\n  → install Python 3.10 or newer, or name it: --python PROGRAM")

@@ -17,6 +17,7 @@ mod kinds;
 mod library;
 mod op;
 mod outputs;
+mod program;
 mod python_values;
 
 /// The native part of `opsmith`.
@@ -37,6 +38,8 @@ mod _native {
     use crate::library::{Library, check, open, standard};
     #[pymodule_export]
     use crate::op::Op;
+    #[pymodule_export]
+    use crate::program::run_program;
     use pyo3::prelude::*;
     use pyo3::types::PyType;
 

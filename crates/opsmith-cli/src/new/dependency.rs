@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Where the crate `opsmith` was when this program was built.
-const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../opsmith");
+use crate::itself;
 
 /// The dependency as a manifest has it: `{ path = "…" }`, or a version in quotes.
 ///
@@ -13,7 +12,8 @@ const BUILT_FROM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../opsmith");
 /// When `wanted` is neither a folder with the crate nor a version.
 pub(super) fn find(wanted: Option<&str>) -> Result<String> {
     let Some(wanted) = wanted else {
-        return match crate_in(Path::new(BUILT_FROM)) {
+        let clone = itself::installed_from().find_map(|folder| crate_in(&folder.join("crates/opsmith")));
+        return match clone {
             Some(path) => by_path(&path),
             None => Ok(quoted(env!("CARGO_PKG_VERSION"))),
         };

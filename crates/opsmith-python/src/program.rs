@@ -1,0 +1,19 @@
+//! The program `opsmith`, which comes with the package: the command line's own crate, in the process of a Python.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use opsmith_cli::Itself;
+use pyo3::prelude::*;
+
+/// Runs the program on `arguments` and gives its exit status. `again` starts this in a process of its own: a program, and its first
+/// arguments. `installed_from` is the file or folder that the package was installed from.
+#[pyfunction]
+pub(crate) fn run_program(
+    py: Python<'_>,
+    again: Vec<OsString>,
+    installed_from: PathBuf,
+    arguments: Vec<OsString>,
+) -> u8 {
+    py.detach(|| opsmith_cli::run(Itself { again, from: installed_from }, arguments))
+}
