@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,13 @@ ENDED = "ended"
 SECTION_SECONDS = 3600
 
 
+def at_least_one(text: str) -> int:
+    """A number of processes."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def arguments() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -62,7 +69,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=list(SECTIONS), help="this section; may be repeated"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="how many processes at once")
+    parser.add_argument("--jobs", type=at_least_one, default=1, help="how many processes at once")
     parser.add_argument(
         "--seconds", type=float, default=SECTION_SECONDS, help="the most that a process may take"
     )
@@ -94,11 +101,13 @@ def main() -> int:
         results.add(found)
         # What ends the run leaves what there is by then.
         results.write(options.out / "gpu.json")
+    titles = list(SECTIONS.values())
+    results.rows.sort(key=lambda row: titles.index(row.section) if row.section in titles else len(titles))
     return conclude(results, options)
 
 
 def every_section(options: argparse.Namespace) -> Iterator[Results]:
-    """What the sections that are asked for give, as they are listed; the times are taken in the end."""
+    """What the sections that are asked for give, as they end; the times are taken in the end."""
     wanted: list[str] = options.only or list(SECTIONS)
     tasks = [
         (name, devices.Part(index, count))
@@ -108,7 +117,9 @@ def every_section(options: argparse.Namespace) -> Iterator[Results]:
         for index in range(count)
     ]
     with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(options.jobs) as pool:
-        yield from pool.map(lambda task: in_a_process(task[0], task[1], options, cache), tasks)
+        running = [pool.submit(in_a_process, name, part, options, cache) for name, part in tasks]
+        for done in as_completed(running):
+            yield done.result()
         if ALONE in wanted:
             yield in_a_process(ALONE, devices.Part(), options, cache)
 
@@ -200,11 +211,11 @@ def in_a_process(name: str, part: devices.Part, options: argparse.Namespace, cac
         print(f"{SECTIONS[name]}{part.title}:", flush=True)
         try:
             done = subprocess.run(command, env=environment, check=False, timeout=options.seconds)
-            problem = f"its process ended with exit status {done.returncode}"
+            status, problem = done.returncode, f"its process ended with exit status {done.returncode}"
         except subprocess.TimeoutExpired:
-            problem = f"its process did not end within {options.seconds} s"
+            status, problem = None, f"its process did not end within {options.seconds} s"
         results = Results.read(file) if file.exists() else Results()
-        if not results.facts.pop(ENDED, False):
+        if not results.facts.pop(ENDED, False) or status not in (0, 1):
             results.say(SECTIONS[name], f"the rest{part.title}", FAILED, problem)
         return results
 

@@ -153,10 +153,15 @@ def look_at(subject: Subject, cases: list[Case], job: Job, results: Results) -> 
         label = f"{what} {' '.join(types.values())}".strip()
         results.say("values", label, FAILED if problem else PASSED, problem, len(fitting))
         if problem:
-            try:
-                job.device.synchronize()
-            except Exception as error:
-                raise Broken from error
+            check_alive(job.device)
+
+
+def check_alive(device: Device) -> None:
+    """Raise `Broken` where the card answers nothing any more."""
+    try:
+        device.synchronize()
+    except Exception as error:
+        raise Broken from error
 
 
 def is_plain(dtype: str) -> bool:

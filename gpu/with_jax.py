@@ -12,7 +12,18 @@ import torch
 from cases import CASES, Case
 from devices import Job
 from results import FAILED, NOT_RUN, PASSED, Results
-from values import Subject, differ, fits, inputs_of, is_plain, libraries, outcome, subjects
+from values import (
+    Broken,
+    Subject,
+    check_alive,
+    differ,
+    fits,
+    inputs_of,
+    is_plain,
+    libraries,
+    outcome,
+    subjects,
+)
 
 
 def run(job: Job, results: Results) -> None:
@@ -29,6 +40,7 @@ def run(job: Job, results: Results) -> None:
         results.say("JAX", "everything", NOT_RUN, message)
         return
     numbers = itertools.count()
+    broken = ""
     for library in libraries(job.folder):
         ops = subjects(library)
         for name, cases in CASES.get(library.__name__, {}).items():
@@ -38,13 +50,19 @@ def run(job: Job, results: Results) -> None:
             if not subject.has_cuda:
                 results.say("JAX", what, NOT_RUN, "the op has no CUDA kernel")
                 continue
-            for types in subject.types():
-                # 64 bits are switched off in JAX unless they are asked for; kernels are the same.
-                if all(is_plain(name) and not name.endswith("64") for name in types.values()):
-                    look_at(subject, cases, types, results)
+            if broken:
+                results.say("JAX", what, NOT_RUN, f"the card does not answer after {broken}")
+                continue
+            try:
+                for types in subject.types():
+                    # 64 bits are switched off in JAX unless they are asked for; kernels are the same.
+                    if all(is_plain(name) and not name.endswith("64") for name in types.values()):
+                        look_at(subject, cases, types, job, results)
+            except Broken:
+                broken = what
 
 
-def look_at(subject: Subject, cases: list[Case], types: dict[str, str], results: Results) -> None:
+def look_at(subject: Subject, cases: list[Case], types: dict[str, str], job: Job, results: Results) -> None:
     """Make the calls of one dtype whose tensors lie as JAX lays them."""
     fitting = [c for c in cases if not c.large and fits(subject, c, types)]
     dense = [c for c in fitting if all(x.layout == "dense" for x in c.inputs)]
@@ -66,6 +84,8 @@ def look_at(subject: Subject, cases: list[Case], types: dict[str, str], results:
         problem or ("" if dense else "none of its calls is on dense tensors"),
         len(dense),
     )
+    if problem:
+        check_alive(job.device)
 
 
 def through_jax(subject: Subject, case: Case, types: dict[str, str]) -> list[tuple[str, torch.Tensor | None]]:

@@ -13,7 +13,8 @@ from opsmith import _apart, _native
 
 _AGAIN = """
 import signal
-signal.signal(signal.SIGINT, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 sys.exit(native.run_program([], "", sys.argv[2:]))
 """
 """What the program starts of itself, for a library in a process of its own, starts nothing more."""
@@ -21,9 +22,10 @@ sys.exit(native.run_program([], "", sys.argv[2:]))
 
 def main() -> int:
     """Run the command line, and give its exit status."""
-    # Python would hear an interrupt only when all is done.
-    with contextlib.suppress(ValueError):
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Python would hear an interrupt only when all is done. Whoever ignores interrupts goes on doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with contextlib.suppress(ValueError):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
     return _native.run_program(_apart.command(_AGAIN), _installed_from(), sys.argv[1:])
 
 
@@ -31,7 +33,8 @@ def _installed_from() -> str:
     """The folder or file that pip says the package is from, or nothing. The format is that of PEP 610."""
     try:
         text = metadata.distribution("opsmith").read_text("direct_url.json")
-        url = urlsplit(json.loads(text or "{}").get("url", ""))
+        told = json.loads(text or "{}")
+        url = urlsplit("" if "vcs_info" in told else told.get("url", ""))
     except (metadata.PackageNotFoundError, OSError, ValueError, AttributeError, TypeError):
         return ""
     return unquote(url.path) if url.scheme == "file" else ""

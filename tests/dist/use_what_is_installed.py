@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -88,6 +89,17 @@ def building_says_what_it_takes(folder: Path) -> None:
         raise AssertionError("built without Rust")
 
 
+def the_program_runs() -> None:
+    """As `pip` has installed it beside the interpreter."""
+    import distances
+
+    library = next(Path(distances.__file__).parent.rglob("*.so"))
+    for arguments, expected in [(["--version"], opsmith.__version__), (["inspect", library], "manhattan")]:
+        program = [Path(sys.executable).parent / "opsmith", *arguments]
+        done = subprocess.run(program, capture_output=True, text=True, check=True)
+        assert expected in done.stdout, done
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     assert Path(opsmith.__file__).is_relative_to(sys.prefix), opsmith.__file__
@@ -95,6 +107,7 @@ def main() -> None:
     a_graph_learns()
     a_wheel_of_ops_runs()
     a_panic_is_an_error()
+    the_program_runs()
     building_says_what_it_takes(folder)
     assert not FRAMEWORKS & sys.modules.keys(), "a framework was imported"
     libc = " ".join(platform.libc_ver())

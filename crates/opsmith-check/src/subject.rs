@@ -96,6 +96,12 @@ impl Subject {
         self.signature.inputs.iter().any(|input| input.dtype == ArgType::Attr(attr))
     }
 
+    /// Whether an input is of integers in every kernel: labels, or counts.
+    pub(crate) fn takes_integers(&self) -> bool {
+        let is_it = |dtype| matches!(dtype, ArgType::Fixed(DType::Int32 | DType::Int64));
+        self.signature.inputs.iter().any(|input| is_it(input.dtype))
+    }
+
     /// The kernels in which no input has a dtype that `allows` refuses but for those that must be of a fixed one.
     pub(crate) fn kernels_with(&self, allows: impl Fn(DType) -> bool) -> Vec<usize> {
         let fits = |kernel: &&usize| {

@@ -1,5 +1,6 @@
 //! `opsmith graph`: a picture of a saved graph.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -80,7 +81,8 @@ pub(crate) fn graph(options: &Options) -> Result<Outcome> {
     };
     if output == Path::new("-") {
         print(&picture)?;
-        anstream::eprintln!("{}  {}", styled(STRONG, file.display()), styled(FAINT, nodes));
+        let _ =
+            writeln!(anstream::stderr(), "{}  {}", styled(STRONG, file.display()), styled(FAINT, nodes));
     } else {
         std::fs::write(&output, picture)
             .with_context(|| format!("{}: cannot be written", output.display()))?;

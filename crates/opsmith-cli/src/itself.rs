@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// How the program came here.
 #[derive(Debug, Default)]
 pub struct Itself {
-    /// What starts the program again: a Python and its first arguments. Empty where it is a file of its own.
+    /// What starts the program again: a Python, empty where it is not known, and its first arguments. None where it is a file of its own.
     pub again: Vec<OsString>,
     /// What it was installed from: a folder in a clone of the repository, or a file in one. Empty where that is not known.
     pub from: PathBuf,
@@ -26,9 +26,12 @@ pub(crate) fn set(itself: Itself) {
 /// What starts the program, without its own arguments.
 ///
 /// # Errors
-/// When the system does not tell which file this program is.
+/// When neither Python nor the system tells which file this program is.
 pub(crate) fn command() -> Result<Command> {
     match ITSELF.get().and_then(|itself| itself.again.split_first()) {
+        Some((program, _)) if program.is_empty() => {
+            bail!("Python does not say which program it is, so it cannot be started again")
+        }
         Some((program, first)) => {
             let mut command = Command::new(program);
             command.args(first);

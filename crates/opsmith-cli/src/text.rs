@@ -48,7 +48,8 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Writes an error, its causes behind it, to standard error.
 pub(crate) fn print_error(error: &Error) {
-    anstream::eprintln!("{} {error:#}", styled(BAD, "error:"));
+    // Where it cannot be written, the exit status tells it.
+    let _ = writeln!(anstream::stderr(), "{} {error:#}", styled(BAD, "error:"));
 }
 
 /// A line on a terminal that tells what is being done.

@@ -159,6 +159,23 @@ template <> struct Wide<bfloat16> { typedef float type; };
 template <typename T> struct Wide<const T> : Wide<T> {};
 template <typename T> using wide = typename Wide<T>::type;
 
+// A float that rounds to the same 16 bits as the number itself: where it is not exact, the neighbour whose last bit is 1.
+OPSMITH_INLINE float odd_float(double x) {
+    const float nearest = (float)x;
+    const double back = nearest;
+    if (back == x || x != x) return nearest;
+    const bool beyond = (back < 0 ? -back : back) > (x < 0 ? -x : x);
+    return __uint_as_float((__float_as_uint(nearest) - beyond) | 1);
+}
+// A float number of double precision as T, rounded once.
+template <typename T> OPSMITH_INLINE T rounded(double x) {
+    if constexpr (sizeof(T) == 2) {
+        return T(odd_float(x));
+    } else {
+        return (T)x;
+    }
+}
+
 // The sum, or another fold, of one number of each thread of a block, for all its threads: in a fixed order. The block has a
 // multiple of 32 threads, and all of them take part.
 template <typename T, typename Fold> OPSMITH_INLINE T block_fold(T x, Fold fold) {

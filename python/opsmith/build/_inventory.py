@@ -197,14 +197,18 @@ def _texts(package: dict[str, Any]) -> Iterator[str]:
     found = sorted(path for path in places if path.is_file())
     if own := package["license_file"]:
         found = sorted({*found, folder / own})
-    chosen = _chosen(package["license"] or "", found)
-    for path in chosen:
-        text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n")
-        yield "\n".join(line.rstrip() for line in text.strip("\ufeff\n").split("\n")) + "\n"
+    chosen = [text for path in _chosen(package["license"] or "", found) if (text := _text(path))]
+    yield from chosen
     if not chosen:
         people = ", ".join(package["authors"]) or f"the authors of {package['name']}"
         mit = "MIT" in _ALTERNATIVE.split(package["license"] or "")
         yield f"Copyright (c) {people}\n\n{_MIT}" if mit else f"Its package has no text. By {people}.\n"
+
+
+def _text(path: Path) -> str | None:
+    """The text of a licence. A link has become a file of one line, which names a file that is not there."""
+    text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n").strip("\ufeff\n")
+    return "\n".join(line.rstrip() for line in text.split("\n")) + "\n" if "\n" in text else None
 
 
 def _chosen(expression: str, found: list[Path]) -> list[Path]:

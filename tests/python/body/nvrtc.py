@@ -19,7 +19,15 @@ def _load() -> ctypes.CDLL:
     raise AssertionError("libnvrtc is missing: it comes with PyTorch for CUDA")
 
 
+def _quick() -> list[str]:
+    """The flags that make it optimise little; none of a version that has no such."""
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    assert _NVRTC.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)) == 0
+    return ["--Ofast-compile=max"] if major.value >= 13 else []
+
+
 _NVRTC = _load()
+_QUICK = _quick()
 
 
 def pairs(dtypes: list[str], architectures: list[str]) -> list[tuple[str, str]]:
@@ -37,7 +45,7 @@ def compile_source(source: str, architecture: str, *flags: str) -> str | None:
     program = ctypes.c_void_p()
     status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 0, None, None)
     assert status == 0, f"nvrtcCreateProgram: {status}"
-    quick = [] if os.environ.get("OPSMITH_EVERY_SOURCE") else ["--Ofast-compile=max"]
+    quick = [] if os.environ.get("OPSMITH_EVERY_SOURCE") else _QUICK
     all_flags = [f"--gpu-architecture={architecture}", "--std=c++17", *quick, *flags]
     options = (ctypes.c_char_p * len(all_flags))(*[flag.encode() for flag in all_flags])
     status = _NVRTC.nvrtcCompileProgram(program, len(all_flags), options)

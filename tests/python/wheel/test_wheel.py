@@ -18,6 +18,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from opsmith.build import _inventory
 from packaging.metadata import Metadata
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
@@ -107,6 +108,13 @@ echo "$1 $2 $3 $CARGO_ZIGBUILD_PYTHON_PATH" > {told}
 shift 3
 exec "$CARGO" build "$@"
 """
+
+
+def test_a_link_that_has_become_a_file_is_no_licence(tmp_path: Path) -> None:
+    (tmp_path / "LICENSE").write_text("../LICENSE\n")
+    package = {"manifest_path": str(tmp_path / "Cargo.toml"), "license": "MIT", "license_file": None}
+    [text] = _inventory._texts(package | {"name": "a", "authors": ["Somebody"]})
+    assert text.startswith("Copyright (c) Somebody\n\nPermission is hereby granted")
 
 
 def test_compatibility_is_kept_or_an_error(run: Run, build: Run, wheel: Path, tmp_path: Path) -> None:

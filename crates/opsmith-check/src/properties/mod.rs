@@ -232,7 +232,9 @@ impl Property {
                 Profile { dims: (1, 6), dtypes, ..plain }
             }
             Property::Gradient => {
-                Profile { dims: (1, 3), dtypes: gradient::dtypes(subject), positions: true, ..plain }
+                // Where integers are counts or labels, those below the least dim must be of some number.
+                let dims = if subject.takes_integers() { (2, 4) } else { (1, 3) };
+                Profile { dims, dtypes: gradient::dtypes(subject), positions: true, ..plain }
             }
             _ => plain,
         }

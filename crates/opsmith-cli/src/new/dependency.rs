@@ -2,19 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use crate::itself;
 
 /// The dependency as a manifest has it: `{ path = "…" }`, or a version in quotes.
 ///
 /// # Errors
-/// When `wanted` is neither a folder with the crate nor a version.
+/// When `wanted` is neither a folder with the crate nor a version, or when others can write to the clone that was found.
 pub(super) fn find(wanted: Option<&str>) -> Result<String> {
     let Some(wanted) = wanted else {
         let clone = itself::installed_from().find_map(|folder| crate_in(&folder.join("crates/opsmith")));
         return match clone {
-            Some(path) => by_path(&path),
+            Some(path) => {
+                // Above a wheel in a folder that others write to, they may have put a crate.
+                opsmith_files::check_own(&path, "--opsmith").map_err(|error| anyhow!("{}", error.message()))?;
+                by_path(&path)
+            }
             None => Ok(quoted(env!("CARGO_PKG_VERSION"))),
         };
     };

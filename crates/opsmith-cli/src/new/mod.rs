@@ -35,7 +35,7 @@ pub(crate) struct Options {
     /// The crate's name, snake_case, or the path of a folder of that name; it must not be there yet
     name: PathBuf,
     /// The `opsmith` to depend on: a clone of its repository, or a version [default: the clone that this program was
-    /// built from, if it is still there, else this program's version]
+    /// built or installed from, if it is still there, else this program's version]
     #[arg(long, value_name = "PATH|VERSION")]
     opsmith: Option<String>,
 }

@@ -32,7 +32,7 @@ __global__ void sums_by_block(const From *from, To *to, Dims<Index> kept, Dims<I
         double sum = 0;
         for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += number(own[summed.place(first + i)]);
         sum = opsmith::block_sum(sum);
-        if (threadIdx.x == 0) to[(size_t)blockIdx.y * kept.count + o] = To((opsmith::wide<To>)sum);
+        if (threadIdx.x == 0) to[(size_t)blockIdx.y * kept.count + o] = opsmith::rounded<To>(sum);
     }
 }
 
@@ -53,7 +53,7 @@ __global__ void sums_across(const From *from, To *to, Dims<Index> kept, Dims<Ind
         __syncthreads();
         if (threadIdx.y == 0 && o < kept.count) {
             for (int row = 1; row < blockDim.y; row++) sum += shares[row * columns + threadIdx.x];
-            to[(size_t)blockIdx.y * kept.count + o] = To((opsmith::wide<To>)sum);
+            to[(size_t)blockIdx.y * kept.count + o] = opsmith::rounded<To>(sum);
         }
         __syncthreads();
     }

@@ -36,10 +36,12 @@ impl Options {
         };
         let mut seen: Vec<Ident> = Vec::new();
         if input.peek(LitStr) {
-            let message = format!(
-                "#[{}] has no signature of axes, only options such as `dtypes = [f32]`; with a signature write #[body(…)]",
-                family.name
-            );
+            let message = match family.name {
+                "body" => "after the signature come options such as `dtypes = [f32]`".to_owned(),
+                name => format!(
+                    "#[{name}] has no signature of axes, only options such as `dtypes = [f32]`; with a signature write #[body(…)]"
+                ),
+            };
             return Err(input.error(message));
         }
         while !input.is_empty() {

@@ -51,14 +51,7 @@ template <typename T> OPSMITH_INLINE constexpr T least_integer() {
 }
 template <typename T> OPSMITH_INLINE constexpr T largest_integer() { return (T)~least_integer<T>(); }
 
-// A float that rounds to the same 16 bits as the number itself: where it is not exact, the neighbour whose last bit is 1.
-OPSMITH_INLINE float odd_float(double x) {
-    const float nearest = (float)x;
-    const double back = nearest;
-    if (back == x || x != x) return nearest;
-    const bool beyond = (back < 0 ? -back : back) > (x < 0 ? -x : x);
-    return __uint_as_float((__float_as_uint(nearest) - beyond) | 1);
-}
+using opsmith::odd_float;
 OPSMITH_INLINE float odd_float(unsigned long long x) {
     const unsigned long long cut = (1 << 11) - 1;
     return odd_float((double)(x >> 53 ? (x & ~cut) | (x & cut ? 1 << 11 : 0) : x));
