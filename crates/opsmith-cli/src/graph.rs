@@ -81,8 +81,7 @@ pub(crate) fn graph(options: &Options) -> Result<Outcome> {
     };
     if output == Path::new("-") {
         print(&picture)?;
-        let _ =
-            writeln!(anstream::stderr(), "{}  {}", styled(STRONG, file.display()), styled(FAINT, nodes));
+        let _ = writeln!(anstream::stderr(), "{}  {}", styled(STRONG, file.display()), styled(FAINT, nodes));
     } else {
         std::fs::write(&output, picture)
             .with_context(|| format!("{}: cannot be written", output.display()))?;

@@ -36,8 +36,7 @@ impl Library {
                 let Gradient::Op(gradient) = op.gradient() else { return Ok(None) };
                 let Some(&index) = by_name.get(gradient) else {
                     let text = format!(
-                        "its gradient op {gradient} is not in library `{name}`: list it there, or let `COMPANIONS` of {} have it",
-                        op.signature().name
+                        "its gradient op {gradient} is not in library `{name}`: list it among the ops of `library!`"
                     );
                     return Err(Error::not_found(text).with_op(&op.signature().name));
                 };

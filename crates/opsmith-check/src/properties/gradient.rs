@@ -241,7 +241,7 @@ fn compare(
                 continue;
             }
             let steps = Steps::of(weights.coarser(tensor.dtype));
-            let place = Differentiated { input, element, tensor, gradient: numbers(gradient), steps };
+            let place = Differentiated { input, at, element, tensor, gradient: numbers(gradient), steps };
             match place.compare(lab, setting, case, weights)? {
                 0 => refused = "the op is not smooth where it was tried".into(),
                 elements => compared += elements,
@@ -330,6 +330,8 @@ impl Weights {
 /// A tensor by which the op is differentiated.
 struct Differentiated<'a> {
     input: usize,
+    /// The output of the gradient op that has it.
+    at: usize,
     element: usize,
     tensor: &'a Arc<TensorValue>,
     gradient: Vec<f64>,
@@ -361,7 +363,8 @@ impl Differentiated<'_> {
             if near(self.gradient[i], difference, tolerance) {
                 compared += 1;
             } else if self.is_smooth(lab, setting, case, weights, i, difference)? {
-                return Err(self.failure(setting, case, i, difference));
+                let is_alone = self.is_alone(lab, setting, case, weights, i, difference)?;
+                return Err(self.failure(setting, case, i, difference, is_alone));
             }
         }
         Ok(compared)
@@ -388,6 +391,48 @@ impl Differentiated<'_> {
         Ok(slopes.into_iter().all(|slope| slope.is_finite() && near(slope, difference, loose)))
     }
 
+    /// Whether the gradient is that of differences right beside the element: then a comparison in it has a branch for this point.
+    fn is_alone(
+        &self,
+        lab: &mut Lab<'_>,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+        weights: &Weights,
+        i: usize,
+        difference: f64,
+    ) -> Result<bool, Trouble> {
+        let Steps { step, tolerance } = self.steps;
+        let moves = [(i, step), (i, -step)];
+        let (_, cases) = self.moved(case, &moves);
+        for case in with_saved(lab, setting, cases)? {
+            let Some(case) = case else { return Ok(false) };
+            let Ok(outputs) = lab.call(case.call(setting.subject, FILL))?.accepted(&case) else {
+                return Ok(false);
+            };
+            let (gradient, call) = weights.gradient_call(setting, &case, &outputs)?;
+            let Ok(gradients) = lab.call(call.call(gradient, FILL))?.accepted(&call) else {
+                return Ok(false);
+            };
+            let beside = gradients.of(self.at).get(self.element).map(|gradient| numbers(gradient)[i]);
+            if !beside.is_some_and(|beside| near(beside, difference, tolerance)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The calls with single elements moved, and where each came to lie, which rounding decides.
+    fn moved(&self, case: &Case, moves: &[(usize, f64)]) -> (Vec<f64>, Vec<Case>) {
+        let values = numbers(self.tensor);
+        let moved = moves.iter().map(|&(i, by)| {
+            let mut moved = values.clone();
+            moved[i] += by;
+            let tensor = from_numbers(self.tensor.dtype, &self.tensor.shape, &moved);
+            (numbers(&tensor)[i], case.with(self.input, self.element_of_input(case), tensor))
+        });
+        moved.unzip()
+    }
+
     /// The weighted sums after moving single elements.
     fn sums(
         &self,
@@ -397,17 +442,7 @@ impl Differentiated<'_> {
         weights: &Weights,
         moves: &[(usize, f64)],
     ) -> Result<Vec<Moved>, Trouble> {
-        let values = numbers(self.tensor);
-        let mut cases = Vec::new();
-        let mut places = Vec::new();
-        for &(i, by) in moves {
-            let mut moved = values.clone();
-            moved[i] += by;
-            let tensor = from_numbers(self.tensor.dtype, &self.tensor.shape, &moved);
-            // Where it came to lie, which rounding decides.
-            places.push(numbers(&tensor)[i]);
-            cases.push(case.with(self.input, self.element_of_input(case), tensor));
-        }
+        let (places, cases) = self.moved(case, moves);
         let cases = with_saved(lab, setting, cases)?;
         let there = cases.iter().enumerate().filter_map(|(index, case)| Some((index, case.as_ref()?)));
         let there: Vec<(usize, &Case)> = there.collect();
@@ -430,12 +465,21 @@ impl Differentiated<'_> {
         present.map(|(position, _)| position).nth(self.element).unwrap_or(0)
     }
 
-    fn failure(&self, setting: &Setting<'_, '_>, case: &Case, i: usize, difference: f64) -> Trouble {
+    fn failure(
+        &self,
+        setting: &Setting<'_, '_>,
+        case: &Case,
+        i: usize,
+        difference: f64,
+        is_alone: bool,
+    ) -> Trouble {
         let def = &setting.subject.signature.inputs[self.input];
         let list = if def.count.is_list() { format!("[{}]", self.element) } else { String::new() };
         let at = index_of(i, &self.tensor.shape);
         let (name, gradient) = (&def.name, self.gradient[i]);
-        let hint = if near(-gradient, difference, Steps::of(self.tensor.dtype).tolerance) {
+        let hint = if is_alone {
+            "; right beside that point the gradient does so too: a comparison has a branch for the point alone"
+        } else if near(-gradient, difference, Steps::of(self.tensor.dtype).tolerance) {
             ": its sign is wrong"
         } else if matches!(def.dtype, ArgType::Fixed(DType::Float32)) {
             " (by float32, for the op has no float64)"

@@ -16,7 +16,8 @@ pub(super) fn find(wanted: Option<&str>) -> Result<String> {
         return match clone {
             Some(path) => {
                 // Above a wheel in a folder that others write to, they may have put a crate.
-                opsmith_files::check_own(&path, "--opsmith").map_err(|error| anyhow!("{}", error.message()))?;
+                opsmith_files::check_own(&path, "--opsmith")
+                    .map_err(|error| anyhow!("{}", error.message()))?;
                 by_path(&path)
             }
             None => Ok(quoted(env!("CARGO_PKG_VERSION"))),

@@ -75,7 +75,7 @@ fn marker(body: &OneBody, function: &ItemFn) -> TokenStream {
     });
     quote! {
         #[doc = #doc]
-        #[allow(non_camel_case_types, dead_code)]
+        #[allow(non_camel_case_types)]
         #[derive(Clone, Copy, Debug)]
         #vis struct #ident {
             #(#fields,)*

@@ -54,7 +54,10 @@ pub(crate) fn read(
 ) -> syn::Result<(OneBody, Options, ItemFn)> {
     let options = (|input: ParseStream<'_>| Options::read(family, input)).parse2(options)?;
     let mut function: ItemFn = syn::parse2(item).map_err(|error| {
-        syn::Error::new(error.span(), format!("#[{}] belongs on a function: {error}", family.name))
+        syn::Error::new(
+            error.span(),
+            format!("#[{}] is for a function, and this cannot be read as one: {error}", family.name),
+        )
     })?;
     let body = OneBody::new(family, &options, &mut function)?;
     Ok((body, options, function))

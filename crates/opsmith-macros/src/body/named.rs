@@ -47,8 +47,12 @@ fn number(generic: &Ident, ty: &Type) -> Option<Number> {
 /// The function, the op's marker type, and the definitions and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let (signature, options) = signature.parse2(options)?;
-    let function: ItemFn = syn::parse2(item)
-        .map_err(|error| Error::new(error.span(), format!("#[body] belongs on a function: {error}")))?;
+    let function: ItemFn = syn::parse2(item).map_err(|error| {
+        Error::new(
+            error.span(),
+            format!("#[body] is for a function, and this cannot be read as one: {error}"),
+        )
+    })?;
     let axes = Axes::read(&signature)?;
     let (mut body, options, mut function) = read(&FAMILY, options, quote!(#function))?;
     axes.check(&body, &signature)?;

@@ -44,7 +44,7 @@ fn marker(op: &Op, function: &ItemFn) -> TokenStream {
     let doc = format!(" The op `{}`: the function [`{ident}`](fn@{ident}) for every framework.", op.name);
     quote! {
         #[doc = #doc]
-        #[allow(non_camel_case_types, dead_code)]
+        #[allow(non_camel_case_types)]
         #vis struct #ident {}
     }
 }

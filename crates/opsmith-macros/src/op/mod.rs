@@ -21,8 +21,12 @@ use model::Op;
 /// The function, the marker type of the op beside it, and the op's definition and kernels.
 pub(crate) fn expand(options: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
     let options = syn::parse2(options)?;
-    let mut function: ItemFn = syn::parse2(item)
-        .map_err(|error| syn::Error::new(error.span(), format!("#[op] belongs on a function: {error}")))?;
+    let mut function: ItemFn = syn::parse2(item).map_err(|error| {
+        syn::Error::new(
+            error.span(),
+            format!("#[op] is for a function, and this cannot be read as one: {error}"),
+        )
+    })?;
     let op = Op::new(options, &mut function)?;
     check::check(&op)?;
     numbers::check(&op.parameters, &function)?;
