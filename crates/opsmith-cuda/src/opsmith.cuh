@@ -127,6 +127,31 @@ template <typename Index> struct GridLoop {
     for (opsmith::GridLoop<Type> opsmith_loop_(total); opsmith_loop_.more_; opsmith_loop_.next())          \
         if (const Type name = opsmith_loop_.at_; true)
 
+// What is gone through, the last dim first, and how far the elements of each of N operands are from each other. A dense output
+// needs no strides.
+template <typename Index, int N> struct Space {
+    Index count;
+    int rank;
+    Index dim[8], strides[N][8];
+
+    struct Places {
+        Index at[N];
+    };
+
+    OPSMITH_INLINE Places operator[](Index rest) const {
+        Places places = {};
+#pragma unroll
+        for (int d = 0; d < 8; d++) {
+            if (d == rank) break;
+            const Index at = rest % dim[d];
+            rest /= dim[d];
+#pragma unroll
+            for (int n = 0; n < N; n++) places.at[n] += at * strides[n][d];
+        }
+        return places;
+    }
+};
+
 // float16 as it lies in memory; computed with as a float.
 struct half {
     unsigned short bits;

@@ -1,11 +1,14 @@
 //! Random numbers that are functions of a seed and a position, and of nothing else: on any number of threads they are the same.
 
+mod card;
 mod normal;
 mod philox;
 
+use opsmith::DeviceKind;
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
 
+use self::card::Draw;
 use self::normal::normal;
 use self::philox::{GROUP, Stream, draw};
 use crate::along::Near;
@@ -94,7 +97,7 @@ fn two(words: &[u32], at: usize) -> u64 {
 
 /// A kernel that draws numbers of a distribution.
 macro_rules! kernel {
-    ($name:ident { $($attr:ident: $ty:ty),* }, |$self:ident, $context:ident, $stream:ident| $compute:expr) => {
+    ($name:ident { $($attr:ident: $ty:ty),* }, |$self:ident, $context:ident| $compute:expr) => {
         struct $name {
             $($attr: $ty,)*
         }
@@ -105,15 +108,19 @@ macro_rules! kernel {
             }
 
             fn compute(&$self, $context: &mut OpKernelContext<'_>) -> Result<()> {
-                let $stream = Stream::new($context)?;
                 $compute
             }
         }
     };
 }
 
-kernel!(Bits { dtype: DType }, |self, context, stream| {
+kernel!(Bits { dtype: DType }, |self, context| {
     let (shape, cx) = (dims(context, "shape")?, context.compute());
+    if is_on_card(context) {
+        let words = self.dtype.size() / size_of::<u32>();
+        return card::draw(context, &Draw { name: "bits", words, numbers: [0.0; 3] }, None, &shape);
+    }
+    let stream = Stream::new(context)?;
     let mut output = context.allocate_output(0, &shape)?;
     match self.dtype {
         DType::UInt32 => draw(&cx, stream, output.as_slice_mut::<u32>()?, 1, |_, words, to| {
@@ -125,9 +132,8 @@ kernel!(Bits { dtype: DType }, |self, context, stream| {
     }
 });
 
-kernel!(Uniform { low: f64, high: f64, dtype: DType }, |self, context, stream| {
+kernel!(Uniform { low: f64, high: f64, dtype: DType }, |self, context| {
     let (shape, cx) = (dims(context, "shape")?, context.compute());
-    let mut output = context.allocate_output(0, &shape)?;
     dispatch!(self.dtype, AnyFloat, |T| {
         let (low, high) = (T::near(self.low), T::near(self.high));
         let (first, width) = (low.wide(), high.wide() - low.wide());
@@ -140,6 +146,12 @@ kernel!(Uniform { low: f64, high: f64, dtype: DType }, |self, context, stream| {
             self.high
         );
         let last = high.below();
+        if is_on_card(context) {
+            let numbers = [first, width, last.wide()];
+            return card::draw(context, &Draw { name: "uniform", words: T::WORDS, numbers }, None, &shape);
+        }
+        let stream = Stream::new(context)?;
+        let mut output = context.allocate_output(0, &shape)?;
         draw(&cx, stream, output.as_slice_mut::<T>()?, T::WORDS, |_, words, to| {
             for (at, to) in to.iter_mut().enumerate() {
                 // What is rounded up to the end is not in the range.
@@ -150,7 +162,7 @@ kernel!(Uniform { low: f64, high: f64, dtype: DType }, |self, context, stream| {
     })
 });
 
-kernel!(Normal { mean: f64, stddev: f64, dtype: DType }, |self, context, stream| {
+kernel!(Normal { mean: f64, stddev: f64, dtype: DType }, |self, context| {
     let (mean, stddev) = (self.mean, self.stddev);
     ensure!(
         mean.is_finite() && stddev.is_finite() && stddev >= 0.0,
@@ -158,6 +170,11 @@ kernel!(Normal { mean: f64, stddev: f64, dtype: DType }, |self, context, stream|
         "`mean` must be finite, and `stddev` too and not negative, got {mean} and {stddev}"
     );
     let (shape, cx) = (dims(context, "shape")?, context.compute());
+    if is_on_card(context) {
+        let (words, numbers) = (if self.dtype == DType::Float64 { 2 } else { 1 }, [mean, stddev, 0.0]);
+        return card::draw(context, &Draw { name: "normal", words, numbers }, None, &shape);
+    }
+    let stream = Stream::new(context)?;
     let mut output = context.allocate_output(0, &shape)?;
     dispatch!(self.dtype, AnyFloat, |T| {
         draw(&cx, stream, output.as_slice_mut::<T>()?, T::WORDS, |_, words, to| {
@@ -175,6 +192,11 @@ kernel!(Normal { mean: f64, stddev: f64, dtype: DType }, |self, context, stream|
     })
 });
 
+/// Whether a call runs on a card.
+fn is_on_card(context: &OpKernelContext<'_>) -> bool {
+    context.device().kind == DeviceKind::Cuda
+}
+
 /// The number below which a word makes a true value of this probability: it is true for `p` of all words.
 fn threshold(p: f64) -> u64 {
     (p * (1u64 << 32) as f64).round() as u64
@@ -185,8 +207,13 @@ fn is_probability(p: f64) -> bool {
     (0.0..=1.0).contains(&p)
 }
 
-kernel!(Bernoulli { dtype: DType }, |self, context, stream| {
+kernel!(Bernoulli { dtype: DType }, |self, context| {
     let (p, cx) = (context.input("p")?, context.compute());
+    if is_on_card(context) {
+        let draw = Draw { name: "bernoulli", words: 1, numbers: [0.0; 3] };
+        return card::draw(context, &draw, Some(p), p.shape());
+    }
+    let stream = Stream::new(context)?;
     let mut output = context.allocate_output(0, p.shape())?;
     let thresholds = cx.temp::<u64>(p.num_elements())?;
     dispatch!(p.dtype(), AnyFloat, |T| {
@@ -218,10 +245,15 @@ struct Dropping {
 
 impl Dropping {
     fn drop(&self, context: &OpKernelContext<'_>, x: TensorView<'_>) -> Result<()> {
-        let (p, stream) = (self.p, Stream::new(context)?);
+        let p = self.p;
         ensure!(is_probability(p), InvalidArgument for "p", "`p` must be a probability from 0 to 1, got {p}");
-        let mut output = context.allocate_output(0, x.shape())?;
         let (below, scale) = (threshold(p), 1.0 / (1.0 - p));
+        if is_on_card(context) {
+            let draw = Draw { name: "dropout", words: 1, numbers: [p, scale, 0.0] };
+            return card::draw(context, &draw, Some(x), x.shape());
+        }
+        let stream = Stream::new(context)?;
+        let mut output = context.allocate_output(0, x.shape())?;
         dispatch!(x.dtype(), AnyFloat, |T| {
             let x = x.as_slice::<T>()?;
             draw(&context.compute(), stream, output.as_slice_mut::<T>()?, 1, |first, words, to| {
@@ -258,6 +290,7 @@ impl Linear for Dropping {
         },
     };
     const STRIDED: bool = false;
+    const ON_CARD: [fn(DType) -> bool; 2] = [linear::is_float; 2];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Dropping { p: construction.attr("p")? })
@@ -312,6 +345,7 @@ fn of_shape<K: OpKernel>(name: &str, attrs: &[&str], dtypes: &str, doc: &str, at
         })
         .not_differentiable()
         .kernel(KernelDef::cpu::<K>())
+        .kernel(KernelDef::cuda::<K>().host_memory("shape"))
 }
 
 const FLOATS_OR_FLOAT32: &str = "{float16, bfloat16, float32, float64} = DT_FLOAT";
@@ -361,6 +395,7 @@ fn random_bernoulli() -> OpDef {
         })
         .not_differentiable()
         .kernels(sets::ANY_FLOAT.iter().map(|&dtype| KernelDef::cpu::<Bernoulli>().dtype_constraint("T", dtype)))
+        .kernels(crate::card::kernels::<Bernoulli>(linear::is_float))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 pub(crate) mod elementwise;
 pub(crate) mod folds;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use opsmith::cuda::{CudaElement, Index, Source, Structure};
 use opsmith::dtype::sets;

@@ -1,30 +1,7 @@
 // Kernels of the standard operators that are not bodies: functions of elements, folds, positions.
 #include "opsmith.cuh"
 
-// What is gone through, the last dim first, and how far the elements of each of N operands are from each other. A dense output
-// needs no strides.
-template <typename Index, int N> struct Space {
-    Index count;
-    int rank;
-    Index dim[8], strides[N][8];
-
-    struct Places {
-        Index at[N];
-    };
-
-    OPSMITH_INLINE Places operator[](Index rest) const {
-        Places places = {};
-#pragma unroll
-        for (int d = 0; d < 8; d++) {
-            if (d == rank) break;
-            const Index at = rest % dim[d];
-            rest /= dim[d];
-#pragma unroll
-            for (int n = 0; n < N; n++) places.at[n] += at * strides[n][d];
-        }
-        return places;
-    }
-};
+using opsmith::Space;
 
 // A number as an integer of the same order, the largest for NaN; both zeros are one.
 typedef unsigned long long Key;

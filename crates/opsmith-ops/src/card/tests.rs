@@ -16,7 +16,10 @@ use crate::select::Select;
 use crate::values::Fill;
 
 /// Runs both kernels of a call, if that can be done here, and compares the output.
-fn compare<'a, T: Element + std::fmt::Debug>(form: impl Fn() -> Call<'a>, output: &str) -> Result<()> {
+pub(crate) fn compare<'a, T: Element + std::fmt::Debug>(
+    form: impl Fn() -> Call<'a>,
+    output: &str,
+) -> Result<()> {
     let Some(own) = form().run_cuda_on_processor()? else { return Ok(()) };
     let expected = form().run()?.array::<T, IxDyn>(output)?;
     // As text, NaN is NaN.
@@ -25,7 +28,7 @@ fn compare<'a, T: Element + std::fmt::Debug>(form: impl Fn() -> Call<'a>, output
 }
 
 /// The op of an op's gradient of an order.
-fn gradient<'a, O: OpDefinition>(order: usize) -> Call<'a> {
+pub(crate) fn gradient<'a, O: OpDefinition>(order: usize) -> Call<'a> {
     Call::new(O::COMPANIONS[order - 1]())
 }
 

@@ -21,19 +21,22 @@ pub(super) struct Stream {
 impl Stream {
     /// The stream that the inputs `seed` and `offset` say.
     pub(super) fn new(context: &OpKernelContext<'_>) -> Result<Stream> {
-        let one = |name: &'static str| {
-            let numbers = context.slice::<i64>(name)?;
-            ensure!(
-                numbers.len() == 1,
-                InvalidArgument for name,
-                "input `{name}` must have one element, got shape {:?}",
-                context.input_shape(name)?
-            );
-            Ok(numbers[0].cast_unsigned())
-        };
-        let seed = one("seed")?;
+        let one = |name| Ok(one_number(context, name)?.as_slice::<i64>()?[0].cast_unsigned());
+        let seed: u64 = one("seed")?;
         Ok(Stream { key: [seed as u32, (seed >> 32) as u32], offset: one("offset")? })
     }
+}
+
+/// An input that is one number, in whatever shape.
+pub(super) fn one_number<'a>(context: &OpKernelContext<'a>, name: &'static str) -> Result<TensorView<'a>> {
+    let tensor = context.input(name)?;
+    ensure!(
+        tensor.num_elements() == 1,
+        InvalidArgument for name,
+        "input `{name}` must have one element, got shape {:?}",
+        tensor.shape()
+    );
+    Ok(tensor)
 }
 
 /// Blocks whose counters follow each other, one behind the other.
