@@ -25,7 +25,7 @@ class Input:
     layout: str = "dense"
     """How it lies in memory: dense, transposed, strided, shifted (not aligned for wide loads) or repeated."""
     domain: str = "real"
-    """real, positive, or distinct: no two numbers alike, also in half precision."""
+    """real, positive, probability, or distinct: no two numbers alike, also in half precision."""
     values: Any = None
     """The numbers themselves, where they are not drawn."""
     dtype: str | None = None
@@ -45,6 +45,8 @@ class Input:
         if self.domain == "distinct":
             numbers = (torch.randperm(count, generator=generator, dtype=torch.float64) - count // 2) / 64
             return numbers.reshape(shape).to(dtype)
+        if self.domain == "probability":
+            return torch.rand(shape, generator=generator, dtype=torch.float64).to(dtype)
         numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
         return (numbers.abs() + 0.1 if self.domain == "positive" else numbers).to(dtype)
 
@@ -263,6 +265,47 @@ def casts() -> list[Case]:
     ]
 
 
+def drawn() -> dict[str, list[Case]]:
+    """Of random numbers, which are the same on every device."""
+    seed = (Input((), values=-7, dtype="int64"), Input((1,), values=(2**32 - 3,), dtype="int64"))
+
+    def of(*dtypes: str, **attrs: Any) -> list[Case]:
+        shapes = [Input((2,), values=shape, dtype="int64", host=True) for shape in ((3, 7), (129, 65), (0, 5))]
+        return [
+            Case(f"{shape.values} of {dtype}", (shape, *seed), attrs | {"dtype": dtype})
+            for shape in shapes
+            for dtype in dtypes
+        ]
+
+    floats = ("float16", "bfloat16", "float32", "float64")
+    layouts = ("dense", "transposed", "strided")
+    p = [Input((33, 65), layout, "probability") for layout in layouts]
+    x = [Input((33, 65), layout) for layout in layouts]
+    return {
+        "RandomBits": of("uint32", "uint64"),
+        "RandomUniform": of(*floats, low=-1.5, high=0.1),
+        "RandomNormal": of(*floats, mean=0.3, stddev=1.7),
+        "RandomBernoulli": [Case(p.layout, (p, *seed), {"dtype": "int8"}) for p in p],
+        "Dropout": [Case(x.layout, (x, *seed), {"p": 0.3}) for x in x],
+    }
+
+
+def positions() -> dict[str, list[Case]]:
+    """Of ops that are given positions along a dim."""
+    few = Input((2, 2), values=((0, -1), (2, 2)), dtype="int64")
+    many = Input((700,), values=tuple(n * 31 % 4 for n in range(700)), dtype="int32")
+    x = [Input((5, 4, 65), layout) for layout in ("dense", "transposed", "strided")]
+    return {
+        "Gather": [
+            Case(f"{x.layout}, {at.shape}, {axis}", (x, at), {"axis": axis}, rough=4)
+            for x in x
+            for at in (few, many)
+            for axis in (0, 1, -1)
+        ],
+        "OneHot": [Case(f"axis {axis}", (few,), {"depth": 3, "axis": axis}) for axis in (0, -1)],
+    }
+
+
 def lists(shapes: Sequence[Shape], **attrs: Any) -> list[Case]:
     """Of an op of one list."""
     layouts = ("dense", "transposed", "strided")
@@ -389,5 +432,7 @@ CASES: dict[str, dict[str, list[Case]]] = {
         "Cast": casts(),
         **{name: sums("distinct") for name in ("ArgMax", "ArgMin")},
         **moved(),
+        **drawn(),
+        **positions(),
     },
 }

@@ -26,7 +26,11 @@ def convert(op: Op, attr: Attr, value: Any, conversions: Mapping[str, Callable[[
         return [function(element) for element in elements]
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         kind = f"list({attr.type})" if attr.is_list else attr.type
-        why = f", which needs more than {error}" if isinstance(error, TooLarge) else ""
+        why = ""
+        if isinstance(error, TooLarge):
+            why = f", which needs more than {error}"
+        elif attr.type in ("int", "float", "bool") and getattr(value, "ndim", None) == 0:
+            why = f"; of an array of one number give `{attr.type}(x)`"
         raise InvalidArgumentError.of(
             op.name,
             attr.name,

@@ -197,7 +197,7 @@ def refuse_loss(op: Op, argument: str, value: Any, dtype: str) -> None:
         raise InvalidArgumentError.of(
             op.name,
             argument,
-            f"input `{argument}` holds {_KINDS[held]} values, and must be {dtype}, which has none",
+            f"input `{argument}` holds {_KINDS[held]} values, but must be {dtype}",
         )
 
 

@@ -1,5 +1,8 @@
 //! Elements by their positions: taken, put in their places, marked.
 
+mod card;
+
+use opsmith::DeviceKind;
 use opsmith::dtype::{bf16, f16};
 use opsmith::memory;
 use opsmith::prelude::*;
@@ -8,7 +11,8 @@ use opsmith::{Dim, Shape};
 
 use crate::define::ops;
 use crate::elementwise::Shared;
-use crate::linear::{self, Facts, Linear, last_input};
+use crate::linear::{self, Facts, Linear, is_float, last_input};
+use crate::moved_on_card::moves;
 use crate::parameters::{axis_of, dims, empty_text, numbers};
 
 ops! {
@@ -59,16 +63,22 @@ struct Rows {
 }
 
 impl Gathering {
-    fn rows(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<Rows> {
+    /// The dim of a tensor of a shape, and the shape of the result.
+    fn axis_and_shape(&self, context: &OpKernelContext<'_>, shape: &[usize]) -> Result<(usize, Extents)> {
         let axis = axis_of(self.axis, shape.len())?;
-        let positions = positions(context, "indices", shape[axis])?;
         let (before, behind) = (&shape[..axis], &shape[axis + 1..]);
+        Ok((axis, before.iter().chain(context.input_shape("indices")?).chain(behind).copied().collect()))
+    }
+
+    fn rows(&self, context: &OpKernelContext<'_>, from: &[usize]) -> Result<Rows> {
+        let (axis, shape) = self.axis_and_shape(context, from)?;
+        let positions = positions(context, "indices", from[axis])?;
         Ok(Rows {
-            outer: before.iter().product(),
-            dim: shape[axis],
-            inner: behind.iter().product(),
+            outer: from[..axis].iter().product(),
+            dim: from[axis],
+            inner: from[axis + 1..].iter().product(),
             positions,
-            shape: before.iter().chain(context.input_shape("indices")?).chain(behind).copied().collect(),
+            shape,
         })
     }
 }
@@ -84,7 +94,8 @@ impl Linear for Gathering {
         dims: &["(... but axis)", "(i...)", "(... with i... at axis)"],
         doc: "Parts of a tensor by their positions along a dim.\n\n\
               x: Any tensor with dims.\n\
-              indices: Positions along that dim, counted from the end where negative; of any shape.\n\
+              indices: Positions along that dim, counted from the end where negative; of any shape. On a card one that is not there \
+              gives zeros.\n\
               axis: Which dim; counted from the end where negative.\n\
               y: Of the shape of `x` with that of `indices` in place of the dim.",
         shape: |c| {
@@ -98,12 +109,17 @@ impl Linear for Gathering {
     };
 
     const STRIDED: bool = false;
+    const ON_CARD: [fn(DType) -> bool; 2] = [moves, is_float];
 
     fn new(construction: &OpKernelConstruction<'_>) -> Result<Self> {
         Ok(Gathering { axis: construction.attr("axis")? })
     }
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        if context.device().kind == DeviceKind::Cuda {
+            let (axis, shape) = self.axis_and_shape(context, context.input_shape(0)?)?;
+            return card::take(context, axis, &shape);
+        }
         let input = context.input(0)?;
         let Rows { outer, dim, inner, positions, shape } = self.rows(context, input.shape())?;
         if input.dtype() == DType::String {
@@ -134,6 +150,10 @@ impl Linear for Gathering {
     }
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
+        if context.device().kind == DeviceKind::Cuda {
+            let (axis, shape) = self.axis_and_shape(context, context.input_shape(0)?)?;
+            return card::put_back(context, axis, last_input(context, &shape)?);
+        }
         let rows = self.rows(context, context.input_shape(0)?)?;
         let gradient = last_input(context, &rows.shape)?;
         let Rows { outer, dim, inner, positions, .. } = rows;
@@ -315,6 +335,9 @@ impl OpKernel for OneHotKernel {
             ResourceExhausted,
             "a tensor of shape {shape:?} is too large"
         );
+        if context.device().kind == DeviceKind::Cuda {
+            return card::mark(context, axis, &shape);
+        }
         let inner: usize = indices[axis..].iter().product();
         let positions = numbers(context.input("indices")?, "indices")?;
         let mut output = context.allocate_output(0, &shape)?;
@@ -375,6 +398,7 @@ fn one_hot() -> OpDef {
         })
         .not_differentiable()
         .kernel(KernelDef::cpu::<OneHotKernel>())
+        .kernel(KernelDef::cuda::<OneHotKernel>())
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) fn moves(dtype: DType) -> bool {
 }
 
 /// The type that stands for elements of a size.
-fn name(size: usize) -> Option<&'static str> {
+pub(crate) fn name(size: usize) -> Option<&'static str> {
     Some(match size {
         1 => "unsigned char",
         2 => "unsigned short",

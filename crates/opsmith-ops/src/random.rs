@@ -385,7 +385,7 @@ fn random_bernoulli() -> OpDef {
         .doc(concat!(
             "Random truth values, or 1 and 0 in their place: each is true with a probability of its own. It is a function of seed, offset and \
              position, on any number of threads.\n\n\
-             p: The probabilities, from 0 to 1.\n",
+             p: The probabilities, from 0 to 1. On a card what is less counts as 0 and what is more as 1.\n",
             seed_doc!("each element takes one"),
             "dtype: The dtype of the result.\ny: Of the shape of `p`."
         ))

@@ -168,7 +168,7 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
             raise InvalidArgumentError.of(op.name, arg.name, _dispatch.missing(arg))
         dtype: Any = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
         if dtype and not isinstance(x, np.ndarray):
-            _dispatch.refuse_loss(op, arg.name, x, jax.dtypes.canonicalize_dtype(dtype).name)
+            _dispatch.refuse_loss(op, arg.name, x, arg.dtype or jax.dtypes.canonicalize_dtype(dtype).name)
         try:
             if isinstance(x, np.ndarray):
                 own = jax.dtypes.canonicalize_dtype(x.dtype)

@@ -101,6 +101,17 @@ template <typename T> T exchange(T x, unsigned from, int line) {
     return x;
 }
 
+// Whether it is so for any thread of the block.
+static inline int any(int x, int line) {
+    static int found;
+    barrier(line);
+    found = 0;
+    barrier(line);
+    if (x) found = 1;
+    barrier(line);
+    return found;
+}
+
 // What 16-bit numbers and sums of a thread's part of matrices are in the instructions of tensor cores.
 struct Parts {
     unsigned a[4], b[2];
@@ -229,6 +240,7 @@ static inline float rsqrtf(float x) { return (float)rsqrt((double)x); }
 #define __restrict__
 #define __shared__ static
 #define __syncthreads() processor::barrier(__LINE__)
+#define __syncthreads_or(x) processor::any(x, __LINE__)
 #define __shfl_down_sync(mask, x, offset) processor::exchange(x, processor::current + (offset), __LINE__)
 #define __shfl_xor_sync(mask, x, bits) processor::exchange(x, processor::current ^ (bits), __LINE__)
 #define OPSMITH_DYNAMIC_SHARED(T, name) T *const name = (T *)processor::dynamic.begin()

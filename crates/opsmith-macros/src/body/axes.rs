@@ -109,7 +109,9 @@ impl Axes {
         match counts.into_iter().find(|(_, own, said)| own != said) {
             Some((what, own, said)) => {
                 let what = if own == 1 { what.trim_end_matches('s') } else { what };
-                let message = format!("the function has {own} {what}, but the signature has {said}");
+                let message = format!(
+                    "the function has {own} {what}, but the signature has {said}; attributes do not count"
+                );
                 return Err(Error::new(text.span(), message));
             }
             None => self.own_sizes(body).map_err(|message| Error::new(text.span(), message))?,

@@ -1,12 +1,17 @@
 //! `#[body("(i,k),(j,k)->(i,j)")]`: the function computes with numbers that lie on named axes.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::parse::{ParseStream, Parser};
-use syn::visit_mut::{VisitMut, visit_expr_call_mut, visit_expr_method_call_mut, visit_pat_ident_mut};
-use syn::{Error, Expr, ExprCall, ExprMethodCall, Ident, ItemFn, LitStr, PatIdent, Result, Token, Type};
+use syn::visit_mut::{
+    VisitMut, visit_expr_call_mut, visit_expr_index_mut, visit_expr_method_call_mut, visit_pat_ident_mut,
+};
+use syn::{
+    Error, Expr, ExprCall, ExprIndex, ExprMethodCall, Ident, ItemFn, LitStr, PatIdent, Result, Token, Type,
+};
 
 use super::axes::Axes;
 use super::expand::{call, expand as expand_one_body};
@@ -112,6 +117,8 @@ fn check(body: &mut OneBody, options: &Options, function: &ItemFn) -> Result<()>
 /// Puts the axis itself where its name stands as an argument of what takes one.
 struct Named<'a> {
     axes: &'a [String],
+    /// The inputs that are one number each.
+    numbers: Vec<&'a Ident>,
     /// The inputs that are positions.
     positions: Vec<&'a Ident>,
     /// The names that the function gives to values, which may be axes.
@@ -134,10 +141,12 @@ impl<'a> Named<'a> {
     fn new(axes: &'a Axes, body: &'a OneBody, function: &ItemFn) -> Self {
         let mut locals = Locals::default();
         locals.visit_item_fn_mut(&mut function.clone());
-        let is_position =
-            |parameter: &&Parameter| number(&body.generic, &parameter.ty) == Some(Number::Index);
-        let positions = body.parameters.iter().filter(is_position).map(|parameter| &parameter.ident);
-        Named { axes: &axes.names, positions: positions.collect(), locals, fault: None }
+        let inputs = |kind: Number| {
+            let is_it = move |parameter: &&Parameter| number(&body.generic, &parameter.ty) == Some(kind);
+            body.parameters.iter().filter(is_it).map(|parameter| &parameter.ident).collect()
+        };
+        let (numbers, positions) = (inputs(Number::Each), inputs(Number::Index));
+        Named { axes: &axes.names, numbers, positions, locals, fault: None }
     }
 
     fn replace_all(mut self, function: &mut ItemFn) -> Result<()> {
@@ -166,10 +175,21 @@ impl<'a> Named<'a> {
         let Some(ident) = name_of(position).filter(|ident| self.positions.contains(ident)) else { return };
         let axis = axis.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
         let message = format!(
-            "`at` takes a constant position; for one that an input gives, write \
-             `S::select(S::index({axis}).eq({ident}), x, S::of(0.0)).sum({axis})`"
+            "`at` takes a constant position; for one that an input gives, write {}",
+            taken("x", &axis, ident)
         );
         self.refuse(Error::new(ident.span(), message));
+    }
+
+    /// Nothing is taken from a number by an index.
+    fn check_index(&mut self, index: &ExprIndex) {
+        let Some(number) = name_of(&index.expr).filter(|ident| self.numbers.contains(ident)) else { return };
+        let at = name_of(&index.index).map_or("at".to_owned(), Ident::to_string);
+        let message = format!(
+            "`{number}` is one number here, not an array; for the one at a position `{at}` along an axis `k`, write {}",
+            taken(number, "k", &at)
+        );
+        self.refuse(Error::new(number.span(), message));
     }
 
     fn refuse(&mut self, error: Error) {
@@ -178,6 +198,11 @@ impl<'a> Named<'a> {
             None => self.fault = Some(error),
         }
     }
+}
+
+/// How the number at a position is written.
+fn taken(number: impl Display, axis: &str, position: impl Display) -> String {
+    format!("`S::select(S::index({axis}).eq({position}), {number}, S::of(0.0)).sum({axis})`")
 }
 
 /// The name that an expression is, if it is no more.
@@ -201,6 +226,11 @@ impl VisitMut for Named<'_> {
         for argument in call.args.iter_mut().take(axes) {
             self.replace(Some(argument), is_axis);
         }
+    }
+
+    fn visit_expr_index_mut(&mut self, index: &mut ExprIndex) {
+        visit_expr_index_mut(self, index);
+        self.check_index(index);
     }
 
     fn visit_expr_call_mut(&mut self, call: &mut ExprCall) {

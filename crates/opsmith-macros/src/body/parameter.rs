@@ -88,11 +88,13 @@ impl Parameter {
             }
             (None, Some(meta)) => Role::Attr(plain(Attribute::new(&name, &ty, &meta)?, &ty)?),
             (None, None) => {
-                let message = format!(
-                    "an input of #[{}] is of type {}; for what is not a tensor, write #[attr] before the \
-                     parameter",
-                    family.name, family.numbers
-                );
+                let is_of_bodies = matches!(&ty, Type::Path(path)
+                    if path.path.segments.last().is_some_and(|last| last.ident == "Mask" || last.ident == "Index"));
+                let hint = match is_of_bodies {
+                    true => "masks and positions are inputs of #[body(…)]",
+                    false => "for what is not a tensor, write #[attr] before the parameter",
+                };
+                let message = format!("an input of #[{}] is of type {}; {hint}", family.name, family.numbers);
                 return Err(syn::Error::new_spanned(&ty, message));
             }
         };

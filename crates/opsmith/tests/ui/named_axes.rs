@@ -52,6 +52,11 @@ fn attribute<S: Indexed>(x: S, #[attr] y: S::Index) -> S {
     x.sum(j)
 }
 
+#[body("(i,j),(i)->(i)")]
+fn indexed<S: Indexed>(x: S, label: S::Index) -> S {
+    x[label]
+}
+
 #[body("(i,j)->(i)")]
 fn literal<S: Indexed>(x: S) -> S {
     1.0 - x.sum(j)

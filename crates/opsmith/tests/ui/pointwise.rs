@@ -70,6 +70,11 @@ fn unknown_option<S: Scalar>(x: S) -> S {
     x
 }
 
+#[pointwise]
+fn masked<S: Scalar>(x: S, mask: S::Mask) -> S {
+    S::select(mask, x, S::of(0.0))
+}
+
 #[pointwise(name = "Once", name = "Twice")]
 fn twice_named<S: Scalar>(x: S) -> S {
     x
