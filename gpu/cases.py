@@ -270,7 +270,9 @@ def drawn() -> dict[str, list[Case]]:
     seed = (Input((), values=-7, dtype="int64"), Input((1,), values=(2**32 - 3,), dtype="int64"))
 
     def of(*dtypes: str, **attrs: Any) -> list[Case]:
-        shapes = [Input((2,), values=shape, dtype="int64", host=True) for shape in ((3, 7), (129, 65), (0, 5))]
+        shapes = [
+            Input((2,), values=shape, dtype="int64", host=True) for shape in ((3, 7), (129, 65), (0, 5))
+        ]
         return [
             Case(f"{shape.values} of {dtype}", (shape, *seed), attrs | {"dtype": dtype})
             for shape in shapes

@@ -18,5 +18,6 @@ spec.loader.exec_module(native)
 def command(calls: str) -> list[str]:
     """The program and the arguments of a process that makes these calls of `native`.
 
-    What follows them is in `sys.argv[2:]`. The program is empty where Python is part of another, which does not say."""
+    What follows them is in `sys.argv[2:]`. The program is empty where Python is part of another, and does not
+    say of which."""
     return [sys.executable or "", "-I", "-S", "-c", _LOAD + calls, _native.__file__]
