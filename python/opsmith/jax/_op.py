@@ -216,8 +216,10 @@ def _group(value: Value) -> list[Value] | None:
 
 
 def wide_dtype(arg: Arg, dtype: Any) -> str | None:
-    """The 64-bit dtype that a definition asks for, where JAX has half of it for want of `jax_enable_x64`, or where
-    integers are narrower: JAX's own have 32 bits unless they are asked for more."""
+    """The 64-bit dtype that a definition asks for, where JAX has half of it for want of `jax_enable_x64`.
+
+    Narrower integers are taken for int64 too: JAX's own have 32 bits unless they are asked for more.
+    """
     if arg.dtype is None:
         return None
     if arg.dtype == "int64" and jax.dtypes.issubdtype(dtype, np.integer) and dtype.itemsize < 8:

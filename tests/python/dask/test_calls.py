@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "fractions for integers": (
         lambda ops: ops.add(LAZY.astype(int), 2.5),
-        "Add: input `y` holds float values, and must be int64",
+        "Add: input `y` holds float values, but must be int64",
     ),
     "text for numbers": (lambda ops: ops.add(LAZY, "1"), "Add: input `y` must be float64, got '1'"),
     "a number that is too large": (

@@ -54,6 +54,12 @@ def ops() -> opsmith.Library:
     return load("opsmith_ops")
 
 
+@pytest.fixture(scope="session")
+def kernels() -> opsmith.Library:
+    """The operators over named axes."""
+    return load("kernels")
+
+
 @pytest.fixture
 def half() -> Iterator[None]:
     """JAX as it comes, without 64-bit dtypes."""

@@ -216,6 +216,28 @@ def test_wrong_attributes(zero_out: opsmith.Library) -> None:
         jax.jit(lambda x, i: zero_out.zero_out_real(x, preserve_index=i))(x, 1)
 
 
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "uint32"])
+def test_integers_are_labels(
+    kernels: opsmith.Library, dtype: str, wide: bool, request: pytest.FixtureRequest
+) -> None:
+    if not wide:
+        request.getfixturevalue("half")
+    x = jnp.array([[1.0, 2.0, 4.0], [3.0, 0.0, 1.0]], np.float32)
+    labels = jnp.array([2, 0], dtype)
+    assert labels.dtype == dtype
+    expected = -jax.nn.log_softmax(x)[jnp.arange(2), labels]
+    f = kernels.cross_entropy
+    for y in (f(x, labels), jax.jit(f)(x, labels), jax.vmap(f)(x[:, None], labels[:, None])[:, 0]):
+        np.testing.assert_allclose(y, expected, rtol=1e-5)
+    slope = jax.jit(jax.grad(lambda x: f(x, labels).sum()))(x)
+    np.testing.assert_allclose(slope, jax.nn.softmax(x) - jax.nn.one_hot(labels, 3), atol=1e-6)
+    with pytest.raises(JaxRuntimeError, match="input `label` is float32, but must be int64"):
+        f(x, labels.astype(np.float32))
+    with pytest.raises(opsmith.InvalidArgumentError, match="`label` holds float values, but must be int64"):
+        f(x, [1.0, 2.0])
+
+
 def test_lists_that_do_not_fit(zero_out: opsmith.Library) -> None:
     x = jnp.ones(2)
     with pytest.raises(opsmith.InvalidArgumentError, match=r"SumInts: .*terms"):

@@ -12,7 +12,6 @@ import kernel_formulas
 import numpy as np
 import opsmith
 import pytest
-from conftest import load
 
 JAX = SimpleNamespace(
     exp=jnp.exp,
@@ -26,12 +25,6 @@ JAX = SimpleNamespace(
     plain=jax.lax.stop_gradient,
 )
 FORMULAS = kernel_formulas.formulas(JAX)
-
-
-@pytest.fixture(scope="module")
-def kernels() -> opsmith.Library:
-    """The example library."""
-    return load("kernels")
 
 
 def orders(value: Callable[..., Any], inputs: list[Any]) -> list[Any]:
