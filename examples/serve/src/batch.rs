@@ -73,11 +73,17 @@ impl Queue {
         self.ready.notify_all();
     }
 
-    /// Waits for requests and takes up to `most`; none when the queue is closed.
-    fn take(&self, most: usize) -> Vec<Job> {
+    /// Waits for requests and takes as many as are computed as one, at least one; none when the queue is closed.
+    fn take(&self, most: Most) -> Vec<Job> {
         let waiting = |state: &mut State| state.jobs.is_empty() && !state.is_closed;
         let mut state = self.ready.wait_while(self.state(), waiting).unwrap_or_else(PoisonError::into_inner);
-        let count = state.jobs.len().min(most);
+        let mut bytes = 0;
+        let fits = |job: &&Job| {
+            let is_first = bytes == 0;
+            bytes += job.body.len();
+            is_first || bytes <= most.bytes
+        };
+        let count = state.jobs.iter().take(most.requests).take_while(fits).count();
         let taken = state.jobs.drain(..count).collect();
         if !state.jobs.is_empty() {
             self.ready.notify_one();
@@ -86,18 +92,25 @@ impl Queue {
     }
 }
 
+/// How much is computed as one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Most {
+    pub(crate) requests: usize,
+    /// Of the bodies. What is large takes no less time beside others, and more memory.
+    pub(crate) bytes: usize,
+}
+
 /// Runs a model.
 pub(crate) struct Worker<'a> {
     model: &'a dyn Model,
     metrics: &'a Metrics,
     concat: Op,
-    /// The most requests that are computed as one.
-    most: usize,
+    most: Most,
 }
 
 impl<'a> Worker<'a> {
-    pub(crate) fn new(model: &'a dyn Model, metrics: &'a Metrics, most: usize) -> Result<Worker<'a>> {
-        let most = if model.is_batched() { most } else { 1 };
+    pub(crate) fn new(model: &'a dyn Model, metrics: &'a Metrics, most: Most) -> Result<Worker<'a>> {
+        let most = if model.is_batched() { most } else { Most { requests: 1, ..most } };
         Ok(Worker { model, metrics, concat: Library::standard()?.op("concat")?, most })
     }
 
@@ -288,21 +301,35 @@ mod tests {
         }
     }
 
+    /// Adds a request to a queue.
+    fn push(queue: &Queue, body: &str) -> oneshot::Receiver<Result<Bytes>> {
+        let (reply, answer) = oneshot::channel();
+        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let (format, body) = (Format::Json, body.into());
+        queue.push(Job { body, format, answer: format, reply, permit });
+        answer
+    }
+
+    #[test]
+    fn what_is_large_is_computed_by_itself() {
+        let queue = Queue::default();
+        let sizes = [60, 30, 20, 200, 1, 1, 1, 1];
+        let _answers = sizes.map(|size| push(&queue, &" ".repeat(size)));
+        queue.close();
+        let most = Most { requests: 3, bytes: 100 };
+        let taken: Vec<usize> = (0..6).map(|_| queue.take(most).len()).collect();
+        assert_eq!(taken, [2, 1, 1, 3, 1, 0]);
+    }
+
     #[test]
     fn outputs_of_other_rows_than_the_inputs_are_not_split() {
         let shape = Shape::parse("[?]").unwrap();
         let model = Twice([Argument { name: "x".to_owned(), dtype: DType::Float32, shape }]);
-        let (queue, metrics, room) = (Queue::default(), Metrics::default(), Arc::new(Semaphore::new(2)));
-        let push = |body: &str| {
-            let (reply, answer) = oneshot::channel();
-            let permit = room.clone().try_acquire_owned().unwrap();
-            let (format, body) = (Format::Json, body.into());
-            queue.push(Job { body, format, answer: format, reply, permit });
-            answer
-        };
+        let (queue, metrics) = (Queue::default(), Metrics::default());
+        let push = |body: &str| push(&queue, body);
         let answers = [push(r#"{"inputs": {"x": [1]}}"#), push(r#"{"inputs": {"x": [2, 3]}}"#)];
         queue.close();
-        Worker::new(&model, &metrics, 8).unwrap().run(&queue);
+        Worker::new(&model, &metrics, Most { requests: 8, bytes: 100 }).unwrap().run(&queue);
         let answers = answers.map(|answer| answer.blocking_recv().unwrap().unwrap());
         assert_eq!(answers[0][..], *br#"{"outputs":{"x":[1.0,1.0]}}"#);
         assert_eq!(answers[1][..], *br#"{"outputs":{"x":[2.0,3.0,2.0,3.0]}}"#);

@@ -15,16 +15,17 @@ mod options;
 mod ort;
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
 use tokio::sync::{Notify, Semaphore};
 
-use crate::batch::{Queue, Worker};
+use crate::batch::{Most, Queue, Worker};
 use crate::http::Server;
 use crate::metrics::Metrics;
 use crate::model::{GraphModel, Model};
@@ -45,10 +46,26 @@ impl Drop for Stops {
     }
 }
 
-fn main() -> Result<()> {
-    let options = Options::parse();
+fn main() -> ExitCode {
+    match run(Options::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: Options) -> Result<()> {
+    let is_onnx = options.model.extension().is_some_and(|extension| extension == "onnx");
     let model: Arc<dyn Model> = match &options.runtime {
         Some(runtime) => Arc::new(OnnxModel::open(runtime, &options)?),
+        None if is_onnx => {
+            bail!(
+                "{}: an ONNX model needs ONNX Runtime: give its library by --runtime",
+                options.model.display()
+            )
+        }
         None => Arc::new(GraphModel::open(&options)?),
     };
     serve(model, options.limits)
@@ -60,7 +77,8 @@ fn serve(model: Arc<dyn Model>, limits: Limits) -> Result<()> {
     let stopped = Arc::new(Notify::new());
     let workers = (0..limits.workers).map(|index| {
         let (model, queue, metrics) = (model.clone(), queue.clone(), metrics.clone());
-        let (most, stops) = (limits.batch.into(), Stops(stopped.clone()));
+        let most = Most { requests: limits.batch.into(), bytes: limits.batch_bytes };
+        let stops = Stops(stopped.clone());
         let work = move || {
             let _stops = stops;
             Worker::new(&*model, &metrics, most).map(|worker| worker.run(&queue))

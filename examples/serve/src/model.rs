@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use opsmith_core::{DType, Error, Result, Shape};
+use opsmith_core::{DType, Error, Result, Shape, ensure};
 use opsmith_runtime::{Graph, Library, Operation, Output, Session, Tensor};
 
 use crate::free;
@@ -47,6 +47,7 @@ impl GraphModel {
     pub(crate) fn open(options: &Options) -> Result<GraphModel> {
         let libraries: Vec<Library> = options.library.iter().map(Library::open).collect::<Result<_>>()?;
         let graph = Graph::load(&options.model, &libraries)?;
+        ensure!(!options.output.is_empty(), InvalidArgument, "name an output of the graph by --output");
         let fetched: Vec<Output> =
             options.output.iter().map(|name| graph.output(name)).collect::<Result<_>>()?;
         let needed = needed(&graph, &fetched);

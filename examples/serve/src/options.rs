@@ -13,8 +13,8 @@ pub(crate) struct Options {
     /// A library whose ops the model calls; it is code, and runs with all rights of this process
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Vec<PathBuf>,
-    /// An output that answers have, by its name in the model; for ONNX, all outputs if none is named
-    #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
+    /// An output that answers have, by its name in the model; a graph needs one, of ONNX there are all if none is named
+    #[arg(long, value_name = "NAME")]
     pub(crate) output: Vec<String>,
     /// The values of the graph's variables, as `Session::save` wrote them; without it they begin as the graph says
     #[arg(long, value_name = "FILE", conflicts_with = "runtime")]
@@ -42,6 +42,9 @@ pub(crate) struct Limits {
     /// The most requests that are computed as one; 1 computes each by itself
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) batch: u16,
+    /// The most bytes that the bodies of such requests have together; a larger one is computed by itself
+    #[arg(long, default_value_t = 256 << 10, value_name = "BYTES")]
+    pub(crate) batch_bytes: usize,
     /// The most bytes that a request's body has
     #[arg(long, default_value_t = 16 << 20, value_name = "BYTES")]
     pub(crate) body: usize,

@@ -211,7 +211,13 @@ impl OnnxModel {
             for library in &libraries {
                 api.check((api.register_library())(own, library.as_ptr()))?;
             }
-            let session = api.made(|made| (api.create_session())(env, model.as_ptr(), own, made))?;
+            let session = api.made(|made| (api.create_session())(env, model.as_ptr(), own, made));
+            let session = session.with_context(|| {
+                let path = options.model.display();
+                format!(
+                    "{path}: no model of ONNX, or one with ops of a library that is not given by --library"
+                )
+            })?;
             (session, api.made(|made| (api.cpu_memory())(1, 0, made))?)
         };
         let inputs = arguments(api, session, (api.input_count(), api.input_type(), api.input_name()))?;
