@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -12,7 +13,7 @@ import numpy as np
 from jax.core import max_dim, min_dim
 
 from opsmith._definition import Op
-from opsmith._errors import Error, InvalidArgumentError, UnimplementedError
+from opsmith._errors import Error, InvalidArgumentError, ResourceExhaustedError, UnimplementedError
 
 Size: TypeAlias = Any
 """An `int`, or a symbolic dimension."""
@@ -71,9 +72,10 @@ def inference(op: Op, infer_shapes: Callable[[str], str]) -> Callable[..., list[
             if any(shape is None or None in shape for shape in shapes):
                 raise _data_dependent(op, op.outputs[position].name)
             sizes = [tuple(_evaluate(dim, symbols) for dim in shape) for shape in shapes]
-            found.append(
-                [jax.ShapeDtypeStruct(*pair) for pair in zip(sizes, map(_dtype, dtypes), strict=True)]
-            )
+            likes = [jax.ShapeDtypeStruct(*pair) for pair in zip(sizes, map(_dtype, dtypes), strict=True)]
+            for like in likes:
+                _check_size(op, op.outputs[position].name, like)
+            found.append(likes)
         return found
 
     return outputs
@@ -86,6 +88,14 @@ def _data_dependent(op: Op, output: str) -> DataDependentShape:
         f"the shape of output `{output}` depends on the data, so the op cannot be traced (by jit, "
         "grad, vmap, scan or export); call it outside of them, on arrays that are there",
     )
+
+
+def _check_size(op: Op, output: str, like: jax.ShapeDtypeStruct) -> None:
+    """Refuse what has more bytes than 63 bits count: XLA ends the process."""
+    dims = [dim for dim in like.shape if isinstance(dim, int) and dim > 0]
+    if math.prod(dims) * like.dtype.itemsize >= 1 << 63:
+        text = f"output `{output}` is too large: it has shape {list(like.shape)}"
+        raise framework_error(ResourceExhaustedError.of(op.name, output, text))
 
 
 def _dtype(name: str) -> np.dtype[Any]:

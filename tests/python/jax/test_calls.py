@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -236,6 +237,15 @@ def test_integers_are_labels(
         f(x, labels.astype(np.float32))
     with pytest.raises(opsmith.InvalidArgumentError, match="`label` holds float values, but must be int64"):
         f(x, [1.0, 2.0])
+
+
+def test_sizes_that_no_memory_has(ops: opsmith.Library) -> None:
+    places = jnp.array([0, 1])
+    for depth in (2**63 - 1, 2**62, 2**60):
+        f = partial(ops.one_hot, depth=depth)
+        for call in (f, jax.jit(f), jax.vmap(f)):
+            with pytest.raises((JaxRuntimeError, MemoryError), match=r"OneHot: output `y` is too large|memory"):
+                call(places)
 
 
 def test_lists_that_do_not_fit(zero_out: opsmith.Library) -> None:
