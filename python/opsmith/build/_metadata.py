@@ -26,6 +26,7 @@ _TAKEN = {
     *("jax", "jaxlib", "keras", "numpy", "opsmith", "pytorch", "tensorflow", "tensorflow-cpu"),
     *("tensorflow-gpu", "tf-nightly", "torch"),
 }
+_PERSON = re.compile(r"[^<>]*[^<>\s][^<>]*|[^<>]*<[^<>\s]+@[^<>\s]+>\s*")
 _README_TYPES = {".md": "text/markdown", ".rst": "text/x-rst"}
 
 
@@ -132,6 +133,10 @@ def _for_extra(need: str, extra: str) -> str:
 
 def _person(text: str) -> dict[str, str]:
     """`Name <address>`, as Cargo has it."""
+    if not _PERSON.fullmatch(text):
+        raise BuildError(
+            f"Cargo.toml: {text!r} is no author\n  → write `Name <name@example.org>`, or a name alone"
+        )
     name, _, address = text.partition("<")
     return {"name": name.strip(), "email": address.strip(" >")}
 
@@ -162,6 +167,11 @@ def _add_licence(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> No
     if expression is None and crate.package["license"]:
         # Cargo takes the slash of old, too.
         expression = re.sub(r"\s*/\s*", " OR ", crate.package["license"])
+        if not _project.is_licence(expression):
+            raise BuildError(
+                f"Cargo.toml: `license` is {crate.package['license']!r}, which is no SPDX expression\n"
+                '  → write one such as "MIT" or "MIT OR Apache-2.0", or name the text by `license-file`'
+            )
     if expression:
         made.fields.append(("License-Expression", expression))
     made.licences = _licence_files(crate, project)

@@ -55,12 +55,7 @@ def find(crate: Crate, taken: Sequence[str]) -> Own:
         _check_name(name, path, taken)
         if name.endswith((".py", ".pyi")):
             _parsed(path)
-    exported = _exported(files["__init__.py"]) if "__init__.py" in files else ()
-    for each in exported:
-        if each in taken:
-            raise BuildError(
-                f"{files['__init__.py']}: `__all__` has `{each}`, which is an op\n  → choose another name"
-            )
+    exported = _exported(files["__init__.py"], taken) if "__init__.py" in files else ()
     return Own(folder, files, exported)
 
 
@@ -114,8 +109,8 @@ def _parsed(path: Path) -> ast.Module:
         raise BuildError(f"{path}{line}: {said}") from None
 
 
-def _exported(path: Path) -> tuple[str, ...]:
-    """The names in `__all__`, which has to be a list that is written out, once."""
+def _exported(path: Path, taken: Sequence[str]) -> tuple[str, ...]:
+    """The names in `__all__`, which has to be a list that is written out, once, of what the file has."""
     names: tuple[str, ...] | None = None
     tree = _parsed(path)
     for statement in tree.body:
@@ -124,7 +119,31 @@ def _exported(path: Path) -> tuple[str, ...]:
     if len(made) > (0 if names is None else 1):
         line = getattr(made[-1], "lineno", 1)
         raise BuildError(f"{path}:{line}: `__all__` must be a list of names that is written out, once")
+    bound = _bound(tree)
+    for each in names or ():
+        if each in taken:
+            raise BuildError(f"{path}: `__all__` has `{each}`, which is an op\n  → choose another name")
+        if bound is not None and each not in bound:
+            raise BuildError(f"{path}: `__all__` has `{each}`, which the file does not define or import")
     return names or ()
+
+
+def _bound(tree: ast.Module) -> set[str] | None:
+    """The names that a module may have, or more; `None` where it may have any."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.alias(name="*") | ast.FunctionDef(name="__getattr__"):
+                return None
+            case ast.Name(id="exec" | "globals" | "setattr" | "vars"):
+                return None
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.alias(name=name, asname=as_name):
+                names.add(as_name or name.split(".", 1)[0])
+    return names
 
 
 def _makes_names(node: ast.AST) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -57,6 +58,20 @@ def _is_marker(text: str) -> bool:
     left, before = _COMPARISON.sub(_READ, text), ""
     while left != before:
         left, before = _CONDITION.sub(_READ, left), left
+    return left.strip() == _READ
+
+
+_LICENCE = re.compile(r"\b(?!(?:AND|OR|WITH)\b)[A-Za-z0-9][A-Za-z0-9.+-]*(?:\s+WITH\s+[A-Za-z0-9.+-]+)?")
+_LICENCES = re.compile(rf"\(\s*{_READ}\s*\)|{_READ}\s+(?:AND|OR)\s+{_READ}")
+
+
+def is_licence(value: Any) -> bool:
+    """Whether it is an expression of SPDX; whether its licences are in SPDX's list is not looked at."""
+    if not isinstance(value, str) or not value.isprintable():
+        return False
+    left, before = _LICENCE.sub(_READ, value), ""
+    while left != before:
+        left, before = _LICENCES.sub(_READ, left), left
     return left.strip() == _READ
 
 
@@ -144,7 +159,7 @@ _KEYS = {
     "license": _Key(
         "an SPDX expression",
         '"MIT", and license-files = ["LICENSE"]',
-        _one(lambda value: _is_text(value) and value != ""),
+        _one(is_licence),
     ),
     "license-files": _Key(
         "a list of files, or patterns of them, in the package's folder", '["LICENSE*"]', _each(_is_pattern)
@@ -152,7 +167,11 @@ _KEYS = {
     "authors": _Key(_PEOPLE, '[{ name = "Ada", email = "ada@example.org" }]', _each(_is_person)),
     "maintainers": _Key(_PEOPLE, '[{ name = "Ada", email = "ada@example.org" }]', _each(_is_person)),
     "keywords": _Key("a list of strings", '["rows"]', _TEXTS),
-    "classifiers": _Key("a list of strings", '["Typing :: Typed"]', _TEXTS),
+    "classifiers": _Key(
+        "a list of classifiers of PyPI",
+        '["Typing :: Typed"]',
+        _each(lambda value: _is_text(value) and " :: " in value),
+    ),
     "urls": _Key("a table of strings", '{ Homepage = "https://example.org" }', _one(_is_table)),
     "dependencies": _Key("a list of requirements", '["scipy>=1.11"]', _each(_is_requirement)),
     "optional-dependencies": _Key(
@@ -177,9 +196,15 @@ def read(folder: Path) -> Mapping[str, Any]:
             f"{file}: `project` is a table, not {project!r}\n  → write [project], and keys below it"
         )
     if unknown := sorted(project.keys() - _KEYS.keys()):
+        close = difflib.get_close_matches(unknown[0], _KEYS, 1, cutoff=0.75)
+        advice = (
+            f"did you mean `{close[0]}`?"
+            if close
+            else "leave that out; programs are for a package of their own, which depends on this one"
+        )
         raise BuildError(
             f"{file}: [project] has `{'`, `'.join(unknown)}`, which a package of operators cannot have\n"
-            "  → leave that out; programs are for a package of their own, which depends on this one"
+            f"  → {advice}"
         )
     for name, value in project.items():
         key = _KEYS[name]

@@ -157,6 +157,7 @@ def test_without_it_the_module_is_as_it_was(tmp_path: Path) -> None:
         ("__init__.py", "__all__ = ['a']\n__all__.append('b')", "__init__.py:2: `__all__` must be a list"),
         ("__init__.py", "__all__: list[str]", "`__all__` must be a list of names that is written out"),
         ("__init__.py", "from x import __all__", "`__all__` must be a list of names that is written out"),
+        ("__init__.py", "a = 1\n__all__ = ['a', 'b']", "`__all__` has `b`, which the file does not define"),
         (
             "__init__.py",
             '__all__ = ["pairwise_manhattan_distance"]',
@@ -174,5 +175,5 @@ def test_what_cannot_be_packed_is_told(name: str, text: str, message: str, tmp_p
     "form", ["__all__ = ['a', 'b']", "__all__: list[str] = ['a', 'b']", "__all__ = 'a', 'b'"]
 )
 def test_names_are_found_in_each_form(form: str, tmp_path: Path) -> None:
-    write(tmp_path, "__init__.py", f"{form}\n\n\ndef __dir__():\n    return __all__\n")
+    write(tmp_path, "__init__.py", f"from x import a\n{form}\n\n\ndef b():\n    return __all__\n")
     assert _own.find(Crate(tmp_path, tmp_path, {}), []).exported == ("a", "b")

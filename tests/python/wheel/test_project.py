@@ -40,6 +40,7 @@ def read(folder: Path, project: str, name: str = "row-ops") -> _metadata.Metadat
             '[project.scripts]\nrows = "rows:main"',
             "`scripts`, which a package of operators cannot have\n  →",
         ),
+        ('[project]\nauthor = "Ada"', "has `author`, .*\n  → did you mean `authors`"),
         ('[project]\nlicense-files = ["no*"]', "no file matches .*\n  → correct `license-files`"),
         ('[project]\nreadme = "no.md"', "no.md: there is no such file\n  → correct `readme`"),
     ],
@@ -57,6 +58,12 @@ def test_a_project_that_cannot_be(project: str, message: str, tmp_path: Path) ->
         ("name", '"-x/../y"', "'-x/../y'"),
         ("name", '"rows\\n"', "'rows\\n'"),
         ("name", "3", "3"),
+        ("license", '"My Licence"', "'My Licence'"),
+        ("license", '"MIT OR"', "'MIT OR'"),
+        ("license", '"(MIT"', "'(MIT'"),
+        ("license", '"MIT and ISC"', "'MIT and ISC'"),
+        ("license", '"WITH"', "'WITH'"),
+        ("classifiers", '["Foo"]', "'Foo'"),
         ("version", '"one"', "'one'"),
         ("version", "1.5", "1.5"),
         ("description", "7", "7"),
@@ -159,3 +166,36 @@ def test_no_damaged_project_is_another_package(tmp_path: Path) -> None:
     outcomes = list(attack["outcomes"](tmp_path, 1000, 1))
     assert set(outcomes) == {"package", "refused"}
     assert outcomes.count("package") >= 100
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "MIT",
+        "MIT OR Apache-2.0",
+        "(MIT OR Apache-2.0) AND BSD-3-Clause",
+        "Apache-2.0 WITH LLVM-exception",
+        "GPL-2.0+ AND (ISC OR (Zlib AND LicenseRef-own))",
+    ],
+)
+def test_licences_are_expressions(expression: str, tmp_path: Path) -> None:
+    fields = read(tmp_path, f'[project]\nlicense = "{expression}"').fields
+    assert ("License-Expression", expression) in fields
+
+
+@pytest.mark.parametrize(
+    ("package", "message"),
+    [
+        (
+            {"license": "My Licence"},
+            r"Cargo.toml: `license` is 'My Licence', .*\n  → write one such as \"MIT\"",
+        ),
+        ({"authors": ["Ada <ada"]}, "Cargo.toml: 'Ada <ada' is no author\n  → write `Name <"),
+        ({"authors": ["<>"]}, "Cargo.toml: '<>' is no author"),
+    ],
+)
+def test_what_cargo_takes_and_python_does_not(
+    package: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BuildError, match=message):
+        _metadata.read(Crate(tmp_path, tmp_path, PACKAGE | {"name": "rows"} | package))
