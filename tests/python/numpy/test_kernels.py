@@ -76,6 +76,16 @@ def test_what_nothing_is_seen_of(kernels: opsmith.Library) -> None:
     assert kernels.cosine_similarity(np.zeros(3), np.ones(3)) == 0
 
 
+def test_attention_lets_nan_through(kernels: opsmith.Library) -> None:
+    query, key, value = np.ones((3, 4)), np.ones((5, 4)), np.arange(10.0).reshape(5, 2)
+    query[1, 2] = np.nan
+    result = kernels.attention(query, key, value, np.int64(4))
+    assert np.isnan(result[1]).all()
+    np.testing.assert_allclose(result[::2], np.broadcast_to(value[:4].mean(0), (2, 2)))
+    value[0, 1] = np.nan
+    assert np.isnan(kernels.attention(query[:1], key, value, np.int64(4))).tolist() == [[False, True]]
+
+
 def test_neighbours_that_are_none(kernels: opsmith.Library) -> None:
     x, y = np.zeros((2, 3)), np.zeros((4, 3))
     np.testing.assert_array_equal(kernels.k_nearest(x, y, neighbours=4), [[0, 1, 2, 3]] * 2)
