@@ -178,7 +178,9 @@ def test_shapes_that_depend_on_attributes() -> None:
     cast = opsmith.onnx.node(library, "cast", ["y"], ["z"], dtype="int32")
     made = model([node, cast], [info("x", "float64", [4, "n"])], [info("z", "int32")], "opsmith")
     one = session(made, "opsmith_ops")
-    assert dims(one) == [[1, "n"]]
+    # Older releases are not told the shape of an output whose dtype an attribute decides.
+    release = tuple(map(int, ort.__version__.split(".")[:2]))
+    assert dims(one) == ([[1, "n"]] if release >= (1, 24) else [[]])
     (z,) = one.run(None, {"x": np.ones((4, 3))})
     assert z.dtype == np.int32 and z.tolist() == [[4, 4, 4]]
 

@@ -40,6 +40,8 @@ def exported(module: torch.nn.Module, *args: Any, dims: Any, libraries: Any) -> 
     assert program is not None
     made = program.model_proto
     onnx.checker.check_model(made, full_check=True)
+    # ONNX Runtime 1.17 reads no newer one; what the models have is in the older one too.
+    made.ir_version = min(made.ir_version, 9)
     return made
 
 
