@@ -8,6 +8,7 @@ use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use opsmith_core::attr::{AttrBase, AttrType};
+use opsmith_core::def::ArgType;
 use opsmith_core::{ArgDTypes, AttrValue, Code, DType, Dim, InferenceContext, Op, Result, Shape};
 
 use super::api::{Api, ShapeContext};
@@ -58,14 +59,18 @@ pub(super) unsafe fn infer(
         .into_iter()
         .map(|list| list.map(|list| list.into_iter().map(|(_, shape)| shape).collect()))
         .collect();
+    let unread = unknown.clone();
     if unknown.iter().all(|unknown| !unknown) {
         unknown.clear();
     }
     let mut known = InferenceContext::new(signature, &resolved.attrs, shapes)?.with_unknown_attrs(unknown);
     let inferred = op.infer_shapes(&mut known);
-    let dtypes = resolved.output_dtypes.iter().flatten();
-    for (index, (shape, dtype)) in known.outputs().iter().zip(dtypes).enumerate() {
-        if may_tell(index) {
+    let dtypes = resolved.output_dtypes.iter().zip(&signature.outputs);
+    let dtypes = dtypes.flat_map(|(dtypes, arg)| dtypes.iter().map(move |dtype| (dtype, arg.dtype)));
+    for (index, (shape, (dtype, source))) in known.outputs().iter().zip(dtypes).enumerate() {
+        // A dtype that an attribute says which cannot be read here is not known.
+        let is_unread = matches!(source, ArgType::Attr(attr) | ArgType::List(attr) if unread[attr]);
+        if may_tell(index) && !is_unread {
             inference.set_output(index, *dtype, shape)?;
         }
     }
