@@ -206,9 +206,10 @@ def _texts(package: dict[str, Any]) -> Iterator[str]:
 
 
 def _text(path: Path) -> str | None:
-    """The text of a licence. A link has become a file of one line, which names a file that is not there."""
+    """The text of a licence. A link has become a file that has only the path of one that is not there."""
     text = path.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n").strip("\ufeff\n")
-    return "\n".join(line.rstrip() for line in text.split("\n")) + "\n" if "\n" in text else None
+    is_path = re.fullmatch(r"[\w./+-]+", text) is not None
+    return None if is_path else "\n".join(line.rstrip() for line in text.split("\n")) + "\n"
 
 
 def _chosen(expression: str, found: list[Path]) -> list[Path]:

@@ -133,7 +133,7 @@ def _for_extra(need: str, extra: str) -> str:
 
 def _person(text: str) -> dict[str, str]:
     """`Name <address>`, as Cargo has it."""
-    if not _PERSON.fullmatch(text):
+    if not (len(text) <= 1000 and text.isprintable() and _PERSON.fullmatch(text)):
         raise BuildError(
             f"Cargo.toml: {text!r} is no author\n  → write `Name <name@example.org>`, or a name alone"
         )
@@ -167,13 +167,13 @@ def _add_licence(made: Metadata, crate: Crate, project: Mapping[str, Any]) -> No
     if expression is None and crate.package["license"]:
         # Cargo takes the slash of old, too.
         expression = re.sub(r"\s*/\s*", " OR ", crate.package["license"])
-        if not _project.is_licence(expression):
+        if _project.licence(expression) is None:
             raise BuildError(
                 f"Cargo.toml: `license` is {crate.package['license']!r}, which is no SPDX expression\n"
                 '  → write one such as "MIT" or "MIT OR Apache-2.0", or name the text by `license-file`'
             )
     if expression:
-        made.fields.append(("License-Expression", expression))
+        made.fields.append(("License-Expression", _project.licence(expression) or expression))
     made.licences = _licence_files(crate, project)
     made.fields += [("License-File", name) for name in made.licences]
 

@@ -130,20 +130,24 @@ def _exported(path: Path, taken: Sequence[str]) -> tuple[str, ...]:
 
 def _bound(tree: ast.Module) -> set[str] | None:
     """The names that a module may have, or more; `None` where it may have any."""
-    names: set[str] = set()
+    names = {"__doc__", "__file__", "__name__", "__package__", "__path__", "__spec__", "__loader__"}
     for node in ast.walk(tree):
         match node:
-            case ast.alias(name="*") | ast.FunctionDef(name="__getattr__"):
+            case ast.alias(name="*") | ast.Attribute(attr="modules" | "__dict__"):
                 return None
-            case ast.Name(id="exec" | "globals" | "setattr" | "vars"):
+            case ast.Name(id="exec" | "globals" | "locals" | "setattr" | "vars"):
                 return None
             case ast.Name(id=name, ctx=ast.Store()):
                 names.add(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 names.add(name)
+            case (
+                ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name))
+            ):
+                names.add(name)
             case ast.alias(name=name, asname=as_name):
                 names.add(as_name or name.split(".", 1)[0])
-    return names
+    return None if "__getattr__" in names else names
 
 
 def _makes_names(node: ast.AST) -> bool:

@@ -61,18 +61,27 @@ def _is_marker(text: str) -> bool:
     return left.strip() == _READ
 
 
-_LICENCE = re.compile(r"\b(?!(?:AND|OR|WITH)\b)[A-Za-z0-9][A-Za-z0-9.+-]*(?:\s+WITH\s+[A-Za-z0-9.+-]+)?")
-_LICENCES = re.compile(rf"\(\s*{_READ}\s*\)|{_READ}\s+(?:AND|OR)\s+{_READ}")
+_MOST = 1000
+"""The most characters of a licence or an author."""
+_OPERATOR = re.compile(r"\b(AND|OR|WITH)\b", re.IGNORECASE)
+_LICENCE = r"(?!(?:AND|OR|WITH)\b)[A-Za-z0-9][A-Za-z0-9.+-]*"
+_WITH_EXCEPTION = re.compile(rf"{_LICENCE}(?: WITH {_LICENCE})?(?![A-Za-z0-9.+-])")
+_LICENCES = re.compile(rf"\( {_READ} \)|{_READ} (?:AND|OR) {_READ}")
 
 
-def is_licence(value: Any) -> bool:
-    """Whether it is an expression of SPDX; whether its licences are in SPDX's list is not looked at."""
-    if not isinstance(value, str) or not value.isprintable():
-        return False
-    left, before = _LICENCE.sub(_READ, value), ""
+def licence(text: str) -> str | None:
+    """An expression of SPDX with its operators in capitals; none where it is no such.
+
+    Whether its licences are in SPDX's list is not looked at.
+    """
+    if len(text) > _MOST:
+        return None
+    spaced = " ".join(re.sub(r"([()])", r" \1 ", text).split())
+    spaced = _OPERATOR.sub(lambda operator: operator[0].upper(), spaced)
+    left, before = _WITH_EXCEPTION.sub(_READ, spaced), ""
     while left != before:
         left, before = _LICENCES.sub(_READ, left), left
-    return left.strip() == _READ
+    return spaced.replace("( ", "(").replace(" )", ")") if left == _READ else None
 
 
 def _is_text(value: Any) -> bool:
@@ -159,7 +168,7 @@ _KEYS = {
     "license": _Key(
         "an SPDX expression",
         '"MIT", and license-files = ["LICENSE"]',
-        _one(is_licence),
+        _one(lambda value: _is_text(value) and licence(value) is not None),
     ),
     "license-files": _Key(
         "a list of files, or patterns of them, in the package's folder", '["LICENSE*"]', _each(_is_pattern)
@@ -170,7 +179,7 @@ _KEYS = {
     "classifiers": _Key(
         "a list of classifiers of PyPI",
         '["Typing :: Typed"]',
-        _each(lambda value: _is_text(value) and " :: " in value),
+        _each(lambda value: _is_text(value) and re.fullmatch(r"\S.*? :: .*\S", value) is not None),
     ),
     "urls": _Key("a table of strings", '{ Homepage = "https://example.org" }', _one(_is_table)),
     "dependencies": _Key("a list of requirements", '["scipy>=1.11"]', _each(_is_requirement)),

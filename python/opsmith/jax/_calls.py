@@ -166,13 +166,16 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
             return x
         if x is None:
             raise InvalidArgumentError.of(op.name, arg.name, _dispatch.missing(arg))
+        if arg.dtype == "int64" and isinstance(x, np.integer):
+            x = np.asarray(x)
         dtype: Any = arg.dtype or dtypes.get(arg.type_attr or "") or op.dtype_of_empty(arg, x)
         if dtype and not isinstance(x, np.ndarray):
             _dispatch.refuse_loss(op, arg.name, x, arg.dtype or jax.dtypes.canonicalize_dtype(dtype).name)
         try:
             if isinstance(x, np.ndarray):
+                x = _fitting(op, arg, x)
                 own = jax.dtypes.canonicalize_dtype(x.dtype)
-                dtype = wide_dtype(arg, own) or own
+                dtype = own if own.kind in "iu" else wide_dtype(arg, own) or own
             if arg in in_cpu_memory:
                 return Constant.of(x, dtype)
             return jnp.asarray(x, dtype and jax.dtypes.canonicalize_dtype(dtype))
@@ -190,6 +193,20 @@ def arrays(op: Op, inputs: Sequence[Any]) -> list[Value]:
             values = [convert(arg, x) for x in _elements(op, arg, value)]
             converted.append(values if arg.is_list else values[0])
     return converted
+
+
+def _fitting(op: Op, arg: Arg, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """NumPy's integers for an input of int64, refused where JAX would cut off bits."""
+    if arg.dtype != "int64" or x.dtype.kind not in "iu":
+        return x
+    own = jax.dtypes.canonicalize_dtype(x.dtype)
+    if x.dtype == np.uint64 or (x.size and own != x.dtype and (x != x.astype(own)).any()):
+        what = "is uint64" if x.dtype == np.uint64 else "has numbers that 32 bits do not hold"
+        advice = "" if jax.config.jax_enable_x64 else "; JAX has 64 bits with `jax_enable_x64`"
+        raise InvalidArgumentError.of(
+            op.name, arg.name, f"input `{arg.name}` {what}, but must be int64{advice}"
+        )
+    return x
 
 
 def _elements(op: Op, arg: Arg, value: Any) -> Iterator[Any]:

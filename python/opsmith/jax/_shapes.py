@@ -92,7 +92,7 @@ def _data_dependent(op: Op, output: str) -> DataDependentShape:
 
 def _check_size(op: Op, output: str, like: jax.ShapeDtypeStruct) -> None:
     """Refuse what has more bytes than 63 bits count: XLA ends the process."""
-    dims = [dim for dim in like.shape if isinstance(dim, int) and dim > 0]
+    dims = [dim for dim in like.shape if isinstance(dim, int)]
     if math.prod(dims) * like.dtype.itemsize >= 1 << 63:
         text = f"output `{output}` is too large: it has shape {list(like.shape)}"
         raise framework_error(ResourceExhaustedError.of(op.name, output, text))

@@ -239,6 +239,26 @@ def test_integers_are_labels(
         f(x, [1.0, 2.0])
 
 
+@pytest.mark.parametrize("wide", [True, False])
+def test_numpy_integers_lose_no_bits(
+    ops: opsmith.Library, wide: bool, request: pytest.FixtureRequest
+) -> None:
+    x = jnp.ones(64)
+    last = (1 << 32) - 1
+    expected = ops.dropout(np.ones(64), np.int64(last), np.int64(0)) != 0
+    if not wide:
+        request.getfixturevalue("half")
+    for seed in (np.uint32(last), jnp.array(last, "uint32")):
+        np.testing.assert_array_equal(ops.dropout(x, seed, 0) != 0, expected)
+    for beyond in (np.uint64(last), np.int64(1 << 40)):
+        if wide and beyond.dtype == np.int64:
+            continue
+        with pytest.raises(opsmith.InvalidArgumentError, match=r"input `seed` .*, but must be int64"):
+            ops.dropout(x, np.array(beyond), 0)
+        with pytest.raises(opsmith.InvalidArgumentError, match=r"input `seed` .*, but must be int64"):
+            ops.dropout(x, beyond, 0)
+
+
 def test_sizes_that_no_memory_has(ops: opsmith.Library) -> None:
     places = jnp.array([0, 1])
     for depth in (2**63 - 1, 2**62, 2**60):

@@ -114,7 +114,7 @@ sys.exit(_native.run_program([], {str(open_folder / "opsmith.whl")!r}, sys.argv[
 """
     status, _, wrong = run([sys.executable, "-c", program], "new", str(open_folder / "my_ops"))
     assert status == 2
-    assert f"{planted}: others than its owner" in wrong
+    assert f"others than you can write to {planted}" in wrong
     assert not (open_folder / "my_ops").exists()
 
 

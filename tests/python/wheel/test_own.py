@@ -172,6 +172,25 @@ def test_what_cannot_be_packed_is_told(name: str, text: str, message: str, tmp_p
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "def __getattr__(name): ...",
+        "from lazy import __getattr__",
+        "__getattr__ = attach(__name__)",
+        "from x import *",
+        "locals()['a'] = 1",
+        "sys.modules[__name__].a = 1",
+        "match x:\n    case [*a]: pass",
+        "for a in b: pass",
+        "import a.c",
+    ],
+)
+def test_names_come_in_many_ways(text: str, tmp_path: Path) -> None:
+    write(tmp_path, "__init__.py", f"__all__ = ['a', '__doc__']\n{text}\n")
+    assert _own.find(Crate(tmp_path, tmp_path, {}), []).exported == ("a", "__doc__")
+
+
+@pytest.mark.parametrize(
     "form", ["__all__ = ['a', 'b']", "__all__: list[str] = ['a', 'b']", "__all__ = 'a', 'b'"]
 )
 def test_names_are_found_in_each_form(form: str, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_project_that_cannot_be(project: str, message: str, tmp_path: Path) ->
         ("license", '"My Licence"', "'My Licence'"),
         ("license", '"MIT OR"', "'MIT OR'"),
         ("license", '"(MIT"', "'(MIT'"),
-        ("license", '"MIT and ISC"', "'MIT and ISC'"),
+        ("license", '"MIT WITH AND"', "'MIT WITH AND'"),
         ("license", '"WITH"', "'WITH'"),
         ("classifiers", '["Foo"]', "'Foo'"),
         ("version", '"one"', "'one'"),
@@ -166,6 +166,12 @@ def test_no_damaged_project_is_another_package(tmp_path: Path) -> None:
     outcomes = list(attack["outcomes"](tmp_path, 1000, 1))
     assert set(outcomes) == {"package", "refused"}
     assert outcomes.count("package") >= 100
+
+
+@pytest.mark.parametrize("text", ["mit and(ISC)", "mit  AND (ISC)", "mit And ( ISC )"])
+def test_licences_are_written_in_one_way(text: str, tmp_path: Path) -> None:
+    fields = read(tmp_path, f'[project]\nlicense = "{text}"').fields
+    assert ("License-Expression", "mit AND (ISC)") in fields
 
 
 @pytest.mark.parametrize(

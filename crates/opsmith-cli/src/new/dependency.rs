@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::itself;
 
@@ -16,8 +16,13 @@ pub(super) fn find(wanted: Option<&str>) -> Result<String> {
         return match clone {
             Some(path) => {
                 // Above a wheel in a folder that others write to, they may have put a crate.
-                opsmith_files::check_own(&path, "--opsmith")
-                    .map_err(|error| anyhow!("{}", error.message()))?;
+                if opsmith_files::check_own(&path, "").is_err() {
+                    let path = path.display();
+                    bail!(
+                        "others than you can write to {path}, which this program was installed from\n  → name it by --opsmith {path} if you \
+                         trust it, or keep them out by chmod go-w"
+                    );
+                }
                 by_path(&path)
             }
             None => Ok(quoted(env!("CARGO_PKG_VERSION"))),

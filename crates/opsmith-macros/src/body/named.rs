@@ -145,7 +145,11 @@ impl<'a> Named<'a> {
             let is_it = move |parameter: &&Parameter| number(&body.generic, &parameter.ty) == Some(kind);
             body.parameters.iter().filter(is_it).map(|parameter| &parameter.ident).collect()
         };
-        let (numbers, positions) = (inputs(Number::Each), inputs(Number::Index));
+        let mut bound = Locals::default();
+        bound.visit_block_mut(&mut function.block.clone());
+        let (mut numbers, positions): (Vec<&Ident>, _) = (inputs(Number::Each), inputs(Number::Index));
+        // A name that is given again may be an array's.
+        numbers.retain(|ident| !bound.0.contains(&ident.to_string()));
         Named { axes: &axes.names, numbers, positions, locals, fault: None }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn take(context: &OpKernelContext<'_>, axis: usize, shape: &[usize]) 
         &[Layout { shape, strides: &of_x }, Layout { shape, strides: &of_positions }],
     )?;
     let (dim, step) = (x.shape()[axis], x.strides()[axis]);
-    let index = index_of::<2>(&[&space], dim.saturating_mul(step.unsigned_abs()));
+    let index = index_of::<2>(&[&space], dim.saturating_mul(step.unsigned_abs()).max(dim));
     let size = x.dtype().size();
     let element = name_of_size(size)
         .ok_or_else(|| Error::internal(format!("elements of {size} bytes are not moved on a card")))?;
