@@ -65,7 +65,7 @@ _MOST = 1000
 """The most characters of a licence or an author."""
 _OPERATOR = re.compile(r"\b(AND|OR|WITH)\b", re.IGNORECASE)
 _LICENCE = r"(?!(?:AND|OR|WITH)\b)[A-Za-z0-9][A-Za-z0-9.+-]*"
-_WITH_EXCEPTION = re.compile(rf"{_LICENCE}(?: WITH {_LICENCE})?(?![A-Za-z0-9.+-])")
+_WITH_EXCEPTION = re.compile(rf"(?<![A-Za-z0-9.+-]){_LICENCE}(?: WITH {_LICENCE})?(?![A-Za-z0-9.+-])")
 _LICENCES = re.compile(rf"\( {_READ} \)|{_READ} (?:AND|OR) {_READ}")
 
 
