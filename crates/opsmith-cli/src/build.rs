@@ -82,13 +82,14 @@ const RELEASE: [&str; 20] = [
 ];
 
 /// Those of `dist`, optimised as a whole.
-const DIST: [&str; 9] = [
+const DIST: [&str; 10] = [
     "inherits=\"release\"",
     "codegen-units=1",
     "lto=\"fat\"",
     "strip=\"symbols\"",
     "package.opsmith-cuda.opt-level=\"z\"",
     "package.opsmith-files.opt-level=\"z\"",
+    "package.opsmith-frameworks.opt-level=\"z\"",
     "package.opsmith-threads.opt-level=\"z\"",
     "package.rayon-core.opt-level=\"s\"",
     "package.serde_json.opt-level=\"s\"",

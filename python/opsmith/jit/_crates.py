@@ -42,6 +42,7 @@ PROFILES = {
         'strip="symbols"',
         'package.opsmith-cuda.opt-level="z"',
         'package.opsmith-files.opt-level="z"',
+        'package.opsmith-frameworks.opt-level="z"',
         'package.opsmith-threads.opt-level="z"',
         'package.rayon-core.opt-level="s"',
         'package.serde_json.opt-level="s"',
