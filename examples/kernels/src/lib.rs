@@ -194,7 +194,8 @@ fn attention<S: Indexed>(
     let largest = fit.amax(j).detached();
     let weight = (fit - S::select(largest.gt(S::of(f64::NEG_INFINITY)), largest, S::of(0.0))).exp();
     let total = weight.sum(j);
-    S::select(total.eq(S::of(0.0)), S::of(0.0), (weight * value).sum(j) / total)
+    // The first key is seen if any is. Where none is, 0.
+    S::select(length.number().gt(S::of(0.0)), (weight * value).sum(j) / total, S::of(0.0))
 }
 
 /// The cross entropy of each row of logits and its label.
