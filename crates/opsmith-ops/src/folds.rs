@@ -2,7 +2,6 @@
 
 use std::marker::PhantomData;
 
-use opsmith::DeviceKind;
 use opsmith::dtype::sets;
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace};
@@ -180,7 +179,7 @@ impl<F: Folding> OpKernel for FoldKernel<F> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         let tensor = context.input(0)?;
         let terms = Terms::new(&self.axes, tensor)?;
-        if context.device().kind == DeviceKind::Cuda {
+        if crate::card::is_on_card(context) {
             return terms.fold_on_card(context, F::ON_CARD, tensor);
         }
         dispatch!(tensor.dtype(), Integer, |T| {
@@ -270,7 +269,7 @@ impl<E: Extreme> OpKernel for PositionKernel<E> {
             "input `x` must have an element along the dims that are gone through, got shape {:?}",
             tensor.shape()
         );
-        if context.device().kind == DeviceKind::Cuda {
+        if crate::card::is_on_card(context) {
             return terms.fold_on_card(context, E::ON_CARD, tensor);
         }
         dispatch!(tensor.dtype(), RealNumber, |T| {

@@ -2,7 +2,6 @@
 
 mod card;
 
-use opsmith::DeviceKind;
 use opsmith::dtype::{bf16, f16};
 use opsmith::memory;
 use opsmith::prelude::*;
@@ -116,7 +115,7 @@ impl Linear for Gathering {
     }
 
     fn forward(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        if context.device().kind == DeviceKind::Cuda {
+        if crate::card::is_on_card(context) {
             let (axis, shape) = self.axis_and_shape(context, context.input_shape(0)?)?;
             return card::take(context, axis, &shape);
         }
@@ -150,7 +149,7 @@ impl Linear for Gathering {
     }
 
     fn backward(&self, context: &OpKernelContext<'_>) -> Result<()> {
-        if context.device().kind == DeviceKind::Cuda {
+        if crate::card::is_on_card(context) {
             let (axis, shape) = self.axis_and_shape(context, context.input_shape(0)?)?;
             return card::put_back(context, axis, last_input(context, &shape)?);
         }
@@ -335,7 +334,7 @@ impl OpKernel for OneHotKernel {
             ResourceExhausted,
             "a tensor of shape {shape:?} is too large"
         );
-        if context.device().kind == DeviceKind::Cuda {
+        if crate::card::is_on_card(context) {
             return card::mark(context, axis, &shape);
         }
         let inner: usize = indices[axis..].iter().product();

@@ -1,7 +1,6 @@
 //! Moving elements without looking at them: views of tensors that are permuted, cut and repeated, and copies of them into
 //! outputs, of any dtype.
 
-use opsmith::DeviceKind;
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace, Layout, Strides, row_major_strides};
 
@@ -142,7 +141,7 @@ fn write(
         return write_strings(context, (output, element), (shape, &strides), parts, &places);
     }
     let to = context.allocate_output_at(output, element, shape)?;
-    if context.device().kind == DeviceKind::Cuda {
+    if crate::card::is_on_card(context) {
         return write_on_card(context, &to, seen, parts, zeros);
     }
     let (size, memory) = (to.dtype().size(), Shared(to.data_ptr()));

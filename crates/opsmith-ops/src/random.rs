@@ -4,7 +4,6 @@ mod card;
 mod normal;
 mod philox;
 
-use opsmith::DeviceKind;
 use opsmith::dtype::{bf16, f16, sets};
 use opsmith::prelude::*;
 
@@ -12,6 +11,7 @@ use self::card::Draw;
 use self::normal::normal;
 use self::philox::{GROUP, Stream, draw};
 use crate::along::Near;
+use crate::card::is_on_card;
 use crate::define::ops;
 use crate::linear::{self, FLOATS, Facts, Linear, floats_with, last_input};
 use crate::parameters::dims;
@@ -191,11 +191,6 @@ kernel!(Normal { mean: f64, stddev: f64, dtype: DType }, |self, context| {
         })
     })
 });
-
-/// Whether a call runs on a card.
-fn is_on_card(context: &OpKernelContext<'_>) -> bool {
-    context.device().kind == DeviceKind::Cuda
-}
 
 /// The number below which a word makes a true value of this probability: it is true for `p` of all words.
 fn threshold(p: f64) -> u64 {

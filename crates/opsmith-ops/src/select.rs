@@ -1,6 +1,5 @@
 //! One of two tensors, element by element.
 
-use opsmith::DeviceKind;
 use opsmith::dtype::Complex;
 use opsmith::prelude::*;
 use opsmith::space;
@@ -113,7 +112,7 @@ impl OpKernel for SelectionGradient {
         let shape = space::broadcast_shape([context.input_shape(0)?, x, y]);
         let shape = shape.ok_or_else(|| crate::elementwise::shape_error(context, 3))?;
         let gradient = last_input(context, &shape)?;
-        if context.device().kind == DeviceKind::Cuda {
+        if crate::card::is_on_card(context) {
             let inputs = (gradient, Some(context.input(0)?));
             for (output, fold, own) in [(0, "total<1>", x), (1, "total<0>", y)] {
                 if context.output_wanted(output)? {

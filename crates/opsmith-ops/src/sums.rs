@@ -1,6 +1,5 @@
 //! Sums over the dims along which a smaller tensor is repeated.
 
-use opsmith::DeviceKind;
 use opsmith::prelude::*;
 use opsmith::space::{IndexSpace, Layout, row_major_strides};
 
@@ -31,7 +30,7 @@ pub(crate) fn sum_to_as(
     output: usize,
     shapes: (&[usize], &[usize]),
 ) -> Result<()> {
-    if context.device().kind == DeviceKind::Cuda {
+    if crate::card::is_on_card(context) {
         return fold_to(context, "total<-1>", (tensor, None), (output, shapes.0, shapes.1));
     }
     dispatch!(tensor.dtype(), AnyFloat, |T| sum_floats_to(

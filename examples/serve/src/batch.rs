@@ -96,7 +96,7 @@ impl Queue {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Most {
     pub(crate) requests: usize,
-    /// Of the bodies. What is large takes no less time beside others, and more memory.
+    /// Of the bodies. What is large takes more memory beside others, and mostly no less time.
     pub(crate) bytes: usize,
 }
 

@@ -241,8 +241,10 @@ fn compare(
                 continue;
             }
             let steps = Steps::of(weights.coarser(tensor.dtype));
-            let place = Differentiated { input, at, element, tensor, gradient: numbers(gradient), steps };
-            match place.compare(lab, setting, case, weights)? {
+            let gradient = numbers(gradient);
+            let place =
+                Differentiated { setting, case, weights, input, at, element, tensor, gradient, steps };
+            match place.compare(lab)? {
                 0 => refused = "the op is not smooth where it was tried".into(),
                 elements => compared += elements,
             }
@@ -328,7 +330,10 @@ impl Weights {
 }
 
 /// A tensor by which the op is differentiated.
-struct Differentiated<'a> {
+struct Differentiated<'a, 's, 't> {
+    setting: &'a Setting<'s, 't>,
+    case: &'a Case,
+    weights: &'a Weights,
     input: usize,
     /// The output of the gradient op that has it.
     at: usize,
@@ -338,22 +343,16 @@ struct Differentiated<'a> {
     steps: Steps,
 }
 
-impl Differentiated<'_> {
+impl Differentiated<'_, '_, '_> {
     /// Compares the gradient with differences, element by element; gives how many could be.
-    fn compare(
-        &self,
-        lab: &mut Lab<'_>,
-        setting: &Setting<'_, '_>,
-        case: &Case,
-        weights: &Weights,
-    ) -> Result<u32, Trouble> {
+    fn compare(&self, lab: &mut Lab<'_>) -> Result<u32, Trouble> {
         let Steps { step, tolerance } = self.steps;
-        let tolerance = setting.tolerance(tolerance);
+        let tolerance = self.setting.tolerance(tolerance);
         let values = numbers(self.tensor);
         let stride = values.len().div_ceil(ELEMENTS).max(1);
         let elements: Vec<usize> = (0..values.len()).step_by(stride).collect();
         let moves: Vec<(usize, f64)> = elements.iter().flat_map(|&i| [(i, step), (i, -step)]).collect();
-        let sums = self.sums(lab, setting, case, weights, &moves)?;
+        let sums = self.sums(lab, &moves)?;
         let mut compared = 0;
         for (&i, pair) in elements.iter().zip(sums.chunks_exact(2)) {
             let difference = (pair[0].sum - pair[1].sum) / (pair[0].at - pair[1].at);
@@ -362,27 +361,19 @@ impl Differentiated<'_> {
             }
             if near(self.gradient[i], difference, tolerance) {
                 compared += 1;
-            } else if self.is_smooth(lab, setting, case, weights, i, difference)? {
-                let is_alone = self.is_alone(lab, setting, case, weights, i, difference)?;
-                return Err(self.failure(setting, case, i, difference, is_alone));
+            } else if self.is_smooth(lab, i, difference)? {
+                let is_alone = self.is_alone(lab, i, difference)?;
+                return Err(self.failure(i, difference, is_alone));
             }
         }
         Ok(compared)
     }
 
     /// Whether the op is smooth at an element: the slopes to both sides agree, and stay as they are for other steps.
-    fn is_smooth(
-        &self,
-        lab: &mut Lab<'_>,
-        setting: &Setting<'_, '_>,
-        case: &Case,
-        weights: &Weights,
-        i: usize,
-        difference: f64,
-    ) -> Result<bool, Trouble> {
+    fn is_smooth(&self, lab: &mut Lab<'_>, i: usize, difference: f64) -> Result<bool, Trouble> {
         let Steps { step, tolerance } = self.steps;
         let moves = [0.0, step, -step, step / 4.0, -step / 4.0, step * 4.0, -step * 4.0].map(|by| (i, by));
-        let sums = self.sums(lab, setting, case, weights, &moves)?;
+        let sums = self.sums(lab, &moves)?;
         let slope = |a: usize, b: usize| (sums[a].sum - sums[b].sum) / (sums[a].at - sums[b].at);
         // Rounding weighs four times as much in a fourth of the step.
         let loose = Tolerance { relative: tolerance.relative * 4.0, absolute: tolerance.absolute * 4.0 };
@@ -392,24 +383,16 @@ impl Differentiated<'_> {
     }
 
     /// Whether the gradient is that of differences right beside the element: then a comparison in it has a branch for this point.
-    fn is_alone(
-        &self,
-        lab: &mut Lab<'_>,
-        setting: &Setting<'_, '_>,
-        case: &Case,
-        weights: &Weights,
-        i: usize,
-        difference: f64,
-    ) -> Result<bool, Trouble> {
+    fn is_alone(&self, lab: &mut Lab<'_>, i: usize, difference: f64) -> Result<bool, Trouble> {
         let Steps { step, tolerance } = self.steps;
         let moves = [(i, step), (i, -step)];
-        let (_, cases) = self.moved(case, &moves);
-        for case in with_saved(lab, setting, cases)? {
+        let (_, cases) = self.moved(&moves);
+        for case in with_saved(lab, self.setting, cases)? {
             let Some(case) = case else { return Ok(false) };
-            let Ok(outputs) = lab.call(case.call(setting.subject, FILL))?.accepted(&case) else {
+            let Ok(outputs) = lab.call(case.call(self.setting.subject, FILL))?.accepted(&case) else {
                 return Ok(false);
             };
-            let (gradient, call) = weights.gradient_call(setting, &case, &outputs)?;
+            let (gradient, call) = self.weights.gradient_call(self.setting, &case, &outputs)?;
             let Ok(gradients) = lab.call(call.call(gradient, FILL))?.accepted(&call) else {
                 return Ok(false);
             };
@@ -422,35 +405,29 @@ impl Differentiated<'_> {
     }
 
     /// The calls with single elements moved, and where each came to lie, which rounding decides.
-    fn moved(&self, case: &Case, moves: &[(usize, f64)]) -> (Vec<f64>, Vec<Case>) {
+    fn moved(&self, moves: &[(usize, f64)]) -> (Vec<f64>, Vec<Case>) {
         let values = numbers(self.tensor);
         let moved = moves.iter().map(|&(i, by)| {
             let mut moved = values.clone();
             moved[i] += by;
             let tensor = from_numbers(self.tensor.dtype, &self.tensor.shape, &moved);
-            (numbers(&tensor)[i], case.with(self.input, self.element_of_input(case), tensor))
+            (numbers(&tensor)[i], self.case.with(self.input, self.element_of_input(), tensor))
         });
         moved.unzip()
     }
 
     /// The weighted sums after moving single elements.
-    fn sums(
-        &self,
-        lab: &mut Lab<'_>,
-        setting: &Setting<'_, '_>,
-        case: &Case,
-        weights: &Weights,
-        moves: &[(usize, f64)],
-    ) -> Result<Vec<Moved>, Trouble> {
-        let (places, cases) = self.moved(case, moves);
-        let cases = with_saved(lab, setting, cases)?;
+    fn sums(&self, lab: &mut Lab<'_>, moves: &[(usize, f64)]) -> Result<Vec<Moved>, Trouble> {
+        let (places, cases) = self.moved(moves);
+        let cases = with_saved(lab, self.setting, cases)?;
         let there = cases.iter().enumerate().filter_map(|(index, case)| Some((index, case.as_ref()?)));
         let there: Vec<(usize, &Case)> = there.collect();
-        let outcomes = lab.calls(there.iter().map(|(_, case)| case.call(setting.subject, FILL)).collect())?;
+        let outcomes =
+            lab.calls(there.iter().map(|(_, case)| case.call(self.setting.subject, FILL)).collect())?;
         let mut sums: Vec<Moved> = places.into_iter().map(|at| Moved { at, sum: f64::NAN }).collect();
         for ((index, case), outcome) in there.into_iter().zip(outcomes) {
             sums[index].sum = match outcome.accepted(case) {
-                Ok(outputs) => weights.sum(&outputs),
+                Ok(outputs) => self.weights.sum(&outputs),
                 // Near by it is not defined.
                 Err(Trouble::Reject(_)) => f64::NAN,
                 Err(trouble) => return Err(trouble),
@@ -460,20 +437,13 @@ impl Differentiated<'_> {
     }
 
     /// The position in the input of the tensor, absent ones counted.
-    fn element_of_input(&self, case: &Case) -> usize {
-        let present = case.inputs[self.input].iter().enumerate().filter(|(_, tensor)| tensor.is_some());
+    fn element_of_input(&self) -> usize {
+        let present = self.case.inputs[self.input].iter().enumerate().filter(|(_, tensor)| tensor.is_some());
         present.map(|(position, _)| position).nth(self.element).unwrap_or(0)
     }
 
-    fn failure(
-        &self,
-        setting: &Setting<'_, '_>,
-        case: &Case,
-        i: usize,
-        difference: f64,
-        is_alone: bool,
-    ) -> Trouble {
-        let def = &setting.subject.signature.inputs[self.input];
+    fn failure(&self, i: usize, difference: f64, is_alone: bool) -> Trouble {
+        let def = &self.setting.subject.signature.inputs[self.input];
         let list = if def.count.is_list() { format!("[{}]", self.element) } else { String::new() };
         let at = index_of(i, &self.tensor.shape);
         let (name, gradient) = (&def.name, self.gradient[i]);
@@ -489,7 +459,7 @@ impl Differentiated<'_> {
         let message = format!(
             "the gradient by `{name}`{list} at {name}{list}{at} is {gradient:.6}, finite differences give {difference:.6}{hint}"
         );
-        Trouble::fail(message, case)
+        Trouble::fail(message, self.case)
     }
 }
 

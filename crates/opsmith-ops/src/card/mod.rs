@@ -5,6 +5,7 @@ pub(crate) mod folds;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use opsmith::DeviceKind;
 use opsmith::cuda::{CudaElement, Index, Source, Structure};
 use opsmith::dtype::sets;
 use opsmith::prelude::*;
@@ -14,6 +15,11 @@ pub(crate) static SOURCE: Source = Source::new("standard.cu", include_str!("stan
 
 /// The most dims that a kernel goes through.
 const MAX_RANK: usize = 8;
+
+/// Whether a call runs on a card.
+pub(crate) fn is_on_card(context: &OpKernelContext<'_>) -> bool {
+    context.device().kind == DeviceKind::Cuda
+}
 
 /// The dtype in CUDA C++.
 pub(crate) fn name(dtype: DType) -> Result<&'static str> {
