@@ -111,6 +111,12 @@ def run(job: Job, results: Results) -> None:
         reached = {link.name for name in listed if name in ops for link in chain(ops[name])}
         for name in listed | ops:
             what = f"{library.__name__}.{name}"
+            if name in ops and name in listed and ops[name].has_cuda and not broken:
+                try:
+                    look_at(ops[name], listed[name], job, results, numbers)
+                except Broken:
+                    broken = what
+                continue
             if not job.part.has(next(numbers)):
                 continue
             if name not in ops:
@@ -121,10 +127,7 @@ def run(job: Job, results: Results) -> None:
             elif name in listed and broken:
                 results.say("values", what, NOT_RUN, f"the card does not answer after {broken}")
             elif name in listed:
-                try:
-                    look_at(ops[name], listed[name], job, results)
-                except Broken:
-                    broken = what
+                results.say("values", what, NOT_RUN, "the op has no CUDA kernel")
 
 
 def chain(subject: Subject) -> list[Subject]:
@@ -135,15 +138,16 @@ def chain(subject: Subject) -> list[Subject]:
     return found
 
 
-def look_at(subject: Subject, cases: list[Case], job: Job, results: Results) -> None:
-    """Make the calls of an op in each dtype."""
+def look_at(
+    subject: Subject, cases: list[Case], job: Job, results: Results, numbers: Iterator[int]
+) -> None:
+    """Make the calls of an op in each dtype that is this part's: the compiler takes long for some."""
     what = f"{subject.library.__name__}.{subject.name}"
-    if not subject.has_cuda:
-        results.say("values", what, NOT_RUN, "the op has no CUDA kernel")
-        return
     chosen = [case for case in cases if not (job.quick and case.large)]
     orders = len(chain(subject)) - 1
     for types in subject.types():
+        if not job.part.has(next(numbers)):
+            continue
         if missing := next((name for name in types.values() if not is_plain(name)), None):
             results.say("values", f"{what} {missing}", NOT_RUN, "PyTorch has no plain tensors of this dtype")
             continue
