@@ -143,6 +143,11 @@ impl DType {
         self.facts().size
     }
 
+    /// What the addresses of its elements are multiples of.
+    pub fn alignment(self) -> usize {
+        self.size().min(size_of::<u64>())
+    }
+
     /// The dtype that a usual spelling names: `float`, `float32`, `f32` or `DT_FLOAT`.
     pub fn parse(text: &str) -> Option<DType> {
         let proto = text.strip_prefix("DT_");

@@ -2,6 +2,7 @@
 
 mod describe;
 mod plan;
+mod settled;
 
 use std::sync::Arc;
 

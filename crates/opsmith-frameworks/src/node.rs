@@ -1,21 +1,17 @@
 //! What nodes of graphs have in common, of TensorFlow's and of ONNX Runtime's: their tensors are dense and in host memory.
 
 use std::ffi::c_void;
-use std::ops::Range;
+use std::ptr::null;
 
-use opsmith_core::kernel::CallInputs;
-use opsmith_core::tensor::{StrRef, row_major_strides};
+use opsmith_core::kernel::{CallInputs, Dense};
+use opsmith_core::tensor::StrRef;
 use opsmith_core::{AttrValue, DType, Device, DeviceKind, Op, Plan, Request, Result, TensorView, panic};
 use smallvec::SmallVec;
 
-/// What a node says decides, and the plan that it leads to.
+/// The op of a node, and the plan that what it says leads to.
 pub(crate) struct Planned {
     pub(crate) op: &'static Op,
     pub(crate) plan: Plan,
-    /// The dtype of each tensor, nothing for one that is absent.
-    pub(crate) dtypes: Vec<Option<DType>>,
-    /// How many tensors each input holds.
-    pub(crate) counts: Vec<usize>,
 }
 
 impl Planned {
@@ -26,79 +22,70 @@ impl Planned {
     pub(crate) fn new(
         op: &'static Op,
         attrs: &[Option<AttrValue>],
-        dtypes: Vec<Option<DType>>,
-        counts: Vec<usize>,
+        dtypes: &[Option<DType>],
+        counts: &[usize],
     ) -> Result<Planned> {
-        let flat = stand_ins(&dtypes);
-        let inputs = CallInputs { flat: &flat, counts: &counts };
+        let flat = stand_ins(dtypes);
+        let inputs = CallInputs { flat: &flat, counts };
         let plan = op.node_plan(&Request { inputs, attrs, device: DeviceKind::Cpu })?;
-        Ok(Planned { op, plan, dtypes, counts })
-    }
-
-    /// Adds the tensors of a call to `views`: to give them back would copy all that there is room for.
-    ///
-    /// # Safety
-    /// Their elements must be there for `'a`. What is not aligned the plan copies.
-    pub(crate) unsafe fn view<'a, K>(&self, inputs: &'a Inputs<K>, views: &mut Views<'a>) {
-        let mut present = inputs.present.iter();
-        for dtype in &self.dtypes {
-            let input = dtype.and_then(|_| present.next());
-            views.push(input.map(|Input { dtype, data, dims }| {
-                let (shape, strides) = (&inputs.shapes[dims.clone()], &inputs.strides[dims.clone()]);
-                // SAFETY: promised by the caller; the elements are dense and row-major.
-                unsafe { TensorView::from_raw_parts(*data, *dtype, Device::CPU, shape, strides) }
-            }));
-        }
+        Ok(Planned { op, plan })
     }
 }
-
-/// The tensors of a call, nothing for one that is absent.
-pub(crate) type Views<'a> = SmallVec<[Option<TensorView<'a>>; 8]>;
 
 /// An input of a call where it lies.
+#[derive(Clone, Copy)]
 struct Input {
-    dtype: DType,
+    /// Null where it is absent or has no elements.
     data: *const u8,
-    /// Where its dims and strides are in those of all inputs.
-    dims: Range<usize>,
+    /// Where its dims are in those of all inputs; of one that is absent, nowhere.
+    begin: usize,
+    rank: usize,
 }
 
-/// The inputs of a call that are there. It is filled where it lies: to hand it out would copy it.
+/// The rank of an input that is absent.
+const ABSENT: usize = usize::MAX;
+
+/// The elements of each input of text, and what they point to.
+type Texts<K> = Vec<(Vec<StrRef>, K)>;
+
+/// The inputs of a call. It is filled where it lies: to hand it out would copy it.
 pub(crate) struct Inputs<K = ()> {
-    present: SmallVec<[Input; 8]>,
-    shapes: SmallVec<[usize; 24]>,
-    strides: SmallVec<[isize; 24]>,
-    /// The elements of those of text, and what they point to.
-    texts: Vec<(Vec<StrRef>, K)>,
+    flat: SmallVec<[Input; 4]>,
+    dims: SmallVec<[usize; 16]>,
+    /// Made for the first input of text: most calls have none.
+    texts: Option<Box<Texts<K>>>,
 }
 
 impl<K> Inputs<K> {
     pub(crate) fn new() -> Inputs<K> {
-        Inputs {
-            present: SmallVec::new(),
-            shapes: SmallVec::new(),
-            strides: SmallVec::new(),
-            texts: Vec::new(),
-        }
+        Inputs { flat: SmallVec::new(), dims: SmallVec::new(), texts: None }
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.present.len()
+    /// The next input, which is absent.
+    pub(crate) fn push_absent(&mut self) {
+        self.flat.push(Input { data: null(), begin: 0, rank: ABSENT });
     }
 
     /// The next input, whose elements are at `data`.
-    pub(crate) fn push(&mut self, dtype: DType, data: *const u8, shape: &[usize]) {
-        let begin = self.shapes.len();
-        self.shapes.extend_from_slice(shape);
-        self.strides.extend_from_slice(&row_major_strides(shape));
-        self.present.push(Input { dtype, data, dims: begin..self.shapes.len() });
+    pub(crate) fn push(&mut self, data: *const u8, shape: &[usize]) {
+        let begin = self.dims.len();
+        // One after another: of a slice, a call of `memcpy` costs more than these few words.
+        for &dim in shape {
+            self.dims.push(dim);
+        }
+        self.flat.push(Input { data, begin, rank: shape.len() });
     }
 
     /// The next input, of text, and what its elements point to.
     pub(crate) fn push_texts(&mut self, texts: Vec<StrRef>, kept: K, shape: &[usize]) {
-        self.push(DType::String, texts.as_ptr().cast(), shape);
-        self.texts.push((texts, kept));
+        self.push(texts.as_ptr().cast(), shape);
+        self.texts.get_or_insert_default().push((texts, kept));
+    }
+
+    /// The input at a position in the flat order.
+    pub(crate) fn at(&self, position: usize) -> Option<Dense<'_>> {
+        let Input { data, begin, rank } = self.flat.as_slice()[position];
+        (rank != ABSENT).then(|| Dense { data, shape: &self.dims.as_slice()[begin..begin + rank] })
     }
 }
 

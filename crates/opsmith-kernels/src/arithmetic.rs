@@ -61,6 +61,35 @@ impl Scratch {
     pub(crate) fn new() -> Self {
         Scratch([MaybeUninit::uninit(); MOST_VECTORS])
     }
+
+    #[inline]
+    fn set(&mut self, at: usize, number: u64) {
+        // SAFETY: what a frame has is within it, at multiples of 8 bytes.
+        unsafe { self.0.as_mut_ptr().cast::<u8>().add(at).cast::<u64>().write(number) };
+    }
+}
+
+impl Made {
+    /// Puts down what is the same in all runs on elements of so many bytes.
+    fn prepare(&self, scratch: &mut Scratch, bytes: usize) {
+        for (_, axis, at) in &self.frame.strides {
+            let numbers = if axis.index() == 0 { 1 } else { self.variant.turn };
+            scratch.set(*at, (numbers * bytes) as u64);
+        }
+    }
+
+    /// Runs so many turns, one at least, on arguments at these addresses.
+    ///
+    /// # Safety
+    /// The room must be prepared, and the elements of the arguments be there.
+    unsafe fn run(&self, scratch: &mut Scratch, turns: usize, arguments: impl Iterator<Item = u64>) {
+        for (argument, address) in arguments.enumerate() {
+            scratch.set(self.frame.addresses + 8 * argument, address);
+        }
+        scratch.set(self.frame.count, turns as u64);
+        // SAFETY: the code was made for this frame, and the caller promises the rest.
+        unsafe { self.pages.run(scratch.0.as_mut_ptr().cast()) };
+    }
 }
 
 /// Arithmetic for inputs of a kind, on a thread.
@@ -236,27 +265,15 @@ impl<T: Stored> Ready<'_, T> {
         let made = self.made[made].1.as_deref().and_then(Option::as_ref);
         let Some(made) = made.filter(|_| count > 0) else { return };
         assert_eq!((inputs.len(), outputs.len()), self.arithmetic.counts(), "so many inputs and outputs");
-        let begin = self.scratch.0.as_mut_ptr().cast::<u8>();
-        let set = |at: usize, number: u64| {
-            // SAFETY: what the frame has is within it, at multiples of 8 bytes.
-            unsafe { begin.add(at).cast::<u64>().write(number) };
-        };
-        let (turn, frame) = (made.variant.turn, &made.frame);
+        let turn = made.variant.turn;
         if self.prepared != turn {
-            for (_, axis, at) in &frame.strides {
-                let numbers = if axis.index() == 0 { 1 } else { turn };
-                set(*at, (numbers * size_of::<T>()) as u64);
-            }
+            made.prepare(self.scratch, size_of::<T>());
             self.prepared = turn;
         }
         let read = inputs.iter().map(|own| own.first.wrapping_add(if own.is_one { 0 } else { from }) as u64);
         let written = outputs.iter().map(|own| own.wrapping_add(from) as u64);
-        for (argument, address) in read.chain(written).enumerate() {
-            set(frame.addresses + 8 * argument, address);
-        }
-        set(frame.count, (count / turn) as u64);
-        // SAFETY: the code was made for this frame and these arguments, which the caller promises are there.
-        unsafe { made.pages.run(begin) };
+        // SAFETY: the code was made for these arguments, which the caller promises are there.
+        unsafe { made.run(self.scratch, count / turn, read.chain(written)) };
     }
 }
 
@@ -278,6 +295,114 @@ impl<W: Wide + Stored<Wide = W>> Ready<'_, W> {
         written.extend(outputs.iter_mut().map(|block| block.0.as_mut_ptr()));
         // SAFETY: there is a block of each, of which no more is computed, and outputs are borrowed apart from inputs.
         unsafe { self.run(made, (0, count.next_multiple_of(turn)), &read, &written) };
+    }
+}
+
+/// The most inputs and outputs of arithmetic for few elements, whose blocks are on the stack.
+pub(crate) const MOST_FEW: (usize, usize) = (3, 2);
+
+/// Arithmetic for elements that fit one block.
+pub(crate) struct FewElements {
+    arithmetic: Arc<Arithmetic>,
+    /// The inputs of which there is one number, or none, as bits.
+    same: u64,
+    len: usize,
+    code: Code,
+}
+
+impl FewElements {
+    pub(crate) fn new<T: Stored>(arithmetic: Arc<Arithmetic>, same: u64, len: usize) -> Self {
+        let vectors = Vectors::best(size_of::<T::Wide>() == 8);
+        let turn = if len > BLOCK / 2 { BLOCK } else { vectors.width() };
+        let code = arithmetic.made(Variant { same, held: T::HELD, vectors, turn });
+        FewElements { arithmetic, same, len, code }
+    }
+
+    fn is_one(&self, input: usize) -> bool {
+        self.same >> input & 1 == 1
+    }
+
+    /// Computes all outputs.
+    ///
+    /// # Safety
+    /// There must be the elements of each input, or null where it is absent, and room for those of each output, which nobody else has.
+    pub(crate) unsafe fn compute<T: Stored>(&self, inputs: &[*const u8], outputs: &[*mut u8]) {
+        let code = self.code.as_deref().and_then(Option::as_ref);
+        let zero = T::default();
+        let first = |data: *const u8| if data.is_null() { &raw const zero } else { data.cast::<T>() };
+        let Some(made) = code else {
+            // SAFETY: promised by the caller.
+            return unsafe { self.interpret(inputs.iter().map(|data| first(*data)), outputs) };
+        };
+        let mut scratch = Scratch::new();
+        made.prepare(&mut scratch, size_of::<T>());
+        let (turn, len) = (made.variant.turn, self.len);
+        // The code computes whole turns, for which blocks have room where tensors have not.
+        let is_whole = len.is_multiple_of(turn);
+        let (mut read, mut written) = (
+            [const { MaybeUninit::<Block<T>>::uninit() }; MOST_FEW.0],
+            [const { MaybeUninit::<Block<T>>::uninit() }; MOST_FEW.1],
+        );
+        let mut addresses = [0; MOST_FEW.0 + MOST_FEW.1];
+        for (input, data) in inputs.iter().enumerate() {
+            let from = first(*data);
+            addresses[input] = from as u64;
+            if !is_whole && !self.is_one(input) {
+                let block = read[input].as_mut_ptr().cast::<T>();
+                // SAFETY: promised by the caller; a block has whole turns, of which those that are begun are filled.
+                unsafe {
+                    block.copy_from_nonoverlapping(from, len);
+                    block.add(len).write_bytes(0, len.next_multiple_of(turn) - len);
+                }
+                addresses[input] = block as u64;
+            }
+        }
+        let rest = &mut addresses[inputs.len()..];
+        for (output, data) in outputs.iter().enumerate() {
+            let block = written[output].as_mut_ptr().cast::<T>();
+            rest[output] = if is_whole { *data as u64 } else { block as u64 };
+        }
+        let all = &addresses[..inputs.len() + outputs.len()];
+        // SAFETY: there are whole turns of each but of those that are one.
+        unsafe { made.run(&mut scratch, len.div_ceil(turn), all.iter().copied()) };
+        if is_whole {
+            return;
+        }
+        for (output, data) in outputs.iter().enumerate() {
+            // SAFETY: promised by the caller; the code has written as many.
+            unsafe { data.cast::<T>().copy_from_nonoverlapping(written[output].as_ptr().cast(), len) };
+        }
+    }
+
+    /// The same where there is no code.
+    ///
+    /// # Safety
+    /// As [`compute`](Self::compute).
+    unsafe fn interpret<T: Stored>(
+        &self,
+        inputs: impl ExactSizeIterator<Item = *const T>,
+        outputs: &[*mut u8],
+    ) {
+        let (level, len) = (Level::best(), self.len);
+        let mut read: SmallVec<[Block<T::Wide>; 3]> = SmallVec::new();
+        for (input, data) in inputs.enumerate() {
+            let mut block = Block::default();
+            let count = if self.is_one(input) { 1 } else { len };
+            // SAFETY: promised by the caller.
+            T::widen_few(level, unsafe { std::slice::from_raw_parts(data, count) }, &mut block);
+            if count == 1 {
+                block.0 = [block.0[0]; BLOCK];
+            }
+            read.push(block);
+        }
+        let mut written: SmallVec<[Block<T::Wide>; 2]> = SmallVec::new();
+        written.resize_with(outputs.len(), Block::default);
+        let blocks: SmallVec<[&[T::Wide; BLOCK]; 3]> = read.iter().map(|block| &block.0).collect();
+        self.arithmetic.interpreted.eval(level, &blocks, &mut written);
+        for (data, block) in outputs.iter().zip(&written) {
+            // SAFETY: as above.
+            T::narrow(level, &block.0, unsafe { std::slice::from_raw_parts_mut(data.cast(), len) });
+        }
     }
 }
 

@@ -12,6 +12,15 @@ pub struct CallInputs<'a> {
     pub counts: &'a [usize],
 }
 
+/// A tensor of a call that lies row-major without gaps, in host memory.
+#[derive(Clone, Copy)]
+pub struct Dense<'a> {
+    /// Where its elements are.
+    pub data: *const u8,
+    /// Its dims.
+    pub shape: &'a [usize],
+}
+
 /// A position or a name of an argument.
 pub trait ArgKey: Copy {
     /// The position among the `inputs` of the definition.

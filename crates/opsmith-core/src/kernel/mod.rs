@@ -7,18 +7,24 @@ mod construction;
 mod context;
 mod facts;
 mod services;
+mod settled;
+#[cfg(test)]
+mod settled_tests;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub use argument::{ArgKey, CallInputs};
+pub use argument::{ArgKey, CallInputs, Dense};
 pub use choice::{KernelRule, choose_kernel};
 pub use compute::Compute;
 pub use construction::{FromAttr, OpKernelConstruction};
 pub use context::OpKernelContext;
+pub(crate) use context::Poison;
 pub(crate) use facts::{OpFacts, Resolved};
 pub use services::Services;
+pub(crate) use settled::{CallShapes, MOST_INPUTS, MOST_OUTPUTS};
+pub use settled::{Settled, SettledCall};
 
 use crate::{DType, DeviceKind, Element, Result};
 
@@ -38,16 +44,27 @@ pub trait OpKernel: Send + Sync + Sized + 'static {
     /// # Errors
     /// Whatever is wrong with the inputs, or what the caller said when asked for memory.
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
+
+    /// What is left to do of the next call of the same shapes, after one on dense tensors that went well. `compute` is not asked for such
+    /// calls any more. A kernel whose small calls should cost little gives it; most have no need to.
+    fn settle(&self, _context: &OpKernelContext<'_>) -> Option<Settled> {
+        None
+    }
 }
 
 /// An instance of a kernel, its type forgotten.
 pub(crate) trait Instance: Send + Sync {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled>;
 }
 
 impl<K: OpKernel> Instance for K {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         OpKernel::compute(self, context)
+    }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        OpKernel::settle(self, context)
     }
 }
 

@@ -25,7 +25,8 @@ pub unsafe trait Services {
     }
 
     /// Makes the output at flat position `index`, dense and row-major, and returns its memory, uninitialised but
-    /// for `string`, whose elements are empty. The caller keeps it; it is made at most once per call.
+    /// for `string`, whose elements are empty. The caller keeps it; it is made at most once per call. The elements of the shape take at
+    /// most `isize::MAX` bytes.
     ///
     /// The memory is aligned to the elements of `dtype`, and kernels rely on no more: a caller's tensors may lie anywhere. Where the caller
     /// chooses, 64 bytes, a cache line, is best. An output without elements needs no memory, but a pointer that is aligned and not

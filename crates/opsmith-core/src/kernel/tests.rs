@@ -8,11 +8,11 @@ use ndarray::Ix1;
 
 use super::{CallInputs, Compute, KernelDef, OpKernel, OpKernelConstruction, OpKernelContext, Services};
 use crate::tensor::{StrRef, TensorView};
-use crate::{DType, Device, DeviceKind, Error, Op, OpDef, Request, Result};
+use crate::{DType, Device, DeviceKind, Element, Error, Op, OpDef, Request, Result};
 
 /// Lends zeroed memory in words of eight bytes, filled with `0xFF` where that is a value, and gives inputs away.
 #[derive(Default)]
-struct Lender {
+pub(super) struct Lender {
     blocks: RefCell<Vec<Vec<u64>>>,
     texts: RefCell<Vec<Box<[u8]>>>,
     /// The memory of the inputs that nobody else reads.
@@ -25,6 +25,15 @@ impl Lender {
         let mut blocks = self.blocks.borrow_mut();
         blocks.push(vec![u64::from_ne_bytes([byte; 8]); bytes / 8 + 1]);
         blocks.last_mut().map_or(std::ptr::null_mut(), |block| block.as_mut_ptr().cast())
+    }
+
+    /// The elements of what was lent last.
+    pub(super) fn last<T: Element>(&self, count: usize) -> Vec<T> {
+        let blocks = self.blocks.borrow();
+        let last = blocks.last().unwrap();
+        assert!(count * size_of::<T>() <= last.len() * 8);
+        // SAFETY: the block has as many bytes, of plain numbers.
+        unsafe { std::slice::from_raw_parts(last.as_ptr().cast(), count) }.to_vec()
     }
 }
 
@@ -80,13 +89,13 @@ macro_rules! kernel {
     };
 }
 
-fn op<K: OpKernel>(dtype: &str) -> Op {
+pub(super) fn op<K: OpKernel>(dtype: &str) -> Op {
     let kernel = KernelDef::cpu::<K>();
     let def = OpDef::new("Test").input(&format!("x: {dtype}")).output(&format!("y: {dtype}")).kernel(kernel);
     def.build().unwrap()
 }
 
-fn run(op: &Op, x: TensorView<'_>, services: &Lender) -> Result<()> {
+pub(super) fn run(op: &Op, x: TensorView<'_>, services: &Lender) -> Result<()> {
     let flat = [Some(x)];
     let inputs = CallInputs { flat: &flat, counts: &[1] };
     op.plan(&Request { inputs, attrs: &[], device: DeviceKind::Cpu })?.run(op, inputs, u64::MAX, services)

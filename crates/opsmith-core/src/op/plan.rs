@@ -1,6 +1,7 @@
 //! From a call's dtypes and attributes to the kernel that runs it: resolved once, then found again by comparison.
 //!
-//! A caller turns each of its calls into [`Op::plan`] and [`Plan::run`]. There is no other way to a kernel.
+//! A caller turns each of its calls into [`Op::plan`] and [`Plan::run`]. There is no other way to a kernel: where all tensors are dense,
+//! [`Plan::run_dense`] is the same.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -8,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use smallvec::SmallVec;
 
 use super::Op;
+use super::settled::SettledCalls;
 use crate::attr::AttrValue;
 use crate::fork::{self, Mutex, RwLock, Turn};
 use crate::kernel::{
@@ -90,6 +92,7 @@ pub struct Plan {
     has_ref: bool,
     /// Bit `i` is set when a kernel on another device than the CPU keeps input `i` in host memory.
     host_memory: u64,
+    pub(super) settled: SettledCalls,
 }
 
 /// The plans that an op has made.
@@ -186,7 +189,9 @@ impl Op {
         let resolved = signature.resolve_flat((inputs.counts, &dtypes), attrs)?;
         let kernel = self.select_kernel(&resolved.attrs, device)?;
         let instance = instance(self, kernel, &resolved.attrs, device)?;
+        let has_ref = signature.inputs.iter().any(|arg| arg.is_ref);
         Ok(Plan {
+            settled: SettledCalls::new(device == DeviceKind::Cpu && !has_ref, &dtypes),
             key: Key { dtypes, counts: inputs.counts.into(), attrs: attrs.to_vec(), device },
             instance,
             strided: self.kernels[kernel].strided,
@@ -195,7 +200,7 @@ impl Op {
                 .iter()
                 .filter_map(|name| signature.input_index(name))
                 .fold(0, |bits, input| bits | 1 << input),
-            has_ref: signature.inputs.iter().any(|arg| arg.is_ref),
+            has_ref,
             resolved: Resolved {
                 capturable: self.kernels[kernel].capturable,
                 input_offsets,
@@ -283,6 +288,16 @@ impl Plan {
         self.resolved.output_offset(arg)
     }
 
+    /// The dtype of every input tensor, flat, nothing for one that is absent.
+    pub fn dtypes(&self) -> &[Option<DType>] {
+        &self.key.dtypes
+    }
+
+    /// How many tensors each input holds.
+    pub fn counts(&self) -> &[usize] {
+        &self.key.counts
+    }
+
     /// Whether it is for tensors of these dtypes and counts, on this kind of device.
     pub fn is_for(&self, inputs: CallInputs<'_>, device: DeviceKind) -> bool {
         self.key.fits(inputs, device)
@@ -294,6 +309,20 @@ impl Plan {
     /// # Errors
     /// What the kernel said, a panic in it being `Internal`; every error names the op.
     pub fn run(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, services: &dyn Services) -> Result<()> {
+        if let Some(done) = self.run_if_settled(op, inputs.flat, wanted, services) {
+            return done;
+        }
+        self.run_views(op, inputs, wanted, services)
+    }
+
+    /// The same, of a call that is not settled.
+    pub(super) fn run_views(
+        &self,
+        op: &Op,
+        inputs: CallInputs<'_>,
+        wanted: u64,
+        services: &dyn Services,
+    ) -> Result<()> {
         let run = || {
             if self.has_ref {
                 refuse_overlap(op, self, inputs.flat)?;
@@ -354,7 +383,9 @@ impl Plan {
     ) -> Result<()> {
         let mut context = OpKernelContext::new(&op.facts, &self.resolved, inputs, copied, wanted, services);
         self.instance.compute(&mut context)?;
-        context.finish()
+        context.finish()?;
+        // Of copies nothing is learnt: the next call on the same tensors has to make them too.
+        if copied == 0 { self.settled.learn(inputs, wanted, (&*self.instance, &context)) } else { Ok(()) }
     }
 
     /// Whether the kernel can read a tensor where it lies.

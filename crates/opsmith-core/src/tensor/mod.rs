@@ -105,7 +105,7 @@ impl<'a> TensorView<'a> {
     /// Whether the elements are aligned for the dtype.
     #[inline]
     pub fn is_aligned(&self) -> bool {
-        (self.data as usize).is_multiple_of(self.dtype.size().min(size_of::<u64>()))
+        (self.data as usize).is_multiple_of(self.dtype.alignment())
     }
 
     /// Whether the elements can be read as Rust values where they lie: aligned for the dtype and, for `bool`, bytes of

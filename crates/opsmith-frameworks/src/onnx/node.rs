@@ -2,7 +2,6 @@
 
 use std::ffi::c_int;
 
-use opsmith_core::kernel::CallInputs;
 use opsmith_core::{AttrValue, DType, Error, Op, Plan, Result, Signature, bail, memory};
 
 use super::api::{Api, KernelContext, KernelInfo, Outcome, UNDEFINED, dtype_of};
@@ -10,7 +9,7 @@ use super::attrs::{self, OfKernel};
 use super::services::OrtServices;
 use super::spec::{self, Variant};
 use super::tensor::{Tensor, Texts, facts};
-use crate::node::{Inputs, Planned, Views};
+use crate::node::{Inputs, Planned};
 
 /// The state of a kernel: what the node's attributes, inputs and outputs decide.
 pub(super) struct Node {
@@ -103,12 +102,12 @@ impl Node {
                 });
             }
         }
-        let planned = Planned::new(op, &attrs, dtypes, counts)?;
+        let planned = Planned::new(op, &attrs, &dtypes, &counts)?;
         check_dtypes(signature, &planned.plan)?;
         let outputs = given.count(api.output_count())?;
         let present: Vec<bool> = (0..outputs).map(|index| given.has(api.output_name(), index)).collect();
         let wanted = wanted(signature, &planned.plan, &present)?;
-        let codes = planned.dtypes.iter().map(|dtype| dtype.and_then(DType::to_onnx)).collect();
+        let codes = dtypes.iter().map(|dtype| dtype.and_then(DType::to_onnx)).collect();
         Ok(Node { api, planned, codes, present, wanted })
     }
 
@@ -125,16 +124,14 @@ impl Node {
     /// # Safety
     /// `context` must be a live call of the node.
     pub(super) unsafe fn run(&self, context: *mut KernelContext) -> Result<()> {
-        let Planned { op, plan, counts, .. } = &self.planned;
+        let Planned { op, plan } = &self.planned;
         let named = |error: Error| error.with_op(&op.signature().name);
         let mut inputs = Inputs::new();
         // SAFETY: promised by the caller.
         unsafe { self.read_inputs(context, &mut inputs) }.map_err(named)?;
-        let mut views = Views::new();
-        // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
-        unsafe { self.planned.view(&inputs, &mut views) };
         let services = OrtServices::new(self.api, context, &self.present);
-        plan.run(op, CallInputs { flat: &views, counts }, self.wanted, &services)?;
+        // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
+        unsafe { plan.run_dense(op, |input| inputs.at(input), self.wanted, &services) }?;
         services.finish().map_err(named)
     }
 
@@ -142,8 +139,11 @@ impl Node {
     /// As [`run`](Self::run).
     unsafe fn read_inputs(&self, context: *mut KernelContext, inputs: &mut Inputs<Texts>) -> Result<()> {
         let api = self.api;
-        for (index, (dtype, code)) in self.planned.dtypes.iter().zip(&self.codes).enumerate() {
-            let Some(dtype) = *dtype else { continue };
+        for (index, (dtype, code)) in self.planned.plan.dtypes().iter().zip(&self.codes).enumerate() {
+            let Some(dtype) = *dtype else {
+                inputs.push_absent();
+                continue;
+            };
             let mut value = std::ptr::null();
             // SAFETY: the call is live; what comes back is lent until it is over.
             unsafe { api.check((api.call_input())(context, index, &mut value)) }?;
@@ -163,7 +163,7 @@ impl Node {
                     let strings = memory::collected(texts.refs(), "the elements of text")?;
                     inputs.push_texts(strings, texts, shape);
                 } else {
-                    inputs.push(dtype, tensor.data()?.cast_const(), shape);
+                    inputs.push(tensor.data()?.cast_const(), shape);
                 }
                 Ok(())
             })?;

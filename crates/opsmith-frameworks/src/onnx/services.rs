@@ -1,13 +1,13 @@
 //! ONNX Runtime's services for one call: memory for outputs, threads. Temporaries are our own.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::thread::available_parallelism;
 
 use opsmith_core::fork::OnceLock;
 use opsmith_core::kernel::Services;
-use opsmith_core::tensor::{StrRef, checked_num_elements};
+use opsmith_core::tensor::StrRef;
 use opsmith_core::{DType, Error, Result, memory};
 use opsmith_threads::{Body, SharedLoop};
 
@@ -24,6 +24,13 @@ pub(super) struct OrtServices<'a> {
     context: *mut KernelContext,
     /// Whether the node has each output.
     present: &'a [bool],
+    /// Made when there is something to keep: most small calls have nothing.
+    kept: OnceCell<Box<Kept>>,
+}
+
+/// What lives as long as the call.
+#[derive(Default)]
+struct Kept {
     scratch: Scratch,
     /// Outputs of text: the kernel's, and where ONNX Runtime wants them.
     strings: RefCell<Vec<Strings>>,
@@ -33,8 +40,11 @@ pub(super) struct OrtServices<'a> {
 impl<'a> OrtServices<'a> {
     /// The services of a call of a node that has these outputs.
     pub(super) fn new(api: Api, context: *mut KernelContext, present: &'a [bool]) -> OrtServices<'a> {
-        let scratch = Scratch::default();
-        OrtServices { api, context, present, scratch, strings: RefCell::default(), texts: Texts::default() }
+        OrtServices { api, context, present, kept: OnceCell::new() }
+    }
+
+    fn kept(&self) -> &Kept {
+        self.kept.get_or_init(Box::default)
     }
 
     /// Hands over the texts.
@@ -42,8 +52,9 @@ impl<'a> OrtServices<'a> {
     /// # Errors
     /// What ONNX Runtime says.
     pub(super) fn finish(&self) -> Result<()> {
+        let Some(kept) = self.kept.get() else { return Ok(()) };
         let api = self.api;
-        for (texts, value) in self.strings.borrow().iter() {
+        for (texts, value) in kept.strings.borrow().iter() {
             for (index, text) in texts.iter().enumerate() {
                 let mut target = null_mut();
                 // SAFETY: the tensor is the call's and has as many texts; the memory that comes back has the length asked
@@ -73,49 +84,52 @@ impl<'a> OrtServices<'a> {
         }
         Ok(Tensor { api, value })
     }
+
+    /// Room for the elements of an output of text, all empty, that are handed over at the end.
+    #[cold]
+    fn text_output(&self, tensor: Tensor, count: usize) -> Result<*mut u8> {
+        let empty = StrRef { data: std::ptr::null(), len: 0 };
+        let mut texts = memory::filled(empty, count, "the elements of text")?.into_boxed_slice();
+        let data = texts.as_mut_ptr();
+        self.kept().strings.borrow_mut().push((texts, tensor.value));
+        Ok(data.cast())
+    }
+
+    /// Room for an output that the node does not have.
+    #[cold]
+    fn unseen_output(&self, dtype: DType, count: usize) -> Result<*mut u8> {
+        let bytes = count * dtype.size();
+        let data = self.kept().scratch.allocate(bytes)?.as_ptr();
+        if dtype == DType::String {
+            // SAFETY: there are as many bytes; a text of zeros is empty.
+            unsafe { data.write_bytes(0, bytes) };
+        }
+        Ok(data)
+    }
 }
 
 // SAFETY: ONNX Runtime's allocator gives what the dims ask for, and keeps it until the call ends; `Scratch` keeps temporaries; a
 // loop is over when `ParallelFor` returns.
 unsafe impl Services for OrtServices<'_> {
     fn allocate_output(&self, index: usize, dtype: DType, shape: &[usize]) -> Result<*mut u8> {
-        let count = checked_num_elements(shape).unwrap_or(usize::MAX);
-        let bytes = count.saturating_mul(dtype.size());
-        if bytes > isize::MAX as usize {
-            return Err(Error::resource_exhausted(format!("an output of shape {shape:?} is too large")));
-        }
         let tensor = match self.present.get(index) {
             Some(true) => Some(self.output(index, shape)?),
             _ => None,
         };
-        if dtype == DType::String {
-            let empty = StrRef { data: std::ptr::null(), len: 0 };
-            let mut texts = memory::filled(empty, count, "the elements of text")?.into_boxed_slice();
-            let data = texts.as_mut_ptr();
-            let target = tensor.map_or(null_mut(), |tensor| tensor.value);
-            if !target.is_null() {
-                self.strings.borrow_mut().push((texts, target));
-                return Ok(data.cast());
-            }
-            return self.scratch.allocate(bytes).map(|data| {
-                // SAFETY: there are as many bytes as the texts take.
-                unsafe { std::ptr::copy_nonoverlapping(texts.as_ptr(), data.as_ptr().cast(), count) };
-                data.as_ptr()
-            });
-        }
         match tensor {
-            Some(_) if bytes == 0 => Ok(NonNull::<u128>::dangling().as_ptr().cast()),
+            Some(tensor) if dtype == DType::String => self.text_output(tensor, shape.iter().product()),
+            Some(_) if shape.contains(&0) => Ok(NonNull::<u128>::dangling().as_ptr().cast()),
             Some(tensor) => tensor.data(),
-            None => self.scratch.allocate(bytes).map(NonNull::as_ptr),
+            None => self.unseen_output(dtype, shape.iter().product()),
         }
     }
 
     fn allocate_temp(&self, bytes: usize) -> Result<NonNull<u8>> {
-        self.scratch.allocate(bytes)
+        self.kept().scratch.allocate(bytes)
     }
 
     fn keep_string(&self, bytes: &[u8]) -> Result<NonNull<u8>> {
-        self.texts.keep(bytes)
+        self.kept().texts.keep(bytes)
     }
 
     /// ONNX Runtime does not say how many threads a session has: where it has fewer, a thread has several shares of a loop.

@@ -2,7 +2,6 @@
 
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::{ArgCount, ArgType};
-use opsmith_core::kernel::CallInputs;
 use opsmith_core::tensor::Extents;
 use opsmith_core::{DType, Error, Op, Result, Signature, bail, memory, panic};
 
@@ -11,7 +10,7 @@ use super::proto;
 use super::services::TfServices;
 use super::spec::Binding;
 use super::strings::TString;
-use crate::node::{Inputs, Planned, Views};
+use crate::node::{Inputs, Planned};
 use crate::single;
 
 /// The state of a kernel: what the node's attributes decide.
@@ -46,7 +45,7 @@ impl Node {
         let (given, (counts, dtypes)) = given
             .and_then(|given| given.inputs(op.signature()).map(|inputs| (given, inputs)))
             .map_err(named)?;
-        let planned = Planned::new(op, &given.attrs, dtypes, counts)?;
+        let planned = Planned::new(op, &given.attrs, &dtypes, &counts)?;
         Ok(Node { api, planned, wanted: given.wanted })
     }
 
@@ -63,21 +62,25 @@ impl Node {
     }
 
     fn compute(&self, call: &Call<'_>) -> Result<()> {
-        let Planned { op, plan, counts, .. } = &self.planned;
+        let Planned { op, plan } = &self.planned;
         let mut inputs = Inputs::new();
         self.read_inputs(call, &mut inputs)?;
-        let mut views = Views::new();
+        let services = TfServices::new(call, plan, &inputs);
         // SAFETY: TensorFlow keeps the inputs of a call until it is over.
-        unsafe { self.planned.view(&inputs, &mut views) };
-        let services = TfServices::new(call, plan, &views);
-        plan.run(op, CallInputs { flat: &views, counts }, self.wanted, &services)?;
+        unsafe { plan.run_dense(op, |input| inputs.at(input), self.wanted, &services) }?;
         services.finish()
     }
 
     fn read_inputs(&self, call: &Call<'_>, inputs: &mut Inputs) -> Result<()> {
-        for dtype in self.planned.dtypes.iter().flatten() {
+        let mut position = 0;
+        for dtype in self.planned.plan.dtypes() {
+            let Some(dtype) = dtype else {
+                inputs.push_absent();
+                continue;
+            };
             // The call itself keeps the tensor. Ours is let go of at once: one that somebody holds is never forwarded.
-            let tensor = call.input(inputs.len())?;
+            let tensor = call.input(position)?;
+            position += 1;
             if tensor.dtype() != *dtype as i32 {
                 bail!(Internal, "TensorFlow gave an input of dtype number {}, not {dtype}", tensor.dtype());
             }
@@ -91,7 +94,7 @@ impl Node {
                 let strings = memory::collected(strings, "the elements of text")?;
                 inputs.push_texts(strings, (), &shape);
             } else {
-                inputs.push(*dtype, data, &shape);
+                inputs.push(data, &shape);
             }
         }
         Ok(())

@@ -5,19 +5,20 @@ use std::ptr::NonNull;
 
 use opsmith_core::kernel::Services;
 use opsmith_core::tensor::{StrRef, checked_num_elements};
-use opsmith_core::{DType, Error, Plan, Result, TensorView, memory};
+use opsmith_core::{DType, Error, Plan, Result, memory};
 use opsmith_threads::Body;
 use smallvec::SmallVec;
 
 use super::api::{Call, Tensor};
 use super::strings::TString;
 use crate::memory::Texts;
+use crate::node::Inputs;
 
 /// The services of one call, and what it has made so far.
 pub(super) struct TfServices<'a> {
     call: &'a Call<'a>,
     plan: &'a Plan,
-    inputs: &'a [Option<TensorView<'a>>],
+    inputs: &'a Inputs,
     outputs: RefCell<SmallVec<[Output; 4]>>,
     kept: RefCell<Kept<'a>>,
     texts: Texts,
@@ -44,11 +45,7 @@ struct Kept<'a> {
 
 impl<'a> TfServices<'a> {
     /// The services of a call of `plan` with these inputs.
-    pub(super) fn new(
-        call: &'a Call<'a>,
-        plan: &'a Plan,
-        inputs: &'a [Option<TensorView<'a>>],
-    ) -> TfServices<'a> {
+    pub(super) fn new(call: &'a Call<'a>, plan: &'a Plan, inputs: &'a Inputs) -> TfServices<'a> {
         let outputs = SmallVec::from_elem(Output::Absent, plan.output_dtypes().len());
         TfServices {
             call,
@@ -102,15 +99,20 @@ unsafe impl Services for TfServices<'_> {
 
     fn forward_input(&self, inputs: &[usize], output: usize) -> Option<(usize, *mut u8)> {
         // What could not be read where it lies has been copied, and cannot be written to there either.
-        let usable = |input: &&usize| self.inputs[**input].is_some_and(|view| view.is_well_formed());
-        let shape = self.inputs[*inputs.first()?]?.shape();
+        let usable = |input: &&usize| {
+            let dtype = self.plan.dtypes()[**input].filter(|dtype| *dtype != DType::Bool);
+            let both = self.inputs.at(**input).zip(dtype);
+            both.is_some_and(|(input, dtype)| (input.data as usize).is_multiple_of(dtype.alignment()))
+        };
+        let shape = self.inputs.at(*inputs.first()?)?.shape;
         // TensorFlow leaves absent inputs out of its count.
-        let position = |input: &usize| self.inputs[..*input].iter().flatten().count() as i32;
+        let position =
+            |input: &usize| (0..*input).filter(|before| self.inputs.at(*before).is_some()).count() as i32;
         let positions: SmallVec<[i32; 4]> = inputs.iter().filter(usable).map(position).collect();
         let tensor = self.call.forward_input(&positions, output, shape).ok()?;
         let data = tensor.data();
         let taken = inputs.iter().find(|input| {
-            !data.is_null() && self.inputs[**input].is_some_and(|view| view.data_ptr() == data.cast_const())
+            !data.is_null() && self.inputs.at(**input).is_some_and(|input| input.data == data.cast_const())
         });
         self.outputs.borrow_mut()[output] = if taken.is_some() { Output::Made } else { Output::Spare(data) };
         taken.map(|&input| (input, data))

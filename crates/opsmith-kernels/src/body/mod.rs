@@ -13,9 +13,11 @@ use std::marker::PhantomData;
 
 use opsmith_body::{Axes, Axis, Graph, Kind, MOST_SMALLEST};
 use opsmith_core::family::{Family, FamilyArgument, Like};
+use opsmith_core::kernel::Settled;
+use opsmith_core::tensor::Extents;
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
-    OpKernelContext, Program, Result, bail, ensure,
+    OpKernelContext, Program, Result, TensorView, TensorViewMut, bail, ensure,
 };
 use smallvec::SmallVec;
 
@@ -24,7 +26,7 @@ pub use self::program::AxesKernel;
 use self::shapes::{Call, Piece, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
-use crate::nests::{Placed, Runner, Space};
+use crate::nests::{self, Placed, Runner, Space, StandIns};
 
 /// A body that `#[body]` made.
 pub trait AxesBody: OneBody {
@@ -215,6 +217,10 @@ impl<B: AxesBody, const ORDER: usize> OpKernel for BodyKernel<B, ORDER> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.computation.compute(context, output_shapes::<B>)
     }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        self.computation.settle(context)
+    }
 }
 
 impl Computation {
@@ -260,41 +266,83 @@ impl Computation {
     fn run(&self, context: &OpKernelContext<'_>, call: &Call<'_>) -> Result<()> {
         self.check_limits(call)?;
         self.check_positions(context, call)?;
-        let dims = call.dims();
-        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
-        let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
-        for (input, argument) in self.family.inputs.iter().enumerate() {
-            let kind = self.kinds.0[input];
-            match context.optional_input(input)? {
-                Some(view) => {
-                    let (data, size) = (view.data_ptr().cast_mut(), view.dtype().size());
-                    let place = |part: Piece| part.placed(data, size, kind);
-                    placed.extend(call.pieces(argument.like, view.shape(), view.strides()).map(place));
-                }
-                None => {
-                    let absent = (0..call.parts_of(argument.like)).map(|_| Placed::absent(kind, dims.len()));
-                    placed.extend(absent);
-                }
-            }
+        let mut inputs: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+        for input in 0..self.family.inputs.len() {
+            inputs.push(context.optional_input(input)?);
         }
-        let mut outputs = 0;
+        let mut outputs: SmallVec<[Option<TensorViewMut<'_>>; 4]> = SmallVec::new();
         for (output, argument) in self.family.outputs.iter().enumerate() {
-            let parts = outputs..outputs + call.parts_of(argument.like);
-            outputs = parts.end;
-            if context.output_wanted(output)? {
-                wanted.extend(parts);
-                let view = context.allocate_output(output, &call.shape(argument.like))?;
-                let (data, size) = (view.data_ptr(), view.dtype().size());
-                let place = |part: Piece| part.placed(data, size, self.kinds.1[output]);
-                placed.extend(call.pieces(argument.like, view.shape(), view.strides()).map(place));
-            }
+            let is_wanted = context.output_wanted(output)?;
+            let made = is_wanted.then(|| context.allocate_output(output, &call.shape(argument.like)));
+            outputs.push(made.transpose()?);
         }
-        if wanted.is_empty() {
+        let made = |output: usize| outputs[output].as_ref().map(TensorViewMut::as_view);
+        let all = self.placed(call, |input| inputs[input], made);
+        if all.wanted.is_empty() {
             return Ok(());
         }
-        let space = Space { dims: &dims, axes: call.sizes.len() };
+        let space = Space { dims: &call.dims(), axes: call.sizes.len() };
         // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
-        unsafe { self.runner.run(context, &space, &wanted, &placed) }
+        unsafe { self.runner.run(context, &space, &all.wanted, &all.placed) }
+    }
+
+    /// What is left to do of calls of the same shapes as this one, which went well.
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        let call = Call::new(context, &self.arguments, &self.sizes, &self.family)?;
+        let inputs = self.family.inputs.len();
+        let given = (0..inputs).map(|input| {
+            let view = context.optional_input(input).ok()??;
+            Some((view.dtype(), Extents::from_slice(view.shape())))
+        });
+        let outputs: SmallVec<[Option<Extents>; 4]> = { self.family.outputs.iter().enumerate() }
+            .map(|(output, argument)| {
+                let is_wanted = context.output_wanted(output).unwrap_or(false);
+                is_wanted.then(|| call.shape(argument.like))
+            })
+            .collect();
+        let dtype = context.input(0).ok()?.dtype();
+        let made = outputs.iter().map(|shape| Some((dtype, shape.clone()?)));
+        let stand_ins = StandIns::new(given.chain(made));
+        let all = self.placed(&call, |at| stand_ins.view(at), |at| stand_ins.view(inputs + at));
+        let outputs = outputs.into_iter().enumerate().filter_map(|(output, shape)| Some((output, shape?)));
+        let space = Space { dims: &call.dims(), axes: call.sizes.len() };
+        self.runner.settle(&space, &all, inputs, outputs)
+    }
+
+    /// Where the parts of a call's arguments are, the inputs first, of each of which a function tells the tensor.
+    fn placed<'t>(
+        &self,
+        call: &Call<'_>,
+        input: impl Fn(usize) -> Option<TensorView<'t>>,
+        output: impl Fn(usize) -> Option<TensorView<'t>>,
+    ) -> nests::Arguments {
+        let mut all = nests::Arguments::default();
+        let dims = call.batch.len() + call.sizes.len();
+        let place = |view: TensorView<'_>, like: Like, kind: Kind| {
+            let (data, size) = (view.data_ptr().cast_mut(), view.dtype().size());
+            let place = move |part: Piece| part.placed(data, size, kind);
+            call.pieces(like, view.shape(), view.strides()).map(place).collect::<SmallVec<[Placed; 4]>>()
+        };
+        for (at, argument) in self.family.inputs.iter().enumerate() {
+            let (kind, parts) = (self.kinds.0[at], call.parts_of(argument.like));
+            all.tensors.extend((0..parts).map(|_| at));
+            match input(at) {
+                Some(view) => all.placed.extend(place(view, argument.like, kind)),
+                None => all.placed.extend((0..parts).map(|_| Placed::absent(kind, dims))),
+            }
+        }
+        let (mut outputs, mut made) = (0, self.family.inputs.len());
+        for (at, argument) in self.family.outputs.iter().enumerate() {
+            let parts = outputs..outputs + call.parts_of(argument.like);
+            outputs = parts.end;
+            if let Some(view) = output(at) {
+                all.tensors.extend(parts.clone().map(|_| made));
+                all.wanted.extend(parts);
+                all.placed.extend(place(view, argument.like, self.kinds.1[at]));
+                made += 1;
+            }
+        }
+        all
     }
 
     /// What gives so many numbers of an axis has to find them there.

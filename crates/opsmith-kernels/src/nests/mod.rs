@@ -10,10 +10,13 @@ mod native;
 mod packed;
 mod pages;
 mod run;
+mod settled;
 mod stages;
 #[cfg(test)]
 mod tests;
 mod work;
+
+use std::sync::Arc;
 
 use half::{bf16, f16};
 use opsmith_body::{Axes, Axis, Graph, Kind};
@@ -25,6 +28,7 @@ use self::axes::Spread;
 use self::card::OnCard;
 pub(crate) use self::native::is_possible;
 pub(crate) use self::pages::Pages;
+pub(crate) use self::settled::StandIns;
 use self::stages::Cut;
 use crate::kept::{Kept, Presence, bits};
 use crate::stored::Stored;
@@ -58,6 +62,29 @@ impl Placed {
     pub(crate) fn absent(kind: Kind, dims: usize) -> Placed {
         let strides = Strides::from_elem(0, dims);
         Placed { data: std::ptr::null_mut(), is_absent: true, kind, strides }
+    }
+}
+
+/// The arguments of a call that are there.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) placed: SmallVec<[Placed; 8]>,
+    /// The outputs of the graph among them.
+    pub(crate) wanted: SmallVec<[usize; 8]>,
+    /// Which tensor of the call each is, or is a part of: the inputs, then the outputs that are made.
+    pub(crate) tensors: SmallVec<[usize; 8]>,
+}
+
+/// Where an argument of a call begins, null if it has no elements, and what it is.
+#[derive(Clone, Copy)]
+pub(super) struct Argument {
+    data: *mut u8,
+    kind: Kind,
+}
+
+impl From<&Placed> for Argument {
+    fn from(placed: &Placed) -> Argument {
+        Argument { data: placed.data, kind: placed.kind }
     }
 }
 
@@ -164,21 +191,26 @@ impl Programs {
         placed: &[Placed],
         is_native: bool,
     ) -> Result<()> {
+        let ready = self.ready::<T>(space, wanted, placed)?;
+        let arguments: SmallVec<[Argument; 8]> = placed.iter().map(Argument::from).collect();
+        // SAFETY: promised by the caller; it is ready for arguments that lie so.
+        unsafe { ready.run::<T>(compute, &arguments, is_native) }
+    }
+
+    /// The nests for arguments that lie so.
+    fn ready<T: Stored>(&self, space: &Space<'_>, wanted: &[usize], placed: &[Placed]) -> Result<Ready> {
         let Spread { sizes, groups, lies } = Spread::new(space, placed)?;
         let empty = placed.iter().enumerate().filter(|(_, placed)| placed.data.is_null());
         let key = Variant {
             given: Presence { wanted: bits(wanted.iter().copied()), absent: absent(placed) },
             strides: lies.iter().flat_map(|lie| &lie.along[..sizes.len()]).copied().collect(),
             empty: bits(empty.map(|(argument, _)| argument)),
-            sizes,
+            sizes: sizes.clone(),
             groups,
         };
         let inputs = placed.len() - wanted.len();
-        let cut =
-            self.known.get(key.clone(), |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies)));
-        let space = (key.sizes.as_slice(), space.axes);
-        // SAFETY: promised by the caller; the cut was made for arguments that lie so.
-        unsafe { cut.run::<T>(compute, space, (placed, &lies), inputs, is_native) }
+        let cut = self.known.get(key, |key| self.cut::<T>(key, (inputs, space.axes), (placed, &lies)));
+        Ok(Ready { cut, sizes, own: space.axes, lies, inputs })
     }
 
     /// What a variant is cut into.
@@ -197,6 +229,38 @@ impl Programs {
             (own..key.sizes.len()).map(|axis| Axes::of(Axis::new(axis))).fold(Axes::NONE, Axes::union);
         let graph = graph.lying_on(&axes[..inputs], &axes[inputs..], batch.minus(of_groups), &key.sizes);
         Cut::new::<T>(graph, (&key.sizes, own), (placed, lies), inputs)
+    }
+}
+
+/// The nests for arguments that lie in some way.
+struct Ready {
+    cut: Arc<Cut>,
+    sizes: Extents,
+    /// How many of the axes are the graph's own.
+    own: usize,
+    lies: SmallVec<[axes::Lie; 8]>,
+    inputs: usize,
+}
+
+impl Ready {
+    /// # Safety
+    /// As [`Runner::run`], for arguments that lie so.
+    unsafe fn run<T: Stored>(
+        &self,
+        compute: &Compute<'_>,
+        arguments: &[Argument],
+        is_native: bool,
+    ) -> Result<()> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            self.cut.run::<T>(
+                compute,
+                (&self.sizes, self.own),
+                (arguments, &self.lies),
+                self.inputs,
+                is_native,
+            )
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use opsmith_core::{Compute, Result};
 use super::axes::Lie;
 use super::made::{Made, Native};
 use super::memory::{Address, Operand, Task};
-use super::{Placed, bytes, bytes_of, is_possible, matrices};
+use super::{Argument, Placed, bytes, bytes_of, is_possible, matrices};
 use crate::stored::Stored;
 
 /// What a graph was cut into, for tensors of some sizes and strides.
@@ -81,16 +81,16 @@ impl Cut {
         &self,
         compute: &Compute<'_>,
         (sizes, own): (&[usize], usize),
-        (placed, lies): (&[Placed], &[Lie]),
+        (arguments, lies): (&[Argument], &[Lie]),
         inputs: usize,
         is_native: bool,
     ) -> Result<()> {
         let room = Room { compute, sizes, own };
         let mut arrays = Arrays::<T>::default();
         let read = inputs + self.temporaries.len();
-        placed[..inputs].iter().zip(lies).for_each(|(placed, lie)| arrays.push(placed, lie));
+        arguments[..inputs].iter().zip(lies).for_each(|(argument, lie)| arrays.push(*argument, lie));
         self.temporaries.iter().try_for_each(|axes| room.add(&mut arrays, *axes))?;
-        placed.iter().zip(lies).skip(inputs).for_each(|(placed, lie)| arrays.push(placed, lie));
+        arguments.iter().zip(lies).skip(inputs).for_each(|(argument, lie)| arrays.push(*argument, lie));
         let index = |place: &Place| match *place {
             Place::Input(input) => input,
             Place::Temporary(array) => inputs + array,
@@ -144,12 +144,12 @@ impl<T: Stored> Default for Arrays<T> {
 }
 
 impl<T: Stored> Arrays<T> {
-    fn push(&mut self, placed: &Placed, lie: &Lie) {
-        self.operands.push(match placed.data.is_null() {
+    fn push(&mut self, Argument { data, kind }: Argument, lie: &Lie) {
+        self.operands.push(match data.is_null() {
             true => Operand::absent(),
-            false => Operand::new(placed.data, placed.kind, lie),
+            false => Operand::new(data, kind, lie),
         });
-        self.addresses.push(Address::new(placed.data, lie, bytes::<T>(placed.kind)));
+        self.addresses.push(Address::new(data, lie, bytes::<T>(kind)));
     }
 
     /// Some of them.

@@ -1,67 +1,100 @@
 //! Calls on few elements, whose time is what is around them: one block, no walk over dims, no threads.
 
-use opsmith_body::{BLOCK, Block, Level};
-use opsmith_core::{OpKernelContext, Result};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use opsmith_body::BLOCK;
+use opsmith_core::kernel::{Settled, SettledCall};
+use opsmith_core::{Compute, OpKernelContext, Result};
 use smallvec::SmallVec;
 
 use super::{Computation, Shapes};
-use crate::arithmetic::{Arithmetic, Scratch};
-use crate::kept::Presence;
+use crate::arithmetic::{Arithmetic, FewElements, MOST_FEW};
+use crate::kept::{Presence, bits};
 use crate::stored::Stored;
 
-/// The most inputs and outputs of such a call: their blocks are on the stack.
-const MOST: (usize, usize) = (3, 2);
+/// A call whose elements all fit one block, where each input has as many, one after another, or a single one, and no output is a sum.
+struct Few<T> {
+    elements: FewElements,
+    of: PhantomData<fn() -> T>,
+}
 
 impl Computation {
-    /// Computes a call whose elements all fit one block, where each input has as many, one after another, or a single one,
-    /// and no output is a sum. Says whether it was such a call; nothing has been made if not.
+    /// Computes a call on few elements. Says whether it was such a call; nothing has been made if not.
     pub(super) fn few<T: Stored>(
         &self,
         context: &OpKernelContext<'_>,
         shapes: &Shapes<'_>,
-        (given, arithmetic): (Presence, &Arithmetic),
+        (given, arithmetic): (Presence, &Arc<Arithmetic>),
     ) -> Result<bool> {
-        let count = |shape: &[usize]| shape.iter().product::<usize>();
-        let len = count(&shapes.all);
-        let (num_inputs, num_outputs) = arithmetic.counts();
-        if len > BLOCK || num_inputs > MOST.0 || num_outputs > MOST.1 || !self.are_whole(shapes, given, len) {
-            return Ok(false);
-        }
-        let level = Level::best();
-        // Filled where they lie, and no more than there are: zeros take a small call some of its time.
-        let mut inputs: SmallVec<[Block<T::Wide>; MOST.0]> = SmallVec::new();
-        inputs.resize_with(num_inputs, Block::default);
-        for (input, shape) in shapes.inputs.iter().enumerate() {
-            let Some(view) = context.optional_input(input)? else { continue };
-            if !view.is_contiguous() {
+        let Some(elements) = self.few_elements::<T>(shapes, given, arithmetic) else { return Ok(false) };
+        let mut inputs: SmallVec<[*const u8; 4]> = SmallVec::new();
+        for input in 0..shapes.inputs.len() {
+            let view = context.optional_input(input)?;
+            if view.is_some_and(|view| !view.is_contiguous()) {
                 return Ok(false);
             }
-            let (elements, block) = (view.as_slice::<T>()?, &mut inputs[input]);
-            T::widen_few(level, elements, block);
-            if shape.map_or(0, count) == 1 {
-                let number = block.0[0];
-                block.0[..len].fill(number);
-            }
+            inputs.push(view.map_or(std::ptr::null(), |view| view.data_ptr()));
         }
-        let mut outputs: SmallVec<[Block<T::Wide>; MOST.1]> = SmallVec::new();
-        outputs.resize_with(num_outputs, Block::default);
-        let read: SmallVec<[&[T::Wide; BLOCK]; MOST.0]> = inputs.iter().map(|block| &block.0).collect();
-        let mut scratch = Scratch::new();
-        arithmetic.ready::<T::Wide>(0, &mut scratch).block(len, &read, &mut outputs);
-        let wanted = (0..self.family.outputs.len()).filter(|output| given.is_wanted(*output));
-        for (output, numbers) in wanted.zip(&outputs) {
-            let shape = shapes.like(self.family.outputs[output].like).unwrap_or_default();
-            T::narrow(level, &numbers.0, context.allocate_output(output, shape)?.as_slice_mut()?);
+        let mut outputs: SmallVec<[*mut u8; 2]> = SmallVec::new();
+        for (output, shape) in self.made(shapes, given) {
+            outputs.push(context.allocate_output(output, shape)?.data_ptr());
         }
+        // SAFETY: these are the call's tensors, dense, of shapes that fit.
+        unsafe { elements.compute::<T>(&inputs, &outputs) };
         Ok(true)
     }
 
-    /// Whether all wanted outputs have `len` elements, and each input that many or one.
-    fn are_whole(&self, shapes: &Shapes<'_>, given: Presence, len: usize) -> bool {
+    /// What is left to do of calls of these shapes, if they are on few elements.
+    pub(super) fn settled<T: Stored>(
+        &self,
+        shapes: &Shapes<'_>,
+        (given, arithmetic): (Presence, &Arc<Arithmetic>),
+    ) -> Option<Settled> {
+        let elements = self.few_elements::<T>(shapes, given, arithmetic)?;
+        let outputs = self.made(shapes, given).map(|(output, shape)| (output, shape.into())).collect();
+        Some(Settled { outputs, call: Box::new(Few::<T> { elements, of: PhantomData }) })
+    }
+
+    /// The outputs that are wanted, and their shapes.
+    fn made<'a>(
+        &'a self,
+        shapes: &'a Shapes<'_>,
+        given: Presence,
+    ) -> impl Iterator<Item = (usize, &'a [usize])> {
+        let wanted =
+            self.family.outputs.iter().enumerate().filter(move |(output, _)| given.is_wanted(*output));
+        wanted.map(|(output, argument)| (output, shapes.like(argument.like).unwrap_or_default()))
+    }
+
+    fn few_elements<T: Stored>(
+        &self,
+        shapes: &Shapes<'_>,
+        given: Presence,
+        arithmetic: &Arc<Arithmetic>,
+    ) -> Option<FewElements> {
         let count = |shape: &[usize]| shape.iter().product::<usize>();
-        let inputs = shapes.inputs.iter().flatten().map(|shape| count(shape));
-        let outputs = self.family.outputs.iter().enumerate().filter(|(output, _)| given.is_wanted(*output));
-        let outputs = { outputs }.map(|(_, output)| shapes.like(output.like).map_or(len, count));
-        inputs.clone().all(|own| own == len || own == 1) && { outputs }.all(|own| own == len)
+        let len = count(&shapes.all);
+        let (inputs, outputs) = arithmetic.counts();
+        if len == 0 || len > BLOCK || inputs > MOST_FEW.0 || outputs > MOST_FEW.1 {
+            return None;
+        }
+        // One that is absent is read nowhere.
+        let is_one = |shape: &Option<&[usize]>| shape.is_none_or(|shape| count(shape) == 1);
+        let are_inputs = shapes.inputs.iter().all(|shape| is_one(shape) || shape.map(count) == Some(len));
+        if !are_inputs || self.made(shapes, given).any(|(_, shape)| count(shape) != len) {
+            return None;
+        }
+        let same = bits((0..shapes.inputs.len()).filter(|input| is_one(&shapes.inputs[*input])));
+        Some(FewElements::new::<T>(arithmetic.clone(), same, len))
+    }
+}
+
+// SAFETY: it reads and writes elements of the tensors that it is given.
+unsafe impl<T: Stored> SettledCall for Few<T> {
+    unsafe fn run(&self, _: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        // SAFETY: promised by the caller.
+        unsafe { self.elements.compute::<T>(inputs, outputs) };
+        Ok(())
     }
 }

@@ -12,10 +12,12 @@ mod run;
 mod whole;
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use half::{bf16, f16};
-use opsmith_body::{Axes, Graph};
+use opsmith_body::{Axes, BLOCK, Graph};
 use opsmith_core::family::{Family, FamilyArgument, Like};
+use opsmith_core::kernel::Settled;
 use opsmith_core::space::{Extents, IndexSpace, Layout, broadcast_shape};
 use opsmith_core::{
     DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
@@ -113,7 +115,7 @@ struct PointwiseKernel<B, const ORDER: usize> {
 
 /// What an instance computes with, whatever the body.
 struct Computation {
-    arithmetic: Arithmetic,
+    arithmetic: Arc<Arithmetic>,
     /// What calls are computed with that do not have or want all.
     parts: Kept<Presence, Arithmetic>,
     dtype: DType,
@@ -131,6 +133,10 @@ impl<B: Pointwise, const ORDER: usize> OpKernel for PointwiseKernel<B, ORDER> {
 
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.computation.compute(context, output_shapes::<B>)
+    }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        self.computation.settle(context)
     }
 }
 
@@ -151,7 +157,7 @@ impl Computation {
     ) -> Result<Computation> {
         let (graph, reading) = facts.derived(trace, construction, order)?;
         Ok(Computation {
-            arithmetic: Arithmetic::new(&graph),
+            arithmetic: Arc::new(Arithmetic::new(&graph)),
             parts: Kept::default(),
             dtype: construction.attr("T")?,
             forward_inputs: facts.inputs.len(),
@@ -178,11 +184,12 @@ impl Computation {
     fn run<T: Stored>(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
         let given = Presence::of(context, &shapes.inputs)?;
         let part;
-        let arithmetic = if given == Presence::all(self.family.outputs.len()) {
-            &self.arithmetic
-        } else {
-            part = self.parts.get(given, |given| self.arithmetic.part(*given));
-            &part
+        let arithmetic = match self.part(given) {
+            None => &self.arithmetic,
+            Some(own) => {
+                part = own;
+                &part
+            }
         };
         if given.wanted == 0 || self.few::<T>(context, shapes, (given, arithmetic))? {
             return Ok(());
@@ -232,6 +239,31 @@ impl Computation {
         let outputs: SmallVec<[Target<T>; 8]> = outputs.into_iter().map(target).collect();
         let task = Task { arithmetic, space: &space, inputs: &inputs, outputs: &outputs };
         task.run(&context.compute())
+    }
+
+    /// What a call is computed with that does not have or want all.
+    fn part(&self, given: Presence) -> Option<Arc<Arithmetic>> {
+        let is_all = given == Presence::all(self.family.outputs.len());
+        (!is_all).then(|| self.parts.get(given, |given| self.arithmetic.part(*given)))
+    }
+
+    /// What is left to do of calls of the same shapes as this one, which went well.
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        // It is asked after each call that is not settled, so what is large is told soon.
+        let len = |input| context.input_shape(input).map_or(0, |shape| shape.iter().product::<usize>());
+        if (0..self.family.inputs.len()).any(|input| len(input) > BLOCK) {
+            return None;
+        }
+        let shapes = Shapes::of(context, &self.family, self.forward_inputs)?;
+        let given = Presence::of(context, &shapes.inputs).ok()?;
+        let arithmetic = self.part(given).unwrap_or_else(|| self.arithmetic.clone());
+        match self.dtype {
+            DType::Float32 => self.settled::<f32>(&shapes, (given, &arithmetic)),
+            DType::Float64 => self.settled::<f64>(&shapes, (given, &arithmetic)),
+            DType::Float16 => self.settled::<f16>(&shapes, (given, &arithmetic)),
+            DType::BFloat16 => self.settled::<bf16>(&shapes, (given, &arithmetic)),
+            _ => None,
+        }
     }
 
     /// The outputs that are wanted, in the memory of inputs where that is given away.

@@ -9,17 +9,18 @@ use std::marker::PhantomData;
 
 use opsmith_body::{Axes, Graph, Kind};
 use opsmith_core::family::{Family, Like};
+use opsmith_core::kernel::Settled;
 use opsmith_core::space::{Extents, Layout, Strides, broadcast_shape};
 use opsmith_core::{
     AttrValue, DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction,
-    OpKernelContext, Result, Shape, bail,
+    OpKernelContext, Result, Shape, TensorView, TensorViewMut, bail,
 };
 use smallvec::SmallVec;
 
 use self::row_dims::RowDims;
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
-use crate::nests::{Dim, Placed, Runner, Space};
+use crate::nests::{Arguments, Dim, Placed, Runner, Space, StandIns};
 
 /// A reduction that `#[reduce]` made.
 pub trait Reduction: OneBody {
@@ -134,6 +135,10 @@ impl<B: Reduction, const ORDER: usize> OpKernel for ReductionKernel<B, ORDER> {
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()> {
         self.computation.compute(context, output_shapes::<B>)
     }
+
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        self.computation.settle(context)
+    }
 }
 
 /// The shapes of a call.
@@ -228,34 +233,76 @@ impl Computation {
     }
 
     fn run(&self, context: &OpKernelContext<'_>, shapes: &Shapes<'_>) -> Result<()> {
-        let mut wanted: SmallVec<[usize; 8]> = SmallVec::new();
-        let mut placed: SmallVec<[Placed; 8]> = SmallVec::new();
-        for (input, argument) in self.family.inputs.iter().enumerate() {
-            placed.push(match context.optional_input(input)? {
-                Some(view) => {
-                    let (data, kind) = (view.data_ptr().cast_mut(), self.kind(argument.like));
-                    shapes.placed(Operand { kind, data, layout: view.layout() })
-                }
+        let mut inputs: SmallVec<[Option<TensorView<'_>>; 8]> = SmallVec::new();
+        for input in 0..self.family.inputs.len() {
+            inputs.push(context.optional_input(input)?);
+        }
+        let mut outputs: SmallVec<[Option<TensorViewMut<'_>>; 4]> = SmallVec::new();
+        for output in 0..self.family.outputs.len() {
+            let is_wanted = context.output_wanted(output)?;
+            let made = is_wanted.then(|| context.allocate_output(output, self.output_shape(shapes, output)));
+            outputs.push(made.transpose()?);
+        }
+        let made = |output: usize| outputs[output].as_ref().map(TensorViewMut::as_view);
+        let all = self.placed(shapes, |input| inputs[input], made);
+        if all.wanted.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
+        unsafe {
+            self.runner.run(context, &Space { dims: &shapes.dims(), axes: 1 }, &all.wanted, &all.placed)
+        }
+    }
+
+    /// What is left to do of calls of the same shapes as this one, which went well.
+    fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
+        let shapes = self.shapes(context)?;
+        let inputs = self.family.inputs.len();
+        let dtype = context.input(0).ok()?.dtype();
+        let wanted = |output: usize| context.output_wanted(output).unwrap_or(false);
+        let made = |output| wanted(output).then(|| self.output_shape(&shapes, output));
+        let outputs = (0..self.family.outputs.len()).map(made);
+        let stand_ins = StandIns::new(
+            shapes.inputs.iter().copied().chain(outputs.clone()).map(|shape| Some((dtype, shape?.into()))),
+        );
+        let (input, output) = (|at| stand_ins.view(at), |at| stand_ins.view(inputs + at));
+        let all = self.placed(&shapes, input, output);
+        let outputs = outputs.enumerate().filter_map(|(output, shape)| Some((output, shape?.into())));
+        self.runner.settle(&Space { dims: &shapes.dims(), axes: 1 }, &all, inputs, outputs)
+    }
+
+    fn output_shape<'a>(&self, shapes: &'a Shapes<'_>, output: usize) -> &'a [usize] {
+        let like = self.family.outputs[output].like;
+        shapes.like(like, self.kind(like)).unwrap_or_default()
+    }
+
+    /// Where the arguments of a call are, the inputs first, of each of which a function tells the tensor.
+    fn placed<'t>(
+        &self,
+        shapes: &Shapes<'_>,
+        input: impl Fn(usize) -> Option<TensorView<'t>>,
+        output: impl Fn(usize) -> Option<TensorView<'t>>,
+    ) -> Arguments {
+        let mut all = Arguments::default();
+        let place = |view: TensorView<'_>, like: Like| {
+            let (data, kind) = (view.data_ptr().cast_mut(), self.kind(like));
+            shapes.placed(Operand { kind, data, layout: view.layout() })
+        };
+        for (at, argument) in self.family.inputs.iter().enumerate() {
+            all.tensors.push(at);
+            all.placed.push(match input(at) {
+                Some(view) => place(view, argument.like),
                 None => Placed::absent(Kind::Number, shapes.all.len()),
             });
         }
-        for (output, argument) in self.family.outputs.iter().enumerate() {
-            if context.output_wanted(output)? {
-                wanted.push(output);
-                let kind = self.kind(argument.like);
-                let shape = shapes.like(argument.like, kind).unwrap_or_default();
-                let view = context.allocate_output(output, shape)?;
-                placed.push(shapes.placed(Operand { kind, data: view.data_ptr(), layout: view.layout() }));
+        for (at, argument) in self.family.outputs.iter().enumerate() {
+            if let Some(view) = output(at) {
+                all.tensors.push(self.family.inputs.len() + all.wanted.len());
+                all.wanted.push(at);
+                all.placed.push(place(view, argument.like));
             }
         }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let cut = shapes.rows.len();
-        let dim = |(dim, &size): (usize, &usize)| Dim { size, axis: (dim >= cut).then_some(0) };
-        let dims: SmallVec<[Dim; 8]> = shapes.all.iter().enumerate().map(dim).collect();
-        // SAFETY: tensors of these shapes and strides are lent for the call, and the outputs were made for it alone.
-        unsafe { self.runner.run(context, &Space { dims: &dims, axes: 1 }, &wanted, &placed) }
+        all
     }
 }
 
@@ -267,6 +314,13 @@ struct Operand<'a> {
 }
 
 impl Shapes<'_> {
+    /// All dims, those of the rows first.
+    fn dims(&self) -> SmallVec<[Dim; 8]> {
+        let cut = self.rows.len();
+        let dim = |(dim, &size): (usize, &usize)| Dim { size, axis: (dim >= cut).then_some(0) };
+        self.all.iter().enumerate().map(dim).collect()
+    }
+
     /// The shape that an argument must have, if it is known.
     fn like(&self, like: Like, kind: Axes) -> Option<&[usize]> {
         let (rows, all) = match &self.given {

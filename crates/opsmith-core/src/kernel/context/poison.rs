@@ -1,4 +1,4 @@
-//! What outputs begin as in builds with debug assertions: what no kernel means to write, so that a test sees what is left out
+//! What outputs begin as. In builds with debug assertions, it is what no kernel means to write, so that a test sees what is left out
 //! and not what lay in the memory before.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,14 +10,14 @@ use crate::{DType, DeviceKind, Error, Result};
 
 /// The patterns of a call's outputs. Two calls in a row have different ones, so that comparing them shows what is not written.
 #[derive(Clone, Copy)]
-pub(super) struct Poison {
+pub(crate) struct Poison {
     is_second: bool,
 }
 
 impl Poison {
-    pub(super) fn of_call() -> Poison {
+    pub(crate) fn of_call() -> Poison {
         static LAST: AtomicBool = AtomicBool::new(false);
-        Poison { is_second: LAST.fetch_xor(true, Ordering::Relaxed) }
+        Poison { is_second: cfg!(debug_assertions) && LAST.fetch_xor(true, Ordering::Relaxed) }
     }
 
     /// The bytes of an element: in floats a NaN that no arithmetic makes. None for dtypes of which not every bit pattern is a
@@ -37,12 +37,18 @@ impl Poison {
         Some(if self.is_second { second } else { first })
     }
 
-    /// Fills the memory of an output.
+    /// Fills the memory of an output, which is left as it is in other builds; but `bool` elements are `false` in all of them.
     ///
     /// # Safety
-    /// `data` is `bytes` bytes of host memory that may be written, of elements of this dtype.
-    pub(super) unsafe fn fill(self, data: *mut u8, dtype: DType, bytes: usize) {
-        let Some(pattern) = self.pattern(dtype) else { return };
+    /// `data` is host memory that may be written, of so many elements of this dtype.
+    pub(crate) unsafe fn fill(self, data: *mut u8, dtype: DType, elements: usize) {
+        let bytes = elements * dtype.size();
+        if dtype == DType::Bool {
+            // SAFETY: the caller's promise.
+            unsafe { data.write_bytes(0, bytes) };
+        }
+        let pattern = if cfg!(debug_assertions) { self.pattern(dtype) } else { None };
+        let Some(pattern) = pattern else { return };
         let mut filled = pattern.len().min(bytes);
         // SAFETY: the caller's promise; what is copied lies before what is written.
         unsafe {

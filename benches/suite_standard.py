@@ -1,0 +1,164 @@
+"""Standard operators whose time no other suite has, in PyTorch: float32, small, as long as a row, and large.
+
+Large ones are measured with fresh outputs and with memory that is there. The peers are PyTorch's own functions
+and, where it has them, NumPy's. Random numbers are ours from a counter, PyTorch's and NumPy's from their
+generators: other numbers of the same distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from harness import OURS, Case, Options, Target
+
+if TYPE_CHECKING:
+    import torch
+
+TITLE = "Standard operators"
+
+SIZES = (64, 4096, 1 << 20)
+LARGE = 1 << 20
+PYTORCH, NUMPY = "PyTorch", "NumPy"
+
+Calls = dict[str, Callable[[], object]]
+
+
+def cases(options: Options) -> Iterator[Case]:
+    """Each operator at each size."""
+    import opsmith
+    import torch
+
+    torch.manual_seed(0)
+    ops = opsmith.ops
+    for size in SIZES:
+        for name, calls in (*random(ops, size), *along(ops, size), *positions(ops, size), *windows(ops, size)):
+            yield Case(f"{name}, {size}", calls, [Target(1.0, tuple(name for name in calls if name != OURS))], twice=size == LARGE)
+
+
+def random(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
+    """Random numbers, and what they leave of a tensor."""
+    import numpy as np
+    import torch
+
+    generator, x = np.random.default_rng(0), torch.randn(size)
+    yield (
+        "random_uniform",
+        {
+            OURS: lambda: ops.random_uniform([size], 1, 0),
+            PYTORCH: lambda: torch.rand(size),
+            NUMPY: lambda: generator.random(size, np.float32),
+        },
+    )
+    yield (
+        "random_normal",
+        {
+            OURS: lambda: ops.random_normal([size], 1, 0),
+            PYTORCH: lambda: torch.randn(size),
+            NUMPY: lambda: generator.standard_normal(size, np.float32),
+        },
+    )
+    yield (
+        "dropout",
+        {
+            OURS: lambda: ops.dropout(x, 1, 0, p=0.1),
+            PYTORCH: lambda: torch.dropout(x, 0.1, True),
+        },
+    )
+
+
+def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
+    """Rows of 64, or fewer: sums up to each number, order, the largest."""
+    import numpy as np
+    import torch
+
+    x = torch.randn(-(-size // 64), 64)
+    array = x.numpy()
+    same(ops.cum_sum(x), x.cumsum(-1))
+    yield (
+        "cum_sum, rows of 64",
+        {OURS: lambda: ops.cum_sum(x), PYTORCH: lambda: x.cumsum(-1), NUMPY: lambda: array.cumsum(-1)},
+    )
+    same(ops.sort(x)[0], x.sort().values)
+    yield (
+        "sort, rows of 64",
+        {OURS: lambda: ops.sort(x), PYTORCH: lambda: x.sort(stable=True), NUMPY: lambda: np.sort(array)},
+    )
+    same(ops.top_k(x, k=8)[0], x.topk(8).values)
+    yield "top_k, 8 of 64", {OURS: lambda: ops.top_k(x, k=8), PYTORCH: lambda: x.topk(8)}
+    same(ops.arg_max(x, axis=-1), x.argmax(-1))
+    yield (
+        "arg_max, rows of 64",
+        {OURS: lambda: ops.arg_max(x, axis=-1), PYTORCH: lambda: x.argmax(-1), NUMPY: lambda: array.argmax(-1)},
+    )
+
+
+def positions(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
+    """Rows of 64 from positions, and ones there."""
+    import torch
+
+    rows = max(1, size // 64)
+    x, indices = torch.randn(1000, 64), torch.randint(1000, (rows,))
+    array, places = x.numpy(), indices.numpy()
+    same(ops.gather(x, indices), x[indices])
+    yield (
+        "gather, rows of 64",
+        {
+            OURS: lambda: ops.gather(x, indices),
+            PYTORCH: lambda: torch.nn.functional.embedding(indices, x),
+            NUMPY: lambda: array.take(places, 0),
+        },
+    )
+    classes = indices % 64
+    one_hot = torch.nn.functional.one_hot
+    same(ops.one_hot(classes, depth=64, dtype="int64"), one_hot(classes, 64))
+    yield (
+        "one_hot, depth 64",
+        {
+            OURS: lambda: ops.one_hot(classes, depth=64, dtype="int64"),
+            PYTORCH: lambda: one_hot(classes, 64),
+        },
+    )
+
+
+def windows(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
+    """Images of 8 channels, and products along named dims."""
+    import torch
+    from torch.nn import functional
+
+    side = round((size / 8) ** 0.5)
+    image, filters = torch.randn(1, 8, side, side), torch.randn(8, 8, 3, 3)
+    same(ops.conv(image, filters, strides=[1, 1]), functional.conv2d(image, filters))
+    if side >= 3:
+        yield (
+            "conv, 8 channels, 3 x 3",
+            {
+                OURS: lambda: ops.conv(image, filters, strides=[1, 1]),
+                PYTORCH: lambda: functional.conv2d(image, filters),
+            },
+        )
+        same(ops.max_pool(image, ksize=[2, 2], strides=[2, 2]), functional.max_pool2d(image, 2))
+        yield (
+            "max_pool, 2 x 2",
+            {
+                OURS: lambda: ops.max_pool(image, ksize=[2, 2], strides=[2, 2]),
+                PYTORCH: lambda: functional.max_pool2d(image, 2),
+            },
+        )
+    batch = max(1, size // 256)
+    a, b = torch.randn(batch, 16, 16), torch.randn(batch, 16, 16)
+    same(ops.einsum([a, b], equation="bij,bjk->bik"), a @ b)
+    yield (
+        "einsum, 16 x 16 x 16",
+        {
+            OURS: lambda: ops.einsum([a, b], equation="bij,bjk->bik"),
+            PYTORCH: lambda: torch.einsum("bij,bjk->bik", a, b),
+        },
+    )
+
+
+def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+    """Both have to be the same work."""
+    import torch
+
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4, check_dtype=False)
