@@ -54,7 +54,9 @@ class Attr:
     is_list: bool
     allowed: tuple[Any, ...] | None
     min: float | None
+    above: float | None
     max: float | None
+    below: float | None
     min_len: int | None
     inferred: bool
     """Whether the inputs decide the value, so that callers do not pass it."""
@@ -239,7 +241,9 @@ def _attr(data: dict[str, Any]) -> Attr:
         is_list=data["list"],
         allowed=None if allowed is None else tuple(allowed),
         min=data.get("min"),
+        above=data.get("above"),
         max=data.get("max"),
+        below=data.get("below"),
         min_len=data.get("min_len"),
         inferred=data["inferred"],
         has_default="default" in data,

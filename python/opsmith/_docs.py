@@ -95,10 +95,8 @@ def _attribute(attr: Attr) -> list[str]:
     facts = [f"list of {attr.type}" if attr.is_list else attr.type]
     if attr.min_len is not None:
         facts.append(f"at least {attr.min_len} element{'' if attr.min_len == 1 else 's'}")
-    if attr.min is not None:
-        facts.append(f"at least {attr.min}")
-    if attr.max is not None:
-        facts.append(f"at most {attr.max}")
+    bounds = {"at least": attr.min, "above": attr.above, "at most": attr.max, "below": attr.below}
+    facts += [f"{word} {end}" for word, end in bounds.items() if end is not None]
     if attr.allowed is not None:
         facts.append("one of " + ", ".join(map(str, attr.allowed)))
     if attr.has_default:

@@ -1,5 +1,6 @@
 //! Attribute values that a definition allows, and some that it does not.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use opsmith_core::attr::{AttrBase, AttrType};
@@ -44,8 +45,8 @@ fn element(def: &AttrDef) -> BoxedStrategy<AttrValue> {
         (Some(Allowed::Strings(texts)), _) => select(texts.clone()).prop_map(AttrValue::from).boxed(),
         (Some(Allowed::Ints(ints)), _) => select(ints.clone()).prop_map(AttrValue::Int).boxed(),
         (_, AttrBase::Int) => {
-            let bound = |bound: &Option<AttrValue>| match bound {
-                Some(AttrValue::Int(bound)) => Some(*bound),
+            let bound = |bound: &Bound<AttrValue>| match bound {
+                Bound::Included(AttrValue::Int(bound)) => Some(*bound),
                 _ => None,
             };
             let (least, most) = (bound(&def.min), bound(&def.max));
@@ -53,7 +54,7 @@ fn element(def: &AttrDef) -> BoxedStrategy<AttrValue> {
             let most = most.unwrap_or(i64::MAX).min(least.saturating_add(4));
             (least..=most).prop_map(AttrValue::Int).boxed()
         }
-        (_, AttrBase::Float) => float(def),
+        (_, AttrBase::Float) => select(def.floats_within()).prop_map(AttrValue::Float).boxed(),
         (_, AttrBase::Bool) => any::<bool>().prop_map(AttrValue::Bool).boxed(),
         (_, AttrBase::String) => {
             select(vec!["a", "", "zwölf", "of more than one word"]).prop_map(AttrValue::from).boxed()
@@ -68,36 +69,19 @@ fn element(def: &AttrDef) -> BoxedStrategy<AttrValue> {
     }
 }
 
-fn float(def: &AttrDef) -> BoxedStrategy<AttrValue> {
-    let bound = |bound: &Option<AttrValue>| match bound {
-        Some(AttrValue::Float(bound)) => Some(*bound),
-        Some(AttrValue::Int(bound)) => Some(*bound as f64),
-        _ => None,
-    };
-    let (least, most) = (bound(&def.min), bound(&def.max));
-    let least = least.unwrap_or_else(|| most.map_or(0.25, |most| most.min(0.25)));
-    let most = most.unwrap_or(f64::INFINITY).min(least + 2.0);
-    (0..=8u32).prop_map(move |step| AttrValue::Float(least + (most - least) * f64::from(step) / 8.0)).boxed()
-}
-
 /// Values that the attribute must not have, each with what is wrong with it.
 pub(crate) fn forbidden(def: &AttrDef) -> Vec<(&'static str, AttrValue)> {
     let mut values = vec![("a value of another type", of_another_type(def.ty))];
-    if let Some(AttrValue::Int(least)) = def.min
-        && let Some(below) = least.checked_sub(1)
+    for (bound, outwards, what) in
+        [(&def.min, -1, "a value below the least"), (&def.max, 1, "a value above the greatest")]
     {
-        values.push(("a value below the least", one_or_list(def, AttrValue::Int(below))));
-    }
-    if let Some(AttrValue::Int(most)) = def.max
-        && let Some(above) = most.checked_add(1)
-    {
-        values.push(("a value above the greatest", one_or_list(def, AttrValue::Int(above))));
-    }
-    if let Some(AttrValue::Float(least)) = def.min {
-        values.push(("a value below the least", one_or_list(def, AttrValue::Float(least - 1.0))));
-    }
-    if let Some(AttrValue::Float(most)) = def.max {
-        values.push(("a value above the greatest", one_or_list(def, AttrValue::Float(most + 1.0))));
+        let outside = match bound {
+            Bound::Included(AttrValue::Int(end)) => end.checked_add(outwards).map(AttrValue::Int),
+            Bound::Included(AttrValue::Float(end)) => Some(AttrValue::Float(end + outwards as f64)),
+            Bound::Excluded(end) => Some(end.clone()),
+            _ => None,
+        };
+        values.extend(outside.map(|value| (what, value)));
     }
     match &def.allowed {
         Some(Allowed::Strings(texts)) => {
@@ -149,7 +133,15 @@ mod tests {
 
     #[test]
     fn values_are_what_the_definition_allows_and_forbidden_ones_are_not() {
-        let specs = ["a: int >= 2", "a: {'x', 'y'}", "a: list(int) >= 2", "a: float = 0.5", "a: {1, 4}"];
+        let specs = [
+            "a: int >= 2",
+            "a: {'x', 'y'}",
+            "a: list(int) >= 2",
+            "a: float = 0.5",
+            "a: float > 0 < 1",
+            "a: float < -3",
+            "a: {1, 4}",
+        ];
         for spec in specs {
             let signature = SignatureBuilder::new("Op").attr(spec).build().unwrap();
             let resolves = |value: AttrValue| signature.resolve(&[], &[Some(value)]).is_ok();

@@ -1,5 +1,7 @@
 //! An op as the checker sees it: everything that its library says of it.
 
+use std::ops::Bound;
+
 use opsmith_core::def::{Allowed, ArgCount, ArgDef, ArgType, AttrDef};
 use opsmith_core::{
     AttrValue, DType, DeviceKind, Error, GradientWiring, Parallel, Result, ShapeSignature, Signature,
@@ -132,7 +134,7 @@ impl Subject {
     pub(crate) fn least_length(&self, attr: usize) -> usize {
         let def: &AttrDef = &self.signature.attrs[attr];
         let least = match def.min {
-            Some(opsmith_core::AttrValue::Int(least)) => Some(usize::try_from(least).unwrap_or(0)),
+            Bound::Included(opsmith_core::AttrValue::Int(least)) => Some(usize::try_from(least).unwrap_or(0)),
             _ => def.min_len,
         };
         least.unwrap_or(1)

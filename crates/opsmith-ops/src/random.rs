@@ -164,11 +164,6 @@ kernel!(Uniform { low: f64, high: f64, dtype: DType }, |self, context| {
 
 kernel!(Normal { mean: f64, stddev: f64, dtype: DType }, |self, context| {
     let (mean, stddev) = (self.mean, self.stddev);
-    ensure!(
-        mean.is_finite() && stddev.is_finite() && stddev >= 0.0,
-        InvalidArgument for "stddev",
-        "`mean` must be finite, and `stddev` too and not negative, got {mean} and {stddev}"
-    );
     let (shape, cx) = (dims(context, "shape")?, context.compute());
     if is_on_card(context) {
         let (words, numbers) = (if self.dtype == DType::Float64 { 2 } else { 1 }, [mean, stddev, 0.0]);
@@ -241,7 +236,6 @@ struct Dropping {
 impl Dropping {
     fn drop(&self, context: &OpKernelContext<'_>, x: TensorView<'_>) -> Result<()> {
         let p = self.p;
-        ensure!(is_probability(p), InvalidArgument for "p", "`p` must be a probability from 0 to 1, got {p}");
         let (below, scale) = (threshold(p), 1.0 / (1.0 - p));
         if is_on_card(context) {
             let draw = Draw { name: "dropout", words: 1, numbers: [p, scale, 0.0] };
@@ -266,7 +260,7 @@ impl Linear for Dropping {
     const FACTS: Facts = Facts {
         name: "Dropout",
         x: "x",
-        attrs: &["p: float = 0.5"],
+        attrs: &["p: float >= 0 <= 1 = 0.5"],
         dtypes: FLOATS,
         parameters: &SEED,
         host: &[],
@@ -362,7 +356,7 @@ fn random_uniform() -> OpDef {
 fn random_normal() -> OpDef {
     of_shape::<Normal>(
         "RandomNormal",
-        &["mean: float = 0.0", "stddev: float = 1.0"],
+        &["mean: float > -inf < inf = 0.0", "stddev: float >= 0 < inf = 1.0"],
         FLOATS_OR_FLOAT32,
         "Random numbers of a normal distribution: its quantiles (Wichura, 1988) of uniform numbers.",
         "mean: The mean.\nstddev: The standard deviation.\n",
@@ -459,7 +453,7 @@ mod tests {
         assert_eq!(gradient.input(&x).attr("p", 0.25).run()?.array::<f32, Ix1>("x_grad")?, y);
         assert_eq!(of(0.0)?, x);
         assert_eq!(of(1.0)?, Array1::<f32>::zeros(10_000));
-        assert!(of(1.5).unwrap_err().message().contains("`p` must be a probability from 0 to 1, got 1.5"));
+        assert!(of(1.5).unwrap_err().message().contains("attribute `p` must be at most 1.0, got 1.5"));
         Ok(())
     }
 
@@ -470,7 +464,12 @@ mod tests {
         assert!(attempt(uniform().attr("low", 1.0)).contains("`low` must be less than `high`"));
         assert!(attempt(uniform().attr("high", f64::NAN)).contains("`low` must be less"));
         assert!(attempt(uniform().attr("low", -1e308).attr("high", 1e308)).contains("`low` must be less"));
-        assert!(attempt(testing::call::<RandomNormal>().attr("stddev", -1.0)).contains("not negative"));
+        let normal = testing::call::<RandomNormal>;
+        assert!(attempt(normal().attr("stddev", -1.0)).contains("`stddev` must be at least 0.0, got -1.0"));
+        assert!(
+            attempt(normal().attr("stddev", f64::INFINITY)).contains("`stddev` must be below inf, got inf")
+        );
+        assert!(attempt(normal().attr("mean", f64::NAN)).contains("`mean` must be above -inf, got nan"));
         let (shape, seed, seeds) = (array![2i64], arr0(1i64), array![1i64, 2]);
         let call = uniform().input(&shape).input(&seeds).input(&seed);
         assert_eq!(

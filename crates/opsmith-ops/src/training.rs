@@ -29,7 +29,7 @@ pub fn momentum_step<S: Scalar>(
     #[attr]
     learning_rate: S,
     /// How much of the velocity is left.
-    #[attr]
+    #[attr(min = 0.0)]
     momentum: S,
 ) -> (S, S) {
     let velocity = momentum * velocity + gradient;
@@ -42,10 +42,10 @@ pub fn adam_corrections<S: Scalar>(
     /// How many steps it has taken.
     steps: S,
     /// How much of the mean gradient is left at each step.
-    #[attr]
+    #[attr(min = 0.0, below = 1.0)]
     beta1: S,
     /// How much of the mean square is left at each step.
-    #[attr]
+    #[attr(min = 0.0, below = 1.0)]
     beta2: S,
 ) -> (S, S, S) {
     let taken = steps + S::of(1.0);
@@ -71,13 +71,13 @@ pub fn adam_step<S: Scalar>(
     #[attr]
     learning_rate: S,
     /// How much of the mean gradient is left.
-    #[attr]
+    #[attr(min = 0.0, below = 1.0)]
     beta1: S,
     /// How much of the mean square is left.
-    #[attr]
+    #[attr(min = 0.0, below = 1.0)]
     beta2: S,
     /// What is added to the root of the mean square.
-    #[attr]
+    #[attr(above = 0.0)]
     epsilon: S,
 ) -> (S, S, S) {
     let mean = beta1 * mean + (S::of(1.0) - beta1) * gradient;

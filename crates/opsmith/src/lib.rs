@@ -110,8 +110,8 @@ pub mod dtype {
 /// - outputs whose shape the data decide, `?` in the shape signature: `&mut Array1<T>` to `&mut Array6<T>` or `&mut ArrayD<T>`, which
 ///   the function assigns; in an `Option`, as others. They are copied into the caller's memory. JAX, whose shapes are all known
 ///   before a program runs, has such ops only outside `jit`;
-/// - attributes, `#[attr(…)] a: i64`, with `default`, `min`, `max`, `one_of = […]` and, for a list, `min_len`. Types
-///   are `i64 i32 u64 u32 usize f64 f32 bool String &str DType`, and `Vec<T>` or `&[T]` of
+/// - attributes, `#[attr(…)] a: i64`, with `default`, `min`, `max`, for a float `above` and `below`, which exclude the bound, `one_of = […]` and, for a list,
+///   `min_len`. Types are `i64 i32 u64 u32 usize f64 f32 bool String &str DType`, and `Vec<T>` or `&[T]` of
 ///   `i64 usize f64 f32 bool String DType`.
 ///
 /// It returns nothing or `Result<()>`. A parameter's name, less underscores in front, is the argument's. The function

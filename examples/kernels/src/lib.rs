@@ -17,7 +17,7 @@ fn rms_norm<S: Indexed>(
     /// What each position is multiplied by.
     weight: S,
     /// What is added to the mean, so that it is not zero.
-    #[attr(default = 1e-6)]
+    #[attr(default = 1e-6, above = 0.0)]
     epsilon: S,
 ) -> S {
     x * ((x * x).mean(c) + epsilon).rsqrt() * weight
@@ -42,7 +42,7 @@ fn cosine_similarity<S: Indexed>(
     /// As many, or one for all.
     y: S,
     /// The least that a length counts.
-    #[attr(default = 1e-8)]
+    #[attr(default = 1e-8, above = 0.0)]
     epsilon: S,
 ) -> S {
     let length = |x: S| (x * x).sum(k).sqrt().max(epsilon);
@@ -162,8 +162,8 @@ fn sinkhorn_step<S: Indexed>(
     y: S,
     /// The potential of those.
     potential: S,
-    /// The strength of the entropy, above 0.
-    #[attr(default = 1.0)]
+    /// The strength of the entropy.
+    #[attr(default = 1.0, above = 0.0)]
     epsilon: S,
 ) -> S {
     let mean = ((potential - squared(x, y, k)) / epsilon).log_sum_exp(j) - S::count(j).log();

@@ -35,7 +35,7 @@ fn canberra<S: Scalar>(x: S, y: S) -> S {
 
 /// Minkowski distances of an order: the sum of `|x − y|` to the power of the order, whose root is the caller's.
 #[pairwise]
-fn minkowski_power<S: Scalar>(x: S, y: S, #[attr(default = 3.0, min = 0.0)] order: S) -> S {
+fn minkowski_power<S: Scalar>(x: S, y: S, #[attr(default = 3.0, above = 0.0)] order: S) -> S {
     (x - y).abs().pow(order)
 }
 

@@ -46,7 +46,7 @@ fn layer_norm<R: Rows>(
     /// What is added to each position.
     beta: R::Each,
     /// What is added to the variance, so that it is not zero.
-    #[attr(default = 1e-5)]
+    #[attr(default = 1e-5, above = 0.0)]
     epsilon: R::One,
 ) -> R::Each {
     let centred = x - x.mean();

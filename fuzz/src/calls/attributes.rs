@@ -1,6 +1,7 @@
 //! Attributes of any value, most of them such as the definition asks for.
 
 use std::ffi::c_void;
+use std::ops::Bound;
 
 use opsmith_core::abi::{
     OPSMITH_ATTR_TENSOR, OPSMITH_DEVICE_CPU, OpsmithAttr, OpsmithShape, OpsmithStr, OpsmithTensor,
@@ -118,7 +119,7 @@ fn int(def: &AttrDef, choices: &mut Choices<'_>) -> i64 {
         0xfe => i64::MIN,
         0xfd => 1 << 40,
         byte => match &def.min {
-            Some(AttrValue::Int(min)) if byte < 0xc0 => min.saturating_add(i64::from(byte % 5)),
+            Bound::Included(AttrValue::Int(min)) if byte < 0xc0 => min.saturating_add(i64::from(byte % 5)),
             _ => i64::from(byte % 9) - 3,
         },
     }

@@ -190,7 +190,7 @@ def test_the_package_is_marked_as_typed() -> None:
 
 def test_required_attributes_behind_optional_inputs_are_keywords() -> None:
     arg = Arg("bias", "", False, True, False, "float32", None, None, None)
-    attr = Attr("k", "int", False, None, None, None, None, False, False, None, "")
+    attr = Attr("k", "int", False, None, None, None, None, None, None, False, False, None, "")
     op = Op(0, "F", "f", "", False, (arg,), (), (attr,), None, True, None, None)
     assert _wrappers.parameters(op, "Array") == [
         "bias: Array | None = None",
@@ -253,7 +253,7 @@ def test_standard_operators_tell_which_keyword_is_meant(function: str, keyword: 
 def test_defaults_that_are_not_finite_are_numbers_in_lists_too() -> None:
     def source(default: object, *, is_list: bool) -> str:
         return _wrappers.default_source(
-            Attr("x", "float", is_list, None, None, None, None, False, True, default, "")
+            Attr("x", "float", is_list, None, None, None, None, None, None, False, True, default, "")
         )
 
     assert source("-inf", is_list=False) == "float('-inf')"

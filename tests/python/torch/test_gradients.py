@@ -223,7 +223,7 @@ def narrowed() -> Iterator[torch._ops.OpOverload]:
         library.impl("narrowed_grad", lambda y_grad, *, S: y_grad.to(S), "CPU")
         ops = torch.ops.opsmith_tests
         x, y = Arg("x", "", False, False, False, None, "S", None, None), tensor("y")
-        attr = Attr("S", "type", False, None, None, None, None, True, False, None, "")
+        attr = Attr("S", "type", False, None, None, None, None, None, None, True, False, None, "")
         wiring = Gradient("NarrowedGrad", (("output_gradient", 0),), (0,))
         forward = Op(0, "Narrowed", "narrowed", "", False, (x,), (y,), (attr,), wiring, True, None, None)
         given = replace(attr, inferred=False)

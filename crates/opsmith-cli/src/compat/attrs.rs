@@ -1,5 +1,7 @@
 //! Attributes.
 
+use std::ops::Bound;
+
 use opsmith_core::def::{Allowed, AttrDef};
 use opsmith_core::{AttrValue, DType, Signature};
 
@@ -93,32 +95,19 @@ fn accepts_all(attr: &AttrDef, other: &AttrDef) -> bool {
 }
 
 fn accepts_int(attr: &AttrDef, n: i64) -> bool {
-    let is_allowed = match &attr.allowed {
+    let end = || Bound::Included(AttrValue::Int(n));
+    match &attr.allowed {
         Some(Allowed::Ints(allowed)) => allowed.contains(&n),
-        _ => true,
-    };
-    let value = Some(AttrValue::Int(n));
-    is_allowed && !is_less(&value, &attr.min) && !is_less(&attr.max, &value)
+        _ => attr.bounds_include(&AttrDef { min: end(), max: end(), ..attr.clone() }),
+    }
 }
 
 /// Whether `attr` accepts what `other` does, which has bounds at most.
 fn accepts_range(attr: &AttrDef, other: &AttrDef) -> bool {
     match &attr.allowed {
-        Some(Allowed::Types(allowed)) => return allowed.len() == DType::ALL.len(),
-        Some(_) => return false,
-        None => {}
-    }
-    let min = attr.min.is_none() || (other.min.is_some() && !is_less(&other.min, &attr.min));
-    let max = attr.max.is_none() || (other.max.is_some() && !is_less(&attr.max, &other.max));
-    min && max
-}
-
-/// Whether both are there and the first is less.
-fn is_less(left: &Option<AttrValue>, right: &Option<AttrValue>) -> bool {
-    match (left, right) {
-        (Some(AttrValue::Int(left)), Some(AttrValue::Int(right))) => left < right,
-        (Some(AttrValue::Float(left)), Some(AttrValue::Float(right))) => left < right,
-        _ => false,
+        Some(Allowed::Types(allowed)) => allowed.len() == DType::ALL.len(),
+        Some(_) => false,
+        None => attr.bounds_include(other),
     }
 }
 

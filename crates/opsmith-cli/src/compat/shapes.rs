@@ -3,6 +3,8 @@
 //! The new one may take nothing for granted that the old one does not, and must give the same outputs. Renaming a dim
 //! is no change then, a dim that need no longer be 3 is a loosening, and two that must be equal now are a tightening.
 
+use std::ops::Bound;
+
 use opsmith_core::attr::{AttrBase, TensorValue};
 use opsmith_core::def::{Allowed, ArgCount, ArgDef, AttrDef};
 use opsmith_core::shape::{ArgShape, Constraint};
@@ -160,8 +162,8 @@ fn int_within(attr: &AttrDef, wanted: i64) -> AttrValue {
         let at = wanted.unsigned_abs() as usize % ints.len().max(1);
         return AttrValue::Int(ints.get(at).copied().unwrap_or(wanted));
     }
-    let bound = |value: &Option<AttrValue>, none: i64| match value {
-        Some(AttrValue::Int(n)) => *n,
+    let bound = |value: &Bound<AttrValue>, none: i64| match value {
+        Bound::Included(AttrValue::Int(n)) => *n,
         _ => none,
     };
     let (min, max) = (bound(&attr.min, i64::MIN), bound(&attr.max, i64::MAX));

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -145,7 +146,7 @@ fn call(op: &opsmith_cli::definitions::Op, variant: usize) -> Call {
     let count = |def: &ArgDef| match def.count {
         opsmith_core::def::ArgCount::One => 1,
         opsmith_core::def::ArgCount::Attr(attr) => match signature.attrs[attr].min {
-            Some(AttrValue::Int(least)) => least as usize + variant % 2,
+            Bound::Included(AttrValue::Int(least)) => least as usize + variant % 2,
             _ => 1 + variant % 2,
         },
         opsmith_core::def::ArgCount::Types(_) => 1 + variant % 2,
@@ -175,8 +176,8 @@ fn call(op: &opsmith_cli::definitions::Op, variant: usize) -> Call {
 /// A value that the definition allows, others for other variants.
 fn attr_value(def: &AttrDef, variant: usize) -> AttrValue {
     let step = variant as i64 / 2;
-    let bound = |bound: &Option<AttrValue>| match bound {
-        Some(AttrValue::Int(bound)) => Some(*bound),
+    let bound = |bound: &Bound<AttrValue>| match bound {
+        Bound::Included(AttrValue::Int(bound)) => Some(*bound),
         _ => None,
     };
     match (&def.allowed, def.ty.list, bound(&def.min), bound(&def.max)) {

@@ -1,6 +1,6 @@
 //! From specs to a definition that is known to be well formed.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 use super::doc;
 use super::fault::Fault;
@@ -317,15 +317,15 @@ fn count_attr(text: &str, span: Range<usize>, attrs: &mut [AttrDef]) -> Result<u
     }
     let least = match (&attr.allowed, &attr.min, &attr.max) {
         (Some(Allowed::Ints(ints)), ..) => ints.iter().copied().min().unwrap_or(0),
-        (_, Some(AttrValue::Int(min)), _) => *min,
-        (_, _, Some(AttrValue::Int(max))) if *max < 1 => {
+        (_, Bound::Included(AttrValue::Int(min)), _) => *min,
+        (_, _, Bound::Included(AttrValue::Int(max))) if *max < 1 => {
             let message = format!(
                 "`{word}` counts tensors, so it is at least 1 by default, but its upper bound is {max}"
             );
             return Err(Fault::new(message, span));
         }
         _ => {
-            attr.min = Some(AttrValue::Int(1));
+            attr.min = Bound::Included(AttrValue::Int(1));
             1
         }
     };

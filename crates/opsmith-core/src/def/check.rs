@@ -20,7 +20,7 @@ impl Display for Violation {
 }
 
 /// Fails with a [`Violation`] if there is a value that is bad.
-fn refuse(bad: Option<impl Display>, must: impl FnOnce() -> String) -> Result<(), Violation> {
+pub(super) fn refuse(bad: Option<impl Display>, must: impl FnOnce() -> String) -> Result<(), Violation> {
     bad.map_or(Ok(()), |bad| Err(Violation { must: must(), got: bad.to_string() }))
 }
 
@@ -66,22 +66,6 @@ impl AttrDef {
         }
         self.check_bounds(value)?;
         self.check_allowed(value)
-    }
-
-    /// NaN is within no bounds.
-    fn check_bounds(&self, value: &AttrValue) -> Result<(), Violation> {
-        let within = |least: &AttrValue, greatest: &AttrValue| match (least, greatest) {
-            (AttrValue::Int(least), AttrValue::Int(greatest)) => least <= greatest,
-            (AttrValue::Float(least), AttrValue::Float(greatest)) => least <= greatest,
-            _ => true,
-        };
-        if let Some(min) = &self.min {
-            refuse((!within(min, value)).then_some(value), || format!("must be at least {min}"))?;
-        }
-        if let Some(max) = &self.max {
-            refuse((!within(value, max)).then_some(value), || format!("must be at most {max}"))?;
-        }
-        Ok(())
     }
 
     fn check_allowed(&self, value: &AttrValue) -> Result<(), Violation> {

@@ -1,5 +1,7 @@
 //! Definitions as JSON, for Python wrappers, `inspect` and `compat`.
 
+use std::ops::Bound;
+
 use half::{bf16, f16};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -25,8 +27,8 @@ impl Signature {
     ///
     /// An argument has exactly one of `dtype` (the name of a fixed dtype), `type_attr` and `type_list_attr` (the
     /// name of the attribute that gives the dtype, or one for each tensor), and `number_attr` if it is a list
-    /// `N * …`. An attribute has `allowed`, `min`, `max`, `min_len` and `default` only where the definition gives
-    /// them.
+    /// `N * …`. An attribute has `allowed`, `min` or `above`, `max` or `below`, `min_len` and `default` only where
+    /// the definition gives them; `above` and `below` do not belong to the values.
     ///
     /// Values: numbers, strings and truth values as in JSON, but `"nan"`, `"inf"` and `"-inf"`; a dtype is its
     /// name; a shape is a list of dims, null where unknown, or null if the rank is unknown; a tensor is an object
@@ -129,10 +131,20 @@ fn attr_json(attr: &AttrDef) -> Value {
         Allowed::Ints(ints) => json!(ints),
         Allowed::Types(types) => types.iter().map(|dtype| dtype.name()).collect(),
     });
+    let included = |bound: &Bound<AttrValue>| match bound {
+        Bound::Included(end) => Some(end.to_json()),
+        _ => None,
+    };
+    let excluded = |bound: &Bound<AttrValue>| match bound {
+        Bound::Excluded(end) => Some(end.to_json()),
+        _ => None,
+    };
     let fields = [
         ("allowed", allowed),
-        ("min", attr.min.as_ref().map(AttrValue::to_json)),
-        ("max", attr.max.as_ref().map(AttrValue::to_json)),
+        ("min", included(&attr.min)),
+        ("above", excluded(&attr.min)),
+        ("max", included(&attr.max)),
+        ("below", excluded(&attr.max)),
         ("min_len", attr.min_len.map(Value::from)),
         ("default", attr.default.as_ref().map(AttrValue::to_json)),
     ];

@@ -44,7 +44,7 @@ fn lex(text: &str) -> Result<Vec<Token>, Fault> {
                 (Kind::Text(content), end)
             }
             b'>' | b'<' if bytes.get(at + 1) == Some(&b'=') => (Kind::Sign, at + 2),
-            b'{' | b'}' | b'(' | b')' | b'[' | b']' | b',' | b':' | b';' | b'=' | b'*' => {
+            b'{' | b'}' | b'(' | b')' | b'[' | b']' | b',' | b':' | b';' | b'=' | b'*' | b'>' | b'<' => {
                 (Kind::Sign, at + 1)
             }
             _ => {

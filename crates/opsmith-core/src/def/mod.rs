@@ -4,6 +4,7 @@
 //! formed; [`Signature::resolve`] unifies a call's dtypes and attributes with it. Beyond TensorFlow's language there are
 //! bounds from both sides on an `int` (`int >= 1 <= 9`) and on a `float`, and sets of integers (`{1, 2, 4}`).
 
+mod bounds;
 mod build;
 mod check;
 mod doc;

@@ -1,5 +1,7 @@
 //! A parsed and validated definition, as every framework reads it.
 
+use std::ops::Bound;
+
 use crate::DType;
 use crate::attr::{AttrType, AttrValue};
 
@@ -77,10 +79,10 @@ pub struct AttrDef {
     pub ty: AttrType,
     /// The values that it, or each element of the list, may have.
     pub allowed: Option<Allowed>,
-    /// The least value of an `int` or `float`.
-    pub min: Option<AttrValue>,
-    /// The greatest value of an `int` or `float`.
-    pub max: Option<AttrValue>,
+    /// Where the values of an `int` or `float` begin; excluded only of a `float`.
+    pub min: Bound<AttrValue>,
+    /// Where they end.
+    pub max: Bound<AttrValue>,
     /// The least number of elements of a list.
     pub min_len: Option<usize>,
     /// The value when none is given.
@@ -98,8 +100,8 @@ impl AttrDef {
             name: name.into(),
             ty,
             allowed: None,
-            min: None,
-            max: None,
+            min: Bound::Unbounded,
+            max: Bound::Unbounded,
             min_len: None,
             default: None,
             inferred: false,

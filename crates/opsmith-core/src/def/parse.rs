@@ -1,6 +1,6 @@
 //! The specs of attributes and arguments: `preserve_index: int = 0`, `values: N * T`.
 
-use std::ops::Range;
+use std::ops::{Bound, Range};
 
 use super::fault::Fault;
 use super::lexer::{Cursor, Kind};
@@ -203,12 +203,11 @@ fn dtypes(cursor: &mut Cursor) -> Result<Vec<DType>, Fault> {
     }
 }
 
-/// `>= n` and `<= n`: the bounds of a number, or the least length of a list.
+/// `>= n` or `> n`, and `<= n` or `< n`: the bounds of a number, or the least length of a list.
 fn bounds(cursor: &mut Cursor, def: &mut AttrDef) -> Result<(), Fault> {
     let sign = cursor.peek().span.clone();
-    let lower = cursor.eat(">=");
     if def.ty.list {
-        if lower {
+        if cursor.eat(">=") {
             let (length, span) = cursor.int("the least length of the list")?;
             let length = usize::try_from(length)
                 .map_err(|_| Fault::new("the least length of a list is at least 0", span))?;
@@ -217,32 +216,34 @@ fn bounds(cursor: &mut Cursor, def: &mut AttrDef) -> Result<(), Fault> {
         return Ok(());
     }
     let is_number = matches!(def.ty.base, AttrBase::Int | AttrBase::Float) && def.allowed.is_none();
-    if !is_number && (lower || cursor.peek_text() == "<=") {
+    if !is_number && [">=", ">", "<=", "<"].contains(&cursor.peek_text()) {
         let what = if def.allowed.is_some() { "a set" } else { def.ty.base.name() };
         return Err(Fault::new(format!("a bound does not apply to {what}"), sign));
     }
-    if lower {
-        def.min = Some(bound(cursor, def.ty)?);
-    }
-    if cursor.eat("<=") {
-        def.max = Some(bound(cursor, def.ty)?);
-    }
-    let empty = match (&def.min, &def.max) {
-        (Some(AttrValue::Int(min)), Some(AttrValue::Int(max))) => min > max,
-        (Some(AttrValue::Float(min)), Some(AttrValue::Float(max))) => min > max,
-        _ => false,
-    };
-    if empty {
-        return Err(Fault::new("the greatest value is below the least", sign.start..cursor.previous_end()));
+    def.min = bound(cursor, def.ty, [">=", ">"])?;
+    def.max = bound(cursor, def.ty, ["<=", "<"])?;
+    if def.bounds_are_empty() {
+        return Err(Fault::new("no value is within these bounds", sign.start..cursor.previous_end()));
     }
     Ok(())
 }
 
-/// The number after `>=` or `<=`.
-fn bound(cursor: &mut Cursor, ty: AttrType) -> Result<AttrValue, Fault> {
+/// A bound, if one of the signs is next: the first includes the number that follows it, the second does not.
+fn bound(cursor: &mut Cursor, ty: AttrType, signs: [&str; 2]) -> Result<Bound<AttrValue>, Fault> {
+    let sign = cursor.peek().span.clone();
+    let is_excluded = cursor.eat(signs[1]);
+    if !is_excluded && !cursor.eat(signs[0]) {
+        return Ok(Bound::Unbounded);
+    }
+    if is_excluded && ty.base == AttrBase::Int {
+        let message =
+            format!("`{}` bounds floats; of an int write `{}` and its last number", signs[1], signs[0]);
+        return Err(Fault::new(message, sign));
+    }
     let span = cursor.peek().span.clone();
     match value(cursor, ty)? {
         AttrValue::Float(bound) if bound.is_nan() => Err(Fault::new("a bound cannot be NaN", span)),
-        bound => Ok(bound),
+        bound if is_excluded => Ok(Bound::Excluded(bound)),
+        bound => Ok(Bound::Included(bound)),
     }
 }

@@ -1,6 +1,7 @@
 //! Definitions as text: the canonical spelling, which parses back to the same definition.
 
 use std::fmt::{self, Display, Formatter, Write};
+use std::ops::Bound;
 
 use super::model::{Allowed, ArgCount, ArgDef, ArgType, AttrDef, Signature};
 use super::tensor;
@@ -60,18 +61,18 @@ impl AttrDef {
     /// The spec as TensorFlow takes it: without bounds on floats, greatest values and sets of integers, which
     /// are checked by Opsmith alone.
     pub fn to_tensorflow_spec(&self) -> String {
-        let min = self.min.as_ref().filter(|_| self.ty.base == AttrBase::Int);
+        let min = if self.ty.base == AttrBase::Int { self.min.as_ref() } else { Bound::Unbounded };
         let allowed = self.allowed.as_ref().filter(|allowed| !matches!(allowed, Allowed::Ints(_)));
         let mut spec = String::new();
-        self.write_spec(&mut spec, min, None, allowed).expect("writing to a string cannot fail");
+        self.write_spec(&mut spec, min, Bound::Unbounded, allowed).expect("writing to a string cannot fail");
         spec
     }
 
     fn write_spec(
         &self,
         f: &mut impl Write,
-        min: Option<&AttrValue>,
-        max: Option<&AttrValue>,
+        min: Bound<&AttrValue>,
+        max: Bound<&AttrValue>,
         allowed: Option<&Allowed>,
     ) -> fmt::Result {
         let base: &dyn Display = match allowed {
@@ -87,11 +88,12 @@ impl AttrDef {
         if let Some(min_len) = self.min_len {
             write!(f, " >= {min_len}")?;
         }
-        if let Some(min) = min {
-            write!(f, " >= {min}")?;
-        }
-        if let Some(max) = max {
-            write!(f, " <= {max}")?;
+        for (bound, sign) in [(min, '>'), (max, '<')] {
+            match bound {
+                Bound::Included(end) => write!(f, " {sign}= {end}")?,
+                Bound::Excluded(end) => write!(f, " {sign} {end}")?,
+                Bound::Unbounded => {}
+            }
         }
         if let Some(default) = &self.default {
             write!(f, " = {default}")?;

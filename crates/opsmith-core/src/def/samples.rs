@@ -1,5 +1,7 @@
 //! Values that attributes may have, to try what depends on them.
 
+use std::ops::Bound;
+
 use super::{Allowed, AttrDef, Signature};
 use crate::AttrValue;
 use crate::attr::AttrBase;
@@ -20,15 +22,23 @@ impl AttrDef {
             }
             (AttrBase::Bool, false, _) => [false, true].map(AttrValue::Bool).to_vec(),
             (AttrBase::Int, false, _) => (-1..=3).map(AttrValue::Int).collect(),
-            (AttrBase::Float, false, _) => [1.0, 0.5, 0.0].map(AttrValue::Float).to_vec(),
+            (AttrBase::Float, false, _) => [1.0, 0.5, 0.0]
+                .into_iter()
+                .chain(self.floats_within().into_iter().take(1))
+                .map(AttrValue::Float)
+                .collect(),
             (AttrBase::Int, true, None) => {
                 let lists = [&[][..], &[0], &[1], &[-1], &[0, 1], &[1, 0], &[2, 0, 1]];
                 lists.map(|list| AttrValue::Ints(list.to_vec())).to_vec()
             }
             _ => vec![],
         };
+        let ends = [&self.min, &self.max].into_iter().filter_map(|bound| match bound {
+            Bound::Included(end) => Some(end),
+            _ => None,
+        });
         let mut samples: Vec<AttrValue> = Vec::new();
-        for value in self.default.iter().chain(&self.min).chain(&self.max).chain(&tried) {
+        for value in self.default.iter().chain(ends).chain(&tried) {
             if !samples.contains(value) && self.check(value).is_ok() {
                 samples.push(value.clone());
             }

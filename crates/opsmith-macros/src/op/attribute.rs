@@ -1,5 +1,7 @@
 //! Parameters with `#[attr(…)]`: their types, constraints and defaults.
 
+use std::ops::Bound;
+
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::{Allowed, AttrDef};
 use opsmith_core::{DType, SignatureBuilder};
@@ -13,7 +15,7 @@ use super::options::unknown;
 use super::value;
 
 /// The options of `#[attr(…)]`, as messages list them; the author's guide has a table of them.
-pub(super) const OPTIONS: [&str; 5] = ["default", "min", "max", "min_len", "one_of"];
+pub(super) const OPTIONS: [&str; 7] = ["default", "min", "above", "max", "below", "min_len", "one_of"];
 
 /// An attribute of the op.
 #[derive(Debug)]
@@ -45,15 +47,15 @@ impl Attribute {
             name: name.to_owned(),
             ty,
             allowed: options.allowed(ty)?,
-            min: options.min.as_ref().map(|min| bound(min, ty)).transpose()?,
-            max: options.max.as_ref().map(|max| bound(max, ty)).transpose()?,
+            min: bound(&options.min, &options.above, ty)?,
+            max: bound(&options.max, &options.below, ty)?,
             min_len: options.min_len(ty)?,
             default: None,
             inferred: false,
             doc: String::new(),
         };
-        if unsigned && def.min.is_none() && def.allowed.is_none() {
-            def.min = Some(AttrValue::Int(0));
+        if unsigned && def.min == Bound::Unbounded && def.allowed.is_none() {
+            def.min = Bound::Included(AttrValue::Int(0));
         }
         checked(&def, meta)?;
         if let Some(default) = &options.default {
@@ -137,13 +139,30 @@ fn list(element: RustType, passing: Passing) -> RustType {
     RustType { ty, unsigned: false, kept: quote!(::std::vec::Vec<#kept>), passing }
 }
 
-/// The value of `min` or `max`.
-fn bound(expr: &Expr, ty: AttrType) -> syn::Result<AttrValue> {
-    if ty.list || !matches!(ty.base, AttrBase::Int | AttrBase::Float) {
-        let message = format!("`min` and `max` bound numbers; this attribute is of type {ty}");
+/// What `min` and `above` say, or `max` and `below`: the first includes the number, the second does not.
+fn bound(included: &Option<Expr>, excluded: &Option<Expr>, ty: AttrType) -> syn::Result<Bound<AttrValue>> {
+    let (expr, is_excluded) = match (included, excluded) {
+        (None, None) => return Ok(Bound::Unbounded),
+        (Some(_), Some(excluded)) => {
+            let message = "an attribute has `min` or `above`, and `max` or `below`, not both";
+            return Err(syn::Error::new_spanned(excluded, message));
+        }
+        (Some(included), None) => (included, false),
+        (None, Some(excluded)) => (excluded, true),
+    };
+    let fault = match (ty.list, ty.base) {
+        (false, AttrBase::Float) => None,
+        (false, AttrBase::Int) if !is_excluded => None,
+        (false, AttrBase::Int) => {
+            Some("`above` and `below` bound floats; an int has `min` and `max`".to_owned())
+        }
+        _ => Some(format!("`min`, `above`, `max` and `below` bound numbers; this attribute is of type {ty}")),
+    };
+    if let Some(message) = fault {
         return Err(syn::Error::new_spanned(expr, message));
     }
-    value::of(expr, ty)
+    let end = value::of(expr, ty)?;
+    Ok(if is_excluded { Bound::Excluded(end) } else { Bound::Included(end) })
 }
 
 /// The options of `#[attr(…)]`.
@@ -151,7 +170,9 @@ fn bound(expr: &Expr, ty: AttrType) -> syn::Result<AttrValue> {
 struct AttrOptions {
     default: Option<Expr>,
     min: Option<Expr>,
+    above: Option<Expr>,
     max: Option<Expr>,
+    below: Option<Expr>,
     min_len: Option<Expr>,
     one_of: Option<Expr>,
 }
@@ -164,7 +185,9 @@ impl Parse for AttrOptions {
             let slot = match key.to_string().as_str() {
                 "default" => &mut options.default,
                 "min" => &mut options.min,
+                "above" => &mut options.above,
                 "max" => &mut options.max,
+                "below" => &mut options.below,
                 "min_len" => &mut options.min_len,
                 "one_of" => &mut options.one_of,
                 _ => return Err(unknown(&key, "attr", &OPTIONS)),
@@ -212,7 +235,7 @@ impl AttrOptions {
         if none {
             return Err(syn::Error::new_spanned(expr, "`one_of` lists at least one value"));
         }
-        if self.min.is_some() || self.max.is_some() {
+        if [&self.min, &self.above, &self.max, &self.below].into_iter().any(Option::is_some) {
             return Err(syn::Error::new_spanned(
                 expr,
                 "an attribute has bounds or a set of values, not both",

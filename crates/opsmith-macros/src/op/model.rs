@@ -1,5 +1,7 @@
 //! The model of an op: what the function and its options say, apart from how it is expanded.
 
+use std::ops::Bound;
+
 use opsmith_core::SignatureBuilder;
 use opsmith_core::attr::{AttrBase, AttrType, AttrValue};
 use opsmith_core::def::AttrDef;
@@ -154,7 +156,7 @@ impl Op {
     /// The definitions of the lengths of lists, which the lists that callers give decide.
     pub(crate) fn counts(&self) -> impl Iterator<Item = AttrDef> {
         self.input_lists().map(|list| AttrDef {
-            min: Some(AttrValue::Int(1)),
+            min: Bound::Included(AttrValue::Int(1)),
             ..AttrDef::new(self.count_name(list), AttrType { base: AttrBase::Int, list: false })
         })
     }

@@ -25,7 +25,7 @@ pub(crate) enum Role {
     Compute,
     Input(Tensor),
     Output(Tensor),
-    Attr(Attribute),
+    Attr(Box<Attribute>),
 }
 
 /// A tensor argument.
@@ -184,7 +184,7 @@ fn role(
             let message = "an array is an input or an output of the op, not an attribute";
             return Err(syn::Error::new_spanned(meta, message));
         }
-        return Attribute::new(name, ty, &meta).map(Role::Attr);
+        return Attribute::new(name, ty, &meta).map(|attribute| Role::Attr(attribute.into()));
     }
     if is_compute(ty) {
         return Ok(Role::Compute);

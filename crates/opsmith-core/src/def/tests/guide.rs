@@ -1,5 +1,7 @@
 //! Every definition in TensorFlow's guide to creating an op parses and means what the guide says.
 
+use std::ops::Bound;
+
 use crate::attr::{AttrBase, AttrType, AttrValue};
 use crate::def::{Allowed, ArgCount, ArgType, Signature, SignatureBuilder};
 use crate::{DType, dtype::sets};
@@ -31,7 +33,7 @@ fn zero_out_in_all_versions() {
 
     let attr = op("ZeroOut", &["attr preserve_index: int", "input to_zero: int32", "output zeroed: int32"]);
     assert_eq!(attr.attrs[0].ty, AttrType { base: AttrBase::Int, list: false });
-    assert_eq!((&attr.attrs[0].min, &attr.attrs[0].default), (&None, &None));
+    assert_eq!((&attr.attrs[0].min, &attr.attrs[0].default), (&Bound::Unbounded, &None));
 
     let polymorphic = op("ZeroOut", &["attr T: {float, int32}", "input to_zero: T", "output zeroed: T"]);
     assert_eq!(polymorphic.attrs[0].allowed, Some(Allowed::Types(vec![DType::Float32, DType::Int32])));
@@ -68,7 +70,7 @@ fn constraints() {
     assert_eq!(or_bool.attrs[0].allowed, Some(Allowed::Types(types)));
 
     let min = op("MinIntExample", &["attr a: int >= 2"]);
-    assert_eq!(min.attrs[0].min, Some(AttrValue::Int(2)));
+    assert_eq!(min.attrs[0].min, Bound::Included(AttrValue::Int(2)));
 
     let list = op("TypeListExample", &["attr a: list({int32, float}) >= 3"]);
     assert_eq!(list.attrs[0].ty, AttrType { base: AttrBase::Type, list: true });
@@ -146,7 +148,7 @@ fn lists_of_tensors() {
     let ints = op("Int32ListExample", &["attr N: int", "input in: N * int32", "output out: int32"]);
     assert_eq!(ints.inputs[0].dtype, ArgType::Fixed(DType::Int32));
     assert_eq!(ints.inputs[0].count, ArgCount::Attr(0));
-    assert_eq!(ints.attrs[0].min, Some(AttrValue::Int(1)));
+    assert_eq!(ints.attrs[0].min, Bound::Included(AttrValue::Int(1)));
 
     let same = op("SameListInputExample", &["attr N: int", "attr T: type", "input in: N * T"]);
     assert_eq!((same.inputs[0].dtype, same.inputs[0].count), (ArgType::Attr(1), ArgCount::Attr(0)));
@@ -157,9 +159,9 @@ fn lists_of_tensors() {
 
     let two =
         op("MinLengthIntListExample", &["attr N: int >= 2", "input in: N * int32", "output out: int32"]);
-    assert_eq!(two.attrs[0].min, Some(AttrValue::Int(2)));
+    assert_eq!(two.attrs[0].min, Bound::Included(AttrValue::Int(2)));
     let none = op("EmptyListExample", &["attr N: int >= 0", "input in: N * int32"]);
-    assert_eq!(none.attrs[0].min, Some(AttrValue::Int(0)));
+    assert_eq!(none.attrs[0].min, Bound::Included(AttrValue::Int(0)));
 
     let minimum = op(
         "MinimumLengthPolymorphicListExample",

@@ -1,5 +1,6 @@
 //! Printing and parsing undo each other, and no text makes the parser panic.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -89,11 +90,20 @@ fn loose_attr() -> impl Strategy<Value = AttrDef> {
     (select(bases.to_vec()), any::<bool>()).prop_flat_map(|(base, list)| {
         let ty = AttrType { base, list };
         let bounded = !list && matches!(base, AttrBase::Int | AttrBase::Float);
-        let bound = move || option::of(value(ty)).prop_map(move |bound| bound.filter(|_| bounded));
+        let bound = move || {
+            (option::of(value(ty)), any::<bool>()).prop_map(move |(end, is_excluded)| {
+                match end.filter(|_| bounded) {
+                    Some(end) if is_excluded && base == AttrBase::Float => Bound::Excluded(end),
+                    Some(end) => Bound::Included(end),
+                    None => Bound::Unbounded,
+                }
+            })
+        };
         let min_len = option::of(0..4usize).prop_map(move |length| length.filter(|_| list));
         (allowed(base), bound(), bound(), min_len, option::of(value(ty))).prop_map(
             move |(allowed, min, max, min_len, default)| {
-                let (min, max) = if allowed.is_some() { (None, None) } else { (min, max) };
+                let (min, max) =
+                    if allowed.is_some() { (Bound::Unbounded, Bound::Unbounded) } else { (min, max) };
                 let (name, doc) = ("attr".to_owned(), String::new());
                 AttrDef { name, ty, allowed, min, max, min_len, default, inferred: false, doc }
             },
@@ -167,7 +177,7 @@ proptest! {
                 prop_assert_eq!(for_tensorflow.default, attr_def.default);
             }
             Err(error) => {
-                let reasons = ["the default of `attr` must", "the greatest value is below", "a bound cannot be NaN"];
+                let reasons = ["the default of `attr` must", "no value is within", "a bound cannot be NaN"];
                 prop_assert!(reasons.iter().any(|reason| error.message().contains(reason)), "{error}");
             }
         }

@@ -23,6 +23,7 @@ fn lists() -> Signature {
         .attr("Ts: list({int32, float}) >= 1")
         .attr("a: int >= 1 <= 9 = 1")
         .attr("f: float >= 0 = 0.5")
+        .attr("g: float > 0 < 1 = 0.5")
         .attr("names: list({'x', 'y'}) = []")
         .attr("out: type = DT_BOOL")
         .input("xs: N * T")
@@ -105,6 +106,7 @@ fn lists_counts_and_defaults() {
             AttrValue::Types(types.to_vec()),
             AttrValue::Int(1),
             AttrValue::Float(2.0),
+            AttrValue::Float(0.5),
             AttrValue::Strings(vec![]),
             AttrValue::Type(DType::Bool),
         ]
@@ -142,6 +144,9 @@ fn attributes_that_break_a_constraint_are_refused() {
         ("a", AttrValue::Ints(vec![1]), "is an int, got a list(int)"),
         ("f", AttrValue::Float(-0.5), "must be at least 0.0, got -0.5"),
         ("f", AttrValue::Float(f64::NAN), "must be at least 0.0, got nan"),
+        ("g", AttrValue::Float(0.0), "must be above 0.0, got 0.0"),
+        ("g", AttrValue::Int(1), "must be below 1.0, got 1.0"),
+        ("g", AttrValue::Float(f64::NAN), "must be above 0.0, got nan"),
         (
             "names",
             AttrValue::Strings(vec!["x".into(), "z".into()]),
@@ -216,10 +221,10 @@ fn a_count_that_no_input_tells_cannot_exhaust_memory() {
 #[test]
 fn unknown_attributes_are_named_with_those_that_exist() {
     let error = |name| lists().unknown_attr(name).message().to_owned();
-    assert_eq!(error("b"), "Lists: has no attribute `b`; it has: a, f, names, out");
+    assert_eq!(error("b"), "Lists: has no attribute `b`; it has: a, f, g, names, out");
     assert_eq!(
         error("nmaes"),
-        "Lists: has no attribute `nmaes`; it has: a, f, names, out; did you mean `names`?"
+        "Lists: has no attribute `nmaes`; it has: a, f, g, names, out; did you mean `names`?"
     );
     assert_eq!(
         pairwise().unknown_attr("p").message(),

@@ -1,5 +1,7 @@
 //! Spellings of types, constraints and values beyond those of TensorFlow's guide, and how they are printed.
 
+use std::ops::Bound::{Excluded, Included};
+
 use serde_json::json;
 
 use super::attr;
@@ -24,11 +26,13 @@ fn floats(values: &[f32]) -> Vec<u8> {
 #[test]
 fn bounds_and_sets_of_integers() {
     let range = attr("a: int >= 1 <= 9 = 9").unwrap();
-    assert_eq!((range.min, range.max), (Some(AttrValue::Int(1)), Some(AttrValue::Int(9))));
+    assert_eq!((range.min, range.max), (Included(AttrValue::Int(1)), Included(AttrValue::Int(9))));
     let negative = attr("a: int>=-5=-5").unwrap();
-    assert_eq!((negative.min, negative.default), (Some(AttrValue::Int(-5)), Some(AttrValue::Int(-5))));
+    assert_eq!((negative.min, negative.default), (Included(AttrValue::Int(-5)), Some(AttrValue::Int(-5))));
     let share = attr("a: float >= 0 <= 1").unwrap();
-    assert_eq!((share.min, share.max), (Some(AttrValue::Float(0.0)), Some(AttrValue::Float(1.0))));
+    assert_eq!((share.min, share.max), (Included(AttrValue::Float(0.0)), Included(AttrValue::Float(1.0))));
+    let open = attr("a: float > 0 < 1 = 0.5").unwrap();
+    assert_eq!((open.min, open.max), (Excluded(AttrValue::Float(0.0)), Excluded(AttrValue::Float(1.0))));
     let power = attr("a: {1, 2, 4} = 2").unwrap();
     assert_eq!(power.allowed, Some(Allowed::Ints(vec![1, 2, 4])));
     let many = attr("a: list({1, 2}) >= 2 = [1, 1]").unwrap();
@@ -92,6 +96,7 @@ fn specs_are_printed_in_one_spelling() {
     for (written, printed, for_tensorflow) in [
         ("a:int>=1<=9=2", "a: int >= 1 <= 9 = 2", "a: int >= 1 = 2"),
         ("a: float >= 0 = 1", "a: float >= 0.0 = 1.0", "a: float = 1.0"),
+        ("a:float>0<inf=1", "a: float > 0.0 < inf = 1.0", "a: float = 1.0"),
         ("a: {1,2} = 1", "a: {1, 2} = 1", "a: int = 1"),
         ("T: {float, half} = float", "T: {float32, float16} = DT_FLOAT", "T: {float32, float16} = DT_FLOAT"),
         ("T: numerictype", "T: numbertype", "T: numbertype"),
