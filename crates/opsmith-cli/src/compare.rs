@@ -1,13 +1,16 @@
 //! `opsmith compat`: tells safe changes of definitions from those that break users.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use opsmith_core::family::op_name;
 use serde_json::json;
 
 use crate::Outcome;
 use crate::compat::{Change, Rule, Verdict, compare};
+use crate::definitions::{Definitions, Gradient, Op};
 use crate::source::{LibraryFile, read_apart};
 use crate::text::{BAD, FAINT, GOOD, STRONG, WARNING, print, styled, wrapped};
 
@@ -82,13 +85,25 @@ fn as_table(old: &LibraryFile, new: &LibraryFile, changes: &[Change]) -> String 
         styled(FAINT, "from"),
         styled(FAINT, format_args!("{} to {}", old.path.display(), new.path.display())),
     );
-    for change in changes {
+    let gradients = gradients(&[was, is], changes);
+    let is_gradient = |change: &&Change| gradients.contains_key(change.subject.as_str());
+    let mut told = HashSet::new();
+    for change in changes.iter().filter(|change| !is_gradient(change)) {
         let verdict = verdict(change.verdict(), &format!("{:8}", change.verdict().name()));
         let place = styled(STRONG, change.place());
         let detail = wrapped(&change.detail, 10);
         let reason = wrapped(change.rule.reason(), 10);
         let _ = write!(table, "\n{verdict}  {place}  {}\n", styled(FAINT, change.rule.id()));
         let _ = writeln!(table, "{detail}\n{}", styled(FAINT, reason));
+        if told.insert(&change.subject)
+            && let Some(line) = gradients_line(
+                changes
+                    .iter()
+                    .filter(|other| gradients.get(other.subject.as_str()) == Some(&change.subject.as_str())),
+            )
+        {
+            let _ = writeln!(table, "{}", wrapped(&line, 10));
+        }
     }
     let total = |verdict| count(changes, verdict);
     let (breaking, caution, safe) = (total(Verdict::Breaking), total(Verdict::Caution), total(Verdict::Safe));
@@ -97,6 +112,48 @@ fn as_table(old: &LibraryFile, new: &LibraryFile, changes: &[Change]) -> String 
         _ => writeln!(table, "\n{breaking} breaking, {caution} to be looked at, {safe} safe"),
     };
     table
+}
+
+/// The gradients of ops, each with the op at the beginning of its chain, whose changes are told with those of that op: it changes as badly.
+/// Derived gradients are called after their op.
+fn gradients<'a>(sides: &[&'a Definitions], changes: &'a [Change]) -> HashMap<&'a str, &'a str> {
+    let ops = || sides.iter().flat_map(|side| &side.ops);
+    let forward = |name: &str| {
+        let is_forward = |op: &&Op| matches!(&op.gradient, Gradient::Op(wiring) if wiring.op == name);
+        ops().filter(is_forward).map(Op::name).find(|forward| op_name(forward, 1) == name)
+    };
+    let worst =
+        |name: &str| changes.iter().filter(|change| change.subject == name).map(Change::verdict).min();
+    let with_first = |op: &'a Op| {
+        let first = std::iter::successors(forward(op.name()), |name| forward(name)).last()?;
+        let is_as_bad = worst(first)? <= worst(op.name())?;
+        is_as_bad.then_some((op.name(), first))
+    };
+    ops().filter_map(with_first).collect()
+}
+
+/// The changes of an op's gradients on one line; none where there are none.
+fn gradients_line<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<String> {
+    let changes: Vec<&Change> = changes.collect();
+    let distinct = |texts: &mut dyn Iterator<Item = &'a str>| {
+        let mut list: Vec<&str> = Vec::new();
+        texts.for_each(|text| {
+            if !list.contains(&text) {
+                list.push(text)
+            }
+        });
+        list.join(", ")
+    };
+    let names = distinct(&mut changes.iter().map(|change| change.subject.as_str()));
+    let rules = distinct(&mut changes.iter().map(|change| change.rule.id()));
+    let verdicts = [Verdict::Breaking, Verdict::Caution, Verdict::Safe].map(|verdict| {
+        let count = changes.iter().filter(|change| change.verdict() == verdict).count();
+        (count > 0).then(|| format!("{count} {}", verdict.name()))
+    });
+    let counts: Vec<String> = verdicts.into_iter().flatten().collect();
+    let counts = counts.join(", ");
+    (!changes.is_empty())
+        .then(|| format!("its gradients too, {names}: {counts} ({rules}); --json lists each"))
 }
 
 fn count(changes: &[Change], verdict: Verdict) -> usize {

@@ -127,6 +127,8 @@ rules! {
         "functions in Python give it back no longer";
     OutputNoLongerSaved "output-no-longer-saved" Breaking
         "functions in Python give back one result more";
+    OutputShape "output-shape" Breaking
+        "calls and saved graphs compute with the old shape";
 
     AttrAdded "attr-added" Safe
         "calls and saved graphs without it mean the default, which must do what the op did before";

@@ -36,15 +36,19 @@ pub(super) fn compare(old: &Op, new: &Op, changes: &mut Changes<'_>) {
             return changes.add(Rule::ShapeNotComparable, Part::Shape, detail);
         }
     };
+    let (forth, back) = ((&old.signature, was), (&new.signature, is));
+    let difference = difference(forth, back);
+    for (name, was, is) in &difference.outputs {
+        changes.add(Rule::OutputShape, Part::Output(name.clone()), format!("was `{was}`, is `{is}`"));
+    }
     if !has_same_arguments(&old.signature, &new.signature) {
-        // What is wrong is reported there; the shapes differ because the arguments do.
+        // What is wrong with the arguments is reported there.
         return;
     }
     let detail = format!("was `{was}`, is `{is}`");
-    let (forth, back) = ((&old.signature, was), (&new.signature, is));
-    if !accepts_all(forth, back) {
+    if difference.breaks {
         changes.add(Rule::ShapeChanged, Part::Shape, detail);
-    } else if !accepts_all(back, forth) {
+    } else if difference.outputs.is_empty() && self::difference(back, forth).is_one() {
         changes.add(Rule::ShapeLoosened, Part::Shape, detail);
     }
 }
@@ -55,20 +59,35 @@ pub(super) fn has_same_arguments(old: &Signature, new: &Signature) -> bool {
     names(&new.inputs).starts_with(&names(&old.inputs)) && names(&old.outputs) == names(&new.outputs)
 }
 
-/// Whether calls that fit `old` fit `new` with the same outputs.
-fn accepts_all(old: (&Signature, &ShapeSignature), new: (&Signature, &ShapeSignature)) -> bool {
-    let mut tried = false;
+/// What becomes of the calls that fit a definition in another one.
+#[derive(Default)]
+struct Difference {
+    /// Some are refused, or give another shape under the same name of a dim; or none could be tried.
+    breaks: bool,
+    /// The outputs of both that get other shapes, with what the two signatures say of them.
+    outputs: Vec<(String, ArgShape, ArgShape)>,
+}
+
+impl Difference {
+    fn is_one(&self) -> bool {
+        self.breaks || !self.outputs.is_empty()
+    }
+}
+
+/// Puts the calls that fit `old` through `new`. Inputs are matched by name.
+fn difference(old: (&Signature, &ShapeSignature), new: (&Signature, &ShapeSignature)) -> Difference {
+    let (mut tried, mut difference) = (false, Difference::default());
     for (sample, rank, absent) in trials(old.1) {
         let attrs = sample_attrs(old.0, sample);
         let inputs = |signature: &Signature, attrs: &[AttrValue]| -> Option<Vec<_>> {
-            let shapes = old.1.inputs();
-            let own = |(at, arg): (usize, &ArgDef)| match shapes.get(at) {
+            let own = |arg: &ArgDef| match old.0.input_index(&arg.name) {
                 _ if arg.optional && absent => Some(None),
-                Some(shape) => Some(Some(vec![symbolic(shape, rank)?; count(arg, attrs)?])),
-                // An input that only the new definition has.
-                None => Some(Some(Vec::new())),
+                Some(at) => Some(Some(vec![symbolic(&old.1.inputs()[at], rank)?; count(arg, attrs)?])),
+                // An input that only the new definition has: nothing is known of it, and a list is empty.
+                None if arg.count.is_list() => Some(Some(Vec::new())),
+                None => Some(Some(vec![Shape::unknown()])),
             };
-            signature.inputs.iter().enumerate().map(own).collect()
+            signature.inputs.iter().map(own).collect()
         };
         let Some((outputs, assumed)) = inputs(old.0, &attrs).and_then(|inputs| infer(old, &attrs, inputs))
         else {
@@ -78,13 +97,27 @@ fn accepts_all(old: (&Signature, &ShapeSignature), new: (&Signature, &ShapeSigna
         let attrs = same_attrs(old.0, &attrs, new.0);
         let Some((others, needed)) = inputs(new.0, &attrs).and_then(|inputs| infer(new, &attrs, inputs))
         else {
-            return false;
+            difference.breaks = true;
+            continue;
         };
-        if outputs != others || needed.iter().any(|constraint| !assumed.contains(constraint)) {
-            return false;
+        difference.breaks |= needed.iter().any(|constraint| !assumed.contains(constraint));
+        for (name, shapes) in &outputs {
+            let Some((_, other)) = others.iter().find(|(other, _)| other == name) else { continue };
+            let text = |(signature, shapes): (&Signature, &ShapeSignature)| {
+                signature.output_index(name).map(|at| shapes.outputs()[at].clone())
+            };
+            let (Some(was), Some(is)) = (text(old), text(new)) else { continue };
+            if shapes == other {
+                continue;
+            } else if was.to_string() == is.to_string() {
+                difference.breaks = true;
+            } else if !difference.outputs.iter().any(|(known, ..)| known == name) {
+                difference.outputs.push((name.clone(), was, is));
+            }
         }
     }
-    tried
+    difference.breaks |= !tried;
+    difference
 }
 
 /// Which attribute values, how many batch dims, and whether optional inputs are absent.
@@ -111,17 +144,23 @@ fn symbolic(shape: &ArgShape, batch_rank: usize) -> Option<Shape> {
     Shape::parse(&format!("[{dims}]")).ok()
 }
 
-/// The shapes of the outputs and what was taken for granted, without the messages; none where inference refuses.
+/// The shapes of the outputs, by name, and what was taken for granted, without the messages.
+type Inferred = (Vec<(String, Vec<Shape>)>, Vec<Constraint>);
+
+/// What inference gives; none where it refuses.
 fn infer(
     (signature, shapes): (&Signature, &ShapeSignature),
     attrs: &[AttrValue],
     inputs: Vec<Option<Vec<Shape>>>,
-) -> Option<(Vec<Shape>, Vec<Constraint>)> {
+) -> Option<Inferred> {
     let mut context = InferenceContext::new(signature, attrs, inputs).ok()?;
     (shapes.shape_fn())(&mut context).ok()?;
     let (outputs, constraints) = context.into_parts();
+    let mut outputs = outputs.into_iter();
+    let named = |arg: &ArgDef| Some((arg.name.clone(), outputs.by_ref().take(count(arg, attrs)?).collect()));
+    let named = signature.outputs.iter().map(named).collect::<Option<_>>()?;
     let silent = |constraint: Constraint| Constraint { message: String::new(), ..constraint };
-    Some((outputs, constraints.into_iter().map(silent).collect()))
+    Some((named, constraints.into_iter().map(silent).collect()))
 }
 
 /// How many tensors an argument holds; none where that is more than is worth trying.
