@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use opsmith_core::{DType, Error, Result, Shape, ensure};
+use opsmith_core::{DType, Error, Result, Shape, bail, ensure};
 use opsmith_runtime::{Graph, Library, Operation, Output, Session, Tensor};
 
 use crate::free;
@@ -53,10 +53,17 @@ impl GraphModel {
         let needed = needed(&graph, &fetched);
         let fed = placeholders(&needed)?;
         let session = Session::new(&graph);
-        match &options.checkpoint {
-            Some(path) => session.restore(path)?,
-            None if needed.iter().any(|operation| operation.kind() == "Variable") => session.initialize()?,
-            None => {}
+        let mut variables = needed.iter().filter(|operation| operation.kind() == "Variable");
+        match (&options.checkpoint, variables.next()) {
+            (Some(path), _) => session.restore(path)?,
+            (None, Some(_)) if options.initial_values => session.initialize()?,
+            (None, Some(variable)) => bail!(
+                FailedPrecondition,
+                "the outputs need variable `{}`, whose value the graph's file does not have: give the values by --checkpoint, or \
+                 --initial-values to serve those that variables begin with",
+                variable.name()
+            ),
+            (None, None) => {}
         }
         let is_batched = free::is_batched(&needed, &fed, &fetched)?;
         let argument = |output: &Output| Argument {

@@ -16,9 +16,12 @@ pub(crate) struct Options {
     /// An output that answers have, by its name in the model; a graph needs one, of ONNX there are all if none is named
     #[arg(long, value_name = "NAME")]
     pub(crate) output: Vec<String>,
-    /// The values of the graph's variables, as `Session::save` wrote them; without it they begin as the graph says
+    /// The values of the graph's variables, as `Session::save` wrote them; a graph with variables needs it
     #[arg(long, value_name = "FILE", conflicts_with = "runtime")]
     pub(crate) checkpoint: Option<PathBuf>,
+    /// Serve a graph whose variables have the values that they begin with, and no checkpoint
+    #[arg(long, conflicts_with_all = ["checkpoint", "runtime"])]
+    pub(crate) initial_values: bool,
     /// ONNX Runtime's library, `libonnxruntime.so`, which runs the model
     #[arg(long, value_name = "FILE")]
     pub(crate) runtime: Option<PathBuf>,

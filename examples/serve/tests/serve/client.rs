@@ -45,6 +45,15 @@ impl Server {
 
     /// As [`start`](Self::start), after a command of the shell, which may set limits for the process.
     pub(crate) fn limited(graph: &Graph, options: &[&str], first: &str) -> Server {
+        let (mut command, folder) = Server::command(graph, options, first);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening at http://").expect("it says where it listens");
+        Server { address: address.parse().unwrap(), child, _folder: folder }
+    }
+
+    fn command(graph: &Graph, options: &[&str], first: &str) -> (Command, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.graph");
         graph.save(&path).unwrap();
@@ -52,11 +61,15 @@ impl Server {
         command.arg("-c").arg(format!("{first} && exec \"$@\"")).arg("sh").arg(env!("CARGO_BIN_EXE_serve"));
         command.arg(&path).args(["--listen", "127.0.0.1:0", "--output", "y"]);
         command.arg("--library").arg(library("distances")).args(options);
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening at http://").expect("it says where it listens");
-        Server { address: address.parse().unwrap(), child, _folder: folder }
+        (command, folder)
+    }
+
+    /// What a server says that does not start.
+    pub(crate) fn refusal(graph: &Graph, options: &[&str]) -> String {
+        let (mut command, _folder) = Server::command(graph, options, "true");
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
     }
 
     pub(crate) fn connect(&self) -> Client {

@@ -60,3 +60,23 @@ fn slow_input(server: &Server, least: Duration) -> Value {
         rows *= 2;
     }
 }
+
+#[test]
+fn variables_need_a_checkpoint_or_leave_to_begin() {
+    let graph = graph("[?]", |graph, x| {
+        let scale = graph.variable("scale", Tensor::from_slice(&[2_f32], &[])?)?;
+        x * scale.output()
+    });
+    let said = Server::refusal(&graph, &[]);
+    let expected = "the outputs need variable `scale`, whose value the graph's file does not have: give the values by --checkpoint";
+    assert!(said.contains(expected), "{said}");
+    let answer = |options: &[&str]| Server::start(&graph, options).run(&json!([1.0, 3.0])).json();
+    assert_eq!(answer(&["--initial-values"])["outputs"]["y"], json!([2.0, 6.0]));
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("scale.safetensors");
+    let session = opsmith_runtime::Session::new(&graph);
+    session.set_value(&graph.variables()[0], &Tensor::from_slice(&[5_f32], &[]).unwrap()).unwrap();
+    session.save(&path).unwrap();
+    assert_eq!(answer(&["--checkpoint", path.to_str().unwrap()])["outputs"]["y"], json!([5.0, 15.0]));
+}
