@@ -44,6 +44,8 @@ pub fn choice(
 pub struct Facts {
     /// The op's name, CamelCase.
     pub name: &'static str,
+    /// Where the function stands, `src/lib.rs:12`.
+    pub place: &'static str,
     /// The documentation of the op, then a line for each argument.
     pub doc: &'static str,
     /// The attributes but for the dtype `T`, in the definition language.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from opsmith import _library
-from opsmith._errors import AlreadyExistsError, InvalidArgumentError, refused
+from opsmith._errors import AlreadyExistsError, Error, InvalidArgumentError, refused
 from opsmith._forks import Turn
 from opsmith._library import Library
 from opsmith.jit import _build, _dependencies
@@ -188,6 +188,13 @@ def _opened(name: str, file: Path, progress: Progress) -> Library:
         library = _library.load(file)
     except AlreadyExistsError as error:
         raise AlreadyExistsError(f"{error}\n  → give one of the two another name") from error
+    except Error as error:
+        if error.op is None:
+            raise
+        # What is wrong with an op is wrong in its source, not in the library's file in the cache.
+        told = type(error).of(error.op, error.argument, error.text)
+        told.code = error.code
+        raise told from None
     progress.step(f"loaded as `{library.__name__}`")
     return library
 

@@ -8,12 +8,19 @@ use super::{Arguments, AxisSize};
 use crate::facts::Facts;
 
 /// A body of an instance, whose axes have these sizes of their own.
+///
+/// # Errors
+/// What is wrong with it, after the place of its function.
 pub(super) fn check(
     body: &Graph,
     sizes: &[Option<usize>],
     arguments: &Arguments,
     facts: &Facts,
 ) -> Result<()> {
+    check_body(body, sizes, arguments, facts).map_err(|error| error.within(facts.place))
+}
+
+fn check_body(body: &Graph, sizes: &[Option<usize>], arguments: &Arguments, facts: &Facts) -> Result<()> {
     check_results(body, arguments, facts)?;
     let axes = arguments.axes;
     if let Some((axis, _)) = body.limits().iter().find(|(axis, _)| sizes[axis.index()].is_none()) {

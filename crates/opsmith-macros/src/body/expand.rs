@@ -111,6 +111,7 @@ fn one_body(body: &OneBody, ident: &Ident) -> TokenStream {
         impl ::opsmith::__private::kernels::OneBody for #ident {
             const FACTS: ::opsmith::__private::kernels::Facts = ::opsmith::__private::kernels::Facts {
                 name: #name,
+                place: ::core::concat!(::core::file!(), ":", ::core::line!()),
                 doc: #doc,
                 attrs: &[#(#attrs),*],
                 inputs: &[#(#inputs),*],
