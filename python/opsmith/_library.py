@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from opsmith._definition import Definition, Loaded, Op
 from opsmith._errors import InvalidArgumentError, UnimplementedError, refused
 from opsmith._forks import LOADING
 from opsmith._hooks import is_imported, when_imported
+from opsmith._meant import hint
 from opsmith.types import ArrayLike, DTypeLike, ShapeLike
 
 _TYPES = {
@@ -56,7 +56,7 @@ class Library:
         for op in definition.ops:
             names = _names(loaded, op)
             name = _wrappers.function_name(op)
-            function = functions[name] = _wrappers.build(op, definition.name, names, tells_others=embedded)
+            function = functions[name] = _wrappers.build(op, definition.name, names)
             # Where `pickle` finds it.
             function.__module__ = "opsmith" if embedded else "opsmith.libraries"
             function.__qualname__ = f"ops.{name}" if embedded else _pickling.QualifiedName.of(self, name)
@@ -79,10 +79,9 @@ class Library:
     def __getattr__(self, name: str) -> NoReturn:
         # Only reached for what is not there.
         functions = self.__dict__.get("_opsmith_functions", {})
-        close = difflib.get_close_matches(name, functions, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"it has: {', '.join(functions)}"
+        told = hint(name, functions, "it has")
         raise AttributeError(
-            f"library `{self.__dict__.get('__name__')}` has no op `{name}`; {hint}", name=name, obj=self
+            f"library `{self.__dict__.get('__name__')}` has no op `{name}`; {told}", name=name, obj=self
         )
 
     def __reduce__(self) -> tuple[Callable[..., Library], tuple[Any, ...]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import keyword
 import math
-from difflib import get_close_matches
 from functools import partial
 from operator import itemgetter
 from types import FunctionType
@@ -13,6 +12,7 @@ from typing import Any, NoReturn
 
 from opsmith._definition import Arg, Attr, Op
 from opsmith._docs import docstring
+from opsmith._meant import hint
 
 _ANNOTATIONS = {
     "string": "str",
@@ -102,18 +102,18 @@ def parameters(op: Op, array: str) -> list[str]:
     return [*inputs, *attrs[:at], "*", *attrs[at:], "name: str | None = None"]
 
 
-def source(op: Op, takes_others: bool = False) -> str:
-    """The function's source, which with `takes_others` takes whatever keywords there are, to tell those that
-    are wrong. It refers to `_native`, the op in the library, to `_CALLS`, which has for each
+def source(op: Op) -> str:
+    """The function's source. With attributes it takes whatever keywords there are, to tell those that are
+    wrong with what is meant. It refers to `_native`, the op in the library, to `_CALLS`, which has for each
     class of tensors of the frameworks that are there what calls the op on them, to `_named`, which calls
     it by a name on whatever the inputs are, and to `_text`, which checks a name."""
     inputs = [arg.python_name for arg in op.inputs]
     attrs = [attr.python_name for attr in op.call_attrs]
     before, after = _selection(op)
-    given = [*parameters(op, "Array"), *(["**_others"] if takes_others else [])]
+    given = [*parameters(op, "Array"), *(["**_others"] if attrs else [])]
     lines = [f"def {function_name(op)}({', '.join(given)}) -> {return_annotation(op, 'Array')}:"]
     lines.append(f"    {docstring(op)!r}")
-    if takes_others:
+    if attrs:
         lines += ["    if _others:", "        _refuse(_others)"]
     lookup = _lookup(op)
     if lookup is not None:
@@ -152,14 +152,9 @@ def _selection(op: Op) -> tuple[str, str]:
     return "_kept(", ")"
 
 
-def build(op: Op, library: str, names: dict[str, Any], tells_others: bool = False) -> FunctionType:
-    """The function, `names` being what its source refers to.
-
-    With `tells_others` a keyword that it does not take is told with the one that is meant, as Python itself
-    does from 3.13 on. It makes a call a little slower.
-    """
-    takes_others = tells_others and bool(op.call_attrs)
-    text = source(op, takes_others)
+def build(op: Op, library: str, names: dict[str, Any]) -> FunctionType:
+    """The function, `names` being what its source refers to."""
+    text = source(op)
     names["_refuse"] = partial(_refuse, op)
     # A parameter may be called `type`, so what the source needs of Python goes by names that none has.
     names |= {"_type": type, "_LISTS": (list, tuple)}
@@ -170,7 +165,7 @@ def build(op: Op, library: str, names: dict[str, Any], tells_others: bool = Fals
     )
     exec(code, names)
     function: FunctionType = names[function_name(op)]
-    if takes_others:
+    if op.call_attrs:
         seen = inspect.signature(function)
         taken = [each for each in seen.parameters.values() if each.kind != each.VAR_KEYWORD]
         function.__signature__ = seen.replace(parameters=taken)  # type: ignore[attr-defined]
@@ -186,7 +181,7 @@ def _refuse(op: Op, others: dict[str, Any]) -> NoReturn:
     other = next(iter(others))
     named = {arg.python_name: False for arg in op.inputs}
     named |= {attr.python_name: attr.is_list for attr in op.call_attrs}
-    close = [name for name in [_MEANT.get(other)] if name in named] or get_close_matches(other, named, n=1)
-    listed = ", a list" if close and named[close[0]] else ""
-    hint = f"did you mean `{close[0]}`{listed}?" if close else f"it takes: {', '.join(named)}"
-    raise TypeError(f"{function_name(op)}() got an unexpected keyword argument {other!r}; {hint}")
+    meant = _MEANT.get(other)
+    listed = ", a list" if named.get(meant) else ""
+    told = f"did you mean `{meant}`{listed}?" if meant in named else hint(other, named, "it takes")
+    raise TypeError(f"{function_name(op)}() got an unexpected keyword argument {other!r}; {told}")

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     /// A library
     #[arg(value_name = "LIB")]
     library: PathBuf,
-    /// Only this op, by its CamelCase or snake_case name; may be given several times
+    /// Only this op, by any of its names, such as `Huber`, `huber` or `my_ops.huber`; may be given several times
     #[arg(long = "op", value_name = "NAME")]
     ops: Vec<String>,
     /// Only this property; may be given several times

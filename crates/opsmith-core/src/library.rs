@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::def::no_such_op;
+use crate::def::find_op;
 use crate::gradient::{Gradient, GradientInput, GradientWiring};
 use crate::op::{Op, OpDef};
 use crate::resource::Resources;
@@ -73,16 +73,12 @@ impl Library {
         self.op_index(name).map(|index| &self.ops[index])
     }
 
-    /// The position of the op of this name, CamelCase or snake_case.
+    /// The position of the op of this name, as [`find_op`] reads it.
     ///
     /// # Errors
     /// `NotFound`, with the names there are.
     pub fn op_index(&self, name: &str) -> Result<usize> {
-        let is_it = |op: &Op| op.signature().name == name || op.signature().snake_name() == name;
-        self.ops.iter().position(is_it).ok_or_else(|| {
-            let names = self.ops.iter().map(|op| op.signature());
-            Error::not_found(no_such_op(&self.name, name, names))
-        })
+        find_op(&self.name, name, self.ops.iter().map(|op| op.signature()))
     }
 
     /// The library as JSON: name, version and, for each op, its definition, gradient, shapes and kernels.

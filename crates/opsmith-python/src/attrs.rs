@@ -20,7 +20,7 @@ pub(crate) type Given<'a> = SmallVec<[(&'a str, AttrValue); 2]>;
 type Refused = Option<String>;
 
 /// Reads the attributes of a call: a tuple in the definition's order of those that inputs do not decide, or a dictionary
-/// by name. `None` in place of a value asks for the default.
+/// by name. `None` in place of a value asks for the default; where there is none it is a shape of unknown rank.
 ///
 /// # Errors
 /// `InvalidArgumentError` that names op and attribute, for one that the op does not have or a value of the wrong type.
@@ -38,8 +38,9 @@ pub(crate) fn read<'a>(
             return Err(refuse(format!("has {} attributes, got {}", visible.len(), attrs.len())));
         }
         for (&index, value) in visible.iter().zip(attrs.iter_borrowed()) {
-            if !value.is_none() {
-                given.push(read_one(signature, &signature.attrs[index], &value)?);
+            let attr = &signature.attrs[index];
+            if !asks_for_default(attr, &value) {
+                given.push(read_one(signature, attr, &value)?);
             }
         }
     } else if let Ok(attrs) = attrs.cast::<PyDict>() {
@@ -48,14 +49,21 @@ pub(crate) fn read<'a>(
             let name = name.map_err(|error| caused(py, wrong("names of attributes".to_owned()), error))?;
             let index = signature.attr_index(&name);
             let index = index.ok_or_else(|| to_python(py, &signature.unknown_attr(&name)))?;
-            if !value.is_none() {
-                given.push(read_one(signature, &signature.attrs[index], &value)?);
+            let attr = &signature.attrs[index];
+            if !asks_for_default(attr, &value) {
+                given.push(read_one(signature, attr, &value)?);
             }
         }
     } else {
         return Err(refuse(format!("attributes must be a tuple or a dict, got {}", describe(attrs)?)));
     }
     Ok(given)
+}
+
+/// Whether the value is `None`, and does not stand for a shape of unknown rank that has to be given.
+fn asks_for_default(attr: &AttrDef, value: &Bound<'_, PyAny>) -> bool {
+    let is_shape = attr.ty == AttrType { base: AttrBase::Shape, list: false };
+    value.is_none() && (attr.default.is_some() || !is_shape)
 }
 
 fn read_one<'a>(
@@ -197,6 +205,9 @@ fn dtype_name(value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 }
 
 fn shape(value: &Bound<'_, PyAny>) -> PyResult<Result<PartialShape, Refused>> {
+    if value.is_none() {
+        return Ok(Ok(None));
+    }
     let refused = || Some("be a shape: a list of sizes, None for an unknown one".to_owned());
     let Some(elements) = unless_refused(value.py(), value.try_iter())? else { return Ok(Err(refused())) };
     let mut dims = Vec::new();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use opsmith_core::abi::{OpsmithLibrary, OpsmithStr};
-use opsmith_core::def::no_such_op;
+use opsmith_core::def::find_op;
 use opsmith_core::{Error, Gradient, GradientWiring, Result, Signature, ensure};
 use serde_json::Value;
 
@@ -105,17 +105,12 @@ impl Library {
         Ok(Op { library: self.clone(), index })
     }
 
-    /// The op of this name, CamelCase or snake_case.
+    /// The op of this name, as [`find_op`] reads it.
     ///
     /// # Errors
     /// `NotFound`, with the names there are.
     pub fn op(&self, name: &str) -> Result<Op> {
-        let is_it = |op: &OpInfo| op.signature.name == name || op.signature.snake_name() == name;
-        let index = self.0.ops.iter().position(is_it).ok_or_else(|| {
-            let signatures = self.0.ops.iter().map(|op| &op.signature);
-            Error::not_found(no_such_op(self.name(), name, signatures))
-        })?;
-        self.op_at(index)
+        self.op_at(find_op(self.name(), name, self.0.ops.iter().map(|op| &op.signature))?)
     }
 
     /// Registers the ops with a framework of this process: `"torch"`. Doing it twice is fine.

@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// A library
     #[arg(value_name = "LIB")]
     library: PathBuf,
-    /// Only these ops, by their CamelCase or snake_case names
+    /// Only these ops, by any of their names, such as `Huber`, `huber` or `my_ops.huber`
     #[arg(value_name = "OP")]
     ops: Vec<String>,
     /// The sizes of dims

@@ -4,7 +4,8 @@ mod page;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
+use opsmith_core::def::find_op;
 use serde_json::Value;
 
 use crate::Outcome;
@@ -27,7 +28,7 @@ pub(crate) struct Options {
     /// A library, or a file of definitions
     #[arg(value_name = "LIB")]
     library: PathBuf,
-    /// Only this op, by its CamelCase or snake_case name
+    /// Only this op, by any of its names, such as `Huber`, `huber` or `my_ops.huber`
     #[arg(long, value_name = "NAME")]
     op: Option<String>,
     /// Write JSON, for programs
@@ -58,11 +59,8 @@ pub(crate) fn inspect(options: &Options) -> Result<Outcome> {
 /// Drops all ops but one.
 fn keep_only(source: &mut LibraryFile, name: &str) -> Result<()> {
     let ops = &mut source.definitions.ops;
-    let is_it = |op: &Op| op.name() == name || op.signature.snake_name() == name;
-    let Some(index) = ops.iter().position(is_it) else {
-        let names: Vec<&str> = ops.iter().map(Op::name).collect();
-        bail!("library `{}` has no op `{name}`; it has: {}", source.definitions.name, names.join(", "));
-    };
+    let found = find_op(&source.definitions.name, name, ops.iter().map(|op| &op.signature));
+    let index = found.map_err(|error| anyhow!("{}", error.message()))?;
     *ops = vec![ops.swap_remove(index)];
     if let Value::Array(list) = &mut source.json["ops"] {
         *list = vec![list.swap_remove(index)];

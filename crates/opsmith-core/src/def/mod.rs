@@ -26,7 +26,7 @@ mod value_from_json;
 pub use build::SignatureBuilder;
 pub use model::{Allowed, ArgCount, ArgDef, ArgType, AttrDef, Signature, snake_case};
 pub use resolve::{ArgDTypes, Resolved};
-pub use suggest::{did_you_mean, no_such_op};
+pub use suggest::{did_you_mean, find_op};
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::InferenceContext;
 use crate::attr::{AttrValue, TensorValue};
+use crate::def::did_you_mean;
 use crate::shape::{Dim, Shape};
 use crate::tensor::MAX_RANK;
 use crate::{Code, DType, Error, Result};
@@ -30,7 +31,8 @@ impl<'a> InferenceContext<'a> {
             return Err(Error::new(Code::Unavailable, text).with_op(&self.signature.name).naming(name));
         }
         index.and_then(|i| self.attrs.get(i)).ok_or_else(|| {
-            Error::not_found(format!("has no attribute `{name}`")).with_op(&self.signature.name)
+            let hint = did_you_mean(name, self.signature.attrs.iter().map(|attr| attr.name.as_str()));
+            Error::not_found(format!("has no attribute `{name}`{hint}")).with_op(&self.signature.name)
         })
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{Constraint, Dim, Relation, Shape};
 use crate::attr::{AttrValue, MAX_LIST, TensorValue};
-use crate::def::{ArgCount, ArgDef, Signature};
+use crate::def::{ArgCount, ArgDef, Signature, did_you_mean};
 use crate::{Error, Result, ensure};
 
 /// A shape function: reads the shapes of the inputs from the context and sets those of the outputs.
@@ -200,7 +200,7 @@ impl<'a> InferenceContext<'a> {
     pub fn input_range(&self, name: &str) -> Result<Range<usize>> {
         match self.signature.input_index(name) {
             Some(arg) => Ok(self.input_ranges[arg].clone()),
-            None => Err(self.error(format!("has no input `{name}`"))),
+            None => Err(self.no_such("input", name, &self.signature.inputs)),
         }
     }
 
@@ -208,8 +208,13 @@ impl<'a> InferenceContext<'a> {
     pub fn output_range(&self, name: &str) -> Result<Range<usize>> {
         match self.signature.output_index(name) {
             Some(arg) => Ok(self.output_ranges[arg].clone()),
-            None => Err(self.error(format!("has no output `{name}`"))),
+            None => Err(self.no_such("output", name, &self.signature.outputs)),
         }
+    }
+
+    fn no_such(&self, what: &str, name: &str, args: &[ArgDef]) -> Error {
+        let hint = did_you_mean(name, args.iter().map(|arg| arg.name.as_str()));
+        self.error(format!("has no {what} `{name}`{hint}"))
     }
 
     /// The value of input `i`, where it is a constant that is known.
