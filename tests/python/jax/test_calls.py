@@ -198,6 +198,12 @@ def test_mistakes(
     assert f(X, Y).shape == (3, 5)
 
 
+def test_none_is_the_default_of_an_attribute(zero_out: opsmith.Library) -> None:
+    x = jnp.arange(1.0, 4.0)
+    np.testing.assert_array_equal(zero_out.zero_out_real(x, preserve_index=None), [1, 0, 0])
+    np.testing.assert_array_equal(jax.jit(lambda x: zero_out.zero_out_real(x, None))(x), [1, 0, 0])
+
+
 def test_wrong_attributes(zero_out: opsmith.Library) -> None:
     x = jnp.ones(4)
     for wrong in ("k", True, 2.0, None, 2**63, -(2**63) - 1):

@@ -235,6 +235,14 @@ def test_mistakes(distances: opsmith.Library, call: Any, kind: type[Exception], 
     np.testing.assert_allclose(f(X, Y), expected(X, Y), rtol=1e-6)
 
 
+def test_none_is_the_default_of_an_attribute(zero_out: opsmith.Library) -> None:
+    x = tf.constant([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(zero_out.zero_out_real(x, preserve_index=None), [1, 0, 0])
+    np.testing.assert_array_equal(tf.function(lambda x: zero_out.zero_out_real(x, None))(x), [1, 0, 0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`preserve_index` must be int, got None"):
+        zero_out.zero_out_preserve(tf.cast(x, tf.int32), None)
+
+
 def test_wrong_attributes(zero_out: opsmith.Library) -> None:
     x = tf.ones(4)
     for value, said in (("k", "'k' (str)"), (True, "True (bool)"), (1.5, "1.5 (float)"), (2**63, str(2**63))):

@@ -203,6 +203,13 @@ def test_mistakes(distances: opsmith.Library, call, kind, message, requires_grad
         call(function)
 
 
+def test_none_is_the_default_of_an_attribute(zero_out: opsmith.Library) -> None:
+    x = torch.tensor([1.0, 2.0, 3.0])
+    assert zero_out.zero_out_real(x, preserve_index=None).tolist() == [1, 0, 0]
+    with pytest.raises(opsmith.InvalidArgumentError, match="`preserve_index` must be int, got None"):
+        zero_out.zero_out_preserve(x.int(), None)
+
+
 def test_wrong_attributes(distances: opsmith.Library, zero_out: opsmith.Library) -> None:
     x = torch.rand(4)
     with pytest.raises(

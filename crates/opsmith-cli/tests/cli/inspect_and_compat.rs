@@ -126,6 +126,25 @@ fn a_breaking_change_ends_with_status_1_and_its_reason() {
 }
 
 #[test]
+fn what_an_op_and_its_gradients_have_in_common_is_told_once() {
+    let folder = TempDir::new().unwrap();
+    let output = opsmith().arg("inspect").arg(library("activations")).arg("--json").output().unwrap();
+    let changed = stdout(&output).replace("slope: float = 0.01", "slope: float = 0.02");
+    let new = folder.path().join("new.json");
+    fs::write(&new, &changed).unwrap();
+    let output = run(&[Path::new("compat"), &library("activations"), &new]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let table = stdout(&output);
+    assert!(table.contains("breaking  LeakyRelu, attribute `slope`  attr-default-changed\n"), "{table}");
+    assert!(!table.contains("LeakyReluGrad, attribute"), "{table}");
+    let told = table.split_whitespace().collect::<Vec<_>>().join(" ");
+    let line = "its gradients too, LeakyReluGrad, LeakyReluGradGrad, LeakyReluGradGradGrad: 3 breaking \
+                (attr-default-changed); --json lists each";
+    assert!(told.contains(line), "{table}");
+    assert!(table.ends_with("\n4 breaking, 0 to be looked at, 0 safe\n"), "{table}");
+}
+
+#[test]
 fn two_versions_of_a_library_are_loaded_apart() {
     // Both are of the name `distances`, and no process has two libraries of one name.
     let folder = TempDir::new().unwrap();

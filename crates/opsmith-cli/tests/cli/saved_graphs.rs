@@ -13,6 +13,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use opsmith_core::abi::OpsmithLibrary;
+use opsmith_core::attr::AttrBase;
 use opsmith_core::def::{Allowed, ArgDef, ArgType, AttrDef};
 use opsmith_core::kernel::{KernelDef, OpKernel, OpKernelConstruction, OpKernelContext};
 use opsmith_core::{AttrValue, DType, Error, OpDef, Shape, Signature};
@@ -183,6 +184,10 @@ fn attr_value(def: &AttrDef, variant: usize) -> AttrValue {
     match (&def.allowed, def.ty.list, bound(&def.min), bound(&def.max)) {
         (Some(Allowed::Strings(texts)), false, ..) => texts[variant / 2 % texts.len()].as_str().into(),
         (Some(Allowed::Ints(ints)), false, ..) => AttrValue::Int(ints[variant / 2 % ints.len()]),
+        (None, false, ..) if def.ty.base == AttrBase::Float => {
+            let floats = def.floats_within();
+            AttrValue::Float(floats[variant / 2 % floats.len()])
+        }
         (None, false, Some(least), Some(most)) => AttrValue::Int((least + step).min(most)),
         (None, false, Some(least), None) => AttrValue::Int(least + step),
         (None, false, None, Some(most)) => AttrValue::Int(most - step),
