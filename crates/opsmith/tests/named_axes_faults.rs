@@ -78,12 +78,13 @@ fn spread<S: Indexed>(x: S, y: S) -> S {
 /// What the library of an op says, when it is made, without the place of its function, which is in this file.
 fn told(def: OpDef) -> String {
     let error = Library::new("library", "0.1.0", vec![def]).err().expect("it is wrong");
-    let (op, rest) = error.message().split_once(": ").unwrap();
+    let message = error.message();
+    let (op, rest) = message.split_once(": ").unwrap();
     let (place, fault) = rest.split_once(": ").unwrap();
     let (file, line) = place.rsplit_once(':').unwrap();
     assert_eq!(file, file!());
     let line = include_str!("named_axes_faults.rs").lines().nth(line.parse::<usize>().unwrap() - 1);
-    assert!(line.unwrap().starts_with("#[body"), "{}", error.message());
+    assert!(line.unwrap().starts_with("#[body"), "{message}");
     format!("{op}: {fault}")
 }
 

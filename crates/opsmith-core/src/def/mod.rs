@@ -2,7 +2,7 @@
 //!
 //! [`SignatureBuilder`] turns specs (`"x: N * T"`, `"a: int >= 1 = 2"`) into a [`Signature`] that is known to be well
 //! formed; [`Signature::resolve`] unifies a call's dtypes and attributes with it. Beyond TensorFlow's language there are
-//! bounds from both sides on an `int` (`int >= 1 <= 9`) and on a `float`, and sets of integers (`{1, 2, 4}`).
+//! bounds from both sides on an `int` (`int >= 1 <= 9`) and on a `float`, which may be excluded (`float > 0`), and sets of integers (`{1, 2, 4}`).
 
 mod bounds;
 mod build;
