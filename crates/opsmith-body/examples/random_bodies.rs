@@ -23,7 +23,7 @@ fn eval<B: Body<I, O>, const I: usize, const O: usize>(body: &B, inputs: &[f64])
 fn sources(graph: &Graph, name: &str) -> Value {
     CudaType::ALL
         .iter()
-        .map(|dtype| (format!("{dtype:?}"), Value::from(graph.cuda_source(name, *dtype))))
+        .map(|dtype| (format!("{dtype:?}"), Value::from(graph.cuda_source(name, *dtype, 0))))
         .collect()
 }
 

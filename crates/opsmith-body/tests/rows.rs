@@ -284,7 +284,7 @@ fn cuda_sources_have_a_kernel_for_each_index() {
             let gradient = graph.gradient();
             let numbers = |count| vec![Kind::Number; count];
             let kinds = (numbers(gradient.input_count()), numbers(gradient.outputs().len()));
-            let source = gradient.nests_cuda_source("op", dtype, (&kinds.0, &kinds.1), true);
+            let source = gradient.nests_cuda_source("op", dtype, (&kinds.0, &kinds.1), 0, true);
             for kernel in ["op_0_32", "op_0_64", "op_0_rows_32", "op_0_rows_64"] {
                 assert_eq!(source.matches(kernel).count(), 1, "{kernel}");
             }
@@ -295,7 +295,7 @@ fn cuda_sources_have_a_kernel_for_each_index() {
     let nests = Nests::for_card(softmax, CudaType::Float, true);
     assert_eq!((nests.nests.len(), nests.temporaries.len()), (1, 0));
     let numbers = [Kind::Number];
-    let source = softmax.nests_cuda_source("softmax", CudaType::Float, (&numbers, &numbers), true);
+    let source = softmax.nests_cuda_source("softmax", CudaType::Float, (&numbers, &numbers), 0, true);
     for text in ["across<Max>", "across<Sum>", "expf(", "softmax_0_rows_32"] {
         assert!(source.contains(text), "{text} in\n{source}");
     }

@@ -220,7 +220,7 @@ impl KernelCall<'_> {
         self
     }
 
-    fn with(mut self, add: impl FnOnce(&mut Arguments) -> Result<()>) -> Self {
+    pub(crate) fn with(mut self, add: impl FnOnce(&mut Arguments) -> Result<()>) -> Self {
         if let Err(error) = add(&mut self.launch.arguments) {
             self.failed.get_or_insert(error);
         }

@@ -25,6 +25,7 @@ mod memory;
 mod nvrtc;
 mod shared_object;
 mod source;
+mod space;
 pub mod testing;
 mod view;
 
@@ -39,4 +40,5 @@ pub use launch::{FLAGS_VARIABLE, Launch, MAX_GRID, compiled, with_launches_to};
 pub use memory::CardMemory;
 pub use nvrtc::Nvrtc;
 pub use source::{Architecture, Compiled, HEADERS, Header, Source, Target};
+pub use space::{index_of, lanes_along, lanes_of};
 pub use view::{CudaElement, DeviceLayout, DeviceTensor, DeviceView, DeviceViewMut, Index};

@@ -127,30 +127,92 @@ template <typename Index> struct GridLoop {
     for (opsmith::GridLoop<Type> opsmith_loop_(total); opsmith_loop_.more_; opsmith_loop_.next())          \
         if (const Type name = opsmith_loop_.at_; true)
 
+// An index without a sign, which is divided by sooner and holds some steps beyond the last index.
+template <typename Index> struct Plain { typedef unsigned long long type; };
+template <> struct Plain<int> { typedef unsigned type; };
+template <typename Index> using plain = typename Plain<Index>::type;
+
 // What is gone through, the last dim first, and how far the elements of each of N operands are from each other. A dense output
-// needs no strides.
+// needs no strides. Where `lanes` is more than 1, so many elements lie side by side, aligned, from each multiple of it on: of every
+// operand whose first stride is not 0.
 template <typename Index, int N> struct Space {
     Index count;
-    int rank;
+    int rank, lanes;
     Index dim[8], strides[N][8];
 
     struct Places {
         Index at[N];
     };
 
-    OPSMITH_INLINE Places operator[](Index rest) const {
+    OPSMITH_INLINE Places operator[](Index i) const {
         Places places = {};
+        plain<Index> rest = (plain<Index>)i;
 #pragma unroll
         for (int d = 0; d < 8; d++) {
-            if (d == rank) break;
-            const Index at = rest % dim[d];
-            rest /= dim[d];
+            const bool is_last = d + 1 >= rank;
+            const plain<Index> size = (plain<Index>)dim[d], next = is_last ? 0 : rest / size;
+            const Index at = (Index)(rest - next * size);
 #pragma unroll
             for (int n = 0; n < N; n++) places.at[n] += at * strides[n][d];
+            if (is_last) break;
+            rest = next;
         }
         return places;
     }
 };
+
+// So many elements, which are read and written at once.
+template <typename T, int Lanes> struct alignas(sizeof(T) * Lanes < 16 ? sizeof(T) * Lanes : 16) Pack {
+    T lane[Lanes];
+};
+
+// How many of the largest of these elements 16 bytes have.
+template <typename... T> OPSMITH_INLINE constexpr int lanes_of() {
+    const int sizes[] = {(int)sizeof(T)...};
+    int most = 1;
+    for (const int size : sizes) most = size > most ? size : most;
+    return 16 / most;
+}
+
+// The elements of an operand from a place on, or the same one for all where its stride is 0.
+template <int Lanes, typename T, typename Index> OPSMITH_INLINE Pack<T, Lanes> read(const T *from, Index place, Index stride) {
+    if (Lanes > 1 && stride != 0) return *(const Pack<T, Lanes> *)(from + place);
+    const T one = from[place];
+    Pack<T, Lanes> pack;
+#pragma unroll
+    for (int l = 0; l < Lanes; l++) pack.lane[l] = one;
+    return pack;
+}
+template <typename T, typename Index, int Lanes> OPSMITH_INLINE void write(T *to, Index place, const Pack<T, Lanes> &pack) {
+    *(Pack<T, Lanes> *)(to + place) = pack;
+}
+
+// Goes over elements from `begin` on, so many at a time, with one or two of these in flight: what `work.read<Lanes>(i)` gives,
+// `work.write<Lanes>(i, …)` gets.
+template <int Lanes, int Flight, typename Index, typename Work> OPSMITH_INLINE void go_over(Index begin, Index count, const Work &work) {
+    typedef plain<Index> Size;
+    const Size packs = (Size)(count - begin) / Lanes, step = (Size)gridDim.x * blockDim.x;
+    for (Size pack = (Size)blockIdx.x * blockDim.x + threadIdx.x; pack < packs; pack += Flight * step) {
+        const Index at = (Index)((Size)begin + pack * Lanes), other = (Index)((Size)at + step * Lanes);
+        const bool is_there = Flight > 1 && packs - pack > step;
+        const auto held = work.template read<Lanes>(at);
+        auto more = held;
+        if (is_there) more = work.template read<Lanes>(other);
+        work.template write<Lanes>(at, held);
+        if (is_there) work.template write<Lanes>(other, more);
+    }
+}
+
+// Goes over a space, by packs where it has them. What is left of the last one is at the end of a space of one dim. Work of one lane is
+// long, and its code is there once.
+template <int Lanes, typename Index, int N, typename Work> OPSMITH_INLINE void in_packs(const Space<Index, N> &space, const Work &work) {
+    Index done = 0;
+    if (Lanes > 1 && space.lanes == Lanes) {
+        done = space.count / Lanes * Lanes;
+        go_over<Lanes, 2>(Index(0), done, work);
+    }
+    if (done < space.count) go_over<1, Lanes == 1 ? 1 : 2>(done, space.count, work);
+}
 
 // float16 as it lies in memory; computed with as a float.
 struct half {

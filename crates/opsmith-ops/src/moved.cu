@@ -1,28 +1,48 @@
 // Moves elements to their places in an output, and puts zeros around them.
 #include "opsmith.cuh"
 
-// What is gone through, the last dim first: where elements of the output are, and which of them come from the input.
-template <typename Index> struct Space {
-    Index count;
-    int rank;
-    Index dim[8], start[8], size[8], from[8], to[8];
+using opsmith::Pack;
+
+// Where the input begins along each dim that is gone through, the last one first, and how many elements it has.
+template <typename Index> struct Inside {
+    Index start[8], size[8];
 };
 
-// Elements are bytes here, of a type as large as theirs.
-template <typename T, typename Index>
-__global__ void move(const T *from, T *to, Space<Index> space) {
-    OPSMITH_GRID_LOOP(Index, i, space.count) {
-        Index rest = i, source = 0, target = 0;
-        bool inside = true;
+// Elements are bytes here, of a type as large as theirs. The operands of the space are the input and the output.
+template <typename T, typename Index> struct Moving {
+    const T *from;
+    T *to;
+    const opsmith::Space<Index, 2> &space;
+    const Inside<Index> &inside;
+
+    template <int Lanes> struct Held {
+        Pack<T, Lanes> pack;
+        Index target;
+    };
+
+    template <int Lanes> OPSMITH_INLINE Held<Lanes> read(Index i) const {
+        opsmith::plain<Index> rest = (opsmith::plain<Index>)i;
+        Index source = 0;
+        Held<Lanes> held = {};
+        bool is_inside = true;
 #pragma unroll
         for (int d = 0; d < 8; d++) {
-            if (d == space.rank) break;
-            const Index at = rest % space.dim[d], own = at - space.start[d];
-            rest /= space.dim[d];
-            target += at * space.to[d];
-            inside = inside && own >= 0 && own < space.size[d];
-            source += own * space.from[d];
+            const bool is_last = d + 1 >= space.rank;
+            const opsmith::plain<Index> size = (opsmith::plain<Index>)space.dim[d], next = is_last ? 0 : rest / size;
+            const Index at = (Index)(rest - next * size), own = at - inside.start[d];
+            held.target += at * space.strides[1][d];
+            is_inside = is_inside && own >= 0 && own < inside.size[d];
+            source += own * space.strides[0][d];
+            if (is_last) break;
+            rest = next;
         }
-        to[target] = inside ? from[source] : T(0);
+        if (is_inside) held.pack = opsmith::read<Lanes>(from, source, space.strides[0][0]);
+        return held;
     }
+
+    template <int Lanes> OPSMITH_INLINE void write(Index, const Held<Lanes> &held) const { opsmith::write(to, held.target, held.pack); }
+};
+
+template <typename T, typename Index> __global__ void move(const T *from, T *to, opsmith::Space<Index, 2> space, Inside<Index> inside) {
+    opsmith::in_packs<opsmith::lanes_of<T>()>(space, Moving<T, Index>{from, to, space, inside});
 }

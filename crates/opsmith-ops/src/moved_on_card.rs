@@ -2,9 +2,9 @@
 
 use std::ffi::c_void;
 
-use opsmith::cuda::{CudaCall, Index, Source, Structure};
+use opsmith::cuda::{CudaCall, Source, Structure, index_of, lanes_along, lanes_of};
 use opsmith::prelude::*;
-use opsmith::space::{Extents, Strides};
+use opsmith::space::{Extents, IndexSpace, Strides};
 
 static SOURCE: Source = Source::new("moved.cu", include_str!("moved.cu")).beside(file!());
 
@@ -53,60 +53,70 @@ impl Move<'_> {
         from: *const c_void,
         to: *const c_void,
     ) -> Result<()> {
-        let call = CudaCall::new(context, &SOURCE);
-        let (count, index) = (self.dims.iter().product(), self.index());
         let element = name(size)
             .ok_or_else(|| Error::internal(format!("elements of {size} bytes are not moved on a card")))?;
-        let launch = call.kernel(format!("move<{element}, {}>", index.name())).for_each(count);
-        let launch = launch.address(from).address(to).raw(&self.packed(count, index)?);
+        let Gone { space, start, size: inside, is_whole } = self.gone_over();
+        let index = index_of(&[&space], 2, self.reach_outside());
+        let lanes = lanes_of([size]);
+        let is_multiple = |sizes: &[usize]| sizes.first().is_none_or(|size| size.is_multiple_of(lanes));
+        let lanes = match is_whole || is_multiple(&start) && is_multiple(&inside) {
+            true => lanes_along(&space, lanes, &[(from.cast(), size), (to.cast(), size)], 2),
+            false => 1,
+        };
+        let call = CudaCall::new(context, &SOURCE);
+        let launch = call.kernel(format!("move<{element}, {}>", index.name())).for_packs(space.len(), lanes);
+        let launch = launch.address(from).address(to).space_in_packs(&space, 2, index, lanes);
+        let mut structure = Structure::new(index);
+        for (sizes, rest) in [(&start, 0), (&inside, 1)] {
+            for &size in sizes.iter().chain(std::iter::repeat(&rest)).take(MAX_RANK) {
+                structure.index(size as i128)?;
+            }
+        }
         // SAFETY: these are the kernel's parameters; the rest the caller promised.
-        unsafe { launch.launch() }
+        unsafe { launch.raw(&structure.finish_without_address()).launch() }
     }
 
-    /// The indices that all places fit.
-    fn index(&self) -> Index {
-        let most = i32::MAX as usize - (1 << 16);
-        let reach = |sizes: &[usize], strides: &[isize]| {
-            let along = sizes.iter().zip(strides);
-            along.fold(0usize, |far, (&size, stride)| {
-                far.saturating_add(stride.unsigned_abs().saturating_mul(size))
-            })
-        };
-        // Places of the input are computed outside of it too, before they are found to be there.
-        let from = self.input_strides();
-        let far = reach(self.dims, &from).max(reach(self.dims, self.to));
-        let start = reach(self.start, &from);
-        let fits = far.max(start).max(self.dims.iter().product()) <= most
-            && self.dims.iter().chain(self.start).all(|&dim| dim <= most);
-        if fits { Index::Bits32 } else { Index::Bits64 }
+    /// The dims as the kernel goes over them, without those of one element.
+    fn gone_over(&self) -> Gone {
+        let strides = self.input_strides();
+        let is_whole = self.dims == self.size;
+        let mut space = IndexSpace::with_room(self.dims.len(), 3);
+        let (mut start, mut size) = (Extents::new(), Extents::new());
+        for dim in (0..self.dims.len()).rev().filter(|&dim| self.dims[dim] != 1) {
+            // What lies in zeros is gone through along each dim: a mark keeps two of them from becoming one.
+            let mark = if is_whole { 0 } else { (start.len() % 2) as isize };
+            space.push(self.dims[dim], [strides[dim], self.to[dim], mark]);
+            start.push(self.start[dim]);
+            size.push(self.size[dim]);
+        }
+        if is_whole {
+            (start, size) = (Extents::new(), space.dims().into());
+        } else if self.size.contains(&0) {
+            // Nothing is inside.
+            size = Extents::from_elem(0, size.len().max(1));
+        }
+        Gone { space, start, size, is_whole }
+    }
+
+    /// How far places of the input are from it that are computed before they are found not to be there.
+    fn reach_outside(&self) -> usize {
+        let along = self.start.iter().zip(self.input_strides());
+        along.fold(0usize, |far, (&start, stride)| {
+            far.saturating_add(stride.unsigned_abs().saturating_mul(start))
+        })
     }
 
     /// The strides of the input, 0 along a dim of one element, which leads nowhere: frameworks leave anything there.
     fn input_strides(&self) -> Strides {
         self.size.iter().zip(self.from).map(|(&size, &stride)| if size > 1 { stride } else { 0 }).collect()
     }
+}
 
-    /// The structure `Space`, without dims that are 1 in both.
-    fn packed(&self, count: usize, index: Index) -> Result<Vec<u8>> {
-        let dims: Extents =
-            (0..self.dims.len()).rev().filter(|&dim| (self.dims[dim], self.size[dim]) != (1, 1)).collect();
-        let rank = dims.len();
-        ensure!(rank <= MAX_RANK, Unimplemented, "tensors of {rank} dims are not moved on a card");
-        let of = |sizes: &[usize]| dims.iter().map(|&dim| sizes[dim] as isize).collect::<Strides>();
-        let strides = |strides: &[isize]| dims.iter().map(|&dim| strides[dim]).collect::<Strides>();
-        let mut structure = Structure::new(index);
-        structure.index(count as i128)?.int(rank as i32);
-        for (numbers, rest) in [
-            (of(self.dims), 1),
-            (of(self.start), 0),
-            (of(self.size), 1),
-            (strides(&self.input_strides()), 0),
-            (strides(self.to), 0),
-        ] {
-            for &number in numbers.iter().chain(std::iter::repeat(&rest)).take(MAX_RANK) {
-                structure.index(number as i128)?;
-            }
-        }
-        Ok(structure.finish_without_address())
-    }
+/// Dims that are gone over, and the part of each, the last one first, that comes from the input: from where on, and how many.
+struct Gone {
+    space: IndexSpace,
+    start: Extents,
+    size: Extents,
+    /// Whether all of it does.
+    is_whole: bool,
 }

@@ -58,6 +58,27 @@ fn paddings_are_read_in_host_memory_and_zeros_put_around() -> Result<()> {
 }
 
 #[test]
+fn elements_side_by_side_are_moved_at_once() -> Result<()> {
+    let x = Array::from_shape_fn((3, 16), |(i, j)| (1 + i * 100 + j) as f32);
+    for paddings in [[[1i64, 0], [4, 8]], [[0, 2], [3, 1]], [[0, 2], [0, 0]], [[0, 0], [4, 1]]] {
+        let paddings = opsmith::ndarray::arr2(&paddings);
+        for x in [x.view(), x.slice(s![..;-1, 4..12]), x.slice(s![.., 1..5]), x.slice(s![.., ..0])] {
+            compare::<f32>(|| call::<Pad>().input(&x).input(&paddings), "y")?;
+        }
+    }
+    let (all, wide, narrow) = (x.view(), x.slice(s![.., ..12]), x.slice(s![.., 5..6]));
+    for axis in [0, 1] {
+        compare::<f32>(|| call::<Concat>().input_list([&x, &x].map(testing::view)).attr("axis", axis), "y")?;
+    }
+    compare::<f32>(
+        || call::<Concat>().input_list([&all, &wide, &narrow].map(testing::view)).attr("axis", 1),
+        "y",
+    )?;
+    let shape = array![3i64, 24];
+    compare::<f32>(|| call::<BroadcastTo>().input(&narrow).input(&shape), "y")
+}
+
+#[test]
 fn wrong_paddings_are_errors_on_both_devices() {
     let (x, paddings) = (numbers(), array![[0, 0], [-1, 0], [0, 0]]);
     let form = || call::<Pad>().input(&x).input(&paddings);

@@ -121,11 +121,15 @@ fn gradients_of_what_was_repeated_are_summed() -> Result<()> {
 }
 
 #[test]
-fn half_precision_compiles() -> Result<()> {
-    let x = kept(Array2::<opsmith::dtype::f16>::zeros((2, 3)));
-    let row = kept(Array1::<opsmith::dtype::f16>::zeros(3));
-    call::<mixed>().input(x).input(row).compile_for_cuda()?;
-    gradient::<mixed>(1).input(x).input(row).input(x).input(x).input(x).compile_for_cuda()?;
-    let x = kept(Array2::<opsmith::dtype::bf16>::zeros((2, 3)));
-    gradient::<gelu>(1).input(x).input(x).compile_for_cuda().map(drop)
+fn elements_side_by_side_of_half_precision() -> Result<()> {
+    use opsmith::dtype::{bf16, f16};
+    let all = numbers(Array2::zeros((6, 32)));
+    let (x, row) = (kept(all.mapv(f16::from_f64)), kept(all.row(2).mapv(f16::from_f64)));
+    let column = kept(all.slice(s![.., ..1]).mapv(f16::from_f64));
+    compare::<f16, Ix2>(&|| call::<mixed>().input(x).input(row), &["scaled", "gated"], 1e-3)?;
+    compare::<f16, Ix2>(&|| call::<mixed>().input(x).input(column), &["scaled", "gated"], 1e-3)?;
+    let back = || gradient::<mixed>(1).input(x).input(row).input(x).input(x).input(x);
+    compare::<f16, Ix1>(&back, &["y_grad"], 1e-2)?;
+    let short = kept(all.slice(s![.., ..31]).mapv(bf16::from_f64));
+    compare::<bf16, Ix2>(&|| gradient::<gelu>(1).input(short).input(short), &["x_grad"], 1e-2).map(drop)
 }

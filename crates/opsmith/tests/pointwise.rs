@@ -510,7 +510,7 @@ fn a_kernel_is_explained() {
     let op = library.op("leaky_relu").unwrap();
     let told = op.explain(&[Some(0.5.into()), None]).unwrap();
     assert_eq!(told.formula, "y = select(0 < x, x, x * slope)");
-    assert!(told.cuda_source.contains("leaky_relu_contiguous_32(Operands"));
+    assert!(told.cuda_source.contains("leaky_relu_32(Operands"));
     assert!(told.vectors.ends_with("× float32"));
     let told = library.op("GeluGrad").unwrap().explain(&[None]).unwrap();
     assert_eq!(told.formula, "x_grad = y_grad * normal_cdf(x) + x * y_grad * normal_pdf(x)");

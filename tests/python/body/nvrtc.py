@@ -28,6 +28,7 @@ def _quick() -> list[str]:
 
 _NVRTC = _load()
 _QUICK = _quick()
+_HEADER = Path(__file__).parents[3] / "crates" / "opsmith-cuda" / "src" / "opsmith.cuh"
 
 
 def pairs(dtypes: list[str], architectures: list[str]) -> list[tuple[str, str]]:
@@ -43,7 +44,8 @@ def compile_source(source: str, architecture: str, *flags: str) -> str | None:
     Little is optimised without `OPSMITH_EVERY_SOURCE`: that takes several times as long.
     """
     program = ctypes.c_void_p()
-    status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 0, None, None)
+    texts, names = ((ctypes.c_char_p * 1)(text) for text in (_HEADER.read_bytes(), _HEADER.name.encode()))
+    status = _NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"body.cu", 1, texts, names)
     assert status == 0, f"nvrtcCreateProgram: {status}"
     quick = [] if os.environ.get("OPSMITH_EVERY_SOURCE") else _QUICK
     all_flags = [f"--gpu-architecture={architecture}", "--std=c++17", *quick, *flags]

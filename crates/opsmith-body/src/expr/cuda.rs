@@ -38,6 +38,21 @@ impl CudaType {
         }
     }
 
+    /// How many bytes a number has in memory; or, of one that is `computed` with and not rounded, there.
+    const fn size(self, computed: bool) -> usize {
+        match self {
+            Self::Double => 8,
+            Self::Float => 4,
+            Self::Half | Self::Bfloat16 => {
+                if computed {
+                    4
+                } else {
+                    2
+                }
+            }
+        }
+    }
+
     /// What the names of C's functions end in.
     fn suffix(self) -> &'static str {
         if self == Self::Double { "" } else { "f" }
@@ -53,34 +68,44 @@ pub(super) enum Products {
     Alone,
 }
 
-/// The most operations of a body whose contiguous kernel reads 16 bytes at a time.
+/// The most operations of a body whose kernel reads several elements at a time: a longer one computes longer than it reads, and would
+/// be compiled as many times.
 const PACKED_NODES: usize = 32;
 
 impl Graph {
-    /// CUDA C++ source of elementwise kernels, which NVRTC compiles without any header.
+    /// CUDA C++ source of elementwise kernels, which includes the header `opsmith.cuh`.
     ///
-    /// There are four: `NAME_contiguous_32`, `NAME_contiguous_64`, `NAME_strided_32` and `NAME_strided_64`, whose
-    /// indices have so many bits; `-DONLY=0` to `-DONLY=3` compiles one of them, in that order. Any grid will do; each thread goes
-    /// on by the size of the grid. The parameters are structures by value:
-    /// - `Operands`: the addresses of the inputs, then of the outputs;
+    /// There are two: `NAME_32` and `NAME_64`, whose indices have so many bits; `-DONLY=0` and `-DONLY=1` compile one of them. Any grid
+    /// will do; each thread goes on by the size of the grid. The parameters are structures by value:
+    /// - `Operands`: the addresses of the inputs, then of the outputs, whose elements lie one after another;
     /// - `Attributes`: one `double` for each of [`attributes`](Self::attributes), at least one;
-    /// - contiguous: the number of elements, `unsigned` or `unsigned long long`;
-    /// - strided: `Layout`, the number of elements, the rank (at most 8), the dims, and for each operand the strides in
-    ///   elements, 0 where an input is broadcast; the last dim first, in integers of 32 or 64 bits.
+    /// - `opsmith::Space`: what is gone over, with strides of the inputs, and of nothing if there are none. So many elements are read
+    ///   at a time as [`cuda_lanes`](Self::cuda_lanes) says, where they lie side by side.
+    ///
+    /// The outputs that are marked in `terms`, from the lowest bit on, are not rounded: they are of the type that is computed with.
     ///
     /// # Panics
     /// If `name` is not a C identifier.
-    pub fn cuda_source(&self, name: &str, dtype: CudaType) -> String {
+    pub fn cuda_source(&self, name: &str, dtype: CudaType, terms: u64) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         assert!(letters && !name.starts_with(|c: char| c.is_ascii_digit()), "`{name}` is not a C identifier");
         let (inputs, outputs) = (self.input_count(), self.outputs.len());
         let functions = functions(&[("body", self)], dtype, Products::Any);
-        let packed = usize::from(self.without_detached().nodes.len() <= inputs + PACKED_NODES);
-        let mut source = String::new();
-        for (constant, size) in [("INPUTS", inputs), ("OUTPUTS", outputs), ("PACKED", packed)] {
+        let mut source = String::from("#include \"opsmith.cuh\"\n");
+        source += &functions;
+        let lanes = self.cuda_lanes(dtype, terms);
+        for (constant, size) in [("INPUTS", inputs), ("OUTPUTS", outputs), ("LANES", lanes)] {
             let _ = writeln!(source, "#define {constant} {size}");
         }
-        functions + &source + &include_str!("kernels.cu").replace("NAME", name)
+        let _ = writeln!(source, "#define TERMS {terms:#x}ull");
+        source + &include_str!("kernels.cu").replace("NAME", name)
+    }
+
+    /// How many elements the kernels of [`cuda_source`](Self::cuda_source) read at a time: as many as 16 bytes have of the largest, or
+    /// one where the body is long.
+    pub fn cuda_lanes(&self, dtype: CudaType, terms: u64) -> usize {
+        let is_long = self.without_detached().nodes.len() > self.input_count() + PACKED_NODES;
+        if is_long { 1 } else { 16 / dtype.size(terms != 0) }
     }
 }
 

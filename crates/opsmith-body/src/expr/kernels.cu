@@ -1,108 +1,62 @@
-#define OPERANDS (INPUTS + OUTPUTS)
-#define MAX_RANK 8
+struct Operands { void *data[INPUTS + OUTPUTS]; };
 
-struct Operands { void *data[OPERANDS]; };
+template <typename Index> using Inputs = opsmith::Space<Index, INPUTS ? INPUTS : 1>;
 
-template <typename Index, typename Stride> struct Layout {
-    Index count;
-    int rank;
-    Index dim[MAX_RANK];
-    Stride stride[OPERANDS][MAX_RANK];
-};
+// What is read and written of elements side by side, so many at a time.
+template <typename Index> struct Elements {
+    const Operands &operands;
+    const Attributes &attributes;
+    const Inputs<Index> &inputs;
 
-// As many elements as one access of 16 bytes has. Long bodies compute longer than they read, and would be compiled
-// that many times.
-#if PACKED
-#define LANES (16 / sizeof(Stored))
-struct alignas(16) Pack { Stored lane[LANES]; };
-#endif
+    template <int Lanes> struct Held { opsmith::Pack<Stored, Lanes> in[INPUTS + 1]; };
 
-template <typename Index> DEVICE Index first() { return (Index)blockIdx.x * blockDim.x + threadIdx.x; }
-template <typename Index> DEVICE Index step() { return (Index)gridDim.x * blockDim.x; }
-
-// One element, of each operand at its own place.
-template <typename Place> DEVICE void element(const Operands &operands, const Attributes &attributes, Place place) {
-    Number in[INPUTS + 1], out[OUTPUTS];
+    template <int Lanes> DEVICE Held<Lanes> read(Index i) const {
+        Held<Lanes> held;
+        const auto places = inputs[i];
 #pragma unroll
-    for (int k = 0; k < INPUTS; k++) in[k] = load(((const Stored *)operands.data[k])[place(k)]);
-    body(in, out, attributes);
-#pragma unroll
-    for (int k = 0; k < OUTPUTS; k++) ((Stored *)operands.data[INPUTS + k])[place(INPUTS + k)] = store(out[k]);
-}
+        for (int k = 0; k < INPUTS; k++) {
+            held.in[k] = opsmith::read<Lanes>((const Stored *)operands.data[k], places.at[k], inputs.strides[k][0]);
+        }
+        return held;
+    }
 
-// Accesses of 16 bytes where all operands are aligned to them, then one element at a time.
-template <typename Index> DEVICE void contiguous(const Operands &operands, const Attributes &attributes, Index count) {
-    Index done = 0;
-#if PACKED
-    unsigned long long addresses = 0;
+    template <int Lanes> DEVICE void write(Index i, const Held<Lanes> &held) const {
+        opsmith::Pack<Stored, Lanes> out[OUTPUTS];
+        opsmith::Pack<Number, Lanes> terms[OUTPUTS];
 #pragma unroll
-    for (int k = 0; k < OPERANDS; k++) addresses |= (unsigned long long)operands.data[k];
-    Index packs = addresses % sizeof(Pack) == 0 ? count / LANES : 0;
-    for (Index i = first<Index>(); i < packs; i += step<Index>()) {
-        Pack in[INPUTS + 1], out[OUTPUTS];
-#pragma unroll
-        for (int k = 0; k < INPUTS; k++) in[k] = ((const Pack *)operands.data[k])[i];
-#pragma unroll
-        for (int l = 0; l < LANES; l++) {
+        for (int l = 0; l < Lanes; l++) {
             Number numbers[INPUTS + 1], results[OUTPUTS];
 #pragma unroll
-            for (int k = 0; k < INPUTS; k++) numbers[k] = load(in[k].lane[l]);
+            for (int k = 0; k < INPUTS; k++) numbers[k] = load(held.in[k].lane[l]);
             body(numbers, results, attributes);
 #pragma unroll
-            for (int k = 0; k < OUTPUTS; k++) out[k].lane[l] = store(results[k]);
+            for (int k = 0; k < OUTPUTS; k++) {
+                if (TERMS >> k & 1) {
+                    terms[k].lane[l] = results[k];
+                } else {
+                    out[k].lane[l] = store(results[k]);
+                }
+            }
         }
 #pragma unroll
-        for (int k = 0; k < OUTPUTS; k++) ((Pack *)operands.data[INPUTS + k])[i] = out[k];
-        if (packs - i <= step<Index>()) break;
-    }
-    done = packs * LANES;
-#endif
-    for (Index i = first<Index>(); i < count - done; i += step<Index>()) {
-        element(operands, attributes, [=](int) { return done + i; });
-        if (count - done - i <= step<Index>()) break;
-    }
-}
-
-template <typename Index, typename Stride>
-DEVICE void strided(const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {
-    for (Index i = first<Index>(); i < layout.count; i += step<Index>()) {
-        Stride place[OPERANDS] = {};
-        Index rest = i;
-#pragma unroll
-        for (int d = 0; d < MAX_RANK; d++) {
-            if (d == layout.rank) break;
-            Index along = rest % layout.dim[d];
-            rest /= layout.dim[d];
-#pragma unroll
-            for (int k = 0; k < OPERANDS; k++) place[k] += (Stride)along * layout.stride[k][d];
+        for (int k = 0; k < OUTPUTS; k++) {
+            if (TERMS >> k & 1) {
+                opsmith::write((Number *)operands.data[INPUTS + k], i, terms[k]);
+            } else {
+                opsmith::write((Stored *)operands.data[INPUTS + k], i, out[k]);
+            }
         }
-        element(operands, attributes, [&](int k) { return place[k]; });
-        // The next one may be beyond what the index holds.
-        if (layout.count - i <= step<Index>()) break;
     }
-}
+};
 
 #if !defined(ONLY) || ONLY == 0
-extern "C" __global__ void NAME_contiguous_32(Operands operands, Attributes attributes, unsigned count) {
-    contiguous<unsigned>(operands, attributes, count);
+extern "C" __global__ void NAME_32(Operands operands, Attributes attributes, Inputs<int> inputs) {
+    opsmith::in_packs<LANES>(inputs, Elements<int>{operands, attributes, inputs});
 }
 #endif
 
 #if !defined(ONLY) || ONLY == 1
-extern "C" __global__ void NAME_contiguous_64(Operands operands, Attributes attributes, unsigned long long count) {
-    contiguous<unsigned long long>(operands, attributes, count);
-}
-#endif
-
-#if !defined(ONLY) || ONLY == 2
-extern "C" __global__ void NAME_strided_32(Operands operands, Attributes attributes, Layout<unsigned, int> layout) {
-    strided(operands, attributes, layout);
-}
-#endif
-
-#if !defined(ONLY) || ONLY == 3
-extern "C" __global__ void NAME_strided_64(
-    Operands operands, Attributes attributes, Layout<unsigned long long, long long> layout) {
-    strided(operands, attributes, layout);
+extern "C" __global__ void NAME_64(Operands operands, Attributes attributes, Inputs<long long> inputs) {
+    opsmith::in_packs<LANES>(inputs, Elements<long long>{operands, attributes, inputs});
 }
 #endif

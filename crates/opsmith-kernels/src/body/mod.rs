@@ -123,7 +123,7 @@ fn explain(
     let graph = graph.with_names(&names[0], &names[1]).with_axis_names(axes);
     Ok(Explanation {
         formula: graph.formula(),
-        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&inputs.1, &outputs.1), true),
+        cuda_source: graph.nests_cuda_source(&signature.snake_name(), cuda, (&inputs.1, &outputs.1), 0, true),
         vectors: vectors(dtype),
     })
 }

@@ -4,8 +4,6 @@ use opsmith_core::space::{IndexSpace, Layout, row_major_strides};
 use opsmith_core::{DType, OpKernelContext, Result, bail, ensure};
 use opsmith_cuda::{BLOCK, CudaCall, Index, Source, Structure};
 
-use crate::kept::{Kept, Presence};
-
 /// The most dims that a kernel goes through.
 pub(crate) const MAX_RANK: usize = 8;
 
@@ -25,14 +23,14 @@ fn element(dtype: DType) -> Result<&'static str> {
     })
 }
 
-/// Sources that an instance has made: for what is given of its graph, and what else tells them apart.
-pub(crate) type Sources = Kept<(Presence, usize), Source>;
+/// How many bytes a term of a sum has: it is of the type that is computed with, and not rounded before it is added.
+pub(crate) fn size_of_terms(dtype: DType) -> usize {
+    if dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() }
+}
 
-/// The indices that all operands of a space fit.
-pub(crate) fn index_of(space: &IndexSpace, operands: usize) -> Index {
-    let most = i32::MAX as usize;
-    let fits = space.len() <= most && (0..operands).all(|operand| space.span(operand) <= most);
-    if fits { Index::Bits32 } else { Index::Bits64 }
+/// 1 if terms of sums are of another type than the elements, else 0.
+pub(crate) fn are_wider(dtype: DType) -> u64 {
+    u64::from(size_of_terms(dtype) != dtype.size())
 }
 
 /// Addresses, a structure of them.
@@ -56,7 +54,7 @@ pub(crate) fn attributes(values: &[(&'static str, f64)]) -> Vec<u8> {
     structure.finish()
 }
 
-/// Adds up what lies dense in `from`, of shape `all`, to an output of a shape that broadcasts to it.
+/// Adds up terms that lie dense in `from`, of shape `all`, to an output of a shape that broadcasts to it.
 pub(crate) fn sum_to(
     context: &OpKernelContext<'_>,
     dtype: DType,
@@ -69,16 +67,16 @@ pub(crate) fn sum_to(
     let own = |dim: usize| (dim + shape.len()).checked_sub(all.len()).map_or(1, |own| shape[own]);
     let dense = Layout { shape: all, strides: &strides };
     let [kept, summed] = IndexSpace::split(all, &[dense], |dim| usize::from(own(dim) != all[dim]))?;
-    let element = element(dtype)?;
+    let (element, term) = (element(dtype)?, if dtype == DType::Float64 { "double" } else { "float" });
     let spread = Spread::new(&kept, &summed);
     let parts = spread.blocks[1];
     if parts == 1 {
-        return spread.launch(context, (from, element), (to, element), (&kept, &summed));
+        return spread.launch(context, (from, term), (to, element), (&kept, &summed));
     }
     // Smaller than the array by far.
     let partial = [parts, kept.len()];
     let sums = context.device_temp(parts * kept.len() * size_of::<f64>())?.as_ptr();
-    spread.launch(context, (from, element), (sums, "double"), (&kept, &summed))?;
+    spread.launch(context, (from, term), (sums, "double"), (&kept, &summed))?;
     let strides = row_major_strides(&partial);
     let dense = Layout { shape: &partial, strides: &strides };
     let [kept, summed] = IndexSpace::split(&partial, &[dense], |dim| usize::from(dim == 0))?;
@@ -144,34 +142,17 @@ impl Spread {
     }
 }
 
-/// The structure `Dims`.
-fn packed(part: &IndexSpace, index: Index) -> Result<Vec<u8>> {
-    ensure!(part.dims().len() <= MAX_RANK, Unimplemented, "no CUDA kernel sums over so many dims");
-    packed_space(part, 1, index)
-}
-
-/// The structure `Layout` of pointwise kernels: how many elements, how many dims, these, and strides for each operand.
-pub(crate) fn layout(space: &IndexSpace, operands: usize, index: Index) -> Result<Vec<u8>> {
+/// The structure `Dims`: how many indices there are, how many dims, these, and strides.
+fn packed(space: &IndexSpace, index: Index) -> Result<Vec<u8>> {
     let rank = space.dims().len();
-    ensure!(
-        rank <= MAX_RANK,
-        Unimplemented,
-        "tensors that lie in {rank} dims have no CUDA kernel; make them contiguous"
-    );
-    packed_space(space, operands, index)
-}
-
-/// A space as kernels have it: the number of indices and of dims, these, and the strides of each operand.
-fn packed_space(space: &IndexSpace, operands: usize, index: Index) -> Result<Vec<u8>> {
+    ensure!(rank <= MAX_RANK, Unimplemented, "no CUDA kernel sums over so many dims");
     let mut structure = Structure::new(index);
-    structure.index(space.len() as i128)?.int(space.dims().len() as i32);
+    structure.index(space.len() as i128)?.int(rank as i32);
     for &dim in space.dims().iter().chain(std::iter::repeat(&1)).take(MAX_RANK) {
         structure.index(dim as i128)?;
     }
-    for operand in 0..operands {
-        for &stride in space.strides(operand).iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
-            structure.index(stride as i128)?;
-        }
+    for &stride in space.strides(0).iter().chain(std::iter::repeat(&0)).take(MAX_RANK) {
+        structure.index(stride as i128)?;
     }
     Ok(structure.finish_without_address())
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::axes::merged;
 use super::{Placed, Space, absent, bytes_of};
-use crate::cuda::{Sources, attributes, operands, sum_to};
+use crate::cuda::{are_wider, attributes, operands, size_of_terms, sum_to};
 use crate::explain::cuda_type;
 use crate::kept::{Kept, Presence, bits};
 
@@ -33,7 +33,8 @@ pub(crate) struct OnCard {
     dtype: DType,
     element: CudaType,
     has_rows: bool,
-    sources: Sources,
+    /// For what is given, the outputs that are terms of sums, and what else tells kernels apart.
+    sources: Kept<(Presence, u64, usize), Source>,
     /// For what is given, and whether there are many rows.
     nests: Kept<(Presence, bool), Nests>,
 }
@@ -66,7 +67,7 @@ impl OnCard {
             bail!(Internal, "no body computes with {dtype}");
         };
         let name = signature.snake_name();
-        let (sources, nests) = (Sources::default(), Kept::default());
+        let (sources, nests) = (Kept::default(), Kept::default());
         Ok(OnCard { graph, name, dtype, element, has_rows, sources, nests })
     }
 
@@ -86,11 +87,13 @@ impl OnCard {
         let mut operands: Vec<Placed> = Vec::with_capacity(placed.len());
         let mut sums: Vec<Repeated> = Vec::new();
         let axes: Vec<Axes> = self.graph.output_axes().collect();
+        let mut terms = 0;
         for (position, own) in placed.iter().enumerate() {
             let (mut data, mut strides) = (own.data, own.strides.clone());
             if position >= inputs
                 && let Some(sum) = self.repeated(context, space, axes[wanted[position - inputs]], own)?
             {
+                terms |= are_wider(self.dtype) << (position - inputs);
                 (data, strides) = (sum.0.from, sum.1);
                 sums.push(sum.0);
             }
@@ -102,17 +105,17 @@ impl OnCard {
         let nests = self.nests.get((given, many), |(given, many)| {
             Nests::for_card(&given.part(&self.graph), self.element, *many)
         });
-        let size = if self.dtype == DType::Float64 { size_of::<f64>() } else { size_of::<f32>() };
         for &axes in &nests.temporaries {
             let is_own = |axis: Option<usize>| axis.is_none_or(|axis| axes.has(Axis::new(axis)));
             let own: Vec<usize> = (0..space.dims.len()).filter(|dim| is_own(space.dims[*dim].axis)).collect();
             let shape: Extents = own.iter().map(|dim| space.dims[*dim].size).collect();
-            let bytes = bytes_of(&shape, size)?;
+            let bytes = bytes_of(&shape, size_of_terms(self.dtype))?;
             let data = context.device_temp(bytes.max(1))?.as_ptr();
             let strides = dense(space, &own);
             operands.push(Placed { data, is_absent: false, kind: Kind::Number, strides });
         }
-        self.launch(context, space, (&nests, given, many), (&operands, &kinds[..inputs], &kinds[inputs..]))?;
+        let kinds = (&kinds[..inputs], &kinds[inputs..]);
+        self.launch(context, space, (&nests, given, many), (&operands, kinds, terms))?;
         sums.iter().try_for_each(|sum| sum_to(context, self.dtype, sum.from, &sum.all, sum.to, &sum.own))
     }
 
@@ -136,7 +139,7 @@ impl OnCard {
         let size = |dim: &usize| space.dims[*dim].size;
         let order: Vec<usize> = summed.iter().chain(&kept).copied().collect();
         let all: Extents = order.iter().map(size).collect();
-        let bytes = bytes_of(&all, self.dtype.size())?;
+        let bytes = bytes_of(&all, size_of_terms(self.dtype))?;
         let from = context.device_temp(bytes.max(1))?.as_ptr();
         let own = kept.iter().map(size).collect();
         Ok(Some((Repeated { from, all, to: output.data, own }, dense(space, &order))))
@@ -147,7 +150,7 @@ impl OnCard {
         context: &OpKernelContext<'_>,
         space: &Space<'_>,
         (nests, given, many): (&Nests, Presence, bool),
-        (placed, inputs, outputs): (&[Placed], &[Kind], &[Kind]),
+        (placed, kinds, terms): (&[Placed], (&[Kind], &[Kind]), u64),
     ) -> Result<()> {
         let dims = Dims::new(space, placed);
         let sizes: Extents = (0..space.axes.max(1)).map(|axis| size_of_axis(space, axis)).collect();
@@ -168,9 +171,9 @@ impl OnCard {
             let variant = first + usize::from(is_wide);
             let ways = [dims.is_flat, dims.is_small(sizes.len()), many];
             let key = ways.iter().fold(number, |key, way| 2 * key + usize::from(*way)) * 6 + variant;
-            let source = self.sources.get((given, key), |_| {
+            let source = self.sources.get((given, terms, key), |_| {
                 let graph = given.part(&self.graph);
-                let text = graph.nests_cuda_source(&self.name, self.element, (inputs, outputs), many);
+                let text = graph.nests_cuda_source(&self.name, self.element, kinds, terms, many);
                 let flat = if dims.is_flat { "#define FLAT\n" } else { "" };
                 let most = dims.most(sizes.len());
                 let defined =

@@ -4,16 +4,16 @@ use std::marker::PhantomData;
 
 use opsmith_body::{CudaType, Graph};
 use opsmith_core::family::Family;
-use opsmith_core::space::{IndexSpace, Layout, Order, row_major_strides};
+use opsmith_core::space::{IndexSpace, Layout};
 use opsmith_core::{DType, InferenceContext, OpKernel, OpKernelConstruction, OpKernelContext, Result, bail};
-use opsmith_cuda::{CudaCall, Index, Source};
+use opsmith_cuda::{CudaCall, Index, Source, index_of, lanes_along};
 use smallvec::SmallVec;
 
 use super::{Pointwise, Shapes, output_shapes, trace};
-use crate::cuda::{Sources, attributes, index_of, layout, operands, sum_to};
+use crate::cuda::{are_wider, attributes, operands, size_of_terms, sum_to};
 use crate::explain::cuda_type;
 use crate::facts::{Facts, OutputShapes, Trace, shape_error};
-use crate::kept::Presence;
+use crate::kept::{Kept, Presence};
 
 /// The kernel of a body's gradient of an order on a card; of the body itself for order 0.
 pub(super) struct CudaKernel<B, const ORDER: usize> {
@@ -41,7 +41,14 @@ struct Computation {
     forward_inputs: usize,
     order: usize,
     family: Family,
-    sources: Sources,
+    /// The kernels, for what is given, the outputs that are terms of sums, and whether indices are wide.
+    kernels: Kept<(Presence, u64, bool), Kernel>,
+}
+
+/// A source, and how many elements it reads at a time.
+struct Kernel {
+    source: Source,
+    lanes: usize,
 }
 
 /// The memory of an output's numbers where they are not the output: it is their sums over some dims.
@@ -64,9 +71,9 @@ impl Computation {
         let Some(element) = cuda_type(dtype) else {
             bail!(Internal, "no body computes with {dtype}");
         };
-        let (name, sources) = (signature.snake_name(), Sources::default());
+        let (name, kernels) = (signature.snake_name(), Kept::default());
         let forward_inputs = facts.inputs.len();
-        Ok(Computation { graph, name, dtype, element, forward_inputs, order, family, sources })
+        Ok(Computation { graph, name, dtype, element, forward_inputs, order, family, kernels })
     }
 
     fn compute(&self, context: &OpKernelContext<'_>, output_shapes: OutputShapes) -> Result<()> {
@@ -78,9 +85,9 @@ impl Computation {
         if given.wanted == 0 {
             return Ok(());
         }
-        let dense = row_major_strides(&shapes.all);
         let whole: usize = shapes.all.iter().product();
         let (mut data, mut layouts): (SmallVec<[*mut u8; 8]>, SmallVec<[Layout<'_>; 8]>) = Default::default();
+        let mut terms = 0;
         for input in given.inputs(shapes.inputs.len()) {
             let view = context.input(input)?;
             data.push(view.data_ptr().cast_mut());
@@ -94,45 +101,53 @@ impl Computation {
             let shape = shapes.like(argument.like).unwrap_or_default();
             let to = context.allocate_output(output, shape)?.data_ptr();
             let is_whole = shape.iter().product::<usize>() == whole;
-            let own =
-                if is_whole { to } else { context.device_temp(whole.max(1) * self.dtype.size())?.as_ptr() };
-            if !is_whole {
-                sums.push(Sum { from: own, to, shape });
+            if is_whole {
+                data.push(to);
+                continue;
             }
-            data.push(own);
-            layouts.push(Layout { shape: &shapes.all, strides: &dense });
+            let from = context.device_temp(whole.max(1) * size_of_terms(self.dtype))?.as_ptr();
+            sums.push(Sum { from, to, shape });
+            terms |= are_wider(self.dtype) << (data.len() - layouts.len());
+            data.push(from);
         }
         if whole > 0 {
-            self.launch(context, given, &data, &IndexSpace::new(&shapes.all, &layouts)?)?;
+            self.launch(context, (given, terms), &data, &IndexSpace::new(&shapes.all, &layouts)?)?;
         }
         sums.iter().try_for_each(|sum| sum_to(context, self.dtype, sum.from, &shapes.all, sum.to, sum.shape))
     }
 
+    /// The inputs have strides along the space, and the outputs lie dense.
     fn launch(
         &self,
         context: &OpKernelContext<'_>,
-        given: Presence,
+        (given, terms): (Presence, u64),
         data: &[*mut u8],
         space: &IndexSpace,
     ) -> Result<()> {
-        let index = index_of(space, data.len());
-        let contiguous = (0..data.len()).all(|operand| space.order(operand) == Order::Dense);
-        let variant = usize::from(!contiguous) * 2 + usize::from(index == Index::Bits64);
-        let source = self.sources.get((given, variant), |_| {
-            let part = given.part(&self.graph).with_inputs(&given.inputs(self.graph.input_count()));
-            let text = part.cuda_source(&self.name, self.element);
-            Source::generated(format!("{}.cu", self.name), format!("#define ONLY {variant}\n{text}"))
+        let inputs = given.inputs(self.graph.input_count());
+        let index = index_of(&[space], inputs.len(), 0);
+        let is_wide = index == Index::Bits64;
+        let kernel = self.kernels.get((given, terms, is_wide), |_| {
+            let part = given.part(&self.graph).with_inputs(&inputs);
+            let text = part.cuda_source(&self.name, self.element, terms);
+            let text = format!("#define ONLY {}\n{text}", usize::from(is_wide));
+            let lanes = part.cuda_lanes(self.element, terms);
+            Kernel { source: Source::generated(format!("{}.cu", self.name), text), lanes }
         });
-        let suffix = ["contiguous_32", "contiguous_64", "strided_32", "strided_64"][variant];
-        let call = CudaCall::new(context, &source);
-        let launch = call.kernel(format!("{}_{suffix}", self.name)).for_each(space.len());
-        let launch = launch.raw(&operands(data)).raw(&attributes(self.graph.attributes()));
-        let launch = match contiguous {
-            true => launch.index(space.len(), index),
-            false => launch.raw(&layout(space, data.len(), index)?),
+        let size = |operand: usize| match operand.checked_sub(inputs.len()) {
+            Some(output) if terms >> output & 1 != 0 => size_of_terms(self.dtype),
+            _ => self.dtype.size(),
         };
-        // SAFETY: these are the parameters of the kernels that `Graph::cuda_source` has; every operand is as large as the space
-        // and its strides reach.
+        let all: SmallVec<[(*const u8, usize); 8]> =
+            data.iter().enumerate().map(|(operand, data)| (data.cast_const(), size(operand))).collect();
+        let lanes = lanes_along(space, kernel.lanes, &all, inputs.len());
+        let call = CudaCall::new(context, &kernel.source);
+        let launch = call.kernel(format!("{}_{}", self.name, if is_wide { 64 } else { 32 }));
+        let launch = launch.for_packs(space.len(), lanes);
+        let launch = launch.raw(&operands(data)).raw(&attributes(self.graph.attributes()));
+        let launch = launch.space_in_packs(space, inputs.len(), index, lanes);
+        // SAFETY: these are the parameters of the kernels that `Graph::cuda_source` has; inputs are as large as the space and their
+        // strides reach, and outputs have an element for each of its indices.
         unsafe { launch.launch() }
     }
 }

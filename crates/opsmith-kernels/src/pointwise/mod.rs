@@ -88,7 +88,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
     let graph = graph.with_names(&inputs, &outputs);
     Ok(Explanation {
         formula: graph.formula(),
-        cuda_source: graph.cuda_source(&signature.snake_name(), cuda),
+        cuda_source: graph.cuda_source(&signature.snake_name(), cuda, 0),
         vectors: vectors(dtype),
     })
 }

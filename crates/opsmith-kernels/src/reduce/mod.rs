@@ -75,6 +75,7 @@ fn explain(construction: &OpKernelConstruction<'_>, graph: Graph, family: &Famil
             &signature.snake_name(),
             cuda,
             (&numbers(&inputs), &numbers(&outputs)),
+            0,
             true,
         ),
         vectors: vectors(dtype),

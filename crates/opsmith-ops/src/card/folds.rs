@@ -1,10 +1,10 @@
 //! Folds over some dims of a tensor on a card.
 
-use opsmith::cuda::CudaCall;
+use opsmith::cuda::{CudaCall, index_of};
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace};
 
-use super::{SOURCE, index_of, name, packed};
+use super::{SOURCE, name};
 
 /// How many threads a block has, and how many of them make a result where its terms lie across memory.
 const THREADS: usize = 256;
@@ -23,7 +23,7 @@ pub(crate) fn fold(
     let layouts = [x.layout(), condition.layout()];
     let [results, terms] = IndexSpace::split(x.shape(), &layouts, |dim| usize::from(marks(dim)))?;
     let to = context.allocate_output(output, shape)?;
-    let index = index_of::<2>(&[&results, &terms], 0);
+    let index = index_of(&[&results, &terms], 2, 0);
     let [[of_results], [of_terms]] = [results.steps([0]), terms.steps([0])];
     let across = of_results == 1 && of_terms != 1 && results.len() >= THREADS / ACROSS;
     let most = if across { ACROSS } else { THREADS };
@@ -36,7 +36,7 @@ pub(crate) fn fold(
     let launch = launch.kernel(kernel).grid([blocks, 1, 1]);
     let launch = launch.address(x.data_ptr().cast()).address(condition.data_ptr().cast());
     let launch = launch.address(to.data_ptr().cast_const().cast());
-    let launch = launch.raw(&packed::<2>(&results, index)?).raw(&packed::<2>(&terms, index)?);
+    let launch = launch.space(&results, 2, index).space(&terms, 2, index);
     // SAFETY: these are the kernel's parameters, and the spaces stay in the tensors, which are on the call's card.
     unsafe { launch.value(lanes as i32).value(across).launch() }
 }

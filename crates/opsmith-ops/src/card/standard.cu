@@ -1,6 +1,7 @@
 // Kernels of the standard operators that are not bodies: functions of elements, folds, positions.
 #include "opsmith.cuh"
 
+using opsmith::Pack;
 using opsmith::Space;
 
 // A number as an integer of the same order, the largest for NaN; both zeros are one.
@@ -54,12 +55,36 @@ template <typename Z, typename X> OPSMITH_INLINE Z converted(X given) {
     }
 }
 
+template <typename Op, typename W, typename X, typename Y, typename Z, typename Index> struct Each {
+    const W *w;
+    const X *x;
+    const Y *y;
+    Z *z;
+    const Space<Index, 3> &space;
+
+    template <int Lanes> struct Held {
+        Pack<W, Lanes> w;
+        Pack<X, Lanes> x;
+        Pack<Y, Lanes> y;
+    };
+
+    template <int Lanes> OPSMITH_INLINE Held<Lanes> read(Index i) const {
+        const auto places = space[i];
+        return {opsmith::read<Lanes>(w, places.at[0], space.strides[0][0]), opsmith::read<Lanes>(x, places.at[1], space.strides[1][0]),
+                opsmith::read<Lanes>(y, places.at[2], space.strides[2][0])};
+    }
+
+    template <int Lanes> OPSMITH_INLINE void write(Index i, const Held<Lanes> &held) const {
+        Pack<Z, Lanes> pack;
+#pragma unroll
+        for (int l = 0; l < Lanes; l++) pack.lane[l] = Op::template of<Z>(held.w.lane[l], held.x.lane[l], held.y.lane[l]);
+        opsmith::write(z, i, pack);
+    }
+};
+
 template <typename Op, typename W, typename X, typename Y, typename Z, typename Index>
 __global__ void each(const W *w, const X *x, const Y *y, Z *z, Space<Index, 3> space) {
-    OPSMITH_GRID_LOOP(Index, i, space.count) {
-        const auto places = space[i];
-        z[i] = Op::template of<Z>(w[places.at[0]], x[places.at[1]], y[places.at[2]]);
-    }
+    opsmith::in_packs<opsmith::lanes_of<W, X, Y, Z>()>(space, Each<Op, W, X, Y, Z, Index>{w, x, y, z, space});
 }
 
 #define OPSMITH_EACH(name, body)                                            \

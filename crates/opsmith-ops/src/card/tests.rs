@@ -169,6 +169,33 @@ fn sums_over_what_broadcasting_repeats() -> Result<()> {
 }
 
 #[test]
+fn elements_side_by_side_are_read_at_once() -> Result<()> {
+    let x = Array::from_shape_fn((5, 32), |(i, j)| ((i * 37 + j * 11) % 23) as f32 - 9.5);
+    let (row, halves) = (x.row(3), x.mapv(f16::from_f32));
+    for x in [x.view(), x.slice(s![..;-2, 4..28]), x.slice(s![.., 1..9]), x.t().slice(s![..5, ..])] {
+        compare::<f16>(|| call::<Cast>().input(&x).attr("dtype", DType::Float16), "y")?;
+        let column = x.slice(s![.., 4..5]);
+        compare::<bool>(|| call::<Less>().input(&x).input(&column), "z")?;
+    }
+    compare::<bool>(|| call::<Less>().input(&x).input(&row), "z")?;
+    for x in [halves.slice(s![1.., ..]), halves.slice(s![1.., 8..])] {
+        compare::<f64>(|| call::<Cast>().input(&x).attr("dtype", DType::Float64), "y")?;
+    }
+    let condition = x.mapv(|x| x > 0.0);
+    compare::<f32>(|| call::<Select>().input(&condition).input(&row).input(&x), "z")?;
+    // More than two accesses for each thread of a large grid are for a loop.
+    let mut grid = 0;
+    call::<Less>().input(&Array::<f32, _>::zeros(1 << 22)).input(&row.slice(s![..1])).launches(
+        &mut |launch| {
+            grid = launch.grid[0];
+            Ok(())
+        },
+    )?;
+    assert_eq!(grid, (1 << 22) / 4 / 2 / 256);
+    Ok(())
+}
+
+#[test]
 fn gradients_go_to_what_was_selected() -> Result<()> {
     let (condition, x, y) = (array![[true], [false], [true]], array![1.0f32, 2.0], arr0(5.0f32));
     let z_grad = array![[1.0f32, 2.0], [f32::NAN, 4.0], [8.0, 16.0]];

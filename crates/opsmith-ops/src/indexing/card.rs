@@ -1,10 +1,10 @@
 //! Elements by their positions, on a card.
 
-use opsmith::cuda::{CudaCall, Index, Source, Structure};
+use opsmith::cuda::{CudaCall, Index, Source, Structure, index_of};
 use opsmith::prelude::*;
 use opsmith::space::{Extents, IndexSpace, Layout, Strides};
 
-use crate::card::{index_of, name, packed};
+use crate::card::name;
 use crate::moved_on_card::name as name_of_size;
 
 static SOURCE: Source = Source::new("positions.cu", include_str!("positions.cu")).beside(file!());
@@ -34,7 +34,7 @@ pub(super) fn take(context: &OpKernelContext<'_>, axis: usize, shape: &[usize]) 
         &[Layout { shape, strides: &of_x }, Layout { shape, strides: &of_positions }],
     )?;
     let (dim, step) = (x.shape()[axis], x.strides()[axis]);
-    let index = index_of::<2>(&[&space], dim.saturating_mul(step.unsigned_abs()).max(dim));
+    let index = index_of(&[&space], 2, dim.saturating_mul(step.unsigned_abs()).max(dim));
     let size = x.dtype().size();
     let element = name_of_size(size)
         .ok_or_else(|| Error::internal(format!("elements of {size} bytes are not moved on a card")))?;
@@ -45,7 +45,7 @@ pub(super) fn take(context: &OpKernelContext<'_>, axis: usize, shape: &[usize]) 
     let launch = launch.address(output.data_ptr().cast_const().cast()).index(dim, index);
     let mut step_along = Structure::new(index);
     step_along.index(step as i128)?;
-    let launch = launch.raw(&step_along.finish_without_address()).raw(&packed::<2>(&space, index)?);
+    let launch = launch.raw(&step_along.finish_without_address()).space(&space, 2, index);
     // SAFETY: these are the kernel's parameters; the space and the positions, which are looked at, stay in the tensors, which are on
     // the call's card.
     unsafe { launch.launch() }
@@ -65,8 +65,8 @@ pub(super) fn put_back(context: &OpKernelContext<'_>, axis: usize, gradient: Ten
         indices.shape(),
         &[Layout { shape: indices.shape(), strides: of_terms }, indices.layout()],
     )?;
-    let index = index_of::<1>(&[&kept, &terms], output.num_elements());
-    let index = if index_of::<2>(&[&terms], 0) == index { index } else { Index::Bits64 };
+    let index = index_of(&[&kept, &terms], 1, output.num_elements());
+    let index = if index_of(&[&terms], 2, 0) == index { index } else { Index::Bits64 };
     let (dim, inner) = (shape[axis], shape[axis + 1..].iter().product());
     let blocks = dim.saturating_mul(kept.len().div_ceil(THREADS)).min(MOST_BLOCKS);
     let kernel =
@@ -75,7 +75,7 @@ pub(super) fn put_back(context: &OpKernelContext<'_>, axis: usize, gradient: Ten
     let launch = call.kernel(kernel).grid([blocks, 1, 1]).block([THREADS as u32, 1, 1]);
     let launch = launch.address(gradient.data_ptr().cast()).address(indices.data_ptr().cast());
     let launch = launch.address(output.data_ptr().cast_const().cast()).index(dim, index).index(inner, index);
-    let launch = launch.raw(&packed::<1>(&kept, index)?).raw(&packed::<2>(&terms, index)?);
+    let launch = launch.space(&kept, 1, index).space(&terms, 2, index);
     // SAFETY: these are the kernel's parameters; the spaces stay in the tensors, which are on the call's card.
     unsafe { launch.launch() }
 }
@@ -92,12 +92,12 @@ pub(super) fn mark(context: &OpKernelContext<'_>, axis: usize, shape: &[usize]) 
         shape,
         &[Layout { shape, strides: &of_positions }, Layout { shape, strides: &along }],
     )?;
-    let index = index_of::<2>(&[&space], 0);
+    let index = index_of(&[&space], 2, 0);
     let kernel = format!("marked<{}, {}, {}>", name(indices.dtype())?, name(output.dtype())?, index.name());
     let call = CudaCall::new(context, &SOURCE);
     let launch = call.kernel(kernel).for_each(space.len());
     let launch = launch.address(indices.data_ptr().cast()).address(output.data_ptr().cast_const().cast());
-    let launch = launch.raw(&packed::<2>(&space, index)?);
+    let launch = launch.space(&space, 2, index);
     // SAFETY: these are the kernel's parameters; the space stays in the positions, which are on the call's card, and the output is dense.
     unsafe { launch.launch() }
 }

@@ -1,11 +1,11 @@
 //! Random numbers on a card.
 
-use opsmith::cuda::{CudaCall, Source, Structure};
+use opsmith::cuda::{CudaCall, Source, Structure, index_of};
 use opsmith::prelude::*;
 use opsmith::space::IndexSpace;
 
 use super::philox::one_number;
-use crate::card::{index_of, name, packed};
+use crate::card::name;
 
 static SOURCE: Source = Source::new("random.cu", include_str!("random.cu")).beside(file!());
 
@@ -34,7 +34,7 @@ pub(super) fn draw(
         None => (output.data_ptr().cast_const(), output.dtype(), output.layout()),
     };
     let space = IndexSpace::new(shape, &[layout])?;
-    let index = index_of::<1>(&[&space], 0);
+    let index = index_of(&[&space], 1, 0);
     let kernel = format!(
         "drawn<{}, {}, {}, {}, {}>",
         draw.name,
@@ -51,7 +51,7 @@ pub(super) fn draw(
     let launch = call.kernel(kernel).for_each(space.len().div_ceil(4 / draw.words));
     let launch = launch.address(seed.data_ptr().cast()).address(offset.data_ptr().cast());
     let launch = launch.address(from.cast()).address(output.data_ptr().cast_const().cast());
-    let launch = launch.raw(&numbers.finish()).raw(&packed::<1>(&space, index)?);
+    let launch = launch.raw(&numbers.finish()).space(&space, 1, index);
     // SAFETY: these are the kernel's parameters: two numbers, a tensor that the space stays in, and the output, on the call's card.
     unsafe { launch.launch() }
 }

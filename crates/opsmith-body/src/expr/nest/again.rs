@@ -130,7 +130,7 @@ mod tests {
                 vec![if is_nearest { squares.argmin(Axis::new(1)).number() } else { squares }]
             });
             let kind = if is_nearest { Kind::Index } else { Kind::Number };
-            graph.nests_cuda_source("op", dtype, (&[Kind::Number; 2], &[kind]), false)
+            graph.nests_cuda_source("op", dtype, (&[Kind::Number; 2], &[kind]), 0, false)
         };
         assert!(source(CudaType::Float, true).contains("= product("));
         assert!(source(CudaType::Half, true).contains("__fmul_rn"));

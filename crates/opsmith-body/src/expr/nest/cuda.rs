@@ -19,8 +19,8 @@ use crate::expr::node::Fold;
 /// Of which argument a place is, and what it has.
 struct Arguments<'a> {
     nests: &'a Nests,
-    inputs: Vec<(Axes, Kind)>,
-    outputs: Vec<(Axes, Kind)>,
+    inputs: Vec<(Axes, &'static str)>,
+    outputs: Vec<(Axes, &'static str)>,
 }
 
 /// The type of elements.
@@ -37,11 +37,8 @@ impl Arguments<'_> {
     fn of(&self, place: Place) -> (usize, Axes, &'static str) {
         let (inputs, outputs) = (self.inputs.len(), self.outputs.len());
         match place {
-            Place::Input(input) => (input, self.inputs[input].0, element(self.inputs[input].1)),
-            Place::Output(output) => {
-                let (axes, kind) = self.outputs[output];
-                (inputs + output, axes, element(kind))
-            }
+            Place::Input(input) => (input, self.inputs[input].0, self.inputs[input].1),
+            Place::Output(output) => (inputs + output, self.outputs[output].0, self.outputs[output].1),
             Place::Temporary(array) => (inputs + outputs + array, self.nests.temporaries[array], "Number"),
         }
     }
@@ -63,7 +60,8 @@ impl Graph {
     ///   batch, by the number of the first one, and how many there are; these dims (`MAX_DIMS`, or [`Nests::BATCH_DIMS`] more than axes),
     ///   the last of an axis first; for each operand its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
     ///
-    /// What the inputs and outputs are is told in order; `many` as for [`Nests::for_card`].
+    /// What the inputs and outputs are is told in order; those outputs that are marked in `terms`, from the lowest bit on, are not rounded:
+    /// they are of the type that is computed with. `many` as for [`Nests::for_card`].
     ///
     /// # Panics
     /// If `name` is not a C identifier.
@@ -72,6 +70,7 @@ impl Graph {
         name: &str,
         dtype: CudaType,
         (inputs, outputs): (&[Kind], &[Kind]),
+        terms: u64,
         many: bool,
     ) -> String {
         let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -86,10 +85,14 @@ impl Graph {
         let products = if nests.again.products { Products::Alone } else { Products::Any };
         let mut source = functions(&named, dtype, products);
         let is_online = nests.nests.iter().any(|nest| has_online(&nest.steps));
+        let inputs = inputs.iter().map(|&kind| element(kind));
+        let outputs = outputs.iter().enumerate();
+        let outputs =
+            outputs.map(|(output, &kind)| if terms >> output & 1 != 0 { "Number" } else { element(kind) });
         let arguments = Arguments {
             nests: &nests,
-            inputs: self.input_axes().zip(inputs.iter().copied()).collect(),
-            outputs: self.output_axes().zip(outputs.iter().copied()).collect(),
+            inputs: self.input_axes().zip(inputs).collect(),
+            outputs: self.output_axes().zip(outputs).collect(),
         };
         let operands = arguments.inputs.len() + arguments.outputs.len() + nests.temporaries.len();
         let _ = writeln!(source, "#define OPERANDS {operands}");
