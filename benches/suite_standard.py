@@ -1,7 +1,7 @@
 """Standard operators whose time no other suite has, in PyTorch: float32, small, as long as a row, and large.
 
-Large ones are measured with fresh outputs and with memory that is there. The peers are PyTorch's own functions
-and, where it has them, NumPy's. Random numbers are ours from a counter, PyTorch's and NumPy's from their
+Large ones are measured with fresh outputs and with memory that is there. The peers are PyTorch's own
+functions and, where it has them, NumPy's. Random numbers are ours from a counter, PyTorch's and NumPy's from their
 generators: other numbers of the same distribution.
 """
 
@@ -32,8 +32,10 @@ def cases(options: Options) -> Iterator[Case]:
     torch.manual_seed(0)
     ops = opsmith.ops
     for size in SIZES:
-        for name, calls in (*random(ops, size), *along(ops, size), *positions(ops, size), *windows(ops, size)):
-            yield Case(f"{name}, {size}", calls, [Target(1.0, tuple(name for name in calls if name != OURS))], twice=size == LARGE)
+        suites = (random, along, positions, windows)
+        for name, calls in (case for suite in suites for case in suite(ops, size)):
+            peers = tuple(peer for peer in calls if peer != OURS)
+            yield Case(f"{name}, {size}", calls, [Target(1.0, peers)], twice=size == LARGE)
 
 
 def random(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
@@ -89,7 +91,11 @@ def along(ops: Any, size: int) -> Iterator[tuple[str, Calls]]:
     same(ops.arg_max(x, axis=-1), x.argmax(-1))
     yield (
         "arg_max, rows of 64",
-        {OURS: lambda: ops.arg_max(x, axis=-1), PYTORCH: lambda: x.argmax(-1), NUMPY: lambda: array.argmax(-1)},
+        {
+            OURS: lambda: ops.arg_max(x, axis=-1),
+            PYTORCH: lambda: x.argmax(-1),
+            NUMPY: lambda: array.argmax(-1),
+        },
     )
 
 

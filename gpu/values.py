@@ -138,9 +138,7 @@ def chain(subject: Subject) -> list[Subject]:
     return found
 
 
-def look_at(
-    subject: Subject, cases: list[Case], job: Job, results: Results, numbers: Iterator[int]
-) -> None:
+def look_at(subject: Subject, cases: list[Case], job: Job, results: Results, numbers: Iterator[int]) -> None:
     """Make the calls of an op in each dtype that is this part's: the compiler takes long for some."""
     what = f"{subject.library.__name__}.{subject.name}"
     chosen = [case for case in cases if not (job.quick and case.large)]

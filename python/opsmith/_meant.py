@@ -10,7 +10,7 @@ _MOST_LISTED = 20
 
 
 def hint(name: str, known: Collection[str], have: str) -> str:
-    """The end of a message: the nearest name, or what there is; `have` is what has the names, as in `it has`."""
+    """The end of a message: the nearest name, or all; `have` is what has the names, as in `it has`."""
     if close := get_close_matches(name, known, n=1):
         return f"did you mean `{close[0]}`?"
     return f"{have}: {', '.join(known)}" if len(known) <= _MOST_LISTED else f"{have} {len(known)} names"

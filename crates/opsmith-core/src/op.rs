@@ -1,5 +1,6 @@
 //! An op as its author states it, and as a library keeps it.
 
+mod dense;
 mod describe;
 mod plan;
 mod settled;

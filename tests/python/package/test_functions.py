@@ -253,12 +253,14 @@ def test_standard_operators_tell_which_keyword_is_meant(function: str, keyword: 
 def test_functions_of_libraries_tell_which_keyword_is_meant(zero_out: opsmith.Library) -> None:
     with pytest.raises(TypeError) as raised:
         zero_out.zero_out_real([1.0], preserve_indx=0)
-    told = "zero_out_real() got an unexpected keyword argument 'preserve_indx'; did you mean `preserve_index`?"
+    told = (
+        "zero_out_real() got an unexpected keyword argument 'preserve_indx'; did you mean `preserve_index`?"
+    )
     assert str(raised.value) == told
-    with pytest.raises(TypeError, match="it takes: to_zero, preserve_index$"):
+    with pytest.raises(TypeError, match=r"it takes: to_zero, preserve_index$"):
         zero_out.zero_out_real([1.0], q=0)
     with pytest.raises(AttributeError, match="has no op `zero_out_rael`; did you mean `zero_out_real`"):
-        zero_out.zero_out_rael
+        _ = zero_out.zero_out_rael
 
 
 def test_defaults_that_are_not_finite_are_numbers_in_lists_too() -> None:
