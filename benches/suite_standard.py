@@ -1,7 +1,7 @@
 """Standard operators whose time no other suite has, in PyTorch: float32, small, as long as a row, and large.
 
 Large ones are measured with fresh outputs and with memory that is there. The peers are PyTorch's own
-functions and, where it has them, NumPy's. Random numbers are ours from a counter, PyTorch's and NumPy's from their
+functions and, where it has them, NumPy's. Random numbers are ours from a counter, and theirs from
 generators: other numbers of the same distribution.
 """
 
