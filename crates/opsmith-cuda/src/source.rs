@@ -28,10 +28,23 @@ macro_rules! header {
 }
 
 /// The headers that sources may include, those that others include first.
-pub static HEADERS: [Header; 2] = [header!("opsmith.cuh"), header!("opsmith_gemm.cuh")];
+pub static HEADERS: [Header; 3] =
+    [header!("opsmith.cuh"), header!("opsmith_gemm.cuh"), header!("opsmith_fold.cuh")];
 
-/// What a source has that does not include the header of products, which is then in no library without them.
+/// What a source has that includes none of the others, which then are in no library without such a source; or one of them.
 static BASE: [Header; 1] = [header!("opsmith.cuh")];
+static WITH_PRODUCTS: [Header; 2] = [header!("opsmith.cuh"), header!("opsmith_gemm.cuh")];
+static WITH_FOLDS: [Header; 2] = [header!("opsmith.cuh"), header!("opsmith_fold.cuh")];
+
+/// The headers of a text.
+const fn headers_of(text: &[u8]) -> &'static [Header] {
+    match (has(text, b"\"opsmith_gemm.cuh\""), has(text, b"\"opsmith_fold.cuh\"")) {
+        (false, false) => &BASE,
+        (true, false) => &WITH_PRODUCTS,
+        (false, true) => &WITH_FOLDS,
+        (true, true) => &HEADERS,
+    }
+}
 
 /// Writes a text without its line comments, as far as there is room; gives the whole length.
 const fn stripped(text: &[u8], to: &mut [u8]) -> usize {
@@ -52,16 +65,15 @@ const fn stripped(text: &[u8], to: &mut [u8]) -> usize {
     len
 }
 
-/// Whether a text has the name of the header of products.
-const fn includes_products(text: &[u8]) -> bool {
-    const NAME: &[u8] = b"\"opsmith_gemm.cuh\"";
+/// Whether a text has a name.
+const fn has(text: &[u8], name: &[u8]) -> bool {
     let mut at = 0;
-    while at + NAME.len() <= text.len() {
+    while at + name.len() <= text.len() {
         let mut same = 0;
-        while same < NAME.len() && text[at + same] == NAME[same] {
+        while same < name.len() && text[at + same] == name[same] {
             same += 1;
         }
-        if same == NAME.len() {
+        if same == name.len() {
             return true;
         }
         at += 1;
@@ -94,7 +106,7 @@ impl Source {
             text: Cow::Borrowed(text),
             first_line: 1,
             beside: "",
-            headers: Cow::Borrowed(if includes_products(text.as_bytes()) { &HEADERS } else { &BASE }),
+            headers: Cow::Borrowed(headers_of(text.as_bytes())),
             key: OnceLock::new(),
         }
     }

@@ -114,7 +114,7 @@ impl OpKernel for SelectionGradient {
         let gradient = last_input(context, &shape)?;
         if crate::card::is_on_card(context) {
             let inputs = (gradient, Some(context.input(0)?));
-            for (output, fold, own) in [(0, "total<1>", x), (1, "total<0>", y)] {
+            for (output, fold, own) in [(0, "opsmith::Total<1>", x), (1, "opsmith::Total<0>", y)] {
                 if context.output_wanted(output)? {
                     fold_to(context, fold, inputs, (output, own, own))?;
                 }

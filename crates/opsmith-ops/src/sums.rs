@@ -31,7 +31,7 @@ pub(crate) fn sum_to_as(
     shapes: (&[usize], &[usize]),
 ) -> Result<()> {
     if crate::card::is_on_card(context) {
-        return fold_to(context, "total<-1>", (tensor, None), (output, shapes.0, shapes.1));
+        return fold_to(context, "opsmith::Total<-1>", (tensor, None), (output, shapes.0, shapes.1));
     }
     dispatch!(tensor.dtype(), AnyFloat, |T| sum_floats_to(
         context,

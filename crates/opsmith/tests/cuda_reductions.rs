@@ -5,8 +5,8 @@ mod support;
 
 use opsmith::ndarray::{Array1, Array2, Array3};
 use opsmith::prelude::*;
-use opsmith::testing::call;
-use support::{compare, gradient, kept, numbers};
+use opsmith::testing::{Call, call};
+use support::{compare, compare_by, gradient, kept, numbers};
 
 /// exp(x) over its sum.
 #[reduce]
@@ -87,6 +87,63 @@ fn any_dims_are_a_row() -> Result<()> {
     let y = kept(y_grad.mapv(|y| y.abs() + 1.0));
     let grad = move || gradient::<norm>(1).input(x).input(y).input(y_grad).attr("axes", vec![1i64]);
     compare::<f64, Ix3>(&grad, &["x_grad"], 1e-13)?;
+    Ok(())
+}
+
+/// What is launched of a call: the grid and the block of each kernel.
+fn launched(form: &dyn Fn() -> Call<'static>) -> Result<Vec<([u32; 2], [u32; 2])>> {
+    let mut found = Vec::new();
+    form().launches(&mut |launch| {
+        found.push(([launch.grid[0], launch.grid[1]], [launch.block[0], launch.block[1]]));
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+#[test]
+fn blocks_share_long_rows() -> Result<()> {
+    let x = kept(numbers(Array2::zeros((2, 20_000))));
+    let of_all = move || call::<norm>().input(x);
+    assert_eq!(launched(&of_all)?, [([1, 9], [1, 256]), ([1, 1], [1, 256])]);
+    if !compare::<f64, Ix0>(&of_all, &["y"], 1e-11)? {
+        return Ok(());
+    }
+    // The largest number and the sum; the quotients; and what is not finite then.
+    let softmax_of = |x: &'static Array2<f64>| move || call::<softmax>().input(x);
+    assert_eq!(launched(&softmax_of(x))?, [([2, 4], [1, 256]); 3]);
+    compare::<f64, Ix2>(&softmax_of(x), &["y"], 1e-14)?;
+    let mut with_nan = x.clone();
+    (with_nan[[0, 15_000]], with_nan[[1, 3]]) = (f64::NAN, f64::INFINITY);
+    let same = |a: f64, b: f64| a.is_nan() && b.is_nan() || a == b;
+    compare_by::<f64, Ix2>(&softmax_of(kept(with_nan)), &["y"], &same)?;
+    let growing = kept(Array2::from_shape_fn((1, 20_000), |(_, j)| (j / 8) as f64 - 1e3));
+    compare::<f64, Ix2>(&softmax_of(growing), &["y"], 1e-14)?;
+    let back = move || gradient::<softmax>(1).input(x).input(x);
+    compare::<f64, Ix2>(&back, &["x_grad"], 1e-10)?;
+    let half = kept(x.mapv(opsmith::dtype::f16::from_f64));
+    compare::<opsmith::dtype::f16, Ix0>(&move || call::<norm>().input(half), &["y"], 0.0).map(drop)
+}
+
+#[test]
+fn rows_across_memory_are_gone_through_side_by_side() -> Result<()> {
+    let of = |x: &'static Array2<f64>| move || call::<norm>().input(x).attr("axes", vec![0i64]);
+    let x = kept(numbers(Array2::zeros((300, 70))));
+    assert_eq!(launched(&of(x))?, [([3, 2], [32, 8]), ([3, 1], [32, 8])]);
+    for dims in [(300, 70), (40, 33), (2000, 5), (3000, 1), (50, 0), (4000, 64)] {
+        let x = kept(numbers(Array2::zeros(dims)));
+        if !compare::<f64, Ix1>(&of(x), &["y"], 1e-11)? {
+            return Ok(());
+        }
+    }
+    // Softmax along what is not the last dim in memory, of which one row is not finite.
+    let mut x = numbers(Array2::zeros((700, 37)));
+    (x[[600, 3]], x[[5, 30]]) = (f64::INFINITY, f64::NAN);
+    let turned = kept(x.reversed_axes());
+    let is_same = |a: f64, b: f64| a.is_nan() && b.is_nan() || (a - b).abs() < 1e-14;
+    compare_by::<f64, Ix2>(&move || call::<softmax>().input(turned), &["y"], &is_same)?;
+    // Those of a card that is busy with a thread for each.
+    let many = kept(numbers(Array2::zeros((33, 66_000))));
+    assert_eq!(launched(&of(many))?, [([258, 1], [256, 1])]);
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use opsmith_body::{Axes, Axis, CudaType, Graph, Kind, Nest, Nests, Step, Tile};
 use opsmith_core::space::{Extents, IndexSpace, Strides, row_major_strides};
 use opsmith_core::{DType, OpKernelConstruction, OpKernelContext, Result, bail, ensure};
-use opsmith_cuda::{CudaCall, Index, Source, Structure};
+use opsmith_cuda::{CudaCall, Index, KernelCall, Source, Structure};
 use smallvec::SmallVec;
 
 use super::axes::merged;
@@ -18,8 +18,13 @@ const MANY: usize = 16;
 const BUSY: usize = 1 << 16;
 /// The most bytes of a kernel's parameters, from CUDA 12.1 on. Before that, NVRTC and the driver refuse more than 4,096.
 const MOST_PARAMETERS: usize = 32_764;
-/// The least turns of a loop that threads share.
+/// The least turns of a loop that threads share, and the least of each that are worth a thread of another block.
 const LEAST_SHARED: usize = 32;
+const LEAST_SPLIT: usize = 16;
+/// The threads of a block that shares loops: as many have room for all registers that a kernel may use.
+const SHARING: usize = 256;
+/// So many blocks keep every card busy.
+const BLOCKS: usize = 1024;
 /// So many tiles keep a card busy; fewer take less time too where they save folds that would be computed again for each position.
 const MANY_TILES: usize = 32;
 const FEW_TILES: usize = 4;
@@ -164,8 +169,10 @@ impl OnCard {
                 continue;
             }
             // Threads that share a sum add it up in another order.
-            let way =
-                if nests.folds_again() { Way::Alone } else { Way::of(nest, tile.as_ref(), &sizes, units) };
+            let way = match nests.folds_again() {
+                true => Way::Alone,
+                false => Way::of((nest, tile.as_ref()), &sizes, units, dims.is_across(nest, kinds)),
+            };
             let is_wide = index == Index::Bits64;
             let (first, suffix) = way.variant();
             let variant = first + usize::from(is_wide);
@@ -182,19 +189,20 @@ impl OnCard {
                 Source::generated(format!("{}.cu", self.name), text)
             });
             let cuda = CudaCall::new(context, &source);
-            let launch =
-                cuda.kernel(format!("{}_{number}{suffix}_{}", self.name, if is_wide { 64 } else { 32 }));
-            let (units, launch) = match way {
-                Way::Alone => (units, launch.for_each(units)),
-                Way::Shared { threads } => {
-                    (units, launch.grid([units.min(BUSY), 1, 1]).block([threads as u32, 1, 1]))
-                }
-                Way::Tiled { tiles } => {
-                    let threads = (Tile::SIDE * Tile::SIDE) as u32;
-                    (tiles, launch.grid([tiles.min(BUSY), 1, 1]).block([threads, 1, 1]))
+            let kernel = || {
+                let launch =
+                    cuda.kernel(format!("{}_{number}{suffix}_{}", self.name, if is_wide { 64 } else { 32 }));
+                match way {
+                    Way::Alone => launch.for_each(units),
+                    Way::Shared { columns, threads, .. } => launch.block([columns as u32, threads as u32, 1]),
+                    Way::Tiled { tiles } => {
+                        let threads = (Tile::SIDE * Tile::SIDE) as u32;
+                        launch.grid([tiles.min(BUSY), 1, 1]).block([threads, 1, 1])
+                    }
                 }
             };
-            let layout = dims.layout(units, &sizes, placed.len(), index)?;
+            let rounds = if let Way::Tiled { tiles } = way { tiles } else { units };
+            let layout = dims.layout(rounds, &sizes, placed.len(), index)?;
             let parameters = [operands(&data), attributes(self.graph.attributes()), layout];
             let bytes = parameters.iter().map(Vec::len).sum::<usize>();
             ensure!(
@@ -203,12 +211,52 @@ impl OnCard {
                 "{} tensors take {bytes} bytes of a CUDA kernel's parameters, which have room for {MOST_PARAMETERS}",
                 placed.len()
             );
-            let launch = parameters.iter().fold(launch, |launch, bytes| launch.raw(bytes));
-            // SAFETY: these are the parameters of the kernels that `Graph::nests_cuda_source` has; every operand is as large as
-            // its axes and the batch, and its strides reach.
-            unsafe { launch.launch()? };
+            let given =
+                |launch| parameters.iter().fold(launch, |launch: KernelCall<'_>, bytes| launch.raw(bytes));
+            let launches = match way {
+                Way::Shared { columns, parts, .. } => {
+                    self.shared(context, nest, (units, units.div_ceil(columns).min(BUSY)), parts)?
+                }
+                _ => vec![None],
+            };
+            for shared in launches {
+                let launch = given(kernel());
+                let launch = match shared {
+                    Some((grid, split)) => launch.grid(grid).raw(&split),
+                    None => launch,
+                };
+                // SAFETY: these are the parameters of the kernels that `Graph::nests_cuda_source` has; every operand is as large as
+                // its axes and the batch, and its strides reach; partial folds have room for all blocks.
+                unsafe { launch.launch()? };
+            }
         }
         Ok(())
+    }
+
+    /// The grid, and the structure `Split`, of each launch of a nest whose loops threads share, in so many parts.
+    fn shared(
+        &self,
+        context: &OpKernelContext<'_>,
+        nest: &Nest,
+        (units, blocks): (usize, usize),
+        parts: usize,
+    ) -> Result<Vec<Option<([usize; 3], Vec<u8>)>>> {
+        let split = |partial: *mut u8, at: i32| {
+            let mut structure = Structure::new(Index::Bits64);
+            structure.address(partial.cast()).int(at).int(parts as i32);
+            structure.finish()
+        };
+        if parts == 1 {
+            return Ok(vec![Some(([blocks, 1, 1], split(std::ptr::null_mut(), -1)))]);
+        }
+        let (loops, folds, goes_on) = nest.shared_loops();
+        let bytes = bytes_of(&[folds, parts, units], size_of_terms(self.dtype))?;
+        let partial = context.device_temp(bytes.max(1))?.as_ptr();
+        let launch = |at: usize| {
+            let parts = if at < loops { parts } else { 1 };
+            Some(([blocks, parts, 1], split(partial, at as i32)))
+        };
+        Ok((0..loops + usize::from(goes_on)).map(launch).collect())
     }
 }
 
@@ -231,16 +279,16 @@ fn dense(space: &Space<'_>, order: &[usize]) -> Strides {
 enum Way {
     /// A thread computes a position.
     Alone,
-    /// So many threads of a block share the loops of a position.
-    Shared { threads: usize },
+    /// So many threads share the loops of each of some positions of a block, with those of other blocks where there are more parts.
+    Shared { columns: usize, threads: usize, parts: usize },
     /// A block computes a tile of positions, of which there are so many.
     Tiled { tiles: usize },
 }
 
 impl Way {
-    /// By tiles where there are enough of them, mostly full; shared by threads where loops are long, and there are rows of the batch or
-    /// few positions.
-    fn of(nest: &Nest, tile: Option<&Tile>, sizes: &[usize], units: usize) -> Way {
+    /// By tiles where there are enough of them, mostly full; shared by threads where loops are long, and there are rows of the batch that
+    /// lie along memory, or few positions.
+    fn of((nest, tile): (&Nest, Option<&Tile>), sizes: &[usize], units: usize, is_across: bool) -> Way {
         if let Some(tile) = tile {
             let span = Tile::SIDE * tile.edge;
             let [a, b] = tile.axes.map(|axis| sizes[axis.index()]);
@@ -255,12 +303,16 @@ impl Way {
             _ => 0,
         };
         let longest = nest.steps.iter().map(turns).max().unwrap_or(0);
-        let is_worth_it = longest >= LEAST_SHARED && (nest.free.is_empty() || units < BUSY);
-        // As many have room for all registers that a kernel may use.
-        match is_worth_it && nest.is_shared() {
-            true => Way::Shared { threads: longest.next_multiple_of(32).min(256) },
-            false => Way::Alone,
+        let is_few = units < BUSY || nest.free.is_empty() && !is_across;
+        if longest < LEAST_SHARED || !is_few || !nest.is_shared() {
+            return Way::Alone;
         }
+        let columns = if is_across { units.next_power_of_two().min(32) } else { 1 };
+        let threads = if columns > 1 { SHARING / columns } else { longest.next_multiple_of(32).min(SHARING) };
+        // What threads have found is read by as many of one block; of sums that follow a number, by one each.
+        let most = if nest.follows() { threads } else { BLOCKS };
+        let parts = (BLOCKS / units.div_ceil(columns)).min(longest / (threads * LEAST_SPLIT)).min(most);
+        Way::Shared { columns, threads, parts: parts.max(1) }
     }
 
     /// The number of its kernel of 32 bits among those of a nest, and what the name has of it.
@@ -311,6 +363,21 @@ impl Dims {
     /// For how many dims a kernel's parameters have room.
     fn most(&self, axes: usize) -> usize {
         axes + if self.is_small(axes) { 1 } else { Nests::BATCH_DIMS }
+    }
+
+    /// Whether most of what the loops of a nest read lies side by side for positions that do, and not along the loops.
+    fn is_across(&self, nest: &Nest, (inputs, outputs): (&[Kind], &[Kind])) -> bool {
+        let step = |group: usize, operand: usize| {
+            self.groups[group].0.strides(operand).first().is_some_and(|stride| *stride == 1)
+        };
+        let own = nest.free.iter().next_back().map_or(self.groups.len() - 1, Axis::index);
+        let (mut along, mut across) = (0, 0);
+        nest.for_each_load(&mut |axis, from| {
+            let operand = from.argument((inputs.len(), outputs.len()));
+            along += usize::from(step(axis.index(), operand));
+            across += usize::from(step(own, operand));
+        });
+        across > along
     }
 
     /// The indices that all operands fit.

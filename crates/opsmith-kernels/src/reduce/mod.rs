@@ -36,10 +36,9 @@ pub trait Reduction: OneBody {
 
 /// The statement of the op, or of its gradient op of this order.
 pub fn def<B: Reduction, const ORDER: usize>() -> OpDef {
-    let on_cpu = KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided();
+    // Blocks of a card that share a long row leave what they find in temporary memory, so calls are not captured.
     let on_cuda = KernelDef::cuda::<ReductionKernel<B, ORDER>>();
-    // A gradient may sum in temporary memory; the op itself needs none.
-    let kernels = [on_cpu, if ORDER == 0 { on_cuda.capturable() } else { on_cuda }];
+    let kernels = [KernelDef::cpu::<ReductionKernel<B, ORDER>>().strided(), on_cuda];
     let reading = B::FACTS.reading(trace::<B>, &|output| B::OUTPUT_AXES[output] == B::INPUT_AXES[0]);
     let def = B::FACTS.def(ORDER, &reading, output_shapes::<B>, &kernels);
     let dims = |like| RowDims::parallel::<B>(like, &reading.saved).to_owned();

@@ -1,5 +1,5 @@
 // Kernels of the standard operators that are not bodies: functions of elements, folds, positions.
-#include "opsmith.cuh"
+#include "opsmith_fold.cuh"
 
 using opsmith::Pack;
 using opsmith::Space;
@@ -12,9 +12,13 @@ OPSMITH_INLINE Key key_of(double x) {
     const Key bits = (Key)__double_as_longlong(x + 0.0);
     return bits >> 63 ? ~bits : bits | 1ull << 63;
 }
-OPSMITH_INLINE Key key_of(float x) { return key_of((double)x); }
-OPSMITH_INLINE Key key_of(opsmith::half x) { return key_of((double)(float)x); }
-OPSMITH_INLINE Key key_of(opsmith::bfloat16 x) { return key_of((double)(float)x); }
+OPSMITH_INLINE Key key_of(float x) {
+    if (x != x) return ~0ull;
+    const unsigned bits = __float_as_uint(x + 0.0f);
+    return bits >> 31 ? ~bits : bits | 1u << 31;
+}
+OPSMITH_INLINE Key key_of(opsmith::half x) { return key_of((float)x); }
+OPSMITH_INLINE Key key_of(opsmith::bfloat16 x) { return key_of((float)x); }
 template <typename T> OPSMITH_INLINE Key key_of(T x) { return (Key)(long long)x ^ (T(-1) < T(0) ? 1ull << 63 : 0); }
 
 template <typename T> struct Kind { static const bool is_float = false, is_half = false, is_bool = false; };
@@ -115,20 +119,7 @@ OPSMITH_EACH(direction, (Z)((a > W(0)) - (a < W(0))));
 OPSMITH_EACH(larger, a > b ? a : b);
 OPSMITH_EACH(smaller, a < b ? a : b);
 
-// Folds: what they begin with, take, and are merged to, in any order but for rounding; which threads take what follows from the
-// shapes alone.
-
-// A sum in double precision: of all numbers, or of those whose condition is `Taken`, 0 or 1.
-template <int Taken> struct total {
-    template <typename X> using State = double;
-    template <typename X> static OPSMITH_INLINE double first() { return 0; }
-    template <typename X, typename C, typename Index>
-    static OPSMITH_INLINE double take(double sum, X x, C condition, Index) {
-        return Taken < 0 || (condition != C(0)) == (Taken > 0) ? sum + (double)(opsmith::wide<X>)x : sum;
-    }
-    static OPSMITH_INLINE double merge(double a, double b) { return a + b; }
-    template <typename Z> static OPSMITH_INLINE Z show(double sum) { return converted<Z>(sum); }
-};
+// Folds of `opsmith_fold.cuh`.
 
 // A fold of integers.
 #define OPSMITH_FOLD(name, begin, body)                                                                       \
@@ -165,31 +156,3 @@ template <bool Largest> struct position {
     static OPSMITH_INLINE Entry merge(Entry a, Entry b) { return b.is_before(a) ? b : a; }
     template <typename Z> static OPSMITH_INLINE Z show(Entry found) { return (Z)found.at; }
 };
-
-// Each result is made by `lanes` threads, a power of two. Across memory, neighbouring threads have neighbouring results, else
-// neighbouring terms.
-template <typename Fold, typename X, typename C, typename Z, typename Index>
-__global__ void folded(const X *x, const C *condition, Z *z, Space<Index, 2> results, Space<Index, 2> terms, int lanes, bool across) {
-    typedef typename Fold::template State<X> State;
-    __shared__ State all[256];
-    const int thread = threadIdx.x, rows = 256 / lanes, step = across ? rows : 1;
-    const int row = across ? thread % rows : thread / lanes, lane = across ? thread / rows : thread % lanes;
-    for (long long begin = (long long)blockIdx.x * rows; begin < results.count; begin += (long long)gridDim.x * rows) {
-        const long long result = begin + row;
-        State own = Fold::template first<X>();
-        if (result < results.count) {
-            const auto base = results[(Index)result];
-            for (Index term = lane; term < terms.count; term += lanes) {
-                const auto places = terms[term];
-                own = Fold::take(own, x[base.at[0] + places.at[0]], condition[base.at[1] + places.at[1]], term);
-            }
-        }
-        all[thread] = own;
-        for (int half = lanes / 2; half > 0; half /= 2) {
-            __syncthreads();
-            if (lane < half) all[thread] = Fold::merge(all[thread], all[thread + half * step]);
-        }
-        if (lane == 0 && result < results.count) z[result] = Fold::template show<Z>(all[thread]);
-        __syncthreads();
-    }
-}

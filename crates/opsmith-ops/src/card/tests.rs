@@ -164,6 +164,17 @@ fn sums_over_what_broadcasting_repeats() -> Result<()> {
             compare::<f64>(|| call::<SumTo>().input(&x).input(&shape), "y")?;
         }
     }
+    // Several blocks share the terms of each.
+    for (dims, shape) in
+        [((2, 9000), [1i64, 1]), ((9000, 2), [1, 2]), ((3, 20_000), [3, 1]), ((700, 64), [1, 64])]
+    {
+        let x = Array::from_shape_fn(dims, |(i, j)| ((i * 31 + j * 7) % 101) as f64 - 50.0);
+        let shape = Array::from(shape.to_vec());
+        let form = || call::<SumTo>().input(&x).input(&shape);
+        assert_eq!(form().kernels_launched()?.len(), 2, "{dims:?}");
+        compare::<f64>(form, "y")?;
+        compare::<i64>(|| call::<ArgMax>().input(&x), "y")?;
+    }
     let (one, shape) = (array![[2.0f32]], array![3i64, 4, 5]);
     compare::<f32>(|| gradient::<Fill>(1).input(&shape).input(&one).input(&x), "value_grad")
 }
@@ -256,6 +267,7 @@ fn kernels_of_every_family_compile() -> Result<()> {
     let form = gradient::<Select>(1).input(&condition).input(&x).input(&x);
     form.input(&x).compile_for_cuda()?;
     call::<ArgMax>().input(&x.mapv(bf16::from_f32)).compile_for_cuda()?;
+    call::<ArgMin>().input(&Array::<f32, _>::zeros(9000)).compile_for_cuda()?;
     call::<Min>().input(&x.mapv(|x| x as i16)).compile_for_cuda()?;
     Ok(())
 }

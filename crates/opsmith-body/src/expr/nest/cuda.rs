@@ -1,14 +1,13 @@
 //! Nests as CUDA C++: a kernel for each, of which a thread computes a position of the free axes after another; and one of which a block
 //! of threads does.
 
+mod loops;
 mod online;
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use self::online::has_online;
-use super::tile::{Chunk, Sides};
-use super::uses::folded;
+use super::tile::Sides;
 use super::{Nest, Nests, Online, Place, Step, Sum, Tile};
 use crate::axes::{Axes, Axis};
 use crate::element::Kind;
@@ -51,14 +50,18 @@ impl Graph {
     ///
     /// They run one after another. Any grid will do: a thread computes a position of the free axes, and goes on by the size of
     /// the grid. A nest that [can be shared](Nest::is_shared) has `NAME_0_rows_32` and `NAME_0_rows_64` too, numbers 2 and 3 of
-    /// `ONLY`, of which a block of threads, a multiple of 32, computes a position: each of them parts of the loops. One that has a
-    /// [`Tile`] has `NAME_0_tiled_32` and `NAME_0_tiled_64`, numbers 4 and 5, of which a block of threads computes the positions of a
-    /// tile. The parameters are structures by value:
+    /// `ONLY`: a block computes as many positions as it has threads along x, and those along y, a multiple of 32 or beside others,
+    /// go through parts of the loops. One that has a [`Tile`] has `NAME_0_tiled_32` and `NAME_0_tiled_64`, numbers 4 and 5, of which a
+    /// block of threads computes the positions of a tile. The parameters are structures by value:
     /// - `Operands`: the addresses of the inputs, the outputs, and the temporaries, of numbers as they are computed;
     /// - `Attributes`: as for [`cuda_source`](Self::cuda_source);
     /// - `Layout`: how many positions the nest has, or how many tiles; the sizes of the axes, at least one; which dims each axis stands for, and which the
     ///   batch, by the number of the first one, and how many there are; these dims (`MAX_DIMS`, or [`Nests::BATCH_DIMS`] more than axes),
     ///   the last of an axis first; for each operand its strides along them, in elements. With `-DFLAT`, the first dims are the axes.
+    /// - for `rows`, `Split`: an address, and two numbers `at` and `parts` of 32 bits. A nest whose [loops](Nest::shared_loops) blocks along y
+    ///   of a grid share, so many parts of them, is launched for each loop `at` and once more, for what comes after the last one, by one
+    ///   block along y; each but the last one writes what is found in the loop to memory for so many parts of each fold. With −1 all is
+    ///   done at once.
     ///
     /// What the inputs and outputs are is told in order; those outputs that are marked in `terms`, from the lowest bit on, are not rounded:
     /// they are of the type that is computed with. `many` as for [`Nests::for_card`].
@@ -106,15 +109,16 @@ impl Graph {
         }
         for (number, (nest, tile)) in nests.nests.iter().zip(&nests.tiles).enumerate() {
             source += &function(&arguments, nest, None, number);
-            let mut ways = vec![(0, "", format!("nest{number}<false>"))];
+            let (inputs, alone) = ("operands, attributes, layout", "Split{nullptr, -1, 1}");
+            let mut ways = vec![(0, "", "", format!("nest{number}<false>({inputs}, {alone})"))];
             if nest.is_shared() {
-                ways.push((2, "_rows", format!("nest{number}<true>")));
+                ways.push((2, "_rows", ", Split split", format!("nest{number}<true>({inputs}, split)")));
             }
             if let Some(tile) = tile {
                 source += &function(&arguments, nest, Some(tile), number);
-                ways.push((4, "_tiled", format!("tiles{number}")));
+                ways.push((4, "_tiled", "", format!("tiles{number}({inputs})")));
             }
-            for (first, way, call) in ways {
+            for (first, way, more, call) in ways {
                 for (wide, bits, types) in
                     [(0, 32, "unsigned, int"), (1, 64, "unsigned long long, long long")]
                 {
@@ -123,8 +127,8 @@ impl Graph {
                         source,
                         "\n#if (!defined(ONLY) || ONLY == {index}) && (!defined(NEST) || NEST == {number})\n\
                          extern \"C\" __global__ void {name}_{number}{way}_{bits}(\n    \
-                         Operands operands, Attributes attributes, Layout<{types}> layout) {{\n    \
-                         {call}(operands, attributes, layout);\n}}\n#endif\n"
+                         Operands operands, Attributes attributes, Layout<{types}> layout{more}) {{\n    \
+                         {call};\n}}\n#endif\n"
                     );
                 }
             }
@@ -158,19 +162,23 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         None => format!("\ntemplate <bool ROWS, typename Index, typename Stride>\nDEVICE void nest{number}("),
         Some(_) => format!("\ntemplate <typename Index, typename Stride>\nDEVICE void tiles{number}("),
     };
-    text +=
-        "const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout) {\n";
+    text += "const Operands &operands, const Attributes &attributes, const Layout<Index, Stride> &layout";
     text += &match tile {
-        None => "    const Index thread = ROWS ? threadIdx.x : 0, threads = ROWS ? blockDim.x : 1;\n    \
-                 const Index step = ROWS ? gridDim.x : (Index)gridDim.x * blockDim.x;\n    \
-                 for (Index unit = ROWS ? blockIdx.x : (Index)blockIdx.x * blockDim.x + threadIdx.x; unit < layout.units; unit += step) {\n"
+        // All threads of a block come to its barriers, those beyond the last unit too.
+        None => ", const Split &split) {\n    \
+                 const Index thread = ROWS ? (Index)blockIdx.y * blockDim.y + threadIdx.y : 0, threads = ROWS ? (Index)gridDim.y * blockDim.y : 1;\n    \
+                 const Index step = (Index)gridDim.x * blockDim.x;\n    \
+                 for (Index begin = (Index)blockIdx.x * blockDim.x; begin < layout.units; begin = layout.units - begin <= step ? layout.units : begin + step) {\n        \
+                 const bool is_there = layout.units - begin > threadIdx.x;\n        \
+                 if (!ROWS && !is_there) break;\n        \
+                 const Index unit = is_there ? begin + threadIdx.x : layout.units - 1;\n"
             .to_owned(),
         Some(tile) => format!(
-            "    enum {{ EDGE = {}, SPAN = SIDE * EDGE }};\n    \
+            ") {{\n    enum {{ EDGE = {}, SPAN = SIDE * EDGE }};\n    \
              alignas(16) __shared__ Number tiles[{}][SIDE][{}];\n    \
              const int row = threadIdx.x / SIDE, column = threadIdx.x % SIDE;\n    \
              const Index step = gridDim.x;\n    \
-             for (Index unit = blockIdx.x; unit < layout.units; unit += step) {{\n",
+             for (Index unit = blockIdx.x; unit < layout.units; unit = layout.units - unit <= step ? layout.units : unit + step) {{\n",
             tile.edge,
             tile.shared,
             Tile::stride(tile.edge)
@@ -195,6 +203,8 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         sums,
         is_outermost,
         sharing: tile.map(|tile| (tile.sides.clone(), 0)),
+        loops: 0,
+        partial: 0,
         text,
     };
     for register in 0..tile.map_or(nest.registers.len(), |tile| tile.sides.varies.len()) {
@@ -202,8 +212,7 @@ fn function(arguments: &Arguments<'_>, nest: &Nest, tile: Option<&Tile>, number:
         writer.line("        ", &format!("Number {name};"));
     }
     writer.steps(tile.map_or(&nest.steps, |tile| &tile.steps), "        ");
-    // The next one may be beyond what the index holds.
-    writer.text + "        if (layout.units - unit <= step) break;\n    }\n}\n"
+    writer.text + "    }\n}\n"
 }
 
 /// Where a unit of work is along the free axes.
@@ -246,6 +255,9 @@ struct Writer<'a> {
     is_outermost: bool,
     /// By which axes loops have shared memory here, and how many arrays there are taken.
     sharing: Option<(Sides, usize)>,
+    /// How many loops there were with no loop around, and how many folds of them.
+    loops: usize,
+    partial: usize,
     text: String,
 }
 
@@ -352,7 +364,11 @@ impl Writer<'_> {
         let inside = inside
             .filter(|(axis, _)| along.has(*axis))
             .map(|(axis, letter)| format!("if (first{0} + {letter} < layout.size[{0}]) ", axis.index()));
-        let once = if self.is_outermost { "if (thread == 0) " } else { "" };
+        let once = match (self.tile.is_some(), self.is_outermost) {
+            (true, _) => "",
+            (false, true) => "if (is_there && thread == 0) ",
+            (false, false) => "if (is_there) ",
+        };
         let inside: String = inside.collect();
         self.each(along, indent, &format!("{once}{inside}{element} = {value};"));
     }
@@ -385,124 +401,5 @@ impl Writer<'_> {
 
     fn add(&self, sum: Sum, term: &str) -> String {
         format!("add({term}, {}, {});", self.register(sum.total), self.register(sum.lost))
-    }
-
-    fn go_along(&mut self, axis: Axis, steps: &[Step], sums: &[Sum], indent: &str) {
-        for sum in sums {
-            let [total, lost] = [sum.total, sum.lost].map(|register| self.register(register));
-            self.into(sum.part, indent, &format!("{total} = {lost} = Number(0);"));
-        }
-        let is_outermost = std::mem::replace(&mut self.is_outermost, false);
-        let side_by_side = self.side_by_side;
-        self.side_by_side = side_by_side.without(axis);
-        let sharing = self.sharing.clone();
-        match sharing.as_ref().and_then(|(sides, taken)| Some((sides, *taken, sides.chunk(steps)?))) {
-            Some((sides, taken, chunk)) => self.go_in_chunks(axis, (sides, taken), &chunk, sums, indent),
-            None => self.go(axis.index(), steps, sums, is_outermost, indent),
-        }
-        self.sharing = sharing;
-        self.side_by_side = side_by_side;
-        self.is_outermost = is_outermost;
-        for sum in sums {
-            let [total, lost] = [sum.total, sum.lost].map(|register| self.register(register));
-            let line = format!("{} = summed({total}, {lost});", self.register(sum.part));
-            self.into(sum.part, indent, &line);
-        }
-        if is_outermost {
-            let follows = steps.iter().filter_map(|step| match step {
-                Step::Online(Online::Follow { shift, sums, .. }) => Some((*shift, sums)),
-                _ => None,
-            });
-            let follows: BTreeMap<usize, &Vec<Sum>> = follows.collect();
-            for (shift, sums) in &follows {
-                let scaled: String = sums.iter().map(|sum| format!(" r{} *= by;", sum.part)).collect();
-                self.line(
-                    indent,
-                    &format!(
-                        "if (ROWS) {{ const Number by = follow(across<Max>(r{shift}), r{shift});{scaled} }}"
-                    ),
-                );
-            }
-            for (register, op) in
-                folded(steps).into_iter().filter(|(register, _)| !follows.contains_key(register))
-            {
-                self.line(indent, &format!("if (ROWS) r{register} = across<{op:?}>(r{register});"));
-            }
-        }
-    }
-
-    fn go(&mut self, axis: usize, steps: &[Step], sums: &[Sum], is_outermost: bool, indent: &str) {
-        let (from, by) = if is_outermost { ("thread", " += threads") } else { ("0", "++") };
-        self.line(
-            indent,
-            &format!("for (Index at{axis} = {from}; at{axis} < layout.size[{axis}]; at{axis}{by}) {{"),
-        );
-        let around = self.sums.len();
-        self.sums.extend_from_slice(sums);
-        let inner = format!("{indent}    ");
-        self.steps(steps, &inner);
-        if is_outermost {
-            // The next one may be beyond what the index holds.
-            self.line(&inner, &format!("if (layout.size[{axis}] - at{axis} <= threads) break;"));
-        }
-        self.sums.truncate(around);
-        self.line(indent, "}");
-    }
-
-    /// A loop of which the threads of a block put some positions into shared memory at a time.
-    fn go_in_chunks(
-        &mut self,
-        along: Axis,
-        (sides, taken): (&Sides, usize),
-        chunk: &Chunk,
-        sums: &[Sum],
-        indent: &str,
-    ) {
-        let is_inner = taken > 0;
-        let axis = along.index();
-        let inner = format!("{indent}    ");
-        let turn = format!("{inner}    ");
-        self.line(indent, &format!("for (Index begin = 0; begin < layout.size[{axis}]; begin += SIDE) {{"));
-        self.line(&inner, &format!("const Index left = layout.size[{axis}] - begin;"));
-        let shared = chunk.shared.iter().enumerate().map(|(array, &register)| {
-            let which = usize::from(sides.varies[register].has(sides.axes[1]));
-            // A thread has one position along the loop around what fills shared memory.
-            let is_several = self.tile.is_some_and(|tile| !tile.sides.varies[register].is_empty());
-            let several = if is_several { format!(" * EDGE + {}", LETTERS[which]) } else { String::new() };
-            (register, which, taken + array, format!("{}{several}", LINES[which]))
-        });
-        let shared: Vec<(usize, usize, usize, String)> = shared.collect();
-        for (which, fill) in chunk.fills.iter().enumerate().filter(|(_, fill)| !fill.is_empty()) {
-            let other = LINES[1 - which];
-            self.line(&inner, &format!("{{ const Index at{axis} = begin + least((Index){other}, left - 1);"));
-            let axes = |place: Place| self.arguments.of(place).1;
-            self.sharing =
-                (!is_inner).then(|| (sides.of_fill(which, along, fill, &axes), chunk.shared.len()));
-            self.steps(fill, &turn);
-            for (register, _, array, at) in shared.iter().filter(|(_, own, ..)| *own == which) {
-                let line = format!("tiles[{array}][{other}][{at}] = {};", self.register(*register));
-                self.into(*register, &turn, &line);
-            }
-            self.line(&inner, "}");
-        }
-        self.sharing = None;
-        self.line(&inner, "__syncthreads();");
-        self.line(&inner, "for (int turn = 0; turn < SIDE && (Index)turn < left; turn++) {");
-        self.line(&turn, &format!("const Index at{axis} = begin + turn;"));
-        for (register, _, array, at) in &shared {
-            let line = format!("{} = tiles[{array}][turn][{at}];", self.register(*register));
-            self.into(*register, &turn, &line);
-        }
-        self.steps(&chunk.steps, &turn);
-        self.line(&inner, "}");
-        // A part is of as many terms as a side has.
-        for sum in sums {
-            let part = self.register(sum.part);
-            let line = format!("{{ {} {part} = 0; }}", self.add(*sum, &part));
-            self.into(sum.part, &inner, &line);
-        }
-        self.line(&inner, "__syncthreads();");
-        self.line(&inner, "if (left <= SIDE) break;");
-        self.line(indent, "}");
     }
 }

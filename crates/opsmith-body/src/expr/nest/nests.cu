@@ -1,5 +1,5 @@
 #define WARP 32
-#define MAX_WARPS 32
+#define MOST_THREADS 256
 #define SIDE 16
 #define EACH(n) _Pragma("unroll") for (int n = 0; n < EDGE; n++)
 
@@ -48,14 +48,30 @@ struct Max { DEVICE static Number of(Number a, Number b) { return (a >= b || a !
 struct Min { DEVICE static Number of(Number a, Number b) { return (a <= b || a != a) ? a : b; } };
 struct Product { DEVICE static Number of(Number a, Number b) { return a * b; } };
 
-// The fold of one number of each thread, for all threads: by halves in each warp, then warp after warp.
+// The fold of one number of each thread along y, for all of them. Of one position it is by halves in each warp, then warp after warp.
 template <typename Fold> DEVICE Number across(Number x) {
-    __shared__ Number warps[MAX_WARPS];
-    for (int offset = WARP / 2; offset > 0; offset /= 2) x = Fold::of(x, __shfl_down_sync(0xffffffffu, x, offset));
+    __shared__ Number all[MOST_THREADS];
+    const int columns = blockDim.x;
+    int rows = blockDim.y, row = threadIdx.y;
+    bool is_first = true;
+    if (columns == 1) {
+        for (int offset = WARP / 2; offset > 0; offset /= 2) x = Fold::of(x, __shfl_down_sync(0xffffffffu, x, offset));
+        is_first = row % WARP == 0, row /= WARP, rows /= WARP;
+    }
     __syncthreads();
-    if (threadIdx.x % WARP == 0) warps[threadIdx.x / WARP] = x;
+    if (is_first) all[row * columns + threadIdx.x] = x;
     __syncthreads();
-    x = warps[0];
-    for (int warp = 1; warp < blockDim.x / WARP; warp++) x = Fold::of(x, warps[warp]);
+    x = all[threadIdx.x];
+    for (int other = 1; other < rows; other++) x = Fold::of(x, all[other * columns + threadIdx.x]);
     return x;
 }
+
+// Where blocks that share a loop leave what each of them has found; `at` is the number of that loop, −1 where one block does all.
+struct Split {
+    Number *partial;
+    int at, parts;
+
+    template <typename Index> DEVICE Number *of(int fold, int part, Index unit, Index units) const {
+        return partial + ((size_t)fold * parts + part) * units + unit;
+    }
+};

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Nest, Online, Place, Step};
+use crate::axes::Axis;
 use crate::expr::node::Fold;
 
 /// The registers that steps fold into and do not fill themselves, and how.
@@ -99,6 +100,41 @@ pub(super) fn flat(steps: &[Step]) -> Vec<&Step> {
 }
 
 impl Nest {
+    /// Whether there are sums that are scaled while a number grows.
+    pub fn follows(&self) -> bool {
+        flat(&self.steps).iter().any(|step| {
+            matches!(step, Step::Loop { steps, .. }
+                if steps.iter().any(|step| matches!(step, Step::Online(Online::Follow { .. }))))
+        })
+    }
+
+    /// Calls `act` with what its loops read: the innermost axis gone along, and from where.
+    pub fn for_each_load(&self, act: &mut impl FnMut(Axis, Place)) {
+        fn go(steps: &[Step], along: Option<Axis>, act: &mut impl FnMut(Axis, Place)) {
+            for step in steps {
+                match step {
+                    Step::Loop { axis, steps, .. } => go(steps, Some(*axis), act),
+                    Step::Online(Online::Unless { steps, .. }) => go(steps, along, act),
+                    Step::Load { from, .. } => along.into_iter().for_each(|axis| act(axis, *from)),
+                    _ => {}
+                }
+            }
+        }
+        go(&self.steps, None, act);
+    }
+
+    /// How many loops threads share, one after another, how many folds these have in all, and whether something comes after the last one.
+    pub fn shared_loops(&self) -> (usize, usize, bool) {
+        let steps = flat(&self.steps);
+        let loops = steps.iter().filter_map(|step| match step {
+            Step::Loop { steps, .. } => Some(folded(steps).len()),
+            _ => None,
+        });
+        let folds: Vec<usize> = loops.collect();
+        let is_last = matches!(self.steps.last(), Some(Step::Loop { .. })) && folds.last() == Some(&0);
+        (folds.len(), folds.iter().sum(), !is_last)
+    }
+
     /// Whether threads can share the loops of a position: what they leave behind are folds, which are put together.
     pub fn is_shared(&self) -> bool {
         let (mut stale, mut has_loops) = (BTreeSet::new(), false);

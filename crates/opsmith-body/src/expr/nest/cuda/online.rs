@@ -46,7 +46,11 @@ impl Writer<'_> {
                     self.into(register, indent, &format!("is_finite = is_finite && {own} - {own} == 0;"));
                 }
                 // Threads that share memory go on together.
-                let all = if self.tile.is_some() { "all(is_finite)" } else { "is_finite" };
+                let all = if self.tile.is_some() {
+                    "all(is_finite)"
+                } else {
+                    "(ROWS ? all(is_finite) : is_finite)"
+                };
                 self.line(indent, &format!("if (!{all}) {{"));
                 self.steps(steps, &format!("{indent}    "));
                 self.line(indent, "} }");
