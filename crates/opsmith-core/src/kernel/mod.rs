@@ -45,8 +45,12 @@ pub trait OpKernel: Send + Sync + Sized + 'static {
     /// Whatever is wrong with the inputs, or what the caller said when asked for memory.
     fn compute(&self, context: &mut OpKernelContext<'_>) -> Result<()>;
 
-    /// What is left to do of the next call of the same shapes, after one on dense tensors that went well. `compute` is not asked for such
-    /// calls any more. A kernel whose small calls should cost little gives it; most have no need to.
+    /// What is left to do of the next call of the same shapes, after one on dense tensors that went well. A plan keeps it for the first four
+    /// shapes of calls with at most 8 inputs, none of them `bool`, text or a `Ref`, and 4 outputs; these are not computed by
+    /// [`compute`](Self::compute) any more.
+    ///
+    /// A kernel whose small calls should cost little gives it; most have no need to. Nothing else than the numbers may change from call to call:
+    /// no state, and no shape that depends on values.
     fn settle(&self, _context: &OpKernelContext<'_>) -> Option<Settled> {
         None
     }

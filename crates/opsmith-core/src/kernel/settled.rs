@@ -20,7 +20,8 @@ pub unsafe trait SettledCall: Send + Sync {
     ///
     /// # Safety
     /// There must be the address of each tensor of the call, flat, null for an absent one: of inputs dense, aligned and readable, of
-    /// outputs those of [`Settled::outputs`], writable and nobody else's. All are of the shapes and dtypes that the call was settled for.
+    /// outputs those of [`Settled::outputs`] in their order, writable and nobody else's. All are of the shapes and dtypes that the call was settled for.
+    /// The address of one without elements may be any.
     unsafe fn run(&self, compute: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()>;
 }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::Op;
 use super::plan::Plan;
 use crate::kernel::{CallInputs, Compute, Dense, MOST_OUTPUTS, Poison, Services, Settled};
-use crate::tensor::{Strides, TensorView, row_major_strides};
+use crate::tensor::{Strides, TensorView, checked_num_elements, row_major_strides};
 use crate::{DType, Device, Error, Result};
 
 impl Plan {
@@ -15,7 +15,7 @@ impl Plan {
     /// number in the flat order, nothing for an absent one.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// As [`run`](Self::run), but a panic in a settled call unwinds: the caller runs under a [`catch`](crate::panic::catch), and names the op.
     ///
     /// # Safety
     /// Until it returns, the elements must be readable and not written by anybody. They need not be aligned.
@@ -56,7 +56,7 @@ impl Plan {
         self.run_views(op, CallInputs { flat: &views, counts: self.counts() }, wanted, services)
     }
 
-    /// Runs a call that is settled; gives nothing if it is not.
+    /// Runs a call that is settled; gives nothing if it is not. A panic is for the caller to catch.
     pub(super) fn run_if_settled(
         &self,
         op: &Op,
@@ -71,13 +71,12 @@ impl Plan {
                 tensor.device() == Device::CPU && Some(tensor.dtype()) == dtype && tensor.is_contiguous();
             Some((tensor.data_ptr(), if fits { tensor.shape() } else { &[usize::MAX] }))
         };
-        let (settled, data) = self.settled.find(wanted, tensor)?;
+        let (settled, data) =
+            self.settled.find(wanted, tensor).filter(|_| inputs.len() == self.dtypes().len())?;
         // SAFETY: the tensors have been found to be such as the call was settled for.
         Some(unsafe { self.run_settled(op, settled, &data[..inputs.len()], services) })
     }
 
-    /// A panic is for who has called the library to catch: it is under a [`catch`](crate::panic::catch) there.
-    ///
     /// # Safety
     /// The inputs must be such as the call was settled for.
     unsafe fn run_settled(
@@ -87,7 +86,7 @@ impl Plan {
         inputs: &[*const u8],
         services: &dyn Services,
     ) -> Result<()> {
-        let mut outputs = [null_mut(); MOST_OUTPUTS];
+        let (mut outputs, poison) = ([null_mut(); MOST_OUTPUTS], Poison::of_call());
         // By numbers: what iterators make of it is a part of a small call where code is made small.
         for at in 0..settled.outputs.len() {
             let (flat, shape) = &settled.outputs[at];
@@ -98,7 +97,7 @@ impl Plan {
             };
             if cfg!(debug_assertions) || dtype == DType::Bool {
                 // SAFETY: the caller gave memory for as many elements, on the CPU.
-                unsafe { Poison::of_call().fill(outputs[at], dtype, shape.iter().product()) };
+                unsafe { poison.fill(outputs[at], dtype, checked_num_elements(shape).unwrap_or(0)) };
             }
         }
         let compute = Compute::of_kernel(services, false);

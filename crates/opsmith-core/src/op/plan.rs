@@ -309,10 +309,12 @@ impl Plan {
     /// # Errors
     /// What the kernel said, a panic in it being `Internal`; every error names the op.
     pub fn run(&self, op: &Op, inputs: CallInputs<'_>, wanted: u64, services: &dyn Services) -> Result<()> {
-        if let Some(done) = self.run_if_settled(op, inputs.flat, wanted, services) {
-            return done;
+        let run = || self.run_if_settled(op, inputs.flat, wanted, services).transpose();
+        match crate::panic::catch(run) {
+            Ok(Some(())) => Ok(()),
+            Ok(None) => self.run_views(op, inputs, wanted, services),
+            Err(error) => Err(error.with_op(&op.signature().name)),
         }
-        self.run_views(op, inputs, wanted, services)
     }
 
     /// The same, of a call that is not settled.

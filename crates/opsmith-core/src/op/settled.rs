@@ -44,7 +44,8 @@ impl SettledCalls {
     /// Keeps what the kernel says of a call on these tensors, which went well.
     ///
     /// # Errors
-    /// `Internal` in builds with debug assertions, where what is left to do gives something else than the call.
+    /// `Internal` where the kernel says of other outputs than it made, and in builds with debug assertions where what is left to do gives
+    /// something else than the call.
     pub(super) fn learn(
         &self,
         inputs: &[Option<TensorView<'_>>],
@@ -57,6 +58,7 @@ impl SettledCalls {
         }
         let settled = instance.settle(context).filter(|settled| settled.outputs.len() <= MOST_OUTPUTS);
         let Some(settled) = settled else { return Ok(()) };
+        context.check_outputs(&settled)?;
         if cfg!(debug_assertions) {
             context.check_settled(&settled)?;
         }

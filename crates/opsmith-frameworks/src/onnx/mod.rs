@@ -231,7 +231,8 @@ unsafe extern "C" fn compute(kernel: *mut c_void, context: *mut KernelContext) -
     // SAFETY: ONNX Runtime gives what `create` has made, which it does not when that failed.
     let node = unsafe { &*kernel.cast::<Node>() };
     // SAFETY: passed on from ONNX Runtime.
-    node.api().outcome(panic::catch(|| unsafe { node.run(context) }))
+    let done = panic::catch(|| unsafe { node.run(context) });
+    node.api().outcome(done.map_err(|error| error.with_op(node.name())))
 }
 
 /// Lets go of what `create` has made.

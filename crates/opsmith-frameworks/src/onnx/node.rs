@@ -116,7 +116,12 @@ impl Node {
         self.api
     }
 
-    /// Runs the op.
+    /// The name of its op, for errors.
+    pub(super) fn name(&self) -> &str {
+        &self.planned.op.signature().name
+    }
+
+    /// Runs the op. A panic is for the caller to catch, and the op to name.
     ///
     /// # Errors
     /// What the kernel says.
@@ -125,14 +130,13 @@ impl Node {
     /// `context` must be a live call of the node.
     pub(super) unsafe fn run(&self, context: *mut KernelContext) -> Result<()> {
         let Planned { op, plan } = &self.planned;
-        let named = |error: Error| error.with_op(&op.signature().name);
         let mut inputs = Inputs::new();
         // SAFETY: promised by the caller.
-        unsafe { self.read_inputs(context, &mut inputs) }.map_err(named)?;
+        unsafe { self.read_inputs(context, &mut inputs) }?;
         let services = OrtServices::new(self.api, context, &self.present);
         // SAFETY: ONNX Runtime keeps the inputs of a call until it is over.
         unsafe { plan.run_dense(op, |input| inputs.at(input), self.wanted, &services) }?;
-        services.finish().map_err(named)
+        services.finish()
     }
 
     /// # Safety

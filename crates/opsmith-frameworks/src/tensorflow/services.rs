@@ -98,17 +98,12 @@ unsafe impl Services for TfServices<'_> {
     }
 
     fn forward_input(&self, inputs: &[usize], output: usize) -> Option<(usize, *mut u8)> {
-        // What could not be read where it lies has been copied, and cannot be written to there either.
-        let usable = |input: &&usize| {
-            let dtype = self.plan.dtypes()[**input].filter(|dtype| *dtype != DType::Bool);
-            let both = self.inputs.at(**input).zip(dtype);
-            both.is_some_and(|(input, dtype)| (input.data as usize).is_multiple_of(dtype.alignment()))
-        };
+        // What could not be read where it lies has been copied, and is not among them.
         let shape = self.inputs.at(*inputs.first()?)?.shape;
         // TensorFlow leaves absent inputs out of its count.
         let position =
             |input: &usize| (0..*input).filter(|before| self.inputs.at(*before).is_some()).count() as i32;
-        let positions: SmallVec<[i32; 4]> = inputs.iter().filter(usable).map(position).collect();
+        let positions: SmallVec<[i32; 4]> = inputs.iter().map(position).collect();
         let tensor = self.call.forward_input(&positions, output, shape).ok()?;
         let data = tensor.data();
         let taken = inputs.iter().find(|input| {

@@ -26,7 +26,7 @@ pub use self::program::AxesKernel;
 use self::shapes::{Call, Piece, output_shapes};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
-use crate::nests::{self, Placed, Runner, Space, StandIns};
+use crate::nests::{self, Lying, Placed, Runner, Space, StandIns};
 
 /// A body that `#[body]` made.
 pub trait AxesBody: OneBody {
@@ -276,8 +276,8 @@ impl Computation {
             let made = is_wanted.then(|| context.allocate_output(output, &call.shape(argument.like)));
             outputs.push(made.transpose()?);
         }
-        let made = |output: usize| outputs[output].as_ref().map(TensorViewMut::as_view);
-        let all = self.placed(call, |input| inputs[input], made);
+        let made = |output: usize| Some(outputs[output].as_ref()?.as_view().into());
+        let all = self.placed(call, |input| inputs[input].map(Lying::from), made);
         if all.wanted.is_empty() {
             return Ok(());
         }
@@ -303,7 +303,7 @@ impl Computation {
         let dtype = context.input(0).ok()?.dtype();
         let made = outputs.iter().map(|shape| Some((dtype, shape.clone()?)));
         let stand_ins = StandIns::new(given.chain(made));
-        let all = self.placed(&call, |at| stand_ins.view(at), |at| stand_ins.view(inputs + at));
+        let all = self.placed(&call, |at| stand_ins.at(at), |at| stand_ins.at(inputs + at));
         let outputs = outputs.into_iter().enumerate().filter_map(|(output, shape)| Some((output, shape?)));
         let space = Space { dims: &call.dims(), axes: call.sizes.len() };
         self.runner.settle(&space, &all, inputs, outputs)
@@ -313,21 +313,20 @@ impl Computation {
     fn placed<'t>(
         &self,
         call: &Call<'_>,
-        input: impl Fn(usize) -> Option<TensorView<'t>>,
-        output: impl Fn(usize) -> Option<TensorView<'t>>,
+        input: impl Fn(usize) -> Option<Lying<'t>>,
+        output: impl Fn(usize) -> Option<Lying<'t>>,
     ) -> nests::Arguments {
         let mut all = nests::Arguments::default();
         let dims = call.batch.len() + call.sizes.len();
-        let place = |view: TensorView<'_>, like: Like, kind: Kind| {
-            let (data, size) = (view.data_ptr().cast_mut(), view.dtype().size());
+        let place = |Lying { data, size, layout }: Lying<'_>, like: Like, kind: Kind| {
             let place = move |part: Piece| part.placed(data, size, kind);
-            call.pieces(like, view.shape(), view.strides()).map(place).collect::<SmallVec<[Placed; 4]>>()
+            call.pieces(like, layout.shape, layout.strides).map(place).collect::<SmallVec<[Placed; 4]>>()
         };
         for (at, argument) in self.family.inputs.iter().enumerate() {
             let (kind, parts) = (self.kinds.0[at], call.parts_of(argument.like));
             all.tensors.extend((0..parts).map(|_| at));
             match input(at) {
-                Some(view) => all.placed.extend(place(view, argument.like, kind)),
+                Some(tensor) => all.placed.extend(place(tensor, argument.like, kind)),
                 None => all.placed.extend((0..parts).map(|_| Placed::absent(kind, dims))),
             }
         }
@@ -335,10 +334,10 @@ impl Computation {
         for (at, argument) in self.family.outputs.iter().enumerate() {
             let parts = outputs..outputs + call.parts_of(argument.like);
             outputs = parts.end;
-            if let Some(view) = output(at) {
+            if let Some(tensor) = output(at) {
                 all.tensors.extend(parts.clone().map(|_| made));
                 all.wanted.extend(parts);
-                all.placed.extend(place(view, argument.like, self.kinds.1[at]));
+                all.placed.extend(place(tensor, argument.like, self.kinds.1[at]));
                 made += 1;
             }
         }

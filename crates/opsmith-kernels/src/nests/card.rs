@@ -60,6 +60,9 @@ struct Dims {
     is_flat: bool,
 }
 
+/// The grid of a launch whose loops threads share, and the structure `Split`.
+type SharedGrid = ([usize; 3], Vec<u8>);
+
 impl OnCard {
     pub(super) fn new(
         construction: &OpKernelConstruction<'_>,
@@ -240,7 +243,7 @@ impl OnCard {
         nest: &Nest,
         (units, blocks): (usize, usize),
         parts: usize,
-    ) -> Result<Vec<Option<([usize; 3], Vec<u8>)>>> {
+    ) -> Result<Vec<Option<SharedGrid>>> {
         let split = |partial: *mut u8, at: i32| {
             let mut structure = Structure::new(Index::Bits64);
             structure.address(partial.cast()).int(at).int(parts as i32);

@@ -20,7 +20,8 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use opsmith_body::{Axes, Axis, Graph, Kind};
-use opsmith_core::tensor::{Extents, Strides};
+use opsmith_core::space::Layout;
+use opsmith_core::tensor::{Extents, Strides, TensorView};
 use opsmith_core::{Compute, DType, DeviceKind, Error, OpKernelConstruction, OpKernelContext, Result, bail};
 use smallvec::SmallVec;
 
@@ -62,6 +63,20 @@ impl Placed {
     pub(crate) fn absent(kind: Kind, dims: usize) -> Placed {
         let strides = Strides::from_elem(0, dims);
         Placed { data: std::ptr::null_mut(), is_absent: true, kind, strides }
+    }
+}
+
+/// Where a tensor begins, how many bytes an element has, and how it lies.
+#[derive(Clone, Copy)]
+pub(crate) struct Lying<'a> {
+    pub(crate) data: *mut u8,
+    pub(crate) size: usize,
+    pub(crate) layout: Layout<'a>,
+}
+
+impl<'a> From<TensorView<'a>> for Lying<'a> {
+    fn from(view: TensorView<'a>) -> Lying<'a> {
+        Lying { data: view.data_ptr().cast_mut(), size: view.dtype().size(), layout: view.layout() }
     }
 }
 

@@ -3,12 +3,14 @@
 use std::marker::PhantomData;
 
 use half::{bf16, f16};
+use opsmith_body::Kind;
 use opsmith_core::kernel::{Settled, SettledCall};
-use opsmith_core::tensor::{Extents, Strides, TensorView, row_major_strides};
-use opsmith_core::{Compute, DType, Device, Result};
+use opsmith_core::space::Layout;
+use opsmith_core::tensor::{Extents, Strides, row_major_strides};
+use opsmith_core::{Compute, DType, Result};
 use smallvec::SmallVec;
 
-use super::{Argument, Arguments, Placed, Programs, Ready, Runner, Space};
+use super::{Argument, Arguments, Lying, Placed, Programs, Ready, Runner, Space};
 use crate::stored::Stored;
 
 /// Where tensors begin that stand for those of the calls to come, whose addresses are not known.
@@ -27,14 +29,11 @@ impl StandIns {
         StandIns(tensors.map(|own| own.map(tensor)).collect())
     }
 
-    /// A tensor, whose elements are not there.
-    pub(crate) fn view(&self, position: usize) -> Option<TensorView<'_>> {
+    /// Where a tensor begins, and how it lies.
+    pub(crate) fn at(&self, position: usize) -> Option<Lying<'_>> {
         let (dtype, shape, strides) = self.0[position].as_ref()?;
-        // SAFETY: it is nowhere read: only where it begins and how it lies is looked at.
-        Some(unsafe {
-            let data = std::ptr::without_provenance(STAND_IN);
-            TensorView::from_raw_parts(data, *dtype, Device::CPU, shape, strides)
-        })
+        let data = std::ptr::without_provenance_mut(STAND_IN);
+        Some(Lying { data, size: dtype.size(), layout: Layout { shape, strides } })
     }
 }
 
@@ -42,7 +41,7 @@ impl StandIns {
 struct SettledNests<T> {
     ready: Ready,
     /// What each argument is; which tensor of the call it is, or is a part of, the inputs first; and how many bytes behind its begin.
-    arguments: Vec<(Argument, usize, usize)>,
+    arguments: Vec<(Kind, usize, usize)>,
     /// How many inputs the call has.
     inputs: usize,
     of: PhantomData<fn() -> T>,
@@ -84,28 +83,23 @@ impl Programs {
         let ready = self.ready::<T>(space, wanted, placed)?;
         let argument = |(placed, tensor): (&Placed, &usize)| {
             let behind = if placed.is_absent { 0 } else { placed.data.addr() - STAND_IN };
-            (Argument::from(placed), *tensor, behind)
+            (placed.kind, *tensor, behind)
         };
         let arguments = placed.iter().zip(tensors).map(argument).collect();
         Ok(Box::new(SettledNests::<T> { ready, arguments, inputs, of: PhantomData }))
     }
 }
 
-// SAFETY: the addresses of arguments are those of stand-ins, and nobody follows them.
-unsafe impl<T> Send for SettledNests<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for SettledNests<T> {}
-
 // SAFETY: it reads and writes elements of the tensors that it is given.
 unsafe impl<T: Stored> SettledCall for SettledNests<T> {
     unsafe fn run(&self, compute: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         let mut arguments: SmallVec<[Argument; 8]> = SmallVec::new();
-        for &(argument, tensor, behind) in &self.arguments {
+        for &(kind, tensor, behind) in &self.arguments {
             let begin = match tensor.checked_sub(self.inputs) {
                 None => inputs[tensor].cast_mut(),
                 Some(output) => outputs[output],
             };
-            arguments.push(Argument { data: begin.wrapping_add(behind), ..argument });
+            arguments.push(Argument { data: begin.wrapping_add(behind), kind });
         }
         // SAFETY: promised by the caller; the tensors lie as the stand-ins did.
         unsafe { self.ready.run::<T>(compute, &arguments, true) }

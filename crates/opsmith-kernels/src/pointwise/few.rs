@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use opsmith_body::BLOCK;
 use opsmith_core::kernel::{Settled, SettledCall};
+use opsmith_core::tensor::checked_num_elements;
 use opsmith_core::{Compute, OpKernelContext, Result};
 use smallvec::SmallVec;
 
@@ -73,7 +74,7 @@ impl Computation {
         given: Presence,
         arithmetic: &Arc<Arithmetic>,
     ) -> Option<FewElements> {
-        let count = |shape: &[usize]| shape.iter().product::<usize>();
+        let count = |shape: &[usize]| checked_num_elements(shape).unwrap_or(usize::MAX);
         let len = count(&shapes.all);
         let (inputs, outputs) = arithmetic.counts();
         if len == 0 || len > BLOCK || inputs > MOST_FEW.0 || outputs > MOST_FEW.1 {

@@ -19,13 +19,14 @@ use opsmith_body::{Axes, BLOCK, Graph};
 use opsmith_core::family::{Family, FamilyArgument, Like};
 use opsmith_core::kernel::Settled;
 use opsmith_core::space::{Extents, IndexSpace, Layout, broadcast_shape};
+use opsmith_core::tensor::checked_num_elements;
 use opsmith_core::{
     DType, Explanation, InferenceContext, KernelDef, OpDef, OpKernel, OpKernelConstruction, OpKernelContext,
     Result, Shape, TensorViewMut, bail,
 };
 use smallvec::SmallVec;
 
-use crate::arithmetic::Arithmetic;
+use crate::arithmetic::{Arithmetic, MOST_FEW};
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{Facts, OneBody, OutputShapes, Trace, shape_error};
 use crate::kept::{Kept, Presence};
@@ -249,9 +250,11 @@ impl Computation {
 
     /// What is left to do of calls of the same shapes as this one, which went well.
     fn settle(&self, context: &OpKernelContext<'_>) -> Option<Settled> {
-        // It is asked after each call that is not settled, so what is large is told soon.
-        let len = |input| context.input_shape(input).map_or(0, |shape| shape.iter().product::<usize>());
-        if (0..self.family.inputs.len()).any(|input| len(input) > BLOCK) {
+        // It is asked after each call that is not settled, so what is not for it is told soon.
+        let len = |input| context.input_shape(input).map_or(Some(0), checked_num_elements);
+        let is_large = |input| len(input).is_none_or(|len| len > BLOCK);
+        let counts = self.arithmetic.counts();
+        if counts.0 > MOST_FEW.0 || counts.1 > MOST_FEW.1 || (0..counts.0).any(is_large) {
             return None;
         }
         let shapes = Shapes::of(context, &self.family, self.forward_inputs)?;

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use self::row_dims::RowDims;
 use crate::explain::{cuda_type, vectors};
 use crate::facts::{OneBody, OutputShapes, shape_error};
-use crate::nests::{Arguments, Dim, Placed, Runner, Space, StandIns};
+use crate::nests::{Arguments, Dim, Lying, Placed, Runner, Space, StandIns};
 
 /// A reduction that `#[reduce]` made.
 pub trait Reduction: OneBody {
@@ -243,8 +243,8 @@ impl Computation {
             let made = is_wanted.then(|| context.allocate_output(output, self.output_shape(shapes, output)));
             outputs.push(made.transpose()?);
         }
-        let made = |output: usize| outputs[output].as_ref().map(TensorViewMut::as_view);
-        let all = self.placed(shapes, |input| inputs[input], made);
+        let made = |output: usize| Some(outputs[output].as_ref()?.as_view().into());
+        let all = self.placed(shapes, |input| inputs[input].map(Lying::from), made);
         if all.wanted.is_empty() {
             return Ok(());
         }
@@ -265,7 +265,7 @@ impl Computation {
         let stand_ins = StandIns::new(
             shapes.inputs.iter().copied().chain(outputs.clone()).map(|shape| Some((dtype, shape?.into()))),
         );
-        let (input, output) = (|at| stand_ins.view(at), |at| stand_ins.view(inputs + at));
+        let (input, output) = (|at| stand_ins.at(at), |at| stand_ins.at(inputs + at));
         let all = self.placed(&shapes, input, output);
         let outputs = outputs.enumerate().filter_map(|(output, shape)| Some((output, shape?.into())));
         self.runner.settle(&Space { dims: &shapes.dims(), axes: 1 }, &all, inputs, outputs)
@@ -280,26 +280,25 @@ impl Computation {
     fn placed<'t>(
         &self,
         shapes: &Shapes<'_>,
-        input: impl Fn(usize) -> Option<TensorView<'t>>,
-        output: impl Fn(usize) -> Option<TensorView<'t>>,
+        input: impl Fn(usize) -> Option<Lying<'t>>,
+        output: impl Fn(usize) -> Option<Lying<'t>>,
     ) -> Arguments {
         let mut all = Arguments::default();
-        let place = |view: TensorView<'_>, like: Like| {
-            let (data, kind) = (view.data_ptr().cast_mut(), self.kind(like));
-            shapes.placed(Operand { kind, data, layout: view.layout() })
+        let place = |Lying { data, layout, .. }: Lying<'_>, like: Like| {
+            shapes.placed(Operand { kind: self.kind(like), data, layout })
         };
         for (at, argument) in self.family.inputs.iter().enumerate() {
             all.tensors.push(at);
             all.placed.push(match input(at) {
-                Some(view) => place(view, argument.like),
+                Some(tensor) => place(tensor, argument.like),
                 None => Placed::absent(Kind::Number, shapes.all.len()),
             });
         }
         for (at, argument) in self.family.outputs.iter().enumerate() {
-            if let Some(view) = output(at) {
+            if let Some(tensor) = output(at) {
                 all.tensors.push(self.family.inputs.len() + all.wanted.len());
                 all.wanted.push(at);
-                all.placed.push(place(view, argument.like));
+                all.placed.push(place(tensor, argument.like));
             }
         }
         all
