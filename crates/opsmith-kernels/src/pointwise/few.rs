@@ -77,7 +77,7 @@ impl Computation {
         let count = |shape: &[usize]| checked_num_elements(shape).unwrap_or(usize::MAX);
         let len = count(&shapes.all);
         let (inputs, outputs) = arithmetic.counts();
-        if len == 0 || len > BLOCK || inputs > MOST_FEW.0 || outputs > MOST_FEW.1 {
+        if given.wanted == 0 || len == 0 || len > BLOCK || inputs > MOST_FEW.0 || outputs > MOST_FEW.1 {
             return None;
         }
         // One that is absent is read nowhere.
