@@ -156,6 +156,8 @@ def sums(domain: str = "real", **attrs: Any) -> list[Case]:
         Case("two, kept", (x,), attrs | {"axes": [0, 2], "keep_dims": True}),
         Case("views", (replace(x, layout="transposed"),), attrs | {"axes": [1]}),
         Case("long", (Input((2, 60_000), domain=domain),), attrs | {"axes": [1]}, large=True, rough=16),
+        Case("tall", (Input((20_000, 37), domain=domain),), attrs | {"axes": [0]}, large=True, rough=16),
+        Case("one of many", (Input((700, 900), domain=domain),), attrs, large=True, rough=64),
     ]
 
 
@@ -239,7 +241,10 @@ def moved() -> dict[str, list[Case]]:
         "Slice": [*over((5, 6), host(1, 2), host(3, 4)), *over((4, 3, 65), host(0, 1, 7), host(4, 1, 40))],
         "Reshape": [*over((6, 4), host(3, 8)), *over((4, 3, 6), host(-1, 2))],
         "Transpose": [*over((33, 65), perm=[1, 0]), *over((4, 5, 6), perm=[2, 0, 1])],
-        "Concat": lists(((2, 3), (2, 65), (2, 0)), axis=1),
+        "Concat": [
+            *lists(((2, 3), (2, 65), (2, 0)), axis=1),
+            *(replace(case, name=f"{case.name}, aligned") for case in lists(((7, 64), (7, 16)), axis=1)),
+        ],
         "Stack": lists(((33, 5), (33, 5)), axis=-1),
         "Split": [*over((6, 5), axis=0, N=3), *over((4, 3, 8), axis=-1, N=2)],
         "BroadcastTo": [*over((3, 1), host(2, 3, 65)), *over((33,), host(0, 33))],
