@@ -1,24 +1,17 @@
 //! Calls on few elements, whose time is what is around them: one block, no walk over dims, no threads.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use opsmith_body::BLOCK;
-use opsmith_core::kernel::{Settled, SettledCall};
+use opsmith_core::kernel::Settled;
 use opsmith_core::tensor::checked_num_elements;
-use opsmith_core::{Compute, OpKernelContext, Result};
+use opsmith_core::{OpKernelContext, Result};
 use smallvec::SmallVec;
 
 use super::{Computation, Shapes};
 use crate::arithmetic::{Arithmetic, FewElements, MOST_FEW};
 use crate::kept::{Presence, bits};
 use crate::stored::Stored;
-
-/// A call whose elements all fit one block, where each input has as many, one after another, or a single one, and no output is a sum.
-struct Few<T> {
-    elements: FewElements,
-    of: PhantomData<fn() -> T>,
-}
 
 impl Computation {
     /// Computes a call on few elements. Says whether it was such a call; nothing has been made if not.
@@ -42,7 +35,7 @@ impl Computation {
             outputs.push(context.allocate_output(output, shape)?.data_ptr());
         }
         // SAFETY: these are the call's tensors, dense, of shapes that fit.
-        unsafe { elements.compute::<T>(&inputs, &outputs) };
+        unsafe { elements.compute(&inputs, &outputs) };
         Ok(true)
     }
 
@@ -54,7 +47,7 @@ impl Computation {
     ) -> Option<Settled> {
         let elements = self.few_elements::<T>(shapes, given, arithmetic)?;
         let outputs = self.made(shapes, given).map(|(output, shape)| (output, shape.into())).collect();
-        Some(Settled { outputs, call: Box::new(Few::<T> { elements, of: PhantomData }) })
+        Some(Settled { outputs, call: Box::new(elements) })
     }
 
     /// The outputs that are wanted, and their shapes.
@@ -68,12 +61,14 @@ impl Computation {
         wanted.map(|(output, argument)| (output, shapes.like(argument.like).unwrap_or_default()))
     }
 
+    /// What computes a call whose elements all fit one block, where each input has as many, one after another, or a single one, and no output
+    /// is a sum.
     fn few_elements<T: Stored>(
         &self,
         shapes: &Shapes<'_>,
         given: Presence,
         arithmetic: &Arc<Arithmetic>,
-    ) -> Option<FewElements> {
+    ) -> Option<FewElements<T>> {
         let count = |shape: &[usize]| checked_num_elements(shape).unwrap_or(usize::MAX);
         let len = count(&shapes.all);
         let (inputs, outputs) = arithmetic.counts();
@@ -87,15 +82,6 @@ impl Computation {
             return None;
         }
         let same = bits((0..shapes.inputs.len()).filter(|input| is_one(&shapes.inputs[*input])));
-        Some(FewElements::new::<T>(arithmetic.clone(), same, len))
-    }
-}
-
-// SAFETY: it reads and writes elements of the tensors that it is given.
-unsafe impl<T: Stored> SettledCall for Few<T> {
-    unsafe fn run(&self, _: &Compute<'_>, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
-        // SAFETY: promised by the caller.
-        unsafe { self.elements.compute::<T>(inputs, outputs) };
-        Ok(())
+        Some(FewElements::new(arithmetic.clone(), same, len))
     }
 }
